@@ -1,0 +1,189 @@
+//! Element types, and single values of them.
+
+use std::fmt;
+
+/// The type of one element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)] // the names say it
+pub enum Dtype {
+    Bool,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    F32,
+    F64,
+}
+
+impl Dtype {
+    /// Every dtype.
+    pub const ALL: [Dtype; 11] = [
+        Dtype::Bool,
+        Dtype::I8,
+        Dtype::I16,
+        Dtype::I32,
+        Dtype::I64,
+        Dtype::U8,
+        Dtype::U16,
+        Dtype::U32,
+        Dtype::U64,
+        Dtype::F32,
+        Dtype::F64,
+    ];
+
+    /// Bytes of one element.
+    pub const fn size(self) -> usize {
+        match self {
+            Dtype::Bool | Dtype::I8 | Dtype::U8 => 1,
+            Dtype::I16 | Dtype::U16 => 2,
+            Dtype::I32 | Dtype::U32 | Dtype::F32 => 4,
+            Dtype::I64 | Dtype::U64 | Dtype::F64 => 8,
+        }
+    }
+
+    /// The name used in expressions and on the command line: `bool`, `i8` … `u64`, `f32`, `f64`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dtype::Bool => "bool",
+            Dtype::I8 => "i8",
+            Dtype::I16 => "i16",
+            Dtype::I32 => "i32",
+            Dtype::I64 => "i64",
+            Dtype::U8 => "u8",
+            Dtype::U16 => "u16",
+            Dtype::U32 => "u32",
+            Dtype::U64 => "u64",
+            Dtype::F32 => "f32",
+            Dtype::F64 => "f64",
+        }
+    }
+
+    /// The dtype of a name, if it is one.
+    pub fn from_name(name: &str) -> Option<Dtype> {
+        Dtype::ALL.into_iter().find(|d| d.name() == name)
+    }
+
+    /// Whether it is `f32` or `f64`.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Dtype::F32 | Dtype::F64)
+    }
+
+    /// Whether it is a signed integer.
+    pub const fn is_signed(self) -> bool {
+        matches!(self, Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::I64)
+    }
+
+    /// Whether it is an unsigned integer.
+    pub const fn is_unsigned(self) -> bool {
+        matches!(self, Dtype::U8 | Dtype::U16 | Dtype::U32 | Dtype::U64)
+    }
+
+    /// Whether it is an integer (`bool` is not).
+    pub const fn is_integer(self) -> bool {
+        self.is_signed() || self.is_unsigned()
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A plain Rust type that is an element: `i8` … `u64`, `f32`, `f64`.
+///
+/// `bool` is not among them, because not every byte is one; slices of `bool` have sources and sinks of their own.
+pub trait Element: bytemuck::Pod + Send + Sync + sealed::Sealed {
+    /// Its dtype.
+    const DTYPE: Dtype;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! elements {
+    ($($t:ty => $d:ident),*) => {$(
+        impl sealed::Sealed for $t {}
+        impl Element for $t {
+            const DTYPE: Dtype = Dtype::$d;
+        }
+    )*};
+}
+elements!(i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32, u64 => U64, f32 => F32, f64 => F64);
+
+/// One value of any dtype: the result of a reduction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)] // the names say it
+pub enum Scalar {
+    Bool(bool),
+    I8(i8),
+    I16(i16),
+    I32(i32),
+    I64(i64),
+    U8(u8),
+    U16(u16),
+    U32(u32),
+    U64(u64),
+    F32(f32),
+    F64(f64),
+}
+
+impl Scalar {
+    /// Its dtype.
+    pub const fn dtype(self) -> Dtype {
+        match self {
+            Scalar::Bool(_) => Dtype::Bool,
+            Scalar::I8(_) => Dtype::I8,
+            Scalar::I16(_) => Dtype::I16,
+            Scalar::I32(_) => Dtype::I32,
+            Scalar::I64(_) => Dtype::I64,
+            Scalar::U8(_) => Dtype::U8,
+            Scalar::U16(_) => Dtype::U16,
+            Scalar::U32(_) => Dtype::U32,
+            Scalar::U64(_) => Dtype::U64,
+            Scalar::F32(_) => Dtype::F32,
+            Scalar::F64(_) => Dtype::F64,
+        }
+    }
+
+    /// The value as a float: exact except for 64-bit integers beyond 2⁵³, which round to nearest; `true` is 1.
+    pub const fn as_f64(self) -> f64 {
+        match self {
+            Scalar::Bool(v) => v as u8 as f64,
+            Scalar::I8(v) => v as f64,
+            Scalar::I16(v) => v as f64,
+            Scalar::I32(v) => v as f64,
+            Scalar::I64(v) => v as f64,
+            Scalar::U8(v) => v as f64,
+            Scalar::U16(v) => v as f64,
+            Scalar::U32(v) => v as f64,
+            Scalar::U64(v) => v as f64,
+            Scalar::F32(v) => v as f64,
+            Scalar::F64(v) => v,
+        }
+    }
+}
+
+impl fmt::Display for Scalar {
+    /// The shortest decimal that reads back as the same value.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Scalar::Bool(v) => fmt::Display::fmt(&v, f),
+            Scalar::I8(v) => fmt::Display::fmt(&v, f),
+            Scalar::I16(v) => fmt::Display::fmt(&v, f),
+            Scalar::I32(v) => fmt::Display::fmt(&v, f),
+            Scalar::I64(v) => fmt::Display::fmt(&v, f),
+            Scalar::U8(v) => fmt::Display::fmt(&v, f),
+            Scalar::U16(v) => fmt::Display::fmt(&v, f),
+            Scalar::U32(v) => fmt::Display::fmt(&v, f),
+            Scalar::U64(v) => fmt::Display::fmt(&v, f),
+            Scalar::F32(v) => fmt::Debug::fmt(&v, f),
+            Scalar::F64(v) => fmt::Debug::fmt(&v, f),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What can go wrong, in words that say where and what to do.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// The result of everything in Overshot that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of Overshot.
+///
+/// Its `Display` is one line that names the place (file, column, device, rows), the reason and the remedy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An expression does not parse or does not type-check.
+    #[error("column {column} of '{text}': {message}")]
+    Expression {
+        /// Where, counted in characters from 1.
+        column: usize,
+        /// The whole expression.
+        text: String,
+        /// The reason and the remedy.
+        message: String,
+    },
+
+    /// The parts of a job do not fit each other: an unknown or missing name, row counts that differ, a dtype that
+    /// cannot be written.
+    #[error("{0}")]
+    Job(String),
+
+    /// A file cannot be used.
+    #[error("{}: {problem}; {remedy}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        problem: String,
+        /// What to do.
+        remedy: String,
+        /// What the operating system said, when it said something.
+        source: Option<std::io::Error>,
+    },
+
+    /// A memory limit is too small for even one chunk.
+    #[error("{what} is limited to {limit} bytes but one chunk needs {needed} bytes; {remedy}")]
+    Budget {
+        /// Which limit.
+        what: &'static str,
+        /// The limit in bytes.
+        limit: u64,
+        /// What the smallest possible chunk needs, in bytes.
+        needed: u64,
+        /// What to do.
+        remedy: String,
+    },
+
+    /// A device cannot be used, or failed outside any chunk.
+    #[error("{device}: {problem}; {remedy}")]
+    Device {
+        /// The device as `--device` names it.
+        device: String,
+        /// The reason.
+        problem: String,
+        /// What to do.
+        remedy: String,
+    },
+
+    /// A device has no memory left for an allocation.
+    #[error("{device}: out of memory for an allocation of {bytes} bytes; close other programs on the device, or set a smaller chunk")]
+    OutOfMemory {
+        /// The device as `--device` names it.
+        device: String,
+        /// The size of the allocation in bytes.
+        bytes: u64,
+    },
+
+    /// A chunk failed on its way through the pipeline.
+    #[error("{device}, lane {lane}, chunk {chunk} (rows {} to {}): {source}", rows.start, rows.end)]
+    Chunk {
+        /// The device as `--device` names it.
+        device: String,
+        /// The lane, counted from 0 on each device.
+        lane: usize,
+        /// The chunk, counted from 0 in claim order.
+        chunk: u64,
+        /// Its rows.
+        rows: Range<u64>,
+        /// What happened.
+        source: Box<Error>,
+    },
+
+    /// The job was stopped by its [`CancelToken`](crate::CancelToken).
+    #[error("stopped after {done} of {rows} rows; no output was written")]
+    Cancelled {
+        /// Rows done when it stopped.
+        done: u64,
+        /// Rows of the job.
+        rows: u64,
+    },
+}
+
+impl Error {
+    /// Whether the job as it was asked for cannot be run at all, as opposed to a run that failed: the command exits
+    /// with 2 for these and with 1 for the others.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Error::Expression { .. } | Error::Job(_))
+    }
+
+    pub(crate) fn file(
+        path: impl Into<PathBuf>,
+        problem: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Error::File { path: path.into(), problem: problem.into(), remedy: remedy.into(), source: None }
+    }
+}

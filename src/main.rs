@@ -1,0 +1,2 @@
+//! The command `overshot`.
+fn main() {}
