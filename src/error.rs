@@ -89,6 +89,11 @@ pub enum Error {
         source: Box<Error>,
     },
 
+    /// A lane gave up because another lane failed. A run returns the other's error, never this one.
+    #[doc(hidden)]
+    #[error("another lane failed")]
+    Abandoned,
+
     /// The job was stopped by its [`CancelToken`](crate::CancelToken).
     #[error("stopped after {done} of {rows} rows; no output was written")]
     Cancelled {
@@ -104,6 +109,15 @@ impl Error {
     /// with 2 for these and with 1 for the others.
     pub fn is_usage(&self) -> bool {
         matches!(self, Error::Expression { .. } | Error::Job(_))
+    }
+
+    /// Whether it happened only because of another error.
+    pub(crate) fn is_consequence(&self) -> bool {
+        match self {
+            Error::Abandoned => true,
+            Error::Chunk { source, .. } => source.is_consequence(),
+            _ => false,
+        }
     }
 
     pub(crate) fn file(

@@ -1,1 +1,186 @@
-//! (to come)
+//! What to run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::data::{Input, Output};
+use crate::error::{Error, Result};
+use crate::expr::Expression;
+
+/// How far a job is, told after every chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Rows that went all the way.
+    pub done: u64,
+    /// Rows of the job.
+    pub rows: u64,
+}
+
+/// Stops a running job from another thread. Clones stop the same job.
+///
+/// ```
+/// use overshot::{CancelToken, DeviceChoice, Engine, Error, Job};
+/// let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
+/// let token = CancelToken::new();
+/// token.cancel();
+/// let x = [1.0f64; 10];
+/// let result = engine.run(Job::eval("sum(x)")?.input("x", &x).cancel_token(token));
+/// assert!(matches!(result, Err(Error::Cancelled { done: 0, rows: 10 })));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct CancelToken(Arc<AtomicBool>);
+
+impl CancelToken {
+    /// A token that stops nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets the job stop: no lane claims another chunk, chunks in flight are finished, no file appears, and
+    /// [`Engine::run`](crate::Engine::run) returns [`Error::Cancelled`].
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`cancel`](CancelToken::cancel) was called.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+pub(crate) type ProgressFn<'a> = Box<dyn Fn(Progress) + Send + Sync + 'a>;
+
+/// An expression with the data it reads and writes.
+///
+/// Every name that the expression reads needs an [`input`](Job::input), all of the same number of rows. A name that it
+/// assigns may have an [`output`](Job::output); without one it is a temporary of the expression.
+pub struct Job<'a> {
+    pub(crate) expression: Expression,
+    pub(crate) inputs: Vec<(String, Input<'a>)>,
+    pub(crate) outputs: Vec<(String, Output<'a>)>,
+    pub(crate) rows: Option<u64>,
+    pub(crate) cancel: Option<CancelToken>,
+    pub(crate) progress: Option<ProgressFn<'a>>,
+}
+
+impl<'a> Job<'a> {
+    /// A job that evaluates an expression, in the language described in the [crate documentation](crate).
+    ///
+    /// # Errors
+    /// [`Error::Expression`] if it does not parse. Types are checked when the job runs and dtypes are known.
+    pub fn eval(expression: &str) -> Result<Self> {
+        let expression = Expression::parse(expression)?;
+        Ok(Job { expression, inputs: vec![], outputs: vec![], rows: None, cancel: None, progress: None })
+    }
+
+    /// Names that the expression reads, in the order of their first use.
+    pub fn input_names(&self) -> &[String] {
+        self.expression.inputs()
+    }
+
+    /// Names that the expression assigns, in order.
+    pub fn output_names(&self) -> &[String] {
+        self.expression.assigned()
+    }
+
+    /// Where the rows of `name` come from.
+    pub fn input(mut self, name: &str, input: impl Into<Input<'a>>) -> Self {
+        self.inputs.push((name.to_owned(), input.into()));
+        self
+    }
+
+    /// Where the rows of `name` go to.
+    pub fn output(mut self, name: &str, output: impl Into<Output<'a>>) -> Self {
+        self.outputs.push((name.to_owned(), output.into()));
+        self
+    }
+
+    /// How many rows there are: needed only by an expression without inputs, such as `x = f64(i)`.
+    pub fn rows(mut self, rows: u64) -> Self {
+        self.rows = Some(rows);
+        self
+    }
+
+    /// Lets `token` stop the job.
+    pub fn cancel_token(mut self, token: CancelToken) -> Self {
+        self.cancel = Some(token);
+        self
+    }
+
+    /// Calls `progress` after every chunk, from the thread that finished it.
+    pub fn progress(mut self, progress: impl Fn(Progress) + Send + Sync + 'a) -> Self {
+        self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// The number of rows that all inputs, fixed-size outputs and [`rows`](Job::rows) agree on.
+    pub(crate) fn row_count(&self) -> Result<u64> {
+        let set = self.rows.map(|rows| ("the job".to_owned(), rows));
+        let inputs = self.inputs.iter().map(|(name, input)| {
+            let source = input.source();
+            (format!("input {name} ({})", source.name()), source.rows())
+        });
+        let outputs = self.outputs.iter().filter_map(|(name, output)| {
+            let target = output.target();
+            Some((format!("output {name} ({})", target.name()), target.rows()?))
+        });
+        let mut all = set.into_iter().chain(inputs).chain(outputs);
+        let Some((first, rows)) = all.next() else {
+            return Err(Error::Job("the number of rows is unknown: give an input, or set the rows of the job".into()));
+        };
+        match all.find(|(_, other)| *other != rows) {
+            None => Ok(rows),
+            Some((other, count)) => Err(Error::Job(format!(
+                "{first} has {rows} rows but {other} has {count}; all must have the same number"
+            ))),
+        }
+    }
+
+    /// Checks that the names bound are those of the expression, each once.
+    pub(crate) fn check_names(&self) -> Result<()> {
+        let read = self.expression.inputs();
+        let assigned = self.expression.assigned();
+        for (k, (name, _)) in self.inputs.iter().enumerate() {
+            if self.inputs[..k].iter().any(|(other, _)| other == name) {
+                return Err(Error::Job(format!("input '{name}' is given twice")));
+            }
+            if assigned.contains(name) {
+                return Err(Error::Job(format!("'{name}' is assigned by the expression, so it is an output, not an input")));
+            }
+            if !read.contains(name) {
+                return Err(Error::Job(format!("the expression has no name '{name}'; it reads {}", list(read))));
+            }
+        }
+        for (k, (name, _)) in self.outputs.iter().enumerate() {
+            if self.outputs[..k].iter().any(|(other, _)| other == name) {
+                return Err(Error::Job(format!("output '{name}' is given twice")));
+            }
+            if !assigned.contains(name) {
+                return Err(Error::Job(format!("the expression does not assign '{name}'; it assigns {}", list(assigned))));
+            }
+        }
+        match read.iter().find(|name| !self.inputs.iter().any(|(bound, _)| bound == *name)) {
+            Some(missing) => Err(Error::Job(format!("the expression reads '{missing}', but no input of that name is given"))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn list(names: &[String]) -> String {
+    match names {
+        [] => "nothing".into(),
+        _ => names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", "),
+    }
+}
+
+impl std::fmt::Debug for Job<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Job")
+            .field("expression", &self.expression.text())
+            .field("inputs", &self.inputs)
+            .field("outputs", &self.outputs)
+            .finish_non_exhaustive()
+    }
+}

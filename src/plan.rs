@@ -1,1 +1,365 @@
-//! (to come)
+//! How a job would be run: chunk rows, lanes, slots and bytes. Pure: nothing is opened, allocated or run here.
+
+use std::fmt;
+
+use bytesize::ByteSize;
+
+use crate::device::kernel::{Columns, TILE_ROWS};
+use crate::device::{DeviceInfo, DeviceKind};
+use crate::error::{Error, Result};
+use crate::pipeline::Layout;
+
+/// Bytes of a chunk (inputs + outputs) that we aim for where it is staged. Small chunks win: slots that stay in the
+/// last-level cache are filled, copied and drained faster, until copies get too short for the link.
+const STAGED_CHUNK: u64 = 6 << 20;
+/// The same where nothing is staged: only the link matters, which likes long copies.
+const PINNED_CHUNK: u64 = 32 << 20;
+/// The same on the CPU: enough to hide the cost of a chunk, little enough to stay in a core's cache.
+const HOST_CHUNK: u64 = 1 << 20;
+/// Chunks are not made smaller than this to fit a limit as long as something else can give.
+const SMALL_CHUNK: u64 = 512 << 10;
+/// With fewer blocks than this, copies in, kernels and copies out cannot overlap.
+const OVERLAP_BLOCKS: usize = 4;
+
+/// What the caller set; `None` leaves it to the plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Bytes per device.
+    pub(crate) device_memory: Option<u64>,
+    /// Bytes per device.
+    pub(crate) pinned_memory: Option<u64>,
+    /// Bytes of a chunk, inputs + outputs.
+    pub(crate) chunk: Option<u64>,
+    /// Lanes per device.
+    pub(crate) lanes: Option<usize>,
+}
+
+/// Pinned memory of a device that is not set otherwise, in bytes.
+pub(crate) const DEFAULT_PINNED: u64 = 256 << 20;
+
+/// What a plan needs to know of a job.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) rows: u64,
+    pub(crate) columns: Columns,
+    /// For every input and output: does it stand in memory (slice, map)?
+    pub(crate) in_memory: Vec<bool>,
+    /// For every input and output: does it stand in pinned memory?
+    pub(crate) pinned: Vec<bool>,
+}
+
+/// How a job would be run. `Display` is for people, `Serialize` for programs.
+#[derive(Clone, Debug, serde::Serialize)]
+#[non_exhaustive]
+pub struct Plan {
+    /// Rows of the job.
+    pub rows: u64,
+    /// Bytes of one row, inputs + outputs.
+    pub row_bytes: u64,
+    /// Rows of a full chunk, whole tiles of 4096 rows; the last chunks are smaller.
+    pub chunk_rows: u64,
+    /// The devices.
+    pub devices: Vec<DevicePlan>,
+}
+
+/// What one device of a plan would use.
+#[derive(Clone, Debug, serde::Serialize)]
+#[non_exhaustive]
+pub struct DevicePlan {
+    /// As `--device` names it.
+    pub id: String,
+    /// As its maker names it.
+    pub name: String,
+    /// Its kind.
+    pub kind: DeviceKind,
+    /// Workers, each with a stream (or, on the CPU, a core) of its own.
+    pub lanes: usize,
+    /// Slots per lane; 0 on the CPU.
+    pub slots: usize,
+    /// Blocks in the freelist of device memory.
+    pub blocks: usize,
+    /// Bytes of a block: one chunk on the device.
+    pub block_bytes: u64,
+    /// Bytes of a slot: the staged columns of one chunk in pinned memory.
+    pub slot_bytes: u64,
+    /// `blocks * block_bytes`.
+    pub device_bytes: u64,
+    /// `lanes * slots * slot_bytes`.
+    pub pinned_bytes: u64,
+    /// Ordinary memory: what the CPU's lanes stage of columns that are not in memory.
+    pub other_bytes: u64,
+    /// The limit on device memory in bytes, 0 on the CPU.
+    pub device_limit: u64,
+    /// The limit on pinned memory in bytes, 0 on the CPU.
+    pub pinned_limit: u64,
+    #[serde(skip)]
+    pub(crate) layout: Layout,
+}
+
+impl Plan {
+    /// The plan of a job on devices of this machine with `cores` cores.
+    pub(crate) fn new(shape: &Shape, devices: &[DeviceInfo], limits: &Limits, cores: usize) -> Result<Plan> {
+        let columns = &shape.columns;
+        let row_bytes = columns.inputs.iter().chain(&columns.outputs).sum::<usize>().max(1) as u64;
+        let staged: Vec<bool> = shape.pinned.iter().map(|pinned| !pinned).collect();
+        let need = Need { columns, staged: &staged, limits, row_bytes };
+        let mut drafts = devices.iter().map(|info| need.draft(info, devices.len(), cores)).collect::<Result<Vec<_>>>()?;
+        // One queue serves all devices: the smallest chunk fits everywhere.
+        let fitted = drafts.iter().map(|draft| draft.chunk_rows).min().unwrap_or(TILE_ROWS);
+        let useful = (shape.rows.div_ceil(TILE_ROWS as u64).max(1)).saturating_mul(TILE_ROWS as u64);
+        let chunk_rows = usize::try_from(useful).map_or(fitted, |useful| fitted.min(useful));
+        let devices = drafts.drain(..).map(|draft| need.settle(draft, chunk_rows, shape)).collect();
+        Ok(Plan { rows: shape.rows, row_bytes, chunk_rows: chunk_rows as u64, devices })
+    }
+
+    /// Lanes of all devices.
+    pub(crate) fn lanes(&self) -> usize {
+        self.devices.iter().map(|device| device.lanes).sum()
+    }
+}
+
+/// What is the same for all devices of a plan.
+struct Need<'a> {
+    columns: &'a Columns,
+    staged: &'a [bool],
+    limits: &'a Limits,
+    row_bytes: u64,
+}
+
+/// A device's share before the common chunk size is known.
+struct Draft<'a> {
+    info: &'a DeviceInfo,
+    lanes: usize,
+    slots: usize,
+    chunk_rows: usize,
+    device_limit: u64,
+    pinned_limit: u64,
+}
+
+impl Need<'_> {
+    fn draft<'d>(&self, info: &'d DeviceInfo, devices: usize, cores: usize) -> Result<Draft<'d>> {
+        let any_staged = self.staged.contains(&true);
+        let (lanes, slots, target) = match info.kind {
+            DeviceKind::Cpu => (cores, 0, HOST_CHUNK),
+            // The same everywhere, so that a seed means the same everywhere.
+            DeviceKind::Emulated => (4, 2, STAGED_CHUNK),
+            // Lanes fill and drain: three quarters of the cores keep the link busy and leave some for the rest.
+            DeviceKind::Cuda if any_staged => ((cores * 3 / 4 / devices).clamp(2, 16), 2, STAGED_CHUNK),
+            DeviceKind::Cuda => (2, 2, PINNED_CHUNK),
+        };
+        let staged_limits = info.kind != DeviceKind::Cpu;
+        let mut draft = Draft {
+            info,
+            lanes: self.limits.lanes.unwrap_or(lanes).max(1),
+            slots,
+            chunk_rows: self.rows_of(self.limits.chunk.unwrap_or(target)),
+            device_limit: match self.limits.device_memory {
+                _ if !staged_limits => 0,
+                Some(limit) => limit.min(info.memory_bytes),
+                None => info.memory_bytes,
+            },
+            pinned_limit: if staged_limits { self.limits.pinned_memory.unwrap_or(DEFAULT_PINNED) } else { 0 },
+        };
+        if staged_limits {
+            self.fit_pinned(&mut draft)?;
+            self.fit_device(&mut draft)?;
+        }
+        Ok(draft)
+    }
+
+    /// Rows of a chunk of about `bytes`: whole tiles, at least one.
+    fn rows_of(&self, bytes: u64) -> usize {
+        let tiles = bytes / self.row_bytes / TILE_ROWS as u64;
+        usize::try_from(tiles).unwrap_or(usize::MAX / TILE_ROWS / 64).clamp(1, usize::MAX / TILE_ROWS / 64) * TILE_ROWS
+    }
+
+    fn layout(&self, chunk_rows: usize) -> Layout {
+        Layout::new(self.columns, self.staged, chunk_rows)
+    }
+
+    /// Half a chunk, in whole tiles; `None` if it cannot be smaller or was set.
+    fn smaller(&self, draft: &Draft<'_>, least: u64) -> Option<usize> {
+        let can = self.limits.chunk.is_none() && draft.chunk_rows as u64 * self.row_bytes > least;
+        (can && draft.chunk_rows > TILE_ROWS).then(|| (draft.chunk_rows / 2).next_multiple_of(TILE_ROWS))
+            .filter(|rows| *rows < draft.chunk_rows)
+    }
+
+    /// Gives up, in this order, chunk size down to a small chunk, lanes, slots, chunk size down to one tile.
+    fn fit_pinned(&self, draft: &mut Draft<'_>) -> Result<()> {
+        loop {
+            let slot = self.layout(draft.chunk_rows).slot_bytes as u64;
+            let needed = slot.saturating_mul((draft.lanes * draft.slots) as u64);
+            if needed <= draft.pinned_limit {
+                return Ok(());
+            }
+            if let Some(rows) = self.smaller(draft, SMALL_CHUNK) {
+                draft.chunk_rows = rows;
+            } else if draft.lanes > 1 && self.limits.lanes.is_none() {
+                draft.lanes -= 1;
+            } else if draft.slots > 1 {
+                draft.slots -= 1;
+            } else if let Some(rows) = self.smaller(draft, 0) {
+                draft.chunk_rows = rows;
+            } else {
+                return Err(self.too_small("pinned memory", draft.pinned_limit, needed, "--pinned-memory"));
+            }
+        }
+    }
+
+    /// Makes chunks smaller until enough blocks fit to overlap, or at least one.
+    fn fit_device(&self, draft: &mut Draft<'_>) -> Result<()> {
+        loop {
+            let blocks = self.blocks(draft, self.layout(draft.chunk_rows).block_bytes);
+            let enough = blocks >= OVERLAP_BLOCKS.min(draft.lanes * draft.slots);
+            match self.smaller(draft, if blocks == 0 { 0 } else { SMALL_CHUNK }) {
+                Some(rows) if !enough => draft.chunk_rows = rows,
+                _ if blocks > 0 => return Ok(()),
+                _ => {
+                    let needed = self.layout(draft.chunk_rows).block_bytes as u64;
+                    return Err(self.too_small("device memory", draft.device_limit, needed, "--device-memory"));
+                }
+            }
+        }
+    }
+
+    /// As many blocks as slots, if they fit.
+    fn blocks(&self, draft: &Draft<'_>, block_bytes: usize) -> usize {
+        let fit = draft.device_limit / (block_bytes.max(1) as u64);
+        usize::try_from(fit).unwrap_or(usize::MAX).min(draft.lanes * draft.slots)
+    }
+
+    fn too_small(&self, what: &'static str, limit: u64, needed: u64, option: &str) -> Error {
+        let mut remedy = format!("set {option} to at least {needed}");
+        if self.limits.chunk.is_some() || self.limits.lanes.is_some() {
+            remedy += ", or leave --chunk and --lanes to the plan";
+        }
+        Error::Budget { what, limit, needed, remedy }
+    }
+
+    fn settle(&self, draft: Draft<'_>, chunk_rows: usize, shape: &Shape) -> DevicePlan {
+        let layout = self.layout(chunk_rows);
+        let blocks = self.blocks(&draft, layout.block_bytes);
+        let (slots, lanes) = (draft.slots, draft.lanes);
+        let cpu = draft.info.kind == DeviceKind::Cpu;
+        let sizes = self.columns.inputs.iter().chain(&self.columns.outputs);
+        let staged: usize = sizes.zip(&shape.in_memory).filter(|(_, in_memory)| !**in_memory).map(|(size, _)| size).sum();
+        let staging = staged * chunk_rows + self.columns.partial_bytes(chunk_rows);
+        DevicePlan {
+            id: draft.info.id.clone(),
+            name: draft.info.name.clone(),
+            kind: draft.info.kind,
+            lanes,
+            slots,
+            blocks,
+            block_bytes: layout.block_bytes as u64,
+            slot_bytes: layout.slot_bytes as u64,
+            device_bytes: (blocks * layout.block_bytes) as u64,
+            pinned_bytes: (lanes * slots * layout.slot_bytes) as u64,
+            other_bytes: if cpu { (lanes * staging) as u64 } else { 0 },
+            device_limit: draft.device_limit,
+            pinned_limit: draft.pinned_limit,
+            layout,
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Plan { rows, row_bytes, chunk_rows, .. } = self;
+        let chunk = ByteSize(chunk_rows * row_bytes);
+        writeln!(f, "rows           {rows} x {row_bytes} bytes = {}", ByteSize(rows.saturating_mul(*row_bytes)))?;
+        writeln!(f, "chunk rows     {chunk_rows} x {row_bytes} bytes = {chunk} (whole tiles of {TILE_ROWS} rows)")?;
+        for device in &self.devices {
+            let DevicePlan { id, name, lanes, slots, blocks, .. } = device;
+            writeln!(f, "device         {id} ({name})")?;
+            writeln!(f, "  lanes        {lanes}")?;
+            if device.kind == DeviceKind::Cpu {
+                writeln!(f, "  slots        0 (rows are used where they are)")?;
+                let each = ByteSize(device.other_bytes / (*lanes).max(1) as u64);
+                writeln!(f, "  other        {lanes} lanes x {each} staging = {}", ByteSize(device.other_bytes))?;
+                continue;
+            }
+            let (block, slot) = (ByteSize(device.block_bytes), ByteSize(device.slot_bytes));
+            writeln!(f, "  slots        {slots} a lane")?;
+            writeln!(
+                f,
+                "  device       {blocks} blocks x {block} = {} (limit {})",
+                ByteSize(device.device_bytes),
+                ByteSize(device.device_limit)
+            )?;
+            writeln!(
+                f,
+                "  pinned       {lanes} lanes x {slots} slots x {slot} = {} (limit {})",
+                ByteSize(device.pinned_bytes),
+                ByteSize(device.pinned_limit)
+            )?;
+            writeln!(f, "  other        {} (nothing else is staged)", ByteSize(device.other_bytes))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shape(rows: u64) -> Shape {
+        let columns = Columns { inputs: vec![8, 8], outputs: vec![8], partial_words: 1 };
+        Shape { rows, columns, in_memory: vec![true; 3], pinned: vec![false; 3] }
+    }
+
+    fn gpu(memory_bytes: u64) -> DeviceInfo {
+        let id = "cuda:0".to_owned();
+        DeviceInfo { name: "GPU".into(), id, kind: DeviceKind::Cuda, memory_bytes, compute_capability: None }
+    }
+
+    #[test]
+    fn a_large_device_gets_a_block_for_every_slot() {
+        let plan = Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &Limits::default(), 16).unwrap();
+        let device = &plan.devices[0];
+        assert_eq!((device.lanes, device.slots, device.blocks), (12, 2, 24));
+        assert!(device.pinned_bytes <= DEFAULT_PINNED);
+    }
+
+    #[test]
+    fn a_budget_below_one_tile_is_an_error_that_says_how_much() {
+        let limits = Limits { device_memory: Some(1000), ..Limits::default() };
+        let error = Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &limits, 16).unwrap_err();
+        let Error::Budget { needed, .. } = error else { panic!("{error}") };
+        let limits = Limits { device_memory: Some(needed), ..Limits::default() };
+        assert_eq!(Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &limits, 16).unwrap().devices[0].blocks, 1);
+    }
+
+    #[test]
+    fn a_set_chunk_is_kept_or_refused() {
+        let limits = Limits { chunk: Some(48 << 20), pinned_memory: Some(1 << 20), ..Limits::default() };
+        let error = Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &limits, 16).unwrap_err();
+        assert!(error.to_string().contains("leave --chunk"), "{error}");
+    }
+
+    #[test]
+    fn few_rows_take_a_small_chunk() {
+        for rows in [0, 1, 5000] {
+            let plan = Plan::new(&shape(rows), &[gpu(1 << 30)], &Limits::default(), 16).unwrap();
+            assert_eq!(plan.chunk_rows, rows.div_ceil(4096).max(1) * 4096);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn limits_hold(
+            rows in 0u64..1 << 40, device in 1u64..1 << 36, pinned in 1u64..1 << 32, cores in 1usize..128,
+            chunk in prop::option::of(1u64..1 << 30), lanes in prop::option::of(1usize..64), devices in 1usize..9,
+        ) {
+            let limits = Limits { device_memory: Some(device), pinned_memory: Some(pinned), chunk, lanes };
+            if let Ok(plan) = Plan::new(&shape(rows), &vec![gpu(1 << 35); devices], &limits, cores) {
+                for d in &plan.devices {
+                    prop_assert!(d.blocks > 0 && d.device_bytes <= device.min(1 << 35) && d.pinned_bytes <= pinned);
+                    prop_assert_eq!(d.device_bytes, d.blocks as u64 * d.block_bytes);
+                }
+                prop_assert!(plan.chunk_rows > 0 && plan.chunk_rows.is_multiple_of(TILE_ROWS as u64));
+            }
+        }
+    }
+}

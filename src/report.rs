@@ -1,1 +1,202 @@
-//! (to come)
+//! What a run did.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use serde::ser::{SerializeMap, Serializer};
+
+use crate::data::Scalar;
+use crate::device::DeviceKind;
+
+/// What a run did. `Display` is for people, `Serialize` is the JSON that the command prints.
+#[derive(Clone, Debug, serde::Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// Rows of the job.
+    pub rows: u64,
+    /// Every reduction by its text (or name) in the order of the expression; `None` where there is no value, as for the
+    /// minimum of no rows. In JSON an object; floats that are not finite are the strings `"NaN"`, `"inf"`, `"-inf"`.
+    #[serde(serialize_with = "results")]
+    pub results: Vec<(String, Option<Scalar>)>,
+    /// The outputs written.
+    pub outputs: Vec<OutputReport>,
+    /// Chunks done, over all devices.
+    pub chunks: u64,
+    /// Rows of a full chunk; the last ones are smaller.
+    pub chunk_rows: u64,
+    /// Wall-clock time of the pipeline: from the first claim to the last drained chunk.
+    pub seconds: f64,
+    /// Wall-clock time of the whole run, with the loading of kernels, the pinning of memory and the making of outputs.
+    pub total_seconds: f64,
+    /// Bytes of the inputs copied to devices (on the CPU: none).
+    pub bytes_to_device: u64,
+    /// Bytes copied from devices.
+    pub bytes_from_device: u64,
+    /// The most pinned memory in use at once, over all devices.
+    pub peak_pinned_bytes: u64,
+    /// The devices that took part.
+    pub devices: Vec<DeviceReport>,
+    /// Time per stage, summed over all lanes.
+    pub stages: StageTimes,
+    /// What the user should know: a faster or asked-for way that was not taken, and why.
+    pub notes: Vec<String>,
+}
+
+/// One output of a run.
+#[derive(Clone, Debug, serde::Serialize)]
+#[non_exhaustive]
+pub struct OutputReport {
+    /// Its name in the expression.
+    pub name: String,
+    /// Its dtype.
+    pub dtype: String,
+    /// The file, if it is one.
+    pub path: Option<PathBuf>,
+    /// Bytes of its rows.
+    pub bytes: u64,
+}
+
+/// What one device did.
+#[derive(Clone, Debug, serde::Serialize)]
+#[non_exhaustive]
+pub struct DeviceReport {
+    /// As `--device` names it.
+    pub id: String,
+    /// As its maker names it.
+    pub name: String,
+    /// Its kind.
+    pub kind: DeviceKind,
+    /// Chunks it did.
+    pub chunks: u64,
+    /// Lanes it had.
+    pub lanes: usize,
+    /// The most device memory the freelist held, in bytes; 0 for the CPU.
+    pub peak_device_bytes: u64,
+    /// For emulated devices: how long the run took in virtual time.
+    pub virtual_seconds: Option<f64>,
+}
+
+/// Time per stage, summed over lanes: eight lanes that fill for one second each are eight seconds.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct StageTimes {
+    /// Host: reading rows into slots. Waiting: enqueueing, and for a device block that another lane is enqueueing on.
+    pub fill: StageTime,
+    /// Device: copies in, with the time they queue for the copy engine behind other lanes. Waiting: from enqueueing to
+    /// the start of the copy, as far as a lane saw it.
+    pub copy_in: StageTime,
+    /// Device, or CPU: computing.
+    pub kernel: StageTime,
+    /// Device: copies out, with the time they queue for the copy engine.
+    pub copy_out: StageTime,
+    /// Host: writing rows to sinks and combining partial results. Waiting: for a chunk to come back from the device.
+    pub drain: StageTime,
+}
+
+/// Time of one stage.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct StageTime {
+    /// At work.
+    #[serde(rename = "busy_seconds", serialize_with = "seconds")]
+    pub busy: Duration,
+    /// Standing still.
+    #[serde(rename = "waiting_seconds", serialize_with = "seconds")]
+    pub waiting: Duration,
+}
+
+impl StageTimes {
+    /// The stages in order, with their names.
+    pub fn named(&self) -> [(&'static str, StageTime); 5] {
+        [
+            ("fill", self.fill),
+            ("copy in", self.copy_in),
+            ("kernel", self.kernel),
+            ("copy out", self.copy_out),
+            ("drain", self.drain),
+        ]
+    }
+
+    pub(crate) fn add(&mut self, other: &StageTimes) {
+        for (mine, theirs) in [
+            (&mut self.fill, other.fill),
+            (&mut self.copy_in, other.copy_in),
+            (&mut self.kernel, other.kernel),
+            (&mut self.copy_out, other.copy_out),
+            (&mut self.drain, other.drain),
+        ] {
+            mine.busy += theirs.busy;
+            mine.waiting += theirs.waiting;
+        }
+    }
+}
+
+impl Report {
+    /// The value of a reduction by its text as written (or by its name, if it was given one). `None` if there is no such
+    /// reduction, or it has no value.
+    pub fn value(&self, label: &str) -> Option<Scalar> {
+        self.results.iter().find(|(l, _)| l == label).and_then(|(_, value)| *value)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (label, value) in &self.results {
+            match value {
+                Some(value) => writeln!(f, "{label} = {value}")?,
+                None => writeln!(f, "{label} has no value (no rows)")?,
+            }
+        }
+        for output in &self.outputs {
+            let to = output.path.as_ref().map(|path| format!(" -> {}", path.display())).unwrap_or_default();
+            writeln!(f, "{}: {} rows of {}{to}", output.name, self.rows, output.dtype)?;
+        }
+        let bytes: u64 = self.bytes_to_device + self.bytes_from_device;
+        write!(f, "{} rows, {} chunks of up to {} rows, {:.3} s", self.rows, self.chunks, self.chunk_rows, self.seconds)?;
+        if bytes > 0 && self.seconds > 0.0 {
+            write!(f, ", {:.1} GB/s over the link (in + out)", bytes as f64 / self.seconds / 1e9)?;
+        }
+        writeln!(f, "; {:.3} s with setup", self.total_seconds)?;
+        for device in &self.devices {
+            write!(f, "{} ({}): {} chunks over {} lanes", device.id, device.name, device.chunks, device.lanes)?;
+            if device.kind != DeviceKind::Cpu {
+                let memory = ByteSize(device.peak_device_bytes);
+                write!(f, ", peak device memory {memory}, pinned {}", ByteSize(self.peak_pinned_bytes))?;
+            }
+            if let Some(seconds) = device.virtual_seconds.filter(|seconds| *seconds > 0.0) {
+                write!(f, ", {seconds:.3} virtual seconds")?;
+            }
+            writeln!(f)?;
+        }
+        writeln!(f, "{:10} {:>10} {:>10}   (seconds, summed over lanes)", "stage", "busy", "waiting")?;
+        for (name, time) in self.stages.named() {
+            writeln!(f, "{name:10} {:>10.3} {:>10.3}", time.busy.as_secs_f64(), time.waiting.as_secs_f64())?;
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
+    }
+}
+
+fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}
+
+fn results<S: Serializer>(results: &[(String, Option<Scalar>)], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(results.len()))?;
+    for (label, value) in results {
+        match *value {
+            None => map.serialize_entry(label, &())?,
+            Some(Scalar::Bool(v)) => map.serialize_entry(label, &v)?,
+            Some(Scalar::U64(v)) => map.serialize_entry(label, &v)?,
+            Some(Scalar::I64(v)) => map.serialize_entry(label, &v)?,
+            // JSON has no such numbers.
+            Some(v @ (Scalar::F32(_) | Scalar::F64(_))) if !v.as_f64().is_finite() => {
+                map.serialize_entry(label, &v.to_string())?;
+            }
+            Some(Scalar::F32(v)) => map.serialize_entry(label, &v)?,
+            Some(v) => map.serialize_entry(label, &v.as_f64())?,
+        }
+    }
+    map.end()
+}

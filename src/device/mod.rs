@@ -4,10 +4,15 @@
 //! devices implement [`Device`]: `emulated`, made of host memory, and `cuda`. The CPU is no [`Device`]: it needs no
 //! copies, so its lane runs a kernel's twin on the data where it is.
 
+mod choice;
+pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 pub(crate) mod emulated;
 pub(crate) mod kernel;
+
+pub use choice::{DeviceChoice, devices};
+pub use emulated::{Emulated, Fault, FaultAt};
 
 use std::fmt;
 use std::time::Duration;

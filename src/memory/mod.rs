@@ -1,1 +1,11 @@
-//! (to come)
+//! Memory with a limit: the freelist of device blocks, the pinned ring, pinned arrays, and the account of both.
+
+mod account;
+mod array;
+mod pinned;
+mod pool;
+
+pub use array::PinnedArray;
+pub(crate) use account::Account;
+pub(crate) use pinned::{PAGE, PinnedRing, allocate};
+pub(crate) use pool::{DevicePool, Lease};

@@ -1,1 +1,89 @@
-//! (to come)
+//! The pipeline: lanes that carry chunks from the sources through a device to the sinks.
+//!
+//! ```text
+//!                  one lane: a stream, two or three slots
+//!  Source ──▶ fill slot ──▶ copy in ──▶ kernel ──▶ copy out ──▶ drain slot ──▶ Sink
+//!      ▲          (host)      (DMA)      (GPU)       (DMA)        (host)
+//!      └── every lane of every device claims its next chunk from the same queue
+//! ```
+//!
+//! The loop is [`staged::StagedLane::turn`]; on the CPU, where nothing is staged, [`host::HostLane::turn`]. A lane does one
+//! chunk's host work a turn, so that lanes run on a thread each or take turns on one thread (see [`drive`]).
+
+mod drive;
+mod host;
+mod layout;
+mod queue;
+mod slot;
+mod staged;
+
+pub(crate) use drive::drive;
+pub(crate) use host::HostLane;
+pub(crate) use layout::Layout;
+pub(crate) use queue::Queue;
+pub(crate) use staged::{StagedLane, Staging};
+
+use std::time::Duration;
+
+use crate::data::{Memory, Sink, Source};
+use crate::error::{Error, Result};
+use crate::ops::Operator;
+use crate::report::StageTimes;
+
+/// What the lanes of a run share.
+pub(crate) struct Work<'w> {
+    pub(crate) operator: &'w dyn Operator,
+    pub(crate) inputs: Vec<InputColumn<'w>>,
+    pub(crate) outputs: Vec<&'w dyn Sink>,
+    pub(crate) queue: Queue<'w>,
+}
+
+/// A source, and its memory if all of it stands in memory.
+pub(crate) struct InputColumn<'w> {
+    pub(crate) source: &'w dyn Source,
+    pub(crate) memory: Option<Memory<'w>>,
+}
+
+/// One lane of any device.
+pub(crate) trait Lane: Send {
+    /// Does the host work of one chunk, or finishes one. False when there is nothing left to do.
+    fn turn(&mut self) -> Result<bool>;
+
+    /// The virtual time at which the next turn can begin.
+    fn ready_at(&self) -> Duration;
+
+    /// What the lane did, after its last turn.
+    fn outcome(&self) -> LaneOutcome;
+}
+
+/// What one lane did.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LaneOutcome {
+    /// Which device of the run.
+    pub(crate) device: usize,
+    pub(crate) chunks: u64,
+    pub(crate) times: StageTimes,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) virtual_end: Duration,
+}
+
+/// Names a lane in errors and spans.
+#[derive(Clone, Debug)]
+pub(crate) struct LaneName {
+    pub(crate) device: String,
+    pub(crate) lane: usize,
+}
+
+impl LaneName {
+    /// Puts an error into its place: this lane and that chunk.
+    pub(crate) fn blame(&self, chunk: &crate::data::Chunk, source: Error) -> Error {
+        Error::Chunk {
+            device: self.device.clone(),
+            lane: self.lane,
+            chunk: chunk.index(),
+            rows: chunk.rows(),
+            source: Box::new(source),
+        }
+    }
+}

@@ -1,1 +1,208 @@
-//! (to come)
+//! A device made of host memory that behaves as a discrete GPU may.
+//!
+//! Its memory has a set size and starts as poison. Work that is enqueued happens **later**: only when the host waits for an
+//! event does the device run, and then it picks, from a seed, any stream whose next operation may run. So a copy happens as
+//! late, and streams overtake each other as oddly, as events permit, and a missing wait gives a wrong answer on any
+//! machine, and the same one every time. Failures come on demand. Times are virtual: every operation has a start and
+//! an end from the rates in [`Emulated`], as if two copy engines and one compute engine served all streams in order.
+//!
+//! There are no threads here: its lanes are driven on one thread ([`Schedule::Seeded`]), so that a run is repeatable.
+
+mod machine;
+mod options;
+mod stream;
+
+pub(crate) use machine::Random;
+pub use options::{Emulated, Fault, FaultAt};
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use self::machine::Machine;
+use self::stream::EmulatedStream;
+use super::kernel::{Columns, HostKernel, SharedKernel};
+use super::{Device, DeviceInfo, DeviceKind, Schedule};
+use crate::error::{Error, Result};
+
+/// The emulated device.
+pub(crate) struct EmulatedDevice {
+    info: DeviceInfo,
+    options: Emulated,
+    machine: Arc<Mutex<Machine>>,
+}
+
+impl EmulatedDevice {
+    pub(crate) fn new(options: &Emulated) -> Self {
+        EmulatedDevice {
+            info: info(options),
+            options: options.clone(),
+            machine: Arc::new(Mutex::new(Machine::new(options))),
+        }
+    }
+}
+
+/// What the device with these options says of itself.
+pub(crate) fn info(options: &Emulated) -> DeviceInfo {
+    DeviceInfo {
+        id: "emulated".into(),
+        name: format!("emulated device, seed {}", options.seed),
+        kind: DeviceKind::Emulated,
+        memory_bytes: options.memory_bytes,
+        compute_capability: None,
+    }
+}
+
+fn lock(machine: &Mutex<Machine>) -> MutexGuard<'_, Machine> {
+    machine.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An allocation. Eight-byte words, so that columns of every dtype are aligned in it.
+pub(crate) struct EmulatedMemory {
+    words: Arc<Mutex<Vec<u64>>>,
+    bytes: u64,
+    machine: Arc<Mutex<Machine>>,
+}
+
+impl Drop for EmulatedMemory {
+    fn drop(&mut self) {
+        lock(&self.machine).used -= self.bytes;
+    }
+}
+
+/// A loaded kernel: its twin.
+pub(crate) struct EmulatedKernel {
+    columns: Columns,
+    twin: Arc<Mutex<Box<dyn HostKernel>>>,
+}
+
+impl Device for EmulatedDevice {
+    type Memory = EmulatedMemory;
+    type Kernel = EmulatedKernel;
+    type Pin = ();
+    type Stream = EmulatedStream;
+
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn schedule(&self) -> Schedule {
+        Schedule::Seeded(self.options.seed)
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<EmulatedMemory> {
+        let mut machine = lock(&self.machine);
+        let full = machine.used + bytes as u64 > self.options.memory_bytes;
+        if machine.fault(FaultAt::Allocate) || full {
+            return Err(Error::OutOfMemory { device: self.info.id.clone(), bytes: bytes as u64 });
+        }
+        machine.used += bytes as u64;
+        let words = vec![machine.poison_word(); bytes.div_ceil(8)];
+        Ok(EmulatedMemory { words: Arc::new(Mutex::new(words)), bytes: bytes as u64, machine: self.machine.clone() })
+    }
+
+    unsafe fn pin(&self, _start: *mut u8, _bytes: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn load(&self, kernel: &SharedKernel) -> Result<EmulatedKernel> {
+        Ok(EmulatedKernel { columns: kernel.columns.clone(), twin: Arc::new(Mutex::new((kernel.twin)())) })
+    }
+
+    fn open_stream(&self) -> Result<EmulatedStream> {
+        Ok(EmulatedStream::new(self.machine.clone(), &self.options))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Stream;
+
+    #[test]
+    fn work_happens_only_when_it_is_waited_for() {
+        let device = EmulatedDevice::new(&Emulated::new());
+        let memory = device.allocate(64).unwrap();
+        let mut stream = device.open_stream().unwrap();
+        let event = stream.event().unwrap();
+        let (from, mut to) = ([7u8; 8], [0u8; 8]);
+        // SAFETY: both arrays outlive the stream's work, which `synchronize` ends, and nobody touches them until then.
+        unsafe {
+            stream.copy_in(from.as_ptr(), &memory, 0, 8).unwrap();
+            stream.copy_out(&memory, 0, to.as_mut_ptr(), 8).unwrap();
+        }
+        stream.record(&event).unwrap();
+        stream.synchronize(&event).unwrap();
+        assert_eq!(to, [7; 8]);
+        assert!(stream.query(&event).unwrap());
+    }
+
+    #[test]
+    fn a_missing_wait_between_streams_shows_for_some_seed() {
+        // One stream writes, another reads: without a wait in between, some order reads too early.
+        let read_early = |seed: u64, with_wait: bool| {
+            let device = EmulatedDevice::new(&Emulated::new().seed(seed));
+            let memory = device.allocate(8).unwrap();
+            let (mut a, mut b) = (device.open_stream().unwrap(), device.open_stream().unwrap());
+            let (written, done) = (a.event().unwrap(), b.event().unwrap());
+            let (from, mut to) = ([7u8; 8], [0u8; 8]);
+            // SAFETY: as above; the streams are dropped, and with them their work, before the arrays.
+            unsafe {
+                a.copy_in(from.as_ptr(), &memory, 0, 8).unwrap();
+                a.record(&written).unwrap();
+                if with_wait {
+                    b.wait(&written).unwrap();
+                }
+                b.copy_out(&memory, 0, to.as_mut_ptr(), 8).unwrap();
+            }
+            b.record(&done).unwrap();
+            b.synchronize(&done).unwrap();
+            to != [7; 8]
+        };
+        assert!((0..32).any(|seed| read_early(seed, false)), "no seed shows the missing wait");
+        assert!((0..32).all(|seed| !read_early(seed, true)), "a wait did not hold");
+    }
+
+    #[test]
+    fn memory_has_a_limit_and_comes_back() {
+        let device = EmulatedDevice::new(&Emulated::new().memory(100));
+        let a = device.allocate(60).unwrap();
+        assert!(matches!(device.allocate(41), Err(Error::OutOfMemory { bytes: 41, .. })));
+        drop(a);
+        device.allocate(100).unwrap();
+    }
+
+    #[test]
+    fn a_fault_surfaces_at_the_wait() {
+        let device = EmulatedDevice::new(&Emulated::new().fault(Fault::new(FaultAt::CopyIn, 1)));
+        let memory = device.allocate(8).unwrap();
+        let mut stream = device.open_stream().unwrap();
+        let event = stream.event().unwrap();
+        let from = [7u8; 8];
+        for fails in [false, true] {
+            // SAFETY: as above.
+            unsafe { stream.copy_in(from.as_ptr(), &memory, 0, 8).unwrap() };
+            stream.record(&event).unwrap();
+            assert_eq!(stream.synchronize(&event).is_err(), fails);
+        }
+    }
+
+    #[test]
+    fn virtual_time_is_that_of_engines_in_order() {
+        // 1000 bytes/s each way: two streams copy in one after the other, then out likewise; the directions overlap.
+        let device = EmulatedDevice::new(&Emulated::new().copy_in_rate(1000.0).copy_out_rate(1000.0));
+        let memory = device.allocate(1000).unwrap();
+        let mut host = vec![0u8; 1000];
+        let mut end = Vec::new();
+        let mut streams = [device.open_stream().unwrap(), device.open_stream().unwrap()];
+        for stream in &mut streams {
+            let event = stream.event().unwrap();
+            // SAFETY: `host` outlives the streams, which are dropped before it; its content does not matter.
+            unsafe {
+                stream.copy_in(host.as_ptr(), &memory, 0, 1000).unwrap();
+                stream.copy_out(&memory, 0, host.as_mut_ptr(), 1000).unwrap();
+            }
+            stream.record(&event).unwrap();
+            end.push(stream.done_at(&event).as_secs_f64());
+        }
+        assert_eq!(end, [2.0, 3.0]);
+    }
+}

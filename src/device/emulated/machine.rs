@@ -1,0 +1,254 @@
+//! The machine behind an emulated device: what is enqueued on all streams, and the running of it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::options::{Emulated, Fault, FaultAt};
+use crate::device::kernel::{Columns, HostKernel};
+use crate::error::{Error, Result};
+
+/// A point in a stream's work that was recorded.
+pub(super) struct Mark {
+    pub(super) done: AtomicBool,
+    /// When, in virtual time.
+    pub(super) at: Duration,
+}
+
+/// Host memory that an enqueued copy reads or writes.
+#[derive(Clone, Copy)]
+pub(super) struct HostSpan {
+    pub(super) start: *mut u8,
+    pub(super) bytes: usize,
+}
+
+// SAFETY: a span is only used by a copy, and whoever enqueued that promised (`Stream::copy_in`, `copy_out`) that the
+// memory stays valid and untouched until the copy is done, on whichever thread it runs.
+unsafe impl Send for HostSpan {}
+
+pub(super) enum Operation {
+    CopyIn { from: HostSpan, to: Arc<Mutex<Vec<u64>>>, offset: usize },
+    CopyOut { from: Arc<Mutex<Vec<u64>>>, offset: usize, to: HostSpan },
+    Launch(Launch),
+    Record(Arc<Mark>),
+    Wait(Arc<Mark>),
+}
+
+pub(super) struct Launch {
+    pub(super) twin: Arc<Mutex<Box<dyn HostKernel>>>,
+    pub(super) columns: Columns,
+    pub(super) memory: Arc<Mutex<Vec<u64>>>,
+    pub(super) offsets: Vec<usize>,
+    pub(super) first_row: u64,
+    pub(super) rows: usize,
+}
+
+/// When each engine is free again, in virtual time.
+#[derive(Default)]
+pub(super) struct Engines {
+    pub(super) copy_in: Duration,
+    pub(super) compute: Duration,
+    pub(super) copy_out: Duration,
+}
+
+pub(super) struct Machine {
+    pub(super) used: u64,
+    pub(super) engines: Engines,
+    streams: HashMap<u64, Queue>,
+    next_stream: u64,
+    random: Random,
+    faults: Vec<Fault>,
+    counts: [u64; 4],
+}
+
+#[derive(Default)]
+struct Queue {
+    operations: VecDeque<Operation>,
+    failed: Option<&'static str>,
+}
+
+impl Machine {
+    pub(super) fn new(options: &Emulated) -> Self {
+        Machine {
+            used: 0,
+            engines: Engines::default(),
+            streams: HashMap::new(),
+            next_stream: 0,
+            random: Random(options.seed),
+            faults: options.faults.clone(),
+            counts: [0; 4],
+        }
+    }
+
+    pub(super) fn open(&mut self) -> u64 {
+        let id = self.next_stream;
+        self.next_stream += 1;
+        self.streams.insert(id, Queue::default());
+        id
+    }
+
+    /// Drops what the stream still had to do. Others that wait for it may go on, as after the failure that led here.
+    pub(super) fn close(&mut self, stream: u64) {
+        for operation in self.streams.remove(&stream).into_iter().flat_map(|q| q.operations) {
+            if let Operation::Record(mark) = operation {
+                mark.done.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    pub(super) fn push(&mut self, stream: u64, operation: Operation) {
+        if let Some(queue) = self.streams.get_mut(&stream) {
+            queue.operations.push_back(operation);
+        }
+    }
+
+    /// Runs operations of any streams, in an order of the seed's choosing, until `mark` of `stream` is done.
+    pub(super) fn run_until(&mut self, stream: u64, mark: &Mark) -> Result<()> {
+        while !mark.done.load(Ordering::Acquire) {
+            if !self.run_one() {
+                return Err(failure("waited for an event that no enqueued work can reach"));
+            }
+        }
+        match self.streams.get(&stream).and_then(|q| q.failed) {
+            Some(what) => Err(failure(what)),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs something, or nothing, as the seed has it: what happens while a host only looks.
+    pub(super) fn idle(&mut self) {
+        if self.random.below(4) == 0 {
+            self.run_one();
+        }
+    }
+
+    /// Runs the next operation of one stream; false if none may run.
+    fn run_one(&mut self) -> bool {
+        let mut ready: Vec<u64> = self.streams.iter().filter(|(_, q)| q.is_ready()).map(|(&id, _)| id).collect();
+        ready.sort_unstable();
+        if ready.is_empty() {
+            return false;
+        }
+        let id = ready[self.random.below(ready.len())];
+        let Some(operation) = self.streams.get_mut(&id).and_then(|q| q.operations.pop_front()) else { return false };
+        let failed = match self.streams.get(&id) {
+            // As on a GPU, nothing runs any more on a stream that failed; marks are reached all the same.
+            Some(queue) if queue.failed.is_some() => {
+                if let Operation::Record(mark) = &operation {
+                    mark.done.store(true, Ordering::Release);
+                }
+                None
+            }
+            _ => self.perform(operation),
+        };
+        if let (Some(what), Some(queue)) = (failed, self.streams.get_mut(&id)) {
+            queue.failed = Some(what);
+        }
+        true
+    }
+
+    fn perform(&mut self, operation: Operation) -> Option<&'static str> {
+        match operation {
+            Operation::CopyIn { from, to, offset } => {
+                if self.fault(FaultAt::CopyIn) {
+                    return Some("a copy to the device failed (on demand)");
+                }
+                let mut words = to.lock().unwrap_or_else(PoisonError::into_inner);
+                let to = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut words)[offset..offset + from.bytes];
+                // SAFETY: whoever enqueued the copy promised that the bytes are readable until it is done, which it is
+                // only after this.
+                to.copy_from_slice(unsafe { std::slice::from_raw_parts(from.start, from.bytes) });
+            }
+            Operation::CopyOut { from, offset, to } => {
+                if self.fault(FaultAt::CopyOut) {
+                    return Some("a copy to the host failed (on demand)");
+                }
+                let words = from.lock().unwrap_or_else(PoisonError::into_inner);
+                let from = &bytemuck::cast_slice::<u64, u8>(&words)[offset..offset + to.bytes];
+                // SAFETY: whoever enqueued the copy promised that the bytes are writable and looked at by nobody until
+                // it is done, which it is only after this.
+                unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.start, to.bytes) };
+            }
+            Operation::Launch(launch) => {
+                if self.fault(FaultAt::Kernel) {
+                    return Some("a kernel failed (on demand)");
+                }
+                let poison = self.poison_word() as u8;
+                launch.run(poison);
+            }
+            Operation::Record(mark) => mark.done.store(true, Ordering::Release),
+            Operation::Wait(_) => {}
+        }
+        None
+    }
+
+    /// Counts an operation and tells whether it is to fail.
+    pub(super) fn fault(&mut self, at: FaultAt) -> bool {
+        let count = &mut self.counts[at as usize];
+        let nth = *count;
+        *count += 1;
+        self.faults.iter().any(|f| f.at == at && f.nth == nth)
+    }
+
+    /// A value that no computation is likely to leave behind.
+    pub(super) fn poison_word(&mut self) -> u64 {
+        self.random.next() | 0x8080_8080_8080_8080
+    }
+}
+
+impl Queue {
+    fn is_ready(&self) -> bool {
+        match self.operations.front() {
+            Some(Operation::Wait(mark)) => mark.done.load(Ordering::Acquire),
+            Some(_) => true,
+            None => false,
+        }
+    }
+}
+
+impl Launch {
+    fn run(&self, poison: u8) {
+        let mut words = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let sizes = self.columns.inputs.iter().chain(&self.columns.outputs).map(|size| size * self.rows);
+        let sizes: Vec<usize> = sizes.chain([self.columns.partial_bytes(self.rows)]).collect();
+        // Columns lie one after the other in one allocation: cut it at each.
+        let mut parts = Vec::with_capacity(sizes.len());
+        let mut rest = bytemuck::cast_slice_mut::<u64, u8>(&mut words);
+        let mut cut = 0;
+        for (&offset, &size) in self.offsets.iter().zip(&sizes) {
+            let (part, tail) = rest[offset - cut..].split_at_mut(size);
+            parts.push(part);
+            (rest, cut) = (tail, offset + size);
+        }
+        let mut outputs = parts.split_off(self.columns.inputs.len());
+        // What a kernel leaves unwritten must not look like the result of an earlier chunk.
+        outputs.iter_mut().for_each(|part| part.fill(poison));
+        let none: &mut [u8] = &mut [];
+        let partials = if self.columns.partial_words > 0 { outputs.pop() } else { None };
+        let inputs: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
+        let mut twin = self.twin.lock().unwrap_or_else(PoisonError::into_inner);
+        twin.run(self.first_row, self.rows, &inputs, &mut outputs, partials.unwrap_or(none));
+    }
+}
+
+pub(super) fn failure(what: &str) -> Error {
+    Error::Device { device: "emulated".into(), problem: what.into(), remedy: "run without faults".into() }
+}
+
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): enough to shuffle with.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound` (> 0).
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+}

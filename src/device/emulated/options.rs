@@ -1,0 +1,104 @@
+//! What can be set on an emulated device.
+
+/// Options of an emulated device: seed, memory, virtual speed, failures.
+///
+/// ```
+/// use overshot::{DeviceChoice, Emulated, Engine};
+/// let device = Emulated::new().seed(7).memory(1 << 20).copy_in_rate(50e9);
+/// let engine = Engine::builder().device(DeviceChoice::Emulated(device)).build()?;
+/// # Ok::<(), overshot::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Emulated {
+    pub(crate) seed: u64,
+    pub(crate) memory_bytes: u64,
+    /// Bytes, rows and bytes per virtual second; infinite: takes no time.
+    pub(crate) copy_in_rate: f64,
+    pub(crate) kernel_rate: f64,
+    pub(crate) copy_out_rate: f64,
+    pub(crate) faults: Vec<Fault>,
+}
+
+impl Default for Emulated {
+    fn default() -> Self {
+        Emulated {
+            seed: 0,
+            memory_bytes: 64 << 20,
+            copy_in_rate: f64::INFINITY,
+            kernel_rate: f64::INFINITY,
+            copy_out_rate: f64::INFINITY,
+            faults: Vec::new(),
+        }
+    }
+}
+
+impl Emulated {
+    /// Seed 0, 64 MiB of memory, operations that take no virtual time, no failures.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The seed from which the order of everything follows.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// The size of its memory in bytes.
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory_bytes = bytes;
+        self
+    }
+
+    /// The speed of its copy engine towards the device, in bytes per virtual second (> 0).
+    pub fn copy_in_rate(mut self, bytes_per_second: f64) -> Self {
+        self.copy_in_rate = bytes_per_second;
+        self
+    }
+
+    /// The speed of its kernels, in rows per virtual second (> 0).
+    pub fn kernel_rate(mut self, rows_per_second: f64) -> Self {
+        self.kernel_rate = rows_per_second;
+        self
+    }
+
+    /// The speed of its copy engine towards the host, in bytes per virtual second (> 0).
+    pub fn copy_out_rate(mut self, bytes_per_second: f64) -> Self {
+        self.copy_out_rate = bytes_per_second;
+        self
+    }
+
+    /// Adds a failure.
+    pub fn fault(mut self, fault: Fault) -> Self {
+        self.faults.push(fault);
+        self
+    }
+}
+
+/// A failure on demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub(crate) at: FaultAt,
+    pub(crate) nth: u64,
+}
+
+impl Fault {
+    /// The operation `nth` of this kind, counted from 0 in the order in which the device runs them, fails.
+    pub fn new(at: FaultAt, nth: u64) -> Self {
+        Fault { at, nth }
+    }
+}
+
+/// Where a failure happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FaultAt {
+    /// An allocation of device memory, as if there were none left.
+    Allocate,
+    /// A copy to the device.
+    CopyIn,
+    /// A kernel.
+    Kernel,
+    /// A copy to the host.
+    CopyOut,
+}

@@ -1,0 +1,139 @@
+//! Combines the partial results of tiles in one fixed tree, whatever order they come in.
+//!
+//! The tree is a binary one over tile numbers: node (level, index) covers the tiles from `index << level` to
+//! `(index + 1) << level`, and is its left half combined with its right half. Two siblings are combined as soon as
+//! both are there. So what is kept is at most a few nodes for every gap in what has come so far, never all partials;
+//! and the result depends on the number of tiles alone.
+
+use std::collections::BTreeMap;
+
+use crate::device::kernel::TILE_ROWS;
+
+/// How states are combined.
+pub(crate) trait Combine {
+    /// Words of one state.
+    fn words(&self) -> usize;
+    /// `left` becomes `left` combined with `right`, whose rows come after those of `left`.
+    fn combine(&self, left: &mut [u64], right: &[u64]);
+}
+
+type Place = (u32, u64);
+
+/// Nodes of the tree whose sibling is not there yet.
+#[derive(Default)]
+pub(crate) struct Fold(BTreeMap<Place, Box<[u64]>>);
+
+impl Fold {
+    /// The nodes of a chunk, from the states of its tiles, one after the other.
+    pub(crate) fn of_tiles(first_row: u64, rows: usize, partials: &[u8], how: &impl Combine) -> Fold {
+        let bytes = how.words() * 8;
+        debug_assert!(first_row.is_multiple_of(TILE_ROWS as u64) && partials.len() == rows.div_ceil(TILE_ROWS) * bytes);
+        let mut fold = Fold::default();
+        for (tile, state) in (first_row / TILE_ROWS as u64..).zip(partials.chunks_exact(bytes)) {
+            fold.insert((0, tile), bytemuck::pod_collect_to_vec::<u8, u64>(state).into(), how);
+        }
+        fold
+    }
+
+    /// Takes in the nodes of another part.
+    pub(crate) fn merge(&mut self, other: Fold, how: &impl Combine) {
+        for (place, state) in other.0 {
+            self.insert(place, state, how);
+        }
+    }
+
+    fn insert(&mut self, (mut level, mut index): Place, mut state: Box<[u64]>, how: &impl Combine) {
+        while let Some(mut sibling) = self.0.remove(&(level, index ^ 1)) {
+            if index & 1 == 0 {
+                how.combine(&mut state, &sibling);
+            } else {
+                how.combine(&mut sibling, &state);
+                state = sibling;
+            }
+            (level, index) = (level + 1, index >> 1);
+        }
+        self.0.insert((level, index), state);
+    }
+
+    /// The state of all tiles; `None` if there were none.
+    pub(crate) fn finish(self, how: &impl Combine) -> Option<Box<[u64]>> {
+        let mut nodes: Vec<_> = self.0.into_iter().map(|((level, index), state)| (index << level, state)).collect();
+        nodes.sort_unstable_by_key(|(first_tile, _)| *first_tile);
+        let mut states = nodes.into_iter().map(|(_, state)| state);
+        let first = states.next()?;
+        Some(states.fold(first, |mut left, right| {
+            how.combine(&mut left, &right);
+            left
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Sums of floats: any other order shows in the bits.
+    struct Sum;
+
+    impl Combine for Sum {
+        fn words(&self) -> usize {
+            1
+        }
+        fn combine(&self, left: &mut [u64], right: &[u64]) {
+            left[0] = (f64::from_bits(left[0]) + f64::from_bits(right[0])).to_bits();
+        }
+    }
+
+    /// The definition of a full tree, top down.
+    fn naive_full(tiles: &[f64]) -> f64 {
+        match tiles {
+            [one] => *one,
+            _ => naive_full(&tiles[..tiles.len() / 2]) + naive_full(&tiles[tiles.len() / 2..]),
+        }
+    }
+    fn fold(tiles: &[f64], cuts: &[usize], order: &[usize]) -> f64 {
+        let mut bounds: Vec<usize> = cuts.iter().map(|c| c % (tiles.len() + 1)).chain([0, tiles.len()]).collect();
+        bounds.sort_unstable();
+        bounds.dedup();
+        let mut chunks: Vec<(usize, &[usize])> = bounds.windows(2).enumerate().collect();
+        chunks.sort_by_key(|(k, _)| order.get(*k).copied().unwrap_or(0));
+        let mut all = Fold::default();
+        for (_, bound) in chunks {
+            let part = &tiles[bound[0]..bound[1]];
+            let first_row = (bound[0] * TILE_ROWS) as u64;
+            let nodes = Fold::of_tiles(first_row, part.len() * TILE_ROWS, bytemuck::cast_slice(part), &Sum);
+            all.merge(nodes, &Sum);
+        }
+        f64::from_bits(all.finish(&Sum).unwrap()[0])
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_and_the_cuts_do_not_show(
+            tiles in prop::collection::vec(-1e9..1e9f64, 1..200),
+            cuts in prop::collection::vec(any::<usize>(), 0..20),
+            order in prop::collection::vec(any::<usize>(), 22),
+        ) {
+            prop_assert_eq!(fold(&tiles, &cuts, &order).to_bits(), fold(&tiles, &[], &[]).to_bits());
+        }
+    }
+
+    #[test]
+    fn a_power_of_two_is_the_balanced_tree() {
+        let tiles: Vec<f64> = (0..64).map(|k| 1.0 / (k as f64 + 0.3)).collect();
+        assert_eq!(fold(&tiles, &[7, 13], &[2, 0, 1]).to_bits(), naive_full(&tiles).to_bits());
+    }
+
+    #[test]
+    fn memory_stays_small_when_chunks_come_in_the_worst_order() {
+        let mut all = Fold::default();
+        // Every second tile first: nothing can be combined; then the others close every gap.
+        let one = 1.0f64.to_ne_bytes();
+        for tile in (0..1024u64).step_by(2).chain((1..1024).step_by(2)) {
+            all.merge(Fold::of_tiles(tile * TILE_ROWS as u64, TILE_ROWS, &one, &Sum), &Sum);
+        }
+        assert_eq!(all.0.len(), 1);
+        assert!(Fold::default().finish(&Sum).is_none());
+    }
+}

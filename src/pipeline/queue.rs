@@ -1,0 +1,150 @@
+//! The queue from which every lane claims its next chunk.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crossbeam::utils::CachePadded;
+
+use crate::data::Chunk;
+use crate::device::kernel::TILE_ROWS;
+use crate::job::{CancelToken, Progress};
+
+/// Hands out the rows of a job as chunks: each row once, in order, in whole tiles.
+///
+/// Chunks shrink towards the end, so that no lane waits long for the last one.
+pub(crate) struct Queue<'w> {
+    rows: u64,
+    chunk_rows: u64,
+    lanes: u64,
+    next: CachePadded<Mutex<Next>>,
+    done: CachePadded<AtomicU64>,
+    stopped: AtomicBool,
+    cancel: Option<CancelToken>,
+    progress: Option<&'w (dyn Fn(Progress) + Send + Sync)>,
+}
+
+#[derive(Default)]
+struct Next {
+    row: u64,
+    index: u64,
+}
+
+impl<'w> Queue<'w> {
+    /// A queue over `rows` rows in chunks of at most `chunk_rows`, a multiple of [`TILE_ROWS`], for `lanes` lanes in all.
+    pub(crate) fn new(rows: u64, chunk_rows: usize, lanes: usize) -> Self {
+        debug_assert!(chunk_rows > 0 && chunk_rows.is_multiple_of(TILE_ROWS));
+        Queue {
+            rows,
+            chunk_rows: chunk_rows as u64,
+            lanes: lanes.max(1) as u64,
+            next: CachePadded::default(),
+            done: CachePadded::default(),
+            stopped: AtomicBool::new(false),
+            cancel: None,
+            progress: None,
+        }
+    }
+
+    /// Stops handing out chunks once the token says so, and tells how far the job is after every chunk.
+    pub(crate) fn watched(
+        mut self,
+        cancel: Option<CancelToken>,
+        progress: Option<&'w (dyn Fn(Progress) + Send + Sync)>,
+    ) -> Self {
+        (self.cancel, self.progress) = (cancel, progress);
+        self
+    }
+
+    /// The next chunk; `None` when all are claimed or the queue was stopped.
+    pub(crate) fn claim(&self) -> Option<Chunk> {
+        if self.is_stopped() {
+            return None;
+        }
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = next_rows(next.row, self.rows, self.chunk_rows, self.lanes);
+        if rows.is_empty() {
+            return None;
+        }
+        let chunk = Chunk::new(next.index, rows);
+        next.row = chunk.rows().end;
+        next.index += 1;
+        Some(chunk)
+    }
+
+    /// Says that a chunk went all the way.
+    pub(crate) fn finish(&self, chunk: &Chunk) {
+        let done = self.done.fetch_add(chunk.len() as u64, Ordering::Relaxed) + chunk.len() as u64;
+        if let Some(progress) = self.progress {
+            progress(Progress { done, rows: self.rows });
+        }
+    }
+
+    /// Ends the run early: a lane failed.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Rows that went all the way.
+    pub(crate) fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Rows of the job.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed) || self.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
+    }
+}
+
+/// The rows of the chunk that begins at `row`: half of an even share of what is left, in whole tiles, but not less
+/// than an eighth of a full chunk, below which the cost of a chunk outweighs the wait for it.
+fn next_rows(row: u64, rows: u64, chunk_rows: u64, lanes: u64) -> Range<u64> {
+    let tile = TILE_ROWS as u64;
+    let least = (chunk_rows / 8 / tile * tile).max(tile);
+    let share = (rows - row) / (2 * lanes) / tile * tile;
+    row..(row + share.clamp(least, chunk_rows)).min(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_row_once_in_whole_tiles(
+            rows in 0u64..10_000_000, tiles in 1usize..100, lanes in 1usize..40,
+        ) {
+            let queue = Queue::new(rows, tiles * TILE_ROWS, lanes);
+            let mut next = 0;
+            while let Some(chunk) = queue.claim() {
+                prop_assert_eq!(chunk.rows().start, next);
+                prop_assert!(chunk.len() > 0 && chunk.len() <= tiles * TILE_ROWS);
+                next = chunk.rows().end;
+                prop_assert!(next == rows || next.is_multiple_of(TILE_ROWS as u64));
+                queue.finish(&chunk);
+            }
+            prop_assert_eq!((next, queue.done()), (rows, rows));
+        }
+    }
+
+    #[test]
+    fn chunks_shrink_towards_the_end() {
+        let tile = TILE_ROWS as u64;
+        assert_eq!(next_rows(0, 1 << 30, 16 * tile, 4), 0..16 * tile);
+        assert_eq!(next_rows(0, 64 * tile, 16 * tile, 4), 0..8 * tile);
+        assert_eq!(next_rows(60 * tile, 64 * tile, 16 * tile, 4), 60 * tile..62 * tile);
+    }
+
+    #[test]
+    fn a_stopped_queue_hands_out_nothing() {
+        let queue = Queue::new(1 << 20, TILE_ROWS, 1);
+        assert!(queue.claim().is_some());
+        queue.stop();
+        assert!(queue.claim().is_none());
+    }
+}
