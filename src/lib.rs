@@ -12,6 +12,9 @@ mod pipeline;
 mod plan;
 mod report;
 
-pub use data::{Dtype, Element, Scalar};
+pub use data::{
+    Chunk, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Raw, Reading, Scalar, Sink,
+    SinkMemory, Source, Target, create, open,
+};
 pub use device::{DeviceInfo, DeviceKind};
 pub use error::{Error, Result};

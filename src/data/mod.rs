@@ -1,5 +1,40 @@
 //! Datasets: dtypes, sources, sinks and file formats. Nothing here knows of devices.
+//!
+//! | read | written | what |
+//! | --- | --- | --- |
+//! | [`Source`], in an [`Input`] | [`Sink`], opened from a [`Target`] in an [`Output`] | the traits |
+//! | `&[T]` | `&mut [T]` | slices of an [`Element`] or of `bool`, used in place |
+//! | [`Generator`] | | rows computed when they are asked for |
+//! | [`Npy`], [`Raw`] | [`NewFile`] | files |
+//!
+//! All `unsafe` of this module stands in `memory.rs`.
 
+mod chunk;
 mod dtype;
+mod file;
+mod format;
+mod generator;
+mod memory;
+mod new_file;
+mod npy;
+mod partial;
+mod raw;
+mod sink;
+mod slice;
+mod source;
 
+pub use chunk::Chunk;
 pub use dtype::{Dtype, Element, Scalar};
+pub use file::Reading;
+pub use format::{create, open};
+pub use generator::Generator;
+pub use memory::{Claim, Memory, SinkMemory};
+pub use new_file::NewFile;
+pub use npy::Npy;
+pub use raw::Raw;
+pub use sink::{Output, Sink, Target};
+pub use source::{Input, Source};
+
+// Unused until the rooms that call them are in place.
+#[allow(unused_imports)]
+pub(crate) use {file::same_file, source::whole_memory};

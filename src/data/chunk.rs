@@ -1,0 +1,40 @@
+//! The unit of scheduling.
+
+use std::ops::Range;
+
+/// A range of rows that exactly one lane of one run carries.
+///
+/// Only the pipeline's queue makes chunks, and they cannot be cloned: who holds one is the only one to write its rows.
+#[derive(Debug)]
+pub struct Chunk {
+    index: u64,
+    rows: Range<u64>,
+}
+
+impl Chunk {
+    /// The chunk number `index`, in claim order. `rows` must not run backwards.
+    pub(crate) fn new(index: u64, rows: Range<u64>) -> Self {
+        debug_assert!(rows.start <= rows.end);
+        Chunk { index, rows }
+    }
+
+    /// Its number, counted from 0 in the order in which chunks were claimed.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// Its rows in the dataset.
+    pub fn rows(&self) -> Range<u64> {
+        self.rows.clone()
+    }
+
+    /// How many rows it has.
+    pub fn len(&self) -> u64 {
+        self.rows.end - self.rows.start
+    }
+
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

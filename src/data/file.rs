@@ -1,0 +1,181 @@
+//! Rows that lie in a file one after the other, whatever its header says.
+
+use super::memory::map_file;
+use super::{Dtype, Memory};
+use crate::{Error, Result};
+use memmap2::Mmap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// How a file is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reading {
+    /// Through a memory map, used in place where possible; by calls where the system cannot map the file.
+    ///
+    /// The caller promises that nobody writes to the file or shortens it until the job is done. If someone does, results
+    /// may be any mixture of old and new, and touching a page that is gone kills the process (`SIGBUS`); so does a
+    /// disk that fails under a page. Replacing the file, as programs do that write a new one and rename it, is fine.
+    #[default]
+    Map,
+    /// By calls of `pread`, into memory of our own. A file that changes gives a mixture of old and new, one that
+    /// becomes shorter gives an error.
+    Pread,
+}
+
+/// A file of which a part is rows.
+#[derive(Debug)]
+pub(super) struct FileRows {
+    pub path: PathBuf,
+    pub dtype: Dtype,
+    pub rows: u64,
+    file: File,
+    /// Where the rows start.
+    offset: u64,
+    /// Whether their byte order is not the machine's.
+    swapped: bool,
+    map: Option<Mmap>,
+}
+
+impl FileRows {
+    /// The `rows` rows at `offset`. `len` is the length of the file, which holds them.
+    pub fn new(opened: Opened, dtype: Dtype, rows: u64, offset: u64, swapped: bool, reading: Reading) -> Self {
+        let Opened { path, file, len } = opened;
+        debug_assert!(offset + rows * dtype.size() as u64 <= len);
+        let end = offset + rows * dtype.size() as u64;
+        let map = if reading == Reading::Map && rows > 0 { map_file(&file, end) } else { None };
+        FileRows { path, dtype, rows, file, offset, swapped, map }
+    }
+
+    pub fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
+        let beyond = || {
+            let problem = format!("rows from {first} on were read, but it has {} rows", self.rows);
+            Error::file(&self.path, problem, "this is a mistake in the caller of Source::read")
+        };
+        if let Some(bytes) = self.mapped() {
+            copy_rows(bytes, first, self.dtype, dst).ok_or_else(beyond)?;
+        } else {
+            let size = self.dtype.size() as u64;
+            let fits = first.checked_mul(size).and_then(|at| at.checked_add(dst.len() as u64));
+            if fits.is_none_or(|end| end > self.rows * size) {
+                return Err(beyond());
+            }
+            self.file.read_exact_at(dst, self.offset + first * size).map_err(|e| match e.kind() {
+                io::ErrorKind::UnexpectedEof => {
+                    let remedy = "do not change a file while it is read";
+                    Error::file(&self.path, format!("it became shorter than {} rows", self.rows), remedy)
+                }
+                _ => io_error(&self.path, "cannot be read", "check the disk", e),
+            })?;
+        }
+        if self.swapped {
+            swap_bytes(dst, self.dtype.size());
+        }
+        Ok(())
+    }
+
+    pub fn memory(&self) -> Option<Memory<'_>> {
+        if self.rows == 0 {
+            return Memory::new(&[], Dtype::Bool);
+        }
+        if self.swapped { None } else { Memory::new(self.mapped()?, self.dtype) }
+    }
+
+    /// The rows as they stand in the map.
+    fn mapped(&self) -> Option<&[u8]> {
+        self.map.as_ref()?.get(usize::try_from(self.offset).ok()?..)
+    }
+}
+
+/// Copies the rows from `first` on out of `bytes`, all rows. `None` if there are not as many.
+pub(super) fn copy_rows(bytes: &[u8], first: u64, dtype: Dtype, dst: &mut [u8]) -> Option<()> {
+    let start = usize::try_from(first).ok()?.checked_mul(dtype.size())?;
+    let end = start.checked_add(dst.len())?;
+    dst.copy_from_slice(bytes.get(start..end)?);
+    Some(())
+}
+
+/// Reverses the bytes of every element.
+fn swap_bytes(rows: &mut [u8], size: usize) {
+    fn swap<const N: usize>(rows: &mut [u8]) {
+        for row in rows.as_chunks_mut::<N>().0 {
+            row.reverse();
+        }
+    }
+    match size {
+        2 => swap::<2>(rows),
+        4 => swap::<4>(rows),
+        8 => swap::<8>(rows),
+        _ => {}
+    }
+}
+
+/// A file opened for reading, before anything is known of its format.
+pub(super) struct Opened {
+    pub path: PathBuf,
+    pub file: File,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+impl Opened {
+    /// Opens a regular file. Others are refused: the rows of a pipe cannot be read in any order.
+    pub fn new(path: &Path) -> Result<Self> {
+        let cannot = |e: io::Error| {
+            let remedy = match e.kind() {
+                io::ErrorKind::NotFound => "check the path",
+                io::ErrorKind::PermissionDenied => "ask its owner for permission to read it",
+                _ => "check the path and the disk",
+            };
+            io_error(path, "cannot be opened", remedy, e)
+        };
+        // Looked at before it is opened, because opening a pipe waits for someone to write into it.
+        let metadata = fs::metadata(path).map_err(cannot)?;
+        if metadata.is_dir() {
+            return Err(Error::file(path, "is a directory", "name a file"));
+        }
+        if !metadata.is_file() {
+            return Err(Error::file(path, "is not a regular file", "save its data in a file first"));
+        }
+        let file = File::open(path).map_err(cannot)?;
+        let len = file.metadata().map_err(cannot)?.len();
+        Ok(Opened { path: path.into(), file, len })
+    }
+
+    /// Reads `n` bytes at the start of the file, or all of a shorter file.
+    pub fn head(&self, n: u64) -> Result<Vec<u8>> {
+        let n = usize::try_from(n.min(self.len)).unwrap_or(usize::MAX);
+        let mut head = vec![0; n];
+        let cannot = |e| io_error(&self.path, "cannot be read", "check the disk", e);
+        self.file.read_exact_at(&mut head, 0).map_err(cannot)?;
+        Ok(head)
+    }
+}
+
+/// An error of the operating system, in a line with what it means here.
+pub(super) fn io_error(path: &Path, problem: impl std::fmt::Display, remedy: &str, e: io::Error) -> Error {
+    Error::File { path: path.into(), problem: format!("{problem} ({e})"), remedy: remedy.into(), source: Some(e) }
+}
+
+/// Whether two paths lead to one file, which need not exist yet. If that cannot be found out, they do not.
+pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
+    /// What a path leads to if it does not exist: a name in a directory.
+    fn place(path: &Path) -> Option<PathBuf> {
+        Some(directory(path).canonicalize().ok()?.join(path.file_name()?))
+    }
+    match (fs::metadata(a), fs::metadata(b)) {
+        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        (Err(_), Err(_)) => place(a).is_some_and(|a| Some(a) == place(b)),
+        _ => false,
+    }
+}
+
+/// The directory of a file's path.
+pub(super) fn directory(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}

@@ -1,0 +1,152 @@
+//! Files to be written.
+
+use super::file::io_error;
+use super::partial::Partial;
+use super::{Chunk, Dtype, Sink, SinkMemory, Target, npy};
+use crate::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// A file to be written by a job: [`Npy::create`](super::Npy::create) and [`Raw::create`](super::Raw::create) make one.
+///
+/// The rows go into a hidden file `.NAME.xxxxxx.partial` beside it, whose space is reserved before any work starts. It
+/// takes the name when all rows are written; when the job fails or is stopped it is removed. A process that is killed
+/// cannot remove it. The data is on the disk when the system writes it back, as after any `write`.
+///
+/// A path that is a symbolic link stands for the file it leads to.
+#[derive(Debug)]
+pub struct NewFile {
+    path: PathBuf,
+    format: Format,
+    dtype: Option<Dtype>,
+    force: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Format {
+    Npy,
+    Raw,
+}
+
+impl NewFile {
+    pub(super) fn new(path: &Path, format: Format) -> Self {
+        NewFile { path: path.into(), format, dtype: None, force: false }
+    }
+
+    /// Casts the result to `dtype`. Without it the file has the dtype of the result.
+    pub fn dtype(self, dtype: Dtype) -> Self {
+        NewFile { dtype: Some(dtype), ..self }
+    }
+
+    /// Whether to replace a file that exists. Otherwise it is an error, found before any work is done and again before
+    /// the file gets its name.
+    pub fn force(self, force: bool) -> Self {
+        NewFile { force, ..self }
+    }
+}
+
+impl Target for NewFile {
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn dtype(&self) -> Option<Dtype> {
+        self.dtype
+    }
+
+    fn cast(&self) -> bool {
+        true
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
+    where
+        Self: 's,
+    {
+        let header = match self.format {
+            Format::Npy => npy::header(dtype, rows, shape),
+            Format::Raw => Vec::new(),
+        };
+        let offset = header.len() as u64;
+        let bytes = rows.checked_mul(dtype.size() as u64).and_then(|n| n.checked_add(offset));
+        // No file system holds more than an i64 can count.
+        let Some(bytes) = bytes.filter(|&n| i64::try_from(n).is_ok()) else {
+            let problem = format!("cannot hold {rows} rows of {dtype}");
+            return Err(Error::file(self.path, problem, "write fewer rows"));
+        };
+        let partial = Partial::create(&self.path, bytes, self.force)?;
+        partial.write_at(&header, 0)?;
+        // A header is far shorter than any address space.
+        let memory = if partial.is_reserved() { SinkMemory::map(partial.file(), header.len(), dtype) } else { None };
+        Ok(Box::new(FileSink { partial, dtype, rows, offset, memory }))
+    }
+}
+
+struct FileSink {
+    partial: Partial,
+    dtype: Dtype,
+    rows: u64,
+    /// Where the rows start.
+    offset: u64,
+    memory: Option<SinkMemory<'static>>,
+}
+
+impl Sink for FileSink {
+    fn write(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
+        let rows = chunk.rows();
+        let size = self.dtype.size() as u64;
+        if rows.end > self.rows || chunk.len() * size != bytes.len() as u64 {
+            return Err(self.misfit(chunk, bytes));
+        }
+        let Some(memory) = &self.memory else {
+            return self.partial.write_at(bytes, self.offset + rows.start * size);
+        };
+        memory.try_claim(rows).ok_or_else(|| self.misfit(chunk, bytes))?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn memory(&self) -> Option<&SinkMemory<'_>> {
+        self.memory.as_ref()
+    }
+
+    fn note(&self) -> Option<String> {
+        let slow = self.memory.is_none() && self.rows > 0;
+        slow.then(|| {
+            let path = self.partial.path().display();
+            format!("{path}: its file system cannot reserve space for a memory map, so it is written by slower calls")
+        })
+    }
+
+    fn commit(self: Box<Self>) -> Result<()> {
+        let FileSink { partial, memory, .. } = *self;
+        drop(memory);
+        partial.commit()
+    }
+}
+
+impl FileSink {
+    fn misfit(&self, chunk: &Chunk, bytes: &[u8]) -> Error {
+        let rows = chunk.rows();
+        let problem =
+            format!("{} bytes do not fit rows {} to {}, or these are in use", bytes.len(), rows.start, rows.end);
+        Error::file(self.partial.path(), problem, "this is a mistake in the caller of Sink::write")
+    }
+}
+
+/// An error met while bytes are put into a file.
+pub(super) fn write_error(path: &Path, needed: u64, e: std::io::Error) -> Error {
+    use std::io::ErrorKind as Kind;
+    match e.kind() {
+        Kind::StorageFull | Kind::QuotaExceeded => {
+            let problem = format!("no space: needs {needed} bytes");
+            io_error(path, problem, "free some, or choose another disk", e)
+        }
+        Kind::FileTooLarge => {
+            let problem = format!("needs {needed} bytes, more than a file may have there");
+            io_error(path, problem, "choose another file system, or raise the limit (ulimit -f)", e)
+        }
+        _ => io_error(path, "cannot be written", "check the disk", e),
+    }
+}

@@ -1,0 +1,212 @@
+//! The header of a `.npy` file, read and written: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>
+
+use super::literal::{self, Literal};
+use crate::data::Dtype;
+
+/// The longest header that is read, in bytes from the start of the file. NumPy's header of a plain array takes
+/// 128, so this only bounds what a broken file makes us read.
+pub(super) const MAX_LEN: u64 = 1 << 16;
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// Rows start at a multiple of this, so that a map of the file is aligned for them.
+const ALIGN: usize = 64;
+
+/// What is wrong with a file, and what to do.
+pub(super) type Refusal = (String, &'static str);
+
+/// What a header says.
+#[derive(Debug, PartialEq)]
+pub(super) struct Header {
+    pub dtype: Dtype,
+    /// Whether the byte order is not the machine's.
+    pub swapped: bool,
+    pub shape: Vec<u64>,
+    /// The product of the shape.
+    pub rows: u64,
+    /// Where the rows start, in bytes from the start of the file. The end of the rows fits an i64.
+    pub offset: u64,
+}
+
+impl Header {
+    /// Parses a header from `head`, the first [`MAX_LEN`] bytes of a file or all of a shorter one.
+    pub fn parse(head: &[u8]) -> Result<Self, Refusal> {
+        let (text, offset) = text(head)?;
+        let garbage = |reason: String| (format!("not a valid .npy header: {reason}"), "save it again with numpy.save");
+        let Literal::Dict(entries) = literal::parse(text).map_err(garbage)? else {
+            return Err(garbage("no dict".into()));
+        };
+        let (mut descr, mut fortran, mut shape) = (None, None, None);
+        for (key, value) in entries {
+            let seen = match (key, value) {
+                ("descr", value) => descr.replace(value).is_some(),
+                ("fortran_order", Literal::Bool(value)) => fortran.replace(value).is_some(),
+                ("shape", Literal::Tuple(lengths)) => shape.replace(dimensions(lengths).map_err(garbage)?).is_some(),
+                (key, value) => return Err(garbage(format!("unexpected '{key}': {value:?}"))),
+            };
+            if seen {
+                return Err(garbage(format!("'{key}' twice")));
+            }
+        }
+        let (Some(descr), Some(fortran), Some(shape)) = (descr, fortran, shape) else {
+            return Err(garbage("'descr', 'fortran_order' or 'shape' is missing".into()));
+        };
+        let (dtype, swapped) = dtype(&descr)?;
+        if fortran && shape.len() > 1 {
+            let problem = "its columns stand before its rows (Fortran order)";
+            return Err((problem.into(), "save it again with numpy.save(path, numpy.ascontiguousarray(array))"));
+        }
+        let rows = product(&shape).filter(|rows| {
+            let end = rows.checked_mul(dtype.size() as u64).and_then(|n| n.checked_add(offset));
+            end.is_some_and(|end| i64::try_from(end).is_ok())
+        });
+        let rows = rows.ok_or_else(|| garbage(format!("no file holds the shape {shape:?}")))?;
+        Ok(Header { dtype, swapped, shape, rows, offset })
+    }
+}
+
+/// The dict of a header as text, and where the rows start.
+fn text(head: &[u8]) -> Result<(&str, u64), Refusal> {
+    if head.starts_with(b"PK\x03\x04") {
+        return Err(("is a .npz archive, not a .npy file".into(), "save each array by itself with numpy.save"));
+    }
+    let Some(rest) = head.strip_prefix(MAGIC) else {
+        return Err(("is not a .npy file".into(), "save it with numpy.save, or name a raw file and its dtype"));
+    };
+    let truncated = || (format!("its header ends early, after {} bytes", head.len()), "copy or save it again");
+    let (version, rest) = rest.split_first_chunk::<2>().ok_or_else(truncated)?;
+    let (len, rest) = match version {
+        [1, _] => {
+            let (len, rest) = rest.split_first_chunk::<2>().ok_or_else(truncated)?;
+            (u16::from_le_bytes(*len).into(), rest)
+        }
+        [2 | 3, _] => {
+            let (len, rest) = rest.split_first_chunk::<4>().ok_or_else(truncated)?;
+            (u32::from_le_bytes(*len), rest)
+        }
+        [major, minor] => {
+            let problem = format!("has version {major}.{minor} of .npy, which is not known here");
+            return Err((problem, "save it with numpy.save, which writes version 1"));
+        }
+    };
+    let start = (head.len() - rest.len()) as u64;
+    let offset = start + u64::from(len);
+    if offset > MAX_LEN {
+        let problem = format!("its header is {len} bytes long, which no plain array needs");
+        return Err((problem, "save it again as a plain array"));
+    }
+    // Within MAX_LEN, so it fits a usize.
+    let bytes = rest.get(..len as usize).ok_or_else(truncated)?;
+    // Versions 1 and 2 are in Latin-1, version 3 in UTF-8; beyond ASCII there are only names of fields, which are not
+    // read here in any case.
+    match str::from_utf8(bytes) {
+        Ok(text) => Ok((text, offset)),
+        Err(_) => Err(("its header is not text".into(), "save it again as a plain array with numpy.save")),
+    }
+}
+
+fn dimensions(lengths: Vec<Literal<'_>>) -> Result<Vec<u64>, String> {
+    let length = |literal| match literal {
+        Literal::Integer(length) => Ok(length),
+        other => Err(format!("{other:?} in 'shape'")),
+    };
+    lengths.into_iter().map(length).collect()
+}
+
+/// The number of elements, if it fits. An array with a dimension of length 0 has none, however long the others are.
+fn product(shape: &[u64]) -> Option<u64> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    shape.iter().try_fold(1u64, |product, &length| product.checked_mul(length))
+}
+
+/// The dtype that a `descr` names, and whether its byte order is not the machine's.
+fn dtype(descr: &Literal<'_>) -> Result<(Dtype, bool), Refusal> {
+    let name = match descr {
+        Literal::Text(name) => *name,
+        Literal::List | Literal::Tuple(_) => {
+            let problem = "holds records of several fields (a structured dtype)";
+            return Err((problem.into(), "save each field by itself, as in numpy.save(path, array['field'])"));
+        }
+        other => {
+            return Err((format!("not a valid .npy header: 'descr' is {other:?}"), "save it again with numpy.save"));
+        }
+    };
+    let (swapped, kind) = match name.as_bytes().first() {
+        Some(b'<') => (cfg!(target_endian = "big"), &name[1..]),
+        Some(b'>') => (cfg!(target_endian = "little"), &name[1..]),
+        Some(b'|') => (false, &name[1..]),
+        _ => (false, name),
+    };
+    let dtype = match kind {
+        "b1" => Dtype::Bool,
+        "i1" => Dtype::I8,
+        "i2" => Dtype::I16,
+        "i4" => Dtype::I32,
+        "i8" => Dtype::I64,
+        "u1" => Dtype::U8,
+        "u2" => Dtype::U16,
+        "u4" => Dtype::U32,
+        "u8" => Dtype::U64,
+        "f4" => Dtype::F32,
+        "f8" => Dtype::F64,
+        _ => return Err(no_dtype(name, kind)),
+    };
+    // Elements of one byte have no byte order, longer ones need one.
+    match name.len() - kind.len() {
+        1 if !(name.starts_with('|') && dtype.size() > 1) => Ok((dtype, swapped && dtype.size() > 1)),
+        _ => Err((format!("its dtype '{name}' has no byte order"), "save it again with numpy.save")),
+    }
+}
+
+/// Why a dtype is refused.
+fn no_dtype(name: &str, kind: &str) -> Refusal {
+    let (what, remedy) = match kind.as_bytes().first() {
+        Some(b'O') => ("Python objects", "save numbers, as in numpy.save(path, array.astype('f8'))"),
+        Some(b'c') => ("complex numbers", "save array.real and array.imag by themselves"),
+        Some(b'f') if kind == "f2" => ("half-precision floats", "save array.astype('f4')"),
+        Some(b'f') => ("long double floats", "save array.astype('f8')"),
+        Some(b'M' | b'm') => ("dates or times", "save array.view('i8')"),
+        Some(b'S' | b'U' | b'a') => ("text", "save numbers"),
+        Some(b'V') => ("plain bytes", "save array.view('u1')"),
+        _ => ("an unknown dtype", "save it again with numpy.save"),
+    };
+    (format!("holds {what} ('{name}'), which cannot be computed with"), remedy)
+}
+
+/// The header that NumPy writes for an array of `rows` elements: of this `shape`, or one-dimensional if the shape is
+/// none or another number of elements.
+pub(in crate::data) fn header(dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Vec<u8> {
+    // NumPy reads no more than 64 dimensions.
+    let fits = |shape: &&[u64]| product(shape) == Some(rows) && shape.len() <= 64;
+    let shape = shape.filter(fits).unwrap_or(std::slice::from_ref(&rows));
+    let order = match dtype.size() {
+        1 => '|',
+        _ if cfg!(target_endian = "big") => '>',
+        _ => '<',
+    };
+    let kind = match dtype {
+        Dtype::Bool => 'b',
+        _ if dtype.is_float() => 'f',
+        _ if dtype.is_signed() => 'i',
+        _ => 'u',
+    };
+    let lengths = match shape {
+        [length] => format!("{length},"),
+        _ => shape.iter().map(u64::to_string).collect::<Vec<_>>().join(", "),
+    };
+    let size = dtype.size();
+    let mut text = format!("{{'descr': '{order}{kind}{size}', 'fortran_order': False, 'shape': ({lengths}), }}");
+    // NumPy leaves room for the first dimension to grow to 21 digits without moving the rows.
+    if let Some(first) = shape.first() {
+        text.extend(std::iter::repeat_n(' ', 21 - first.to_string().len()));
+    }
+    // Version 1: magic, version, two bytes of length. NumPy pads by a whole ALIGN where none is needed.
+    let before = MAGIC.len() + 4;
+    let padding = ALIGN - (before + text.len() + 1) % ALIGN;
+    text.extend(std::iter::repeat_n(' ', padding));
+    text.push('\n');
+    let len = u16::try_from(text.len()).expect("64 dimensions of 20 digits fit 64 KiB");
+    [MAGIC, &[1, 0], &len.to_le_bytes(), text.as_bytes()].concat()
+}

@@ -1,0 +1,87 @@
+//! NumPy's `.npy` files.
+
+mod header;
+mod literal;
+
+use super::file::{FileRows, Opened};
+use super::new_file::Format;
+use super::{Dtype, Memory, NewFile, Reading, Source};
+use crate::{Error, Result};
+use header::Header;
+use std::path::Path;
+
+pub(super) use header::header;
+
+/// A `.npy` file.
+///
+/// The elements of an array of any rank are its rows, in C order. The file is of version 1, 2 or 3, its elements of
+/// either byte order.
+#[derive(Debug)]
+pub struct Npy {
+    rows: FileRows,
+    shape: Vec<u64>,
+}
+
+impl Npy {
+    /// Opens a `.npy` file, to be read through a memory map; its contract is [`Reading::Map`]. Only the header is read.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, is no `.npy` file or shorter than its header says, or holds what is no
+    /// [`Dtype`], or columns before rows (Fortran order).
+    pub fn open(path: impl AsRef<Path>) -> Result<Npy> {
+        Npy::open_with(path, Reading::default())
+    }
+
+    /// Opens a `.npy` file, to be read as `reading` says.
+    ///
+    /// # Errors
+    /// As [`open`](Npy::open).
+    pub fn open_with(path: impl AsRef<Path>, reading: Reading) -> Result<Npy> {
+        let opened = Opened::new(path.as_ref())?;
+        let head = opened.head(header::MAX_LEN)?;
+        let refused = |(problem, remedy): header::Refusal| Error::file(&opened.path, problem, remedy);
+        let Header { dtype, swapped, shape, rows, offset } = Header::parse(&head).map_err(refused)?;
+        // Header::parse has made sure that this is no overflow.
+        let needed = offset + rows * dtype.size() as u64;
+        if opened.len < needed {
+            let problem = format!("short file: {} bytes, its header says {needed}", opened.len);
+            return Err(Error::file(opened.path, problem, "copy or save it again"));
+        }
+        Ok(Npy { rows: FileRows::new(opened, dtype, rows, offset, swapped, reading), shape })
+    }
+
+    /// A `.npy` file to be written, with the dimensions of the job's first input. Nothing happens until the job runs.
+    pub fn create(path: impl AsRef<Path>) -> NewFile {
+        NewFile::new(path.as_ref(), Format::Npy)
+    }
+}
+
+impl Source for Npy {
+    fn dtype(&self) -> Dtype {
+        self.rows.dtype
+    }
+
+    fn rows(&self) -> u64 {
+        self.rows.rows
+    }
+
+    fn name(&self) -> String {
+        self.rows.path.display().to_string()
+    }
+
+    fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
+        self.rows.read(first, dst)
+    }
+
+    fn memory(&self) -> Option<Memory<'_>> {
+        self.rows.memory()
+    }
+
+    fn shape(&self) -> Option<&[u64]> {
+        Some(&self.shape)
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.rows.path)
+    }
+}

@@ -1,0 +1,67 @@
+//! Raw files: rows in native byte order and nothing else.
+
+use super::file::{FileRows, Opened};
+use super::new_file::Format;
+use super::{Dtype, Memory, NewFile, Reading, Source};
+use crate::{Error, Result};
+use std::path::Path;
+
+/// A file of rows in native byte order, without any header.
+#[derive(Debug)]
+pub struct Raw(FileRows);
+
+impl Raw {
+    /// Opens a file of elements of `dtype`, to be read through a memory map; its contract is [`Reading::Map`].
+    ///
+    /// # Errors
+    /// When the file cannot be opened, or its length is not a whole number of elements.
+    pub fn open(path: impl AsRef<Path>, dtype: Dtype) -> Result<Raw> {
+        Raw::open_with(path, dtype, Reading::default())
+    }
+
+    /// Opens a file, to be read as `reading` says.
+    ///
+    /// # Errors
+    /// As [`open`](Raw::open).
+    pub fn open_with(path: impl AsRef<Path>, dtype: Dtype, reading: Reading) -> Result<Raw> {
+        let opened = Opened::new(path.as_ref())?;
+        let size = dtype.size() as u64;
+        if !opened.len.is_multiple_of(size) {
+            let problem = format!("its {} bytes are no whole number of {dtype} ({size} bytes each)", opened.len);
+            return Err(Error::file(opened.path, problem, "check the dtype and that the file is complete"));
+        }
+        let rows = opened.len / size;
+        Ok(Raw(FileRows::new(opened, dtype, rows, 0, false, reading)))
+    }
+
+    /// A raw file to be written. Nothing happens until the job runs.
+    pub fn create(path: impl AsRef<Path>) -> NewFile {
+        NewFile::new(path.as_ref(), Format::Raw)
+    }
+}
+
+impl Source for Raw {
+    fn dtype(&self) -> Dtype {
+        self.0.dtype
+    }
+
+    fn rows(&self) -> u64 {
+        self.0.rows
+    }
+
+    fn name(&self) -> String {
+        self.0.path.display().to_string()
+    }
+
+    fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
+        self.0.read(first, dst)
+    }
+
+    fn memory(&self) -> Option<Memory<'_>> {
+        self.0.memory()
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.0.path)
+    }
+}

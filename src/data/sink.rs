@@ -1,0 +1,106 @@
+//! What is written: the [`Sink`] trait, the [`Target`] that becomes one, and the [`Output`] that a job takes.
+
+use super::{Chunk, Dtype, SinkMemory};
+use crate::Result;
+use std::fmt;
+use std::path::Path;
+
+/// Receives the rows of one output.
+pub trait Sink: Send + Sync {
+    /// Writes the rows of `chunk`: `bytes` are exactly these, in native byte order; `bool` rows are 0 or 1. Called once
+    /// for each chunk, in any order, from several threads at once.
+    ///
+    /// # Errors
+    /// When the rows cannot be written. The run stops then, and [`commit`](Sink::commit) is not called.
+    fn write(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()>;
+
+    /// Where all rows stand, in native byte order, if they can be written in place. A chunk is either written there or
+    /// given to [`write`](Sink::write).
+    fn memory(&self) -> Option<&SinkMemory<'_>> {
+        None
+    }
+
+    /// Something a user may want to know about how it writes, for the report.
+    fn note(&self) -> Option<String> {
+        None
+    }
+
+    /// Makes the output visible: all rows are written. A file that is dropped without it leaves no trace; a slice
+    /// keeps what was written so far.
+    ///
+    /// # Errors
+    /// When the output cannot be given its name.
+    fn commit(self: Box<Self>) -> Result<()>;
+}
+
+/// A place for an output whose dtype and rows are not known yet.
+pub trait Target: Send {
+    /// What messages call it: the path of a file, `slice`, …
+    fn name(&self) -> String;
+
+    /// The dtype that it asks for, if any.
+    fn dtype(&self) -> Option<Dtype> {
+        None
+    }
+
+    /// Whether values of another dtype are to be cast to [`dtype`](Target::dtype). If not, they must have it.
+    fn cast(&self) -> bool {
+        false
+    }
+
+    /// How many rows it has room for, if that is fixed.
+    fn rows(&self) -> Option<u64> {
+        None
+    }
+
+    /// The file behind it, if it is one.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Makes room for `rows` rows of `dtype`. `shape` are the dimensions to record, outermost first, if their product
+    /// is `rows` and the format records any.
+    ///
+    /// # Errors
+    /// When the place cannot take the rows: a file that exists, a full disk, a slice of another length. Nothing is left
+    /// behind.
+    fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
+    where
+        Self: 's;
+}
+
+/// What a job writes under one name: any [`Target`], or a mutable slice, vector or array.
+pub struct Output<'a>(Box<dyn Target + 'a>);
+
+impl<'a> Output<'a> {
+    /// The target itself.
+    pub fn target(&self) -> &(dyn Target + 'a) {
+        &*self.0
+    }
+
+    /// Opens the target, see [`Target::open`].
+    ///
+    /// # Errors
+    /// As [`Target::open`].
+    pub fn open(self, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Box<dyn Sink + 'a>> {
+        self.0.open(dtype, rows, shape)
+    }
+}
+
+impl fmt::Debug for Output<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Output({})", self.0.name())
+    }
+}
+
+impl<'a, T: Target + 'a> From<T> for Output<'a> {
+    fn from(target: T) -> Self {
+        Output(Box::new(target))
+    }
+}
+
+impl<'a> From<Box<dyn Target + 'a>> for Output<'a> {
+    fn from(target: Box<dyn Target + 'a>) -> Self {
+        Output(target)
+    }
+}

@@ -1,0 +1,209 @@
+//! Slices as sources and sinks. They are used in place: nothing is copied that need not be.
+
+use super::memory::Disjoint;
+use super::{Chunk, Dtype, Element, Input, Memory, Output, Sink, SinkMemory, Source, Target};
+use crate::{Error, Result};
+
+struct SliceSource<'a> {
+    bytes: &'a [u8],
+    dtype: Dtype,
+}
+
+impl Source for SliceSource<'_> {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn rows(&self) -> u64 {
+        (self.bytes.len() / self.dtype.size()) as u64
+    }
+
+    fn name(&self) -> String {
+        "slice".into()
+    }
+
+    fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
+        super::file::copy_rows(self.bytes, first, self.dtype, dst).ok_or_else(|| {
+            Error::Job(format!("slice: rows from {first} on were read, but it has {} rows", self.rows()))
+        })
+    }
+
+    fn memory(&self) -> Option<Memory<'_>> {
+        Memory::new(self.bytes, self.dtype)
+    }
+}
+
+impl<'a, T: Element> From<&'a [T]> for Input<'a> {
+    fn from(slice: &'a [T]) -> Self {
+        SliceSource { bytes: bytemuck::cast_slice(slice), dtype: T::DTYPE }.into()
+    }
+}
+
+impl<'a> From<&'a [bool]> for Input<'a> {
+    fn from(slice: &'a [bool]) -> Self {
+        SliceSource { bytes: bytemuck::cast_slice(slice), dtype: Dtype::Bool }.into()
+    }
+}
+
+/// A slice of numbers: written in place.
+struct SliceTarget<'a, T>(&'a mut [T]);
+
+impl<T: Element> Target for SliceTarget<'_, T> {
+    fn name(&self) -> String {
+        "slice".into()
+    }
+
+    fn dtype(&self) -> Option<Dtype> {
+        Some(T::DTYPE)
+    }
+
+    fn rows(&self) -> Option<u64> {
+        Some(self.0.len() as u64)
+    }
+
+    fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, _: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
+    where
+        Self: 's,
+    {
+        fits(&*self, dtype, rows)?;
+        match SinkMemory::new(bytemuck::cast_slice_mut(self.0), dtype) {
+            Some(memory) => Ok(Box::new(SliceSink(memory))),
+            None => unreachable!("a slice is aligned for its elements"),
+        }
+    }
+}
+
+struct SliceSink<'a>(SinkMemory<'a>);
+
+impl Sink for SliceSink<'_> {
+    fn write(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
+        match self.0.try_claim(chunk.rows()) {
+            Some(mut claim) if claim.len() == bytes.len() => claim.copy_from_slice(bytes),
+            _ => return Err(misfit(chunk, bytes)),
+        }
+        Ok(())
+    }
+
+    fn memory(&self) -> Option<&SinkMemory<'_>> {
+        Some(&self.0)
+    }
+
+    fn commit(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A slice of `bool`: never written in place, since not every byte is a `bool`.
+struct BoolTarget<'a>(&'a mut [bool]);
+
+impl Target for BoolTarget<'_> {
+    fn name(&self) -> String {
+        "slice".into()
+    }
+
+    fn dtype(&self) -> Option<Dtype> {
+        Some(Dtype::Bool)
+    }
+
+    fn rows(&self) -> Option<u64> {
+        Some(self.0.len() as u64)
+    }
+
+    fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, _: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
+    where
+        Self: 's,
+    {
+        fits(&*self, dtype, rows)?;
+        Ok(Box::new(BoolSink(Disjoint::new(self.0))))
+    }
+}
+
+struct BoolSink<'a>(Disjoint<'a, bool>);
+
+impl Sink for BoolSink<'_> {
+    fn write(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
+        let rows = chunk.rows();
+        let claim = match (usize::try_from(rows.start), usize::try_from(rows.end)) {
+            (Ok(start), Ok(end)) => self.0.claim(start..end),
+            _ => None,
+        };
+        match claim {
+            Some(mut claim) if claim.len() == bytes.len() => {
+                for (value, byte) in claim.iter_mut().zip(bytes) {
+                    *value = *byte != 0;
+                }
+                Ok(())
+            }
+            _ => Err(misfit(chunk, bytes)),
+        }
+    }
+
+    fn commit(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether the output of a job fits a slice, which can neither cast nor grow.
+fn fits(target: &dyn Target, dtype: Dtype, rows: u64) -> Result<()> {
+    match (target.dtype(), target.rows()) {
+        (Some(own), _) if own != dtype => Err(Error::Job(format!(
+            "output slice holds {own} but the result is {dtype}; pass a slice of {dtype}, or cast"
+        ))),
+        (_, Some(own)) if own != rows => {
+            Err(Error::Job(format!("output slice has {own} elements but the result has {rows}; pass one of {rows}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn misfit(chunk: &Chunk, bytes: &[u8]) -> Error {
+    let rows = chunk.rows();
+    Error::Job(format!(
+        "{} bytes for rows {} to {} do not fit the output slice, or another lane writes these rows",
+        bytes.len(),
+        rows.start,
+        rows.end
+    ))
+}
+
+impl<'a, T: Element> From<&'a mut [T]> for Output<'a> {
+    fn from(slice: &'a mut [T]) -> Self {
+        SliceTarget(slice).into()
+    }
+}
+
+impl<'a> From<&'a mut [bool]> for Output<'a> {
+    fn from(slice: &'a mut [bool]) -> Self {
+        BoolTarget(slice).into()
+    }
+}
+
+/// Vectors and arrays go as the slices they are.
+macro_rules! as_slices {
+    ($($element:ty $(, $bound:ident)?);*) => {$(
+        impl<'a $(, T: $bound)?> From<&'a Vec<$element>> for Input<'a> {
+            fn from(vec: &'a Vec<$element>) -> Self {
+                vec.as_slice().into()
+            }
+        }
+
+        impl<'a $(, T: $bound)?, const N: usize> From<&'a [$element; N]> for Input<'a> {
+            fn from(array: &'a [$element; N]) -> Self {
+                array.as_slice().into()
+            }
+        }
+
+        impl<'a $(, T: $bound)?> From<&'a mut Vec<$element>> for Output<'a> {
+            fn from(vec: &'a mut Vec<$element>) -> Self {
+                vec.as_mut_slice().into()
+            }
+        }
+
+        impl<'a $(, T: $bound)?, const N: usize> From<&'a mut [$element; N]> for Output<'a> {
+            fn from(array: &'a mut [$element; N]) -> Self {
+                array.as_mut_slice().into()
+            }
+        }
+    )*};
+}
+as_slices!(T, Element; bool);

@@ -1,0 +1,119 @@
+//! What is read: the [`Source`] trait and the [`Input`] that a job takes.
+
+use super::{Dtype, Memory};
+use crate::{Error, Result};
+use std::fmt;
+use std::path::Path;
+
+/// Reads row ranges of a dataset. A row is one element.
+///
+/// A row of dtype `bool` is one byte: 0 is false, every other byte is true.
+pub trait Source: Send + Sync {
+    /// The type of a row.
+    fn dtype(&self) -> Dtype;
+
+    /// How many rows there are. It never changes.
+    fn rows(&self) -> u64;
+
+    /// What messages call it: the path of a file, `slice`, …
+    fn name(&self) -> String;
+
+    /// Fills `dst`, a whole number of rows in native byte order, with the rows from `first` on. Several threads call
+    /// it at once, for any ranges within [`rows`](Source::rows).
+    ///
+    /// # Errors
+    /// When the rows cannot be read; `dst` then holds anything.
+    fn read(&self, first: u64, dst: &mut [u8]) -> Result<()>;
+
+    /// The whole dataset, if it stands in memory in native byte order, so that it can be used in place.
+    fn memory(&self) -> Option<Memory<'_>> {
+        None
+    }
+
+    /// The lengths of the dimensions, outermost first, if the dataset has any besides its rows: their product is
+    /// [`rows`](Source::rows), and a file written from this source takes them over.
+    fn shape(&self) -> Option<&[u64]> {
+        None
+    }
+
+    /// The file behind it, if it is one.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
+}
+
+impl<S: Source + ?Sized> Source for &S {
+    fn dtype(&self) -> Dtype {
+        (**self).dtype()
+    }
+
+    fn rows(&self) -> u64 {
+        (**self).rows()
+    }
+
+    fn name(&self) -> String {
+        (**self).name()
+    }
+
+    fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
+        (**self).read(first, dst)
+    }
+
+    fn memory(&self) -> Option<Memory<'_>> {
+        (**self).memory()
+    }
+
+    fn shape(&self) -> Option<&[u64]> {
+        (**self).shape()
+    }
+
+    fn path(&self) -> Option<&Path> {
+        (**self).path()
+    }
+}
+
+/// What a job reads under one name: any [`Source`] or reference to one, a slice, a vector or an array.
+pub struct Input<'a>(Box<dyn Source + 'a>);
+
+impl<'a> Input<'a> {
+    /// The source itself.
+    pub fn source(&self) -> &(dyn Source + 'a) {
+        &*self.0
+    }
+}
+
+impl fmt::Debug for Input<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Input({}, {} rows of {})", self.0.name(), self.0.rows(), self.0.dtype())
+    }
+}
+
+impl<'a, S: Source + 'a> From<S> for Input<'a> {
+    fn from(source: S) -> Self {
+        Input(Box::new(source))
+    }
+}
+
+impl<'a> From<Box<dyn Source + 'a>> for Input<'a> {
+    fn from(source: Box<dyn Source + 'a>) -> Self {
+        Input(source)
+    }
+}
+
+/// The memory of a source, checked: it holds all rows. Sources may come from outside, so the pipeline asks here.
+pub(crate) fn whole_memory(source: &dyn Source) -> Result<Option<Memory<'_>>> {
+    let Some(memory) = source.memory() else { return Ok(None) };
+    let (rows, dtype, bytes) = (source.rows(), source.dtype(), memory.bytes());
+    let fits = rows.checked_mul(dtype.size() as u64) == Some(bytes.len() as u64);
+    let aligned = (bytes.as_ptr() as usize).is_multiple_of(dtype.size());
+    if fits && aligned {
+        return Ok(Some(memory));
+    }
+    Err(Error::Job(format!(
+        "{}: its Source says {rows} rows of {dtype}, but its memory is {} bytes at {:p}; \
+         return memory of all rows, aligned for the dtype, or None",
+        source.name(),
+        bytes.len(),
+        bytes.as_ptr()
+    )))
+}
