@@ -1,1 +1,137 @@
-//! (to come)
+//! NVIDIA GPUs, through the CUDA driver that is found at run time. No type of CUDA's leaves this folder.
+
+mod cache;
+mod context;
+mod driver;
+mod module;
+mod nvrtc;
+mod stream;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::device::kernel::SharedKernel;
+use crate::device::{Device, DeviceInfo};
+use crate::error::Result;
+
+use cache::Cache;
+use context::{Context, Memory, Pin};
+pub(crate) use driver::devices;
+use module::Function;
+pub(crate) use nvrtc::nvrtc_compile;
+use nvrtc::{Compiler, Target};
+use stream::CudaStream;
+
+/// Loaded kernels kept for the next job on the same device.
+const LOADED: usize = 64;
+
+/// One GPU, by its primary context.
+pub(crate) struct CudaDevice {
+    context: Arc<Context>,
+    info: DeviceInfo,
+    architecture: u32,
+    cache: Option<Cache>,
+    /// By source and entry point.
+    loaded: Mutex<HashMap<(String, String), Arc<Function>>>,
+}
+
+impl CudaDevice {
+    /// Opens a device, counted from 0 among those that the driver shows; creates its context if the process has none yet,
+    /// and touches no other device.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) when there is no driver, no such device, or it cannot be used now.
+    pub(crate) fn open(ordinal: usize) -> Result<CudaDevice> {
+        let found = driver::find(ordinal)?;
+        let context = Context::retain(&found)?;
+        tracing::debug!(device = %found.info.id, name = %found.info.name, pci = %found.pci, "opened");
+        Ok(CudaDevice {
+            context,
+            info: found.info,
+            architecture: found.arch,
+            cache: Cache::from_env(),
+            loaded: Mutex::default(),
+        })
+    }
+
+    fn compile(&self, source: &str) -> Result<Vec<u8>> {
+        let compiler = Compiler::find()?;
+        let target = compiler.target(self.architecture)?;
+        let key = key(source, target, compiler.version);
+        if let Some(image) = self.cache.as_ref().and_then(|cache| cache.get(&key)) {
+            return Ok(image);
+        }
+        let compiled = compiler.compile(source, target)?;
+        if !compiled.log.is_empty() {
+            tracing::debug!(log = %compiled.log, "NVRTC warned");
+        }
+        if let Some(cache) = &self.cache {
+            cache.put(&key, &compiled.image);
+        }
+        Ok(compiled.image)
+    }
+}
+
+/// All that decides what comes out of the compiler.
+fn key(source: &str, target: Target, (major, minor): (i32, i32)) -> Vec<u8> {
+    format!("NVRTC {major}.{minor}\n{}\n{source}", target.options().join(" ")).into_bytes()
+}
+
+impl Device for CudaDevice {
+    type Memory = Memory;
+    type Kernel = Arc<Function>;
+    type Pin = Pin;
+    type Stream = CudaStream;
+
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Memory> {
+        Memory::allocate(&self.context, bytes)
+    }
+
+    unsafe fn pin(&self, start: *mut u8, bytes: usize) -> Result<Pin> {
+        // SAFETY: the caller vouches for the same.
+        unsafe { Pin::new(&self.context, start, bytes) }
+    }
+
+    fn load(&self, kernel: &SharedKernel) -> Result<Arc<Function>> {
+        // Held while compiling, so that lanes that ask for the same kernel at once compile it once.
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = (kernel.source.clone(), kernel.entry.clone());
+        if let Some(function) = loaded.get(&name) {
+            return Ok(function.clone());
+        }
+        let function = Arc::new(Function::load(&self.context, &self.compile(&kernel.source)?, &kernel.entry)?);
+        if loaded.len() >= LOADED {
+            // Those in use live on with their users.
+            loaded.clear();
+        }
+        loaded.insert(name, function.clone());
+        Ok(function)
+    }
+
+    fn open_stream(&self) -> Result<CudaStream> {
+        CudaStream::open(&self.context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_tells_source_target_and_compiler_apart() {
+        let keys = [
+            key("a", Target::Cubin(90), (13, 0)),
+            key("b", Target::Cubin(90), (13, 0)),
+            key("a", Target::Cubin(80), (13, 0)),
+            key("a", Target::Ptx(90), (13, 0)),
+            key("a", Target::Cubin(90), (12, 9)),
+        ];
+        for (i, one) in keys.iter().enumerate() {
+            assert!(keys[i + 1..].iter().all(|other| one != other));
+        }
+    }
+}

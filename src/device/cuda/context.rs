@@ -1,0 +1,195 @@
+//! The primary context of one GPU, and what lives in it beside streams.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+
+use super::driver::{self, Found};
+use crate::error::{Error, Result};
+
+/// A retained primary context: the one that other CUDA libraries of the process share.
+pub(super) struct Context {
+    handle: sys::CUcontext,
+    device: sys::CUdevice,
+    id: String,
+}
+
+// SAFETY: the driver lets any thread use a context; making it current is per thread, and done before each use.
+unsafe impl Send for Context {}
+// SAFETY: as above; the fields never change.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Retains the primary context of a device, which creates it if need be.
+    pub(super) fn retain(found: &Found) -> Result<Arc<Context>> {
+        let mut handle = ptr::null_mut();
+        // SAFETY: a `Found` exists only after `init`; `handle` outlives the call that writes it.
+        let result = unsafe { sys::cuDevicePrimaryCtxRetain(&mut handle, found.handle) };
+        driver::check(&found.info.id, "cuDevicePrimaryCtxRetain", result)?;
+        Ok(Arc::new(Context { handle, device: found.handle, id: found.info.id.clone() }))
+    }
+
+    /// The device as `--device` names it.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Turns the driver's answer to `call` into ours.
+    pub(super) fn check(&self, call: &str, result: sys::CUresult) -> Result<()> {
+        driver::check(&self.id, call, result)
+    }
+
+    /// Makes the context current on this thread and leaves it so: for lane threads, which are ours.
+    ///
+    /// The driver is asked each time, as a source or sink of the caller's that runs on the lane may use CUDA too. That
+    /// costs a read of a thread-local variable.
+    pub(super) fn make_current(&self) -> Result<()> {
+        if self.current()? == self.handle {
+            return Ok(());
+        }
+        // SAFETY: `self` keeps the context retained.
+        self.check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.handle) })
+    }
+
+    /// Makes the context current on this thread until the guard is dropped: for threads of the caller, whose own choice
+    /// of device must not change behind their back.
+    pub(super) fn enter(&self) -> Result<Guard> {
+        let previous = self.current()?;
+        if previous != self.handle {
+            // SAFETY: `self` keeps the context retained.
+            self.check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.handle) })?;
+        }
+        Ok(Guard { previous, changed: previous != self.handle })
+    }
+
+    fn current(&self) -> Result<sys::CUcontext> {
+        let mut current = ptr::null_mut();
+        // SAFETY: `current` outlives the call that writes it.
+        self.check("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&mut current) })?;
+        Ok(current)
+    }
+
+    /// Runs the call that gives something back, in this context. There is nobody to hand an error to, and after a fault
+    /// of the device every such call fails, so errors are only logged.
+    pub(super) fn release(&self, call: &str, release: impl FnOnce() -> sys::CUresult) {
+        if let Err(error) = self.enter().and_then(|_guard| self.check(call, release())) {
+            tracing::debug!(%error, "release failed");
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: retained by `retain`, released here only; all that lives in the context holds an `Arc` of `self`.
+        let result = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+        if let Err(error) = self.check("cuDevicePrimaryCtxRelease", result) {
+            tracing::debug!(%error, "release failed");
+        }
+    }
+}
+
+/// Gives a thread its previous context back.
+pub(super) struct Guard {
+    /// A raw pointer also keeps the guard on its thread.
+    previous: sys::CUcontext,
+    changed: bool,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.changed {
+            // SAFETY: it was current when the guard was made; whoever destroys a context that is current on a running
+            // thread gets an error from the driver here, which is theirs.
+            let _ = unsafe { sys::cuCtxSetCurrent(self.previous) };
+        }
+    }
+}
+
+/// One allocation of device memory.
+pub(crate) struct Memory {
+    context: Arc<Context>,
+    start: sys::CUdeviceptr,
+}
+
+impl Memory {
+    pub(super) fn allocate(context: &Arc<Context>, bytes: usize) -> Result<Memory> {
+        let _guard = context.enter()?;
+        let mut start = 0;
+        // SAFETY: the context is current; `start` outlives the call that writes it.
+        match unsafe { sys::cuMemAlloc_v2(&mut start, bytes) } {
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                Err(Error::OutOfMemory { device: context.id().into(), bytes: bytes as u64 })
+            }
+            result => {
+                context.check("cuMemAlloc", result)?;
+                Ok(Memory { context: context.clone(), start })
+            }
+        }
+    }
+
+    /// The address of a byte of it on the device.
+    pub(super) fn address(&self, offset: usize) -> sys::CUdeviceptr {
+        self.start + offset as u64
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `allocate`, freed here only.
+        self.context.release("cuMemFree", || unsafe { sys::cuMemFree_v2(self.start) });
+    }
+}
+
+/// Page-locked host memory.
+pub(crate) struct Pin {
+    context: Arc<Context>,
+    start: usize,
+    /// Whether it was this pin that registered the memory.
+    owned: bool,
+}
+
+impl Pin {
+    /// Page-locks memory for all contexts. Memory that is page-locked as a whole already stays as it is.
+    ///
+    /// # Safety
+    /// `start` is page-aligned, and the `bytes` from it on stay mapped until the result is dropped.
+    pub(super) unsafe fn new(context: &Arc<Context>, start: *mut u8, bytes: usize) -> Result<Pin> {
+        let _guard = context.enter()?;
+        let pin = |owned| Pin { context: context.clone(), start: start as usize, owned };
+        // SAFETY: the context is current and the caller vouches for the memory.
+        let result =
+            unsafe { sys::cuMemHostRegister_v2(start.cast::<c_void>(), bytes, sys::CU_MEMHOSTREGISTER_PORTABLE) };
+        match result {
+            sys::CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+                if is_pinned(start) && is_pinned(start.wrapping_add(bytes.saturating_sub(1))) =>
+            {
+                Ok(pin(false))
+            }
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(Error::Device {
+                device: context.id().into(),
+                problem: format!("{bytes} bytes of host memory cannot be page-locked"),
+                remedy: "set a smaller limit for pinned memory, or raise the system's (`ulimit -l`)".into(),
+            }),
+            result => context.check("cuMemHostRegister", result).map(|()| pin(true)),
+        }
+    }
+}
+
+fn is_pinned(byte: *mut u8) -> bool {
+    let mut flags = 0;
+    // SAFETY: a context is current; the driver looks the address up and does not read what is there.
+    let result = unsafe { sys::cuMemHostGetFlags(&mut flags, byte.cast::<c_void>()) };
+    result == sys::CUresult::CUDA_SUCCESS
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if self.owned {
+            let start = self.start as *mut c_void;
+            // SAFETY: registered by `new`, unregistered here only.
+            self.context.release("cuMemHostUnregister", || unsafe { sys::cuMemHostUnregister(start) });
+        }
+    }
+}

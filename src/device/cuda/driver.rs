@@ -1,0 +1,268 @@
+//! The CUDA driver library: whether it is there, what devices it sees, and what its error codes mean.
+//!
+//! Nothing here creates a context: a device that is only looked at stays untouched.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::OnceLock;
+
+use cudarc::driver::{result::DriverError, sys};
+
+use crate::device::{DeviceInfo, DeviceKind};
+use crate::error::{Error, Result};
+
+/// Every function of the driver that this folder calls.
+///
+/// cudarc looks functions up at their first call and panics when one is missing, so they are looked for beforehand.
+/// `cuEventElapsedTime_v2` is not among them: drivers before 12.8 lack it, and [`elapsed_time`] does without.
+const FUNCTIONS: [&str; 32] = [
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuGetErrorString",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDeviceGetName",
+    "cuDeviceTotalMem_v2",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetPCIBusId",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+    "cuMemAlloc_v2",
+    "cuMemFree_v2",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
+    "cuMemHostGetFlags",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuModuleLoadData",
+    "cuModuleGetFunction",
+    "cuModuleUnload",
+    "cuLaunchKernel",
+    "cuStreamCreate",
+    "cuStreamSynchronize",
+    "cuStreamWaitEvent",
+    "cuStreamDestroy_v2",
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuEventDestroy_v2",
+];
+
+/// The oldest driver known to have all of them and to take what NVRTC 12 and later produce.
+const OLDEST_DRIVER: c_int = 12_000;
+
+/// Why a library cannot be used. Kept for the life of the process, as the answer does not change.
+pub(super) struct Missing {
+    pub(super) problem: String,
+    pub(super) remedy: &'static str,
+}
+
+impl Missing {
+    pub(super) fn error(&self) -> Error {
+        Error::Device { device: "cuda".into(), problem: self.problem.clone(), remedy: self.remedy.into() }
+    }
+}
+
+/// Loads and initialises the driver, once.
+///
+/// # Errors
+/// [`Error::Device`] when there is no driver, none that is new enough, or no device. After `Ok`, all of
+/// [`FUNCTIONS`] can be called without a panic.
+pub(super) fn init() -> Result<()> {
+    static DRIVER: OnceLock<Result<(), Missing>> = OnceLock::new();
+    DRIVER.get_or_init(probe).as_ref().map_err(Missing::error).copied()
+}
+
+fn probe() -> Result<(), Missing> {
+    // SAFETY: loading libcuda runs its initialisers, which the machine's own driver library may be trusted with.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(Missing {
+            problem: "no CUDA driver on this machine (libcuda.so.1 was not found)".into(),
+            remedy: "install the NVIDIA driver, or run on the cpu or emulated device",
+        });
+    }
+    for name in FUNCTIONS {
+        if !has(name) {
+            return Err(Missing {
+                problem: format!("the CUDA driver lacks {name}"),
+                remedy: "update the NVIDIA driver to 525 or later",
+            });
+        }
+    }
+    let code = |call: &str, result: sys::CUresult| match result {
+        sys::CUresult::CUDA_SUCCESS => Ok(()),
+        other => Err(Missing { problem: describe(call, other), remedy: remedy(other) }),
+    };
+    let mut version = 0;
+    // SAFETY: `FUNCTIONS` holds both functions; `version` outlives the call that writes it.
+    unsafe {
+        code("cuInit", sys::cuInit(0))?;
+        code("cuDriverGetVersion", sys::cuDriverGetVersion(&mut version))?;
+    }
+    if version < OLDEST_DRIVER {
+        return Err(Missing {
+            problem: format!("the CUDA driver is for CUDA {}.{}", version / 1000, version % 1000 / 10),
+            remedy: "update the NVIDIA driver to 525 (CUDA 12.0) or later",
+        });
+    }
+    tracing::debug!(version, "CUDA driver found");
+    Ok(())
+}
+
+fn has(name: &str) -> bool {
+    // SAFETY: called only after the library was found; the symbol is looked up, never called through this type.
+    unsafe { sys::culib().get::<unsafe extern "C" fn()>(name.as_bytes()).is_ok() }
+}
+
+/// One device as the driver describes it.
+pub(super) struct Found {
+    pub(super) handle: sys::CUdevice,
+    pub(super) info: DeviceInfo,
+    /// The compute capability as NVRTC counts it: 90 for 9.0.
+    pub(super) arch: u32,
+    pub(super) pci: String,
+}
+
+/// All CUDA devices, none of them touched.
+///
+/// # Errors
+/// [`Error::Device`] that says why when CUDA cannot be used on this machine.
+pub(crate) fn devices() -> Result<Vec<DeviceInfo>> {
+    (0..count()?).map(|ordinal| Ok(find(ordinal)?.info)).collect()
+}
+
+fn count() -> Result<usize> {
+    init()?;
+    let mut count = 0;
+    // SAFETY: `init` found the function; `count` outlives the call that writes it.
+    check("cuda", "cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) })?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// Describes one device.
+///
+/// # Errors
+/// [`Error::Device`] when CUDA cannot be used, or there are not so many devices.
+pub(super) fn find(ordinal: usize) -> Result<Found> {
+    let id = format!("cuda:{ordinal}");
+    let count = count()?;
+    let Some(number) = c_int::try_from(ordinal).ok().filter(|_| ordinal < count) else {
+        return Err(Error::Device {
+            device: id,
+            problem: format!("no such device: {count} visible, counted from 0"),
+            remedy: "choose one of those that `overshot devices` lists, or check CUDA_VISIBLE_DEVICES".into(),
+        });
+    };
+    let (mut handle, mut memory, mut name, mut pci) = (0, 0, [0; 256], [0; 32]);
+    let attribute = |attribute, handle| -> Result<u32> {
+        let mut value = 0;
+        // SAFETY: `init` (by `count`) found the function; `value` outlives the call that writes it.
+        let result = unsafe { sys::cuDeviceGetAttribute(&mut value, attribute, handle) };
+        check(&id, "cuDeviceGetAttribute", result)?;
+        Ok(u32::try_from(value).unwrap_or(0))
+    };
+    // SAFETY: `init` (by `count`) found the functions; every pointer is to a local that outlives the call, and the
+    // lengths are those of the buffers.
+    unsafe {
+        check(&id, "cuDeviceGet", sys::cuDeviceGet(&mut handle, number))?;
+        check(&id, "cuDeviceGetName", sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int, handle))?;
+        check(&id, "cuDeviceTotalMem", sys::cuDeviceTotalMem_v2(&mut memory, handle))?;
+        check(&id, "cuDeviceGetPCIBusId", sys::cuDeviceGetPCIBusId(pci.as_mut_ptr(), pci.len() as c_int, handle))?;
+    }
+    let major = attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, handle)?;
+    let minor = attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, handle)?;
+    let info = DeviceInfo {
+        id,
+        name: text(&name),
+        kind: DeviceKind::Cuda,
+        memory_bytes: memory as u64,
+        compute_capability: Some(format!("{major}.{minor}")),
+    };
+    Ok(Found { handle, info, arch: major * 10 + minor, pci: text(&pci) })
+}
+
+fn text(buffer: &[c_char]) -> String {
+    let bytes: Vec<u8> = buffer.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// `cuEventElapsedTime` of whatever driver there is, in milliseconds.
+///
+/// # Safety
+/// [`init`] succeeded and both events are alive.
+pub(super) unsafe fn elapsed_time(milliseconds: &mut f32, from: sys::CUevent, to: sys::CUevent) -> sys::CUresult {
+    type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
+    static FUNCTION: OnceLock<Option<ElapsedTime>> = OnceLock::new();
+    let function = FUNCTION.get_or_init(|| {
+        // SAFETY: `init` loaded the library; both functions have this signature.
+        let library = unsafe { sys::culib() };
+        // SAFETY: as above.
+        let newer = unsafe { library.get::<ElapsedTime>(b"cuEventElapsedTime_v2") };
+        // SAFETY: as above.
+        newer.or_else(|_| unsafe { library.get::<ElapsedTime>(b"cuEventElapsedTime") }).ok().map(|symbol| *symbol)
+    });
+    match function {
+        // SAFETY: the caller vouches for the events; `milliseconds` is a reference.
+        Some(function) => unsafe { function(milliseconds, from, to) },
+        None => sys::CUresult::CUDA_ERROR_NOT_SUPPORTED,
+    }
+}
+
+/// Turns the driver's answer to `call` into ours.
+///
+/// # Errors
+/// [`Error::Device`] for everything but success.
+pub(super) fn check(device: &str, call: &str, result: sys::CUresult) -> Result<()> {
+    match result {
+        sys::CUresult::CUDA_SUCCESS => Ok(()),
+        other => {
+            Err(Error::Device { device: device.into(), problem: describe(call, other), remedy: remedy(other).into() })
+        }
+    }
+}
+
+fn describe(call: &str, result: sys::CUresult) -> String {
+    // The string is the driver's own and static; `FUNCTIONS` holds the function that cudarc asks for it.
+    match DriverError(result).error_string().map(CStr::to_string_lossy) {
+        Ok(text) => format!("{call} failed: {result:?} ({text})"),
+        Err(_) => format!("{call} failed: {result:?}"),
+    }
+}
+
+fn remedy(result: sys::CUresult) -> &'static str {
+    use sys::CUresult::*;
+    match result {
+        CUDA_ERROR_NO_DEVICE => "check that `nvidia-smi` lists a GPU and that CUDA_VISIBLE_DEVICES does not hide it",
+        CUDA_ERROR_STUB_LIBRARY => "take the toolkit's stub libcuda.so off LD_LIBRARY_PATH",
+        CUDA_ERROR_SYSTEM_DRIVER_MISMATCH => "reboot: the driver was updated but the old kernel module still runs",
+        CUDA_ERROR_SYSTEM_NOT_READY => "start the service that the GPU needs (nvidia-fabricmanager)",
+        CUDA_ERROR_DEVICE_UNAVAILABLE => "wait until the GPU is free: another process uses it exclusively",
+        CUDA_ERROR_OUT_OF_MEMORY => "close other programs on the device, or set a smaller chunk or memory limit",
+        CUDA_ERROR_UNSUPPORTED_PTX_VERSION | CUDA_ERROR_NO_BINARY_FOR_GPU | CUDA_ERROR_INVALID_IMAGE => {
+            "update the NVIDIA driver, or install an NVRTC that is no newer than the driver"
+        }
+        CUDA_ERROR_ECC_UNCORRECTABLE | CUDA_ERROR_NVLINK_UNCORRECTABLE => {
+            "run the job again; when it happens again, have the GPU checked (`nvidia-smi -q`)"
+        }
+        CUDA_ERROR_ILLEGAL_ADDRESS
+        | CUDA_ERROR_MISALIGNED_ADDRESS
+        | CUDA_ERROR_ILLEGAL_INSTRUCTION
+        | CUDA_ERROR_LAUNCH_FAILED
+        | CUDA_ERROR_LAUNCH_TIMEOUT => {
+            "start the program anew, as the GPU is lost to this process; when it happens again, report it as a bug"
+        }
+        _ => "see `nvidia-smi` and the kernel log for the state of the GPU",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_end_at_the_terminator() {
+        assert_eq!(text(&[b'a' as c_char, b'b' as c_char, 0, b'c' as c_char]), "ab");
+        assert_eq!(text(&[]), "");
+    }
+}

@@ -1,0 +1,56 @@
+//! Kernels loaded into a context.
+
+use std::ffi::{CString, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+
+use super::context::Context;
+use crate::error::{Error, Result};
+
+/// A kernel that is ready to be launched, with the module that holds it.
+pub(crate) struct Function {
+    context: Arc<Context>,
+    module: sys::CUmodule,
+    handle: sys::CUfunction,
+}
+
+// SAFETY: the driver lets any thread use a module and its functions.
+unsafe impl Send for Function {}
+// SAFETY: as above; the handles never change.
+unsafe impl Sync for Function {}
+
+impl Function {
+    /// Loads a cubin or PTX text and finds its entry point.
+    ///
+    /// `image` is what NVRTC gave: a cubin, which knows its length, or text that ends with a zero byte.
+    pub(super) fn load(context: &Arc<Context>, image: &[u8], entry: &str) -> Result<Function> {
+        let name = CString::new(entry).map_err(|_| Error::Device {
+            device: context.id().into(),
+            problem: format!("the kernel's name {entry:?} has a zero byte"),
+            remedy: "rename the kernel".into(),
+        })?;
+        let _guard = context.enter()?;
+        let mut module = ptr::null_mut();
+        // SAFETY: the context is current; the driver copies the image.
+        let result = unsafe { sys::cuModuleLoadData(&mut module, image.as_ptr().cast::<c_void>()) };
+        context.check("cuModuleLoadData", result)?;
+        let mut function = Function { context: context.clone(), module, handle: ptr::null_mut() };
+        // SAFETY: the module is alive; both pointers outlive the call.
+        let result = unsafe { sys::cuModuleGetFunction(&mut function.handle, module, name.as_ptr()) };
+        context.check("cuModuleGetFunction", result)?;
+        Ok(function)
+    }
+
+    pub(super) fn handle(&self) -> sys::CUfunction {
+        self.handle
+    }
+}
+
+impl Drop for Function {
+    fn drop(&mut self) {
+        // SAFETY: loaded by `load`, unloaded here only.
+        self.context.release("cuModuleUnload", || unsafe { sys::cuModuleUnload(self.module) });
+    }
+}

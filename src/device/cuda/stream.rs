@@ -1,0 +1,192 @@
+//! Streams and events.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam::utils::Backoff;
+use cudarc::driver::sys;
+
+use super::context::{Context, Memory};
+use super::driver;
+use super::module::Function;
+use crate::device::Stream;
+use crate::device::kernel::{TILE_LANES, TILE_ROWS};
+use crate::error::{Error, Result};
+
+/// How long a wait polls without a pause. A lane that sleeps comes back late, which costs up to 40 % at small chunks;
+/// after so long a wait the delay is lost in it, and the core is better left to others.
+const POLL: Duration = Duration::from_millis(10);
+/// The pause between two polls after that.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// A stream that does not wait for the default stream.
+pub(crate) struct CudaStream {
+    context: Arc<Context>,
+    handle: sys::CUstream,
+    /// Kernel arguments; kept so that a launch allocates nothing.
+    arguments: Vec<u64>,
+    pointers: Vec<*mut c_void>,
+}
+
+// SAFETY: the driver lets any thread use a stream; `pointers` is filled and read within one call of `launch`.
+unsafe impl Send for CudaStream {}
+
+impl CudaStream {
+    pub(super) fn open(context: &Arc<Context>) -> Result<CudaStream> {
+        let _guard = context.enter()?;
+        let mut handle = ptr::null_mut();
+        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: the context is current; `handle` outlives the call that writes it.
+        context.check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut handle, flags) })?;
+        Ok(CudaStream { context: context.clone(), handle, arguments: Vec::new(), pointers: Vec::new() })
+    }
+}
+
+impl Stream for CudaStream {
+    type Device = super::CudaDevice;
+    type Event = Event;
+
+    fn event(&self) -> Result<Event> {
+        let _guard = self.context.enter()?;
+        let mut handle = ptr::null_mut();
+        let flags = sys::CUevent_flags_enum::CU_EVENT_DEFAULT as u32;
+        // SAFETY: the context is current; `handle` outlives the call that writes it.
+        self.context.check("cuEventCreate", unsafe { sys::cuEventCreate(&mut handle, flags) })?;
+        Ok(Event { context: self.context.clone(), handle })
+    }
+
+    unsafe fn copy_in(&mut self, from: *const u8, to: &Memory, offset: usize, bytes: usize) -> Result<()> {
+        self.context.make_current()?;
+        // SAFETY: the caller vouches for both ranges until the copy is done.
+        let result = unsafe { sys::cuMemcpyHtoDAsync_v2(to.address(offset), from.cast(), bytes, self.handle) };
+        self.context.check("cuMemcpyHtoDAsync", result)
+    }
+
+    unsafe fn copy_out(&mut self, from: &Memory, offset: usize, to: *mut u8, bytes: usize) -> Result<()> {
+        self.context.make_current()?;
+        // SAFETY: the caller vouches for both ranges until the copy is done.
+        let result = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from.address(offset), bytes, self.handle) };
+        self.context.check("cuMemcpyDtoHAsync", result)
+    }
+
+    unsafe fn launch(
+        &mut self,
+        kernel: &Function,
+        memory: &Memory,
+        offsets: &[usize],
+        first_row: u64,
+        rows: usize,
+    ) -> Result<()> {
+        let blocks = u32::try_from(rows.div_ceil(TILE_ROWS)).ok().filter(|&blocks| blocks <= i32::MAX as u32);
+        let Some(blocks) = blocks else {
+            return Err(Error::Device {
+                device: self.context.id().into(),
+                problem: format!("{rows} rows are too many for one launch"),
+                remedy: "set a smaller chunk".into(),
+            });
+        };
+        self.context.make_current()?;
+        self.arguments.clear();
+        self.arguments.extend([first_row, rows as u64]);
+        self.arguments.extend(offsets.iter().map(|&offset| memory.address(offset)));
+        self.pointers.clear();
+        self.pointers.extend(self.arguments.iter_mut().map(|argument| ptr::from_mut(argument).cast::<c_void>()));
+        // SAFETY: the calling convention of `Kernel` has exactly these arguments, all of eight bytes, which the driver
+        // copies before it returns; the caller vouches for the columns that they point to.
+        let result = unsafe {
+            sys::cuLaunchKernel(
+                kernel.handle(),
+                blocks,
+                1,
+                1,
+                TILE_LANES as u32,
+                1,
+                1,
+                0,
+                self.handle,
+                self.pointers.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        self.context.check("cuLaunchKernel", result)
+    }
+
+    fn record(&mut self, event: &Event) -> Result<()> {
+        self.context.make_current()?;
+        // SAFETY: both handles are alive.
+        self.context.check("cuEventRecord", unsafe { sys::cuEventRecord(event.handle, self.handle) })
+    }
+
+    fn wait(&mut self, event: &Event) -> Result<()> {
+        self.context.make_current()?;
+        // SAFETY: both handles are alive.
+        self.context.check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.handle, event.handle, 0) })
+    }
+
+    fn query(&self, event: &Event) -> Result<bool> {
+        self.context.make_current()?;
+        event.is_done()
+    }
+
+    fn synchronize(&mut self, event: &Event) -> Result<()> {
+        self.context.make_current()?;
+        let (backoff, start) = (Backoff::new(), Instant::now());
+        while !event.is_done()? {
+            if start.elapsed() < POLL {
+                backoff.snooze();
+            } else {
+                thread::sleep(PAUSE);
+            }
+        }
+        Ok(())
+    }
+
+    fn elapsed(&self, from: &Event, to: &Event) -> Result<Duration> {
+        self.context.make_current()?;
+        let mut milliseconds = 0.0;
+        // SAFETY: a stream exists only after `init`; both handles are alive.
+        let result = unsafe { driver::elapsed_time(&mut milliseconds, from.handle, to.handle) };
+        self.context.check("cuEventElapsedTime", result)?;
+        Ok(Duration::try_from_secs_f64(f64::from(milliseconds) / 1e3).unwrap_or_default())
+    }
+}
+
+impl Drop for CudaStream {
+    fn drop(&mut self) {
+        // SAFETY: the handle is alive. An error means that the context is lost, and with it all work that it had queued.
+        self.context.release("cuStreamSynchronize", || unsafe { sys::cuStreamSynchronize(self.handle) });
+        // SAFETY: created by `open`, destroyed here only.
+        self.context.release("cuStreamDestroy", || unsafe { sys::cuStreamDestroy_v2(self.handle) });
+    }
+}
+
+/// An event that keeps time.
+pub(crate) struct Event {
+    context: Arc<Context>,
+    handle: sys::CUevent,
+}
+
+// SAFETY: the driver lets any thread use an event.
+unsafe impl Send for Event {}
+// SAFETY: as above; the driver serialises calls on one event.
+unsafe impl Sync for Event {}
+
+impl Event {
+    fn is_done(&self) -> Result<bool> {
+        // SAFETY: the handle is alive.
+        match unsafe { sys::cuEventQuery(self.handle) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            result => self.context.check("cuEventQuery", result).map(|()| true),
+        }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: created by `CudaStream::event`, destroyed here only.
+        self.context.release("cuEventDestroy", || unsafe { sys::cuEventDestroy_v2(self.handle) });
+    }
+}
