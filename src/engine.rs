@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tracing::debug_span;
 
-use crate::data::{Element, Input, Output, Sink, memory_of, same_file};
+use crate::data::{Element, Input, Output, Place, Sink, whole_memory, same_file};
 #[cfg(feature = "cuda")]
 use crate::device::cuda::CudaDevice;
 use crate::device::emulated::EmulatedDevice;
@@ -154,7 +154,7 @@ impl Engine {
         let queue = Queue::new(rows, plan.chunk_rows as usize, plan.lanes()).watched(cancel, progress.as_deref());
         let columns = inputs.iter().map(|(_, input)| {
             let source = input.source();
-            Ok(InputColumn { source, memory: memory_of(source)? })
+            Ok(InputColumn { source, memory: whole_memory(source)? })
         });
         let work = Work {
             operator: &operator,
@@ -214,17 +214,17 @@ impl Engine {
     }
 
     fn plan_of(&self, job: &Job<'_>, operator: &Eval, rows: u64, limits: &Limits) -> Result<Plan> {
-        let inputs = job.inputs.iter().map(|(_, input)| memory_of(input.source()));
+        let inputs = job.inputs.iter().map(|(_, input)| whole_memory(input.source()));
         let inputs: Vec<_> = inputs.collect::<Result<_>>()?;
-        let outputs = || job.outputs.iter().map(|(_, output)| output.target().memory());
+        let outputs = || job.outputs.iter().map(|(_, output)| output.target().place());
         let shape = Shape {
             rows,
             columns: operator.kernel().columns.clone(),
-            in_memory: inputs.iter().map(Option::is_some).chain(outputs().map(|kind| kind.is_in_memory())).collect(),
+            in_memory: inputs.iter().map(Option::is_some).chain(outputs().map(|place| place != Place::Elsewhere)).collect(),
             pinned: inputs
                 .iter()
                 .map(|memory| memory.is_some_and(|memory| memory.is_pinned()))
-                .chain(outputs().map(|kind| kind.is_pinned()))
+                .chain(outputs().map(|place| place == Place::Pinned))
                 .collect(),
         };
         Plan::new(&shape, &self.devices, limits, cpu::cores())

@@ -13,8 +13,13 @@ mod plan;
 mod report;
 
 pub use data::{
-    Chunk, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Raw, Reading, Scalar, Sink,
+    Chunk, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Place, Raw, Reading, Scalar, Sink,
     SinkMemory, Source, Target, create, open,
 };
-pub use device::{DeviceInfo, DeviceKind};
+pub use device::{DeviceChoice, DeviceInfo, DeviceKind, Emulated, Fault, FaultAt, devices};
+pub use engine::{Engine, EngineBuilder};
 pub use error::{Error, Result};
+pub use job::{CancelToken, Job, Progress};
+pub use memory::PinnedArray;
+pub use plan::{DevicePlan, Plan};
+pub use report::{DeviceReport, OutputReport, Report, StageTime, StageTimes};

@@ -29,8 +29,9 @@ impl Chunk {
     }
 
     /// How many rows it has.
-    pub fn len(&self) -> u64 {
-        self.rows.end - self.rows.start
+    pub fn len(&self) -> usize {
+        // A chunk fits in memory several times over.
+        (self.rows.end - self.rows.start) as usize
     }
 
     /// Whether it has no rows.

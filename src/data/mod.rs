@@ -32,7 +32,7 @@ pub use memory::{Claim, Memory, SinkMemory};
 pub use new_file::NewFile;
 pub use npy::Npy;
 pub use raw::Raw;
-pub use sink::{Output, Sink, Target};
+pub use sink::{Output, Place, Sink, Target};
 pub use source::{Input, Source};
 
 // Unused until the rooms that call them are in place.

@@ -2,7 +2,7 @@
 
 use super::file::io_error;
 use super::partial::Partial;
-use super::{Chunk, Dtype, Sink, SinkMemory, Target, npy};
+use super::{Chunk, Dtype, Place, Sink, SinkMemory, Target, npy};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -61,6 +61,10 @@ impl Target for NewFile {
         Some(&self.path)
     }
 
+    fn place(&self) -> Place {
+        Place::Memory
+    }
+
     fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
     where
         Self: 's,
@@ -97,7 +101,7 @@ impl Sink for FileSink {
     fn write(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
         let rows = chunk.rows();
         let size = self.dtype.size() as u64;
-        if rows.end > self.rows || chunk.len() * size != bytes.len() as u64 {
+        if rows.end > self.rows || chunk.len() as u64 * size != bytes.len() as u64 {
             return Err(self.misfit(chunk, bytes));
         }
         let Some(memory) = &self.memory else {

@@ -33,6 +33,18 @@ pub trait Sink: Send + Sync {
     fn commit(self: Box<Self>) -> Result<()>;
 }
 
+/// Where the rows of an output will stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Place {
+    /// In memory.
+    Memory,
+    /// In pinned memory.
+    Pinned,
+    /// Elsewhere: they are given to [`Sink::write`].
+    Elsewhere,
+}
+
 /// A place for an output whose dtype and rows are not known yet.
 pub trait Target: Send {
     /// What messages call it: the path of a file, `slice`, …
@@ -56,6 +68,11 @@ pub trait Target: Send {
     /// The file behind it, if it is one.
     fn path(&self) -> Option<&Path> {
         None
+    }
+
+    /// Whether the sink that it becomes will have [`memory`](Sink::memory): what a plan goes by.
+    fn place(&self) -> Place {
+        Place::Elsewhere
     }
 
     /// Makes room for `rows` rows of `dtype`. `shape` are the dimensions to record, outermost first, if their product

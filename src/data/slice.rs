@@ -1,7 +1,7 @@
 //! Slices as sources and sinks. They are used in place: nothing is copied that need not be.
 
 use super::memory::Disjoint;
-use super::{Chunk, Dtype, Element, Input, Memory, Output, Sink, SinkMemory, Source, Target};
+use super::{Chunk, Dtype, Element, Input, Memory, Output, Place, Sink, SinkMemory, Source, Target};
 use crate::{Error, Result};
 
 struct SliceSource<'a> {
@@ -59,6 +59,10 @@ impl<T: Element> Target for SliceTarget<'_, T> {
 
     fn rows(&self) -> Option<u64> {
         Some(self.0.len() as u64)
+    }
+
+    fn place(&self) -> Place {
+        Place::Memory
     }
 
     fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, _: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>

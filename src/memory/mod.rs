@@ -8,4 +8,4 @@ mod pool;
 pub use array::PinnedArray;
 pub(crate) use account::Account;
 pub(crate) use pinned::{PAGE, PinnedRing, allocate};
-pub(crate) use pool::{DevicePool, Lease};
+pub(crate) use pool::DevicePool;

@@ -30,7 +30,8 @@ impl Fold {
         debug_assert!(first_row.is_multiple_of(TILE_ROWS as u64) && partials.len() == rows.div_ceil(TILE_ROWS) * bytes);
         let mut fold = Fold::default();
         for (tile, state) in (first_row / TILE_ROWS as u64..).zip(partials.chunks_exact(bytes)) {
-            fold.insert((0, tile), bytemuck::pod_collect_to_vec::<u8, u64>(state).into(), how);
+            let words = state.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
+            fold.insert((0, tile), words.collect(), how);
         }
         fold
     }

@@ -21,7 +21,7 @@ pub(crate) use drive::drive;
 pub(crate) use host::HostLane;
 pub(crate) use layout::Layout;
 pub(crate) use queue::Queue;
-pub(crate) use staged::{StagedLane, Staging};
+pub(crate) use staged::Staging;
 
 use std::time::Duration;
 
