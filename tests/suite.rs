@@ -486,7 +486,7 @@ fn concurrent_jobs(choice: &DeviceChoice) -> Outcome {
             scope.spawn(move || {
                 let x = numbers(200_000 + k as usize, k);
                 let mut y = vec![0.0; x.len()];
-                let run = || engine.run(Job::eval("y = x * x; sum(y)")?.input("x", &x).output("y", &mut y));
+                let mut run = || engine.run(Job::eval("y = x * x; sum(y)")?.input("x", &x).output("y", &mut y));
                 let right = run().is_ok() && x.iter().zip(&y).all(|(x, y)| x * x == *y);
                 if !right {
                     failures.lock().expect("no panics").push(k);
