@@ -11,6 +11,8 @@ mod ops;
 mod pipeline;
 mod plan;
 mod report;
+#[doc(hidden)]
+pub mod testing;
 
 pub use data::{Dtype, Element, Scalar};
 pub use device::{DeviceInfo, DeviceKind};

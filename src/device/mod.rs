@@ -4,6 +4,8 @@
 //! devices implement [`Device`]: `emulated`, made of host memory, and `cuda`. The CPU is no [`Device`]: it needs no
 //! copies, so its lane runs a kernel's twin on the data where it is.
 
+#[cfg(test)]
+pub(crate) mod contract;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 pub(crate) mod emulated;

@@ -74,7 +74,7 @@ impl Stream for CudaStream {
 
     unsafe fn launch(
         &mut self,
-        kernel: &Function,
+        kernel: &Arc<Function>,
         memory: &Memory,
         offsets: &[usize],
         first_row: u64,
