@@ -1,6 +1,8 @@
 //! What Overshot's own tests and its stand-in for the CUDA driver need of the inside. No part of the API: it may change
 //! with any release.
 
+use crate::expr;
+
 pub use crate::device::kernel::{Columns, HostKernel, Kernel, TILE_LANES, TILE_ROWS};
 
 /// The first line of [`probe`]'s source.
@@ -65,12 +67,15 @@ pub fn rebuild(source: &str) -> Option<(Columns, Box<dyn HostKernel>)> {
     if source.lines().next() == Some(PROBE) {
         return Some((probe_columns(), Box::new(ProbeTwin)));
     }
-    None
+    let Kernel { columns, twin, .. } = expr::rebuild(source)?;
+    Some((columns, twin()))
 }
 
-/// Names and sources of kernels that together use all that the code generator can produce.
-pub fn samples() -> Vec<(String, String)> {
-    vec![("probe".into(), probe().source)]
+/// Kernels that together use all that the code generator can produce.
+pub fn samples() -> Vec<Kernel> {
+    let mut samples = expr::samples();
+    samples.push(probe());
+    samples
 }
 
 /// Compiles CUDA C++ for an architecture such as `"sm_90"` with NVRTC: the device code and the warnings.

@@ -2,6 +2,7 @@
 //!
 //! Without NVRTC the trials are shown as ignored; with `OVERSHOT_REQUIRE_NVRTC=1` they fail.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 
@@ -18,21 +19,25 @@ fn main() {
         eprintln!("kernels are not compiled: {reason}");
     }
     let ignored = missing.is_some() && !required;
+    let samples = testing::samples().into_iter().enumerate();
+    let samples = samples.map(|(number, kernel)| (format!("sample {number}"), kernel.source));
     let trial = |(name, source): (String, String)| {
         Trial::test(name, move || compile(&source)).with_ignored_flag(ignored).with_kind("nvrtc")
     };
-    let trials = files().into_iter().chain(testing::samples()).map(trial).collect();
+    let trials = files().into_iter().chain(samples).map(trial).collect();
     libtest_mimic::run(&arguments, trials).exit();
 }
 
 fn compile(source: &str) -> Result<(), Failed> {
     for architecture in ARCHITECTURES {
-        let (image, log) = testing::compile_cuda(source, architecture)?;
+        let header = source.lines().next().unwrap_or_default();
+        let fail = |problem: &dyn Display| Failed::from(format!("{architecture}: {problem}\n{header}"));
+        let (image, log) = testing::compile_cuda(source, architecture).map_err(|error| fail(&error))?;
         if !log.is_empty() {
-            return Err(format!("{architecture}: {log}").into());
+            return Err(fail(&log));
         }
         if !image.starts_with(b"\x7fELF") {
-            return Err(format!("{architecture}: no cubin came out").into());
+            return Err(fail(&"no cubin came out"));
         }
     }
     Ok(())

@@ -100,6 +100,7 @@ pub unsafe extern "C" fn nvrtcCompileProgram(
     let source = program.source.to_string_lossy();
     let entry = source.split_once(ENTRY).and_then(|(_, rest)| rest.split_once('('));
     let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    // The name may also be that of an attribute such as launch bounds, before the entry point's own.
     if entry.is_some_and(|(name, _)| is_name(name)) {
         return 0;
     }

@@ -183,7 +183,7 @@ impl Driver {
     pub fn function(&mut self, module: u64, name: &str) -> Option<u64> {
         let handle = self.handle();
         let module = self.modules.get_mut(&module).unwrap_or_else(|| unknown("module", module));
-        if !module.source.contains(&format!("void {name}(")) {
+        if !module.source.contains(&format!(" {name}(")) {
             return None;
         }
         let (columns, twin) = testing::rebuild(&module.source)?;
