@@ -42,6 +42,12 @@ impl Twin {
         twin
     }
 
+    /// How many registers it has.
+    #[cfg(test)]
+    pub(super) fn registers(&self) -> usize {
+        self.registers.len()
+    }
+
     fn compute(&mut self, id: Id, start: usize, rows: usize, first_row: u64, inputs: &[&[u8]]) {
         let Place::Register(register) = self.places[id] else { return };
         let mut values = std::mem::take(&mut self.registers[register]);
