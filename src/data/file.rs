@@ -77,9 +77,6 @@ impl FileRows {
     }
 
     pub fn memory(&self) -> Option<Memory<'_>> {
-        if self.rows == 0 {
-            return Memory::new(&[], Dtype::Bool);
-        }
         if self.swapped { None } else { Memory::new(self.mapped()?, self.dtype) }
     }
 

@@ -7,7 +7,7 @@
 //! | [`Generator`] | | rows computed when they are asked for |
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
 //!
-//! All `unsafe` of this module stands in `memory.rs`.
+//! All `unsafe` of this module stands in `memory.rs`. What is specific to Unix stands in `file.rs` and `partial.rs`.
 
 mod chunk;
 mod dtype;
@@ -22,6 +22,8 @@ mod raw;
 mod sink;
 mod slice;
 mod source;
+#[cfg(test)]
+mod tests;
 
 pub use chunk::Chunk;
 pub use dtype::{Dtype, Element, Scalar};

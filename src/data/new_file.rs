@@ -81,20 +81,34 @@ impl Target for NewFile {
             return Err(Error::file(self.path, problem, "write fewer rows"));
         };
         let partial = Partial::create(&self.path, bytes, self.force)?;
-        partial.write_at(&header, 0)?;
-        // A header is far shorter than any address space.
-        let memory = if partial.is_reserved() { SinkMemory::map(partial.file(), header.len(), dtype) } else { None };
-        Ok(Box::new(FileSink { partial, dtype, rows, offset, memory }))
+        Ok(Box::new(FileSink::new(partial, &header, dtype, rows)?))
     }
 }
 
-struct FileSink {
+#[derive(Debug)]
+pub(super) struct FileSink {
     partial: Partial,
     dtype: Dtype,
     rows: u64,
     /// Where the rows start.
     offset: u64,
     memory: Option<SinkMemory<'static>>,
+}
+
+impl FileSink {
+    /// Writes `rows` rows of `dtype` behind `header`, which together are as long as the file.
+    pub fn new(partial: Partial, header: &[u8], dtype: Dtype, rows: u64) -> Result<Self> {
+        partial.write_at(header, 0)?;
+        let memory = if partial.is_reserved() { SinkMemory::map(partial.file(), header.len(), dtype) } else { None };
+        Ok(FileSink { partial, dtype, rows, offset: header.len() as u64, memory })
+    }
+
+    fn misfit(&self, chunk: &Chunk, bytes: &[u8]) -> Error {
+        let rows = chunk.rows();
+        let problem =
+            format!("{} bytes do not fit rows {} to {}, or these are in use", bytes.len(), rows.start, rows.end);
+        Error::file(self.partial.path(), problem, "this is a mistake in the caller of Sink::write")
+    }
 }
 
 impl Sink for FileSink {
@@ -119,7 +133,7 @@ impl Sink for FileSink {
         let slow = self.memory.is_none() && self.rows > 0;
         slow.then(|| {
             let path = self.partial.path().display();
-            format!("{path}: its file system cannot reserve space for a memory map, so it is written by slower calls")
+            format!("{path}: no space could be reserved for a memory map there, so it was written by slower calls")
         })
     }
 
@@ -127,15 +141,6 @@ impl Sink for FileSink {
         let FileSink { partial, memory, .. } = *self;
         drop(memory);
         partial.commit()
-    }
-}
-
-impl FileSink {
-    fn misfit(&self, chunk: &Chunk, bytes: &[u8]) -> Error {
-        let rows = chunk.rows();
-        let problem =
-            format!("{} bytes do not fit rows {} to {}, or these are in use", bytes.len(), rows.start, rows.end);
-        Error::file(self.partial.path(), problem, "this is a mistake in the caller of Sink::write")
     }
 }
 

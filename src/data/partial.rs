@@ -34,7 +34,12 @@ impl Partial {
     }
 
     /// `create` with the system's way to reserve space replaced, for tests.
-    fn create_with(path: &Path, len: u64, force: bool, reserve: fn(&File, u64) -> io::Result<bool>) -> Result<Self> {
+    pub fn create_with(
+        path: &Path,
+        len: u64,
+        force: bool,
+        reserve: fn(&File, u64) -> io::Result<bool>,
+    ) -> Result<Self> {
         let target = target(path, force)?;
         let name = target.file_name().unwrap_or_default();
         let mut prefix = OsString::from(".");
@@ -49,9 +54,13 @@ impl Partial {
             // As for every new file: what the umask leaves of this.
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(directory(&target))
-            .map_err(|e| {
-                let problem = format!("no file can be made in its directory {}", directory(&target).display());
-                io_error(path, problem, "choose a directory that you may write to", e)
+            // The error that comes names the temporary file, which says nothing to the user.
+            .map_err(|e| match e.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => write_error(path, len, e.kind().into()),
+                kind => {
+                    let problem = format!("no file can be made in its directory {}", directory(&target).display());
+                    io_error(path, problem, "choose a directory that you may write to", kind.into())
+                }
             })?;
         let mut partial = Partial { path: path.into(), target, temporary, len, force, reserved: false };
         partial.reserved = reserve(partial.file(), len).map_err(|e| write_error(path, len, e))?;
@@ -98,18 +107,15 @@ fn target(path: &Path, force: bool) -> Result<PathBuf> {
     let Some(name) = path.file_name() else {
         return error("names no file", "name a file");
     };
-    if let Ok(metadata) = fs::metadata(path) {
-        if metadata.is_dir() {
-            return error("is a directory", "name a file in it");
-        }
-        if !metadata.is_file() {
-            return error("is not a regular file", "write to a file");
-        }
-        if !force {
-            return error("exists already", FORCE);
-        }
-        let unknown = |e| io_error(path, "cannot be looked up", "check the path", e);
-        return path.canonicalize().map_err(unknown);
+    let unknown = |e| io_error(path, "cannot be looked up", "check the path", e);
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => return error("is a directory", "name a file in it"),
+        Ok(metadata) if !metadata.is_file() => return error("is not a regular file", "write to a file"),
+        Ok(_) if !force => return error("exists already", FORCE),
+        Ok(_) => return path.canonicalize().map_err(unknown),
+        // What is missing, the file or its directory, is found out below.
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+        Err(e) => return Err(unknown(e)),
     }
     if fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink()) {
         return error("is a symbolic link that leads nowhere", "remove the link, or name the file itself");

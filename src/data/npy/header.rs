@@ -13,11 +13,11 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 const ALIGN: usize = 64;
 
 /// What is wrong with a file, and what to do.
-pub(super) type Refusal = (String, &'static str);
+pub(in crate::data) type Refusal = (String, &'static str);
 
 /// What a header says.
 #[derive(Debug, PartialEq)]
-pub(super) struct Header {
+pub(in crate::data) struct Header {
     pub dtype: Dtype,
     /// Whether the byte order is not the machine's.
     pub swapped: bool,

@@ -7,10 +7,9 @@ use super::file::{FileRows, Opened};
 use super::new_file::Format;
 use super::{Dtype, Memory, NewFile, Reading, Source};
 use crate::{Error, Result};
-use header::Header;
 use std::path::Path;
 
-pub(super) use header::header;
+pub(super) use header::{Header, header};
 
 /// A `.npy` file.
 ///

@@ -1,0 +1,134 @@
+// Reduces one tile of rows in a block of 256 threads. Every thread pushes its rows (lane, lane + 256, …) in order, then
+// threads combine in halves. `src/expr/reduce.rs` does the same on the host, bit for bit. Compile with --fmad=false.
+
+namespace overshot {
+
+struct Words {
+    typedef long long i64;
+    typedef unsigned long long u64;
+
+    static __device__ u64 of(u64 value) { return value; }
+    static __device__ u64 of(i64 value) { return (u64)value; }
+    // One NaN is stored for all.
+    static __device__ u64 of(double value) {
+        return value == value ? (u64)__double_as_longlong(value) : 0x7ff8000000000000ull;
+    }
+};
+
+// What no value lies beyond, and what added to anything changes nothing.
+template <class T> struct Limits;
+template <> struct Limits<long long> {
+    static __device__ long long least() { return (long long)0x8000000000000000ull; }
+    static __device__ long long greatest() { return 0x7fffffffffffffffll; }
+    static __device__ long long nothing() { return 0; }
+    static __device__ long long sum(long long a, long long b) {
+        return (long long)((unsigned long long)a + (unsigned long long)b);
+    }
+};
+template <> struct Limits<unsigned long long> {
+    static __device__ unsigned long long least() { return 0; }
+    static __device__ unsigned long long greatest() { return ~0ull; }
+    static __device__ unsigned long long nothing() { return 0; }
+    static __device__ unsigned long long sum(unsigned long long a, unsigned long long b) { return a + b; }
+};
+template <> struct Limits<double> {
+    static __device__ double least() { return -__longlong_as_double(0x7ff0000000000000ll); }
+    static __device__ double greatest() { return __longlong_as_double(0x7ff0000000000000ll); }
+    static __device__ double nothing() { return -0.0; }
+    static __device__ double sum(double a, double b) { return a + b; }
+};
+
+template <class T> struct Sum {
+    T value;
+    __device__ void clear() { value = Limits<T>::nothing(); }
+    __device__ void push(T row_value, long long) { value = Limits<T>::sum(value, row_value); }
+    __device__ void merge(const Sum& right) { value = Limits<T>::sum(value, right.value); }
+    __device__ void write(unsigned long long* words) const { words[0] = Words::of(value); }
+};
+
+template <class T> struct Min {
+    T value;
+    __device__ void clear() { value = Limits<T>::greatest(); }
+    __device__ void push(T row_value, long long) { value = value <= row_value || value != value ? value : row_value; }
+    __device__ void merge(const Min& right) { push(right.value, 0); }
+    __device__ void write(unsigned long long* words) const { words[0] = Words::of(value); }
+};
+
+template <class T> struct Max {
+    T value;
+    __device__ void clear() { value = Limits<T>::least(); }
+    __device__ void push(T row_value, long long) { value = value >= row_value || value != value ? value : row_value; }
+    __device__ void merge(const Max& right) { push(right.value, 0); }
+    __device__ void write(unsigned long long* words) const { words[0] = Words::of(value); }
+};
+
+// A value and its row; NaN before all others, and the earlier row among equals.
+template <class T, bool IS_MIN> struct Arg {
+    T value;
+    unsigned long long row;
+    __device__ void clear() {
+        value = IS_MIN ? Limits<T>::greatest() : Limits<T>::least();
+        row = ~0ull;
+    }
+    __device__ void push(T new_value, unsigned long long new_row) {
+        const bool is_nan = value != value, new_is_nan = new_value != new_value;
+        const bool precedes = IS_MIN ? new_value < value : new_value > value;
+        const bool is_better = precedes || (new_is_nan && !is_nan);
+        const bool is_equal = value == new_value || (new_is_nan && is_nan);
+        if (is_better || (is_equal && new_row < row)) {
+            value = new_value;
+            row = new_row;
+        }
+    }
+    __device__ void merge(const Arg& right) { push(right.value, right.row); }
+    __device__ void write(unsigned long long* words) const {
+        words[0] = Words::of(value);
+        words[1] = row;
+    }
+};
+template <class T> struct ArgMin : Arg<T, true> {};
+template <class T> struct ArgMax : Arg<T, false> {};
+
+// Count, mean and squared differences from the mean, joined by Chan's method.
+template <class T> struct Moments {
+    T count, mean, squares;
+    __device__ void clear() { count = mean = squares = 0; }
+    __device__ void join(T new_count, T new_mean, T new_squares) {
+        const T total = count + new_count;
+        if (count == 0) {
+            mean = new_mean;
+            squares = new_squares;
+        } else if (new_count != 0) {
+            const T delta = new_mean - mean;
+            const T share = new_count / total;
+            mean = mean + delta * share;
+            squares = squares + new_squares + delta * delta * (count * share);
+        }
+        count = total;
+    }
+    __device__ void push(T row_value, long long) { join(1, row_value, 0); }
+    __device__ void merge(const Moments& right) { join(right.count, right.mean, right.squares); }
+    __device__ void write(unsigned long long* words) const {
+        words[0] = Words::of(count);
+        words[1] = Words::of(mean);
+        words[2] = Words::of(squares);
+    }
+};
+
+// Combines the states of all threads and writes the tile's. The reductions of a kernel take turns in `shared`, which
+// holds 256 of the largest state.
+template <class State>
+__device__ void reduce(const State& own, unsigned long long* shared, unsigned long long* words) {
+    State* states = (State*)shared;
+    const int lane = threadIdx.x;
+    states[lane] = own;
+    __syncthreads();
+    for (int half = 128; half > 0; half /= 2) {
+        if (lane < half) states[lane].merge(states[lane + half]);
+        __syncthreads();
+    }
+    if (lane == 0) states[0].write(words);
+    __syncthreads();
+}
+
+}  // namespace overshot

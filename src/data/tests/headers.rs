@@ -1,0 +1,122 @@
+//! The header parser: everything that is not a header of a plain array is refused in words, nothing panics.
+
+use super::*;
+use crate::data::npy::{Header, header};
+use proptest::prelude::*;
+
+/// A version 1 file head with this text.
+fn head(text: &str) -> Vec<u8> {
+    [&b"\x93NUMPY\x01\x00"[..], &(text.len() as u16).to_le_bytes(), text.as_bytes()].concat()
+}
+
+#[track_caller]
+fn refused(head: &[u8], part: &str) {
+    let (problem, remedy) = Header::parse(head).unwrap_err();
+    assert!(problem.contains(part), "{part:?} is not in {problem:?}");
+    assert!(!remedy.is_empty());
+}
+
+#[test]
+fn odd_but_valid_headers() {
+    for text in [
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (2, 3)}",
+        "{\"shape\":(2,3,),\"descr\":\"<f8\",\"fortran_order\":False}",
+        " {\n 'shape' : ( 2L , 3L ) , 'fortran_order' : False , 'descr' : '<f8' , } \n\n",
+    ] {
+        let parsed = Header::parse(&head(text)).unwrap();
+        assert_eq!((parsed.dtype, parsed.rows, parsed.shape.as_slice()), (Dtype::F64, 6, &[2, 3][..]));
+        assert_eq!(parsed.offset, 10 + text.len() as u64);
+    }
+    // The order of a single dimension says nothing.
+    let text = "{'descr': '|u1', 'fortran_order': True, 'shape': (3,)}";
+    assert_eq!(Header::parse(&head(text)).unwrap().rows, 3);
+    let text = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({}, 0)}}", u64::MAX);
+    assert_eq!(Header::parse(&head(&text)).unwrap().rows, 0);
+}
+
+#[test]
+fn garbage() {
+    let with = |descr: &str, fortran: &str, shape: &str| {
+        head(&format!("{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}, }}"))
+    };
+    refused(&head(""), "a value expected at 0 but nothing found");
+    refused(&head("(1, 2)"), "no dict");
+    refused(&head("{}"), "is missing");
+    refused(&head("{'descr': '<f8', 'shape': (1,)}"), "is missing");
+    refused(&head("{'descr' '<f8'}"), "':' expected at 9 but '\\'' found");
+    refused(&head("{'descr': '<f8', 'descr': '<f8'}"), "'descr' twice");
+    refused(&head("{'descr': '<f8', 'x': 1}"), "unexpected 'x'");
+    refused(&head("{'descr': 'ü\\'', }"), "a plain string expected");
+    refused(&head("{'descr': [('é', '<f8')"), "']' expected");
+    refused(&head("{'shape': ((((((1,),),),),),)}"), "fewer brackets");
+    refused(&head("{} x"), "the end expected at 3 but 'x' found");
+    refused(&with("'<f8'", "0", "(1,)"), "unexpected 'fortran_order'");
+    refused(&with("'<f8'", "False", "5"), "unexpected 'shape'");
+    refused(&with("'<f8'", "False", "(5)"), "',' expected");
+    refused(&with("'<f8'", "False", "(,)"), "a value expected");
+    refused(&with("'<f8'", "False", "(-1,)"), "a value expected");
+    refused(&with("'<f8'", "False", "(1.0,)"), "expected");
+    refused(&with("'<f8'", "False", "(True,)"), "Bool(true) in 'shape'");
+    refused(&with("'<f8'", "False", "(99999999999999999999,)"), "a number below 2^64");
+    refused(&with("'<f8'", "False", "(4294967296, 4294967296)"), "no file holds");
+    refused(&with("'<f8'", "False", "(1152921504606846976,)"), "no file holds");
+    refused(&with("1", "False", "(1,)"), "'descr' is Integer(1)");
+    refused(&with("'f8'", "False", "(1,)"), "no byte order");
+    refused(&with("'|f8'", "False", "(1,)"), "no byte order");
+    refused(&with("''", "False", "(1,)"), "an unknown dtype");
+    refused(&with("'<q8'", "False", "(1,)"), "an unknown dtype");
+    refused(&with("'ÿ1'", "False", "(1,)"), "an unknown dtype");
+    refused(&with("('<f8', (2,))", "False", "(1,)"), "structured");
+}
+
+#[test]
+fn odd_versions_and_lengths() {
+    let mut other = head("{}");
+    other[6] = 4;
+    refused(&other, "version 4.0");
+    refused(b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}", "4294967295 bytes long");
+    refused(b"\x93NUMPY\x01\x00\xff\xff{}", "65535 bytes long");
+    refused(b"\x93NUMPY\x01\x00\x02\x00\xff\xfe", "is not text");
+}
+
+fn dtypes() -> impl Strategy<Value = Dtype> {
+    prop::sample::select(&Dtype::ALL[..])
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(dtype in dtypes(), shape in prop::collection::vec(0u64..2000, 0..5)) {
+        let rows = shape.iter().product();
+        let bytes = header(dtype, rows, Some(&shape));
+        prop_assert_eq!(bytes.len() % 64, 0);
+        let offset = bytes.len() as u64;
+        let expected = Header { dtype, swapped: false, shape, rows, offset };
+        prop_assert_eq!(Header::parse(&bytes).unwrap(), expected);
+    }
+
+    #[test]
+    fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = Header::parse(&bytes);
+        let _ = Header::parse(&[b"\x93NUMPY\x01\x00", &bytes[..]].concat());
+        let _ = Header::parse(&[b"\x93NUMPY\x03\x00\x40\0\0\0", &bytes[..]].concat());
+    }
+
+    #[test]
+    fn any_text_of_the_right_letters(text in r#"[{}()\[\]'",: 0-9L<f8büTrueFalsedscohp_\\-]{0,80}"#) {
+        let _ = Header::parse(&head(&text));
+        let _ = Header::parse(&head(&format!("{{'descr': {text}")));
+        let _ = Header::parse(&head(&format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({text}")));
+    }
+
+    #[test]
+    fn any_damage(dtype in dtypes(), at in 0usize..128, byte: u8, cut in 0usize..=128) {
+        let mut bytes = header(dtype, 1000, Some(&[10, 100]));
+        bytes[at] = byte;
+        if let Ok(parsed) = Header::parse(&bytes) {
+            // Whatever it says now, its rows can be counted.
+            let end = parsed.offset + parsed.rows * parsed.dtype.size() as u64;
+            prop_assert!(end <= i64::MAX as u64);
+        }
+        let _ = Header::parse(&bytes[..cut]);
+    }
+}

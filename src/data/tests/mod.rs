@@ -1,0 +1,54 @@
+//! Tests of the data room. The files that NumPy wrote, and the script that made it write them, are in `tests/data`.
+#![allow(clippy::unwrap_used)]
+
+mod headers;
+mod memory;
+mod npy;
+mod outputs;
+mod sources;
+
+use super::*;
+use crate::{Error, Result};
+use std::path::PathBuf;
+
+/// A file that NumPy wrote.
+fn fixture(name: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "tests", "data", &format!("{name}.npy")].iter().collect()
+}
+
+/// All rows of a source, read in pieces of `step` rows.
+fn read_all(source: &dyn Source, step: usize) -> Vec<u8> {
+    let size = source.dtype().size();
+    let mut bytes = vec![0xAA; source.rows() as usize * size];
+    for (i, piece) in bytes.chunks_mut(step * size).enumerate() {
+        source.read((i * step) as u64, piece).unwrap();
+    }
+    bytes
+}
+
+/// Asserts that an error says all of `parts`, in one line.
+#[track_caller]
+fn says<T>(result: Result<T>, parts: &[&str]) -> Error {
+    let Err(error) = result else { panic!("no error, but one that says {parts:?} was expected") };
+    let line = error.to_string();
+    for part in parts {
+        assert!(line.contains(part), "{part:?} is not in {line:?}");
+    }
+    assert!(!line.contains('\n'), "{line:?}");
+    error
+}
+
+/// Five values of each dtype in native byte order, the same as in `generate.py`.
+fn values(dtype: Dtype) -> Vec<u8> {
+    macro_rules! numbers {
+        ($($d:ident: $t:ty),*) => {
+            match dtype {
+                Dtype::Bool => vec![1, 0, 0, 1, 1],
+                Dtype::F32 => bytemuck::cast_slice(&[f32::NEG_INFINITY, f32::MAX, -0.0, 1.5, f32::MIN_POSITIVE]).to_vec(),
+                Dtype::F64 => bytemuck::cast_slice(&[f64::NEG_INFINITY, f64::MAX, -0.0, 1.5, f64::MIN_POSITIVE]).to_vec(),
+                $(Dtype::$d => bytemuck::cast_slice(&[<$t>::MIN, <$t>::MAX, 0, 1, 2]).to_vec(),)*
+            }
+        };
+    }
+    numbers!(I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16, U32: u32, U64: u64)
+}

@@ -1,0 +1,159 @@
+//! Reading what NumPy writes, and writing what NumPy would.
+
+use super::*;
+use std::fs;
+
+const READINGS: [Reading; 2] = [Reading::Map, Reading::Pread];
+
+#[test]
+fn every_dtype_in_both_byte_orders() {
+    for dtype in Dtype::ALL {
+        for order in ["le", "be"] {
+            for reading in READINGS {
+                let npy = Npy::open_with(fixture(&format!("{order}_{dtype}")), reading).unwrap();
+                assert_eq!((npy.dtype(), npy.rows(), npy.shape()), (dtype, 5, Some(&[5][..])));
+                for step in [1, 2, 5, 9] {
+                    assert_eq!(read_all(&npy, step), values(dtype), "{order} {dtype} {reading:?}");
+                }
+                let native = dtype.size() == 1 || order == if cfg!(target_endian = "little") { "le" } else { "be" };
+                let in_place = native && reading == Reading::Map;
+                assert_eq!(whole_memory(&npy).unwrap().is_some(), in_place, "{order} {dtype} {reading:?}");
+                if let Some(memory) = npy.memory() {
+                    assert_eq!(memory.bytes(), values(dtype));
+                    assert!(!memory.is_pinned());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_version_and_rank() {
+    let cases: [(&str, Dtype, &[u64]); 9] = [
+        ("v2", Dtype::F64, &[5]),
+        ("v3", Dtype::F64, &[5]),
+        ("rank0", Dtype::F64, &[]),
+        ("rank2", Dtype::I16, &[2, 3]),
+        ("rank3", Dtype::F32, &[2, 3, 4]),
+        ("rank3_be", Dtype::F32, &[2, 3, 4]),
+        ("empty", Dtype::F64, &[0]),
+        ("empty_rank2", Dtype::U8, &[0, 3]),
+        ("python2", Dtype::I32, &[3]),
+    ];
+    for (name, dtype, shape) in cases {
+        for reading in READINGS {
+            let npy = Npy::open_with(fixture(name), reading).unwrap();
+            assert_eq!(npy.dtype(), dtype, "{name}");
+            assert_eq!(npy.shape(), Some(shape), "{name}");
+            assert_eq!(npy.rows(), shape.iter().product::<u64>(), "{name}");
+            assert_eq!(npy.path(), Some(fixture(name).as_path()));
+            let bytes = read_all(&npy, 2);
+            match name {
+                "v2" | "v3" => assert_eq!(bytes, values(dtype)),
+                "rank0" => assert_eq!(bytes, 7.5f64.to_ne_bytes()),
+                "rank2" => assert_eq!(bytes, bytemuck::cast_slice::<i16, u8>(&[0, 1, 2, 3, 4, 5])),
+                "python2" => assert_eq!(bytes, bytemuck::cast_slice::<i32, u8>(&[0, 1, 2])),
+                "rank3" | "rank3_be" => {
+                    let expected: Vec<f32> = (0..24u8).map(f32::from).collect();
+                    assert_eq!(bytes, bytemuck::cast_slice::<f32, u8>(&expected));
+                }
+                _ => assert!(bytes.is_empty()),
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_that_are_not_aligned_are_copied() {
+    let npy = Npy::open(fixture("misaligned")).unwrap();
+    assert!(npy.memory().is_none());
+    assert_eq!(read_all(&npy, 2), values(Dtype::F64));
+}
+
+#[test]
+fn written_files_are_numpys_byte_for_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cases: Vec<String> = Dtype::ALL.iter().map(|dtype| format!("le_{dtype}")).collect();
+    cases.extend(["rank0", "rank2", "rank3", "empty", "empty_rank2"].map(String::from));
+    for name in cases {
+        let source = Npy::open(fixture(&name)).unwrap();
+        let path = dir.path().join(&name);
+        let output: Output = Npy::create(&path).into();
+        let sink = output.open(source.dtype(), source.rows(), source.shape()).unwrap();
+        sink.write(&Chunk::new(0, 0..source.rows()), &read_all(&source, 5)).unwrap();
+        sink.commit().unwrap();
+        assert!(fs::read(&path).unwrap() == fs::read(fixture(&name)).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.npy");
+    for shape in [None, Some(&[2, 3][..]), Some(&[1; 65][..]), Some(&[u64::MAX, 2][..])] {
+        let sink = Output::from(Npy::create(&path).force(true)).open(Dtype::U8, 1, shape).unwrap();
+        sink.write(&Chunk::new(0, 0..1), &[7]).unwrap();
+        sink.commit().unwrap();
+        let npy = Npy::open(&path).unwrap();
+        assert_eq!(npy.shape(), Some(&[1][..]));
+    }
+}
+
+#[test]
+fn other_dtypes_and_orders_are_refused() {
+    for (name, parts) in [
+        ("fortran", &["Fortran order", "ascontiguousarray"][..]),
+        ("object", &["Python objects ('|O')", "astype"]),
+        ("structured", &["structured dtype", "array['field']"]),
+        ("structured_v3", &["structured dtype"]),
+        ("half", &["half-precision floats ('<f2')", "astype('f4')"]),
+        ("long_double", &["long double", "astype('f8')"]),
+        ("complex", &["complex numbers ('<c8')", "array.real"]),
+        ("datetime", &["dates or times ('<M8[ns]')", "view('i8')"]),
+        ("timedelta", &["dates or times ('<m8[s]')"]),
+        ("text", &["text ('<U2')"]),
+        ("bytes", &["text ('|S2')"]),
+        ("void", &["plain bytes ('|V3')", "view('u1')"]),
+    ] {
+        let error = says(Npy::open(fixture(name)), parts);
+        assert!(error.to_string().contains(&format!("{name}.npy: ")), "{error}");
+        assert!(!error.is_usage());
+    }
+}
+
+#[test]
+fn broken_files_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.npy");
+    let whole = fs::read(fixture("le_f64")).unwrap();
+    let open = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        Npy::open(&path)
+    };
+    says(open(b""), &["x.npy: is not a .npy file; save it with numpy.save"]);
+    says(open(b"text"), &["is not a .npy file"]);
+    says(open(b"PK\x03\x04zip"), &["is a .npz archive"]);
+    for n in 6..128 {
+        says(
+            open(&whole[..n]),
+            &["x.npy: its header ends early", &format!("after {n} bytes"), "copy or save it again"],
+        );
+    }
+    for n in 128..168 {
+        says(open(&whole[..n]), &[&format!("short file: {n} bytes, its header says 168")]);
+    }
+    // What follows the rows is not read; NumPy does not read it either.
+    let npy = open(&[&whole[..], b"more"].concat()).unwrap();
+    assert_eq!((npy.rows(), read_all(&npy, 5)), (5, values(Dtype::F64)));
+}
+
+#[test]
+fn a_file_that_shrinks_is_an_error_when_it_is_read_by_calls() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.npy");
+    fs::copy(fixture("le_f64"), &path).unwrap();
+    let npy = Npy::open_with(&path, Reading::Pread).unwrap();
+    fs::File::options().write(true).open(&path).unwrap().set_len(150).unwrap();
+    says(npy.read(0, &mut [0; 40]), &["x.npy: it became shorter than 5 rows"]);
+    npy.read(0, &mut [0; 16]).unwrap();
+}

@@ -1,0 +1,387 @@
+//! Trees to programs: names get values, values get dtypes.
+
+use std::collections::HashMap;
+
+use super::fold;
+use super::parse::{Parsed, Statement, Term, Tree};
+use super::program::{Id, Nodes, Op, Program};
+use super::reduce::Reduction;
+use super::typing::{common_of, constant_bits, default_dtype, float_of};
+use super::words::{Binary, Function, Unary, Weak};
+use super::{Expression, Fault};
+use crate::data::Dtype;
+
+/// What a term is worth.
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    Weak(Weak),
+    Node(Id),
+}
+
+/// A value with the place of its term.
+#[derive(Clone, Copy, Debug)]
+struct Operand {
+    at: usize,
+    value: Value,
+}
+
+/// An assigned name.
+struct Assigned {
+    at: usize,
+    value: Value,
+    is_read: bool,
+}
+
+struct Binder<'a> {
+    nodes: Nodes,
+    inputs: &'a [(String, Dtype)],
+    assigned: HashMap<&'a str, Assigned>,
+}
+
+/// See [`Expression::bind`].
+pub(super) fn bind(
+    expression: &Expression,
+    parsed: &Parsed,
+    inputs: &[(String, Dtype)],
+    requested: &[(String, Option<Dtype>)],
+) -> Result<Program, Fault> {
+    let mut binder = Binder { nodes: Nodes::default(), inputs, assigned: HashMap::new() };
+    let mut reductions = Vec::new();
+    for statement in &parsed.statements {
+        match statement {
+            Statement::Assign { at, name, value } => {
+                let value = binder.term(value)?.value;
+                binder.assigned.insert(name, Assigned { at: *at, value, is_read: false });
+            }
+            Statement::Reduce { label, kind, of, .. } => {
+                let of = binder.term(of)?;
+                let dtype = binder.dtype(of.value);
+                let mut reduction = Reduction::new(label.clone(), *kind, dtype);
+                let row = binder.strong(of, dtype)?;
+                let row = if reduction.counts() { binder.cast(row, Dtype::Bool) } else { row };
+                reduction.of = binder.cast(row, reduction.state);
+                reductions.push(reduction);
+            }
+        }
+    }
+    let (mut outputs, mut output_ids) = (Vec::new(), Vec::new());
+    for (name, dtype) in requested {
+        let known = binder.assigned.get_mut(name.as_str());
+        let Some(known) = known.filter(|_| !outputs.iter().any(|(other, _)| other == name)) else {
+            let message = format!("an output is asked for under the name `{name}`, to which nothing is assigned here");
+            return Err(Fault::new(0, message));
+        };
+        known.is_read = true;
+        let operand = Operand { at: known.at, value: known.value };
+        let own = binder.dtype(operand.value);
+        let row = binder.strong(operand, own)?;
+        let dtype = dtype.unwrap_or(own);
+        output_ids.push(binder.cast(row, dtype));
+        outputs.push((name.clone(), dtype));
+    }
+    let unread = parsed.assigned.iter().filter_map(|name| Some((name, binder.assigned.get(name.as_str())?)));
+    if let Some((name, assigned)) = unread.into_iter().find(|(_, assigned)| !assigned.is_read) {
+        return Err(Fault::new(assigned.at, format!("`{name}` is neither an output nor read later; remove it")));
+    }
+    let mut roots = output_ids;
+    roots.extend(reductions.iter().map(|reduction: &Reduction| reduction.of));
+    let (nodes, roots) = binder.nodes.keep(&roots);
+    let (output_ids, of) = roots.split_at(outputs.len());
+    for (reduction, of) in reductions.iter_mut().zip(of) {
+        reduction.of = *of;
+    }
+    Ok(Program {
+        text: expression.text().to_owned(),
+        inputs: inputs.to_vec(),
+        requested: requested.to_vec(),
+        nodes,
+        outputs,
+        output_ids: output_ids.to_vec(),
+        reductions,
+    })
+}
+
+impl Binder<'_> {
+    fn dtype(&self, value: Value) -> Dtype {
+        match value {
+            Value::Weak(weak) => default_dtype(weak),
+            Value::Node(id) => self.nodes.dtype(id),
+        }
+    }
+
+    fn cast(&mut self, id: Id, dtype: Dtype) -> Id {
+        if self.nodes.dtype(id) == dtype { id } else { self.nodes.push(Op::Cast(id), dtype) }
+    }
+
+    /// The operand as a result of the given dtype.
+    fn strong(&mut self, operand: Operand, dtype: Dtype) -> Result<Id, Fault> {
+        match operand.value {
+            Value::Node(id) => Ok(self.cast(id, dtype)),
+            Value::Weak(weak) => match constant_bits(weak, dtype) {
+                Some(bits) => Ok(self.nodes.push(Op::Constant(bits), dtype)),
+                None => Err(Fault::new(
+                    operand.at,
+                    format!("{} does not fit {dtype}; convert the other operand first, like i64(a)", show(weak)),
+                )),
+            },
+        }
+    }
+
+    fn row_value(&mut self, at: usize, op: Op, dtype: Dtype) -> Operand {
+        Operand { at, value: Value::Node(self.nodes.push(op, dtype)) }
+    }
+
+    fn term(&mut self, term: &Term) -> Result<Operand, Fault> {
+        let at = term.at;
+        match &term.tree {
+            Tree::Number(weak) => Ok(Operand { at, value: Value::Weak(*weak) }),
+            Tree::Row => Ok(self.row_value(at, Op::Row, Dtype::I64)),
+            Tree::Name(name) => self.name(at, name),
+            Tree::Unary(op, of) => {
+                let of = self.term(of)?;
+                self.unary(at, *op, of)
+            }
+            Tree::Binary(op, left, right) => {
+                let (left, right) = (self.term(left)?, self.term(right)?);
+                self.binary(at, *op, left, right)
+            }
+            Tree::Call(function, arguments) => {
+                let arguments: Vec<Operand> = arguments.iter().map(|term| self.term(term)).collect::<Result<_, _>>()?;
+                self.call(at, *function, &arguments)
+            }
+        }
+    }
+
+    fn name(&mut self, at: usize, name: &str) -> Result<Operand, Fault> {
+        if let Some(assigned) = self.assigned.get_mut(name) {
+            assigned.is_read = true;
+            return Ok(Operand { at, value: assigned.value });
+        }
+        let Some(index) = self.inputs.iter().position(|(input, _)| input == name) else {
+            return Err(Fault::new(at, format!("there is no input `{name}`")));
+        };
+        Ok(self.row_value(at, Op::Input(index), self.inputs[index].1))
+    }
+
+    fn call(&mut self, at: usize, function: Function, arguments: &[Operand]) -> Result<Operand, Fault> {
+        match (function, arguments) {
+            (Function::Unary(op), [of]) => self.unary(at, op, *of),
+            (Function::Binary(op), [left, right]) => self.binary(at, op, *left, *right),
+            (Function::Cast(dtype), [of]) => {
+                let id = self.strong(*of, dtype)?;
+                Ok(Operand { at, value: Value::Node(id) })
+            }
+            (Function::Where, [condition, then, otherwise]) => {
+                let condition = self.strong(*condition, Dtype::Bool)?;
+                let dtype = self.common(&[*then, *otherwise]);
+                let (then, otherwise) = (self.strong(*then, dtype)?, self.strong(*otherwise, dtype)?);
+                Ok(self.row_value(at, Op::Select(condition, then, otherwise), dtype))
+            }
+            (Function::Clip, [value, low, high]) => {
+                let dtype = self.common(arguments);
+                let raised = self.extreme(at, Binary::Max, &[*value, *low], dtype)?;
+                self.extreme(at, Binary::Min, &[raised, *high], dtype)
+            }
+            (Function::Extreme(op), _) => self.extreme(at, op, arguments, self.common(arguments)),
+            // The parser checks arity and where reductions may stand.
+            _ => Err(Fault::new(at, "this does not fit here")),
+        }
+    }
+
+    fn extreme(&mut self, at: usize, op: Binary, operands: &[Operand], dtype: Dtype) -> Result<Operand, Fault> {
+        let ids: Vec<Id> = operands.iter().map(|operand| self.strong(*operand, dtype)).collect::<Result<_, _>>()?;
+        let id = ids.into_iter().reduce(|left, right| self.nodes.push(Op::Binary(op, left, right), dtype));
+        let id = id.ok_or_else(|| Fault::new(at, "at least two arguments are needed"))?;
+        Ok(Operand { at, value: Value::Node(id) })
+    }
+
+    /// The dtype that operands meet in. The result is an integer only if every number among them is.
+    fn common(&self, operands: &[Operand]) -> Dtype {
+        let strong = operands.iter().filter_map(|operand| match operand.value {
+            Value::Weak(Weak::Int(_) | Weak::Float(_)) => None,
+            value => Some(self.dtype(value)),
+        });
+        let weak = operands.iter().filter_map(|operand| match operand.value {
+            Value::Weak(weak @ (Weak::Int(_) | Weak::Float(_))) => Some(default_dtype(weak)),
+            _ => None,
+        });
+        let weak_float = weak.clone().any(Dtype::is_float);
+        match (common_of(strong), common_of(weak)) {
+            (Some(strong), None) => strong,
+            (Some(strong), Some(_)) if strong.is_float() => strong,
+            (Some(strong), Some(_)) if strong.is_integer() && !weak_float => strong,
+            (_, Some(weak)) => weak,
+            (None, None) => Dtype::F64,
+        }
+    }
+
+    fn unary(&mut self, at: usize, op: Unary, of: Operand) -> Result<Operand, Fault> {
+        if let (Value::Weak(weak), Unary::Pos | Unary::Neg | Unary::Not) = (of.value, op) {
+            let value = Value::Weak(fold::unary(op, weak).map_err(|message| Fault::new(at, message))?);
+            return Ok(Operand { at, value });
+        }
+        let dtype = self.dtype(of.value);
+        let is_identity = match op {
+            Unary::Pos | Unary::Neg if dtype == Dtype::Bool => {
+                return Err(Fault::new(at, format!("`{}` takes no bool; write `~` to negate one", op.name())));
+            }
+            Unary::Not if dtype.is_float() => {
+                return Err(Fault::new(at, format!("`~` takes integers and bools, not {dtype}")));
+            }
+            Unary::Pos => true,
+            Unary::Abs => dtype.is_unsigned() || dtype == Dtype::Bool,
+            Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc => !dtype.is_float(),
+            _ => false,
+        };
+        if is_identity {
+            let id = self.strong(of, dtype)?;
+            return Ok(Operand { at, value: Value::Node(id) });
+        }
+        match op {
+            Unary::Neg | Unary::Not | Unary::Abs => {
+                let id = self.strong(of, dtype)?;
+                Ok(self.row_value(at, Op::Unary(op, id), dtype))
+            }
+            Unary::IsNan | Unary::IsInf | Unary::IsFinite if !dtype.is_float() => {
+                Ok(self.row_value(at, Op::Constant(u64::from(op == Unary::IsFinite)), Dtype::Bool))
+            }
+            Unary::IsNan | Unary::IsInf | Unary::IsFinite => {
+                let id = self.strong(of, dtype)?;
+                Ok(self.row_value(at, Op::Unary(op, id), Dtype::Bool))
+            }
+            _ => {
+                let dtype = float_of(dtype);
+                let id = self.strong(of, dtype)?;
+                Ok(self.row_value(at, Op::Unary(op, id), dtype))
+            }
+        }
+    }
+
+    fn binary(&mut self, at: usize, op: Binary, left: Operand, right: Operand) -> Result<Operand, Fault> {
+        let is_function = matches!(op, Binary::Atan2 | Binary::Hypot);
+        if let (Value::Weak(a), Value::Weak(b), false) = (left.value, right.value, is_function) {
+            let value = fold::binary(op, a, b).map_err(|message| Fault::new(at, message))?;
+            return Ok(Operand { at, value: Value::Weak(value) });
+        }
+        if op.is_comparison() {
+            return self.comparison(at, op, left, right);
+        }
+        let common = self.common(&[left, right]);
+        let bools_only = common == Dtype::Bool;
+        let dtype = match op {
+            Binary::Sub if bools_only => {
+                return Err(Fault::new(at, "`-` takes no bools; write `^` for their difference"));
+            }
+            Binary::Div if !common.is_float() => Dtype::F64,
+            Binary::FloorDiv | Binary::Rem | Binary::Pow | Binary::Shl | Binary::Shr if bools_only => Dtype::I8,
+            Binary::And | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr if common.is_float() => {
+                let (a, b) = (self.dtype(left.value), self.dtype(right.value));
+                let message = format!("`{}` takes integers and bools, not {a} and {b}", op.name());
+                return Err(Fault::new(at, message));
+            }
+            Binary::Atan2 | Binary::Hypot => float_of(common),
+            _ => common,
+        };
+        if let (Binary::Pow, Value::Weak(exponent @ (Weak::Int(_) | Weak::Float(_)))) = (op, right.value) {
+            return self.power(at, left, right, exponent, dtype);
+        }
+        let op = match op {
+            Binary::Add if bools_only => Binary::Or,
+            Binary::Mul if bools_only => Binary::And,
+            op => op,
+        };
+        let (a, b) = (self.strong(left, dtype)?, self.strong(right, dtype)?);
+        Ok(self.row_value(at, Op::Binary(op, a, b), dtype))
+    }
+
+    /// A power whose exponent stands in the text: simple ones are computed exactly, as NumPy does.
+    fn power(
+        &mut self,
+        at: usize,
+        left: Operand,
+        right: Operand,
+        exponent: Weak,
+        dtype: Dtype,
+    ) -> Result<Operand, Fault> {
+        if matches!(exponent, Weak::Int(value) if value < 0) && !dtype.is_float() {
+            let message = "an integer to a negative power is no integer; write the exponent as a float, like -1.0";
+            return Err(Fault::new(right.at, message));
+        }
+        let base = self.strong(left, dtype)?;
+        let exponent = exponent.float();
+        if exponent == 2.0 {
+            return Ok(self.row_value(at, Op::Binary(Binary::Mul, base, base), dtype));
+        }
+        if dtype.is_float() {
+            if exponent == 1.0 {
+                return Ok(Operand { at, value: Value::Node(base) });
+            }
+            if exponent == 0.5 {
+                return Ok(self.row_value(at, Op::Unary(Unary::Sqrt, base), dtype));
+            }
+            let one = self.strong(Operand { at, value: Value::Weak(Weak::Int(1)) }, dtype)?;
+            if exponent == 0.0 {
+                return Ok(Operand { at, value: Value::Node(one) });
+            }
+            if exponent == -1.0 {
+                return Ok(self.row_value(at, Op::Binary(Binary::Div, one, base), dtype));
+            }
+        }
+        let exponent = self.strong(right, dtype)?;
+        Ok(self.row_value(at, Op::Binary(Binary::Pow, base, exponent), dtype))
+    }
+
+    fn comparison(&mut self, at: usize, op: Binary, left: Operand, right: Operand) -> Result<Operand, Fault> {
+        let (a, b) = (self.dtype(left.value), self.dtype(right.value));
+        let dtype = self.common(&[left, right]);
+        // An integer beyond the range of the other operand's dtype compares the same with all its values.
+        for (number, other, other_is_left) in [(left.value, b, false), (right.value, a, true)] {
+            if let (Value::Weak(Weak::Int(value)), false) = (number, other.is_float())
+                && constant_bits(Weak::Int(value), dtype).is_none()
+            {
+                let inside = 0;
+                let is_true =
+                    if other_is_left { fold::compare(op, &inside, &value) } else { fold::compare(op, &value, &inside) };
+                return Ok(self.row_value(at, Op::Constant(u64::from(is_true)), Dtype::Bool));
+            }
+        }
+        if matches!((a, b), (_, Dtype::U64) if a.is_signed()) && dtype.is_float() {
+            return self.mixed_comparison(at, op, left, right);
+        }
+        if matches!((a, b), (Dtype::U64, _) if b.is_signed()) && dtype.is_float() {
+            let mirrored = match op {
+                Binary::Lt => Binary::Gt,
+                Binary::Le => Binary::Ge,
+                Binary::Gt => Binary::Lt,
+                Binary::Ge => Binary::Le,
+                op => op,
+            };
+            return self.mixed_comparison(at, mirrored, right, left);
+        }
+        let (left, right) = (self.strong(left, dtype)?, self.strong(right, dtype)?);
+        Ok(self.row_value(at, Op::Binary(op, left, right), Dtype::Bool))
+    }
+
+    /// A signed integer against a `u64`, exactly: by sign first, then as `u64`.
+    fn mixed_comparison(&mut self, at: usize, op: Binary, signed: Operand, other: Operand) -> Result<Operand, Fault> {
+        let signed = self.strong(signed, Dtype::I64)?;
+        let other = self.strong(other, Dtype::U64)?;
+        let zero = self.nodes.push(Op::Constant(0), Dtype::I64);
+        let unsigned = self.cast(signed, Dtype::U64);
+        let (sign_test, join) = match op {
+            Binary::Lt | Binary::Le | Binary::Ne => (Binary::Lt, Binary::Or),
+            _ => (Binary::Ge, Binary::And),
+        };
+        let by_sign = self.nodes.push(Op::Binary(sign_test, signed, zero), Dtype::Bool);
+        let by_value = self.nodes.push(Op::Binary(op, unsigned, other), Dtype::Bool);
+        Ok(self.row_value(at, Op::Binary(join, by_sign, by_value), Dtype::Bool))
+    }
+}
+
+fn show(weak: Weak) -> String {
+    match weak {
+        Weak::Bool(value) => value.to_string(),
+        Weak::Int(value) => value.to_string(),
+        Weak::Float(value) => format!("{value:?}"),
+    }
+}

@@ -1,0 +1,149 @@
+//! CUDA C++ from a program: a kernel around the operations of `kernels/math.cu` and `kernels/reduce.cu`.
+
+use std::fmt::Write as _;
+
+use super::header::header;
+use super::program::{Id, Op, Program};
+use super::reduce::Fold;
+use super::words::{Binary, Unary};
+use crate::data::Dtype;
+use crate::device::kernel::{TILE_LANES, TILE_ROWS};
+
+/// The entry point.
+pub(super) const ENTRY: &str = "overshot_eval";
+
+const MATH: &str = include_str!("../../kernels/math.cu");
+const REDUCE: &str = include_str!("../../kernels/reduce.cu");
+
+/// The complete source of a program.
+pub(super) fn source(program: &Program) -> String {
+    let reduce = if program.reductions.is_empty() { "" } else { REDUCE };
+    let mut body = Body { text: String::new() };
+    body.kernel(program);
+    format!("{}\n{MATH}{reduce}\n{}", header(program), body.text)
+}
+
+struct Body {
+    text: String,
+}
+
+impl Body {
+    // Writing to a string does not fail.
+    fn line(&mut self, indent: usize, line: std::fmt::Arguments<'_>) {
+        let _ = writeln!(self.text, "{:indent$}{line}", "", indent = indent * 4);
+    }
+
+    fn kernel(&mut self, program: &Program) {
+        let mut parameters = vec!["i64 first_row".to_owned(), "i64 rows".to_owned()];
+        for (index, (_, dtype)) in program.inputs.iter().enumerate() {
+            parameters.push(format!("const {}* __restrict__ in{index}", stored_type(*dtype)));
+        }
+        for (index, (_, dtype)) in program.outputs.iter().enumerate() {
+            parameters.push(format!("{}* __restrict__ out{index}", stored_type(*dtype)));
+        }
+        if !program.reductions.is_empty() {
+            parameters.push("u64* __restrict__ partials".to_owned());
+        }
+        self.line(0, format_args!("using namespace overshot;"));
+        self.line(0, format_args!("extern \"C\" __global__ void __launch_bounds__({TILE_LANES}) {ENTRY}("));
+        self.line(1, format_args!("{})", parameters.join(", ")));
+        self.line(0, format_args!("{{"));
+        self.line(1, format_args!("const i64 tile = blockIdx.x;"));
+        for (index, reduction) in program.reductions.iter().enumerate() {
+            let state = state_type(reduction.fold, reduction.state);
+            self.line(1, format_args!("{state} state{index}; state{index}.clear();"));
+        }
+        self.line(1, format_args!("for (int turn = 0; turn < {}; ++turn) {{", TILE_ROWS / TILE_LANES));
+        self.line(2, format_args!("const i64 at = tile * {TILE_ROWS} + turn * {TILE_LANES} + threadIdx.x;"));
+        self.line(2, format_args!("if (at >= rows) break;"));
+        if !program.reductions.is_empty() || program.nodes.iter().any(|node| node.op == Op::Row) {
+            self.line(2, format_args!("const i64 row = first_row + at;"));
+        }
+        for id in 0..program.nodes.len() {
+            let value = operation(program, id);
+            self.line(2, format_args!("const {} v{id} = {value};", program.nodes[id].dtype));
+        }
+        for (index, (id, (_, dtype))) in program.output_ids.iter().zip(&program.outputs).enumerate() {
+            self.line(2, format_args!("out{index}[at] = ({})stored(v{id});", stored_type(*dtype)));
+        }
+        for (index, reduction) in program.reductions.iter().enumerate() {
+            self.line(2, format_args!("state{index}.push(v{}, row);", reduction.of));
+        }
+        self.line(1, format_args!("}}"));
+        if let Some(most) = program.reductions.iter().map(|reduction| reduction.words()).max() {
+            self.line(1, format_args!("__shared__ u64 shared[{TILE_LANES} * {most}];"));
+        }
+        let words: usize = program.reductions.iter().map(|reduction| reduction.words()).sum();
+        let mut before = 0;
+        for (index, reduction) in program.reductions.iter().enumerate() {
+            self.line(1, format_args!("reduce(state{index}, shared, partials + tile * {words} + {before});"));
+            before += reduction.words();
+        }
+        self.line(0, format_args!("}}"));
+    }
+}
+
+/// The type of an element in memory; any byte may stand for `true`.
+fn stored_type(dtype: Dtype) -> &'static str {
+    if dtype == Dtype::Bool { "u8" } else { dtype.name() }
+}
+
+fn state_type(fold: Fold, dtype: Dtype) -> String {
+    let name = match fold {
+        Fold::Sum => "Sum",
+        Fold::Min => "Min",
+        Fold::Max => "Max",
+        Fold::ArgMin => "ArgMin",
+        Fold::ArgMax => "ArgMax",
+        Fold::Moments => "Moments",
+    };
+    format!("{name}<{dtype}>")
+}
+
+/// One operation. Names are qualified, because CUDA has functions of its own by the same names.
+fn operation(program: &Program, id: Id) -> String {
+    let node = program.nodes[id];
+    match node.op {
+        Op::Input(input) if node.dtype == Dtype::Bool => format!("in{input}[at] != 0"),
+        Op::Input(input) => format!("in{input}[at]"),
+        Op::Row => "row".to_owned(),
+        Op::Constant(bits) => match node.dtype {
+            Dtype::Bool => (bits != 0).to_string(),
+            Dtype::F32 => format!("f32_bits({bits:#x}u)"),
+            Dtype::F64 => format!("f64_bits({bits:#x}ull)"),
+            dtype => format!("({dtype}){bits:#x}ull"),
+        },
+        Op::Cast(a) => format!("overshot::cast<{}>(v{a})", node.dtype),
+        Op::Unary(op, a) => match op {
+            Unary::Neg => format!("overshot::neg(v{a})"),
+            Unary::Not => format!("overshot::not_(v{a})"),
+            _ => format!("overshot::{}(v{a})", op.name()),
+        },
+        Op::Binary(op, a, b) => format!("overshot::{}(v{a}, v{b})", binary(op)),
+        Op::Select(condition, then, otherwise) => format!("v{condition} ? v{then} : v{otherwise}"),
+    }
+}
+
+fn binary(op: Binary) -> &'static str {
+    match op {
+        Binary::Add => "add",
+        Binary::Sub => "sub",
+        Binary::Mul => "mul",
+        Binary::Div => "div",
+        Binary::FloorDiv => "floor_div",
+        Binary::Rem => "rem",
+        Binary::Pow => "power",
+        Binary::And => "and_",
+        Binary::Or => "or_",
+        Binary::Xor => "xor_",
+        Binary::Shl => "shl",
+        Binary::Shr => "shr",
+        Binary::Eq => "eq",
+        Binary::Ne => "ne",
+        Binary::Lt => "lt",
+        Binary::Le => "le",
+        Binary::Gt => "gt",
+        Binary::Ge => "ge",
+        Binary::Min | Binary::Max | Binary::Atan2 | Binary::Hypot => op.name(),
+    }
+}

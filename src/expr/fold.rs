@@ -1,0 +1,127 @@
+//! Arithmetic on numbers without a dtype, by Python's rules.
+
+use super::words::{Binary, Unary, Weak};
+
+impl Weak {
+    fn int(self) -> Option<i128> {
+        match self {
+            Weak::Bool(value) => Some(value.into()),
+            Weak::Int(value) => Some(value),
+            Weak::Float(_) => None,
+        }
+    }
+
+    /// The value as a float, rounded to nearest.
+    pub(super) fn float(self) -> f64 {
+        match self {
+            Weak::Bool(value) => f64::from(u8::from(value)),
+            Weak::Int(value) => value as f64,
+            Weak::Float(value) => value,
+        }
+    }
+}
+
+/// A sign before a number.
+pub(super) fn unary(op: Unary, of: Weak) -> Result<Weak, String> {
+    match (op, of.int()) {
+        (Unary::Pos, Some(value)) => Ok(Weak::Int(value)),
+        (Unary::Neg, Some(value)) => value.checked_neg().map(Weak::Int).ok_or_else(too_large),
+        (Unary::Not, Some(value)) => Ok(Weak::Int(!value)),
+        (Unary::Pos, None) => Ok(of),
+        (Unary::Neg, None) => Ok(Weak::Float(-of.float())),
+        _ => Err(format!("`{}` takes integers, not floats", op.name())),
+    }
+}
+
+/// An operator between two numbers.
+pub(super) fn binary(op: Binary, left: Weak, right: Weak) -> Result<Weak, String> {
+    if let (Weak::Bool(a), Weak::Bool(b)) = (left, right) {
+        match op {
+            Binary::And => return Ok(Weak::Bool(a & b)),
+            Binary::Or => return Ok(Weak::Bool(a | b)),
+            Binary::Xor => return Ok(Weak::Bool(a ^ b)),
+            _ => {}
+        }
+    }
+    match (left.int(), right.int()) {
+        (Some(a), Some(b)) => ints(op, a, b),
+        _ => floats(op, left.float(), right.float()),
+    }
+}
+
+fn ints(op: Binary, a: i128, b: i128) -> Result<Weak, String> {
+    let value = match op {
+        Binary::Add => a.checked_add(b),
+        Binary::Sub => a.checked_sub(b),
+        Binary::Mul => a.checked_mul(b),
+        Binary::Div => return floats(op, a as f64, b as f64),
+        Binary::FloorDiv | Binary::Rem if b == 0 => return Err(by_zero()),
+        Binary::FloorDiv => a.checked_div_euclid(b).map(|q| if b < 0 && a.rem_euclid(b) != 0 { q - 1 } else { q }),
+        Binary::Rem => a.checked_rem_euclid(b).map(|r| if b < 0 && r != 0 { r + b } else { r }),
+        Binary::Pow if b < 0 => return floats(op, a as f64, b as f64),
+        Binary::Pow => power(a, b),
+        Binary::And => Some(a & b),
+        Binary::Or => Some(a | b),
+        Binary::Xor => Some(a ^ b),
+        Binary::Shl | Binary::Shr if b < 0 => return Err("a shift by a negative number".to_owned()),
+        Binary::Shl if a == 0 => Some(0),
+        Binary::Shl => u32::try_from(b).ok().and_then(|b| 2_i128.checked_pow(b)).and_then(|b| a.checked_mul(b)),
+        Binary::Shr => Some(a >> b.min(127)),
+        Binary::Eq | Binary::Ne | Binary::Lt | Binary::Le | Binary::Gt | Binary::Ge => {
+            return Ok(Weak::Bool(compare(op, &a, &b)));
+        }
+        Binary::Min | Binary::Max | Binary::Atan2 | Binary::Hypot => None,
+    };
+    value.map(Weak::Int).ok_or_else(too_large)
+}
+
+fn power(a: i128, b: i128) -> Option<i128> {
+    match a {
+        0 | 1 => Some(if b == 0 { 1 } else { a }),
+        -1 => Some(if b % 2 == 0 { 1 } else { -1 }),
+        _ => a.checked_pow(u32::try_from(b).ok()?),
+    }
+}
+
+fn floats(op: Binary, a: f64, b: f64) -> Result<Weak, String> {
+    use super::scalar::Float;
+    let value = match op {
+        Binary::Add => a + b,
+        Binary::Sub => a - b,
+        Binary::Mul => a * b,
+        Binary::Div | Binary::FloorDiv | Binary::Rem if b == 0.0 => return Err(by_zero()),
+        Binary::Div => a / b,
+        Binary::FloorDiv => a.floor_div(b),
+        Binary::Rem => a.floor_rem(b),
+        Binary::Pow if a == 0.0 && b < 0.0 => return Err(by_zero()),
+        Binary::Pow if a < 0.0 && a.is_finite() && b.is_finite() && b.fract() != 0.0 => {
+            return Err("a power of a negative number that is not real".to_owned());
+        }
+        Binary::Pow => a.powf(b),
+        Binary::Eq | Binary::Ne | Binary::Lt | Binary::Le | Binary::Gt | Binary::Ge => {
+            return Ok(Weak::Bool(compare(op, &a, &b)));
+        }
+        _ => return Err(format!("`{}` takes integers, not floats", op.name())),
+    };
+    Ok(Weak::Float(value))
+}
+
+/// A comparison of two values of one type.
+pub(super) fn compare<T: PartialOrd>(op: Binary, a: &T, b: &T) -> bool {
+    match op {
+        Binary::Eq => a == b,
+        Binary::Ne => a != b,
+        Binary::Lt => a < b,
+        Binary::Le => a <= b,
+        Binary::Gt => a > b,
+        _ => a >= b,
+    }
+}
+
+fn by_zero() -> String {
+    "division by zero".to_owned()
+}
+
+fn too_large() -> String {
+    "the number is too large; compute with floats, like 2.0 ** 200".to_owned()
+}

@@ -1,0 +1,319 @@
+//! Reductions: their states, and how states combine.
+//!
+//! The shape is fixed and the same on every device. Inside a tile of 4096 rows, lane `l` of 256 takes the rows
+//! `l`, `l + 256`, … in order; then lanes `l` and `l + h` combine for h = 128, 64, … 1. Missing rows count as the identity.
+//! `kernels/reduce.cu` does the same, bit for bit.
+
+use super::program::Id;
+use super::scalar::{Float, greatest, least};
+use super::words::Kind;
+use crate::data::{Dtype, Scalar};
+use crate::device::kernel::TILE_LANES;
+
+/// The most words a state has.
+pub(super) const MAX_WORDS: usize = 3;
+
+/// What happens to states, whatever it means in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fold {
+    Sum,
+    Min,
+    Max,
+    /// A value and its row.
+    ArgMin,
+    /// A value and its row.
+    ArgMax,
+    /// Count, mean, and sum of squared differences from the mean.
+    Moments,
+}
+
+/// One value of all rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Reduction {
+    label: String,
+    kind: Kind,
+    /// The dtype of the row value as it was written.
+    dtype: Dtype,
+    pub(super) fold: Fold,
+    /// The dtype in which it is reduced: `i64`, `u64` or `f64`.
+    pub(super) state: Dtype,
+    /// The row value in that dtype.
+    pub(super) of: Id,
+}
+
+impl Reduction {
+    pub(super) fn new(label: String, kind: Kind, dtype: Dtype) -> Reduction {
+        let fold = match kind {
+            Kind::Sum | Kind::Mean | Kind::Count => Fold::Sum,
+            Kind::Min | Kind::All => Fold::Min,
+            Kind::Max | Kind::Any => Fold::Max,
+            Kind::ArgMin => Fold::ArgMin,
+            Kind::ArgMax => Fold::ArgMax,
+            Kind::Var | Kind::Std => Fold::Moments,
+        };
+        let state = match kind {
+            Kind::Mean | Kind::Var | Kind::Std => Dtype::F64,
+            Kind::Count | Kind::Any | Kind::All => Dtype::U64,
+            Kind::Sum if dtype == Dtype::Bool => Dtype::I64,
+            _ if dtype.is_float() => Dtype::F64,
+            _ if dtype.is_signed() => Dtype::I64,
+            _ => Dtype::U64,
+        };
+        Reduction { label, kind, dtype, fold, state, of: 0 }
+    }
+
+    /// Whether it only looks at which rows are true.
+    pub(super) fn counts(&self) -> bool {
+        matches!(self.kind, Kind::Count | Kind::Any | Kind::All)
+    }
+
+    /// Its name: the one it was assigned to, else its text.
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Eight-byte words of one state.
+    pub(crate) fn words(&self) -> usize {
+        match self.fold {
+            Fold::Sum | Fold::Min | Fold::Max => 1,
+            Fold::ArgMin | Fold::ArgMax => 2,
+            Fold::Moments => 3,
+        }
+    }
+
+    /// Combines the state of the rows before with the state of the rows behind, into the former.
+    ///
+    /// # Panics
+    /// If a state has another number of words.
+    pub(crate) fn combine(&self, left: &mut [u64], right: &[u64]) {
+        assert_eq!(left.len(), self.words(), "words of the left state");
+        assert_eq!(right.len(), self.words(), "words of the right state");
+        let mut words = left.chunks_mut(1);
+        let before = std::array::from_fn(|_| words.next().unwrap_or_default());
+        self.merge(before, std::array::from_fn(|word| right.get(word..=word).unwrap_or_default()));
+        self.canonicalise(left);
+    }
+
+    /// Replaces the NaNs of a state, which differ between processors, by the one that is stored.
+    fn canonicalise(&self, state: &mut [u64]) {
+        let floats = match (self.state, self.fold) {
+            (Dtype::F64, Fold::Moments) => state.len(),
+            (Dtype::F64, _) => 1,
+            _ => 0,
+        };
+        for word in &mut state[..floats] {
+            *word = f64::from_bits(*word).canonical().to_bits();
+        }
+    }
+
+    /// The state of no rows.
+    fn identity(&self) -> [u64; MAX_WORDS] {
+        let least = match self.state {
+            Dtype::F64 => f64::NEG_INFINITY.to_bits(),
+            Dtype::I64 => i64::MIN as u64,
+            _ => u64::MIN,
+        };
+        let greatest = match self.state {
+            Dtype::F64 => f64::INFINITY.to_bits(),
+            Dtype::I64 => i64::MAX as u64,
+            _ => u64::MAX,
+        };
+        match self.fold {
+            // -0 + x is x for every x; 0 + -0 is not.
+            Fold::Sum if self.state == Dtype::F64 => [(-0.0_f64).to_bits(), 0, 0],
+            Fold::Sum | Fold::Moments => [0; MAX_WORDS],
+            Fold::Min => [greatest, 0, 0],
+            Fold::Max => [least, 0, 0],
+            // The row behind all rows: a real one of the same value comes first.
+            Fold::ArgMin => [greatest, u64::MAX, 0],
+            Fold::ArgMax => [least, u64::MAX, 0],
+        }
+    }
+
+    /// Combines states word by word: lane by lane on the left with those on the right, as far as these go.
+    fn merge(&self, [l0, l1, l2]: [&mut [u64]; MAX_WORDS], [r0, r1, r2]: [&[u64]; MAX_WORDS]) {
+        match (self.fold, self.state) {
+            (Fold::Sum, Dtype::F64) => zip(l0, r0, |a: f64, b| a + b),
+            (Fold::Sum, _) => zip(l0, r0, u64::wrapping_add),
+            (Fold::Min, Dtype::F64) => zip(l0, r0, least::<f64>),
+            (Fold::Min, Dtype::I64) => zip(l0, r0, least::<i64>),
+            (Fold::Min, _) => zip(l0, r0, least::<u64>),
+            (Fold::Max, Dtype::F64) => zip(l0, r0, greatest::<f64>),
+            (Fold::Max, Dtype::I64) => zip(l0, r0, greatest::<i64>),
+            (Fold::Max, _) => zip(l0, r0, greatest::<u64>),
+            (Fold::ArgMin, Dtype::F64) => find((l0, l1), (r0, r1), |a: f64, b| a < b),
+            (Fold::ArgMin, Dtype::I64) => find((l0, l1), (r0, r1), |a: i64, b| a < b),
+            (Fold::ArgMin, _) => find((l0, l1), (r0, r1), |a: u64, b| a < b),
+            (Fold::ArgMax, Dtype::F64) => find((l0, l1), (r0, r1), |a: f64, b| a > b),
+            (Fold::ArgMax, Dtype::I64) => find((l0, l1), (r0, r1), |a: i64, b| a > b),
+            (Fold::ArgMax, _) => find((l0, l1), (r0, r1), |a: u64, b| a > b),
+            (Fold::Moments, _) => moments([l0, l1, l2], [r0, r1, r2]),
+        }
+    }
+
+    /// The value of `rows` rows from their state, which is missing if there are none; `None` if there is no such value.
+    pub(crate) fn finish(&self, state: Option<&[u64]>, rows: u64) -> Option<Scalar> {
+        let float = |value: f64| {
+            if self.dtype == Dtype::F32 {
+                Scalar::F32((value as f32).canonical())
+            } else {
+                Scalar::F64(value.canonical())
+            }
+        };
+        let Some(state) = state.filter(|state| rows > 0 && state.len() == self.words()) else {
+            return match self.kind {
+                Kind::Sum if self.state == Dtype::F64 => Some(float(0.0)),
+                Kind::Sum if self.state == Dtype::U64 => Some(Scalar::U64(0)),
+                Kind::Sum | Kind::Count => Some(Scalar::I64(0)),
+                Kind::Mean | Kind::Var | Kind::Std => Some(float(f64::NAN)),
+                Kind::Any => Some(Scalar::Bool(false)),
+                Kind::All => Some(Scalar::Bool(true)),
+                Kind::Min | Kind::Max | Kind::ArgMin | Kind::ArgMax => None,
+            };
+        };
+        Some(match self.kind {
+            Kind::Sum if self.state == Dtype::F64 => float(f64::from_bits(state[0])),
+            Kind::Sum if self.state == Dtype::U64 => Scalar::U64(state[0]),
+            Kind::Sum => Scalar::I64(state[0] as i64),
+            Kind::Min | Kind::Max => match self.dtype {
+                Dtype::Bool => Scalar::Bool(state[0] != 0),
+                Dtype::I8 => Scalar::I8(state[0] as i8),
+                Dtype::I16 => Scalar::I16(state[0] as i16),
+                Dtype::I32 => Scalar::I32(state[0] as i32),
+                Dtype::I64 => Scalar::I64(state[0] as i64),
+                Dtype::U8 => Scalar::U8(state[0] as u8),
+                Dtype::U16 => Scalar::U16(state[0] as u16),
+                Dtype::U32 => Scalar::U32(state[0] as u32),
+                Dtype::U64 => Scalar::U64(state[0]),
+                Dtype::F32 | Dtype::F64 => float(f64::from_bits(state[0])),
+            },
+            Kind::Mean => float(f64::from_bits(state[0]) / rows as f64),
+            Kind::Var => float(f64::from_bits(state[2]) / f64::from_bits(state[0])),
+            Kind::Std => float((f64::from_bits(state[2]) / f64::from_bits(state[0])).sqrt()),
+            Kind::Count => Scalar::I64(state[0] as i64),
+            Kind::Any | Kind::All => Scalar::Bool(state[0] != 0),
+            Kind::ArgMin | Kind::ArgMax => Scalar::I64(state[1] as i64),
+        })
+    }
+}
+
+fn zip<T: bytemuck::Pod>(left: &mut [u64], right: &[u64], combine: impl Fn(T, T) -> T) {
+    let (left, right): (&mut [T], &[T]) = (bytemuck::cast_slice_mut(left), bytemuck::cast_slice(right));
+    for (left, right) in left.iter_mut().zip(right) {
+        *left = combine(*left, *right);
+    }
+}
+
+/// Keeps the value that comes first in the order of `precedes`, with its row; NaN before all others, and among equals
+/// the one in the earlier row.
+fn find<T: bytemuck::Pod + PartialOrd>(
+    (values, rows): (&mut [u64], &mut [u64]),
+    (new_values, new_rows): (&[u64], &[u64]),
+    precedes: impl Fn(T, T) -> bool,
+) {
+    let (values, new_values): (&mut [T], &[T]) = (bytemuck::cast_slice_mut(values), bytemuck::cast_slice(new_values));
+    for (((value, row), new), new_row) in values.iter_mut().zip(rows).zip(new_values).zip(new_rows) {
+        let (a, b) = (*value, *new);
+        #[allow(clippy::eq_op)]
+        let (is_nan, new_is_nan) = (a != a, b != b);
+        let is_better = precedes(b, a) | (new_is_nan & !is_nan);
+        let is_equal = (a == b) | (new_is_nan & is_nan);
+        if is_better | (is_equal & (*new_row < *row)) {
+            *value = b;
+            *row = *new_row;
+        }
+    }
+}
+
+/// Chan's way to join two sets of (count, mean, squared differences) without losing digits.
+fn moments([l0, l1, l2]: [&mut [u64]; MAX_WORDS], [r0, r1, r2]: [&[u64]; MAX_WORDS]) {
+    let (counts, means, squares): (&mut [f64], &mut [f64], &mut [f64]) =
+        (bytemuck::cast_slice_mut(l0), bytemuck::cast_slice_mut(l1), bytemuck::cast_slice_mut(l2));
+    let (new_counts, new_means, new_squares): (&[f64], &[f64], &[f64]) =
+        (bytemuck::cast_slice(r0), bytemuck::cast_slice(r1), bytemuck::cast_slice(r2));
+    let left = counts.iter_mut().zip(means).zip(squares);
+    let right = new_counts.iter().zip(new_means).zip(new_squares);
+    for (((count, mean), square), ((&new_count, &new_mean), &new_square)) in left.zip(right) {
+        let total = *count + new_count;
+        let delta = new_mean - *mean;
+        let share = new_count / total;
+        let joint_mean = *mean + delta * share;
+        let joint_square = *square + new_square + delta * delta * (*count * share);
+        let (was_empty, adds_none) = (*count == 0.0, new_count == 0.0);
+        *mean = if was_empty {
+            new_mean
+        } else if adds_none {
+            *mean
+        } else {
+            joint_mean
+        };
+        *square = if was_empty {
+            new_square
+        } else if adds_none {
+            *square
+        } else {
+            joint_square
+        };
+        *count = total;
+    }
+}
+
+/// The lanes of one tile on the host: each word of their states stands in a row of its own, for the vector units.
+pub(super) struct Lanes {
+    words: [Vec<u64>; MAX_WORDS],
+    /// What stands beside the values of rows: their numbers, or their count of 1 each.
+    beside: Vec<u64>,
+    zeros: Vec<u64>,
+}
+
+impl Lanes {
+    pub(super) fn new(reduction: &Reduction) -> Lanes {
+        let lanes = |is_used: bool| vec![0; if is_used { TILE_LANES } else { 0 }];
+        let words = std::array::from_fn(|word| lanes(word < reduction.words()));
+        let beside = if reduction.fold == Fold::Moments { 1.0_f64.to_bits() } else { 0 };
+        Lanes { words, beside: vec![beside; TILE_LANES], zeros: lanes(true) }
+    }
+
+    /// Forgets all rows.
+    pub(super) fn clear(&mut self, reduction: &Reduction) {
+        for (lanes, identity) in self.words.iter_mut().zip(reduction.identity()) {
+            lanes.fill(identity);
+        }
+    }
+
+    /// Takes the values of rows that begin at a multiple of the lanes.
+    pub(super) fn push(&mut self, reduction: &Reduction, first_row: u64, values: &[u64]) {
+        for (first_row, values) in (first_row..).step_by(TILE_LANES).zip(values.chunks(TILE_LANES)) {
+            if matches!(reduction.fold, Fold::ArgMin | Fold::ArgMax) {
+                self.beside.iter_mut().zip(first_row..).for_each(|(slot, row)| *slot = row);
+            }
+            let right: [&[u64]; MAX_WORDS] = match reduction.fold {
+                Fold::Moments => [&self.beside, values, &self.zeros],
+                _ => [values, &self.beside, &[]],
+            };
+            reduction.merge(self.words.each_mut().map(Vec::as_mut_slice), right);
+        }
+    }
+
+    /// Combines the lanes and writes the state of the tile.
+    pub(super) fn finish(&mut self, reduction: &Reduction, state: &mut [u64]) {
+        let mut half = TILE_LANES / 2;
+        while half > 0 {
+            let mut right: [&[u64]; MAX_WORDS] = Default::default();
+            let mut words = self.words.iter_mut().zip(&mut right);
+            let left = std::array::from_fn(|_| {
+                let Some((lanes, right)) = words.next() else { return Default::default() };
+                let half = half.min(lanes.len());
+                let (left, rest) = lanes.split_at_mut(half);
+                *right = &rest[..half];
+                left
+            });
+            reduction.merge(left, right);
+            half /= 2;
+        }
+        for (word, lanes) in state.iter_mut().zip(&self.words) {
+            *word = lanes[0];
+        }
+        reduction.canonicalise(state);
+    }
+}

@@ -1,0 +1,105 @@
+//! Kernels that together hold every operation on every dtype: for tests that compile them, or compare devices.
+
+use std::sync::Arc;
+
+use super::words::{Kind, Unary};
+use super::{Expression, typing};
+use crate::data::Dtype;
+use crate::device::kernel::Kernel;
+
+/// Every operation on every dtype, a few dozen kernels in all.
+pub(crate) fn samples() -> Vec<Kernel> {
+    let mut kernels = Vec::new();
+    for dtype in Dtype::ALL {
+        kernels.extend([operators(dtype), functions(dtype), casts(dtype), reductions(dtype)]);
+    }
+    kernels.extend(mixed());
+    kernels.into_iter().flatten().collect()
+}
+
+/// The kernel of statements in which every assigned name is an output.
+fn kernel(inputs: &[(&str, Dtype)], statements: &[String]) -> Option<Kernel> {
+    let expression = Expression::parse(&statements.join("; ")).ok()?;
+    let inputs: Vec<(String, Dtype)> = inputs.iter().map(|(name, dtype)| ((*name).to_owned(), *dtype)).collect();
+    let outputs: Vec<_> = expression.assigned().iter().map(|name| (name.clone(), None)).collect();
+    Some(Arc::new(expression.bind(&inputs, &outputs).ok()?).kernel())
+}
+
+/// `y0 = …; y1 = …`.
+fn numbered(values: impl IntoIterator<Item = String>) -> Vec<String> {
+    values.into_iter().enumerate().map(|(index, value)| format!("y{index} = {value}")).collect()
+}
+
+fn operators(dtype: Dtype) -> Option<Kernel> {
+    let mut signs = vec!["+", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">="];
+    if dtype != Dtype::Bool {
+        signs.push("-");
+    }
+    if !dtype.is_float() {
+        signs.extend(["&", "|", "^", "<<", ">>"]);
+    }
+    let mut values: Vec<String> = signs.into_iter().map(|sign| format!("a {sign} b")).collect();
+    values.extend(["where(a, a, b)", "min(a, b)", "max(a, b)", "clip(a, b, c)"].map(str::to_owned));
+    if dtype != Dtype::Bool {
+        values.extend(["-a", "a + 3", "a ** 2", "2 ** a"].map(str::to_owned));
+    }
+    if dtype.is_float() {
+        values.extend(["a ** 0.5", "a ** -1", "a ** 3", "a + nan", "a * 1e-3"].map(str::to_owned));
+    } else {
+        values.push("~a".to_owned());
+    }
+    if dtype.is_integer() {
+        let (lowest, highest) = typing::range(dtype);
+        values.extend([format!("a + {lowest}"), format!("a + {highest}"), "i * a".to_owned()]);
+    }
+    kernel(&[("a", dtype), ("b", dtype), ("c", dtype)], &numbered(values))
+}
+
+fn functions(dtype: Dtype) -> Option<Kernel> {
+    let unary = Unary::FUNCTIONS.iter().map(|(name, _)| format!("{name}(a)"));
+    let binary = ["atan2(a, b)", "hypot(a, b)"].map(str::to_owned);
+    kernel(&[("a", dtype), ("b", dtype)], &numbered(unary.chain(binary)))
+}
+
+fn casts(dtype: Dtype) -> Option<Kernel> {
+    kernel(&[("a", dtype)], &numbered(Dtype::ALL.into_iter().map(|to| format!("{to}(a)"))))
+}
+
+fn reductions(dtype: Dtype) -> Option<Kernel> {
+    let mut statements: Vec<String> = Kind::NAMES.iter().map(|(name, _)| format!("{name}(a)")).collect();
+    statements.push("sum(a * a)".to_owned());
+    kernel(&[("a", dtype)], &statements)
+}
+
+/// Dtypes that meet, and no inputs at all.
+fn mixed() -> Vec<Option<Kernel>> {
+    let inputs: Vec<(&str, Dtype)> = Dtype::ALL.into_iter().map(|dtype| (dtype_input(dtype), dtype)).collect();
+    let pairs = |sign: &str| {
+        let left = inputs.iter().flat_map(|(a, _)| inputs.iter().map(move |(b, _)| (*a, *b)));
+        numbered(left.filter(|(a, b)| a < b).map(|(a, b)| format!("{a} {sign} {b}")))
+    };
+    let option = "d1 = (log(s / 100.0) + 0.04) / 0.4; c = s * exp(-d1); m = mean(c); sum(c > 1)";
+    vec![
+        kernel(&inputs, &pairs("+")),
+        kernel(&inputs, &pairs("<")),
+        kernel(&[], &numbered(["i", "i * 0.5", "sqrt(2) + i", "pi", "True", "i % 3 == 0"].map(str::to_owned))),
+        kernel(&[("s", Dtype::F32)], &[option.to_owned()]),
+        kernel(&[("s", Dtype::F64)], &[option.to_owned()]),
+    ]
+}
+
+fn dtype_input(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::Bool => "xb",
+        Dtype::I8 => "xi8",
+        Dtype::I16 => "xi16",
+        Dtype::I32 => "xi32",
+        Dtype::I64 => "xi64",
+        Dtype::U8 => "xu8",
+        Dtype::U16 => "xu16",
+        Dtype::U32 => "xu32",
+        Dtype::U64 => "xu64",
+        Dtype::F32 => "xf32",
+        Dtype::F64 => "xf64",
+    }
+}

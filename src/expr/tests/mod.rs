@@ -1,0 +1,3 @@
+//! Tests of the expression language.
+
+mod twin;

@@ -1,0 +1,171 @@
+//! Runs a program on the host: each operation on a block of rows at a time, in loops for the vector units.
+
+use std::sync::Arc;
+
+use super::apply::{self, Block, Place};
+use super::program::{Id, Op, Program};
+use super::reduce::Lanes;
+use crate::data::Dtype;
+use crate::device::kernel::{HostKernel, TILE_ROWS};
+
+/// Rows of one block: few enough that a handful of registers stays in the first-level cache, and many enough that
+/// dispatch costs nothing.
+pub(super) const BLOCK_ROWS: usize = 1024;
+
+/// What is to be done for every block, in this order.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Compute(Id),
+    Store { output: usize },
+    Push { reduction: usize },
+}
+
+/// A program with memory to run it.
+pub(super) struct Twin {
+    program: Arc<Program>,
+    steps: Vec<Step>,
+    places: Vec<Place>,
+    /// Values of one block each, in as many of these words as their dtype takes.
+    registers: Vec<Vec<u64>>,
+    lanes: Vec<Lanes>,
+}
+
+impl Twin {
+    pub(super) fn new(program: Arc<Program>) -> Twin {
+        let Plan { steps, constants, places, registers } = plan(&program);
+        let lanes = program.reductions.iter().map(Lanes::new).collect();
+        let registers = vec![vec![0; BLOCK_ROWS]; registers];
+        let mut twin = Twin { program, steps, places, registers, lanes };
+        for id in constants {
+            twin.compute(id, 0, BLOCK_ROWS, 0, &[]);
+        }
+        twin
+    }
+
+    fn compute(&mut self, id: Id, start: usize, rows: usize, first_row: u64, inputs: &[&[u8]]) {
+        let Place::Register(register) = self.places[id] else { return };
+        let mut values = std::mem::take(&mut self.registers[register]);
+        let block = self.block(start, rows, inputs);
+        apply::apply(&self.program.nodes, id, &block, first_row, &mut values);
+        self.registers[register] = values;
+    }
+
+    fn block<'a>(&'a self, start: usize, rows: usize, inputs: &'a [&'a [u8]]) -> Block<'a> {
+        Block { places: &self.places, registers: &self.registers, inputs, start, rows }
+    }
+
+    /// Runs the rows from `start` on of the slices.
+    fn run_block(&mut self, start: usize, rows: usize, first_row: u64, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        for step in 0..self.steps.len() {
+            match self.steps[step] {
+                Step::Compute(id) => self.compute(id, start, rows, first_row, inputs),
+                Step::Store { output } => {
+                    let size = self.program.outputs[output].1.size();
+                    let target = &mut outputs[output][start * size..(start + rows) * size];
+                    let id = self.program.output_ids[output];
+                    apply::store(self.program.nodes[id].dtype, id, &self.block(start, rows, inputs), target);
+                }
+                Step::Push { reduction } => {
+                    let mut lanes = std::mem::take(&mut self.lanes);
+                    let of = &self.program.reductions[reduction];
+                    let block = self.block(start, rows, inputs);
+                    lanes[reduction].push(of, first_row, block.values(of.of));
+                    self.lanes = lanes;
+                }
+            }
+        }
+    }
+}
+
+impl HostKernel for Twin {
+    fn run(&mut self, first_row: u64, rows: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]], partials: &mut [u8]) {
+        let program = Arc::clone(&self.program);
+        check("input", rows, &program.inputs, inputs.iter().map(|slice| slice.len()));
+        check("output", rows, &program.outputs, outputs.iter().map(|slice| slice.len()));
+        let partials: &mut [u64] = bytemuck::cast_slice_mut(partials);
+        let words: usize = program.reductions.iter().map(|reduction| reduction.words()).sum();
+        assert_eq!(partials.len(), rows.div_ceil(TILE_ROWS) * words, "words of the partials");
+        for tile in 0..rows.div_ceil(TILE_ROWS) {
+            let tile_rows = tile * TILE_ROWS..rows.min((tile + 1) * TILE_ROWS);
+            for (lanes, reduction) in self.lanes.iter_mut().zip(&program.reductions) {
+                lanes.clear(reduction);
+            }
+            for start in tile_rows.clone().step_by(BLOCK_ROWS) {
+                let block_rows = BLOCK_ROWS.min(tile_rows.end - start);
+                self.run_block(start, block_rows, first_row + start as u64, inputs, outputs);
+            }
+            let mut rest = &mut partials[tile * words..(tile + 1) * words];
+            for (lanes, reduction) in self.lanes.iter_mut().zip(&program.reductions) {
+                let (state, behind) = rest.split_at_mut(reduction.words());
+                lanes.finish(reduction, state);
+                rest = behind;
+            }
+        }
+    }
+}
+
+fn check(what: &str, rows: usize, columns: &[(String, Dtype)], bytes: impl ExactSizeIterator<Item = usize>) {
+    assert_eq!(bytes.len(), columns.len(), "number of {what}s");
+    for ((name, dtype), bytes) in columns.iter().zip(bytes) {
+        assert_eq!(bytes, rows * dtype.size(), "bytes of {what} {name}");
+    }
+}
+
+/// Where every result goes, and when.
+struct Plan {
+    steps: Vec<Step>,
+    /// What depends on no row: computed once.
+    constants: Vec<Id>,
+    places: Vec<Place>,
+    registers: usize,
+}
+
+fn plan(program: &Program) -> Plan {
+    let nodes = &program.nodes;
+    let mut is_constant = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let varies = matches!(node.op, Op::Input(_) | Op::Row);
+        is_constant.push(!varies && node.op.operands().all(|operand| is_constant[operand]));
+    }
+    let mut last_use: Vec<Id> = (0..nodes.len()).collect();
+    for (id, node) in nodes.iter().enumerate() {
+        node.op.operands().for_each(|operand| last_use[operand] = id);
+    }
+    let mut plan = Plan { steps: Vec::new(), constants: Vec::new(), places: Vec::new(), registers: 0 };
+    let mut free = Vec::new();
+    for (id, node) in nodes.iter().enumerate() {
+        let place = match node.op {
+            // Any byte may stand for `true` in a column; in a register it is 1.
+            Op::Input(input) if node.dtype != Dtype::Bool => Place::Input(input),
+            _ => {
+                // Constants keep theirs for good.
+                let register = if is_constant[id] { None } else { free.pop() };
+                Place::Register(register.unwrap_or_else(|| {
+                    plan.registers += 1;
+                    plan.registers - 1
+                }))
+            }
+        };
+        plan.places.push(place);
+        match place {
+            Place::Register(_) if is_constant[id] => plan.constants.push(id),
+            Place::Register(_) => plan.steps.push(Step::Compute(id)),
+            Place::Input(_) => {}
+        }
+        let outputs = program.output_ids.iter().enumerate().filter(|(_, of)| **of == id);
+        plan.steps.extend(outputs.map(|(output, _)| Step::Store { output }));
+        let reductions = program.reductions.iter().enumerate().filter(|(_, reduction)| reduction.of == id);
+        plan.steps.extend(reductions.map(|(reduction, _)| Step::Push { reduction }));
+
+        // A register is free behind the last operation that reads it; never before, as that one writes elsewhere.
+        let mut done: Vec<Id> = node.op.operands().chain([id]).filter(|of| last_use[*of] == id).collect();
+        done.sort_unstable();
+        done.dedup();
+        for of in done.into_iter().filter(|of| !is_constant[*of]) {
+            if let Place::Register(register) = plan.places[of] {
+                free.push(register);
+            }
+        }
+    }
+    plan
+}

@@ -1,0 +1,607 @@
+//! What must hold on every device: results, memory limits, failures, schedules.
+//!
+//! Runs on `cpu` and `emulated`; `OVERSHOT_TEST_DEVICE` (as `--device`, for example `cuda`) runs it on another device.
+//! Trials that make no sense on a device are listed as ignored, with the reason in their name.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use overshot::{
+    CancelToken, DeviceChoice, DeviceKind, Dtype, Emulated, Engine, EngineBuilder, Error, Fault, FaultAt, Generator,
+    Job, Npy, Raw, Reading, Report, Scalar, Source,
+};
+
+type Outcome = Result<(), Failed>;
+type Case = fn(&DeviceChoice) -> Outcome;
+
+/// Cases that run on every device.
+const CASES: &[(&str, Case)] = &[
+    ("a map writes every row, for all chunk sizes and lanes", map_over_schedules),
+    ("reductions are the same bits for all chunk sizes and lanes", reductions_over_schedules),
+    ("odd lengths", odd_lengths),
+    ("no rows", no_rows),
+    ("limits on device and pinned memory hold", limits_hold),
+    ("a limit too small for one chunk is an error", limit_too_small),
+    ("every dtype goes in and out", dtypes),
+    ("files in, files out", files),
+    ("pinned arrays are used in place", pinned_arrays),
+    ("generators and the row number", generators),
+    ("transcendental functions are within 2 ulp of the CPU", transcendental),
+    ("arithmetic is the same bits as on the CPU", arithmetic_bits),
+    ("a source that fails stops the job, and no file appears", failing_source),
+    ("a cancelled job leaves no file", cancelled),
+    ("one engine runs many jobs at once", concurrent_jobs),
+];
+
+/// Cases of the emulated device alone.
+const EMULATED: &[(&str, fn() -> Outcome)] = &[
+    ("any seed gives the same answer", seeds),
+    ("failures on demand end in an error, never in a wrong answer", faults),
+    ("a device with less memory than it said gets smaller chunks", shortage),
+    ("the whole takes the time of the slowest stage and one chunk", overlap),
+    ("a run is repeatable", repeatable),
+];
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let devices = match std::env::var("OVERSHOT_TEST_DEVICE") {
+        Ok(device) => vec![device],
+        Err(_) => vec!["cpu".into(), "emulated".into()],
+    };
+    let mut trials = Vec::new();
+    for device in &devices {
+        let choice: DeviceChoice = device.parse().expect("OVERSHOT_TEST_DEVICE is a device as --device takes it");
+        for &(name, case) in CASES {
+            let choice = choice.clone();
+            trials.push(Trial::test(format!("{device}: {name}"), move || case(&choice)));
+        }
+    }
+    for &(name, case) in EMULATED {
+        let ignored = !devices.iter().any(|device| device == "emulated");
+        let why = if ignored { " (not run: another device was asked for)" } else { "" };
+        trials.push(Trial::test(format!("emulated: {name}{why}"), case).with_ignored_flag(ignored));
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn engine(choice: &DeviceChoice) -> EngineBuilder {
+    Engine::builder().device(choice.clone())
+}
+
+fn cpu() -> Engine {
+    Engine::builder().device(DeviceChoice::Cpu).build().expect("the CPU is always there")
+}
+
+fn check(condition: bool, message: impl Into<String>) -> Outcome {
+    if condition { Ok(()) } else { Err(message.into().into()) }
+}
+
+/// Numbers that look random and are the same every time.
+fn numbers(count: usize, seed: u64) -> Vec<f64> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as f64 / (1u64 << 53) as f64 * 200.0 - 100.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn bits(value: Option<Scalar>) -> Option<u64> {
+    value.map(|value| value.as_f64().to_bits())
+}
+
+fn all_bits(report: &Report) -> Vec<(String, Option<u64>)> {
+    report.results.iter().map(|(label, value)| (label.clone(), bits(*value))).collect()
+}
+
+fn same_bits(a: &[f64], b: &[f64]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
+}
+
+fn map_over_schedules(choice: &DeviceChoice) -> Outcome {
+    let rows = 300_000;
+    let (a, b) = (numbers(rows, 1), numbers(rows, 2));
+    let expected: Vec<f64> = a.iter().zip(&b).map(|(a, b)| (a * a + b * b).sqrt()).collect();
+    for chunk in [1, 100_000, 1 << 20, 1 << 30] {
+        for lanes in [1, 2, 5] {
+            let engine = engine(choice).chunk(chunk).lanes(lanes).pinned_memory(1 << 30).device_memory(256 << 20).build()?;
+            let mut c = vec![f64::NAN; rows];
+            engine.run(Job::eval("c = sqrt(a * a + b * b)")?.input("a", &a).input("b", &b).output("c", &mut c))?;
+            check(same_bits(&c, &expected), format!("chunk {chunk}, lanes {lanes}: wrong rows"))?;
+        }
+    }
+    Ok(())
+}
+
+const REDUCTIONS: &str = "sum(a), mean(a * b), min(a), max(b), var(a), std(b), count(a > 0), any(a > 99.999), all(a < 100), \
+                          argmin(a), argmax(b), sum(x), mean(x), std(x), sum(n), min(n), argmax(n)";
+
+fn reductions(engine: &Engine, rows: usize) -> Result<Report, Error> {
+    let (a, b) = (numbers(rows, 3), numbers(rows, 4));
+    let x: Vec<f32> = a.iter().map(|a| *a as f32).collect();
+    let n: Vec<i32> = b.iter().map(|b| (*b * 1e6) as i32).collect();
+    engine.run(Job::eval(REDUCTIONS)?.input("a", &a).input("b", &b).input("x", &x).input("n", &n))
+}
+
+fn reductions_over_schedules(choice: &DeviceChoice) -> Outcome {
+    let rows = 200_001;
+    let expected = reductions(&cpu(), rows)?;
+    let (a, n) = (numbers(rows, 3), numbers(rows, 4));
+    // Not only the same everywhere but right: exact ones by a plain computation, floats to a tolerance.
+    let integers: i64 = n.iter().map(|b| i64::from((*b * 1e6) as i32)).sum();
+    check(expected.value("sum(n)") == Some(Scalar::I64(integers)), "sum of integers")?;
+    let least = (0..rows).min_by(|&i, &j| a[i].total_cmp(&a[j])).map(|i| Scalar::I64(i as i64));
+    check(expected.value("argmin(a)") == least, "argmin")?;
+    let mean = a.iter().sum::<f64>() / rows as f64;
+    let var = a.iter().map(|a| (a - mean) * (a - mean)).sum::<f64>() / rows as f64;
+    let close = |label: &str, value: f64| expected.value(label).is_some_and(|v| (v.as_f64() / value - 1.0).abs() < 1e-9);
+    check(close("sum(a)", mean * rows as f64) && close("var(a)", var), "sum or var")?;
+    for chunk in [1, 300_000, 4 << 20] {
+        for lanes in [1, 3, 8] {
+            let engine = engine(choice).chunk(chunk).lanes(lanes).build()?;
+            let found = reductions(&engine, rows)?;
+            let (found, expected) = (all_bits(&found), all_bits(&expected));
+            check(found == expected, format!("chunk {chunk}, lanes {lanes}: {found:x?} instead of {expected:x?}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn odd_lengths(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice).chunk(1).build()?;
+    for rows in [1, 2, 255, 256, 257, 1023, 1025, 4095, 4096, 4097, 8191, 12_289] {
+        let a = numbers(rows, 5);
+        let mut c = vec![f64::NAN; rows];
+        let report = engine.run(Job::eval("c = a + 1; sum(c), min(c)")?.input("a", &a).output("c", &mut c))?;
+        let expected: Vec<f64> = a.iter().map(|a| a + 1.0).collect();
+        check(same_bits(&c, &expected), format!("{rows} rows: wrong rows"))?;
+        let host = cpu().run(Job::eval("c = a + 1; sum(c), min(c)")?.input("a", &a))?;
+        check(all_bits(&report) == all_bits(&host), format!("{rows} rows: other results than on the CPU"))?;
+        check(report.rows == rows as u64, "rows of the report")?;
+    }
+    Ok(())
+}
+
+fn no_rows(choice: &DeviceChoice) -> Outcome {
+    let a: Vec<f64> = vec![];
+    let mut c: Vec<f64> = vec![];
+    let job = Job::eval("c = a; sum(a), min(a), mean(a), count(a), all(a), any(a)")?;
+    let report = engine(choice).build()?.run(job.input("a", &a).output("c", &mut c))?;
+    check(report.value("sum(a)") == Some(Scalar::F64(0.0)), "sum of nothing is 0")?;
+    check(report.value("min(a)").is_none(), "the minimum of nothing has no value")?;
+    check(report.value("mean(a)").is_some_and(|mean| mean.as_f64().is_nan()), "the mean of nothing is NaN")?;
+    check(report.value("all(a)") == Some(Scalar::Bool(true)), "all of nothing")?;
+    check(report.chunks == 0, "no chunks")
+}
+
+fn limits_hold(choice: &DeviceChoice) -> Outcome {
+    let rows = 2_000_000;
+    let (a, b) = (numbers(rows, 6), numbers(rows, 7));
+    let expected: Vec<f64> = a.iter().zip(&b).map(|(a, b)| a - b).collect();
+    for (device, pinned) in [(1 << 20, 8 << 20), (8 << 20, 1 << 20), (200_000, 200_000), (3 << 20, 64 << 20)] {
+        let engine = engine(choice).device_memory(device).pinned_memory(pinned).build()?;
+        let mut c = vec![0.0; rows];
+        let job = Job::eval("c = a - b; sum(c)")?.input("a", &a).input("b", &b).output("c", &mut c);
+        let plan = engine.plan(&job)?;
+        let report = engine.run(job)?;
+        check(same_bits(&c, &expected), "wrong rows")?;
+        for (found, planned) in report.devices.iter().zip(&plan.devices) {
+            let peak = found.peak_device_bytes;
+            check(peak <= device, format!("{peak} bytes of device memory, limit {device}"))?;
+            check(peak == planned.device_bytes, format!("{peak} bytes of device memory, planned {}", planned.device_bytes))?;
+            // A test of the limit, not of a run that used none.
+            check(found.kind == DeviceKind::Cpu || peak > 0, "no device memory was counted")?;
+        }
+        let peak = report.peak_pinned_bytes;
+        check(peak <= pinned * report.devices.len() as u64, format!("{peak} bytes pinned, limit {pinned}"))?;
+    }
+    Ok(())
+}
+
+fn limit_too_small(choice: &DeviceChoice) -> Outcome {
+    if *choice == DeviceChoice::Cpu {
+        let a = [1.0];
+        engine(choice).device_memory(1).pinned_memory(1).build()?.run(Job::eval("sum(a)")?.input("a", &a))?;
+        return Ok(());
+    }
+    let a = numbers(10_000, 1);
+    let run = |device: u64, pinned: u64| {
+        engine(choice).device_memory(device).pinned_memory(pinned).build()?.run(Job::eval("sum(a)")?.input("a", &a))
+    };
+    for (device, pinned) in [(1000, 1 << 20), (1 << 20, 1000)] {
+        let Err(Error::Budget { needed, limit, .. }) = run(device, pinned) else {
+            return Err("no error for a limit of 1000 bytes".into());
+        };
+        check(limit == 1000 && needed > limit, "the error tells limit and need")?;
+        run(device.max(needed), pinned.max(needed))?;
+    }
+    Ok(())
+}
+
+fn dtypes(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice).chunk(1).build()?;
+    let rows = 10_000;
+    macro_rules! each {
+        ($($t:ty),*) => {$(
+            let a: Vec<$t> = numbers(rows, 8).iter().map(|x| *x as $t).collect();
+            let mut c = vec![0 as $t; rows];
+            let report = engine.run(Job::eval("c = a; max(a)")?.input("a", &a).output("c", &mut c))?;
+            check(a == c, concat!("rows of ", stringify!($t)))?;
+            let largest = a.iter().copied().fold(a[0], |m, x| if x > m { x } else { m });
+            check(report.value("max(a)").is_some_and(|m| m.as_f64() == largest as f64), concat!("max of ", stringify!($t)))?;
+        )*};
+    }
+    each!(i8, i16, i32, i64, u8, u16, u32, u64, f32, f64);
+    let a: Vec<bool> = numbers(rows, 9).iter().map(|x| *x > 0.0).collect();
+    let mut c = vec![false; rows];
+    let report = engine.run(Job::eval("c = ~a; count(a)")?.input("a", &a).output("c", &mut c))?;
+    check(a.iter().zip(&c).all(|(a, c)| a != c), "rows of bool")?;
+    let count = a.iter().filter(|a| **a).count() as i64;
+    check(report.value("count(a)") == Some(Scalar::I64(count)), "count of bool")
+}
+
+fn files(choice: &DeviceChoice) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name);
+    let rows = 100_000;
+    let a = numbers(rows, 10);
+    std::fs::write(path("a.raw"), bytemuck::cast_slice::<f64, u8>(&a))?;
+    let engine = engine(choice).chunk(500_000).build()?;
+    // Raw to .npy and back, by map and by pread, with a big-endian file in between.
+    engine.run(
+        Job::eval("b = a * 2")?.input("a", Raw::open(path("a.raw"), Dtype::F64)?).output("b", Npy::create(path("b.npy"))),
+    )?;
+    big_endian(&path("b.npy"), &path("big.npy"))?;
+    for reading in [Reading::Map, Reading::Pread] {
+        let mut c = vec![0.0; rows];
+        let (b, big) = (Npy::open_with(path("b.npy"), reading)?, Npy::open_with(path("big.npy"), reading)?);
+        let report = engine.run(Job::eval("c = b / 4 + big / 4; max(c)")?.input("b", b).input("big", big).output("c", &mut c))?;
+        check(same_bits(&c, &a), format!("{reading:?}: wrong rows"))?;
+        check(report.bytes_to_device >= 2 * 8 * rows as u64 || *choice == DeviceChoice::Cpu, "bytes to the device")?;
+    }
+    engine.run(Job::eval("d = b")?.input("b", Npy::open(path("b.npy"))?).output("d", Raw::create(path("d.raw"))))?;
+    let doubled: Vec<u8> = a.iter().flat_map(|a| (a * 2.0).to_ne_bytes()).collect();
+    check(std::fs::read(path("d.raw"))? == doubled, "raw output")
+}
+
+/// Rewrites a little-endian f64 `.npy` as big-endian.
+fn big_endian(from: &Path, to: &Path) -> Outcome {
+    let mut bytes = std::fs::read(from)?;
+    let place = bytes.windows(4).position(|w| w == b"'<f8").ok_or("no dtype in the header")?;
+    bytes[place + 1] = b'>';
+    let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    bytes[header..].chunks_exact_mut(8).for_each(<[u8]>::reverse);
+    Ok(std::fs::write(to, bytes)?)
+}
+
+fn pinned_arrays(choice: &DeviceChoice) -> Outcome {
+    let rows = 500_000;
+    let engine = engine(choice).chunk(1 << 20).build()?;
+    let mut a = engine.pinned::<f64>(rows)?;
+    let mut c = engine.pinned::<f64>(rows)?;
+    a.copy_from_slice(&numbers(rows, 11));
+    let report = engine.run(Job::eval("c = a * a")?.input("a", &a).output("c", &mut c))?;
+    check(a.iter().zip(c.iter()).all(|(a, c)| (a * a).to_bits() == c.to_bits()), "wrong rows")?;
+    if a.is_pinned() {
+        check(report.peak_pinned_bytes == 0, "pinned arrays were staged in pinned memory")?;
+    }
+    // Beside a slice, which is staged.
+    let b = numbers(rows, 12);
+    engine.run(Job::eval("c = a * b")?.input("a", &a).input("b", &b).output("c", &mut c))?;
+    check(a.iter().zip(&b).zip(c.iter()).all(|((a, b), c)| (a * b).to_bits() == c.to_bits()), "wrong rows, mixed")
+}
+
+fn generators(choice: &DeviceChoice) -> Outcome {
+    let rows = 50_000;
+    let engine = engine(choice).chunk(1).build()?;
+    let squares = Generator::new(rows, |first, out: &mut [i64]| {
+        out.iter_mut().zip(first as i64..).for_each(|(x, i)| *x = i * i);
+    });
+    let report = engine.run(Job::eval("all(x == i * i), sum(i)")?.input("x", squares))?;
+    check(report.value("all(x == i * i)") == Some(Scalar::Bool(true)), "generated rows")?;
+    let sum = rows as i64 * (rows as i64 - 1) / 2;
+    check(report.value("sum(i)") == Some(Scalar::I64(sum)), "sum of row numbers")?;
+    let alone = engine.run(Job::eval("max(i)")?.rows(rows))?;
+    check(alone.value("max(i)") == Some(Scalar::I64(rows as i64 - 1)), "a job without inputs")
+}
+
+const TRANSCENDENTAL: &[(&str, f64, f64)] = &[
+    ("cbrt", -100.0, 100.0),
+    ("exp", -100.0, 100.0),
+    ("exp2", -100.0, 100.0),
+    ("expm1", -10.0, 10.0),
+    ("log", 0.0, 100.0),
+    ("log2", 0.0, 100.0),
+    ("log10", 0.0, 100.0),
+    ("log1p", -1.0, 100.0),
+    ("sin", -100.0, 100.0),
+    ("cos", -100.0, 100.0),
+    ("tan", -100.0, 100.0),
+    ("asin", -1.0, 1.0),
+    ("acos", -1.0, 1.0),
+    ("atan", -100.0, 100.0),
+    ("sinh", -20.0, 20.0),
+    ("cosh", -20.0, 20.0),
+    ("tanh", -5.0, 5.0),
+    ("asinh", -100.0, 100.0),
+    ("acosh", 1.0, 100.0),
+    ("atanh", -1.0, 1.0),
+];
+
+/// How many floats lie between two; NaN is at distance 0 from NaN.
+fn ulps(a: f64, b: f64) -> u64 {
+    let ordered = |x: f64| {
+        let bits = x.to_bits() as i64;
+        if bits < 0 { i64::MIN.wrapping_sub(bits) } else { bits }
+    };
+    if a.is_nan() && b.is_nan() { 0 } else { ordered(a).abs_diff(ordered(b)) }
+}
+
+fn ulps32(a: f32, b: f32) -> u64 {
+    let ordered = |x: f32| {
+        let bits = x.to_bits() as i32;
+        i64::from(if bits < 0 { i32::MIN.wrapping_sub(bits) } else { bits })
+    };
+    if a.is_nan() && b.is_nan() { 0 } else { ordered(a).abs_diff(ordered(b)) }
+}
+
+fn transcendental(choice: &DeviceChoice) -> Outcome {
+    let (device, host) = (engine(choice).build()?, cpu());
+    let rows = 200_000;
+    let mut worst = String::new();
+    let mut failed = false;
+    let mut compare = |name: &str, text: &str, x: &[f64], y: &[f64]| -> Outcome {
+        let (x32, y32): (Vec<f32>, Vec<f32>) = (x.iter().map(|x| *x as f32).collect(), y.iter().map(|y| *y as f32).collect());
+        let two_inputs = text.contains('y');
+        let mut wide = [vec![0f64; rows], vec![0f64; rows]];
+        let mut narrow = [vec![0f32; rows], vec![0f32; rows]];
+        for (engine, (wide, narrow)) in [&device, &host].into_iter().zip(wide.iter_mut().zip(&mut narrow)) {
+            let job = Job::eval(&format!("c = {text}"))?.input("x", x).output("c", wide);
+            engine.run(if two_inputs { job.input("y", y) } else { job })?;
+            let job = Job::eval(&format!("c = {text}"))?.input("x", &x32).output("c", narrow);
+            engine.run(if two_inputs { job.input("y", &y32) } else { job })?;
+        }
+        let most = wide[0].iter().zip(&wide[1]).map(|(a, b)| ulps(*a, *b)).max().unwrap_or(0);
+        let most32 = narrow[0].iter().zip(&narrow[1]).map(|(a, b)| ulps32(*a, *b)).max().unwrap_or(0);
+        worst += &format!(" {name} {most}/{most32}");
+        failed |= most > 2 || most32 > 2;
+        Ok(())
+    };
+    for &(name, from, to) in TRANSCENDENTAL {
+        let x: Vec<f64> = numbers(rows, 13).iter().map(|x| from + (x + 100.0) / 200.0 * (to - from)).collect();
+        compare(name, &format!("{name}(x)"), &x, &[])?;
+    }
+    let (x, y) = (numbers(rows, 14), numbers(rows, 15));
+    compare("atan2", "atan2(y, x)", &x, &y)?;
+    compare("hypot", "hypot(x, y)", &x, &y)?;
+    compare("**", "abs(x) ** (y / 20)", &x, &y)?;
+    if *choice != DeviceChoice::Cpu {
+        println!("most ulps from the CPU, f64/f32:{worst}");
+    }
+    check(!failed, format!("over 2 ulp (f64/f32):{worst}"))
+}
+
+fn arithmetic_bits(choice: &DeviceChoice) -> Outcome {
+    let rows = 100_000;
+    let special = [0.0, -0.0, 1.0, -1.0, f64::INFINITY, -f64::INFINITY, f64::NAN, f64::MIN_POSITIVE / 8.0, f64::MAX, 0.5];
+    let mix = |seed: u64| -> Vec<f64> {
+        let pick = |(k, x): (usize, f64)| if k % 3 == 0 { special[(k / 3 + seed as usize) % special.len()] } else { x };
+        numbers(rows, seed).into_iter().enumerate().map(pick).collect()
+    };
+    let (x, y) = (mix(16), mix(17).into_iter().rev().collect::<Vec<_>>());
+    let n: Vec<i32> = numbers(rows, 18).iter().map(|x| (*x * 2e7) as i32).collect();
+    let text = [
+        "a = x * y + x / y - sqrt(abs(x)); b = min(x, y) * max(x, 1.5) + x // y + x % y",
+        "c = f32(x) * f32(y) - f32(x) / f32(y); d = round(x * 10) + floor(y) + ceil(x) + trunc(y)",
+        "e = n // 7 + n % 1000 + (n << 3) + (n >> 2) + n * n; f = i16(x * 1000); g = u8(n ^ 12345)",
+        "h = where(x > y, x, y) ** 2; k = clip(x, -3, 5); sum(x * y), var(f32(y)), argmax(x), min(k)",
+    ]
+    .join("; ");
+    let run = |engine: &Engine| -> Result<(Vec<u64>, Vec<(String, Option<u64>)>), Failed> {
+        let folder = tempfile::tempdir()?;
+        let mut job = Job::eval(&text)?.input("x", &x).input("y", &y).input("n", &n);
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h", "k"];
+        for name in names {
+            job = job.output(name, Raw::create(folder.path().join(name)));
+        }
+        let report = engine.run(job)?;
+        let mut hashes = Vec::new();
+        for name in names {
+            let bytes = std::fs::read(folder.path().join(name))?;
+            // FNV-1a: the place of a difference does not matter, that there is none does.
+            hashes.push(bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3)));
+        }
+        Ok((hashes, all_bits(&report)))
+    };
+    let (found, expected) = (run(&engine(choice).chunk(1 << 20).build()?)?, run(&cpu())?);
+    check(found == expected, format!("{found:x?} instead of {expected:x?}"))
+}
+
+/// A source whose rows cannot be read from a certain one on.
+struct Broken {
+    rows: u64,
+    from: u64,
+}
+
+impl Source for Broken {
+    fn dtype(&self) -> Dtype {
+        Dtype::F64
+    }
+    fn rows(&self) -> u64 {
+        self.rows
+    }
+    fn name(&self) -> String {
+        "broken".into()
+    }
+    fn read(&self, first: u64, dst: &mut [u8]) -> overshot::Result<()> {
+        dst.fill(0);
+        if first + (dst.len() / 8) as u64 > self.from {
+            return Err(Error::Job("the disk is on fire".into()));
+        }
+        Ok(())
+    }
+}
+
+fn failing_source(choice: &DeviceChoice) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let engine = engine(choice).chunk(1).lanes(3).build()?;
+    for from in [0, 1, 100_000, 499_999] {
+        let job = Job::eval("c = x")?.input("x", Broken { rows: 500_000, from });
+        let error = engine.run(job.output("c", Npy::create(folder.path().join("c.npy")))).err().ok_or("no error")?;
+        let Error::Chunk { rows, source, .. } = &error else { return Err(format!("not the error: {error}").into()) };
+        check(rows.end > from && source.to_string().contains("on fire"), format!("{error}"))?;
+        check(std::fs::read_dir(folder.path())?.count() == 0, "something was left behind")?;
+    }
+    let x = [1.0, 2.0];
+    check(engine.run(Job::eval("sum(x)")?.input("x", &x))?.value("sum(x)").is_some(), "the engine is broken afterwards")
+}
+
+fn cancelled(choice: &DeviceChoice) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let x = numbers(1_000_000, 19);
+    let token = CancelToken::new();
+    let chunks = AtomicU64::new(0);
+    let stop = |_| {
+        if chunks.fetch_add(1, Ordering::Relaxed) == 3 {
+            token.cancel();
+        }
+    };
+    let job = Job::eval("c = x")?.input("x", &x).output("c", Npy::create(folder.path().join("c.npy")));
+    let result = engine(choice).chunk(1).lanes(2).build()?.run(job.cancel_token(token.clone()).progress(stop));
+    let Err(Error::Cancelled { done, rows }) = result else { return Err("it was not cancelled".into()) };
+    check(done > 0 && done < rows, format!("{done} of {rows} rows done"))?;
+    check(std::fs::read_dir(folder.path())?.count() == 0, "something was left behind")
+}
+
+fn concurrent_jobs(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice).chunk(200_000).build()?;
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for k in 0..4u64 {
+            let (engine, failures) = (&engine, &failures);
+            scope.spawn(move || {
+                let x = numbers(200_000 + k as usize, k);
+                let mut y = vec![0.0; x.len()];
+                let mut run = || engine.run(Job::eval("y = x * x; sum(y)")?.input("x", &x).output("y", &mut y));
+                let right = run().is_ok() && x.iter().zip(&y).all(|(x, y)| x * x == *y);
+                if !right {
+                    failures.lock().expect("no panics").push(k);
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner()?;
+    check(failures.is_empty(), format!("jobs {failures:?} failed"))
+}
+
+// The emulated device alone.
+
+fn seeds() -> Outcome {
+    let rows = 120_000;
+    let expected = all_bits(&reductions(&cpu(), rows)?);
+    let a = numbers(rows, 20);
+    for seed in 0..60 {
+        // Memory for one block to a few, so that blocks go from lane to lane while work on them is pending.
+        let device = Emulated::new().seed(seed);
+        let memory = 400_000 + seed % 7 * 300_000;
+        let lanes = 1 + (seed % 6) as usize;
+        let choice = DeviceChoice::Emulated(device);
+        let engine = Engine::builder().device(choice).device_memory(memory).chunk(1 + seed * 3000).lanes(lanes).build()?;
+        check(all_bits(&reductions(&engine, rows)?) == expected, format!("seed {seed}: other results"))?;
+        let mut c = vec![0.0; rows];
+        engine.run(Job::eval("c = a + f64(i)")?.input("a", &a).output("c", &mut c))?;
+        let right = a.iter().zip(&c).enumerate().all(|(i, (a, c))| *c == a + i as f64);
+        check(right, format!("seed {seed}: wrong rows"))?;
+    }
+    Ok(())
+}
+
+fn faults() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let x = numbers(300_000, 21);
+    let mut failed = 0;
+    for at in [FaultAt::CopyIn, FaultAt::Kernel, FaultAt::CopyOut] {
+        for nth in [0, 1, 5, 20, 40] {
+            let device = Emulated::new().seed(nth).fault(Fault::new(at, nth));
+            let engine = Engine::builder().device(DeviceChoice::Emulated(device)).chunk(1).build()?;
+            let path = folder.path().join("y.npy");
+            let result = engine.run(Job::eval("y = x + 1; sum(x)")?.input("x", &x).output("y", Npy::create(&path)));
+            match result {
+                Ok(_) => {
+                    let mut back = vec![0.0; x.len()];
+                    Engine::builder().device(DeviceChoice::Cpu).build()?
+                        .run(Job::eval("back = y")?.input("y", Npy::open(&path)?).output("back", &mut back))?;
+                    check(x.iter().zip(&back).all(|(x, y)| x + 1.0 == *y), format!("{at:?} {nth}: a wrong answer"))?;
+                    std::fs::remove_file(&path)?;
+                }
+                Err(error) => {
+                    failed += 1;
+                    check(matches!(error, Error::Chunk { .. }), format!("{at:?} {nth}: {error}"))?;
+                    check(error.to_string().contains("on demand"), format!("{at:?} {nth}: {error}"))?;
+                }
+            }
+            check(std::fs::read_dir(folder.path())?.count() == 0, format!("{at:?} {nth}: something was left behind"))?;
+        }
+    }
+    check(failed >= 12, format!("only {failed} of 15 failures showed"))
+}
+
+fn shortage() -> Outcome {
+    let x = numbers(1_000_000, 22);
+    let run = |device: Emulated| -> Result<Report, Error> {
+        let engine = Engine::builder().device(DeviceChoice::Emulated(device)).build()?;
+        engine.run(Job::eval("sum(x)")?.input("x", &x))
+    };
+    let expected = all_bits(&run(Emulated::new())?);
+    // The first allocation of the first two attempts fails: chunks are halved twice.
+    let halved = run(Emulated::new().fault(Fault::new(FaultAt::Allocate, 0)));
+    // The emulated device is new for every attempt, so it fails at its first allocation for ever.
+    check(matches!(halved, Err(Error::OutOfMemory { .. })), "a device without any memory")?;
+    // A later allocation that fails leaves fewer blocks, which the report says.
+    let fewer = run(Emulated::new().fault(Fault::new(FaultAt::Allocate, 3)))?;
+    check(all_bits(&fewer) == expected, "other results with fewer blocks")?;
+    check(fewer.notes.iter().any(|note| note.contains("memory for 3 of")), format!("{:?}", fewer.notes))
+}
+
+fn overlap() -> Outcome {
+    let rows = 4096 * 256u64;
+    // Rates so that in turn the copy in, the kernel and the copy out is slowest. A row is 8 bytes each way.
+    for (copy_in, kernel, copy_out) in [(1e6, 1e6, 1e8), (1e8, 1e5, 1e8), (1e8, 1e6, 1e6), (8e6, 1e6, 8e6)] {
+        let device = Emulated::new().copy_in_rate(copy_in).kernel_rate(kernel).copy_out_rate(copy_out);
+        let engine = Engine::builder().device(DeviceChoice::Emulated(device)).chunk(16 * 4096 * 4).build()?;
+        let x = numbers(rows as usize, 23);
+        let mut y = vec![0.0; x.len()];
+        let report = engine.run(Job::eval("y = x")?.input("x", &x).output("y", &mut y))?;
+        let stages = [8.0 / copy_in, 1.0 / kernel, 8.0 / copy_out];
+        let slowest = stages.iter().copied().fold(0.0, f64::max) * rows as f64;
+        let one_chunk = stages.iter().sum::<f64>() * report.chunk_rows as f64;
+        let took = report.devices[0].virtual_seconds.ok_or("no virtual time")?;
+        let serial = stages.iter().sum::<f64>() * rows as f64;
+        let what = format!("{took} s for a slowest stage of {slowest} s, one chunk {one_chunk} s, one after the other {serial} s");
+        check(took >= slowest * 0.999_999, format!("faster than possible: {what}"))?;
+        check(took <= slowest + one_chunk, format!("no overlap: {what}"))?;
+        check(report.chunks >= 16, "too few chunks to tell")?;
+        // With one lane and one slot nothing can overlap, and the clock shows that too.
+    }
+    Ok(())
+}
+
+fn repeatable() -> Outcome {
+    let x = numbers(300_000, 24);
+    let run = || -> Result<Vec<u64>, Failed> {
+        let order = Mutex::new(Vec::new());
+        let device = Emulated::new().seed(9);
+        let engine = Engine::builder().device(DeviceChoice::Emulated(device)).chunk(1).build()?;
+        let source = Generator::new(x.len() as u64, |first, out: &mut [f64]| {
+            order.lock().expect("no panics").push(first);
+            out.copy_from_slice(&x[first as usize..][..out.len()]);
+        });
+        engine.run(Job::eval("sum(x)")?.input("x", source))?;
+        Ok(order.into_inner()?)
+    };
+    check(run()? == run()?, "two runs of one seed differ")
+}
