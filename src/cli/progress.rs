@@ -20,7 +20,9 @@ impl Bar {
         };
         let style = ProgressStyle::with_template(TEMPLATE)
             .unwrap_or_else(|_| ProgressStyle::default_bar())
-            .with_key("what", move |_: &ProgressState, out: &mut dyn Write| drop(out.write_str(what)))
+            .with_key("what", move |_: &ProgressState, out: &mut dyn Write| {
+                let _ = out.write_str(what);
+            })
             .with_key("done", |state: &ProgressState, out: &mut dyn Write| {
                 let _ = write!(out, "{}", HumanCount(state.pos()));
             })

@@ -1,5 +1,6 @@
 //! The folder for the files of the demo.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
@@ -24,18 +25,19 @@ impl Folder {
             remedy: remedy.into(),
             source: Some(source),
         };
-        let space = rustix::fs::statvfs(parent)
-            .map_err(|error| cannot(format!("cannot be used ({error})"), "check --dir", error.into()))?;
+        let unusable = |error: io::Error| cannot(format!("cannot be used ({error})"), "check --dir", error);
+        let space = rustix::fs::statvfs(parent).map_err(|error| unusable(error.into()))?;
         let free = space.f_bavail.saturating_mul(space.f_frsize);
         // A file system that cannot count its space says 0 blocks.
         if space.f_blocks > 0 && free < needed {
             let problem = format!("the demo needs {} but {} are free", ByteSize(needed), ByteSize(free));
             let remedy = "set a smaller --size, or --dir on another disk";
-            return Err(cannot(problem, remedy, std::io::ErrorKind::StorageFull.into()).into());
+            return Err(cannot(problem, remedy, io::ErrorKind::StorageFull.into()).into());
         }
         let directory = tempfile::Builder::new()
             .prefix("overshot-demo-")
-            .tempdir_in(parent)
+            // Absolute, so that what is printed can be used anywhere.
+            .tempdir_in(parent.canonicalize().map_err(unusable)?)
             .map_err(|error| cannot(format!("no folder can be made in it ({error})"), "set another --dir", error))?;
         Ok(Folder { directory, keep })
     }
@@ -47,7 +49,7 @@ impl Folder {
     /// Removes the folder, or keeps it for good and returns `true`.
     pub fn finish(self) -> Result<bool> {
         if self.keep {
-            self.directory.keep();
+            let _ = self.directory.keep();
             return Ok(true);
         }
         let path: PathBuf = self.path().into();

@@ -4,6 +4,8 @@ mod check;
 mod data;
 mod folder;
 
+use std::{env, fs};
+
 use bytesize::ByteSize;
 use overshot::{CancelToken, DeviceChoice, DeviceKind, Emulated, Engine, Job, Npy, Report};
 
@@ -46,7 +48,7 @@ pub fn demo(args: &DemoArgs) -> Result {
         }
         demo.stream(DeviceChoice::Cpu, DeviceKind::Cpu)?;
         print("\nThe same job on an emulated GPU, which shows how the pipeline works:\n")?;
-        demo.stream(Emulated::new().into(), DeviceKind::Emulated)?;
+        demo.stream(DeviceChoice::Emulated(Emulated::new()), DeviceKind::Emulated)?;
     } else {
         demo.stream(args.device.clone(), kinds.first().copied().unwrap_or(DeviceKind::Cpu))?;
     }
@@ -79,13 +81,14 @@ impl Demo<'_> {
         print(format_args!("\novershot run '{EXPRESSION}' on {name}: {size}{through}\n"))?;
 
         let output = folder.path().join("c.npy");
+        // The one of the device before: there may be no room for two.
+        let _ = fs::remove_file(&output);
         let engine = Engine::builder().device(device).device_memory(memory).build()?;
         let bar = Bar::new(args.quiet, "streaming", *rows, ROW_BYTES);
         let job = Job::eval(EXPRESSION)?
             .input("a", Npy::open(folder.path().join("a.npy"))?)
             .input("b", Npy::open(folder.path().join("b.npy"))?)
-            // The one of the device before.
-            .output("c", Npy::create(&output).force(true))
+            .output("c", Npy::create(&output))
             .cancel_token(cancel.clone())
             .progress(|progress| bar.show(progress));
         let report = engine.run(job)?;
@@ -104,17 +107,21 @@ impl Demo<'_> {
     }
 
     fn farewell(self) -> Result {
+        // As it was called, so that the lines can be pasted.
+        let overshot = env::args().next().unwrap_or_else(|| "overshot".into());
         let files = self.folder.path().to_owned();
         let (a, b, c) = (files.join("a.npy"), files.join("b.npy"), files.join("d.npy"));
         if self.folder.finish()? {
             let (a, b, c) = (a.display(), b.display(), c.display());
             print(format_args!(
-                "\nDone; the files are kept in {}. Now try:\n  overshot run 'd = a - b; std(d)' a={a} b={b} d={c}\n",
+                "\nDone; the files are kept in {}. Now try:\n  {overshot} run 'd = a - b; std(d)' a={a} b={b} d={c}\n",
                 files.display()
             ))?;
         } else {
             print("\nDone; the files are removed (--keep keeps them). Now try:\n")?;
         }
-        print("  overshot devices\n  overshot plan 'mean(x), std(x)' x=YOUR.npy\n  overshot run --help\n")
+        print(format_args!(
+            "  {overshot} devices\n  {overshot} plan 'mean(x), std(x)' x=YOUR.npy\n  {overshot} run --help\n"
+        ))
     }
 }
