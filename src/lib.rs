@@ -11,6 +11,8 @@ mod ops;
 mod pipeline;
 mod plan;
 mod report;
+#[doc(hidden)]
+pub mod testing;
 
 pub use data::{
     Chunk, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Place, Raw, Reading, Scalar, Sink,

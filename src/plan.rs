@@ -102,12 +102,11 @@ impl Plan {
         let columns = &shape.columns;
         let row_bytes = columns.inputs.iter().chain(&columns.outputs).sum::<usize>().max(1) as u64;
         let staged: Vec<bool> = shape.pinned.iter().map(|pinned| !pinned).collect();
-        let need = Need { columns, staged: &staged, limits, row_bytes };
+        let tiles = shape.rows.div_ceil(TILE_ROWS as u64).clamp(1, (usize::MAX / TILE_ROWS / 64) as u64) as usize;
+        let need = Need { columns, staged: &staged, limits, row_bytes, tiles };
         let mut drafts = devices.iter().map(|info| need.draft(info, devices.len(), cores)).collect::<Result<Vec<_>>>()?;
         // One queue serves all devices: the smallest chunk fits everywhere.
-        let fitted = drafts.iter().map(|draft| draft.chunk_rows).min().unwrap_or(TILE_ROWS);
-        let useful = (shape.rows.div_ceil(TILE_ROWS as u64).max(1)).saturating_mul(TILE_ROWS as u64);
-        let chunk_rows = usize::try_from(useful).map_or(fitted, |useful| fitted.min(useful));
+        let chunk_rows = drafts.iter().map(|draft| draft.chunk_rows).min().unwrap_or(TILE_ROWS);
         let devices = drafts.drain(..).map(|draft| need.settle(draft, chunk_rows, shape)).collect();
         Ok(Plan { rows: shape.rows, row_bytes, chunk_rows: chunk_rows as u64, devices })
     }
@@ -124,6 +123,8 @@ struct Need<'a> {
     staged: &'a [bool],
     limits: &'a Limits,
     row_bytes: u64,
+    /// Tiles of the job: no chunk needs more.
+    tiles: usize,
 }
 
 /// A device's share before the common chunk size is known.
@@ -170,7 +171,7 @@ impl Need<'_> {
     /// Rows of a chunk of about `bytes`: whole tiles, at least one.
     fn rows_of(&self, bytes: u64) -> usize {
         let tiles = bytes / self.row_bytes / TILE_ROWS as u64;
-        usize::try_from(tiles).unwrap_or(usize::MAX / TILE_ROWS / 64).clamp(1, usize::MAX / TILE_ROWS / 64) * TILE_ROWS
+        usize::try_from(tiles).unwrap_or(usize::MAX).clamp(1, self.tiles) * TILE_ROWS
     }
 
     fn layout(&self, chunk_rows: usize) -> Layout {

@@ -5,6 +5,8 @@
 //! copies, so its lane runs a kernel's twin on the data where it is.
 
 mod choice;
+#[cfg(test)]
+pub(crate) mod contract;
 pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;

@@ -24,7 +24,12 @@ impl Cache {
     /// `$OVERSHOT_CACHE`, else `overshot` in the user's cache folder. `None` when `$OVERSHOT_CACHE` is empty, which turns
     /// the cache off, or there is no home.
     pub(super) fn from_env() -> Option<Cache> {
-        folder(|name| env::var_os(name)).map(|folder| Cache { folder })
+        folder(|name| env::var_os(name)).map(Cache::at)
+    }
+
+    /// The cache in a folder, which need not exist yet.
+    pub(super) fn at(folder: impl Into<PathBuf>) -> Cache {
+        Cache { folder: folder.into() }
     }
 
     /// The image stored under a key.
@@ -129,7 +134,7 @@ mod tests {
     #[test]
     fn what_was_put_is_got_and_a_damaged_entry_is_replaced() {
         let home = tempfile::tempdir().unwrap();
-        let cache = Cache { folder: home.path().join("a/b") };
+        let cache = Cache::at(home.path().join("a/b"));
         assert_eq!(cache.get(b"key"), None);
         cache.put(b"key", b"image");
         assert_eq!(cache.get(b"key").as_deref(), Some(&b"image"[..]));
@@ -142,7 +147,7 @@ mod tests {
     #[test]
     fn a_folder_that_cannot_be_written_is_no_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let cache = Cache { folder: file.path().join("below-a-file") };
+        let cache = Cache::at(file.path().join("below-a-file"));
         cache.put(b"key", b"image");
         assert_eq!(cache.get(b"key"), None);
     }

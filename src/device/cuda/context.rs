@@ -74,7 +74,9 @@ impl Context {
     /// Runs the call that gives something back, in this context. There is nobody to hand an error to, and after a fault
     /// of the device every such call fails, so errors are only logged.
     pub(super) fn release(&self, call: &str, release: impl FnOnce() -> sys::CUresult) {
-        if let Err(error) = self.enter().and_then(|_guard| self.check(call, release())) {
+        // Even in a context that is lost, so that the driver can drop what it still holds.
+        let _guard = self.enter();
+        if let Err(error) = self.check(call, release()) {
             tracing::debug!(%error, "release failed");
         }
     }

@@ -6,6 +6,8 @@ mod driver;
 mod module;
 mod nvrtc;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -114,24 +116,5 @@ impl Device for CudaDevice {
 
     fn open_stream(&self) -> Result<CudaStream> {
         CudaStream::open(&self.context)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_key_tells_source_target_and_compiler_apart() {
-        let keys = [
-            key("a", Target::Cubin(90), (13, 0)),
-            key("b", Target::Cubin(90), (13, 0)),
-            key("a", Target::Cubin(80), (13, 0)),
-            key("a", Target::Ptx(90), (13, 0)),
-            key("a", Target::Cubin(90), (12, 9)),
-        ];
-        for (i, one) in keys.iter().enumerate() {
-            assert!(keys[i + 1..].iter().all(|other| one != other));
-        }
     }
 }

@@ -1,20 +1,13 @@
 //! The machine behind an emulated device: what is enqueued on all streams, and the running of it.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
+use super::clock::{Clock, Mark};
 use super::options::{Emulated, Fault, FaultAt};
 use crate::device::kernel::{Columns, HostKernel};
 use crate::error::{Error, Result};
-
-/// A point in a stream's work that was recorded.
-pub(super) struct Mark {
-    pub(super) done: AtomicBool,
-    /// When, in virtual time.
-    pub(super) at: Duration,
-}
 
 /// Host memory that an enqueued copy reads or writes.
 #[derive(Clone, Copy)]
@@ -44,17 +37,9 @@ pub(super) struct Launch {
     pub(super) rows: usize,
 }
 
-/// When each engine is free again, in virtual time.
-#[derive(Default)]
-pub(super) struct Engines {
-    pub(super) copy_in: Duration,
-    pub(super) compute: Duration,
-    pub(super) copy_out: Duration,
-}
-
 pub(super) struct Machine {
     pub(super) used: u64,
-    pub(super) engines: Engines,
+    pub(super) clock: Clock,
     streams: HashMap<u64, Queue>,
     next_stream: u64,
     random: Random,
@@ -72,7 +57,7 @@ impl Machine {
     pub(super) fn new(options: &Emulated) -> Self {
         Machine {
             used: 0,
-            engines: Engines::default(),
+            clock: Clock::default(),
             streams: HashMap::new(),
             next_stream: 0,
             random: Random(options.seed),
@@ -90,6 +75,7 @@ impl Machine {
 
     /// Drops what the stream still had to do. Others that wait for it may go on, as after the failure that led here.
     pub(super) fn close(&mut self, stream: u64) {
+        self.clock.close(stream);
         for operation in self.streams.remove(&stream).into_iter().flat_map(|q| q.operations) {
             if let Operation::Record(mark) = operation {
                 mark.done.store(true, Ordering::Release);
@@ -224,7 +210,8 @@ impl Launch {
         let mut outputs = parts.split_off(self.columns.inputs.len());
         // What a kernel leaves unwritten must not look like the result of an earlier chunk.
         outputs.iter_mut().for_each(|part| part.fill(poison));
-        let none: &mut [u8] = &mut [];
+        // Aligned to a word, as partials are.
+        let none = bytemuck::cast_slice_mut::<u64, u8>(&mut []);
         let partials = if self.columns.partial_words > 0 { outputs.pop() } else { None };
         let inputs: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
         let mut twin = self.twin.lock().unwrap_or_else(PoisonError::into_inner);

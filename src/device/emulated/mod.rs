@@ -8,6 +8,7 @@
 //!
 //! There are no threads here: its lanes are driven on one thread ([`Schedule::Seeded`]), so that a run is repeatable.
 
+mod clock;
 mod machine;
 mod options;
 mod stream;
@@ -18,7 +19,7 @@ pub use options::{Emulated, Fault, FaultAt};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::machine::Machine;
-use self::stream::EmulatedStream;
+pub(crate) use self::stream::EmulatedStream;
 use super::kernel::{Columns, HostKernel, SharedKernel};
 use super::{Device, DeviceInfo, DeviceKind, Schedule};
 use crate::error::{Error, Result};

@@ -1,10 +1,11 @@
 //! Streams and events of the emulated device.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::machine::{HostSpan, Launch, Machine, Mark, Operation, failure};
+use super::clock::{Engine, Mark};
+use super::machine::{HostSpan, Launch, Machine, Operation, failure};
 use super::options::Emulated;
 use super::{EmulatedDevice, EmulatedKernel, EmulatedMemory, lock};
 use crate::device::Stream;
@@ -15,8 +16,6 @@ pub(crate) struct EmulatedStream {
     machine: Arc<Mutex<Machine>>,
     id: u64,
     rates: Emulated,
-    /// When its last operation ends, in virtual time.
-    end: Duration,
     /// The host's virtual time: it moves when the host waits.
     now: Duration,
 }
@@ -34,25 +33,12 @@ impl EmulatedEvent {
 impl EmulatedStream {
     pub(super) fn new(machine: Arc<Mutex<Machine>>, options: &Emulated) -> Self {
         let id = lock(&machine).open();
-        EmulatedStream { machine, id, rates: options.clone(), end: Duration::ZERO, now: Duration::ZERO }
+        EmulatedStream { machine, id, rates: options.clone(), now: Duration::ZERO }
     }
 
-    /// Enqueues an operation, which its engine does when it, the stream and the host have come so far.
-    fn push(&mut self, operation: Operation) {
+    fn push(&mut self, engine: Engine, amount: usize, rate: f64, operation: Operation) {
         let mut machine = lock(&self.machine);
-        let engines = &mut machine.engines;
-        let (engine, cost) = match &operation {
-            Operation::CopyIn { from, .. } => (&mut engines.copy_in, from.bytes as f64 / self.rates.copy_in_rate),
-            Operation::CopyOut { to, .. } => (&mut engines.copy_out, to.bytes as f64 / self.rates.copy_out_rate),
-            Operation::Launch(launch) => (&mut engines.compute, launch.rows as f64 / self.rates.kernel_rate),
-            Operation::Wait(mark) => {
-                self.end = self.end.max(mark.at);
-                return machine.push(self.id, operation);
-            }
-            Operation::Record(_) => return machine.push(self.id, operation),
-        };
-        self.end = self.end.max(self.now).max(*engine) + Duration::from_secs_f64(cost);
-        *engine = self.end;
+        machine.clock.work(self.id, engine, Duration::from_secs_f64(amount as f64 / rate), self.now);
         machine.push(self.id, operation);
     }
 }
@@ -67,7 +53,8 @@ impl Stream for EmulatedStream {
 
     unsafe fn copy_in(&mut self, from: *const u8, to: &EmulatedMemory, offset: usize, bytes: usize) -> Result<()> {
         let from = HostSpan { start: from.cast_mut(), bytes };
-        self.push(Operation::CopyIn { from, to: to.words.clone(), offset });
+        let operation = Operation::CopyIn { from, to: to.words.clone(), offset };
+        self.push(Engine::CopyIn, bytes, self.rates.copy_in_rate, operation);
         Ok(())
     }
 
@@ -76,7 +63,8 @@ impl Stream for EmulatedStream {
         let poison = lock(&self.machine).poison_word() as u8;
         // SAFETY: the caller promises that the bytes are writable, and that nobody looks at them until the copy is done.
         unsafe { to.write_bytes(poison, bytes) };
-        self.push(Operation::CopyOut { from: from.words.clone(), offset, to: HostSpan { start: to, bytes } });
+        let operation = Operation::CopyOut { from: from.words.clone(), offset, to: HostSpan { start: to, bytes } };
+        self.push(Engine::CopyOut, bytes, self.rates.copy_out_rate, operation);
         Ok(())
     }
 
@@ -88,27 +76,31 @@ impl Stream for EmulatedStream {
         first_row: u64,
         rows: usize,
     ) -> Result<()> {
-        self.push(Operation::Launch(Launch {
+        let operation = Operation::Launch(Launch {
             twin: kernel.twin.clone(),
             columns: kernel.columns.clone(),
             memory: memory.words.clone(),
             offsets: offsets.to_vec(),
             first_row,
             rows,
-        }));
+        });
+        self.push(Engine::Compute, rows, self.rates.kernel_rate, operation);
         Ok(())
     }
 
     fn record(&mut self, event: &EmulatedEvent) -> Result<()> {
-        let mark = Arc::new(Mark { done: AtomicBool::new(false), at: self.end.max(self.now) });
+        let mut machine = lock(&self.machine);
+        let mark = machine.clock.record(self.id, self.now);
         *event.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark.clone());
-        self.push(Operation::Record(mark));
+        machine.push(self.id, Operation::Record(mark));
         Ok(())
     }
 
     fn wait(&mut self, event: &EmulatedEvent) -> Result<()> {
         if let Some(mark) = event.mark() {
-            self.push(Operation::Wait(mark));
+            let mut machine = lock(&self.machine);
+            machine.clock.wait(self.id, &mark);
+            machine.push(self.id, Operation::Wait(mark));
         }
         Ok(())
     }
@@ -120,15 +112,20 @@ impl Stream for EmulatedStream {
 
     fn synchronize(&mut self, event: &EmulatedEvent) -> Result<()> {
         if let Some(mark) = event.mark() {
-            lock(&self.machine).run_until(self.id, &mark)?;
-            self.now = self.now.max(mark.at);
+            let mut machine = lock(&self.machine);
+            machine.run_until(self.id, &mark)?;
+            self.now = self.now.max(machine.clock.time_of(&mark));
+            machine.clock.settle(self.now);
         }
         Ok(())
     }
 
     fn elapsed(&self, from: &EmulatedEvent, to: &EmulatedEvent) -> Result<Duration> {
         match (from.mark(), to.mark()) {
-            (Some(from), Some(to)) => Ok(to.at.saturating_sub(from.at)),
+            (Some(from), Some(to)) => {
+                let machine = lock(&self.machine);
+                Ok(machine.clock.time_of(&to).saturating_sub(machine.clock.time_of(&from)))
+            }
             _ => Err(failure("asked for the time between events that were never recorded")),
         }
     }
@@ -138,7 +135,7 @@ impl Stream for EmulatedStream {
     }
 
     fn done_at(&self, event: &EmulatedEvent) -> Duration {
-        event.mark().map_or(Duration::ZERO, |mark| mark.at)
+        event.mark().map_or(Duration::ZERO, |mark| lock(&self.machine).clock.time_of(&mark))
     }
 }
 

@@ -1,0 +1,289 @@
+//! The contract of [`Device`] and [`Stream`], as a test that every device must pass.
+
+use std::alloc::{self, Layout};
+use std::slice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::kernel::{SharedKernel, TILE_ROWS};
+use super::{Device, Stream};
+use crate::error::Error;
+use crate::testing;
+
+const PAGE: usize = 4096;
+/// Two tiles and a bit, so that the last tile is short.
+const ROWS: usize = 2 * TILE_ROWS + 100;
+const COLUMN: usize = 3 * TILE_ROWS * 8;
+const WORDS: usize = COLUMN / 8;
+
+/// Checks everything; panics at the first breach. The device has at least 64 MiB of memory free, and less than 1 PiB.
+pub(crate) fn check<D: Device>(device: &D) {
+    a_copy_comes_back(device);
+    partial_copies_go_where_they_belong(device);
+    a_kernel_does_what_its_twin_does(device);
+    a_stream_waits_for_the_latest_record(device);
+    an_event_that_was_never_recorded_is_done(device);
+    running_out_of_memory_leaves_the_device_usable(device);
+    pageable_memory_can_be_copied(device);
+    time_passes_on_the_device(device);
+    a_dropped_stream_is_done_with_host_memory(device);
+    all_may_be_dropped_in_any_order(device);
+    lanes_work_side_by_side(device);
+}
+
+/// Checks that a failed allocation is an error that leaves the device usable: `device` fails the next one.
+pub(crate) fn check_failed_allocation<D: Device>(device: &D) {
+    let error = device.allocate(PAGE).err().expect("this allocation was to fail");
+    assert!(matches!(error, Error::OutOfMemory { bytes, .. } if bytes == PAGE as u64), "{error}");
+    a_copy_comes_back(device);
+}
+
+/// Checks that a failure in the work surfaces, at a call or at the wait: `device` fails one of the next copies or launches.
+pub(crate) fn check_failed_work<D: Device>(device: &D) {
+    let error = run_probe(device, &Host::filled(3)).expect_err("this run was to fail");
+    assert!(error.to_string().contains(&device.info().id), "names the device: {error}");
+}
+
+fn a_copy_comes_back<D: Device>(device: &D) {
+    let (source, target) = (Host::filled(1), Host::filled(2));
+    let memory = device.allocate(COLUMN).unwrap();
+    let mut stream = device.open_stream().unwrap();
+    let event = stream.event().unwrap();
+    // SAFETY: the memory is page-aligned, and unpinned before it is freed.
+    let pins = unsafe { [source.pin(device), target.pin(device)] };
+    // SAFETY: both buffers have `COLUMN` bytes, as the device memory, and are left alone until the wait below.
+    unsafe {
+        stream.copy_in(source.start, &memory, 0, COLUMN).unwrap();
+        stream.copy_out(&memory, 0, target.start, COLUMN).unwrap();
+    }
+    stream.record(&event).unwrap();
+    stream.synchronize(&event).unwrap();
+    assert!(stream.query(&event).unwrap(), "an event that was waited for is done");
+    drop(pins);
+    assert_eq!(target.words(), source.words());
+}
+
+fn partial_copies_go_where_they_belong<D: Device>(device: &D) {
+    let (source, target) = (Host::filled(1), Host::filled(2));
+    let memory = device.allocate(2 * COLUMN).unwrap();
+    let mut stream = device.open_stream().unwrap();
+    let event = stream.event().unwrap();
+    // SAFETY: all ranges are inside the buffers and the memory; both are left alone until the wait below.
+    unsafe {
+        stream.copy_in(source.start, &memory, COLUMN, COLUMN).unwrap();
+        stream.copy_in(source.start.add(800), &memory, COLUMN + 80, 24).unwrap();
+        stream.copy_out(&memory, COLUMN + 8, target.start, COLUMN - 8).unwrap();
+    }
+    stream.record(&event).unwrap();
+    stream.synchronize(&event).unwrap();
+    let mut expected = source.words().to_vec();
+    expected.copy_within(100..103, 10);
+    assert_eq!(target.words()[..WORDS - 1], expected[1..]);
+}
+
+fn a_kernel_does_what_its_twin_does<D: Device>(device: &D) {
+    let host = Host::filled(3);
+    let (output, sums) = run_probe(device, &host).unwrap();
+    assert_eq!((output, sums), twin(&host));
+}
+
+/// Runs the probe kernel on the first [`ROWS`] rows of `input`, which count from [`ROWS_BEFORE`].
+fn run_probe<D: Device>(device: &D, input: &Host) -> crate::Result<(Vec<u64>, Vec<u64>)> {
+    let kernel = device.load(&probe())?;
+    let memory = device.allocate(3 * COLUMN)?;
+    let target = Host::filled(4);
+    // Declared last: when an error ends this function, the stream is dropped first, and waits for its work.
+    let mut stream = device.open_stream()?;
+    let event = stream.event()?;
+    let sums = ROWS.div_ceil(TILE_ROWS);
+    // SAFETY: the columns have `COLUMN` bytes each, enough for `ROWS` rows and their sums; the host's buffers have as
+    // many and are left alone until the wait below.
+    unsafe {
+        stream.copy_in(input.start, &memory, 0, ROWS * 8)?;
+        stream.launch(&kernel, &memory, &[0, COLUMN, 2 * COLUMN], ROWS_BEFORE, ROWS)?;
+        stream.copy_out(&memory, COLUMN, target.start, ROWS * 8)?;
+        stream.copy_out(&memory, 2 * COLUMN, target.start.add(ROWS * 8), sums * 8)?;
+    }
+    stream.record(&event)?;
+    stream.synchronize(&event)?;
+    let words = target.words();
+    Ok((words[..ROWS].to_vec(), words[ROWS..ROWS + sums].to_vec()))
+}
+
+const ROWS_BEFORE: u64 = 5 * TILE_ROWS as u64;
+
+fn twin(input: &Host) -> (Vec<u64>, Vec<u64>) {
+    let (mut output, mut sums) = (vec![0_u64; ROWS], vec![0_u64; ROWS.div_ceil(TILE_ROWS)]);
+    (probe().twin)().run(
+        ROWS_BEFORE,
+        ROWS,
+        &[bytemuck::cast_slice(&input.words()[..ROWS])],
+        &mut [bytemuck::cast_slice_mut(&mut output)],
+        bytemuck::cast_slice_mut(&mut sums),
+    );
+    (output, sums)
+}
+
+/// One stream writes, the other reads when told so by one event that is recorded again for every round.
+fn a_stream_waits_for_the_latest_record<D: Device>(device: &D) {
+    const ROUNDS: usize = 20;
+    let memory = device.allocate(COLUMN).unwrap();
+    let sources: Vec<Host> = (0..ROUNDS).map(|round| Host::filled(round as u64)).collect();
+    let targets: Vec<Host> = (0..ROUNDS).map(|_| Host::filled(99)).collect();
+    let (mut writer, mut reader) = (device.open_stream().unwrap(), device.open_stream().unwrap());
+    let (written, read) = (writer.event().unwrap(), reader.event().unwrap());
+    // SAFETY: the memory is page-aligned, and unpinned before it is freed.
+    let pins: Vec<D::Pin> = sources.iter().chain(&targets).map(|host| unsafe { host.pin(device) }).collect();
+    for (source, target) in sources.iter().zip(&targets) {
+        writer.wait(&read).unwrap();
+        // SAFETY: all have `COLUMN` bytes; the host's are left alone until the waits below.
+        unsafe { writer.copy_in(source.start, &memory, 0, COLUMN).unwrap() };
+        writer.record(&written).unwrap();
+        reader.wait(&written).unwrap();
+        // SAFETY: as above.
+        unsafe { reader.copy_out(&memory, 0, target.start, COLUMN).unwrap() };
+        reader.record(&read).unwrap();
+    }
+    reader.synchronize(&read).unwrap();
+    writer.synchronize(&written).unwrap();
+    drop(pins);
+    for (round, (source, target)) in sources.iter().zip(&targets).enumerate() {
+        assert_eq!(target.words(), source.words(), "round {round}");
+    }
+}
+
+fn an_event_that_was_never_recorded_is_done<D: Device>(device: &D) {
+    let mut stream = device.open_stream().unwrap();
+    let event = stream.event().unwrap();
+    assert!(stream.query(&event).unwrap());
+    stream.wait(&event).unwrap();
+    stream.synchronize(&event).unwrap();
+}
+
+fn running_out_of_memory_leaves_the_device_usable<D: Device>(device: &D) {
+    let bytes = 1 << 50;
+    match device.allocate(bytes) {
+        Err(Error::OutOfMemory { bytes: said, device: id }) => {
+            assert_eq!((said, &id), (bytes as u64, &device.info().id));
+        }
+        Err(other) => panic!("not the error for this: {other}"),
+        Ok(_) => panic!("a pebibyte of device memory"),
+    }
+    a_copy_comes_back(device);
+}
+
+fn pageable_memory_can_be_copied<D: Device>(device: &D) {
+    let host = Host::filled(5);
+    assert_eq!(run_probe(device, &host).unwrap(), twin(&host));
+}
+
+fn time_passes_on_the_device<D: Device>(device: &D) {
+    let host = Host::filled(6);
+    let memory = device.allocate(COLUMN).unwrap();
+    let mut stream = device.open_stream().unwrap();
+    let (before, after) = (stream.event().unwrap(), stream.event().unwrap());
+    stream.record(&before).unwrap();
+    for _ in 0..10 {
+        // SAFETY: both have `COLUMN` bytes; the host's are left alone until the wait below.
+        unsafe { stream.copy_in(host.start, &memory, 0, COLUMN).unwrap() };
+    }
+    stream.record(&after).unwrap();
+    stream.synchronize(&after).unwrap();
+    assert!(stream.query(&before).unwrap(), "a stream works in order");
+    let elapsed = stream.elapsed(&before, &after).unwrap();
+    assert!(elapsed > Duration::ZERO && elapsed < Duration::from_secs(60), "{elapsed:?}");
+}
+
+fn a_dropped_stream_is_done_with_host_memory<D: Device>(device: &D) {
+    let (source, target) = (Host::filled(7), Host::filled(8));
+    let memory = device.allocate(COLUMN).unwrap();
+    // SAFETY: the memory is page-aligned, and unpinned before it is freed.
+    let pins = unsafe { [source.pin(device), target.pin(device)] };
+    let mut stream = device.open_stream().unwrap();
+    // SAFETY: all have `COLUMN` bytes; the host's are left alone until the stream is dropped.
+    unsafe {
+        stream.copy_in(source.start, &memory, 0, COLUMN).unwrap();
+        stream.copy_out(&memory, 0, target.start, COLUMN).unwrap();
+    }
+    drop(stream);
+    drop(pins);
+    assert_eq!(target.words(), source.words());
+}
+
+fn all_may_be_dropped_in_any_order<D: Device>(device: &D) {
+    let kernel = device.load(&probe()).unwrap();
+    let again = device.load(&probe()).unwrap();
+    let memory = device.allocate(PAGE).unwrap();
+    let stream = device.open_stream().unwrap();
+    let event = stream.event().unwrap();
+    drop(stream);
+    drop(kernel);
+    drop(memory);
+    drop(event);
+    drop(again);
+}
+
+fn lanes_work_side_by_side<D: Device>(device: &D) {
+    std::thread::scope(|scope| {
+        for lane in 0..4 {
+            scope.spawn(move || {
+                for turn in 0..5 {
+                    let host = Host::filled(10 * lane + turn);
+                    assert_eq!(run_probe(device, &host).unwrap(), twin(&host), "lane {lane}, turn {turn}");
+                }
+            });
+        }
+    });
+}
+
+fn probe() -> SharedKernel {
+    Arc::new(testing::probe())
+}
+
+/// [`COLUMN`] bytes of page-aligned host memory. A raw pointer, as copies touch it behind the compiler's back.
+struct Host {
+    start: *mut u8,
+}
+
+impl Host {
+    const LAYOUT: Layout = match Layout::from_size_align(COLUMN, PAGE) {
+        Ok(layout) => layout,
+        Err(_) => panic!("a page is a power of two"),
+    };
+
+    fn filled(seed: u64) -> Host {
+        // SAFETY: the layout has a size.
+        let start = unsafe { alloc::alloc_zeroed(Self::LAYOUT) };
+        assert!(!start.is_null());
+        let mut host = Host { start };
+        for (i, word) in (0_u64..).zip(host.words_mut()) {
+            *word = (seed << 32 | i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+        host
+    }
+
+    /// The content; no copy into it may be under way.
+    fn words(&self) -> &[u64] {
+        // SAFETY: allocated with that size, aligned to a page and initialised.
+        unsafe { slice::from_raw_parts(self.start.cast(), WORDS) }
+    }
+
+    fn words_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as above, and borrowed for writing.
+        unsafe { slice::from_raw_parts_mut(self.start.cast(), WORDS) }
+    }
+
+    /// # Safety
+    /// The pin is dropped before `self`.
+    unsafe fn pin<D: Device>(&self, device: &D) -> D::Pin {
+        // SAFETY: page-aligned; the caller keeps it mapped.
+        unsafe { device.pin(self.start, COLUMN).unwrap() }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { alloc::dealloc(self.start, Self::LAYOUT) };
+    }
+}

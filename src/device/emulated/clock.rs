@@ -1,0 +1,131 @@
+//! Virtual time: when each operation of each stream would start and end on a device with one engine for copies in, one
+//! for kernels and one for copies out.
+//!
+//! An engine takes, of all operations that are ready, the one that was ready first. What is enqueued later can change only
+//! what starts later; so times are settled up to the moment at which the host acts, and no further. Beyond it,
+//! [`Clock::time_of`] looks ahead on a copy.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// A point in a stream's work that was recorded.
+pub(super) struct Mark {
+    id: u64,
+    /// Whether the work before it was done, which follows no clock.
+    pub(super) done: AtomicBool,
+    /// When, in virtual time, once that is settled.
+    pub(super) at: OnceLock<Duration>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Engine {
+    CopyIn,
+    Compute,
+    CopyOut,
+}
+
+#[derive(Clone)]
+enum Step {
+    Work { engine: Engine, cost: Duration, enqueued: Duration },
+    Record { mark: Arc<Mark>, enqueued: Duration },
+    Wait(Arc<Mark>),
+}
+
+#[derive(Clone, Default)]
+struct Line {
+    end: Duration,
+    steps: VecDeque<Step>,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Clock {
+    lines: BTreeMap<u64, Line>,
+    /// When each engine is free again.
+    engines: [Duration; 3],
+    marks: u64,
+}
+
+impl Clock {
+    pub(super) fn work(&mut self, stream: u64, engine: Engine, cost: Duration, enqueued: Duration) {
+        self.line(stream).steps.push_back(Step::Work { engine, cost, enqueued });
+    }
+
+    pub(super) fn record(&mut self, stream: u64, enqueued: Duration) -> Arc<Mark> {
+        self.marks += 1;
+        let mark = Arc::new(Mark { id: self.marks, done: AtomicBool::new(false), at: OnceLock::new() });
+        self.line(stream).steps.push_back(Step::Record { mark: mark.clone(), enqueued });
+        mark
+    }
+
+    pub(super) fn wait(&mut self, stream: u64, mark: &Arc<Mark>) {
+        self.line(stream).steps.push_back(Step::Wait(mark.clone()));
+    }
+
+    /// Forgets a stream; what it recorded counts as reached.
+    pub(super) fn close(&mut self, stream: u64) {
+        let Some(line) = self.lines.remove(&stream) else { return };
+        for step in line.steps {
+            if let Step::Record { mark, .. } = step {
+                let _ = mark.at.set(line.end);
+            }
+        }
+    }
+
+    /// Settles everything that starts up to `now`.
+    pub(super) fn settle(&mut self, now: Duration) {
+        while self.advance(now, &mut None).is_some() {}
+    }
+
+    /// When `mark` will be reached if nothing more is enqueued.
+    pub(super) fn time_of(&self, mark: &Mark) -> Duration {
+        let (mut ahead, mut reached) = (self.clone(), Some(HashMap::new()));
+        while time(mark, &reached).is_none() && ahead.advance(Duration::MAX, &mut reached).is_some() {}
+        time(mark, &reached).unwrap_or_default()
+    }
+
+    fn line(&mut self, stream: u64) -> &mut Line {
+        self.lines.entry(stream).or_default()
+    }
+
+    /// Does the step that starts first, if that is not after `limit`. Marks reached go into `reached`, if given, else
+    /// are settled.
+    fn advance(&mut self, limit: Duration, reached: &mut Option<HashMap<u64, Duration>>) -> Option<()> {
+        let starts = self.lines.iter().filter_map(|(&stream, line)| {
+            let (ready, free) = match line.steps.front()? {
+                Step::Work { engine, enqueued, .. } => (line.end.max(*enqueued), self.engines[*engine as usize]),
+                Step::Record { enqueued, .. } => (line.end.max(*enqueued), Duration::ZERO),
+                Step::Wait(mark) => (line.end.max(time(mark, reached)?), Duration::ZERO),
+            };
+            Some((ready.max(free), ready, stream))
+        });
+        let (start, _, stream) = starts.min()?;
+        if start > limit {
+            return None;
+        }
+        let line = self.lines.get_mut(&stream)?;
+        line.end = start;
+        match line.steps.pop_front()? {
+            Step::Work { engine, cost, .. } => {
+                line.end += cost;
+                self.engines[engine as usize] = line.end;
+            }
+            Step::Record { mark, .. } => match reached {
+                Some(reached) => {
+                    reached.insert(mark.id, start);
+                }
+                None => {
+                    let _ = mark.at.set(start);
+                }
+            },
+            Step::Wait(_) => {}
+        }
+        Some(())
+    }
+}
+
+fn time(mark: &Mark, reached: &Option<HashMap<u64, Duration>>) -> Option<Duration> {
+    mark.at.get().or_else(|| reached.as_ref()?.get(&mark.id)).copied()
+}

@@ -1,0 +1,121 @@
+//! What Overshot's own tests and its stand-in for the CUDA driver need of the inside. No part of the API: it may change
+//! with any release.
+
+use crate::device::emulated::{Emulated, EmulatedDevice, EmulatedStream};
+use crate::device::{Device, Stream};
+use crate::expr;
+use crate::memory::{Account, DevicePool};
+
+pub use crate::device::kernel::{Columns, HostKernel, Kernel, TILE_LANES, TILE_ROWS};
+
+/// The first line of [`probe`]'s source.
+const PROBE: &str = "// overshot probe v1";
+
+const PROBE_BODY: &str = r#"
+typedef unsigned long long word;
+extern "C" __global__ void overshot_probe(long long first_row, long long rows, const word *in, word *out, word *sums)
+{
+    __shared__ word lanes[256];
+    const long long start = blockIdx.x * 4096ll;
+    const long long end = start + 4096 < rows ? start + 4096 : rows;
+    word sum = 0;
+    for (long long i = start + threadIdx.x; i < end; i += 256) {
+        out[i] = in[i] * 3 + (word)(first_row + i);
+        sum += in[i];
+    }
+    lanes[threadIdx.x] = sum;
+    __syncthreads();
+    for (int half = 128; half > 0; half /= 2) {
+        if (threadIdx.x < half) lanes[threadIdx.x] += lanes[threadIdx.x + half];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) sums[blockIdx.x] = lanes[0];
+}
+"#;
+
+/// The kernel that tests of devices run: `out = in * 3 + row` on 64-bit words, and the sum of `in` of each tile.
+pub fn probe() -> Kernel {
+    Kernel {
+        entry: "overshot_probe".into(),
+        source: format!("{PROBE}{PROBE_BODY}"),
+        columns: probe_columns(),
+        twin: Box::new(|| Box::new(ProbeTwin)),
+    }
+}
+
+fn probe_columns() -> Columns {
+    Columns { inputs: vec![8], outputs: vec![8], partial_words: 1 }
+}
+
+struct ProbeTwin;
+
+impl HostKernel for ProbeTwin {
+    fn run(&mut self, first_row: u64, rows: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]], partials: &mut [u8]) {
+        let input: &[u64] = bytemuck::cast_slice(inputs[0]);
+        let output: &mut [u64] = bytemuck::cast_slice_mut(outputs[0]);
+        assert_eq!((input.len(), output.len()), (rows, rows));
+        for (row, (out, &value)) in (first_row..).zip(output.iter_mut().zip(input)) {
+            *out = value.wrapping_mul(3).wrapping_add(row);
+        }
+        let sums: &mut [u64] = bytemuck::cast_slice_mut(partials);
+        for (sum, tile) in sums.iter_mut().zip(input.chunks(TILE_ROWS)) {
+            *sum = tile.iter().fold(0, |sum, &value| sum.wrapping_add(value));
+        }
+    }
+}
+
+/// The columns and the twin of the kernel with this source, by which the stand-in driver runs it. `None` if the source
+/// does not say how.
+pub fn rebuild(source: &str) -> Option<(Columns, Box<dyn HostKernel>)> {
+    if source.lines().next() == Some(PROBE) {
+        return Some((probe_columns(), Box::new(ProbeTwin)));
+    }
+    let Kernel { columns, twin, .. } = expr::rebuild(source)?;
+    Some((columns, twin()))
+}
+
+/// Kernels that together use all that the code generator can produce.
+pub fn samples() -> Vec<Kernel> {
+    let mut samples = expr::samples();
+    samples.push(probe());
+    samples
+}
+
+/// Compiles CUDA C++ for an architecture such as `"sm_90"` with NVRTC: the device code and the warnings.
+///
+/// # Errors
+/// When there is no NVRTC, it does not know the architecture, or the source does not compile.
+#[cfg(feature = "cuda")]
+pub fn compile_cuda(source: &str, architecture: &str) -> crate::Result<(Vec<u8>, String)> {
+    crate::device::cuda::nvrtc_compile(source, architecture)
+}
+
+/// A freelist of device blocks with one stream, on an emulated device.
+pub struct Freelist {
+    pool: DevicePool<EmulatedDevice>,
+    stream: EmulatedStream,
+}
+
+impl Freelist {
+    /// A freelist of so many blocks.
+    ///
+    /// # Errors
+    /// Never: the blocks are small.
+    pub fn new(blocks: usize) -> crate::Result<Self> {
+        let device = EmulatedDevice::new(&Emulated::new());
+        let pool = DevicePool::new(&device, blocks, 256, &Account::new("device memory", u64::MAX))?;
+        Ok(Freelist { pool, stream: device.open_stream()? })
+    }
+
+    /// Takes a block as `lane` and gives it back, and lets the device come to that point.
+    ///
+    /// # Errors
+    /// Never, as no lane fails.
+    pub fn cycle(&mut self, lane: usize) -> crate::Result<()> {
+        let lease = self.pool.take(lane, &mut self.stream)?;
+        lease.retire(lane, &mut self.stream)?;
+        let event = self.stream.event()?;
+        self.stream.record(&event)?;
+        self.stream.synchronize(&event)
+    }
+}

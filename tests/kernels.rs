@@ -1,0 +1,60 @@
+//! Every kernel compiles with NVRTC, without a warning, for every architecture that Overshot names. Needs no GPU.
+//!
+//! Without NVRTC the trials are shown as ignored; with `OVERSHOT_REQUIRE_NVRTC=1` they fail.
+
+use std::fmt::Display;
+use std::fs;
+use std::path::Path;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use overshot::testing;
+
+const ARCHITECTURES: [&str; 5] = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"];
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let required = std::env::var_os("OVERSHOT_REQUIRE_NVRTC").is_some_and(|value| value == "1");
+    let missing = testing::compile_cuda("extern \"C\" __global__ void empty() {}", "sm_80").err();
+    if let Some(reason) = &missing {
+        eprintln!("kernels are not compiled: {reason}");
+    }
+    let ignored = missing.is_some() && !required;
+    let samples = testing::samples().into_iter().enumerate();
+    let samples = samples.map(|(number, kernel)| (format!("sample {number}"), kernel.source));
+    let trial = |(name, source): (String, String)| {
+        Trial::test(name, move || compile(&source)).with_ignored_flag(ignored).with_kind("nvrtc")
+    };
+    let trials = files().into_iter().chain(samples).map(trial).collect();
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn compile(source: &str) -> Result<(), Failed> {
+    for architecture in ARCHITECTURES {
+        let header = source.lines().next().unwrap_or_default();
+        let fail = |problem: &dyn Display| Failed::from(format!("{architecture}: {problem}\n{header}"));
+        let (image, log) = testing::compile_cuda(source, architecture).map_err(|error| fail(&error))?;
+        if !log.is_empty() {
+            return Err(fail(&log));
+        }
+        if !image.starts_with(b"\x7fELF") {
+            return Err(fail(&"no cubin came out"));
+        }
+    }
+    Ok(())
+}
+
+/// The kernels that stand in files of their own.
+fn files() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let paths = entries.map(|entry| entry.expect("the folder of kernels can be read").path());
+    let mut files: Vec<_> = paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == "cu"))
+        .map(|path| {
+            let source = fs::read_to_string(&path).expect("a kernel's file can be read");
+            (path.file_name().unwrap_or_default().to_string_lossy().into_owned(), source)
+        })
+        .collect();
+    files.sort();
+    files
+}

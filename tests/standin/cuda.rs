@@ -1,0 +1,481 @@
+//! A stand-in for the CUDA driver library, so that the host code of the CUDA device runs on machines without a GPU.
+//!
+//! Built as `libcuda.so`; the loader takes it for the driver when its folder is on `LD_LIBRARY_PATH`. It has the functions
+//! that Overshot calls, on devices made of host memory: every stream has a thread that works in order, copies of
+//! registered memory and launches happen later than they are called, and a kernel is run by its twin on the host. Whatever
+//! breaks a rule of the driver's (or is no use of ours, such as the default stream) ends the process with a message; so
+//! do handles that are left over when the last user of a context gives it back.
+//!
+//! [`settings`] has the environment variables that set it up.
+#![allow(non_snake_case, reason = "the names are the driver's")]
+#![allow(missing_docs, clippy::missing_safety_doc, reason = "CUDA's manual documents the functions")]
+
+mod memory;
+mod queue;
+mod settings;
+mod state;
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fmt;
+use std::process;
+use std::slice;
+use std::sync::Arc;
+
+use overshot::testing::{TILE_LANES, TILE_ROWS};
+
+use memory::Block;
+use queue::{Column, Work};
+use settings::{Fate, SETTINGS};
+use state::{Driver, driver};
+
+type Code = u32;
+const INVALID_VALUE: Code = 1;
+const OUT_OF_MEMORY: Code = 2;
+const NO_DEVICE: Code = 100;
+const INVALID_DEVICE: Code = 101;
+const INVALID_IMAGE: Code = 200;
+const INVALID_CONTEXT: Code = 201;
+const ECC_UNCORRECTABLE: Code = 214;
+const INVALID_HANDLE: Code = 400;
+const NOT_FOUND: Code = 500;
+const NOT_READY: Code = 600;
+const ILLEGAL_ADDRESS: Code = 700;
+const LAUNCH_OUT_OF_RESOURCES: Code = 701;
+const ALREADY_REGISTERED: Code = 712;
+const NOT_REGISTERED: Code = 713;
+
+thread_local! {
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Ends the process: the caller broke a rule.
+pub(crate) fn misuse(what: fmt::Arguments) -> ! {
+    eprintln!("stand-in CUDA driver: misuse: {what}");
+    process::abort();
+}
+
+/// Runs the body of an entry point.
+fn answer(body: impl FnOnce() -> Result<(), Code>) -> Code {
+    body().err().unwrap_or(0)
+}
+
+/// The device whose context is current.
+fn current(driver: &Driver) -> Result<usize, Code> {
+    match CURRENT.get() {
+        0 => Err(INVALID_CONTEXT),
+        context => Ok(driver.device_of(context)),
+    }
+}
+
+/// As [`current`], and without a fault.
+fn healthy(driver: &Driver) -> Result<usize, Code> {
+    let device = current(driver)?;
+    driver.fault(device).map(|()| device)
+}
+
+fn known_device(device: c_int) -> Result<usize, Code> {
+    usize::try_from(device).ok().filter(|&device| device < SETTINGS.devices).ok_or(INVALID_DEVICE)
+}
+
+/// # Safety
+/// `to` is valid for a write.
+unsafe fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
+    // SAFETY: by this function's contract, which is the driver's.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// # Safety
+/// `to` is valid for `length` bytes.
+unsafe fn give_text(to: *mut c_char, length: c_int, text: &str) -> Result<(), Code> {
+    // SAFETY: by this function's contract, which is the driver's.
+    let to = unsafe { slice::from_raw_parts_mut(to.cast::<u8>(), length as usize) };
+    let end = text.len().min(to.len() - 1);
+    to[..end].copy_from_slice(&text.as_bytes()[..end]);
+    to[end] = 0;
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuInit(_flags: c_uint) -> Code {
+    if SETTINGS.devices == 0 { NO_DEVICE } else { 0 }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> Code {
+    // SAFETY: the driver's contract.
+    answer(|| unsafe { give(version, 13_000) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorString(_error: Code, text: *mut *const c_char) -> Code {
+    // SAFETY: the driver's contract.
+    answer(|| unsafe { give(text, c"so the stand-in driver was told, or asked for nonsense".as_ptr()) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> Code {
+    // SAFETY: the driver's contract.
+    answer(|| unsafe { give(count, SETTINGS.devices as c_int) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> Code {
+    // SAFETY: the driver's contract.
+    answer(|| known_device(ordinal).and_then(|_| unsafe { give(device, ordinal) }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int) -> Code {
+    // SAFETY: the driver's contract.
+    answer(|| known_device(device).and_then(|_| unsafe { give_text(name, length, "Stand-in GPU") }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetPCIBusId(id: *mut c_char, length: c_int, device: c_int) -> Code {
+    let text = format!("0000:{device:02X}:00.0");
+    // SAFETY: the driver's contract.
+    answer(|| known_device(device).and_then(|_| unsafe { give_text(id, length, &text) }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) -> Code {
+    // SAFETY: the driver's contract.
+    answer(|| known_device(device).and_then(|_| unsafe { give(bytes, SETTINGS.memory) }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> Code {
+    answer(|| {
+        known_device(device)?;
+        let answer = match attribute {
+            75 => 9, // compute capability, major
+            76 => 0, // and minor
+            _ => return Err(INVALID_VALUE),
+        };
+        // SAFETY: the driver's contract.
+        unsafe { give(value, answer) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut u64, device: c_int) -> Code {
+    // SAFETY: the driver's contract.
+    answer(|| known_device(device).and_then(|device| unsafe { give(context, driver().retain(device)) }))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuDevicePrimaryCtxRelease_v2(device: c_int) -> Code {
+    answer(|| known_device(device).map(|device| driver().release(device)))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetCurrent(context: *mut u64) -> Code {
+    // SAFETY: the driver's contract.
+    answer(|| unsafe { give(context, CURRENT.get()) })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuCtxSetCurrent(context: u64) -> Code {
+    if context != 0 {
+        driver().device_of(context);
+    }
+    CURRENT.set(context);
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> Code {
+    answer(|| {
+        let mut driver = driver();
+        let device = healthy(&driver)?;
+        if bytes == 0 {
+            return Err(INVALID_VALUE);
+        }
+        let free = SETTINGS.memory - driver.memory.used(device);
+        if SETTINGS.alloc.next() != Fate::Succeeds || bytes > free {
+            return Err(OUT_OF_MEMORY);
+        }
+        let block = Arc::new(Block::allocate(device, bytes).ok_or(OUT_OF_MEMORY)?);
+        // SAFETY: the driver's contract.
+        unsafe { give(address, block.start())? };
+        driver.memory.blocks.insert(block.start(), block);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemFree_v2(address: u64) -> Code {
+    answer(|| {
+        let mut driver = driver();
+        let device = current(&driver)?;
+        driver.memory.block(device, address, 0);
+        driver.memory.free(address);
+        driver.fault(device)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemHostRegister_v2(start: *mut c_void, bytes: usize, flags: c_uint) -> Code {
+    answer(|| {
+        let mut driver = driver();
+        healthy(&driver)?;
+        if !(start as usize).is_multiple_of(4096) || bytes == 0 || flags & 1 == 0 {
+            misuse(format_args!("{bytes} bytes of host memory at {start:?} registered with flags {flags}"));
+        }
+        if SETTINGS.pin.next() != Fate::Succeeds {
+            return Err(OUT_OF_MEMORY);
+        }
+        if driver.memory.pin(start as usize, bytes, flags) { Ok(()) } else { Err(ALREADY_REGISTERED) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemHostUnregister(start: *mut c_void) -> Code {
+    answer(|| {
+        let mut driver = driver();
+        let device = current(&driver)?;
+        driver.memory.unpin(start as usize);
+        driver.fault(device)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemHostGetFlags(flags: *mut c_uint, byte: *mut c_void) -> Code {
+    answer(|| {
+        let pinned = driver().memory.pinned(byte as usize, 1).ok_or(NOT_REGISTERED)?;
+        // SAFETY: the driver's contract.
+        unsafe { give(flags, pinned.flags) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: u64) -> Code {
+    copy(from as usize, to as usize, (from as usize, to), bytes, stream)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: u64) -> Code {
+    copy(from as usize, to as usize, (to as usize, from), bytes, stream)
+}
+
+fn copy(from: usize, to: usize, (host, address): (usize, u64), bytes: usize, stream: u64) -> Code {
+    answer(|| {
+        let driver = driver();
+        let device = healthy(&driver)?;
+        let stream = driver.stream(device, stream);
+        let block = driver.memory.block(device, address, bytes);
+        let pinned = driver.memory.pinned(host, bytes);
+        let pageable = pinned.is_none();
+        match SETTINGS.copy.next() {
+            Fate::Succeeds => stream.push(Work::Copy { from, to, bytes, uses: (block, pinned) }),
+            Fate::FailsNow => return Err(INVALID_VALUE),
+            Fate::FailsLater => stream.push(Work::Fail(ECC_UNCORRECTABLE)),
+        }
+        if pageable {
+            // As the driver does, more or less: it is done with pageable memory when it returns.
+            let mark = stream.mark();
+            drop(driver);
+            mark.wait();
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuModuleLoadData(module: *mut u64, image: *const c_char) -> Code {
+    answer(|| {
+        let mut driver = driver();
+        let device = healthy(&driver)?;
+        // SAFETY: the driver's contract; the stand-in for NVRTC gives text with a zero byte at its end.
+        let source = unsafe { CStr::from_ptr(image) }.to_str().map_err(|_| INVALID_IMAGE)?;
+        let handle = driver.load(device, source).ok_or(INVALID_IMAGE)?;
+        // SAFETY: the driver's contract.
+        unsafe { give(module, handle) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuModuleGetFunction(function: *mut u64, module: u64, name: *const c_char) -> Code {
+    answer(|| {
+        let mut driver = driver();
+        healthy(&driver)?;
+        // SAFETY: the driver's contract.
+        let name = unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| NOT_FOUND)?;
+        let handle = driver.function(module, name).ok_or(NOT_FOUND)?;
+        // SAFETY: the driver's contract.
+        unsafe { give(function, handle) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuModuleUnload(module: u64) -> Code {
+    answer(|| {
+        let mut driver = driver();
+        let device = current(&driver)?;
+        driver.unload(module);
+        driver.fault(device)
+    })
+}
+
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments, reason = "so the driver has it")]
+pub unsafe extern "C" fn cuLaunchKernel(
+    function: u64,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    shared_bytes: c_uint,
+    stream: u64,
+    arguments: *mut *mut c_void,
+    _extra: *mut *mut c_void,
+) -> Code {
+    answer(|| {
+        let driver = driver();
+        let device = healthy(&driver)?;
+        let stream = driver.stream(device, stream);
+        let kernel = driver.kernel(function);
+        let wanted = &kernel.columns;
+        // SAFETY: the driver's contract: a pointer to each argument of the kernel, all of eight bytes by the calling
+        // convention of `Kernel`.
+        let argument = |i: usize| unsafe { (*arguments.add(i)).cast::<u64>().read_unaligned() };
+        let (first_row, rows) = (argument(0), argument(1) as usize);
+        let per_row = wanted.inputs.iter().chain(&wanted.outputs).map(|bytes| bytes * rows);
+        let partials = Some(wanted.partial_bytes(rows)).filter(|_| wanted.partial_words > 0);
+        let columns: Vec<Column> = per_row
+            .chain(partials)
+            .enumerate()
+            .map(|(i, bytes)| {
+                let start = argument(2 + i);
+                Column { start: start as usize, bytes, _block: driver.memory.block(device, start, bytes) }
+            })
+            .collect();
+        let shape = [grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes];
+        if shape != [rows.div_ceil(TILE_ROWS) as u32, 1, 1, TILE_LANES as u32, 1, 1, 0] {
+            misuse(format_args!("a launch of {rows} rows with the shape {shape:?}"));
+        }
+        if rows == 0 || !first_row.is_multiple_of(TILE_ROWS as u64) || columns.iter().any(|c| c.start % 8 != 0) {
+            misuse(format_args!("a launch of {rows} rows from {first_row} on, or a column that is not aligned"));
+        }
+        let mut ranges: Vec<_> = columns.iter().map(|column| (column.start, column.start + column.bytes)).collect();
+        ranges.sort_unstable();
+        if ranges.windows(2).any(|pair| pair[1].0 < pair[0].1) {
+            misuse(format_args!("columns of a launch overlap: {ranges:x?}"));
+        }
+        match SETTINGS.launch.next() {
+            Fate::Succeeds => stream.push(Work::Launch { kernel, first_row, rows, columns }),
+            Fate::FailsNow => return Err(LAUNCH_OUT_OF_RESOURCES),
+            Fate::FailsLater => stream.push(Work::Fail(ILLEGAL_ADDRESS)),
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamCreate(stream: *mut u64, flags: c_uint) -> Code {
+    answer(|| {
+        let mut driver = driver();
+        let device = healthy(&driver)?;
+        if flags != 1 {
+            misuse(format_args!("a stream that waits for the default stream"));
+        }
+        // SAFETY: the driver's contract.
+        unsafe { give(stream, driver.open_stream(device)) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamSynchronize(stream: u64) -> Code {
+    answer(|| {
+        let driver_now = driver();
+        let device = current(&driver_now)?;
+        let mark = driver_now.stream(device, stream).mark();
+        drop(driver_now);
+        mark.wait();
+        driver().fault(device)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamWaitEvent(stream: u64, event: u64, _flags: c_uint) -> Code {
+    answer(|| {
+        let driver = driver();
+        let device = healthy(&driver)?;
+        if let Some(record) = driver.event(device, event) {
+            driver.stream(device, stream).push(Work::Wait(record));
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamDestroy_v2(stream: u64) -> Code {
+    answer(|| {
+        let mut driver_now = driver();
+        let device = current(&driver_now)?;
+        let stream = driver_now.take_stream(stream);
+        drop(driver_now);
+        stream.close();
+        driver().fault(device)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventCreate(event: *mut u64, _flags: c_uint) -> Code {
+    answer(|| {
+        let mut driver = driver();
+        let device = healthy(&driver)?;
+        // SAFETY: the driver's contract.
+        unsafe { give(event, driver.make_event(device)) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventRecord(event: u64, stream: u64) -> Code {
+    answer(|| {
+        let mut driver = driver();
+        let device = healthy(&driver)?;
+        let record = driver.stream(device, stream).mark();
+        driver.set_event(device, event, record);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventQuery(event: u64) -> Code {
+    answer(|| {
+        let driver = driver();
+        let device = healthy(&driver)?;
+        match driver.event(device, event) {
+            Some(record) if record.time().is_none() => Err(NOT_READY),
+            // The work before it may have failed since the look at the fault above.
+            _ => driver.fault(device),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventElapsedTime_v2(milliseconds: *mut f32, from: u64, to: u64) -> Code {
+    answer(|| {
+        let driver = driver();
+        let device = healthy(&driver)?;
+        let time = |event| driver.event(device, event).ok_or(INVALID_HANDLE)?.time().ok_or(NOT_READY);
+        let elapsed = time(to)?.saturating_duration_since(time(from)?);
+        // SAFETY: the driver's contract.
+        unsafe { give(milliseconds, elapsed.as_secs_f32() * 1e3) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventDestroy_v2(event: u64) -> Code {
+    answer(|| {
+        let mut driver = driver();
+        let device = current(&driver)?;
+        driver.destroy_event(event);
+        driver.fault(device)
+    })
+}

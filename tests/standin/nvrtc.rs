@@ -1,0 +1,145 @@
+//! A stand-in for NVRTC that belongs to the stand-in for the CUDA driver: its "device code" is the source text, which that
+//! driver understands. Built as `libnvrtc.so`.
+//!
+//! It finds no errors but one: a source without an entry point.
+#![allow(non_snake_case, reason = "the names are NVRTC's")]
+#![allow(missing_docs, clippy::missing_safety_doc, reason = "NVRTC's manual documents the functions")]
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::ptr;
+
+type Code = u32;
+const INVALID_INPUT: Code = 3;
+const INVALID_OPTION: Code = 5;
+const COMPILATION: Code = 6;
+
+const ARCHITECTURES: [c_int; 5] = [75, 80, 90, 100, 120];
+const ENTRY: &str = "extern \"C\" __global__ void ";
+
+pub struct Program {
+    source: CString,
+    log: CString,
+}
+
+/// # Safety
+/// `to` is valid for a write.
+unsafe fn give<T>(to: *mut T, value: T) -> Code {
+    // SAFETY: by this function's contract, which is NVRTC's.
+    unsafe { to.write(value) };
+    0
+}
+
+/// # Safety
+/// `to` is valid for all bytes of `text`.
+unsafe fn give_text(to: *mut c_char, text: &CStr) -> Code {
+    // SAFETY: by this function's contract, which is NVRTC's.
+    unsafe { ptr::copy_nonoverlapping(text.as_ptr(), to, text.count_bytes() + 1) };
+    0
+}
+
+/// 0.1, so that its "code" in a cache is never taken for that of a real compiler.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcVersion(major: *mut c_int, minor: *mut c_int) -> Code {
+    // SAFETY: NVRTC's contract.
+    unsafe { give(major, 0) + give(minor, 1) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcGetNumSupportedArchs(count: *mut c_int) -> Code {
+    // SAFETY: NVRTC's contract.
+    unsafe { give(count, ARCHITECTURES.len() as c_int) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcGetSupportedArchs(architectures: *mut c_int) -> Code {
+    // SAFETY: NVRTC's contract: there is room for as many as the call before said.
+    unsafe { give(architectures.cast(), ARCHITECTURES) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcCreateProgram(
+    program: *mut *mut Program,
+    source: *const c_char,
+    _name: *const c_char,
+    headers: c_int,
+    _header_sources: *const *const c_char,
+    _header_names: *const *const c_char,
+) -> Code {
+    if headers != 0 {
+        return INVALID_INPUT;
+    }
+    // SAFETY: NVRTC's contract.
+    let source = unsafe { CStr::from_ptr(source) }.to_owned();
+    let made = Box::new(Program { source, log: CString::default() });
+    // SAFETY: NVRTC's contract.
+    unsafe { give(program, Box::into_raw(made)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcDestroyProgram(program: *mut *mut Program) -> Code {
+    // SAFETY: NVRTC's contract: made by `nvrtcCreateProgram`, and used no more.
+    drop(unsafe { Box::from_raw(*program) });
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcCompileProgram(
+    program: *mut Program,
+    count: c_int,
+    options: *const *const c_char,
+) -> Code {
+    // SAFETY: NVRTC's contract.
+    let program = unsafe { &mut *program };
+    for i in 0..count as usize {
+        // SAFETY: NVRTC's contract: so many options, all strings.
+        let option = unsafe { CStr::from_ptr(*options.add(i)) };
+        if !option.to_bytes().starts_with(b"--") {
+            return INVALID_OPTION;
+        }
+    }
+    let source = program.source.to_string_lossy();
+    let entry = source.split_once(ENTRY).and_then(|(_, rest)| rest.split_once('('));
+    let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    // The name may also be that of an attribute such as launch bounds, before the entry point's own.
+    if entry.is_some_and(|(name, _)| is_name(name)) {
+        return 0;
+    }
+    program.log = c"overshot.cu(1): error: no entry point\n\n1 error detected.\n".to_owned();
+    COMPILATION
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcGetProgramLogSize(program: *mut Program, size: *mut usize) -> Code {
+    // SAFETY: NVRTC's contract.
+    unsafe { give(size, (*program).log.count_bytes() + 1) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcGetProgramLog(program: *mut Program, log: *mut c_char) -> Code {
+    // SAFETY: NVRTC's contract.
+    unsafe { give_text(log, &(*program).log) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcGetCUBINSize(program: *mut Program, size: *mut usize) -> Code {
+    // SAFETY: NVRTC's contract.
+    unsafe { give(size, (*program).source.count_bytes() + 1) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcGetCUBIN(program: *mut Program, cubin: *mut c_char) -> Code {
+    // SAFETY: NVRTC's contract.
+    unsafe { give_text(cubin, &(*program).source) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcGetPTXSize(program: *mut Program, size: *mut usize) -> Code {
+    // SAFETY: NVRTC's contract.
+    unsafe { nvrtcGetCUBINSize(program, size) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcGetPTX(program: *mut Program, ptx: *mut c_char) -> Code {
+    // SAFETY: NVRTC's contract.
+    unsafe { nvrtcGetCUBIN(program, ptx) }
+}

@@ -1,0 +1,180 @@
+//! Streams as queues of work, each with a thread that does it in order, and the records that streams wait for.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::slice;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use overshot::testing::{Columns, HostKernel};
+
+use crate::memory::{Block, Pinned};
+use crate::misuse;
+use crate::settings::SETTINGS;
+
+/// One record of an event: an event that is recorded again gets a new one, while streams that wait keep the old.
+#[derive(Default)]
+pub struct Record {
+    done: Mutex<Option<Instant>>,
+    changed: Condvar,
+}
+
+impl Record {
+    pub fn time(&self) -> Option<Instant> {
+        *self.done.lock().unwrap()
+    }
+
+    pub fn wait(&self) {
+        let _done = self.changed.wait_while(self.done.lock().unwrap(), |done| done.is_none()).unwrap();
+    }
+
+    fn finish(&self) {
+        *self.done.lock().unwrap() = Some(Instant::now());
+        self.changed.notify_all();
+    }
+}
+
+/// A kernel that was found in a module.
+pub struct Kernel {
+    pub columns: Columns,
+    pub twin: Mutex<Box<dyn HostKernel>>,
+}
+
+/// A piece of work. What it uses is held by it, so that giving that back too early can be noticed.
+pub enum Work {
+    Copy {
+        from: usize,
+        to: usize,
+        bytes: usize,
+        uses: (Arc<Block>, Option<Arc<Pinned>>),
+    },
+    Launch {
+        kernel: Arc<Kernel>,
+        first_row: u64,
+        rows: usize,
+        columns: Vec<Column>,
+    },
+    Record(Arc<Record>),
+    Wait(Arc<Record>),
+    /// Fails with this code, and makes everything after it fail.
+    Fail(u32),
+    Stop,
+}
+
+/// Where a kernel's column lies.
+pub struct Column {
+    pub start: usize,
+    pub bytes: usize,
+    /// Held until the launch is done.
+    pub _block: Arc<Block>,
+}
+
+pub struct Stream {
+    pub device: usize,
+    queue: Sender<Work>,
+    /// Work that is not done.
+    pending: Arc<AtomicUsize>,
+    thread: JoinHandle<()>,
+}
+
+impl Stream {
+    /// Opens a stream whose work sets `fault` when it fails, and is not done any more once that is set.
+    pub fn open(device: usize, number: u64, fault: Arc<AtomicU32>) -> Stream {
+        let (queue, work) = channel();
+        let pending = Arc::new(AtomicUsize::new(0));
+        let delays =
+            SETTINGS.seed.map(|seed| Delays(seed.wrapping_add(number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1));
+        let left = pending.clone();
+        let thread = thread::spawn(move || {
+            if catch_unwind(AssertUnwindSafe(|| run(&work, &left, &fault, delays))).is_err() {
+                misuse(format_args!("a kernel's twin panicked"));
+            }
+        });
+        Stream { device, queue, pending, thread }
+    }
+
+    pub fn push(&self, work: Work) {
+        self.pending.fetch_add(1, Ordering::SeqCst);
+        if self.queue.send(work).is_err() {
+            misuse(format_args!("a stream's thread has ended"));
+        }
+    }
+
+    /// A record behind all work so far.
+    pub fn mark(&self) -> Arc<Record> {
+        let record = Arc::<Record>::default();
+        self.push(Work::Record(record.clone()));
+        record
+    }
+
+    pub fn close(self) {
+        if self.pending.load(Ordering::SeqCst) != 0 {
+            misuse(format_args!("a stream is destroyed before its work is done"));
+        }
+        self.push(Work::Stop);
+        let _ = self.thread.join();
+    }
+}
+
+fn run(queue: &Receiver<Work>, pending: &AtomicUsize, fault: &AtomicU32, mut delays: Option<Delays>) {
+    while let Ok(work) = queue.recv() {
+        if let Some(delays) = &mut delays {
+            delays.sleep();
+        }
+        let healthy = fault.load(Ordering::SeqCst) == 0;
+        match work {
+            Work::Copy { from, to, bytes, uses } if healthy => {
+                // SAFETY: the device's side was checked to be inside a block, which `uses` keeps; the host's side is
+                // valid until the copy is done by the driver's contract, and registered memory is kept by `uses`.
+                unsafe { ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
+                drop(uses);
+            }
+            Work::Launch { kernel, first_row, rows, columns } if healthy => launch(&kernel, first_row, rows, &columns),
+            Work::Fail(code) if healthy => fault.store(code, Ordering::SeqCst),
+            Work::Wait(record) => record.wait(),
+            Work::Record(record) => {
+                // First, as the one who waits for the record may close the stream at once.
+                pending.fetch_sub(1, Ordering::SeqCst);
+                record.finish();
+                continue;
+            }
+            Work::Stop => return,
+            Work::Copy { .. } | Work::Launch { .. } | Work::Fail(_) => {}
+        }
+        pending.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn launch(kernel: &Kernel, first_row: u64, rows: usize, columns: &[Column]) {
+    let inputs = kernel.columns.inputs.len();
+    let outputs = kernel.columns.outputs.len();
+    // SAFETY: the launch checked that columns are inside blocks, which they keep, and do not overlap.
+    let input = |c: &Column| unsafe { slice::from_raw_parts(c.start as *const u8, c.bytes) };
+    // SAFETY: as above; each column is borrowed once.
+    let output = |c: &Column| unsafe { slice::from_raw_parts_mut(c.start as *mut u8, c.bytes) };
+    let partials = columns.get(inputs + outputs).map(output).unwrap_or_default();
+    kernel.twin.lock().unwrap().run(
+        first_row,
+        rows,
+        &columns[..inputs].iter().map(input).collect::<Vec<&[u8]>>(),
+        &mut columns[inputs..inputs + outputs].iter().map(output).collect::<Vec<&mut [u8]>>(),
+        partials,
+    );
+}
+
+/// Pauses of up to a fifth of a millisecond before half of the work.
+struct Delays(u64);
+
+impl Delays {
+    fn sleep(&mut self) {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        if self.0 & 1 == 1 {
+            thread::sleep(Duration::from_nanos((self.0 >> 8) % 200_000));
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What the stand-in driver is told by environment variables.
+//!
+//! | variable | meaning | if not set |
+//! | --- | --- | --- |
+//! | `OVERSHOT_STANDIN_DEVICES` | number of devices | 1 |
+//! | `OVERSHOT_STANDIN_MEMORY` | bytes of memory of each device | 256 MiB |
+//! | `OVERSHOT_STANDIN_SEED` | delays before each piece of work, from this seed | no delays |
+//! | `OVERSHOT_STANDIN_FAIL_ALLOC` | the Nth allocation finds no memory | none fails |
+//! | `OVERSHOT_STANDIN_FAIL_PIN` | the Nth registration of host memory fails | none fails |
+//! | `OVERSHOT_STANDIN_FAIL_COPY` | the Nth copy fails: `N` at the call, `N:later` when its turn comes | none fails |
+//! | `OVERSHOT_STANDIN_FAIL_LAUNCH` | the Nth launch fails: `N` or `N:later` | none fails |
+//!
+//! N counts from 1 over all devices. A failure at the call leaves the device usable; one that comes later makes every
+//! further call on the device fail, as a fault on a GPU does.
+
+use std::env;
+use std::str::FromStr;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub struct Settings {
+    pub devices: usize,
+    pub memory: usize,
+    pub seed: Option<u64>,
+    pub alloc: Failure,
+    pub pin: Failure,
+    pub copy: Failure,
+    pub launch: Failure,
+}
+
+pub static SETTINGS: LazyLock<Settings> = LazyLock::new(|| Settings {
+    devices: number("DEVICES").unwrap_or(1),
+    memory: number("MEMORY").unwrap_or(256 << 20),
+    seed: number("SEED"),
+    alloc: Failure::from_env("FAIL_ALLOC"),
+    pin: Failure::from_env("FAIL_PIN"),
+    copy: Failure::from_env("FAIL_COPY"),
+    launch: Failure::from_env("FAIL_LAUNCH"),
+});
+
+/// When calls of one kind fail.
+pub struct Failure {
+    /// 0: never.
+    nth: u64,
+    later: bool,
+    calls: AtomicU64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    Succeeds,
+    FailsNow,
+    FailsLater,
+}
+
+impl Failure {
+    fn from_env(name: &str) -> Failure {
+        let text = variable(name).unwrap_or_default();
+        let (nth, later) = match text.strip_suffix(":later") {
+            Some(nth) => (nth, true),
+            None => (text.as_str(), false),
+        };
+        let nth = if nth.is_empty() { 0 } else { parse(name, nth) };
+        Failure { nth, later, calls: AtomicU64::new(0) }
+    }
+
+    /// Counts a call and says what becomes of it.
+    pub fn next(&self) -> Fate {
+        match self.calls.fetch_add(1, Ordering::Relaxed) + 1 == self.nth {
+            false => Fate::Succeeds,
+            true if self.later => Fate::FailsLater,
+            true => Fate::FailsNow,
+        }
+    }
+}
+
+fn number<T: FromStr>(name: &str) -> Option<T> {
+    variable(name).map(|text| parse(name, &text))
+}
+
+fn variable(name: &str) -> Option<String> {
+    env::var(format!("OVERSHOT_STANDIN_{name}")).ok()
+}
+
+fn parse<T: FromStr>(name: &str, text: &str) -> T {
+    text.parse().unwrap_or_else(|_| crate::misuse(format_args!("OVERSHOT_STANDIN_{name}={text} is no number")))
+}
