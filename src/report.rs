@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use serde::ser::{SerializeMap, Serializer};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::data::Scalar;
 use crate::device::DeviceKind;
@@ -52,7 +52,8 @@ pub struct OutputReport {
     pub name: String,
     /// Its dtype.
     pub dtype: String,
-    /// The file, if it is one.
+    /// The file, if it is one. In JSON, bytes of it that are not UTF-8 are replaced.
+    #[serde(serialize_with = "lossy")]
     pub path: Option<PathBuf>,
     /// Bytes of its rows.
     pub bytes: u64,
@@ -153,33 +154,58 @@ impl fmt::Display for Report {
             let to = output.path.as_ref().map(|path| format!(" -> {}", path.display())).unwrap_or_default();
             writeln!(f, "{}: {} rows of {}{to}", output.name, self.rows, output.dtype)?;
         }
-        let bytes: u64 = self.bytes_to_device + self.bytes_from_device;
-        write!(f, "{} rows, {} chunks of up to {} rows, {:.3} s", self.rows, self.chunks, self.chunk_rows, self.seconds)?;
-        if bytes > 0 && self.seconds > 0.0 {
-            write!(f, ", {:.1} GB/s over the link (in + out)", bytes as f64 / self.seconds / 1e9)?;
-        }
-        writeln!(f, "; {:.3} s with setup", self.total_seconds)?;
-        for device in &self.devices {
-            write!(f, "{} ({}): {} chunks over {} lanes", device.id, device.name, device.chunks, device.lanes)?;
-            if device.kind != DeviceKind::Cpu {
-                let memory = ByteSize(device.peak_device_bytes);
-                write!(f, ", peak device memory {memory}, pinned {}", ByteSize(self.peak_pinned_bytes))?;
-            }
-            if let Some(seconds) = device.virtual_seconds.filter(|seconds| *seconds > 0.0) {
-                write!(f, ", {seconds:.3} virtual seconds")?;
+        write!(f, "\n{} rows in {} chunks of up to {} rows: ", self.rows, self.chunks, self.chunk_rows)?;
+        writeln!(f, "{:.3} s ({:.3} s with setup)", self.seconds, self.total_seconds)?;
+        let (bytes_in, bytes_out) = (self.bytes_to_device, self.bytes_from_device);
+        if bytes_in + bytes_out > 0 {
+            write!(f, "copied to and from devices: {} and {}", ByteSize(bytes_in), ByteSize(bytes_out))?;
+            // Only copies to a GPU cross a link whose speed says something.
+            if self.devices.iter().all(|device| device.kind == DeviceKind::Cuda) && self.seconds > 0.0 {
+                write!(f, ", {:.1} GB/s together", (bytes_in + bytes_out) as f64 / self.seconds / 1e9)?;
             }
             writeln!(f)?;
         }
-        writeln!(f, "{:10} {:>10} {:>10}   (seconds, summed over lanes)", "stage", "busy", "waiting")?;
-        for (name, time) in self.stages.named() {
-            writeln!(f, "{name:10} {:>10.3} {:>10.3}", time.busy.as_secs_f64(), time.waiting.as_secs_f64())?;
+        if self.peak_pinned_bytes > 0 {
+            writeln!(f, "peak pinned memory: {}", ByteSize(self.peak_pinned_bytes))?;
         }
+        self.devices.iter().try_for_each(|device| device.fmt(f))?;
+        self.stages.fmt(f)?;
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
+    }
+}
+
+impl fmt::Display for DeviceReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {} chunks over {} lanes", self.id, self.name, self.chunks, self.lanes)?;
+        if self.kind != DeviceKind::Cpu {
+            write!(f, ", peak device memory {}", ByteSize(self.peak_device_bytes))?;
+        }
+        match self.virtual_seconds {
+            Some(seconds) => writeln!(f, "; its copies and kernels took {seconds:.3} virtual seconds"),
+            None => writeln!(f),
+        }
+    }
+}
+
+impl fmt::Display for StageTimes {
+    /// A table of the stages that took any time.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\n{:10} {:>10} {:>10}   (seconds, summed over lanes)", "stage", "busy", "waiting")?;
+        for (name, StageTime { busy, waiting }) in self.named() {
+            if !(busy + waiting).is_zero() {
+                writeln!(f, "{name:10} {:>10.3} {:>10.3}", busy.as_secs_f64(), waiting.as_secs_f64())?;
+            }
+        }
+        Ok(())
     }
 }
 
 fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(time.as_secs_f64())
+}
+
+fn lossy<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+    path.as_ref().map(|path| path.to_string_lossy()).serialize(serializer)
 }
 
 fn results<S: Serializer>(results: &[(String, Option<Scalar>)], serializer: S) -> Result<S::Ok, S::Error> {

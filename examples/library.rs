@@ -1,0 +1,19 @@
+//! The example of the README: `cargo run --release --example library`
+
+use overshot::{Engine, Job};
+
+fn main() -> overshot::Result<()> {
+    let a: Vec<f64> = (0..10_000_000).map(f64::from).collect();
+    let mut c = vec![0.0; a.len()];
+    // A GPU if there is one, of which at most 64 MiB are used; else the CPU.
+    let engine = Engine::builder().device_memory(64 << 20).build()?;
+    let job = Job::eval("c = sqrt(a * a + 1); mean(c)")?.input("a", &a).output("c", &mut c);
+    let report = engine.run(job)?;
+    println!("the last of {} rows is {}\n\n{report}", report.rows, c[c.len() - 1]);
+    Ok(())
+}
+
+#[test]
+fn runs() -> overshot::Result<()> {
+    main()
+}

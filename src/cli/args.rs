@@ -1,0 +1,146 @@
+//! The arguments. Their doc comments are the help texts.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use overshot::{DeviceChoice, Engine};
+
+use super::values::{Binding, binding, lanes, size};
+use super::{Failure, Result};
+
+/// Streams datasets larger than a GPU's memory through a computation.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Evaluate an expression over files
+    Run(JobArgs),
+    /// Print what `run` would use, with the formulas; run nothing
+    Plan(JobArgs),
+    /// List the devices, without touching any GPU
+    Devices(DevicesArgs),
+    /// Make two files, stream them through a device smaller than they are, check the result
+    Demo(DemoArgs),
+}
+
+/// Example: overshot run 'c = a * b; mean(c)' a=a.npy b=b.npy c=c.npy
+#[derive(clap::Args)]
+pub struct JobArgs {
+    /// What to compute for every row: statements separated by ';', such as 'c = a * b; mean(c)'
+    #[arg(value_name = "EXPR")]
+    pub expression: String,
+
+    /// A file for a name: an output if the expression assigns the name, else an input. `.npy` files say their dtype,
+    /// others are raw and need one to be read (bool, i8 to i64, u8 to u64, f32, f64). An assigned name without a file is a
+    /// temporary
+    #[arg(value_name = "NAME=PATH[:DTYPE]", value_parser = binding())]
+    pub files: Vec<Binding>,
+
+    #[command(flatten)]
+    pub limits: Limits,
+
+    /// How many rows there are; only for expressions without inputs, such as 'x = f64(i)'
+    #[arg(long, value_name = "N")]
+    pub rows: Option<u64>,
+
+    /// Print JSON on standard output (progress stays on standard error)
+    #[arg(long)]
+    pub json: bool,
+
+    /// No progress; of the report only the results, one 'expression = value' a line
+    #[arg(long)]
+    pub quiet: bool,
+
+    /// Replace outputs that exist
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Limits {
+    /// Where to compute: auto, cpu, cuda, cuda:0, emulated or emulated:SEED
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: DeviceChoice,
+
+    /// The most device memory to use, per device, such as 512MiB or 2GB
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub device_memory: Option<u64>,
+
+    /// The most pinned memory to use, per device [default: 256MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub pinned_memory: Option<u64>,
+
+    /// Bytes of a chunk, inputs and outputs together [default: chosen by the plan]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub chunk: Option<u64>,
+
+    /// Lanes per device [default: chosen by the plan]
+    #[arg(long, value_name = "N", value_parser = lanes())]
+    pub lanes: Option<u64>,
+}
+
+impl Limits {
+    /// An engine within these limits.
+    pub fn engine(&self) -> Result<Engine> {
+        let mut engine = Engine::builder().device(self.device.clone());
+        if let Some(bytes) = self.device_memory {
+            engine = engine.device_memory(bytes);
+        }
+        if let Some(bytes) = self.pinned_memory {
+            engine = engine.pinned_memory(bytes);
+        }
+        if let Some(bytes) = self.chunk {
+            engine = engine.chunk(bytes);
+        }
+        if let Some(lanes) = self.lanes {
+            engine = engine.lanes(usize::try_from(lanes).unwrap_or(usize::MAX));
+        }
+        Ok(engine.build()?)
+    }
+}
+
+#[derive(clap::Args)]
+pub struct DevicesArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct DemoArgs {
+    /// The size of each of the two files
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size)]
+    pub size: u64,
+
+    /// Keep the files
+    #[arg(long)]
+    pub keep: bool,
+
+    /// Make the folder for the files in this one [default: the current folder]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+
+    /// Where to compute: auto, cpu, cuda, cuda:0, emulated or emulated:SEED
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: DeviceChoice,
+
+    /// No progress
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+impl Args {
+    /// The arguments of this process. Prints the help or the version and exits, if asked for.
+    pub fn read() -> Result<Args> {
+        Args::try_parse().map_err(|error| match error.kind() {
+            clap::error::ErrorKind::DisplayHelp | clap::error::ErrorKind::DisplayVersion => error.exit(),
+            clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+            _ => Failure::Arguments(error),
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! The check of the demo: the same numbers by a plain loop.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use overshot::{CancelToken, Error, Report};
+use rayon::prelude::*;
+
+use super::data::{A, B, blocks, number, stop_if};
+use crate::cli::progress::Bar;
+use crate::cli::{Failure, Result};
+
+/// What a check that passes has shown.
+pub const CLAIM: &str = "c.npy equals a plain loop's result bit for bit, max(c) exactly, mean(c) within 1e-12 of it.";
+/// Sums are added up in another order, so the last bits of the mean differ.
+const TOLERANCE: f64 = 1e-12;
+
+/// The values of the reductions as a plain loop finds them.
+pub struct Truth {
+    mean: f64,
+    max: f64,
+}
+
+/// Checks every row of the file.
+pub fn file(path: &Path, rows: u64, cancel: &CancelToken, bar: &Bar) -> Result<Truth> {
+    let cannot = |error: io::Error| Error::File {
+        path: path.into(),
+        problem: format!("cannot be read ({error})"),
+        remedy: "check its disk".into(),
+        source: Some(error),
+    };
+    let file = File::open(path).map_err(cannot)?;
+    let mut head = [0; 10];
+    file.read_exact_at(&mut head, 0).map_err(cannot)?;
+    let header = 10 + u64::from(u16::from_le_bytes([head[8], head[9]]));
+    let parts: Vec<(f64, f64)> = blocks(rows)
+        .map(|block| {
+            stop_if(cancel, block.start, rows)?;
+            let mut numbers = vec![0f64; (block.end - block.start) as usize];
+            file.read_exact_at(bytemuck::cast_slice_mut(&mut numbers), header + block.start * 8).map_err(cannot)?;
+            let (mut sum, mut max) = (Sum::default(), f64::MIN);
+            for (row, found) in block.clone().zip(numbers) {
+                let (a, b) = (number(A, row), number(B, row));
+                let c = (a * a + b * b).sqrt();
+                if found.to_bits() != c.to_bits() {
+                    return Err(wrong(&format!("row {row} of c"), found, c));
+                }
+                sum.add(c);
+                max = max.max(c);
+            }
+            bar.add(block.end - block.start);
+            Ok((sum.total, max))
+        })
+        .collect::<Result<_>>()?;
+    let mut sum = Sum::default();
+    parts.iter().for_each(|(part, _)| sum.add(*part));
+    Ok(Truth { mean: sum.total / rows as f64, max: parts.iter().map(|(_, max)| *max).fold(f64::MIN, f64::max) })
+}
+
+impl Truth {
+    /// Whether a run found the same.
+    pub fn matches(&self, report: &Report) -> Result {
+        let value = |label| report.value(label).map_or(f64::NAN, |value| value.as_f64());
+        let (mean, max) = (value("mean(c)"), value("max(c)"));
+        if max != self.max {
+            return Err(wrong("max(c)", max, self.max));
+        }
+        // A NaN is within nothing.
+        if (mean - self.mean).abs() <= TOLERANCE * self.mean.abs() {
+            return Ok(());
+        }
+        Err(wrong("mean(c)", mean, self.mean))
+    }
+}
+
+fn wrong(what: &str, found: f64, expected: f64) -> Failure {
+    Failure::Wrong(format!("{what} is {found:?} instead of {expected:?}; this is a mistake in overshot, please report it"))
+}
+
+/// A sum that carries what it rounds off (Kahan), so that a billion rows cost no more digits than one.
+#[derive(Default)]
+struct Sum {
+    total: f64,
+    lost: f64,
+}
+
+impl Sum {
+    fn add(&mut self, value: f64) {
+        let value = value - self.lost;
+        let total = self.total + value;
+        self.lost = (total - self.total) - value;
+        self.total = total;
+    }
+}

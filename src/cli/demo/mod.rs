@@ -1,0 +1,127 @@
+//! `overshot demo`: two files, streamed through a device smaller than they are, and checked.
+
+mod check;
+mod data;
+mod folder;
+
+use std::{env, fs};
+
+use bytesize::ByteSize;
+use overshot::{CancelToken, DeviceChoice, DeviceKind, Emulated, Engine, Job, Npy, Report};
+
+use super::args::DemoArgs;
+use super::output::print;
+use super::progress::Bar;
+use super::{Result, interrupt};
+use folder::Folder;
+
+const EXPRESSION: &str = "c = sqrt(a * a + b * b); mean(c), max(c)";
+/// Inputs and output, 8 bytes each.
+const ROW_BYTES: u64 = 3 * 8;
+/// Room for a few small chunks.
+const LEAST_MEMORY: u64 = 1 << 20;
+/// What the emulated device has, unless even the data is less.
+const EMULATED_MEMORY: u64 = 64 << 20;
+
+/// What every part of the demo needs.
+struct Demo<'a> {
+    args: &'a DemoArgs,
+    rows: u64,
+    folder: Folder,
+    cancel: CancelToken,
+}
+
+/// Runs the demo.
+pub fn demo(args: &DemoArgs) -> Result {
+    let cancel = interrupt::token();
+    let rows = args.size.div_ceil(8);
+    // Asked before anything is written: a device that is not there should not cost a minute.
+    let engine = Engine::builder().device(args.device.clone()).build()?;
+    let kinds: Vec<_> = engine.devices().iter().map(|device| device.kind).collect();
+    let folder = Folder::new(args.dir.as_deref(), args.keep, rows.saturating_mul(ROW_BYTES))?;
+    let demo = Demo { args, rows, folder, cancel };
+
+    demo.write()?;
+    if args.device == DeviceChoice::Auto && kinds == [DeviceKind::Cpu] {
+        for note in overshot::devices().1 {
+            print(format_args!("No GPU here, so this uses the CPU ({note}).\n"))?;
+        }
+        demo.stream(DeviceChoice::Cpu, DeviceKind::Cpu)?;
+        print("\nThe same job on an emulated GPU, which shows how the pipeline works:\n")?;
+        demo.stream(DeviceChoice::Emulated(Emulated::new()), DeviceKind::Emulated)?;
+    } else {
+        demo.stream(args.device.clone(), kinds.first().copied().unwrap_or(DeviceKind::Cpu))?;
+    }
+    demo.farewell()
+}
+
+impl Demo<'_> {
+    fn write(&self) -> Result {
+        let Demo { args, rows, folder, cancel } = self;
+        let each = ByteSize(rows.saturating_mul(8));
+        print(format_args!("Writing a.npy and b.npy, {each} each, in {}\n", folder.path().display()))?;
+        let bar = Bar::new(args.quiet, "writing", 2 * rows, 8);
+        data::write(&folder.path().join("a.npy"), data::A, *rows, cancel, &bar)?;
+        data::write(&folder.path().join("b.npy"), data::B, *rows, cancel, &bar)
+    }
+
+    /// Runs the job on a device, checks and removes its output, and prints the report.
+    fn stream(&self, device: DeviceChoice, kind: DeviceKind) -> Result {
+        let Demo { args, rows, folder, cancel } = self;
+        let data = rows.saturating_mul(ROW_BYTES);
+        let memory = match kind {
+            DeviceKind::Emulated => (data / 4).clamp(LEAST_MEMORY, EMULATED_MEMORY),
+            _ => (data / 4).max(LEAST_MEMORY),
+        };
+        let (name, size) = (device.to_string(), ByteSize(data));
+        let through = match kind {
+            DeviceKind::Cpu => String::new(),
+            _ => format!(" through {} of device memory", ByteSize(memory)),
+        };
+        print(format_args!("\novershot run '{EXPRESSION}' on {name}: {size}{through}\n"))?;
+
+        let output = folder.path().join("c.npy");
+        // The one of the device before: there may be no room for two.
+        let _ = fs::remove_file(&output);
+        let engine = Engine::builder().device(device).device_memory(memory).build()?;
+        let bar = Bar::new(args.quiet, "streaming", *rows, ROW_BYTES);
+        let job = Job::eval(EXPRESSION)?
+            .input("a", Npy::open(folder.path().join("a.npy"))?)
+            .input("b", Npy::open(folder.path().join("b.npy"))?)
+            .output("c", Npy::create(&output))
+            .cancel_token(cancel.clone())
+            .progress(|progress| bar.show(progress));
+        let report = engine.run(job)?;
+        drop(bar);
+        self.check(&report)?;
+        print(&report)
+    }
+
+    fn check(&self, report: &Report) -> Result {
+        let Demo { args, rows, folder, cancel } = self;
+        let bar = Bar::new(args.quiet, "checking", *rows, 8);
+        let truth = check::file(&folder.path().join("c.npy"), *rows, cancel, &bar)?;
+        drop(bar);
+        truth.matches(report)?;
+        print(format_args!("Checked: {}\n\n", check::CLAIM))
+    }
+
+    fn farewell(self) -> Result {
+        // As it was called, so that the lines can be pasted.
+        let overshot = env::args().next().unwrap_or_else(|| "overshot".into());
+        let files = self.folder.path().to_owned();
+        let (a, b, c) = (files.join("a.npy"), files.join("b.npy"), files.join("d.npy"));
+        if self.folder.finish()? {
+            let (a, b, c) = (a.display(), b.display(), c.display());
+            print(format_args!(
+                "\nDone; the files are kept in {}. Now try:\n  {overshot} run 'd = a - b; std(d)' a={a} b={b} d={c}\n",
+                files.display()
+            ))?;
+        } else {
+            print("\nDone; the files are removed (--keep keeps them). Now try:\n")?;
+        }
+        print(format_args!(
+            "  {overshot} devices\n  {overshot} plan 'mean(x), std(x)' x=YOUR.npy\n  {overshot} run --help\n"
+        ))
+    }
+}

@@ -1,0 +1,63 @@
+//! `overshot run` and `overshot plan`.
+
+use std::fmt::Write;
+
+use overshot::{Error, Job, Report};
+
+use super::args::JobArgs;
+use super::output::{print, print_json};
+use super::progress::Bar;
+use super::{Result, interrupt};
+
+/// Runs the job and prints its report.
+pub fn run(args: &JobArgs) -> Result {
+    let engine = args.limits.engine()?;
+    let job = job(args)?;
+    let plan = engine.plan(&job)?;
+    let bar = Bar::new(args.quiet, "overshot", plan.rows, plan.row_bytes);
+    let report = engine.run(job.cancel_token(interrupt::token()).progress(|progress| bar.show(progress)))?;
+    drop(bar);
+    match (args.json, args.quiet) {
+        (true, _) => print_json(&report),
+        (false, true) => print(results(&report)),
+        (false, false) => print(&report),
+    }
+}
+
+/// Prints how the job would be run.
+pub fn plan(args: &JobArgs) -> Result {
+    let plan = args.limits.engine()?.plan(&job(args)?)?;
+    if args.json { print_json(&plan) } else { print(&plan) }
+}
+
+/// The job with its files. Inputs are opened; outputs are only named.
+fn job(args: &JobArgs) -> Result<Job<'static>> {
+    let mut job = Job::eval(&args.expression)?;
+    if let Some(rows) = args.rows {
+        job = job.rows(rows);
+    }
+    for file in &args.files {
+        job = if job.output_names().contains(&file.name) {
+            job.output(&file.name, overshot::create(&file.path, file.dtype, args.force))
+        } else if job.input_names().contains(&file.name) {
+            job.input(&file.name, overshot::open(&file.path, file.dtype)?)
+        } else {
+            let names = [job.input_names(), job.output_names()].concat().join(", ");
+            let (name, path) = (&file.name, file.path.display());
+            let text = format!("{name}={path}: the expression has no name '{name}', only {names}; check its spelling");
+            return Err(Error::Job(text).into());
+        };
+    }
+    Ok(job)
+}
+
+fn results(report: &Report) -> String {
+    let mut text = String::new();
+    for (label, value) in &report.results {
+        let _ = match value {
+            Some(value) => writeln!(text, "{label} = {value}"),
+            None => writeln!(text, "{label} has no value (no rows)"),
+        };
+    }
+    text
+}

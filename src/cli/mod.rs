@@ -1,0 +1,29 @@
+//! The command: arguments, progress, rendering. What it does, the library does.
+
+mod args;
+mod demo;
+mod devices;
+mod failure;
+mod interrupt;
+mod job;
+mod log;
+mod output;
+mod progress;
+mod values;
+
+pub use args::Args;
+use args::Command;
+use failure::Failure;
+
+type Result<T = ()> = std::result::Result<T, Failure>;
+
+/// Runs what the arguments ask for.
+pub fn run(args: &Args) -> Result {
+    log::start()?;
+    match &args.command {
+        Command::Run(args) => job::run(args),
+        Command::Plan(args) => job::plan(args),
+        Command::Devices(args) => devices::list(args),
+        Command::Demo(args) => demo::demo(args),
+    }
+}

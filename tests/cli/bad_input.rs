@@ -1,0 +1,202 @@
+//! Bad input ends in one line that names the file, the reason and the remedy, and touches no file.
+
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use crate::tools::{Place, RAN, not_run, npy, rows};
+use crate::{Case, Outcome};
+
+pub const CASES: &[Case] = &[
+    ("a missing file", missing_file),
+    ("a file that is no file", no_file),
+    ("a short file", short_file),
+    ("a wrong magic", wrong_magic),
+    ("a dtype that is none of ours", odd_dtypes),
+    ("a raw file without a dtype", raw_dtype),
+    ("row counts that differ", mismatched_rows),
+    ("an unknown name", unknown_name),
+    ("an expression with a mistake", expressions),
+    ("an output that is an input", output_is_input),
+    ("an output that exists", output_exists),
+    ("an output that cannot be made", output_impossible),
+    ("no space", no_space),
+    ("a budget too small for one chunk", small_budget),
+    ("arguments that are none", arguments),
+    ("a file name with a line break", line_break),
+];
+
+fn place(device: &str) -> Place {
+    let place = Place::new(device);
+    place.npy("a.npy", &[1.0, 2.0, 3.0]);
+    place.npy("b.npy", &[4.0, 5.0, 6.0]);
+    place
+}
+
+fn missing_file(device: &str) -> Outcome {
+    let place = place(device);
+    place.refused(1, &["none.npy", "check the path"], &["c = a * b", "a=a.npy", "b=none.npy", "c=c.npy"]);
+    place.refused(1, &["none.f32", "check the path"], &["sum(a)", "a=none.f32:f32"]);
+    RAN
+}
+
+fn no_file(device: &str) -> Outcome {
+    let place = place(device);
+    place.refused(1, &[".: is a directory"], &["sum(a)", "a=.:f32"]);
+    place.refused(1, &["/dev/zero", "is not a regular file"], &["sum(a)", "a=/dev/zero:f32"]);
+    if !Command::new("mkfifo").arg(place.path("pipe.npy")).status().is_ok_and(|status| status.success()) {
+        return not_run("no mkfifo");
+    }
+    place.refused(1, &["pipe.npy", "is not a regular file"], &["sum(a)", "a=pipe.npy"]);
+    RAN
+}
+
+fn short_file(device: &str) -> Outcome {
+    let place = place(device);
+    let whole = npy("<f8", "False", "(3,)", &[0; 24]);
+    for len in [0, 3, 9, 50, whole.len() - 1] {
+        place.raw("short.npy", &whole[..len]);
+        place.refused(1, &["short.npy"], &["c = a + b", "a=a.npy", "b=short.npy", "c=c.npy"]);
+    }
+    place.refused(1, &["short.npy", "short file"], &["c = a + b", "a=a.npy", "b=short.npy", "c=c.npy"]);
+    place.raw("x.f32", &[0; 7]);
+    place.refused(1, &["x.f32", "7 bytes", "check the dtype"], &["y = x", "x=x.f32:f32", "y=y.npy"]);
+    RAN
+}
+
+fn wrong_magic(device: &str) -> Outcome {
+    let place = place(device);
+    place.raw("text.npy", &b"1,2,3\n".repeat(100));
+    place.refused(1, &["text.npy"], &["c = a", "a=text.npy", "c=c.npy"]);
+    RAN
+}
+
+fn odd_dtypes(device: &str) -> Outcome {
+    let place = place(device);
+    for descr in ["|O", "<c16", "<U4", "<M8[s]"] {
+        place.raw("odd.npy", &npy(descr, "False", "(1,)", &[0; 16]));
+        place.refused(1, &["odd.npy", descr], &["c = a", "a=odd.npy", "c=c.npy"]);
+    }
+    place.raw("columns.npy", &npy("<f8", "True", "(2, 2)", &[0; 32]));
+    place.refused(1, &["columns.npy", "Fortran"], &["c = a", "a=columns.npy", "c=c.npy"]);
+    RAN
+}
+
+fn raw_dtype(device: &str) -> Outcome {
+    let place = place(device);
+    place.raw("x.f32", &[0; 8]);
+    place.refused(2, &["x.f32", "add the dtype"], &["sum(x)", "x=x.f32"]);
+    place.refused(2, &["a.npy", "f64", "f32"], &["sum(a)", "a=a.npy:f32"]);
+    RAN
+}
+
+fn mismatched_rows(device: &str) -> Outcome {
+    let place = place(device);
+    place.npy("long.npy", &[0.0; 4]);
+    let words = ["a.npy", "3", "long.npy", "4"];
+    place.refused(2, &words, &["c = a * b", "a=a.npy", "b=long.npy", "c=c.npy"]);
+    RAN
+}
+
+fn unknown_name(device: &str) -> Outcome {
+    let place = place(device);
+    place.refused(2, &["'b'"], &["c = a * b", "a=a.npy", "c=c.npy"]);
+    // The file is not there, but that is not the mistake.
+    place.refused(2, &["'d'", "d.npy", "a, b, c"], &["c = a * b", "a=a.npy", "b=b.npy", "d=d.npy"]);
+    place.refused(2, &["'a'", "twice"], &["sum(a)", "a=a.npy", "a=b.npy"]);
+    place.refused(2, &["column 1", "frobnicate"], &["frobnicate(a)", "a=a.npy"]);
+    RAN
+}
+
+fn expressions(device: &str) -> Outcome {
+    let place = place(device);
+    for text in ["", ";", "c = ", "c = (a", "c = a)", "c = a +* b", "c = 'a'", "c = a b", "sum(sum(a))", "c = a & 1.5"] {
+        place.refused(2, &[], &[text, "a=a.npy"]);
+    }
+    place.refused(2, &["column "], &["c = a & b", "a=a.npy", "b=b.npy", "c=c.npy"]);
+    place.refused(2, &["column "], &["c = a +\n* b", "a=a.npy", "b=b.npy", "c=c.npy"]);
+    RAN
+}
+
+fn output_is_input(device: &str) -> Outcome {
+    let place = place(device);
+    symlink("a.npy", place.path("link.npy")).unwrap();
+    std::fs::hard_link(place.path("a.npy"), place.path("hard.npy")).unwrap();
+    for output in ["c=a.npy", "c=./a.npy", "c=link.npy", "c=hard.npy"] {
+        place.refused(2, &["'a'", "'c'"], &["c = a * b", "a=a.npy", "b=b.npy", output, "--force"]);
+    }
+    place.refused(2, &["'c'", "'d'"], &["c = a; d = a", "a=a.npy", "c=new.npy", "d=./new.npy"]);
+    RAN
+}
+
+fn output_exists(device: &str) -> Outcome {
+    let place = place(device);
+    place.raw("c.npy", b"precious");
+    let args = ["c = a * b", "a=a.npy", "b=b.npy", "c=c.npy"];
+    place.refused(1, &["c.npy", "exists", "--force"], &args);
+    place.report(&[&args[..], &["--force"]].concat());
+    assert_eq!(rows(&place.files()["c.npy"]), [4.0, 10.0, 18.0]);
+    RAN
+}
+
+fn output_impossible(device: &str) -> Outcome {
+    let place = place(device);
+    place.refused(1, &["no/c.npy", "mkdir"], &["c = a", "a=a.npy", "c=no/c.npy"]);
+    place.refused(1, &["a.npy/c.npy"], &["c = a", "a=a.npy", "c=a.npy/c.npy"]);
+    place.refused(1, &[".: is a directory"], &["c = a", "a=a.npy", "c=.", "--force"]);
+    place.refused(1, &["/dev/null", "not a regular file"], &["c = a", "a=a.npy", "c=/dev/null", "--force"]);
+    RAN
+}
+
+fn no_space(device: &str) -> Outcome {
+    let place = place(device);
+    let space = rustix::fs::statvfs(place.folder.path()).unwrap();
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    // Every byte of it becomes eight.
+    if free == 0 || !place.sparse("x.u8", free / 4) {
+        return not_run("the file system tells no free space, or takes no sparse file of a quarter of it");
+    }
+    place.refused(1, &["y.npy", "no space", "free some"], &["y = f64(x)", "x=x.u8:u8", "y=y.npy"]);
+    RAN
+}
+
+fn small_budget(device: &str) -> Outcome {
+    if device == "cpu" {
+        return not_run("the CPU has no budget for device and pinned memory");
+    }
+    let place = place(device);
+    let args = ["c = a * b", "a=a.npy", "b=b.npy", "c=c.npy"];
+    for (option, name) in [("--device-memory", "device memory"), ("--pinned-memory", "pinned memory")] {
+        place.refused(1, &[name, "1024", option], &[&args[..], &[option, "1KiB"]].concat());
+    }
+    RAN
+}
+
+fn arguments(device: &str) -> Outcome {
+    let place = place(device);
+    for (option, value) in [
+        ("--chunk", "0"),
+        ("--chunk", "many"),
+        ("--device-memory", "0GiB"),
+        ("--pinned-memory", "1 apple"),
+        ("--lanes", "0"),
+        ("--lanes", "x"),
+        ("--device", "gpu"),
+        ("--device", "emulated:x"),
+    ] {
+        // By itself: clap would find a second --device worse than a wrong one.
+        let done = place.overshot(&["run", "sum(a)", "a=a.npy", option, value]);
+        done.is_error(2, &[option, value, "--help"]);
+    }
+    place.refused(2, &["NAME=PATH"], &["sum(a)", "a.npy"]);
+    place.refused(2, &["--frobnicate"], &["sum(a)", "a=a.npy", "--frobnicate"]);
+    place.refused(2, &["EXPR"], &[]);
+    place.overshot(&["frobnicate"]).is_error(2, &["frobnicate"]);
+    let log = place.command(&["devices"]).env("OVERSHOT_LOG", "a=b=c").output().unwrap();
+    crate::tools::done(log).is_error(2, &["OVERSHOT_LOG", "debug"]);
+    RAN
+}
+
+fn line_break(device: &str) -> Outcome {
+    place(device).refused(1, &["no\\nne.npy"], &["sum(a)", "a=no\nne.npy"]);
+    RAN
+}

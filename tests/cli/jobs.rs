@@ -1,0 +1,201 @@
+//! Jobs that succeed: their files, results and reports.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::tools::{Place, RAN, binary, done, not_run, rows};
+use crate::{Case, Outcome};
+
+pub const CASES: &[Case] = &[
+    ("files in, files and results out", product),
+    ("the same bytes and results as on the CPU", same_as_cpu),
+    ("no rows and one row", few_rows),
+    ("the report as JSON", json),
+    ("quiet prints the results alone", quiet),
+    ("a plan shows its formulas and makes nothing", plan),
+    ("rows without inputs", generated),
+    ("names that are not UTF-8", odd_names),
+    ("a reader that goes away", broken_pipe),
+    ("devices", devices),
+    ("examples/batch.sh", batch),
+];
+
+fn product(device: &str) -> Outcome {
+    let place = Place::new(device);
+    let a: Vec<f64> = (0..100_000).map(f64::from).collect();
+    place.npy("a.npy", &a);
+    place.npy("b.npy", &vec![2.0; a.len()]);
+    let report = place.report(&["t = a * b; c = t + 1; max(t), n = count(a > 9)", "a=a.npy", "b=b.npy", "c=c.npy"]);
+    assert_eq!(report["results"], serde_json::json!({"max(t)": 199_998.0, "n": 99_990}));
+    let expected: Vec<f64> = a.iter().map(|a| a * 2.0 + 1.0).collect();
+    assert_eq!(rows(&fs::read(place.path("c.npy")).unwrap()), expected);
+    assert_eq!(place.names(), ["a.npy", "b.npy", "c.npy"]);
+    RAN
+}
+
+fn same_as_cpu(device: &str) -> Outcome {
+    // Enough rows for several chunks, with all that floats can be among them.
+    let mut a: Vec<f64> = (0..300_001).map(|row| f64::from(row) * 0.7 - 1e5).collect();
+    (a[7], a[70_000], a[200_000]) = (f64::NAN, f64::INFINITY, -0.0);
+    let places = [Place::new(device), Place::new("cpu")];
+    for text in [
+        "c = sqrt(a * a + 1) / 3; mean(c), min(c), argmax(a), sum(a), std(a - 5)",
+        "c = i32(a) // 7 % 5; sum(c), any(c > 3), all(c < 5)",
+        "c = where(a > 0, a, i); t = isnan(a); count(t)",
+        "c = u8(i) << 1; var(c)",
+    ] {
+        let [here, cpu] = places.each_ref().map(|place| {
+            place.npy("a.npy", &a);
+            let limits = ["--chunk", "300KiB", "--lanes", "3", "--force"];
+            let report = place.report(&[&[text, "a=a.npy", "c=c.npy"], &limits[..]].concat());
+            (report["results"].clone(), fs::read(place.path("c.npy")).unwrap())
+        });
+        assert_eq!(here.0, cpu.0, "{text}");
+        assert!(here.1 == cpu.1, "{text}: the files differ");
+    }
+    RAN
+}
+
+fn few_rows(device: &str) -> Outcome {
+    let place = Place::new(device);
+    for values in [&[][..], &[4.0]] {
+        place.npy("a.npy", values);
+        let report = place.report(&["c = sqrt(a); sum(c), max(c)", "a=a.npy", "c=c.npy", "--force"]);
+        assert_eq!(report["rows"], values.len());
+        assert_eq!(report["results"]["sum(c)"], values.first().map_or(0.0, |value| value.sqrt()));
+        assert_eq!(report["results"]["max(c)"].as_f64(), values.first().map(|value| value.sqrt()));
+        assert_eq!(rows(&fs::read(place.path("c.npy")).unwrap()).len(), values.len());
+    }
+    place.raw("x.f32", &[]);
+    place.report(&["y = x", "x=x.f32:f32", "y=y.f32"]);
+    assert_eq!(fs::read(place.path("y.f32")).unwrap(), []);
+    RAN
+}
+
+fn json(device: &str) -> Outcome {
+    let place = Place::new(device);
+    place.npy("a.npy", &[1.0; 10_000]);
+    let report = place.report(&["c = a + 1; sum(c), min(log(0 * c))", "a=a.npy", "c=c.npy"]);
+    assert_eq!((&report["rows"], &report["results"]["sum(c)"]), (&10_000.into(), &20_000.0.into()));
+    // JSON has no infinity.
+    assert_eq!(report["results"]["min(log(0 * c))"], "-inf");
+    let output = &report["outputs"][0];
+    assert_eq!((&output["name"], &output["dtype"], &output["path"]), (&"c".into(), &"f64".into(), &"c.npy".into()));
+    for key in ["chunks", "chunk_rows", "bytes_to_device", "bytes_from_device", "peak_pinned_bytes"] {
+        assert!(report[key].is_u64(), "{key}: {report}");
+    }
+    assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds >= 0.0));
+    for part in report["devices"].as_array().unwrap() {
+        assert!(part["name"].is_string() && part["kind"].is_string());
+        assert!(part["chunks"].is_u64() && part["peak_device_bytes"].is_u64());
+    }
+    for stage in ["fill", "copy_in", "kernel", "copy_out", "drain"] {
+        for time in ["busy_seconds", "waiting_seconds"] {
+            assert!(report["stages"][stage][time].as_f64().is_some_and(|seconds| seconds >= 0.0), "{stage} {time}");
+        }
+    }
+    let moved = if device == "cpu" { 0 } else { 80_000 };
+    assert!(report["bytes_to_device"].as_u64() >= Some(moved) && report["bytes_from_device"].as_u64() >= Some(moved));
+    RAN
+}
+
+fn quiet(device: &str) -> Outcome {
+    let place = Place::new(device);
+    place.npy("a.npy", &[1.0, 2.0]);
+    let done = place.run(&["sum(a), m = max(a)", "a=a.npy", "--quiet"]);
+    assert_eq!((done.code, done.stdout.as_str(), done.stderr.as_str()), (Some(0), "sum(a) = 3.0\nm = 2.0\n", ""));
+    RAN
+}
+
+fn plan(device: &str) -> Outcome {
+    let place = Place::new(device);
+    place.npy("a.npy", &[1.0; 1000]);
+    let before = place.files();
+    let args = ["plan", "c = a * a", "a=a.npy", "c=c.npy", "--device", device];
+    let text = place.overshot(&args);
+    assert_eq!(text.code, Some(0), "{text:?}");
+    for word in ["chunk rows", "lanes", "slots", "other", " x ", " = "] {
+        assert!(text.stdout.contains(word), "{word}: {}", text.stdout);
+    }
+    let json: Value = serde_json::from_str(&place.overshot(&[&args[..], &["--json"]].concat()).stdout).unwrap();
+    let part = &json["devices"][0];
+    assert_eq!(json["rows"], 1000);
+    assert_eq!(part["blocks"].as_u64().unwrap() * part["block_bytes"].as_u64().unwrap(), part["device_bytes"]);
+    place.overshot(&["plan", "c = a * b", "a=a.npy", "--device", device]).is_error(2, &["'b'"]);
+    assert_eq!(place.files(), before);
+    RAN
+}
+
+fn generated(device: &str) -> Outcome {
+    let place = Place::new(device);
+    let report = place.report(&["x = f64(i) / 2; max(x)", "x=x.npy", "--rows", "5"]);
+    assert_eq!(report["results"]["max(x)"], 2.0);
+    assert_eq!(rows(&place.files()["x.npy"]), [0.0, 0.5, 1.0, 1.5, 2.0]);
+    place.refused(2, &["--rows"], &["y = f64(i)", "y=y.npy"]);
+    RAN
+}
+
+fn odd_names(device: &str) -> Outcome {
+    let place = Place::new(device);
+    place.npy("a:b=c.npy", &[9.0]);
+    let output = std::ffi::OsStr::from_bytes(b"c=\xff.npy");
+    let args = ["run", "--json", "--device", device, "c = sqrt(a)", "a=a:b=c.npy"].map(std::ffi::OsStr::new);
+    let done = place.overshot(&[&args[..], &[output]].concat());
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(place.folder.path().join(std::ffi::OsStr::from_bytes(b"\xff.npy")).exists());
+    RAN
+}
+
+fn broken_pipe(device: &str) -> Outcome {
+    let place = Place::new(device);
+    place.npy("a.npy", &[1.0]);
+    let mut child = place
+        .command(&["run", "c = a; sum(a)", "a=a.npy", "c=c.npy", "--device", device])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let done = done(child.wait_with_output().unwrap());
+    assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""));
+    assert_eq!(place.names(), ["a.npy", "c.npy"]);
+    RAN
+}
+
+fn devices(device: &str) -> Outcome {
+    let place = Place::new(device);
+    let kind = device.split(':').next().unwrap();
+    let text = place.overshot(&["devices"]);
+    assert!(text.code == Some(0) && text.stdout.lines().any(|line| line.starts_with(kind)), "{text:?}");
+    let json: Value = serde_json::from_str(&place.overshot(&["devices", "--json"]).stdout).unwrap();
+    let listed = json["devices"].as_array().unwrap();
+    assert!(listed.iter().any(|listed| listed["kind"] == kind), "{json}");
+    let cuda = listed.iter().any(|listed| listed["kind"] == "cuda");
+    assert!(cuda || json["notes"][0].as_str().is_some_and(|note| note.contains("cuda")), "{json}");
+    RAN
+}
+
+fn batch(device: &str) -> Outcome {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/batch.sh");
+    if !script.exists() {
+        return not_run("the sources are not on this machine");
+    }
+    let place = Place::new(device);
+    fs::create_dir(place.path("in")).unwrap();
+    place.npy("in/one.npy", &[1.0, 4.0]);
+    place.npy("in/two.npy", &[9.0]);
+    place.raw("in/bad.npy", b"not a file of numbers");
+    let mut command = Command::new("sh");
+    command.arg(script).args(["in", "out"]).current_dir(place.folder.path());
+    let done = done(command.env("OVERSHOT", binary()).env("OVERSHOT_DEVICE", device).output().unwrap());
+    assert_eq!(done.code, Some(1), "one file is bad: {done:?}");
+    assert!(done.stderr.contains("bad.npy"), "{done:?}");
+    let written = |name| rows(&fs::read(place.path(name)).unwrap());
+    assert_eq!((written("out/one.npy"), written("out/two.npy")), (vec![1.0, 2.0], vec![3.0]));
+    assert!(!place.path("out/bad.npy").exists());
+    RAN
+}

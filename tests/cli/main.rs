@@ -1,0 +1,35 @@
+//! The command, as a user meets it: exit codes, messages, files.
+//!
+//! Runs on `cpu` and `emulated`; `OVERSHOT_TEST_DEVICE` (as `--device`, for example `cuda`) runs it on another device.
+//! `OVERSHOT_BIN` names the command to test, for a test binary that runs on another machine than it was built on.
+//! A trial that finds at run time that it cannot run says why and counts as ignored.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on should stop
+
+mod bad_input;
+mod demo;
+mod jobs;
+mod process;
+mod tools;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+/// How a case ends: it ran, or it says why it could not. It fails by a panic.
+pub type Outcome = Result<Completion, Failed>;
+/// A case and its name; it is given the device.
+pub type Case = (&'static str, fn(&str) -> Outcome);
+
+fn main() {
+    let devices = match std::env::var("OVERSHOT_TEST_DEVICE") {
+        Ok(device) => vec![device],
+        Err(_) => vec!["cpu".into(), "emulated".into()],
+    };
+    let mut trials = Vec::new();
+    for device in &devices {
+        for (name, case) in [bad_input::CASES, jobs::CASES, demo::CASES, process::CASES].concat() {
+            let given = device.clone();
+            trials.push(Trial::ignorable_test(format!("{device}: {name}"), move || case(&given)));
+        }
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
