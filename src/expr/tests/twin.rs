@@ -89,6 +89,17 @@ fn one_nan_is_stored() {
 }
 
 #[test]
+fn empty_slices_need_no_alignment() {
+    let program = program("y = a * 2", &[("a", Dtype::F64)]);
+    Twin::new(Arc::clone(&program)).run(0, 0, &[&[]], &mut [&mut []], &mut []);
+    let input = [1.5_f64.to_bits()];
+    let mut output = [1_u64];
+    let outputs: &mut [&mut [u8]] = &mut [bytemuck::cast_slice_mut(&mut output)];
+    Twin::new(program).run(0, 1, &[bytemuck::cast_slice(&input)], outputs, &mut []);
+    assert_eq!(output, [3.0_f64.to_bits()]);
+}
+
+#[test]
 fn row_numbers_are_global() {
     let first_row = (1_u64 << 40) + TILE_ROWS as u64;
     let program = program("y = i; k = argmax(a)", &[("a", Dtype::I32)]);
