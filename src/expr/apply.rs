@@ -3,7 +3,7 @@
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 
 use super::program::{Id, Node, Op};
-use super::scalar::{Float, Int, greatest, least};
+use super::scalar::{Float, Int, greatest, least, tanh};
 use super::words::{Binary, Unary};
 use crate::data::Dtype;
 
@@ -250,7 +250,7 @@ fn function(op: Unary) -> Option<fn(f64) -> f64> {
         Unary::Atan => f64::atan,
         Unary::Sinh => f64::sinh,
         Unary::Cosh => f64::cosh,
-        Unary::Tanh => f64::tanh,
+        Unary::Tanh => tanh,
         // Those of the standard library lose digits near 0 and for large values; that of `libm` knows no domain.
         Unary::Asinh => libm::asinh,
         Unary::Acosh => |x| if x < 1.0 { f64::NAN } else { libm::acosh(x) },

@@ -4,6 +4,11 @@
 //! text ── lex, parse ──▶ terms ── bind (dtypes) ──▶ program ──┬── twin ──▶ loops on the host
 //!                                                             └── cuda ──▶ CUDA C++
 //! ```
+//! Statements stand on lines of their own or between `;` or `,`. `NAME = VALUE` gives every row a value; a reduction, named
+//! or not, gives one value of all rows. In order of how tightly they bind: `**`, then `+ - ~` before a value, `* / // %`,
+//! `+ -`, `<< >>`, `&`, `^`, `|`, and comparisons, which do not chain. Besides columns and numbers there are `pi e inf nan True
+//! False` and the row number `i`; dtype names convert; the functions and reductions are in `words.rs`.
+//!
 //! Results and dtypes are NumPy 2's; `tests/numpy` holds us to that. Where NumPy leaves a result to the processor, it
 //! is defined here, and the same on every device:
 //! - a float outside the range of an integer converts to the nearest integer there is, NaN to 0;

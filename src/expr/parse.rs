@@ -213,8 +213,7 @@ impl Parser {
     fn term(&mut self, least: u8) -> Result<Term, Fault> {
         let mut left = self.signed()?;
         let mut compared = false;
-        loop {
-            let Token::Sign(sign) = *self.token() else { break };
+        while let Token::Sign(sign) = *self.token() {
             let Some((_, op, above, below)) = Binary::SIGNS.iter().copied().find(|(s, ..)| *s == sign) else { break };
             if above < least {
                 break;

@@ -172,7 +172,8 @@ impl Reduction {
             };
         };
         Some(match self.kind {
-            Kind::Sum if self.state == Dtype::F64 => float(f64::from_bits(state[0])),
+            // Adding 0 makes 0 of -0, the identity that lanes without rows hold.
+            Kind::Sum if self.state == Dtype::F64 => float(f64::from_bits(state[0]) + 0.0),
             Kind::Sum if self.state == Dtype::U64 => Scalar::U64(state[0]),
             Kind::Sum => Scalar::I64(state[0] as i64),
             Kind::Min | Kind::Max => match self.dtype {

@@ -1,7 +1,10 @@
 //! Which dtype a computation has: NumPy 2's rules.
 //!
-//! A number in the text is *weak*: it takes the dtype of what it meets. Two deviations, both because there is no
-//! `f16` here: float functions of `bool`, `i8` and `u8` give `f32`.
+//! A number in the text is *weak*: it takes the dtype of what it meets. Where we differ on purpose:
+//! - there is no `f16`: float functions of `bool`, `i8` and `u8` give `f32`, and `round` of a `bool` is that `bool`;
+//! - a `bool` to the power of a literal 2 is an `i64`, as with every other literal;
+//! - a number that fits no value of the other dtype is an error in `where` and `clip` too;
+//! - next to a `bool`, an integer beyond `i64` is a `u64`.
 
 use super::words::Weak;
 use crate::data::Dtype;

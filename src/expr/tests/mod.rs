@@ -1,12 +1,14 @@
 //! Tests of the expression language.
 
+mod cuda;
 mod parse;
 mod table;
 mod twin;
 
+use std::sync::Arc;
+
 use super::program::Program;
 use crate::data::{Dtype, Scalar};
-use crate::device::kernel::TILE_ROWS;
 
 /// Values of one dtype in memory, aligned for all.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +30,46 @@ impl Column {
             bytes.copy_from_slice(&bits.to_le_bytes()[..dtype.size()]);
         }
         column
+    }
+
+    /// Values large and small, with every special one among them; the same ones every time.
+    fn mixed(dtype: Dtype, rows: usize, seed: u64) -> Column {
+        const FLOATS: [f64; 16] = [
+            0.0,
+            -0.0,
+            1.0,
+            -1.5,
+            2.5,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            f64::NAN,
+            f64::MAX,
+            f64::MIN_POSITIVE,
+            1e-310,
+            1e-40,
+            -128.5,
+            65_535.9,
+            -9.3e18,
+            1.9e19,
+        ];
+        let mut state = seed;
+        let bits = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (kind, pick, top) = (state >> 62, (state >> 40) as usize % 16, dtype.size() * 8 - 1);
+            let integer = [0, 1, 2, u64::MAX, 1 << top, (1 << top) - 1, 7, 100][pick % 8];
+            let plain = ((state >> 20) & 0xfff_ffff) as f64 / 1e4 - 1e4;
+            let wide = plain * ((state >> 56) as f64 - 128.0).exp2();
+            let float = [FLOATS[pick], plain, wide, plain.round()][kind as usize];
+            match dtype {
+                Dtype::Bool => state >> 63,
+                Dtype::F32 => (float as f32).to_bits().into(),
+                Dtype::F64 => float.to_bits(),
+                _ if kind == 0 => integer,
+                _ if kind == 1 => pick as u64,
+                _ => state >> 3,
+            }
+        });
+        Column::from_bits(dtype, bits.take(rows))
     }
 
     fn from_scalar(scalar: Scalar) -> Column {
@@ -89,31 +131,29 @@ impl Column {
     }
 }
 
-/// Runs the twin: the outputs, and the state of every reduction over all rows.
-fn run(
-    program: &std::sync::Arc<Program>,
-    first_row: u64,
-    rows: usize,
-    inputs: &[Column],
-) -> (Vec<Column>, Vec<Vec<u64>>) {
+/// Runs the twin: the outputs, and the partials of all tiles.
+fn run_partials(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Column]) -> (Vec<Column>, Vec<u64>) {
     let kernel = program.kernel();
     let mut outputs: Vec<Column> = program.outputs().iter().map(|(_, dtype)| Column::zeros(*dtype, rows)).collect();
     let mut partials = vec![u64::MAX; kernel.columns.partial_bytes(rows) / 8];
     let inputs: Vec<&[u8]> = inputs.iter().map(Column::bytes).collect();
     let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Column::bytes_mut).collect();
     (kernel.twin)().run(first_row, rows, &inputs, &mut slices, bytemuck::cast_slice_mut(&mut partials));
-    let mut states: Vec<Vec<u64>> = Vec::new();
+    (outputs, partials)
+}
+
+/// Runs the twin: the outputs, and the state of every reduction over all rows.
+fn run(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Column]) -> (Vec<Column>, Vec<Vec<u64>>) {
+    let (outputs, partials) = run_partials(program, first_row, rows, inputs);
+    let words: usize = program.reductions().iter().map(|reduction| reduction.words()).sum();
+    let mut states = Vec::new();
     let mut at = 0;
     for reduction in program.reductions() {
-        let mut state: Option<Vec<u64>> = None;
-        for tile in 0..rows.div_ceil(TILE_ROWS) {
-            let own = &partials[tile * kernel.columns.partial_words + at..][..reduction.words()];
-            match &mut state {
-                Some(state) => reduction.combine(state, own),
-                None => state = Some(own.to_vec()),
-            }
-        }
-        states.extend(state);
+        let own = at..at + reduction.words();
+        let mut tiles = partials.chunks(words).map(|tile| &tile[own.clone()]);
+        let mut state = tiles.next().unwrap_or_default().to_vec();
+        tiles.for_each(|tile| reduction.combine(&mut state, tile));
+        states.push(state);
         at += reduction.words();
     }
     (outputs, states)

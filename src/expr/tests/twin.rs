@@ -18,20 +18,17 @@ fn program(text: &str, inputs: &[(&str, Dtype)]) -> Arc<Program> {
     Arc::new(expression.bind(&inputs, &outputs).unwrap())
 }
 
-/// Numbers with little structure, the same ones every time.
-fn noise(dtype: Dtype, rows: usize) -> Column {
-    let mut state = 1_u64;
-    let bits = std::iter::repeat_with(|| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        let value = (state >> 40) as f64 / 1e3 - 8e3;
+/// Finite values whose sums depend on the order.
+fn finite(dtype: Dtype, rows: usize) -> Column {
+    let bits = (0..rows as u64).map(|row| {
+        let value = (row as f64 * 0.7).sin() * 1e3;
         match dtype {
             Dtype::F64 => value.to_bits(),
             Dtype::F32 => (value as f32).to_bits().into(),
-            Dtype::Bool => state >> 63,
-            _ => state >> 32,
+            _ => row * row,
         }
     });
-    Column::from_bits(dtype, bits.take(rows))
+    Column::from_bits(dtype, bits)
 }
 
 #[test]
@@ -45,15 +42,6 @@ fn samples_rebuild_from_their_sources() {
     }
     assert!(rebuild("extern \"C\" __global__ void f() {}").is_none());
     assert!(rebuild("").is_none());
-}
-
-#[test]
-fn sources_differ_only_where_programs_do() {
-    let kernel = program("y = a + 1\n; m = mean(a)", &[("a", Dtype::F64)]).kernel();
-    assert!(kernel.source.starts_with("// overshot eval v1: {"));
-    assert!(!kernel.source.contains("#include"));
-    let plain = program("y = a + 1", &[("a", Dtype::F64)]).kernel();
-    assert!(!plain.source.contains("shared"), "no reduction, no shared memory");
 }
 
 #[test]
@@ -89,6 +77,17 @@ fn one_nan_is_stored() {
 }
 
 #[test]
+fn empty_slices_need_no_alignment() {
+    let program = program("y = a * 2", &[("a", Dtype::F64)]);
+    Twin::new(Arc::clone(&program)).run(0, 0, &[&[]], &mut [&mut []], &mut []);
+    let input = [1.5_f64.to_bits()];
+    let mut output = [1_u64];
+    let outputs: &mut [&mut [u8]] = &mut [bytemuck::cast_slice_mut(&mut output)];
+    Twin::new(program).run(0, 1, &[bytemuck::cast_slice(&input)], outputs, &mut []);
+    assert_eq!(output, [3.0_f64.to_bits()]);
+}
+
+#[test]
 fn row_numbers_are_global() {
     let first_row = (1_u64 << 40) + TILE_ROWS as u64;
     let program = program("y = i; k = argmax(a)", &[("a", Dtype::I32)]);
@@ -103,7 +102,7 @@ fn row_numbers_are_global() {
 #[test]
 fn sums_have_the_shape_that_is_promised() {
     let rows = TILE_ROWS + 777;
-    let column = noise(Dtype::F64, rows);
+    let column = finite(Dtype::F64, rows);
     let values: Vec<f64> = column.values().collect();
     let tile = |values: &[f64]| {
         let mut lanes = [-0.0; TILE_LANES];
@@ -127,7 +126,7 @@ fn chunks_do_not_show() {
     for dtype in [Dtype::F64, Dtype::F32, Dtype::I16, Dtype::U64] {
         let program = program(text, &[("a", dtype)]);
         let kernel = program.kernel();
-        let column = noise(dtype, rows);
+        let column = finite(dtype, rows);
         let whole = bytes_of(&mut *(kernel.twin)(), &program, 0, &column);
         for chunk in [TILE_ROWS, 2 * TILE_ROWS, 3 * TILE_ROWS] {
             let mut twin = (kernel.twin)();

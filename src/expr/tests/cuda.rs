@@ -1,0 +1,108 @@
+//! The CUDA source compiled as plain C++: without a GPU, the closest look at whether it gives the twin's bits.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use super::super::program::Program;
+use super::super::words::{Kind, Unary};
+use super::super::{Expression, samples};
+use super::{Column, run_partials};
+use crate::data::Dtype;
+
+const COMPILER: &str = "c++";
+
+/// Everything that has one right result, for operands of one dtype.
+fn program(dtype: Dtype) -> Arc<Program> {
+    let inputs = ["a", "b"].map(|name| (name.to_owned(), dtype));
+    let mut values: Vec<String> =
+        ["+", "-", "*", "/", "//", "%", "&", "|", "^", "<<", ">>", "==", "!=", "<", "<=", ">", ">="]
+            .map(|sign| format!("a {sign} b"))
+            .into();
+    values.extend(Dtype::ALL.map(|to| format!("{to}(a)")));
+    values
+        .extend(Unary::FUNCTIONS.iter().take_while(|(_, op)| *op != Unary::Cbrt).map(|(name, _)| format!("{name}(a)")));
+    values
+        .extend(["-a", "~a", "where(a, a, b)", "min(a, b)", "max(a, b)", "clip(a, b, 1)", "i + a"].map(str::to_owned));
+    if !dtype.is_float() {
+        values.push("a ** b".to_owned());
+    }
+    let statements = values.iter().enumerate().map(|(k, value)| format!("y{k} = {value}"));
+    // Not every dtype has every operator.
+    let mut statements: Vec<String> = statements.filter(|statement| bind(statement, &inputs).is_some()).collect();
+    statements.extend(Kind::NAMES.iter().map(|(name, _)| format!("{name}(a)")));
+    Arc::new(bind(&statements.join("; "), &inputs).unwrap())
+}
+
+fn bind(text: &str, inputs: &[(String, Dtype)]) -> Option<Program> {
+    let expression = Expression::parse(text).unwrap();
+    let outputs: Vec<_> = expression.assigned().iter().map(|name| (name.clone(), None)).collect();
+    expression.bind(inputs, &outputs).ok()
+}
+
+/// Compiles a kernel and runs it: the bytes of its outputs and partials, one behind the other.
+fn run_as_cpp(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Column]) -> Vec<u8> {
+    let kernel = program.kernel();
+    let sizes = |sizes: &[usize]| sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let columns = &kernel.columns;
+    let arguments: String = (0..inputs.len() + columns.outputs.len() + 1).map(|k| format!(", at[{k}]")).collect();
+    let source = format!(
+        "#include \"host.hpp\"\n{}\n\
+         static Columns columns() {{ return {{{{{}}}, {{{}}}, {}}}; }}\n\
+         static void launch(long long first_row, long long rows, std::vector<Column>& at) {{\n\
+             overshot_eval(first_row, rows{arguments});\n\
+         }}\n",
+        kernel.source,
+        sizes(&columns.inputs),
+        sizes(&columns.outputs),
+        columns.partial_words * 8,
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("host.hpp"), include_str!("host.hpp")).unwrap();
+    std::fs::write(path("kernel.cpp"), source).unwrap();
+    let mut compiler = Command::new(COMPILER);
+    compiler.args(["-std=c++20", "-w", "-ffp-contract=off", "-pthread", "-o"]);
+    let compiled = compiler.arg(path("kernel")).arg(path("kernel.cpp")).output().unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let mut child = Command::new(path("kernel")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut bytes = bytemuck::bytes_of(&[first_row, rows as u64]).to_vec();
+    inputs.iter().for_each(|input| bytes.extend(input.bytes()));
+    child.stdin.take().unwrap().write_all(&bytes).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    output.stdout
+}
+
+#[test]
+fn cuda_source_gives_the_same_bits() {
+    let probe = Command::new(COMPILER).args(["-std=c++20", "-E", "-x", "c++", "/dev/null"]).output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: there is no C++20 compiler by the name {COMPILER}");
+        return;
+    }
+    let (first_row, rows) = (3 << 40, 4096 + 1000);
+    for dtype in Dtype::ALL {
+        let program = program(dtype);
+        let inputs = [1, 2].map(|seed| Column::mixed(dtype, rows, seed));
+        let (outputs, partials) = run_partials(&program, first_row, rows, &inputs);
+        let cpp = run_as_cpp(&program, first_row, rows, &inputs);
+        let mut rest = cpp.as_slice();
+        for (k, output) in outputs.iter().enumerate() {
+            let (own, behind) = rest.split_at(output.bytes().len());
+            assert!(own == output.bytes(), "{}, output {k}", program.text);
+            rest = behind;
+        }
+        assert_eq!(rest, bytemuck::cast_slice::<u64, u8>(&partials), "partials of {}", program.text);
+    }
+}
+
+#[test]
+fn sources_are_plain() {
+    for kernel in samples() {
+        assert!(kernel.source.starts_with("// overshot eval v1: {"));
+        assert!(!kernel.source.contains("#include"));
+        let reduces = kernel.columns.partial_words > 0;
+        assert_eq!(kernel.source.contains("__shared__"), reduces, "no reduction, no shared memory");
+    }
+}

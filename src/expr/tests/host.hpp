@@ -1,0 +1,76 @@
+// Enough of CUDA for generated kernels to run on the host: one block at a time, a thread for each of its threads. The
+// test puts a kernel behind this file, and behind that kernel `columns` and `launch`.
+#include <barrier>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(threads)
+#define __shared__ static
+#define __restrict__
+
+struct Index {
+    unsigned x;
+};
+static thread_local Index threadIdx;
+static Index blockIdx;
+static std::barrier<> block(256);
+#define __syncthreads() block.arrive_and_wait()
+
+template <class To, class From> static To bits(From from) {
+    To to;
+    static_assert(sizeof to == sizeof from);
+    std::memcpy(&to, &from, sizeof to);
+    return to;
+}
+static inline float __uint_as_float(unsigned value) { return bits<float>(value); }
+static inline double __longlong_as_double(long long value) { return bits<double>(value); }
+static inline long long __double_as_longlong(double value) { return bits<long long>(value); }
+
+// A column as whatever pointer the kernel wants.
+struct Column {
+    std::vector<unsigned long long> memory;
+    template <class T> operator T*() { return (T*)memory.data(); }
+};
+
+// Bytes per row of the inputs, of the outputs, and per tile of the partials.
+struct Columns {
+    std::vector<size_t> inputs, outputs;
+    size_t partials;
+};
+static Columns columns();
+static void launch(long long first_row, long long rows, std::vector<Column>& at);
+
+int main() {
+    long long range[2];
+    if (std::fread(range, 8, 2, stdin) != 2) return 1;
+    const long long rows = range[1], tiles = (rows + 4095) / 4096;
+    std::vector<Column> at;
+    std::vector<size_t> sizes;
+    const Columns layout = columns();
+    for (size_t size : layout.inputs) sizes.push_back(size * rows);
+    for (size_t size : layout.outputs) sizes.push_back(size * rows);
+    sizes.push_back(layout.partials * tiles);
+    for (size_t size : sizes) at.push_back({std::vector<unsigned long long>(size / 8 + 1)});
+    for (size_t k = 0; k < layout.inputs.size(); ++k) {
+        if (std::fread(at[k].memory.data(), 1, sizes[k], stdin) != sizes[k]) return 1;
+    }
+    for (long long tile = 0; tile < tiles; ++tile) {
+        blockIdx.x = (unsigned)tile;
+        std::vector<std::thread> threads;
+        for (unsigned lane = 0; lane < 256; ++lane) {
+            threads.emplace_back([&, lane] {
+                threadIdx.x = lane;
+                launch(range[0], rows, at);
+            });
+        }
+        for (std::thread& thread : threads) thread.join();
+    }
+    for (size_t k = layout.inputs.size(); k < at.size(); ++k) std::fwrite(at[k].memory.data(), 1, sizes[k], stdout);
+    return 0;
+}
