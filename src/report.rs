@@ -180,7 +180,7 @@ impl fmt::Display for DeviceReport {
         if self.kind != DeviceKind::Cpu {
             write!(f, ", peak device memory {}", ByteSize(self.peak_device_bytes))?;
         }
-        match self.virtual_seconds {
+        match self.virtual_seconds.filter(|seconds| *seconds > 0.0) {
             Some(seconds) => writeln!(f, "; its copies and kernels took {seconds:.3} virtual seconds"),
             None => writeln!(f),
         }

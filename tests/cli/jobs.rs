@@ -46,7 +46,7 @@ fn same_as_cpu(device: &str) -> Outcome {
         "c = sqrt(a * a + 1) / 3; mean(c), min(c), argmax(a), sum(a), std(a - 5)",
         "c = i32(a) // 7 % 5; sum(c), any(c > 3), all(c < 5)",
         "c = where(a > 0, a, i); t = isnan(a); count(t)",
-        "c = u8(i) << 1; var(c)",
+        "c = u8(i) << 1; var(c), count(a > 0)",
     ] {
         let [here, cpu] = places.each_ref().map(|place| {
             place.npy("a.npy", &a);
@@ -72,7 +72,7 @@ fn few_rows(device: &str) -> Outcome {
     }
     place.raw("x.f32", &[]);
     place.report(&["y = x", "x=x.f32:f32", "y=y.f32"]);
-    assert_eq!(fs::read(place.path("y.f32")).unwrap(), []);
+    assert!(fs::read(place.path("y.f32")).unwrap().is_empty());
     RAN
 }
 
