@@ -210,7 +210,11 @@ fn lossy<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, 
 
 fn results<S: Serializer>(results: &[(String, Option<Scalar>)], serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(Some(results.len()))?;
-    for (label, value) in results {
+    for (k, (label, value)) in results.iter().enumerate() {
+        // The same text twice has the same value; a JSON object has a key once.
+        if results[..k].iter().any(|(other, _)| other == label) {
+            continue;
+        }
         match *value {
             None => map.serialize_entry(label, &())?,
             Some(Scalar::Bool(v)) => map.serialize_entry(label, &v)?,
