@@ -3,6 +3,7 @@
 //! Every case runs in a process of its own that loads the stand-in: this program, started again.
 //! What the CUDA device itself does with the stand-in is tested beside it, in `src/device/cuda/tests.rs`.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the calls break the driver's rules on purpose")]
+#![allow(clippy::unwrap_used, reason = "in tests")]
 
 use std::env;
 use std::path::Path;

@@ -59,7 +59,7 @@ pub trait HostKernel: Send {
     /// Computes `rows` rows that start at global row `first_row`, a multiple of [`TILE_ROWS`].
     ///
     /// Each slice of `inputs` and `outputs` holds exactly `rows` elements in native byte order, aligned to its
-    /// element; `partials` holds [`Columns::partial_bytes`]`(rows)` bytes, aligned to 8. Every byte of `outputs` and
+    /// element; `partials` holds [`Columns::partial_bytes`]`(rows)` bytes, aligned to 8 if it is not empty. Every byte of `outputs` and
     /// `partials` is written, none is read.
     ///
     /// # Panics

@@ -251,9 +251,9 @@ fn function(op: Unary) -> Option<fn(f64) -> f64> {
         Unary::Sinh => f64::sinh,
         Unary::Cosh => f64::cosh,
         Unary::Tanh => f64::tanh,
-        // Those of the standard library lose digits near 0 and for large values.
+        // Those of the standard library lose digits near 0 and for large values; that of `libm` knows no domain.
         Unary::Asinh => libm::asinh,
-        Unary::Acosh => libm::acosh,
+        Unary::Acosh => |x| if x < 1.0 { f64::NAN } else { libm::acosh(x) },
         Unary::Atanh => libm::atanh,
         _ => return None,
     })

@@ -6,7 +6,7 @@ use super::fold;
 use super::parse::{Parsed, Statement, Term, Tree};
 use super::program::{Id, Nodes, Op, Program};
 use super::reduce::Reduction;
-use super::typing::{common_of, constant_bits, default_dtype, float_of};
+use super::typing::{self, common_of, constant_bits, default_dtype, float_of};
 use super::words::{Binary, Function, Unary, Weak};
 use super::{Expression, Fault};
 use crate::data::Dtype;
@@ -279,7 +279,12 @@ impl Binder<'_> {
                 let message = format!("`{}` takes integers and bools, not {a} and {b}", op.name());
                 return Err(Fault::new(at, message));
             }
-            Binary::Atan2 | Binary::Hypot => float_of(common),
+            Binary::Atan2 | Binary::Hypot => match (left.value, right.value) {
+                (Value::Node(a), Value::Node(b)) => {
+                    typing::common(float_of(self.nodes.dtype(a)), float_of(self.nodes.dtype(b)))
+                }
+                _ => float_of(common),
+            },
             _ => common,
         };
         if let (Binary::Pow, Value::Weak(exponent @ (Weak::Int(_) | Weak::Float(_)))) = (op, right.value) {

@@ -188,8 +188,8 @@ impl Reduction {
                 Dtype::F32 | Dtype::F64 => float(f64::from_bits(state[0])),
             },
             Kind::Mean => float(f64::from_bits(state[0]) / rows as f64),
-            Kind::Var => float(f64::from_bits(state[2]) / f64::from_bits(state[0])),
-            Kind::Std => float((f64::from_bits(state[2]) / f64::from_bits(state[0])).sqrt()),
+            Kind::Var => float(variance(state)),
+            Kind::Std => float(variance(state).sqrt()),
             Kind::Count => Scalar::I64(state[0] as i64),
             Kind::Any | Kind::All => Scalar::Bool(state[0] != 0),
             Kind::ArgMin | Kind::ArgMax => Scalar::I64(state[1] as i64),
@@ -223,6 +223,12 @@ fn find<T: bytemuck::Pod + PartialOrd>(
             *row = *new_row;
         }
     }
+}
+
+fn variance(moments: &[u64]) -> f64 {
+    let [count, mean, squares] = [0, 1, 2].map(|word| f64::from_bits(moments[word]));
+    // An infinite value is infinitely far from every mean, itself included.
+    if mean.is_finite() { squares / count } else { f64::NAN }
 }
 
 /// Chan's way to join two sets of (count, mean, squared differences) without losing digits.

@@ -9,17 +9,18 @@
 //! [`settings`] has the environment variables that set it up.
 #![allow(non_snake_case, reason = "the names are the driver's")]
 #![allow(missing_docs, clippy::missing_safety_doc, reason = "CUDA's manual documents the functions")]
+#![allow(clippy::unwrap_used, reason = "a lock is poisoned only after a panic, which ends the process")]
 
+mod device;
 mod memory;
 mod queue;
 mod settings;
 mod state;
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::fmt;
 use std::process;
-use std::slice;
 use std::sync::Arc;
 
 use overshot::testing::{TILE_LANES, TILE_ROWS};
@@ -32,8 +33,6 @@ use state::{Driver, driver};
 type Code = u32;
 const INVALID_VALUE: Code = 1;
 const OUT_OF_MEMORY: Code = 2;
-const NO_DEVICE: Code = 100;
-const INVALID_DEVICE: Code = 101;
 const INVALID_IMAGE: Code = 200;
 const INVALID_CONTEXT: Code = 201;
 const ECC_UNCORRECTABLE: Code = 214;
@@ -74,115 +73,12 @@ fn healthy(driver: &Driver) -> Result<usize, Code> {
     driver.fault(device).map(|()| device)
 }
 
-fn known_device(device: c_int) -> Result<usize, Code> {
-    usize::try_from(device).ok().filter(|&device| device < SETTINGS.devices).ok_or(INVALID_DEVICE)
-}
-
 /// # Safety
 /// `to` is valid for a write.
 unsafe fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
     // SAFETY: by this function's contract, which is the driver's.
     unsafe { to.write(value) };
     Ok(())
-}
-
-/// # Safety
-/// `to` is valid for `length` bytes.
-unsafe fn give_text(to: *mut c_char, length: c_int, text: &str) -> Result<(), Code> {
-    // SAFETY: by this function's contract, which is the driver's.
-    let to = unsafe { slice::from_raw_parts_mut(to.cast::<u8>(), length as usize) };
-    let end = text.len().min(to.len() - 1);
-    to[..end].copy_from_slice(&text.as_bytes()[..end]);
-    to[end] = 0;
-    Ok(())
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuInit(_flags: c_uint) -> Code {
-    if SETTINGS.devices == 0 { NO_DEVICE } else { 0 }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> Code {
-    // SAFETY: the driver's contract.
-    answer(|| unsafe { give(version, 13_000) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetErrorString(_error: Code, text: *mut *const c_char) -> Code {
-    // SAFETY: the driver's contract.
-    answer(|| unsafe { give(text, c"so the stand-in driver was told, or asked for nonsense".as_ptr()) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> Code {
-    // SAFETY: the driver's contract.
-    answer(|| unsafe { give(count, SETTINGS.devices as c_int) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> Code {
-    // SAFETY: the driver's contract.
-    answer(|| known_device(ordinal).and_then(|_| unsafe { give(device, ordinal) }))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int) -> Code {
-    // SAFETY: the driver's contract.
-    answer(|| known_device(device).and_then(|_| unsafe { give_text(name, length, "Stand-in GPU") }))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetPCIBusId(id: *mut c_char, length: c_int, device: c_int) -> Code {
-    let text = format!("0000:{device:02X}:00.0");
-    // SAFETY: the driver's contract.
-    answer(|| known_device(device).and_then(|_| unsafe { give_text(id, length, &text) }))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) -> Code {
-    // SAFETY: the driver's contract.
-    answer(|| known_device(device).and_then(|_| unsafe { give(bytes, SETTINGS.memory) }))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> Code {
-    answer(|| {
-        known_device(device)?;
-        let answer = match attribute {
-            75 => 9, // compute capability, major
-            76 => 0, // and minor
-            _ => return Err(INVALID_VALUE),
-        };
-        // SAFETY: the driver's contract.
-        unsafe { give(value, answer) }
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut u64, device: c_int) -> Code {
-    // SAFETY: the driver's contract.
-    answer(|| known_device(device).and_then(|device| unsafe { give(context, driver().retain(device)) }))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuDevicePrimaryCtxRelease_v2(device: c_int) -> Code {
-    answer(|| known_device(device).map(|device| driver().release(device)))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuCtxGetCurrent(context: *mut u64) -> Code {
-    // SAFETY: the driver's contract.
-    answer(|| unsafe { give(context, CURRENT.get()) })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuCtxSetCurrent(context: u64) -> Code {
-    if context != 0 {
-        driver().device_of(context);
-    }
-    CURRENT.set(context);
-    0
 }
 
 #[unsafe(no_mangle)]

@@ -155,7 +155,9 @@ fn launch(kernel: &Kernel, first_row: u64, rows: usize, columns: &[Column]) {
     let input = |c: &Column| unsafe { slice::from_raw_parts(c.start as *const u8, c.bytes) };
     // SAFETY: as above; each column is borrowed once.
     let output = |c: &Column| unsafe { slice::from_raw_parts_mut(c.start as *mut u8, c.bytes) };
-    let partials = columns.get(inputs + outputs).map(output).unwrap_or_default();
+    // Aligned as partials are, even if there are none.
+    let none = bytemuck::cast_slice_mut(&mut [0_u64; 0]);
+    let partials = columns.get(inputs + outputs).map_or(none, output);
     kernel.twin.lock().unwrap().run(
         first_row,
         rows,

@@ -210,8 +210,7 @@ impl Launch {
         let mut outputs = parts.split_off(self.columns.inputs.len());
         // What a kernel leaves unwritten must not look like the result of an earlier chunk.
         outputs.iter_mut().for_each(|part| part.fill(poison));
-        // Aligned to a word, as partials are.
-        let none = bytemuck::cast_slice_mut::<u64, u8>(&mut []);
+        let none: &mut [u8] = &mut [];
         let partials = if self.columns.partial_words > 0 { outputs.pop() } else { None };
         let inputs: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
         let mut twin = self.twin.lock().unwrap_or_else(PoisonError::into_inner);

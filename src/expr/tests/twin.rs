@@ -2,9 +2,37 @@
 
 use std::sync::Arc;
 
+use proptest::prelude::*;
+
+use super::super::program::Program;
+use super::super::twin::Twin;
 use super::super::{Expression, rebuild, samples};
+use super::{Column, run};
 use crate::data::{Dtype, Scalar};
-use crate::device::kernel::TILE_ROWS;
+use crate::device::kernel::{HostKernel, TILE_LANES, TILE_ROWS};
+
+fn program(text: &str, inputs: &[(&str, Dtype)]) -> Arc<Program> {
+    let expression = Expression::parse(text).unwrap();
+    let inputs: Vec<_> = inputs.iter().map(|(name, dtype)| ((*name).to_owned(), *dtype)).collect();
+    let outputs: Vec<_> = expression.assigned().iter().map(|name| (name.clone(), None)).collect();
+    Arc::new(expression.bind(&inputs, &outputs).unwrap())
+}
+
+/// Numbers with little structure, the same ones every time.
+fn noise(dtype: Dtype, rows: usize) -> Column {
+    let mut state = 1_u64;
+    let bits = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let value = (state >> 40) as f64 / 1e3 - 8e3;
+        match dtype {
+            Dtype::F64 => value.to_bits(),
+            Dtype::F32 => (value as f32).to_bits().into(),
+            Dtype::Bool => state >> 63,
+            _ => state >> 32,
+        }
+    });
+    Column::from_bits(dtype, bits.take(rows))
+}
 
 #[test]
 fn samples_rebuild_from_their_sources() {
@@ -15,38 +43,162 @@ fn samples_rebuild_from_their_sources() {
         assert_eq!(again.source, kernel.source);
         assert_eq!(again.columns, kernel.columns);
     }
+    assert!(rebuild("extern \"C\" __global__ void f() {}").is_none());
+    assert!(rebuild("").is_none());
 }
 
 #[test]
-fn smoke() {
-    let e = Expression::parse("y = a * b + i; m = mean(a); max(y); argmin(a - 2); std(a)").unwrap();
-    let p = Arc::new(e.bind(&[("a".into(), Dtype::F64), ("b".into(), Dtype::I8)], &[("y".into(), None)]).unwrap());
-    let k = p.kernel();
-    let a: Vec<f64> = (0..TILE_ROWS + 500).map(|i| i as f64).collect();
-    let b: Vec<i8> = a.iter().map(|_| 2).collect();
-    let mut y = vec![0.0_f64; a.len()];
-    let mut partials = vec![0_u64; k.columns.partial_bytes(a.len()) / 8];
-    (k.twin)().run(
-        0,
-        a.len(),
-        &[bytemuck::cast_slice(&a), bytemuck::cast_slice(&b)],
-        &mut [bytemuck::cast_slice_mut(&mut y)],
-        bytemuck::cast_slice_mut(&mut partials),
-    );
-    assert!(y.iter().enumerate().all(|(i, y)| *y == 3.0 * i as f64));
-    let words = k.columns.partial_words;
-    let (left, right) = partials.split_at_mut(words);
-    let mut at = 0;
-    let mut results = vec![];
-    for r in p.reductions() {
-        r.combine(&mut left[at..at + r.words()], &right[at..at + r.words()]);
-        results.push((r.label().to_owned(), r.finish(Some(&left[at..at + r.words()]), a.len() as u64)));
-        at += r.words();
+fn sources_differ_only_where_programs_do() {
+    let kernel = program("y = a + 1\n; m = mean(a)", &[("a", Dtype::F64)]).kernel();
+    assert!(kernel.source.starts_with("// overshot eval v1: {"));
+    assert!(!kernel.source.contains("#include"));
+    let plain = program("y = a + 1", &[("a", Dtype::F64)]).kernel();
+    assert!(!plain.source.contains("shared"), "no reduction, no shared memory");
+}
+
+#[test]
+fn registers_are_used_again() {
+    let chain: String = (0..100).map(|k| format!("t{} = t{k} * 1.5 + t{k}; ", k + 1)).collect();
+    let expression = Expression::parse(&format!("t0 = a + 1; {chain} y = t100")).unwrap();
+    let program = expression.bind(&[("a".into(), Dtype::F64)], &[("y".into(), None)]).unwrap();
+    assert!(Twin::new(Arc::new(program)).registers() <= 5);
+}
+
+#[test]
+fn any_byte_but_0_is_true() {
+    let program = program("y = a; z = a + a; n = count(a); s = sum(a)", &[("a", Dtype::Bool)]);
+    let input = Column::from_bits(Dtype::Bool, [0, 1, 2, 255]);
+    let (outputs, states) = run(&program, 0, 4, &[input]);
+    assert_eq!(outputs[0].bytes(), [0, 1, 1, 1]);
+    assert_eq!(outputs[1].bytes(), [0, 1, 1, 1]);
+    assert_eq!(states, [[3], [3]]);
+}
+
+#[test]
+fn one_nan_is_stored() {
+    let text = "y = a; z = f32(a); w = a * 0; m = max(a); n = std(a)";
+    let program = program(text, &[("a", Dtype::F64)]);
+    let input = Column::from_bits(Dtype::F64, [0xfff8_0000_0000_1234, 0x7ff0_0000_0000_0001, f64::INFINITY.to_bits()]);
+    let (outputs, states) = run(&program, 0, 3, &[input]);
+    let (nan, nan32) = (0x7ff8_0000_0000_0000, 0x7fc0_0000);
+    assert_eq!(outputs[0].bits().collect::<Vec<_>>(), [nan, nan, f64::INFINITY.to_bits()]);
+    assert_eq!(outputs[1].bits().collect::<Vec<_>>(), [nan32, nan32, f32::INFINITY.to_bits().into()]);
+    assert_eq!(outputs[2].bits().collect::<Vec<_>>(), [nan; 3]);
+    assert_eq!(states[0], [nan]);
+    assert_eq!(states[1], [3.0_f64.to_bits(), nan, nan]);
+}
+
+#[test]
+fn row_numbers_are_global() {
+    let first_row = (1_u64 << 40) + TILE_ROWS as u64;
+    let program = program("y = i; k = argmax(a)", &[("a", Dtype::I32)]);
+    let mut column = Column::zeros(Dtype::I32, 5000);
+    column.bytes_mut()[4 * 4999] = 1;
+    let (outputs, states) = run(&program, first_row, 5000, &[column]);
+    assert!(outputs[0].bits().zip(first_row..).all(|(value, row)| value == row));
+    let result = program.reductions()[0].finish(Some(&states[0]), 5000);
+    assert_eq!(result, Some(Scalar::I64((first_row + 4999) as i64)));
+}
+
+#[test]
+fn sums_have_the_shape_that_is_promised() {
+    let rows = TILE_ROWS + 777;
+    let column = noise(Dtype::F64, rows);
+    let values: Vec<f64> = column.values().collect();
+    let tile = |values: &[f64]| {
+        let mut lanes = [-0.0; TILE_LANES];
+        values.iter().enumerate().for_each(|(row, value)| lanes[row % TILE_LANES] += value);
+        let mut half = TILE_LANES / 2;
+        while half > 0 {
+            (0..half).for_each(|lane| lanes[lane] += lanes[lane + half]);
+            half /= 2;
+        }
+        lanes[0]
+    };
+    let expected = tile(&values[..TILE_ROWS]) + tile(&values[TILE_ROWS..]);
+    let (_, states) = run(&program("s = sum(a)", &[("a", Dtype::F64)]), 0, rows, &[column]);
+    assert_eq!(states[0], [expected.to_bits()]);
+}
+
+#[test]
+fn chunks_do_not_show() {
+    let text = "y = a * 2 + i; sum(a); mean(a); min(a); max(a); var(a); std(a * a); argmin(a); argmax(a); count(a > 0)";
+    let rows = 5 * TILE_ROWS + 123;
+    for dtype in [Dtype::F64, Dtype::F32, Dtype::I16, Dtype::U64] {
+        let program = program(text, &[("a", dtype)]);
+        let kernel = program.kernel();
+        let column = noise(dtype, rows);
+        let whole = bytes_of(&mut *(kernel.twin)(), &program, 0, &column);
+        for chunk in [TILE_ROWS, 2 * TILE_ROWS, 3 * TILE_ROWS] {
+            let mut twin = (kernel.twin)();
+            let (mut outputs, mut partials) = (Vec::new(), Vec::new());
+            for start in (0..rows).step_by(chunk) {
+                let part = column.slice(start, rows.min(start + chunk));
+                let (output, partial) = bytes_of(&mut *twin, &program, start as u64, &part);
+                outputs.extend(output);
+                partials.extend(partial);
+            }
+            assert_eq!(whole, (outputs, partials), "{dtype}, {chunk} rows");
+        }
     }
-    let n = a.len() as f64;
-    assert_eq!(results[0], ("m".into(), Some(Scalar::F64((n - 1.0) / 2.0))));
-    assert_eq!(results[1], ("max(y)".into(), Some(Scalar::F64(3.0 * (n - 1.0)))));
-    assert_eq!(results[2], ("argmin(a - 2)".into(), Some(Scalar::I64(0))));
-    let Some(Scalar::F64(std)) = results[3].1 else { panic!() };
-    assert!((std - ((n * n - 1.0) / 12.0).sqrt()).abs() < 1e-9);
+}
+
+fn bytes_of(twin: &mut dyn HostKernel, program: &Arc<Program>, first_row: u64, input: &Column) -> (Vec<u8>, Vec<u64>) {
+    let mut output = Column::zeros(program.outputs()[0].1, input.rows());
+    let mut partials = vec![u64::MAX; program.kernel().columns.partial_bytes(input.rows()) / 8];
+    let outputs = &mut [output.bytes_mut()];
+    twin.run(first_row, input.rows(), &[input.bytes()], outputs, bytemuck::cast_slice_mut(&mut partials));
+    (output.bytes().to_vec(), partials)
+}
+
+#[test]
+fn nothing_reduces_to_what_numpy_says() {
+    let text = "sum(a); mean(a); var(a); count(a); any(a); all(a); min(a); argmax(a)";
+    let results = |dtype| {
+        let program = program(text, &[("a", dtype)]);
+        program.reductions().iter().map(|reduction| reduction.finish(None, 0)).collect::<Vec<_>>()
+    };
+    let floats = results(Dtype::F32);
+    assert_eq!(floats[0], Some(Scalar::F32(0.0)));
+    assert!(matches!(floats[1], Some(Scalar::F32(value)) if value.is_nan()));
+    assert!(matches!(floats[2], Some(Scalar::F32(value)) if value.is_nan()));
+    let counts = [Some(Scalar::I64(0)), Some(Scalar::Bool(false)), Some(Scalar::Bool(true)), None, None];
+    assert_eq!(floats[3..], counts);
+    assert_eq!(results(Dtype::U8)[0], Some(Scalar::U64(0)));
+    assert_eq!(results(Dtype::Bool)[0], Some(Scalar::I64(0)));
+}
+
+#[test]
+fn a_variance_far_from_zero_keeps_its_digits() {
+    let bits = (0..10_000).map(|row| (1e9 + f64::from(row % 2)).to_bits());
+    let program = program("var(a)", &[("a", Dtype::F64)]);
+    let (_, states) = run(&program, 0, 10_000, &[Column::from_bits(Dtype::F64, bits)]);
+    let Some(Scalar::F64(variance)) = program.reductions()[0].finish(Some(&states[0]), 10_000) else { panic!() };
+    assert!((variance - 0.25).abs() < 1e-9, "{variance}");
+}
+
+proptest! {
+    #[test]
+    fn floats_convert_as_in_rust(value in any::<f64>(), small in -1e5..1e5_f64) {
+        let program = program("y = i8(a); z = u16(a); w = i64(a); v = u64(f32(a))", &[("a", Dtype::F64)]);
+        let column = Column::from_bits(Dtype::F64, [value.to_bits(), small.to_bits()]);
+        let (outputs, _) = run(&program, 0, 2, &[column]);
+        for (row, a) in [value, small].into_iter().enumerate() {
+            let bits: Vec<u64> = outputs.iter().map(|output| output.bits().nth(row).unwrap()).collect();
+            prop_assert_eq!(bits, [(a as i8 as u8).into(), (a as u16).into(), a as i64 as u64, a as f32 as u64]);
+        }
+    }
+
+    #[test]
+    fn integers_keep_the_rule_of_division(a in any::<i16>(), b in any::<i16>()) {
+        let program = program("q = a // b; r = a % b; p = q * b + r", &[("a", Dtype::I16), ("b", Dtype::I16)]);
+        let columns = [a, b].map(|value| Column::from_bits(Dtype::I16, [value as u64]));
+        let (outputs, _) = run(&program, 0, 1, &columns);
+        let rest = outputs[1].value(0);
+        if b != 0 {
+            prop_assert_eq!(outputs[2].value(0), f64::from(a));
+            prop_assert!(rest == 0.0 || (rest < 0.0) == (b < 0));
+            prop_assert!(rest.abs() < f64::from(b).abs());
+        }
+    }
 }

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, in one go: tests, throughput, peers, one large job. Run benches/pack.sh first, where Rust
+# is; then this, where the GPU is: benches/gpu.sh OUTPUT_FOLDER [tests|bench|tune|large ...]
+set -uo pipefail
+cd "$(dirname "$0")/.."
+bin=$PWD/target/gpu
+out=$(realpath "$1"); shift
+parts=${*:-tests bench large}
+export OVERSHOT_CACHE=$out/cache OVERSHOT_BIN=$bin/overshot OVERSHOT_TEST_DEVICE=cuda OVERSHOT_REQUIRE_NVRTC=1
+mkdir -p "$out"
+{
+    echo "commit $(cat "$bin/commit"), $(date -u +%F)"
+    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+    echo "$(nproc) cores, $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2-)"
+} | tee "$out/machine.txt"
+failed=0
+part() { case " $parts " in *" $1 "*) echo "== $1" ;; *) false ;; esac }
+try() { echo "-- $*"; "$@" || { echo "FAILED ($?): $*"; failed=1; }; }
+
+if part tests; then
+    for name in lib suite cli kernels numpy; do
+        if [ -x "$bin/$name" ]; then
+            try "$bin/$name" > "$out/$name.txt" 2>&1
+            grep -E "^test result|^most ulps|FAILED|panicked" "$out/$name.txt"
+        fi
+    done
+    if command -v compute-sanitizer > /dev/null; then
+        try compute-sanitizer --error-exitcode 1 "$bin/suite" odd > "$out/sanitizer.txt" 2>&1
+        tail -2 "$out/sanitizer.txt"
+    fi
+fi
+if part bench; then
+    try "$bin/throughput" --device cuda --size 4GiB --json "$out/cuda.json"
+    try "$bin/throughput" --device cpu --size 4GiB --json "$out/cpu.json"
+    try python3 benches/peers.py --size 4GiB --json "$out/peers.json"
+fi
+if part tune; then
+    for lanes in 8 12 16; do
+        for chunk in 3MiB 6MiB 12MiB 24MiB; do
+            echo "lanes $lanes, chunk $chunk"
+            try "$bin/throughput" --device cuda --size 2GiB --runs 3 --lanes $lanes --chunk $chunk | grep -v sin
+        done
+    done
+fi
+if part large; then
+    folder=$(mktemp -d "${TMPDIR:-/tmp}/overshot-large.XXXX")
+    python3 - "$folder/x.npy" <<'PY'
+import sys, numpy as np
+x = np.lib.format.open_memmap(sys.argv[1], "w+", "<f8", (24 << 27,))
+for k in range(24):
+    x[k << 27 : (k + 1) << 27] = np.random.default_rng(k).random(1 << 27)
+PY
+    job="y = x > 0.75; sum(x), max(x), argmax(x), std(x), count(x > 0.75)"
+    ls -l "$folder"
+    try "$bin/overshot" run "$job" x="$folder/x.npy" y="$folder/y.npy" --device cuda --device-memory 512MiB --json > "$out/large.json"
+    try "$bin/overshot" run "$job" x="$folder/x.npy" y="$folder/y2.npy" --device cpu --json > "$out/large-cpu.json"
+    try cmp "$folder/y.npy" "$folder/y2.npy"
+    try python3 - "$out" "$folder/x.npy" <<'PY'
+import json, sys, numpy as np
+gpu, cpu = (json.load(open(f"{sys.argv[1]}/{name}.json")) for name in ("large", "large-cpu"))
+print(json.dumps(gpu["results"]), "in", gpu["seconds"], "s; device", gpu["devices"][0]["peak_device_bytes"], "pinned", gpu["peak_pinned_bytes"])
+assert gpu["results"] == cpu["results"], cpu["results"]
+assert gpu["devices"][0]["peak_device_bytes"] <= 512 << 20
+x = np.load(sys.argv[2], mmap_mode="r")
+assert gpu["results"]["max(x)"] == max(float(x[k << 27 : (k + 1) << 27].max()) for k in range(24))
+assert abs(gpu["results"]["sum(x)"] / sum(float(x[k << 27 : (k + 1) << 27].sum()) for k in range(24)) - 1) < 1e-12
+PY
+    rm -r "$folder"
+fi
+rm -rf "$out/cache"
+[ $failed = 0 ] && echo "all passed" || echo "SOME FAILED"
+exit $failed

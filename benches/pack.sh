@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Builds what benches/gpu.sh runs on a machine with a GPU, which then needs no Rust: release binaries of the command, the
+# tests and the benches, stripped, in target/gpu.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=target/gpu
+rm -rf "$out" && mkdir -p "$out"
+cargo build --release --bin overshot
+cp target/release/overshot "$out/"
+# name and path of every test and bench executable
+cargo test --release --no-run --lib --test suite --test kernels --test cli --bench throughput --message-format=json 2>/dev/null |
+    python3 -c '
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("executable") and message["target"]["name"] != "overshot" or message.get("executable") and message["target"]["kind"] == ["lib"]:
+        print(message["target"]["name"] if message["target"]["kind"] != ["lib"] else "lib", message["executable"])
+' | while read -r name path; do cp "$path" "$out/$name"; done
+strip "$out"/*
+git describe --always --dirty > "$out/commit"
+du -sh "$out"

@@ -1,0 +1,109 @@
+//! What holds with every driver. On a machine with a GPU and NVRTC:
+//! `cargo test --lib device::cuda::tests::gpu -- --ignored`.
+
+use std::sync::Arc;
+
+use crate::device::cuda::cache::Cache;
+use crate::device::cuda::{CudaDevice, devices};
+use crate::device::{Device, contract};
+
+#[test]
+#[ignore = "needs a CUDA driver and NVRTC"]
+fn keeps_the_contract() {
+    contract::check(&CudaDevice::open(0).unwrap());
+}
+
+#[test]
+#[ignore = "needs a CUDA driver"]
+fn looks_at_devices_without_touching_them() {
+    let devices = devices().unwrap();
+    assert!(!devices.is_empty());
+    for (ordinal, device) in devices.iter().enumerate() {
+        assert_eq!(device.id, format!("cuda:{ordinal}"));
+        assert!(device.memory_bytes > 0 && !device.name.is_empty() && device.compute_capability.is_some());
+    }
+    let error = CudaDevice::open(devices.len()).err().unwrap().to_string();
+    assert!(error.contains("no such device"), "{error}");
+}
+
+#[test]
+#[ignore = "needs a CUDA driver and NVRTC"]
+fn a_damaged_cache_entry_is_compiled_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || {
+        let mut device = CudaDevice::open(0).unwrap();
+        device.cache = Some(Cache::at(folder.path()));
+        device
+    };
+    let kernel = Arc::new(crate::testing::probe());
+    let entries = || std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    open().load(&kernel).unwrap();
+    let [entry] = &entries()[..] else { panic!("one kernel, one entry") };
+    let whole = std::fs::read(entry).unwrap();
+    std::fs::write(entry, &whole[..whole.len() / 2]).unwrap();
+    open().load(&kernel).unwrap();
+    assert_eq!(std::fs::read(entry).unwrap(), whole);
+    assert_eq!(entries().len(), 1);
+}
+
+#[test]
+#[ignore = "needs a CUDA driver and NVRTC"]
+fn a_kernel_is_loaded_once_and_a_bad_one_is_an_error() {
+    let device = CudaDevice::open(0).unwrap();
+    let kernel = Arc::new(crate::testing::probe());
+    assert!(Arc::ptr_eq(&device.load(&kernel).unwrap(), &device.load(&kernel).unwrap()));
+    let mut bad = crate::testing::probe();
+    bad.source = "this is no CUDA C++".into();
+    let error = device.load(&Arc::new(bad)).err().unwrap().to_string();
+    assert!(error.contains("does not compile") && !error.contains('\n'), "{error}");
+    contract::check(&device);
+}
+
+#[test]
+#[ignore = "needs a CUDA driver"]
+fn a_callers_context_stays_current() {
+    use cudarc::driver::sys;
+    let current = || {
+        let mut current = std::ptr::null_mut();
+        // SAFETY: the driver is there, as a device is open; `current` outlives the call.
+        let result = unsafe { sys::cuCtxGetCurrent(&mut current) };
+        assert_eq!(result, sys::CUresult::CUDA_SUCCESS);
+        current
+    };
+    let device = CudaDevice::open(0).unwrap();
+    let memory = device.allocate(4096).unwrap();
+    assert!(current().is_null(), "an allocation made its context current");
+    drop(device.open_stream().unwrap());
+    drop(memory);
+    assert!(current().is_null(), "a release made its context current");
+}
+
+#[test]
+#[ignore = "needs a CUDA driver"]
+fn memory_that_is_pinned_already_stays_pinned_by_the_first() {
+    let device = CudaDevice::open(0).unwrap();
+    let layout = std::alloc::Layout::from_size_align(1 << 20, 4096).unwrap();
+    let half = layout.size() / 2;
+    // SAFETY: the layout has a size, and the pins are dropped before the memory is freed.
+    unsafe {
+        let start = std::alloc::alloc_zeroed(layout);
+        let first = device.pin(start.add(half), half).unwrap();
+        drop(device.pin(start.add(half), half).unwrap());
+        drop(device.pin(start.add(half), 4096).unwrap());
+        assert!(device.pin(start, layout.size()).is_err(), "pinned in part");
+        drop(first);
+        drop(device.pin(start, layout.size()).unwrap());
+        std::alloc::dealloc(start, layout);
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA driver and NVRTC, and two devices"]
+fn devices_work_side_by_side() {
+    let devices = [CudaDevice::open(0).unwrap(), CudaDevice::open(1).unwrap()];
+    std::thread::scope(|scope| {
+        for device in &devices {
+            scope.spawn(|| contract::check(device));
+        }
+    });
+}

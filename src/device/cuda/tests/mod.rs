@@ -1,0 +1,114 @@
+//! The CUDA device on the stand-in driver.
+//!
+//! A process takes the first driver that it finds, so the tests that need one are ignored, and those here run them in
+//! processes of their own that find the stand-in.
+
+mod faults;
+mod gpu;
+mod samples;
+
+use std::path::Path;
+use std::process::Command;
+
+use super::*;
+
+/// Runs an ignored test of this module in a process of its own that loads the stand-ins for the driver and NVRTC.
+fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
+    let program = std::env::current_exe().unwrap();
+    let examples = program.parent().and_then(Path::parent).unwrap().join("examples");
+    for library in ["libcuda.so", "libnvrtc.so"] {
+        let path = examples.join(library);
+        assert!(path.exists(), "{} is missing: run `cargo build --examples`", path.display());
+    }
+    let cache = tempfile::tempdir().unwrap();
+    let output = Command::new(program)
+        .args([&format!("device::cuda::tests::{test}"), "--exact", "--ignored", "--nocapture"])
+        .env("LD_LIBRARY_PATH", examples)
+        .env("OVERSHOT_CACHE", cache.path())
+        .envs(settings.iter().copied())
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(output.status.success() && text.contains("1 passed"), "{test} with {settings:?}: {text}");
+}
+
+#[test]
+fn standin_keeps_the_contract() {
+    run_on_standin("gpu::keeps_the_contract", &[]);
+    for seed in ["1", "2", "3"] {
+        run_on_standin("gpu::keeps_the_contract", &[("OVERSHOT_STANDIN_SEED", seed)]);
+    }
+}
+
+#[test]
+fn standin_fails_an_allocation() {
+    run_on_standin("faults::survives_a_failed_allocation", &[("OVERSHOT_STANDIN_FAIL_ALLOC", "1")]);
+}
+
+#[test]
+fn standin_fails_work() {
+    for what in ["OVERSHOT_STANDIN_FAIL_COPY", "OVERSHOT_STANDIN_FAIL_LAUNCH"] {
+        for when in ["1", "1:later"] {
+            run_on_standin("faults::reports_failed_work", &[(what, when)]);
+        }
+    }
+}
+
+#[test]
+fn standin_pins() {
+    run_on_standin("gpu::memory_that_is_pinned_already_stays_pinned_by_the_first", &[]);
+    run_on_standin("faults::reports_memory_that_cannot_be_pinned", &[("OVERSHOT_STANDIN_FAIL_PIN", "1")]);
+}
+
+#[test]
+fn standin_runs_expressions() {
+    run_on_standin("samples::every_sample_runs", &[("OVERSHOT_STANDIN_SEED", "1")]);
+}
+
+#[test]
+fn standin_has_devices_that_work_side_by_side() {
+    run_on_standin(
+        "gpu::devices_work_side_by_side",
+        &[("OVERSHOT_STANDIN_DEVICES", "2"), ("OVERSHOT_STANDIN_SEED", "1")],
+    );
+}
+
+#[test]
+fn standin_shows_its_devices() {
+    run_on_standin("gpu::looks_at_devices_without_touching_them", &[("OVERSHOT_STANDIN_DEVICES", "3")]);
+}
+
+#[test]
+fn standin_kernels() {
+    run_on_standin("gpu::a_damaged_cache_entry_is_compiled_again", &[]);
+    run_on_standin("gpu::a_kernel_is_loaded_once_and_a_bad_one_is_an_error", &[]);
+}
+
+#[test]
+fn standin_contexts() {
+    run_on_standin("gpu::a_callers_context_stays_current", &[]);
+}
+
+/// On whatever machine this runs: an answer, never a panic.
+#[test]
+fn a_machine_without_cuda_gets_an_error_that_helps() {
+    if let Err(error) = devices() {
+        let error = error.to_string();
+        assert!(error.starts_with("cuda: ") && error.contains("; "), "{error}");
+        assert!(CudaDevice::open(0).is_err());
+    }
+}
+
+#[test]
+fn the_key_tells_source_target_and_compiler_apart() {
+    let keys = [
+        key("a", Target::Cubin(90), (13, 0)),
+        key("b", Target::Cubin(90), (13, 0)),
+        key("a", Target::Cubin(80), (13, 0)),
+        key("a", Target::Ptx(90), (13, 0)),
+        key("a", Target::Cubin(90), (12, 9)),
+    ];
+    for (i, one) in keys.iter().enumerate() {
+        assert!(keys[i + 1..].iter().all(|other| one != other));
+    }
+}

@@ -1,0 +1,78 @@
+//! Every kernel that the code generator can produce, on a device and by its twin.
+
+use std::sync::Arc;
+
+use crate::device::cuda::CudaDevice;
+use crate::device::kernel::{SharedKernel, TILE_ROWS};
+use crate::device::{Device, Stream};
+
+/// Not for a GPU, whose functions without an exact result may differ from the twin's.
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn every_sample_runs() {
+    const ROWS: usize = TILE_ROWS + 3;
+    let device = CudaDevice::open(0).unwrap();
+    for kernel in crate::testing::samples().into_iter().map(Arc::new) {
+        let columns = &kernel.columns;
+        let inputs: Vec<Vec<u64>> = columns.inputs.iter().map(|&width| input(width, ROWS)).collect();
+        let outputs: Vec<usize> = columns.outputs.iter().map(|width| width * ROWS).collect();
+        let written = [&outputs[..], &[columns.partial_bytes(ROWS)]].concat();
+        let mut expected: Vec<Vec<u64>> = written.iter().map(|bytes| vec![0; bytes.div_ceil(8)]).collect();
+        let mut found = expected.clone();
+        twin(&kernel, ROWS, &inputs, &mut expected);
+        run_kernel(&device, &kernel, ROWS, &inputs, &mut found);
+        assert_eq!(found, expected, "{}", kernel.source.lines().next().unwrap());
+    }
+}
+
+/// Rows of a column, in words so that they are aligned. Bytes are 0 and 1, as they may be truth values.
+fn input(width: usize, rows: usize) -> Vec<u64> {
+    let words = (0..(width * rows).div_ceil(8) as u64).map(|i| (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    words.map(|word| if width == 1 { word & 0x0101_0101_0101_0101 } else { word }).collect()
+}
+
+fn twin(kernel: &SharedKernel, rows: usize, inputs: &[Vec<u64>], written: &mut [Vec<u64>]) {
+    let columns = &kernel.columns;
+    let inputs: Vec<&[u8]> =
+        inputs.iter().zip(&columns.inputs).map(|(input, width)| &bytemuck::cast_slice(input)[..width * rows]).collect();
+    let (partials, outputs) = written.split_last_mut().unwrap();
+    let mut outputs: Vec<&mut [u8]> = outputs
+        .iter_mut()
+        .zip(&columns.outputs)
+        .map(|(output, width)| &mut bytemuck::cast_slice_mut(output)[..width * rows])
+        .collect();
+    (kernel.twin)().run(0, rows, &inputs, &mut outputs, bytemuck::cast_slice_mut(partials));
+}
+
+fn run_kernel(device: &CudaDevice, kernel: &SharedKernel, rows: usize, inputs: &[Vec<u64>], found: &mut [Vec<u64>]) {
+    let columns = &kernel.columns;
+    let widths = columns.inputs.iter().chain(&columns.outputs);
+    let sizes: Vec<usize> = widths.map(|width| width * rows).chain([columns.partial_bytes(rows)]).collect();
+    // Each column begins at the next multiple of 8.
+    let starts: Vec<usize> = sizes
+        .iter()
+        .scan(0, |end, size| {
+            let start = *end;
+            *end += size.next_multiple_of(8);
+            Some(start)
+        })
+        .collect();
+    let count = inputs.len() + columns.outputs.len() + usize::from(columns.partial_words > 0);
+    let loaded = device.load(kernel).unwrap();
+    let memory = device.allocate(starts[starts.len() - 1] + sizes[sizes.len() - 1] + 8).unwrap();
+    let mut stream = device.open_stream().unwrap();
+    let event = stream.event().unwrap();
+    // SAFETY: all columns have the sizes that the starts leave room for, as have the host's vectors, which are left alone
+    // until the wait below.
+    unsafe {
+        for (i, input) in inputs.iter().enumerate() {
+            stream.copy_in(input.as_ptr().cast(), &memory, starts[i], sizes[i]).unwrap();
+        }
+        stream.launch(&loaded, &memory, &starts[..count], 0, rows).unwrap();
+        for (i, output) in (inputs.len()..count).zip(found) {
+            stream.copy_out(&memory, starts[i], output.as_mut_ptr().cast(), sizes[i]).unwrap();
+        }
+    }
+    stream.record(&event).unwrap();
+    stream.synchronize(&event).unwrap();
+}
