@@ -136,6 +136,10 @@ fn generated(device: &str) -> Outcome {
     assert_eq!(report["results"]["max(x)"], 2.0);
     assert_eq!(rows(&place.files()["x.npy"]), [0.0, 0.5, 1.0, 1.5, 2.0]);
     place.refused(2, &["--rows"], &["y = f64(i)", "y=y.npy"]);
+    // More than a file can hold, and more than a number of bytes can say.
+    for rows in ["4611686018427387904", "18446744073709551615"] {
+        place.refused(1, &["y.npy", rows], &["y = f64(i)", "y=y.npy", "--rows", rows]);
+    }
     RAN
 }
 
