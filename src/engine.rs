@@ -144,7 +144,7 @@ impl Engine {
         let mut written = Vec::with_capacity(outputs.len());
         for ((name, output), dtype) in outputs.into_iter().zip(&output_dtypes) {
             let path = output.target().path().map(Into::into);
-            written.push(OutputReport { name, dtype: dtype.to_string(), path, bytes: rows * dtype.size() as u64 });
+            written.push(OutputReport { name, dtype: dtype.to_string(), path, bytes: rows.saturating_mul(dtype.size() as u64) });
             let sink = output.open(*dtype, rows, shape.as_deref())?;
             notes.extend(sink.note());
             sinks.push(sink);

@@ -128,7 +128,7 @@ impl<'a> Job<'a> {
         });
         let mut all = set.into_iter().chain(inputs).chain(outputs);
         let Some((first, rows)) = all.next() else {
-            return Err(Error::Job("the number of rows is unknown: give an input, or set the rows of the job".into()));
+            return Err(Error::Job("the number of rows is unknown: give an input, or set it (--rows or Job::rows)".into()));
         };
         match all.find(|(_, other)| *other != rows) {
             None => Ok(rows),

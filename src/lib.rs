@@ -25,3 +25,8 @@ pub use job::{CancelToken, Job, Progress};
 pub use memory::PinnedArray;
 pub use plan::{DevicePlan, Plan};
 pub use report::{DeviceReport, OutputReport, Report, StageTime, StageTimes};
+
+/// The examples of the README, compiled with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

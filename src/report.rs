@@ -180,7 +180,7 @@ impl fmt::Display for DeviceReport {
         if self.kind != DeviceKind::Cpu {
             write!(f, ", peak device memory {}", ByteSize(self.peak_device_bytes))?;
         }
-        match self.virtual_seconds {
+        match self.virtual_seconds.filter(|seconds| *seconds > 0.0) {
             Some(seconds) => writeln!(f, "; its copies and kernels took {seconds:.3} virtual seconds"),
             None => writeln!(f),
         }
@@ -210,7 +210,11 @@ fn lossy<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, 
 
 fn results<S: Serializer>(results: &[(String, Option<Scalar>)], serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(Some(results.len()))?;
-    for (label, value) in results {
+    for (k, (label, value)) in results.iter().enumerate() {
+        // The same text twice has the same value; a JSON object has a key once.
+        if results[..k].iter().any(|(other, _)| other == label) {
+            continue;
+        }
         match *value {
             None => map.serialize_entry(label, &())?,
             Some(Scalar::Bool(v)) => map.serialize_entry(label, &v)?,

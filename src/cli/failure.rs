@@ -44,7 +44,7 @@ impl Failure {
 
     fn text(&self) -> String {
         match self {
-            Failure::Arguments(error) => first_paragraph(&error.to_string()),
+            Failure::Arguments(error) => in_short(&error.to_string()),
             Failure::Usage(text) | Failure::Wrong(text) => text.clone(),
             Failure::Overshot(Error::Expression { column, text, message }) => {
                 format!("column {column}: {}\n{}", one_line(message), pointed_at(text, *column))
@@ -55,10 +55,12 @@ impl Failure {
     }
 }
 
-/// What clap says at first; its usage lines and hints are for `--help`.
-fn first_paragraph(text: &str) -> String {
-    let lines = text.trim_start_matches("error: ").lines().map(str::trim).take_while(|line| !line.is_empty());
-    one_line(&(lines.collect::<Vec<_>>().join(" ") + "; see --help"))
+/// What clap says, with its tips, in one line. Its usage lines are for `--help`.
+fn in_short(text: &str) -> String {
+    let text = text.trim_start_matches("error: ").split("\nUsage:").next().unwrap_or_default();
+    let text = text.split("\nFor more information").next().unwrap_or_default();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    one_line(&(words.join(" ").replace(" tip: ", "; ") + "; see --help"))
 }
 
 /// Names of files may hold line breaks, which must not break the line.

@@ -109,7 +109,8 @@ fn unknown_name(device: &str) -> Outcome {
 
 fn expressions(device: &str) -> Outcome {
     let place = place(device);
-    for text in ["", ";", "c = ", "c = (a", "c = a)", "c = a +* b", "c = 'a'", "c = a b", "sum(sum(a))", "c = a & 1.5"] {
+    for text in ["", ";", "c = ", "c = (a", "c = a)", "c = a +* b", "c = 'a'", "c = a b", "sum(sum(a))", "c = a & 1.5"]
+    {
         place.refused(2, &[], &[text, "a=a.npy"]);
     }
     place.refused(2, &["column "], &["c = a & b", "a=a.npy", "b=b.npy", "c=c.npy"]);
@@ -142,7 +143,9 @@ fn output_impossible(device: &str) -> Outcome {
     let place = place(device);
     place.refused(1, &["no/c.npy", "mkdir"], &["c = a", "a=a.npy", "c=no/c.npy"]);
     place.refused(1, &["a.npy/c.npy"], &["c = a", "a=a.npy", "c=a.npy/c.npy"]);
-    place.refused(1, &[".: is a directory"], &["c = a", "a=a.npy", "c=.", "--force"]);
+    place.refused(1, &[".: names no file"], &["c = a", "a=a.npy", "c=.", "--force"]);
+    std::fs::create_dir(place.path("folder")).unwrap();
+    place.refused(1, &["folder: is a directory"], &["c = a", "a=a.npy", "c=folder", "--force"]);
     place.refused(1, &["/dev/null", "not a regular file"], &["c = a", "a=a.npy", "c=/dev/null", "--force"]);
     RAN
 }

@@ -76,7 +76,9 @@ impl Truth {
 }
 
 fn wrong(what: &str, found: f64, expected: f64) -> Failure {
-    Failure::Wrong(format!("{what} is {found:?} instead of {expected:?}; this is a mistake in overshot, please report it"))
+    Failure::Wrong(format!(
+        "{what} is {found:?} instead of {expected:?}; this is a mistake in overshot, please report it"
+    ))
 }
 
 /// A sum that carries what it rounds off (Kahan), so that a billion rows cost no more digits than one.
