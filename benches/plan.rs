@@ -6,7 +6,8 @@ use overshot::{DeviceChoice, Emulated, Engine, Generator, Job};
 fn plans(criterion: &mut Criterion) {
     let choice = DeviceChoice::Emulated(Emulated::new());
     let roomy = Engine::builder().device(choice.clone()).device_memory(8 << 30).build().expect("an engine");
-    let tight = Engine::builder().device(choice).device_memory(2 << 20).pinned_memory(1 << 20).build().expect("an engine");
+    let tight =
+        Engine::builder().device(choice).device_memory(2 << 20).pinned_memory(1 << 20).build().expect("an engine");
     for columns in [1, 16] {
         let names: Vec<String> = (0..columns).map(|k| format!("x{k}")).collect();
         let mut job = Job::eval(&format!("sum({})", names.join(" + "))).expect("it parses");

@@ -149,7 +149,10 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         let report = engine.run(Job::eval("c = a + 1")?.input("a", Npy::open(&path)?).output("c", output))?;
         Ok((report.seconds, Some(report)))
     })?;
-    println!("device: {}", engine.devices().iter().map(|d| format!("{} ({})", d.id, d.name)).collect::<Vec<_>>().join(", "));
+    println!(
+        "device: {}",
+        engine.devices().iter().map(|d| format!("{} ({})", d.id, d.name)).collect::<Vec<_>>().join(", ")
+    );
     match &options.json {
         Some(path) => Ok(std::fs::write(path, serde_json::to_string_pretty(&table.lines)?)?),
         None => Ok(()),
@@ -182,9 +185,13 @@ impl Table {
         runs.sort_by(|a, b| a.0.total_cmp(&b.0));
         let rate = |seconds: f64| (columns * 8 * self.rows) as f64 / seconds / 1e9;
         let (seconds, report) = runs.swap_remove(runs.len() / 2);
-        let (slowest, fastest) = (rate(runs.last().map_or(seconds, |r| r.0.max(seconds))), rate(runs.first().map_or(seconds, |r| r.0.min(seconds))));
+        let (slowest, fastest) = (
+            rate(runs.last().map_or(seconds, |r| r.0.max(seconds))),
+            rate(runs.first().map_or(seconds, |r| r.0.min(seconds))),
+        );
         println!("{name:36} {:7.1} GB/s  (runs {slowest:.1} to {fastest:.1})", rate(seconds));
-        let value = serde_json::json!({ "gb_per_s": rate(seconds), "slowest": slowest, "fastest": fastest, "report": report });
+        let value =
+            serde_json::json!({ "gb_per_s": rate(seconds), "slowest": slowest, "fastest": fastest, "report": report });
         self.order.push(name.to_owned());
         self.lines.insert(name.to_owned(), value);
         Ok(())

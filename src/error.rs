@@ -66,7 +66,9 @@ pub enum Error {
     },
 
     /// A device has no memory left for an allocation.
-    #[error("{device}: out of memory for an allocation of {bytes} bytes; close other programs on the device, or set a smaller chunk")]
+    #[error(
+        "{device}: out of memory for an allocation of {bytes} bytes; close other programs on the device, or set a smaller chunk"
+    )]
     OutOfMemory {
         /// The device as `--device` names it.
         device: String,
@@ -120,11 +122,7 @@ impl Error {
         }
     }
 
-    pub(crate) fn file(
-        path: impl Into<PathBuf>,
-        problem: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
+    pub(crate) fn file(path: impl Into<PathBuf>, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Error::File { path: path.into(), problem: problem.into(), remedy: remedy.into(), source: None }
     }
 }

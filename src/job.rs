@@ -128,7 +128,9 @@ impl<'a> Job<'a> {
         });
         let mut all = set.into_iter().chain(inputs).chain(outputs);
         let Some((first, rows)) = all.next() else {
-            return Err(Error::Job("the number of rows is unknown: give an input, or set it (--rows or Job::rows)".into()));
+            return Err(Error::Job(
+                "the number of rows is unknown: give an input, or set it (--rows or Job::rows)".into(),
+            ));
         };
         match all.find(|(_, other)| *other != rows) {
             None => Ok(rows),
@@ -147,7 +149,9 @@ impl<'a> Job<'a> {
                 return Err(Error::Job(format!("input '{name}' is given twice")));
             }
             if assigned.contains(name) {
-                return Err(Error::Job(format!("'{name}' is assigned by the expression, so it is an output, not an input")));
+                return Err(Error::Job(format!(
+                    "'{name}' is assigned by the expression, so it is an output, not an input"
+                )));
             }
             if !read.contains(name) {
                 return Err(Error::Job(format!("the expression has no name '{name}'; it reads {}", list(read))));
@@ -158,11 +162,16 @@ impl<'a> Job<'a> {
                 return Err(Error::Job(format!("output '{name}' is given twice")));
             }
             if !assigned.contains(name) {
-                return Err(Error::Job(format!("the expression does not assign '{name}'; it assigns {}", list(assigned))));
+                return Err(Error::Job(format!(
+                    "the expression does not assign '{name}'; it assigns {}",
+                    list(assigned)
+                )));
             }
         }
         match read.iter().find(|name| !self.inputs.iter().any(|(bound, _)| bound == *name)) {
-            Some(missing) => Err(Error::Job(format!("the expression reads '{missing}', but no input of that name is given"))),
+            Some(missing) => {
+                Err(Error::Job(format!("the expression reads '{missing}', but no input of that name is given")))
+            }
             None => Ok(()),
         }
     }

@@ -104,7 +104,8 @@ impl Plan {
         let staged: Vec<bool> = shape.pinned.iter().map(|pinned| !pinned).collect();
         let tiles = shape.rows.div_ceil(TILE_ROWS as u64).clamp(1, (usize::MAX / TILE_ROWS / 64) as u64) as usize;
         let need = Need { columns, staged: &staged, limits, row_bytes, tiles };
-        let mut drafts = devices.iter().map(|info| need.draft(info, devices.len(), cores)).collect::<Result<Vec<_>>>()?;
+        let mut drafts =
+            devices.iter().map(|info| need.draft(info, devices.len(), cores)).collect::<Result<Vec<_>>>()?;
         // One queue serves all devices: the smallest chunk fits everywhere.
         let chunk_rows = drafts.iter().map(|draft| draft.chunk_rows).min().unwrap_or(TILE_ROWS);
         let devices = drafts.drain(..).map(|draft| need.settle(draft, chunk_rows, shape)).collect();
@@ -181,7 +182,8 @@ impl Need<'_> {
     /// Half a chunk, in whole tiles; `None` if it cannot be smaller or was set.
     fn smaller(&self, draft: &Draft<'_>, least: u64) -> Option<usize> {
         let can = self.limits.chunk.is_none() && draft.chunk_rows as u64 * self.row_bytes > least;
-        (can && draft.chunk_rows > TILE_ROWS).then(|| (draft.chunk_rows / 2).next_multiple_of(TILE_ROWS))
+        (can && draft.chunk_rows > TILE_ROWS)
+            .then(|| (draft.chunk_rows / 2).next_multiple_of(TILE_ROWS))
             .filter(|rows| *rows < draft.chunk_rows)
     }
 
@@ -243,7 +245,8 @@ impl Need<'_> {
         let (slots, lanes) = (draft.slots, draft.lanes);
         let cpu = draft.info.kind == DeviceKind::Cpu;
         let sizes = self.columns.inputs.iter().chain(&self.columns.outputs);
-        let staged: usize = sizes.zip(&shape.in_memory).filter(|(_, in_memory)| !**in_memory).map(|(size, _)| size).sum();
+        let staged: usize =
+            sizes.zip(&shape.in_memory).filter(|(_, in_memory)| !**in_memory).map(|(size, _)| size).sum();
         let staging = staged * chunk_rows + self.columns.partial_bytes(chunk_rows);
         DevicePlan {
             id: draft.info.id.clone(),

@@ -15,6 +15,9 @@ use overshot::{
 
 type Outcome = Result<(), Failed>;
 type Case = fn(&DeviceChoice) -> Outcome;
+type EmulatedCase = fn() -> Outcome;
+/// Every reduction with the bits of its value.
+type Results = Vec<(String, Option<u64>)>;
 
 /// Cases that run on every device.
 const CASES: &[(&str, Case)] = &[
@@ -36,7 +39,7 @@ const CASES: &[(&str, Case)] = &[
 ];
 
 /// Cases of the emulated device alone.
-const EMULATED: &[(&str, fn() -> Outcome)] = &[
+const EMULATED: &[(&str, EmulatedCase)] = &[
     ("any seed gives the same answer", seeds),
     ("failures on demand end in an error, never in a wrong answer", faults),
     ("a device with less memory than it said gets smaller chunks", shortage),
@@ -94,7 +97,7 @@ fn bits(value: Option<Scalar>) -> Option<u64> {
     value.map(|value| value.as_f64().to_bits())
 }
 
-fn all_bits(report: &Report) -> Vec<(String, Option<u64>)> {
+fn all_bits(report: &Report) -> Results {
     report.results.iter().map(|(label, value)| (label.clone(), bits(*value))).collect()
 }
 
@@ -108,7 +111,8 @@ fn map_over_schedules(choice: &DeviceChoice) -> Outcome {
     let expected: Vec<f64> = a.iter().zip(&b).map(|(a, b)| (a * a + b * b).sqrt()).collect();
     for chunk in [1, 100_000, 1 << 20, 1 << 30] {
         for lanes in [1, 2, 5] {
-            let engine = engine(choice).chunk(chunk).lanes(lanes).pinned_memory(1 << 30).device_memory(256 << 20).build()?;
+            let engine =
+                engine(choice).chunk(chunk).lanes(lanes).pinned_memory(1 << 30).device_memory(256 << 20).build()?;
             let mut c = vec![f64::NAN; rows];
             engine.run(Job::eval("c = sqrt(a * a + b * b)")?.input("a", &a).input("b", &b).output("c", &mut c))?;
             check(same_bits(&c, &expected), format!("chunk {chunk}, lanes {lanes}: wrong rows"))?;
@@ -138,7 +142,8 @@ fn reductions_over_schedules(choice: &DeviceChoice) -> Outcome {
     check(expected.value("argmin(a)") == least, "argmin")?;
     let mean = a.iter().sum::<f64>() / rows as f64;
     let var = a.iter().map(|a| (a - mean) * (a - mean)).sum::<f64>() / rows as f64;
-    let close = |label: &str, value: f64| expected.value(label).is_some_and(|v| (v.as_f64() / value - 1.0).abs() < 1e-9);
+    let close =
+        |label: &str, value: f64| expected.value(label).is_some_and(|v| (v.as_f64() / value - 1.0).abs() < 1e-9);
     check(close("sum(a)", mean * rows as f64) && close("var(a)", var), "sum or var")?;
     for chunk in [1, 300_000, 4 << 20] {
         for lanes in [1, 3, 8] {
@@ -192,7 +197,10 @@ fn limits_hold(choice: &DeviceChoice) -> Outcome {
         for (found, planned) in report.devices.iter().zip(&plan.devices) {
             let peak = found.peak_device_bytes;
             check(peak <= device, format!("{peak} bytes of device memory, limit {device}"))?;
-            check(peak == planned.device_bytes, format!("{peak} bytes of device memory, planned {}", planned.device_bytes))?;
+            check(
+                peak == planned.device_bytes,
+                format!("{peak} bytes of device memory, planned {}", planned.device_bytes),
+            )?;
             // A test of the limit, not of a run that used none.
             check(found.kind == DeviceKind::Cpu || peak > 0, "no device memory was counted")?;
         }
@@ -253,13 +261,16 @@ fn files(choice: &DeviceChoice) -> Outcome {
     let engine = engine(choice).chunk(500_000).build()?;
     // Raw to .npy and back, by map and by pread, with a big-endian file in between.
     engine.run(
-        Job::eval("b = a * 2")?.input("a", Raw::open(path("a.raw"), Dtype::F64)?).output("b", Npy::create(path("b.npy"))),
+        Job::eval("b = a * 2")?
+            .input("a", Raw::open(path("a.raw"), Dtype::F64)?)
+            .output("b", Npy::create(path("b.npy"))),
     )?;
     big_endian(&path("b.npy"), &path("big.npy"))?;
     for reading in [Reading::Map, Reading::Pread] {
         let mut c = vec![0.0; rows];
         let (b, big) = (Npy::open_with(path("b.npy"), reading)?, Npy::open_with(path("big.npy"), reading)?);
-        let report = engine.run(Job::eval("c = b / 4 + big / 4; max(c)")?.input("b", b).input("big", big).output("c", &mut c))?;
+        let report = engine
+            .run(Job::eval("c = b / 4 + big / 4; max(c)")?.input("b", b).input("big", big).output("c", &mut c))?;
         check(same_bits(&c, &a), format!("{reading:?}: wrong rows"))?;
         check(report.bytes_to_device >= 2 * 8 * rows as u64 || *choice == DeviceChoice::Cpu, "bytes to the device")?;
     }
@@ -355,7 +366,8 @@ fn transcendental(choice: &DeviceChoice) -> Outcome {
     let mut worst = String::new();
     let mut failed = false;
     let mut compare = |name: &str, text: &str, x: &[f64], y: &[f64]| -> Outcome {
-        let (x32, y32): (Vec<f32>, Vec<f32>) = (x.iter().map(|x| *x as f32).collect(), y.iter().map(|y| *y as f32).collect());
+        let (x32, y32): (Vec<f32>, Vec<f32>) =
+            (x.iter().map(|x| *x as f32).collect(), y.iter().map(|y| *y as f32).collect());
         let two_inputs = text.contains('y');
         let mut wide = [vec![0f64; rows], vec![0f64; rows]];
         let mut narrow = [vec![0f32; rows], vec![0f32; rows]];
@@ -387,7 +399,8 @@ fn transcendental(choice: &DeviceChoice) -> Outcome {
 
 fn arithmetic_bits(choice: &DeviceChoice) -> Outcome {
     let rows = 100_000;
-    let special = [0.0, -0.0, 1.0, -1.0, f64::INFINITY, -f64::INFINITY, f64::NAN, f64::MIN_POSITIVE / 8.0, f64::MAX, 0.5];
+    let special =
+        [0.0, -0.0, 1.0, -1.0, f64::INFINITY, -f64::INFINITY, f64::NAN, f64::MIN_POSITIVE / 8.0, f64::MAX, 0.5];
     let mix = |seed: u64| -> Vec<f64> {
         let pick = |(k, x): (usize, f64)| if k % 3 == 0 { special[(k / 3 + seed as usize) % special.len()] } else { x };
         numbers(rows, seed).into_iter().enumerate().map(pick).collect()
@@ -401,7 +414,7 @@ fn arithmetic_bits(choice: &DeviceChoice) -> Outcome {
         "h = where(x > y, x, y) ** 2; k = clip(x, -3, 5); sum(x * y), var(f32(y)), argmax(x), min(k)",
     ]
     .join("; ");
-    let run = |engine: &Engine| -> Result<(Vec<u64>, Vec<(String, Option<u64>)>), Failed> {
+    let run = |engine: &Engine| -> Result<(Vec<u64>, Results), Failed> {
         let folder = tempfile::tempdir()?;
         let mut job = Job::eval(&text)?.input("x", &x).input("y", &y).input("n", &n);
         let names = ["a", "b", "c", "d", "m", "f", "g", "h", "k"];
@@ -413,7 +426,9 @@ fn arithmetic_bits(choice: &DeviceChoice) -> Outcome {
         for name in names {
             let bytes = std::fs::read(folder.path().join(name))?;
             // FNV-1a: the place of a difference does not matter, that there is none does.
-            hashes.push(bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3)));
+            hashes.push(
+                bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3)),
+            );
         }
         Ok((hashes, all_bits(&report)))
     };
@@ -510,7 +525,8 @@ fn seeds() -> Outcome {
         let memory = 400_000 + seed % 7 * 300_000;
         let lanes = 1 + (seed % 6) as usize;
         let choice = DeviceChoice::Emulated(device);
-        let engine = Engine::builder().device(choice).device_memory(memory).chunk(1 + seed * 3000).lanes(lanes).build()?;
+        let engine =
+            Engine::builder().device(choice).device_memory(memory).chunk(1 + seed * 3000).lanes(lanes).build()?;
         check(all_bits(&reductions(&engine, rows)?) == expected, format!("seed {seed}: other results"))?;
         let mut c = vec![0.0; rows];
         engine.run(Job::eval("c = a + f64(i)")?.input("a", &a).output("c", &mut c))?;
@@ -533,7 +549,9 @@ fn faults() -> Outcome {
             match result {
                 Ok(_) => {
                     let mut back = vec![0.0; x.len()];
-                    Engine::builder().device(DeviceChoice::Cpu).build()?
+                    Engine::builder()
+                        .device(DeviceChoice::Cpu)
+                        .build()?
                         .run(Job::eval("back = y")?.input("y", Npy::open(&path)?).output("back", &mut back))?;
                     check(x.iter().zip(&back).all(|(x, y)| x + 1.0 == *y), format!("{at:?} {nth}: a wrong answer"))?;
                     std::fs::remove_file(&path)?;
@@ -585,7 +603,9 @@ fn overlap() -> Outcome {
         };
         let (took, report) = run(None)?;
         let one_chunk = stages.iter().sum::<f64>() * report.chunk_rows as f64;
-        let what = format!("{took} s for a slowest stage of {slowest} s, one chunk {one_chunk} s, one after the other {serial} s");
+        let what = format!(
+            "{took} s for a slowest stage of {slowest} s, one chunk {one_chunk} s, one after the other {serial} s"
+        );
         check(took >= slowest * 0.999_999, format!("faster than possible: {what}"))?;
         check(took <= slowest + one_chunk, format!("no overlap: {what}"))?;
         check(report.chunks >= 16, "too few chunks to tell")?;

@@ -37,6 +37,8 @@ pub(super) struct FileRows {
     /// Whether their byte order is not the machine's.
     swapped: bool,
     map: Option<Mmap>,
+    /// A map was wanted and could not be had.
+    unmapped: bool,
 }
 
 impl FileRows {
@@ -45,8 +47,10 @@ impl FileRows {
         let Opened { path, file, len } = opened;
         debug_assert!(offset + rows * dtype.size() as u64 <= len);
         let end = offset + rows * dtype.size() as u64;
-        let map = if reading == Reading::Map && rows > 0 { map_file(&file, end) } else { None };
-        FileRows { path, dtype, rows, file, offset, swapped, map }
+        let wanted = reading == Reading::Map && rows > 0;
+        let map = if wanted { map_file(&file, end) } else { None };
+        let unmapped = wanted && map.is_none();
+        FileRows { path, dtype, rows, file, offset, swapped, map, unmapped }
     }
 
     pub fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
@@ -78,6 +82,12 @@ impl FileRows {
 
     pub fn memory(&self) -> Option<Memory<'_>> {
         if self.swapped { None } else { Memory::new(self.mapped()?, self.dtype) }
+    }
+
+    /// Why it is not read as it was asked to be.
+    pub fn note(&self) -> Option<String> {
+        let name = self.path.display();
+        self.unmapped.then(|| format!("{name} cannot be mapped here, so it is read by calls, which is slower"))
     }
 
     /// The rows as they stand in the map.

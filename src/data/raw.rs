@@ -64,4 +64,8 @@ impl Source for Raw {
     fn path(&self) -> Option<&Path> {
         Some(&self.0.path)
     }
+
+    fn note(&self) -> Option<String> {
+        self.0.note()
+    }
 }

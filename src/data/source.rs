@@ -40,6 +40,11 @@ pub trait Source: Send + Sync {
     fn path(&self) -> Option<&Path> {
         None
     }
+
+    /// Something a user may want to know about how it reads, for the report.
+    fn note(&self) -> Option<String> {
+        None
+    }
 }
 
 impl<S: Source + ?Sized> Source for &S {
@@ -69,6 +74,10 @@ impl<S: Source + ?Sized> Source for &S {
 
     fn path(&self) -> Option<&Path> {
         (**self).path()
+    }
+
+    fn note(&self) -> Option<String> {
+        (**self).note()
     }
 }
 

@@ -97,7 +97,8 @@ impl FromStr for DeviceChoice {
             Some((kind, number)) => (kind, Some(number)),
             None => (text, None),
         };
-        let unknown = || Error::Job(format!("no device '{text}': use auto, cpu, cuda, cuda:0, emulated or emulated:SEED"));
+        let unknown =
+            || Error::Job(format!("no device '{text}': use auto, cpu, cuda, cuda:0, emulated or emulated:SEED"));
         match (kind, number) {
             ("auto", None) => Ok(DeviceChoice::Auto),
             ("cpu", None) => Ok(DeviceChoice::Cpu),

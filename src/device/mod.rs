@@ -75,7 +75,7 @@ pub(crate) enum Schedule {
 /// Contract for all implementations: no call but [`Stream::synchronize`] waits for the device; errors of
 /// asynchronous work surface at the next call on the same stream or at `synchronize`; everything may be dropped in any
 /// order after its streams were synchronised.
-pub(crate) trait Device: Send + Sync + Sized {
+pub(crate) trait Device: Send + Sync + Sized + 'static {
     /// One allocation of device memory; freed on drop.
     type Memory: Send + Sync;
     /// A kernel loaded on this device.
@@ -180,12 +180,10 @@ pub(crate) trait Stream: Send {
     /// Time on the device between two events that are done.
     fn elapsed(&self, from: &Self::Event, to: &Self::Event) -> Result<Duration>;
 
-    /// The virtual time of the host as this stream knows it; zero where time is real.
-    fn now(&self) -> Duration {
-        Duration::ZERO
-    }
+    /// The time of the host that uses this stream, since some fixed moment; virtual where the device's time is.
+    fn now(&self) -> Duration;
 
-    /// The virtual time at which a recorded event will be done; zero where time is real.
+    /// The virtual time at which a recorded event will be done; zero where time is real and nobody can know.
     fn done_at(&self, _event: &Self::Event) -> Duration {
         Duration::ZERO
     }

@@ -53,7 +53,7 @@ pub(super) fn bind(
                 let value = binder.term(value)?.value;
                 binder.assigned.insert(name, Assigned { at: *at, value, is_read: false });
             }
-            Statement::Reduce { label, kind, of, .. } => {
+            Statement::Reduce { label, kind, of } => {
                 let of = binder.term(of)?;
                 let dtype = binder.dtype(of.value);
                 let mut reduction = Reduction::new(label.clone(), *kind, dtype);

@@ -39,9 +39,7 @@ use crate::error::{Error, Result};
 
 pub(crate) use header::rebuild;
 pub(crate) use program::Program;
-pub(crate) use reduce::Reduction;
 pub(crate) use samples::samples;
-pub(crate) use words::is_reserved;
 
 /// A parsed text: statements that assign a value to every row, or reduce one over all rows.
 #[derive(Clone, Debug)]

@@ -33,7 +33,7 @@ pub(super) enum Statement {
     /// A value for every row.
     Assign { at: usize, name: String, value: Term },
     /// One value of all rows.
-    Reduce { at: usize, name: Option<String>, label: String, kind: Kind, of: Term },
+    Reduce { label: String, kind: Kind, of: Term },
 }
 
 /// A whole text.
@@ -194,7 +194,7 @@ impl Parser {
                 }
                 let source: String = text[at..self.at()].iter().collect();
                 let label = name.clone().unwrap_or_else(|| source.trim().to_owned());
-                return Ok(Statement::Reduce { at, name, label, kind, of });
+                return Ok(Statement::Reduce { label, kind, of });
             }
             return Err(self.unexpected());
         }

@@ -114,7 +114,8 @@ impl<T: Element> Target for PinnedTarget<'_, T> {
         let pinned = self.0.is_pinned();
         let fits = dtype == T::DTYPE && rows == self.0.len() as u64;
         let memory = SinkMemory::new(bytemuck::cast_slice_mut(self.0), dtype).filter(|_| fits);
-        let memory = memory.ok_or_else(|| Error::Job(format!("the pinned array does not hold {rows} rows of {dtype}")))?;
+        let memory =
+            memory.ok_or_else(|| Error::Job(format!("the pinned array does not hold {rows} rows of {dtype}")))?;
         Ok(Box::new(PinnedSink(if pinned { memory.pinned() } else { memory })))
     }
 }

@@ -5,7 +5,7 @@ mod array;
 mod pinned;
 mod pool;
 
-pub use array::PinnedArray;
 pub(crate) use account::Account;
+pub use array::PinnedArray;
 pub(crate) use pinned::{PAGE, PinnedRing, allocate};
 pub(crate) use pool::DevicePool;

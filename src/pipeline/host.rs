@@ -4,13 +4,40 @@ use std::time::{Duration, Instant};
 
 use tracing::debug_span;
 
-use super::{Lane, LaneName, LaneOutcome, Work};
+use super::{Lane, LaneName, LaneOutcome, Part, Work};
 use crate::data::{Chunk, Claim};
+use crate::device::Schedule;
 use crate::device::kernel::HostKernel;
 use crate::error::Result;
+use crate::plan::DevicePlan;
+
+/// The CPU's part in a run: its lanes share nothing.
+pub(crate) struct HostPart {
+    lanes: usize,
+}
+
+impl HostPart {
+    pub(crate) fn new(lanes: usize) -> Self {
+        HostPart { lanes }
+    }
+}
+
+impl Part for HostPart {
+    fn lanes<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Lane + 'r>>> {
+        Ok((0..self.lanes).map(|lane| Box::new(HostLane::new(lane, number, work)) as Box<dyn Lane>).collect())
+    }
+
+    fn schedule(&self) -> Schedule {
+        Schedule::Threads
+    }
+
+    fn shortage(&self, _plan: &DevicePlan) -> Option<String> {
+        None
+    }
+}
 
 /// One core's lane.
-pub(crate) struct HostLane<'r> {
+struct HostLane<'r> {
     twin: Box<dyn HostKernel>,
     work: &'r Work<'r>,
     /// One for every column: inputs, outputs, partials. Words, so that every dtype is aligned; empty as long as
@@ -22,7 +49,7 @@ pub(crate) struct HostLane<'r> {
 
 impl<'r> HostLane<'r> {
     /// The lane with this number on the CPU, which is device `number` of the run.
-    pub(crate) fn new(lane: usize, number: usize, work: &'r Work<'r>) -> Self {
+    fn new(lane: usize, number: usize, work: &'r Work<'r>) -> Self {
         let kernel = work.operator.kernel();
         HostLane {
             twin: (kernel.twin)(),
@@ -86,7 +113,8 @@ impl Lane for HostLane<'_> {
     fn turn(&mut self) -> Result<bool> {
         let Some(chunk) = self.work.queue.claim() else { return Ok(false) };
         let LaneName { device, lane } = &self.name;
-        let span = debug_span!("compute", chunk = chunk.index(), row = chunk.rows().start, rows = chunk.len(), device, lane);
+        let span =
+            debug_span!("compute", chunk = chunk.index(), row = chunk.rows().start, rows = chunk.len(), device, lane);
         let _entered = span.enter();
         self.compute(&chunk).map_err(|error| self.name.blame(&chunk, error))?;
         self.work.queue.finish(&chunk);

@@ -18,7 +18,7 @@ mod slot;
 mod staged;
 
 pub(crate) use drive::drive;
-pub(crate) use host::HostLane;
+pub(crate) use host::HostPart;
 pub(crate) use layout::Layout;
 pub(crate) use queue::Queue;
 pub(crate) use staged::Staging;
@@ -26,8 +26,10 @@ pub(crate) use staged::Staging;
 use std::time::Duration;
 
 use crate::data::{Memory, Sink, Source};
+use crate::device::Schedule;
 use crate::error::{Error, Result};
 use crate::ops::Operator;
+use crate::plan::DevicePlan;
 use crate::report::StageTimes;
 
 /// What the lanes of a run share.
@@ -42,6 +44,18 @@ pub(crate) struct Work<'w> {
 pub(crate) struct InputColumn<'w> {
     pub(crate) source: &'w dyn Source,
     pub(crate) memory: Option<Memory<'w>>,
+}
+
+/// One device's part in a run: what its lanes share.
+pub(crate) trait Part {
+    /// The lanes, `number` being the device's place in the run.
+    fn lanes<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Lane + 'r>>>;
+
+    /// How the lanes want to be driven.
+    fn schedule(&self) -> Schedule;
+
+    /// A note if the device gave less memory than planned.
+    fn shortage(&self, plan: &DevicePlan) -> Option<String>;
 }
 
 /// One lane of any device.

@@ -8,7 +8,7 @@
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Layout, Work};
 use crate::data::{Chunk, Claim};
@@ -46,7 +46,7 @@ pub(super) struct Idle<'r, D: Device>(Slot<'r, D>);
 pub(super) struct InFlight<'r, D: Device> {
     slot: Slot<'r, D>,
     chunk: Chunk,
-    enqueued: Instant,
+    enqueued: Duration,
     /// The rows of pinned outputs that the device writes directly.
     _in_place: Vec<Claim<'r>>,
 }
@@ -103,7 +103,7 @@ impl<'r, D: Device> Idle<'r, D> {
     ) -> Result<InFlight<'r, D>, (Chunk, Error)> {
         let slot = self.0;
         match slot.enqueue(&chunk, lane, stream, pool, kernel, work) {
-            Ok(in_place) => Ok(InFlight { slot, chunk, enqueued: Instant::now(), _in_place: in_place }),
+            Ok(in_place) => Ok(InFlight { slot, chunk, enqueued: stream.now(), _in_place: in_place }),
             Err(error) => Err((chunk, error)),
         }
     }
@@ -179,7 +179,7 @@ impl<'r, D: Device> InFlight<'r, D> {
         let times = stream.query(&marks.copied_out).and_then(|back| {
             stream.synchronize(&marks.copied_out)?;
             let times = DeviceTimes {
-                in_flight: self.enqueued.elapsed(),
+                in_flight: stream.now().saturating_sub(self.enqueued),
                 copy_in: stream.elapsed(&marks.begin, &marks.copied_in)?,
                 kernel: stream.elapsed(&marks.copied_in, &marks.computed)?,
                 copy_out: stream.elapsed(&marks.computed, &marks.copied_out)?,

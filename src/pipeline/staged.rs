@@ -7,61 +7,50 @@ use std::time::{Duration, Instant};
 use tracing::{debug_span, trace};
 
 use super::slot::{Idle, InFlight};
-use super::{Lane, LaneName, LaneOutcome, Layout, Work};
+use super::{Lane, LaneName, LaneOutcome, Layout, Part, Work};
 use crate::data::Chunk;
-use crate::device::{Device, Stream};
+use crate::device::kernel::SharedKernel;
+use crate::device::{Device, Schedule, Stream};
 use crate::error::{Error, Result};
 use crate::memory::{Account, DevicePool, PinnedRing};
 use crate::plan::DevicePlan;
 
-/// What the lanes of one device share: its block freelist, its loaded kernel; and the ring, of which each lane
-/// gets its slots.
+/// The part of a device with memory of its own: its block freelist, its loaded kernel, and the ring, of which each
+/// lane gets its slots.
 pub(crate) struct Staging<D: Device> {
+    // Dropped in this order: what the device gave, before the device.
     pool: DevicePool<D>,
     kernel: D::Kernel,
-    layout: Layout,
     ring: PinnedRing<D>,
-    device: String,
+    layout: Layout,
     lanes: usize,
     slots: usize,
+    device: Arc<D>,
 }
 
 impl<D: Device> Staging<D> {
-    /// Loads the operator's kernel and takes the memory of the plan.
+    /// Loads the kernel and takes the memory of the plan.
     pub(crate) fn new(
-        device: &D,
+        device: Arc<D>,
         plan: &DevicePlan,
-        kernel: &crate::device::kernel::SharedKernel,
+        kernel: &SharedKernel,
         memory: &Arc<Account>,
         pinned: &Arc<Account>,
     ) -> Result<Self> {
         let loaded = device.load(kernel)?;
         let layout = plan.layout.clone();
-        let pool = DevicePool::new(device, plan.blocks, layout.block_bytes, memory)?;
-        let ring = PinnedRing::new(device, plan.lanes * plan.slots, layout.slot_bytes, pinned)?;
-        let device = device.info().id.clone();
-        Ok(Staging { pool, kernel: loaded, layout, ring, device, lanes: plan.lanes, slots: plan.slots })
+        let pool = DevicePool::new(&*device, plan.blocks, layout.block_bytes, memory)?;
+        let ring = PinnedRing::new(&*device, plan.lanes * plan.slots, layout.slot_bytes, pinned)?;
+        Ok(Staging { pool, kernel: loaded, ring, layout, lanes: plan.lanes, slots: plan.slots, device })
     }
+}
 
-    /// How many blocks the device gave, at most those of the plan.
-    pub(crate) fn blocks(&self) -> usize {
-        self.pool.blocks()
-    }
-
-    /// The lanes, `number` being the device's place in the run.
-    pub(crate) fn lanes<'r>(
-        &'r mut self,
-        device: &D,
-        number: usize,
-        work: &'r Work<'r>,
-    ) -> Result<Vec<Box<dyn Lane + 'r>>>
-    where
-        D: 'r,
-    {
+impl<D: Device> Part for Staging<D> {
+    fn lanes<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Lane + 'r>>> {
         let mut slots = self.ring.slots();
         let mut lanes: Vec<Box<dyn Lane + 'r>> = Vec::with_capacity(self.lanes);
         for lane in 0..self.lanes {
-            let stream = device.open_stream()?;
+            let stream = self.device.open_stream()?;
             let idle = slots.by_ref().take(self.slots).map(|memory| Idle::new(memory, &self.layout, &stream));
             lanes.push(Box::new(StagedLane::<D> {
                 idle: idle.collect::<Result<_>>()?,
@@ -70,16 +59,26 @@ impl<D: Device> Staging<D> {
                 pool: &self.pool,
                 kernel: &self.kernel,
                 work,
-                name: LaneName { device: self.device.clone(), lane },
+                name: LaneName { device: self.device.info().id.clone(), lane },
                 outcome: LaneOutcome { device: number, ..LaneOutcome::default() },
             }));
         }
         Ok(lanes)
     }
+
+    fn schedule(&self) -> Schedule {
+        self.device.schedule()
+    }
+
+    fn shortage(&self, plan: &DevicePlan) -> Option<String> {
+        let (given, planned) = (self.pool.blocks(), plan.blocks);
+        let note = || format!("{} had memory for {given} of {planned} blocks of {} bytes", plan.id, plan.block_bytes);
+        (given < planned).then(note)
+    }
 }
 
 /// One lane: a stream and its slots.
-pub(crate) struct StagedLane<'r, D: Device> {
+struct StagedLane<'r, D: Device> {
     // Before the slots: its drop ends the copies.
     stream: D::Stream,
     idle: Vec<Idle<'r, D>>,
@@ -131,7 +130,8 @@ impl<'r, D: Device> StagedLane<'r, D> {
     /// Fills the slot with the chunk's rows and enqueues copy in, kernel and copy out.
     fn send(&mut self, mut slot: Idle<'r, D>, chunk: Chunk) -> Result<InFlight<'r, D>> {
         let LaneName { device, lane } = &self.name;
-        let span = debug_span!("send", chunk = chunk.index(), row = chunk.rows().start, rows = chunk.len(), device, lane);
+        let span =
+            debug_span!("send", chunk = chunk.index(), row = chunk.rows().start, rows = chunk.len(), device, lane);
         let _entered = span.enter();
         let columns = &self.work.operator.kernel().columns;
         let begin = Instant::now();
@@ -156,7 +156,8 @@ impl<'r, D: Device> StagedLane<'r, D> {
         let back = Instant::now();
         let chunk = &done.chunk;
         let LaneName { device, lane } = &self.name;
-        let span = debug_span!("drain", chunk = chunk.index(), row = chunk.rows().start, rows = chunk.len(), device, lane);
+        let span =
+            debug_span!("drain", chunk = chunk.index(), row = chunk.rows().start, rows = chunk.len(), device, lane);
         let _entered = span.enter();
         let columns = &self.work.operator.kernel().columns;
         let blame = |error: Error| self.name.blame(chunk, error);

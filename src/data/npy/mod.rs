@@ -83,4 +83,8 @@ impl Source for Npy {
     fn path(&self) -> Option<&Path> {
         Some(&self.rows.path)
     }
+
+    fn note(&self) -> Option<String> {
+        self.rows.note()
+    }
 }

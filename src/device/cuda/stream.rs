@@ -26,6 +26,7 @@ const PAUSE: Duration = Duration::from_micros(100);
 pub(crate) struct CudaStream {
     context: Arc<Context>,
     handle: sys::CUstream,
+    opened: Instant,
     /// Kernel arguments; kept so that a launch allocates nothing.
     arguments: Vec<u64>,
     pointers: Vec<*mut c_void>,
@@ -41,7 +42,8 @@ impl CudaStream {
         let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the context is current; `handle` outlives the call that writes it.
         context.check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut handle, flags) })?;
-        Ok(CudaStream { context: context.clone(), handle, arguments: Vec::new(), pointers: Vec::new() })
+        let opened = Instant::now();
+        Ok(CudaStream { context: context.clone(), handle, opened, arguments: Vec::new(), pointers: Vec::new() })
     }
 }
 
@@ -151,6 +153,10 @@ impl Stream for CudaStream {
         let result = unsafe { driver::elapsed_time(&mut milliseconds, from.handle, to.handle) };
         self.context.check("cuEventElapsedTime", result)?;
         Ok(Duration::try_from_secs_f64(f64::from(milliseconds) / 1e3).unwrap_or_default())
+    }
+
+    fn now(&self) -> Duration {
+        self.opened.elapsed()
     }
 }
 

@@ -57,7 +57,7 @@ impl Machine {
     pub(super) fn new(options: &Emulated) -> Self {
         Machine {
             used: 0,
-            clock: Clock::default(),
+            clock: Clock::new(options.is_timeless()),
             streams: HashMap::new(),
             next_stream: 0,
             random: Random(options.seed),
@@ -73,10 +73,12 @@ impl Machine {
         id
     }
 
-    /// Drops what the stream still had to do. Others that wait for it may go on, as after the failure that led here.
+    /// Runs what the stream still has to do, and forgets the stream.
     pub(super) fn close(&mut self, stream: u64) {
+        while self.streams.get(&stream).is_some_and(|queue| !queue.operations.is_empty()) && self.run_one() {}
         self.clock.close(stream);
-        for operation in self.streams.remove(&stream).into_iter().flat_map(|q| q.operations) {
+        // What could not run waits for an event that will never come; who waits for this stream shall not.
+        for operation in self.streams.remove(&stream).into_iter().flat_map(|queue| queue.operations) {
             if let Operation::Record(mark) = operation {
                 mark.done.store(true, Ordering::Release);
             }

@@ -116,7 +116,20 @@ impl Device for EmulatedDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Stream;
+    use crate::device::{Stream, contract};
+
+    #[test]
+    fn keeps_the_contract_of_devices() {
+        for seed in 0..8 {
+            contract::check(&EmulatedDevice::new(&Emulated::new().seed(seed).memory(65 << 20).kernel_rate(1e6)));
+        }
+        contract::check_failed_allocation(&EmulatedDevice::new(
+            &Emulated::new().fault(Fault::new(FaultAt::Allocate, 0)),
+        ));
+        for at in [FaultAt::CopyIn, FaultAt::Kernel, FaultAt::CopyOut] {
+            contract::check_failed_work(&EmulatedDevice::new(&Emulated::new().fault(Fault::new(at, 0))));
+        }
+    }
 
     #[test]
     fn work_happens_only_when_it_is_waited_for() {

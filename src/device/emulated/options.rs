@@ -68,6 +68,11 @@ impl Emulated {
         self
     }
 
+    /// Whether no operation takes virtual time.
+    pub(crate) fn is_timeless(&self) -> bool {
+        [self.copy_in_rate, self.kernel_rate, self.copy_out_rate].iter().all(|rate| rate.is_infinite())
+    }
+
     /// Adds a failure.
     pub fn fault(mut self, fault: Fault) -> Self {
         self.faults.push(fault);

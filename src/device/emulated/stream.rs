@@ -38,7 +38,9 @@ impl EmulatedStream {
 
     fn push(&mut self, engine: Engine, amount: usize, rate: f64, operation: Operation) {
         let mut machine = lock(&self.machine);
-        machine.clock.work(self.id, engine, Duration::from_secs_f64(amount as f64 / rate), self.now);
+        // A rate that makes no sense takes for ever.
+        let cost = Duration::try_from_secs_f64(amount as f64 / rate).unwrap_or(Duration::MAX);
+        machine.clock.work(self.id, engine, cost, self.now);
         machine.push(self.id, operation);
     }
 }

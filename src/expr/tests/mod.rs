@@ -2,13 +2,12 @@
 
 mod cuda;
 mod parse;
-mod table;
 mod twin;
 
 use std::sync::Arc;
 
 use super::program::Program;
-use crate::data::{Dtype, Scalar};
+use crate::data::Dtype;
 
 /// Values of one dtype in memory, aligned for all.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,23 +69,6 @@ impl Column {
             }
         });
         Column::from_bits(dtype, bits.take(rows))
-    }
-
-    fn from_scalar(scalar: Scalar) -> Column {
-        let bits = match scalar {
-            Scalar::Bool(value) => value.into(),
-            Scalar::I8(value) => value as u64,
-            Scalar::I16(value) => value as u64,
-            Scalar::I32(value) => value as u64,
-            Scalar::I64(value) => value as u64,
-            Scalar::U8(value) => value.into(),
-            Scalar::U16(value) => value.into(),
-            Scalar::U32(value) => value.into(),
-            Scalar::U64(value) => value,
-            Scalar::F32(value) => value.to_bits().into(),
-            Scalar::F64(value) => value.to_bits(),
-        };
-        Column::from_bits(scalar.dtype(), [bits])
     }
 
     fn rows(&self) -> usize {

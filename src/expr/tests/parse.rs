@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::super::{Expression, is_reserved};
+use super::super::Expression;
+use super::super::words::is_reserved;
 use crate::data::Dtype;
 use crate::error::Error;
 

@@ -1,0 +1,65 @@
+//! What can be set on an engine.
+
+use std::sync::Mutex;
+
+use super::Engine;
+use crate::device::DeviceChoice;
+use crate::error::{Error, Result};
+use crate::plan::Limits;
+
+/// Builds an [`Engine`]. Everything has a default.
+#[derive(Clone, Debug, Default)]
+pub struct EngineBuilder {
+    choice: DeviceChoice,
+    limits: Limits,
+}
+
+impl EngineBuilder {
+    /// The devices to use; [`DeviceChoice::Auto`] if not set.
+    pub fn device(mut self, choice: DeviceChoice) -> Self {
+        self.choice = choice;
+        self
+    }
+
+    /// The most device memory to use, in bytes per device. It counts the blocks that chunks live in, not what the driver
+    /// takes for its own. If not set, all of the device's memory, of which a run uses only what its plan says.
+    pub fn device_memory(mut self, bytes: u64) -> Self {
+        self.limits.device_memory = Some(bytes);
+        self
+    }
+
+    /// The most pinned memory a run may use, in bytes per device; 256 MiB if not set.
+    pub fn pinned_memory(mut self, bytes: u64) -> Self {
+        self.limits.pinned_memory = Some(bytes);
+        self
+    }
+
+    /// Bytes of a chunk, inputs and outputs together; chosen by the plan if not set. Chunks are whole tiles of 4096 rows.
+    pub fn chunk(mut self, bytes: u64) -> Self {
+        self.limits.chunk = Some(bytes);
+        self
+    }
+
+    /// Lanes per device; chosen by the plan if not set.
+    pub fn lanes(mut self, lanes: usize) -> Self {
+        self.limits.lanes = Some(lanes);
+        self
+    }
+
+    /// Finds the devices. Nothing is allocated, and no GPU is touched before the first run.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if a device was asked for by name and is not there; [`Error::Job`] for zero lanes.
+    pub fn build(self) -> Result<Engine> {
+        let EngineBuilder { mut choice, limits } = self;
+        if limits.lanes == Some(0) {
+            return Err(Error::Job("zero lanes carry nothing: use at least 1".into()));
+        }
+        if let (DeviceChoice::Emulated(options), Some(bytes)) = (&mut choice, limits.device_memory) {
+            // Its memory is what one says it is.
+            options.memory_bytes = bytes;
+        }
+        let (devices, note) = choice.resolve()?;
+        Ok(Engine { choice, limits, devices, note, opened: Mutex::default() })
+    }
+}

@@ -1,0 +1,250 @@
+//! The engine: devices and memory limits; runs jobs.
+
+mod builder;
+mod check;
+mod devices;
+
+use std::any::Any;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use tracing::debug_span;
+
+pub use self::builder::EngineBuilder;
+use self::check::bind;
+use self::devices::{Accounts, Opened};
+use crate::data::{Element, Place, Sink, whole_memory};
+#[cfg(feature = "cuda")]
+use crate::device::Device;
+use crate::device::kernel::TILE_ROWS;
+use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
+use crate::error::{Error, Result};
+use crate::job::Job;
+use crate::memory::{PinnedArray, allocate};
+use crate::ops::{Eval, Operator};
+use crate::pipeline::{InputColumn, LaneOutcome, Part, Queue, Work, drive};
+use crate::plan::{Limits, Plan, Shape};
+use crate::report::{DeviceReport, OutputReport, Report, StageTimes};
+
+/// Devices and memory limits, on which jobs run. One engine runs many jobs, also at the same time.
+///
+/// ```
+/// use overshot::{DeviceChoice, Engine, Job};
+/// let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
+/// let (a, b) = (vec![1.0f32, 2.0, 3.0], vec![10.0f32, 20.0, 30.0]);
+/// let mut c = vec![0.0f32; 3];
+/// let report = engine.run(Job::eval("c = a * b; sum(c)")?.input("a", &a).input("b", &b).output("c", &mut c))?;
+/// assert_eq!(report.value("sum(c)").map(|sum| sum.as_f64()), Some(140.0));
+/// assert_eq!(c, [10.0, 40.0, 90.0]);
+/// # Ok::<(), overshot::Error>(())
+/// ```
+pub struct Engine {
+    choice: DeviceChoice,
+    limits: Limits,
+    devices: Vec<DeviceInfo>,
+    /// Why the devices are not those one might expect.
+    note: Option<String>,
+    /// What is costly to open and is kept for the next run.
+    opened: Mutex<Option<Opened>>,
+}
+
+impl Engine {
+    /// Starts to build an engine.
+    pub fn builder() -> EngineBuilder {
+        EngineBuilder::default()
+    }
+
+    /// The devices it uses.
+    pub fn devices(&self) -> &[DeviceInfo] {
+        &self.devices
+    }
+
+    /// How [`run`](Engine::run) would run the job. Touches no device and opens no output.
+    ///
+    /// # Errors
+    /// Those of [`run`](Engine::run) that can be known before: names, types, row counts, limits.
+    pub fn plan(&self, job: &Job<'_>) -> Result<Plan> {
+        let (program, rows) = bind(job)?;
+        self.plan_of(job, &Eval::new(program), rows, &self.limits)
+    }
+
+    /// Runs the job to its end.
+    ///
+    /// # Errors
+    /// [`Error::Expression`] and [`Error::Job`] if the job does not fit together, [`Error::Budget`] if a memory limit is
+    /// too small for one chunk, [`Error::File`] and [`Error::Chunk`] if something failed on the way,
+    /// [`Error::Cancelled`]. No output file appears or changes then; slices hold whatever was written so far.
+    ///
+    /// # Panics
+    /// When code of the caller that it runs (a source, a sink, a generator, the progress function) panics.
+    pub fn run(&self, job: Job<'_>) -> Result<Report> {
+        let begin = Instant::now();
+        let (program, rows) = bind(&job)?;
+        let output_dtypes: Vec<_> = program.outputs().iter().map(|(_, dtype)| *dtype).collect();
+        let operator = Eval::new(program);
+        let mut notes: Vec<String> = self.note.iter().cloned().collect();
+        notes.extend(job.inputs.iter().filter_map(|(_, input)| input.source().note()));
+        let (plan, mut parts, accounts) = self.ready(&job, &operator, rows, &mut notes)?;
+
+        let Job { expression, inputs, outputs, cancel, progress, .. } = job;
+        let _span = debug_span!("run", expression = expression.text(), rows, chunk_rows = plan.chunk_rows).entered();
+        // A file written from one with dimensions gets the same.
+        let shape = inputs.iter().find_map(|(_, input)| input.source().shape().map(<[u64]>::to_vec));
+        let mut sinks: Vec<Box<dyn Sink + '_>> = Vec::with_capacity(outputs.len());
+        let mut written = Vec::with_capacity(outputs.len());
+        for ((name, output), dtype) in outputs.into_iter().zip(&output_dtypes) {
+            let path = output.target().path().map(Into::into);
+            written.push(OutputReport {
+                name,
+                dtype: dtype.to_string(),
+                path,
+                bytes: rows.saturating_mul(dtype.size() as u64),
+            });
+            let sink = output.open(*dtype, rows, shape.as_deref())?;
+            notes.extend(sink.note());
+            sinks.push(sink);
+        }
+
+        let started = Instant::now();
+        let queue = Queue::new(rows, plan.chunk_rows as usize, plan.lanes()).watched(cancel, progress.as_deref());
+        let columns = inputs.iter().map(|(_, input)| {
+            let source = input.source();
+            Ok(InputColumn { source, memory: whole_memory(source)? })
+        });
+        let work = Work {
+            operator: &operator,
+            inputs: columns.collect::<Result<_>>()?,
+            outputs: sinks.iter().map(|sink| &**sink).collect(),
+            queue,
+        };
+        let schedule = parts.first().map_or(Schedule::Threads, |part| part.schedule());
+        let lanes = parts.iter_mut().enumerate().map(|(number, part)| part.lanes(number, &work));
+        let lanes = lanes.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+        let outcomes = drive(lanes, &work.queue, schedule)?;
+        let seconds = started.elapsed().as_secs_f64();
+        drop(work);
+        sinks.into_iter().try_for_each(Sink::commit)?;
+        drop(parts);
+
+        let mut report = Report {
+            rows,
+            results: operator.results(rows),
+            outputs: written,
+            chunks: outcomes.iter().map(|lane| lane.chunks).sum(),
+            chunk_rows: plan.chunk_rows,
+            seconds,
+            total_seconds: 0.0,
+            bytes_to_device: outcomes.iter().map(|lane| lane.bytes_in).sum(),
+            bytes_from_device: outcomes.iter().map(|lane| lane.bytes_out).sum(),
+            peak_pinned_bytes: accounts.iter().map(|account| account.pinned.peak()).sum(),
+            devices: self.device_reports(&plan, &outcomes, &accounts),
+            stages: StageTimes::default(),
+            notes,
+        };
+        outcomes.iter().for_each(|lane| report.stages.add(&lane.times));
+        report.total_seconds = begin.elapsed().as_secs_f64();
+        Ok(report)
+    }
+
+    /// An array of `rows` zeros in pinned memory, which jobs use in place. It does not count against the limit on
+    /// the pinned memory of a run.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if there is no memory, or it cannot be pinned.
+    pub fn pinned<T: Element>(&self, rows: usize) -> Result<PinnedArray<T>> {
+        let bytes = rows.saturating_mul(size_of::<T>());
+        #[allow(unused_mut)] // without the feature `cuda` nothing is ever pinned
+        let mut memory = allocate(bytes)?;
+        #[allow(unused_mut)]
+        let mut pins: Vec<Box<dyn Any + Send + Sync>> = vec![];
+        #[cfg(feature = "cuda")]
+        // Memory pinned on one GPU is pinned for all of them.
+        if let (Some(device), true) = (self.opened()?.cuda.first(), bytes > 0) {
+            // SAFETY: the mapping starts on a page and is at least `bytes` long; the array drops the pin before it.
+            pins.push(Box::new(unsafe { device.pin(memory.as_mut_ptr(), bytes)? }));
+        }
+        Ok(PinnedArray::new(memory, rows, pins))
+    }
+
+    fn plan_of(&self, job: &Job<'_>, operator: &Eval, rows: u64, limits: &Limits) -> Result<Plan> {
+        let inputs = job.inputs.iter().map(|(_, input)| whole_memory(input.source()));
+        let inputs: Vec<_> = inputs.collect::<Result<_>>()?;
+        let outputs = || job.outputs.iter().map(|(_, output)| output.target().place());
+        let shape = Shape {
+            rows,
+            columns: operator.kernel().columns.clone(),
+            in_memory: inputs
+                .iter()
+                .map(Option::is_some)
+                .chain(outputs().map(|place| place != Place::Elsewhere))
+                .collect(),
+            pinned: inputs
+                .iter()
+                .map(|memory| memory.is_some_and(|memory| memory.is_pinned()))
+                .chain(outputs().map(|place| place == Place::Pinned))
+                .collect(),
+        };
+        Plan::new(&shape, &self.devices, limits, cpu::cores())
+    }
+
+    /// Plans, and makes every device ready; with smaller chunks if a device has less memory than it said.
+    fn ready(&self, job: &Job<'_>, operator: &Eval, rows: u64, notes: &mut Vec<String>) -> Result<Ready> {
+        let opened = self.opened()?;
+        let mut limits = self.limits;
+        loop {
+            let plan = self.plan_of(job, operator, rows, &limits)?;
+            let accounts: Vec<_> = plan.devices.iter().map(|_| Accounts::new(&self.limits)).collect();
+            let parts = plan.devices.iter().zip(&accounts).enumerate().map(|(number, (device, accounts))| {
+                opened.ready(&self.choice, number, device, operator.kernel(), accounts)
+            });
+            match parts.collect::<Result<Vec<_>>>() {
+                Ok(parts) => {
+                    notes.extend(parts.iter().zip(&plan.devices).filter_map(|(part, device)| part.shortage(device)));
+                    return Ok((plan, parts, accounts));
+                }
+                Err(Error::OutOfMemory { device, bytes })
+                    if self.limits.chunk.is_none() && plan.chunk_rows > TILE_ROWS as u64 =>
+                {
+                    notes
+                        .push(format!("{device} had no memory for a block of {bytes} bytes: chunks were made smaller"));
+                    limits.chunk = Some(plan.chunk_rows * plan.row_bytes / 2);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn opened(&self) -> Result<Opened> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opened) = &*opened {
+            return Ok(opened.clone());
+        }
+        Ok(opened.insert(Opened::new(&self.devices)?).clone())
+    }
+
+    fn device_reports(&self, plan: &Plan, outcomes: &[LaneOutcome], accounts: &[Accounts]) -> Vec<DeviceReport> {
+        let reports = plan.devices.iter().zip(accounts).enumerate().map(|(number, (device, accounts))| {
+            let lanes = || outcomes.iter().filter(|lane| lane.device == number);
+            let virtual_end = lanes().map(|lane| lane.virtual_end).max().unwrap_or_default();
+            DeviceReport {
+                id: device.id.clone(),
+                name: device.name.clone(),
+                kind: device.kind,
+                chunks: lanes().map(|lane| lane.chunks).sum(),
+                lanes: device.lanes,
+                peak_device_bytes: accounts.device.peak(),
+                virtual_seconds: (device.kind == DeviceKind::Emulated).then_some(virtual_end.as_secs_f64()),
+            }
+        });
+        reports.collect()
+    }
+}
+
+/// A plan, and what it needs on each of its devices.
+type Ready = (Plan, Vec<Box<dyn Part>>, Vec<Accounts>);
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("devices", &self.devices).field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
