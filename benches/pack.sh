@@ -8,13 +8,13 @@ rm -rf "$out" && mkdir -p "$out"
 cargo build --release --bin overshot
 cp target/release/overshot "$out/"
 # name and path of every test and bench executable
-cargo test --release --no-run --lib --test suite --test kernels --test cli --bench throughput --message-format=json 2>/dev/null |
+cargo test --release --no-run --lib --test suite --test numpy --test kernels --test cli --bench throughput --message-format=json 2>/dev/null |
     python3 -c '
 import json, sys
-for line in sys.stdin:
-    message = json.loads(line)
-    if message.get("executable") and message["target"]["name"] != "overshot" or message.get("executable") and message["target"]["kind"] == ["lib"]:
-        print(message["target"]["name"] if message["target"]["kind"] != ["lib"] else "lib", message["executable"])
+for message in map(json.loads, sys.stdin):
+    target = message.get("target", {})
+    if message.get("executable") and "bin" not in target["kind"]:
+        print("lib" if "lib" in target["kind"] else target["name"], message["executable"])
 ' | while read -r name path; do cp "$path" "$out/$name"; done
 strip "$out"/*
 git describe --always --dirty > "$out/commit"

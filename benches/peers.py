@@ -2,7 +2,7 @@
 
 python3 benches/peers.py --size 4GiB --json peers.json
 
-Bytes in + out per second, median of several runs, results checked. Needs NumPy; CuPy for the GPU lines.
+Bytes in + out per second, median of several runs, results checked. Needs NumPy; NumExpr and CuPy for their lines.
 """
 import argparse, json, statistics, time
 import numpy as np
@@ -39,6 +39,18 @@ close = lambda s: abs(float(s) / total - 1) < 1e-9
 
 line("NumPy, 1 thread: c = a * b", 3, lambda: np.multiply(a, b, out=c), right_mul)
 line("NumPy, 1 thread: sum(a)", 1, lambda: a.sum(), close)
+
+try:
+    import numexpr
+except ImportError:
+    print("no NumExpr: its lines are not run")
+else:
+    threads = numexpr.set_num_threads(numexpr.detect_number_of_cores()) and numexpr.detect_number_of_cores()
+    c[:] = 0
+    line(f"NumExpr, {threads} threads: c = a * b", 3, lambda: numexpr.evaluate("a * b", out=c), right_mul)
+    heavy = "sin(a) * exp(b) + sqrt(a * b)"
+    right_heavy = lambda _: np.allclose(c[some], np.sin(a[some]) * np.exp(b[some]) + np.sqrt(a[some] * b[some]), 1e-12)
+    line(f"NumExpr, {threads} threads: c = {heavy}", 3, lambda: numexpr.evaluate(heavy, out=c), right_heavy)
 
 try:
     import cupy as cp

@@ -18,7 +18,7 @@ use crate::plan::{DEFAULT_PINNED, DevicePlan, Limits};
 #[derive(Clone)]
 pub(super) struct Opened {
     #[cfg(feature = "cuda")]
-    pub(super) cuda: Vec<Arc<CudaDevice>>,
+    cuda: Vec<Arc<CudaDevice>>,
 }
 
 impl Opened {
@@ -30,6 +30,18 @@ impl Opened {
             #[cfg(feature = "cuda")]
             cuda: numbers.map(|number| CudaDevice::open(number).map(Arc::new)).collect::<Result<_>>()?,
         })
+    }
+
+    /// The device that pinned arrays are registered with, if any. Memory pinned on one GPU is pinned for all of them.
+    #[cfg(feature = "cuda")]
+    pub(super) fn pins_with(&self) -> Option<&CudaDevice> {
+        self.cuda.first().map(|device| &**device)
+    }
+
+    /// Without CUDA there is nothing to register with.
+    #[cfg(not(feature = "cuda"))]
+    pub(super) fn pins_with(&self) -> Option<&EmulatedDevice> {
+        None
     }
 
     /// Makes device `number` of the engine ready for a run: its kernel loaded, its memory taken.

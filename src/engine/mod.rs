@@ -4,7 +4,6 @@ mod builder;
 mod check;
 mod devices;
 
-use std::any::Any;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -14,13 +13,11 @@ pub use self::builder::EngineBuilder;
 use self::check::bind;
 use self::devices::{Accounts, Opened};
 use crate::data::{Element, Place, Sink, whole_memory};
-#[cfg(feature = "cuda")]
-use crate::device::Device;
 use crate::device::kernel::TILE_ROWS;
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::memory::{PinnedArray, allocate};
+use crate::memory::PinnedArray;
 use crate::ops::{Eval, Operator};
 use crate::pipeline::{InputColumn, LaneOutcome, Part, Queue, Work, drive};
 use crate::plan::{Limits, Plan, Shape};
@@ -152,18 +149,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Device`] if there is no memory, or it cannot be pinned.
     pub fn pinned<T: Element>(&self, rows: usize) -> Result<PinnedArray<T>> {
-        let bytes = rows.saturating_mul(size_of::<T>());
-        #[allow(unused_mut)] // without the feature `cuda` nothing is ever pinned
-        let mut memory = allocate(bytes)?;
-        #[allow(unused_mut)]
-        let mut pins: Vec<Box<dyn Any + Send + Sync>> = vec![];
-        #[cfg(feature = "cuda")]
-        // Memory pinned on one GPU is pinned for all of them.
-        if let (Some(device), true) = (self.opened()?.cuda.first(), bytes > 0) {
-            // SAFETY: the mapping starts on a page and is at least `bytes` long; the array drops the pin before it.
-            pins.push(Box::new(unsafe { device.pin(memory.as_mut_ptr(), bytes)? }));
-        }
-        Ok(PinnedArray::new(memory, rows, pins))
+        PinnedArray::new(self.opened()?.pins_with(), rows)
     }
 
     fn plan_of(&self, job: &Job<'_>, operator: &Eval, rows: u64, limits: &Limits) -> Result<Plan> {

@@ -1,11 +1,10 @@
 //! Arrays in pinned memory that sources and sinks use in place.
 
-use std::any::Any;
 use std::ops::{Deref, DerefMut};
 
-use memmap2::MmapMut;
-
+use super::pinned::PinnedMemory;
 use crate::data::{Chunk, Dtype, Element, Input, Memory, Output, Place, Sink, SinkMemory, Source, Target};
+use crate::device::Device;
 use crate::error::{Error, Result};
 
 /// A fixed-size array in pinned memory, made by [`Engine::pinned`](crate::Engine::pinned).
@@ -25,22 +24,21 @@ use crate::error::{Error, Result};
 /// # }
 /// ```
 pub struct PinnedArray<T: Element> {
-    // Dropped in this order: unregistered before it is unmapped.
-    pins: Vec<Box<dyn Any + Send + Sync>>,
-    memory: MmapMut,
+    memory: PinnedMemory,
     rows: usize,
     _element: std::marker::PhantomData<T>,
 }
 
 impl<T: Element> PinnedArray<T> {
-    /// `memory` holds at least `rows` elements; `pins` keep it registered (none: ordinary memory).
-    pub(crate) fn new(memory: MmapMut, rows: usize, pins: Vec<Box<dyn Any + Send + Sync>>) -> Self {
-        PinnedArray { pins, memory, rows, _element: std::marker::PhantomData }
+    /// `rows` zeros, registered with the device if there is one.
+    pub(crate) fn new<D: Device>(device: Option<&D>, rows: usize) -> Result<Self> {
+        let memory = PinnedMemory::new(device, rows.saturating_mul(size_of::<T>()))?;
+        Ok(PinnedArray { memory, rows, _element: std::marker::PhantomData })
     }
 
     /// Whether the memory is registered with a device, so that copies need no staging.
     pub fn is_pinned(&self) -> bool {
-        !self.pins.is_empty()
+        self.memory.is_pinned()
     }
 }
 
@@ -48,14 +46,14 @@ impl<T: Element> Deref for PinnedArray<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        bytemuck::cast_slice(&self.memory[..self.rows * size_of::<T>()])
+        bytemuck::cast_slice(&self.memory.bytes[..self.rows * size_of::<T>()])
     }
 }
 
 impl<T: Element> DerefMut for PinnedArray<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         let bytes = self.rows * size_of::<T>();
-        bytemuck::cast_slice_mut(&mut self.memory[..bytes])
+        bytemuck::cast_slice_mut(&mut self.memory.bytes[..bytes])
     }
 }
 

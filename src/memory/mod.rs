@@ -7,5 +7,5 @@ mod pool;
 
 pub(crate) use account::Account;
 pub use array::PinnedArray;
-pub(crate) use pinned::{PAGE, PinnedRing, allocate};
+pub(crate) use pinned::{PAGE, PinnedRing};
 pub(crate) use pool::DevicePool;

@@ -3,6 +3,7 @@
 //! Our own pages and not the driver's allocation, because that one is slow to make, aligned to 256 bytes only (too little
 //! for direct I/O) and, as some bindings hand it out, write-combined and so very slow to read back.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use memmap2::MmapMut;
@@ -18,7 +19,7 @@ pub(crate) const PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
 
 /// Page-aligned, zeroed, resident host memory of at least one byte.
-pub(crate) fn allocate(bytes: usize) -> Result<MmapMut> {
+fn allocate(bytes: usize) -> Result<MmapMut> {
     let mut memory = MmapMut::map_anon(bytes.max(1)).map_err(|error| Error::Device {
         device: "host".into(),
         problem: format!("cannot get {bytes} bytes of memory ({error})"),
@@ -31,35 +32,52 @@ pub(crate) fn allocate(bytes: usize) -> Result<MmapMut> {
     Ok(memory)
 }
 
-/// The pinned memory of all slots of one device: allocated once for a run, given back at its end.
-pub(crate) struct PinnedRing<D: Device> {
+/// Host memory that is registered with a device, or ordinary memory if there is no device to register it with.
+pub(crate) struct PinnedMemory {
     // Dropped in this order: unregistered before it is unmapped.
-    _pin: Option<D::Pin>,
-    memory: MmapMut,
+    pin: Option<Box<dyn Any + Send + Sync>>,
+    pub(crate) bytes: MmapMut,
+}
+
+impl PinnedMemory {
+    /// At least `bytes` zeroed bytes from the start of a page on.
+    pub(crate) fn new<D: Device>(device: Option<&D>, bytes: usize) -> Result<Self> {
+        let mut memory = allocate(bytes)?;
+        let pin = match device.filter(|_| bytes > 0) {
+            // SAFETY: the mapping starts on a page, is at least `bytes` long and is unmapped only after the pin, which
+            // stands before it in the struct, is dropped.
+            Some(device) => Some(Box::new(unsafe { device.pin(memory.as_mut_ptr(), bytes)? }) as _),
+            None => None,
+        };
+        Ok(PinnedMemory { pin, bytes: memory })
+    }
+
+    /// Whether it is registered.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pin.is_some()
+    }
+}
+
+/// The pinned memory of all slots of one device: allocated once for a run, given back at its end.
+pub(crate) struct PinnedRing {
+    memory: PinnedMemory,
     slot_bytes: usize,
     slots: usize,
     _booked: Booked,
 }
 
-impl<D: Device> PinnedRing<D> {
-    /// Pins `slots` × `slot_bytes`, the latter a multiple of the page size. No bytes, no registration.
-    pub(crate) fn new(device: &D, slots: usize, slot_bytes: usize, account: &Arc<Account>) -> Result<Self> {
+impl PinnedRing {
+    /// Pins `slots` × `slot_bytes`, the latter a multiple of the page size.
+    pub(crate) fn new<D: Device>(device: &D, slots: usize, slot_bytes: usize, account: &Arc<Account>) -> Result<Self> {
         debug_assert!(slot_bytes.is_multiple_of(PAGE));
-        let bytes = slots * slot_bytes;
-        let booked = account.book(bytes as u64)?;
-        let mut memory = allocate(bytes)?;
-        let pin = match bytes {
-            0 => None,
-            // SAFETY: the mapping starts on a page, is at least `bytes` long and is unmapped only after the pin, which
-            // stands before it in the struct, is dropped.
-            _ => Some(unsafe { device.pin(memory.as_mut_ptr(), bytes)? }),
-        };
-        Ok(PinnedRing { _pin: pin, memory, slot_bytes, slots, _booked: booked })
+        let booked = account.book((slots * slot_bytes) as u64)?;
+        let memory = PinnedMemory::new(Some(device), slots * slot_bytes)?;
+        Ok(PinnedRing { memory, slot_bytes, slots, _booked: booked })
     }
 
     /// The memory of each slot.
     pub(crate) fn slots(&mut self) -> impl Iterator<Item = &mut [u8]> {
-        let mut rest: &mut [u8] = &mut self.memory;
+        let mut rest: &mut [u8] = &mut self.memory.bytes;
         let bytes = self.slot_bytes;
         (0..self.slots).map(move |_| {
             let (slot, tail) = std::mem::take(&mut rest).split_at_mut(bytes);

@@ -21,7 +21,7 @@ pub(crate) struct Staging<D: Device> {
     // Dropped in this order: what the device gave, before the device.
     pool: DevicePool<D>,
     kernel: D::Kernel,
-    ring: PinnedRing<D>,
+    ring: PinnedRing,
     layout: Layout,
     lanes: usize,
     slots: usize,
