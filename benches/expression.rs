@@ -19,7 +19,9 @@ fn expressions(criterion: &mut Criterion) {
                 });
             });
         }
-        assert!(c.iter().zip(a.iter().zip(&b)).all(|(c, (a, b))| (c - a.sin() * (-b).exp()).abs() < 1e-12));
+        let job = Job::eval("c = a * b").expect("it parses").input("a", &a).input("b", &b).output("c", &mut c);
+        engine.run(job).expect("it runs");
+        assert!(c.iter().zip(a.iter().zip(&b)).all(|(c, (a, b))| *c == a * b));
         for text in ["sum(a)", "min(a), max(a)", "std(a)", "argmax(a)"] {
             group.bench_function(text, |bencher| {
                 bencher.iter(|| engine.run(Job::eval(text).expect("it parses").input("a", &a)).expect("it runs"));

@@ -97,7 +97,7 @@ pub enum Error {
     Abandoned,
 
     /// The job was stopped by its [`CancelToken`](crate::CancelToken).
-    #[error("stopped after {done} of {rows} rows; no output was written")]
+    #[error("stopped after {done} of {rows} rows; no output file was written")]
     Cancelled {
         /// Rows done when it stopped.
         done: u64,

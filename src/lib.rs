@@ -65,6 +65,7 @@ mod memory;
 mod ops;
 mod pipeline;
 mod plan;
+mod progress;
 mod report;
 #[doc(hidden)]
 pub mod testing;
@@ -76,9 +77,10 @@ pub use data::{
 pub use device::{DeviceChoice, DeviceInfo, DeviceKind, Emulated, Fault, FaultAt, devices};
 pub use engine::{Engine, EngineBuilder};
 pub use error::{Error, Result};
-pub use job::{CancelToken, Job, Progress};
+pub use job::Job;
 pub use memory::PinnedArray;
 pub use plan::{DevicePlan, Plan};
+pub use progress::{CancelToken, Progress};
 pub use report::{DeviceReport, OutputReport, Report, StageTime, StageTimes};
 
 /// The examples of the README, compiled with the documentation tests.

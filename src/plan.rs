@@ -7,7 +7,7 @@ use bytesize::ByteSize;
 use crate::device::kernel::{Columns, TILE_ROWS};
 use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{Error, Result};
-use crate::pipeline::Layout;
+use crate::memory::Layout;
 
 /// Bytes of a chunk (inputs + outputs) that we aim for where it is staged. Small chunks win: slots that stay in the
 /// last-level cache are filled, copied and drained faster, until copies get too short for the link.
@@ -18,6 +18,8 @@ const PINNED_CHUNK: u64 = 32 << 20;
 const HOST_CHUNK: u64 = 1 << 20;
 /// Chunks are not made smaller than this to fit a limit as long as something else can give.
 const SMALL_CHUNK: u64 = 512 << 10;
+/// No chunk is larger, whatever was set: far beyond all use, and small enough that no product of it overflows.
+const MAX_CHUNK: u64 = 64 << 30;
 /// With fewer blocks than this, copies in, kernels and copies out cannot overlap.
 const OVERLAP_BLOCKS: usize = 4;
 
@@ -32,6 +34,8 @@ pub(crate) struct Limits {
     pub(crate) chunk: Option<u64>,
     /// Lanes per device.
     pub(crate) lanes: Option<usize>,
+    /// Bytes that chunks may have at most, because a device had no memory for larger ones.
+    pub(crate) cap: Option<u64>,
 }
 
 /// Pinned memory of a device that is not set otherwise, in bytes.
@@ -154,7 +158,7 @@ impl Need<'_> {
             info,
             lanes: self.limits.lanes.unwrap_or(lanes).max(1),
             slots,
-            chunk_rows: self.rows_of(self.limits.chunk.unwrap_or(target)),
+            chunk_rows: self.rows_of(self.limits.chunk.unwrap_or(target).min(self.limits.cap.unwrap_or(MAX_CHUNK))),
             device_limit: match self.limits.device_memory {
                 _ if !staged_limits => 0,
                 Some(limit) => limit.min(info.memory_bytes),
@@ -356,7 +360,7 @@ mod tests {
             rows in 0u64..1 << 40, device in 1u64..1 << 36, pinned in 1u64..1 << 32, cores in 1usize..128,
             chunk in prop::option::of(1u64..1 << 30), lanes in prop::option::of(1usize..64), devices in 1usize..9,
         ) {
-            let limits = Limits { device_memory: Some(device), pinned_memory: Some(pinned), chunk, lanes };
+            let limits = Limits { device_memory: Some(device), pinned_memory: Some(pinned), chunk, lanes, cap: None };
             if let Ok(plan) = Plan::new(&shape(rows), &vec![gpu(1 << 35); devices], &limits, cores) {
                 for d in &plan.devices {
                     prop_assert!(d.blocks > 0 && d.device_bytes <= device.min(1 << 35) && d.pinned_bytes <= pinned);

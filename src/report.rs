@@ -34,7 +34,7 @@ pub struct Report {
     pub bytes_to_device: u64,
     /// Bytes copied from devices.
     pub bytes_from_device: u64,
-    /// The most pinned memory in use at once, over all devices.
+    /// The most pinned memory in use at once for staging, over all devices; pinned arrays of the caller do not count.
     pub peak_pinned_bytes: u64,
     /// The devices that took part.
     pub devices: Vec<DeviceReport>,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use overshot::{DeviceChoice, Engine};
 
-use super::values::{Binding, binding, lanes, size};
+use super::values::{Binding, binding, size};
 use super::{Failure, Result};
 
 /// Streams datasets larger than a GPU's memory through a computation.
@@ -80,8 +80,8 @@ pub struct Limits {
     pub chunk: Option<u64>,
 
     /// Lanes per device [default: chosen by the plan]
-    #[arg(long, value_name = "N", value_parser = lanes())]
-    pub lanes: Option<u64>,
+    #[arg(long, value_name = "N")]
+    pub lanes: Option<usize>,
 }
 
 impl Limits {
@@ -98,7 +98,7 @@ impl Limits {
             engine = engine.chunk(bytes);
         }
         if let Some(lanes) = self.lanes {
-            engine = engine.lanes(usize::try_from(lanes).unwrap_or(usize::MAX));
+            engine = engine.lanes(lanes);
         }
         Ok(engine.build()?)
     }

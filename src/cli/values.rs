@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use bytesize::ByteSize;
-use clap::builder::{OsStringValueParser, RangedU64ValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use overshot::Dtype;
 
 /// A file for a name of the expression.
@@ -51,11 +51,6 @@ pub fn size(text: &str) -> Result<u64, String> {
         Ok(ByteSize(bytes)) => Ok(bytes),
         Err(_) => Err("write a number of bytes, or a size such as 64MiB or 2GB".into()),
     }
-}
-
-/// A number of lanes: beyond a thousand threads nobody gains anything.
-pub fn lanes() -> RangedU64ValueParser {
-    RangedU64ValueParser::new().range(1..=1024)
 }
 
 #[cfg(test)]

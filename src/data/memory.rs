@@ -193,6 +193,11 @@ impl<'a> SinkMemory<'a> {
         (self.bytes.len() / self.row_bytes) as u64
     }
 
+    /// Bytes of a row.
+    pub fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
     /// Whether it is pinned.
     pub fn is_pinned(&self) -> bool {
         self.pinned

@@ -37,6 +37,7 @@ pub use raw::Raw;
 pub use sink::{Output, Place, Sink, Target};
 pub use source::{Input, Source};
 
-// Unused until the rooms that call them are in place.
-#[allow(unused_imports)]
-pub(crate) use {file::same_file, source::whole_memory};
+pub(crate) use file::same_file;
+pub(crate) use sink::whole_sink_memory;
+pub(crate) use slice::slice_output;
+pub(crate) use source::whole_memory;

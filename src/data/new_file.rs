@@ -137,6 +137,10 @@ impl Sink for FileSink {
         })
     }
 
+    fn check(&self) -> Result<()> {
+        self.partial.check()
+    }
+
     fn commit(self: Box<Self>) -> Result<()> {
         let FileSink { partial, memory, .. } = *self;
         drop(memory);

@@ -85,18 +85,26 @@ impl Partial {
         self.file().write_all_at(bytes, offset).map_err(|e| write_error(&self.path, self.len, e))
     }
 
+    /// Whether its name is free, or may be taken from the file that has it.
+    pub fn check(&self) -> Result<()> {
+        let taken = !self.force && fs::symlink_metadata(&self.target).is_ok();
+        if taken { Err(appeared(&self.path)) } else { Ok(()) }
+    }
+
     /// Gives the file its name.
     pub fn commit(self) -> Result<()> {
         let Partial { path, target, temporary, force, .. } = self;
         let named = if force { temporary.persist(&target) } else { temporary.persist_noclobber(&target) };
         named.map(drop).map_err(|e| match e.error.kind() {
-            io::ErrorKind::AlreadyExists => {
-                let problem = "appeared while the job ran; it was left alone and the result dropped";
-                Error::file(&path, problem, format!("choose another name, or {FORCE}"))
-            }
+            io::ErrorKind::AlreadyExists => appeared(&path),
             _ => io_error(&path, "cannot take its name", "check its directory", e.error),
         })
     }
+}
+
+fn appeared(path: &Path) -> Error {
+    let problem = "appeared while the job ran; it was left alone and the result dropped";
+    Error::file(path, problem, format!("choose another name, or {FORCE}"))
 }
 
 const FORCE: &str = "replace it with --force or .force(true)";

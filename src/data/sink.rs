@@ -1,7 +1,7 @@
 //! What is written: the [`Sink`] trait, the [`Target`] that becomes one, and the [`Output`] that a job takes.
 
 use super::{Chunk, Dtype, SinkMemory};
-use crate::Result;
+use crate::{Error, Result};
 use std::fmt;
 use std::path::Path;
 
@@ -23,6 +23,15 @@ pub trait Sink: Send + Sync {
     /// Something a user may want to know about how it writes, for the report.
     fn note(&self) -> Option<String> {
         None
+    }
+
+    /// Whether [`commit`](Sink::commit) would succeed now. Asked of all outputs of a job before the first one is
+    /// committed.
+    ///
+    /// # Errors
+    /// As [`commit`](Sink::commit).
+    fn check(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Makes the output visible: all rows are written. A file that is dropped without it leaves no trace; a slice
@@ -120,4 +129,18 @@ impl<'a> From<Box<dyn Target + 'a>> for Output<'a> {
     fn from(target: Box<dyn Target + 'a>) -> Self {
         Output(target)
     }
+}
+
+/// The memory of a sink, checked: it holds exactly `rows` rows of `dtype`. Sinks may come from outside, so the pipeline
+/// asks here.
+pub(crate) fn whole_sink_memory(sink: &dyn Sink, dtype: Dtype, rows: u64) -> Result<Option<&SinkMemory<'_>>> {
+    let Some(memory) = sink.memory() else { return Ok(None) };
+    if memory.rows() == rows && memory.row_bytes() == dtype.size() {
+        return Ok(Some(memory));
+    }
+    Err(Error::Job(format!(
+        "the memory of a Sink is {} rows of {} bytes, not {rows} rows of {dtype}; return memory of all rows, or None",
+        memory.rows(),
+        memory.row_bytes()
+    )))
 }

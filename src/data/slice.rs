@@ -46,7 +46,15 @@ impl<'a> From<&'a [bool]> for Input<'a> {
 }
 
 /// A slice of numbers: written in place.
-struct SliceTarget<'a, T>(&'a mut [T]);
+struct SliceTarget<'a, T> {
+    slice: &'a mut [T],
+    pinned: bool,
+}
+
+/// A slice as an output, if `pinned` in pinned memory.
+pub(crate) fn slice_output<T: Element>(slice: &mut [T], pinned: bool) -> Output<'_> {
+    SliceTarget { slice, pinned }.into()
+}
 
 impl<T: Element> Target for SliceTarget<'_, T> {
     fn name(&self) -> String {
@@ -58,11 +66,11 @@ impl<T: Element> Target for SliceTarget<'_, T> {
     }
 
     fn rows(&self) -> Option<u64> {
-        Some(self.0.len() as u64)
+        Some(self.slice.len() as u64)
     }
 
     fn place(&self) -> Place {
-        Place::Memory
+        if self.pinned { Place::Pinned } else { Place::Memory }
     }
 
     fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, _: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
@@ -70,8 +78,8 @@ impl<T: Element> Target for SliceTarget<'_, T> {
         Self: 's,
     {
         fits(&*self, dtype, rows)?;
-        match SinkMemory::new(bytemuck::cast_slice_mut(self.0), dtype) {
-            Some(memory) => Ok(Box::new(SliceSink(memory))),
+        match SinkMemory::new(bytemuck::cast_slice_mut(self.slice), dtype) {
+            Some(memory) => Ok(Box::new(SliceSink(if self.pinned { memory.pinned() } else { memory }))),
             None => unreachable!("a slice is aligned for its elements"),
         }
     }
@@ -172,7 +180,7 @@ fn misfit(chunk: &Chunk, bytes: &[u8]) -> Error {
 
 impl<'a, T: Element> From<&'a mut [T]> for Output<'a> {
     fn from(slice: &'a mut [T]) -> Self {
-        SliceTarget(slice).into()
+        slice_output(slice, false)
     }
 }
 

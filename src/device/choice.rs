@@ -30,9 +30,9 @@ impl DeviceChoice {
         match self {
             DeviceChoice::Cpu => Ok((vec![cpu::info()], None)),
             DeviceChoice::Emulated(options) => Ok((vec![emulated::info(options)], None)),
-            DeviceChoice::Cuda => Ok((cuda_devices()?, None)),
+            DeviceChoice::Cuda => Ok((usable_cuda_devices()?, None)),
             DeviceChoice::CudaDevice(number) => {
-                let mut devices = cuda_devices()?;
+                let mut devices = usable_cuda_devices()?;
                 if *number >= devices.len() {
                     return Err(Error::Device {
                         device: format!("cuda:{number}"),
@@ -42,9 +42,11 @@ impl DeviceChoice {
                 }
                 Ok((vec![devices.swap_remove(*number)], None))
             }
-            DeviceChoice::Auto => match cuda_devices() {
+            DeviceChoice::Auto => match usable_cuda_devices() {
                 Ok(devices) => Ok((devices, None)),
-                Err(error) => Ok((vec![cpu::info()], Some(format!("no GPU, so this runs on the CPU ({error})")))),
+                Err(error) => {
+                    Ok((vec![cpu::info()], Some(format!("no usable GPU, so this runs on the CPU ({error})"))))
+                }
             },
         }
     }
@@ -54,6 +56,22 @@ impl DeviceChoice {
 #[cfg(feature = "cuda")]
 fn cuda_devices() -> Result<Vec<DeviceInfo>> {
     super::cuda::devices()
+}
+
+#[cfg(feature = "cuda")]
+fn check_cuda_compiler() -> Result<()> {
+    super::cuda::check_compiler()
+}
+
+#[cfg(not(feature = "cuda"))]
+fn check_cuda_compiler() -> Result<()> {
+    Ok(())
+}
+
+/// The CUDA devices, if kernels can be compiled for them.
+fn usable_cuda_devices() -> Result<Vec<DeviceInfo>> {
+    let devices = cuda_devices()?;
+    check_cuda_compiler().map(|()| devices)
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -71,7 +89,7 @@ pub fn devices() -> (Vec<DeviceInfo>, Vec<String>) {
     match cuda_devices() {
         Ok(cuda) => {
             devices.extend(cuda);
-            (devices, vec![])
+            (devices, check_cuda_compiler().err().iter().map(ToString::to_string).collect())
         }
         Err(error) => (devices, vec![error.to_string()]),
     }

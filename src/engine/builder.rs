@@ -7,6 +7,9 @@ use crate::device::DeviceChoice;
 use crate::error::{Error, Result};
 use crate::plan::Limits;
 
+/// Each lane is a thread with a stream: more than this is a mistake.
+const MAX_LANES: usize = 1024;
+
 /// Builds an [`Engine`]. Everything has a default.
 #[derive(Clone, Debug, Default)]
 pub struct EngineBuilder {
@@ -21,14 +24,14 @@ impl EngineBuilder {
         self
     }
 
-    /// The most device memory to use, in bytes per device. It counts the blocks that chunks live in, not what the driver
+    /// The most device memory that one run may use, in bytes per device. It counts the blocks that chunks live in, not what the driver
     /// takes for its own. If not set, all of the device's memory, of which a run uses only what its plan says.
     pub fn device_memory(mut self, bytes: u64) -> Self {
         self.limits.device_memory = Some(bytes);
         self
     }
 
-    /// The most pinned memory a run may use, in bytes per device; 256 MiB if not set.
+    /// The most pinned memory that one run may use, in bytes per device; 256 MiB if not set.
     pub fn pinned_memory(mut self, bytes: u64) -> Self {
         self.limits.pinned_memory = Some(bytes);
         self
@@ -49,11 +52,11 @@ impl EngineBuilder {
     /// Finds the devices. Nothing is allocated, and no GPU is touched before the first run.
     ///
     /// # Errors
-    /// [`Error::Device`] if a device was asked for by name and is not there; [`Error::Job`] for zero lanes.
+    /// [`Error::Device`] if a device was asked for by name and is not there; [`Error::Job`] for no lanes or more than 1024.
     pub fn build(self) -> Result<Engine> {
         let EngineBuilder { mut choice, limits } = self;
-        if limits.lanes == Some(0) {
-            return Err(Error::Job("zero lanes carry nothing: use at least 1".into()));
+        if limits.lanes.is_some_and(|lanes| !(1..=MAX_LANES).contains(&lanes)) {
+            return Err(Error::Job(format!("the number of lanes (--lanes) must be 1 to {MAX_LANES}")));
         }
         if let (DeviceChoice::Emulated(options), Some(bytes)) = (&mut choice, limits.device_memory) {
             // Its memory is what one says it is.

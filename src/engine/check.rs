@@ -9,6 +9,7 @@ use crate::job::Job;
 pub(super) fn bind(job: &Job<'_>) -> Result<(Program, u64)> {
     job.check_names()?;
     let rows = job.row_count()?;
+    check_shapes(&job.inputs)?;
     check_files(&job.inputs, &job.outputs)?;
     // In the order of the job, which is then that of the columns.
     let inputs: Vec<_> = job.inputs.iter().map(|(name, input)| (name.clone(), input.source().dtype())).collect();
@@ -30,6 +31,19 @@ pub(super) fn bind(job: &Job<'_>) -> Result<(Program, u64)> {
         }
     }
     Ok((program, rows))
+}
+
+/// Rows are elements in C order; two arrays of other dimensions would be paired in a way that nobody means.
+fn check_shapes(inputs: &[(String, Input<'_>)]) -> Result<()> {
+    let mut shapes = inputs.iter().filter_map(|(name, input)| Some((name, input.source().shape()?)));
+    let mut shapes = shapes.by_ref().filter(|(_, shape)| shape.len() > 1);
+    let Some((first, shape)) = shapes.next() else { return Ok(()) };
+    match shapes.find(|(_, other)| *other != shape) {
+        None => Ok(()),
+        Some((name, other)) => Err(Error::Job(format!(
+            "input '{first}' has the shape {shape:?} but '{name}' has {other:?}: reshape one of them"
+        ))),
+    }
 }
 
 /// No output may be one of the inputs, or another output.

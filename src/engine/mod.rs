@@ -12,14 +12,14 @@ use tracing::debug_span;
 pub use self::builder::EngineBuilder;
 use self::check::bind;
 use self::devices::{Accounts, Opened};
-use crate::data::{Element, Place, Sink, whole_memory};
+use crate::data::{Element, Place, Sink, whole_memory, whole_sink_memory};
 use crate::device::kernel::TILE_ROWS;
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::memory::PinnedArray;
 use crate::ops::{Eval, Operator};
-use crate::pipeline::{InputColumn, LaneOutcome, Part, Queue, Work, drive};
+use crate::pipeline::{InputColumn, LaneOutcome, OutputColumn, Part, Queue, Work, drive};
 use crate::plan::{Limits, Plan, Shape};
 use crate::report::{DeviceReport, OutputReport, Report, StageTimes};
 
@@ -70,7 +70,9 @@ impl Engine {
     /// # Errors
     /// [`Error::Expression`] and [`Error::Job`] if the job does not fit together, [`Error::Budget`] if a memory limit is
     /// too small for one chunk, [`Error::File`] and [`Error::Chunk`] if something failed on the way,
-    /// [`Error::Cancelled`]. No output file appears or changes then; slices hold whatever was written so far.
+    /// [`Error::Cancelled`]. No output file appears or changes then, unless another program makes a file of an output's
+    /// name in the moment between the check of all outputs and the naming of the last; slices hold whatever was written
+    /// so far.
     ///
     /// # Panics
     /// When code of the caller that it runs (a source, a sink, a generator, the progress function) panics.
@@ -81,6 +83,10 @@ impl Engine {
         let operator = Eval::new(program);
         let mut notes: Vec<String> = self.note.iter().cloned().collect();
         notes.extend(job.inputs.iter().filter_map(|(_, input)| input.source().note()));
+        if self.limits.device_memory.or(self.limits.pinned_memory).is_some() && self.devices[0].kind == DeviceKind::Cpu
+        {
+            notes.push("the CPU uses no device or pinned memory, so their limits have no effect".into());
+        }
         let (plan, mut parts, accounts) = self.ready(&job, &operator, rows, &mut notes)?;
 
         let Job { expression, inputs, outputs, cancel, progress, .. } = job;
@@ -102,24 +108,30 @@ impl Engine {
             sinks.push(sink);
         }
 
-        let started = Instant::now();
         let queue = Queue::new(rows, plan.chunk_rows as usize, plan.lanes()).watched(cancel, progress.as_deref());
-        let columns = inputs.iter().map(|(_, input)| {
+        let inputs_in_place = inputs.iter().map(|(_, input)| {
             let source = input.source();
             Ok(InputColumn { source, memory: whole_memory(source)? })
         });
+        let outputs = sinks
+            .iter()
+            .zip(&output_dtypes)
+            .map(|(sink, dtype)| Ok(OutputColumn { sink: &**sink, memory: whole_sink_memory(&**sink, *dtype, rows)? }));
         let work = Work {
             operator: &operator,
-            inputs: columns.collect::<Result<_>>()?,
-            outputs: sinks.iter().map(|sink| &**sink).collect(),
+            inputs: inputs_in_place.collect::<Result<_>>()?,
+            outputs: outputs.collect::<Result<_>>()?,
             queue,
         };
         let schedule = parts.first().map_or(Schedule::Threads, |part| part.schedule());
         let lanes = parts.iter_mut().enumerate().map(|(number, part)| part.lanes(number, &work));
         let lanes = lanes.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+        let started = Instant::now();
         let outcomes = drive(lanes, &work.queue, schedule)?;
         let seconds = started.elapsed().as_secs_f64();
         drop(work);
+        // All could be committed before the first one is: a job appears as a whole or not at all.
+        sinks.iter().try_for_each(|sink| sink.check())?;
         sinks.into_iter().try_for_each(Sink::commit)?;
         drop(parts);
 
@@ -193,7 +205,7 @@ impl Engine {
                 {
                     notes
                         .push(format!("{device} had no memory for a block of {bytes} bytes: chunks were made smaller"));
-                    limits.chunk = Some(plan.chunk_rows * plan.row_bytes / 2);
+                    limits.cap = Some(plan.chunk_rows * plan.row_bytes / 2);
                 }
                 Err(error) => return Err(error),
             }

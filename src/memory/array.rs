@@ -3,9 +3,9 @@
 use std::ops::{Deref, DerefMut};
 
 use super::pinned::PinnedMemory;
-use crate::data::{Chunk, Dtype, Element, Input, Memory, Output, Place, Sink, SinkMemory, Source, Target};
+use crate::data::{Dtype, Element, Input, Memory, Output, Source, slice_output};
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// A fixed-size array in pinned memory, made by [`Engine::pinned`](crate::Engine::pinned).
 ///
@@ -82,56 +82,7 @@ impl<T: Element> Source for PinnedArray<T> {
 
 impl<'a, T: Element> From<&'a mut PinnedArray<T>> for Output<'a> {
     fn from(array: &'a mut PinnedArray<T>) -> Self {
-        PinnedTarget(array).into()
-    }
-}
-
-struct PinnedTarget<'a, T: Element>(&'a mut PinnedArray<T>);
-
-impl<T: Element> Target for PinnedTarget<'_, T> {
-    fn name(&self) -> String {
-        "pinned array".into()
-    }
-
-    fn dtype(&self) -> Option<Dtype> {
-        Some(T::DTYPE)
-    }
-
-    fn rows(&self) -> Option<u64> {
-        Some(self.0.len() as u64)
-    }
-
-    fn place(&self) -> Place {
-        if self.0.is_pinned() { Place::Pinned } else { Place::Memory }
-    }
-
-    fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, _: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
-    where
-        Self: 's,
-    {
-        let pinned = self.0.is_pinned();
-        let fits = dtype == T::DTYPE && rows == self.0.len() as u64;
-        let memory = SinkMemory::new(bytemuck::cast_slice_mut(self.0), dtype).filter(|_| fits);
-        let memory =
-            memory.ok_or_else(|| Error::Job(format!("the pinned array does not hold {rows} rows of {dtype}")))?;
-        Ok(Box::new(PinnedSink(if pinned { memory.pinned() } else { memory })))
-    }
-}
-
-/// Always written in place.
-struct PinnedSink<'a>(SinkMemory<'a>);
-
-impl Sink for PinnedSink<'_> {
-    fn write(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
-        self.0.claim(chunk.rows()).copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn memory(&self) -> Option<&SinkMemory<'_>> {
-        Some(&self.0)
-    }
-
-    fn commit(self: Box<Self>) -> Result<()> {
-        Ok(())
+        let pinned = array.is_pinned();
+        slice_output(array, pinned)
     }
 }

@@ -2,10 +2,12 @@
 
 mod account;
 mod array;
+mod layout;
 mod pinned;
 mod pool;
 
 pub(crate) use account::Account;
 pub use array::PinnedArray;
-pub(crate) use pinned::{PAGE, PinnedRing};
+pub(crate) use layout::Layout;
+pub(crate) use pinned::PinnedRing;
 pub(crate) use pool::DevicePool;

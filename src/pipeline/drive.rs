@@ -1,5 +1,6 @@
 //! Drives lanes: a thread each, or by turns on one thread.
 
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use super::{Lane, LaneOutcome, Queue};
@@ -23,51 +24,49 @@ pub(crate) fn drive(lanes: Vec<Box<dyn Lane + '_>>, queue: &Queue<'_>, schedule:
 }
 
 fn on_threads(lanes: Vec<Box<dyn Lane + '_>>, queue: &Queue<'_>) -> Result<Vec<LaneOutcome>> {
+    // The first failure in time is the cause: on a device that is lost all lanes fail, one after the other.
+    let failure: Mutex<Option<Error>> = Mutex::new(None);
+    let fail = |error: Error| {
+        queue.stop();
+        let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if failure.as_ref().is_none_or(Error::is_consequence) {
+            *failure = Some(error);
+        }
+    };
     let run = |mut lane: Box<dyn Lane + '_>| {
         let _stop = StopOnPanic(queue);
         loop {
             match lane.turn() {
                 Ok(true) => {}
-                Ok(false) => return Ok(lane.outcome()),
+                Ok(false) => return Some(lane.outcome()),
                 Err(error) => {
-                    queue.stop();
-                    return Err(error);
+                    fail(error);
+                    return None;
                 }
             }
         }
     };
-    thread::scope(|scope| {
+    let outcomes = thread::scope(|scope| {
         let mut threads = Vec::with_capacity(lanes.len());
         for (k, lane) in lanes.into_iter().enumerate() {
-            let thread = thread::Builder::new().name(format!("lane {k}")).spawn_scoped(scope, move || run(lane));
-            threads.push(thread.map_err(|error| {
-                queue.stop();
-                Error::Device {
+            match thread::Builder::new().name(format!("lane {k}")).spawn_scoped(scope, || run(lane)) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => fail(Error::Device {
                     device: "host".into(),
                     problem: format!("cannot start a thread ({error})"),
                     remedy: "use fewer --lanes".into(),
-                }
-            })?);
-        }
-        // The lanes after the first failure may have failed of it: theirs are not the errors to show.
-        let mut outcomes = Vec::with_capacity(threads.len());
-        let mut failure: Option<Error> = None;
-        for thread in threads {
-            match thread.join() {
-                Ok(Ok(outcome)) => outcomes.push(outcome),
-                Ok(Err(error)) => failure = Some(first(failure, error)),
-                Err(panic) => std::panic::resume_unwind(panic),
+                }),
             }
         }
-        failure.map_or(Ok(outcomes), Err)
-    })
-}
-
-/// Of two errors the one that is a cause: a lane may have failed only because another did.
-fn first(one: Option<Error>, other: Error) -> Error {
-    match one {
-        Some(one) if !one.is_consequence() => one,
-        _ => other,
+        let each = threads.into_iter().filter_map(|thread| match thread.join() {
+            Ok(outcome) => outcome,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        each.collect::<Vec<_>>()
+    });
+    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => Ok(outcomes),
     }
 }
 

@@ -8,7 +8,7 @@ use super::{Lane, LaneName, LaneOutcome, Part, Work};
 use crate::data::{Chunk, Claim};
 use crate::device::Schedule;
 use crate::device::kernel::HostKernel;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::plan::DevicePlan;
 
 /// The CPU's part in a run: its lanes share nothing.
@@ -72,7 +72,7 @@ impl<'r> HostLane<'r> {
             inputs.push(match input.memory {
                 Some(memory) => &memory.bytes()[first as usize * size..][..rows * size],
                 None => {
-                    let staged = bytes_of(staging, rows * size);
+                    let staged = bytes_of(staging, rows * size)?;
                     input.source.read(first, staged)?;
                     staged
                 }
@@ -83,22 +83,22 @@ impl<'r> HostLane<'r> {
 
         let (out_staging, partials) = rest.split_at_mut(columns.outputs.len());
         let mut claims: Vec<Option<Claim<'_>>> =
-            self.work.outputs.iter().map(|sink| sink.memory().map(|memory| memory.claim(chunk.rows()))).collect();
+            self.work.outputs.iter().map(|output| output.memory.map(|memory| memory.claim(chunk.rows()))).collect();
         let mut outputs: Vec<&mut [u8]> = Vec::with_capacity(columns.outputs.len());
         for ((&size, claim), staging) in columns.outputs.iter().zip(&mut claims).zip(out_staging) {
             outputs.push(match claim {
                 Some(claim) => claim,
-                None => bytes_of(staging, rows * size),
+                None => bytes_of(staging, rows * size)?,
             });
         }
-        let partials = bytes_of(&mut partials[0], columns.partial_bytes(rows));
+        let partials = bytes_of(&mut partials[0], columns.partial_bytes(rows))?;
         self.twin.run(first, rows, &inputs, &mut outputs, partials);
         let computed = Instant::now();
         times.kernel.busy += computed - filled;
 
-        for (output, sink) in outputs.iter().zip(&self.work.outputs) {
-            if sink.memory().is_none() {
-                sink.write(chunk, output)?;
+        for (rows, output) in outputs.iter().zip(&self.work.outputs) {
+            if output.memory.is_none() {
+                output.sink.write(chunk, rows)?;
             }
         }
         if !partials.is_empty() {
@@ -132,9 +132,15 @@ impl Lane for HostLane<'_> {
 }
 
 /// The first `bytes` bytes of staging memory, which grows to the largest chunk once.
-fn bytes_of(staging: &mut Vec<u64>, bytes: usize) -> &mut [u8] {
-    if staging.len() * 8 < bytes {
-        staging.resize(bytes.div_ceil(8), 0);
+fn bytes_of(staging: &mut Vec<u64>, bytes: usize) -> Result<&mut [u8]> {
+    let words = bytes.div_ceil(8);
+    if staging.len() < words {
+        staging.try_reserve_exact(words - staging.len()).map_err(|_| Error::Device {
+            device: "cpu".into(),
+            problem: format!("no memory to stage {bytes} bytes"),
+            remedy: "set a smaller --chunk, or fewer --lanes".into(),
+        })?;
+        staging.resize(words, 0);
     }
-    &mut bytemuck::cast_slice_mut(staging)[..bytes]
+    Ok(&mut bytemuck::cast_slice_mut(staging)[..bytes])
 }

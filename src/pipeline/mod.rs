@@ -12,20 +12,18 @@
 
 mod drive;
 mod host;
-mod layout;
 mod queue;
 mod slot;
 mod staged;
 
 pub(crate) use drive::drive;
 pub(crate) use host::HostPart;
-pub(crate) use layout::Layout;
 pub(crate) use queue::Queue;
 pub(crate) use staged::Staging;
 
 use std::time::Duration;
 
-use crate::data::{Memory, Sink, Source};
+use crate::data::{Memory, Sink, SinkMemory, Source};
 use crate::device::Schedule;
 use crate::error::{Error, Result};
 use crate::ops::Operator;
@@ -36,7 +34,7 @@ use crate::report::StageTimes;
 pub(crate) struct Work<'w> {
     pub(crate) operator: &'w dyn Operator,
     pub(crate) inputs: Vec<InputColumn<'w>>,
-    pub(crate) outputs: Vec<&'w dyn Sink>,
+    pub(crate) outputs: Vec<OutputColumn<'w>>,
     pub(crate) queue: Queue<'w>,
 }
 
@@ -44,6 +42,12 @@ pub(crate) struct Work<'w> {
 pub(crate) struct InputColumn<'w> {
     pub(crate) source: &'w dyn Source,
     pub(crate) memory: Option<Memory<'w>>,
+}
+
+/// A sink, and its memory if it is written in place.
+pub(crate) struct OutputColumn<'w> {
+    pub(crate) sink: &'w dyn Sink,
+    pub(crate) memory: Option<&'w SinkMemory<'w>>,
 }
 
 /// One device's part in a run: what its lanes share.

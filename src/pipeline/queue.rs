@@ -8,7 +8,7 @@ use crossbeam::utils::CachePadded;
 
 use crate::data::Chunk;
 use crate::device::kernel::TILE_ROWS;
-use crate::job::{CancelToken, Progress};
+use crate::progress::{CancelToken, Progress};
 
 /// Hands out the rows of a job as chunks: each row once, in order, in whole tiles.
 ///

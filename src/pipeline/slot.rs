@@ -10,11 +10,11 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use super::{Layout, Work};
+use super::Work;
 use crate::data::{Chunk, Claim};
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
-use crate::memory::DevicePool;
+use crate::memory::{DevicePool, Layout};
 
 /// The events around the stages of one chunk.
 struct Marks<E> {
@@ -48,7 +48,7 @@ pub(super) struct InFlight<'r, D: Device> {
     chunk: Chunk,
     enqueued: Duration,
     /// The rows of pinned outputs that the device writes directly.
-    _in_place: Vec<Claim<'r>>,
+    in_place: Vec<Claim<'r>>,
 }
 
 /// A slot whose chunk came back.
@@ -58,6 +58,15 @@ pub(super) struct Done<'r, D: Device> {
     pub(super) times: DeviceTimes,
     /// Whether it was not back yet when the lane came to wait for it.
     pub(super) awaited: bool,
+}
+
+/// What a chunk passes on its way: the lane with its stream, and what the lanes of the device share.
+pub(super) struct Route<'s, 'r, D: Device> {
+    pub(super) lane: usize,
+    pub(super) stream: &'s mut D::Stream,
+    pub(super) pool: &'r DevicePool<D>,
+    pub(super) kernel: &'r D::Kernel,
+    pub(super) work: &'r Work<'r>,
 }
 
 /// How long a chunk was in each stage on the device.
@@ -92,36 +101,27 @@ impl<'r, D: Device> Idle<'r, D> {
     }
 
     /// Enqueues copy in, kernel and copy out of `chunk`, whose staged inputs were filled.
-    pub(super) fn submit(
-        self,
-        chunk: Chunk,
-        lane: usize,
-        stream: &mut D::Stream,
-        pool: &DevicePool<D>,
-        kernel: &D::Kernel,
-        work: &Work<'r>,
-    ) -> Result<InFlight<'r, D>, (Chunk, Error)> {
+    pub(super) fn submit(self, chunk: Chunk, route: Route<'_, 'r, D>) -> Result<InFlight<'r, D>, (Chunk, Error)> {
         let slot = self.0;
-        match slot.enqueue(&chunk, lane, stream, pool, kernel, work) {
-            Ok(in_place) => Ok(InFlight { slot, chunk, enqueued: stream.now(), _in_place: in_place }),
-            Err(error) => Err((chunk, error)),
+        let mut in_place = Vec::new();
+        match slot.enqueue(&chunk, route, &mut in_place) {
+            Ok(enqueued) => Ok(InFlight { slot, chunk, enqueued, in_place }),
+            Err(error) => {
+                // Copies that were enqueued may still write there: never given back.
+                std::mem::forget(in_place);
+                Err((chunk, error))
+            }
         }
     }
 }
 
 impl<'r, D: Device> Slot<'r, D> {
-    fn enqueue(
-        &self,
-        chunk: &Chunk,
-        lane: usize,
-        stream: &mut D::Stream,
-        pool: &DevicePool<D>,
-        kernel: &D::Kernel,
-        work: &Work<'r>,
-    ) -> Result<Vec<Claim<'r>>> {
+    /// Enqueues everything; returns the time. The rows of outputs that the device writes in place are in `in_place`, also
+    /// after an error.
+    fn enqueue(&self, chunk: &Chunk, route: Route<'_, 'r, D>, in_place: &mut Vec<Claim<'r>>) -> Result<Duration> {
+        let Route { lane, stream, pool, kernel, work } = route;
         let columns = &work.operator.kernel().columns;
         let (rows, first) = (chunk.len(), chunk.rows().start as usize);
-        let mut in_place = Vec::new();
         let lease = pool.take(lane, stream)?;
         let block = lease.memory();
         stream.record(&self.marks.begin)?;
@@ -129,7 +129,7 @@ impl<'r, D: Device> Slot<'r, D> {
             let from = match (self.staged(column), input.memory) {
                 (Some(staged), _) => staged.cast_const(),
                 (None, Some(memory)) => memory.bytes()[first * size..][..rows * size].as_ptr(),
-                (None, None) => unreachable!("only columns in pinned memory are not staged"),
+                (None, None) => return Err(not_in_place()),
             };
             // SAFETY: `from` is readable for these bytes: either this slot's memory, big enough by its layout, which
             // no safe code reaches before the copy is done; or pinned memory that the source lends for the whole run,
@@ -147,15 +147,14 @@ impl<'r, D: Device> Slot<'r, D> {
             let column = columns.inputs.len() + k;
             let to = match self.staged(column) {
                 Some(staged) => staged,
-                None => match work.outputs[k].memory() {
-                    Some(memory) => {
-                        let mut claim = memory.claim(chunk.rows());
-                        let start = claim.as_mut_ptr();
-                        in_place.push(claim);
-                        start
-                    }
-                    None => unreachable!("only columns in pinned memory are not staged"),
-                },
+                None => {
+                    let Some(memory) = work.outputs[k].memory else { return Err(not_in_place()) };
+                    let mut claim = memory.claim(chunk.rows());
+                    assert_eq!(claim.len(), bytes, "rows of an output in place");
+                    let start = claim.as_mut_ptr();
+                    in_place.push(claim);
+                    start
+                }
             };
             // SAFETY: `to` is writable for these bytes: this slot's memory, as above; or rows of a pinned sink that are
             // claimed until the chunk is back, and that outlive the lane.
@@ -163,13 +162,18 @@ impl<'r, D: Device> Slot<'r, D> {
         }
         stream.record(&self.marks.copied_out)?;
         lease.retire(lane, stream)?;
-        Ok(in_place)
+        Ok(stream.now())
     }
 
     fn staged(&self, column: usize) -> Option<*mut u8> {
         // SAFETY: the offset is inside the slot's memory.
         self.layout.in_slot[column].map(|offset| unsafe { self.memory.as_ptr().add(offset) })
     }
+}
+
+/// The plan does not stage columns that are pinned where they are; that they still are was checked at the start.
+fn not_in_place() -> Error {
+    Error::Job("a column that was pinned when the job was planned no longer is".into())
 }
 
 impl<'r, D: Device> InFlight<'r, D> {
@@ -188,7 +192,11 @@ impl<'r, D: Device> InFlight<'r, D> {
         });
         match times {
             Ok((times, awaited)) => Ok(Done { slot: self.slot, chunk: self.chunk, times, awaited }),
-            Err(error) => Err((self.chunk, error)),
+            Err(error) => {
+                // The device may still write there: never given back.
+                std::mem::forget(self.in_place);
+                Err((self.chunk, error))
+            }
         }
     }
 

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use tracing::{debug_span, trace};
 
-use super::slot::{Idle, InFlight};
-use super::{Lane, LaneName, LaneOutcome, Layout, Part, Work};
+use super::slot::{Idle, InFlight, Route};
+use super::{Lane, LaneName, LaneOutcome, Part, Work};
 use crate::data::Chunk;
 use crate::device::kernel::SharedKernel;
 use crate::device::{Device, Schedule, Stream};
 use crate::error::{Error, Result};
-use crate::memory::{Account, DevicePool, PinnedRing};
+use crate::memory::{Account, DevicePool, Layout, PinnedRing};
 use crate::plan::DevicePlan;
 
 /// The part of a device with memory of its own: its block freelist, its loaded kernel, and the ring, of which each
@@ -144,7 +144,8 @@ impl<'r, D: Device> StagedLane<'r, D> {
         }
         let filled = Instant::now();
         self.outcome.times.fill.busy += filled - begin;
-        let sent = slot.submit(chunk, *lane, &mut self.stream, self.pool, self.kernel, self.work);
+        let Self { stream, pool, kernel, work, .. } = self;
+        let sent = slot.submit(chunk, Route { lane: *lane, stream, pool, kernel, work });
         self.outcome.times.fill.waiting += filled.elapsed();
         sent.map_err(|(chunk, error)| self.name.blame(&chunk, error))
     }
@@ -161,10 +162,10 @@ impl<'r, D: Device> StagedLane<'r, D> {
         let _entered = span.enter();
         let columns = &self.work.operator.kernel().columns;
         let blame = |error: Error| self.name.blame(chunk, error);
-        for (k, (&size, sink)) in columns.outputs.iter().zip(&self.work.outputs).enumerate() {
+        for (k, (&size, output)) in columns.outputs.iter().zip(&self.work.outputs).enumerate() {
             let bytes = chunk.len() * size;
             if let Some(memory) = done.column(columns.inputs.len() + k, bytes) {
-                sink.write(chunk, memory).map_err(blame)?;
+                output.sink.write(chunk, memory).map_err(blame)?;
             }
             self.outcome.bytes_out += bytes as u64;
         }

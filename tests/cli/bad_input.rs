@@ -181,7 +181,6 @@ fn arguments(device: &str) -> Outcome {
         ("--chunk", "many"),
         ("--device-memory", "0GiB"),
         ("--pinned-memory", "1 apple"),
-        ("--lanes", "0"),
         ("--lanes", "x"),
         ("--device", "gpu"),
         ("--device", "emulated:x"),
@@ -190,6 +189,7 @@ fn arguments(device: &str) -> Outcome {
         let done = place.overshot(&["run", "sum(a)", "a=a.npy", option, value]);
         done.is_error(2, &[option, value, "--help"]);
     }
+    place.refused(2, &["--lanes", "1 to 1024"], &["sum(a)", "a=a.npy", "--lanes", "0"]);
     place.refused(2, &["NAME=PATH"], &["sum(a)", "a.npy"]);
     place.refused(2, &["--frobnicate"], &["sum(a)", "a=a.npy", "--frobnicate"]);
     place.refused(2, &["EXPR"], &[]);

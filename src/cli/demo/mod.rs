@@ -108,7 +108,8 @@ impl Demo<'_> {
 
     fn farewell(self) -> Result {
         // As it was called, so that the lines can be pasted.
-        let overshot = env::args().next().unwrap_or_else(|| "overshot".into());
+        let overshot =
+            env::args_os().next().map_or_else(|| "overshot".into(), |name| name.to_string_lossy().into_owned());
         let files = self.folder.path().to_owned();
         let (a, b, c) = (files.join("a.npy"), files.join("b.npy"), files.join("d.npy"));
         if self.folder.finish()? {

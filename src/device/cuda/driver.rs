@@ -129,7 +129,14 @@ pub(super) struct Found {
 /// # Errors
 /// [`Error::Device`] that says why when CUDA cannot be used on this machine.
 pub(crate) fn devices() -> Result<Vec<DeviceInfo>> {
-    (0..count()?).map(|ordinal| Ok(find(ordinal)?.info)).collect()
+    match count()? {
+        0 => Err(Error::Device {
+            device: "cuda".into(),
+            problem: "the driver shows no GPU".into(),
+            remedy: "check nvidia-smi and CUDA_VISIBLE_DEVICES, or run on the cpu or emulated device".into(),
+        }),
+        count => (0..count).map(|ordinal| Ok(find(ordinal)?.info)).collect(),
+    }
 }
 
 fn count() -> Result<usize> {

@@ -27,6 +27,14 @@ use stream::CudaStream;
 /// Loaded kernels kept for the next job on the same device.
 const LOADED: usize = 64;
 
+/// Whether kernels can be compiled here.
+///
+/// # Errors
+/// [`Error::Device`](crate::Error::Device) when there is no NVRTC, saying where to get it.
+pub(crate) fn check_compiler() -> Result<()> {
+    Compiler::find().map(drop)
+}
+
 /// One GPU, by its primary context.
 pub(crate) struct CudaDevice {
     context: Arc<Context>,

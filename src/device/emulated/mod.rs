@@ -91,7 +91,8 @@ impl Device for EmulatedDevice {
 
     fn allocate(&self, bytes: usize) -> Result<EmulatedMemory> {
         let mut machine = lock(&self.machine);
-        let full = machine.used + bytes as u64 > self.options.memory_bytes;
+        let free = self.options.memory_bytes.saturating_sub(self.options.taken_bytes);
+        let full = machine.used + bytes as u64 > free;
         if machine.fault(FaultAt::Allocate) || full {
             return Err(Error::OutOfMemory { device: self.info.id.clone(), bytes: bytes as u64 });
         }

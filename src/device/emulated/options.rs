@@ -12,6 +12,8 @@
 pub struct Emulated {
     pub(crate) seed: u64,
     pub(crate) memory_bytes: u64,
+    /// What others use of it.
+    pub(crate) taken_bytes: u64,
     /// Bytes, rows and bytes per virtual second; infinite: takes no time.
     pub(crate) copy_in_rate: f64,
     pub(crate) kernel_rate: f64,
@@ -24,6 +26,7 @@ impl Default for Emulated {
         Emulated {
             seed: 0,
             memory_bytes: 64 << 20,
+            taken_bytes: 0,
             copy_in_rate: f64::INFINITY,
             kernel_rate: f64::INFINITY,
             copy_out_rate: f64::INFINITY,
@@ -47,6 +50,12 @@ impl Emulated {
     /// The size of its memory in bytes.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory_bytes = bytes;
+        self
+    }
+
+    /// How much of its memory other programs use, in bytes: it cannot be had, and nobody says so before.
+    pub fn taken(mut self, bytes: u64) -> Self {
+        self.taken_bytes = bytes;
         self
     }
 

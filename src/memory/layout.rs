@@ -1,7 +1,7 @@
 //! Where the columns of a chunk lie in a slot and in a device block.
 
+use super::pinned::PAGE;
 use crate::device::kernel::Columns;
-use crate::memory::PAGE;
 
 /// Columns start at multiples of this many bytes, so that every dtype is aligned and device accesses coalesce.
 const ALIGNMENT: usize = 256;
