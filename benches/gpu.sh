@@ -15,7 +15,7 @@ mkdir -p "$out"
 } | tee "$out/machine.txt"
 failed=0
 part() { case " $parts " in *" $1 "*) echo "== $1" ;; *) false ;; esac }
-try() { echo "-- $*"; "$@" || { echo "FAILED ($?): $*"; failed=1; }; }
+try() { echo "-- $*" >&2; "$@" || { echo "FAILED ($?): $*"; failed=1; }; }
 
 suite() { # output file, command
     local log=$out/$1.txt

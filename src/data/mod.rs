@@ -13,6 +13,7 @@ mod chunk;
 mod dtype;
 mod file;
 mod format;
+mod gate;
 mod generator;
 mod memory;
 mod new_file;

@@ -1,8 +1,9 @@
 //! Files to be written.
 
 use super::file::io_error;
+use super::gate::Gate;
 use super::partial::Partial;
-use super::{Chunk, Dtype, Place, Sink, SinkMemory, Target, npy};
+use super::{Chunk, Dtype, Sink, SinkMemory, Target, npy};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -61,10 +62,6 @@ impl Target for NewFile {
         Some(&self.path)
     }
 
-    fn place(&self) -> Place {
-        Place::Memory
-    }
-
     fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
     where
         Self: 's,
@@ -92,15 +89,20 @@ pub(super) struct FileSink {
     rows: u64,
     /// Where the rows start.
     offset: u64,
-    memory: Option<SinkMemory<'static>>,
+    map: Option<SinkMemory<'static>>,
+    writers: Gate,
 }
+
+/// Threads that write to one new file at a time. Every page of it is new, and making pages does not scale: 16 threads are
+/// slower at it than one, four are fastest (`file = file + 1` of `benches/throughput.rs` shows it on many cores).
+const WRITERS: usize = 4;
 
 impl FileSink {
     /// Writes `rows` rows of `dtype` behind `header`, which together are as long as the file.
     pub fn new(partial: Partial, header: &[u8], dtype: Dtype, rows: u64) -> Result<Self> {
         partial.write_at(header, 0)?;
-        let memory = if partial.is_reserved() { SinkMemory::map(partial.file(), header.len(), dtype) } else { None };
-        Ok(FileSink { partial, dtype, rows, offset: header.len() as u64, memory })
+        let map = if partial.is_reserved() { SinkMemory::map(partial.file(), header.len(), dtype) } else { None };
+        Ok(FileSink { partial, dtype, rows, offset: header.len() as u64, map, writers: Gate::new(WRITERS) })
     }
 
     fn misfit(&self, chunk: &Chunk, bytes: &[u8]) -> Error {
@@ -118,19 +120,16 @@ impl Sink for FileSink {
         if rows.end > self.rows || chunk.len() as u64 * size != bytes.len() as u64 {
             return Err(self.misfit(chunk, bytes));
         }
-        let Some(memory) = &self.memory else {
+        let _pass = self.writers.enter();
+        let Some(map) = &self.map else {
             return self.partial.write_at(bytes, self.offset + rows.start * size);
         };
-        memory.try_claim(rows).ok_or_else(|| self.misfit(chunk, bytes))?.copy_from_slice(bytes);
+        map.try_claim(rows).ok_or_else(|| self.misfit(chunk, bytes))?.copy_from_slice(bytes);
         Ok(())
     }
 
-    fn memory(&self) -> Option<&SinkMemory<'_>> {
-        self.memory.as_ref()
-    }
-
     fn note(&self) -> Option<String> {
-        let slow = self.memory.is_none() && self.rows > 0;
+        let slow = self.map.is_none() && self.rows > 0;
         slow.then(|| {
             let path = self.partial.path().display();
             format!("{path}: no space could be reserved for a memory map there, so it was written by slower calls")
@@ -142,8 +141,8 @@ impl Sink for FileSink {
     }
 
     fn commit(self: Box<Self>) -> Result<()> {
-        let FileSink { partial, memory, .. } = *self;
-        drop(memory);
+        let FileSink { partial, map, .. } = *self;
+        drop(map);
         partial.commit()
     }
 }

@@ -45,12 +45,12 @@ impl<D: Device> DevicePool<D> {
         let events = device.open_stream()?;
         let mut free = VecDeque::with_capacity(blocks);
         for _ in 0..blocks {
-            let booked = account.book(block_bytes as u64)?;
             let memory = match device.allocate(block_bytes) {
                 Ok(memory) => memory,
                 Err(Error::OutOfMemory { .. }) if !free.is_empty() => break,
                 Err(error) => return Err(error),
             };
+            let booked = account.book(block_bytes as u64)?;
             free.push_back(Block { memory, last_use: events.event()?, last_lane: None, _booked: booked });
         }
         let blocks = free.len();
