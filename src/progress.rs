@@ -35,7 +35,7 @@ impl CancelToken {
     }
 
     /// Lets the job stop: no lane claims another chunk, chunks in flight are finished, no file appears, and
-    /// [`Engine::run`](crate::Engine::run) returns [`Error::Cancelled`].
+    /// [`Engine::run`](crate::Engine::run) returns [`Error::Cancelled`](crate::Error::Cancelled).
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -7,7 +7,7 @@ mod folder;
 use std::{env, fs};
 
 use bytesize::ByteSize;
-use overshot::{CancelToken, DeviceChoice, DeviceKind, Emulated, Engine, Job, Npy, Report};
+use overshot::{CancelToken, DeviceChoice, DeviceKind, Emulated, Engine, EngineBuilder, Job, Npy, Report};
 
 use super::args::DemoArgs;
 use super::output::print;
@@ -70,20 +70,19 @@ impl Demo<'_> {
         let Demo { args, rows, folder, cancel } = self;
         let data = rows.saturating_mul(ROW_BYTES);
         let memory = match kind {
-            DeviceKind::Emulated => (data / 4).clamp(LEAST_MEMORY, EMULATED_MEMORY),
-            _ => (data / 4).max(LEAST_MEMORY),
+            DeviceKind::Cpu => None,
+            DeviceKind::Emulated => Some((data / 4).clamp(LEAST_MEMORY, EMULATED_MEMORY)),
+            _ => Some((data / 4).max(LEAST_MEMORY)),
         };
         let (name, size) = (device.to_string(), ByteSize(data));
-        let through = match kind {
-            DeviceKind::Cpu => String::new(),
-            _ => format!(" through {} of device memory", ByteSize(memory)),
-        };
+        let through = memory.map(|bytes| format!(" through {} of device memory", ByteSize(bytes))).unwrap_or_default();
         print(format_args!("\novershot run '{EXPRESSION}' on {name}: {size}{through}\n"))?;
 
         let output = folder.path().join("c.npy");
         // The one of the device before: there may be no room for two.
         let _ = fs::remove_file(&output);
-        let engine = Engine::builder().device(device).device_memory(memory).build()?;
+        let engine = Engine::builder().device(device);
+        let engine = memory.into_iter().fold(engine, EngineBuilder::device_memory).build()?;
         let bar = Bar::new(args.quiet, "streaming", *rows, ROW_BYTES);
         let job = Job::eval(EXPRESSION)?
             .input("a", Npy::open(folder.path().join("a.npy"))?)
