@@ -52,7 +52,6 @@ const EMULATED: &[(&str, EmulatedCase)] = &[
     ("a device with less memory than it said gets smaller chunks", shortage),
     ("the whole takes the time of the slowest stage and one chunk", overlap),
     ("a run is repeatable", repeatable),
-    ("spans tell chunk, device and lane", spans),
 ];
 
 fn main() {
@@ -711,41 +710,4 @@ fn repeatable() -> Outcome {
         Ok(order.into_inner()?)
     };
     check(run()? == run()?, "two runs of one seed differ")
-}
-
-/// Collects what is traced.
-#[derive(Clone, Default)]
-struct Log(std::sync::Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("no panics").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-fn spans() -> Outcome {
-    use tracing_subscriber::fmt::format::FmtSpan;
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::DEBUG)
-        .with_span_events(FmtSpan::NEW)
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
-    let x = numbers(20_000, 25);
-    let engine = Engine::builder().device(DeviceChoice::Emulated(Emulated::new())).chunk(1).lanes(2).build()?;
-    // The lanes of an emulated device take turns on this thread, so a subscriber of this thread sees them.
-    let report = tracing::subscriber::with_default(subscriber, || -> Result<_, Error> {
-        engine.run(Job::eval("sum(x)")?.input("x", &x))
-    })?;
-    let text = String::from_utf8(log.0.lock()?.clone())?;
-    let count = |name: &str| text.lines().filter(|line| line.contains(name)).count() as u64;
-    check(count(":send{chunk=") == report.chunks && count(":drain{chunk=") == report.chunks, &text)?;
-    check(text.contains("chunk=4 row=16384 rows=3616 device=\"emulated\" lane="), &text)?;
-    check(text.contains("lane=0") && text.contains("lane=1"), &text)
 }

@@ -1,0 +1,43 @@
+//! What the lanes trace. Alone in its process: which spans are made is decided for all threads together.
+
+use std::sync::{Arc, Mutex};
+
+use overshot::{DeviceChoice, Emulated, Engine, Error, Job};
+use tracing_subscriber::fmt::format::FmtSpan;
+
+/// Collects what is traced.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no panics").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn spans_tell_chunk_device_and_lane() -> Result<(), Error> {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::DEBUG)
+        .with_span_events(FmtSpan::NEW)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    let x = vec![1.0f64; 20_000];
+    let engine = Engine::builder().device(DeviceChoice::Emulated(Emulated::new())).chunk(1).lanes(2).build()?;
+    // The lanes of an emulated device take turns on this thread, so a subscriber of this thread sees them.
+    let run = || engine.run(Job::eval("sum(x)")?.input("x", &x));
+    let report = tracing::subscriber::with_default(subscriber, run)?;
+    let text = String::from_utf8(log.0.lock().expect("no panics").clone()).expect("text");
+    let count = |name: &str| text.lines().filter(|line| line.contains(name)).count() as u64;
+    assert_eq!((count(":send{chunk="), count(":drain{chunk=")), (report.chunks, report.chunks), "{text}");
+    assert!(text.contains("chunk=4 row=16384 rows=3616 device=\"emulated\" lane="), "{text}");
+    assert!(text.contains("lane=0") && text.contains("lane=1"), "{text}");
+    Ok(())
+}
