@@ -22,6 +22,9 @@ fn expressions(criterion: &mut Criterion) {
         let job = Job::eval("c = a * b").expect("it parses").input("a", &a).input("b", &b).output("c", &mut c);
         engine.run(job).expect("it runs");
         assert!(c.iter().zip(a.iter().zip(&b)).all(|(c, (a, b))| *c == a * b));
+        let sum = engine.run(Job::eval("sum(a)").expect("it parses").input("a", &a)).expect("it runs").value("sum(a)");
+        let plain: f64 = a.iter().sum();
+        assert!(sum.is_some_and(|sum| (sum.as_f64() / plain - 1.0).abs() < 1e-9));
         for text in ["sum(a)", "min(a), max(a)", "std(a)", "argmax(a)"] {
             group.bench_function(text, |bencher| {
                 bencher.iter(|| engine.run(Job::eval(text).expect("it parses").input("a", &a)).expect("it runs"));

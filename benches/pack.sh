@@ -8,7 +8,7 @@ rm -rf "$out" && mkdir -p "$out"
 cargo build --release --bin overshot
 cp target/release/overshot "$out/"
 # name and path of every test and bench executable
-cargo test --release --no-run --lib --test suite --test numpy --test kernels --test cli --bench throughput --message-format=json 2>/dev/null |
+cargo test --release --no-run --lib --test suite --test numpy --test kernels --test cli --bench throughput --message-format=json |
     python3 -c '
 import json, sys
 for message in map(json.loads, sys.stdin):

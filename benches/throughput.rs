@@ -78,13 +78,15 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let engine = engine(options)?.build()?;
     let (a, b) = (column(rows, 1), column(rows, 2));
     let mut c = column(rows, 3);
-    let mut table = Table { rows, runs: options.runs, lines: BTreeMap::new(), order: vec![] };
+    let mut table = Table { rows, runs: options.runs, lines: BTreeMap::new() };
     let sum = engine.run(Job::eval("sum(a)")?.input("a", &a))?.value("sum(a)");
 
     table.line("copy, all cores (no job)", 2, || {
         let begin = Instant::now();
         c.par_chunks_mut(1 << 18).zip(a.par_chunks(1 << 18)).for_each(|(c, a)| c.copy_from_slice(a));
-        Ok((begin.elapsed().as_secs_f64(), None))
+        let seconds = begin.elapsed().as_secs_f64();
+        check(&c, |i| a[i])?;
+        Ok((seconds, None))
     })?;
     table.line("c = a * b", 3, || {
         let report = engine.run(Job::eval("c = a * b")?.input("a", &a).input("b", &b).output("c", &mut c))?;
@@ -147,6 +149,9 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     table.line("file = file + 1, map", 2, || {
         let output = Npy::create(&out).force(true);
         let report = engine.run(Job::eval("c = a + 1")?.input("a", Npy::open(&path)?).output("c", output))?;
+        let mut written = vec![0.0; rows];
+        cpu.run(Job::eval("d = c")?.input("c", Npy::open(&out)?).output("d", &mut written))?;
+        check(&written, |i| a[i] + 1.0)?;
         Ok((report.seconds, Some(report)))
     })?;
     println!(
@@ -171,7 +176,6 @@ struct Table {
     rows: usize,
     runs: usize,
     lines: BTreeMap<String, serde_json::Value>,
-    order: Vec<String>,
 }
 
 impl Table {
@@ -192,7 +196,6 @@ impl Table {
         println!("{name:36} {:7.1} GB/s  (runs {slowest:.1} to {fastest:.1})", rate(seconds));
         let value =
             serde_json::json!({ "gb_per_s": rate(seconds), "slowest": slowest, "fastest": fastest, "report": report });
-        self.order.push(name.to_owned());
         self.lines.insert(name.to_owned(), value);
         Ok(())
     }

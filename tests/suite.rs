@@ -552,7 +552,14 @@ fn lying_sink(choice: &DeviceChoice) -> Outcome {
     let result =
         engine(choice).build()?.run(Job::eval("y = x")?.input("x", &x).output("y", Lying(&mut memory[..1000])));
     check(matches!(result, Err(Error::Job(_))), "no error for memory of another size")?;
-    check(memory.iter().all(|byte| *byte == 7), "memory was written")
+    check(memory.iter().all(|byte| *byte == 7), "memory was written")?;
+    if *choice != DeviceChoice::Cpu {
+        let bytes = vec![1u8; 1000];
+        let job = Job::eval("y = x")?.input("x", &bytes).output("y", Lying(&mut memory[..1000]));
+        let error = engine(choice).build()?.run(job).err().ok_or("no error for memory that is not pinned")?;
+        check(error.to_string().contains("planned as pinned"), error.to_string())?;
+    }
+    Ok(())
 }
 
 fn absurd_limits(choice: &DeviceChoice) -> Outcome {

@@ -132,7 +132,7 @@ impl Sink for FileSink {
         let slow = self.map.is_none() && self.rows > 0;
         slow.then(|| {
             let path = self.partial.path().display();
-            format!("{path}: no space could be reserved for a memory map there, so it was written by slower calls")
+            format!("{path}: it cannot be mapped there with its space reserved, so it was written by slower calls")
         })
     }
 

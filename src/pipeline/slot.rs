@@ -128,8 +128,8 @@ impl<'r, D: Device> Slot<'r, D> {
         for (column, (&size, input)) in columns.inputs.iter().zip(&work.inputs).enumerate() {
             let from = match (self.staged(column), input.memory) {
                 (Some(staged), _) => staged.cast_const(),
-                (None, Some(memory)) => memory.bytes()[first * size..][..rows * size].as_ptr(),
-                (None, None) => return Err(not_in_place()),
+                (None, Some(memory)) if memory.is_pinned() => memory.bytes()[first * size..][..rows * size].as_ptr(),
+                (None, _) => return Err(not_pinned()),
             };
             // SAFETY: `from` is readable for these bytes: either this slot's memory, big enough by its layout, which
             // no safe code reaches before the copy is done; or pinned memory that the source lends for the whole run,
@@ -148,7 +148,7 @@ impl<'r, D: Device> Slot<'r, D> {
             let to = match self.staged(column) {
                 Some(staged) => staged,
                 None => {
-                    let Some(memory) = work.outputs[k].memory else { return Err(not_in_place()) };
+                    let memory = work.outputs[k].memory.filter(|memory| memory.is_pinned()).ok_or_else(not_pinned)?;
                     let mut claim = memory.claim(chunk.rows());
                     assert_eq!(claim.len(), bytes, "rows of an output in place");
                     let start = claim.as_mut_ptr();
@@ -171,9 +171,9 @@ impl<'r, D: Device> Slot<'r, D> {
     }
 }
 
-/// The plan does not stage columns that are pinned where they are; that they still are was checked at the start.
-fn not_in_place() -> Error {
-    Error::Job("a column that was pinned when the job was planned no longer is".into())
+/// The plan does not stage columns that said they are pinned. Sources and sinks of a caller's own may say what is not so.
+fn not_pinned() -> Error {
+    Error::Job("a column that was planned as pinned is not: its Source or Target must say the same every time".into())
 }
 
 impl<'r, D: Device> InFlight<'r, D> {
