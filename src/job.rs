@@ -18,6 +18,7 @@ pub struct Job<'a> {
     pub(crate) rows: Option<u64>,
     pub(crate) cancel: Option<CancelToken>,
     pub(crate) progress: Option<ProgressFn<'a>>,
+    pub(crate) timeline: bool,
 }
 
 impl<'a> Job<'a> {
@@ -27,7 +28,15 @@ impl<'a> Job<'a> {
     /// [`Error::Expression`] if it does not parse. Types are checked when the job runs and dtypes are known.
     pub fn eval(expression: &str) -> Result<Self> {
         let expression = Expression::parse(expression)?;
-        Ok(Job { expression, inputs: vec![], outputs: vec![], rows: None, cancel: None, progress: None })
+        Ok(Job {
+            expression,
+            inputs: vec![],
+            outputs: vec![],
+            rows: None,
+            cancel: None,
+            progress: None,
+            timeline: false,
+        })
     }
 
     /// Names that the expression reads, in the order of their first use.
@@ -68,6 +77,13 @@ impl<'a> Job<'a> {
     /// call may tell of fewer rows than an earlier one.
     pub fn progress(mut self, progress: impl Fn(Progress) + Send + Sync + 'a) -> Self {
         self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// Takes down when every stage of every chunk began and ended, for [`Report::timeline`](crate::Report::timeline). This
+    /// slows small chunks down a little.
+    pub fn timeline(mut self, timeline: bool) -> Self {
+        self.timeline = timeline;
         self
     }
 

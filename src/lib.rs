@@ -66,6 +66,7 @@ mod progress;
 mod report;
 #[doc(hidden)]
 pub mod testing;
+mod trace;
 
 pub use data::{
     Chunk, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Place, Raw, Reading, Scalar, Sink,
@@ -78,7 +79,8 @@ pub use job::Job;
 pub use memory::PinnedArray;
 pub use plan::{DevicePlan, Plan};
 pub use progress::{CancelToken, Progress};
-pub use report::{DeviceReport, OutputReport, Report, StageTime, StageTimes};
+pub use report::{Bound, DeviceReport, OutputReport, Report, Stage, StageTime, StageTimes};
+pub use trace::Timeline;
 
 /// The examples of the README, compiled with the documentation tests.
 #[cfg(doctest)]

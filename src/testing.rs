@@ -1,10 +1,11 @@
 //! What Overshot's own tests and its stand-in for the CUDA driver need of the inside. No part of the API: it may change
 //! with any release.
 
-use crate::device::emulated::{Emulated, EmulatedDevice, EmulatedStream};
-use crate::device::{Device, Stream};
+use crate::device::emulated::{Emulated, EmulatedDevice, EmulatedHost, EmulatedStream};
+use crate::device::{Device, Host, Stream};
 use crate::expr;
 use crate::memory::{Account, DevicePool};
+use std::time::Instant;
 
 pub use crate::device::kernel::{Columns, HostKernel, Kernel, TILE_LANES, TILE_ROWS};
 
@@ -94,6 +95,8 @@ pub fn compile_cuda(source: &str, architecture: &str) -> crate::Result<(Vec<u8>,
 pub struct Freelist {
     pool: DevicePool<EmulatedDevice>,
     stream: EmulatedStream,
+    host: EmulatedHost,
+    device: EmulatedDevice,
 }
 
 impl Freelist {
@@ -104,18 +107,18 @@ impl Freelist {
     pub fn new(blocks: usize) -> crate::Result<Self> {
         let device = EmulatedDevice::new(&Emulated::new());
         let pool = DevicePool::new(&device, blocks, 256, &Account::new("device memory", u64::MAX))?;
-        Ok(Freelist { pool, stream: device.open_stream()? })
+        Ok(Freelist { pool, stream: device.open_stream()?, host: device.host(Instant::now()), device })
     }
 
-    /// Takes a block as `lane` and gives it back, and lets the device come to that point.
+    /// Takes a block and gives it back, and lets the device come to that point.
     ///
     /// # Errors
     /// Never, as no lane fails.
-    pub fn cycle(&mut self, lane: usize) -> crate::Result<()> {
-        let lease = self.pool.take(lane, &mut self.stream)?;
-        lease.retire(lane, &mut self.stream)?;
-        let event = self.stream.event()?;
+    pub fn cycle(&mut self) -> crate::Result<()> {
+        let lease = self.pool.take(&mut self.stream, &mut self.host)?;
+        lease.retire(&mut self.stream)?;
+        let event = self.device.event(false)?;
         self.stream.record(&event)?;
-        self.stream.synchronize(&event)
+        self.host.synchronize(&event)
     }
 }

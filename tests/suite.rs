@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use overshot::{
-    CancelToken, Chunk, DeviceChoice, DeviceKind, Dtype, Emulated, Engine, EngineBuilder, Error, Fault, FaultAt,
-    Generator, Job, Npy, Place, Raw, Reading, Report, Scalar, Sink, SinkMemory, Source, Target,
+    Bound, CancelToken, Chunk, DeviceChoice, DeviceKind, Dtype, Emulated, Engine, EngineBuilder, Error, Fault, FaultAt,
+    Generator, Job, Npy, Place, Raw, Reading, Report, Scalar, Sink, SinkMemory, Source, Stage, Target,
 };
 
 type Outcome = Result<(), Failed>;
@@ -51,6 +51,7 @@ const EMULATED: &[(&str, EmulatedCase)] = &[
     ("failures on demand end in an error, never in a wrong answer", faults),
     ("a device with less memory than it said gets smaller chunks", shortage),
     ("the whole takes the time of the slowest stage and one chunk", overlap),
+    ("the report says which stage bound the run", verdict),
     ("a run is repeatable", repeatable),
 ];
 
@@ -681,14 +682,15 @@ fn overlap() -> Outcome {
         let serial = stages.iter().sum::<f64>() * rows as f64;
         let x = numbers(rows as usize, 23);
         let mut y = vec![0.0; x.len()];
-        let mut run = |lanes: Option<usize>| -> Result<(f64, Report), Failed> {
+        let chunk = 16 * 4096 * 4;
+        let mut run = |memory: u64| -> Result<(f64, Report), Failed> {
             let device = Emulated::new().copy_in_rate(copy_in).kernel_rate(kernel).copy_out_rate(copy_out);
-            let engine = Engine::builder().device(DeviceChoice::Emulated(device)).chunk(16 * 4096 * 4);
-            let engine = lanes.into_iter().fold(engine, EngineBuilder::lanes).build()?;
+            let engine = Engine::builder().device(DeviceChoice::Emulated(device)).chunk(chunk).device_memory(memory);
+            let engine = engine.build()?;
             let report = engine.run(Job::eval("y = x")?.input("x", &x).output("y", &mut y))?;
             Ok((report.devices[0].virtual_seconds.ok_or("no virtual time")?, report))
         };
-        let (took, report) = run(None)?;
+        let (took, report) = run(64 << 20)?;
         let one_chunk = stages.iter().sum::<f64>() * report.chunk_rows as f64;
         let what = format!(
             "{took} s for a slowest stage of {slowest} s, one chunk {one_chunk} s, one after the other {serial} s"
@@ -696,11 +698,39 @@ fn overlap() -> Outcome {
         check(took >= slowest * 0.999_999, format!("faster than possible: {what}"))?;
         check(took <= slowest + one_chunk, format!("no overlap: {what}"))?;
         check(report.chunks >= 16, "too few chunks to tell")?;
-        // One lane is one stream, in which nothing overlaps: the clock shows that too.
-        let (took, _) = run(Some(1))?;
-        check((took / serial - 1.0).abs() < 1e-6, format!("one lane took {took} s instead of {serial} s"))?;
+        // With one block nothing can overlap: the clock shows that too.
+        let (took, _) = run(chunk)?;
+        check((took / serial - 1.0).abs() < 1e-6, format!("one block took {took} s instead of {serial} s"))?;
     }
     Ok(())
+}
+
+fn verdict() -> Outcome {
+    let x = numbers(4096 * 256, 25);
+    let bound = |device: Emulated, rows: usize| -> Result<Bound, Failed> {
+        let mut y = vec![0.0; rows];
+        let engine = Engine::builder().device(DeviceChoice::Emulated(device)).chunk(16 * 4096 * 4).build()?;
+        let report = engine.run(Job::eval("y = x")?.input("x", &x[..rows]).output("y", &mut y))?;
+        report.devices[0].bound.ok_or("no verdict".into())
+    };
+    // Everything as fast, but for one stage at a time. Four lanes fill and drain.
+    let even = || {
+        let device = Emulated::new().copy_in_rate(8e6).kernel_rate(1e6).copy_out_rate(8e6);
+        device.fill_rate(8e6).drain_rate(8e6)
+    };
+    for (stage, device) in [
+        (Stage::Fill, even().fill_rate(1e6)),
+        (Stage::CopyIn, even().copy_in_rate(2e6)),
+        (Stage::Kernel, even().kernel_rate(2e5)),
+        (Stage::CopyOut, even().copy_out_rate(2e6)),
+        (Stage::Drain, even().drain_rate(1e6)),
+    ] {
+        let bound = bound(device, x.len())?;
+        check(bound.stage == stage && bound.busy > 0.85 && bound.busy <= 1.0, format!("{stage:?}: {bound:?}"))?;
+    }
+    // One chunk goes through all stages one after the other: none is busy for long.
+    let bound = bound(even(), 4096)?;
+    check(bound.stage == Stage::Latency, format!("one chunk: {bound:?}"))
 }
 
 fn repeatable() -> Outcome {

@@ -5,6 +5,7 @@
 //!   what the borrow checker cannot see: that no two parts alive at one time overlap.
 //! - [`SinkMemory`]: a [`Disjoint`] counted in rows.
 //! - [`map_file`]: a file's bytes as a slice.
+//! - [`copy_past_cache`]: writes rows that nobody reads again soon.
 
 use super::Dtype;
 use memmap2::{Mmap, MmapOptions, MmapRaw};
@@ -226,6 +227,10 @@ impl SinkMemory<'static> {
     /// The space must be reserved already: when a page has no room on the disk, a write to it kills the process.
     pub(super) fn map(file: &File, offset: usize, dtype: Dtype) -> Option<Self> {
         let map = MmapOptions::new().map_raw(file).ok()?;
+        // Making pages one by one is the slowest thing there is here, and does not scale with threads. Where the file system
+        // cannot have large ones, nothing changes.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
         Self::over(Disjoint::from_map(map, offset), dtype)
     }
 }
@@ -248,3 +253,40 @@ pub(super) fn map_file(file: &File, len: u64) -> Option<Mmap> {
     // `Reading::Map` promise it, as users of every tool that maps files do.
     unsafe { MmapOptions::new().len(len).map(file).ok() }
 }
+
+/// Copies bytes that nobody reads again soon, past the cache. Ordinary stores read every line before they write it, and
+/// push out of the cache what is still needed there, such as the slots of other lanes.
+///
+/// # Panics
+/// If the lengths differ.
+pub(crate) fn copy_past_cache(to: &mut [u8], from: &[u8]) {
+    assert_eq!(to.len(), from.len(), "bytes to copy");
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+        let head = to.as_ptr().align_offset(LINE).min(to.len());
+        let (to_head, to) = to.split_at_mut(head);
+        let (from_head, from) = from.split_at(head);
+        to_head.copy_from_slice(from_head);
+        let (to_lines, to_tail) = to.as_chunks_mut::<LINE>();
+        let (from_lines, from_tail) = from.as_chunks::<LINE>();
+        for (to, from) in to_lines.iter_mut().zip(from_lines) {
+            let (to, from) = (to.as_mut_ptr().cast::<__m128i>(), from.as_ptr().cast::<__m128i>());
+            for part in 0..LINE / size_of::<__m128i>() {
+                // SAFETY: SSE2 is a part of x86-64. Both pointers are to a whole line of `LINE` bytes, that of `to`
+                // aligned to it, as the head was cut off, and borrowed for writing.
+                unsafe { _mm_stream_si128(to.add(part), _mm_loadu_si128(from.add(part))) };
+            }
+        }
+        to_tail.copy_from_slice(from_tail);
+        // Such stores are not ordered with others: whoever is told that the rows are there must find them.
+        // SAFETY: SSE is a part of x86-64.
+        unsafe { _mm_sfence() };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    to.copy_from_slice(from);
+}
+
+/// Bytes of a line of the cache.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 64;

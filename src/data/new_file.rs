@@ -2,6 +2,7 @@
 
 use super::file::io_error;
 use super::gate::Gate;
+use super::memory::copy_past_cache;
 use super::partial::Partial;
 use super::{Chunk, Dtype, Sink, SinkMemory, Target, npy};
 use crate::{Error, Result};
@@ -124,7 +125,8 @@ impl Sink for FileSink {
         let Some(map) = &self.map else {
             return self.partial.write_at(bytes, self.offset + rows.start * size);
         };
-        map.try_claim(rows).ok_or_else(|| self.misfit(chunk, bytes))?.copy_from_slice(bytes);
+        let mut claim = map.try_claim(rows).ok_or_else(|| self.misfit(chunk, bytes))?;
+        copy_past_cache(&mut claim, bytes);
         Ok(())
     }
 

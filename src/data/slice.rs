@@ -1,6 +1,6 @@
 //! Slices as sources and sinks. They are used in place: nothing is copied that need not be.
 
-use super::memory::Disjoint;
+use super::memory::{Disjoint, copy_past_cache};
 use super::{Chunk, Dtype, Element, Input, Memory, Output, Place, Sink, SinkMemory, Source, Target};
 use crate::{Error, Result};
 
@@ -90,7 +90,7 @@ struct SliceSink<'a>(SinkMemory<'a>);
 impl Sink for SliceSink<'_> {
     fn write(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
         match self.0.try_claim(chunk.rows()) {
-            Some(mut claim) if claim.len() == bytes.len() => claim.copy_from_slice(bytes),
+            Some(mut claim) if claim.len() == bytes.len() => copy_past_cache(&mut claim, bytes),
             _ => return Err(misfit(chunk, bytes)),
         }
         Ok(())

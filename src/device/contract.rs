@@ -3,10 +3,10 @@
 use std::alloc::{self, Layout};
 use std::slice;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::kernel::{SharedKernel, TILE_ROWS};
-use super::{Device, Stream};
+use super::{Device, Host as _, Stream};
 use crate::error::Error;
 use crate::testing;
 
@@ -47,8 +47,8 @@ pub(crate) fn check_failed_work<D: Device>(device: &D) {
 fn a_copy_comes_back<D: Device>(device: &D) {
     let (source, target) = (Host::filled(1), Host::filled(2));
     let memory = device.allocate(COLUMN).unwrap();
-    let mut stream = device.open_stream().unwrap();
-    let event = stream.event().unwrap();
+    let (mut stream, mut host) = (device.open_stream().unwrap(), device.host(Instant::now()));
+    let event = device.event(false).unwrap();
     // SAFETY: the memory is page-aligned, and unpinned before it is freed.
     let pins = unsafe { [source.pin(device), target.pin(device)] };
     // SAFETY: both buffers have `COLUMN` bytes, as the device memory, and are left alone until the wait below.
@@ -57,8 +57,8 @@ fn a_copy_comes_back<D: Device>(device: &D) {
         stream.copy_out(&memory, 0, target.start, COLUMN).unwrap();
     }
     stream.record(&event).unwrap();
-    stream.synchronize(&event).unwrap();
-    assert!(stream.query(&event).unwrap(), "an event that was waited for is done");
+    host.synchronize(&event).unwrap();
+    assert!(host.query(&event).unwrap(), "an event that was waited for is done");
     drop(pins);
     assert_eq!(target.words(), source.words());
 }
@@ -66,8 +66,8 @@ fn a_copy_comes_back<D: Device>(device: &D) {
 fn partial_copies_go_where_they_belong<D: Device>(device: &D) {
     let (source, target) = (Host::filled(1), Host::filled(2));
     let memory = device.allocate(2 * COLUMN).unwrap();
-    let mut stream = device.open_stream().unwrap();
-    let event = stream.event().unwrap();
+    let (mut stream, mut host) = (device.open_stream().unwrap(), device.host(Instant::now()));
+    let event = device.event(false).unwrap();
     // SAFETY: all ranges are inside the buffers and the memory; both are left alone until the wait below.
     unsafe {
         stream.copy_in(source.start, &memory, COLUMN, COLUMN).unwrap();
@@ -75,7 +75,7 @@ fn partial_copies_go_where_they_belong<D: Device>(device: &D) {
         stream.copy_out(&memory, COLUMN + 8, target.start, COLUMN - 8).unwrap();
     }
     stream.record(&event).unwrap();
-    stream.synchronize(&event).unwrap();
+    host.synchronize(&event).unwrap();
     let mut expected = source.words().to_vec();
     expected.copy_within(100..103, 10);
     assert_eq!(target.words()[..WORDS - 1], expected[1..]);
@@ -94,7 +94,7 @@ fn run_probe<D: Device>(device: &D, input: &Host) -> crate::Result<(Vec<u64>, Ve
     let target = Host::filled(4);
     // Declared last: when an error ends this function, the stream is dropped first, and waits for its work.
     let mut stream = device.open_stream()?;
-    let event = stream.event()?;
+    let event = device.event(false)?;
     let sums = ROWS.div_ceil(TILE_ROWS);
     // SAFETY: the columns have `COLUMN` bytes each, enough for `ROWS` rows and their sums; the host's buffers have as
     // many and are left alone until the wait below.
@@ -105,7 +105,7 @@ fn run_probe<D: Device>(device: &D, input: &Host) -> crate::Result<(Vec<u64>, Ve
         stream.copy_out(&memory, 2 * COLUMN, target.start.add(ROWS * 8), sums * 8)?;
     }
     stream.record(&event)?;
-    stream.synchronize(&event)?;
+    device.host(Instant::now()).synchronize(&event)?;
     let words = target.words();
     Ok((words[..ROWS].to_vec(), words[ROWS..ROWS + sums].to_vec()))
 }
@@ -131,7 +131,8 @@ fn a_stream_waits_for_the_latest_record<D: Device>(device: &D) {
     let sources: Vec<Host> = (0..ROUNDS).map(|round| Host::filled(round as u64)).collect();
     let targets: Vec<Host> = (0..ROUNDS).map(|_| Host::filled(99)).collect();
     let (mut writer, mut reader) = (device.open_stream().unwrap(), device.open_stream().unwrap());
-    let (written, read) = (writer.event().unwrap(), reader.event().unwrap());
+    let (written, read) = (device.event(false).unwrap(), device.event(false).unwrap());
+    let mut host = device.host(Instant::now());
     // SAFETY: the memory is page-aligned, and unpinned before it is freed.
     let pins: Vec<D::Pin> = sources.iter().chain(&targets).map(|host| unsafe { host.pin(device) }).collect();
     for (source, target) in sources.iter().zip(&targets) {
@@ -144,8 +145,8 @@ fn a_stream_waits_for_the_latest_record<D: Device>(device: &D) {
         unsafe { reader.copy_out(&memory, 0, target.start, COLUMN).unwrap() };
         reader.record(&read).unwrap();
     }
-    reader.synchronize(&read).unwrap();
-    writer.synchronize(&written).unwrap();
+    host.synchronize(&read).unwrap();
+    host.synchronize(&written).unwrap();
     drop(pins);
     for (round, (source, target)) in sources.iter().zip(&targets).enumerate() {
         assert_eq!(target.words(), source.words(), "round {round}");
@@ -153,11 +154,11 @@ fn a_stream_waits_for_the_latest_record<D: Device>(device: &D) {
 }
 
 fn an_event_that_was_never_recorded_is_done<D: Device>(device: &D) {
-    let mut stream = device.open_stream().unwrap();
-    let event = stream.event().unwrap();
-    assert!(stream.query(&event).unwrap());
+    let (mut stream, mut host) = (device.open_stream().unwrap(), device.host(Instant::now()));
+    let event = device.event(false).unwrap();
+    assert!(host.query(&event).unwrap());
     stream.wait(&event).unwrap();
-    stream.synchronize(&event).unwrap();
+    host.synchronize(&event).unwrap();
 }
 
 fn running_out_of_memory_leaves_the_device_usable<D: Device>(device: &D) {
@@ -178,19 +179,19 @@ fn pageable_memory_can_be_copied<D: Device>(device: &D) {
 }
 
 fn time_passes_on_the_device<D: Device>(device: &D) {
-    let host = Host::filled(6);
+    let source = Host::filled(6);
     let memory = device.allocate(COLUMN).unwrap();
-    let mut stream = device.open_stream().unwrap();
-    let (before, after) = (stream.event().unwrap(), stream.event().unwrap());
+    let (mut stream, mut host) = (device.open_stream().unwrap(), device.host(Instant::now()));
+    let (before, after) = (device.event(true).unwrap(), device.event(true).unwrap());
     stream.record(&before).unwrap();
     for _ in 0..10 {
         // SAFETY: both have `COLUMN` bytes; the host's are left alone until the wait below.
-        unsafe { stream.copy_in(host.start, &memory, 0, COLUMN).unwrap() };
+        unsafe { stream.copy_in(source.start, &memory, 0, COLUMN).unwrap() };
     }
     stream.record(&after).unwrap();
-    stream.synchronize(&after).unwrap();
-    assert!(stream.query(&before).unwrap(), "a stream works in order");
-    let elapsed = stream.elapsed(&before, &after).unwrap();
+    host.synchronize(&after).unwrap();
+    assert!(host.query(&before).unwrap(), "a stream works in order");
+    let elapsed = host.elapsed(&before, &after).unwrap();
     assert!(elapsed > Duration::ZERO && elapsed < Duration::from_secs(60), "{elapsed:?}");
 }
 
@@ -215,9 +216,11 @@ fn all_may_be_dropped_in_any_order<D: Device>(device: &D) {
     let again = device.load(&probe()).unwrap();
     let memory = device.allocate(PAGE).unwrap();
     let stream = device.open_stream().unwrap();
-    let event = stream.event().unwrap();
+    let event = device.event(true).unwrap();
+    let host = device.host(Instant::now());
     drop(stream);
     drop(kernel);
+    drop(host);
     drop(memory);
     drop(event);
     drop(again);

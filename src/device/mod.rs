@@ -17,7 +17,7 @@ pub use choice::{DeviceChoice, devices};
 pub use emulated::{Emulated, Fault, FaultAt};
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use kernel::SharedKernel;
@@ -72,9 +72,9 @@ pub(crate) enum Schedule {
 
 /// A device with memory of its own.
 ///
-/// Contract for all implementations: no call but [`Stream::synchronize`] waits for the device; errors of
-/// asynchronous work surface at the next call on the same stream or at `synchronize`; everything may be dropped in any
-/// order after its streams were synchronised.
+/// Contract for all implementations: no call but [`Host::synchronize`] waits for the device; errors of asynchronous work
+/// surface at a later call or at `synchronize`, and after one nothing more runs on the device; everything may be dropped
+/// in any order after its streams were dropped.
 pub(crate) trait Device: Send + Sync + Sized + 'static {
     /// One allocation of device memory; freed on drop.
     type Memory: Send + Sync;
@@ -84,6 +84,11 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
     type Pin: Send + Sync;
     /// A queue of work.
     type Stream: Stream<Device = Self>;
+    /// A point in a stream's work. May be recorded again, on any stream; waiting concerns the latest record at the time of
+    /// the call. An event that was never recorded counts as done.
+    type Event: Send + Sync;
+    /// How one thread of the host sees the device.
+    type Host: Host<Device = Self>;
 
     /// What it is.
     fn info(&self) -> &DeviceInfo;
@@ -110,6 +115,12 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
 
     /// Opens a stream.
     fn open_stream(&self) -> Result<Self::Stream>;
+
+    /// Makes an event. Only one that keeps time can be asked for [`Host::elapsed`], and it costs the device more.
+    fn event(&self, keeps_time: bool) -> Result<Self::Event>;
+
+    /// The device as a thread of the host sees it, whose time counts from `epoch` (or is virtual and starts at zero).
+    fn host(&self, epoch: Instant) -> Self::Host;
 }
 
 /// A queue of device work that runs in order, asynchronously to the host and to other streams.
@@ -118,18 +129,15 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
 pub(crate) trait Stream: Send {
     /// The device it belongs to.
     type Device: Device;
-    /// A point in a stream's work. May be recorded again; waiting concerns the latest record at the time of the call.
-    /// An event that was never recorded counts as done.
-    type Event: Send + Sync;
 
-    /// Makes an event.
-    fn event(&self) -> Result<Self::Event>;
+    /// Says at what time of its own the host enqueues what follows: for devices whose time is virtual.
+    fn at(&mut self, _now: Duration) {}
 
     /// Enqueues a copy of `bytes` from the host to `to[offset..]`.
     ///
     /// # Safety
     /// `from` is readable for `bytes` bytes and nobody writes them until work enqueued up to here is done, which an
-    /// event recorded later or [`synchronize`](Stream::synchronize) tells. `offset + bytes` is inside `to`.
+    /// event recorded later tells. `offset + bytes` is inside `to`.
     unsafe fn copy_in(
         &mut self,
         from: *const u8,
@@ -166,25 +174,44 @@ pub(crate) trait Stream: Send {
     ) -> Result<()>;
 
     /// Records an event behind all work enqueued so far.
-    fn record(&mut self, event: &Self::Event) -> Result<()>;
+    fn record(&mut self, event: &<Self::Device as Device>::Event) -> Result<()>;
 
     /// Makes this stream (never the host) wait for an event of any stream of the same device.
-    fn wait(&mut self, event: &Self::Event) -> Result<()>;
+    fn wait(&mut self, event: &<Self::Device as Device>::Event) -> Result<()>;
+}
 
-    /// Whether the event is done; never waits.
-    fn query(&self, event: &Self::Event) -> Result<bool>;
+/// One thread of the host and its clock.
+pub(crate) trait Host: Send {
+    /// The device it looks at.
+    type Device: Device;
 
-    /// Makes the host wait for the event, and reports errors of the work before it.
-    fn synchronize(&mut self, event: &Self::Event) -> Result<()>;
-
-    /// Time on the device between two events that are done.
-    fn elapsed(&self, from: &Self::Event, to: &Self::Event) -> Result<Duration>;
-
-    /// The time of the host that uses this stream, since some fixed moment; virtual where the device's time is.
+    /// Its time; virtual where the device's is.
     fn now(&self) -> Duration;
 
+    /// Says that this thread filled (or drained) so many bytes: virtual time passes with it, real time has.
+    fn worked(&mut self, _work: HostWork, _bytes: usize) {}
+
+    /// Whether the event is done; never waits.
+    fn query(&mut self, event: &<Self::Device as Device>::Event) -> Result<bool>;
+
+    /// Waits for the event, and reports errors of the work before it.
+    fn synchronize(&mut self, event: &<Self::Device as Device>::Event) -> Result<()>;
+
+    /// Time on the device between two events that keep time and are done.
+    fn elapsed(&self, from: &<Self::Device as Device>::Event, to: &<Self::Device as Device>::Event)
+    -> Result<Duration>;
+
     /// The virtual time at which a recorded event will be done; zero where time is real and nobody can know.
-    fn done_at(&self, _event: &Self::Event) -> Duration {
+    fn done_at(&self, _event: &<Self::Device as Device>::Event) -> Duration {
         Duration::ZERO
     }
+}
+
+/// What a thread of the host does with a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostWork {
+    /// Reading rows into a slot.
+    Fill,
+    /// Writing rows from a slot.
+    Drain,
 }

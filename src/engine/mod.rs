@@ -19,9 +19,10 @@ use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::memory::PinnedArray;
 use crate::ops::{Eval, Operator};
-use crate::pipeline::{InputColumn, LaneOutcome, OutputColumn, Part, Queue, Work, drive};
+use crate::pipeline::{InputColumn, LaneOutcome, OutputColumn, Part, Queue, TIMED_EVERY, Work, drive};
 use crate::plan::{Limits, Plan, Shape};
-use crate::report::{DeviceReport, OutputReport, Report, StageTimes};
+use crate::report::{DeviceReport, DeviceWork, OutputReport, Report, StageTimes};
+use crate::trace::Timeline;
 
 /// Devices and memory limits, on which jobs run. One engine runs many jobs, also at the same time.
 ///
@@ -89,7 +90,7 @@ impl Engine {
         }
         let (plan, mut parts, accounts) = self.ready(&job, &operator, rows, &mut notes)?;
 
-        let Job { expression, inputs, outputs, cancel, progress, .. } = job;
+        let Job { expression, inputs, outputs, cancel, progress, timeline, .. } = job;
         let _span = debug_span!("run", expression = expression.text(), rows, chunk_rows = plan.chunk_rows).entered();
         // A file written from one with dimensions gets the same.
         let shape = inputs.iter().find_map(|(_, input)| input.source().shape().map(<[u64]>::to_vec));
@@ -117,11 +118,15 @@ impl Engine {
             .iter()
             .zip(&output_dtypes)
             .map(|(sink, dtype)| Ok(OutputColumn { sink: &**sink, memory: whole_sink_memory(&**sink, *dtype, rows)? }));
+        let real = self.devices.iter().any(|device| device.kind != DeviceKind::Emulated);
         let work = Work {
             operator: &operator,
             inputs: inputs_in_place.collect::<Result<_>>()?,
             outputs: outputs.collect::<Result<_>>()?,
             queue,
+            epoch: Instant::now(),
+            timed_every: if real && !timeline { TIMED_EVERY } else { 1 },
+            timeline,
         };
         let schedule = parts.first().map_or(Schedule::Threads, |part| part.schedule());
         let lanes = parts.iter_mut().enumerate().map(|(number, part)| part.lanes(number, &work));
@@ -146,11 +151,12 @@ impl Engine {
             bytes_to_device: outcomes.iter().map(|lane| lane.bytes_in).sum(),
             bytes_from_device: outcomes.iter().map(|lane| lane.bytes_out).sum(),
             peak_pinned_bytes: accounts.iter().map(|account| account.pinned.peak()).sum(),
-            devices: self.device_reports(&plan, &outcomes, &accounts),
+            devices: self.device_reports(&plan, &outcomes, &accounts, seconds),
             stages: StageTimes::default(),
             notes,
+            timeline: timeline.then(|| Timeline::new(&plan, outcomes)),
         };
-        outcomes.iter().for_each(|lane| report.stages.add(&lane.times));
+        report.devices.iter().for_each(|device| report.stages.add(&device.stages));
         report.total_seconds = begin.elapsed().as_secs_f64();
         Ok(report)
     }
@@ -220,18 +226,45 @@ impl Engine {
         Ok(opened.insert(Opened::new(&self.devices)?).clone())
     }
 
-    fn device_reports(&self, plan: &Plan, outcomes: &[LaneOutcome], accounts: &[Accounts]) -> Vec<DeviceReport> {
+    fn device_reports(
+        &self,
+        plan: &Plan,
+        outcomes: &[LaneOutcome],
+        accounts: &[Accounts],
+        seconds: f64,
+    ) -> Vec<DeviceReport> {
         let reports = plan.devices.iter().zip(accounts).enumerate().map(|(number, (device, accounts))| {
-            let lanes = || outcomes.iter().filter(|lane| lane.device == number);
-            let virtual_end = lanes().map(|lane| lane.virtual_end).max().unwrap_or_default();
+            let lanes: Vec<&LaneOutcome> = outcomes.iter().filter(|lane| lane.device == number).collect();
+            let sum = |of: fn(&LaneOutcome) -> u64| lanes.iter().map(|lane| of(lane)).sum::<u64>();
+            let is_virtual = device.kind == DeviceKind::Emulated;
+            let virtual_end = lanes.iter().map(|lane| lane.end).max().unwrap_or_default().as_secs_f64();
+            let (rows, sampled) = (sum(|lane| lane.rows), sum(|lane| lane.sampled_rows));
+            let mut stages = StageTimes::default();
+            lanes.iter().for_each(|lane| stages.add(&lane.sample));
+            // As the chunks that were timed, so the others.
+            stages.scale(if sampled == 0 { 0.0 } else { rows as f64 / sampled as f64 });
+            lanes.iter().for_each(|lane| stages.add(&lane.times));
+            let work = DeviceWork {
+                kind: device.kind,
+                lanes: device.lanes,
+                seconds: if is_virtual { virtual_end } else { seconds },
+                stages,
+                bytes_in: sum(|lane| lane.bytes_in),
+                bytes_out: sum(|lane| lane.bytes_out),
+                staged_in: sum(|lane| lane.staged_in),
+                staged_out: sum(|lane| lane.staged_out),
+            };
             DeviceReport {
                 id: device.id.clone(),
                 name: device.name.clone(),
                 kind: device.kind,
-                chunks: lanes().map(|lane| lane.chunks).sum(),
+                chunks: sum(|lane| lane.chunks),
+                rows,
                 lanes: device.lanes,
                 peak_device_bytes: accounts.device.peak(),
-                virtual_seconds: (device.kind == DeviceKind::Emulated).then_some(virtual_end.as_secs_f64()),
+                virtual_seconds: is_virtual.then_some(virtual_end),
+                stages,
+                bound: work.bound(),
             }
         });
         reports.collect()

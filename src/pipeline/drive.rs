@@ -92,5 +92,5 @@ fn by_turns(mut lanes: Vec<Box<dyn Lane + '_>>, seed: u64) -> Result<Vec<LaneOut
             running.swap_remove(chosen);
         }
     }
-    Ok(lanes.iter().map(|lane| lane.outcome()).collect())
+    Ok(lanes.iter_mut().map(|lane| lane.outcome()).collect())
 }

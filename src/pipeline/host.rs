@@ -1,13 +1,14 @@
 //! The lane of the CPU: the kernel's twin runs on the data where it is. Only what is not in memory is staged.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tracing::debug_span;
 
+use super::timeline::{Span, Track};
 use super::{Lane, LaneName, LaneOutcome, Part, Work};
-use crate::data::{Chunk, Claim};
+use crate::data::{Chunk, Claim, copy_past_cache};
 use crate::device::Schedule;
-use crate::device::kernel::HostKernel;
+use crate::device::kernel::{HostKernel, TILE_ROWS};
 use crate::error::{Error, Result};
 use crate::plan::DevicePlan;
 
@@ -63,8 +64,7 @@ impl<'r> HostLane<'r> {
     fn compute(&mut self, chunk: &Chunk) -> Result<()> {
         let columns = &self.work.operator.kernel().columns;
         let (rows, first) = (chunk.len(), chunk.rows().start);
-        let times = &mut self.outcome.times;
-        let begin = Instant::now();
+        let begin = self.work.epoch.elapsed();
 
         let (in_staging, rest) = self.staging.split_at_mut(columns.inputs.len());
         let mut inputs: Vec<&[u8]> = Vec::with_capacity(columns.inputs.len());
@@ -74,39 +74,75 @@ impl<'r> HostLane<'r> {
                 None => {
                     let staged = bytes_of(staging, rows * size)?;
                     input.source.read(first, staged)?;
+                    self.outcome.staged_in += staged.len() as u64;
                     staged
                 }
             });
         }
-        let filled = Instant::now();
-        times.fill.busy += filled - begin;
+        let filled = self.work.epoch.elapsed();
 
         let (out_staging, partials) = rest.split_at_mut(columns.outputs.len());
-        let mut claims: Vec<Option<Claim<'_>>> =
-            self.work.outputs.iter().map(|output| output.memory.map(|memory| memory.claim(chunk.rows()))).collect();
-        let mut outputs: Vec<&mut [u8]> = Vec::with_capacity(columns.outputs.len());
-        for ((&size, claim), staging) in columns.outputs.iter().zip(&mut claims).zip(out_staging) {
-            outputs.push(match claim {
-                Some(claim) => claim,
-                None => bytes_of(staging, rows * size)?,
+        let mut outputs: Vec<Rows<'_>> = Vec::with_capacity(columns.outputs.len());
+        for ((&size, output), staging) in columns.outputs.iter().zip(&self.work.outputs).zip(out_staging) {
+            outputs.push(match output.memory {
+                Some(memory) => Rows::InPlace(memory.claim(chunk.rows()), bytes_of(staging, TILE_ROWS * size)?),
+                None => Rows::Staged(bytes_of(staging, rows * size)?),
             });
         }
         let partials = bytes_of(&mut partials[0], columns.partial_bytes(rows))?;
-        self.twin.run(first, rows, &inputs, &mut outputs, partials);
-        let computed = Instant::now();
-        times.kernel.busy += computed - filled;
+        for tile in (0..rows).step_by(TILE_ROWS) {
+            let len = TILE_ROWS.min(rows - tile);
+            let part = |size: usize| tile * size..(tile + len) * size;
+            let inputs: Vec<&[u8]> =
+                inputs.iter().zip(&columns.inputs).map(|(rows, &size)| &rows[part(size)]).collect();
+            let mut each: Vec<&mut [u8]> = Vec::with_capacity(outputs.len());
+            for (rows, &size) in outputs.iter_mut().zip(&columns.outputs) {
+                each.push(match rows {
+                    Rows::InPlace(_, tile) => &mut tile[..len * size],
+                    Rows::Staged(rows) => &mut rows[part(size)],
+                });
+            }
+            let partials = &mut partials[columns.partial_bytes(tile)..columns.partial_bytes(tile + len)];
+            self.twin.run(first + tile as u64, len, &inputs, &mut each, partials);
+            for (rows, &size) in outputs.iter_mut().zip(&columns.outputs) {
+                if let Rows::InPlace(claim, tile) = rows {
+                    copy_past_cache(&mut claim[part(size)], &tile[..len * size]);
+                }
+            }
+        }
+        let computed = self.work.epoch.elapsed();
 
         for (rows, output) in outputs.iter().zip(&self.work.outputs) {
-            if output.memory.is_none() {
+            if let Rows::Staged(rows) = rows {
                 output.sink.write(chunk, rows)?;
+                self.outcome.staged_out += rows.len() as u64;
             }
         }
         if !partials.is_empty() {
             self.work.operator.absorb(first, rows, partials);
         }
-        times.drain.busy += computed.elapsed();
+        let drained = self.work.epoch.elapsed();
+        let times = &mut self.outcome.times;
+        for (name, time, from, to) in [
+            ("fill", &mut times.fill, begin, filled),
+            ("compute", &mut times.kernel, filled, computed),
+            ("drain", &mut times.drain, computed, drained),
+        ] {
+            time.busy += to - from;
+            if self.work.timeline {
+                self.outcome.spans.push(Span::new(Track::Lane, name, chunk, from, to));
+            }
+        }
         Ok(())
     }
+}
+
+/// Where the rows of an output of one chunk go.
+enum Rows<'c> {
+    /// Into the output itself, tile by tile: each is computed in the cache and then written past it.
+    InPlace(Claim<'c>, &'c mut [u8]),
+    /// Into memory of the lane, all of them, for the sink.
+    Staged(&'c mut [u8]),
 }
 
 impl Lane for HostLane<'_> {
@@ -119,6 +155,7 @@ impl Lane for HostLane<'_> {
         self.compute(&chunk).map_err(|error| self.name.blame(&chunk, error))?;
         self.work.queue.finish(&chunk);
         self.outcome.chunks += 1;
+        self.outcome.rows += chunk.len() as u64;
         Ok(true)
     }
 
@@ -126,8 +163,8 @@ impl Lane for HostLane<'_> {
         Duration::ZERO
     }
 
-    fn outcome(&self) -> LaneOutcome {
-        self.outcome.clone()
+    fn outcome(&mut self) -> LaneOutcome {
+        LaneOutcome { end: self.work.epoch.elapsed(), ..std::mem::take(&mut self.outcome) }
     }
 }
 

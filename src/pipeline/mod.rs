@@ -1,7 +1,7 @@
 //! The pipeline: lanes that carry chunks from the sources through a device to the sinks.
 //!
 //! ```text
-//!                  one lane: a stream, two or three slots
+//!                  one lane: a thread, two or three slots
 //!  Source ──▶ fill slot ──▶ copy in ──▶ kernel ──▶ copy out ──▶ drain slot ──▶ Sink
 //!      ▲          (host)      (DMA)      (GPU)       (DMA)        (host)
 //!      └── every lane of every device claims its next chunk from the same queue
@@ -15,13 +15,16 @@ mod host;
 mod queue;
 mod slot;
 mod staged;
+mod streams;
+mod timeline;
 
 pub(crate) use drive::drive;
 pub(crate) use host::HostPart;
 pub(crate) use queue::Queue;
 pub(crate) use staged::Staging;
+pub(crate) use timeline::{Span, Track};
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::data::{Memory, Sink, SinkMemory, Source};
 use crate::device::Schedule;
@@ -36,6 +39,22 @@ pub(crate) struct Work<'w> {
     pub(crate) inputs: Vec<InputColumn<'w>>,
     pub(crate) outputs: Vec<OutputColumn<'w>>,
     pub(crate) queue: Queue<'w>,
+    /// Time zero of the run.
+    pub(crate) epoch: Instant,
+    /// Of so many chunks of a lane, one is timed on the device: events that keep time slow it down.
+    pub(crate) timed_every: u64,
+    /// Whether every stage of every timed chunk is taken down.
+    pub(crate) timeline: bool,
+}
+
+/// Chunks of a lane for each one that is timed, where timing costs.
+pub(crate) const TIMED_EVERY: u64 = 16;
+
+impl Work<'_> {
+    /// Whether the chunk is timed that comes after `done` others of a lane. Lanes take turns at it.
+    fn is_timed(&self, done: u64, lane: usize) -> bool {
+        done % self.timed_every == lane as u64 % self.timed_every
+    }
 }
 
 /// A source, and its memory if all of it stands in memory.
@@ -71,7 +90,7 @@ pub(crate) trait Lane: Send {
     fn ready_at(&self) -> Duration;
 
     /// What the lane did, after its last turn.
-    fn outcome(&self) -> LaneOutcome;
+    fn outcome(&mut self) -> LaneOutcome;
 }
 
 /// What one lane did.
@@ -80,10 +99,21 @@ pub(crate) struct LaneOutcome {
     /// Which device of the run.
     pub(crate) device: usize,
     pub(crate) chunks: u64,
+    pub(crate) rows: u64,
+    /// What was measured on the host, for all chunks.
     pub(crate) times: StageTimes,
+    /// What was measured on the device, for the chunks that were timed, and how many rows these had.
+    pub(crate) sample: StageTimes,
+    pub(crate) sampled_rows: u64,
+    /// Bytes copied to and from the device.
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
-    pub(crate) virtual_end: Duration,
+    /// Bytes filled into and drained from slots.
+    pub(crate) staged_in: u64,
+    pub(crate) staged_out: u64,
+    /// When it was done, on its clock.
+    pub(crate) end: Duration,
+    pub(crate) spans: Vec<Span>,
 }
 
 /// Names a lane in errors and spans.

@@ -7,28 +7,45 @@
 //! which gives access to nothing. So no program that compiles touches memory under a copy.
 
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::time::Duration;
 
 use super::Work;
+use super::streams::{Order, Streams};
 use crate::data::{Chunk, Claim};
-use crate::device::{Device, Stream};
+use crate::device::{Device, Host, Stream};
 use crate::error::{Error, Result};
-use crate::memory::{DevicePool, Layout};
+use crate::memory::Layout;
 
-/// The events around the stages of one chunk.
+/// The events of one chunk.
 struct Marks<E> {
-    begin: E,
-    copied_in: E,
-    computed: E,
-    copied_out: E,
+    /// The end of each stage: the next stream waits for it, and for the last one the host.
+    ends: Stages<E>,
+    /// The begin and the end of each stage for chunks that are timed.
+    timed: Stages<(E, E)>,
+}
+
+/// Something for each stage on the device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stages<T> {
+    pub(super) copy_in: T,
+    pub(super) kernel: T,
+    pub(super) copy_out: T,
+}
+
+/// When a stage of a chunk began on the device, on the host's clock, and how long it took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Taken {
+    pub(super) begin: Duration,
+    pub(super) busy: Duration,
 }
 
 /// What every state of a slot holds.
-struct Slot<'r, D: Device> {
+pub(super) struct Slot<'r, D: Device> {
     /// A pointer and not a reference, because the device writes here while an [`InFlight`] is moved about.
     memory: NonNull<u8>,
-    marks: Marks<<D::Stream as Stream>::Event>,
+    marks: Marks<D::Event>,
     layout: &'r Layout,
     _memory: PhantomData<&'r mut [u8]>,
 }
@@ -41,53 +58,36 @@ pub(super) struct Idle<'r, D: Device>(Slot<'r, D>);
 
 /// A slot whose chunk is on its way.
 ///
-/// Dropping it early is fine for the memory (it belongs to the ring, which outlives the lane, and a stream waits for
-/// its copies when it is dropped), but loses the chunk.
+/// Dropping it early is fine for the memory (it belongs to the ring, which outlives the streams, and those wait for their
+/// copies when they are dropped), but loses the chunk.
 pub(super) struct InFlight<'r, D: Device> {
     slot: Slot<'r, D>,
     chunk: Chunk,
     enqueued: Duration,
-    /// The rows of pinned outputs that the device writes directly.
-    in_place: Vec<Claim<'r>>,
+    timed: bool,
+    /// The rows of pinned outputs that the device writes directly: given back when the chunk is back, else never.
+    in_place: ManuallyDrop<Vec<Claim<'r>>>,
 }
 
 /// A slot whose chunk came back.
 pub(super) struct Done<'r, D: Device> {
     slot: Slot<'r, D>,
     pub(super) chunk: Chunk,
-    pub(super) times: DeviceTimes,
-    /// Whether it was not back yet when the lane came to wait for it.
-    pub(super) awaited: bool,
-}
-
-/// What a chunk passes on its way: the lane with its stream, and what the lanes of the device share.
-pub(super) struct Route<'s, 'r, D: Device> {
-    pub(super) lane: usize,
-    pub(super) stream: &'s mut D::Stream,
-    pub(super) pool: &'r DevicePool<D>,
-    pub(super) kernel: &'r D::Kernel,
-    pub(super) work: &'r Work<'r>,
-}
-
-/// How long a chunk was in each stage on the device.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct DeviceTimes {
-    /// From the moment it was enqueued to its return, on the host's clock.
-    pub(super) in_flight: Duration,
-    pub(super) copy_in: Duration,
-    pub(super) kernel: Duration,
-    pub(super) copy_out: Duration,
+    /// When it was enqueued, on the host's clock.
+    pub(super) enqueued: Duration,
+    /// How long it was in each stage, if it was timed.
+    pub(super) taken: Option<Stages<Taken>>,
 }
 
 impl<'r, D: Device> Idle<'r, D> {
     /// A slot in `memory`, which has room for `layout`.
-    pub(super) fn new(memory: &'r mut [u8], layout: &'r Layout, stream: &D::Stream) -> Result<Self> {
+    pub(super) fn new(memory: &'r mut [u8], layout: &'r Layout, device: &D) -> Result<Self> {
         debug_assert!(memory.len() >= layout.slot_bytes);
+        let end = || device.event(false);
+        let pair = || Ok::<_, Error>((device.event(true)?, device.event(true)?));
         let marks = Marks {
-            begin: stream.event()?,
-            copied_in: stream.event()?,
-            computed: stream.event()?,
-            copied_out: stream.event()?,
+            ends: Stages { copy_in: end()?, kernel: end()?, copy_out: end()? },
+            timed: Stages { copy_in: pair()?, kernel: pair()?, copy_out: pair()? },
         };
         Ok(Idle(Slot { memory: NonNull::from(memory).cast(), marks, layout, _memory: PhantomData }))
     }
@@ -101,74 +101,140 @@ impl<'r, D: Device> Idle<'r, D> {
     }
 
     /// Enqueues copy in, kernel and copy out of `chunk`, whose staged inputs were filled.
-    pub(super) fn submit(self, chunk: Chunk, route: Route<'_, 'r, D>) -> Result<InFlight<'r, D>, (Chunk, Error)> {
+    pub(super) fn submit(
+        self,
+        chunk: Chunk,
+        streams: &Streams<'r, D>,
+        host: &mut D::Host,
+        timed: bool,
+    ) -> Result<InFlight<'r, D>, (Chunk, Error)> {
         let slot = self.0;
-        let mut in_place = Vec::new();
-        match slot.enqueue(&chunk, route, &mut in_place) {
-            Ok(enqueued) => Ok(InFlight { slot, chunk, enqueued, in_place }),
-            Err(error) => {
-                // Copies that were enqueued may still write there: never given back.
-                std::mem::forget(in_place);
-                Err((chunk, error))
-            }
+        // Copies that were enqueued before an error may still write there, so that they are never given back then.
+        let mut in_place = ManuallyDrop::new(Vec::new());
+        match streams.enqueue(host, |order| slot.enqueue(&chunk, order, timed, &mut in_place)) {
+            Ok(()) => Ok(InFlight { slot, chunk, enqueued: host.now(), timed, in_place }),
+            Err(error) => Err((chunk, error)),
         }
     }
 }
 
+/// A copy between the host and a block.
+struct Copy {
+    host: *mut u8,
+    offset: usize,
+    bytes: usize,
+    staged: bool,
+}
+
+/// Adds a copy; one that goes on where the last one ends, on both sides, becomes a part of it.
+fn push(copies: &mut Vec<Copy>, copy: Copy) {
+    match copies.last_mut() {
+        Some(last)
+            if last.staged
+                && copy.staged
+                && last.host.wrapping_add(last.bytes) == copy.host
+                && last.offset + last.bytes == copy.offset =>
+        {
+            last.bytes += copy.bytes;
+        }
+        _ => copies.push(copy),
+    }
+}
+
 impl<'r, D: Device> Slot<'r, D> {
-    /// Enqueues everything; returns the time. The rows of outputs that the device writes in place are in `in_place`, also
-    /// after an error.
-    fn enqueue(&self, chunk: &Chunk, route: Route<'_, 'r, D>, in_place: &mut Vec<Claim<'r>>) -> Result<Duration> {
-        let Route { lane, stream, pool, kernel, work } = route;
+    /// Enqueues everything, each stage on its stream behind the stage before. The rows of outputs that the device writes
+    /// in place are in `in_place`, also after an error.
+    fn enqueue(
+        &self,
+        chunk: &Chunk,
+        order: Order<'_, 'r, D>,
+        timed: bool,
+        in_place: &mut Vec<Claim<'r>>,
+    ) -> Result<()> {
+        let Order { copy_in, compute, copy_out, pool, kernel, work, host } = order;
+        let (inputs, outputs) = self.copies(chunk, work, in_place)?;
+        let Marks { ends, timed: pairs } = &self.marks;
+        let lease = pool.take(copy_in, host)?;
+        let block = lease.memory();
+
+        begin::<D>(copy_in, timed, &pairs.copy_in)?;
+        for Copy { host, offset, bytes, .. } in inputs {
+            // SAFETY: `host` is readable for these bytes: either this slot's memory, big enough by its layout, which
+            // no safe code reaches before the copy is done; or pinned memory that the source lends for the whole run,
+            // shared, so nobody writes it. The streams end their copies when they are dropped, which is with the last
+            // lane, before the ring and the sources are. The block has the same layout, so the offset fits it.
+            unsafe { copy_in.copy_in(host.cast_const(), block, offset, bytes)? };
+        }
+        end::<D>(copy_in, timed, &pairs.copy_in, &ends.copy_in)?;
+
+        compute.wait(&ends.copy_in)?;
+        begin::<D>(compute, timed, &pairs.kernel)?;
+        // SAFETY: the layout was made for these columns and at least as many rows: they fit, aligned, without overlap.
+        unsafe { compute.launch(kernel, block, &self.layout.in_block, chunk.rows().start, chunk.len())? };
+        end::<D>(compute, timed, &pairs.kernel, &ends.kernel)?;
+
+        copy_out.wait(&ends.kernel)?;
+        begin::<D>(copy_out, timed, &pairs.copy_out)?;
+        for Copy { host, offset, bytes, .. } in outputs {
+            // SAFETY: `host` is writable for these bytes: this slot's memory, as above; or rows of a pinned sink that are
+            // claimed until the chunk is back, and that outlive the lanes.
+            unsafe { copy_out.copy_out(block, offset, host, bytes)? };
+        }
+        end::<D>(copy_out, timed, &pairs.copy_out, &ends.copy_out)?;
+        lease.retire(copy_out)
+    }
+
+    /// The copies to the block and back.
+    fn copies(&self, chunk: &Chunk, work: &Work<'r>, in_place: &mut Vec<Claim<'r>>) -> Result<(Vec<Copy>, Vec<Copy>)> {
         let columns = &work.operator.kernel().columns;
         let (rows, first) = (chunk.len(), chunk.rows().start as usize);
-        let lease = pool.take(lane, stream)?;
-        let block = lease.memory();
-        stream.record(&self.marks.begin)?;
+        let mut inputs = Vec::with_capacity(columns.inputs.len());
         for (column, (&size, input)) in columns.inputs.iter().zip(&work.inputs).enumerate() {
-            let from = match (self.staged(column), input.memory) {
-                (Some(staged), _) => staged.cast_const(),
-                (None, Some(memory)) if memory.is_pinned() => memory.bytes()[first * size..][..rows * size].as_ptr(),
+            let (host, staged) = match (self.staged(column), input.memory) {
+                (Some(staged), _) => (staged, true),
+                (None, Some(memory)) if memory.is_pinned() => {
+                    (memory.bytes()[first * size..][..rows * size].as_ptr().cast_mut(), false)
+                }
                 (None, _) => return Err(not_pinned()),
             };
-            // SAFETY: `from` is readable for these bytes: either this slot's memory, big enough by its layout, which
-            // no safe code reaches before the copy is done; or pinned memory that the source lends for the whole run,
-            // shared, so nobody writes it. On an error the stream ends its copies when the lane is dropped, which is
-            // before the ring and the sources are. The block has the same layout, so the offset fits it.
-            unsafe { stream.copy_in(from, block, self.layout.in_block[column], rows * size)? };
+            push(&mut inputs, Copy { host, offset: self.layout.in_block[column], bytes: rows * size, staged });
         }
-        stream.record(&self.marks.copied_in)?;
-        // SAFETY: the layout was made for these columns and at least as many rows: they fit, aligned, without overlap.
-        unsafe { stream.launch(kernel, block, &self.layout.in_block, chunk.rows().start, rows)? };
-        stream.record(&self.marks.computed)?;
-        let outputs = columns.outputs.iter().map(|size| rows * size);
+        let mut outputs = Vec::with_capacity(columns.outputs.len() + 1);
+        let sizes = columns.outputs.iter().map(|size| rows * size);
         let partials = Some(columns.partial_bytes(rows)).filter(|bytes| *bytes > 0);
-        for (k, bytes) in outputs.chain(partials).enumerate() {
+        for (k, bytes) in sizes.chain(partials).enumerate() {
             let column = columns.inputs.len() + k;
-            let to = match self.staged(column) {
-                Some(staged) => staged,
+            let (host, staged) = match self.staged(column) {
+                Some(staged) => (staged, true),
                 None => {
                     let memory = work.outputs[k].memory.filter(|memory| memory.is_pinned()).ok_or_else(not_pinned)?;
                     let mut claim = memory.claim(chunk.rows());
                     assert_eq!(claim.len(), bytes, "rows of an output in place");
                     let start = claim.as_mut_ptr();
                     in_place.push(claim);
-                    start
+                    (start, false)
                 }
             };
-            // SAFETY: `to` is writable for these bytes: this slot's memory, as above; or rows of a pinned sink that are
-            // claimed until the chunk is back, and that outlive the lane.
-            unsafe { stream.copy_out(block, self.layout.in_block[column], to, bytes)? };
+            push(&mut outputs, Copy { host, offset: self.layout.in_block[column], bytes, staged });
         }
-        stream.record(&self.marks.copied_out)?;
-        lease.retire(lane, stream)?;
-        Ok(stream.now())
+        Ok((inputs, outputs))
     }
 
     fn staged(&self, column: usize) -> Option<*mut u8> {
         // SAFETY: the offset is inside the slot's memory.
         self.layout.in_slot[column].map(|offset| unsafe { self.memory.as_ptr().add(offset) })
     }
+}
+
+fn begin<D: Device>(stream: &mut D::Stream, timed: bool, pair: &(D::Event, D::Event)) -> Result<()> {
+    if timed { stream.record(&pair.0) } else { Ok(()) }
+}
+
+fn end<D: Device>(stream: &mut D::Stream, timed: bool, pair: &(D::Event, D::Event), end: &D::Event) -> Result<()> {
+    if timed {
+        stream.record(&pair.1)?;
+    }
+    stream.record(end)
 }
 
 /// The plan does not stage columns that said they are pinned. Sources and sinks of a caller's own may say what is not so.
@@ -178,31 +244,33 @@ fn not_pinned() -> Error {
 
 impl<'r, D: Device> InFlight<'r, D> {
     /// Waits until the chunk is back.
-    pub(super) fn wait(self, stream: &mut D::Stream) -> Result<Done<'r, D>, (Chunk, Error)> {
-        let marks = &self.slot.marks;
-        let times = stream.query(&marks.copied_out).and_then(|back| {
-            stream.synchronize(&marks.copied_out)?;
-            let times = DeviceTimes {
-                in_flight: stream.now().saturating_sub(self.enqueued),
-                copy_in: stream.elapsed(&marks.begin, &marks.copied_in)?,
-                kernel: stream.elapsed(&marks.copied_in, &marks.computed)?,
-                copy_out: stream.elapsed(&marks.computed, &marks.copied_out)?,
-            };
-            Ok((times, !back))
+    pub(super) fn wait(self, streams: &Streams<'r, D>, host: &mut D::Host) -> Result<Done<'r, D>, (Chunk, Error)> {
+        let InFlight { slot, chunk, enqueued, timed, in_place } = self;
+        let back = host.synchronize(&slot.marks.ends.copy_out).and_then(|()| {
+            let pairs = &slot.marks.timed;
+            let taken = |pair| streams.taken(host, pair);
+            timed
+                .then(|| {
+                    Ok(Stages {
+                        copy_in: taken(&pairs.copy_in)?,
+                        kernel: taken(&pairs.kernel)?,
+                        copy_out: taken(&pairs.copy_out)?,
+                    })
+                })
+                .transpose()
         });
-        match times {
-            Ok((times, awaited)) => Ok(Done { slot: self.slot, chunk: self.chunk, times, awaited }),
-            Err(error) => {
-                // The device may still write there: never given back.
-                std::mem::forget(self.in_place);
-                Err((self.chunk, error))
+        match back {
+            Ok(taken) => {
+                drop(ManuallyDrop::into_inner(in_place));
+                Ok(Done { slot, chunk, enqueued, taken })
             }
+            Err(error) => Err((chunk, error)),
         }
     }
 
     /// The virtual time at which the chunk will be back.
-    pub(super) fn done_at(&self, stream: &D::Stream) -> Duration {
-        stream.done_at(&self.slot.marks.copied_out)
+    pub(super) fn done_at(&self, host: &D::Host) -> Duration {
+        host.done_at(&self.slot.marks.ends.copy_out)
     }
 }
 

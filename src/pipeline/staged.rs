@@ -2,15 +2,17 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tracing::{debug_span, trace};
 
-use super::slot::{Idle, InFlight, Route};
+use super::slot::{Done, Idle, InFlight};
+use super::streams::Streams;
+use super::timeline::{Span, Track};
 use super::{Lane, LaneName, LaneOutcome, Part, Work};
 use crate::data::Chunk;
 use crate::device::kernel::SharedKernel;
-use crate::device::{Device, Schedule, Stream};
+use crate::device::{Device, Host, HostWork, Schedule};
 use crate::error::{Error, Result};
 use crate::memory::{Account, DevicePool, Layout, PinnedRing};
 use crate::plan::DevicePlan;
@@ -47,23 +49,23 @@ impl<D: Device> Staging<D> {
 
 impl<D: Device> Part for Staging<D> {
     fn lanes<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Lane + 'r>>> {
-        let mut slots = self.ring.slots();
-        let mut lanes: Vec<Box<dyn Lane + 'r>> = Vec::with_capacity(self.lanes);
-        for lane in 0..self.lanes {
-            let stream = self.device.open_stream()?;
-            let idle = slots.by_ref().take(self.slots).map(|memory| Idle::new(memory, &self.layout, &stream));
-            lanes.push(Box::new(StagedLane::<D> {
+        let Staging { pool, kernel, ring, layout, lanes, slots, device } = self;
+        let (device, layout, slots) = (&**device, &*layout, *slots);
+        let streams = Arc::new(Streams::open(device, pool, kernel, work)?);
+        let mut memory = ring.slots();
+        let lane = |lane| {
+            let idle = memory.by_ref().take(slots).map(|memory| Idle::new(memory, layout, device));
+            Ok(Box::new(StagedLane {
                 idle: idle.collect::<Result<_>>()?,
-                in_flight: VecDeque::with_capacity(self.slots),
-                stream,
-                pool: &self.pool,
-                kernel: &self.kernel,
+                in_flight: VecDeque::with_capacity(slots),
+                streams: streams.clone(),
+                host: device.host(work.epoch),
                 work,
-                name: LaneName { device: self.device.info().id.clone(), lane },
+                name: LaneName { device: device.info().id.clone(), lane },
                 outcome: LaneOutcome { device: number, ..LaneOutcome::default() },
-            }));
-        }
-        Ok(lanes)
+            }) as Box<dyn Lane>)
+        };
+        (0..*lanes).map(lane).collect()
     }
 
     fn schedule(&self) -> Schedule {
@@ -77,15 +79,13 @@ impl<D: Device> Part for Staging<D> {
     }
 }
 
-/// One lane: a stream and its slots.
+/// One lane: a thread of the host and its slots.
 struct StagedLane<'r, D: Device> {
-    // Before the slots: its drop ends the copies.
-    stream: D::Stream,
     idle: Vec<Idle<'r, D>>,
     /// Oldest first.
     in_flight: VecDeque<InFlight<'r, D>>,
-    pool: &'r DevicePool<D>,
-    kernel: &'r D::Kernel,
+    streams: Arc<Streams<'r, D>>,
+    host: D::Host,
     work: &'r Work<'r>,
     name: LaneName,
     outcome: LaneOutcome,
@@ -116,13 +116,13 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
 
     fn ready_at(&self) -> Duration {
         match self.in_flight.front() {
-            Some(oldest) if self.idle.is_empty() => oldest.done_at(&self.stream).max(self.stream.now()),
-            _ => self.stream.now(),
+            Some(oldest) if self.idle.is_empty() => oldest.done_at(&self.host).max(self.host.now()),
+            _ => self.host.now(),
         }
     }
 
-    fn outcome(&self) -> LaneOutcome {
-        LaneOutcome { virtual_end: self.stream.now(), ..self.outcome.clone() }
+    fn outcome(&mut self) -> LaneOutcome {
+        LaneOutcome { end: self.host.now(), ..std::mem::take(&mut self.outcome) }
     }
 }
 
@@ -134,27 +134,33 @@ impl<'r, D: Device> StagedLane<'r, D> {
             debug_span!("send", chunk = chunk.index(), row = chunk.rows().start, rows = chunk.len(), device, lane);
         let _entered = span.enter();
         let columns = &self.work.operator.kernel().columns;
-        let begin = Instant::now();
+        let begin = self.host.now();
         for (column, (&size, input)) in columns.inputs.iter().zip(&self.work.inputs).enumerate() {
             let bytes = chunk.len() * size;
             if let Some(memory) = slot.column_mut(column, bytes) {
                 input.source.read(chunk.rows().start, memory).map_err(|error| self.name.blame(&chunk, error))?;
+                self.host.worked(HostWork::Fill, bytes);
+                self.outcome.staged_in += bytes as u64;
             }
             self.outcome.bytes_in += bytes as u64;
         }
-        let filled = Instant::now();
+        let filled = self.host.now();
         self.outcome.times.fill.busy += filled - begin;
-        let Self { stream, pool, kernel, work, .. } = self;
-        let sent = slot.submit(chunk, Route { lane: *lane, stream, pool, kernel, work });
-        self.outcome.times.fill.waiting += filled.elapsed();
+        if self.work.timeline {
+            self.outcome.spans.push(Span::new(Track::Lane, "fill", &chunk, begin, filled));
+        }
+        let timed = self.work.is_timed(self.outcome.chunks, *lane);
+        let sent = slot.submit(chunk, &self.streams, &mut self.host, timed);
+        self.outcome.times.fill.waiting += self.host.now() - filled;
         sent.map_err(|(chunk, error)| self.name.blame(&chunk, error))
     }
 
     /// Waits for a chunk and hands its rows to the sinks.
     fn drain(&mut self, in_flight: InFlight<'r, D>) -> Result<Idle<'r, D>> {
-        let begin = Instant::now();
-        let done = in_flight.wait(&mut self.stream).map_err(|(chunk, error)| self.name.blame(&chunk, error))?;
-        let back = Instant::now();
+        let begin = self.host.now();
+        let done =
+            in_flight.wait(&self.streams, &mut self.host).map_err(|(chunk, error)| self.name.blame(&chunk, error))?;
+        let back = self.host.now();
         let chunk = &done.chunk;
         let LaneName { device, lane } = &self.name;
         let span =
@@ -166,6 +172,8 @@ impl<'r, D: Device> StagedLane<'r, D> {
             let bytes = chunk.len() * size;
             if let Some(memory) = done.column(columns.inputs.len() + k, bytes) {
                 output.sink.write(chunk, memory).map_err(blame)?;
+                self.host.worked(HostWork::Drain, bytes);
+                self.outcome.staged_out += bytes as u64;
             }
             self.outcome.bytes_out += bytes as u64;
         }
@@ -178,17 +186,35 @@ impl<'r, D: Device> StagedLane<'r, D> {
         }
         self.work.queue.finish(chunk);
         self.outcome.chunks += 1;
-        let (times, t) = (&mut self.outcome.times, done.times);
-        times.copy_in.busy += t.copy_in;
-        // Only what a lane saw: it cannot tell how long a chunk had been back when it came to look.
-        if done.awaited {
-            times.copy_in.waiting += t.in_flight.saturating_sub(t.copy_in + t.kernel + t.copy_out);
+        self.outcome.rows += chunk.len() as u64;
+        let drained = self.host.now();
+        self.outcome.times.drain.waiting += back - begin;
+        self.outcome.times.drain.busy += drained - back;
+        if self.work.timeline {
+            self.outcome.spans.push(Span::new(Track::Lane, "drain", chunk, back, drained));
         }
-        times.kernel.busy += t.kernel;
-        times.copy_out.busy += t.copy_out;
-        times.drain.waiting += back - begin;
-        times.drain.busy += back.elapsed();
-        trace!(copy_in = ?t.copy_in, kernel = ?t.kernel, copy_out = ?t.copy_out, "done");
+        self.note_device(&done);
         Ok(done.recycle())
+    }
+
+    /// Takes down how long a timed chunk was in each stage on the device.
+    fn note_device(&mut self, done: &Done<'r, D>) {
+        let Some(taken) = done.taken else { return };
+        let mut before = done.enqueued;
+        for (name, track, taken, time) in [
+            ("copy in", Track::CopyIn, taken.copy_in, &mut self.outcome.sample.copy_in),
+            ("kernel", Track::Compute, taken.kernel, &mut self.outcome.sample.kernel),
+            ("copy out", Track::CopyOut, taken.copy_out, &mut self.outcome.sample.copy_out),
+        ] {
+            let end = taken.begin + taken.busy;
+            time.busy += taken.busy;
+            time.waiting += taken.begin.saturating_sub(before);
+            before = end;
+            if self.work.timeline {
+                self.outcome.spans.push(Span::new(track, name, &done.chunk, taken.begin, end));
+            }
+            trace!(name, busy = ?taken.busy, "done");
+        }
+        self.outcome.sampled_rows += done.chunk.len() as u64;
     }
 }

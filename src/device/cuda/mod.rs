@@ -11,6 +11,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use crate::device::kernel::SharedKernel;
 use crate::device::{Device, DeviceInfo};
@@ -22,7 +23,7 @@ pub(crate) use driver::devices;
 use module::Function;
 pub(crate) use nvrtc::nvrtc_compile;
 use nvrtc::{Compiler, Target};
-use stream::CudaStream;
+use stream::{CudaHost, CudaStream, Event};
 
 /// Loaded kernels kept for the next job on the same device.
 const LOADED: usize = 64;
@@ -92,6 +93,8 @@ impl Device for CudaDevice {
     type Kernel = Arc<Function>;
     type Pin = Pin;
     type Stream = CudaStream;
+    type Event = Event;
+    type Host = CudaHost;
 
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -124,5 +127,13 @@ impl Device for CudaDevice {
 
     fn open_stream(&self) -> Result<CudaStream> {
         CudaStream::open(&self.context)
+    }
+
+    fn event(&self, keeps_time: bool) -> Result<Event> {
+        Event::new(&self.context, keeps_time)
+    }
+
+    fn host(&self, epoch: Instant) -> CudaHost {
+        CudaHost::new(&self.context, epoch)
     }
 }

@@ -1,4 +1,4 @@
-//! Streams and events.
+//! Streams, events, and the host that waits for them.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -12,8 +12,8 @@ use cudarc::driver::sys;
 use super::context::{Context, Memory};
 use super::driver;
 use super::module::Function;
-use crate::device::Stream;
 use crate::device::kernel::{TILE_LANES, TILE_ROWS};
+use crate::device::{Host, Stream};
 use crate::error::{Error, Result};
 
 /// How long a wait polls without a pause. A lane that sleeps comes back late, which costs up to 40 % at small chunks;
@@ -26,7 +26,6 @@ const PAUSE: Duration = Duration::from_micros(100);
 pub(crate) struct CudaStream {
     context: Arc<Context>,
     handle: sys::CUstream,
-    opened: Instant,
     /// Kernel arguments; kept so that a launch allocates nothing.
     arguments: Vec<u64>,
     pointers: Vec<*mut c_void>,
@@ -42,23 +41,12 @@ impl CudaStream {
         let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the context is current; `handle` outlives the call that writes it.
         context.check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut handle, flags) })?;
-        let opened = Instant::now();
-        Ok(CudaStream { context: context.clone(), handle, opened, arguments: Vec::new(), pointers: Vec::new() })
+        Ok(CudaStream { context: context.clone(), handle, arguments: Vec::new(), pointers: Vec::new() })
     }
 }
 
 impl Stream for CudaStream {
     type Device = super::CudaDevice;
-    type Event = Event;
-
-    fn event(&self) -> Result<Event> {
-        let _guard = self.context.enter()?;
-        let mut handle = ptr::null_mut();
-        let flags = sys::CUevent_flags_enum::CU_EVENT_DEFAULT as u32;
-        // SAFETY: the context is current; `handle` outlives the call that writes it.
-        self.context.check("cuEventCreate", unsafe { sys::cuEventCreate(&mut handle, flags) })?;
-        Ok(Event { context: self.context.clone(), handle })
-    }
 
     unsafe fn copy_in(&mut self, from: *const u8, to: &Memory, offset: usize, bytes: usize) -> Result<()> {
         self.context.make_current()?;
@@ -127,8 +115,37 @@ impl Stream for CudaStream {
         // SAFETY: both handles are alive.
         self.context.check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.handle, event.handle, 0) })
     }
+}
 
-    fn query(&self, event: &Event) -> Result<bool> {
+impl Drop for CudaStream {
+    fn drop(&mut self) {
+        // SAFETY: the handle is alive. An error means that the context is lost, and with it all work that it had queued.
+        self.context.release("cuStreamSynchronize", || unsafe { sys::cuStreamSynchronize(self.handle) });
+        // SAFETY: created by `open`, destroyed here only.
+        self.context.release("cuStreamDestroy", || unsafe { sys::cuStreamDestroy_v2(self.handle) });
+    }
+}
+
+/// A thread of the host that waits for events.
+pub(crate) struct CudaHost {
+    context: Arc<Context>,
+    epoch: Instant,
+}
+
+impl CudaHost {
+    pub(super) fn new(context: &Arc<Context>, epoch: Instant) -> CudaHost {
+        CudaHost { context: context.clone(), epoch }
+    }
+}
+
+impl Host for CudaHost {
+    type Device = super::CudaDevice;
+
+    fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    fn query(&mut self, event: &Event) -> Result<bool> {
         self.context.make_current()?;
         event.is_done()
     }
@@ -149,27 +166,14 @@ impl Stream for CudaStream {
     fn elapsed(&self, from: &Event, to: &Event) -> Result<Duration> {
         self.context.make_current()?;
         let mut milliseconds = 0.0;
-        // SAFETY: a stream exists only after `init`; both handles are alive.
+        // SAFETY: a context exists only after `init`; both handles are alive.
         let result = unsafe { driver::elapsed_time(&mut milliseconds, from.handle, to.handle) };
         self.context.check("cuEventElapsedTime", result)?;
         Ok(Duration::try_from_secs_f64(f64::from(milliseconds) / 1e3).unwrap_or_default())
     }
-
-    fn now(&self) -> Duration {
-        self.opened.elapsed()
-    }
 }
 
-impl Drop for CudaStream {
-    fn drop(&mut self) {
-        // SAFETY: the handle is alive. An error means that the context is lost, and with it all work that it had queued.
-        self.context.release("cuStreamSynchronize", || unsafe { sys::cuStreamSynchronize(self.handle) });
-        // SAFETY: created by `open`, destroyed here only.
-        self.context.release("cuStreamDestroy", || unsafe { sys::cuStreamDestroy_v2(self.handle) });
-    }
-}
-
-/// An event that keeps time.
+/// An event.
 pub(crate) struct Event {
     context: Arc<Context>,
     handle: sys::CUevent,
@@ -181,6 +185,16 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
+    pub(super) fn new(context: &Arc<Context>, keeps_time: bool) -> Result<Event> {
+        use sys::CUevent_flags_enum::{CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING};
+        let _guard = context.enter()?;
+        let mut handle = ptr::null_mut();
+        let flags = if keeps_time { CU_EVENT_DEFAULT } else { CU_EVENT_DISABLE_TIMING } as u32;
+        // SAFETY: the context is current; `handle` outlives the call that writes it.
+        context.check("cuEventCreate", unsafe { sys::cuEventCreate(&mut handle, flags) })?;
+        Ok(Event { context: context.clone(), handle })
+    }
+
     fn is_done(&self) -> Result<bool> {
         // SAFETY: the handle is alive.
         match unsafe { sys::cuEventQuery(self.handle) } {
@@ -192,7 +206,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: created by `CudaStream::event`, destroyed here only.
+        // SAFETY: created by `new`, destroyed here only.
         self.context.release("cuEventDestroy", || unsafe { sys::cuEventDestroy_v2(self.handle) });
     }
 }

@@ -40,16 +40,13 @@ pub(super) struct Launch {
 pub(super) struct Machine {
     pub(super) used: u64,
     pub(super) clock: Clock,
-    streams: HashMap<u64, Queue>,
+    /// What is enqueued on each stream.
+    streams: HashMap<u64, VecDeque<Operation>>,
     next_stream: u64,
     random: Random,
     faults: Vec<Fault>,
     counts: [u64; 4],
-}
-
-#[derive(Default)]
-struct Queue {
-    operations: VecDeque<Operation>,
+    /// The first failure. As on a GPU, nothing runs any more after it; marks are reached all the same.
     failed: Option<&'static str>,
 }
 
@@ -63,22 +60,23 @@ impl Machine {
             random: Random(options.seed),
             faults: options.faults.clone(),
             counts: [0; 4],
+            failed: None,
         }
     }
 
     pub(super) fn open(&mut self) -> u64 {
         let id = self.next_stream;
         self.next_stream += 1;
-        self.streams.insert(id, Queue::default());
+        self.streams.insert(id, VecDeque::new());
         id
     }
 
     /// Runs what the stream still has to do, and forgets the stream.
     pub(super) fn close(&mut self, stream: u64) {
-        while self.streams.get(&stream).is_some_and(|queue| !queue.operations.is_empty()) && self.run_one() {}
+        while self.streams.get(&stream).is_some_and(|queue| !queue.is_empty()) && self.run_one() {}
         self.clock.close(stream);
         // What could not run waits for an event that will never come; who waits for this stream shall not.
-        for operation in self.streams.remove(&stream).into_iter().flat_map(|queue| queue.operations) {
+        for operation in self.streams.remove(&stream).into_iter().flatten() {
             if let Operation::Record(mark) = operation {
                 mark.done.store(true, Ordering::Release);
             }
@@ -87,21 +85,18 @@ impl Machine {
 
     pub(super) fn push(&mut self, stream: u64, operation: Operation) {
         if let Some(queue) = self.streams.get_mut(&stream) {
-            queue.operations.push_back(operation);
+            queue.push_back(operation);
         }
     }
 
-    /// Runs operations of any streams, in an order of the seed's choosing, until `mark` of `stream` is done.
-    pub(super) fn run_until(&mut self, stream: u64, mark: &Mark) -> Result<()> {
+    /// Runs operations of any streams, in an order of the seed's choosing, until `mark` is done.
+    pub(super) fn run_until(&mut self, mark: &Mark) -> Result<()> {
         while !mark.done.load(Ordering::Acquire) {
             if !self.run_one() {
                 return Err(failure("waited for an event that no enqueued work can reach"));
             }
         }
-        match self.streams.get(&stream).and_then(|q| q.failed) {
-            Some(what) => Err(failure(what)),
-            None => Ok(()),
-        }
+        self.failed.map_or(Ok(()), |what| Err(failure(what)))
     }
 
     /// Runs something, or nothing, as the seed has it: what happens while a host only looks.
@@ -113,25 +108,21 @@ impl Machine {
 
     /// Runs the next operation of one stream; false if none may run.
     fn run_one(&mut self) -> bool {
-        let mut ready: Vec<u64> = self.streams.iter().filter(|(_, q)| q.is_ready()).map(|(&id, _)| id).collect();
+        let is_ready = |queue: &VecDeque<Operation>| match queue.front() {
+            Some(Operation::Wait(mark)) => mark.done.load(Ordering::Acquire),
+            Some(_) => true,
+            None => false,
+        };
+        let mut ready: Vec<u64> = self.streams.iter().filter(|(_, queue)| is_ready(queue)).map(|(&id, _)| id).collect();
         ready.sort_unstable();
         if ready.is_empty() {
             return false;
         }
         let id = ready[self.random.below(ready.len())];
-        let Some(operation) = self.streams.get_mut(&id).and_then(|q| q.operations.pop_front()) else { return false };
-        let failed = match self.streams.get(&id) {
-            // As on a GPU, nothing runs any more on a stream that failed; marks are reached all the same.
-            Some(queue) if queue.failed.is_some() => {
-                if let Operation::Record(mark) = &operation {
-                    mark.done.store(true, Ordering::Release);
-                }
-                None
-            }
-            _ => self.perform(operation),
-        };
-        if let (Some(what), Some(queue)) = (failed, self.streams.get_mut(&id)) {
-            queue.failed = Some(what);
+        match (self.streams.get_mut(&id).and_then(VecDeque::pop_front), self.failed) {
+            (Some(Operation::Record(mark)), Some(_)) => mark.done.store(true, Ordering::Release),
+            (Some(operation), None) => self.failed = self.perform(operation),
+            _ => {}
         }
         true
     }
@@ -182,16 +173,6 @@ impl Machine {
     /// A value that no computation is likely to leave behind.
     pub(super) fn poison_word(&mut self) -> u64 {
         self.random.next() | 0x8080_8080_8080_8080
-    }
-}
-
-impl Queue {
-    fn is_ready(&self) -> bool {
-        match self.operations.front() {
-            Some(Operation::Wait(mark)) => mark.done.load(Ordering::Acquire),
-            Some(_) => true,
-            None => false,
-        }
     }
 }
 

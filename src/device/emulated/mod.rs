@@ -17,9 +17,10 @@ pub(crate) use machine::Random;
 pub use options::{Emulated, Fault, FaultAt};
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use self::machine::Machine;
-pub(crate) use self::stream::EmulatedStream;
+pub(crate) use self::stream::{EmulatedEvent, EmulatedHost, EmulatedStream};
 use super::kernel::{Columns, HostKernel, SharedKernel};
 use super::{Device, DeviceInfo, DeviceKind, Schedule};
 use crate::error::{Error, Result};
@@ -80,6 +81,8 @@ impl Device for EmulatedDevice {
     type Kernel = EmulatedKernel;
     type Pin = ();
     type Stream = EmulatedStream;
+    type Event = EmulatedEvent;
+    type Host = EmulatedHost;
 
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -112,12 +115,20 @@ impl Device for EmulatedDevice {
     fn open_stream(&self) -> Result<EmulatedStream> {
         Ok(EmulatedStream::new(self.machine.clone(), &self.options))
     }
+
+    fn event(&self, _keeps_time: bool) -> Result<EmulatedEvent> {
+        Ok(EmulatedEvent::default())
+    }
+
+    fn host(&self, _epoch: Instant) -> EmulatedHost {
+        EmulatedHost::new(self.machine.clone(), &self.options)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Stream, contract};
+    use crate::device::{Host, Stream, contract};
 
     #[test]
     fn keeps_the_contract_of_devices() {
@@ -136,8 +147,8 @@ mod tests {
     fn work_happens_only_when_it_is_waited_for() {
         let device = EmulatedDevice::new(&Emulated::new());
         let memory = device.allocate(64).unwrap();
-        let mut stream = device.open_stream().unwrap();
-        let event = stream.event().unwrap();
+        let (mut stream, mut host) = (device.open_stream().unwrap(), device.host(Instant::now()));
+        let event = device.event(false).unwrap();
         let (from, mut to) = ([7u8; 8], [0u8; 8]);
         // SAFETY: both arrays outlive the stream's work, which `synchronize` ends, and nobody touches them until then.
         unsafe {
@@ -145,9 +156,9 @@ mod tests {
             stream.copy_out(&memory, 0, to.as_mut_ptr(), 8).unwrap();
         }
         stream.record(&event).unwrap();
-        stream.synchronize(&event).unwrap();
+        host.synchronize(&event).unwrap();
         assert_eq!(to, [7; 8]);
-        assert!(stream.query(&event).unwrap());
+        assert!(host.query(&event).unwrap());
     }
 
     #[test]
@@ -157,7 +168,7 @@ mod tests {
             let device = EmulatedDevice::new(&Emulated::new().seed(seed));
             let memory = device.allocate(8).unwrap();
             let (mut a, mut b) = (device.open_stream().unwrap(), device.open_stream().unwrap());
-            let (written, done) = (a.event().unwrap(), b.event().unwrap());
+            let (written, done) = (device.event(false).unwrap(), device.event(false).unwrap());
             let (from, mut to) = ([7u8; 8], [0u8; 8]);
             // SAFETY: as above; the streams are dropped, and with them their work, before the arrays.
             unsafe {
@@ -169,7 +180,7 @@ mod tests {
                 b.copy_out(&memory, 0, to.as_mut_ptr(), 8).unwrap();
             }
             b.record(&done).unwrap();
-            b.synchronize(&done).unwrap();
+            device.host(Instant::now()).synchronize(&done).unwrap();
             to != [7; 8]
         };
         assert!((0..32).any(|seed| read_early(seed, false)), "no seed shows the missing wait");
@@ -189,14 +200,14 @@ mod tests {
     fn a_fault_surfaces_at_the_wait() {
         let device = EmulatedDevice::new(&Emulated::new().fault(Fault::new(FaultAt::CopyIn, 1)));
         let memory = device.allocate(8).unwrap();
-        let mut stream = device.open_stream().unwrap();
-        let event = stream.event().unwrap();
+        let (mut stream, mut host) = (device.open_stream().unwrap(), device.host(Instant::now()));
+        let event = device.event(false).unwrap();
         let from = [7u8; 8];
         for fails in [false, true] {
             // SAFETY: as above.
             unsafe { stream.copy_in(from.as_ptr(), &memory, 0, 8).unwrap() };
             stream.record(&event).unwrap();
-            assert_eq!(stream.synchronize(&event).is_err(), fails);
+            assert_eq!(host.synchronize(&event).is_err(), fails);
         }
     }
 
@@ -209,14 +220,14 @@ mod tests {
         let mut end = Vec::new();
         let mut streams = [device.open_stream().unwrap(), device.open_stream().unwrap()];
         for stream in &mut streams {
-            let event = stream.event().unwrap();
-            // SAFETY: `host` outlives the streams, which are dropped before it; its content does not matter.
+            let event = device.event(true).unwrap();
+            // SAFETY: `memory` of the host outlives the streams, which are dropped before it; its content does not matter.
             unsafe {
                 stream.copy_in(host.as_ptr(), &memory, 0, 1000).unwrap();
                 stream.copy_out(&memory, 0, host.as_mut_ptr(), 1000).unwrap();
             }
             stream.record(&event).unwrap();
-            end.push(stream.done_at(&event).as_secs_f64());
+            end.push(device.host(Instant::now()).done_at(&event).as_secs_f64());
         }
         assert_eq!(end, [2.0, 3.0]);
     }

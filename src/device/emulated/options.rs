@@ -18,6 +18,9 @@ pub struct Emulated {
     pub(crate) copy_in_rate: f64,
     pub(crate) kernel_rate: f64,
     pub(crate) copy_out_rate: f64,
+    /// Bytes per virtual second of one lane.
+    pub(crate) fill_rate: f64,
+    pub(crate) drain_rate: f64,
     pub(crate) faults: Vec<Fault>,
 }
 
@@ -30,6 +33,8 @@ impl Default for Emulated {
             copy_in_rate: f64::INFINITY,
             kernel_rate: f64::INFINITY,
             copy_out_rate: f64::INFINITY,
+            fill_rate: f64::INFINITY,
+            drain_rate: f64::INFINITY,
             faults: Vec::new(),
         }
     }
@@ -77,7 +82,19 @@ impl Emulated {
         self
     }
 
-    /// Whether no operation takes virtual time.
+    /// The speed at which one lane fills slots, in bytes per virtual second (> 0).
+    pub fn fill_rate(mut self, bytes_per_second: f64) -> Self {
+        self.fill_rate = bytes_per_second;
+        self
+    }
+
+    /// The speed at which one lane drains slots, in bytes per virtual second (> 0).
+    pub fn drain_rate(mut self, bytes_per_second: f64) -> Self {
+        self.drain_rate = bytes_per_second;
+        self
+    }
+
+    /// Whether no operation of the device takes virtual time.
     pub(crate) fn is_timeless(&self) -> bool {
         [self.copy_in_rate, self.kernel_rate, self.copy_out_rate].iter().all(|rate| rate.is_infinite())
     }

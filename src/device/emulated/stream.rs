@@ -1,4 +1,4 @@
-//! Streams and events of the emulated device.
+//! Streams and events of the emulated device, and the host that waits for them.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,15 +8,15 @@ use super::clock::{Engine, Mark};
 use super::machine::{HostSpan, Launch, Machine, Operation, failure};
 use super::options::Emulated;
 use super::{EmulatedDevice, EmulatedKernel, EmulatedMemory, lock};
-use crate::device::Stream;
+use crate::device::{Host, HostWork, Stream};
 use crate::error::Result;
 
-/// A stream; also the virtual clock of the host that uses it.
+/// A stream.
 pub(crate) struct EmulatedStream {
     machine: Arc<Mutex<Machine>>,
     id: u64,
     rates: Emulated,
-    /// The host's virtual time: it moves when the host waits.
+    /// The virtual time of the host that enqueues.
     now: Duration,
 }
 
@@ -38,8 +38,7 @@ impl EmulatedStream {
 
     fn push(&mut self, engine: Engine, amount: usize, rate: f64, operation: Operation) {
         let mut machine = lock(&self.machine);
-        // A rate that makes no sense takes for ever.
-        let cost = Duration::try_from_secs_f64(amount as f64 / rate).unwrap_or(Duration::MAX);
+        let cost = time(amount, rate);
         machine.clock.work(self.id, engine, cost, self.now);
         machine.push(self.id, operation);
     }
@@ -47,10 +46,9 @@ impl EmulatedStream {
 
 impl Stream for EmulatedStream {
     type Device = EmulatedDevice;
-    type Event = EmulatedEvent;
 
-    fn event(&self) -> Result<EmulatedEvent> {
-        Ok(EmulatedEvent::default())
+    fn at(&mut self, now: Duration) {
+        self.now = now;
     }
 
     unsafe fn copy_in(&mut self, from: *const u8, to: &EmulatedMemory, offset: usize, bytes: usize) -> Result<()> {
@@ -106,8 +104,43 @@ impl Stream for EmulatedStream {
         }
         Ok(())
     }
+}
 
-    fn query(&self, event: &EmulatedEvent) -> Result<bool> {
+impl Drop for EmulatedStream {
+    fn drop(&mut self) {
+        lock(&self.machine).close(self.id);
+    }
+}
+
+/// A thread of the host, with its virtual time: it moves when the host waits or works.
+pub(crate) struct EmulatedHost {
+    machine: Arc<Mutex<Machine>>,
+    rates: Emulated,
+    now: Duration,
+}
+
+impl EmulatedHost {
+    pub(super) fn new(machine: Arc<Mutex<Machine>>, options: &Emulated) -> Self {
+        EmulatedHost { machine, rates: options.clone(), now: Duration::ZERO }
+    }
+}
+
+impl Host for EmulatedHost {
+    type Device = EmulatedDevice;
+
+    fn now(&self) -> Duration {
+        self.now
+    }
+
+    fn worked(&mut self, work: HostWork, bytes: usize) {
+        let rate = match work {
+            HostWork::Fill => self.rates.fill_rate,
+            HostWork::Drain => self.rates.drain_rate,
+        };
+        self.now = self.now.saturating_add(time(bytes, rate));
+    }
+
+    fn query(&mut self, event: &EmulatedEvent) -> Result<bool> {
         lock(&self.machine).idle();
         Ok(event.mark().is_none_or(|mark| mark.done.load(Ordering::Acquire)))
     }
@@ -115,7 +148,7 @@ impl Stream for EmulatedStream {
     fn synchronize(&mut self, event: &EmulatedEvent) -> Result<()> {
         if let Some(mark) = event.mark() {
             let mut machine = lock(&self.machine);
-            machine.run_until(self.id, &mark)?;
+            machine.run_until(&mark)?;
             self.now = self.now.max(machine.clock.time_of(&mark));
             machine.clock.settle(self.now);
         }
@@ -132,17 +165,12 @@ impl Stream for EmulatedStream {
         }
     }
 
-    fn now(&self) -> Duration {
-        self.now
-    }
-
     fn done_at(&self, event: &EmulatedEvent) -> Duration {
         event.mark().map_or(Duration::ZERO, |mark| lock(&self.machine).clock.time_of(&mark))
     }
 }
 
-impl Drop for EmulatedStream {
-    fn drop(&mut self) {
-        lock(&self.machine).close(self.id);
-    }
+/// How long so much takes at a rate a second. A rate that makes no sense takes for ever.
+fn time(amount: usize, rate: f64) -> Duration {
+    Duration::try_from_secs_f64(amount as f64 / rate).unwrap_or(Duration::MAX)
 }

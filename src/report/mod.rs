@@ -1,5 +1,10 @@
 //! What a run did.
 
+mod bound;
+
+pub(crate) use bound::DeviceWork;
+pub use bound::{Bound, Stage};
+
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,6 +14,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::data::Scalar;
 use crate::device::DeviceKind;
+use crate::trace::Timeline;
 
 /// What a run did. `Display` is for people, `Serialize` is the JSON that the command prints.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -42,6 +48,9 @@ pub struct Report {
     pub stages: StageTimes,
     /// What the user should know: a faster or asked-for way that was not taken, and why.
     pub notes: Vec<String>,
+    /// When every stage of every chunk began and ended, if the job was asked for it ([`Job::timeline`](crate::Job::timeline)).
+    #[serde(skip)]
+    pub timeline: Option<Timeline>,
 }
 
 /// One output of a run.
@@ -71,26 +80,35 @@ pub struct DeviceReport {
     pub kind: DeviceKind,
     /// Chunks it did.
     pub chunks: u64,
+    /// Rows it did.
+    pub rows: u64,
     /// Lanes it had.
     pub lanes: usize,
     /// The most device memory the freelist held, in bytes; 0 for the CPU.
     pub peak_device_bytes: u64,
     /// For emulated devices: how long the run took in virtual time.
     pub virtual_seconds: Option<f64>,
+    /// Time per stage, summed over its lanes.
+    pub stages: StageTimes,
+    /// What bound it; `None` if it did nothing.
+    pub bound: Option<Bound>,
 }
 
-/// Time per stage, summed over lanes: eight lanes that fill for one second each are eight seconds.
+/// Time per stage, summed over lanes: eight lanes that fill for one second each are eight seconds. On an emulated device
+/// all times are virtual.
+///
+/// Times on a device are measured by its own events, on a GPU for one chunk of sixteen, since such events slow it down; the
+/// others are taken to be like it.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct StageTimes {
-    /// Host: reading rows into slots. Waiting: enqueueing, and for a device block that another lane is enqueueing on.
+    /// Host: reading rows into slots. Waiting: for other lanes that enqueue, and enqueueing.
     pub fill: StageTime,
-    /// Device: copies in, with the time they queue for the copy engine behind other lanes. Waiting: from enqueueing to
-    /// the start of the copy, as far as a lane saw it.
+    /// Device: copies in. Waiting: from enqueueing to the start of the copy.
     pub copy_in: StageTime,
-    /// Device, or CPU: computing.
+    /// Device, or CPU: computing. Waiting: from the end of the copy in to the start of the kernel.
     pub kernel: StageTime,
-    /// Device: copies out, with the time they queue for the copy engine.
+    /// Device: copies out. Waiting: from the end of the kernel to the start of the copy.
     pub copy_out: StageTime,
     /// Host: writing rows to sinks and combining partial results. Waiting: for a chunk to come back from the device.
     pub drain: StageTime,
@@ -134,6 +152,15 @@ impl StageTimes {
     }
 }
 
+impl StageTimes {
+    pub(crate) fn scale(&mut self, factor: f64) {
+        for time in [&mut self.fill, &mut self.copy_in, &mut self.kernel, &mut self.copy_out, &mut self.drain] {
+            time.busy = time.busy.mul_f64(factor);
+            time.waiting = time.waiting.mul_f64(factor);
+        }
+    }
+}
+
 impl Report {
     /// The value of a reduction by its text as written (or by its name, if it was given one). `None` if there is no such
     /// reduction, or it has no value.
@@ -170,6 +197,11 @@ impl fmt::Display for Report {
         }
         self.devices.iter().try_for_each(|device| device.fmt(f))?;
         self.stages.fmt(f)?;
+        for device in &self.devices {
+            if let Some(bound) = &device.bound {
+                writeln!(f, "{}: {bound}", device.id)?;
+            }
+        }
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
     }
 }

@@ -1,0 +1,79 @@
+//! The streams of a device, which all its lanes share: one for copies in, one for kernels, one for copies out.
+//!
+//! ```text
+//!  copy in   │ chunk 3 │ chunk 4 │ chunk 5 │ …
+//!  compute             │ 3 │     │ 4 │     │ 5 │ …
+//!  copy out                │ chunk 3 │ chunk 4 │ …
+//! ```
+//! A stream for each lane instead would let chunks overtake each other, but the copy engines lose time whenever they go from
+//! one stream to another: a twentieth with a dozen lanes. One lane at a time enqueues a whole chunk, so that the streams
+//! have all chunks in the same order.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::Work;
+use super::slot::Taken;
+use crate::device::{Device, Host, Stream};
+use crate::error::Result;
+use crate::memory::DevicePool;
+
+/// The streams, for as long as there are lanes. Dropped with the last of them, they wait for their work.
+pub(super) struct Streams<'r, D: Device> {
+    queues: Mutex<Queues<'r, D>>,
+    kernel: &'r D::Kernel,
+    work: &'r Work<'r>,
+    /// Times on the device count from this event, which was done at that time of the host.
+    epoch: (D::Event, Duration),
+}
+
+struct Queues<'r, D: Device> {
+    copy_in: D::Stream,
+    compute: D::Stream,
+    copy_out: D::Stream,
+    pool: &'r mut DevicePool<D>,
+}
+
+/// What a lane enqueues a chunk with, while no other lane does.
+pub(super) struct Order<'s, 'r, D: Device> {
+    pub(super) copy_in: &'s mut D::Stream,
+    pub(super) compute: &'s mut D::Stream,
+    pub(super) copy_out: &'s mut D::Stream,
+    pub(super) pool: &'s mut DevicePool<D>,
+    pub(super) kernel: &'r D::Kernel,
+    pub(super) work: &'r Work<'r>,
+    pub(super) host: &'s mut D::Host,
+}
+
+impl<'r, D: Device> Streams<'r, D> {
+    /// Opens the streams.
+    pub(super) fn open(
+        device: &D,
+        pool: &'r mut DevicePool<D>,
+        kernel: &'r D::Kernel,
+        work: &'r Work<'r>,
+    ) -> Result<Self> {
+        let mut copy_in = device.open_stream()?;
+        let (event, mut host) = (device.event(true)?, device.host(work.epoch));
+        copy_in.record(&event)?;
+        host.synchronize(&event)?;
+        let queues = Queues { copy_in, compute: device.open_stream()?, copy_out: device.open_stream()?, pool };
+        Ok(Streams { queues: Mutex::new(queues), kernel, work, epoch: (event, host.now()) })
+    }
+
+    /// Lets `order` enqueue a chunk at the host's time.
+    pub(super) fn enqueue(&self, host: &mut D::Host, order: impl FnOnce(Order<'_, 'r, D>) -> Result<()>) -> Result<()> {
+        // A lane that panicked here holds no lease any more, and its chunk ends the run.
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let Queues { copy_in, compute, copy_out, pool } = &mut *queues;
+        let now = host.now();
+        [&mut *copy_in, &mut *compute, &mut *copy_out].into_iter().for_each(|stream| stream.at(now));
+        order(Order { copy_in, compute, copy_out, pool, kernel: self.kernel, work: self.work, host })
+    }
+
+    /// When a stage began and how long it took, from the events around it.
+    pub(super) fn taken(&self, host: &D::Host, (begin, end): &(D::Event, D::Event)) -> Result<Taken> {
+        let (epoch, at) = &self.epoch;
+        Ok(Taken { begin: *at + host.elapsed(epoch, begin)?, busy: host.elapsed(begin, end)? })
+    }
+}

@@ -1,0 +1,80 @@
+//! The timeline of a run, and how it is written for a viewer.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use crate::pipeline::{LaneOutcome, Span, Track};
+use crate::plan::Plan;
+
+/// When every stage of every chunk began and ended, from [`Report::timeline`](crate::Report::timeline).
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    devices: Vec<Device>,
+}
+
+#[derive(Clone, Debug)]
+struct Device {
+    name: String,
+    /// A row of the picture each: the engines of the device, then its lanes.
+    rows: BTreeMap<(Track, usize), Vec<Span>>,
+}
+
+impl Timeline {
+    pub(crate) fn new(plan: &Plan, outcomes: Vec<LaneOutcome>) -> Timeline {
+        let name = |id: &str, name: &str| Device { name: format!("{id} ({name})"), rows: BTreeMap::new() };
+        let mut devices: Vec<Device> = plan.devices.iter().map(|device| name(&device.id, &device.name)).collect();
+        let mut lanes = vec![0; devices.len()];
+        for outcome in outcomes {
+            let (device, lane) = (&mut devices[outcome.device], lanes[outcome.device]);
+            lanes[outcome.device] += 1;
+            for span in outcome.spans {
+                let row = if span.track == Track::Lane { lane } else { 0 };
+                device.rows.entry((span.track, row)).or_default().push(span);
+            }
+        }
+        Timeline { devices }
+    }
+
+    /// Writes it in the Trace Event Format of Chrome, which <https://ui.perfetto.dev> opens: a process for each device, in it
+    /// a thread for each copy engine, for the kernels and for each lane. Times are microseconds since the start of the run.
+    ///
+    /// # Errors
+    /// When the writer fails.
+    pub fn write_chrome(&self, to: &mut impl Write) -> io::Result<()> {
+        // Line by line, as a long run has many: one value of all of them would take far more memory than the spans.
+        let mut first = true;
+        let mut line = |to: &mut dyn Write, event: Value| {
+            let before = if std::mem::take(&mut first) { "[\n" } else { ",\n" };
+            write!(to, "{before}{event}")
+        };
+        for (pid, device) in self.devices.iter().enumerate() {
+            line(to, json!({ "ph": "M", "name": "process_name", "pid": pid, "args": { "name": device.name } }))?;
+            for (tid, ((track, lane), spans)) in device.rows.iter().enumerate() {
+                let name = match track {
+                    Track::CopyIn => "copy in".to_owned(),
+                    Track::Compute => "kernels".to_owned(),
+                    Track::CopyOut => "copy out".to_owned(),
+                    Track::Lane => format!("lane {lane}"),
+                };
+                line(
+                    to,
+                    json!({ "ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": { "name": name } }),
+                )?;
+                let order = json!({ "sort_index": tid });
+                line(to, json!({ "ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": order }))?;
+                for span in spans {
+                    let args =
+                        json!({ "chunk": span.chunk, "row": span.rows.start, "rows": span.rows.end - span.rows.start });
+                    let (begin, end) = (span.begin.as_secs_f64() * 1e6, span.end.as_secs_f64() * 1e6);
+                    let event = json!({
+                        "ph": "X", "name": span.name, "pid": pid, "tid": tid, "ts": begin, "dur": end - begin, "args": args,
+                    });
+                    line(to, event)?;
+                }
+            }
+        }
+        writeln!(to, "{}]", if first { "[" } else { "\n" })
+    }
+}
