@@ -32,7 +32,9 @@ fi
 if part bench; then
     try "$bin/throughput" --device cuda --size 4GiB --json "$out/cuda.json"
     try "$bin/throughput" --device cpu --size 4GiB --json "$out/cpu.json"
-    try python3 benches/peers.py --size 4GiB --json "$out/peers.json"
+    try python3 benches/peers --size 4GiB --json "$out/peers.json"
+    try python3 benches/compare.py "$out/cuda.json" "$out/cpu.json" --peers "$out/peers.json" --svg "$out/compare.svg" > "$out/compare.md"
+    cat "$out/compare.md"
 fi
 if part tune; then
     for lanes in 8 12 16; do
