@@ -70,7 +70,7 @@ mod trace;
 
 pub use data::{
     Chunk, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Place, Raw, Reading, Scalar, Sink,
-    SinkMemory, Source, Target, create, open,
+    SinkMemory, Source, Target, create, open, open_with,
 };
 pub use device::{DeviceChoice, DeviceInfo, DeviceKind, Emulated, Fault, FaultAt, devices};
 pub use engine::{Engine, EngineBuilder};

@@ -277,7 +277,7 @@ fn files(choice: &DeviceChoice) -> Outcome {
             .output("b", Npy::create(path("b.npy"))),
     )?;
     big_endian(&path("b.npy"), &path("big.npy"))?;
-    for reading in [Reading::Map, Reading::Pread] {
+    for reading in [Reading::Map, Reading::Pread, Reading::Direct] {
         let mut c = vec![0.0; rows];
         let (b, big) = (Npy::open_with(path("b.npy"), reading)?, Npy::open_with(path("big.npy"), reading)?);
         let report = engine

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use overshot::{DeviceChoice, Engine};
+use overshot::{DeviceChoice, Engine, Reading};
 
 use super::values::{Binding, binding, size};
 use super::{Failure, Result};
@@ -59,6 +59,35 @@ pub struct JobArgs {
     /// Replace outputs that exist
     #[arg(long)]
     pub force: bool,
+
+    /// How input files are read [default: through a memory map; past the page cache if they are large and not in it]
+    #[arg(long, value_name = "HOW")]
+    pub reading: Option<ReadingArg>,
+
+    /// Write when every stage of every chunk began and ended to this file, for <https://ui.perfetto.dev> (Chrome's trace
+    /// format); it is replaced if it exists
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum ReadingArg {
+    /// Through a memory map
+    Map,
+    /// By calls, through the page cache
+    Pread,
+    /// By calls, past the page cache
+    Direct,
+}
+
+impl From<ReadingArg> for Reading {
+    fn from(reading: ReadingArg) -> Reading {
+        match reading {
+            ReadingArg::Map => Reading::Map,
+            ReadingArg::Pread => Reading::Pread,
+            ReadingArg::Direct => Reading::Direct,
+        }
+    }
 }
 
 #[derive(clap::Args)]

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
-use overshot::{Error, Job, Report};
+use overshot::{Error, Job, Reading, Report};
 
 use super::args::JobArgs;
 use super::output::{print, print_json};
 use super::progress::Bar;
+use super::trace::Trace;
 use super::{Result, interrupt};
 
 /// Runs the job and prints its report.
@@ -14,9 +15,15 @@ pub fn run(args: &JobArgs) -> Result {
     let engine = args.limits.engine()?;
     let job = job(args)?;
     let plan = engine.plan(&job)?;
+    // Made before the run: a path that cannot be written is found out before any work is done.
+    let trace = args.trace.as_deref().map(Trace::create).transpose()?;
     let bar = Bar::new(args.quiet, "overshot", plan.rows, plan.row_bytes);
-    let report = engine.run(job.cancel_token(interrupt::token()).progress(|progress| bar.show(progress)))?;
+    let job = job.cancel_token(interrupt::token()).progress(|progress| bar.show(progress)).timeline(trace.is_some());
+    let report = engine.run(job)?;
     drop(bar);
+    if let (Some(trace), Some(timeline)) = (trace, &report.timeline) {
+        trace.write(timeline)?;
+    }
     match (args.json, args.quiet) {
         (true, _) => print_json(&report),
         (false, true) => print(results(&report)),
@@ -40,7 +47,8 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
         job = if job.output_names().contains(&file.name) {
             job.output(&file.name, overshot::create(&file.path, file.dtype, args.force))
         } else if job.input_names().contains(&file.name) {
-            job.input(&file.name, overshot::open(&file.path, file.dtype)?)
+            let reading = args.reading.map(Reading::from).unwrap_or_default();
+            job.input(&file.name, overshot::open_with(&file.path, file.dtype, reading)?)
         } else {
             let names = [job.input_names(), job.output_names()].concat().join(", ");
             let (name, path) = (&file.name, file.path.display());

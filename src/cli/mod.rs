@@ -9,6 +9,7 @@ mod job;
 mod log;
 mod output;
 mod progress;
+mod trace;
 mod values;
 
 pub use args::Args;

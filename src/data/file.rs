@@ -1,5 +1,6 @@
 //! Rows that lie in a file one after the other, whatever its header says.
 
+use super::direct::{Direct, is_cached, memory};
 use super::memory::map_file;
 use super::{Dtype, Memory};
 use crate::{Error, Result};
@@ -23,7 +24,13 @@ pub enum Reading {
     /// By calls of `pread`, into memory of our own. A file that changes gives a mixture of old and new, one that
     /// becomes shorter gives an error.
     Pread,
+    /// Straight from the disk, past the page cache, into memory of our own. The page cache then holds no copy for the next
+    /// job, and none that others want is pushed out of it. By [`Pread`](Reading::Pread) where the file system cannot do that.
+    Direct,
 }
+
+/// Files larger than this share of the machine's memory do not stay in the page cache: what is not in it is read past it.
+const LARGE: u64 = 2;
 
 /// A file of which a part is rows.
 #[derive(Debug)]
@@ -37,8 +44,9 @@ pub(super) struct FileRows {
     /// Whether their byte order is not the machine's.
     swapped: bool,
     map: Option<Mmap>,
-    /// A map was wanted and could not be had.
-    unmapped: bool,
+    direct: Option<Direct>,
+    /// Why it is not read as it was asked to be.
+    note: Option<&'static str>,
 }
 
 impl FileRows {
@@ -47,10 +55,19 @@ impl FileRows {
         let Opened { path, file, len } = opened;
         debug_assert!(offset + rows * dtype.size() as u64 <= len);
         let end = offset + rows * dtype.size() as u64;
-        let wanted = reading == Reading::Map && rows > 0;
-        let map = if wanted { map_file(&file, end) } else { None };
-        let unmapped = wanted && map.is_none();
-        FileRows { path, dtype, rows, file, offset, swapped, map, unmapped }
+        let map = if reading == Reading::Map && rows > 0 { map_file(&file, end) } else { None };
+        let past_cache = reading == Reading::Direct || (map.is_some() && len > memory() / LARGE);
+        let direct = if past_cache { Direct::open(&path) } else { None };
+        let note = match reading {
+            Reading::Map if rows > 0 && map.is_none() => {
+                Some("cannot be mapped here, so it is read by calls, which is slower")
+            }
+            Reading::Direct if direct.is_none() => {
+                Some("cannot be read past the page cache here, so it is read through it")
+            }
+            _ => None,
+        };
+        FileRows { path, dtype, rows, file, offset, swapped, map, direct, note }
     }
 
     pub fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
@@ -58,21 +75,25 @@ impl FileRows {
             let problem = format!("rows from {first} on were read, but it has {} rows", self.rows);
             Error::file(&self.path, problem, "this is a mistake in the caller of Source::read")
         };
-        if let Some(bytes) = self.mapped() {
-            copy_rows(bytes, first, self.dtype, dst).ok_or_else(beyond)?;
-        } else {
-            let size = self.dtype.size() as u64;
-            let fits = first.checked_mul(size).and_then(|at| at.checked_add(dst.len() as u64));
-            if fits.is_none_or(|end| end > self.rows * size) {
-                return Err(beyond());
+        let size = self.dtype.size() as u64;
+        let fits = first.checked_mul(size).and_then(|at| at.checked_add(dst.len() as u64));
+        if fits.is_none_or(|end| end > self.rows * size) {
+            return Err(beyond());
+        }
+        let at = self.offset + first * size;
+        let failed = |e: io::Error| match e.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                let remedy = "do not change a file while it is read";
+                Error::file(&self.path, format!("it became shorter than {} rows", self.rows), remedy)
             }
-            self.file.read_exact_at(dst, self.offset + first * size).map_err(|e| match e.kind() {
-                io::ErrorKind::UnexpectedEof => {
-                    let remedy = "do not change a file while it is read";
-                    Error::file(&self.path, format!("it became shorter than {} rows", self.rows), remedy)
-                }
-                _ => io_error(&self.path, "cannot be read", "check the disk", e),
-            })?;
+            _ => io_error(&self.path, "cannot be read", "check the disk", e),
+        };
+        match (&self.direct, self.mapped()) {
+            (Some(direct), _) if !self.is_at_hand(first, dst.len() as u64 / size) => {
+                direct.read(at, dst).map_err(failed)?;
+            }
+            (_, Some(bytes)) => copy_rows(bytes, first, self.dtype, dst).ok_or_else(beyond)?,
+            (_, None) => self.file.read_exact_at(dst, at).map_err(failed)?,
         }
         if self.swapped {
             swap_bytes(dst, self.dtype.size());
@@ -84,10 +105,24 @@ impl FileRows {
         if self.swapped { None } else { Memory::new(self.mapped()?, self.dtype) }
     }
 
+    /// Whether rows are to be had without a disk, as far as that matters.
+    pub fn is_at_hand(&self, first: u64, rows: u64) -> bool {
+        let size = self.dtype.size() as u64;
+        match (&self.direct, &self.map) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(_), Some(_)) => is_cached(&self.file, self.offset + first * size, rows * size),
+        }
+    }
+
+    /// Bytes read past the page cache so far.
+    pub fn direct_bytes(&self) -> u64 {
+        self.direct.as_ref().map_or(0, Direct::bytes)
+    }
+
     /// Why it is not read as it was asked to be.
     pub fn note(&self) -> Option<String> {
-        let name = self.path.display();
-        self.unmapped.then(|| format!("{name} cannot be mapped here, so it is read by calls, which is slower"))
+        self.note.map(|note| format!("{} {note}", self.path.display()))
     }
 
     /// The rows as they stand in the map.

@@ -1,6 +1,6 @@
 //! File formats by file name, for the command.
 
-use super::{Dtype, Input, Npy, Output, Raw, Source};
+use super::{Dtype, Input, Npy, Output, Raw, Reading, Source};
 use crate::{Error, Result};
 use std::path::Path;
 
@@ -9,15 +9,23 @@ use std::path::Path;
 /// # Errors
 /// As [`Npy::open`] and [`Raw::open`]; and when `dtype` is missing for a raw file, or not the one of a `.npy` file.
 pub fn open(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<Input<'static>> {
+    open_with(path, dtype, Reading::default())
+}
+
+/// Opens a file as [`open`] does, to be read as `reading` says.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with(path: impl AsRef<Path>, dtype: Option<Dtype>, reading: Reading) -> Result<Input<'static>> {
     let path = path.as_ref();
     let shown = path.display();
     if !is_npy(path) {
         let Some(dtype) = dtype else {
             return Err(Error::Job(format!("{shown}: not .npy: add the dtype, as in x={shown}:f32")));
         };
-        return Ok(Raw::open(path, dtype)?.into());
+        return Ok(Raw::open_with(path, dtype, reading)?.into());
     }
-    let npy = Npy::open(path)?;
+    let npy = Npy::open_with(path, reading)?;
     match dtype {
         Some(dtype) if dtype != npy.dtype() => {
             let own = npy.dtype();

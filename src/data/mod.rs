@@ -10,6 +10,7 @@
 //! All `unsafe` of this module stands in `memory.rs`. What is specific to Unix stands in `file.rs` and `partial.rs`.
 
 mod chunk;
+mod direct;
 mod dtype;
 mod file;
 mod format;
@@ -29,7 +30,7 @@ mod tests;
 pub use chunk::Chunk;
 pub use dtype::{Dtype, Element, Scalar};
 pub use file::Reading;
-pub use format::{create, open};
+pub use format::{create, open, open_with};
 pub use generator::Generator;
 pub use memory::{Claim, Memory, SinkMemory};
 pub use new_file::NewFile;

@@ -94,16 +94,33 @@ pub(super) struct FileSink {
     writers: Gate,
 }
 
-/// Threads that write to one new file at a time. Every page of it is new, and making pages does not scale: 16 threads are
-/// slower at it than one, four are fastest (`file = file + 1` of `benches/throughput.rs` shows it on many cores).
-const WRITERS: usize = 4;
+/// Threads that write to one new file at a time. Every page of it is new, and making small pages does not scale: 16 threads
+/// are slower at it than one, four are fastest. With large pages, which the map asks for, all may write: since Linux 6.16
+/// also ext4 has them.
+fn writers() -> usize {
+    const FEW: usize = 4;
+    #[cfg(target_os = "linux")]
+    if let Ok(release) = rustix::system::uname().release().to_str()
+        && version(release).is_some_and(|version| version >= (6, 16))
+    {
+        return usize::MAX;
+    }
+    FEW
+}
+
+/// The first two numbers of a kernel's release.
+#[cfg(target_os = "linux")]
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
 
 impl FileSink {
     /// Writes `rows` rows of `dtype` behind `header`, which together are as long as the file.
     pub fn new(partial: Partial, header: &[u8], dtype: Dtype, rows: u64) -> Result<Self> {
         partial.write_at(header, 0)?;
         let map = if partial.is_reserved() { SinkMemory::map(partial.file(), header.len(), dtype) } else { None };
-        Ok(FileSink { partial, dtype, rows, offset: header.len() as u64, map, writers: Gate::new(WRITERS) })
+        Ok(FileSink { partial, dtype, rows, offset: header.len() as u64, map, writers: Gate::new(writers()) })
     }
 
     fn misfit(&self, chunk: &Chunk, bytes: &[u8]) -> Error {
@@ -162,5 +179,17 @@ pub(super) fn write_error(path: &Path, needed: u64, e: std::io::Error) -> Error 
             io_error(path, problem, "choose another file system, or raise the limit (ulimit -f)", e)
         }
         _ => io_error(path, "cannot be written", "check the disk", e),
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::version;
+
+    #[test]
+    fn versions_of_kernels() {
+        assert_eq!(version("6.18.44-fc-v310"), Some((6, 18)));
+        assert_eq!(version("5.15.0-91-generic"), Some((5, 15)));
+        assert_eq!(version("odd"), None);
     }
 }

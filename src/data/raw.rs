@@ -65,6 +65,14 @@ impl Source for Raw {
         Some(&self.0.path)
     }
 
+    fn is_at_hand(&self, first: u64, rows: u64) -> bool {
+        self.0.is_at_hand(first, rows)
+    }
+
+    fn direct_bytes(&self) -> u64 {
+        self.0.direct_bytes()
+    }
+
     fn note(&self) -> Option<String> {
         self.0.note()
     }

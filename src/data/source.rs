@@ -41,6 +41,17 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// Whether these rows of its [`memory`](Source::memory) are to be used in place. If not, they are better
+    /// [`read`](Source::read), as those of a file that is not in the page cache are.
+    fn is_at_hand(&self, _first: u64, _rows: u64) -> bool {
+        true
+    }
+
+    /// How many bytes it has read from a disk so far, past the page cache.
+    fn direct_bytes(&self) -> u64 {
+        0
+    }
+
     /// Something a user may want to know about how it reads, for the report.
     fn note(&self) -> Option<String> {
         None
@@ -74,6 +85,14 @@ impl<S: Source + ?Sized> Source for &S {
 
     fn path(&self) -> Option<&Path> {
         (**self).path()
+    }
+
+    fn is_at_hand(&self, first: u64, rows: u64) -> bool {
+        (**self).is_at_hand(first, rows)
+    }
+
+    fn direct_bytes(&self) -> u64 {
+        (**self).direct_bytes()
     }
 
     fn note(&self) -> Option<String> {

@@ -70,8 +70,10 @@ impl<'r> HostLane<'r> {
         let mut inputs: Vec<&[u8]> = Vec::with_capacity(columns.inputs.len());
         for ((&size, input), staging) in columns.inputs.iter().zip(&self.work.inputs).zip(in_staging) {
             inputs.push(match input.memory {
-                Some(memory) => &memory.bytes()[first as usize * size..][..rows * size],
-                None => {
+                Some(memory) if input.source.is_at_hand(first, rows as u64) => {
+                    &memory.bytes()[first as usize * size..][..rows * size]
+                }
+                _ => {
                     let staged = bytes_of(staging, rows * size)?;
                     input.source.read(first, staged)?;
                     self.outcome.staged_in += staged.len() as u64;

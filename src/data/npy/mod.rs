@@ -84,6 +84,14 @@ impl Source for Npy {
         Some(&self.rows.path)
     }
 
+    fn is_at_hand(&self, first: u64, rows: u64) -> bool {
+        self.rows.is_at_hand(first, rows)
+    }
+
+    fn direct_bytes(&self) -> u64 {
+        self.rows.direct_bytes()
+    }
+
     fn note(&self) -> Option<String> {
         self.rows.note()
     }

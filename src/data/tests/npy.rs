@@ -3,7 +3,7 @@
 use super::*;
 use std::fs;
 
-const READINGS: [Reading; 2] = [Reading::Map, Reading::Pread];
+const READINGS: [Reading; 3] = [Reading::Map, Reading::Pread, Reading::Direct];
 
 #[test]
 fn every_dtype_in_both_byte_orders() {

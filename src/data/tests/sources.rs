@@ -83,7 +83,7 @@ fn nothing_is_a_dataset_too() {
 fn reading_beyond_the_end_is_an_error() {
     let values = [1u16, 2, 3];
     says(input(&values).source().read(2, &mut [0; 4]), &["slice", "has 3 rows"]);
-    for reading in [Reading::Map, Reading::Pread] {
+    for reading in [Reading::Map, Reading::Pread, Reading::Direct] {
         let npy = Npy::open_with(fixture("le_i16"), reading).unwrap();
         for (first, len) in [(5, 2), (0, 12), (u64::MAX, 2), (u64::MAX / 2, 4)] {
             says(npy.read(first, &mut vec![0; len]), &["le_i16.npy", "it has 5 rows"]);
@@ -141,7 +141,7 @@ fn raw_files() {
     let path = dir.path().join("x.bin");
     for dtype in Dtype::ALL {
         fs::write(&path, values(dtype)).unwrap();
-        for reading in [Reading::Map, Reading::Pread] {
+        for reading in [Reading::Map, Reading::Pread, Reading::Direct] {
             let raw = Raw::open_with(&path, dtype, reading).unwrap();
             assert_eq!((raw.rows(), raw.memory().is_some()), (5, reading == Reading::Map));
             assert_eq!(read_all(&raw, 2), values(dtype));
