@@ -1,6 +1,7 @@
 //! How a job would be run: chunk rows, lanes, slots and bytes. Pure: nothing is opened, allocated or run here.
 
 use std::fmt;
+use std::ops::Range;
 
 use bytesize::ByteSize;
 
@@ -9,13 +10,12 @@ use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{Error, Result};
 use crate::memory::Layout;
 
-/// Bytes of a chunk (inputs + outputs) that we aim for where it is staged. Small chunks win: slots that stay in the
-/// last-level cache are filled, copied and drained faster, until copies get too short for the link.
-const STAGED_CHUNK: u64 = 6 << 20;
-/// The same where nothing is staged: only the link matters, which likes long copies.
+/// Bytes of a chunk (inputs + outputs) where nothing is staged: only the link matters, which likes long copies.
 const PINNED_CHUNK: u64 = 32 << 20;
 /// The same on the CPU: enough to hide the cost of a chunk, little enough to stay in a core's cache.
 const HOST_CHUNK: u64 = 1 << 20;
+/// The same where it is staged: copies get too short for the link below the first, and nothing is gained beyond the second.
+const STAGED_CHUNK: Range<u64> = 4 << 20..8 << 20;
 /// Chunks are not made smaller than this to fit a limit as long as something else can give.
 const SMALL_CHUNK: u64 = 512 << 10;
 /// No chunk is larger, whatever was set: far beyond all use, and small enough that no product of it overflows.
@@ -41,6 +41,26 @@ pub(crate) struct Limits {
 /// Pinned memory of a device that is not set otherwise, in bytes.
 pub(crate) const DEFAULT_PINNED: u64 = 256 << 20;
 
+/// What a plan goes by of the machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Machine {
+    pub(crate) cores: usize,
+    /// Bytes that the rings of all devices may take of the last cache. Slots that stay in it are filled, copied and drained
+    /// at the speed of the cache; beyond it everything is at the mercy of memory.
+    pub(crate) ring_bytes: u64,
+    /// Bytes per second that one core fills or drains while the others do so too.
+    pub(crate) core_stages: f64,
+    /// Bytes per second that the link of a GPU carries one way.
+    pub(crate) link: f64,
+}
+
+impl Machine {
+    /// A machine of which nothing was measured: a server of these years, with a link to match.
+    pub(crate) fn guess(cores: usize) -> Machine {
+        Machine { cores, ring_bytes: 144 << 20, core_stages: 7e9, link: 55e9 }
+    }
+}
+
 /// What a plan needs to know of a job.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
@@ -60,8 +80,10 @@ pub struct Plan {
     pub rows: u64,
     /// Bytes of one row, inputs + outputs.
     pub row_bytes: u64,
-    /// Rows of a full chunk, whole tiles of 4096 rows; the last chunks are smaller.
+    /// Rows of a full chunk, whole tiles of 4096 rows; the first and the last chunks are smaller.
     pub chunk_rows: u64,
+    /// Rows of the smallest chunks at the end.
+    pub least_rows: u64,
     /// The devices.
     pub devices: Vec<DevicePlan>,
 }
@@ -78,6 +100,8 @@ pub struct DevicePlan {
     pub kind: DeviceKind,
     /// Workers, each with a stream (or, on the CPU, a core) of its own.
     pub lanes: usize,
+    /// Rows that a lane claims at most.
+    pub lane_rows: u64,
     /// Slots per lane; 0 on the CPU.
     pub slots: usize,
     /// Blocks in the freelist of device memory.
@@ -101,19 +125,29 @@ pub struct DevicePlan {
 }
 
 impl Plan {
-    /// The plan of a job on devices of this machine with `cores` cores.
-    pub(crate) fn new(shape: &Shape, devices: &[DeviceInfo], limits: &Limits, cores: usize) -> Result<Plan> {
+    /// The plan of a job on devices of this machine.
+    pub(crate) fn new(shape: &Shape, devices: &[DeviceInfo], limits: &Limits, machine: &Machine) -> Result<Plan> {
         let columns = &shape.columns;
         let row_bytes = columns.inputs.iter().chain(&columns.outputs).sum::<usize>().max(1) as u64;
         let staged: Vec<bool> = shape.pinned.iter().map(|pinned| !pinned).collect();
         let tiles = shape.rows.div_ceil(TILE_ROWS as u64).clamp(1, (usize::MAX / TILE_ROWS / 64) as u64) as usize;
-        let need = Need { columns, staged: &staged, limits, row_bytes, tiles };
-        let mut drafts =
-            devices.iter().map(|info| need.draft(info, devices.len(), cores)).collect::<Result<Vec<_>>>()?;
-        // One queue serves all devices: the smallest chunk fits everywhere.
-        let chunk_rows = drafts.iter().map(|draft| draft.chunk_rows).min().unwrap_or(TILE_ROWS);
-        let devices = drafts.drain(..).map(|draft| need.settle(draft, chunk_rows, shape)).collect();
-        Ok(Plan { rows: shape.rows, row_bytes, chunk_rows: chunk_rows as u64, devices })
+        let gpus = devices.iter().filter(|info| info.kind != DeviceKind::Cpu).count();
+        let need = Need { columns, staged: &staged, limits, row_bytes, tiles, machine, gpus };
+        let drafts = devices.iter().map(|info| need.draft(info)).collect::<Result<Vec<_>>>()?;
+        // One queue serves all devices: the smallest chunk of a GPU fits all of them. Lanes of the CPU claim less beside it.
+        let staging = || drafts.iter().filter(|draft| draft.slots > 0);
+        let chunk_rows = staging().map(|draft| draft.chunk_rows).min();
+        let chunk_rows = chunk_rows.or(drafts.iter().map(|draft| draft.chunk_rows).min()).unwrap_or(TILE_ROWS);
+        // Copies of a third of a chunk are still worth it; a core loses nothing by less.
+        let least_rows =
+            (if gpus > 0 { chunk_rows / 3 } else { chunk_rows / 8 } / TILE_ROWS * TILE_ROWS).max(TILE_ROWS);
+        let devices = drafts.into_iter().map(|draft| need.settle(draft, chunk_rows, shape)).collect();
+        Ok(Plan { rows: shape.rows, row_bytes, chunk_rows: chunk_rows as u64, least_rows: least_rows as u64, devices })
+    }
+
+    /// Lanes of all devices of a kind.
+    pub(crate) fn lanes_of(&self, kind: DeviceKind) -> usize {
+        self.devices.iter().filter(|device| device.kind == kind).map(|device| device.lanes).sum()
     }
 
     /// Lanes of all devices.
@@ -130,6 +164,9 @@ struct Need<'a> {
     row_bytes: u64,
     /// Tiles of the job: no chunk needs more.
     tiles: usize,
+    machine: &'a Machine,
+    /// Devices with memory of their own.
+    gpus: usize,
 }
 
 /// A device's share before the common chunk size is known.
@@ -143,15 +180,13 @@ struct Draft<'a> {
 }
 
 impl Need<'_> {
-    fn draft<'d>(&self, info: &'d DeviceInfo, devices: usize, cores: usize) -> Result<Draft<'d>> {
-        let any_staged = self.staged.contains(&true);
+    fn draft<'d>(&self, info: &'d DeviceInfo) -> Result<Draft<'d>> {
         let (lanes, slots, target) = match info.kind {
-            DeviceKind::Cpu => (cores, 0, HOST_CHUNK),
+            DeviceKind::Cpu => (self.machine.cores, 0, HOST_CHUNK),
             // The same everywhere, so that a seed means the same everywhere.
-            DeviceKind::Emulated => (4, 2, STAGED_CHUNK),
-            // Lanes fill and drain: three quarters of the cores keep the link busy and leave some for the rest.
-            DeviceKind::Cuda if any_staged => ((cores * 3 / 4 / devices).clamp(2, 16), 2, STAGED_CHUNK),
-            DeviceKind::Cuda => (2, 2, PINNED_CHUNK),
+            DeviceKind::Emulated => (4, 2, STAGED_CHUNK.start),
+            DeviceKind::Cuda if self.staged.contains(&true) => self.staging(),
+            DeviceKind::Cuda => (2, 3, PINNED_CHUNK),
         };
         let staged_limits = info.kind != DeviceKind::Cpu;
         let mut draft = Draft {
@@ -171,6 +206,27 @@ impl Need<'_> {
             self.fit_device(&mut draft)?;
         }
         Ok(draft)
+    }
+
+    /// Lanes, slots and bytes of a chunk for a GPU that rows are staged for: as many lanes as fill and drain what its link
+    /// carries, and a tenth more, as they wait now and then; chunks that all together stay in the cache.
+    fn staging(&self) -> (usize, usize, u64) {
+        const SLOTS: usize = 2;
+        let Machine { cores, ring_bytes, core_stages, link } = *self.machine;
+        let bytes = |columns: &[usize], staged: &[bool]| -> usize {
+            columns.iter().zip(staged).filter(|(_, staged)| **staged).map(|(bytes, _)| bytes).sum()
+        };
+        let (ins, outs) = self.staged.split_at(self.columns.inputs.len());
+        let (fills, drains) = (bytes(&self.columns.inputs, ins), bytes(&self.columns.outputs, outs));
+        let [into, out] = [&self.columns.inputs, &self.columns.outputs].map(|columns| columns.iter().sum::<usize>());
+        // Both ways at once, the link is busy with the larger one.
+        let rows_per_second = link / into.max(out).max(1) as f64;
+        let wanted = 1.1 * rows_per_second * (fills + drains) as f64 / core_stages;
+        // A core or two for everything else that a machine does.
+        let most = (cores - cores.div_ceil(8).min(cores - 1)) / self.gpus.max(1);
+        let lanes = (wanted.ceil() as usize).clamp(2, most.clamp(2, 16));
+        let chunk = ring_bytes / self.gpus.max(1) as u64 / (lanes * SLOTS) as u64;
+        (lanes, SLOTS, chunk.clamp(STAGED_CHUNK.start, STAGED_CHUNK.end))
     }
 
     /// Rows of a chunk of about `bytes`: whole tiles, at least one.
@@ -248,15 +304,19 @@ impl Need<'_> {
         let blocks = self.blocks(&draft, layout.block_bytes);
         let (slots, lanes) = (draft.slots, draft.lanes);
         let cpu = draft.info.kind == DeviceKind::Cpu;
+        let lane_rows = if cpu { draft.chunk_rows.min(chunk_rows) } else { chunk_rows };
         let sizes = self.columns.inputs.iter().chain(&self.columns.outputs);
         let staged: usize =
             sizes.zip(&shape.in_memory).filter(|(_, in_memory)| !**in_memory).map(|(size, _)| size).sum();
-        let staging = staged * chunk_rows + self.columns.partial_bytes(chunk_rows);
+        // Outputs in memory are computed tile by tile.
+        let tile = self.columns.outputs.iter().sum::<usize>() * TILE_ROWS;
+        let staging = staged * lane_rows + tile + self.columns.partial_bytes(lane_rows);
         DevicePlan {
             id: draft.info.id.clone(),
             name: draft.info.name.clone(),
             kind: draft.info.kind,
             lanes,
+            lane_rows: lane_rows as u64,
             slots,
             blocks,
             block_bytes: layout.block_bytes as u64,
@@ -324,32 +384,35 @@ mod tests {
 
     #[test]
     fn a_large_device_gets_a_block_for_every_slot() {
-        let plan = Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &Limits::default(), 16).unwrap();
+        let plan = Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &Limits::default(), &Machine::guess(16)).unwrap();
         let device = &plan.devices[0];
-        assert_eq!((device.lanes, device.slots, device.blocks), (12, 2, 24));
+        assert_eq!((device.lanes, device.slots, device.blocks), (13, 2, 26));
         assert!(device.pinned_bytes <= DEFAULT_PINNED);
     }
 
     #[test]
     fn a_budget_below_one_tile_is_an_error_that_says_how_much() {
         let limits = Limits { device_memory: Some(1000), ..Limits::default() };
-        let error = Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &limits, 16).unwrap_err();
+        let error = Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &limits, &Machine::guess(16)).unwrap_err();
         let Error::Budget { needed, .. } = error else { panic!("{error}") };
         let limits = Limits { device_memory: Some(needed), ..Limits::default() };
-        assert_eq!(Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &limits, 16).unwrap().devices[0].blocks, 1);
+        assert_eq!(
+            Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &limits, &Machine::guess(16)).unwrap().devices[0].blocks,
+            1
+        );
     }
 
     #[test]
     fn a_set_chunk_is_kept_or_refused() {
         let limits = Limits { chunk: Some(48 << 20), pinned_memory: Some(1 << 20), ..Limits::default() };
-        let error = Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &limits, 16).unwrap_err();
+        let error = Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &limits, &Machine::guess(16)).unwrap_err();
         assert!(error.to_string().contains("leave --chunk"), "{error}");
     }
 
     #[test]
     fn few_rows_take_a_small_chunk() {
         for rows in [0, 1, 5000] {
-            let plan = Plan::new(&shape(rows), &[gpu(1 << 30)], &Limits::default(), 16).unwrap();
+            let plan = Plan::new(&shape(rows), &[gpu(1 << 30)], &Limits::default(), &Machine::guess(16)).unwrap();
             assert_eq!(plan.chunk_rows, rows.div_ceil(4096).max(1) * 4096);
         }
     }
@@ -361,7 +424,7 @@ mod tests {
             chunk in prop::option::of(1u64..1 << 30), lanes in prop::option::of(1usize..64), devices in 1usize..9,
         ) {
             let limits = Limits { device_memory: Some(device), pinned_memory: Some(pinned), chunk, lanes, cap: None };
-            if let Ok(plan) = Plan::new(&shape(rows), &vec![gpu(1 << 35); devices], &limits, cores) {
+            if let Ok(plan) = Plan::new(&shape(rows), &vec![gpu(1 << 35); devices], &limits, &Machine::guess(cores)) {
                 for d in &plan.devices {
                     prop_assert!(d.blocks > 0 && d.device_bytes <= device.min(1 << 35) && d.pinned_bytes <= pinned);
                     prop_assert_eq!(d.device_bytes, d.blocks as u64 * d.block_bytes);

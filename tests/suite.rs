@@ -283,7 +283,9 @@ fn files(choice: &DeviceChoice) -> Outcome {
         let report = engine
             .run(Job::eval("c = b / 4 + big / 4; max(c)")?.input("b", b).input("big", big).output("c", &mut c))?;
         check(same_bits(&c, &a), format!("{reading:?}: wrong rows"))?;
-        check(report.bytes_to_device >= 2 * 8 * rows as u64 || *choice == DeviceChoice::Cpu, "bytes to the device")?;
+        let staged: u64 = report.devices.iter().filter(|d| d.kind != DeviceKind::Cpu).map(|d| d.rows).sum();
+        check(report.bytes_to_device == 2 * 8 * staged, "bytes to the device")?;
+        check(report.devices.iter().map(|d| d.rows).sum::<u64>() == rows as u64, "rows of all devices")?;
     }
     engine.run(Job::eval("d = b")?.input("b", Npy::open(path("b.npy"))?).output("d", Raw::create(path("d.raw"))))?;
     let doubled: Vec<u8> = a.iter().flat_map(|a| (a * 2.0).to_ne_bytes()).collect();

@@ -92,7 +92,7 @@ impl From<ReadingArg> for Reading {
 
 #[derive(clap::Args)]
 pub struct Limits {
-    /// Where to compute: auto, cpu, cuda, cuda:0, emulated or emulated:SEED
+    /// Where to compute: auto, cpu, cuda, cuda:0, cpu+cuda, emulated or emulated:SEED
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: DeviceChoice,
 
@@ -154,7 +154,7 @@ pub struct DemoArgs {
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 
-    /// Where to compute: auto, cpu, cuda, cuda:0, emulated or emulated:SEED
+    /// Where to compute: auto, cpu, cuda, cuda:0, cpu+cuda, emulated or emulated:SEED
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: DeviceChoice,
 

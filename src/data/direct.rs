@@ -112,7 +112,7 @@ pub(super) fn memory() -> u64 {
     #[cfg(target_os = "linux")]
     {
         let info = rustix::system::sysinfo();
-        u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit))
+        info.totalram.saturating_mul(u64::from(info.mem_unit))
     }
     #[cfg(not(target_os = "linux"))]
     u64::MAX

@@ -7,11 +7,13 @@ use super::emulated::{self, Emulated};
 use super::{DeviceInfo, cpu};
 use crate::error::{Error, Result};
 
-/// Which devices an engine uses. As text: `auto`, `cpu`, `cuda`, `cuda:0`, `emulated`, `emulated:SEED`.
+/// Which devices an engine uses. As text: `auto`, `cpu`, `cuda`, `cuda:0`, `cpu+cuda`, `emulated`,
+/// `emulated:SEED`.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum DeviceChoice {
-    /// All GPUs if there are any, else the CPU; the report says why.
+    /// The CPU and all GPUs if there are any, which share the rows as fits them best: a job for which opening a GPU takes
+    /// longer than the work, or which the cores do better by themselves, is the CPU's. The report says what happened.
     #[default]
     Auto,
     /// The cores of this machine.
@@ -20,6 +22,8 @@ pub enum DeviceChoice {
     Cuda,
     /// The CUDA GPU of this number.
     CudaDevice(usize),
+    /// The CPU and all CUDA GPUs, which share the rows of every job.
+    CpuAndCuda,
     /// An emulated device.
     Emulated(Emulated),
 }
@@ -31,6 +35,7 @@ impl DeviceChoice {
             DeviceChoice::Cpu => Ok((vec![cpu::info()], None)),
             DeviceChoice::Emulated(options) => Ok((vec![emulated::info(options)], None)),
             DeviceChoice::Cuda => Ok((usable_cuda_devices()?, None)),
+            DeviceChoice::CpuAndCuda => Ok((with_cpu(usable_cuda_devices()?), None)),
             DeviceChoice::CudaDevice(number) => {
                 let mut devices = usable_cuda_devices()?;
                 if *number >= devices.len() {
@@ -43,13 +48,18 @@ impl DeviceChoice {
                 Ok((vec![devices.swap_remove(*number)], None))
             }
             DeviceChoice::Auto => match usable_cuda_devices() {
-                Ok(devices) => Ok((devices, None)),
+                Ok(devices) => Ok((with_cpu(devices), None)),
                 Err(error) => {
                     Ok((vec![cpu::info()], Some(format!("no usable GPU, so this runs on the CPU ({error})"))))
                 }
             },
         }
     }
+}
+
+fn with_cpu(mut devices: Vec<DeviceInfo>) -> Vec<DeviceInfo> {
+    devices.push(cpu::info());
+    devices
 }
 
 /// The CUDA devices, at least one.
@@ -101,6 +111,7 @@ impl fmt::Display for DeviceChoice {
             DeviceChoice::Auto => f.write_str("auto"),
             DeviceChoice::Cpu => f.write_str("cpu"),
             DeviceChoice::Cuda => f.write_str("cuda"),
+            DeviceChoice::CpuAndCuda => f.write_str("cpu+cuda"),
             DeviceChoice::CudaDevice(number) => write!(f, "cuda:{number}"),
             DeviceChoice::Emulated(options) => write!(f, "emulated:{}", options.seed),
         }
@@ -115,12 +126,14 @@ impl FromStr for DeviceChoice {
             Some((kind, number)) => (kind, Some(number)),
             None => (text, None),
         };
-        let unknown =
-            || Error::Job(format!("no device '{text}': use auto, cpu, cuda, cuda:0, emulated or emulated:SEED"));
+        let unknown = || {
+            Error::Job(format!("no device '{text}': use auto, cpu, cuda, cuda:0, cpu+cuda, emulated or emulated:SEED"))
+        };
         match (kind, number) {
             ("auto", None) => Ok(DeviceChoice::Auto),
             ("cpu", None) => Ok(DeviceChoice::Cpu),
             ("cuda", None) => Ok(DeviceChoice::Cuda),
+            ("cpu+cuda", None) => Ok(DeviceChoice::CpuAndCuda),
             ("cuda", Some(number)) => number.parse().map(DeviceChoice::CudaDevice).map_err(|_| unknown()),
             ("emulated", None) => Ok(DeviceChoice::Emulated(Emulated::new())),
             ("emulated", Some(seed)) => {
@@ -137,7 +150,7 @@ mod tests {
 
     #[test]
     fn text_round_trips() {
-        for text in ["auto", "cpu", "cuda", "cuda:3", "emulated:7"] {
+        for text in ["auto", "cpu", "cuda", "cuda:3", "cpu+cuda", "emulated:7"] {
             assert_eq!(text.parse::<DeviceChoice>().unwrap().to_string(), text);
         }
         for text in ["", "gpu", "cpu:1", "cuda:x", "cuda:", "emulated:-1", "CUDA"] {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "cuda")]
+use crate::device::Device;
 use crate::device::DeviceChoice;
 use crate::device::DeviceInfo;
 use crate::device::DeviceKind;
@@ -22,6 +24,14 @@ pub(super) struct Opened {
 }
 
 impl Opened {
+    /// For jobs of the CPU.
+    pub(super) fn nothing() -> Self {
+        Opened {
+            #[cfg(feature = "cuda")]
+            cuda: Vec::new(),
+        }
+    }
+
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables, clippy::unnecessary_wraps))]
     pub(super) fn new(devices: &[DeviceInfo]) -> Result<Self> {
         #[cfg(feature = "cuda")]
@@ -44,12 +54,11 @@ impl Opened {
         None
     }
 
-    /// Makes device `number` of the engine ready for a run: its kernel loaded, its memory taken.
+    /// Makes a device of the engine ready for a run: its kernel loaded, its memory taken.
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     pub(super) fn ready(
         &self,
         choice: &DeviceChoice,
-        number: usize,
         plan: &DevicePlan,
         kernel: &SharedKernel,
         accounts: &Accounts,
@@ -62,10 +71,12 @@ impl Opened {
             }
             #[cfg(feature = "cuda")]
             (DeviceKind::Cuda, _) => {
-                let device = self.cuda[number].clone();
+                let Some(device) = self.cuda.iter().find(|device| device.info().id == plan.id).cloned() else {
+                    unreachable!("every GPU of the engine was opened")
+                };
                 Box::new(Staging::new(device, plan, kernel, &accounts.device, &accounts.pinned)?)
             }
-            _ => Box::new(HostPart::new(plan.lanes)),
+            _ => Box::new(HostPart::new(plan.lanes, plan.lane_rows as usize)),
         })
     }
 }

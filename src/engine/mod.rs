@@ -13,16 +13,21 @@ pub use self::builder::EngineBuilder;
 use self::check::bind;
 use self::devices::{Accounts, Opened};
 use crate::data::{Element, Place, Sink, whole_memory, whole_sink_memory};
-use crate::device::kernel::TILE_ROWS;
+use crate::device::kernel::{Kernel, TILE_ROWS};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::memory::PinnedArray;
 use crate::ops::{Eval, Operator};
-use crate::pipeline::{InputColumn, LaneOutcome, OutputColumn, Part, Queue, TIMED_EVERY, Work, drive};
-use crate::plan::{Limits, Plan, Shape};
+use crate::pipeline::{InputColumn, LaneOutcome, OutputColumn, Part, Queue, Share, TIMED_EVERY, Work, drive};
+use crate::plan::{Limits, Machine, Plan, Shape};
 use crate::report::{DeviceReport, DeviceWork, OutputReport, Report, StageTimes};
 use crate::trace::Timeline;
+
+/// Seconds that it takes to open a GPU and load a kernel, about.
+const OPENING: f64 = 0.35;
+/// Bytes per second that a core computes on at least, in expressions as they are.
+const CORE_RATE: f64 = 0.5e9;
 
 /// Devices and memory limits, on which jobs run. One engine runs many jobs, also at the same time.
 ///
@@ -63,7 +68,9 @@ impl Engine {
     /// Those of [`run`](Engine::run) that can be known before: names, types, row counts, limits.
     pub fn plan(&self, job: &Job<'_>) -> Result<Plan> {
         let (program, rows) = bind(job)?;
-        self.plan_of(job, &Eval::new(program), rows, &self.limits)
+        let operator = Eval::new(program);
+        let devices = self.devices_for(operator.kernel(), rows, &mut Vec::new());
+        self.plan_of(job, &operator, rows, &devices, &self.limits)
     }
 
     /// Runs the job to its end.
@@ -84,11 +91,12 @@ impl Engine {
         let operator = Eval::new(program);
         let mut notes: Vec<String> = self.note.iter().cloned().collect();
         notes.extend(job.inputs.iter().filter_map(|(_, input)| input.source().note()));
-        if self.limits.device_memory.or(self.limits.pinned_memory).is_some() && self.devices[0].kind == DeviceKind::Cpu
-        {
+        let devices = self.devices_for(operator.kernel(), rows, &mut notes);
+        let on_cpu = devices.iter().all(|device| device.kind == DeviceKind::Cpu);
+        if self.limits.device_memory.or(self.limits.pinned_memory).is_some() && on_cpu {
             notes.push("the CPU uses no device or pinned memory, so their limits have no effect".into());
         }
-        let (plan, mut parts, accounts) = self.ready(&job, &operator, rows, &mut notes)?;
+        let (plan, mut parts, accounts) = self.ready(&job, &operator, rows, &devices, &mut notes)?;
 
         let Job { expression, inputs, outputs, cancel, progress, timeline, .. } = job;
         let _span = debug_span!("run", expression = expression.text(), rows, chunk_rows = plan.chunk_rows).entered();
@@ -109,7 +117,8 @@ impl Engine {
             sinks.push(sink);
         }
 
-        let queue = Queue::new(rows, plan.chunk_rows as usize, plan.lanes()).watched(cancel, progress.as_deref());
+        let queue = Queue::new(rows, plan.chunk_rows as usize, plan.least_rows as usize, plan.lanes());
+        let queue = queue.watched(cancel, progress.as_deref());
         let inputs_in_place = inputs.iter().map(|(_, input)| {
             let source = input.source();
             Ok(InputColumn { source, memory: whole_memory(source)? })
@@ -124,6 +133,7 @@ impl Engine {
             inputs: inputs_in_place.collect::<Result<_>>()?,
             outputs: outputs.collect::<Result<_>>()?,
             queue,
+            share: Share::new(plan.lanes_of(DeviceKind::Cpu), plan.lanes() - plan.lanes_of(DeviceKind::Cpu)),
             epoch: Instant::now(),
             timed_every: if real && !timeline { TIMED_EVERY } else { 1 },
             timeline,
@@ -132,7 +142,7 @@ impl Engine {
         let lanes = parts.iter_mut().enumerate().map(|(number, part)| part.lanes(number, &work));
         let lanes = lanes.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
         let started = Instant::now();
-        let outcomes = drive(lanes, &work.queue, schedule)?;
+        let outcomes = drive(lanes, &work, schedule)?;
         let seconds = started.elapsed().as_secs_f64();
         drop(work);
         // All could be committed before the first one is: a job appears as a whole or not at all.
@@ -170,7 +180,36 @@ impl Engine {
         PinnedArray::new(self.opened()?.pins_with(), rows)
     }
 
-    fn plan_of(&self, job: &Job<'_>, operator: &Eval, rows: u64, limits: &Limits) -> Result<Plan> {
+    /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than the work.
+    fn devices_for(&self, kernel: &Kernel, rows: u64, notes: &mut Vec<String>) -> Vec<DeviceInfo> {
+        let is_cpu = |device: &&DeviceInfo| device.kind == DeviceKind::Cpu;
+        let gpus = self.devices.iter().any(|device| !is_cpu(&device));
+        if self.choice != DeviceChoice::Auto || !gpus || self.is_opened() {
+            return self.devices.clone();
+        }
+        let row_bytes: usize = kernel.columns.inputs.iter().chain(&kernel.columns.outputs).sum();
+        let seconds = rows as f64 * row_bytes.max(8) as f64 / (CORE_RATE * cpu::cores() as f64);
+        if seconds > OPENING {
+            return self.devices.clone();
+        }
+        notes.push(format!(
+            "no GPU was used: opening one takes about {OPENING} s, longer than the CPU takes for so few rows"
+        ));
+        self.devices.iter().filter(is_cpu).cloned().collect()
+    }
+
+    fn is_opened(&self) -> bool {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    fn plan_of(
+        &self,
+        job: &Job<'_>,
+        operator: &Eval,
+        rows: u64,
+        devices: &[DeviceInfo],
+        limits: &Limits,
+    ) -> Result<Plan> {
         let inputs = job.inputs.iter().map(|(_, input)| whole_memory(input.source()));
         let inputs: Vec<_> = inputs.collect::<Result<_>>()?;
         let outputs = || job.outputs.iter().map(|(_, output)| output.target().place());
@@ -188,19 +227,27 @@ impl Engine {
                 .chain(outputs().map(|place| place == Place::Pinned))
                 .collect(),
         };
-        Plan::new(&shape, &self.devices, limits, cpu::cores())
+        Plan::new(&shape, devices, limits, &Machine::guess(cpu::cores()))
     }
 
     /// Plans, and makes every device ready; with smaller chunks if a device has less memory than it said.
-    fn ready(&self, job: &Job<'_>, operator: &Eval, rows: u64, notes: &mut Vec<String>) -> Result<Ready> {
-        let opened = self.opened()?;
+    fn ready(
+        &self,
+        job: &Job<'_>,
+        operator: &Eval,
+        rows: u64,
+        devices: &[DeviceInfo],
+        notes: &mut Vec<String>,
+    ) -> Result<Ready> {
+        // The CPU needs nothing opened.
+        let gpus = devices.iter().any(|device| device.kind != DeviceKind::Cpu);
+        let opened = if gpus { self.opened()? } else { Opened::nothing() };
         let mut limits = self.limits;
         loop {
-            let plan = self.plan_of(job, operator, rows, &limits)?;
+            let plan = self.plan_of(job, operator, rows, devices, &limits)?;
             let accounts: Vec<_> = plan.devices.iter().map(|_| Accounts::new(&self.limits)).collect();
-            let parts = plan.devices.iter().zip(&accounts).enumerate().map(|(number, (device, accounts))| {
-                opened.ready(&self.choice, number, device, operator.kernel(), accounts)
-            });
+            let parts = plan.devices.iter().zip(&accounts);
+            let parts = parts.map(|(device, accounts)| opened.ready(&self.choice, device, operator.kernel(), accounts));
             match parts.collect::<Result<Vec<_>>>() {
                 Ok(parts) => {
                     notes.extend(parts.iter().zip(&plan.devices).filter_map(|(part, device)| part.shortage(device)));

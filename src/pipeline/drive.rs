@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use super::{Lane, LaneOutcome, Queue};
+use super::{Lane, LaneOutcome, Work};
 use crate::device::Schedule;
 use crate::device::emulated::Random;
 use crate::error::{Error, Result};
@@ -12,9 +12,10 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// The error of the first lane that failed; the others stop at their next chunk.
-pub(crate) fn drive(lanes: Vec<Box<dyn Lane + '_>>, queue: &Queue<'_>, schedule: Schedule) -> Result<Vec<LaneOutcome>> {
+pub(crate) fn drive(lanes: Vec<Box<dyn Lane + '_>>, work: &Work<'_>, schedule: Schedule) -> Result<Vec<LaneOutcome>> {
+    let queue = &work.queue;
     let outcomes = match schedule {
-        Schedule::Threads => on_threads(lanes, queue)?,
+        Schedule::Threads => on_threads(lanes, work)?,
         Schedule::Seeded(seed) => by_turns(lanes, seed)?,
     };
     if queue.done() < queue.rows() {
@@ -23,18 +24,18 @@ pub(crate) fn drive(lanes: Vec<Box<dyn Lane + '_>>, queue: &Queue<'_>, schedule:
     Ok(outcomes)
 }
 
-fn on_threads(lanes: Vec<Box<dyn Lane + '_>>, queue: &Queue<'_>) -> Result<Vec<LaneOutcome>> {
+fn on_threads(lanes: Vec<Box<dyn Lane + '_>>, work: &Work<'_>) -> Result<Vec<LaneOutcome>> {
     // The first failure in time is the cause: on a device that is lost all lanes fail, one after the other.
     let failure: Mutex<Option<Error>> = Mutex::new(None);
     let fail = |error: Error| {
-        queue.stop();
+        work.stop();
         let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
         if failure.as_ref().is_none_or(Error::is_consequence) {
             *failure = Some(error);
         }
     };
     let run = |mut lane: Box<dyn Lane + '_>| {
-        let _stop = StopOnPanic(queue);
+        let _stop = StopOnPanic(work);
         loop {
             match lane.turn() {
                 Ok(true) => {}
@@ -71,7 +72,7 @@ fn on_threads(lanes: Vec<Box<dyn Lane + '_>>, queue: &Queue<'_>) -> Result<Vec<L
 }
 
 /// Lets the other lanes stop when a lane panics, so that the panic comes through at once.
-struct StopOnPanic<'q, 'w>(&'q Queue<'w>);
+struct StopOnPanic<'q, 'w>(&'q Work<'w>);
 
 impl Drop for StopOnPanic<'_, '_> {
     fn drop(&mut self) {

@@ -15,17 +15,20 @@ use crate::plan::DevicePlan;
 /// The CPU's part in a run: its lanes share nothing.
 pub(crate) struct HostPart {
     lanes: usize,
+    /// Rows that a lane claims at most.
+    chunk_rows: usize,
 }
 
 impl HostPart {
-    pub(crate) fn new(lanes: usize) -> Self {
-        HostPart { lanes }
+    pub(crate) fn new(lanes: usize, chunk_rows: usize) -> Self {
+        HostPart { lanes, chunk_rows }
     }
 }
 
 impl Part for HostPart {
     fn lanes<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Lane + 'r>>> {
-        Ok((0..self.lanes).map(|lane| Box::new(HostLane::new(lane, number, work)) as Box<dyn Lane>).collect())
+        let lane = |lane| Box::new(HostLane::new(lane, number, self.chunk_rows, work)) as Box<dyn Lane>;
+        Ok((0..self.lanes).map(lane).collect())
     }
 
     fn schedule(&self) -> Schedule {
@@ -41,6 +44,7 @@ impl Part for HostPart {
 struct HostLane<'r> {
     twin: Box<dyn HostKernel>,
     work: &'r Work<'r>,
+    chunk_rows: usize,
     /// One for every column: inputs, outputs, partials. Words, so that every dtype is aligned; empty as long as
     /// the column is used in place.
     staging: Vec<Vec<u64>>,
@@ -50,11 +54,12 @@ struct HostLane<'r> {
 
 impl<'r> HostLane<'r> {
     /// The lane with this number on the CPU, which is device `number` of the run.
-    fn new(lane: usize, number: usize, work: &'r Work<'r>) -> Self {
+    fn new(lane: usize, number: usize, chunk_rows: usize, work: &'r Work<'r>) -> Self {
         let kernel = work.operator.kernel();
         HostLane {
             twin: (kernel.twin)(),
             work,
+            chunk_rows,
             staging: vec![Vec::new(); work.inputs.len() + work.outputs.len() + 1],
             name: LaneName { device: "cpu".into(), lane },
             outcome: LaneOutcome { device: number, ..LaneOutcome::default() },
@@ -149,13 +154,22 @@ enum Rows<'c> {
 
 impl Lane for HostLane<'_> {
     fn turn(&mut self) -> Result<bool> {
-        let Some(chunk) = self.work.queue.claim() else { return Ok(false) };
+        let Work { queue, share, epoch, .. } = self.work;
+        share.start_computing();
+        let begin = epoch.elapsed();
+        let Some(chunk) = queue.claim(self.chunk_rows) else {
+            share.end_computing(0, Duration::ZERO);
+            share.end();
+            return Ok(false);
+        };
         let LaneName { device, lane } = &self.name;
         let span =
             debug_span!("compute", chunk = chunk.index(), row = chunk.rows().start, rows = chunk.len(), device, lane);
         let _entered = span.enter();
-        self.compute(&chunk).map_err(|error| self.name.blame(&chunk, error))?;
-        self.work.queue.finish(&chunk);
+        let computed = self.compute(&chunk).map_err(|error| self.name.blame(&chunk, error));
+        share.end_computing(chunk.len() as u64, epoch.elapsed() - begin);
+        computed?;
+        queue.finish(&chunk);
         self.outcome.chunks += 1;
         self.outcome.rows += chunk.len() as u64;
         Ok(true)

@@ -13,6 +13,7 @@
 mod drive;
 mod host;
 mod queue;
+mod share;
 mod slot;
 mod staged;
 mod streams;
@@ -21,6 +22,7 @@ mod timeline;
 pub(crate) use drive::drive;
 pub(crate) use host::HostPart;
 pub(crate) use queue::Queue;
+pub(crate) use share::Share;
 pub(crate) use staged::Staging;
 pub(crate) use timeline::{Span, Track};
 
@@ -39,6 +41,8 @@ pub(crate) struct Work<'w> {
     pub(crate) inputs: Vec<InputColumn<'w>>,
     pub(crate) outputs: Vec<OutputColumn<'w>>,
     pub(crate) queue: Queue<'w>,
+    /// How lanes of the CPU and of GPUs share the cores.
+    pub(crate) share: Share,
     /// Time zero of the run.
     pub(crate) epoch: Instant,
     /// Of so many chunks of a lane, one is timed on the device: events that keep time slow it down.
@@ -51,6 +55,12 @@ pub(crate) struct Work<'w> {
 pub(crate) const TIMED_EVERY: u64 = 16;
 
 impl Work<'_> {
+    /// Ends the run early: a lane failed. Nobody claims another chunk, or waits to.
+    fn stop(&self) {
+        self.queue.stop();
+        self.share.end();
+    }
+
     /// Whether the chunk is timed that comes after `done` others of a lane. Lanes take turns at it.
     fn is_timed(&self, done: u64, lane: usize) -> bool {
         done % self.timed_every == lane as u64 % self.timed_every

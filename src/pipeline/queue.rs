@@ -12,10 +12,13 @@ use crate::progress::{CancelToken, Progress};
 
 /// Hands out the rows of a job as chunks: each row once, in order, in whole tiles.
 ///
-/// Chunks shrink towards the end, so that no lane waits long for the last one.
+/// The first chunk of each lane is larger than that of the lane before, so that the first is on its way soon and lanes do not
+/// all fill, and then all wait, at the same time. Chunks shrink towards the end, so that no lane waits long for the last one.
 pub(crate) struct Queue<'w> {
     rows: u64,
     chunk_rows: u64,
+    /// Chunks do not shrink further: the cost of a chunk would outweigh the wait for it.
+    least_rows: u64,
     lanes: u64,
     next: CachePadded<Mutex<Next>>,
     done: CachePadded<AtomicU64>,
@@ -31,12 +34,14 @@ struct Next {
 }
 
 impl<'w> Queue<'w> {
-    /// A queue over `rows` rows in chunks of at most `chunk_rows`, a multiple of [`TILE_ROWS`], for `lanes` lanes in all.
-    pub(crate) fn new(rows: u64, chunk_rows: usize, lanes: usize) -> Self {
+    /// A queue over `rows` rows in chunks of at most `chunk_rows`, a multiple of [`TILE_ROWS`], that shrink down to about
+    /// `least_rows`, for `lanes` lanes in all.
+    pub(crate) fn new(rows: u64, chunk_rows: usize, least_rows: usize, lanes: usize) -> Self {
         debug_assert!(chunk_rows > 0 && chunk_rows.is_multiple_of(TILE_ROWS));
         Queue {
             rows,
             chunk_rows: chunk_rows as u64,
+            least_rows: (least_rows / TILE_ROWS * TILE_ROWS).clamp(TILE_ROWS, chunk_rows) as u64,
             lanes: lanes.max(1) as u64,
             next: CachePadded::default(),
             done: CachePadded::default(),
@@ -56,13 +61,13 @@ impl<'w> Queue<'w> {
         self
     }
 
-    /// The next chunk; `None` when all are claimed or the queue was stopped.
-    pub(crate) fn claim(&self) -> Option<Chunk> {
+    /// The next chunk, of at most `most` rows (at least a tile); `None` when all are claimed or the queue was stopped.
+    pub(crate) fn claim(&self, most: usize) -> Option<Chunk> {
         if self.is_stopped() {
             return None;
         }
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let rows = next_rows(next.row, self.rows, self.chunk_rows, self.lanes);
+        let rows = self.next_rows(&next, most);
         if rows.is_empty() {
             return None;
         }
@@ -70,6 +75,17 @@ impl<'w> Queue<'w> {
         next.row = chunk.rows().end;
         next.index += 1;
         Some(chunk)
+    }
+
+    /// The rows of the next chunk, in whole tiles: an even share of what is left for each lane, but not more than a full
+    /// chunk; in the first round a part of it.
+    fn next_rows(&self, next: &Next, most: usize) -> Range<u64> {
+        let Next { row, index } = *next;
+        let tile = TILE_ROWS as u64;
+        let share = (self.rows - row) / self.lanes;
+        let first = self.chunk_rows * (index + 1).min(self.lanes) / self.lanes;
+        let rows = share.max(self.least_rows).min(first).min(self.chunk_rows).min(most as u64) / tile * tile;
+        row..(row + rows.max(tile)).min(self.rows)
     }
 
     /// Says that a chunk went all the way.
@@ -100,15 +116,6 @@ impl<'w> Queue<'w> {
     }
 }
 
-/// The rows of the chunk that begins at `row`: half of an even share of what is left, in whole tiles, but not less
-/// than an eighth of a full chunk, below which the cost of a chunk outweighs the wait for it.
-fn next_rows(row: u64, rows: u64, chunk_rows: u64, lanes: u64) -> Range<u64> {
-    let tile = TILE_ROWS as u64;
-    let least = (chunk_rows / 8 / tile * tile).max(tile);
-    let share = (rows - row) / (2 * lanes) / tile * tile;
-    row..(row + share.clamp(least, chunk_rows)).min(rows)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,11 +124,11 @@ mod tests {
     proptest! {
         #[test]
         fn every_row_once_in_whole_tiles(
-            rows in 0u64..10_000_000, tiles in 1usize..100, lanes in 1usize..40,
+            rows in 0u64..10_000_000, tiles in 1usize..100, least in 0usize..500_000, lanes in 1usize..40,
         ) {
-            let queue = Queue::new(rows, tiles * TILE_ROWS, lanes);
+            let queue = Queue::new(rows, tiles * TILE_ROWS, least, lanes);
             let mut next = 0;
-            while let Some(chunk) = queue.claim() {
+            while let Some(chunk) = queue.claim(usize::MAX) {
                 prop_assert_eq!(chunk.rows().start, next);
                 prop_assert!(!chunk.is_empty() && chunk.len() <= tiles * TILE_ROWS);
                 next = chunk.rows().end;
@@ -133,18 +140,18 @@ mod tests {
     }
 
     #[test]
-    fn chunks_shrink_towards_the_end() {
-        let tile = TILE_ROWS as u64;
-        assert_eq!(next_rows(0, 1 << 30, 16 * tile, 4), 0..16 * tile);
-        assert_eq!(next_rows(0, 64 * tile, 16 * tile, 4), 0..8 * tile);
-        assert_eq!(next_rows(60 * tile, 64 * tile, 16 * tile, 4), 60 * tile..62 * tile);
+    fn chunks_grow_at_the_start_and_shrink_towards_the_end() {
+        let queue = Queue::new(100 * TILE_ROWS as u64, 16 * TILE_ROWS, 2 * TILE_ROWS, 4);
+        let tiles: Vec<usize> =
+            std::iter::from_fn(|| queue.claim(usize::MAX)).map(|chunk| chunk.len() / TILE_ROWS).collect();
+        assert_eq!(tiles, [4, 8, 12, 16, 15, 11, 8, 6, 5, 3, 3, 2, 2, 2, 2, 1]);
     }
 
     #[test]
     fn a_stopped_queue_hands_out_nothing() {
-        let queue = Queue::new(1 << 20, TILE_ROWS, 1);
-        assert!(queue.claim().is_some());
+        let queue = Queue::new(1 << 20, TILE_ROWS, TILE_ROWS, 1);
+        assert!(queue.claim(usize::MAX).is_some());
         queue.stop();
-        assert!(queue.claim().is_none());
+        assert!(queue.claim(usize::MAX).is_none());
     }
 }

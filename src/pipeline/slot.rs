@@ -77,6 +77,8 @@ pub(super) struct Done<'r, D: Device> {
     pub(super) enqueued: Duration,
     /// How long it was in each stage, if it was timed.
     pub(super) taken: Option<Stages<Taken>>,
+    /// Whether it was not back yet when the lane came to wait for it.
+    pub(super) awaited: bool,
 }
 
 impl<'r, D: Device> Idle<'r, D> {
@@ -246,23 +248,24 @@ impl<'r, D: Device> InFlight<'r, D> {
     /// Waits until the chunk is back.
     pub(super) fn wait(self, streams: &Streams<'r, D>, host: &mut D::Host) -> Result<Done<'r, D>, (Chunk, Error)> {
         let InFlight { slot, chunk, enqueued, timed, in_place } = self;
-        let back = host.synchronize(&slot.marks.ends.copy_out).and_then(|()| {
+        let end = &slot.marks.ends.copy_out;
+        let back = host.query(end).and_then(|back| {
+            host.synchronize(end)?;
             let pairs = &slot.marks.timed;
             let taken = |pair| streams.taken(host, pair);
-            timed
-                .then(|| {
-                    Ok(Stages {
-                        copy_in: taken(&pairs.copy_in)?,
-                        kernel: taken(&pairs.kernel)?,
-                        copy_out: taken(&pairs.copy_out)?,
-                    })
+            let stages = || -> Result<_> {
+                Ok(Stages {
+                    copy_in: taken(&pairs.copy_in)?,
+                    kernel: taken(&pairs.kernel)?,
+                    copy_out: taken(&pairs.copy_out)?,
                 })
-                .transpose()
+            };
+            Ok((timed.then(stages).transpose()?, !back))
         });
         match back {
-            Ok(taken) => {
+            Ok((taken, awaited)) => {
                 drop(ManuallyDrop::into_inner(in_place));
-                Ok(Done { slot, chunk, enqueued, taken })
+                Ok(Done { slot, chunk, enqueued, taken, awaited })
             }
             Err(error) => Err((chunk, error)),
         }

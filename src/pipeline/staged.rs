@@ -63,6 +63,7 @@ impl<D: Device> Part for Staging<D> {
                 work,
                 name: LaneName { device: device.info().id.clone(), lane },
                 outcome: LaneOutcome { device: number, ..LaneOutcome::default() },
+                told: Duration::ZERO,
             }) as Box<dyn Lane>)
         };
         (0..*lanes).map(lane).collect()
@@ -89,6 +90,8 @@ struct StagedLane<'r, D: Device> {
     work: &'r Work<'r>,
     name: LaneName,
     outcome: LaneOutcome,
+    /// Of the time spent on filling and draining, what was told.
+    told: Duration,
 }
 
 impl<'r, D: Device> Lane for StagedLane<'r, D> {
@@ -101,7 +104,9 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
                 None => return Ok(false),
             },
         };
-        if let Some(chunk) = self.work.queue.claim() {
+        let may_claim = self.work.share.wait_to_stage(!self.in_flight.is_empty());
+        let chunk = if may_claim { self.work.queue.claim(usize::MAX) } else { None };
+        if let Some(chunk) = chunk {
             let in_flight = self.send(slot, chunk)?;
             self.in_flight.push_back(in_flight);
         } else if let Some(oldest) = self.in_flight.pop_front() {
@@ -109,6 +114,7 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
             let slot = self.drain(oldest)?;
             self.idle.push(slot);
         } else {
+            self.work.share.end();
             return Ok(false);
         }
         Ok(true)
@@ -193,6 +199,9 @@ impl<'r, D: Device> StagedLane<'r, D> {
         if self.work.timeline {
             self.outcome.spans.push(Span::new(Track::Lane, "drain", chunk, back, drained));
         }
+        let busy = self.outcome.times.fill.busy + self.outcome.times.drain.busy;
+        self.work.share.end_staging(chunk.len() as u64, busy - self.told, done.awaited);
+        self.told = busy;
         self.note_device(&done);
         Ok(done.recycle())
     }

@@ -9,7 +9,7 @@
 //! one stream to another: a twentieth with a dozen lanes. One lane at a time enqueues a whole chunk, so that the streams
 //! have all chunks in the same order.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::Work;
@@ -23,8 +23,9 @@ pub(super) struct Streams<'r, D: Device> {
     queues: Mutex<Queues<'r, D>>,
     kernel: &'r D::Kernel,
     work: &'r Work<'r>,
-    /// Times on the device count from this event, which was done at that time of the host.
-    epoch: (D::Event, Duration),
+    /// Times on the device count from this event, which was done at that time of the host. It is recorded by the first
+    /// lane, on its thread: streams are for threads of ours, on which the device may stay current.
+    epoch: (D::Event, OnceLock<Duration>),
 }
 
 struct Queues<'r, D: Device> {
@@ -53,12 +54,13 @@ impl<'r, D: Device> Streams<'r, D> {
         kernel: &'r D::Kernel,
         work: &'r Work<'r>,
     ) -> Result<Self> {
-        let mut copy_in = device.open_stream()?;
-        let (event, mut host) = (device.event(true)?, device.host(work.epoch));
-        copy_in.record(&event)?;
-        host.synchronize(&event)?;
-        let queues = Queues { copy_in, compute: device.open_stream()?, copy_out: device.open_stream()?, pool };
-        Ok(Streams { queues: Mutex::new(queues), kernel, work, epoch: (event, host.now()) })
+        let queues = Queues {
+            copy_in: device.open_stream()?,
+            compute: device.open_stream()?,
+            copy_out: device.open_stream()?,
+            pool,
+        };
+        Ok(Streams { queues: Mutex::new(queues), kernel, work, epoch: (device.event(true)?, OnceLock::new()) })
     }
 
     /// Lets `order` enqueue a chunk at the host's time.
@@ -66,6 +68,12 @@ impl<'r, D: Device> Streams<'r, D> {
         // A lane that panicked here holds no lease any more, and its chunk ends the run.
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let Queues { copy_in, compute, copy_out, pool } = &mut *queues;
+        let (event, at) = &self.epoch;
+        if at.get().is_none() {
+            copy_in.record(event)?;
+            host.synchronize(event)?;
+            let _ = at.set(host.now());
+        }
         let now = host.now();
         [&mut *copy_in, &mut *compute, &mut *copy_out].into_iter().for_each(|stream| stream.at(now));
         order(Order { copy_in, compute, copy_out, pool, kernel: self.kernel, work: self.work, host })
@@ -74,6 +82,7 @@ impl<'r, D: Device> Streams<'r, D> {
     /// When a stage began and how long it took, from the events around it.
     pub(super) fn taken(&self, host: &D::Host, (begin, end): &(D::Event, D::Event)) -> Result<Taken> {
         let (epoch, at) = &self.epoch;
-        Ok(Taken { begin: *at + host.elapsed(epoch, begin)?, busy: host.elapsed(begin, end)? })
+        let at = at.get().copied().unwrap_or_default();
+        Ok(Taken { begin: at + host.elapsed(epoch, begin)?, busy: host.elapsed(begin, end)? })
     }
 }

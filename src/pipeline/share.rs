@@ -1,0 +1,199 @@
+//! How lanes of the CPU and lanes that stage for GPUs share the cores of one machine, where a job has both.
+//!
+//! A core can compute rows itself, or stage rows for a GPU: fill and drain slots. Which is the better use of it is measured
+//! while the job runs, as rows per second of a core's work. If staging is better, GPUs come first: as few lanes
+//! compute as leave the GPUs with work, and one more whenever staging lanes have to wait for a device that is busy. If
+//! computing is better, staging lanes finish what they have and stand aside.
+//!
+//! What a lane may do is decided under one lock, once a chunk. Lanes that stand aside wait for a change; every change of
+//! what they wait for wakes them all: a verdict, the end of a chunk that was computed, the end of the queue.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Chunks of each kind before a verdict is given, and between two changes of the number of lanes that compute.
+const ENOUGH: u64 = 16;
+/// Computing is preferred if a core computes at least this share of the rows that it could stage: lanes of the CPU need
+/// neither the link nor the memory of slots.
+const PREFER_COMPUTING: f64 = 0.9;
+
+/// The share-out of one run.
+pub(crate) struct Share {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    cores: usize,
+    /// Lanes that stage.
+    stagers: usize,
+    /// Lanes that compute now, and how many may.
+    computing: usize,
+    may_compute: usize,
+    may_stage: bool,
+    computed: Work,
+    staged: Work,
+    /// Of the latest chunks that were staged, how many had to be waited for.
+    awaited: u64,
+    drains: u64,
+    /// The queue has no more chunks.
+    over: bool,
+}
+
+/// Rows, and the time that cores worked for them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Work {
+    chunks: u64,
+    rows: u64,
+    busy: Duration,
+}
+
+impl Work {
+    fn add(&mut self, rows: u64, busy: Duration) {
+        *self = Work { chunks: self.chunks + 1, rows: self.rows + rows, busy: self.busy + busy };
+    }
+
+    /// Rows per second of one core's work.
+    fn rate(&self) -> f64 {
+        self.rows as f64 / self.busy.as_secs_f64().max(1e-9)
+    }
+}
+
+impl Share {
+    /// The share-out of `cores` cores, with so many lanes that stage; if there are none, every lane of the CPU may compute.
+    pub(crate) fn new(cores: usize, stagers: usize) -> Share {
+        let state = State {
+            cores,
+            stagers,
+            computing: 0,
+            may_compute: if stagers == 0 { usize::MAX } else { cores.saturating_sub(stagers).max(1) },
+            may_stage: true,
+            computed: Work::default(),
+            staged: Work::default(),
+            awaited: 0,
+            drains: 0,
+            over: false,
+        };
+        Share { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Waits until one more lane may compute a chunk, and counts it.
+    pub(super) fn start_computing(&self) {
+        let waits = |state: &mut State| state.computing >= state.may_compute && !state.over;
+        let mut state = self.changed.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner);
+        state.computing += 1;
+    }
+
+    /// Says that the lane is done with the chunk: `rows` rows (0 if there was no chunk) in so much time.
+    pub(super) fn end_computing(&self, rows: u64, busy: Duration) {
+        let mut state = self.state();
+        state.computing -= 1;
+        if rows > 0 {
+            state.computed.add(rows, busy);
+            state.judge();
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Waits until staging lanes may claim chunks; until then they have nothing in flight. Returns at once while they have.
+    pub(super) fn wait_to_stage(&self, in_flight: bool) -> bool {
+        let waits = |state: &mut State| !state.may_stage && !state.over && !in_flight;
+        let state = self.changed.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner);
+        state.may_stage
+    }
+
+    /// Says that a chunk of `rows` rows was filled and drained in so much time, and whether it had to be waited for.
+    pub(super) fn end_staging(&self, rows: u64, busy: Duration, awaited: bool) {
+        let mut state = self.state();
+        state.staged.add(rows, busy);
+        state.drains += 1;
+        state.awaited += u64::from(awaited);
+        state.judge();
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Says that there are no more chunks, so that nobody waits for any.
+    pub(super) fn end(&self) {
+        self.state().over = true;
+        self.changed.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Numbers that a panic elsewhere cannot leave inconsistent.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn judge(&mut self) {
+        if self.stagers == 0 || self.computed.chunks < ENOUGH || self.staged.chunks < ENOUGH {
+            return;
+        }
+        self.may_stage = self.computed.rate() < PREFER_COMPUTING * self.staged.rate();
+        if !self.may_stage {
+            self.may_compute = self.cores;
+        } else if self.drains >= ENOUGH {
+            let awaited = self.awaited as f64 / self.drains as f64;
+            (self.drains, self.awaited) = (0, 0);
+            // One core is left to those that stage in any case.
+            let most = self.cores.saturating_sub(1).max(1);
+            if awaited > 0.75 {
+                self.may_compute = (self.may_compute + 1).min(most);
+            } else if awaited < 0.5 {
+                self.may_compute = (self.may_compute.saturating_sub(1)).clamp(1, most);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(compute: f64, stage: f64, awaited: bool, rounds: usize) -> (bool, usize) {
+        let share = Share::new(16, 14);
+        for _ in 0..rounds {
+            share.start_computing();
+            share.end_computing(1000, Duration::from_secs_f64(1000.0 / compute));
+            share.end_staging(1000, Duration::from_secs_f64(1000.0 / stage), awaited);
+        }
+        let state = share.state();
+        (state.may_stage, state.may_compute)
+    }
+
+    #[test]
+    fn nothing_is_judged_by_a_few_chunks() {
+        assert_eq!(after(2e6, 1e6, false, 5), (true, 2));
+    }
+
+    #[test]
+    fn where_computing_is_better_all_cores_compute() {
+        assert_eq!(after(2e6, 1e6, true, 100), (false, 16));
+        assert_eq!(after(0.95e6, 1e6, true, 100), (false, 16));
+    }
+
+    #[test]
+    fn where_staging_is_better_the_cores_that_it_leaves_compute() {
+        assert_eq!(after(1e5, 1e6, true, 1000), (true, 15));
+        assert_eq!(after(1e5, 1e6, false, 1000), (true, 1));
+    }
+
+    #[test]
+    fn lanes_that_stand_aside_wake_at_the_end() {
+        let share = Share::new(4, 2);
+        for _ in 0..ENOUGH {
+            share.start_computing();
+            share.end_computing(1000, Duration::from_millis(1));
+            share.end_staging(1000, Duration::from_secs(1), true);
+        }
+        assert!(!share.wait_to_stage(true), "may not stage, but has chunks in flight");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| share.wait_to_stage(false));
+            share.end();
+            assert!(!waiting.join().unwrap());
+        });
+    }
+}
