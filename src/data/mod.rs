@@ -39,6 +39,8 @@ pub use sink::{Output, Place, Sink, Target};
 pub use source::{Input, Source};
 
 pub(crate) use file::same_file;
+pub(crate) use memory::map_file;
+pub(crate) use partial::reserve;
 pub(crate) use sink::whole_sink_memory;
 pub(crate) use slice::slice_output;
 pub(crate) use source::whole_memory;
