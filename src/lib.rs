@@ -52,12 +52,14 @@
 //! Lanes emit [`tracing`] spans at level `DEBUG`: `run` for a job, and in it `send` and `drain` (`compute` on the CPU) for each
 //! chunk, with the fields `chunk`, `row`, `rows`, `device` and `lane`.
 
+mod cache_folder;
 mod data;
 mod device;
 mod engine;
 mod error;
 mod expr;
 mod job;
+mod limits;
 mod memory;
 mod ops;
 mod pipeline;
@@ -76,6 +78,7 @@ pub use device::{DeviceChoice, DeviceInfo, DeviceKind, Emulated, Fault, FaultAt,
 pub use engine::{Engine, EngineBuilder};
 pub use error::{Error, Result};
 pub use job::Job;
+pub use limits::{DeviceLimits, HostLimits, MachineLimits, Rate, Size, Together};
 pub use memory::PinnedArray;
 pub use plan::{DevicePlan, Plan};
 pub use progress::{CancelToken, Progress};

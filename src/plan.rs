@@ -8,6 +8,7 @@ use bytesize::ByteSize;
 use crate::device::kernel::{Columns, TILE_ROWS};
 use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{Error, Result};
+use crate::limits::{MachineLimits, Rate, Size};
 use crate::memory::Layout;
 
 /// Bytes of a chunk (inputs + outputs) where nothing is staged: only the link matters, which likes long copies.
@@ -56,10 +57,32 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// A machine of which nothing was measured: a server of these years, with a link to match.
-    pub(crate) fn guess(cores: usize) -> Machine {
-        Machine { cores, ring_bytes: 144 << 20, core_stages: 7e9, link: 55e9 }
+    const fn guess(cores: usize) -> Machine {
+        Machine { cores, ring_bytes: MOST_RING, core_stages: 7e9, link: 55e9 }
+    }
+
+    /// The machine as it was measured, or else a guess. `files` says whether rows come from files.
+    pub(crate) fn of(limits: Option<&MachineLimits>, cores: usize, files: bool) -> Machine {
+        let mut machine = Machine::guess(cores);
+        let Some(MachineLimits { host, devices, .. }) = limits else { return machine };
+        if host.last_level_cache_bytes > 0 {
+            machine.ring_bytes = (host.last_level_cache_bytes / 2).clamp(LEAST_RING, MOST_RING);
+        }
+        let busy = (cores * 3 / 4).max(1);
+        let stage = Rate::with(if files { &host.page_cache } else { &host.stage }, busy);
+        if let Some(rate) = stage.or(Rate::with(&host.stage, busy)) {
+            // Copies to and from the device take their part of memory.
+            machine.core_stages = (0.9 * rate / busy as f64).max(1e9);
+        }
+        let links = devices.iter().filter_map(|device| Some(Size::best(&device.copy_in)?.bytes_per_second));
+        machine.link = links.reduce(f64::max).unwrap_or(machine.link);
+        machine
     }
 }
+
+/// Bytes of the rings of all devices together: more leave any cache, with less there is no overlap.
+const MOST_RING: u64 = 144 << 20;
+const LEAST_RING: u64 = 96 << 20;
 
 /// What a plan needs to know of a job.
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@
 use crate::device::emulated::{Emulated, EmulatedDevice, EmulatedHost, EmulatedStream};
 use crate::device::{Device, Host, Stream};
 use crate::expr;
+use crate::limits;
 use crate::memory::{Account, DevicePool};
 use std::time::Instant;
 
@@ -71,14 +72,14 @@ pub fn rebuild(source: &str) -> Option<(Columns, Box<dyn HostKernel>)> {
     if source.lines().next() == Some(PROBE) {
         return Some((probe_columns(), Box::new(ProbeTwin)));
     }
-    let Kernel { columns, twin, .. } = expr::rebuild(source)?;
+    let Kernel { columns, twin, .. } = limits::rebuild(source).or_else(|| expr::rebuild(source))?;
     Some((columns, twin()))
 }
 
 /// Kernels that together use all that the code generator can produce.
 pub fn samples() -> Vec<Kernel> {
     let mut samples = expr::samples();
-    samples.push(probe());
+    samples.extend([probe(), limits::copy_kernel()]);
     samples
 }
 

@@ -26,6 +26,11 @@ pub enum Command {
     Devices(DevicesArgs),
     /// Make two files, stream them through a device smaller than they are, check the result
     Demo(DemoArgs),
+    /// Measure how fast this machine is: bench --limits
+    ///
+    /// It takes about 3 seconds, and 2 more for each GPU. The result is kept in ~/.cache/overshot (or $OVERSHOT_CACHE; empty:
+    /// nowhere) for plans and reports
+    Bench(BenchArgs),
 }
 
 /// Example: overshot run 'c = a * b; mean(c)' a=a.npy b=b.npy c=c.npy
@@ -161,6 +166,26 @@ pub struct DemoArgs {
     /// No progress
     #[arg(long)]
     pub quiet: bool,
+}
+
+#[derive(clap::Args)]
+pub struct BenchArgs {
+    /// Measure the limits of this machine: memory by threads, files, disk, copies by size, pinning, launches; each GPU and
+    /// all at once
+    #[arg(long)]
+    pub limits: bool,
+
+    /// What to measure beside memory and disk: auto (all GPUs, if there are any), cpu (none), cuda, cuda:0
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: DeviceChoice,
+
+    /// A folder on the disk to measure. Nothing stays in it
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 impl Args {

@@ -1,6 +1,7 @@
 //! The command: arguments, progress, rendering. What it does, the library does.
 
 mod args;
+mod bench;
 mod demo;
 mod devices;
 mod failure;
@@ -26,5 +27,6 @@ pub fn run(args: &Args) -> Result {
         Command::Plan(args) => job::plan(args),
         Command::Devices(args) => devices::list(args),
         Command::Demo(args) => demo::demo(args),
+        Command::Bench(args) => bench::bench(args),
     }
 }

@@ -1,4 +1,4 @@
-//! The progress bar: on standard error, if that is a terminal.
+//! The progress bar, and a line of progress: on standard error, if that is a terminal.
 
 use std::fmt::Write;
 
@@ -47,6 +47,31 @@ impl Bar {
 }
 
 impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// A line that says what is being done and is gone when dropped.
+pub struct Line(ProgressBar);
+
+impl Line {
+    pub fn new() -> Line {
+        Line(
+            ProgressBar::no_length()
+                .with_style(ProgressStyle::with_template("{msg}").unwrap_or(ProgressStyle::default_bar())),
+        )
+    }
+
+    /// Says what is done now.
+    pub fn show(&self, what: &str) {
+        self.0.set_message(what.to_owned());
+        // Measurements are short, and a line that is not drawn at once would name the one before.
+        self.0.tick();
+    }
+}
+
+impl Drop for Line {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

@@ -225,7 +225,7 @@ impl SinkMemory<'static> {
     /// then to be written by calls.
     ///
     /// The space must be reserved already: when a page has no room on the disk, a write to it kills the process.
-    pub(super) fn map(file: &File, offset: usize, dtype: Dtype) -> Option<Self> {
+    pub(crate) fn map(file: &File, offset: usize, dtype: Dtype) -> Option<Self> {
         let map = MmapOptions::new().map_raw(file).ok()?;
         // Making pages one by one is the slowest thing there is here, and does not scale with threads. Where the file system
         // cannot have large ones, nothing changes.
@@ -246,7 +246,7 @@ impl fmt::Debug for SinkMemory<'_> {
 ///
 /// The contract is the user's, stated at [`Reading::Map`](super::Reading::Map): nobody changes the file while it is
 /// mapped.
-pub(super) fn map_file(file: &File, len: u64) -> Option<Mmap> {
+pub(crate) fn map_file(file: &File, len: u64) -> Option<Mmap> {
     let len = usize::try_from(len).ok().filter(|&len| len > 0)?;
     // SAFETY: the mapping is private to this process and read-only, and the file was at least `len` bytes long when it
     // was opened. That nobody writes or shortens the file meanwhile cannot be checked on any system; users of

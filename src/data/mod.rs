@@ -40,7 +40,8 @@ pub use sink::{Output, Place, Sink, Target};
 pub use source::{Input, Source};
 
 pub(crate) use file::same_file;
-pub(crate) use memory::copy_past_cache;
+pub(crate) use memory::{copy_past_cache, map_file};
+pub(crate) use partial::reserve;
 pub(crate) use sink::whole_sink_memory;
 pub(crate) use slice::slice_output;
 pub(crate) use source::whole_memory;

@@ -141,7 +141,7 @@ fn target(path: &Path, force: bool) -> Result<PathBuf> {
 
 /// Gives a new file `len` bytes of real space. `Ok(false)` if the file system cannot do that: the file then only has the
 /// length.
-fn reserve(file: &File, len: u64) -> io::Result<bool> {
+pub(crate) fn reserve(file: &File, len: u64) -> io::Result<bool> {
     if len == 0 {
         return Ok(true);
     }

@@ -62,6 +62,14 @@ fn with_cpu(mut devices: Vec<DeviceInfo>) -> Vec<DeviceInfo> {
     devices
 }
 
+/// The version of the driver that all CUDA devices share, such as `CUDA 13.0`; `None` without one.
+pub(crate) fn driver_version() -> Option<String> {
+    #[cfg(feature = "cuda")]
+    return super::cuda::version().ok();
+    #[cfg(not(feature = "cuda"))]
+    None
+}
+
 /// The CUDA devices, at least one.
 #[cfg(feature = "cuda")]
 fn cuda_devices() -> Result<Vec<DeviceInfo>> {

@@ -21,9 +21,57 @@ pub(crate) fn info() -> DeviceInfo {
     }
 }
 
+/// Bytes of the last cache before memory, as one core sees it; 0 if the system does not say.
+pub(crate) fn last_level_cache_bytes() -> u64 {
+    let caches = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").into_iter().flatten().flatten();
+    let sizes = caches.filter_map(|cache| parse_size(&fs::read_to_string(cache.path().join("size")).ok()?));
+    sizes.max().unwrap_or(0)
+}
+
+/// A size as the system writes it: `32768K`.
+fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let (digits, unit) = match text.char_indices().last()? {
+        (end, 'K') => (&text[..end], 1 << 10),
+        (end, 'M') => (&text[..end], 1 << 20),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// Bytes of memory that a program may take now without harm to others; `None` if the system does not say.
+pub(crate) fn available_memory() -> Option<u64> {
+    let kib = field("/proc/meminfo", "MemAvailable")?.trim_end_matches(" kB").parse::<u64>().ok()?;
+    // In a container there may be less than the machine has. What it holds of files does not count: it goes when needed.
+    let read = |name| fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok();
+    let number = |name| read(name)?.trim().parse::<u64>().ok();
+    let files = read("memory.stat").and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("inactive_file "))?;
+        line.trim().parse::<u64>().ok()
+    });
+    let used = number("memory.current").unwrap_or(0).saturating_sub(files.unwrap_or(0));
+    let limit = number("memory.max").map(|limit| limit.saturating_sub(used));
+    Some(limit.unwrap_or(u64::MAX).min(kib.saturating_mul(1024)))
+}
+
 /// The value of the first line `name : value` of a file of the system; `None` where there is no such file.
 fn field(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;
     line.split_once(':').map(|(_, value)| value.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse_size("32768K\n"), Some(32 << 20));
+        assert_eq!(parse_size("2M"), Some(2 << 20));
+        assert_eq!(parse_size("512"), Some(512));
+        for text in ["", "K", "x", "99999999999999999999K", "18446744073709551615M"] {
+            assert_eq!(parse_size(text), None, "{text}");
+        }
+    }
 }

@@ -13,6 +13,7 @@ pub(crate) mod cuda;
 pub(crate) mod emulated;
 pub(crate) mod kernel;
 
+pub(crate) use choice::driver_version;
 pub use choice::{DeviceChoice, devices};
 pub use emulated::{Emulated, Fault, FaultAt};
 

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use super::Engine;
 use crate::device::DeviceChoice;
 use crate::error::{Error, Result};
+use crate::limits::MachineLimits;
 use crate::plan::Limits;
 
 /// Each lane is a thread with a stream: more than this is a mistake.
@@ -63,6 +64,7 @@ impl EngineBuilder {
             options.memory_bytes = bytes;
         }
         let (devices, note) = choice.resolve()?;
-        Ok(Engine { choice, limits, devices, note, opened: Mutex::default() })
+        let machine = MachineLimits::load(&devices);
+        Ok(Engine { choice, limits, devices, note, machine, opened: Mutex::default() })
     }
 }

@@ -17,6 +17,7 @@ use crate::device::kernel::{Kernel, TILE_ROWS};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
+use crate::limits::MachineLimits;
 use crate::memory::PinnedArray;
 use crate::ops::{Eval, Operator};
 use crate::pipeline::{InputColumn, LaneOutcome, OutputColumn, Part, Queue, Share, TIMED_EVERY, Work, drive};
@@ -47,6 +48,8 @@ pub struct Engine {
     devices: Vec<DeviceInfo>,
     /// Why the devices are not those one might expect.
     note: Option<String>,
+    /// What this machine was measured to reach, if it was.
+    machine: Option<MachineLimits>,
     /// What is costly to open and is kept for the next run.
     opened: Mutex<Option<Opened>>,
 }
@@ -145,6 +148,13 @@ impl Engine {
         let outcomes = drive(lanes, &work, schedule)?;
         let seconds = started.elapsed().as_secs_f64();
         drop(work);
+        let columns = &operator.kernel().columns;
+        let medium = Medium {
+            row_in: columns.inputs.iter().sum::<usize>() as u64,
+            row_out: columns.outputs.iter().sum::<usize>() as u64,
+            from_disk: inputs.iter().map(|(_, input)| input.source().direct_bytes()).sum(),
+            to_files: written.iter().any(|output| output.path.is_some()),
+        };
         // All could be committed before the first one is: a job appears as a whole or not at all.
         sinks.iter().try_for_each(|sink| sink.check())?;
         sinks.into_iter().try_for_each(Sink::commit)?;
@@ -159,9 +169,10 @@ impl Engine {
             seconds,
             total_seconds: 0.0,
             bytes_to_device: outcomes.iter().map(|lane| lane.bytes_in).sum(),
+            bytes_read_directly: medium.from_disk,
             bytes_from_device: outcomes.iter().map(|lane| lane.bytes_out).sum(),
             peak_pinned_bytes: accounts.iter().map(|account| account.pinned.peak()).sum(),
-            devices: self.device_reports(&plan, &outcomes, &accounts, seconds),
+            devices: self.device_reports(&plan, &outcomes, &accounts, &medium, seconds),
             stages: StageTimes::default(),
             notes,
             timeline: timeline.then(|| Timeline::new(&plan, outcomes)),
@@ -227,7 +238,8 @@ impl Engine {
                 .chain(outputs().map(|place| place == Place::Pinned))
                 .collect(),
         };
-        Plan::new(&shape, devices, limits, &Machine::guess(cpu::cores()))
+        let files = job.inputs.iter().any(|(_, input)| input.source().path().is_some());
+        Plan::new(&shape, devices, limits, &Machine::of(self.machine.as_ref(), cpu::cores(), files))
     }
 
     /// Plans, and makes every device ready; with smaller chunks if a device has less memory than it said.
@@ -278,6 +290,7 @@ impl Engine {
         plan: &Plan,
         outcomes: &[LaneOutcome],
         accounts: &[Accounts],
+        medium: &Medium,
         seconds: f64,
     ) -> Vec<DeviceReport> {
         let reports = plan.devices.iter().zip(accounts).enumerate().map(|(number, (device, accounts))| {
@@ -291,15 +304,21 @@ impl Engine {
             // As the chunks that were timed, so the others.
             stages.scale(if sampled == 0 { 0.0 } else { rows as f64 / sampled as f64 });
             lanes.iter().for_each(|lane| stages.add(&lane.times));
+            // Nothing is copied to the CPU: what counts is what it reads and writes.
+            let touched = |bytes: u64, row: u64| if device.kind == DeviceKind::Cpu { rows * row } else { bytes };
             let work = DeviceWork {
                 kind: device.kind,
+                id: &device.id,
+                limits: self.machine.as_ref(),
                 lanes: device.lanes,
                 seconds: if is_virtual { virtual_end } else { seconds },
                 stages,
-                bytes_in: sum(|lane| lane.bytes_in),
-                bytes_out: sum(|lane| lane.bytes_out),
+                bytes_in: touched(sum(|lane| lane.bytes_in), medium.row_in),
+                bytes_out: touched(sum(|lane| lane.bytes_out), medium.row_out),
                 staged_in: sum(|lane| lane.staged_in),
                 staged_out: sum(|lane| lane.staged_out),
+                from_disk: medium.from_disk > 0,
+                to_files: medium.to_files,
             };
             DeviceReport {
                 id: device.id.clone(),
@@ -316,6 +335,16 @@ impl Engine {
         });
         reports.collect()
     }
+}
+
+/// What rows are and where they come from and go to.
+struct Medium {
+    /// Bytes of a row.
+    row_in: u64,
+    row_out: u64,
+    /// Bytes read past the page cache.
+    from_disk: u64,
+    to_files: bool,
 }
 
 /// A plan, and what it needs on each of its devices.

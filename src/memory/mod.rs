@@ -9,5 +9,5 @@ mod pool;
 pub(crate) use account::Account;
 pub use array::PinnedArray;
 pub(crate) use layout::Layout;
-pub(crate) use pinned::PinnedRing;
+pub(crate) use pinned::{PinnedMemory, PinnedRing};
 pub(crate) use pool::DevicePool;

@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use memmap2::MmapMut;
 use rayon::prelude::*;
@@ -37,19 +38,22 @@ pub(crate) struct PinnedMemory {
     // Dropped in this order: unregistered before it is unmapped.
     pin: Option<Box<dyn Any + Send + Sync>>,
     pub(crate) bytes: MmapMut,
+    /// How long it took to register memory that was resident already.
+    pub(crate) pinning: Duration,
 }
 
 impl PinnedMemory {
     /// At least `bytes` zeroed bytes from the start of a page on.
     pub(crate) fn new<D: Device>(device: Option<&D>, bytes: usize) -> Result<Self> {
         let mut memory = allocate(bytes)?;
+        let begin = Instant::now();
         let pin = match device.filter(|_| bytes > 0) {
             // SAFETY: the mapping starts on a page, is at least `bytes` long and is unmapped only after the pin, which
             // stands before it in the struct, is dropped.
             Some(device) => Some(Box::new(unsafe { device.pin(memory.as_mut_ptr(), bytes)? }) as _),
             None => None,
         };
-        Ok(PinnedMemory { pin, bytes: memory })
+        Ok(PinnedMemory { pin, bytes: memory, pinning: begin.elapsed() })
     }
 
     /// Whether it is registered.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::StageTimes;
 use crate::device::DeviceKind;
+use crate::limits::{DeviceLimits, MachineLimits, Rate, Size};
 
 /// A stage of the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -16,6 +17,8 @@ pub enum Stage {
     CopyIn,
     /// Computing.
     Kernel,
+    /// On the CPU: memory, which could not feed the cores any faster.
+    Memory,
     /// Copies from the device to the host.
     CopyOut,
     /// Writing rows to the outputs.
@@ -43,27 +46,38 @@ pub struct Bound {
 /// A stage that was at work for a smaller share of the time than this bound nothing.
 const BUSY: f64 = 0.5;
 
+/// Cores that move at least this share of what memory carries wait for memory.
+const MEMORY: f64 = 0.75;
+
 /// What a device and its lanes did.
-pub(crate) struct DeviceWork {
+pub(crate) struct DeviceWork<'a> {
     pub(crate) kind: DeviceKind,
+    /// As `--device` names it.
+    pub(crate) id: &'a str,
+    /// What the machine was measured to reach.
+    pub(crate) limits: Option<&'a MachineLimits>,
     pub(crate) lanes: usize,
     /// How long all of it took.
     pub(crate) seconds: f64,
     /// Summed over lanes.
     pub(crate) stages: StageTimes,
-    /// Bytes copied to and from the device.
+    /// Bytes copied to and from the device; on the CPU, bytes of the inputs and outputs.
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     /// Bytes filled and drained.
     pub(crate) staged_in: u64,
     pub(crate) staged_out: u64,
+    /// Of all bytes filled in the run, some came straight from a disk.
+    pub(crate) from_disk: bool,
+    /// Some outputs are files.
+    pub(crate) to_files: bool,
 }
 
-impl DeviceWork {
+impl DeviceWork<'_> {
     /// The stage that was at work for the largest share of the time. Lanes fill and drain in turns, on the CPU they compute
     /// too: if all of them are always at work, what takes them longest is what binds.
     pub(crate) fn bound(&self) -> Option<Bound> {
-        if self.seconds <= 0.0 {
+        if self.seconds <= 0.0 || self.bytes_in + self.bytes_out == 0 {
             return None;
         }
         let share = |busy: f64| busy / self.seconds;
@@ -80,15 +94,62 @@ impl DeviceWork {
         let lanes = longest(&of_lanes).map(|(stage, _)| (stage, lanes_busy));
         let device = longest(&of_device).map(|(stage, busy)| (stage, share(busy)));
         let busiest = [lanes, device].into_iter().flatten().max_by(|a, b| a.1.total_cmp(&b.1));
-        let (stage, busy) = busiest.filter(|(_, busy)| *busy >= BUSY).unwrap_or((Stage::Latency, 0.0));
+        let (mut stage, busy) = busiest.filter(|(_, busy)| *busy >= BUSY).unwrap_or((Stage::Latency, 0.0));
         let bytes = match stage {
             Stage::Fill => self.staged_in,
             Stage::Drain => self.staged_out,
             _ => self.bytes_in + self.bytes_out,
         };
         let bytes_per_second = bytes as f64 / self.seconds;
-        Some(Bound { stage, kind: self.kind, busy: busy.min(1.0), bytes_per_second, limit_bytes_per_second: None })
+        let limit = self.limit(stage);
+        if stage == Stage::Kernel && limit.is_some_and(|limit| bytes_per_second >= MEMORY * limit) {
+            stage = Stage::Memory;
+        }
+        Some(Bound { stage, kind: self.kind, busy: busy.min(1.0), bytes_per_second, limit_bytes_per_second: limit })
     }
+
+    /// What this machine reaches at that stage, in bytes per second as they are counted there.
+    fn limit(&self, stage: Stage) -> Option<f64> {
+        let limits = self.limits?;
+        let host = &limits.host;
+        match (stage, self.kind) {
+            (_, DeviceKind::Emulated) => None,
+            (Stage::CopyIn | Stage::CopyOut, _) => {
+                link(limits.devices.iter().find(|device| device.id == self.id)?, self.bytes_in, self.bytes_out)
+            }
+            // Reading alone, or reading as much as is written.
+            (Stage::Kernel, DeviceKind::Cpu) => {
+                let [read, copy] = [&host.read, &host.copy].map(|rates| Some(Rate::best(rates)?.bytes_per_second));
+                between(&[(0.0, read?), (0.5, 2.0 * copy?)], self.bytes_in, self.bytes_out)
+            }
+            (Stage::Fill, _) if self.from_disk => host.direct_read,
+            (Stage::Fill, _) => Rate::with(&host.stage, self.lanes),
+            (Stage::Drain, _) if self.to_files => host.new_file,
+            (Stage::Drain, _) => Rate::with(&host.copy, self.lanes),
+            _ => None,
+        }
+    }
+}
+
+/// What a link carries of such a mixture of copies in and out.
+fn link(device: &DeviceLimits, bytes_in: u64, bytes_out: u64) -> Option<f64> {
+    let best = |sizes: &[Size]| Some(Size::best(sizes)?.bytes_per_second);
+    let points = [
+        (0.0, best(&device.copy_in)?),
+        (1.0 / 3.0, best(&device.two_in_one_out)?),
+        (0.5, best(&device.duplex)?),
+        (1.0, best(&device.copy_out)?),
+    ];
+    between(&points, bytes_in, bytes_out)
+}
+
+/// The rate for a share of bytes that go out: on a straight line between those measured, in seconds per byte.
+fn between(points: &[(f64, f64)], bytes_in: u64, bytes_out: u64) -> Option<f64> {
+    let share = bytes_out as f64 / (bytes_in + bytes_out).max(1) as f64;
+    let above = points.iter().position(|(at, _)| *at >= share).unwrap_or(points.len() - 1).max(1);
+    let ((left, slow), (right, fast)) = (points.get(above - 1)?, points.get(above)?);
+    let part = ((share - left) / (right - left)).clamp(0.0, 1.0);
+    Some(1.0 / (slow.recip() + part * (fast.recip() - slow.recip())))
 }
 
 impl fmt::Display for Stage {
@@ -97,6 +158,7 @@ impl fmt::Display for Stage {
             Stage::Fill => "reading the inputs",
             Stage::CopyIn => "host-to-device copies",
             Stage::Kernel => "computing",
+            Stage::Memory => "memory of the host",
             Stage::CopyOut => "device-to-host copies",
             Stage::Drain => "writing the outputs",
             Stage::Latency => "latency",
@@ -121,6 +183,20 @@ impl fmt::Display for Bound {
                 write!(f, ", {share:.0} % of this machine's limit ({:.1})", limit / 1e9)
             }
             _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mixture_lies_between_what_was_measured() {
+        let points = [(0.0, 50.0), (0.5, 100.0), (1.0, 50.0)];
+        for (bytes_in, bytes_out, rate) in [(10, 0, 50.0), (10, 10, 100.0), (0, 10, 50.0), (3, 1, 200.0 / 3.0)] {
+            let found = between(&points, bytes_in, bytes_out).unwrap();
+            assert!((found - rate).abs() < 1e-9, "{bytes_in} in, {bytes_out} out: {found}");
         }
     }
 }

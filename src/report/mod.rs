@@ -40,6 +40,8 @@ pub struct Report {
     pub bytes_to_device: u64,
     /// Bytes copied from devices.
     pub bytes_from_device: u64,
+    /// Bytes of the inputs that were read from a disk past the page cache.
+    pub bytes_read_directly: u64,
     /// The most pinned memory in use at once for staging, over all devices; pinned arrays of the caller do not count.
     pub peak_pinned_bytes: u64,
     /// The devices that took part.
@@ -192,6 +194,9 @@ impl fmt::Display for Report {
             }
             writeln!(f)?;
         }
+        if self.bytes_read_directly > 0 {
+            writeln!(f, "read past the page cache: {}", ByteSize(self.bytes_read_directly))?;
+        }
         if self.peak_pinned_bytes > 0 {
             writeln!(f, "peak pinned memory: {}", ByteSize(self.peak_pinned_bytes))?;
         }
@@ -201,6 +206,10 @@ impl fmt::Display for Report {
             if let Some(bound) = &device.bound {
                 writeln!(f, "{}: {bound}", device.id)?;
             }
+        }
+        let unknown = |device: &DeviceReport| device.bound.is_some_and(|bound| bound.limit_bytes_per_second.is_none());
+        if self.devices.iter().all(|device| device.kind != DeviceKind::Emulated && unknown(device)) {
+            writeln!(f, "(how far that is from what this machine can do: run 'overshot bench --limits' once)")?;
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
     }

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on should stop
 
 mod bad_input;
+mod bench;
 mod demo;
 mod jobs;
 mod process;
@@ -26,7 +27,7 @@ fn main() {
     };
     let mut trials = Vec::new();
     for device in &devices {
-        for (name, case) in [bad_input::CASES, jobs::CASES, demo::CASES, process::CASES].concat() {
+        for (name, case) in [bad_input::CASES, jobs::CASES, demo::CASES, bench::CASES, process::CASES].concat() {
             let given = device.clone();
             trials.push(Trial::ignorable_test(format!("{device}: {name}"), move || case(&given)));
         }

@@ -4,11 +4,11 @@
 //! mix; a file that is cut off or damaged in any way counts as absent. Whatever goes wrong here costs a compilation, never
 //! the job.
 
-use std::env;
-use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
+
+use crate::cache_folder::{cache_folder, fnv1a, write_whole};
 
 /// First in every file; another format gets another one.
 const MAGIC: &[u8; 8] = b"ovrcub01";
@@ -21,10 +21,9 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// `$OVERSHOT_CACHE`, else `overshot` in the user's cache folder. `None` when `$OVERSHOT_CACHE` is empty, which turns
-    /// the cache off, or there is no home.
+    /// The cache of this user. `None` when `$OVERSHOT_CACHE` is empty, which turns it off, or there is no home.
     pub(super) fn from_env() -> Option<Cache> {
-        folder(|name| env::var_os(name)).map(Cache::at)
+        cache_folder().map(Cache::at)
     }
 
     /// The cache in a folder, which need not exist yet.
@@ -55,32 +54,14 @@ impl Cache {
     /// Stores an image. Another process sees all of it or nothing.
     pub(super) fn put(&self, key: &[u8], image: &[u8]) {
         let path = self.path(key);
-        if let Err(error) = self.write(&path, &encode(key, image)) {
+        if let Err(error) = write_whole(&path, &encode(key, image)) {
             tracing::debug!(path = %path.display(), %error, "kernel cannot be cached");
         }
-    }
-
-    fn write(&self, path: &Path, file: &[u8]) -> io::Result<()> {
-        fs::create_dir_all(&self.folder)?;
-        let mut draft = tempfile::NamedTempFile::new_in(&self.folder)?;
-        draft.write_all(file)?;
-        draft.persist(path)?;
-        Ok(())
     }
 
     fn path(&self, key: &[u8]) -> PathBuf {
         self.folder.join(format!("{:016x}.kernel", fnv1a(&[key])))
     }
-}
-
-fn folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    if let Some(folder) = variable("OVERSHOT_CACHE") {
-        return (!folder.is_empty()).then(|| folder.into());
-    }
-    // A relative path there is invalid by the XDG specification, and to be ignored.
-    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
-    base.map(|base| base.join("overshot"))
 }
 
 fn encode(key: &[u8], image: &[u8]) -> Vec<u8> {
@@ -103,12 +84,6 @@ fn decode<'a>(file: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
         expected[8 + 8 * field..][..8].copy_from_slice(&number.to_le_bytes());
     }
     (header == expected && stored == key).then_some(image)
-}
-
-/// The FNV-1a hash: enough to name files and to notice damage, and the same in every version of Rust.
-fn fnv1a(parts: &[&[u8]]) -> u64 {
-    let bytes = parts.iter().flat_map(|part| part.iter());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -150,17 +125,5 @@ mod tests {
         let cache = Cache::at(file.path().join("below-a-file"));
         cache.put(b"key", b"image");
         assert_eq!(cache.get(b"key"), None);
-    }
-
-    #[test]
-    fn the_folder_follows_the_environment() {
-        let with = |pairs: &'static [(&str, &str)]| {
-            folder(move |name| pairs.iter().find(|pair| pair.0 == name).map(|pair| pair.1.into()))
-        };
-        assert_eq!(with(&[("OVERSHOT_CACHE", "/c"), ("HOME", "/h")]), Some("/c".into()));
-        assert_eq!(with(&[("OVERSHOT_CACHE", ""), ("HOME", "/h")]), None);
-        assert_eq!(with(&[("XDG_CACHE_HOME", "/x"), ("HOME", "/h")]), Some("/x/overshot".into()));
-        assert_eq!(with(&[("XDG_CACHE_HOME", "x"), ("HOME", "/h")]), Some("/h/.cache/overshot".into()));
-        assert_eq!(with(&[]), None);
     }
 }

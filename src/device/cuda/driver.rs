@@ -70,11 +70,28 @@ impl Missing {
 /// [`Error::Device`] when there is no driver, none that is new enough, or no device. After `Ok`, all of
 /// [`FUNCTIONS`] can be called without a panic.
 pub(super) fn init() -> Result<()> {
-    static DRIVER: OnceLock<Result<(), Missing>> = OnceLock::new();
+    found().map(drop)
+}
+
+/// What the driver calls itself: the newest CUDA that it knows, as `CUDA 13.0`.
+///
+/// # Errors
+/// Those of [`init`].
+pub(crate) fn version() -> Result<String> {
+    found().map(|version| format!("CUDA {}", dotted(version)))
+}
+
+fn found() -> Result<c_int> {
+    static DRIVER: OnceLock<Result<c_int, Missing>> = OnceLock::new();
     DRIVER.get_or_init(probe).as_ref().map_err(Missing::error).copied()
 }
 
-fn probe() -> Result<(), Missing> {
+fn dotted(version: c_int) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+/// Looks for the driver; its version.
+fn probe() -> Result<c_int, Missing> {
     // SAFETY: loading libcuda runs its initialisers, which the machine's own driver library may be trusted with.
     if !unsafe { sys::is_culib_present() } {
         return Err(Missing {
@@ -102,12 +119,12 @@ fn probe() -> Result<(), Missing> {
     }
     if version < OLDEST_DRIVER {
         return Err(Missing {
-            problem: format!("the CUDA driver is for CUDA {}.{}", version / 1000, version % 1000 / 10),
+            problem: format!("the CUDA driver is for CUDA {}", dotted(version)),
             remedy: "update the NVIDIA driver to 525 (CUDA 12.0) or later",
         });
     }
     tracing::debug!(version, "CUDA driver found");
-    Ok(())
+    Ok(version)
 }
 
 fn has(name: &str) -> bool {

@@ -19,7 +19,7 @@ use crate::error::Result;
 
 use cache::Cache;
 use context::{Context, Memory, Pin};
-pub(crate) use driver::devices;
+pub(crate) use driver::{devices, version};
 use module::Function;
 pub(crate) use nvrtc::nvrtc_compile;
 use nvrtc::{Compiler, Target};

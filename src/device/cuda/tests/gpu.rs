@@ -107,3 +107,21 @@ fn devices_work_side_by_side() {
         }
     });
 }
+
+/// On the stand-in the rates mean nothing, but all is there and all that was opened is given back.
+#[test]
+#[ignore = "needs a CUDA driver and NVRTC, and keeps the limits of this machine"]
+fn has_limits_that_are_saved_and_loaded() {
+    use crate::{DeviceChoice, MachineLimits};
+    let folder = tempfile::tempdir().unwrap();
+    let limits = MachineLimits::measure(&DeviceChoice::Cuda, folder.path(), |_| {}).unwrap();
+    assert!(limits.is_sound(), "{limits:?}");
+    let devices = devices().unwrap();
+    assert_eq!(limits.devices.len(), devices.len());
+    assert_eq!(limits.all_devices.is_some(), devices.len() > 1);
+    assert!(limits.devices.iter().all(|device| device.driver.starts_with("CUDA ") && !device.copy_in.is_empty()));
+    limits.save().unwrap();
+    let loaded = MachineLimits::load(&devices).unwrap();
+    assert_eq!((loaded.key, loaded.devices.len()), (limits.key, devices.len()));
+    assert_eq!(MachineLimits::load(&devices[..1]).unwrap().devices[0].id, "cuda:0");
+}

@@ -89,6 +89,13 @@ fn standin_contexts() {
     run_on_standin("gpu::a_callers_context_stays_current", &[]);
 }
 
+#[test]
+fn standin_has_limits() {
+    run_on_standin("gpu::has_limits_that_are_saved_and_loaded", &[("OVERSHOT_STANDIN_DEVICES", "2")]);
+    // With less memory than is asked for.
+    run_on_standin("gpu::has_limits_that_are_saved_and_loaded", &[("OVERSHOT_STANDIN_MEMORY", "50000000")]);
+}
+
 /// On whatever machine this runs: an answer, never a panic.
 #[test]
 fn a_machine_without_cuda_gets_an_error_that_helps() {

@@ -1,0 +1,190 @@
+//! Devices and their links: each by itself, and all at once.
+
+use std::io;
+
+use super::crew::{best, together};
+use super::link::{Link, MOST_BYTES, Traffic};
+use super::rates::Size;
+use super::{DeviceLimits, Together};
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// Sizes of copies.
+const SIZES: [usize; 8] = [64 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20, 64 << 20];
+/// The most bytes that one run of a measurement moves, and what it should take where that would take longer.
+const RUN_BYTES: usize = 256 << 20;
+const RUN_SECONDS: f64 = 0.02;
+/// Sizes of copies of all devices at once: one that most machines are best at, and the largest.
+const SIZES_TOGETHER: [usize; 2] = [8 << 20, 64 << 20];
+/// Launches in a row.
+const LAUNCHES: usize = 1000;
+
+/// Everything of one device. `memory` is what may be pinned.
+pub(super) fn measure<D: Device>(
+    device: &D,
+    driver: &str,
+    memory: usize,
+    progress: &mut dyn FnMut(&str),
+) -> Result<DeviceLimits> {
+    let info = device.info();
+    let (id, name) = (info.id.clone(), info.name.clone());
+    progress(&format!("{id}: pinning"));
+    let mut links = [Link::open(device, memory.min(MOST_BYTES))?];
+    let pin = links[0].pin_rate();
+    let mut sizes = |traffic, what: &str| {
+        progress(&format!("{id}: {what}"));
+        by_size(&mut links, traffic)
+    };
+    let copy_in = sizes(Traffic::In, "copies in")?;
+    let copy_out = sizes(Traffic::Out, "copies out")?;
+    let duplex = sizes(Traffic::Duplex, "copies both ways")?;
+    let two_in_one_out = sizes(Traffic::TwoInOneOut, "two copies in for one out")?;
+    progress(&format!("{id}: memory and launches"));
+    let memory = memory_rate(&mut links)?;
+    let launch_seconds = launches(&mut links, 1, LAUNCHES)? / LAUNCHES as f64;
+    let driver = driver.to_owned();
+    Ok(DeviceLimits { id, name, driver, copy_in, copy_out, duplex, two_in_one_out, pin, memory, launch_seconds })
+}
+
+/// All devices at the same time; `None` for fewer than two. `memory` is what may be pinned for all of them.
+pub(super) fn measure_together<D: Device>(
+    devices: &[D],
+    memory: usize,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Option<Together>> {
+    if devices.len() < 2 {
+        return Ok(None);
+    }
+    progress(&format!("all {} devices at once", devices.len()));
+    let each = (memory / devices.len()).min(MOST_BYTES / 2);
+    let mut links = devices.iter().map(|device| Link::open(device, each)).collect::<Result<Vec<_>>>()?;
+    let mut rate = |traffic| -> Result<f64> {
+        let rates = by_size_of(&mut links, traffic, &SIZES_TOGETHER)?;
+        Ok(rates.iter().map(|size| size.bytes_per_second).fold(0.0, f64::max))
+    };
+    Ok(Some(Together { copy_in: rate(Traffic::In)?, copy_out: rate(Traffic::Out)?, duplex: rate(Traffic::Duplex)? }))
+}
+
+fn by_size<D: Device>(links: &mut [Link<D>], traffic: Traffic) -> Result<Vec<Size>> {
+    by_size_of(links, traffic, &SIZES)
+}
+
+/// The rate of all links together, by sizes in ascending order, as far as there is memory for them.
+fn by_size_of<D: Device>(links: &mut [Link<D>], traffic: Traffic, sizes: &[usize]) -> Result<Vec<Size>> {
+    let fitting = links.iter().map(|link| link.most_bytes()).min().unwrap_or(0);
+    let mut sizes: Vec<usize> = sizes.iter().map(|&size| size.min(fitting)).collect();
+    sizes.dedup();
+    let mut rate = warm_up(links, traffic, fitting)?;
+    let mut found = Vec::with_capacity(sizes.len());
+    // Downwards, as a smaller size is hardly faster than the next larger one, whose rate so tells how many copies to make.
+    for &bytes in sizes.iter().rev() {
+        let round = traffic.copies() * bytes;
+        let each = (rate * RUN_SECONDS / links.len() as f64).min(RUN_BYTES as f64) as usize;
+        let rounds = (each / round).max(2);
+        let moved = (rounds * round * links.len()) as u64;
+        rate = best(moved, || on_threads(links, |link| link.copy(traffic, bytes, rounds)))?;
+        found.push(Size { bytes: bytes as u64, bytes_per_second: rate });
+    }
+    found.reverse();
+    Ok(found)
+}
+
+/// Goes once through the memory of all links, as the first copies of a kind are slow. Tells about how fast they are.
+fn warm_up<D: Device>(links: &mut [Link<D>], traffic: Traffic, bytes: usize) -> Result<f64> {
+    let moved = traffic.copies() * bytes * links.len();
+    on_threads(links, |link| link.copy(traffic, bytes, 1))?;
+    Ok(moved as f64 / on_threads(links, |link| link.copy(traffic, bytes, 1))?.max(1e-9))
+}
+
+fn memory_rate<D: Device>(links: &mut [Link<D>; 1]) -> Result<f64> {
+    /// A word is read and written.
+    const ROW: usize = 2 * 8;
+    let rows = links[0].most_rows();
+    on_threads(links, |link| link.launch(rows, 1))?;
+    let once = on_threads(links, |link| link.launch(rows, 1))?;
+    let count = (RUN_SECONDS / once.max(1e-9)).clamp(1.0, 50.0) as usize;
+    Ok((count * rows * ROW) as f64 / launches(links, rows, count)?)
+}
+
+/// Seconds for so many launches.
+fn launches<D: Device>(links: &mut [Link<D>; 1], rows: usize, count: usize) -> Result<f64> {
+    Ok(1.0 / best(1, || on_threads(links, |link| link.launch(rows, count)))?)
+}
+
+/// Seconds of what all links do at the same time, each on a thread of its own: whichever device is current on the
+/// caller's thread stays so.
+fn on_threads<D: Device>(links: &mut [Link<D>], work: impl Fn(&mut Link<D>) -> Result<()> + Sync) -> Result<f64> {
+    together(links, |link| work(link).map_err(Trouble::Device)).map_err(|trouble| match trouble {
+        Trouble::Device(error) => error,
+        Trouble::Thread(error) => host_error(error),
+    })
+}
+
+/// Why work on a thread failed.
+enum Trouble {
+    Device(Error),
+    Thread(io::Error),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Trouble::Thread(error)
+    }
+}
+
+/// What the system said when it would not give a thread or memory.
+pub(super) fn host_error(error: io::Error) -> Error {
+    Error::Device {
+        device: "host".into(),
+        problem: format!("it cannot be measured ({error})"),
+        remedy: "close other programs, or raise the limits of this one (`ulimit -a`)".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::emulated::{Emulated, EmulatedDevice, Fault, FaultAt};
+
+    fn device(options: &Emulated) -> EmulatedDevice {
+        EmulatedDevice::new(options)
+    }
+
+    /// Its time is virtual, so its rates mean nothing; but all is there, and copies stay inside their memory.
+    #[test]
+    fn every_size_that_fits_is_measured() {
+        let mut steps = Vec::new();
+        let small = device(&Emulated::new().memory(40 << 20));
+        let limits = measure(&small, "none", 48 << 20, &mut |step| steps.push(step.to_owned())).unwrap();
+        let sizes = [64, 256, 1024, 2048, 4096, 8192, 16384].map(|kib| kib << 10);
+        for list in [&limits.copy_in, &limits.copy_out, &limits.duplex, &limits.two_in_one_out] {
+            assert_eq!(list.iter().map(|size| size.bytes).collect::<Vec<_>>(), sizes);
+            assert!(list.iter().all(|size| size.bytes_per_second.is_finite() && size.bytes_per_second > 0.0));
+        }
+        for rate in [limits.pin, limits.memory, limits.launch_seconds] {
+            assert!(rate.is_finite() && rate > 0.0, "{limits:?}");
+        }
+        assert_eq!((limits.id.as_str(), limits.driver.as_str(), steps.len()), ("emulated", "none", 6));
+    }
+
+    #[test]
+    fn all_at_once_takes_two() {
+        let mut devices = vec![device(&Emulated::new().memory(4 << 20))];
+        assert_eq!(measure_together(&devices, 16 << 20, &mut |_| {}).unwrap(), None);
+        devices.push(device(&Emulated::new().memory(3 << 20)));
+        let all = measure_together(&devices, 16 << 20, &mut |_| {}).unwrap().unwrap();
+        assert!([all.copy_in, all.copy_out, all.duplex].iter().all(|rate| rate.is_finite() && *rate > 0.0), "{all:?}");
+    }
+
+    #[test]
+    fn a_device_that_fails_is_an_error() {
+        for at in [FaultAt::Allocate, FaultAt::CopyIn, FaultAt::CopyOut, FaultAt::Kernel] {
+            let options = Emulated::new().memory(4 << 20).fault(Fault::new(at, 3));
+            let error = measure(&device(&options), "none", 16 << 20, &mut |_| {}).err();
+            // Of allocations there are fewer: one that fails is made again, smaller.
+            assert_eq!(error.is_some(), at != FaultAt::Allocate, "{at:?}: {error:?}");
+        }
+        let tiny = device(&Emulated::new().memory(1 << 20));
+        assert!(matches!(measure(&tiny, "none", 16 << 20, &mut |_| {}), Err(Error::OutOfMemory { .. })));
+    }
+}

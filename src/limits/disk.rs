@@ -1,0 +1,201 @@
+//! Files: those that the system has in memory, new ones, and the disk itself.
+//!
+//! All files are without a name: the system removes them when the process ends, however that happens.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use memmap2::MmapMut;
+
+use super::HostLimits;
+use super::crew::{best, seconds, thread_counts};
+use super::host::{Ordinary, PIECE, Slots, slots_of};
+use super::rates::Rate;
+use crate::data::{Dtype, SinkMemory, map_file, reserve};
+
+/// The most bytes of a new file, and of the one that is read from the disk.
+const FILE: usize = 128 << 20;
+/// Bytes read from the disk at a time.
+const DIRECT_PIECE: usize = 512 << 10;
+/// Threads that read from the disk: disks want some requests at once, whatever the number of cores.
+const DIRECT_THREADS: [usize; 2] = [4, 16];
+/// Threads that write to one new file: making its pages does not scale, so all of them may be slower than few.
+const FEW_WRITERS: usize = 4;
+/// Bytes written before the disk is asked to have them, and the time after which it has been given enough.
+const SYNC: usize = 16 << 20;
+const SYNC_TIME: Duration = Duration::from_millis(400);
+
+/// Rates of files in `folder`. What cannot be measured is a note.
+pub(super) fn measure(
+    host: &mut HostLimits,
+    memory: &Ordinary,
+    folder: &Path,
+    notes: &mut Vec<String>,
+    progress: &mut dyn FnMut(&str),
+) {
+    let mut note = |what: &str, error: io::Error| {
+        notes.push(format!("{what} was not measured: {} cannot do that ({error})", folder.display()));
+    };
+    progress("a file in memory");
+    match page_cache(memory, folder, host.cores) {
+        Ok(rates) => host.page_cache = rates,
+        Err(error) => note("reading files that are in memory", error),
+    }
+    progress("a new file");
+    match new_file(memory, folder, host.cores) {
+        Ok(rate) => host.new_file = Some(rate),
+        Err(error) => note("writing new files", error),
+    }
+    progress("the disk");
+    match direct_read(memory, folder) {
+        Ok(rate) => host.direct_read = Some(rate),
+        Err(error) => note("reading the disk past the system's cache", error),
+    }
+}
+
+/// A new file without a name, if there is room for `bytes` and much more.
+fn file(folder: &Path, bytes: usize) -> io::Result<File> {
+    let file = tempfile::tempfile_in(folder)?;
+    let space = rustix::fs::fstatvfs(&file)?;
+    // A file system that cannot count its space says 0 blocks.
+    if space.f_blocks > 0 && space.f_bavail.saturating_mul(space.f_frsize) / 4 < bytes as u64 {
+        return Err(ErrorKind::StorageFull.into());
+    }
+    Ok(file)
+}
+
+fn page_cache(memory: &Ordinary, folder: &Path, cores: usize) -> io::Result<Vec<Rate>> {
+    let content = memory.bytes();
+    let content = &content[..content.len() / 2];
+    let mut file = file(folder, content.len())?;
+    file.write_all(content)?;
+    let rate = |threads| {
+        let mut crew = Slots::of(threads)?;
+        let bytes_per_second = best(content.len() as u64, || {
+            // A job maps its files anew, and meets every page for the first time.
+            let map = map_file(&file, content.len() as u64).ok_or(ErrorKind::Unsupported)?;
+            seconds(&mut crew, slots_of(&map), |slots, piece| {
+                slots.fill(piece);
+                Ok(())
+            })
+        })?;
+        Ok(Rate { threads, bytes_per_second })
+    };
+    thread_counts(cores).into_iter().map(rate).collect()
+}
+
+fn new_file(memory: &Ordinary, folder: &Path, cores: usize) -> io::Result<f64> {
+    let content = &memory.bytes()[..memory.bytes().len().min(FILE)];
+    let mut most: f64 = 0.0;
+    let mut crews = vec![1, FEW_WRITERS.min(cores), cores];
+    crews.dedup();
+    for threads in crews {
+        let rate = best(content.len() as u64, || {
+            let file = file(folder, content.len())?;
+            if !reserve(&file, content.len() as u64)? {
+                return Err(ErrorKind::Unsupported.into());
+            }
+            let map = SinkMemory::map(&file, 0, Dtype::U8).ok_or(ErrorKind::Unsupported)?;
+            let pieces = content.chunks(PIECE).enumerate();
+            seconds(&mut vec![(); threads], pieces, |(), (number, piece)| {
+                let first = (number * PIECE) as u64;
+                map.claim(first..first + piece.len() as u64).copy_from_slice(piece);
+                Ok(())
+            })
+        })?;
+        most = most.max(rate);
+    }
+    Ok(most)
+}
+
+fn direct_read(memory: &Ordinary, folder: &Path) -> io::Result<f64> {
+    let content = &memory.bytes()[..memory.bytes().len().min(FILE)];
+    let mut file = file(folder, content.len())?;
+    past_the_cache(&file, true)?;
+    past_the_cache(&file, false)?;
+    // The disk must have the file before it can be read from there, and slow disks take their time.
+    let (begin, mut bytes) = (Instant::now(), 0);
+    for part in content.chunks(SYNC) {
+        file.write_all(part)?;
+        file.sync_data()?;
+        bytes += part.len() / DIRECT_PIECE * DIRECT_PIECE;
+        if begin.elapsed() > SYNC_TIME {
+            break;
+        }
+    }
+    if bytes == 0 {
+        return Err(io::Error::other("there is too little memory"));
+    }
+    past_the_cache(&file, true)?;
+    let mut most: f64 = 0.0;
+    for threads in DIRECT_THREADS {
+        // Whole pages, which such reads need.
+        let buffers = (0..threads).map(|_| MmapMut::map_anon(DIRECT_PIECE));
+        let mut buffers = buffers.collect::<io::Result<Vec<_>>>()?;
+        buffers.iter_mut().for_each(|buffer| buffer.fill(1));
+        let rate = best(bytes as u64, || {
+            seconds(&mut buffers, (0..bytes).step_by(DIRECT_PIECE), |buffer, start| {
+                file.read_exact_at(buffer, start as u64)
+            })
+        })?;
+        most = most.max(rate);
+    }
+    Ok(most)
+}
+
+/// Has calls on the file pass by the system's cache, or not.
+#[cfg(target_os = "linux")]
+fn past_the_cache(file: &File, direct: bool) -> io::Result<()> {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, fstatfs};
+    const TMPFS: u64 = 0x0102_1994;
+    if fstatfs(file)?.f_type as u64 == TMPFS {
+        return Err(io::Error::other("it is in memory, not on a disk"));
+    }
+    let mut flags = fcntl_getfl(file)?;
+    flags.set(OFlags::DIRECT, direct);
+    Ok(fcntl_setfl(file, flags)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn past_the_cache(_: &File, _: bool) -> io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_have_rates_and_leave_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = Ordinary::new((4 << 20) + 8, 1).unwrap();
+        let (mut host, mut notes) = (HostLimits { cores: 3, ..HostLimits::default() }, Vec::new());
+        measure(&mut host, &memory, folder.path(), &mut notes, &mut |_| {});
+        assert_eq!(host.page_cache.len(), 3, "{notes:?}");
+        assert!(host.page_cache.iter().all(|rate| rate.bytes_per_second > 0.0), "{host:?}");
+        // What the file system of the test cannot do is in the notes.
+        let missing = [host.new_file, host.direct_read].iter().filter(|rate| rate.is_none()).count();
+        assert_eq!(notes.len(), missing, "{notes:?}");
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_have_files_is_a_note() {
+        let memory = Ordinary::new(1 << 20, 1).unwrap();
+        let (mut host, mut notes) = (HostLimits::default(), Vec::new());
+        measure(&mut host, &memory, Path::new("/proc"), &mut notes, &mut |_| {});
+        assert_eq!((host, notes.len()), (HostLimits::default(), 3));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn memory_is_no_disk() {
+        // Not everywhere there is a file system in memory here.
+        if let Ok(file) = tempfile::tempfile_in("/dev/shm") {
+            assert!(past_the_cache(&file, true).is_err());
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Where limits are kept: one file for each machine, in the user's cache folder.
+//!
+//! The file's name holds a hash of the machine's key. Which GPU has which number, and under which driver, is compared one
+//! by one, so that what was measured once with all GPUs serves jobs on any of them, and jobs on none.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::MachineLimits;
+use crate::cache_folder::{cache_folder, fnv1a, write_whole};
+use crate::device::{DeviceInfo, DeviceKind, cpu, driver_version};
+use crate::error::{Error, Result};
+
+/// What tells this machine and its memory from others.
+pub(super) fn key() -> String {
+    let info = cpu::info();
+    let gib = (info.memory_bytes as f64 / f64::from(1 << 30)).round();
+    format!("{}, {gib} GiB", info.name)
+}
+
+pub(super) fn load(devices: &[DeviceInfo]) -> Option<MachineLimits> {
+    // Asked for only if a GPU is: otherwise nobody should have to load the driver.
+    let gpus = devices.iter().any(|device| device.kind == DeviceKind::Cuda);
+    let driver = if gpus { driver_version()? } else { String::new() };
+    load_from(&cache_folder()?, &key(), devices, &driver)
+}
+
+pub(super) fn save(limits: &MachineLimits) -> Result<PathBuf> {
+    let Some(folder) = cache_folder() else {
+        let problem = "the limits are kept nowhere, as OVERSHOT_CACHE is empty or there is no home";
+        return Err(Error::Job(format!("{problem}; set OVERSHOT_CACHE to a folder")));
+    };
+    save_to(&folder, limits)
+}
+
+fn path(folder: &Path, key: &str) -> PathBuf {
+    folder.join(format!("{:016x}.limits.json", fnv1a(&[key.as_bytes()])))
+}
+
+/// The limits of a machine as they were saved, if they are whole.
+fn read(folder: &Path, key: &str) -> Option<MachineLimits> {
+    let path = path(folder, key);
+    let unusable = |why: &dyn std::fmt::Display| tracing::debug!(path = %path.display(), %why, "limits not loaded");
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) => {
+            if error.kind() != io::ErrorKind::NotFound {
+                unusable(&error);
+            }
+            return None;
+        }
+    };
+    let limits: MachineLimits = serde_json::from_slice(&text).inspect_err(|error| unusable(error)).ok()?;
+    if limits.version != MachineLimits::VERSION || limits.key != key || !limits.is_sound() {
+        unusable(&"another version, another machine, or damaged");
+        return None;
+    }
+    Some(limits)
+}
+
+fn load_from(folder: &Path, key: &str, devices: &[DeviceInfo], driver: &str) -> Option<MachineLimits> {
+    let mut limits = read(folder, key)?;
+    let measured = limits.devices.len();
+    let mut chosen = Vec::new();
+    for device in devices.iter().filter(|device| device.kind != DeviceKind::Cpu) {
+        let same = limits.devices.iter().find(|of| of.id == device.id && of.name == device.name && of.driver == driver);
+        let Some(same) = same else {
+            tracing::debug!(device = %device.id, "not measured on this machine with this driver");
+            return None;
+        };
+        chosen.push(same.clone());
+    }
+    limits.devices = chosen;
+    // What all of them reach says nothing of some of them.
+    limits.all_devices = limits.all_devices.filter(|_| limits.devices.len() == measured);
+    Some(limits)
+}
+
+fn save_to(folder: &Path, limits: &MachineLimits) -> Result<PathBuf> {
+    let path = path(folder, &limits.key);
+    let all = with_earlier(limits, read(folder, &limits.key));
+    let cannot = |error: io::Error| Error::File {
+        path: path.clone(),
+        problem: format!("cannot be written ({error})"),
+        remedy: "set OVERSHOT_CACHE to a folder that can".into(),
+        source: Some(error),
+    };
+    let text = serde_json::to_vec_pretty(&all).map_err(|error| cannot(error.into()))?;
+    write_whole(&path, &text).map_err(cannot)?;
+    Ok(path)
+}
+
+/// The limits, with the GPUs that only an earlier measurement knows.
+fn with_earlier(limits: &MachineLimits, earlier: Option<MachineLimits>) -> MachineLimits {
+    let mut all = limits.clone();
+    let Some(earlier) = earlier else { return all };
+    let measured: HashSet<_> = limits.devices.iter().map(|device| device.id.as_str()).collect();
+    all.devices.extend(earlier.devices.iter().filter(|device| !measured.contains(device.id.as_str())).cloned());
+    all.devices.sort_by(|a, b| (a.id.len(), &a.id).cmp(&(b.id.len(), &b.id)));
+    let name = |all: &MachineLimits| -> Vec<_> {
+        all.devices.iter().map(|device| [device.id.clone(), device.name.clone(), device.driver.clone()]).collect()
+    };
+    if name(&all) == name(&earlier) {
+        all.all_devices = all.all_devices.or(earlier.all_devices);
+    } else if all.devices.len() != limits.devices.len() {
+        all.all_devices = None;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::tests::example;
+
+    const DRIVER: &str = "CUDA 13.0";
+
+    fn cpu() -> DeviceInfo {
+        cpu::info()
+    }
+
+    fn gpu(number: usize) -> DeviceInfo {
+        let (id, name) = (format!("cuda:{number}"), "NVIDIA Test".into());
+        DeviceInfo { id, name, kind: DeviceKind::Cuda, memory_bytes: 1 << 30, compute_capability: None }
+    }
+
+    fn load(folder: &Path, devices: &[DeviceInfo]) -> Option<MachineLimits> {
+        load_from(folder, &example().key, devices, DRIVER)
+    }
+
+    #[test]
+    fn what_was_saved_is_loaded() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("not/yet");
+        assert_eq!(load(&folder, &[gpu(0)]), None);
+        let path = save_to(&folder, &example()).unwrap();
+        assert_eq!(path.parent(), Some(&*folder));
+        assert_eq!(load(&folder, &[gpu(0), gpu(1)]), Some(example()));
+    }
+
+    #[test]
+    fn it_serves_some_of_the_devices_and_none() {
+        let folder = tempfile::tempdir().unwrap();
+        save_to(folder.path(), &example()).unwrap();
+        let one = load(folder.path(), &[gpu(1)]).unwrap();
+        assert_eq!(one.devices, [example().devices[1].clone()]);
+        assert_eq!((one.all_devices, &one.host), (None, &example().host));
+        assert_eq!(load(folder.path(), &[cpu()]).unwrap().devices, []);
+    }
+
+    #[test]
+    fn other_machines_devices_and_drivers_have_none() {
+        let folder = tempfile::tempdir().unwrap();
+        save_to(folder.path(), &example()).unwrap();
+        let load = |key: &str, device: DeviceInfo, driver| load_from(folder.path(), key, &[device], driver);
+        let key = &example().key;
+        assert!(load(key, gpu(0), DRIVER).is_some());
+        assert!(load("another", gpu(0), DRIVER).is_none());
+        assert!(load(key, gpu(2), DRIVER).is_none());
+        assert!(load(key, DeviceInfo { name: "Other".into(), ..gpu(0) }, DRIVER).is_none());
+        assert!(load(key, gpu(0), "CUDA 13.1").is_none());
+        // A file that was moved under the name of another machine's.
+        fs::copy(path(folder.path(), key), path(folder.path(), "another")).unwrap();
+        assert!(load("another", gpu(0), DRIVER).is_none());
+    }
+
+    #[test]
+    fn damage_is_noticed_and_mended() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = save_to(folder.path(), &example()).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let damaged = [
+            String::new(),
+            text[..text.len() / 2].to_owned(),
+            text.replace("\"version\": 1", "\"version\": 2"),
+            text.replace("\"pin\": 5", "\"pin\": -5"),
+            text.replace("copy_out", "copy_over"),
+        ];
+        for damaged in damaged {
+            assert_ne!(damaged, text);
+            fs::write(&path, damaged).unwrap();
+            assert_eq!(load(folder.path(), &[cpu()]), None);
+            save_to(folder.path(), &example()).unwrap();
+            assert_eq!(load(folder.path(), &[gpu(0), gpu(1)]), Some(example()));
+        }
+    }
+
+    #[test]
+    fn devices_that_were_not_measured_again_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        save_to(folder.path(), &example()).unwrap();
+        let mut only = example();
+        only.date = "2027-01-01".into();
+        only.devices.truncate(1);
+        only.devices[0].pin = 7e9;
+        only.all_devices = None;
+        save_to(folder.path(), &only).unwrap();
+        let all = load(folder.path(), &[gpu(0), gpu(1)]).unwrap();
+        assert_eq!((all.devices[0].pin, &all.devices[1]), (7e9, &example().devices[1]));
+        assert_eq!((all.date.as_str(), &all.all_devices), ("2027-01-01", &example().all_devices));
+        // A third one: what the two reached together is not what all of them do.
+        let mut third = only.clone();
+        third.devices[0].id = "cuda:10".into();
+        save_to(folder.path(), &third).unwrap();
+        let all = read(folder.path(), &example().key).unwrap();
+        let ids: Vec<_> = all.devices.iter().map(|device| device.id.as_str()).collect();
+        assert_eq!((&ids[..], all.all_devices), (&["cuda:0", "cuda:1", "cuda:10"][..], None));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_an_error_that_helps() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = save_to(&file.path().join("below-a-file"), &example()).unwrap_err().to_string();
+        assert!(error.contains("below-a-file") && error.contains("OVERSHOT_CACHE"), "{error}");
+    }
+}

@@ -1,0 +1,93 @@
+//! The limits of the machine.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::tools::{Done, Place, RAN, done, not_run};
+use crate::{Case, Outcome};
+
+pub const CASES: &[Case] = &[
+    ("the limits are measured, printed and kept", limits),
+    ("limits that cannot be kept are printed", not_kept),
+    ("bench without anything to measure says what it can", nothing),
+    ("limits of nothing", refused),
+];
+
+fn bench(place: &Place, cache: &str, args: &[&str]) -> Done {
+    done(place.command(&[&["bench"], args].concat()).env("OVERSHOT_CACHE", cache).output().unwrap())
+}
+
+/// Every number below a value.
+fn numbers(value: &Value) -> Vec<f64> {
+    match value {
+        Value::Number(number) => vec![number.as_f64().unwrap()],
+        Value::Array(values) => values.iter().flat_map(numbers).collect(),
+        Value::Object(values) => values.values().flat_map(numbers).collect(),
+        _ => vec![],
+    }
+}
+
+fn limits(device: &str) -> Outcome {
+    if device.starts_with("emulated") {
+        let place = Place::new(device);
+        bench(&place, "cache", &["--limits", "--device", device]).is_error(2, &["virtual", "--device"]);
+        assert_eq!(place.names(), [""; 0]);
+        return RAN;
+    }
+    let place = Place::new(device);
+    let printed = bench(&place, "cache", &["--limits", "--json", "--device", device]);
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    let path = printed.stderr.trim().strip_prefix("saved in ").unwrap_or_else(|| panic!("{printed:?}"));
+    let limits: Value = serde_json::from_str(&printed.stdout).unwrap();
+    let kept: Value = serde_json::from_slice(&fs::read(place.path(path)).unwrap()).unwrap();
+    assert_eq!(kept, limits);
+    // No file is left of those that were measured.
+    assert_eq!(place.names(), ["cache"]);
+
+    let host = &limits["host"];
+    for list in ["copy", "stage", "read", "page_cache"] {
+        let list = host[list].as_array().unwrap();
+        assert_eq!(list.first().unwrap()["threads"], 1, "{host}");
+        assert_eq!(list.last().unwrap()["threads"], host["cores"], "{host}");
+    }
+    let is_cpu = device == "cpu";
+    assert_eq!(limits["devices"].as_array().unwrap().is_empty(), is_cpu, "{limits}");
+    assert_eq!(limits["all_devices"].is_null(), limits["devices"].as_array().unwrap().len() < 2, "{limits}");
+    let mut measured = limits.clone();
+    // It is 0 where the system does not say.
+    measured["host"]["last_level_cache_bytes"] = Value::Null;
+    assert!(numbers(&measured).iter().all(|number| number.is_finite() && *number > 0.0), "{limits}");
+    RAN
+}
+
+fn not_kept(device: &str) -> Outcome {
+    if device != "cpu" {
+        return not_run("the same on every device");
+    }
+    let place = Place::new(device);
+    let printed = bench(&place, "", &["--limits", "--device", device, "--dir", "."]);
+    assert_eq!((printed.code, printed.stderr.as_str()), (Some(0), ""), "{printed:?}");
+    for part in ["threads ", "a new file: ", "note: not saved", "OVERSHOT_CACHE"] {
+        assert!(printed.stdout.contains(part), "no '{part}' in {printed:?}");
+    }
+    assert_eq!(place.names(), [""; 0]);
+    RAN
+}
+
+fn nothing(device: &str) -> Outcome {
+    let place = Place::new(device);
+    bench(&place, "cache", &[]).is_error(2, &["--limits", "bench --help"]);
+    bench(&place, "cache", &["--device", device]).is_error(2, &["--limits"]);
+    assert_eq!(place.names(), [""; 0]);
+    RAN
+}
+
+fn refused(device: &str) -> Outcome {
+    let place = Place::new(device);
+    bench(&place, "cache", &["--limits", "--device", "cpu", "--dir", "none"]).is_error(1, &["none", "not a folder"]);
+    bench(&place, "cache", &["--limits", "--device", "abacus"]).is_error(2, &["abacus"]);
+    bench(&place, "cache", &["--limits", "--device", "cuda:99"]).is_error(1, &["cuda"]);
+    assert_eq!(place.names(), [""; 0]);
+    RAN
+}
