@@ -1,45 +1,55 @@
-//! Whole jobs, from ordinary memory, pinned memory and files: bytes in + out per second.
+//! Whole jobs, from ordinary memory, pinned memory and files: bytes in + out per second, beside what this machine reaches
+//! at best.
 //!
-//! `cargo bench --bench throughput -- --device cuda --size 4GiB --json results.json`; every size is that of one f64 column.
-//! Each job runs several times on one engine; the median counts. Every result is checked. All figures of a run belong
-//! together: machines differ, so compare rows of one table only.
+//! `overshot bench --limits` first, for the limits; then
+//! `cargo bench --bench throughput -- --device cuda,cpu,auto --size 4GiB --json results.json`. Every size is that of one f64
+//! column. Each job runs several times on one engine, one device after the other; the median counts. Every result is
+//! checked. All figures of a run belong together: machines differ, so compare rows of one table only.
 
-use std::collections::BTreeMap;
 use std::error::Error;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
-use overshot::{DeviceChoice, Engine, EngineBuilder, Job, Npy, Reading, Report};
+use overshot::{DeviceChoice, Engine, Job, MachineLimits, Npy, PinnedArray, Reading, Report};
 use rayon::prelude::*;
+use serde_json::{Value, json};
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 struct Options {
-    device: DeviceChoice,
+    devices: Vec<DeviceChoice>,
     rows: usize,
     runs: usize,
-    json: Option<String>,
-    tune: Vec<(String, String)>,
-    folder: std::path::PathBuf,
+    json: Option<PathBuf>,
+    only: Option<String>,
+    chunk: Option<u64>,
+    lanes: Option<usize>,
+    folder: PathBuf,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Outcome {
     let mut options = Options {
-        device: DeviceChoice::Auto,
+        devices: vec![DeviceChoice::Auto],
         rows: 4 << 20,
         runs: 5,
         json: None,
-        tune: vec![],
+        only: None,
+        chunk: None,
+        lanes: None,
         folder: std::env::temp_dir(),
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{name} needs a value"));
         match name.as_str() {
-            "--device" => options.device = value()?.parse()?,
+            "--device" => options.devices = value()?.split(',').map(str::parse).collect::<Result<_, _>>()?,
             "--size" => options.rows = value()?.parse::<ByteSize>()?.as_u64() as usize / 8,
             "--runs" => options.runs = value()?.parse()?,
-            "--json" => options.json = Some(value()?),
+            "--json" => options.json = Some(value()?.into()),
             "--dir" => options.folder = value()?.into(),
-            "--lanes" | "--chunk" => options.tune.push((name.clone(), value()?)),
+            "--only" => options.only = Some(value()?),
+            "--chunk" => options.chunk = Some(value()?.parse::<ByteSize>()?.as_u64()),
+            "--lanes" => options.lanes = Some(value()?.parse()?),
             // What `cargo bench` and `cargo test` pass on.
             "--bench" | "--test" => {}
             other => return Err(format!("unknown argument {other}").into()),
@@ -48,17 +58,219 @@ fn main() -> Result<(), Box<dyn Error>> {
     run(&options)
 }
 
-fn engine(options: &Options) -> Result<EngineBuilder, Box<dyn Error>> {
-    let mut engine = Engine::builder().device(options.device.clone());
-    for (name, value) in &options.tune {
-        engine = match name.as_str() {
-            "--lanes" => engine.lanes(value.parse()?),
-            _ => engine.chunk(value.parse::<ByteSize>()?.as_u64()),
-        };
-    }
-    Ok(engine)
+/// What a row of the table is held against, in bytes in + out per second.
+#[derive(Clone, Copy)]
+struct Aim {
+    limit: &'static str,
+    ratio: f64,
 }
 
+/// One device with its engines: as it comes, and with little device memory.
+struct Target {
+    name: String,
+    engine: Engine,
+    capped: Engine,
+    limits: Option<MachineLimits>,
+}
+
+impl Target {
+    fn new(choice: &DeviceChoice, options: &Options) -> Outcome<Target> {
+        let builder = || {
+            let mut builder = Engine::builder().device(choice.clone());
+            if let Some(chunk) = options.chunk {
+                builder = builder.chunk(chunk);
+            }
+            if let Some(lanes) = options.lanes {
+                builder = builder.lanes(lanes);
+            }
+            builder
+        };
+        let engine = builder().build()?;
+        // Opens the GPUs, so that no job pays for that.
+        engine.pinned::<u8>(1)?;
+        let limits = MachineLimits::load(engine.devices());
+        Ok(Target { name: choice.to_string(), engine, capped: builder().device_memory(256 << 20).build()?, limits })
+    }
+
+    fn limit(&self, name: &str) -> Option<f64> {
+        let limits = self.limits.as_ref()?;
+        let device = limits.devices.first();
+        let best = |sizes: &[overshot::Size]| Some(overshot::Size::best(sizes)?.bytes_per_second);
+        match name {
+            "h2d" => best(&device?.copy_in),
+            "duplex" => best(&device?.duplex),
+            "two_in_one_out" => best(&device?.two_in_one_out),
+            "file_to_file" => Some(2.0 * limits.host.new_file?),
+            "direct_read" => limits.host.direct_read,
+            _ => None,
+        }
+    }
+}
+
+struct Table<'o> {
+    options: &'o Options,
+    targets: &'o [Target],
+    rows: Vec<Value>,
+}
+
+impl Table<'_> {
+    /// Runs a job on every device, `job` being told whether this is the first run of all, and prints a line for each.
+    fn row(
+        &mut self,
+        name: &str,
+        columns: usize,
+        aim: Option<Aim>,
+        mut job: impl FnMut(&Target, bool) -> Outcome<Report>,
+    ) -> Outcome {
+        if self.options.only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
+            return Ok(());
+        }
+        for target in self.targets {
+            let mut runs = Vec::new();
+            for run in 0..self.options.runs {
+                runs.push(job(target, run == 0).map_err(|error| format!("{name} on {}: {error}", target.name))?);
+            }
+            runs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+            let rate = |report: &Report| (columns * 8 * self.options.rows) as f64 / report.seconds / 1e9;
+            let (fastest, slowest, median) = (rate(&runs[0]), rate(&runs[runs.len() - 1]), &runs[runs.len() / 2]);
+            // Only a GPU by itself is held against its link.
+            let aim = aim.filter(|aim| target.name.starts_with("cuda") || aim.limit.starts_with("file"));
+            let limit = aim.and_then(|aim| Some(target.limit(aim.limit)? / 1e9));
+            let ratio = limit.map(|limit| rate(median) / limit);
+            let held = match (aim, limit, ratio) {
+                (Some(aim), Some(limit), Some(ratio)) => {
+                    format!("{ratio:5.3} of {} {limit:.1} (aim {})", aim.limit, aim.ratio)
+                }
+                _ => String::new(),
+            };
+            println!("{name:24} {:8} {:7.1} GB/s ({slowest:.1} to {fastest:.1}) {held}", target.name, rate(median));
+            for device in &median.devices {
+                let bound = device.bound.map(|bound| bound.to_string()).unwrap_or_default();
+                println!(
+                    "    {:8} {:3.0} % of the rows, {} lanes, {bound}",
+                    device.id,
+                    100.0 * device.rows as f64 / median.rows.max(1) as f64,
+                    device.lanes
+                );
+            }
+            self.rows.push(json!({
+                "job": name, "device": target.name, "gb_per_s": rate(median), "slowest": slowest, "fastest": fastest,
+                "limit": aim.map(|aim| aim.limit), "gb_per_s_limit": limit, "ratio": ratio,
+                "target": aim.map(|aim| aim.ratio), "report": median,
+            }));
+        }
+        Ok(())
+    }
+}
+
+fn run(options: &Options) -> Outcome {
+    let rows = options.rows;
+    let targets = options.devices.iter().map(|choice| Target::new(choice, options)).collect::<Outcome<Vec<_>>>()?;
+    let mut table = Table { options, targets: &targets, rows: Vec::new() };
+    let (a, b) = (column(rows, 1), column(rows, 2));
+    let mut c = column(rows, 3);
+    let cpu = Engine::builder().device(DeviceChoice::Cpu).build()?;
+    let sum = cpu.run(Job::eval("sum(a)")?.input("a", &a))?.value("sum(a)");
+    let aim = |limit, ratio| Some(Aim { limit, ratio });
+
+    type Expected = fn(f64, f64) -> f64;
+    let maps: [(&str, &str, usize, Option<Aim>, Expected); 4] = [
+        ("mul", "c = a * b", 3, aim("two_in_one_out", 0.92), |a, b| a * b),
+        ("add1", "c = a + 1", 2, aim("duplex", 0.90), |a, _| a + 1.0),
+        ("middle", "c = (a * b + 1) / (a + b) - sqrt(a)", 3, None, |a, b| (a * b + 1.0) / (a + b) - a.sqrt()),
+        ("heavy", "c = sin(a) * exp(b) + sqrt(a * b)", 3, None, |a, b| a.sin() * b.exp() + (a * b).sqrt()),
+    ];
+    for (name, text, columns, aim, expected) in maps {
+        table.row(&format!("{name} ordinary"), columns, aim, |target, first| {
+            spoil(&mut c);
+            let mut job = Job::eval(text)?.input("a", &a);
+            if columns == 3 {
+                job = job.input("b", &b);
+            }
+            let report = target.engine.run(job.output("c", &mut c))?;
+            // The standard library's `sin` and `exp` are within a few ulps of ours.
+            let slack = if name == "heavy" { 1e-14 } else { 0.0 };
+            check(&c, first, slack, |i| expected(a[i], b[i]))?;
+            Ok(report)
+        })?;
+    }
+    table.row("sum ordinary", 1, aim("h2d", 0.96), |target, _| {
+        let report = target.engine.run(Job::eval("sum(a)")?.input("a", &a))?;
+        same(report.value("sum(a)") == sum)?;
+        Ok(report)
+    })?;
+    table.row("mul, 256 MiB of device", 3, aim("two_in_one_out", 0.92 * 0.97), |target, first| {
+        spoil(&mut c);
+        let report = target.capped.run(Job::eval("c = a * b")?.input("a", &a).input("b", &b).output("c", &mut c))?;
+        check(&c, first, 0.0, |i| a[i] * b[i])?;
+        Ok(report)
+    })?;
+    drop(c);
+
+    let pins = &targets[0].engine;
+    let (mut pa, mut pb, mut pc) = (pins.pinned(rows)?, pins.pinned(rows)?, pins.pinned::<f64>(rows)?);
+    copy(&mut pa, &a);
+    copy(&mut pb, &b);
+    table.row("mul pinned", 3, aim("two_in_one_out", 0.98), |target, first| {
+        spoil(&mut pc);
+        let report = target.engine.run(Job::eval("c = a * b")?.input("a", &pa).input("b", &pb).output("c", &mut pc))?;
+        check(&pc, first, 0.0, |i| a[i] * b[i])?;
+        Ok(report)
+    })?;
+    table.row("add1 pinned", 2, aim("duplex", 0.97), |target, first| {
+        spoil(&mut pc);
+        let report = target.engine.run(Job::eval("c = a + 1")?.input("a", &pa).output("c", &mut pc))?;
+        check(&pc, first, 0.0, |i| a[i] + 1.0)?;
+        Ok(report)
+    })?;
+    table.row("sum pinned", 1, aim("h2d", 0.98), |target, _| {
+        let report = target.engine.run(Job::eval("sum(a)")?.input("a", &pa))?;
+        same(report.value("sum(a)") == sum)?;
+        Ok(report)
+    })?;
+    drop((pa, pb, pc, b));
+
+    let folder = tempfile::Builder::new().prefix("overshot-throughput-").tempdir_in(&options.folder)?;
+    files(&mut table, folder.path(), &cpu, &a, sum)?;
+    if let Some(path) = &options.json {
+        let devices: Vec<_> = targets.iter().flat_map(|target| target.engine.devices()).collect();
+        let limits = ["h2d", "duplex", "two_in_one_out", "file_to_file", "direct_read"];
+        let limits = limits.map(|name| (name, targets.iter().find_map(|target| Some(target.limit(name)? / 1e9))));
+        let limits: std::collections::BTreeMap<_, _> = limits.into_iter().collect();
+        let whole = json!({ "size": rows * 8, "machine": devices, "limits": limits, "rows": table.rows });
+        std::fs::write(path, serde_json::to_string_pretty(&whole)?)?;
+    }
+    Ok(())
+}
+
+fn files(table: &mut Table<'_>, folder: &Path, cpu: &Engine, a: &[f64], sum: Option<overshot::Scalar>) -> Outcome {
+    let path = folder.join("a.npy");
+    cpu.run(Job::eval("b = a")?.input("a", a).output("b", Npy::create(&path)))?;
+    let aim = |limit, ratio| Some(Aim { limit, ratio });
+    for (name, reading, limit) in [
+        ("sum file", Reading::Map, aim("h2d", 0.96)),
+        ("sum file, pread", Reading::Pread, None),
+        ("sum cold file", Reading::Direct, aim("direct_read", 0.97)),
+    ] {
+        std::fs::File::open(&path)?.sync_all()?;
+        table.row(name, 1, limit, |target, _| {
+            let report = target.engine.run(Job::eval("sum(a)")?.input("a", Npy::open_with(&path, reading)?))?;
+            same(report.value("sum(a)") == sum)?;
+            Ok(report)
+        })?;
+    }
+    let out = folder.join("c.npy");
+    table.row("file to file", 2, aim("file_to_file", 0.9), |target, first| {
+        let output = Npy::create(&out).force(true);
+        let report = target.engine.run(Job::eval("c = a + 1")?.input("a", Npy::open(&path)?).output("c", output))?;
+        let mut written = vec![0.0; a.len()];
+        cpu.run(Job::eval("d = c")?.input("c", Npy::open(&out)?).output("d", &mut written))?;
+        check(&written, first, 0.0, |i| a[i] + 1.0)?;
+        Ok(report)
+    })
+}
+
+/// Numbers between 0.5 and 1.5 that look random and are the same every time.
 fn column(rows: usize, seed: u64) -> Vec<f64> {
     let mut column = vec![0.0; rows];
     column.par_chunks_mut(1 << 16).enumerate().for_each(|(k, part)| {
@@ -73,130 +285,25 @@ fn column(rows: usize, seed: u64) -> Vec<f64> {
     column
 }
 
-fn run(options: &Options) -> Result<(), Box<dyn Error>> {
-    let rows = options.rows;
-    let engine = engine(options)?.build()?;
-    let (a, b) = (column(rows, 1), column(rows, 2));
-    let mut c = column(rows, 3);
-    let mut table = Table { rows, runs: options.runs, lines: BTreeMap::new() };
-    let sum = engine.run(Job::eval("sum(a)")?.input("a", &a))?.value("sum(a)");
-
-    table.line("copy, all cores (no job)", 2, || {
-        let begin = Instant::now();
-        c.par_chunks_mut(1 << 18).zip(a.par_chunks(1 << 18)).for_each(|(c, a)| c.copy_from_slice(a));
-        let seconds = begin.elapsed().as_secs_f64();
-        check(&c, |i| a[i])?;
-        Ok((seconds, None))
-    })?;
-    table.line("c = a * b", 3, || {
-        let report = engine.run(Job::eval("c = a * b")?.input("a", &a).input("b", &b).output("c", &mut c))?;
-        check(&c, |i| a[i] * b[i])?;
-        Ok((report.seconds, Some(report)))
-    })?;
-    table.line("c = a + 1", 2, || {
-        let report = engine.run(Job::eval("c = a + 1")?.input("a", &a).output("c", &mut c))?;
-        check(&c, |i| a[i] + 1.0)?;
-        Ok((report.seconds, Some(report)))
-    })?;
-    table.line("sum(a)", 1, || {
-        let report = engine.run(Job::eval("sum(a)")?.input("a", &a))?;
-        same(report.value("sum(a)") == sum)?;
-        Ok((report.seconds, Some(report)))
-    })?;
-    table.line("c = sin(a) * exp(b) + sqrt(a * b)", 3, || {
-        let job = Job::eval("c = sin(a) * exp(b) + sqrt(a * b)")?.input("a", &a).input("b", &b).output("c", &mut c);
-        let report = engine.run(job)?;
-        // Two ulp for each transcendental function.
-        let expected = |i: usize| a[i].sin() * b[i].exp() + (a[i] * b[i]).sqrt();
-        let close = (0..rows).into_par_iter().all(|i| (c[i] / expected(i) - 1.0).abs() < 1e-14);
-        same(close)?;
-        Ok((report.seconds, Some(report)))
-    })?;
-    drop(c);
-
-    let (mut pa, mut pb, mut pc) = (engine.pinned(rows)?, engine.pinned(rows)?, engine.pinned::<f64>(rows)?);
-    pa.copy_from_slice(&a);
-    pb.copy_from_slice(&b);
-    table.line("c = a * b, pinned", 3, || {
-        let report = engine.run(Job::eval("c = a * b")?.input("a", &pa).input("b", &pb).output("c", &mut pc))?;
-        check(&pc, |i| a[i] * b[i])?;
-        Ok((report.seconds, Some(report)))
-    })?;
-    table.line("c = a + 1, pinned", 2, || {
-        let report = engine.run(Job::eval("c = a + 1")?.input("a", &pa).output("c", &mut pc))?;
-        check(&pc, |i| a[i] + 1.0)?;
-        Ok((report.seconds, Some(report)))
-    })?;
-    table.line("sum(a), pinned", 1, || {
-        let report = engine.run(Job::eval("sum(a)")?.input("a", &pa))?;
-        same(report.value("sum(a)") == sum)?;
-        Ok((report.seconds, Some(report)))
-    })?;
-    drop((pa, pb, pc, b));
-
-    let folder = tempfile::Builder::new().prefix("overshot-throughput-").tempdir_in(&options.folder)?;
-    let path = folder.path().join("a.npy");
-    let cpu = Engine::builder().device(DeviceChoice::Cpu).build()?;
-    cpu.run(Job::eval("b = a")?.input("a", &a).output("b", Npy::create(&path)))?;
-    for (name, reading) in [("sum(file), map", Reading::Map), ("sum(file), pread", Reading::Pread)] {
-        table.line(name, 1, || {
-            let report = engine.run(Job::eval("sum(a)")?.input("a", Npy::open_with(&path, reading)?))?;
-            same(report.value("sum(a)") == sum)?;
-            Ok((report.seconds, Some(report)))
-        })?;
-    }
-    let out = folder.path().join("c.npy");
-    table.line("file = file + 1, map", 2, || {
-        let output = Npy::create(&out).force(true);
-        let report = engine.run(Job::eval("c = a + 1")?.input("a", Npy::open(&path)?).output("c", output))?;
-        let mut written = vec![0.0; rows];
-        cpu.run(Job::eval("d = c")?.input("c", Npy::open(&out)?).output("d", &mut written))?;
-        check(&written, |i| a[i] + 1.0)?;
-        Ok((report.seconds, Some(report)))
-    })?;
-    println!(
-        "device: {}",
-        engine.devices().iter().map(|d| format!("{} ({})", d.id, d.name)).collect::<Vec<_>>().join(", ")
-    );
-    match &options.json {
-        Some(path) => Ok(std::fs::write(path, serde_json::to_string_pretty(&table.lines)?)?),
-        None => Ok(()),
-    }
+fn copy(to: &mut PinnedArray<f64>, from: &[f64]) {
+    to.par_chunks_mut(1 << 16).zip(from.par_chunks(1 << 16)).for_each(|(to, from)| to.copy_from_slice(from));
 }
 
-fn check(c: &[f64], expected: impl Fn(usize) -> f64 + Sync) -> Result<(), Box<dyn Error>> {
-    same(c.par_iter().enumerate().all(|(i, c)| c.to_bits() == expected(i).to_bits()))
+/// So that what an earlier run left is not taken for a result.
+fn spoil(c: &mut [f64]) {
+    c.par_chunks_mut(1 << 16).for_each(|part| part.fill(f64::NAN));
 }
 
-fn same(right: bool) -> Result<(), Box<dyn Error>> {
+/// Every row of a first run, and every 1009th of the others: the same bits, or closer than `slack`.
+fn check(c: &[f64], all: bool, slack: f64, expected: impl Fn(usize) -> f64 + Sync) -> Outcome {
+    let right = |i: usize| {
+        let expected = expected(i);
+        c[i].to_bits() == expected.to_bits() || (c[i] - expected).abs() < slack * expected.abs()
+    };
+    let step = if all { 1 } else { 1009 };
+    same((0..c.len().div_ceil(step)).into_par_iter().all(|k| right(k * step)) && c.last().is_none_or(|c| c.is_finite()))
+}
+
+fn same(right: bool) -> Outcome {
     if right { Ok(()) } else { Err("a wrong result".into()) }
-}
-
-struct Table {
-    rows: usize,
-    runs: usize,
-    lines: BTreeMap<String, serde_json::Value>,
-}
-
-impl Table {
-    fn line(
-        &mut self,
-        name: &str,
-        columns: usize,
-        mut job: impl FnMut() -> Result<(f64, Option<Report>), Box<dyn Error>>,
-    ) -> Result<(), Box<dyn Error>> {
-        let mut runs = (0..self.runs).map(|_| job()).collect::<Result<Vec<_>, _>>()?;
-        runs.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let rate = |seconds: f64| (columns * 8 * self.rows) as f64 / seconds / 1e9;
-        let (seconds, report) = runs.swap_remove(runs.len() / 2);
-        let (slowest, fastest) = (
-            rate(runs.last().map_or(seconds, |r| r.0.max(seconds))),
-            rate(runs.first().map_or(seconds, |r| r.0.min(seconds))),
-        );
-        println!("{name:36} {:7.1} GB/s  (runs {slowest:.1} to {fastest:.1})", rate(seconds));
-        let value =
-            serde_json::json!({ "gb_per_s": rate(seconds), "slowest": slowest, "fastest": fastest, "report": report });
-        self.lines.insert(name.to_owned(), value);
-        Ok(())
-    }
 }

@@ -238,7 +238,8 @@ impl Engine {
                 .chain(outputs().map(|place| place == Place::Pinned))
                 .collect(),
         };
-        let files = job.inputs.iter().any(|(_, input)| input.source().path().is_some());
+        let files = job.inputs.iter().any(|(_, input)| input.source().path().is_some())
+            || job.outputs.iter().any(|(_, output)| output.target().path().is_some());
         Plan::new(&shape, devices, limits, &Machine::of(self.machine.as_ref(), cpu::cores(), files))
     }
 

@@ -5,8 +5,9 @@
 //! compute as leave the GPUs with work, and one more whenever staging lanes have to wait for a device that is busy. If
 //! computing is better, staging lanes finish what they have and stand aside.
 //!
-//! What a lane may do is decided under one lock, once a chunk. Lanes that stand aside wait for a change; every change of
-//! what they wait for wakes them all: a verdict, the end of a chunk that was computed, the end of the queue.
+//! What a lane may do is decided under one lock, once a chunk. There are two conditions that lanes wait for: that one more
+//! may compute, which the end of a chunk that was computed wakes one lane for and a higher number all; and that staging
+//! is allowed, which a verdict to that end wakes all for. The end of the queue makes both true for good.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,7 +21,8 @@ const PREFER_COMPUTING: f64 = 0.9;
 /// The share-out of one run.
 pub(crate) struct Share {
     state: Mutex<State>,
-    changed: Condvar,
+    may_compute: Condvar,
+    may_stage: Condvar,
 }
 
 #[derive(Debug)]
@@ -75,13 +77,13 @@ impl Share {
             drains: 0,
             over: false,
         };
-        Share { state: Mutex::new(state), changed: Condvar::new() }
+        Share { state: Mutex::new(state), may_compute: Condvar::new(), may_stage: Condvar::new() }
     }
 
     /// Waits until one more lane may compute a chunk, and counts it.
     pub(super) fn start_computing(&self) {
         let waits = |state: &mut State| state.computing >= state.may_compute && !state.over;
-        let mut state = self.changed.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.may_compute.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner);
         state.computing += 1;
     }
 
@@ -91,16 +93,19 @@ impl Share {
         state.computing -= 1;
         if rows > 0 {
             state.computed.add(rows, busy);
-            state.judge();
+            self.judge(&mut state);
         }
+        let one_more = state.computing < state.may_compute && state.stagers > 0;
         drop(state);
-        self.changed.notify_all();
+        if one_more {
+            self.may_compute.notify_one();
+        }
     }
 
     /// Waits until staging lanes may claim chunks; until then they have nothing in flight. Returns at once while they have.
     pub(super) fn wait_to_stage(&self, in_flight: bool) -> bool {
         let waits = |state: &mut State| !state.may_stage && !state.over && !in_flight;
-        let state = self.changed.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner);
+        let state = self.may_stage.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner);
         state.may_stage
     }
 
@@ -110,15 +115,28 @@ impl Share {
         state.staged.add(rows, busy);
         state.drains += 1;
         state.awaited += u64::from(awaited);
-        state.judge();
-        drop(state);
-        self.changed.notify_all();
+        self.judge(&mut state);
     }
 
     /// Says that there are no more chunks, so that nobody waits for any.
     pub(super) fn end(&self) {
-        self.state().over = true;
-        self.changed.notify_all();
+        let was_over = std::mem::replace(&mut self.state().over, true);
+        if !was_over {
+            self.may_compute.notify_all();
+            self.may_stage.notify_all();
+        }
+    }
+
+    /// Judges anew, and wakes those that may do more than before.
+    fn judge(&self, state: &mut State) {
+        let (computed, staged) = (state.may_compute, state.may_stage);
+        state.judge();
+        if state.may_compute > computed {
+            self.may_compute.notify_all();
+        }
+        if state.may_stage && !staged {
+            self.may_stage.notify_all();
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

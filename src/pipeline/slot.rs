@@ -9,6 +9,7 @@
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Work;
@@ -20,8 +21,10 @@ use crate::memory::Layout;
 
 /// The events of one chunk.
 struct Marks<E> {
-    /// The end of each stage: the next stream waits for it, and for the last one the host.
-    ends: Stages<E>,
+    /// The ends of the first stages, for which the next stream waits, and of the last, for which the host does.
+    copied_in: E,
+    computed: E,
+    copied_out: Arc<E>,
     /// The begin and the end of each stage for chunks that are timed.
     timed: Stages<(E, E)>,
 }
@@ -88,7 +91,9 @@ impl<'r, D: Device> Idle<'r, D> {
         let end = || device.event(false);
         let pair = || Ok::<_, Error>((device.event(true)?, device.event(true)?));
         let marks = Marks {
-            ends: Stages { copy_in: end()?, kernel: end()?, copy_out: end()? },
+            copied_in: end()?,
+            computed: end()?,
+            copied_out: Arc::new(end()?),
             timed: Stages { copy_in: pair()?, kernel: pair()?, copy_out: pair()? },
         };
         Ok(Idle(Slot { memory: NonNull::from(memory).cast(), marks, layout, _memory: PhantomData }))
@@ -155,7 +160,7 @@ impl<'r, D: Device> Slot<'r, D> {
     ) -> Result<()> {
         let Order { copy_in, compute, copy_out, pool, kernel, work, host } = order;
         let (inputs, outputs) = self.copies(chunk, work, in_place)?;
-        let Marks { ends, timed: pairs } = &self.marks;
+        let Marks { copied_in, computed, copied_out, timed: pairs } = &self.marks;
         let lease = pool.take(copy_in, host)?;
         let block = lease.memory();
 
@@ -167,23 +172,24 @@ impl<'r, D: Device> Slot<'r, D> {
             // lane, before the ring and the sources are. The block has the same layout, so the offset fits it.
             unsafe { copy_in.copy_in(host.cast_const(), block, offset, bytes)? };
         }
-        end::<D>(copy_in, timed, &pairs.copy_in, &ends.copy_in)?;
+        end::<D>(copy_in, timed, &pairs.copy_in, copied_in)?;
 
-        compute.wait(&ends.copy_in)?;
+        compute.wait(copied_in)?;
         begin::<D>(compute, timed, &pairs.kernel)?;
         // SAFETY: the layout was made for these columns and at least as many rows: they fit, aligned, without overlap.
         unsafe { compute.launch(kernel, block, &self.layout.in_block, chunk.rows().start, chunk.len())? };
-        end::<D>(compute, timed, &pairs.kernel, &ends.kernel)?;
+        end::<D>(compute, timed, &pairs.kernel, computed)?;
 
-        copy_out.wait(&ends.kernel)?;
+        copy_out.wait(computed)?;
         begin::<D>(copy_out, timed, &pairs.copy_out)?;
         for Copy { host, offset, bytes, .. } in outputs {
             // SAFETY: `host` is writable for these bytes: this slot's memory, as above; or rows of a pinned sink that are
             // claimed until the chunk is back, and that outlive the lanes.
             unsafe { copy_out.copy_out(block, offset, host, bytes)? };
         }
-        end::<D>(copy_out, timed, &pairs.copy_out, &ends.copy_out)?;
-        lease.retire(copy_out)
+        end::<D>(copy_out, timed, &pairs.copy_out, copied_out)?;
+        lease.retire(copied_out);
+        Ok(())
     }
 
     /// The copies to the block and back.
@@ -248,7 +254,7 @@ impl<'r, D: Device> InFlight<'r, D> {
     /// Waits until the chunk is back.
     pub(super) fn wait(self, streams: &Streams<'r, D>, host: &mut D::Host) -> Result<Done<'r, D>, (Chunk, Error)> {
         let InFlight { slot, chunk, enqueued, timed, in_place } = self;
-        let end = &slot.marks.ends.copy_out;
+        let end = &slot.marks.copied_out;
         let back = host.query(end).and_then(|back| {
             host.synchronize(end)?;
             let pairs = &slot.marks.timed;
@@ -273,7 +279,7 @@ impl<'r, D: Device> InFlight<'r, D> {
 
     /// The virtual time at which the chunk will be back.
     pub(super) fn done_at(&self, host: &D::Host) -> Duration {
-        host.done_at(&self.slot.marks.ends.copy_out)
+        host.done_at(&self.slot.marks.copied_out)
     }
 }
 
