@@ -2,8 +2,9 @@
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 
+use super::functions;
 use super::program::{Id, Node, Op};
-use super::scalar::{Float, Int, greatest, least, tanh};
+use super::scalar::{Float, Int, greatest, least};
 use super::words::{Binary, Unary};
 use crate::data::Dtype;
 
@@ -224,39 +225,7 @@ impl FloatUnary for f64 {
 }
 
 fn float_unary<T: FloatUnary>(op: Unary, a: &[T], out: &mut [u64]) {
-    T::exact_or(op, a, out, |out| {
-        if let Some(function) = function(op) {
-            map(out, a, |x| T::narrow(function(x.wide())));
-        }
-    });
-}
-
-/// The functions without an exact result.
-fn function(op: Unary) -> Option<fn(f64) -> f64> {
-    Some(match op {
-        Unary::Cbrt => f64::cbrt,
-        Unary::Exp => f64::exp,
-        Unary::Exp2 => f64::exp2,
-        Unary::Expm1 => f64::exp_m1,
-        Unary::Log => f64::ln,
-        Unary::Log2 => f64::log2,
-        Unary::Log10 => f64::log10,
-        Unary::Log1p => f64::ln_1p,
-        Unary::Sin => f64::sin,
-        Unary::Cos => f64::cos,
-        Unary::Tan => f64::tan,
-        Unary::Asin => f64::asin,
-        Unary::Acos => f64::acos,
-        Unary::Atan => f64::atan,
-        Unary::Sinh => f64::sinh,
-        Unary::Cosh => f64::cosh,
-        Unary::Tanh => tanh,
-        // Those of the standard library lose digits near 0 and for large values; that of `libm` knows no domain.
-        Unary::Asinh => libm::asinh,
-        Unary::Acosh => |x| if x < 1.0 { f64::NAN } else { libm::acosh(x) },
-        Unary::Atanh => libm::atanh,
-        _ => return None,
-    })
+    T::exact_or(op, a, out, |out| functions::unary(op, a, cast_slice_mut(out)));
 }
 
 fn binary(op: Binary, dtype: Dtype, block: &Block<'_>, [a, b]: [Id; 2], out: &mut [u64]) {
@@ -308,10 +277,7 @@ fn binary(op: Binary, dtype: Dtype, block: &Block<'_>, [a, b]: [Id; 2], out: &mu
             Binary::Div => zip(out, a, b, |a, b| a / b),
             Binary::FloorDiv => zip(out, a, b, T::floor_div),
             Binary::Rem => zip(out, a, b, T::floor_rem),
-            Binary::Pow => zip(out, a, b, |a, b| T::narrow(a.wide().powf(b.wide()))),
-            Binary::Atan2 => zip(out, a, b, |a, b| T::narrow(a.wide().atan2(b.wide()))),
-            Binary::Hypot => zip(out, a, b, |a, b| T::narrow(a.wide().hypot(b.wide()))),
-            _ => {}
+            _ => functions::binary(op, a, b, cast_slice_mut(out)),
         }
     }, else {}));
 }

@@ -21,6 +21,7 @@ mod apply;
 mod bind;
 mod cuda;
 mod fold;
+mod functions;
 mod header;
 mod lex;
 mod parse;
