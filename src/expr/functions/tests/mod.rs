@@ -5,7 +5,8 @@
 use proptest::prelude::*;
 
 use super::dispatch::Level;
-use super::{BINARY, UNARY};
+use super::{BINARY, UNARY, binary, unary};
+use crate::expr::words::Binary;
 
 /// Numbers at which something changes, and their neighbours.
 pub(in super::super) fn hard() -> Vec<f64> {
@@ -103,6 +104,118 @@ fn hard_values_have_the_same_bits_at_every_level() {
         if turn == 0 {
             let easy: Vec<f64> = hard.iter().copied().filter(|x| x.abs() <= 1e9).collect();
             check_levels(&easy, &easy);
+        }
+    }
+}
+
+/// Every line of `reference.txt`, which `reference.py` explains; prints the largest error of each function.
+#[test]
+fn accuracy_is_within_1_ulp() {
+    let mut worst: Vec<(&str, f64, &str)> = Vec::new();
+    for line in include_str!("reference.txt").lines().filter(|line| !line.starts_with('#')) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let (name, rest) = (words[0], words[words.len() - 1].parse::<f64>().unwrap());
+        let bits: Vec<u64> =
+            words[1..words.len() - 1].iter().map(|word| u64::from_str_radix(word, 16).unwrap()).collect();
+        let value = |k: usize| f64::from_bits(bits[k]);
+        let mut out = [f64::NAN];
+        if let [_, _, _] = bits[..] {
+            let op = BINARY.iter().find(|(_, of)| *of == name).unwrap().0;
+            binary(op, &[value(0)], &[value(1)], &mut out);
+        } else {
+            let op = UNARY.iter().find(|op| op.name() == name).unwrap();
+            unary(*op, &[value(0)], &mut out);
+        }
+        // Floats of one sign are in the order of their bits; with `rest` grows what the result lacks in value.
+        let places = out[0].to_bits() as i64 - bits[bits.len() - 1] as i64;
+        let sign = if out[0].is_sign_negative() { -1.0 } else { 1.0 };
+        let error = (places as f64 - sign * rest).abs();
+        match worst.last_mut() {
+            Some(last) if last.0 == name => {
+                if error > last.1 {
+                    *last = (name, error, line);
+                }
+            }
+            _ => worst.push((name, error, line)),
+        }
+    }
+    worst.iter().for_each(|(name, error, line)| println!("{name}: at most {error:.3} ulp, at {line}"));
+    assert_eq!(worst.len(), UNARY.len() + BINARY.len());
+    assert!(worst.iter().all(|(_, error, _)| *error < 1.0));
+}
+
+/// What C99 says in annex F, and NumPy does.
+#[test]
+fn special_values() {
+    let (inf, nan, tiny) = (f64::INFINITY, f64::NAN, 5e-324);
+    let one = |name: &str, x: f64| {
+        let mut out = [1234.5];
+        unary(*UNARY.iter().find(|op| op.name() == name).unwrap(), &[x], &mut out);
+        out[0]
+    };
+    for name in ["cbrt", "expm1", "log1p", "sin", "tan", "asin", "atan", "sinh", "tanh", "asinh", "atanh"] {
+        for x in [0.0, -0.0, tiny, -tiny] {
+            let expected = if name == "cbrt" { x.cbrt() } else { x };
+            assert!(same(one(name, x), expected), "{name}({x:e})");
+        }
+    }
+    for (name, x, expected) in [
+        ("exp", 0.0, 1.0),
+        ("exp", 710.0, inf),
+        ("exp", -746.0, 0.0),
+        ("exp", -inf, 0.0),
+        ("exp2", 1024.0, inf),
+        ("exp2", -1074.0, tiny),
+        ("exp2", 10.0, 1024.0),
+        ("expm1", -inf, -1.0),
+        ("expm1", 1e300, inf),
+        ("log", 1.0, 0.0),
+        ("log", -0.0, -inf),
+        ("log", -tiny, nan),
+        ("log", inf, inf),
+        ("log2", tiny, -1074.0),
+        ("log10", 1e15, 15.0),
+        ("log1p", -1.0, -inf),
+        ("log1p", -1.5, nan),
+        ("log1p", inf, inf),
+        ("sin", inf, nan),
+        ("cos", -0.0, 1.0),
+        ("tan", -inf, nan),
+        ("asin", 1.5, nan),
+        ("acos", 1.0, 0.0),
+        ("acos", -1.0, std::f64::consts::PI),
+        ("atan", -inf, -std::f64::consts::FRAC_PI_2),
+        ("sinh", -711.0, -inf),
+        ("cosh", -inf, inf),
+        ("tanh", -inf, -1.0),
+        ("asinh", -inf, -inf),
+        ("acosh", 1.0, 0.0),
+        ("acosh", 0.5, nan),
+        ("acosh", inf, inf),
+        ("atanh", -1.0, -inf),
+        ("atanh", 1.5, nan),
+        ("cbrt", -inf, -inf),
+        ("cbrt", -27.0, -3.0),
+    ] {
+        assert!(same(one(name, x), expected), "{name}({x:e}) is {:e}", one(name, x));
+    }
+    UNARY.iter().for_each(|op| assert!(one(op.name(), nan).is_nan(), "{op:?}"));
+
+    let two = |op, x: f64, y: f64| {
+        let mut out = [1234.5];
+        binary(op, &[x], &[y], &mut out);
+        out[0]
+    };
+    // The standard library does right what is exact; bases and exponents here are all special.
+    let special = [0.0, 0.5, 1.0, 2.0, 3.0, 1e300, inf, nan, -0.0, -0.5, -1.0, -2.0, -3.0, -1e300, -inf];
+    for x in special {
+        for y in special {
+            let power = two(Binary::Pow, x, y);
+            assert!(same(power, x.powf(y)) || (power / x.powf(y) - 1.0).abs() < 1e-15, "{x} ** {y} is {power}");
+            let angle = two(Binary::Atan2, x, y);
+            assert!(same(angle, x.atan2(y)) || (angle / x.atan2(y) - 1.0).abs() < 1e-15, "atan2({x}, {y}) is {angle}");
+            let length = two(Binary::Hypot, x, y);
+            assert!(same(length, x.hypot(y)) || (length / x.hypot(y) - 1.0).abs() < 1e-15, "hypot({x}, {y})");
         }
     }
 }
