@@ -2,7 +2,8 @@
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 
-use super::functions;
+use super::dispatch::{self, Work};
+use super::functions::{OfOne, OfTwo};
 use super::program::{Id, Node, Op};
 use super::scalar::{Float, Int, greatest, least};
 use super::words::{Binary, Unary};
@@ -146,23 +147,64 @@ fn fill<T: Pod>(out: &mut [u64], bits: u64) {
 }
 
 fn map<A: Pod, R: Pod>(out: &mut [u64], a: &[A], f: impl Fn(A) -> R) {
-    for (slot, a) in cast_slice_mut::<u64, R>(out).iter_mut().zip(a) {
-        *slot = f(*a);
-    }
+    dispatch::run(Map { out: cast_slice_mut(out), a, f });
 }
 
 fn zip<A: Pod, R: Pod>(out: &mut [u64], a: &[A], b: &[A], f: impl Fn(A, A) -> R) {
-    for ((slot, a), b) in cast_slice_mut::<u64, R>(out).iter_mut().zip(a).zip(b) {
-        *slot = f(*a, *b);
-    }
+    dispatch::run(Zip { out: cast_slice_mut(out), a, b, f });
 }
 
 fn select<T: Pod>(out: &mut [u64], block: &Block<'_>, [condition, then, otherwise]: [Id; 3]) {
-    let conditions = block.values::<u8>(condition);
-    let (then, otherwise) = (block.values::<T>(then), block.values::<T>(otherwise));
-    let slots = cast_slice_mut::<u64, T>(out).iter_mut();
-    for (((slot, condition), a), b) in slots.zip(conditions).zip(then).zip(otherwise) {
-        *slot = if *condition != 0 { *a } else { *b };
+    let conditions = block.values(condition);
+    let (then, otherwise) = (block.values(then), block.values(otherwise));
+    dispatch::run(Select::<T> { out: cast_slice_mut(out), conditions, then, otherwise });
+}
+
+struct Map<'a, A, R, F> {
+    out: &'a mut [R],
+    a: &'a [A],
+    f: F,
+}
+
+impl<A: Pod, R: Pod, F: Fn(A) -> R> Work for Map<'_, A, R, F> {
+    #[inline(always)]
+    fn run(self) {
+        for (slot, a) in self.out.iter_mut().zip(self.a) {
+            *slot = (self.f)(*a);
+        }
+    }
+}
+
+struct Zip<'a, A, R, F> {
+    out: &'a mut [R],
+    a: &'a [A],
+    b: &'a [A],
+    f: F,
+}
+
+impl<A: Pod, R: Pod, F: Fn(A, A) -> R> Work for Zip<'_, A, R, F> {
+    #[inline(always)]
+    fn run(self) {
+        for ((slot, a), b) in self.out.iter_mut().zip(self.a).zip(self.b) {
+            *slot = (self.f)(*a, *b);
+        }
+    }
+}
+
+struct Select<'a, T> {
+    out: &'a mut [T],
+    conditions: &'a [u8],
+    then: &'a [T],
+    otherwise: &'a [T],
+}
+
+impl<T: Pod> Work for Select<'_, T> {
+    #[inline(always)]
+    fn run(self) {
+        let slots = self.out.iter_mut();
+        for (((slot, condition), a), b) in slots.zip(self.conditions).zip(self.then).zip(self.otherwise) {
+            *slot = if *condition != 0 { *a } else { *b };
+        }
     }
 }
 
@@ -225,7 +267,7 @@ impl FloatUnary for f64 {
 }
 
 fn float_unary<T: FloatUnary>(op: Unary, a: &[T], out: &mut [u64]) {
-    T::exact_or(op, a, out, |out| functions::unary(op, a, cast_slice_mut(out)));
+    T::exact_or(op, a, out, |out| dispatch::run(OfOne { op, a, out: cast_slice_mut(out) }));
 }
 
 fn binary(op: Binary, dtype: Dtype, block: &Block<'_>, [a, b]: [Id; 2], out: &mut [u64]) {
@@ -277,7 +319,7 @@ fn binary(op: Binary, dtype: Dtype, block: &Block<'_>, [a, b]: [Id; 2], out: &mu
             Binary::Div => zip(out, a, b, |a, b| a / b),
             Binary::FloorDiv => zip(out, a, b, T::floor_div),
             Binary::Rem => zip(out, a, b, T::floor_rem),
-            _ => functions::binary(op, a, b, cast_slice_mut(out)),
+            _ => dispatch::run(OfTwo { op, a, b, out: cast_slice_mut(out) }),
         }
     }, else {}));
 }

@@ -20,6 +20,7 @@
 mod apply;
 mod bind;
 mod cuda;
+mod dispatch;
 mod fold;
 mod functions;
 mod header;

@@ -3,15 +3,16 @@
 //!
 //! - [`language`] is what they are written in, `kernels/functions.cu` the same for CUDA;
 //! - `coefficients.rs` holds every constant, and `coefficients.py` made it;
-//! - `dispatch.rs` runs them over blocks of rows with the vector instructions that the processor has.
+//! - [`loops`] runs them over blocks of rows: they have no branches but for large angles, so that loops become vector
+//!   instructions.
 
 mod arc;
 mod coefficients;
-mod dispatch;
 mod exp;
 mod hyperbolic;
 mod language;
 mod log;
+mod loops;
 mod power;
 mod sums;
 #[cfg(test)]
@@ -23,7 +24,7 @@ use std::fmt::Write as _;
 use super::program::Op;
 use super::words::{Binary, Unary};
 
-pub(super) use dispatch::{binary, unary};
+pub(super) use loops::{OfOne, OfTwo};
 /// One power, for numbers without a dtype.
 pub(super) use power::power;
 

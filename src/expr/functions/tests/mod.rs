@@ -4,9 +4,9 @@
 
 use proptest::prelude::*;
 
-use super::dispatch::Level;
-use super::{BINARY, UNARY, binary, unary};
-use crate::expr::words::Binary;
+use super::{BINARY, OfOne, OfTwo, UNARY};
+use crate::expr::dispatch::{self, Level};
+use crate::expr::words::{Binary, Unary};
 
 /// Numbers at which something changes, and their neighbours.
 pub(in super::super) fn hard() -> Vec<f64> {
@@ -58,6 +58,14 @@ pub(in super::super) fn hard() -> Vec<f64> {
     edges.into_iter().flat_map(around).collect()
 }
 
+fn unary(op: Unary, a: &[f64], out: &mut [f64]) {
+    dispatch::run(OfOne { op, a, out });
+}
+
+fn binary(op: Binary, a: &[f64], b: &[f64], out: &mut [f64]) {
+    dispatch::run(OfTwo { op, a, b, out });
+}
+
 fn same(a: f64, b: f64) -> bool {
     a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
 }
@@ -68,22 +76,22 @@ fn check_levels(a: &[f64], b: &[f64]) {
     let mut own = vec![0.0; a.len()];
     let mut alone = [0.0];
     for op in UNARY {
-        Level::Plain.unary(*op, a, &mut plain);
+        Level::Plain.run(OfOne { op: *op, a, out: &mut plain });
         for level in Level::supported() {
-            level.unary(*op, a, &mut own);
+            level.run(OfOne { op: *op, a, out: &mut own });
             for (k, x) in a.iter().enumerate() {
-                level.unary(*op, &[*x], &mut alone);
+                level.run(OfOne { op: *op, a: &[*x], out: &mut alone });
                 let values = (plain[k], own[k], alone[0]);
                 assert!(same(values.0, values.1) && same(values.0, values.2), "{op:?} {level:?} {x:e}: {values:?}");
             }
         }
     }
     for (op, _) in BINARY {
-        Level::Plain.binary(*op, a, b, &mut plain);
+        Level::Plain.run(OfTwo { op: *op, a, b, out: &mut plain });
         for level in Level::supported() {
-            level.binary(*op, a, b, &mut own);
+            level.run(OfTwo { op: *op, a, b, out: &mut own });
             for (k, (x, y)) in a.iter().zip(b).enumerate() {
-                level.binary(*op, &[*x], &[*y], &mut alone);
+                level.run(OfTwo { op: *op, a: &[*x], b: &[*y], out: &mut alone });
                 let values = (plain[k], own[k], alone[0]);
                 assert!(
                     same(values.0, values.1) && same(values.0, values.2),
@@ -147,14 +155,14 @@ fn accuracy_is_within_1_ulp() {
 /// What C99 says in annex F, and NumPy does.
 #[test]
 fn special_values() {
-    let (inf, nan, tiny) = (f64::INFINITY, f64::NAN, 5e-324);
+    let (inf, nan, tiny) = (f64::INFINITY, f64::NAN, 5e-324_f64);
     let one = |name: &str, x: f64| {
         let mut out = [1234.5];
         unary(*UNARY.iter().find(|op| op.name() == name).unwrap(), &[x], &mut out);
         out[0]
     };
     for name in ["cbrt", "expm1", "log1p", "sin", "tan", "asin", "atan", "sinh", "tanh", "asinh", "atanh"] {
-        for x in [0.0, -0.0, tiny, -tiny] {
+        for x in [0.0_f64, -0.0, tiny, -tiny] {
             let expected = if name == "cbrt" { x.cbrt() } else { x };
             assert!(same(one(name, x), expected), "{name}({x:e})");
         }
