@@ -101,6 +101,7 @@ parts("HALF_PI", "pi / 2", pi / 2, 3)
 parts("QUARTER_PI", "pi / 4", pi / 4, 2)
 parts("PI", "pi", pi, 2)
 parts("TWO_THIRDS", "2 / 3", mpf(2) / 3, 2)
+parts("TWO_FIFTHS", "2 / 5", mpf(2) / 5, 2)
 constant("TAN_PI_8", "tan(pi / 8), where the arc tangent changes its reduction.", sqrt(2) - 1)
 constant("UP", "2^700, which brings small numbers to where their squares do not vanish.", mpf(2) ** 700)
 constant("DOWN", "2^-700, which brings large numbers to where their squares do not overflow.", mpf(2) ** -700)
@@ -109,11 +110,11 @@ constant("UP_54", "2^54, which makes subnormal numbers normal.", mpf(2) ** 54)
 constant("TWO_52", "2^52: from here on all numbers are integers.", mpf(2) ** 52)
 constant("THIRD", "1 / 3.", mpf(1) / 3)
 
-# exp(r) = 1 + r + r^2 p(r)
+# exp(r) = 1 + r + r^2 / 2 + r^3 p(r)
 bound = log(2) / 2 * (1 + mpf(2) ** -20)
-polynomial("exp_tail", "(exp(x) - 1 - x) / x^2.",
-           series(lambda x: (exp(x) - 1 - x) / x**2, lambda x: mpf(1) / 2 + x / 6 + x**2 / 24),
-           -bound, bound, 10, lambda x: x**2)
+polynomial("exp_tail", "(exp(x) - 1 - x - x^2 / 2) / x^3.",
+           series(lambda x: (exp(x) - 1 - x - x**2 / 2) / x**3, lambda x: mpf(1) / 6 + x / 24 + x**2 / 120),
+           -bound, bound, 9, lambda x: x**3)
 
 # With z = s^2: log((1 + s) / (1 - s)) = 2 s + s z p(z)
 bound = ((sqrt(2) - 1) / (sqrt(2) + 1)) ** 2 * (1 + mpf(2) ** -20)
@@ -128,8 +129,8 @@ def atanh_rest(first):
 
 
 polynomial("log_tail", "(2 atanh(s) - 2 s) / s^3 for x = s^2.", atanh_rest(1), 0, bound, 6, lambda z: z / 2)
-polynomial("log_far_tail", "(2 atanh(s) - 2 s - 2/3 s^3) / s^5 for x = s^2.", atanh_rest(2), 0, bound, 7,
-           lambda z: z**2 / 2)
+polynomial("log_far_tail", "(2 atanh(s) - 2 s - 2/3 s^3 - 2/5 s^5) / s^7 for x = s^2.", atanh_rest(3), 0, bound,
+           6, lambda z: z**3 / 2)
 
 # With z = r^2: sin(r) = r + r z p(z), cos(r) = 1 - z / 2 + z^2 q(z)
 bound = (pi / 4) ** 2 * (1 + mpf(2) ** -20)

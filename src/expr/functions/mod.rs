@@ -1,6 +1,13 @@
 //! The functions without an exact result, defined once for every device: the same operations, rounded the same way, on the
 //! CPU and in CUDA, so that they give the same bits.
 //!
+//! The largest errors seen of 50 000 to 440 000 points each, in units of the last place, against mpmath; where it is 0.7 or
+//! more for `exp`, `exp2` and `power`, the result is subnormal and rounded twice:
+//! `acos` 0.60, `acosh` 0.54, `asin` 0.61, `asinh` 0.56, `atan` 0.84, `atan2` 0.64, `atanh` 0.56, `cbrt` 0.50,
+//! `cos` 0.69, `cosh` 0.62, `exp` 0.76, `exp2` 0.75, `expm1` 0.79, `hypot` 0.68, `log` 0.56, `log10` 0.55,
+//! `log1p` 0.56, `log2` 0.58, `power` 0.76, `sin` 0.70, `sinh` 0.70, `tan` 0.75, `tanh` 0.66.
+//! `cargo test --lib accuracy -- --nocapture` shows those of `tests/reference.txt`, the worst of these points among them.
+//!
 //! - [`language`] is what they are written in, `kernels/functions.cu` the same for CUDA;
 //! - `coefficients.rs` holds every constant, and `coefficients.py` made it;
 //! - [`loops`] runs them over blocks of rows: they have no branches but for large angles, so that loops become vector

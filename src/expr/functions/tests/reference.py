@@ -85,6 +85,34 @@ EDGES = {
 }  # fmt: skip
 
 
+# The worst points of a large sweep of random ones.
+WORST = {
+    "exp": (-709.0148775900326,),
+    "exp2": (-1022.9629246613113,),
+    "expm1": (0.36106437301880834,),
+    "log": (1.4045082600168606,),
+    "log2": (1.3981351719593604,),
+    "log10": (0.7514524378288396,),
+    "log1p": (0.3990235486067768,),
+    "sin": (15044.333639863216,),
+    "cos": (-0.8085479931888464,),
+    "tan": (2192.0505011908936,),
+    "asin": (0.5069201424779147,),
+    "acos": (0.5998832358845909,),
+    "atan": (0.4184205286817177,),
+    "sinh": (-0.35960557758019407,),
+    "cosh": (-28.79588067317679,),
+    "tanh": (0.18532663874763977,),
+    "asinh": (0.37515459517493577,),
+    "acosh": (1.0574750746263117,),
+    "atanh": (-0.166633020484529,),
+    "cbrt": (-4.304828357163345e-196,),
+    "power": (1.4036040903641225, -2089.497715656713),
+    "atan2": (1.645219983901346, 3.8929819389356974),
+    "hypot": (2.074053865406886e-308, 6.3559295975e-314),
+}
+
+
 def powers():
     """Operands whose power is neither 0 nor infinite."""
     x = random.choice([line(0.1, 10), around(1, -53, -1), wide(-1074, 1023, UP)])()
@@ -135,11 +163,11 @@ def write(out, name, function, candidates):
 with open("reference.txt", "w", encoding="ascii") as out:
     out.write(f"# Written by reference.py with mpmath {m.__version__}; see there.\n")
     for name, (function, ranges) in ONE_OPERAND.items():
-        edges = [(x,) for edge in EDGES.get(name, []) for x in near(edge)]
+        edges = [(x,) for edge in EDGES.get(name, []) for x in near(edge)] + [WORST[name]]
         random_ones = [(ranges[k % len(ranges)](),) for k in range(CANDIDATES)]
         inside = [x for x in edges + random_ones if name not in ("asin", "acos", "atanh") or abs(x[0]) <= 1]
         inside = [x for x in inside if not name.startswith("log1p") or x[0] > -1]
         inside = [x for x in inside if name not in ("log", "log2", "log10") or x[0] > 0]
         write(out, name, function, inside)
     for name, (function, pair) in TWO_OPERANDS.items():
-        write(out, name, function, [pair() for _ in range(CANDIDATES)])
+        write(out, name, function, [WORST[name]] + [pair() for _ in range(CANDIDATES)])
