@@ -11,7 +11,16 @@ fn expressions(criterion: &mut Criterion) {
         let mut c = vec![0.0; rows];
         let mut group = criterion.benchmark_group(format!("expression/{place}"));
         group.throughput(Throughput::Elements(rows as u64)).sample_size(20);
-        for text in ["c = a * b", "c = sqrt(a * a + b * b)", "c = where(a > b, a, b) + 1", "c = sin(a) * exp(-b)"] {
+        for text in [
+            "c = a * b",
+            "c = sqrt(a * a + b * b)",
+            "c = where(a > b, a, b) + 1",
+            "c = sin(a) + b",
+            "c = exp(-b) + a",
+            "c = log(a) + b",
+            "c = a ** b",
+            "c = sin(a) * exp(b) + sqrt(a * b)",
+        ] {
             group.bench_function(text, |bencher| {
                 bencher.iter(|| {
                     let job = Job::eval(text).expect("it parses").input("a", &a).input("b", &b).output("c", &mut c);

@@ -1,5 +1,5 @@
-// What the operations of expressions mean, row by row. `src/expr/scalar.rs` and `apply.rs` are the host's likeness: for
-// everything but the functions without an exact result, both give the same bits. Compile with --fmad=false.
+// What the operations of expressions mean, row by row. `src/expr/scalar.rs` and `apply.rs` are the host's likeness, and give
+// the same bits. Functions without an exact result are in functions.cu. Compile with --fmad=false.
 
 namespace overshot {
 
@@ -167,7 +167,7 @@ template <class T> OP bool ge(T a, T b) { return a >= b; }
 template <class T> OP T min(T a, T b) { return a <= b || a != a ? a : b; }
 template <class T> OP T max(T a, T b) { return a >= b || a != a ? a : b; }
 
-// ---- functions of floats
+// ---- functions of floats with an exact result
 
 OP f32 abs(f32 a) { return ::fabsf(a); }
 OP f64 abs(f64 a) { return ::fabs(a); }
@@ -184,22 +184,6 @@ OP f64 round(f64 a) { return ::rint(a); }
 template <class T> OP bool isnan(T a) { return a != a; }
 template <class T> OP bool isinf(T a) { return a == a && a - a != a - a; }
 template <class T> OP bool isfinite(T a) { return a - a == a - a; }
-
-// Of f32 these are computed in f64 and rounded once: then host and device hardly ever differ.
-#define FUNCTION(NAME)                                                                           \
-    OP f64 NAME(f64 a) { return ::NAME(a); }                                                     \
-    OP f32 NAME(f32 a) { return (f32)::NAME((f64)a); }
-FUNCTION(cbrt) FUNCTION(exp) FUNCTION(exp2) FUNCTION(expm1)
-FUNCTION(log) FUNCTION(log2) FUNCTION(log10) FUNCTION(log1p)
-FUNCTION(sin) FUNCTION(cos) FUNCTION(tan) FUNCTION(asin) FUNCTION(acos) FUNCTION(atan)
-FUNCTION(sinh) FUNCTION(cosh) FUNCTION(tanh) FUNCTION(asinh) FUNCTION(acosh) FUNCTION(atanh)
-#undef FUNCTION
-OP f64 power(f64 a, f64 b) { return ::pow(a, b); }
-OP f32 power(f32 a, f32 b) { return (f32)::pow((f64)a, (f64)b); }
-OP f64 atan2(f64 a, f64 b) { return ::atan2(a, b); }
-OP f32 atan2(f32 a, f32 b) { return (f32)::atan2((f64)a, (f64)b); }
-OP f64 hypot(f64 a, f64 b) { return ::hypot(a, b); }
-OP f32 hypot(f32 a, f32 b) { return (f32)::hypot((f64)a, (f64)b); }
 
 #undef OP
 

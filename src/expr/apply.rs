@@ -2,8 +2,10 @@
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 
+use super::dispatch::{self, Work};
+use super::functions::{OfOne, OfTwo};
 use super::program::{Id, Node, Op};
-use super::scalar::{Float, Int, greatest, least, tanh};
+use super::scalar::{Float, Int, greatest, least};
 use super::words::{Binary, Unary};
 use crate::data::Dtype;
 
@@ -145,23 +147,64 @@ fn fill<T: Pod>(out: &mut [u64], bits: u64) {
 }
 
 fn map<A: Pod, R: Pod>(out: &mut [u64], a: &[A], f: impl Fn(A) -> R) {
-    for (slot, a) in cast_slice_mut::<u64, R>(out).iter_mut().zip(a) {
-        *slot = f(*a);
-    }
+    dispatch::run(Map { out: cast_slice_mut(out), a, f });
 }
 
 fn zip<A: Pod, R: Pod>(out: &mut [u64], a: &[A], b: &[A], f: impl Fn(A, A) -> R) {
-    for ((slot, a), b) in cast_slice_mut::<u64, R>(out).iter_mut().zip(a).zip(b) {
-        *slot = f(*a, *b);
-    }
+    dispatch::run(Zip { out: cast_slice_mut(out), a, b, f });
 }
 
 fn select<T: Pod>(out: &mut [u64], block: &Block<'_>, [condition, then, otherwise]: [Id; 3]) {
-    let conditions = block.values::<u8>(condition);
-    let (then, otherwise) = (block.values::<T>(then), block.values::<T>(otherwise));
-    let slots = cast_slice_mut::<u64, T>(out).iter_mut();
-    for (((slot, condition), a), b) in slots.zip(conditions).zip(then).zip(otherwise) {
-        *slot = if *condition != 0 { *a } else { *b };
+    let conditions = block.values(condition);
+    let (then, otherwise) = (block.values(then), block.values(otherwise));
+    dispatch::run(Select::<T> { out: cast_slice_mut(out), conditions, then, otherwise });
+}
+
+struct Map<'a, A, R, F> {
+    out: &'a mut [R],
+    a: &'a [A],
+    f: F,
+}
+
+impl<A: Pod, R: Pod, F: Fn(A) -> R> Work for Map<'_, A, R, F> {
+    #[inline(always)]
+    fn run(self) {
+        for (slot, a) in self.out.iter_mut().zip(self.a) {
+            *slot = (self.f)(*a);
+        }
+    }
+}
+
+struct Zip<'a, A, R, F> {
+    out: &'a mut [R],
+    a: &'a [A],
+    b: &'a [A],
+    f: F,
+}
+
+impl<A: Pod, R: Pod, F: Fn(A, A) -> R> Work for Zip<'_, A, R, F> {
+    #[inline(always)]
+    fn run(self) {
+        for ((slot, a), b) in self.out.iter_mut().zip(self.a).zip(self.b) {
+            *slot = (self.f)(*a, *b);
+        }
+    }
+}
+
+struct Select<'a, T> {
+    out: &'a mut [T],
+    conditions: &'a [u8],
+    then: &'a [T],
+    otherwise: &'a [T],
+}
+
+impl<T: Pod> Work for Select<'_, T> {
+    #[inline(always)]
+    fn run(self) {
+        let slots = self.out.iter_mut();
+        for (((slot, condition), a), b) in slots.zip(self.conditions).zip(self.then).zip(self.otherwise) {
+            *slot = if *condition != 0 { *a } else { *b };
+        }
     }
 }
 
@@ -224,39 +267,7 @@ impl FloatUnary for f64 {
 }
 
 fn float_unary<T: FloatUnary>(op: Unary, a: &[T], out: &mut [u64]) {
-    T::exact_or(op, a, out, |out| {
-        if let Some(function) = function(op) {
-            map(out, a, |x| T::narrow(function(x.wide())));
-        }
-    });
-}
-
-/// The functions without an exact result.
-fn function(op: Unary) -> Option<fn(f64) -> f64> {
-    Some(match op {
-        Unary::Cbrt => f64::cbrt,
-        Unary::Exp => f64::exp,
-        Unary::Exp2 => f64::exp2,
-        Unary::Expm1 => f64::exp_m1,
-        Unary::Log => f64::ln,
-        Unary::Log2 => f64::log2,
-        Unary::Log10 => f64::log10,
-        Unary::Log1p => f64::ln_1p,
-        Unary::Sin => f64::sin,
-        Unary::Cos => f64::cos,
-        Unary::Tan => f64::tan,
-        Unary::Asin => f64::asin,
-        Unary::Acos => f64::acos,
-        Unary::Atan => f64::atan,
-        Unary::Sinh => f64::sinh,
-        Unary::Cosh => f64::cosh,
-        Unary::Tanh => tanh,
-        // Those of the standard library lose digits near 0 and for large values; that of `libm` knows no domain.
-        Unary::Asinh => libm::asinh,
-        Unary::Acosh => |x| if x < 1.0 { f64::NAN } else { libm::acosh(x) },
-        Unary::Atanh => libm::atanh,
-        _ => return None,
-    })
+    T::exact_or(op, a, out, |out| dispatch::run(OfOne { op, a, out: cast_slice_mut(out) }));
 }
 
 fn binary(op: Binary, dtype: Dtype, block: &Block<'_>, [a, b]: [Id; 2], out: &mut [u64]) {
@@ -308,10 +319,7 @@ fn binary(op: Binary, dtype: Dtype, block: &Block<'_>, [a, b]: [Id; 2], out: &mu
             Binary::Div => zip(out, a, b, |a, b| a / b),
             Binary::FloorDiv => zip(out, a, b, T::floor_div),
             Binary::Rem => zip(out, a, b, T::floor_rem),
-            Binary::Pow => zip(out, a, b, |a, b| T::narrow(a.wide().powf(b.wide()))),
-            Binary::Atan2 => zip(out, a, b, |a, b| T::narrow(a.wide().atan2(b.wide()))),
-            Binary::Hypot => zip(out, a, b, |a, b| T::narrow(a.wide().hypot(b.wide()))),
-            _ => {}
+            _ => dispatch::run(OfTwo { op, a, b, out: cast_slice_mut(out) }),
         }
     }, else {}));
 }

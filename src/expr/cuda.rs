@@ -1,9 +1,10 @@
-//! CUDA C++ from a program: a kernel around the operations of `kernels/math.cu` and `kernels/reduce.cu`.
+//! CUDA C++ from a program: a kernel around the operations of `kernels/math.cu`, `functions` and `kernels/reduce.cu`.
 
 use std::fmt::Write as _;
 
+use super::functions;
 use super::header::header;
-use super::program::{Id, Op, Program};
+use super::program::{Id, Node, Op, Program};
 use super::reduce::Fold;
 use super::words::{Binary, Unary};
 use crate::data::Dtype;
@@ -18,9 +19,11 @@ const REDUCE: &str = include_str!("../../kernels/reduce.cu");
 /// The complete source of a program.
 pub(super) fn source(program: &Program) -> String {
     let reduce = if program.reductions.is_empty() { "" } else { REDUCE };
+    let is_function = |node: &Node| node.dtype.is_float() && functions::is_function(node.op);
+    let functions = if program.nodes.iter().any(is_function) { functions::cuda() } else { String::new() };
     let mut body = Body { text: String::new() };
     body.kernel(program);
-    format!("{}\n{MATH}{reduce}\n{}", header(program), body.text)
+    format!("{}\n{MATH}{functions}{reduce}\n{}", header(program), body.text)
 }
 
 struct Body {

@@ -97,7 +97,7 @@ fn floats(op: Binary, a: f64, b: f64) -> Result<Weak, String> {
         Binary::Pow if a < 0.0 && a.is_finite() && b.is_finite() && b.fract() != 0.0 => {
             return Err("a power of a negative number that is not real".to_owned());
         }
-        Binary::Pow => a.powf(b),
+        Binary::Pow => super::functions::power(a, b),
         Binary::Eq | Binary::Ne | Binary::Lt | Binary::Le | Binary::Gt | Binary::Ge => {
             return Ok(Weak::Bool(compare(op, &a, &b)));
         }

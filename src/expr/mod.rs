@@ -20,7 +20,9 @@
 mod apply;
 mod bind;
 mod cuda;
+mod dispatch;
 mod fold;
+mod functions;
 mod header;
 mod lex;
 mod parse;

@@ -154,27 +154,3 @@ pub(super) fn greatest<T: PartialOrd + Copy>(a: T, b: T) -> T {
     #[allow(clippy::eq_op)]
     if a >= b || a != a { a } else { b }
 }
-
-/// The hyperbolic tangent, within 1.4 ulp. C libraries are off by up to 2.1, which with the error of a GPU's own would
-/// be 3 between the two.
-///
-/// With t = exp(2|x|) - 1 it is t / (t + 2): what the sum and the quotient lose is computed and added back, so that
-/// the error of t is nearly all there is.
-pub(super) fn tanh(x: f64) -> f64 {
-    let size = x.abs();
-    if size.is_nan() {
-        return x;
-    }
-    // Beyond this it is 1 to the last bit.
-    if size >= 22.0 {
-        return 1f64.copysign(x);
-    }
-    let t = (2.0 * size).exp_m1();
-    // The sum and what it lost (D. E. Knuth, The Art of Computer Programming, volume 2, 4.2.2, theorem B).
-    let sum = t + 2.0;
-    let two = sum - t;
-    let lost = (t - (sum - two)) + (2.0 - two);
-    let quotient = t / sum;
-    let rest = (-quotient).mul_add(sum, t) - quotient * lost;
-    (quotient + rest / sum).copysign(x)
-}

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use super::super::program::Program;
 use super::super::words::{Kind, Unary};
-use super::super::{Expression, samples};
+use super::super::{Expression, functions, samples};
 use super::{Column, run_partials};
 use crate::data::Dtype;
 
 const COMPILER: &str = "c++";
 
-/// Everything that has one right result, for operands of one dtype.
+/// Every operation and every reduction of operands of one dtype.
 fn program(dtype: Dtype) -> Arc<Program> {
     let inputs = ["a", "b"].map(|name| (name.to_owned(), dtype));
     let mut values: Vec<String> =
@@ -20,13 +20,10 @@ fn program(dtype: Dtype) -> Arc<Program> {
             .map(|sign| format!("a {sign} b"))
             .into();
     values.extend(Dtype::ALL.map(|to| format!("{to}(a)")));
-    values
-        .extend(Unary::FUNCTIONS.iter().take_while(|(_, op)| *op != Unary::Cbrt).map(|(name, _)| format!("{name}(a)")));
+    values.extend(Unary::FUNCTIONS.iter().map(|(name, _)| format!("{name}(a)")));
     values
         .extend(["-a", "~a", "where(a, a, b)", "min(a, b)", "max(a, b)", "clip(a, b, 1)", "i + a"].map(str::to_owned));
-    if !dtype.is_float() {
-        values.push("a ** b".to_owned());
-    }
+    values.extend(["a ** b", "atan2(a, b)", "hypot(a, b)"].map(str::to_owned));
     let statements = values.iter().enumerate().map(|(k, value)| format!("y{k} = {value}"));
     // Not every dtype has every operator.
     let mut statements: Vec<String> = statements.filter(|statement| bind(statement, &inputs).is_some()).collect();
@@ -62,7 +59,7 @@ fn run_as_cpp(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Col
     std::fs::write(path("host.hpp"), include_str!("host.hpp")).unwrap();
     std::fs::write(path("kernel.cpp"), source).unwrap();
     let mut compiler = Command::new(COMPILER);
-    compiler.args(["-std=c++20", "-w", "-ffp-contract=off", "-pthread", "-o"]);
+    compiler.args(["-std=c++20", "-w", "-O1", "-ffp-contract=off", "-pthread", "-o"]);
     let compiled = compiler.arg(path("kernel")).arg(path("kernel.cpp")).output().unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     let mut child = Command::new(path("kernel")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -81,20 +78,49 @@ fn cuda_source_gives_the_same_bits() {
         eprintln!("skipped: there is no C++20 compiler by the name {COMPILER}");
         return;
     }
-    let (first_row, rows) = (3 << 40, 4096 + 1000);
     for dtype in Dtype::ALL {
-        let program = program(dtype);
-        let inputs = [1, 2].map(|seed| Column::mixed(dtype, rows, seed));
-        let (outputs, partials) = run_partials(&program, first_row, rows, &inputs);
-        let cpp = run_as_cpp(&program, first_row, rows, &inputs);
-        let mut rest = cpp.as_slice();
-        for (k, output) in outputs.iter().enumerate() {
-            let (own, behind) = rest.split_at(output.bytes().len());
-            assert!(own == output.bytes(), "{}, output {k}", program.text);
-            rest = behind;
+        compare(&program(dtype), &[1, 2].map(|seed| Column::mixed(dtype, 4096 + 1000, seed)));
+        if dtype.is_float() {
+            // Any bits at all; then numbers that are hard, each with each.
+            let bits = [3, 4].map(|seed| {
+                let state =
+                    std::iter::successors(Some(seed), |state: &u64| Some(state.wrapping_mul(STEP).wrapping_add(1)));
+                Column::from_bits(dtype, state.skip(9).map(|state| state ^ (state >> 29)).take(3 * 4096))
+            });
+            compare(&program(dtype), &bits);
+            let hard = functions::tests::hard();
+            let pairs = |pick: fn(f64, f64) -> f64| {
+                let pairs = hard.iter().flat_map(|a| hard.iter().map(move |b| pick(*a, *b)));
+                let bits = pairs.map(|x| if dtype == Dtype::F32 { (x as f32).to_bits().into() } else { x.to_bits() });
+                Column::from_bits(dtype, bits)
+            };
+            compare(&program(dtype), &[pairs(|a, _| a), pairs(|_, b| b)]);
         }
-        assert_eq!(rest, bytemuck::cast_slice::<u64, u8>(&partials), "partials of {}", program.text);
     }
+}
+
+/// Steps from one state of a generator to the next.
+const STEP: u64 = 6_364_136_223_846_793_005;
+
+fn compare(program: &Arc<Program>, inputs: &[Column]) {
+    let (first_row, rows) = (3 << 40, inputs[0].rows());
+    let (outputs, partials) = run_partials(program, first_row, rows, inputs);
+    let cpp = run_as_cpp(program, first_row, rows, inputs);
+    let mut rest = cpp.as_slice();
+    for (k, output) in outputs.iter().enumerate() {
+        let (own, behind) = rest.split_at(output.bytes().len());
+        let size = output.dtype.size();
+        let row = own.chunks(size).zip(output.bytes().chunks(size)).position(|(a, b)| a != b);
+        assert_eq!(
+            row,
+            None,
+            "y{k} of {}\n{:?}",
+            program.text,
+            inputs.iter().map(|a| a.value(row.unwrap_or(0))).collect::<Vec<_>>()
+        );
+        rest = behind;
+    }
+    assert_eq!(rest, bytemuck::cast_slice::<u64, u8>(&partials), "partials of {}", program.text);
 }
 
 #[test]

@@ -31,6 +31,10 @@ template <class To, class From> static To bits(From from) {
 static inline float __uint_as_float(unsigned value) { return bits<float>(value); }
 static inline double __longlong_as_double(long long value) { return bits<double>(value); }
 static inline long long __double_as_longlong(double value) { return bits<long long>(value); }
+static inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
 
 // A column as whatever pointer the kernel wants.
 struct Column {
