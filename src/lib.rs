@@ -83,7 +83,7 @@ pub use limits::{DeviceLimits, HostLimits, MachineLimits, Rate, Size, Together};
 pub use memory::PinnedArray;
 pub use plan::{DevicePlan, Plan};
 pub use progress::{CancelToken, Progress};
-pub use report::{Bound, DeviceReport, OutputReport, Report, Stage, StageTime, StageTimes};
+pub use report::{Bound, DeviceReport, OutputReport, Report, Setup, Stage, StageTime, StageTimes};
 pub use trace::Timeline;
 
 /// The examples of the README, compiled with the documentation tests.

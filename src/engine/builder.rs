@@ -1,6 +1,7 @@
 //! What can be set on an engine.
 
 use std::sync::Mutex;
+use std::time::Instant;
 
 use super::Engine;
 use crate::device::DeviceChoice;
@@ -63,8 +64,10 @@ impl EngineBuilder {
             // Its memory is what one says it is.
             options.memory_bytes = bytes;
         }
+        let begin = Instant::now();
         let (devices, note) = choice.resolve()?;
+        let found = begin.elapsed();
         let machine = MachineLimits::load(&devices);
-        Ok(Engine { choice, limits, devices, note, machine, opened: Mutex::default() })
+        Ok(Engine { choice, limits, devices, note, found, machine, opened: Mutex::default() })
     }
 }

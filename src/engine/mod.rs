@@ -5,7 +5,7 @@ mod check;
 mod devices;
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::debug_span;
 
@@ -22,7 +22,7 @@ use crate::memory::PinnedArray;
 use crate::ops::{Eval, Operator};
 use crate::pipeline::{InputColumn, LaneOutcome, OutputColumn, Part, Queue, Share, TIMED_EVERY, Work, drive};
 use crate::plan::{Limits, Machine, Plan, Shape};
-use crate::report::{DeviceReport, DeviceWork, OutputReport, Report, StageTimes};
+use crate::report::{DeviceReport, DeviceWork, OutputReport, Report, Setup, StageTimes};
 use crate::trace::Timeline;
 
 /// Seconds that it takes to open a GPU and load a kernel, about.
@@ -48,6 +48,8 @@ pub struct Engine {
     devices: Vec<DeviceInfo>,
     /// Why the devices are not those one might expect.
     note: Option<String>,
+    /// How long it took to find them.
+    found: Duration,
     /// What this machine was measured to reach, if it was.
     machine: Option<MachineLimits>,
     /// What is costly to open and is kept for the next run.
@@ -99,7 +101,8 @@ impl Engine {
         if self.limits.device_memory.or(self.limits.pinned_memory).is_some() && on_cpu {
             notes.push("the CPU uses no device or pinned memory, so their limits have no effect".into());
         }
-        let (plan, mut parts, accounts) = self.ready(&job, &operator, rows, &devices, &mut notes)?;
+        let mut setup = Setup { find_seconds: self.found.as_secs_f64(), ..Setup::default() };
+        let (plan, mut parts, accounts) = self.ready(&job, &operator, rows, &devices, &mut notes, &mut setup)?;
 
         let Job { expression, inputs, outputs, cancel, progress, timeline, .. } = job;
         let _span = debug_span!("run", expression = expression.text(), rows, chunk_rows = plan.chunk_rows).entered();
@@ -168,6 +171,7 @@ impl Engine {
             chunk_rows: plan.chunk_rows,
             seconds,
             total_seconds: 0.0,
+            setup,
             bytes_to_device: outcomes.iter().map(|lane| lane.bytes_in).sum(),
             bytes_read_directly: medium.from_disk,
             bytes_from_device: outcomes.iter().map(|lane| lane.bytes_out).sum(),
@@ -251,10 +255,13 @@ impl Engine {
         rows: u64,
         devices: &[DeviceInfo],
         notes: &mut Vec<String>,
+        setup: &mut Setup,
     ) -> Result<Ready> {
         // The CPU needs nothing opened.
         let gpus = devices.iter().any(|device| device.kind != DeviceKind::Cpu);
+        let begin = Instant::now();
         let opened = if gpus { self.opened()? } else { Opened::nothing() };
+        setup.open_seconds = begin.elapsed().as_secs_f64();
         let mut limits = self.limits;
         loop {
             let plan = self.plan_of(job, operator, rows, devices, &limits)?;
@@ -264,6 +271,10 @@ impl Engine {
             match parts.collect::<Result<Vec<_>>>() {
                 Ok(parts) => {
                     notes.extend(parts.iter().zip(&plan.devices).filter_map(|(part, device)| part.shortage(device)));
+                    for (kernel, memory) in parts.iter().map(|part| part.setup()) {
+                        setup.kernel_seconds += kernel.as_secs_f64();
+                        setup.memory_seconds += memory.as_secs_f64();
+                    }
                     return Ok((plan, parts, accounts));
                 }
                 Err(Error::OutOfMemory { device, bytes })

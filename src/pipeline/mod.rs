@@ -87,6 +87,11 @@ pub(crate) trait Part {
     /// How the lanes want to be driven.
     fn schedule(&self) -> Schedule;
 
+    /// How long it took to get the kernel ready, and the memory.
+    fn setup(&self) -> (Duration, Duration) {
+        (Duration::ZERO, Duration::ZERO)
+    }
+
     /// A note if the device gave less memory than planned.
     fn shortage(&self, plan: &DevicePlan) -> Option<String>;
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::{debug_span, trace};
 
@@ -28,6 +28,7 @@ pub(crate) struct Staging<D: Device> {
     lanes: usize,
     slots: usize,
     device: Arc<D>,
+    setup: (Duration, Duration),
 }
 
 impl<D: Device> Staging<D> {
@@ -39,17 +40,20 @@ impl<D: Device> Staging<D> {
         memory: &Arc<Account>,
         pinned: &Arc<Account>,
     ) -> Result<Self> {
+        let begin = Instant::now();
         let loaded = device.load(kernel)?;
+        let ready = Instant::now();
         let layout = plan.layout.clone();
         let pool = DevicePool::new(&*device, plan.blocks, layout.block_bytes, memory)?;
         let ring = PinnedRing::new(&*device, plan.lanes * plan.slots, layout.slot_bytes, pinned)?;
-        Ok(Staging { pool, kernel: loaded, ring, layout, lanes: plan.lanes, slots: plan.slots, device })
+        let setup = (ready - begin, ready.elapsed());
+        Ok(Staging { pool, kernel: loaded, ring, layout, lanes: plan.lanes, slots: plan.slots, device, setup })
     }
 }
 
 impl<D: Device> Part for Staging<D> {
     fn lanes<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Lane + 'r>>> {
-        let Staging { pool, kernel, ring, layout, lanes, slots, device } = self;
+        let Staging { pool, kernel, ring, layout, lanes, slots, device, .. } = self;
         let (device, layout, slots) = (&**device, &*layout, *slots);
         let streams = Arc::new(Streams::open(device, pool, kernel, work)?);
         let mut memory = ring.slots();
@@ -71,6 +75,10 @@ impl<D: Device> Part for Staging<D> {
 
     fn schedule(&self) -> Schedule {
         self.device.schedule()
+    }
+
+    fn setup(&self) -> (Duration, Duration) {
+        self.setup
     }
 
     fn shortage(&self, plan: &DevicePlan) -> Option<String> {

@@ -36,6 +36,8 @@ pub struct Report {
     pub seconds: f64,
     /// Wall-clock time of the whole run, with the loading of kernels, the pinning of memory and the making of outputs.
     pub total_seconds: f64,
+    /// What of it went into getting ready.
+    pub setup: Setup,
     /// Bytes of the inputs copied to devices (on the CPU: none).
     pub bytes_to_device: u64,
     /// Bytes copied from devices.
@@ -53,6 +55,21 @@ pub struct Report {
     /// When every stage of every chunk began and ended, if the job was asked for it ([`Job::timeline`](crate::Job::timeline)).
     #[serde(skip)]
     pub timeline: Option<Timeline>,
+}
+
+/// Times of getting ready for a run, in seconds. What an engine has done once is not done again: then it is 0.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct Setup {
+    /// Finding the devices when the engine was built: for CUDA the initialisation of the driver. Not a part of
+    /// [`total_seconds`](Report::total_seconds).
+    pub find_seconds: f64,
+    /// Opening the devices: for CUDA, making contexts.
+    pub open_seconds: f64,
+    /// Compiling kernels, or finding them in the cache, and loading them.
+    pub kernel_seconds: f64,
+    /// Taking device memory and pinned memory.
+    pub memory_seconds: f64,
 }
 
 /// One output of a run.
@@ -185,6 +202,14 @@ impl fmt::Display for Report {
         }
         write!(f, "\n{} rows in {} chunks of up to {} rows: ", self.rows, self.chunks, self.chunk_rows)?;
         writeln!(f, "{:.3} s ({:.3} s with setup)", self.seconds, self.total_seconds)?;
+        let Setup { find_seconds, open_seconds, kernel_seconds, memory_seconds } = self.setup;
+        if self.devices.iter().any(|device| device.kind == DeviceKind::Cuda) {
+            writeln!(
+                f,
+                "setup: CUDA initialised in {:.3} s, kernel ready in {kernel_seconds:.3} s, memory in {memory_seconds:.3} s",
+                find_seconds + open_seconds
+            )?;
+        }
         let (bytes_in, bytes_out) = (self.bytes_to_device, self.bytes_from_device);
         if bytes_in + bytes_out > 0 {
             write!(f, "copied to and from devices: {} and {}", ByteSize(bytes_in), ByteSize(bytes_out))?;

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys;
 
@@ -14,6 +14,34 @@ pub(super) struct Context {
     handle: sys::CUcontext,
     device: sys::CUdevice,
     id: String,
+    spare: Spares,
+}
+
+/// What costs the driver time to make and to destroy, and is the same for every run: kept for the next one.
+#[derive(Default)]
+pub(super) struct Spares {
+    pub(super) streams: Mutex<Vec<sys::CUstream>>,
+    pub(super) events: Mutex<Vec<sys::CUevent>>,
+    /// Those that keep time.
+    pub(super) timers: Mutex<Vec<sys::CUevent>>,
+}
+
+/// Spares of a kind that are kept at most.
+const SPARES: usize = 1024;
+
+/// Takes a spare one.
+pub(super) fn take<T>(spares: &Mutex<Vec<T>>) -> Option<T> {
+    spares.lock().unwrap_or_else(PoisonError::into_inner).pop()
+}
+
+/// Keeps a spare one; gives it back if there are enough.
+pub(super) fn keep<T>(spares: &Mutex<Vec<T>>, spare: T) -> Option<T> {
+    let mut spares = spares.lock().unwrap_or_else(PoisonError::into_inner);
+    if spares.len() >= SPARES {
+        return Some(spare);
+    }
+    spares.push(spare);
+    None
 }
 
 // SAFETY: the driver lets any thread use a context; making it current is per thread, and done before each use.
@@ -28,7 +56,13 @@ impl Context {
         // SAFETY: a `Found` exists only after `init`; `handle` outlives the call that writes it.
         let result = unsafe { sys::cuDevicePrimaryCtxRetain(&mut handle, found.handle) };
         driver::check(&found.info.id, "cuDevicePrimaryCtxRetain", result)?;
-        Ok(Arc::new(Context { handle, device: found.handle, id: found.info.id.clone() }))
+        let spare = Spares::default();
+        Ok(Arc::new(Context { handle, device: found.handle, id: found.info.id.clone(), spare }))
+    }
+
+    /// Streams and events that nobody uses now.
+    pub(super) fn spare(&self) -> &Spares {
+        &self.spare
     }
 
     /// The device as `--device` names it.
@@ -84,6 +118,14 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        while let Some(stream) = take(&self.spare.streams) {
+            // SAFETY: a spare stream is alive, has no work, and is destroyed here only.
+            self.release("cuStreamDestroy", || unsafe { sys::cuStreamDestroy_v2(stream) });
+        }
+        while let Some(event) = take(&self.spare.events).or_else(|| take(&self.spare.timers)) {
+            // SAFETY: a spare event is alive, and is destroyed here only.
+            self.release("cuEventDestroy", || unsafe { sys::cuEventDestroy_v2(event) });
+        }
         // SAFETY: retained by `retain`, released here only; all that lives in the context holds an `Arc` of `self`.
         let result = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
         if let Err(error) = self.check("cuDevicePrimaryCtxRelease", result) {

@@ -2,14 +2,14 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam::utils::Backoff;
 use cudarc::driver::sys;
 
-use super::context::{Context, Memory};
+use super::context::{Context, Memory, keep, take};
 use super::driver;
 use super::module::Function;
 use crate::device::kernel::{TILE_LANES, TILE_ROWS};
@@ -36,11 +36,17 @@ unsafe impl Send for CudaStream {}
 
 impl CudaStream {
     pub(super) fn open(context: &Arc<Context>) -> Result<CudaStream> {
-        let _guard = context.enter()?;
-        let mut handle = ptr::null_mut();
-        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: the context is current; `handle` outlives the call that writes it.
-        context.check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut handle, flags) })?;
+        let handle = match take(&context.spare().streams) {
+            Some(spare) => spare,
+            None => {
+                let _guard = context.enter()?;
+                let mut handle = ptr::null_mut();
+                let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+                // SAFETY: the context is current; `handle` outlives the call that writes it.
+                context.check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut handle, flags) })?;
+                handle
+            }
+        };
         Ok(CudaStream { context: context.clone(), handle, arguments: Vec::new(), pointers: Vec::new() })
     }
 }
@@ -119,10 +125,21 @@ impl Stream for CudaStream {
 
 impl Drop for CudaStream {
     fn drop(&mut self) {
-        // SAFETY: the handle is alive. An error means that the context is lost, and with it all work that it had queued.
-        self.context.release("cuStreamSynchronize", || unsafe { sys::cuStreamSynchronize(self.handle) });
-        // SAFETY: created by `open`, destroyed here only.
-        self.context.release("cuStreamDestroy", || unsafe { sys::cuStreamDestroy_v2(self.handle) });
+        let _guard = self.context.enter();
+        // SAFETY: the handle is alive.
+        let result = unsafe { sys::cuStreamSynchronize(self.handle) };
+        // After an error the context is lost, and with it all work that the stream had queued.
+        let spare = match self.context.check("cuStreamSynchronize", result) {
+            Ok(()) => keep(&self.context.spare().streams, self.handle),
+            Err(error) => {
+                tracing::debug!(%error, "release failed");
+                Some(self.handle)
+            }
+        };
+        if let Some(handle) = spare {
+            // SAFETY: created by `open` and not kept: destroyed here only.
+            self.context.release("cuStreamDestroy", || unsafe { sys::cuStreamDestroy_v2(handle) });
+        }
     }
 }
 
@@ -177,6 +194,7 @@ impl Host for CudaHost {
 pub(crate) struct Event {
     context: Arc<Context>,
     handle: sys::CUevent,
+    keeps_time: bool,
 }
 
 // SAFETY: the driver lets any thread use an event.
@@ -187,12 +205,20 @@ unsafe impl Sync for Event {}
 impl Event {
     pub(super) fn new(context: &Arc<Context>, keeps_time: bool) -> Result<Event> {
         use sys::CUevent_flags_enum::{CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING};
+        let event = |handle| Event { context: context.clone(), handle, keeps_time };
+        if let Some(spare) = take(Event::spares(context, keeps_time)) {
+            return Ok(event(spare));
+        }
         let _guard = context.enter()?;
         let mut handle = ptr::null_mut();
         let flags = if keeps_time { CU_EVENT_DEFAULT } else { CU_EVENT_DISABLE_TIMING } as u32;
         // SAFETY: the context is current; `handle` outlives the call that writes it.
         context.check("cuEventCreate", unsafe { sys::cuEventCreate(&mut handle, flags) })?;
-        Ok(Event { context: context.clone(), handle })
+        Ok(event(handle))
+    }
+
+    fn spares(context: &Context, keeps_time: bool) -> &Mutex<Vec<sys::CUevent>> {
+        if keeps_time { &context.spare().timers } else { &context.spare().events }
     }
 
     fn is_done(&self) -> Result<bool> {
@@ -206,7 +232,15 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: created by `new`, destroyed here only.
-        self.context.release("cuEventDestroy", || unsafe { sys::cuEventDestroy_v2(self.handle) });
+        let _guard = self.context.enter();
+        // One that is not done is of no use to others: to them it would not be as never recorded.
+        let spare = match self.is_done() {
+            Ok(true) => keep(Event::spares(&self.context, self.keeps_time), self.handle),
+            _ => Some(self.handle),
+        };
+        if let Some(handle) = spare {
+            // SAFETY: created by `new` and not kept: destroyed here only.
+            self.context.release("cuEventDestroy", || unsafe { sys::cuEventDestroy_v2(handle) });
+        }
     }
 }
