@@ -1,9 +1,10 @@
 //! How lanes of the CPU and lanes that stage for GPUs share the cores of one machine, where a job has both.
 //!
 //! A core can compute rows itself, or stage rows for a GPU: fill and drain slots. Which is the better use of it is measured
-//! while the job runs, as rows per second of a core's work. If staging is better, GPUs come first: as few lanes
-//! compute as leave the GPUs with work, and one more whenever staging lanes have to wait for a device that is busy. If
-//! computing is better, staging lanes finish what they have and stand aside.
+//! while the job runs, as rows per second of a core's work; until that is known, a few lanes stage and the others compute.
+//! If staging is better, GPUs come first: as few lanes compute as leave the GPUs with work, and one more whenever staging
+//! lanes have to wait for a device that is busy. If computing is better, staging lanes finish what they have and stand
+//! aside.
 //!
 //! What a lane may do is decided under one lock, once a chunk. There are two conditions that lanes wait for: that one more
 //! may compute, which the end of a chunk that was computed wakes one lane for and a higher number all; and that staging
@@ -12,8 +13,10 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Chunks of each kind before a verdict is given, and between two changes of the number of lanes that compute.
-const ENOUGH: u64 = 16;
+/// Chunks of each kind before a verdict is given.
+const ENOUGH: u64 = 8;
+/// Between two changes of the number of lanes that compute, chunks that were staged.
+const ROUND: u64 = 16;
 /// Computing is preferred if a core computes at least this share of the rows that it could stage: lanes of the CPU need
 /// neither the link nor the memory of slots.
 const PREFER_COMPUTING: f64 = 0.9;
@@ -33,7 +36,9 @@ struct State {
     /// Lanes that compute now, and how many may.
     computing: usize,
     may_compute: usize,
-    may_stage: bool,
+    /// Lanes that stage now, and how many may.
+    staging: usize,
+    may_stage: usize,
     computed: Work,
     staged: Work,
     /// Of the latest chunks that were staged, how many had to be waited for.
@@ -65,12 +70,16 @@ impl Work {
 impl Share {
     /// The share-out of `cores` cores, with so many lanes that stage; if there are none, every lane of the CPU may compute.
     pub(crate) fn new(cores: usize, stagers: usize) -> Share {
+        // Lanes of the CPU by themselves, or of GPUs, need not be told.
+        let shared = stagers > 0 && cores > 0;
+        let first = if shared { stagers.div_ceil(4) } else { stagers };
         let state = State {
             cores,
             stagers,
             computing: 0,
-            may_compute: if stagers == 0 { usize::MAX } else { cores.saturating_sub(stagers).max(1) },
-            may_stage: true,
+            may_compute: if shared { cores.saturating_sub(first).max(1) } else { usize::MAX },
+            staging: 0,
+            may_stage: first,
             computed: Work::default(),
             staged: Work::default(),
             awaited: 0,
@@ -102,11 +111,24 @@ impl Share {
         }
     }
 
-    /// Waits until staging lanes may claim chunks; until then they have nothing in flight. Returns at once while they have.
-    pub(super) fn wait_to_stage(&self, in_flight: bool) -> bool {
-        let waits = |state: &mut State| !state.may_stage && !state.over && !in_flight;
-        let state = self.may_stage.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner);
-        state.may_stage
+    /// Whether a lane may stage another chunk. `stages` is whether it is one of those that stage now, which changes here. A
+    /// lane that is one too many drains what it has in flight, and then waits until it may again.
+    pub(super) fn may_stage(&self, stages: &mut bool, in_flight: bool) -> bool {
+        let mut state = self.state();
+        if *stages && (state.staging <= state.may_stage || in_flight) {
+            return state.staging <= state.may_stage;
+        }
+        if *stages {
+            *stages = false;
+            state.staging -= 1;
+        }
+        let waits = |state: &mut State| state.staging >= state.may_stage && !state.over;
+        let mut state = self.may_stage.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
+        if state.staging < state.may_stage {
+            *stages = true;
+            state.staging += 1;
+        }
+        *stages
     }
 
     /// Says that a chunk of `rows` rows was filled and drained in so much time, and whether it had to be waited for.
@@ -134,7 +156,7 @@ impl Share {
         if state.may_compute > computed {
             self.may_compute.notify_all();
         }
-        if state.may_stage && !staged {
+        if state.may_stage > staged {
             self.may_stage.notify_all();
         }
     }
@@ -150,10 +172,15 @@ impl State {
         if self.stagers == 0 || self.computed.chunks < ENOUGH || self.staged.chunks < ENOUGH {
             return;
         }
-        self.may_stage = self.computed.rate() < PREFER_COMPUTING * self.staged.rate();
-        if !self.may_stage {
-            self.may_compute = self.cores;
-        } else if self.drains >= ENOUGH {
+        if self.computed.rate() >= PREFER_COMPUTING * self.staged.rate() {
+            (self.may_stage, self.may_compute) = (0, self.cores);
+            return;
+        }
+        if self.may_stage < self.stagers {
+            self.may_stage = self.stagers;
+            self.may_compute = self.cores.saturating_sub(self.stagers).max(1);
+            (self.drains, self.awaited) = (0, 0);
+        } else if self.drains >= ROUND {
             let awaited = self.awaited as f64 / self.drains as f64;
             (self.drains, self.awaited) = (0, 0);
             // One core is left to those that stage in any case.
@@ -171,7 +198,7 @@ impl State {
 mod tests {
     use super::*;
 
-    fn after(compute: f64, stage: f64, awaited: bool, rounds: usize) -> (bool, usize) {
+    fn after(compute: f64, stage: f64, awaited: bool, rounds: usize) -> (usize, usize) {
         let share = Share::new(16, 14);
         for _ in 0..rounds {
             share.start_computing();
@@ -184,19 +211,19 @@ mod tests {
 
     #[test]
     fn nothing_is_judged_by_a_few_chunks() {
-        assert_eq!(after(2e6, 1e6, false, 5), (true, 2));
+        assert_eq!(after(2e6, 1e6, false, 5), (4, 12));
     }
 
     #[test]
     fn where_computing_is_better_all_cores_compute() {
-        assert_eq!(after(2e6, 1e6, true, 100), (false, 16));
-        assert_eq!(after(0.95e6, 1e6, true, 100), (false, 16));
+        assert_eq!(after(2e6, 1e6, true, 100), (0, 16));
+        assert_eq!(after(0.95e6, 1e6, true, 100), (0, 16));
     }
 
     #[test]
     fn where_staging_is_better_the_cores_that_it_leaves_compute() {
-        assert_eq!(after(1e5, 1e6, true, 1000), (true, 15));
-        assert_eq!(after(1e5, 1e6, false, 1000), (true, 1));
+        assert_eq!(after(1e5, 1e6, true, 1000), (14, 15));
+        assert_eq!(after(1e5, 1e6, false, 1000), (14, 1));
     }
 
     #[test]
@@ -207,9 +234,11 @@ mod tests {
             share.end_computing(1000, Duration::from_millis(1));
             share.end_staging(1000, Duration::from_secs(1), true);
         }
-        assert!(!share.wait_to_stage(true), "may not stage, but has chunks in flight");
+        let mut stages = true;
+        share.state().staging = 1;
+        assert!(!share.may_stage(&mut stages, true) && stages, "may not stage, but has chunks in flight");
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| share.wait_to_stage(false));
+            let waiting = scope.spawn(|| share.may_stage(&mut stages, false));
             share.end();
             assert!(!waiting.join().unwrap());
         });

@@ -68,6 +68,7 @@ impl<D: Device> Part for Staging<D> {
                 name: LaneName { device: device.info().id.clone(), lane },
                 outcome: LaneOutcome { device: number, ..LaneOutcome::default() },
                 told: Duration::ZERO,
+                stages: false,
             }) as Box<dyn Lane>)
         };
         (0..*lanes).map(lane).collect()
@@ -100,6 +101,8 @@ struct StagedLane<'r, D: Device> {
     outcome: LaneOutcome,
     /// Of the time spent on filling and draining, what was told.
     told: Duration,
+    /// Whether this lane is one of those that stage now.
+    stages: bool,
 }
 
 impl<'r, D: Device> Lane for StagedLane<'r, D> {
@@ -112,7 +115,7 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
                 None => return Ok(false),
             },
         };
-        let may_claim = self.work.share.wait_to_stage(!self.in_flight.is_empty());
+        let may_claim = self.work.share.may_stage(&mut self.stages, !self.in_flight.is_empty());
         let chunk = if may_claim { self.work.queue.claim(usize::MAX) } else { None };
         if let Some(chunk) = chunk {
             let in_flight = self.send(slot, chunk)?;

@@ -15,6 +15,7 @@ pub const CASES: &[Case] = &[
     ("the same bytes and results as on the CPU", same_as_cpu),
     ("no rows and one row", few_rows),
     ("the report as JSON", json),
+    ("a trace has every stage of every chunk", trace),
     ("quiet prints the results alone", quiet),
     ("a plan shows its formulas and makes nothing", plan),
     ("rows without inputs", generated),
@@ -100,6 +101,32 @@ fn json(device: &str) -> Outcome {
     }
     let moved = if device == "cpu" { 0 } else { 80_000 };
     assert!(report["bytes_to_device"].as_u64() >= Some(moved) && report["bytes_from_device"].as_u64() >= Some(moved));
+    RAN
+}
+
+fn trace(device: &str) -> Outcome {
+    let place = Place::new(device);
+    let rows = 200_000;
+    place.npy("a.npy", &vec![1.0; rows]);
+    let report = place.report(&["c = a + 1", "a=a.npy", "c=c.npy", "--trace", "t.json", "--chunk", "256KiB"]);
+    let events: Vec<Value> = serde_json::from_slice(&fs::read(place.path("t.json")).unwrap()).unwrap();
+    let named = |name: &'static str| events.iter().filter(move |event| event["ph"] == "X" && event["name"] == name);
+    let stages = if device == "cpu" { &["compute"][..] } else { &["fill", "copy in", "kernel", "copy out", "drain"] };
+    for stage in stages {
+        let rows_of = |event: &Value| event["args"]["rows"].as_u64().unwrap();
+        // What takes no time, as fills on a device of virtual time, is no span on a lane.
+        let all: u64 = named(stage).map(rows_of).sum();
+        let is_virtual = device.starts_with("emulated") && matches!(*stage, "fill" | "drain");
+        assert!(all == rows as u64 || (all == 0 && is_virtual), "{stage}: {all} rows");
+        assert!(named(stage).all(|event| event["ts"].as_f64() >= Some(0.0) && event["dur"].as_f64() >= Some(0.0)));
+    }
+    let names = || events.iter().filter(|event| event["name"] == "thread_name").map(|event| &event["args"]["name"]);
+    for row in if device == "cpu" { &["lane 0"][..] } else { &["copy in", "kernels", "copy out"] } {
+        assert!(names().any(|name| name == row), "{row}");
+    }
+    assert!(report["chunks"].as_u64() > Some(4));
+    let wrong = place.run(&["sum(a)", "a=a.npy", "--trace", "no/such/folder/t.json"]);
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("--trace no/such/folder/t.json"), "{wrong:?}");
     RAN
 }
 
