@@ -6,7 +6,6 @@ use crate::device::{Device, Host, Stream};
 use crate::expr;
 use crate::limits;
 use crate::memory::{Account, DevicePool};
-use std::sync::Arc;
 use std::time::Instant;
 
 pub use crate::device::kernel::{Columns, HostKernel, Kernel, TILE_LANES, TILE_ROWS};
@@ -118,9 +117,9 @@ impl Freelist {
     /// Never, as no lane fails.
     pub fn cycle(&mut self) -> crate::Result<()> {
         let lease = self.pool.take(&mut self.stream, &mut self.host)?;
-        let event = Arc::new(self.device.event(false)?);
+        lease.retire(&mut self.stream)?;
+        let event = self.device.event(false)?;
         self.stream.record(&event)?;
-        lease.retire(&event);
         self.host.synchronize(&event)
     }
 }

@@ -40,8 +40,11 @@ const CASES: &[(&str, Case)] = &[
 ];
 
 /// Cases that compare with the CPU, and so say nothing of it, nor of the emulated device, which computes like it.
-const GPU: &[(&str, Case)] =
-    &[("functions give the CPU's bits", functions), ("arithmetic is the same bits as on the CPU", arithmetic_bits)];
+const GPU: &[(&str, Case)] = &[
+    ("functions give the CPU's bits", functions),
+    ("arithmetic is the same bits as on the CPU", arithmetic_bits),
+    ("auto leaves what is small to the CPU and shares the rest", auto),
+];
 
 /// Cases of the emulated device alone.
 const EMULATED: &[(&str, EmulatedCase)] = &[
@@ -49,6 +52,7 @@ const EMULATED: &[(&str, EmulatedCase)] = &[
     ("failures on demand end in an error, never in a wrong answer", faults),
     ("a device with less memory than it said gets smaller chunks", shortage),
     ("the whole takes the time of the slowest stage and one chunk", overlap),
+    ("a device with work queued does not stand still", steady),
     ("the report says which stage bound the run", verdict),
     ("a run is repeatable", repeatable),
 ];
@@ -399,6 +403,25 @@ fn functions(choice: &DeviceChoice) -> Outcome {
     check(wrong.is_empty(), wrong.join("\n"))
 }
 
+fn auto(_: &DeviceChoice) -> Outcome {
+    let x = numbers(3_000_000, 27);
+    let run = |engine: &Engine| -> Result<(Vec<f64>, Report), Failed> {
+        let mut y = vec![0.0; x.len()];
+        let report = engine.run(Job::eval("y = exp(x / 100); sum(y)")?.input("x", &x).output("y", &mut y))?;
+        Ok((y, report))
+    };
+    let engine = Engine::builder().device(DeviceChoice::Auto).build()?;
+    let (alone, report) = run(&engine)?;
+    check(report.devices.len() == 1 && report.devices[0].kind == DeviceKind::Cpu, "a GPU was opened for so little")?;
+    check(report.notes.iter().any(|note| note.contains("no GPU was used")), format!("{:?}", report.notes))?;
+    // An array that is to be pinned opens the GPUs; now they may as well help.
+    engine.pinned::<u8>(1)?;
+    let (shared, report) = run(&engine)?;
+    check(report.devices.len() > 1, "the GPU is open, but was not used")?;
+    check(report.devices.iter().map(|device| device.rows).sum::<u64>() == x.len() as u64, "rows of all devices")?;
+    check(same_bits(&alone, &shared), "who computed what shows in the result")
+}
+
 fn arithmetic_bits(choice: &DeviceChoice) -> Outcome {
     let rows = 100_000;
     let special =
@@ -694,6 +717,22 @@ fn overlap() -> Outcome {
         // With one block nothing can overlap: the clock shows that too.
         let (took, _) = run(chunk)?;
         check((took / serial - 1.0).abs() < 1e-6, format!("one block took {took} s instead of {serial} s"))?;
+    }
+    Ok(())
+}
+
+fn steady() -> Outcome {
+    // Copies in are slowest; lanes fill at a speed of their own, so that slots come round in another order than they went.
+    let rows = 4096 * 1024u64;
+    let x = numbers(rows as usize, 26);
+    for (fill, seed) in [(3e6, 1), (4e6, 2), (5e6, 3), (7e6, 4)] {
+        let mut y = vec![0.0; x.len()];
+        let device = Emulated::new().seed(seed).copy_in_rate(8e6).copy_out_rate(16e6).fill_rate(fill).drain_rate(2e7);
+        let engine = Engine::builder().device(DeviceChoice::Emulated(device)).chunk(64 * 4096).build()?;
+        let report = engine.run(Job::eval("y = x")?.input("x", &x).output("y", &mut y))?;
+        let took = report.devices[0].virtual_seconds.ok_or("no virtual time")?;
+        let link = 8.0 * rows as f64 / 8e6;
+        check(took < link * 1.05, format!("{took} s for copies of {link} s, lanes filling at {fill}"))?;
     }
     Ok(())
 }

@@ -57,8 +57,9 @@ impl DeviceChoice {
     }
 }
 
+/// With the CPU first, whose lanes can start at once.
 fn with_cpu(mut devices: Vec<DeviceInfo>) -> Vec<DeviceInfo> {
-    devices.push(cpu::info());
+    devices.insert(0, cpu::info());
     devices
 }
 

@@ -23,8 +23,9 @@ pub(crate) struct DevicePool<D: Device> {
 
 struct Block<D: Device> {
     memory: D::Memory,
-    /// Of whoever used it last, who may have recorded it again since: then a later point is waited for, never an earlier.
-    last_use: Option<Arc<D::Event>>,
+    /// Its own, although a slot records one at the same point: the slot's is recorded again with its next chunk, and whoever
+    /// took the block then would wait for that.
+    last_use: D::Event,
     _booked: Booked,
 }
 
@@ -42,7 +43,7 @@ impl<D: Device> DevicePool<D> {
                 Err(error) => return Err(error),
             };
             let _booked = account.book(block_bytes as u64)?;
-            free.push_back(Block { memory, last_use: None, _booked });
+            free.push_back(Block { memory, last_use: device.event(false)?, _booked });
         }
         let blocks = free.len();
         Ok(DevicePool { free, blocks, failed: false })
@@ -61,9 +62,8 @@ impl<D: Device> DevicePool<D> {
     pub(crate) fn take(&mut self, stream: &mut D::Stream, host: &mut D::Host) -> Result<Lease<'_, D>> {
         let block = self.free.pop_front().filter(|_| !self.failed);
         let lease = Lease { block: Some(block.ok_or(Error::Abandoned)?), pool: self };
-        if let Some(last_use) = &lease.block().last_use
-            && !host.query(last_use)?
-        {
+        let last_use = &lease.block().last_use;
+        if !host.query(last_use)? {
             stream.wait(last_use)?;
         }
         Ok(lease)
@@ -91,12 +91,11 @@ impl<D: Device> Lease<'_, D> {
         &self.block().memory
     }
 
-    /// Gives the block back, whose last use is behind the latest record of `last_use`.
-    pub(crate) fn retire(mut self, last_use: &Arc<D::Event>) {
-        if let Some(mut block) = self.block.take() {
-            block.last_use = Some(last_use.clone());
-            self.pool.free.push_back(block);
-        }
+    /// Gives the block back behind all work enqueued so far on `stream`, where the block's last use is.
+    pub(crate) fn retire(mut self, stream: &mut D::Stream) -> Result<()> {
+        stream.record(&self.block().last_use)?;
+        self.pool.free.extend(self.block.take());
+        Ok(())
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Chunks of each kind before a verdict is given.
-const ENOUGH: u64 = 8;
+const ENOUGH: u64 = 6;
 /// Between two changes of the number of lanes that compute, chunks that were staged.
 const ROUND: u64 = 16;
 /// Computing is preferred if a core computes at least this share of the rows that it could stage: lanes of the CPU need
@@ -72,7 +72,7 @@ impl Share {
     pub(crate) fn new(cores: usize, stagers: usize) -> Share {
         // Lanes of the CPU by themselves, or of GPUs, need not be told.
         let shared = stagers > 0 && cores > 0;
-        let first = if shared { stagers.div_ceil(4) } else { stagers };
+        let first = if shared { stagers.div_ceil(5) } else { stagers };
         let state = State {
             cores,
             stagers,
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn nothing_is_judged_by_a_few_chunks() {
-        assert_eq!(after(2e6, 1e6, false, 5), (4, 12));
+        assert_eq!(after(2e6, 1e6, false, 5), (3, 13));
     }
 
     #[test]

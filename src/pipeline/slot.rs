@@ -9,7 +9,6 @@
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Work;
@@ -24,7 +23,7 @@ struct Marks<E> {
     /// The ends of the first stages, for which the next stream waits, and of the last, for which the host does.
     copied_in: E,
     computed: E,
-    copied_out: Arc<E>,
+    copied_out: E,
     /// The begin and the end of each stage for chunks that are timed.
     timed: Stages<(E, E)>,
 }
@@ -93,7 +92,7 @@ impl<'r, D: Device> Idle<'r, D> {
         let marks = Marks {
             copied_in: end()?,
             computed: end()?,
-            copied_out: Arc::new(end()?),
+            copied_out: end()?,
             timed: Stages { copy_in: pair()?, kernel: pair()?, copy_out: pair()? },
         };
         Ok(Idle(Slot { memory: NonNull::from(memory).cast(), marks, layout, _memory: PhantomData }))
@@ -188,8 +187,7 @@ impl<'r, D: Device> Slot<'r, D> {
             unsafe { copy_out.copy_out(block, offset, host, bytes)? };
         }
         end::<D>(copy_out, timed, &pairs.copy_out, copied_out)?;
-        lease.retire(copied_out);
-        Ok(())
+        lease.retire(copy_out)
     }
 
     /// The copies to the block and back.
