@@ -10,7 +10,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
-use overshot::{DeviceChoice, Engine, Job, MachineLimits, Npy, PinnedArray, Reading, Report};
+use overshot::{DeviceChoice, DeviceKind, Engine, Job, MachineLimits, Npy, PinnedArray, Reading, Report};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
@@ -233,11 +233,12 @@ fn run(options: &Options) -> Outcome {
     let folder = tempfile::Builder::new().prefix("overshot-throughput-").tempdir_in(&options.folder)?;
     files(&mut table, folder.path(), &cpu, &a, sum)?;
     if let Some(path) = &options.json {
-        let devices: Vec<_> = targets.iter().flat_map(|target| target.engine.devices()).collect();
+        let gpus = targets.iter().flat_map(|target| target.engine.devices());
+        let gpu = gpus.filter(|device| device.kind == DeviceKind::Cuda).map(|device| &device.name).next();
         let limits = ["h2d", "duplex", "two_in_one_out", "file_to_file", "direct_read"];
         let limits = limits.map(|name| (name, targets.iter().find_map(|target| Some(target.limit(name)? / 1e9))));
         let limits: std::collections::BTreeMap<_, _> = limits.into_iter().collect();
-        let whole = json!({ "size": rows * 8, "machine": devices, "limits": limits, "rows": table.rows });
+        let whole = json!({ "size": rows * 8, "machine": { "gpu": gpu }, "limits": limits, "rows": table.rows });
         std::fs::write(path, serde_json::to_string_pretty(&whole)?)?;
     }
     Ok(())
