@@ -126,7 +126,7 @@ pub struct DevicePlan {
     pub name: String,
     /// Its kind.
     pub kind: DeviceKind,
-    /// Workers, each with a stream (or, on the CPU, a core) of its own.
+    /// Workers, each a thread of the host.
     pub lanes: usize,
     /// Rows that a lane claims at most.
     pub lane_rows: u64,

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::ops::Range;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::pipeline::{LaneOutcome, Span, Track};
-use crate::plan::Plan;
+use crate::data::Chunk;
 
 /// When every stage of every chunk began and ended, from [`Report::timeline`](crate::Report::timeline).
 #[derive(Clone, Debug)]
@@ -22,14 +23,17 @@ struct Device {
 }
 
 impl Timeline {
-    pub(crate) fn new(plan: &Plan, outcomes: Vec<LaneOutcome>) -> Timeline {
-        let name = |id: &str, name: &str| Device { name: format!("{id} ({name})"), rows: BTreeMap::new() };
-        let mut devices: Vec<Device> = plan.devices.iter().map(|device| name(&device.id, &device.name)).collect();
-        let mut lanes = vec![0; devices.len()];
-        for outcome in outcomes {
-            let (device, lane) = (&mut devices[outcome.device], lanes[outcome.device]);
-            lanes[outcome.device] += 1;
-            for span in outcome.spans {
+    /// The timeline of devices with these names, from the spans of their lanes: each with the number of its device.
+    pub(crate) fn new(
+        names: impl Iterator<Item = String>,
+        lanes: impl Iterator<Item = (usize, Vec<Span>)>,
+    ) -> Timeline {
+        let mut devices: Vec<Device> = names.map(|name| Device { name, rows: BTreeMap::new() }).collect();
+        let mut count = vec![0; devices.len()];
+        for (number, spans) in lanes {
+            let (device, lane) = (&mut devices[number], count[number]);
+            count[number] += 1;
+            for span in spans {
                 let row = if span.track == Track::Lane { lane } else { 0 };
                 device.rows.entry((span.track, row)).or_default().push(span);
             }
@@ -76,5 +80,36 @@ impl Timeline {
             }
         }
         writeln!(to, "{}]", if first { "[" } else { "\n" })
+    }
+}
+
+/// One stage of one chunk.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    pub(crate) track: Track,
+    pub(crate) name: &'static str,
+    pub(crate) chunk: u64,
+    pub(crate) rows: Range<u64>,
+    /// On the clock of the run, which begins at its epoch.
+    pub(crate) begin: Duration,
+    pub(crate) end: Duration,
+}
+
+/// Where a stage ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Track {
+    /// On the engine of the device that copies in.
+    CopyIn,
+    /// On the device's stream of kernels.
+    Compute,
+    /// On the engine of the device that copies out.
+    CopyOut,
+    /// On the lane's own thread.
+    Lane,
+}
+
+impl Span {
+    pub(crate) fn new(track: Track, name: &'static str, chunk: &Chunk, begin: Duration, end: Duration) -> Span {
+        Span { track, name, chunk: chunk.index(), rows: chunk.rows(), begin, end }
     }
 }

@@ -41,7 +41,10 @@ impl Direct {
         #[cfg(not(target_os = "linux"))]
         let flags = return None;
         let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
-        Some(Direct { file, read: AtomicU64::new(0) })
+        // Some file systems open it, and then want other alignments or refuse every read.
+        let direct = Direct { file, read: AtomicU64::new(0) };
+        direct.bounce(0, &mut [0]).ok()?;
+        Some(direct)
     }
 
     /// Bytes read so far.
@@ -56,7 +59,7 @@ impl Direct {
             let aligned = at.is_multiple_of(ALIGNMENT) && (dst.as_ptr() as u64).is_multiple_of(ALIGNMENT);
             let whole = dst.len().min(PIECE) / ALIGNMENT as usize * ALIGNMENT as usize;
             let done = if aligned && whole > 0 {
-                match self.file.read_at(&mut dst[..whole], at)? {
+                match self.read_at(&mut dst[..whole], at)? {
                     0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                     done => done,
                 }
@@ -69,6 +72,15 @@ impl Direct {
         Ok(())
     }
 
+    fn read_at(&self, dst: &mut [u8], at: u64) -> io::Result<usize> {
+        loop {
+            match self.file.read_at(dst, at) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+
     /// Reads the aligned piece that `at` is in, and copies what is wanted of it. Returns how much that is.
     fn bounce(&self, at: u64, dst: &mut [u8]) -> io::Result<usize> {
         BOUNCE.with_borrow_mut(|pages| {
@@ -76,7 +88,7 @@ impl Direct {
             let piece: &mut [u8] = bytemuck::cast_slice_mut(pages);
             let skip = (at % ALIGNMENT) as usize;
             let wanted = (skip + dst.len()).next_multiple_of(ALIGNMENT as usize).min(PIECE);
-            let got = self.file.read_at(&mut piece[..wanted], at - skip as u64)?;
+            let got = self.read_at(&mut piece[..wanted], at - skip as u64)?;
             let done = got.saturating_sub(skip).min(dst.len());
             if done == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());

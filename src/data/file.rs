@@ -62,7 +62,7 @@ impl FileRows {
             Reading::Map if rows > 0 && map.is_none() => {
                 Some("cannot be mapped here, so it is read by calls, which is slower")
             }
-            Reading::Direct if direct.is_none() => {
+            Reading::Direct if rows > 0 && direct.is_none() => {
                 Some("cannot be read past the page cache here, so it is read through it")
             }
             _ => None,

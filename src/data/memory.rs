@@ -51,7 +51,8 @@ impl<'a> Memory<'a> {
 pub(super) struct Disjoint<'a, T> {
     start: NonNull<T>,
     len: usize,
-    /// The parts that are borrowed now: one per slot in flight, so a handful, searched linearly.
+    /// The parts that are borrowed now: one per slot in flight or lane that computes, so a few
+    /// dozen, searched linearly.
     claimed: Mutex<Vec<Range<usize>>>,
     /// Keeps a mapping alive for as long as its bytes are used.
     _map: Option<MmapRaw>,

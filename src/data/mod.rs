@@ -7,7 +7,8 @@
 //! | [`Generator`] | | rows computed when they are asked for |
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
 //!
-//! All `unsafe` of this module stands in `memory.rs`. What is specific to Unix stands in `file.rs` and `partial.rs`.
+//! All `unsafe` of this module stands in `memory.rs`. What is specific to Unix stands in `file.rs`, `direct.rs`, `partial.rs` and
+//! `new_file.rs`.
 
 mod chunk;
 mod direct;

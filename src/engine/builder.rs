@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::limits::MachineLimits;
 use crate::plan::Limits;
 
-/// Each lane is a thread with a stream: more than this is a mistake.
+/// Each lane is a thread: more than this is a mistake.
 const MAX_LANES: usize = 1024;
 
 /// Builds an [`Engine`]. Everything has a default.

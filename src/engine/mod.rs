@@ -12,7 +12,7 @@ use tracing::debug_span;
 pub use self::builder::EngineBuilder;
 use self::check::bind;
 use self::devices::{Accounts, Opened};
-use crate::data::{Element, Place, Sink, whole_memory, whole_sink_memory};
+use crate::data::{Element, Input, Place, Sink, whole_memory, whole_sink_memory};
 use crate::device::kernel::{Kernel, TILE_ROWS};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
@@ -139,7 +139,10 @@ impl Engine {
             inputs: inputs_in_place.collect::<Result<_>>()?,
             outputs: outputs.collect::<Result<_>>()?,
             queue,
-            share: Share::new(plan.lanes_of(DeviceKind::Cpu), plan.lanes() - plan.lanes_of(DeviceKind::Cpu)),
+            share: Share::new(
+                if plan.lanes_of(DeviceKind::Cpu) > 0 { cpu::cores() } else { 0 },
+                plan.lanes() - plan.lanes_of(DeviceKind::Cpu),
+            ),
             epoch: Instant::now(),
             timed_every: if real && !timeline { TIMED_EVERY } else { 1 },
             timeline,
@@ -147,6 +150,7 @@ impl Engine {
         let schedule = parts.first().map_or(Schedule::Threads, |part| part.schedule());
         let lanes = parts.iter_mut().enumerate().map(|(number, part)| part.lanes(number, &work));
         let lanes = lanes.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+        let read_before = direct_bytes(&inputs);
         let started = Instant::now();
         let outcomes = drive(lanes, &work, schedule)?;
         let seconds = started.elapsed().as_secs_f64();
@@ -155,7 +159,8 @@ impl Engine {
         let medium = Medium {
             row_in: columns.inputs.iter().sum::<usize>() as u64,
             row_out: columns.outputs.iter().sum::<usize>() as u64,
-            from_disk: inputs.iter().map(|(_, input)| input.source().direct_bytes()).sum(),
+            from_disk: direct_bytes(&inputs) - read_before,
+            from_files: inputs.iter().any(|(_, input)| input.source().path().is_some()),
             to_files: written.iter().any(|output| output.path.is_some()),
         };
         // All could be committed before the first one is: a job appears as a whole or not at all.
@@ -179,7 +184,11 @@ impl Engine {
             devices: self.device_reports(&plan, &outcomes, &accounts, &medium, seconds),
             stages: StageTimes::default(),
             notes,
-            timeline: timeline.then(|| Timeline::new(&plan, outcomes)),
+            timeline: timeline.then(|| {
+                let names = plan.devices.iter().map(|device| format!("{} ({})", device.id, device.name));
+                Timeline::new(names, outcomes.into_iter().map(|lane| (lane.device, lane.spans)))
+            }),
+            measured: self.machine.is_some(),
         };
         report.devices.iter().for_each(|device| report.stages.add(&device.stages));
         report.total_seconds = begin.elapsed().as_secs_f64();
@@ -329,7 +338,9 @@ impl Engine {
                 bytes_out: touched(sum(|lane| lane.bytes_out), medium.row_out),
                 staged_in: sum(|lane| lane.staged_in),
                 staged_out: sum(|lane| lane.staged_out),
-                from_disk: medium.from_disk > 0,
+                aside: lanes.iter().map(|lane| lane.aside.as_secs_f64()).sum(),
+                from_disk: medium.from_disk * 2 > sum(|lane| lane.staged_in),
+                from_files: medium.from_files,
                 to_files: medium.to_files,
             };
             DeviceReport {
@@ -356,7 +367,13 @@ struct Medium {
     row_out: u64,
     /// Bytes read past the page cache.
     from_disk: u64,
+    from_files: bool,
     to_files: bool,
+}
+
+/// Bytes that the inputs have read past the page cache so far; a source may have served other jobs before.
+fn direct_bytes(inputs: &[(String, Input<'_>)]) -> u64 {
+    inputs.iter().map(|(_, input)| input.source().direct_bytes()).sum()
 }
 
 /// A plan, and what it needs on each of its devices.

@@ -60,7 +60,8 @@ impl<D: Device> DevicePool<D> {
     /// # Errors
     /// [`Error::Abandoned`] once a lane failed while it held a block.
     pub(crate) fn take(&mut self, stream: &mut D::Stream, host: &mut D::Host) -> Result<Lease<'_, D>> {
-        let block = self.free.pop_front().filter(|_| !self.failed);
+        // Looked at before a block is taken, as one that is dropped here would be freed under work that is queued.
+        let block = if self.failed { None } else { self.free.pop_front() };
         let lease = Lease { block: Some(block.ok_or(Error::Abandoned)?), pool: self };
         let last_use = &lease.block().last_use;
         if !host.query(last_use)? {

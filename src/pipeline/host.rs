@@ -1,16 +1,17 @@
-//! The lane of the CPU: the kernel's twin runs on the data where it is. Only what is not in memory is staged.
+//! The lane of the CPU: the kernel's twin runs on the data where it is. What is not in memory, or of a file not at hand, is
+//! staged; outputs in memory are computed in the cache, a tile at a time, and written from there.
 
 use std::time::Duration;
 
 use tracing::debug_span;
 
-use super::timeline::{Span, Track};
 use super::{Lane, LaneName, LaneOutcome, Part, Work};
 use crate::data::{Chunk, Claim, copy_past_cache};
 use crate::device::Schedule;
 use crate::device::kernel::{HostKernel, TILE_ROWS};
 use crate::error::{Error, Result};
 use crate::plan::DevicePlan;
+use crate::trace::{Span, Track};
 
 /// The CPU's part in a run: its lanes share nothing.
 pub(crate) struct HostPart {
@@ -46,7 +47,7 @@ struct HostLane<'r> {
     work: &'r Work<'r>,
     chunk_rows: usize,
     /// One for every column: inputs, outputs, partials. Words, so that every dtype is aligned; empty as long as
-    /// the column is used in place.
+    /// an input is used in place.
     staging: Vec<Vec<u64>>,
     name: LaneName,
     outcome: LaneOutcome,
@@ -155,8 +156,10 @@ enum Rows<'c> {
 impl Lane for HostLane<'_> {
     fn turn(&mut self) -> Result<bool> {
         let Work { queue, share, epoch, .. } = self.work;
+        let asked = epoch.elapsed();
         share.start_computing();
         let begin = epoch.elapsed();
+        self.outcome.aside += begin - asked;
         let Some(chunk) = queue.claim(self.chunk_rows) else {
             share.end_computing(0, Duration::ZERO);
             share.end();

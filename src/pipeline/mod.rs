@@ -17,14 +17,12 @@ mod share;
 mod slot;
 mod staged;
 mod streams;
-mod timeline;
 
 pub(crate) use drive::drive;
 pub(crate) use host::HostPart;
 pub(crate) use queue::Queue;
 pub(crate) use share::Share;
 pub(crate) use staged::Staging;
-pub(crate) use timeline::{Span, Track};
 
 use std::time::{Duration, Instant};
 
@@ -34,6 +32,7 @@ use crate::error::{Error, Result};
 use crate::ops::Operator;
 use crate::plan::DevicePlan;
 use crate::report::StageTimes;
+use crate::trace::Span;
 
 /// What the lanes of a run share.
 pub(crate) struct Work<'w> {
@@ -45,13 +44,13 @@ pub(crate) struct Work<'w> {
     pub(crate) share: Share,
     /// Time zero of the run.
     pub(crate) epoch: Instant,
-    /// Of so many chunks of a lane, one is timed on the device: events that keep time slow it down.
+    /// Of so many chunks of a device, one is timed there: events that keep time slow it down.
     pub(crate) timed_every: u64,
     /// Whether every stage of every timed chunk is taken down.
     pub(crate) timeline: bool,
 }
 
-/// Chunks of a lane for each one that is timed, where timing costs.
+/// Chunks of a device for each one that is timed, where timing costs.
 pub(crate) const TIMED_EVERY: u64 = 16;
 
 impl Work<'_> {
@@ -59,11 +58,6 @@ impl Work<'_> {
     fn stop(&self) {
         self.queue.stop();
         self.share.end();
-    }
-
-    /// Whether the chunk is timed that comes after `done` others of a lane. Lanes take turns at it.
-    fn is_timed(&self, done: u64, lane: usize) -> bool {
-        done % self.timed_every == lane as u64 % self.timed_every
     }
 }
 
@@ -126,6 +120,8 @@ pub(crate) struct LaneOutcome {
     /// Bytes filled into and drained from slots.
     pub(crate) staged_in: u64,
     pub(crate) staged_out: u64,
+    /// Time in which it stood aside, so that others might use the cores.
+    pub(crate) aside: Duration,
     /// When it was done, on its clock.
     pub(crate) end: Duration,
     pub(crate) spans: Vec<Span>,

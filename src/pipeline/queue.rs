@@ -12,8 +12,8 @@ use crate::progress::{CancelToken, Progress};
 
 /// Hands out the rows of a job as chunks: each row once, in order, in whole tiles.
 ///
-/// The first chunk of each lane is larger than that of the lane before, so that the first is on its way soon and lanes do not
-/// all fill, and then all wait, at the same time. Chunks shrink towards the end, so that no lane waits long for the last one.
+/// The first chunks, as many as there are lanes, grow from one to the next, so that the first is on its way soon and lanes do
+/// not all fill, and then all wait, at the same time. Chunks shrink towards the end, so that no lane waits long for the last one.
 pub(crate) struct Queue<'w> {
     rows: u64,
     chunk_rows: u64,

@@ -39,8 +39,8 @@ struct State {
     /// Lanes that stage now, and how many may.
     staging: usize,
     may_stage: usize,
-    computed: Work,
-    staged: Work,
+    computed: Tally,
+    staged: Tally,
     /// Of the latest chunks that were staged, how many had to be waited for.
     awaited: u64,
     drains: u64,
@@ -50,15 +50,15 @@ struct State {
 
 /// Rows, and the time that cores worked for them.
 #[derive(Clone, Copy, Debug, Default)]
-struct Work {
+struct Tally {
     chunks: u64,
     rows: u64,
     busy: Duration,
 }
 
-impl Work {
+impl Tally {
     fn add(&mut self, rows: u64, busy: Duration) {
-        *self = Work { chunks: self.chunks + 1, rows: self.rows + rows, busy: self.busy + busy };
+        *self = Tally { chunks: self.chunks + 1, rows: self.rows + rows, busy: self.busy + busy };
     }
 
     /// Rows per second of one core's work.
@@ -80,8 +80,8 @@ impl Share {
             may_compute: if shared { cores.saturating_sub(first).max(1) } else { usize::MAX },
             staging: 0,
             may_stage: first,
-            computed: Work::default(),
-            staged: Work::default(),
+            computed: Tally::default(),
+            staged: Tally::default(),
             awaited: 0,
             drains: 0,
             over: false,

@@ -112,13 +112,12 @@ impl<'r, D: Device> Idle<'r, D> {
         chunk: Chunk,
         streams: &Streams<'r, D>,
         host: &mut D::Host,
-        timed: bool,
     ) -> Result<InFlight<'r, D>, (Chunk, Error)> {
         let slot = self.0;
         // Copies that were enqueued before an error may still write there, so that they are never given back then.
         let mut in_place = ManuallyDrop::new(Vec::new());
-        match streams.enqueue(host, |order| slot.enqueue(&chunk, order, timed, &mut in_place)) {
-            Ok(()) => Ok(InFlight { slot, chunk, enqueued: host.now(), timed, in_place }),
+        match streams.enqueue(host, |order| slot.enqueue(&chunk, order, &mut in_place)) {
+            Ok(timed) => Ok(InFlight { slot, chunk, enqueued: host.now(), timed, in_place }),
             Err(error) => Err((chunk, error)),
         }
     }
@@ -150,14 +149,8 @@ fn push(copies: &mut Vec<Copy>, copy: Copy) {
 impl<'r, D: Device> Slot<'r, D> {
     /// Enqueues everything, each stage on its stream behind the stage before. The rows of outputs that the device writes
     /// in place are in `in_place`, also after an error.
-    fn enqueue(
-        &self,
-        chunk: &Chunk,
-        order: Order<'_, 'r, D>,
-        timed: bool,
-        in_place: &mut Vec<Claim<'r>>,
-    ) -> Result<()> {
-        let Order { copy_in, compute, copy_out, pool, kernel, work, host } = order;
+    fn enqueue(&self, chunk: &Chunk, order: Order<'_, 'r, D>, in_place: &mut Vec<Claim<'r>>) -> Result<()> {
+        let Order { copy_in, compute, copy_out, pool, kernel, work, host, timed } = order;
         let (inputs, outputs) = self.copies(chunk, work, in_place)?;
         let Marks { copied_in, computed, copied_out, timed: pairs } = &self.marks;
         let lease = pool.take(copy_in, host)?;

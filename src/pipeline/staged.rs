@@ -8,7 +8,6 @@ use tracing::{debug_span, trace};
 
 use super::slot::{Done, Idle, InFlight};
 use super::streams::Streams;
-use super::timeline::{Span, Track};
 use super::{Lane, LaneName, LaneOutcome, Part, Work};
 use crate::data::Chunk;
 use crate::device::kernel::SharedKernel;
@@ -16,6 +15,7 @@ use crate::device::{Device, Host, HostWork, Schedule};
 use crate::error::{Error, Result};
 use crate::memory::{Account, DevicePool, Layout, PinnedRing};
 use crate::plan::DevicePlan;
+use crate::trace::{Span, Track};
 
 /// The part of a device with memory of its own: its block freelist, its loaded kernel, and the ring, of which each
 /// lane gets its slots.
@@ -115,7 +115,9 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
                 None => return Ok(false),
             },
         };
+        let begin = self.host.now();
         let may_claim = self.work.share.may_stage(&mut self.stages, !self.in_flight.is_empty());
+        self.outcome.aside += self.host.now() - begin;
         let chunk = if may_claim { self.work.queue.claim(usize::MAX) } else { None };
         if let Some(chunk) = chunk {
             let in_flight = self.send(slot, chunk)?;
@@ -166,8 +168,7 @@ impl<'r, D: Device> StagedLane<'r, D> {
         if self.work.timeline {
             self.outcome.spans.push(Span::new(Track::Lane, "fill", &chunk, begin, filled));
         }
-        let timed = self.work.is_timed(self.outcome.chunks, *lane);
-        let sent = slot.submit(chunk, &self.streams, &mut self.host, timed);
+        let sent = slot.submit(chunk, &self.streams, &mut self.host);
         self.outcome.times.fill.waiting += self.host.now() - filled;
         sent.map_err(|(chunk, error)| self.name.blame(&chunk, error))
     }

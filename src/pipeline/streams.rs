@@ -33,6 +33,8 @@ struct Queues<'r, D: Device> {
     compute: D::Stream,
     copy_out: D::Stream,
     pool: &'r mut DevicePool<D>,
+    /// Chunks enqueued so far.
+    chunks: u64,
 }
 
 /// What a lane enqueues a chunk with, while no other lane does.
@@ -44,6 +46,8 @@ pub(super) struct Order<'s, 'r, D: Device> {
     pub(super) kernel: &'r D::Kernel,
     pub(super) work: &'r Work<'r>,
     pub(super) host: &'s mut D::Host,
+    /// Whether this chunk is timed.
+    pub(super) timed: bool,
 }
 
 impl<'r, D: Device> Streams<'r, D> {
@@ -59,15 +63,20 @@ impl<'r, D: Device> Streams<'r, D> {
             compute: device.open_stream()?,
             copy_out: device.open_stream()?,
             pool,
+            chunks: 0,
         };
         Ok(Streams { queues: Mutex::new(queues), kernel, work, epoch: (device.event(true)?, OnceLock::new()) })
     }
 
-    /// Lets `order` enqueue a chunk at the host's time.
-    pub(super) fn enqueue(&self, host: &mut D::Host, order: impl FnOnce(Order<'_, 'r, D>) -> Result<()>) -> Result<()> {
+    /// Lets `order` enqueue a chunk at the host's time; returns whether it is timed.
+    pub(super) fn enqueue(
+        &self,
+        host: &mut D::Host,
+        order: impl FnOnce(Order<'_, 'r, D>) -> Result<()>,
+    ) -> Result<bool> {
         // A lane that panicked here holds no lease any more, and its chunk ends the run.
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        let Queues { copy_in, compute, copy_out, pool } = &mut *queues;
+        let Queues { copy_in, compute, copy_out, pool, chunks } = &mut *queues;
         let (event, at) = &self.epoch;
         if at.get().is_none() {
             copy_in.record(event)?;
@@ -76,7 +85,10 @@ impl<'r, D: Device> Streams<'r, D> {
         }
         let now = host.now();
         [&mut *copy_in, &mut *compute, &mut *copy_out].into_iter().for_each(|stream| stream.at(now));
-        order(Order { copy_in, compute, copy_out, pool, kernel: self.kernel, work: self.work, host })
+        let timed = chunks.is_multiple_of(self.work.timed_every);
+        *chunks += 1;
+        order(Order { copy_in, compute, copy_out, pool, kernel: self.kernel, work: self.work, host, timed })?;
+        Ok(timed)
     }
 
     /// When a stage began and how long it took, from the events around it.

@@ -35,9 +35,9 @@ pub struct Bound {
     pub stage: Stage,
     /// On which kind of device.
     pub kind: DeviceKind,
-    /// The share of the time that it was at work, 0 to 1: of the device's engine, or of all lanes.
+    /// The share of the time that it was at work, 0 to 1: of the device's engine, or of all lanes that did not stand aside.
     pub busy: f64,
-    /// Bytes per second that went through it, inputs and outputs together.
+    /// Bytes per second that went through it, inputs and outputs together; while lanes fill or drain, of all of them at it.
     pub bytes_per_second: f64,
     /// What this machine was measured to reach there at best (`overshot bench --limits`), in the same bytes per second.
     pub limit_bytes_per_second: Option<f64>,
@@ -67,8 +67,12 @@ pub(crate) struct DeviceWork<'a> {
     /// Bytes filled and drained.
     pub(crate) staged_in: u64,
     pub(crate) staged_out: u64,
-    /// Of all bytes filled in the run, some came straight from a disk.
+    /// Seconds in which lanes stood aside, summed over them: these count for nothing.
+    pub(crate) aside: f64,
+    /// Most of the bytes filled came straight from a disk.
     pub(crate) from_disk: bool,
+    /// Some inputs are files.
+    pub(crate) from_files: bool,
     /// Some outputs are files.
     pub(crate) to_files: bool,
 }
@@ -90,17 +94,19 @@ impl DeviceWork<'_> {
             of_device = vec![(Stage::CopyIn, copy_in), (Stage::Kernel, kernel), (Stage::CopyOut, copy_out)];
         }
         let longest = |stages: &[(Stage, f64)]| stages.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
-        let lanes_busy: f64 = of_lanes.iter().map(|(_, busy)| share(*busy) / self.lanes.max(1) as f64).sum();
+        let lane_seconds = (self.lanes.max(1) as f64 * self.seconds - self.aside).max(1e-9);
+        let lanes_busy = of_lanes.iter().map(|(_, busy)| busy).sum::<f64>() / lane_seconds;
         let lanes = longest(&of_lanes).map(|(stage, _)| (stage, lanes_busy));
         let device = longest(&of_device).map(|(stage, busy)| (stage, share(busy)));
         let busiest = [lanes, device].into_iter().flatten().max_by(|a, b| a.1.total_cmp(&b.1));
         let (mut stage, busy) = busiest.filter(|(_, busy)| *busy >= BUSY).unwrap_or((Stage::Latency, 0.0));
-        let bytes = match stage {
-            Stage::Fill => self.staged_in,
-            Stage::Drain => self.staged_out,
-            _ => self.bytes_in + self.bytes_out,
+        // Lanes do one thing at a time: what they reach while they fill is what a limit of filling says something of.
+        let all_lanes = |busy: f64| (busy / self.lanes.max(1) as f64).max(1e-9);
+        let bytes_per_second = match stage {
+            Stage::Fill => self.staged_in as f64 / all_lanes(fill),
+            Stage::Drain => self.staged_out as f64 / all_lanes(drain),
+            _ => (self.bytes_in + self.bytes_out) as f64 / self.seconds,
         };
-        let bytes_per_second = bytes as f64 / self.seconds;
         let limit = self.limit(stage);
         if stage == Stage::Kernel && limit.is_some_and(|limit| bytes_per_second >= MEMORY * limit) {
             stage = Stage::Memory;
@@ -123,6 +129,7 @@ impl DeviceWork<'_> {
                 between(&[(0.0, read?), (0.5, 2.0 * copy?)], self.bytes_in, self.bytes_out)
             }
             (Stage::Fill, _) if self.from_disk => host.direct_read,
+            (Stage::Fill, _) if self.from_files => Rate::with(&host.page_cache, self.lanes),
             (Stage::Fill, _) => Rate::with(&host.stage, self.lanes),
             (Stage::Drain, _) if self.to_files => host.new_file,
             (Stage::Drain, _) => Rate::with(&host.copy, self.lanes),

@@ -30,7 +30,7 @@ pub struct Report {
     pub outputs: Vec<OutputReport>,
     /// Chunks done, over all devices.
     pub chunks: u64,
-    /// Rows of a full chunk; the last ones are smaller.
+    /// Rows of a full chunk; the first and the last ones are smaller, and those that the CPU claims beside a GPU.
     pub chunk_rows: u64,
     /// Wall-clock time of the pipeline: from the first claim to the last drained chunk.
     pub seconds: f64,
@@ -52,6 +52,8 @@ pub struct Report {
     pub stages: StageTimes,
     /// What the user should know: a faster or asked-for way that was not taken, and why.
     pub notes: Vec<String>,
+    /// Whether this machine was measured (`overshot bench --limits`), so that verdicts may know its limits.
+    pub measured: bool,
     /// When every stage of every chunk began and ended, if the job was asked for it ([`Job::timeline`](crate::Job::timeline)).
     #[serde(skip)]
     pub timeline: Option<Timeline>,
@@ -232,8 +234,7 @@ impl fmt::Display for Report {
                 writeln!(f, "{}: {bound}", device.id)?;
             }
         }
-        let unknown = |device: &DeviceReport| device.bound.is_some_and(|bound| bound.limit_bytes_per_second.is_none());
-        if self.devices.iter().all(|device| device.kind != DeviceKind::Emulated && unknown(device)) {
+        if !self.measured && self.devices.iter().any(|device| device.kind != DeviceKind::Emulated) {
             writeln!(f, "(how far that is from what this machine can do: run 'overshot bench --limits' once)")?;
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
@@ -256,6 +257,9 @@ impl fmt::Display for DeviceReport {
 impl fmt::Display for StageTimes {
     /// A table of the stages that took any time.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.named().iter().all(|(_, time)| (time.busy + time.waiting).is_zero()) {
+            return Ok(());
+        }
         writeln!(f, "\n{:10} {:>10} {:>10}   (seconds, summed over lanes)", "stage", "busy", "waiting")?;
         for (name, StageTime { busy, waiting }) in self.named() {
             if !(busy + waiting).is_zero() {

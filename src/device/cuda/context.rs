@@ -46,7 +46,7 @@ pub(super) fn keep<T>(spares: &Mutex<Vec<T>>, spare: T) -> Option<T> {
 
 // SAFETY: the driver lets any thread use a context; making it current is per thread, and done before each use.
 unsafe impl Send for Context {}
-// SAFETY: as above; the fields never change.
+// SAFETY: as above; the handles never change, and spares are behind mutexes, of which any thread may use what it takes.
 unsafe impl Sync for Context {}
 
 impl Context {

@@ -110,7 +110,7 @@ impl Device for CudaDevice {
     }
 
     fn load(&self, kernel: &SharedKernel) -> Result<Arc<Function>> {
-        // Held while compiling, so that lanes that ask for the same kernel at once compile it once.
+        // Held while compiling, so that runs that ask for the same kernel at once compile it once.
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let name = (kernel.source.clone(), kernel.entry.clone());
         if let Some(function) = loaded.get(&name) {
