@@ -240,9 +240,11 @@ impl Engine {
         let shape = Shape {
             rows,
             columns: operator.kernel().columns.clone(),
+            // Rows in memory that are not at hand are staged.
             in_memory: inputs
                 .iter()
-                .map(Option::is_some)
+                .zip(&job.inputs)
+                .map(|(memory, (_, input))| memory.is_some() && input.source().is_at_hand(0, rows))
                 .chain(outputs().map(|place| place != Place::Elsewhere))
                 .collect(),
             pinned: inputs
