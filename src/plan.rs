@@ -65,23 +65,27 @@ impl Machine {
     /// pages takes cores, too.
     pub(crate) fn of(limits: Option<&MachineLimits>, cores: usize, files: bool) -> Machine {
         let mut machine = Machine::guess(cores);
+        if let Some(limits) = limits {
+            machine.measured(limits, files);
+        }
         if files {
-            machine.core_stages *= 0.7;
+            machine.core_stages *= 0.75;
         }
-        let Some(MachineLimits { host, devices, .. }) = limits else { return machine };
+        machine
+    }
+
+    fn measured(&mut self, MachineLimits { host, devices, .. }: &MachineLimits, files: bool) {
         if host.last_level_cache_bytes > 0 {
-            machine.ring_bytes = (host.last_level_cache_bytes / 2).clamp(LEAST_RING, MOST_RING);
+            self.ring_bytes = (host.last_level_cache_bytes / 2).clamp(LEAST_RING, MOST_RING);
         }
-        let busy = (cores * 3 / 4).max(1);
+        let busy = (self.cores * 3 / 4).max(1);
         let [stage, page_cache] = [&host.stage, &host.page_cache].map(|rates| Rate::with(rates, busy));
         if let Some(rate) = stage.into_iter().chain(page_cache.filter(|_| files)).reduce(f64::min) {
             // Copies to and from the device take their part of memory, and those of the measurement did not.
-            let part = if files { 0.7 } else { 0.9 };
-            machine.core_stages = (part * rate / busy as f64).max(1e9);
+            self.core_stages = (0.9 * rate / busy as f64).max(1e9);
         }
         let links = devices.iter().filter_map(|device| Some(Size::best(&device.copy_in)?.bytes_per_second));
-        machine.link = links.reduce(f64::max).unwrap_or(machine.link);
-        machine
+        self.link = links.reduce(f64::max).unwrap_or(self.link);
     }
 }
 

@@ -28,7 +28,7 @@ pub enum Command {
     Demo(DemoArgs),
     /// Measure how fast this machine is: bench --limits
     ///
-    /// It takes about 3 seconds, and 2 more for each GPU. The result is kept in ~/.cache/overshot (or $OVERSHOT_CACHE; empty:
+    /// It takes a few seconds, and a few more for each GPU. The result is kept in ~/.cache/overshot (or $OVERSHOT_CACHE; empty:
     /// nowhere) for plans and reports
     Bench(BenchArgs),
 }

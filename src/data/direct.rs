@@ -13,7 +13,7 @@ use bytemuck::{Pod, Zeroable};
 const ALIGNMENT: u64 = 4096;
 /// Bytes of one read: enough for a disk to be at its best, with a lane's reads one after the other and those of other lanes
 /// beside it; larger ones are slower on virtual disks.
-const PIECE: usize = 512 << 10;
+pub(crate) const PIECE: usize = 512 << 10;
 
 /// A file opened a second time, without the page cache.
 #[derive(Debug)]

@@ -40,6 +40,7 @@ pub use raw::Raw;
 pub use sink::{Output, Place, Sink, Target};
 pub use source::{Input, Source};
 
+pub(crate) use direct::PIECE as DIRECT_PIECE;
 pub(crate) use file::same_file;
 pub(crate) use memory::{copy_past_cache, map_file};
 pub(crate) use partial::reserve;

@@ -3,6 +3,7 @@
 mod builder;
 mod check;
 mod devices;
+mod reports;
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,9 +21,9 @@ use crate::job::Job;
 use crate::limits::MachineLimits;
 use crate::memory::PinnedArray;
 use crate::ops::{Eval, Operator};
-use crate::pipeline::{InputColumn, LaneOutcome, OutputColumn, Part, Queue, Share, TIMED_EVERY, Work, drive};
+use crate::pipeline::{InputColumn, OutputColumn, Part, Queue, Share, TIMED_EVERY, Work, drive};
 use crate::plan::{Limits, Machine, Plan, Shape};
-use crate::report::{DeviceReport, DeviceWork, OutputReport, Report, Setup, StageTimes};
+use crate::report::{OutputReport, Report, Setup, StageTimes};
 use crate::trace::Timeline;
 
 /// Seconds that it takes to open a GPU and load a kernel, about.
@@ -156,7 +157,7 @@ impl Engine {
         let seconds = started.elapsed().as_secs_f64();
         drop(work);
         let columns = &operator.kernel().columns;
-        let medium = Medium {
+        let medium = reports::Medium {
             row_in: columns.inputs.iter().sum::<usize>() as u64,
             row_out: columns.outputs.iter().sum::<usize>() as u64,
             from_disk: direct_bytes(&inputs) - read_before,
@@ -181,7 +182,7 @@ impl Engine {
             bytes_read_directly: medium.from_disk,
             bytes_from_device: outcomes.iter().map(|lane| lane.bytes_out).sum(),
             peak_pinned_bytes: accounts.iter().map(|account| account.pinned.peak()).sum(),
-            devices: self.device_reports(&plan, &outcomes, &accounts, &medium, seconds),
+            devices: reports::of_devices(&plan, &outcomes, &accounts, &medium, self.machine.as_ref(), seconds),
             stages: StageTimes::default(),
             notes,
             timeline: timeline.then(|| {
@@ -307,70 +308,6 @@ impl Engine {
         }
         Ok(opened.insert(Opened::new(&self.devices)?).clone())
     }
-
-    fn device_reports(
-        &self,
-        plan: &Plan,
-        outcomes: &[LaneOutcome],
-        accounts: &[Accounts],
-        medium: &Medium,
-        seconds: f64,
-    ) -> Vec<DeviceReport> {
-        let reports = plan.devices.iter().zip(accounts).enumerate().map(|(number, (device, accounts))| {
-            let lanes: Vec<&LaneOutcome> = outcomes.iter().filter(|lane| lane.device == number).collect();
-            let sum = |of: fn(&LaneOutcome) -> u64| lanes.iter().map(|lane| of(lane)).sum::<u64>();
-            let is_virtual = device.kind == DeviceKind::Emulated;
-            let virtual_end = lanes.iter().map(|lane| lane.end).max().unwrap_or_default().as_secs_f64();
-            let (rows, sampled) = (sum(|lane| lane.rows), sum(|lane| lane.sampled_rows));
-            let mut stages = StageTimes::default();
-            lanes.iter().for_each(|lane| stages.add(&lane.sample));
-            // As the chunks that were timed, so the others.
-            stages.scale(if sampled == 0 { 0.0 } else { rows as f64 / sampled as f64 });
-            lanes.iter().for_each(|lane| stages.add(&lane.times));
-            // Nothing is copied to the CPU: what counts is what it reads and writes.
-            let touched = |bytes: u64, row: u64| if device.kind == DeviceKind::Cpu { rows * row } else { bytes };
-            let work = DeviceWork {
-                kind: device.kind,
-                id: &device.id,
-                limits: self.machine.as_ref(),
-                lanes: device.lanes,
-                seconds: if is_virtual { virtual_end } else { seconds },
-                stages,
-                bytes_in: touched(sum(|lane| lane.bytes_in), medium.row_in),
-                bytes_out: touched(sum(|lane| lane.bytes_out), medium.row_out),
-                staged_in: sum(|lane| lane.staged_in),
-                staged_out: sum(|lane| lane.staged_out),
-                aside: lanes.iter().map(|lane| lane.aside.as_secs_f64()).sum(),
-                from_disk: medium.from_disk * 2 > sum(|lane| lane.staged_in),
-                from_files: medium.from_files,
-                to_files: medium.to_files,
-            };
-            DeviceReport {
-                id: device.id.clone(),
-                name: device.name.clone(),
-                kind: device.kind,
-                chunks: sum(|lane| lane.chunks),
-                rows,
-                lanes: device.lanes,
-                peak_device_bytes: accounts.device.peak(),
-                virtual_seconds: is_virtual.then_some(virtual_end),
-                stages,
-                bound: work.bound(),
-            }
-        });
-        reports.collect()
-    }
-}
-
-/// What rows are and where they come from and go to.
-struct Medium {
-    /// Bytes of a row.
-    row_in: u64,
-    row_out: u64,
-    /// Bytes read past the page cache.
-    from_disk: u64,
-    from_files: bool,
-    to_files: bool,
 }
 
 /// Bytes that the inputs have read past the page cache so far; a source may have served other jobs before.

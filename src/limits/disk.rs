@@ -14,12 +14,10 @@ use super::HostLimits;
 use super::crew::{best, seconds, thread_counts};
 use super::host::{Ordinary, PIECE, Slots, slots_of};
 use super::rates::Rate;
-use crate::data::{Dtype, SinkMemory, map_file, reserve};
+use crate::data::{DIRECT_PIECE, Dtype, SinkMemory, map_file, reserve};
 
 /// The most bytes of a new file, and of the one that is read from the disk.
 const FILE: usize = 128 << 20;
-/// Bytes read from the disk at a time.
-const DIRECT_PIECE: usize = 512 << 10;
 /// Threads that read from the disk: disks want some requests at once, whatever the number of cores.
 const DIRECT_THREADS: [usize; 2] = [4, 16];
 /// Threads that write to one new file: making its pages does not scale, so all of them may be slower than few.

@@ -120,7 +120,7 @@ impl MachineLimits {
     /// The version of the format that this build reads and writes.
     pub const VERSION: u32 = 1;
 
-    /// Measures the machine and the devices chosen: about 3 seconds, and 2 more for each GPU. Files for it are made in
+    /// Measures the machine and the devices chosen: a few seconds, and a few more for each GPU. Files for it are made in
     /// `folder`, without a name, so that nothing can be left of them. `progress` is told what comes next.
     ///
     /// It takes at most 512 MiB of memory and 256 MiB of pinned and of device memory (if there are several GPUs, 128 MiB of

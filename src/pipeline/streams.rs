@@ -6,7 +6,7 @@
 //!  copy out                │ chunk 3 │ chunk 4 │ …
 //! ```
 //! A stream for each lane instead would let chunks overtake each other, but the copy engines lose time whenever they go from
-//! one stream to another: a twentieth with a dozen lanes. One lane at a time enqueues a whole chunk, so that the streams
+//! one stream to another. One lane at a time enqueues a whole chunk, so that the streams
 //! have all chunks in the same order.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
