@@ -15,8 +15,10 @@ use crate::memory::Layout;
 const PINNED_CHUNK: u64 = 32 << 20;
 /// The same on the CPU: enough to hide the cost of a chunk, little enough to stay in a core's cache.
 const HOST_CHUNK: u64 = 1 << 20;
-/// The same where it is staged: copies get too short for the link below the first, and nothing is gained beyond the second.
-const STAGED_CHUNK: Range<u64> = 4 << 20..8 << 20;
+/// Bytes of a slot where it is staged: copies get too short for the link below the first, and nothing is gained beyond the second.
+const STAGED_SLOT: Range<u64> = 2 << 20..8 << 20;
+/// Bytes of a chunk on the emulated device: the same everywhere, so that a seed means the same everywhere.
+const EMULATED_CHUNK: u64 = 4 << 20;
 /// Chunks are not made smaller than this to fit a limit as long as something else can give.
 const SMALL_CHUNK: u64 = 512 << 10;
 /// No chunk is larger, whatever was set: far beyond all use, and small enough that no product of it overflows.
@@ -76,7 +78,7 @@ impl Machine {
 
     fn measured(&mut self, MachineLimits { host, devices, .. }: &MachineLimits, files: bool) {
         if host.last_level_cache_bytes > 0 {
-            self.ring_bytes = (host.last_level_cache_bytes / 2).clamp(LEAST_RING, MOST_RING);
+            self.ring_bytes = (host.last_level_cache_bytes / 3).clamp(LEAST_RING, MOST_RING);
         }
         let busy = (self.cores * 3 / 4).max(1);
         let [stage, page_cache] = [&host.stage, &host.page_cache].map(|rates| Rate::with(rates, busy));
@@ -90,8 +92,8 @@ impl Machine {
 }
 
 /// Bytes of the rings of all devices together: more leave any cache, with less there is no overlap.
-const MOST_RING: u64 = 144 << 20;
-const LEAST_RING: u64 = 96 << 20;
+const MOST_RING: u64 = 96 << 20;
+const LEAST_RING: u64 = 64 << 20;
 
 /// What a plan needs to know of a job.
 #[derive(Clone, Debug)]
@@ -215,8 +217,7 @@ impl Need<'_> {
     fn draft<'d>(&self, info: &'d DeviceInfo) -> Result<Draft<'d>> {
         let (lanes, slots, target) = match info.kind {
             DeviceKind::Cpu => (self.machine.cores, 0, HOST_CHUNK),
-            // The same everywhere, so that a seed means the same everywhere.
-            DeviceKind::Emulated => (4, 2, STAGED_CHUNK.start),
+            DeviceKind::Emulated => (4, 2, EMULATED_CHUNK),
             DeviceKind::Cuda if self.staged.contains(&true) => self.staging(),
             DeviceKind::Cuda => (2, 3, PINNED_CHUNK),
         };
@@ -241,7 +242,7 @@ impl Need<'_> {
     }
 
     /// Lanes, slots and bytes of a chunk for a GPU that rows are staged for: as many lanes as fill and drain what its link
-    /// carries, and a tenth more, as they wait now and then; chunks that all together stay in the cache.
+    /// carries, and a tenth more, as they wait now and then; slots that all together stay in the cache.
     fn staging(&self) -> (usize, usize, u64) {
         const SLOTS: usize = 2;
         let Machine { cores, ring_bytes, core_stages, link } = *self.machine;
@@ -257,8 +258,11 @@ impl Need<'_> {
         // A core or two for everything else that a machine does.
         let most = (cores - cores.div_ceil(8).min(cores - 1)) / self.gpus.max(1);
         let lanes = (wanted.ceil() as usize).clamp(2, most.clamp(2, 16));
-        let chunk = ring_bytes / self.gpus.max(1) as u64 / (lanes * SLOTS) as u64;
-        (lanes, SLOTS, chunk.clamp(STAGED_CHUNK.start, STAGED_CHUNK.end))
+        let slot = ring_bytes / self.gpus.max(1) as u64 / (lanes * SLOTS) as u64;
+        let slot = slot.clamp(STAGED_SLOT.start, STAGED_SLOT.end);
+        // What comes back lies in a slot where the inputs were.
+        let chunk = slot.saturating_mul(self.row_bytes) / fills.max(drains).max(1) as u64;
+        (lanes, SLOTS, chunk.min(PINNED_CHUNK))
     }
 
     /// Rows of a chunk of about `bytes`: whole tiles, at least one.

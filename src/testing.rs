@@ -92,6 +92,14 @@ pub fn compile_cuda(source: &str, architecture: &str) -> crate::Result<(Vec<u8>,
     crate::device::cuda::nvrtc_compile(source, architecture)
 }
 
+/// Bytes per second of bare direct reads of a file, for benches.
+///
+/// # Errors
+/// When the file cannot be read past the system's cache.
+pub fn bare_direct_read(path: &std::path::Path) -> std::io::Result<f64> {
+    limits::bare_direct_read(path)
+}
+
 /// A freelist of device blocks with one stream, on an emulated device.
 pub struct Freelist {
     pool: DevicePool<EmulatedDevice>,

@@ -150,7 +150,8 @@ pub(crate) trait Stream: Send {
     /// Enqueues a copy of `bytes` from `from[offset..]` to the host.
     ///
     /// # Safety
-    /// `to` is writable for `bytes` bytes and nobody reads or writes them until work enqueued up to here is done.
+    /// `to` is writable for `bytes` bytes and nobody reads or writes them until work enqueued up to here is done, except for
+    /// copies in that this stream waits for.
     /// `offset + bytes` is inside `from`.
     unsafe fn copy_out(
         &mut self,

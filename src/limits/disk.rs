@@ -128,20 +128,37 @@ fn direct_read(memory: &Ordinary, folder: &Path) -> io::Result<f64> {
         return Err(io::Error::other("there is too little memory"));
     }
     past_the_cache(&file, true)?;
-    let mut most: f64 = 0.0;
-    for threads in DIRECT_THREADS {
-        // Whole pages, which such reads need.
-        let buffers = (0..threads).map(|_| MmapMut::map_anon(DIRECT_PIECE));
-        let mut buffers = buffers.collect::<io::Result<Vec<_>>>()?;
-        buffers.iter_mut().for_each(|buffer| buffer.fill(1));
-        let rate = best(bytes as u64, || {
-            seconds(&mut buffers, (0..bytes).step_by(DIRECT_PIECE), |buffer, start| {
-                file.read_exact_at(buffer, start as u64)
-            })
-        })?;
-        most = most.max(rate);
-    }
-    Ok(most)
+    DIRECT_THREADS.into_iter().try_fold(0.0, |most: f64, threads| {
+        let mut buffers = buffers(threads)?;
+        Ok(most.max(best(bytes as u64, || read_directly(&file, bytes, &mut buffers))?))
+    })
+}
+
+/// One buffer for each thread.
+fn buffers(threads: usize) -> io::Result<Vec<MmapMut>> {
+    // Whole pages, which such reads need.
+    let buffers = (0..threads).map(|_| MmapMut::map_anon(DIRECT_PIECE));
+    let mut buffers = buffers.collect::<io::Result<Vec<_>>>()?;
+    buffers.iter_mut().for_each(|buffer| buffer.fill(1));
+    Ok(buffers)
+}
+
+/// Seconds in which a thread for each buffer read the first `bytes` of a file that is read past the cache.
+fn read_directly(file: &File, bytes: usize, buffers: &mut [MmapMut]) -> io::Result<f64> {
+    seconds(buffers, (0..bytes).step_by(DIRECT_PIECE), |buffer, start| {
+        file.read_exact_at(&mut buffer[..DIRECT_PIECE.min(bytes - start)], start as u64)
+    })
+}
+
+/// Bytes per second of direct reads of a file, once, and nothing else: what a job that reads it is held against. The last
+/// bytes are left out if they fill no page.
+pub(crate) fn bare_direct_read(path: &Path) -> io::Result<f64> {
+    const PAGE: usize = 4096;
+    let file = File::open(path)?;
+    past_the_cache(&file, true)?;
+    let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)? / PAGE * PAGE;
+    let mut buffers = buffers(DIRECT_THREADS[1])?;
+    Ok(bytes as f64 / read_directly(&file, bytes, &mut buffers)?.max(1e-9))
 }
 
 /// Has calls on the file pass by the system's cache, or not.

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::{DeviceChoice, DeviceInfo};
 use crate::error::Result;
+pub(crate) use disk::bare_direct_read;
 pub(crate) use kernel::{copy_kernel, rebuild};
 pub use rates::{Rate, Size};
 

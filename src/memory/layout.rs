@@ -14,7 +14,9 @@ pub(crate) struct Layout {
     pub(crate) in_block: Vec<usize>,
     /// Bytes of a block.
     pub(crate) block_bytes: usize,
-    /// Of every column that is staged, in a slot; `None` for columns that are pinned where they are.
+    /// Of every column that is staged, in a slot; `None` for columns that are pinned where they are. Outputs and partials lie
+    /// where the inputs were: these are on the device before anything comes back, so that a slot, which has to stay in the
+    /// cache, is as large as the larger side only.
     pub(crate) in_slot: Vec<Option<usize>>,
     /// Bytes of a slot: whole pages.
     pub(crate) slot_bytes: usize,
@@ -25,23 +27,26 @@ impl Layout {
     /// of its own. Partials always do.
     pub(crate) fn new(columns: &Columns, staged: &[bool], rows: usize) -> Self {
         let mut layout = Layout { in_block: Vec::new(), block_bytes: 0, in_slot: Vec::new(), slot_bytes: 0 };
-        let each = columns.inputs.iter().chain(&columns.outputs).map(|bytes_per_row| bytes_per_row * rows);
-        for (bytes, &staged) in each.zip(staged) {
-            layout.push(bytes, staged);
-        }
-        if columns.partial_words > 0 {
-            layout.push(columns.partial_bytes(rows), true);
-        }
+        let (staged_inputs, staged_outputs) = staged.split_at(columns.inputs.len());
+        let bytes = |bytes_per_row: &usize| bytes_per_row * rows;
+        layout.push(columns.inputs.iter().map(bytes).zip(staged_inputs.iter().copied()));
+        let partials = Some((columns.partial_bytes(rows), true)).filter(|_| columns.partial_words > 0);
+        layout.push(columns.outputs.iter().map(bytes).zip(staged_outputs.iter().copied()).chain(partials));
         layout.slot_bytes = layout.slot_bytes.next_multiple_of(PAGE);
         layout
     }
 
-    fn push(&mut self, bytes: usize, staged: bool) {
-        let room = bytes.next_multiple_of(ALIGNMENT);
-        self.in_block.push(self.block_bytes);
-        self.block_bytes += room;
-        self.in_slot.push(staged.then_some(self.slot_bytes));
-        self.slot_bytes += if staged { room } else { 0 };
+    /// Adds the columns of one side, inputs or outputs: their bytes, and whether they are staged.
+    fn push(&mut self, columns: impl Iterator<Item = (usize, bool)>) {
+        let mut end = 0;
+        for (bytes, staged) in columns {
+            let room = bytes.next_multiple_of(ALIGNMENT);
+            self.in_block.push(self.block_bytes);
+            self.block_bytes += room;
+            self.in_slot.push(staged.then_some(end));
+            end += if staged { room } else { 0 };
+        }
+        self.slot_bytes = self.slot_bytes.max(end);
     }
 }
 
@@ -67,9 +72,14 @@ mod tests {
                 offsets.iter().zip(sizes).zip(starts).all(|((o, s), next)| o % ALIGNMENT == 0 && o + s <= next)
             };
             prop_assert!(ends(&layout.in_block, &sizes, layout.block_bytes));
-            let (offsets, sizes): (Vec<_>, Vec<_>) =
-                layout.in_slot.iter().zip(&sizes).filter_map(|(o, s)| o.map(|o| (o, *s))).unzip();
-            prop_assert!(ends(&offsets, &sizes, layout.slot_bytes));
+            let in_slot: Vec<_> = layout.in_slot.iter().zip(&sizes).collect();
+            let (inputs, outputs) = in_slot.split_at(columns.inputs.len());
+            for side in [inputs, outputs] {
+                let (offsets, sizes): (Vec<_>, Vec<_>) =
+                    side.iter().filter_map(|(o, s)| o.map(|o| (o, **s))).unzip();
+                prop_assert!(ends(&offsets, &sizes, layout.slot_bytes));
+                prop_assert!(offsets.first().is_none_or(|first| *first == 0));
+            }
             prop_assert!(layout.slot_bytes.is_multiple_of(PAGE));
         }
     }

@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// Chunks of each kind before a verdict is given.
 const ENOUGH: u64 = 6;
+/// Fills before the verdict that computing is better: draining can only make staging slower than that.
+const ENOUGH_FILLS: u64 = 4;
 /// Between two changes of the number of lanes that compute, chunks that were staged.
 const ROUND: u64 = 16;
 /// Computing is preferred if a core computes at least this share of the rows that it could stage: lanes of the CPU need
@@ -41,6 +43,7 @@ struct State {
     may_stage: usize,
     computed: Tally,
     staged: Tally,
+    filled: Tally,
     /// Of the latest chunks that were staged, how many had to be waited for.
     awaited: u64,
     drains: u64,
@@ -82,6 +85,7 @@ impl Share {
             may_stage: first,
             computed: Tally::default(),
             staged: Tally::default(),
+            filled: Tally::default(),
             awaited: 0,
             drains: 0,
             over: false,
@@ -131,6 +135,15 @@ impl Share {
         *stages
     }
 
+    /// Says that a slot was filled with `rows` rows in so much time.
+    pub(super) fn end_filling(&self, rows: u64, busy: Duration) {
+        let mut state = self.state();
+        if state.staged.chunks < ENOUGH {
+            state.filled.add(rows, busy);
+            self.judge(&mut state);
+        }
+    }
+
     /// Says that a chunk of `rows` rows was filled and drained in so much time, and whether it had to be waited for.
     pub(super) fn end_staging(&self, rows: u64, busy: Duration, awaited: bool) {
         let mut state = self.state();
@@ -169,11 +182,16 @@ impl Share {
 
 impl State {
     fn judge(&mut self) {
-        if self.stagers == 0 || self.computed.chunks < ENOUGH || self.staged.chunks < ENOUGH {
+        if self.stagers == 0 || self.computed.chunks < ENOUGH {
             return;
         }
-        if self.computed.rate() >= PREFER_COMPUTING * self.staged.rate() {
+        let is_known = self.staged.chunks >= ENOUGH;
+        let staged = if is_known { self.staged } else { self.filled };
+        if (is_known || staged.chunks >= ENOUGH_FILLS) && self.computed.rate() >= PREFER_COMPUTING * staged.rate() {
             (self.may_stage, self.may_compute) = (0, self.cores);
+            return;
+        }
+        if !is_known {
             return;
         }
         if self.may_stage < self.stagers {
@@ -203,6 +221,7 @@ mod tests {
         for _ in 0..rounds {
             share.start_computing();
             share.end_computing(1000, Duration::from_secs_f64(1000.0 / compute));
+            share.end_filling(1000, Duration::from_secs_f64(500.0 / stage));
             share.end_staging(1000, Duration::from_secs_f64(1000.0 / stage), awaited);
         }
         let state = share.state();
@@ -212,6 +231,20 @@ mod tests {
     #[test]
     fn nothing_is_judged_by_a_few_chunks() {
         assert_eq!(after(2e6, 1e6, false, 5), (3, 13));
+    }
+
+    #[test]
+    fn filling_alone_tells_that_computing_is_better() {
+        let share = Share::new(16, 14);
+        for _ in 0..ENOUGH {
+            share.start_computing();
+            share.end_computing(1000, Duration::from_millis(1));
+        }
+        (1..ENOUGH_FILLS).for_each(|_| share.end_filling(1000, Duration::from_millis(2)));
+        assert_eq!(share.state().may_stage, 3);
+        share.end_filling(1000, Duration::from_millis(2));
+        let state = share.state();
+        assert_eq!((state.may_stage, state.may_compute), (0, 16));
     }
 
     #[test]

@@ -175,7 +175,8 @@ impl<'r, D: Device> Slot<'r, D> {
         copy_out.wait(computed)?;
         begin::<D>(copy_out, timed, &pairs.copy_out)?;
         for Copy { host, offset, bytes, .. } in outputs {
-            // SAFETY: `host` is writable for these bytes: this slot's memory, as above; or rows of a pinned sink that are
+            // SAFETY: `host` is writable for these bytes: this slot's memory, as above, where inputs may lie that are on the
+            // device by then, as this stream waits for the kernel and that for them; or rows of a pinned sink that are
             // claimed until the chunk is back, and that outlive the lanes.
             unsafe { copy_out.copy_out(block, offset, host, bytes)? };
         }

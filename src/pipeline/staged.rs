@@ -165,6 +165,7 @@ impl<'r, D: Device> StagedLane<'r, D> {
         }
         let filled = self.host.now();
         self.outcome.times.fill.busy += filled - begin;
+        self.work.share.end_filling(chunk.len() as u64, filled - begin);
         if self.work.timeline {
             self.outcome.spans.push(Span::new(Track::Lane, "fill", &chunk, begin, filled));
         }

@@ -16,6 +16,13 @@ pub(super) struct HostSpan {
     pub(super) bytes: usize,
 }
 
+impl HostSpan {
+    fn overlaps(self, other: HostSpan) -> bool {
+        let ends_before = |a: HostSpan, b: HostSpan| a.start.wrapping_add(a.bytes) <= b.start;
+        !ends_before(self, other) && !ends_before(other, self)
+    }
+}
+
 // SAFETY: a span is only used by a copy, and whoever enqueued that promised (`Stream::copy_in`, `copy_out`) that the
 // memory stays valid and untouched until the copy is done, on whichever thread it runs.
 unsafe impl Send for HostSpan {}
@@ -87,6 +94,14 @@ impl Machine {
         if let Some(queue) = self.streams.get_mut(&stream) {
             queue.push_back(operation);
         }
+    }
+
+    /// Whether a copy that is enqueued has yet to read some of these bytes.
+    pub(super) fn still_reads(&self, bytes: HostSpan) -> bool {
+        self.streams.values().flatten().any(|operation| match operation {
+            Operation::CopyIn { from, .. } => from.overlaps(bytes),
+            _ => false,
+        })
     }
 
     /// Runs operations of any streams, in an order of the seed's choosing, until `mark` is done.

@@ -59,11 +59,17 @@ impl Stream for EmulatedStream {
     }
 
     unsafe fn copy_out(&mut self, from: &EmulatedMemory, offset: usize, to: *mut u8, bytes: usize) -> Result<()> {
+        let to = HostSpan { start: to, bytes };
+        let mut machine = lock(&self.machine);
         // Who looks too early shall not find the right answer of an earlier chunk.
-        let poison = lock(&self.machine).poison_word() as u8;
-        // SAFETY: the caller promises that the bytes are writable, and that nobody looks at them until the copy is done.
-        unsafe { to.write_bytes(poison, bytes) };
-        let operation = Operation::CopyOut { from: from.words.clone(), offset, to: HostSpan { start: to, bytes } };
+        let poison = machine.poison_word() as u8;
+        if !machine.still_reads(to) {
+            // SAFETY: the caller promises that the bytes are writable, and that nobody looks at them until the copy is
+            // done, except for copies enqueued before, of which none does.
+            unsafe { to.start.write_bytes(poison, bytes) };
+        }
+        drop(machine);
+        let operation = Operation::CopyOut { from: from.words.clone(), offset, to };
         self.push(Engine::CopyOut, bytes, self.rates.copy_out_rate, operation);
         Ok(())
     }
