@@ -23,6 +23,21 @@ pub enum Error {
         message: String,
     },
 
+    /// A kernel does not compile.
+    #[error("{name}{}: {message}{}; correct the kernel",
+        if *line > 0 { format!(", line {line}") } else { String::new() },
+        if text.is_empty() { String::new() } else { format!(": `{text}`") })]
+    Compile {
+        /// What the source is called.
+        name: String,
+        /// The line, counted from 1; 0 if the compiler named none.
+        line: usize,
+        /// That line of the source.
+        text: String,
+        /// What the compiler said.
+        message: String,
+    },
+
     /// The parts of a job do not fit each other: an unknown or missing name, row counts that differ, a dtype that
     /// cannot be written.
     #[error("{0}")]
@@ -110,7 +125,7 @@ impl Error {
     /// Whether the job as it was asked for cannot be run at all, as opposed to a run that failed: the command exits
     /// with 2 for these and with 1 for the others.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Error::Expression { .. } | Error::Job(_))
+        matches!(self, Error::Expression { .. } | Error::Compile { .. } | Error::Job(_))
     }
 
     /// Whether it happened only because of another error.

@@ -3,16 +3,34 @@
 use crate::data::{Input, Output};
 use crate::error::{Error, Result};
 use crate::expr::Expression;
+use crate::foreign::Call;
 use crate::progress::{CancelToken, Progress};
 
 pub(crate) type ProgressFn<'a> = Box<dyn Fn(Progress) + Send + Sync + 'a>;
 
-/// An expression with the data it reads and writes.
+/// What is computed for every row.
+pub(crate) enum What {
+    Expression(Expression),
+    Kernel(Call),
+}
+
+impl What {
+    /// What traces call it.
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            What::Expression(expression) => expression.text(),
+            What::Kernel(call) => call.entry(),
+        }
+    }
+}
+
+/// An expression, or a kernel of the caller's own, with the data it reads and writes.
 ///
 /// Every name that the expression reads needs an [`input`](Job::input), all of the same number of rows. A name that it
-/// assigns may have an [`output`](Job::output); without one it is a temporary of the expression.
+/// assigns may have an [`output`](Job::output); without one it is a temporary of the expression. The names of a kernel are
+/// those of its parameters.
 pub struct Job<'a> {
-    pub(crate) expression: Expression,
+    pub(crate) what: What,
     pub(crate) inputs: Vec<(String, Input<'a>)>,
     pub(crate) outputs: Vec<(String, Output<'a>)>,
     pub(crate) rows: Option<u64>,
@@ -27,26 +45,33 @@ impl<'a> Job<'a> {
     /// # Errors
     /// [`Error::Expression`] if it does not parse. Types are checked when the job runs and dtypes are known.
     pub fn eval(expression: &str) -> Result<Self> {
-        let expression = Expression::parse(expression)?;
-        Ok(Job {
-            expression,
-            inputs: vec![],
-            outputs: vec![],
-            rows: None,
-            cancel: None,
-            progress: None,
-            timeline: false,
-        })
+        Ok(Job::new(What::Expression(Expression::parse(expression)?)))
     }
 
-    /// Names that the expression reads, in the order of their first use.
-    pub fn input_names(&self) -> &[String] {
-        self.expression.inputs()
+    /// A job that runs a kernel of the caller's own on every row. A [`ForeignKernel`](crate::ForeignKernel) without values, resident
+    /// arrays and scratch is a call by itself.
+    pub fn kernel(call: impl Into<Call>) -> Self {
+        Job::new(What::Kernel(call.into()))
     }
 
-    /// Names that the expression assigns, in order.
-    pub fn output_names(&self) -> &[String] {
-        self.expression.assigned()
+    fn new(what: What) -> Self {
+        Job { what, inputs: vec![], outputs: vec![], rows: None, cancel: None, progress: None, timeline: false }
+    }
+
+    /// Names that are read: those of the expression in the order of their first use, or of the kernel's parameters.
+    pub fn input_names(&self) -> Vec<String> {
+        match &self.what {
+            What::Expression(expression) => expression.inputs().to_vec(),
+            What::Kernel(call) => call.input_names().map(str::to_owned).collect(),
+        }
+    }
+
+    /// Names that are written, in order.
+    pub fn output_names(&self) -> Vec<String> {
+        match &self.what {
+            What::Expression(expression) => expression.assigned().to_vec(),
+            What::Kernel(call) => call.output_names().map(str::to_owned).collect(),
+        }
     }
 
     /// Where the rows of `name` come from.
@@ -61,7 +86,7 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// How many rows there are: needed only by an expression without inputs, such as `x = f64(i)`.
+    /// How many rows there are: needed only without inputs, as by the expression `x = f64(i)`.
     pub fn rows(mut self, rows: u64) -> Self {
         self.rows = Some(rows);
         self
@@ -87,18 +112,26 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// The number of rows that all inputs, fixed-size outputs and [`rows`](Job::rows) agree on.
-    pub(crate) fn row_count(&self) -> Result<u64> {
-        let set = self.rows.map(|rows| ("the job".to_owned(), rows));
-        let inputs = self.inputs.iter().map(|(name, input)| {
+    /// The number of rows that all inputs, fixed-size outputs and [`rows`](Job::rows) agree on. A row has so many elements of each
+    /// input and output.
+    pub(crate) fn row_count(&self, elements: (&[u64], &[u64])) -> Result<u64> {
+        let whole = |what: String, count: u64, elements: u64| match count.is_multiple_of(elements) {
+            true => Ok((what, count / elements)),
+            false => {
+                Err(Error::Job(format!("{what} has {count} elements, which are no whole rows of {elements} elements")))
+            }
+        };
+        let set = self.rows.map(|rows| Ok(("the job".to_owned(), rows)));
+        let inputs = self.inputs.iter().zip(elements.0).map(|((name, input), elements)| {
             let source = input.source();
-            (format!("input {name} ({})", source.name()), source.rows())
+            whole(format!("input {name} ({})", source.name()), source.rows(), *elements)
         });
-        let outputs = self.outputs.iter().filter_map(|(name, output)| {
+        let outputs = self.outputs.iter().zip(elements.1).filter_map(|((name, output), elements)| {
             let target = output.target();
-            Some((format!("output {name} ({})", target.name()), target.rows()?))
+            Some(whole(format!("output {name} ({})", target.name()), target.rows()?, *elements))
         });
-        let mut all = set.into_iter().chain(inputs).chain(outputs);
+        let all: Vec<_> = set.into_iter().chain(inputs).chain(outputs).collect::<Result<_>>()?;
+        let mut all = all.into_iter();
         let Some((first, rows)) = all.next() else {
             return Err(Error::Job(
                 "the number of rows is unknown: give an input, or set it (--rows or Job::rows)".into(),
@@ -113,9 +146,8 @@ impl<'a> Job<'a> {
     }
 
     /// Checks that the names bound are those of the expression, each once.
-    pub(crate) fn check_names(&self) -> Result<()> {
-        let read = self.expression.inputs();
-        let assigned = self.expression.assigned();
+    pub(crate) fn check_names(&self, expression: &Expression) -> Result<()> {
+        let (read, assigned) = (expression.inputs(), expression.assigned());
         for (k, (name, _)) in self.inputs.iter().enumerate() {
             if self.inputs[..k].iter().any(|(other, _)| other == name) {
                 return Err(Error::Job(format!("input '{name}' is given twice")));
@@ -159,7 +191,7 @@ fn list(names: &[String]) -> String {
 impl std::fmt::Debug for Job<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Job")
-            .field("expression", &self.expression.text())
+            .field("what", &self.what.text())
             .field("inputs", &self.inputs)
             .field("outputs", &self.outputs)
             .finish_non_exhaustive()

@@ -59,6 +59,7 @@ mod device;
 mod engine;
 mod error;
 mod expr;
+mod foreign;
 mod job;
 mod limits;
 mod memory;
@@ -78,6 +79,7 @@ pub use data::{
 pub use device::{DeviceChoice, DeviceInfo, DeviceKind, Emulated, Fault, FaultAt, devices};
 pub use engine::{Engine, EngineBuilder};
 pub use error::{Error, Result};
+pub use foreign::{Call, ForeignKernel, HostRows};
 pub use job::Job;
 pub use limits::{DeviceLimits, HostLimits, MachineLimits, Rate, Size, Together};
 pub use memory::PinnedArray;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use bytesize::ByteSize;
 
-use crate::device::kernel::{Columns, TILE_ROWS};
+use crate::device::kernel::Columns;
 use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{Error, Result};
 use crate::limits::{MachineLimits, Rate, Size};
@@ -100,6 +100,8 @@ const LEAST_RING: u64 = 64 << 20;
 pub(crate) struct Shape {
     pub(crate) rows: u64,
     pub(crate) columns: Columns,
+    /// Bytes of arrays that stay on every device for the whole job.
+    pub(crate) resident_bytes: u64,
     /// For every input and output: does it stand in memory (slice, map)?
     pub(crate) in_memory: Vec<bool>,
     /// For every input and output: does it stand in pinned memory?
@@ -114,7 +116,9 @@ pub struct Plan {
     pub rows: u64,
     /// Bytes of one row, inputs + outputs.
     pub row_bytes: u64,
-    /// Rows of a full chunk, whole tiles of 4096 rows; the first and the last chunks are smaller.
+    /// Rows of a tile.
+    pub tile_rows: u64,
+    /// Rows of a full chunk, whole tiles; the first and the last chunks are smaller.
     pub chunk_rows: u64,
     /// Rows of the smallest chunks at the end.
     pub least_rows: u64,
@@ -144,7 +148,9 @@ pub struct DevicePlan {
     pub block_bytes: u64,
     /// Bytes of a slot: the staged columns of one chunk in pinned memory.
     pub slot_bytes: u64,
-    /// `blocks * block_bytes`.
+    /// Bytes of arrays that stay on the device for the whole job.
+    pub resident_bytes: u64,
+    /// `blocks * block_bytes + resident_bytes`.
     pub device_bytes: u64,
     /// `lanes * slots * slot_bytes`.
     pub pinned_bytes: u64,
@@ -164,19 +170,27 @@ impl Plan {
         let columns = &shape.columns;
         let row_bytes = columns.inputs.iter().chain(&columns.outputs).sum::<usize>().max(1) as u64;
         let staged: Vec<bool> = shape.pinned.iter().map(|pinned| !pinned).collect();
-        let tiles = shape.rows.div_ceil(TILE_ROWS as u64).clamp(1, (usize::MAX / TILE_ROWS / 64) as u64) as usize;
+        let tile = columns.tile_rows;
+        let tiles = shape.rows.div_ceil(tile as u64).clamp(1, (usize::MAX / tile / 64) as u64) as usize;
         let gpus = devices.iter().filter(|info| info.kind != DeviceKind::Cpu).count();
-        let need = Need { columns, staged: &staged, limits, row_bytes, tiles, machine, gpus };
+        let resident_bytes = shape.resident_bytes;
+        let need = Need { columns, staged: &staged, limits, row_bytes, resident_bytes, tiles, machine, gpus };
         let drafts = devices.iter().map(|info| need.draft(info)).collect::<Result<Vec<_>>>()?;
         // One queue serves all devices: the smallest chunk of a GPU fits all of them. Lanes of the CPU claim less beside it.
         let staging = || drafts.iter().filter(|draft| draft.slots > 0);
         let chunk_rows = staging().map(|draft| draft.chunk_rows).min();
-        let chunk_rows = chunk_rows.or(drafts.iter().map(|draft| draft.chunk_rows).min()).unwrap_or(TILE_ROWS);
+        let chunk_rows = chunk_rows.or(drafts.iter().map(|draft| draft.chunk_rows).min()).unwrap_or(tile);
         // Copies of a third of a chunk are still worth it; a core loses nothing by less.
-        let least_rows =
-            (if gpus > 0 { chunk_rows / 3 } else { chunk_rows / 8 } / TILE_ROWS * TILE_ROWS).max(TILE_ROWS);
+        let least_rows = (if gpus > 0 { chunk_rows / 3 } else { chunk_rows / 8 } / tile * tile).max(tile);
         let devices = drafts.into_iter().map(|draft| need.settle(draft, chunk_rows, shape)).collect();
-        Ok(Plan { rows: shape.rows, row_bytes, chunk_rows: chunk_rows as u64, least_rows: least_rows as u64, devices })
+        Ok(Plan {
+            rows: shape.rows,
+            row_bytes,
+            tile_rows: tile as u64,
+            chunk_rows: chunk_rows as u64,
+            least_rows: least_rows as u64,
+            devices,
+        })
     }
 
     /// Lanes of all devices of a kind.
@@ -196,6 +210,7 @@ struct Need<'a> {
     staged: &'a [bool],
     limits: &'a Limits,
     row_bytes: u64,
+    resident_bytes: u64,
     /// Tiles of the job: no chunk needs more.
     tiles: usize,
     machine: &'a Machine,
@@ -267,8 +282,9 @@ impl Need<'_> {
 
     /// Rows of a chunk of about `bytes`: whole tiles, at least one.
     fn rows_of(&self, bytes: u64) -> usize {
-        let tiles = bytes / self.row_bytes / TILE_ROWS as u64;
-        usize::try_from(tiles).unwrap_or(usize::MAX).clamp(1, self.tiles) * TILE_ROWS
+        let tile = self.columns.tile_rows;
+        let tiles = bytes / self.row_bytes / tile as u64;
+        usize::try_from(tiles).unwrap_or(usize::MAX).clamp(1, self.tiles) * tile
     }
 
     fn layout(&self, chunk_rows: usize) -> Layout {
@@ -278,8 +294,9 @@ impl Need<'_> {
     /// Half a chunk, in whole tiles; `None` if it cannot be smaller or was set.
     fn smaller(&self, draft: &Draft<'_>, least: u64) -> Option<usize> {
         let can = self.limits.chunk.is_none() && draft.chunk_rows as u64 * self.row_bytes > least;
-        (can && draft.chunk_rows > TILE_ROWS)
-            .then(|| (draft.chunk_rows / 2).next_multiple_of(TILE_ROWS))
+        let tile = self.columns.tile_rows;
+        (can && draft.chunk_rows > tile)
+            .then(|| (draft.chunk_rows / 2).next_multiple_of(tile))
             .filter(|rows| *rows < draft.chunk_rows)
     }
 
@@ -314,7 +331,7 @@ impl Need<'_> {
                 Some(rows) if !enough => draft.chunk_rows = rows,
                 _ if blocks > 0 => return Ok(()),
                 _ => {
-                    let needed = self.layout(draft.chunk_rows).block_bytes as u64;
+                    let needed = self.layout(draft.chunk_rows).block_bytes as u64 + self.resident_bytes;
                     return Err(self.too_small("device memory", draft.device_limit, needed, "--device-memory"));
                 }
             }
@@ -323,7 +340,7 @@ impl Need<'_> {
 
     /// As many blocks as slots, if they fit.
     fn blocks(&self, draft: &Draft<'_>, block_bytes: usize) -> usize {
-        let fit = draft.device_limit / (block_bytes.max(1) as u64);
+        let fit = draft.device_limit.saturating_sub(self.resident_bytes) / (block_bytes.max(1) as u64);
         usize::try_from(fit).unwrap_or(usize::MAX).min(draft.lanes * draft.slots)
     }
 
@@ -345,7 +362,7 @@ impl Need<'_> {
         let staged: usize =
             sizes.zip(&shape.in_memory).filter(|(_, in_memory)| !**in_memory).map(|(size, _)| size).sum();
         // Outputs in memory are computed tile by tile.
-        let tile = self.columns.outputs.iter().sum::<usize>() * TILE_ROWS;
+        let tile = self.columns.outputs.iter().sum::<usize>() * self.columns.rows_in_cache();
         let staging = staged * lane_rows + tile + self.columns.partial_bytes(lane_rows);
         DevicePlan {
             id: draft.info.id.clone(),
@@ -357,7 +374,8 @@ impl Need<'_> {
             blocks,
             block_bytes: layout.block_bytes as u64,
             slot_bytes: layout.slot_bytes as u64,
-            device_bytes: (blocks * layout.block_bytes) as u64,
+            resident_bytes: if cpu { 0 } else { self.resident_bytes },
+            device_bytes: if cpu { 0 } else { (blocks * layout.block_bytes) as u64 + self.resident_bytes },
             pinned_bytes: (lanes * slots * layout.slot_bytes) as u64,
             other_bytes: if cpu { (lanes * staging) as u64 } else { 0 },
             device_limit: draft.device_limit,
@@ -369,10 +387,10 @@ impl Need<'_> {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { rows, row_bytes, chunk_rows, .. } = self;
+        let Plan { rows, row_bytes, chunk_rows, tile_rows, .. } = self;
         let chunk = ByteSize(chunk_rows * row_bytes);
         writeln!(f, "rows           {rows} x {row_bytes} bytes = {}", ByteSize(rows.saturating_mul(*row_bytes)))?;
-        writeln!(f, "chunk rows     {chunk_rows} x {row_bytes} bytes = {chunk} (whole tiles of {TILE_ROWS} rows)")?;
+        writeln!(f, "chunk rows     {chunk_rows} x {row_bytes} bytes = {chunk} (whole tiles of {tile_rows} rows)")?;
         for device in &self.devices {
             let DevicePlan { id, name, lanes, slots, blocks, .. } = device;
             writeln!(f, "device         {id} ({name})")?;
@@ -387,7 +405,11 @@ impl fmt::Display for Plan {
             writeln!(f, "  slots        {slots} a lane")?;
             writeln!(
                 f,
-                "  device       {blocks} blocks x {block} = {} (limit {})",
+                "  device       {blocks} blocks x {block}{} = {} (limit {})",
+                match device.resident_bytes {
+                    0 => String::new(),
+                    bytes => format!(" + {} resident", ByteSize(bytes)),
+                },
                 ByteSize(device.device_bytes),
                 ByteSize(device.device_limit)
             )?;
@@ -406,11 +428,12 @@ impl fmt::Display for Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::kernel::TILE_ROWS;
     use proptest::prelude::*;
 
     fn shape(rows: u64) -> Shape {
-        let columns = Columns { inputs: vec![8, 8], outputs: vec![8], partial_words: 1 };
-        Shape { rows, columns, in_memory: vec![true; 3], pinned: vec![false; 3] }
+        let columns = Columns { inputs: vec![8, 8], outputs: vec![8], partial_words: 1, ..Columns::default() };
+        Shape { rows, columns, resident_bytes: 0, in_memory: vec![true; 3], pinned: vec![false; 3] }
     }
 
     fn gpu(memory_bytes: u64) -> DeviceInfo {

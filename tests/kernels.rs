@@ -19,8 +19,8 @@ fn main() {
         eprintln!("kernels are not compiled: {reason}");
     }
     let ignored = missing.is_some() && !required;
-    let samples = testing::samples().into_iter().enumerate();
-    let samples = samples.map(|(number, kernel)| (format!("sample {number}"), kernel.source));
+    let samples = testing::samples().into_iter().chain(testing::foreign::samples()).enumerate();
+    let samples = samples.map(|(number, kernel)| (format!("sample {number}"), kernel.code.text().to_owned()));
     let trial = |(name, source): (String, String)| {
         Trial::test(name, move || compile(&source)).with_ignored_flag(ignored).with_kind("nvrtc")
     };

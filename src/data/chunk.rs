@@ -18,6 +18,11 @@ impl Chunk {
         Chunk { index, rows }
     }
 
+    /// The same rows of a dataset that has `elements` for each of the job's.
+    pub(crate) fn times(&self, elements: u64) -> Chunk {
+        Chunk { index: self.index, rows: self.rows.start * elements..self.rows.end * elements }
+    }
+
     /// Its number, counted from 0 in the order in which chunks were claimed.
     pub fn index(&self) -> u64 {
         self.index

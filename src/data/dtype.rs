@@ -112,6 +112,11 @@ macro_rules! elements {
         impl Element for $t {
             const DTYPE: Dtype = Dtype::$d;
         }
+        impl From<$t> for Scalar {
+            fn from(value: $t) -> Scalar {
+                Scalar::$d(value)
+            }
+        }
     )*};
 }
 elements!(i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32, u64 => U64, f32 => F32, f64 => F64);
@@ -148,6 +153,23 @@ impl Scalar {
             Scalar::U64(_) => Dtype::U64,
             Scalar::F32(_) => Dtype::F32,
             Scalar::F64(_) => Dtype::F64,
+        }
+    }
+
+    /// Its bits, in the lowest ones of a word.
+    pub(crate) fn bits(self) -> u64 {
+        match self {
+            Scalar::Bool(v) => u64::from(v),
+            Scalar::I8(v) => u64::from(v as u8),
+            Scalar::I16(v) => u64::from(v as u16),
+            Scalar::I32(v) => u64::from(v as u32),
+            Scalar::I64(v) => v as u64,
+            Scalar::U8(v) => u64::from(v),
+            Scalar::U16(v) => u64::from(v),
+            Scalar::U32(v) => u64::from(v),
+            Scalar::U64(v) => v,
+            Scalar::F32(v) => u64::from(v.to_bits()),
+            Scalar::F64(v) => v.to_bits(),
         }
     }
 

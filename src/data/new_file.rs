@@ -79,7 +79,8 @@ impl Target for NewFile {
             return Err(Error::file(self.path, problem, "write fewer rows"));
         };
         let partial = Partial::create(&self.path, bytes, self.force)?;
-        Ok(Box::new(FileSink::new(partial, &header, dtype, rows)?))
+        let (format, shape) = (self.format, shape.unwrap_or_default().to_vec());
+        Ok(Box::new(FileSink { format, shape, ..FileSink::new(partial, &header, dtype, rows)? }))
     }
 }
 
@@ -90,6 +91,9 @@ pub(super) struct FileSink {
     rows: u64,
     /// Where the rows start.
     offset: u64,
+    format: Format,
+    /// Dimensions, if there are more than one.
+    shape: Vec<u64>,
     map: Option<SinkMemory<'static>>,
     writers: Gate,
 }
@@ -120,7 +124,8 @@ impl FileSink {
     pub fn new(partial: Partial, header: &[u8], dtype: Dtype, rows: u64) -> Result<Self> {
         partial.write_at(header, 0)?;
         let map = if partial.is_reserved() { SinkMemory::map(partial.file(), header.len(), dtype) } else { None };
-        Ok(FileSink { partial, dtype, rows, offset: header.len() as u64, map, writers: Gate::new(writers()) })
+        let (offset, writers) = (header.len() as u64, Gate::new(writers()));
+        Ok(FileSink { partial, dtype, rows, offset, format: Format::Raw, shape: vec![], map, writers })
     }
 
     fn misfit(&self, chunk: &Chunk, bytes: &[u8]) -> Error {
@@ -153,6 +158,28 @@ impl Sink for FileSink {
             let path = self.partial.path().display();
             format!("{path}: it cannot be mapped there with its space reserved, so it was written by slower calls")
         })
+    }
+
+    fn shorten(&mut self, rows: u64) -> Result<()> {
+        let row: u64 = self.shape.iter().skip(1).product();
+        let header = match self.format {
+            Format::Npy if self.shape.len() > 1 && row > 0 && rows.is_multiple_of(row) => {
+                let shape: Vec<u64> = [rows / row].iter().chain(&self.shape[1..]).copied().collect();
+                npy::header(self.dtype, rows, Some(&shape))
+            }
+            Format::Npy => npy::header(self.dtype, rows, None),
+            Format::Raw => Vec::new(),
+        };
+        if header.len() as u64 != self.offset {
+            let problem = format!("its header does not fit {rows} rows");
+            return Err(Error::file(self.partial.path(), problem, "report this as a bug of Overshot"));
+        }
+        // Nobody may touch pages that the file has no more.
+        self.map = None;
+        self.rows = rows;
+        self.partial.write_at(&header, 0)?;
+        let bytes = self.offset + rows * self.dtype.size() as u64;
+        self.partial.file().set_len(bytes).map_err(|e| write_error(self.partial.path(), bytes, e))
     }
 
     fn check(&self) -> Result<()> {

@@ -8,7 +8,8 @@ use std::path::Path;
 /// Receives the rows of one output.
 pub trait Sink: Send + Sync {
     /// Writes the rows of `chunk`: `bytes` are exactly these, in native byte order; `bool` rows are 0 or 1. Called once
-    /// for each chunk, in any order, from several threads at once.
+    /// for each chunk (several times, each for other rows of the output, where a kernel keeps some rows only), in any order,
+    /// from several threads at once.
     ///
     /// # Errors
     /// When the rows cannot be written. The run stops then, and [`commit`](Sink::commit) is not called.
@@ -23,6 +24,15 @@ pub trait Sink: Send + Sync {
     /// Something a user may want to know about how it writes, for the report.
     fn note(&self) -> Option<String> {
         None
+    }
+
+    /// Says that there are only so many rows, the first ones: fewer than it was opened for. Called at most once, after the last
+    /// [`write`](Sink::write).
+    ///
+    /// # Errors
+    /// When it cannot have fewer, as those that do not say otherwise.
+    fn shorten(&mut self, _rows: u64) -> Result<()> {
+        Err(Error::Job("this Sink cannot have fewer rows than it was opened for: implement Sink::shorten".into()))
     }
 
     /// Whether [`commit`](Sink::commit) would succeed now. Asked of all outputs of a job before the first one is

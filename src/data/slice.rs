@@ -100,6 +100,11 @@ impl Sink for SliceSink<'_> {
         Some(&self.0)
     }
 
+    /// A slice keeps its length: the report says how many rows there are.
+    fn shorten(&mut self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
     fn commit(self: Box<Self>) -> Result<()> {
         Ok(())
     }
@@ -148,6 +153,11 @@ impl Sink for BoolSink<'_> {
             }
             _ => Err(misfit(chunk, bytes)),
         }
+    }
+
+    /// As for other slices.
+    fn shorten(&mut self, _: u64) -> Result<()> {
+        Ok(())
     }
 
     fn commit(self: Box<Self>) -> Result<()> {

@@ -100,7 +100,7 @@ fn run_probe<D: Device>(device: &D, input: &Host) -> crate::Result<(Vec<u64>, Ve
     // many and are left alone until the wait below.
     unsafe {
         stream.copy_in(input.start, &memory, 0, ROWS * 8)?;
-        stream.launch(&kernel, &memory, &[0, COLUMN, 2 * COLUMN], ROWS_BEFORE, ROWS)?;
+        stream.launch(&kernel, &memory, &[0, COLUMN, 2 * COLUMN], &[], ROWS_BEFORE, ROWS)?;
         stream.copy_out(&memory, COLUMN, target.start, ROWS * 8)?;
         stream.copy_out(&memory, 2 * COLUMN, target.start.add(ROWS * 8), sums * 8)?;
     }
@@ -114,12 +114,13 @@ const ROWS_BEFORE: u64 = 5 * TILE_ROWS as u64;
 
 fn twin(input: &Host) -> (Vec<u64>, Vec<u64>) {
     let (mut output, mut sums) = (vec![0_u64; ROWS], vec![0_u64; ROWS.div_ceil(TILE_ROWS)]);
-    (probe().twin)().run(
+    probe().new_twin().unwrap().run(
         ROWS_BEFORE,
         ROWS,
         &[bytemuck::cast_slice(&input.words()[..ROWS])],
         &mut [bytemuck::cast_slice_mut(&mut output)],
         bytemuck::cast_slice_mut(&mut sums),
+        &[],
     );
     (output, sums)
 }

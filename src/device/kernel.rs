@@ -1,51 +1,183 @@
-//! What a device computes: one kernel as CUDA C++ and as its plain twin on the host.
+//! What a device computes: one kernel as device code and as its plain twin on the host.
 
 use std::sync::Arc;
 
-/// Rows of one **tile**, the unit in which reductions are shaped: every tile starts at a multiple of this row number and
-/// is reduced by itself in a fixed order, so that no result depends on where chunks begin or end. Chunks are whole
-/// tiles, except the last.
+use crate::error::Error;
+
+/// Rows of one **tile** of an expression, the unit in which reductions are shaped: every tile starts at a multiple of this
+/// row number and is reduced by itself in a fixed order, so that no result depends on where chunks begin or end. Chunks are
+/// whole tiles, except the last.
 pub const TILE_ROWS: usize = 4096;
 
 /// Threads of the block that computes one tile on a GPU, and lanes of a reduction inside a tile everywhere.
 pub const TILE_LANES: usize = 256;
 
-/// Where a kernel's columns lie: inputs, then outputs, then the partials.
+/// Where a kernel's columns lie: inputs, then outputs, then the partials, then scratch.
 ///
-/// The order is the same everywhere: in kernel arguments, in slots and in device blocks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The order is the same everywhere: in slots and in device blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Columns {
     /// Bytes per row of each input.
     pub inputs: Vec<usize>,
     /// Bytes per row of each output.
     pub outputs: Vec<usize>,
-    /// Eight-byte words that the kernel writes per **tile** for its reductions, 0 if there are none. The words of
-    /// one tile stand together.
+    /// Eight-byte words that the kernel writes per tile, 0 if there are none: partial results of reductions, or how many rows
+    /// it kept. The words of one tile stand together.
     pub partial_words: usize,
+    /// Bytes per row of each column that is the kernel's own: it is on the device only, and holds anything at first.
+    pub scratch: Vec<usize>,
+    /// Rows of a tile: what one block of threads computes. Chunks are whole tiles, except the last.
+    pub tile_rows: usize,
+}
+
+impl Default for Columns {
+    /// None, in tiles of [`TILE_ROWS`].
+    fn default() -> Self {
+        Columns { inputs: vec![], outputs: vec![], partial_words: 0, scratch: vec![], tile_rows: TILE_ROWS }
+    }
 }
 
 impl Columns {
     /// Bytes of the partials of `rows` rows.
     pub fn partial_bytes(&self, rows: usize) -> usize {
-        rows.div_ceil(TILE_ROWS) * self.partial_words * 8
+        rows.div_ceil(self.tile_rows) * self.partial_words * 8
+    }
+
+    /// Rows that a core computes at a time, so that what it writes stays in its cache: whole tiles.
+    pub(crate) fn rows_in_cache(&self) -> usize {
+        const BYTES: usize = 32 << 10;
+        let bytes = self.outputs.iter().sum::<usize>().max(1) * self.tile_rows;
+        self.tile_rows * (BYTES / bytes).clamp(1, (TILE_ROWS / self.tile_rows).max(1))
+    }
+
+    /// Bytes of each column of `rows` rows, in order.
+    pub fn bytes(&self, rows: usize) -> impl Iterator<Item = usize> {
+        let sides = self.inputs.iter().chain(&self.outputs).map(move |bytes| bytes * rows);
+        let partials = Some(self.partial_bytes(rows)).filter(|_| self.partial_words > 0);
+        sides.chain(partials).chain(self.scratch.iter().map(move |bytes| bytes * rows))
+    }
+}
+
+/// Device code.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// CUDA C++ for NVRTC, complete: no includes but those of the options.
+    Cuda {
+        /// What messages of the compiler call it.
+        name: String,
+        /// The text.
+        text: String,
+        /// Options for the compiler beside those that every kernel gets.
+        options: Vec<String>,
+    },
+    /// PTX text, a cubin or a fatbin.
+    Image(Arc<[u8]>),
+}
+
+impl Code {
+    /// CUDA C++ of Overshot's own.
+    pub fn own(text: &str) -> Code {
+        Code::Cuda { name: "overshot.cu".into(), text: text.into(), options: vec![] }
+    }
+
+    /// The text; empty for an image.
+    pub fn text(&self) -> &str {
+        match self {
+            Code::Cuda { text, .. } => text,
+            Code::Image(_) => "",
+        }
+    }
+}
+
+/// One argument of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// The number of the first row of the chunk among all rows, as a `long long`.
+    FirstRow,
+    /// The rows of the chunk, as a `long long`.
+    Rows,
+    /// The address of the column of this number, in the order of [`Columns`].
+    Column(usize),
+    /// The address of the array of this number, which stays on the device for the whole job.
+    Resident(usize),
+    /// A value of up to eight bytes: its bits, in the lowest ones.
+    Value(u64),
+}
+
+/// How a kernel is launched on CUDA: a block of threads for each tile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// The arguments, in the order of the kernel's parameters.
+    pub arguments: Vec<Argument>,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory of a block.
+    pub shared_bytes: u32,
+}
+
+impl Launch {
+    /// Of kernels of Overshot's own: `extern "C" __global__ void ENTRY(long long first_row, long long rows, in0, in1, …, out0, …,
+    /// partials)` with [`TILE_LANES`] threads, the partials only when there are any.
+    pub fn of(columns: &Columns) -> Launch {
+        let count = columns.inputs.len() + columns.outputs.len() + usize::from(columns.partial_words > 0);
+        let arguments = [Argument::FirstRow, Argument::Rows].into_iter().chain((0..count).map(Argument::Column));
+        Launch { arguments: arguments.collect(), threads: TILE_LANES as u32, shared_bytes: 0 }
     }
 }
 
 /// A kernel, device-neutral.
-///
-/// # Calling convention on CUDA
-/// `extern "C" __global__ void ENTRY(long long first_row, long long rows, in0, in1, …, out0, …, partials)`: device pointers
-/// in the order of [`Columns`], the partials pointer only when `partial_words > 0`. One block of [`TILE_LANES`]
-/// threads computes one tile: the grid has `rows.div_ceil(TILE_ROWS)` blocks, no dynamic shared memory.
 pub struct Kernel {
     /// The name of the entry point.
     pub entry: String,
-    /// CUDA C++ for NVRTC, complete: no includes.
-    pub source: String,
+    /// The code for CUDA.
+    pub code: Code,
+    /// How it is launched.
+    pub launch: Launch,
     /// The columns.
     pub columns: Columns,
-    /// Makes a twin with scratch memory of its own; called once a lane.
-    pub twin: Box<dyn Fn() -> Box<dyn HostKernel> + Send + Sync>,
+    /// The bytes of arrays that stay on the device for the whole job.
+    pub resident: Vec<Arc<Resident>>,
+    /// Makes a twin with scratch memory of its own; called once a lane. `None`: there is none, so it runs on CUDA only.
+    pub twin: Option<MakeTwin>,
+}
+
+/// Makes a twin.
+pub type MakeTwin = Box<dyn Fn() -> Box<dyn HostKernel> + Send + Sync>;
+
+/// An array of any dtype, in words so that it is aligned for all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resident {
+    words: Vec<u64>,
+    bytes: usize,
+}
+
+impl Resident {
+    /// A copy of these bytes.
+    pub fn new(bytes: &[u8]) -> Self {
+        let mut words = vec![0; bytes.len().div_ceil(8)];
+        bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
+        Resident { words, bytes: bytes.len() }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.bytes]
+    }
+}
+
+impl Kernel {
+    /// A twin, if there is one.
+    pub fn new_twin(&self) -> Option<Box<dyn HostKernel>> {
+        Some(self.twin.as_ref()?())
+    }
+
+    /// That it cannot run on a device that needs a twin.
+    pub(crate) fn no_twin(&self, device: &str) -> Error {
+        Error::Job(format!(
+            "the kernel '{}' has no function for the host, which '{device}' needs: give it one (Kernel::on_host), or choose cuda",
+            self.entry
+        ))
+    }
 }
 
 impl std::fmt::Debug for Kernel {
@@ -56,15 +188,23 @@ impl std::fmt::Debug for Kernel {
 
 /// The twin of a kernel: the same function of the same bytes, on the host.
 pub trait HostKernel: Send {
-    /// Computes `rows` rows that start at global row `first_row`, a multiple of [`TILE_ROWS`].
+    /// Computes `rows` rows that start at global row `first_row`, which is the first of a tile.
     ///
-    /// Each slice of `inputs` and `outputs` holds exactly `rows` elements in native byte order, aligned to its
-    /// element; `partials` holds [`Columns::partial_bytes`]`(rows)` bytes, aligned to 8 if it is not empty. Every byte of `outputs` and
-    /// `partials` is written, none is read.
+    /// Each slice of `inputs` and `outputs` holds exactly `rows` rows in native byte order, aligned to its
+    /// elements; `partials` holds [`Columns::partial_bytes`]`(rows)` bytes, aligned to 8 if it is not empty; `resident` are the
+    /// arrays of the kernel. Every byte of `outputs` and `partials` is written, none is read.
     ///
     /// # Panics
     /// If a slice is of another length or alignment.
-    fn run(&mut self, first_row: u64, rows: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]], partials: &mut [u8]);
+    fn run(
+        &mut self,
+        first_row: u64,
+        rows: usize,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        partials: &mut [u8],
+        resident: &[&[u8]],
+    );
 }
 
 /// A kernel as it is shared by the lanes.

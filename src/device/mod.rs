@@ -162,15 +162,17 @@ pub(crate) trait Stream: Send {
     ) -> Result<()>;
 
     /// Enqueues a kernel on `rows` rows (> 0) whose columns lie in `memory` at `offsets`, in the order of
-    /// [`Columns`](kernel::Columns).
+    /// [`Columns`](kernel::Columns), and whose resident arrays are `resident`.
     ///
     /// # Safety
-    /// Every column of `rows` rows fits `memory` at its offset, columns do not overlap, and offsets are multiples of 8.
+    /// Every column of `rows` rows fits `memory` at its offset, columns do not overlap, and offsets are multiples of 8. The
+    /// resident arrays are as large as those of the kernel. The kernel stays within these when it is called as it says.
     unsafe fn launch(
         &mut self,
         kernel: &<Self::Device as Device>::Kernel,
         memory: &<Self::Device as Device>::Memory,
         offsets: &[usize],
+        resident: &[<Self::Device as Device>::Memory],
         first_row: u64,
         rows: usize,
     ) -> Result<()>;

@@ -11,17 +11,16 @@ use std::time::{Duration, Instant};
 use tracing::debug_span;
 
 pub use self::builder::EngineBuilder;
-use self::check::bind;
+use self::check::{Bound, bind};
 use self::devices::{Accounts, Opened};
 use crate::data::{Element, Input, Place, Sink, whole_memory, whole_sink_memory};
-use crate::device::kernel::{Kernel, TILE_ROWS};
+use crate::device::kernel::Kernel;
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::limits::MachineLimits;
 use crate::memory::PinnedArray;
-use crate::ops::{Eval, Operator};
-use crate::pipeline::{InputColumn, OutputColumn, Part, Queue, Share, TIMED_EVERY, Work, drive};
+use crate::pipeline::{InputColumn, Kept, OutputColumn, Part, Queue, Share, TIMED_EVERY, Work, drive};
 use crate::plan::{Limits, Machine, Plan, Shape};
 use crate::report::{OutputReport, Report, Setup, StageTimes};
 use crate::trace::Timeline;
@@ -73,10 +72,9 @@ impl Engine {
     /// # Errors
     /// Those of [`run`](Engine::run) that can be known before: names, types, row counts, limits.
     pub fn plan(&self, job: &Job<'_>) -> Result<Plan> {
-        let (program, rows) = bind(job)?;
-        let operator = Eval::new(program);
-        let devices = self.devices_for(operator.kernel(), rows, &mut Vec::new());
-        self.plan_of(job, &operator, rows, &devices, &self.limits)
+        let bound = bind(job)?;
+        let devices = self.devices_for(bound.operator.kernel(), bound.rows, &mut Vec::new());
+        self.plan_of(job, &bound, &devices, &self.limits)
     }
 
     /// Runs the job to its end.
@@ -92,9 +90,8 @@ impl Engine {
     /// When code of the caller that it runs (a source, a sink, a generator, the progress function) panics.
     pub fn run(&self, job: Job<'_>) -> Result<Report> {
         let begin = Instant::now();
-        let (program, rows) = bind(&job)?;
-        let output_dtypes: Vec<_> = program.outputs().iter().map(|(_, dtype)| *dtype).collect();
-        let operator = Eval::new(program);
+        let bound = bind(&job)?;
+        let (operator, rows) = (&*bound.operator, bound.rows);
         let mut notes: Vec<String> = self.note.iter().cloned().collect();
         notes.extend(job.inputs.iter().filter_map(|(_, input)| input.source().note()));
         let devices = self.devices_for(operator.kernel(), rows, &mut notes);
@@ -103,43 +100,52 @@ impl Engine {
             notes.push("the CPU uses no device or pinned memory, so their limits have no effect".into());
         }
         let mut setup = Setup { find_seconds: self.found.as_secs_f64(), ..Setup::default() };
-        let (plan, mut parts, accounts) = self.ready(&job, &operator, rows, &devices, &mut notes, &mut setup)?;
+        let (plan, mut parts, accounts) = self.ready(&job, &bound, &devices, &mut notes, &mut setup)?;
 
-        let Job { expression, inputs, outputs, cancel, progress, timeline, .. } = job;
-        let _span = debug_span!("run", expression = expression.text(), rows, chunk_rows = plan.chunk_rows).entered();
+        let Job { what, inputs, outputs, cancel, progress, timeline, .. } = job;
+        let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();
         // A file written from one with dimensions gets the same.
         let shape = inputs.iter().find_map(|(_, input)| input.source().shape().map(<[u64]>::to_vec));
         let mut sinks: Vec<Box<dyn Sink + '_>> = Vec::with_capacity(outputs.len());
         let mut written = Vec::with_capacity(outputs.len());
-        for ((name, output), dtype) in outputs.into_iter().zip(&output_dtypes) {
+        for ((name, output), (dtype, elements)) in outputs.into_iter().zip(&bound.outputs) {
             let path = output.target().path().map(Into::into);
+            let count =
+                rows.checked_mul(*elements).ok_or_else(|| Error::Job(format!("output '{name}' is too large")))?;
             written.push(OutputReport {
                 name,
                 dtype: dtype.to_string(),
                 path,
-                bytes: rows.saturating_mul(dtype.size() as u64),
+                rows,
+                bytes: count.saturating_mul(dtype.size() as u64),
             });
-            let sink = output.open(*dtype, rows, shape.as_deref())?;
+            let of_rows = [rows, *elements];
+            let shape = if *elements > 1 { Some(&of_rows[..]) } else { shape.as_deref() };
+            let sink = output.open(*dtype, count, shape)?;
             notes.extend(sink.note());
             sinks.push(sink);
         }
 
-        let queue = Queue::new(rows, plan.chunk_rows as usize, plan.least_rows as usize, plan.lanes());
+        let queue =
+            Queue::new(rows, plan.tile_rows as usize, plan.chunk_rows as usize, plan.least_rows as usize, plan.lanes());
         let queue = queue.watched(cancel, progress.as_deref());
-        let inputs_in_place = inputs.iter().map(|(_, input)| {
+        let inputs_in_place = inputs.iter().zip(&bound.inputs).map(|((_, input), &elements)| {
             let source = input.source();
-            Ok(InputColumn { source, memory: whole_memory(source)? })
+            Ok(InputColumn { source, memory: whole_memory(source)?, elements })
         });
-        let outputs = sinks
-            .iter()
-            .zip(&output_dtypes)
-            .map(|(sink, dtype)| Ok(OutputColumn { sink: &**sink, memory: whole_sink_memory(&**sink, *dtype, rows)? }));
+        let outputs = sinks.iter().zip(&bound.outputs).map(|(sink, &(dtype, elements))| {
+            // Where rows go is not known before they come back if only some are kept.
+            let memory = if operator.keeps() { None } else { whole_sink_memory(&**sink, dtype, rows * elements)? };
+            Ok(OutputColumn { sink: &**sink, memory, elements })
+        });
+        let kept = operator.keeps().then(Kept::default);
         let real = self.devices.iter().any(|device| device.kind != DeviceKind::Emulated);
         let work = Work {
-            operator: &operator,
+            operator,
             inputs: inputs_in_place.collect::<Result<_>>()?,
             outputs: outputs.collect::<Result<_>>()?,
             queue,
+            kept,
             share: Share::new(
                 if plan.lanes_of(DeviceKind::Cpu) > 0 { cpu::cores() } else { 0 },
                 plan.lanes() - plan.lanes_of(DeviceKind::Cpu),
@@ -155,7 +161,14 @@ impl Engine {
         let started = Instant::now();
         let outcomes = drive(lanes, &work, schedule)?;
         let seconds = started.elapsed().as_secs_f64();
+        let kept = work.kept.as_ref().map(Kept::rows);
         drop(work);
+        if let Some(kept) = kept.filter(|kept| *kept < rows) {
+            for ((sink, output), (dtype, elements)) in sinks.iter_mut().zip(&mut written).zip(&bound.outputs) {
+                sink.shorten(kept * elements)?;
+                (output.rows, output.bytes) = (kept, kept * elements * dtype.size() as u64);
+            }
+        }
         let columns = &operator.kernel().columns;
         let medium = reports::Medium {
             row_in: columns.inputs.iter().sum::<usize>() as u64,
@@ -208,6 +221,12 @@ impl Engine {
     /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than the work.
     fn devices_for(&self, kernel: &Kernel, rows: u64, notes: &mut Vec<String>) -> Vec<DeviceInfo> {
         let is_cpu = |device: &&DeviceInfo| device.kind == DeviceKind::Cpu;
+        if kernel.twin.is_none() && self.devices.iter().any(|device| device.kind == DeviceKind::Cuda) {
+            if self.devices.iter().any(|device| is_cpu(&device)) {
+                notes.push(format!("the CPU took no part: the kernel '{}' has no function for it", kernel.entry));
+            }
+            return self.devices.iter().filter(|device| !is_cpu(device)).cloned().collect();
+        }
         let gpus = self.devices.iter().any(|device| !is_cpu(&device));
         if self.choice != DeviceChoice::Auto || !gpus || self.is_opened() {
             return self.devices.clone();
@@ -227,31 +246,26 @@ impl Engine {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    fn plan_of(
-        &self,
-        job: &Job<'_>,
-        operator: &Eval,
-        rows: u64,
-        devices: &[DeviceInfo],
-        limits: &Limits,
-    ) -> Result<Plan> {
+    fn plan_of(&self, job: &Job<'_>, bound: &Bound, devices: &[DeviceInfo], limits: &Limits) -> Result<Plan> {
+        let (rows, keeps) = (bound.rows, bound.operator.keeps());
         let inputs = job.inputs.iter().map(|(_, input)| whole_memory(input.source()));
         let inputs: Vec<_> = inputs.collect::<Result<_>>()?;
         let outputs = || job.outputs.iter().map(|(_, output)| output.target().place());
         let shape = Shape {
             rows,
-            columns: operator.kernel().columns.clone(),
+            columns: bound.operator.kernel().columns.clone(),
+            resident_bytes: bound.operator.kernel().resident.iter().map(|array| array.bytes().len() as u64).sum(),
             // Rows in memory that are not at hand are staged.
             in_memory: inputs
                 .iter()
                 .zip(&job.inputs)
-                .map(|(memory, (_, input))| memory.is_some() && input.source().is_at_hand(0, rows))
-                .chain(outputs().map(|place| place != Place::Elsewhere))
+                .map(|(memory, (_, input))| memory.is_some() && input.source().is_at_hand(0, input.source().rows()))
+                .chain(outputs().map(|place| place != Place::Elsewhere && !keeps))
                 .collect(),
             pinned: inputs
                 .iter()
                 .map(|memory| memory.is_some_and(|memory| memory.is_pinned()))
-                .chain(outputs().map(|place| place == Place::Pinned))
+                .chain(outputs().map(|place| place == Place::Pinned && !keeps))
                 .collect(),
         };
         let files = job.inputs.iter().any(|(_, input)| input.source().path().is_some())
@@ -263,8 +277,7 @@ impl Engine {
     fn ready(
         &self,
         job: &Job<'_>,
-        operator: &Eval,
-        rows: u64,
+        bound: &Bound,
         devices: &[DeviceInfo],
         notes: &mut Vec<String>,
         setup: &mut Setup,
@@ -276,10 +289,11 @@ impl Engine {
         setup.open_seconds = begin.elapsed().as_secs_f64();
         let mut limits = self.limits;
         loop {
-            let plan = self.plan_of(job, operator, rows, devices, &limits)?;
+            let plan = self.plan_of(job, bound, devices, &limits)?;
             let accounts: Vec<_> = plan.devices.iter().map(|_| Accounts::new(&self.limits)).collect();
             let parts = plan.devices.iter().zip(&accounts);
-            let parts = parts.map(|(device, accounts)| opened.ready(&self.choice, device, operator.kernel(), accounts));
+            let parts =
+                parts.map(|(device, accounts)| opened.ready(&self.choice, device, bound.operator.kernel(), accounts));
             match parts.collect::<Result<Vec<_>>>() {
                 Ok(parts) => {
                     notes.extend(parts.iter().zip(&plan.devices).filter_map(|(part, device)| part.shortage(device)));
@@ -290,7 +304,7 @@ impl Engine {
                     return Ok((plan, parts, accounts));
                 }
                 Err(Error::OutOfMemory { device, bytes })
-                    if self.limits.chunk.is_none() && plan.chunk_rows > TILE_ROWS as u64 =>
+                    if self.limits.chunk.is_none() && plan.chunk_rows > plan.tile_rows =>
                 {
                     notes
                         .push(format!("{device} had no memory for a block of {bytes} bytes: chunks were made smaller"));

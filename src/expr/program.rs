@@ -7,7 +7,7 @@ use super::reduce::Reduction;
 use super::words::{Binary, Unary};
 use super::{cuda, twin};
 use crate::data::Dtype;
-use crate::device::kernel::{Columns, Kernel};
+use crate::device::kernel::{Code, Columns, Kernel, Launch};
 
 /// The result of one operation: its place in the list.
 pub(super) type Id = usize;
@@ -124,15 +124,19 @@ impl Program {
     /// The kernel: its columns are the inputs and the outputs in the order given to `bind`.
     pub(crate) fn kernel(self: &Arc<Self>) -> Kernel {
         let program = Arc::clone(self);
+        let columns = Columns {
+            inputs: self.inputs.iter().map(|(_, dtype)| dtype.size()).collect(),
+            outputs: self.outputs.iter().map(|(_, dtype)| dtype.size()).collect(),
+            partial_words: self.reductions.iter().map(Reduction::words).sum(),
+            ..Columns::default()
+        };
         Kernel {
             entry: cuda::ENTRY.to_owned(),
-            source: cuda::source(self),
-            columns: Columns {
-                inputs: self.inputs.iter().map(|(_, dtype)| dtype.size()).collect(),
-                outputs: self.outputs.iter().map(|(_, dtype)| dtype.size()).collect(),
-                partial_words: self.reductions.iter().map(Reduction::words).sum(),
-            },
-            twin: Box::new(move || Box::new(twin::Twin::new(Arc::clone(&program)))),
+            code: Code::own(&cuda::source(self)),
+            launch: Launch::of(&columns),
+            columns,
+            resident: vec![],
+            twin: Some(Box::new(move || Box::new(twin::Twin::new(Arc::clone(&program))))),
         }
     }
 }

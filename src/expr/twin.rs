@@ -84,7 +84,15 @@ impl Twin {
 }
 
 impl HostKernel for Twin {
-    fn run(&mut self, first_row: u64, rows: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]], partials: &mut [u8]) {
+    fn run(
+        &mut self,
+        first_row: u64,
+        rows: usize,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        partials: &mut [u8],
+        _: &[&[u8]],
+    ) {
         let program = Arc::clone(&self.program);
         check("input", rows, &program.inputs, inputs.iter().map(|slice| slice.len()));
         check("output", rows, &program.outputs, outputs.iter().map(|slice| slice.len()));

@@ -1,17 +1,20 @@
 //! The kernel that measures device memory and launches: `out = in`, on 64-bit words.
 
-use crate::device::kernel::{Columns, HostKernel, Kernel};
+use crate::device::kernel::{Code, Columns, HostKernel, Kernel, Launch};
 
 /// It names itself in its first line.
 const SOURCE: &str = include_str!("../../kernels/copy.cu");
 
 /// The kernel.
 pub(crate) fn copy_kernel() -> Kernel {
+    let columns = Columns { inputs: vec![8], outputs: vec![8], ..Columns::default() };
     Kernel {
         entry: "overshot_copy".into(),
-        source: SOURCE.into(),
-        columns: Columns { inputs: vec![8], outputs: vec![8], partial_words: 0 },
-        twin: Box::new(|| Box::new(CopyTwin)),
+        code: Code::own(SOURCE),
+        launch: Launch::of(&columns),
+        columns,
+        resident: vec![],
+        twin: Some(Box::new(|| Box::new(CopyTwin))),
     }
 }
 
@@ -23,7 +26,7 @@ pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
 struct CopyTwin;
 
 impl HostKernel for CopyTwin {
-    fn run(&mut self, _: u64, _: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]], _: &mut [u8]) {
+    fn run(&mut self, _: u64, _: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]], _: &mut [u8], _: &[&[u8]]) {
         outputs[0].copy_from_slice(inputs[0]);
     }
 }

@@ -7,7 +7,7 @@ use crate::device::kernel::Columns;
 const ALIGNMENT: usize = 256;
 
 /// Offsets in bytes, for chunks of up to a set number of rows. The order of columns is that of [`Columns`]: inputs,
-/// outputs, and the partials if there are any.
+/// outputs, the partials if there are any, scratch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Of every column, in a device block.
@@ -32,6 +32,7 @@ impl Layout {
         layout.push(columns.inputs.iter().map(bytes).zip(staged_inputs.iter().copied()));
         let partials = Some((columns.partial_bytes(rows), true)).filter(|_| columns.partial_words > 0);
         layout.push(columns.outputs.iter().map(bytes).zip(staged_outputs.iter().copied()).chain(partials));
+        layout.push(columns.scratch.iter().map(|bytes| (bytes * rows, false)));
         layout.slot_bytes = layout.slot_bytes.next_multiple_of(PAGE);
         layout
     }
@@ -60,12 +61,11 @@ mod tests {
         #[test]
         fn columns_are_aligned_and_do_not_overlap(
             inputs in prop::collection::vec(1usize..9, 0..5), outputs in prop::collection::vec(1usize..9, 0..5),
-            partial_words in 0usize..4, staged in prop::collection::vec(any::<bool>(), 10), rows in 1usize..100_000,
+            partial_words in 0usize..4, scratch in prop::collection::vec(1usize..9, 0..3), staged in prop::collection::vec(any::<bool>(), 10), rows in 1usize..100_000,
         ) {
-            let columns = Columns { inputs, outputs, partial_words };
+            let columns = Columns { inputs, outputs, partial_words, scratch, ..Columns::default() };
             let layout = Layout::new(&columns, &staged, rows);
-            let mut sizes: Vec<usize> = columns.inputs.iter().chain(&columns.outputs).map(|b| b * rows).collect();
-            sizes.extend((partial_words > 0).then(|| columns.partial_bytes(rows)));
+            let sizes: Vec<usize> = columns.bytes(rows).collect();
             prop_assert_eq!(layout.in_block.len(), sizes.len());
             let ends = |offsets: &[usize], sizes: &[usize], room: usize| {
                 let starts = offsets.iter().copied().skip(1).chain([room]);

@@ -6,7 +6,7 @@ mod layout;
 mod pinned;
 mod pool;
 
-pub(crate) use account::Account;
+pub(crate) use account::{Account, Booked};
 pub use array::PinnedArray;
 pub(crate) use layout::Layout;
 pub(crate) use pinned::{PinnedMemory, PinnedRing};

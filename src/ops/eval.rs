@@ -19,20 +19,6 @@ impl Eval {
         let program = Arc::new(program);
         Eval { kernel: Arc::new(program.kernel()), program, fold: Mutex::default() }
     }
-
-    /// The value of every reduction after all `rows` rows were absorbed, in the order of the expression. `None` where
-    /// there is no value, as for the minimum of nothing.
-    pub(crate) fn results(self, rows: u64) -> Vec<(String, Option<Scalar>)> {
-        let fold = self.fold.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let state = fold.finish(&*self.program);
-        let mut word = 0;
-        let each = self.program.reductions().iter().map(|reduction| {
-            let own = word..word + reduction.words();
-            word = own.end;
-            (reduction.label().to_owned(), reduction.finish(state.as_deref().map(|state| &state[own]), rows))
-        });
-        each.collect()
-    }
 }
 
 impl Operator for Eval {
@@ -47,6 +33,19 @@ impl Operator for Eval {
         // Most of the work is done before the lock is taken: a chunk comes down to a few nodes.
         let nodes = Fold::of_tiles(first_row, rows, partials, &*self.program);
         self.fold.lock().unwrap_or_else(PoisonError::into_inner).merge(nodes, &*self.program);
+    }
+
+    /// The value of every reduction, in the order of the expression.
+    fn results(&self, rows: u64) -> Vec<(String, Option<Scalar>)> {
+        let fold = std::mem::take(&mut *self.fold.lock().unwrap_or_else(PoisonError::into_inner));
+        let state = fold.finish(&*self.program);
+        let mut word = 0;
+        let each = self.program.reductions().iter().map(|reduction| {
+            let own = word..word + reduction.words();
+            word = own.end;
+            (reduction.label().to_owned(), reduction.finish(state.as_deref().map(|state| &state[own]), rows))
+        });
+        each.collect()
     }
 }
 

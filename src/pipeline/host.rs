@@ -8,7 +8,7 @@ use tracing::debug_span;
 use super::{Lane, LaneName, LaneOutcome, Part, Work};
 use crate::data::{Chunk, Claim, copy_past_cache};
 use crate::device::Schedule;
-use crate::device::kernel::{HostKernel, TILE_ROWS};
+use crate::device::kernel::HostKernel;
 use crate::error::{Error, Result};
 use crate::plan::DevicePlan;
 use crate::trace::{Span, Track};
@@ -28,8 +28,8 @@ impl HostPart {
 
 impl Part for HostPart {
     fn lanes<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Lane + 'r>>> {
-        let lane = |lane| Box::new(HostLane::new(lane, number, self.chunk_rows, work)) as Box<dyn Lane>;
-        Ok((0..self.lanes).map(lane).collect())
+        let lane = |lane| Ok(Box::new(HostLane::new(lane, number, self.chunk_rows, work)?) as Box<dyn Lane>);
+        (0..self.lanes).map(lane).collect()
     }
 
     fn schedule(&self) -> Schedule {
@@ -44,6 +44,7 @@ impl Part for HostPart {
 /// One core's lane.
 struct HostLane<'r> {
     twin: Box<dyn HostKernel>,
+    resident: Vec<&'r [u8]>,
     work: &'r Work<'r>,
     chunk_rows: usize,
     /// One for every column: inputs, outputs, partials. Words, so that every dtype is aligned; empty as long as
@@ -55,33 +56,35 @@ struct HostLane<'r> {
 
 impl<'r> HostLane<'r> {
     /// The lane with this number on the CPU, which is device `number` of the run.
-    fn new(lane: usize, number: usize, chunk_rows: usize, work: &'r Work<'r>) -> Self {
+    fn new(lane: usize, number: usize, chunk_rows: usize, work: &'r Work<'r>) -> Result<Self> {
         let kernel = work.operator.kernel();
-        HostLane {
-            twin: (kernel.twin)(),
+        Ok(HostLane {
+            twin: kernel.new_twin().ok_or_else(|| kernel.no_twin("cpu"))?,
+            resident: kernel.resident.iter().map(|array| array.bytes()).collect(),
             work,
             chunk_rows,
             staging: vec![Vec::new(); work.inputs.len() + work.outputs.len() + 1],
             name: LaneName { device: "cpu".into(), lane },
             outcome: LaneOutcome { device: number, ..LaneOutcome::default() },
-        }
+        })
     }
 
     fn compute(&mut self, chunk: &Chunk) -> Result<()> {
         let columns = &self.work.operator.kernel().columns;
         let (rows, first) = (chunk.len(), chunk.rows().start);
+        let step = columns.rows_in_cache();
         let begin = self.work.epoch.elapsed();
 
         let (in_staging, rest) = self.staging.split_at_mut(columns.inputs.len());
         let mut inputs: Vec<&[u8]> = Vec::with_capacity(columns.inputs.len());
         for ((&size, input), staging) in columns.inputs.iter().zip(&self.work.inputs).zip(in_staging) {
             inputs.push(match input.memory {
-                Some(memory) if input.source.is_at_hand(first, rows as u64) => {
+                Some(memory) if input.source.is_at_hand(first * input.elements, rows as u64 * input.elements) => {
                     &memory.bytes()[first as usize * size..][..rows * size]
                 }
                 _ => {
                     let staged = bytes_of(staging, rows * size)?;
-                    input.source.read(first, staged)?;
+                    input.source.read(first * input.elements, staged)?;
                     self.outcome.staged_in += staged.len() as u64;
                     staged
                 }
@@ -93,13 +96,16 @@ impl<'r> HostLane<'r> {
         let mut outputs: Vec<Rows<'_>> = Vec::with_capacity(columns.outputs.len());
         for ((&size, output), staging) in columns.outputs.iter().zip(&self.work.outputs).zip(out_staging) {
             outputs.push(match output.memory {
-                Some(memory) => Rows::InPlace(memory.claim(chunk.rows()), bytes_of(staging, TILE_ROWS * size)?),
+                Some(memory) => {
+                    let rows = chunk.times(output.elements).rows();
+                    Rows::InPlace(memory.claim(rows), bytes_of(staging, step * size)?)
+                }
                 None => Rows::Staged(bytes_of(staging, rows * size)?),
             });
         }
         let partials = bytes_of(&mut partials[0], columns.partial_bytes(rows))?;
-        for tile in (0..rows).step_by(TILE_ROWS) {
-            let len = TILE_ROWS.min(rows - tile);
+        for tile in (0..rows).step_by(step) {
+            let len = step.min(rows - tile);
             let part = |size: usize| tile * size..(tile + len) * size;
             let inputs: Vec<&[u8]> =
                 inputs.iter().zip(&columns.inputs).map(|(rows, &size)| &rows[part(size)]).collect();
@@ -111,7 +117,7 @@ impl<'r> HostLane<'r> {
                 });
             }
             let partials = &mut partials[columns.partial_bytes(tile)..columns.partial_bytes(tile + len)];
-            self.twin.run(first + tile as u64, len, &inputs, &mut each, partials);
+            self.twin.run(first + tile as u64, len, &inputs, &mut each, partials, &self.resident);
             for (rows, &size) in outputs.iter_mut().zip(&columns.outputs) {
                 if let Rows::InPlace(claim, tile) = rows {
                     copy_past_cache(&mut claim[part(size)], &tile[..len * size]);
@@ -120,9 +126,17 @@ impl<'r> HostLane<'r> {
         }
         let computed = self.work.epoch.elapsed();
 
-        for (rows, output) in outputs.iter().zip(&self.work.outputs) {
+        if let Some(kept) = &self.work.kept {
+            self.work.count(kept, chunk, partials)?;
+            let column = |k: usize| match &outputs[k] {
+                Rows::Staged(rows) => Some(&**rows),
+                Rows::InPlace(..) => None,
+            };
+            self.outcome.staged_out += self.work.write_kept(kept, chunk, partials, column)?;
+        }
+        for (rows, output) in outputs.iter().zip(&self.work.outputs).filter(|_| self.work.kept.is_none()) {
             if let Rows::Staged(rows) = rows {
-                output.sink.write(chunk, rows)?;
+                output.sink.write(&chunk.times(output.elements), rows)?;
                 self.outcome.staged_out += rows.len() as u64;
             }
         }

@@ -12,6 +12,7 @@
 
 mod drive;
 mod host;
+mod kept;
 mod queue;
 mod share;
 mod slot;
@@ -20,14 +21,16 @@ mod streams;
 
 pub(crate) use drive::drive;
 pub(crate) use host::HostPart;
+pub(crate) use kept::Kept;
 pub(crate) use queue::Queue;
 pub(crate) use share::Share;
 pub(crate) use staged::Staging;
 
 use std::time::{Duration, Instant};
 
-use crate::data::{Memory, Sink, SinkMemory, Source};
+use crate::data::{Chunk, Memory, Sink, SinkMemory, Source};
 use crate::device::Schedule;
+use crate::device::kernel::Columns;
 use crate::error::{Error, Result};
 use crate::ops::Operator;
 use crate::plan::DevicePlan;
@@ -40,6 +43,8 @@ pub(crate) struct Work<'w> {
     pub(crate) inputs: Vec<InputColumn<'w>>,
     pub(crate) outputs: Vec<OutputColumn<'w>>,
     pub(crate) queue: Queue<'w>,
+    /// Where rows go if the kernel keeps some of them only.
+    pub(crate) kept: Option<Kept>,
     /// How lanes of the CPU and of GPUs share the cores.
     pub(crate) share: Share,
     /// Time zero of the run.
@@ -58,19 +63,74 @@ impl Work<'_> {
     fn stop(&self) {
         self.queue.stop();
         self.share.end();
+        if let Some(kept) = &self.kept {
+            kept.stop();
+        }
     }
+
+    /// Counts what a chunk kept, by its partials.
+    fn count(&self, kept: &Kept, chunk: &Chunk, partials: &[u8]) -> Result<()> {
+        let tile_rows = self.operator.kernel().columns.tile_rows;
+        let mut rows = 0;
+        for (tile, count) in tiles(partials).enumerate() {
+            let most = tile_rows.min(chunk.len() - tile * tile_rows) as u64;
+            if count > most {
+                let entry = &self.operator.kernel().entry;
+                return Err(Error::Job(format!(
+                    "the kernel '{entry}' says that it kept {count} rows of a tile of {most}"
+                )));
+            }
+            rows += count;
+        }
+        kept.count(chunk.index(), rows);
+        Ok(())
+    }
+
+    /// Writes what a chunk kept to its place. `column` are the rows of each output, `None` if it has none there.
+    fn write_kept<'c>(
+        &self,
+        kept: &Kept,
+        chunk: &Chunk,
+        partials: &[u8],
+        column: impl Fn(usize) -> Option<&'c [u8]>,
+    ) -> Result<u64> {
+        let place = kept.place(chunk.index())?;
+        let Columns { outputs, tile_rows, .. } = &self.operator.kernel().columns;
+        let mut written = 0;
+        for (k, (&size, output)) in outputs.iter().zip(&self.outputs).enumerate() {
+            let Some(rows) = column(k) else { continue };
+            let mut first = place;
+            for (tile, count) in tiles(partials).enumerate().filter(|(_, count)| *count > 0) {
+                let from = tile * tile_rows * size;
+                let part = Chunk::new(chunk.index(), first..first + count).times(output.elements);
+                output.sink.write(&part, &rows[from..from + count as usize * size])?;
+                first += count;
+                written += count * size as u64;
+            }
+        }
+        Ok(written)
+    }
+}
+
+/// One word for each tile.
+fn tiles(partials: &[u8]) -> impl Iterator<Item = u64> {
+    partials.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word))
 }
 
 /// A source, and its memory if all of it stands in memory.
 pub(crate) struct InputColumn<'w> {
     pub(crate) source: &'w dyn Source,
     pub(crate) memory: Option<Memory<'w>>,
+    /// Elements of the source that make a row of the job.
+    pub(crate) elements: u64,
 }
 
 /// A sink, and its memory if it is written in place.
 pub(crate) struct OutputColumn<'w> {
     pub(crate) sink: &'w dyn Sink,
     pub(crate) memory: Option<&'w SinkMemory<'w>>,
+    /// Elements of the sink that make a row of the job.
+    pub(crate) elements: u64,
 }
 
 /// One device's part in a run: what its lanes share.

@@ -7,7 +7,6 @@ use std::sync::{Mutex, PoisonError};
 use crossbeam::utils::CachePadded;
 
 use crate::data::Chunk;
-use crate::device::kernel::TILE_ROWS;
 use crate::progress::{CancelToken, Progress};
 
 /// Hands out the rows of a job as chunks: each row once, in order, in whole tiles.
@@ -16,6 +15,7 @@ use crate::progress::{CancelToken, Progress};
 /// not all fill, and then all wait, at the same time. Chunks shrink towards the end, so that no lane waits long for the last one.
 pub(crate) struct Queue<'w> {
     rows: u64,
+    tile_rows: u64,
     chunk_rows: u64,
     /// Chunks do not shrink further: the cost of a chunk would outweigh the wait for it.
     least_rows: u64,
@@ -34,14 +34,15 @@ struct Next {
 }
 
 impl<'w> Queue<'w> {
-    /// A queue over `rows` rows in chunks of at most `chunk_rows`, a multiple of [`TILE_ROWS`], that shrink down to about
+    /// A queue over `rows` rows in chunks of at most `chunk_rows`, a multiple of `tile_rows`, that shrink down to about
     /// `least_rows`, for `lanes` lanes in all.
-    pub(crate) fn new(rows: u64, chunk_rows: usize, least_rows: usize, lanes: usize) -> Self {
-        debug_assert!(chunk_rows > 0 && chunk_rows.is_multiple_of(TILE_ROWS));
+    pub(crate) fn new(rows: u64, tile_rows: usize, chunk_rows: usize, least_rows: usize, lanes: usize) -> Self {
+        debug_assert!(chunk_rows > 0 && chunk_rows.is_multiple_of(tile_rows));
         Queue {
             rows,
+            tile_rows: tile_rows as u64,
             chunk_rows: chunk_rows as u64,
-            least_rows: (least_rows / TILE_ROWS * TILE_ROWS).clamp(TILE_ROWS, chunk_rows) as u64,
+            least_rows: (least_rows / tile_rows * tile_rows).clamp(tile_rows, chunk_rows) as u64,
             lanes: lanes.max(1) as u64,
             next: CachePadded::default(),
             done: CachePadded::default(),
@@ -81,7 +82,7 @@ impl<'w> Queue<'w> {
     /// chunk; in the first round a part of it.
     fn next_rows(&self, next: &Next, most: usize) -> Range<u64> {
         let Next { row, index } = *next;
-        let tile = TILE_ROWS as u64;
+        let tile = self.tile_rows;
         let share = (self.rows - row) / self.lanes;
         let first = self.chunk_rows * (index + 1).min(self.lanes) / self.lanes;
         let rows = share.max(self.least_rows).min(first).min(self.chunk_rows).min(most as u64) / tile * tile;
@@ -119,6 +120,7 @@ impl<'w> Queue<'w> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::kernel::TILE_ROWS;
     use proptest::prelude::*;
 
     proptest! {
@@ -126,7 +128,7 @@ mod tests {
         fn every_row_once_in_whole_tiles(
             rows in 0u64..10_000_000, tiles in 1usize..100, least in 0usize..500_000, lanes in 1usize..40,
         ) {
-            let queue = Queue::new(rows, tiles * TILE_ROWS, least, lanes);
+            let queue = Queue::new(rows, TILE_ROWS, tiles * TILE_ROWS, least, lanes);
             let mut next = 0;
             while let Some(chunk) = queue.claim(usize::MAX) {
                 prop_assert_eq!(chunk.rows().start, next);
@@ -141,7 +143,7 @@ mod tests {
 
     #[test]
     fn chunks_grow_at_the_start_and_shrink_towards_the_end() {
-        let queue = Queue::new(100 * TILE_ROWS as u64, 16 * TILE_ROWS, 2 * TILE_ROWS, 4);
+        let queue = Queue::new(100 * TILE_ROWS as u64, TILE_ROWS, 16 * TILE_ROWS, 2 * TILE_ROWS, 4);
         let tiles: Vec<usize> =
             std::iter::from_fn(|| queue.claim(usize::MAX)).map(|chunk| chunk.len() / TILE_ROWS).collect();
         assert_eq!(tiles, [4, 8, 12, 16, 15, 11, 8, 6, 5, 3, 3, 2, 2, 2, 2, 1]);
@@ -149,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_stopped_queue_hands_out_nothing() {
-        let queue = Queue::new(1 << 20, TILE_ROWS, TILE_ROWS, 1);
+        let queue = Queue::new(1 << 20, TILE_ROWS, TILE_ROWS, TILE_ROWS, 1);
         assert!(queue.claim(usize::MAX).is_some());
         queue.stop();
         assert!(queue.claim(usize::MAX).is_none());

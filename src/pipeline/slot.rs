@@ -150,7 +150,7 @@ impl<'r, D: Device> Slot<'r, D> {
     /// Enqueues everything, each stage on its stream behind the stage before. The rows of outputs that the device writes
     /// in place are in `in_place`, also after an error.
     fn enqueue(&self, chunk: &Chunk, order: Order<'_, 'r, D>, in_place: &mut Vec<Claim<'r>>) -> Result<()> {
-        let Order { copy_in, compute, copy_out, pool, kernel, work, host, timed } = order;
+        let Order { copy_in, compute, copy_out, pool, kernel, resident, work, host, timed } = order;
         let (inputs, outputs) = self.copies(chunk, work, in_place)?;
         let Marks { copied_in, computed, copied_out, timed: pairs } = &self.marks;
         let lease = pool.take(copy_in, host)?;
@@ -168,8 +168,10 @@ impl<'r, D: Device> Slot<'r, D> {
 
         compute.wait(copied_in)?;
         begin::<D>(compute, timed, &pairs.kernel)?;
-        // SAFETY: the layout was made for these columns and at least as many rows: they fit, aligned, without overlap.
-        unsafe { compute.launch(kernel, block, &self.layout.in_block, chunk.rows().start, chunk.len())? };
+        // SAFETY: the layout was made for these columns and at least as many rows: they fit, aligned, without overlap; the
+        // resident arrays were made for this kernel. Kernels of Overshot's own stay within them, and whoever made another
+        // one vouched for it.
+        unsafe { compute.launch(kernel, block, &self.layout.in_block, resident, chunk.rows().start, chunk.len())? };
         end::<D>(compute, timed, &pairs.kernel, computed)?;
 
         copy_out.wait(computed)?;
@@ -208,7 +210,7 @@ impl<'r, D: Device> Slot<'r, D> {
                 Some(staged) => (staged, true),
                 None => {
                     let memory = work.outputs[k].memory.filter(|memory| memory.is_pinned()).ok_or_else(not_pinned)?;
-                    let mut claim = memory.claim(chunk.rows());
+                    let mut claim = memory.claim(chunk.times(work.outputs[k].elements).rows());
                     assert_eq!(claim.len(), bytes, "rows of an output in place");
                     let start = claim.as_mut_ptr();
                     in_place.push(claim);

@@ -13,7 +13,7 @@ use crate::data::Chunk;
 use crate::device::kernel::SharedKernel;
 use crate::device::{Device, Host, HostWork, Schedule};
 use crate::error::{Error, Result};
-use crate::memory::{Account, DevicePool, Layout, PinnedRing};
+use crate::memory::{Account, Booked, DevicePool, Layout, PinnedRing};
 use crate::plan::DevicePlan;
 use crate::trace::{Span, Track};
 
@@ -23,6 +23,8 @@ pub(crate) struct Staging<D: Device> {
     // Dropped in this order: what the device gave, before the device.
     pool: DevicePool<D>,
     kernel: D::Kernel,
+    resident: Vec<D::Memory>,
+    _booked: Booked,
     ring: PinnedRing,
     layout: Layout,
     lanes: usize,
@@ -44,24 +46,39 @@ impl<D: Device> Staging<D> {
         let loaded = device.load(kernel)?;
         let ready = Instant::now();
         let layout = plan.layout.clone();
+        let arrays = || kernel.resident.iter().map(|array| array.bytes().len());
+        let booked = memory.book(arrays().sum::<usize>() as u64)?;
+        let resident = arrays().map(|bytes| device.allocate(bytes.max(1))).collect::<Result<_>>()?;
         let pool = DevicePool::new(&*device, plan.blocks, layout.block_bytes, memory)?;
         let ring = PinnedRing::new(&*device, plan.lanes * plan.slots, layout.slot_bytes, pinned)?;
         let setup = (ready - begin, ready.elapsed());
-        Ok(Staging { pool, kernel: loaded, ring, layout, lanes: plan.lanes, slots: plan.slots, device, setup })
+        Ok(Staging {
+            pool,
+            kernel: loaded,
+            resident,
+            _booked: booked,
+            ring,
+            layout,
+            lanes: plan.lanes,
+            slots: plan.slots,
+            device,
+            setup,
+        })
     }
 }
 
 impl<D: Device> Part for Staging<D> {
     fn lanes<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Lane + 'r>>> {
-        let Staging { pool, kernel, ring, layout, lanes, slots, device, .. } = self;
+        let Staging { pool, kernel, resident, ring, layout, lanes, slots, device, .. } = self;
         let (device, layout, slots) = (&**device, &*layout, *slots);
-        let streams = Arc::new(Streams::open(device, pool, kernel, work)?);
+        let streams = Arc::new(Streams::open(device, pool, kernel, resident, work)?);
         let mut memory = ring.slots();
         let lane = |lane| {
             let idle = memory.by_ref().take(slots).map(|memory| Idle::new(memory, layout, device));
             Ok(Box::new(StagedLane {
                 idle: idle.collect::<Result<_>>()?,
                 in_flight: VecDeque::with_capacity(slots),
+                held: None,
                 streams: streams.clone(),
                 host: device.host(work.epoch),
                 work,
@@ -94,6 +111,8 @@ struct StagedLane<'r, D: Device> {
     idle: Vec<Idle<'r, D>>,
     /// Oldest first.
     in_flight: VecDeque<InFlight<'r, D>>,
+    /// A chunk that is back and waits for its place.
+    held: Option<Done<'r, D>>,
     streams: Arc<Streams<'r, D>>,
     host: D::Host,
     work: &'r Work<'r>,
@@ -108,10 +127,18 @@ struct StagedLane<'r, D: Device> {
 impl<'r, D: Device> Lane for StagedLane<'r, D> {
     /// Gets a slot free, claims a chunk, fills the slot and enqueues its work; at the end drains what is in flight.
     fn turn(&mut self) -> Result<bool> {
+        if let Some(done) = self.held.take() {
+            let slot = self.drain(done)?;
+            self.idle.push(slot);
+            return Ok(true);
+        }
         let slot = match self.idle.pop() {
             Some(slot) => slot,
             None => match self.in_flight.pop_front() {
-                Some(oldest) => self.drain(oldest)?,
+                Some(oldest) => match self.receive(oldest)? {
+                    Some(slot) => slot,
+                    None => return Ok(true),
+                },
                 None => return Ok(false),
             },
         };
@@ -124,8 +151,8 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
             self.in_flight.push_back(in_flight);
         } else if let Some(oldest) = self.in_flight.pop_front() {
             self.idle.push(slot);
-            let slot = self.drain(oldest)?;
-            self.idle.push(slot);
+            let slot = self.receive(oldest)?;
+            self.idle.extend(slot);
         } else {
             self.work.share.end();
             return Ok(false);
@@ -134,6 +161,9 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
     }
 
     fn ready_at(&self) -> Duration {
+        if let (Some(done), Some(kept)) = (&self.held, &self.work.kept) {
+            return if kept.is_known(done.chunk.index()) { self.host.now() } else { Duration::MAX };
+        }
         match self.in_flight.front() {
             Some(oldest) if self.idle.is_empty() => oldest.done_at(&self.host).max(self.host.now()),
             _ => self.host.now(),
@@ -157,7 +187,10 @@ impl<'r, D: Device> StagedLane<'r, D> {
         for (column, (&size, input)) in columns.inputs.iter().zip(&self.work.inputs).enumerate() {
             let bytes = chunk.len() * size;
             if let Some(memory) = slot.column_mut(column, bytes) {
-                input.source.read(chunk.rows().start, memory).map_err(|error| self.name.blame(&chunk, error))?;
+                input
+                    .source
+                    .read(chunk.rows().start * input.elements, memory)
+                    .map_err(|error| self.name.blame(&chunk, error))?;
                 self.host.worked(HostWork::Fill, bytes);
                 self.outcome.staged_in += bytes as u64;
             }
@@ -174,11 +207,28 @@ impl<'r, D: Device> StagedLane<'r, D> {
         sent.map_err(|(chunk, error)| self.name.blame(&chunk, error))
     }
 
-    /// Waits for a chunk and hands its rows to the sinks.
-    fn drain(&mut self, in_flight: InFlight<'r, D>) -> Result<Idle<'r, D>> {
+    /// Waits for a chunk and drains it. `None` if it is held, for another turn, until its place is known.
+    fn receive(&mut self, in_flight: InFlight<'r, D>) -> Result<Option<Idle<'r, D>>> {
         let begin = self.host.now();
         let done =
             in_flight.wait(&self.streams, &mut self.host).map_err(|(chunk, error)| self.name.blame(&chunk, error))?;
+        self.outcome.times.drain.waiting += self.host.now() - begin;
+        let Some(kept) = &self.work.kept else { return self.drain(done).map(Some) };
+        let partials = self.partials(&done).unwrap_or_default();
+        self.work.count(kept, &done.chunk, partials).map_err(|error| self.name.blame(&done.chunk, error))?;
+        self.held = Some(done);
+        Ok(None)
+    }
+
+    /// The partials of a chunk, if there are any.
+    fn partials<'d>(&self, done: &'d Done<'r, D>) -> Option<&'d [u8]> {
+        let columns = &self.work.operator.kernel().columns;
+        let bytes = columns.partial_bytes(done.chunk.len());
+        if bytes > 0 { done.column(columns.inputs.len() + columns.outputs.len(), bytes) } else { None }
+    }
+
+    /// Hands the rows of a chunk to the sinks.
+    fn drain(&mut self, done: Done<'r, D>) -> Result<Idle<'r, D>> {
         let back = self.host.now();
         let chunk = &done.chunk;
         let LaneName { device, lane } = &self.name;
@@ -187,27 +237,33 @@ impl<'r, D: Device> StagedLane<'r, D> {
         let _entered = span.enter();
         let columns = &self.work.operator.kernel().columns;
         let blame = |error: Error| self.name.blame(chunk, error);
+        let partials = self.partials(&done);
+        if let Some(kept) = &self.work.kept {
+            let column = |k| done.column(columns.inputs.len() + k, chunk.len() * columns.outputs[k]);
+            let bytes = self.work.write_kept(kept, chunk, partials.unwrap_or_default(), column).map_err(blame)?;
+            self.host.worked(HostWork::Drain, bytes as usize);
+            self.outcome.staged_out += bytes;
+        }
         for (k, (&size, output)) in columns.outputs.iter().zip(&self.work.outputs).enumerate() {
             let bytes = chunk.len() * size;
+            self.outcome.bytes_out += bytes as u64;
+            if self.work.kept.is_some() {
+                continue;
+            }
             if let Some(memory) = done.column(columns.inputs.len() + k, bytes) {
-                output.sink.write(chunk, memory).map_err(blame)?;
+                output.sink.write(&chunk.times(output.elements), memory).map_err(blame)?;
                 self.host.worked(HostWork::Drain, bytes);
                 self.outcome.staged_out += bytes as u64;
             }
-            self.outcome.bytes_out += bytes as u64;
         }
-        let bytes = columns.partial_bytes(chunk.len());
-        if bytes > 0
-            && let Some(partials) = done.column(columns.inputs.len() + columns.outputs.len(), bytes)
-        {
+        if let Some(partials) = partials {
             self.work.operator.absorb(chunk.rows().start, chunk.len(), partials);
-            self.outcome.bytes_out += bytes as u64;
+            self.outcome.bytes_out += partials.len() as u64;
         }
         self.work.queue.finish(chunk);
         self.outcome.chunks += 1;
         self.outcome.rows += chunk.len() as u64;
         let drained = self.host.now();
-        self.outcome.times.drain.waiting += back - begin;
         self.outcome.times.drain.busy += drained - back;
         if self.work.timeline {
             self.outcome.spans.push(Span::new(Track::Lane, "drain", chunk, back, drained));

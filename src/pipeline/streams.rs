@@ -22,9 +22,10 @@ use crate::memory::DevicePool;
 pub(super) struct Streams<'r, D: Device> {
     queues: Mutex<Queues<'r, D>>,
     kernel: &'r D::Kernel,
+    resident: &'r [D::Memory],
     work: &'r Work<'r>,
     /// Times on the device count from this event, which was done at that time of the host. It is recorded by the first
-    /// lane, on its thread: streams are for threads of ours, on which the device may stay current.
+    /// lane, behind the copies of resident arrays, on its thread: streams are for threads of ours, on which the device may stay current.
     epoch: (D::Event, OnceLock<Duration>),
 }
 
@@ -44,6 +45,7 @@ pub(super) struct Order<'s, 'r, D: Device> {
     pub(super) copy_out: &'s mut D::Stream,
     pub(super) pool: &'s mut DevicePool<D>,
     pub(super) kernel: &'r D::Kernel,
+    pub(super) resident: &'r [D::Memory],
     pub(super) work: &'r Work<'r>,
     pub(super) host: &'s mut D::Host,
     /// Whether this chunk is timed.
@@ -56,6 +58,7 @@ impl<'r, D: Device> Streams<'r, D> {
         device: &D,
         pool: &'r mut DevicePool<D>,
         kernel: &'r D::Kernel,
+        resident: &'r [D::Memory],
         work: &'r Work<'r>,
     ) -> Result<Self> {
         let queues = Queues {
@@ -65,7 +68,13 @@ impl<'r, D: Device> Streams<'r, D> {
             pool,
             chunks: 0,
         };
-        Ok(Streams { queues: Mutex::new(queues), kernel, work, epoch: (device.event(true)?, OnceLock::new()) })
+        Ok(Streams {
+            queues: Mutex::new(queues),
+            kernel,
+            resident,
+            work,
+            epoch: (device.event(true)?, OnceLock::new()),
+        })
     }
 
     /// Lets `order` enqueue a chunk at the host's time; returns whether it is timed.
@@ -79,6 +88,11 @@ impl<'r, D: Device> Streams<'r, D> {
         let Queues { copy_in, compute, copy_out, pool, chunks } = &mut *queues;
         let (event, at) = &self.epoch;
         if at.get().is_none() {
+            for (array, memory) in self.work.operator.kernel().resident.iter().zip(self.resident) {
+                let bytes = array.bytes();
+                // SAFETY: the kernel keeps the bytes unchanged until after the run; the memory was made for as many.
+                unsafe { copy_in.copy_in(bytes.as_ptr(), memory, 0, bytes.len())? };
+            }
             copy_in.record(event)?;
             host.synchronize(event)?;
             let _ = at.set(host.now());
@@ -87,7 +101,17 @@ impl<'r, D: Device> Streams<'r, D> {
         [&mut *copy_in, &mut *compute, &mut *copy_out].into_iter().for_each(|stream| stream.at(now));
         let timed = chunks.is_multiple_of(self.work.timed_every);
         *chunks += 1;
-        order(Order { copy_in, compute, copy_out, pool, kernel: self.kernel, work: self.work, host, timed })?;
+        order(Order {
+            copy_in,
+            compute,
+            copy_out,
+            pool,
+            kernel: self.kernel,
+            resident: self.resident,
+            work: self.work,
+            host,
+            timed,
+        })?;
         Ok(timed)
     }
 

@@ -85,6 +85,8 @@ pub struct OutputReport {
     /// The file, if it is one. In JSON, bytes of it that are not UTF-8 are replaced.
     #[serde(serialize_with = "lossy")]
     pub path: Option<PathBuf>,
+    /// Its rows: those of the job, or those that a kernel kept.
+    pub rows: u64,
     /// Bytes of its rows.
     pub bytes: u64,
 }

@@ -23,7 +23,7 @@ use std::fmt;
 use std::process;
 use std::sync::Arc;
 
-use overshot::testing::{TILE_LANES, TILE_ROWS};
+use overshot::testing::Argument;
 
 use memory::Block;
 use queue::{Column, Work};
@@ -236,25 +236,35 @@ pub unsafe extern "C" fn cuLaunchKernel(
         let stream = driver.stream(device, stream);
         let kernel = driver.kernel(function);
         let wanted = &kernel.columns;
-        // SAFETY: the driver's contract: a pointer to each argument of the kernel, all of eight bytes by the calling
-        // convention of `Kernel`.
+        // SAFETY: the driver's contract: a pointer to each argument of the kernel, of at most eight bytes, which Overshot passes
+        // in words.
         let argument = |i: usize| unsafe { (*arguments.add(i)).cast::<u64>().read_unaligned() };
-        let (first_row, rows) = (argument(0), argument(1) as usize);
-        let per_row = wanted.inputs.iter().chain(&wanted.outputs).map(|bytes| bytes * rows);
-        let partials = Some(wanted.partial_bytes(rows)).filter(|_| wanted.partial_words > 0);
-        let columns: Vec<Column> = per_row
-            .chain(partials)
-            .enumerate()
-            .map(|(i, bytes)| {
-                let start = argument(2 + i);
-                Column { start: start as usize, bytes, _block: driver.memory.block(device, start, bytes) }
-            })
-            .collect();
+        let place = |wanted: Argument| kernel.launch.arguments.iter().position(|argument| *argument == wanted);
+        let first_row = place(Argument::FirstRow).map_or(0, argument);
+        let Some(rows) = place(Argument::Rows).map(|place| argument(place) as usize) else {
+            misuse(format_args!("the stand-in runs kernels that have a parameter 'rows'"));
+        };
+        let column = |place: Option<usize>, bytes: usize| {
+            let Some(start) = place.map(argument) else { misuse(format_args!("a kernel without one of its columns")) };
+            Column { start: start as usize, bytes, _block: driver.memory.block(device, start, bytes) }
+        };
+        let columns: Vec<Column> =
+            wanted.bytes(rows).enumerate().map(|(i, bytes)| column(place(Argument::Column(i)), bytes)).collect();
+        let resident: Vec<Column> =
+            kernel.resident.iter().enumerate().map(|(i, &bytes)| column(place(Argument::Resident(i)), bytes)).collect();
+        for (i, wanted) in kernel.launch.arguments.iter().enumerate() {
+            if let Argument::Value(bits) = *wanted
+                && argument(i) != bits
+            {
+                misuse(format_args!("argument {i} of a launch is {:x} instead of {bits:x}", argument(i)));
+            }
+        }
         let shape = [grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes];
-        if shape != [rows.div_ceil(TILE_ROWS) as u32, 1, 1, TILE_LANES as u32, 1, 1, 0] {
+        let tiles = rows.div_ceil(wanted.tile_rows) as u32;
+        if shape != [tiles, 1, 1, kernel.launch.threads, 1, 1, kernel.launch.shared_bytes] {
             misuse(format_args!("a launch of {rows} rows with the shape {shape:?}"));
         }
-        if rows == 0 || !first_row.is_multiple_of(TILE_ROWS as u64) || columns.iter().any(|c| c.start % 8 != 0) {
+        if rows == 0 || !first_row.is_multiple_of(wanted.tile_rows as u64) || columns.iter().any(|c| c.start % 8 != 0) {
             misuse(format_args!("a launch of {rows} rows from {first_row} on, or a column that is not aligned"));
         }
         let mut ranges: Vec<_> = columns.iter().map(|column| (column.start, column.start + column.bytes)).collect();
@@ -263,7 +273,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
             misuse(format_args!("columns of a launch overlap: {ranges:x?}"));
         }
         match SETTINGS.launch.next() {
-            Fate::Succeeds => stream.push(Work::Launch { kernel, first_row, rows, columns }),
+            Fate::Succeeds => stream.push(Work::Launch { kernel, first_row, rows, columns, resident }),
             Fate::FailsNow => return Err(LAUNCH_OUT_OF_RESOURCES),
             Fate::FailsLater => stream.push(Work::Fail(ILLEGAL_ADDRESS)),
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use overshot::testing::{Columns, HostKernel};
+use overshot::testing::{Columns, HostKernel, Launch};
 
 use crate::memory::{Block, Pinned};
 use crate::misuse;
@@ -40,6 +40,9 @@ impl Record {
 /// A kernel that was found in a module.
 pub struct Kernel {
     pub columns: Columns,
+    pub launch: Launch,
+    /// Bytes of the arrays that stay on the device.
+    pub resident: Vec<usize>,
     pub twin: Mutex<Box<dyn HostKernel>>,
 }
 
@@ -56,6 +59,7 @@ pub enum Work {
         first_row: u64,
         rows: usize,
         columns: Vec<Column>,
+        resident: Vec<Column>,
     },
     Record(Arc<Record>),
     Wait(Arc<Record>),
@@ -132,7 +136,9 @@ fn run(queue: &Receiver<Work>, pending: &AtomicUsize, fault: &AtomicU32, mut del
                 unsafe { ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
                 drop(uses);
             }
-            Work::Launch { kernel, first_row, rows, columns } if healthy => launch(&kernel, first_row, rows, &columns),
+            Work::Launch { kernel, first_row, rows, columns, resident } if healthy => {
+                launch(&kernel, first_row, rows, &columns, &resident);
+            }
             Work::Fail(code) if healthy => fault.store(code, Ordering::SeqCst),
             Work::Wait(record) => record.wait(),
             Work::Record(record) => {
@@ -148,7 +154,7 @@ fn run(queue: &Receiver<Work>, pending: &AtomicUsize, fault: &AtomicU32, mut del
     }
 }
 
-fn launch(kernel: &Kernel, first_row: u64, rows: usize, columns: &[Column]) {
+fn launch(kernel: &Kernel, first_row: u64, rows: usize, columns: &[Column], resident: &[Column]) {
     let inputs = kernel.columns.inputs.len();
     let outputs = kernel.columns.outputs.len();
     // SAFETY: the launch checked that columns are inside blocks, which they keep, and do not overlap.
@@ -157,13 +163,14 @@ fn launch(kernel: &Kernel, first_row: u64, rows: usize, columns: &[Column]) {
     let output = |c: &Column| unsafe { slice::from_raw_parts_mut(c.start as *mut u8, c.bytes) };
     // Aligned as partials are, even if there are none.
     let none = bytemuck::cast_slice_mut(&mut [0_u64; 0]);
-    let partials = columns.get(inputs + outputs).map_or(none, output);
+    let partials = columns.get(inputs + outputs).filter(|_| kernel.columns.partial_words > 0).map_or(none, output);
     kernel.twin.lock().unwrap().run(
         first_row,
         rows,
         &columns[..inputs].iter().map(input).collect::<Vec<&[u8]>>(),
         &mut columns[inputs..inputs + outputs].iter().map(output).collect::<Vec<&mut [u8]>>(),
         partials,
+        &resident.iter().map(input).collect::<Vec<&[u8]>>(),
     );
 }
 

@@ -186,9 +186,12 @@ impl Driver {
         if !module.source.contains(&format!(" {name}(")) {
             return None;
         }
-        let (columns, twin) = testing::rebuild(&module.source)?;
+        let kernel = testing::rebuild(&module.source)?;
+        let twin = Mutex::new(kernel.new_twin()?);
+        let resident = kernel.resident.iter().map(|array| array.bytes().len()).collect();
         module.functions.push(handle);
-        self.functions.insert(handle, Arc::new(Kernel { columns, twin: Mutex::new(twin) }));
+        let kernel = Kernel { columns: kernel.columns, launch: kernel.launch, resident, twin };
+        self.functions.insert(handle, Arc::new(kernel));
         Some(handle)
     }
 

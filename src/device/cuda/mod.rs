@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::device::kernel::SharedKernel;
+use crate::device::kernel::{Code, Launch, SharedKernel};
 use crate::device::{Device, DeviceInfo};
 use crate::error::Result;
 
@@ -21,8 +21,8 @@ use cache::Cache;
 use context::{Context, Memory, Pin};
 pub(crate) use driver::{devices, version};
 use module::Function;
+use nvrtc::Compiler;
 pub(crate) use nvrtc::nvrtc_compile;
-use nvrtc::{Compiler, Target};
 use stream::{CudaHost, CudaStream, Event};
 
 /// Loaded kernels kept for the next job on the same device.
@@ -42,8 +42,8 @@ pub(crate) struct CudaDevice {
     info: DeviceInfo,
     architecture: u32,
     cache: Option<Cache>,
-    /// By source and entry point.
-    loaded: Mutex<HashMap<(String, String), Arc<Function>>>,
+    /// By code and entry point.
+    loaded: Mutex<HashMap<(Code, String), Arc<Function>>>,
 }
 
 impl CudaDevice {
@@ -65,32 +65,45 @@ impl CudaDevice {
         })
     }
 
-    fn compile(&self, source: &str) -> Result<Vec<u8>> {
+    /// The code as the driver takes it.
+    fn image(&self, code: &Code) -> Result<Arc<[u8]>> {
+        let (name, text, options) = match code {
+            Code::Image(image) => return Ok(image.clone()),
+            Code::Cuda { name, text, options } => (name, text, options),
+        };
         let compiler = Compiler::find()?;
         let target = compiler.target(self.architecture)?;
-        let key = key(source, target, compiler.version);
+        let options = target.options(options);
+        let key = key(text, &options, compiler.version);
         if let Some(image) = self.cache.as_ref().and_then(|cache| cache.get(&key)) {
-            return Ok(image);
+            return Ok(image.into());
         }
-        let compiled = compiler.compile(source, target)?;
+        let compiled = compiler.compile(name, text, target, options)?;
         if !compiled.log.is_empty() {
             tracing::debug!(log = %compiled.log, "NVRTC warned");
         }
         if let Some(cache) = &self.cache {
             cache.put(&key, &compiled.image);
         }
-        Ok(compiled.image)
+        Ok(compiled.image.into())
     }
 }
 
 /// All that decides what comes out of the compiler.
-fn key(source: &str, target: Target, (major, minor): (i32, i32)) -> Vec<u8> {
-    format!("NVRTC {major}.{minor}\n{}\n{source}", target.options().join(" ")).into_bytes()
+fn key(source: &str, options: &[String], (major, minor): (i32, i32)) -> Vec<u8> {
+    format!("NVRTC {major}.{minor}\n{}\n{source}", options.join(" ")).into_bytes()
+}
+
+/// A kernel that is ready to be launched.
+pub(crate) struct Loaded {
+    function: Arc<Function>,
+    launch: Launch,
+    tile_rows: usize,
 }
 
 impl Device for CudaDevice {
     type Memory = Memory;
-    type Kernel = Arc<Function>;
+    type Kernel = Loaded;
     type Pin = Pin;
     type Stream = CudaStream;
     type Event = Event;
@@ -109,20 +122,20 @@ impl Device for CudaDevice {
         unsafe { Pin::new(&self.context, start, bytes) }
     }
 
-    fn load(&self, kernel: &SharedKernel) -> Result<Arc<Function>> {
+    fn load(&self, kernel: &SharedKernel) -> Result<Loaded> {
         // Held while compiling, so that runs that ask for the same kernel at once compile it once.
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = (kernel.source.clone(), kernel.entry.clone());
-        if let Some(function) = loaded.get(&name) {
-            return Ok(function.clone());
-        }
-        let function = Arc::new(Function::load(&self.context, &self.compile(&kernel.source)?, &kernel.entry)?);
+        let name = (kernel.code.clone(), kernel.entry.clone());
+        let function = match loaded.get(&name) {
+            Some(function) => function.clone(),
+            None => Arc::new(Function::load(&self.context, &self.image(&kernel.code)?, &kernel.entry)?),
+        };
         if loaded.len() >= LOADED {
             // Those in use live on with their users.
             loaded.clear();
         }
         loaded.insert(name, function.clone());
-        Ok(function)
+        Ok(Loaded { function, launch: kernel.launch.clone(), tile_rows: kernel.columns.tile_rows })
     }
 
     fn open_stream(&self) -> Result<CudaStream> {

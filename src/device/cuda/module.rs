@@ -39,6 +39,11 @@ impl Function {
         let mut function = Function { context: context.clone(), module, handle: ptr::null_mut() };
         // SAFETY: the module is alive; both pointers outlive the call.
         let result = unsafe { sys::cuModuleGetFunction(&mut function.handle, module, name.as_ptr()) };
+        if result == sys::CUresult::CUDA_ERROR_NOT_FOUND {
+            return Err(Error::Job(format!(
+                "the device code has no kernel '{entry}': check the name, and that it is declared extern \"C\""
+            )));
+        }
         context.check("cuModuleGetFunction", result)?;
         Ok(function)
     }

@@ -57,16 +57,17 @@ pub(super) struct Compiled {
 }
 
 impl Target {
-    /// The compiler's options.
+    /// The compiler's options, and more of them.
     ///
     /// No fused multiply-add: a result must be the same on the CPU, bit for bit. Fused operations written out in PTX stay
     /// as they are, so the driver's own translation does not fuse either.
-    pub(super) fn options(self) -> [String; 3] {
+    pub(super) fn options(self, more: &[String]) -> Vec<String> {
         let architecture = match self {
             Target::Cubin(number) => format!("--gpu-architecture=sm_{number}"),
             Target::Ptx(number) => format!("--gpu-architecture=compute_{number}"),
         };
-        [architecture, "--std=c++17".into(), "--fmad=false".into()]
+        let own = [architecture, "--std=c++17".into(), "--fmad=false".into()];
+        own.into_iter().chain(more.iter().cloned()).collect()
     }
 }
 
@@ -98,18 +99,28 @@ impl Compiler {
         }
     }
 
-    /// Compiles CUDA C++.
+    /// Compiles CUDA C++, which messages call `name`.
     ///
     /// # Errors
-    /// [`Error::Device`] with the compiler's log when the source does not compile.
-    pub(super) fn compile(&self, source: &str, target: Target) -> Result<Compiled> {
-        let program = Program::new(source)?;
+    /// [`Error::Compile`] with what the compiler says when the source does not compile.
+    pub(super) fn compile(&self, name: &str, source: &str, target: Target, options: Vec<String>) -> Result<Compiled> {
+        if let Some(option) = options.iter().find(|option| option.contains('\0')) {
+            return Err(Error::Job(format!("the compiler's option {option:?} has a zero byte: leave it out")));
+        }
+        let program = Program::new(name, source)?;
         // SAFETY: the program is alive; `options` has no zero bytes, which the binding would panic at.
-        let outcome = unsafe { result::compile_program(program.0, &target.options()) };
+        let outcome = unsafe { result::compile_program(program.0, &options) };
         // SAFETY: the program is alive and went through the compiler.
         let log = unsafe { result::get_program_log(program.0) }.map(text).unwrap_or_default();
-        if outcome == Err(result::NvrtcError(sys::nvrtcResult::NVRTC_ERROR_COMPILATION)) {
-            return Err(failure(format!("a kernel does not compile: {}", one_line(&log))));
+        match outcome {
+            Err(result::NvrtcError(sys::nvrtcResult::NVRTC_ERROR_COMPILATION)) => {
+                return Err(mistake(name, source, &log));
+            }
+            Err(result::NvrtcError(sys::nvrtcResult::NVRTC_ERROR_INVALID_OPTION)) => {
+                let problem = format!("the compiler refuses its options ({}): {}", options.join(" "), one_line(&log));
+                return Err(Error::Job(problem));
+            }
+            _ => {}
         }
         check("nvrtcCompileProgram", outcome)?;
         Ok(Compiled { image: program.image(target)?, log })
@@ -154,7 +165,8 @@ pub(crate) fn nvrtc_compile(source: &str, architecture: &str) -> Result<(Vec<u8>
     let number = architecture.strip_prefix("sm_").and_then(|number| number.parse().ok());
     let number = number.ok_or_else(|| failure(format!("'{architecture}' is no architecture such as sm_90")))?;
     let compiler = Compiler::find()?;
-    let Compiled { image, log } = compiler.compile(source, compiler.target(number)?)?;
+    let target = compiler.target(number)?;
+    let Compiled { image, log } = compiler.compile("overshot.cu", source, target, target.options(&[]))?;
     Ok((image, log))
 }
 
@@ -162,13 +174,14 @@ pub(crate) fn nvrtc_compile(source: &str, architecture: &str) -> Result<(Vec<u8>
 struct Program(sys::nvrtcProgram);
 
 impl Program {
-    fn new(source: &str) -> Result<Program> {
-        let source = CString::new(source).map_err(|_| failure("a kernel's source has a zero byte".into()))?;
+    fn new(name: &str, source: &str) -> Result<Program> {
+        let zero = |_| Error::Job(format!("the kernel's source {name:?}, or its name, has a zero byte: take it out"));
+        let (name, source) = (CString::new(name).map_err(zero)?, CString::new(source).map_err(zero)?);
         let mut program = ptr::null_mut();
         // SAFETY: a program is made after `probe` only; all pointers outlive the call, which copies the text. There are no
         // headers, so their lists may be null.
         let result = unsafe {
-            sys::nvrtcCreateProgram(&mut program, source.as_ptr(), c"overshot.cu".as_ptr(), 0, ptr::null(), ptr::null())
+            sys::nvrtcCreateProgram(&mut program, source.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null())
         };
         check("nvrtcCreateProgram", result.result())?;
         Ok(Program(program))
@@ -217,6 +230,21 @@ fn text(log: Vec<c_char>) -> String {
     String::from_utf8_lossy(&bytes(log)).trim_end_matches('\0').trim().to_owned()
 }
 
+/// The first mistake of a log such as `saxpy.cu(12): error: identifier "n" is undefined`, with the line of the source.
+fn mistake(name: &str, source: &str, log: &str) -> Error {
+    let first = log.lines().find_map(|line| {
+        let (line, message) = line.strip_prefix(name)?.strip_prefix('(')?.split_once("): ")?;
+        let message = message.strip_prefix("error: ").or_else(|| message.strip_prefix("catastrophic error: "))?;
+        Some((line.parse::<usize>().ok()?, message))
+    });
+    let (line, message) = match first {
+        Some((line, message)) => (line, message.to_owned()),
+        None => (0, one_line(log)),
+    };
+    let text = line.checked_sub(1).and_then(|line| source.lines().nth(line)).unwrap_or_default();
+    Error::Compile { name: name.to_owned(), line, text: text.trim().to_owned(), message }
+}
+
 /// A log as errors show it: on one line, and not without end.
 fn one_line(log: &str) -> String {
     const LIMIT: usize = 2000;
@@ -246,8 +274,18 @@ mod tests {
     #[test]
     fn multiply_and_add_are_never_fused() {
         for target in [Target::Cubin(90), Target::Ptx(90)] {
-            assert!(target.options().contains(&"--fmad=false".to_owned()));
+            assert!(target.options(&[]).contains(&"--fmad=false".to_owned()));
         }
+    }
+
+    #[test]
+    fn a_mistake_has_its_line() {
+        let source = "extern \"C\" __global__ void f(float *y)\n{\n    y[0] = n;\n}\n";
+        let log = "f.cu(3): error: identifier \"n\" is undefined\n      y[0] = n;\n             ^\n\n1 error detected";
+        let error = mistake("f.cu", source, log).to_string();
+        assert_eq!(error, "f.cu, line 3: identifier \"n\" is undefined: `y[0] = n;`; correct the kernel");
+        let error = mistake("f.cu", source, "something else").to_string();
+        assert_eq!(error, "f.cu: something else; correct the kernel");
     }
 
     #[test]

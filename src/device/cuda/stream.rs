@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use crossbeam::utils::Backoff;
 use cudarc::driver::sys;
 
+use super::Loaded;
 use super::context::{Context, Memory, keep, take};
 use super::driver;
-use super::module::Function;
-use crate::device::kernel::{TILE_LANES, TILE_ROWS};
+use crate::device::kernel::Argument;
 use crate::device::{Host, Stream};
 use crate::error::{Error, Result};
 
@@ -70,13 +70,14 @@ impl Stream for CudaStream {
 
     unsafe fn launch(
         &mut self,
-        kernel: &Arc<Function>,
+        kernel: &Loaded,
         memory: &Memory,
         offsets: &[usize],
+        resident: &[Memory],
         first_row: u64,
         rows: usize,
     ) -> Result<()> {
-        let blocks = u32::try_from(rows.div_ceil(TILE_ROWS)).ok().filter(|&blocks| blocks <= i32::MAX as u32);
+        let blocks = u32::try_from(rows.div_ceil(kernel.tile_rows)).ok().filter(|&blocks| blocks <= i32::MAX as u32);
         let Some(blocks) = blocks else {
             return Err(Error::Device {
                 device: self.context.id().into(),
@@ -86,22 +87,27 @@ impl Stream for CudaStream {
         };
         self.context.make_current()?;
         self.arguments.clear();
-        self.arguments.extend([first_row, rows as u64]);
-        self.arguments.extend(offsets.iter().map(|&offset| memory.address(offset)));
+        self.arguments.extend(kernel.launch.arguments.iter().map(|argument| match *argument {
+            Argument::FirstRow => first_row,
+            Argument::Rows => rows as u64,
+            Argument::Column(column) => memory.address(offsets[column]),
+            Argument::Resident(array) => resident[array].address(0),
+            Argument::Value(bits) => bits,
+        }));
         self.pointers.clear();
         self.pointers.extend(self.arguments.iter_mut().map(|argument| ptr::from_mut(argument).cast::<c_void>()));
-        // SAFETY: the calling convention of `Kernel` has exactly these arguments, all of eight bytes, which the driver
-        // copies before it returns; the caller vouches for the columns that they point to.
+        // SAFETY: the kernel has exactly these parameters, as whoever made its `Launch` vouches, of up to eight bytes each, which
+        // the driver copies before it returns; the caller vouches for what they point to.
         let result = unsafe {
             sys::cuLaunchKernel(
-                kernel.handle(),
+                kernel.function.handle(),
                 blocks,
                 1,
                 1,
-                TILE_LANES as u32,
+                kernel.launch.threads,
                 1,
                 1,
-                0,
+                kernel.launch.shared_bytes,
                 self.handle,
                 self.pointers.as_mut_ptr(),
                 ptr::null_mut(),

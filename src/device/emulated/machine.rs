@@ -40,6 +40,8 @@ pub(super) struct Launch {
     pub(super) columns: Columns,
     pub(super) memory: Arc<Mutex<Vec<u64>>>,
     pub(super) offsets: Vec<usize>,
+    /// With their bytes.
+    pub(super) resident: Vec<(Arc<Mutex<Vec<u64>>>, usize)>,
     pub(super) first_row: u64,
     pub(super) rows: usize,
 }
@@ -194,8 +196,7 @@ impl Machine {
 impl Launch {
     fn run(&self, poison: u8) {
         let mut words = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        let sizes = self.columns.inputs.iter().chain(&self.columns.outputs).map(|size| size * self.rows);
-        let sizes: Vec<usize> = sizes.chain([self.columns.partial_bytes(self.rows)]).collect();
+        let sizes: Vec<usize> = self.columns.bytes(self.rows).collect();
         // Columns lie one after the other in one allocation: cut it at each.
         let mut parts = Vec::with_capacity(sizes.len());
         let mut rest = bytemuck::cast_slice_mut::<u64, u8>(&mut words);
@@ -209,10 +210,17 @@ impl Launch {
         // What a kernel leaves unwritten must not look like the result of an earlier chunk.
         outputs.iter_mut().for_each(|part| part.fill(poison));
         let none: &mut [u8] = &mut [];
+        // Twins have scratch memory of their own.
+        outputs.truncate(outputs.len() - self.columns.scratch.len());
         let partials = if self.columns.partial_words > 0 { outputs.pop() } else { None };
         let inputs: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
+        let resident = self.resident.iter().map(|(words, _)| words.lock().unwrap_or_else(PoisonError::into_inner));
+        let resident: Vec<_> = resident.collect();
+        let resident =
+            resident.iter().zip(&self.resident).map(|(words, (_, bytes))| &bytemuck::cast_slice(words)[..*bytes]);
+        let resident: Vec<&[u8]> = resident.collect();
         let mut twin = self.twin.lock().unwrap_or_else(PoisonError::into_inner);
-        twin.run(self.first_row, self.rows, &inputs, &mut outputs, partials.unwrap_or(none));
+        twin.run(self.first_row, self.rows, &inputs, &mut outputs, partials.unwrap_or(none), &resident);
     }
 }
 

@@ -109,7 +109,8 @@ impl Device for EmulatedDevice {
     }
 
     fn load(&self, kernel: &SharedKernel) -> Result<EmulatedKernel> {
-        Ok(EmulatedKernel { columns: kernel.columns.clone(), twin: Arc::new(Mutex::new((kernel.twin)())) })
+        let twin = kernel.new_twin().ok_or_else(|| kernel.no_twin("emulated"))?;
+        Ok(EmulatedKernel { columns: kernel.columns.clone(), twin: Arc::new(Mutex::new(twin)) })
     }
 
     fn open_stream(&self) -> Result<EmulatedStream> {

@@ -79,6 +79,7 @@ impl Stream for EmulatedStream {
         kernel: &EmulatedKernel,
         memory: &EmulatedMemory,
         offsets: &[usize],
+        resident: &[EmulatedMemory],
         first_row: u64,
         rows: usize,
     ) -> Result<()> {
@@ -87,6 +88,7 @@ impl Stream for EmulatedStream {
             columns: kernel.columns.clone(),
             memory: memory.words.clone(),
             offsets: offsets.to_vec(),
+            resident: resident.iter().map(|array| (array.words.clone(), array.bytes as usize)).collect(),
             first_row,
             rows,
         });

@@ -49,7 +49,7 @@ fn run_as_cpp(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Col
          static void launch(long long first_row, long long rows, std::vector<Column>& at) {{\n\
              overshot_eval(first_row, rows{arguments});\n\
          }}\n",
-        kernel.source,
+        kernel.code.text(),
         sizes(&columns.inputs),
         sizes(&columns.outputs),
         columns.partial_words * 8,
@@ -126,9 +126,9 @@ fn compare(program: &Arc<Program>, inputs: &[Column]) {
 #[test]
 fn sources_are_plain() {
     for kernel in samples() {
-        assert!(kernel.source.starts_with("// overshot eval v1: {"));
-        assert!(!kernel.source.contains("#include"));
+        assert!(kernel.code.text().starts_with("// overshot eval v1: {"));
+        assert!(!kernel.code.text().contains("#include"));
         let reduces = kernel.columns.partial_words > 0;
-        assert_eq!(kernel.source.contains("__shared__"), reduces, "no reduction, no shared memory");
+        assert_eq!(kernel.code.text().contains("__shared__"), reduces, "no reduction, no shared memory");
     }
 }

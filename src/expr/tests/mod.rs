@@ -120,7 +120,8 @@ fn run_partials(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[C
     let mut partials = vec![u64::MAX; kernel.columns.partial_bytes(rows) / 8];
     let inputs: Vec<&[u8]> = inputs.iter().map(Column::bytes).collect();
     let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Column::bytes_mut).collect();
-    (kernel.twin)().run(first_row, rows, &inputs, &mut slices, bytemuck::cast_slice_mut(&mut partials));
+    let mut twin = kernel.new_twin().unwrap();
+    twin.run(first_row, rows, &inputs, &mut slices, bytemuck::cast_slice_mut(&mut partials), &[]);
     (outputs, partials)
 }
 

@@ -36,8 +36,8 @@ fn samples_rebuild_from_their_sources() {
     let samples = samples();
     assert_eq!(samples.len(), 4 * Dtype::ALL.len() + 5);
     for kernel in samples {
-        let again = rebuild(&kernel.source).unwrap();
-        assert_eq!(again.source, kernel.source);
+        let again = rebuild(kernel.code.text()).unwrap();
+        assert_eq!(again.code, kernel.code);
         assert_eq!(again.columns, kernel.columns);
     }
     assert!(rebuild("extern \"C\" __global__ void f() {}").is_none());
@@ -79,11 +79,11 @@ fn one_nan_is_stored() {
 #[test]
 fn empty_slices_need_no_alignment() {
     let program = program("y = a * 2", &[("a", Dtype::F64)]);
-    Twin::new(Arc::clone(&program)).run(0, 0, &[&[]], &mut [&mut []], &mut []);
+    Twin::new(Arc::clone(&program)).run(0, 0, &[&[]], &mut [&mut []], &mut [], &[]);
     let input = [1.5_f64.to_bits()];
     let mut output = [1_u64];
     let outputs: &mut [&mut [u8]] = &mut [bytemuck::cast_slice_mut(&mut output)];
-    Twin::new(program).run(0, 1, &[bytemuck::cast_slice(&input)], outputs, &mut []);
+    Twin::new(program).run(0, 1, &[bytemuck::cast_slice(&input)], outputs, &mut [], &[]);
     assert_eq!(output, [3.0_f64.to_bits()]);
 }
 
@@ -127,9 +127,9 @@ fn chunks_do_not_show() {
         let program = program(text, &[("a", dtype)]);
         let kernel = program.kernel();
         let column = finite(dtype, rows);
-        let whole = bytes_of(&mut *(kernel.twin)(), &program, 0, &column);
+        let whole = bytes_of(&mut *kernel.new_twin().unwrap(), &program, 0, &column);
         for chunk in [TILE_ROWS, 2 * TILE_ROWS, 3 * TILE_ROWS] {
-            let mut twin = (kernel.twin)();
+            let mut twin = kernel.new_twin().unwrap();
             let (mut outputs, mut partials) = (Vec::new(), Vec::new());
             for start in (0..rows).step_by(chunk) {
                 let part = column.slice(start, rows.min(start + chunk));
@@ -146,7 +146,7 @@ fn bytes_of(twin: &mut dyn HostKernel, program: &Arc<Program>, first_row: u64, i
     let mut output = Column::zeros(program.outputs()[0].1, input.rows());
     let mut partials = vec![u64::MAX; program.kernel().columns.partial_bytes(input.rows()) / 8];
     let outputs = &mut [output.bytes_mut()];
-    twin.run(first_row, input.rows(), &[input.bytes()], outputs, bytemuck::cast_slice_mut(&mut partials));
+    twin.run(first_row, input.rows(), &[input.bytes()], outputs, bytemuck::cast_slice_mut(&mut partials), &[]);
     (output.bytes().to_vec(), partials)
 }
 

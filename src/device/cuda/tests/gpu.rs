@@ -51,11 +51,12 @@ fn a_damaged_cache_entry_is_compiled_again() {
 fn a_kernel_is_loaded_once_and_a_bad_one_is_an_error() {
     let device = CudaDevice::open(0).unwrap();
     let kernel = Arc::new(crate::testing::probe());
-    assert!(Arc::ptr_eq(&device.load(&kernel).unwrap(), &device.load(&kernel).unwrap()));
+    let load = || device.load(&kernel).unwrap().function;
+    assert!(Arc::ptr_eq(&load(), &load()));
     let mut bad = crate::testing::probe();
-    bad.source = "this is no CUDA C++".into();
+    bad.code = crate::device::kernel::Code::own("this is no CUDA C++");
     let error = device.load(&Arc::new(bad)).err().unwrap().to_string();
-    assert!(error.contains("does not compile") && !error.contains('\n'), "{error}");
+    assert!(error.contains("correct the kernel") && !error.contains('\n'), "{error}");
     contract::check(&device);
 }
 

@@ -108,12 +108,13 @@ fn a_machine_without_cuda_gets_an_error_that_helps() {
 
 #[test]
 fn the_key_tells_source_target_and_compiler_apart() {
+    use super::nvrtc::Target;
     let keys = [
-        key("a", Target::Cubin(90), (13, 0)),
-        key("b", Target::Cubin(90), (13, 0)),
-        key("a", Target::Cubin(80), (13, 0)),
-        key("a", Target::Ptx(90), (13, 0)),
-        key("a", Target::Cubin(90), (12, 9)),
+        key("a", &Target::Cubin(90).options(&[]), (13, 0)),
+        key("b", &Target::Cubin(90).options(&[]), (13, 0)),
+        key("a", &Target::Cubin(80).options(&[]), (13, 0)),
+        key("a", &Target::Ptx(90).options(&[]), (13, 0)),
+        key("a", &Target::Cubin(90).options(&[]), (12, 9)),
     ];
     for (i, one) in keys.iter().enumerate() {
         assert!(keys[i + 1..].iter().all(|other| one != other));

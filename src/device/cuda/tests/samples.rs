@@ -21,7 +21,7 @@ fn every_sample_runs() {
         let mut found = expected.clone();
         twin(&kernel, ROWS, &inputs, &mut expected);
         run_kernel(&device, &kernel, ROWS, &inputs, &mut found);
-        assert_eq!(found, expected, "{}", kernel.source.lines().next().unwrap());
+        assert_eq!(found, expected, "{}", kernel.code.text().lines().next().unwrap());
     }
 }
 
@@ -41,7 +41,8 @@ fn twin(kernel: &SharedKernel, rows: usize, inputs: &[Vec<u64>], written: &mut [
         .zip(&columns.outputs)
         .map(|(output, width)| &mut bytemuck::cast_slice_mut(output)[..width * rows])
         .collect();
-    (kernel.twin)().run(0, rows, &inputs, &mut outputs, bytemuck::cast_slice_mut(partials));
+    let mut twin = kernel.new_twin().unwrap();
+    twin.run(0, rows, &inputs, &mut outputs, bytemuck::cast_slice_mut(partials), &[]);
 }
 
 fn run_kernel(device: &CudaDevice, kernel: &SharedKernel, rows: usize, inputs: &[Vec<u64>], found: &mut [Vec<u64>]) {
@@ -68,7 +69,7 @@ fn run_kernel(device: &CudaDevice, kernel: &SharedKernel, rows: usize, inputs: &
         for (i, input) in inputs.iter().enumerate() {
             stream.copy_in(input.as_ptr().cast(), &memory, starts[i], sizes[i]).unwrap();
         }
-        stream.launch(&loaded, &memory, &starts[..count], 0, rows).unwrap();
+        stream.launch(&loaded, &memory, &starts[..count], &[], 0, rows).unwrap();
         for (i, output) in (inputs.len()..count).zip(found) {
             stream.copy_out(&memory, starts[i], output.as_mut_ptr().cast(), sizes[i]).unwrap();
         }

@@ -1,6 +1,8 @@
 //! What Overshot's own tests and its stand-in for the CUDA driver need of the inside. No part of the API: it may change
 //! with any release.
 
+pub mod foreign;
+
 use crate::device::emulated::{Emulated, EmulatedDevice, EmulatedHost, EmulatedStream};
 use crate::device::{Device, Host, Stream};
 use crate::expr;
@@ -8,7 +10,7 @@ use crate::limits;
 use crate::memory::{Account, DevicePool};
 use std::time::Instant;
 
-pub use crate::device::kernel::{Columns, HostKernel, Kernel, TILE_LANES, TILE_ROWS};
+pub use crate::device::kernel::{Argument, Code, Columns, HostKernel, Kernel, Launch, TILE_LANES, TILE_ROWS};
 
 /// The first line of [`probe`]'s source.
 const PROBE: &str = "// overshot probe v1";
@@ -37,22 +39,29 @@ extern "C" __global__ void overshot_probe(long long first_row, long long rows, c
 
 /// The kernel that tests of devices run: `out = in * 3 + row` on 64-bit words, and the sum of `in` of each tile.
 pub fn probe() -> Kernel {
+    let columns = Columns { inputs: vec![8], outputs: vec![8], partial_words: 1, ..Columns::default() };
     Kernel {
         entry: "overshot_probe".into(),
-        source: format!("{PROBE}{PROBE_BODY}"),
-        columns: probe_columns(),
-        twin: Box::new(|| Box::new(ProbeTwin)),
+        code: Code::own(&format!("{PROBE}{PROBE_BODY}")),
+        launch: Launch::of(&columns),
+        columns,
+        resident: vec![],
+        twin: Some(Box::new(|| Box::new(ProbeTwin))),
     }
-}
-
-fn probe_columns() -> Columns {
-    Columns { inputs: vec![8], outputs: vec![8], partial_words: 1 }
 }
 
 struct ProbeTwin;
 
 impl HostKernel for ProbeTwin {
-    fn run(&mut self, first_row: u64, rows: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]], partials: &mut [u8]) {
+    fn run(
+        &mut self,
+        first_row: u64,
+        rows: usize,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        partials: &mut [u8],
+        _: &[&[u8]],
+    ) {
         let input: &[u64] = bytemuck::cast_slice(inputs[0]);
         let output: &mut [u64] = bytemuck::cast_slice_mut(outputs[0]);
         assert_eq!((input.len(), output.len()), (rows, rows));
@@ -66,17 +75,15 @@ impl HostKernel for ProbeTwin {
     }
 }
 
-/// The columns and the twin of the kernel with this source, by which the stand-in driver runs it. `None` if the source
-/// does not say how.
-pub fn rebuild(source: &str) -> Option<(Columns, Box<dyn HostKernel>)> {
+/// The kernel with this source, whose twin the stand-in driver runs. `None` if the source does not say what it is.
+pub fn rebuild(source: &str) -> Option<Kernel> {
     if source.lines().next() == Some(PROBE) {
-        return Some((probe_columns(), Box::new(ProbeTwin)));
+        return Some(probe());
     }
-    let Kernel { columns, twin, .. } = limits::rebuild(source).or_else(|| expr::rebuild(source))?;
-    Some((columns, twin()))
+    limits::rebuild(source).or_else(|| foreign::rebuild(source)).or_else(|| expr::rebuild(source))
 }
 
-/// Kernels that together use all that the code generator can produce.
+/// Kernels that together use all that the code generator can produce, without resident arrays.
 pub fn samples() -> Vec<Kernel> {
     let mut samples = expr::samples();
     samples.extend([probe(), limits::copy_kernel()]);

@@ -1,0 +1,232 @@
+//! A call: the arguments of a kernel that are not inputs or outputs, and how all of them are bound.
+
+use std::sync::Arc;
+
+use super::ForeignKernel;
+use super::host::{ForeignTwin, Names};
+use super::signature::{Kind, Parameter};
+use crate::data::{Dtype, Element, Scalar};
+use crate::device::kernel::{Argument, Columns, HostKernel, Kernel, Launch, MakeTwin, Resident};
+use crate::error::{Error, Result};
+
+/// The most threads of a block on any GPU.
+const MOST_THREADS: u32 = 1024;
+/// The parameter that says how many rows each tile kept.
+const KEPT: &str = "kept";
+
+/// A [`ForeignKernel`] with all arguments that are not inputs or outputs.
+#[derive(Clone, Debug)]
+pub struct Call {
+    kernel: ForeignKernel,
+    values: Vec<(String, Scalar)>,
+    resident: Vec<(String, Dtype, Arc<Resident>)>,
+    scratch: Vec<String>,
+}
+
+impl From<&ForeignKernel> for Call {
+    fn from(kernel: &ForeignKernel) -> Call {
+        kernel.call()
+    }
+}
+
+impl Call {
+    pub(super) fn new(kernel: ForeignKernel) -> Call {
+        Call { kernel, values: vec![], resident: vec![], scratch: vec![] }
+    }
+
+    /// Gives a parameter its value, of exactly its type.
+    pub fn value(mut self, name: &str, value: impl Into<Scalar>) -> Self {
+        self.values.push((name.into(), value.into()));
+        self
+    }
+
+    /// Gives a parameter an array that is the same for all rows: it is copied to each device once, and counts as device memory.
+    pub fn resident<T: Element>(mut self, name: &str, array: &[T]) -> Self {
+        self.resident.push((name.into(), T::DTYPE, Arc::new(Resident::new(bytemuck::cast_slice(array)))));
+        self
+    }
+
+    /// Gives a parameter memory for the rows of a chunk, which holds anything at first and is not copied back. On the host it
+    /// is left out: a function there has variables of its own.
+    pub fn scratch(mut self, name: &str) -> Self {
+        self.scratch.push(name.into());
+        self
+    }
+
+    /// Names of parameters that take inputs (or resident arrays).
+    pub fn input_names(&self) -> impl Iterator<Item = &str> {
+        self.pointers(true).filter(|name| !self.resident.iter().any(|(other, ..)| other == name))
+    }
+
+    /// Names of parameters that take outputs (or are scratch).
+    pub fn output_names(&self) -> impl Iterator<Item = &str> {
+        self.pointers(false).filter(|name| *name != KEPT && !self.scratch.iter().any(|other| other == name))
+    }
+
+    fn pointers(&self, constant: bool) -> impl Iterator<Item = &str> {
+        self.kernel.parameters.iter().filter_map(move |parameter| match parameter.kind {
+            Kind::Pointer { is_const, .. } if is_const == constant => Some(parameter.name.as_str()),
+            _ => None,
+        })
+    }
+
+    /// The type of a parameter that takes a value, if it is one.
+    pub fn value_type(&self, name: &str) -> Option<Dtype> {
+        self.kernel.parameters.iter().find_map(|parameter| match parameter.kind {
+            Kind::Value(dtype) if parameter.name == name => Some(dtype),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn entry(&self) -> &str {
+        &self.kernel.entry
+    }
+
+    /// The kernel with columns in the order of `inputs` and `outputs`.
+    ///
+    /// # Errors
+    /// [`Error::Job`] if what is given does not fit the parameters.
+    pub(crate) fn bind(&self, inputs: &[(String, Dtype)], outputs: &[String]) -> Result<Bound> {
+        let ForeignKernel { entry, code, parameters, threads, shared_bytes, host, .. } = &self.kernel;
+        let fail = |problem: String| Error::Job(format!("the kernel '{entry}': {problem}"));
+        let tile_rows = self.kernel.rows_per_block.unwrap_or(*threads as usize);
+        if !(1..=MOST_THREADS).contains(threads) || tile_rows == 0 || tile_rows > 1 << 30 {
+            return Err(fail(format!("set 1 to {MOST_THREADS} threads, and at least one row a block")));
+        }
+        self.check_names(inputs, outputs)?;
+        let kind =
+            |name: &str| parameters.iter().find(|parameter| parameter.name == name).map(|parameter| parameter.kind);
+        let pointer = |name: &str| match kind(name) {
+            Some(Kind::Pointer { dtype, elements, .. }) => (dtype, elements),
+            _ => unreachable!("names were checked"),
+        };
+        let bytes = |name: &str| pointer(name).0.size() * pointer(name).1;
+        for (name, dtype) in inputs {
+            if pointer(name).0 != *dtype {
+                let wanted = pointer(name).0;
+                return Err(fail(format!(
+                    "its parameter '{name}' is {wanted}, but the input is {dtype}: convert it before"
+                )));
+            }
+        }
+        let columns = Columns {
+            inputs: inputs.iter().map(|(name, _)| bytes(name)).collect(),
+            outputs: outputs.iter().map(|name| bytes(name)).collect(),
+            partial_words: usize::from(kind(KEPT).is_some()),
+            scratch: self.scratch.iter().map(|name| bytes(name)).collect(),
+            tile_rows,
+        };
+        let names: Vec<&str> = inputs.iter().map(|(name, _)| name).chain(outputs).map(String::as_str).collect();
+        let names = names.into_iter().chain(kind(KEPT).map(|_| KEPT)).chain(self.scratch.iter().map(String::as_str));
+        let names: Vec<&str> = names.collect();
+        let argument = |parameter: &Parameter| {
+            let name = &parameter.name;
+            if let Some(column) = names.iter().position(|other| other == name) {
+                return Ok(Argument::Column(column));
+            }
+            if let Some(array) = self.resident.iter().position(|(other, ..)| other == name) {
+                return Ok(Argument::Resident(array));
+            }
+            match (name.as_str(), parameter.kind) {
+                ("rows", Kind::Value(Dtype::I64 | Dtype::U64)) => Ok(Argument::Rows),
+                ("first_row", Kind::Value(Dtype::I64 | Dtype::U64)) => Ok(Argument::FirstRow),
+                (_, Kind::Value(dtype)) => match self.values.iter().find(|(other, _)| other == name) {
+                    Some((_, value)) => Ok(Argument::Value(value.bits())),
+                    None => {
+                        Err(fail(format!("its parameter '{name}' has no value: give it one of {dtype} (Call::value)")))
+                    }
+                },
+                (_, Kind::Pointer { is_const: true, .. }) => {
+                    Err(fail(format!("its parameter '{name}' has no rows: give it an input, or a resident array")))
+                }
+                (_, Kind::Pointer { .. }) => {
+                    Err(fail(format!("its parameter '{name}' has no place: give it an output, or make it scratch")))
+                }
+            }
+        };
+        let arguments = parameters.iter().map(argument).collect::<Result<_>>()?;
+        let of = |name: &str| (name.to_owned(), parameters.iter().find(|p| p.name == name).map(|p| p.kind));
+        let known = |(name, kind): (String, Option<Kind>)| Some((name, kind?));
+        let host_names = Arc::new(Names {
+            inputs: inputs.iter().filter_map(|(name, _)| known(of(name))).collect(),
+            outputs: outputs.iter().filter_map(|name| known(of(name))).collect(),
+            resident: self.resident.iter().filter_map(|(name, ..)| known(of(name))).collect(),
+            values: self.values.iter().map(|(name, value)| (name.clone(), value.dtype(), value.bits())).collect(),
+            tile_rows,
+        });
+        let twin = host.clone().map(|function| {
+            let make = move || -> Box<dyn HostKernel> {
+                Box::new(ForeignTwin { function: function.clone(), names: host_names.clone() })
+            };
+            Box::new(make) as MakeTwin
+        });
+        let kernel = Kernel {
+            entry: entry.clone(),
+            code: code.clone(),
+            launch: Launch { arguments, threads: *threads, shared_bytes: *shared_bytes },
+            columns,
+            resident: self.resident.iter().map(|(_, _, array)| array.clone()).collect(),
+            twin,
+        };
+        Ok(Bound {
+            kernel,
+            inputs: inputs.iter().map(|(name, _)| pointer(name)).collect(),
+            outputs: outputs.iter().map(|name| pointer(name)).collect(),
+        })
+    }
+
+    /// Whether every name that is given is a parameter of that kind, and given once.
+    fn check_names(&self, inputs: &[(String, Dtype)], outputs: &[String]) -> Result<()> {
+        let parameters = &self.kernel.parameters;
+        let fail = |problem: String| Err(Error::Job(format!("the kernel '{}': {problem}", self.kernel.entry)));
+        let mut given: Vec<&str> = Vec::new();
+        let inputs = inputs.iter().map(|(name, _)| (name, Use::Read, "an input"));
+        let outputs = outputs.iter().map(|name| (name, Use::Write, "an output"));
+        let resident = self.resident.iter().map(|(name, dtype, _)| (name, Use::Resident(*dtype), "a resident array"));
+        let scratch = self.scratch.iter().map(|name| (name, Use::Write, "scratch"));
+        let values = self.values.iter().map(|(name, value)| (name, Use::Value(value.dtype()), "a value"));
+        for (name, wanted, what) in inputs.chain(outputs).chain(resident).chain(scratch).chain(values) {
+            let Some(parameter) = parameters.iter().find(|parameter| parameter.name == *name) else {
+                let names = parameters.iter().map(|parameter| parameter.name.as_str()).collect::<Vec<_>>().join(", ");
+                return fail(format!("it has no parameter '{name}'; its parameters are {names}"));
+            };
+            let fits = match (wanted, parameter.kind) {
+                (Use::Read, Kind::Pointer { is_const, .. }) => is_const,
+                (Use::Resident(own), Kind::Pointer { dtype, is_const, .. }) => is_const && own == dtype,
+                (Use::Write, Kind::Pointer { is_const, .. }) => !is_const && name != KEPT,
+                (Use::Value(own), Kind::Value(dtype)) => own == dtype,
+                _ => false,
+            };
+            if !fits {
+                return fail(format!("its parameter '{name}' is no place for {what} of that type; see ForeignKernel"));
+            }
+            if given.contains(&name.as_str()) {
+                return fail(format!("its parameter '{name}' is given twice"));
+            }
+            given.push(name);
+        }
+        let kept = parameters.iter().find(|parameter| parameter.name == KEPT);
+        let right = Kind::Pointer { dtype: Dtype::U64, elements: 1, is_const: false };
+        match kept {
+            Some(kept) if kept.kind != right => fail("declare 'kept' as 'unsigned long long *kept'".into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a parameter is to be used for.
+#[derive(Clone, Copy)]
+enum Use {
+    Read,
+    Write,
+    Resident(Dtype),
+    Value(Dtype),
+}
+
+/// A kernel that is ready to be run, and what its columns are.
+pub(crate) struct Bound {
+    pub(crate) kernel: Kernel,
+    /// The dtype of each input, and the elements of a row.
+    pub(crate) inputs: Vec<(Dtype, usize)>,
+    pub(crate) outputs: Vec<(Dtype, usize)>,
+}

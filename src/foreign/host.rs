@@ -1,0 +1,131 @@
+//! The function for the host that stands for a kernel on devices without CUDA.
+
+use std::sync::Arc;
+
+use super::signature::Kind;
+use crate::data::{Dtype, Element};
+use crate::device::kernel::HostKernel;
+
+/// A function of the rows of a chunk.
+pub(super) type HostFunction = Arc<dyn Fn(&mut HostRows<'_>) + Send + Sync>;
+
+/// The rows that a function for the host computes: columns by the names of the kernel's parameters.
+///
+/// Methods panic if there is no such name, if it is of another type, or if an output is asked for twice: mistakes of the
+/// function, which end the run.
+pub struct HostRows<'r> {
+    pub(super) names: &'r Names,
+    pub(super) first_row: u64,
+    pub(super) rows: usize,
+    pub(super) inputs: &'r [&'r [u8]],
+    pub(super) outputs: Vec<Option<&'r mut [u8]>>,
+    pub(super) kept: Option<&'r mut [u64]>,
+    pub(super) resident: &'r [&'r [u8]],
+}
+
+/// Where the parameters of a bound kernel are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    pub(super) inputs: Vec<(String, Kind)>,
+    pub(super) outputs: Vec<(String, Kind)>,
+    pub(super) resident: Vec<(String, Kind)>,
+    /// With the bits of the value, in the lowest ones.
+    pub(super) values: Vec<(String, Dtype, u64)>,
+    pub(super) tile_rows: usize,
+}
+
+impl<'r> HostRows<'r> {
+    /// The number of the first row among all rows of the job.
+    pub fn first_row(&self) -> u64 {
+        self.first_row
+    }
+
+    /// How many rows there are.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Rows of a tile, as the kernel was set to have.
+    pub fn tile_rows(&self) -> usize {
+        self.names.tile_rows
+    }
+
+    /// An input: its elements, several a row if the parameter says so. `bool` is `u8`.
+    ///
+    /// # Panics
+    /// See the type.
+    pub fn input<T: Element>(&self, name: &str) -> &'r [T] {
+        bytemuck::cast_slice(self.inputs[place::<T>("input", &self.names.inputs, name)])
+    }
+
+    /// An output, to be written. `bool` is `u8`, 0 or 1.
+    ///
+    /// # Panics
+    /// See the type.
+    pub fn output<T: Element>(&mut self, name: &str) -> &'r mut [T] {
+        let place = place::<T>("output", &self.names.outputs, name);
+        let Some(bytes) = self.outputs[place].take() else { panic!("the output '{name}' was asked for twice") };
+        bytemuck::cast_slice_mut(bytes)
+    }
+
+    /// An array that is the same for all rows.
+    ///
+    /// # Panics
+    /// See the type.
+    pub fn resident<T: Element>(&self, name: &str) -> &'r [T] {
+        bytemuck::cast_slice(self.resident[place::<T>("resident array", &self.names.resident, name)])
+    }
+
+    /// A value.
+    ///
+    /// # Panics
+    /// See the type.
+    pub fn value<T: Element>(&self, name: &str) -> T {
+        let value = self.names.values.iter().find(|(other, dtype, _)| other == name && *dtype == T::DTYPE);
+        let Some((_, _, bits)) = value else { panic!("the kernel has no value '{name}' of {}", T::DTYPE) };
+        bytemuck::pod_read_unaligned(&bits.to_ne_bytes()[..size_of::<T>()])
+    }
+
+    /// For a kernel with the parameter `kept`: how many rows of the outputs each tile has, which stand at its start.
+    ///
+    /// # Panics
+    /// See the type.
+    pub fn kept(&mut self) -> &'r mut [u64] {
+        let Some(kept) = self.kept.take() else { panic!("the kernel has no 'kept', or it was asked for twice") };
+        kept
+    }
+}
+
+fn place<T: Element>(what: &str, columns: &[(String, Kind)], name: &str) -> usize {
+    let found = columns.iter().position(|(other, kind)| {
+        let Kind::Pointer { dtype, .. } = kind else { return false };
+        other == name && (*dtype == T::DTYPE || (*dtype, T::DTYPE) == (Dtype::Bool, Dtype::U8))
+    });
+    match found {
+        Some(place) => place,
+        None => panic!("the kernel has no {what} '{name}' of {}", T::DTYPE),
+    }
+}
+
+/// The twin of a foreign kernel: its function for the host.
+pub(super) struct ForeignTwin {
+    pub(super) function: HostFunction,
+    pub(super) names: Arc<Names>,
+}
+
+impl HostKernel for ForeignTwin {
+    fn run(
+        &mut self,
+        first_row: u64,
+        rows: usize,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        partials: &mut [u8],
+        resident: &[&[u8]],
+    ) {
+        let outputs = outputs.iter_mut().map(|bytes| Some(&mut **bytes)).collect();
+        let kept = if partials.is_empty() { None } else { Some(bytemuck::cast_slice_mut(partials)) };
+        let names = &self.names;
+        (self.function)(&mut HostRows { names, first_row, rows, inputs, outputs, kept, resident });
+    }
+}

@@ -1,0 +1,162 @@
+//! Kernels of the caller's own: CUDA C++, PTX, cubins and fatbins, with a function for the host beside them.
+//!
+//! ```text
+//! text or image ── ForeignKernel ── call (values, resident arrays, scratch) ── bind (inputs, outputs) ──▶ device::kernel::Kernel
+//! ```
+
+mod call;
+mod host;
+mod signature;
+
+use std::sync::Arc;
+
+pub(crate) use call::Bound;
+pub use call::Call;
+use host::HostFunction;
+pub use host::HostRows;
+use signature::Parameter;
+
+use crate::device::kernel::Code;
+use crate::error::{Error, Result};
+
+/// Threads of a block, and rows of one, if not set.
+const THREADS: u32 = 256;
+
+/// A kernel of the caller's own.
+///
+/// Its parameters are those of its C declaration, in any order, and are known by their names:
+///
+/// - `const T *name`: the rows of an input, or of an array that is [`resident`](Call::resident) for the whole job;
+/// - `T *name`: the rows of an output, or [`scratch`](Call::scratch);
+/// - `const T (*name)[16]` and `T (*name)[16]`: the same, with rows of 16 elements each; vectors such as `float4` are rows of their
+///   elements;
+/// - `T name`: a [`value`](Call::value);
+/// - `long long rows`, `long long first_row`: how many rows this launch has, and the number of the first one among all;
+/// - `unsigned long long *kept`: see below.
+///
+/// A launch is for the rows of one chunk: pointers are to the first of these. It has one block for every
+/// [`rows_per_block`](ForeignKernel::rows_per_block) rows, a **tile**. Text is compiled by NVRTC without fused multiply-add, as all
+/// kernels here, and kept in the cache.
+///
+/// A kernel that keeps some of the rows has the parameter `kept`, one number a tile: block `b` writes the rows that it keeps, in order, to
+/// the start of tile `b` of each output, and their number to `kept[b]`. Outputs then have the rows of all tiles, one after the other,
+/// whatever the chunks were.
+///
+/// On devices without CUDA its [function for the host](ForeignKernel::on_host) runs instead.
+///
+/// ```
+/// use overshot::{DeviceChoice, Engine, ForeignKernel, Job};
+/// const SAXPY: &str = r#"
+/// extern "C" __global__ void saxpy(long long rows, float a, const float *x, float *y)
+/// {
+///     long long i = blockIdx.x * 256ll + threadIdx.x;
+///     if (i < rows) y[i] = a * x[i] + 1;
+/// }"#;
+/// // SAFETY: it reads and writes rows 0 to `rows` of its columns and nothing else.
+/// let saxpy = unsafe { ForeignKernel::cuda("saxpy.cu", SAXPY, "saxpy") }?.on_host(|rows| {
+///     let (a, x, y) = (rows.value::<f32>("a"), rows.input::<f32>("x"), rows.output::<f32>("y"));
+///     y.iter_mut().zip(x).for_each(|(y, x)| *y = a * x + 1.0);
+/// });
+/// let (x, mut y) = (vec![1.0f32; 1000], vec![0.0f32; 1000]);
+/// let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
+/// engine.run(Job::kernel(saxpy.call().value("a", 2.0f32)).input("x", &x).output("y", &mut y))?;
+/// assert_eq!(y, [3.0; 1000]);
+/// # Ok::<(), overshot::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct ForeignKernel {
+    entry: String,
+    code: Code,
+    parameters: Vec<Parameter>,
+    threads: u32,
+    /// As many as threads if not set.
+    rows_per_block: Option<usize>,
+    shared_bytes: u32,
+    host: Option<HostFunction>,
+}
+
+impl ForeignKernel {
+    /// The kernel `entry` in a text of CUDA C++, which messages of the compiler call `name`. It has to be declared `extern "C"`. The
+    /// text is compiled when a job runs on CUDA for the first time.
+    ///
+    /// # Errors
+    /// [`Error::Job`] if the text has no such kernel, or its parameters cannot be read.
+    ///
+    /// # Safety
+    /// Launched with the shape that is set on it, and with arguments as the [type](ForeignKernel) says, the kernel reads and writes nothing
+    /// but the `rows` rows of its columns, its resident arrays (read only), one `kept` for every block, and memory that is its own.
+    pub unsafe fn cuda(name: &str, text: &str, entry: &str) -> Result<Self> {
+        let parameters =
+            signature::of_source(text, entry).map_err(|problem| Error::Job(format!("{name}: {problem}")))?;
+        let code = Code::Cuda { name: name.into(), text: text.into(), options: vec![] };
+        Ok(Self::new(entry, code, parameters))
+    }
+
+    /// The kernel `entry` of PTX text, a cubin or a fatbin, with `parameters` as in C: `"const float *x, float *y, long long rows"`.
+    ///
+    /// # Errors
+    /// [`Error::Job`] if the parameters cannot be read.
+    ///
+    /// # Safety
+    /// As for [`cuda`](ForeignKernel::cuda), and these are its parameters.
+    pub unsafe fn image(image: impl Into<Vec<u8>>, entry: &str, parameters: &str) -> Result<Self> {
+        let parameters = signature::of_text(parameters).map_err(|problem| Error::Job(format!("{entry}: {problem}")))?;
+        let mut image = image.into();
+        // The end of PTX text; the other formats know their length.
+        image.push(0);
+        Ok(Self::new(entry, Code::Image(image.into()), parameters))
+    }
+
+    fn new(entry: &str, code: Code, parameters: Vec<Parameter>) -> Self {
+        let entry = entry.to_owned();
+        ForeignKernel { entry, code, parameters, threads: THREADS, rows_per_block: None, shared_bytes: 0, host: None }
+    }
+
+    /// Threads of a block, in one dimension: 256 if not set.
+    pub fn threads(self, threads: u32) -> Self {
+        ForeignKernel { threads, ..self }
+    }
+
+    /// Rows that one block computes, which make a tile: as many as there are threads if not set.
+    pub fn rows_per_block(self, rows: usize) -> Self {
+        ForeignKernel { rows_per_block: Some(rows), ..self }
+    }
+
+    /// Bytes of dynamic shared memory of a block: 0 if not set.
+    pub fn shared_bytes(self, bytes: u32) -> Self {
+        ForeignKernel { shared_bytes: bytes, ..self }
+    }
+
+    /// One more option for the compiler, such as `--include-path=FOLDER` or `--use_fast_math`. Has no effect on images.
+    pub fn option(mut self, option: &str) -> Self {
+        if let Code::Cuda { options, .. } = &mut self.code {
+            options.push(option.into());
+        }
+        self
+    }
+
+    /// What the CPU and the emulated device run: the same function of the same rows. It is called from several threads at once, each with
+    /// rows of its own, that start with a tile.
+    pub fn on_host(self, function: impl Fn(&mut HostRows<'_>) + Send + Sync + 'static) -> Self {
+        ForeignKernel { host: Some(Arc::new(function)), ..self }
+    }
+
+    /// A call of it, for a [`Job::kernel`](crate::Job::kernel).
+    pub fn call(&self) -> Call {
+        Call::new(self.clone())
+    }
+
+    /// The name of the entry point.
+    pub fn entry(&self) -> &str {
+        &self.entry
+    }
+}
+
+impl std::fmt::Debug for ForeignKernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ForeignKernel")
+            .field("entry", &self.entry)
+            .field("parameters", &self.parameters)
+            .finish_non_exhaustive()
+    }
+}

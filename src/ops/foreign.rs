@@ -1,0 +1,31 @@
+//! The operator of a kernel of the caller's own.
+
+use std::sync::Arc;
+
+use super::Operator;
+use crate::data::Scalar;
+use crate::device::kernel::{Kernel, SharedKernel};
+
+pub(crate) struct Foreign(SharedKernel);
+
+impl Foreign {
+    pub(crate) fn new(kernel: Kernel) -> Self {
+        Foreign(Arc::new(kernel))
+    }
+}
+
+impl Operator for Foreign {
+    fn kernel(&self) -> &SharedKernel {
+        &self.0
+    }
+
+    fn absorb(&self, _: u64, _: usize, _: &[u8]) {}
+
+    fn keeps(&self) -> bool {
+        self.0.columns.partial_words > 0
+    }
+
+    fn results(&self, _: u64) -> Vec<(String, Option<Scalar>)> {
+        vec![]
+    }
+}

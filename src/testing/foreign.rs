@@ -1,0 +1,94 @@
+//! Kernels as callers have them, for tests: also the stand-in driver knows them.
+
+use crate::data::Dtype;
+use crate::device::kernel::Kernel;
+use crate::foreign::{Call, ForeignKernel};
+
+const EVERYTHING: &str = "// overshot foreign sample: everything
+extern \"C\" __global__ void everything(const float (*x)[3], float a, const double *table, long long first_row, long long rows,
+                                      double *y, float (*z)[2], double *work)
+{
+    for (long long i = blockIdx.x * 100ll + threadIdx.x; i < rows && i < (blockIdx.x + 1) * 100ll; i += blockDim.x) {
+        work[i] = table[(first_row + i) % 7];
+        y[i] = work[i] + (double)(x[i][0] + x[i][1]) * (double)a;
+        z[i][0] = x[i][2];
+        z[i][1] = x[i][0];
+    }
+}
+";
+
+const KEEP: &str = "// overshot foreign sample: keep
+extern \"C\" __global__ void keep(const double *x, long long first_row, long long rows, double *big, long long *where,
+                                unsigned long long *kept)
+{
+    if (threadIdx.x > 0) return;
+    long long begin = blockIdx.x * 512ll, end = begin + 512 < rows ? begin + 512 : rows, n = begin;
+    for (long long i = begin; i < end; ++i) {
+        if (x[i] > 50) {
+            big[n] = x[i];
+            where[n++] = first_row + i;
+        }
+    }
+    kept[blockIdx.x] = n - begin;
+}
+";
+
+/// The arrays and values of [`everything`].
+pub const TABLE: [f64; 7] = [0.5, -1.0, 1e10, 3.25, 0.0, 7.0, 1e-3];
+/// See [`TABLE`].
+pub const FACTOR: f32 = 2.5;
+
+/// A kernel with inputs and outputs of several sizes, a value, an array and scratch: `y = table[row % 7] + (x₀ + x₁) a`, `z = (x₂, x₀)`.
+///
+/// # Panics
+/// Never: the text is right.
+pub fn everything() -> Call {
+    // SAFETY: it touches the rows of its columns, and seven numbers of a table that has seven.
+    let kernel = unsafe { ForeignKernel::cuda("everything.cu", EVERYTHING, "everything") };
+    let kernel = kernel.expect("a right text").threads(64).rows_per_block(100).on_host(|rows| {
+        let (x, a, table) = (rows.input::<f32>("x"), rows.value::<f32>("a"), rows.resident::<f64>("table"));
+        let first = rows.first_row();
+        let (y, z) = (rows.output::<f64>("y"), rows.output::<f32>("z"));
+        for (i, x) in x.as_chunks::<3>().0.iter().enumerate() {
+            y[i] = table[((first + i as u64) % 7) as usize] + f64::from(x[0] + x[1]) * f64::from(a);
+            (z[2 * i], z[2 * i + 1]) = (x[2], x[0]);
+        }
+    });
+    kernel.call().value("a", FACTOR).resident("table", &TABLE).scratch("work")
+}
+
+/// A kernel that keeps the values over 50, and their row numbers.
+///
+/// # Panics
+/// Never: the text is right.
+pub fn keep() -> ForeignKernel {
+    // SAFETY: it touches the rows of its columns, of its outputs only those that it keeps, and the number of its block.
+    let kernel = unsafe { ForeignKernel::cuda("keep.cu", KEEP, "keep") };
+    kernel.expect("a right text").threads(32).rows_per_block(512).on_host(|rows| {
+        let (x, first, tile_rows) = (rows.input::<f64>("x"), rows.first_row(), rows.tile_rows());
+        let (big, at, kept) = (rows.output::<f64>("big"), rows.output::<i64>("where"), rows.kept());
+        for (tile, (kept, x)) in kept.iter_mut().zip(x.chunks(tile_rows)).enumerate() {
+            let mut n = tile * tile_rows;
+            for (i, &value) in x.iter().enumerate().filter(|(_, value)| **value > 50.0) {
+                (big[n], at[n]) = (value, (first as usize + tile * tile_rows + i) as i64);
+                n += 1;
+            }
+            *kept = (n - tile * tile_rows) as u64;
+        }
+    })
+}
+
+/// The kernels, bound.
+pub fn samples() -> Vec<Kernel> {
+    [EVERYTHING, KEEP].into_iter().filter_map(rebuild).collect()
+}
+
+/// The kernel with this source, as jobs of tests bind it.
+pub(super) fn rebuild(source: &str) -> Option<Kernel> {
+    let (call, inputs, outputs) = match source {
+        EVERYTHING => (everything(), [("x".into(), Dtype::F32)], ["y".into(), "z".into()]),
+        KEEP => (Call::from(&keep()), [("x".into(), Dtype::F64)], ["big".into(), "where".into()]),
+        _ => return None,
+    };
+    Some(call.bind(&inputs, &outputs).ok()?.kernel)
+}
