@@ -624,7 +624,7 @@ fn seeds() -> Outcome {
         let device = Emulated::new().seed(seed);
         let memory = 400_000 + seed % 7 * 300_000;
         let lanes = 1 + (seed % 6) as usize;
-        let choice = DeviceChoice::Emulated(device);
+        let choice = DeviceChoice::from(device);
         let engine =
             Engine::builder().device(choice).device_memory(memory).chunk(1 + seed * 3000).lanes(lanes).build()?;
         check(all_bits(&reductions(&engine, rows)?) == expected, format!("seed {seed}: other results"))?;
@@ -643,7 +643,7 @@ fn faults() -> Outcome {
     for at in [FaultAt::CopyIn, FaultAt::Kernel, FaultAt::CopyOut] {
         for nth in [0, 1, 5, 20, 40] {
             let device = Emulated::new().seed(nth).fault(Fault::new(at, nth));
-            let engine = Engine::builder().device(DeviceChoice::Emulated(device)).chunk(1).build()?;
+            let engine = Engine::builder().device(DeviceChoice::from(device)).chunk(1).build()?;
             let path = folder.path().join("y.npy");
             let result = engine.run(Job::eval("y = x + 1; sum(x)")?.input("x", &x).output("y", Npy::create(&path)));
             match result {
@@ -671,7 +671,7 @@ fn faults() -> Outcome {
 fn shortage() -> Outcome {
     let x = numbers(1_000_000, 22);
     let run = |device: Emulated| -> Result<Report, Error> {
-        let engine = Engine::builder().device(DeviceChoice::Emulated(device)).build()?;
+        let engine = Engine::builder().device(DeviceChoice::from(device)).build()?;
         engine.run(Job::eval("sum(x)")?.input("x", &x))
     };
     let expected = all_bits(&run(Emulated::new())?);
@@ -702,7 +702,7 @@ fn overlap() -> Outcome {
         let chunk = 16 * 4096 * 4;
         let mut run = |memory: u64| -> Result<(f64, Report), Failed> {
             let device = Emulated::new().copy_in_rate(copy_in).kernel_rate(kernel).copy_out_rate(copy_out);
-            let engine = Engine::builder().device(DeviceChoice::Emulated(device)).chunk(chunk).device_memory(memory);
+            let engine = Engine::builder().device(DeviceChoice::from(device)).chunk(chunk).device_memory(memory);
             let engine = engine.build()?;
             let report = engine.run(Job::eval("y = x")?.input("x", &x).output("y", &mut y))?;
             Ok((report.devices[0].virtual_seconds.ok_or("no virtual time")?, report))
@@ -726,7 +726,7 @@ fn verdict() -> Outcome {
     let x = numbers(4096 * 256, 25);
     let bound = |device: Emulated, rows: usize| -> Result<Bound, Failed> {
         let mut y = vec![0.0; rows];
-        let engine = Engine::builder().device(DeviceChoice::Emulated(device)).chunk(16 * 4096 * 4).build()?;
+        let engine = Engine::builder().device(DeviceChoice::from(device)).chunk(16 * 4096 * 4).build()?;
         let report = engine.run(Job::eval("y = x")?.input("x", &x[..rows]).output("y", &mut y))?;
         report.devices[0].bound.ok_or("no verdict".into())
     };
@@ -755,7 +755,7 @@ fn repeatable() -> Outcome {
     let run = || -> Result<Vec<u64>, Failed> {
         let order = Mutex::new(Vec::new());
         let device = Emulated::new().seed(9);
-        let engine = Engine::builder().device(DeviceChoice::Emulated(device)).chunk(1).build()?;
+        let engine = Engine::builder().device(DeviceChoice::from(device)).chunk(1).build()?;
         let source = Generator::new(x.len() as u64, |first, out: &mut [f64]| {
             order.lock().expect("no panics").push(first);
             out.copy_from_slice(&x[first as usize..][..out.len()]);

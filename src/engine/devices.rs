@@ -9,7 +9,7 @@ use crate::device::DeviceInfo;
 use crate::device::DeviceKind;
 #[cfg(feature = "cuda")]
 use crate::device::cuda::CudaDevice;
-use crate::device::emulated::EmulatedDevice;
+use crate::device::emulated::{self, EmulatedDevice};
 use crate::device::kernel::SharedKernel;
 use crate::error::Result;
 use crate::memory::Account;
@@ -65,8 +65,11 @@ impl Opened {
     ) -> Result<Box<dyn Part>> {
         Ok(match (plan.kind, choice) {
             // A new one for every run, so that a seed means the same in every run.
-            (DeviceKind::Emulated, DeviceChoice::Emulated(options)) => {
-                let device = Arc::new(EmulatedDevice::new(options));
+            (DeviceKind::Emulated, DeviceChoice::Emulated(all)) => {
+                let Some((id, options)) = emulated::named(all).find(|(id, _)| *id == plan.id) else {
+                    unreachable!("the plan is of the engine's devices")
+                };
+                let device = Arc::new(EmulatedDevice::named(id, options));
                 Box::new(Staging::new(device, plan, kernel, &accounts.device, &accounts.pinned)?)
             }
             #[cfg(feature = "cuda")]
