@@ -5,6 +5,7 @@ mod check;
 mod devices;
 mod reports;
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -259,7 +260,8 @@ impl Engine {
         Plan::new(&shape, devices, limits, &Machine::of(self.machine.as_ref(), cpu::cores(), files))
     }
 
-    /// Plans, and makes every device ready; with smaller chunks if a device has less memory than it said.
+    /// Plans, and makes every device ready. A device that has less memory than it said gets smaller chunks, or takes no part
+    /// if it has none and others are there.
     fn ready(
         &self,
         job: &Job<'_>,
@@ -274,27 +276,35 @@ impl Engine {
         let begin = Instant::now();
         let opened = if gpus { self.opened()? } else { Opened::nothing() };
         setup.open_seconds = begin.elapsed().as_secs_f64();
-        let mut limits = self.limits;
+        let (mut devices, mut limits) = (devices.to_vec(), self.limits.clone());
+        // What each device that had too little memory was asked for first, in bytes.
+        let mut short = BTreeMap::new();
         loop {
-            let plan = self.plan_of(job, operator, rows, devices, &limits)?;
+            let plan = self.plan_of(job, operator, rows, &devices, &limits)?;
             let accounts: Vec<_> = plan.devices.iter().map(|_| Accounts::new(&self.limits)).collect();
             let parts = plan.devices.iter().zip(&accounts);
             let parts = parts.map(|(device, accounts)| opened.ready(&self.choice, device, operator.kernel(), accounts));
             match parts.collect::<Result<Vec<_>>>() {
                 Ok(parts) => {
                     notes.extend(parts.iter().zip(&plan.devices).filter_map(|(part, device)| part.shortage(device)));
+                    notes.extend(reports::of_smaller_chunks(&plan, &short));
                     for (kernel, memory) in parts.iter().map(|part| part.setup()) {
                         setup.kernel_seconds += kernel.as_secs_f64();
                         setup.memory_seconds += memory.as_secs_f64();
                     }
                     return Ok((plan, parts, accounts));
                 }
-                Err(Error::OutOfMemory { device, bytes })
-                    if self.limits.chunk.is_none() && plan.chunk_rows > TILE_ROWS as u64 =>
-                {
-                    notes
-                        .push(format!("{device} had no memory for a block of {bytes} bytes: chunks were made smaller"));
-                    limits.cap = Some(plan.chunk_rows * plan.row_bytes / 2);
+                Err(Error::OutOfMemory { device, bytes }) if self.limits.chunk.is_none() => {
+                    let chunk_rows = plan.devices.iter().find(|plan| plan.id == device).map(|plan| plan.lane_rows);
+                    if chunk_rows.is_some_and(|rows| rows > TILE_ROWS as u64) {
+                        limits.caps.insert(device.clone(), chunk_rows.unwrap_or(0) * plan.row_bytes / 2);
+                        short.entry(device).or_insert(bytes);
+                    } else if devices.len() > 1 {
+                        notes.push(format!("{device} took no part: it had no memory for a block of {bytes} bytes"));
+                        devices.retain(|other| other.id != device);
+                    } else {
+                        return Err(Error::OutOfMemory { device, bytes });
+                    }
                 }
                 Err(error) => return Err(error),
             }
