@@ -410,6 +410,7 @@ impl fmt::Display for Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::DeviceDetails;
     use proptest::prelude::*;
 
     fn shape(rows: u64) -> Shape {
@@ -419,7 +420,14 @@ mod tests {
 
     fn gpu(memory_bytes: u64) -> DeviceInfo {
         let id = "cuda:0".to_owned();
-        DeviceInfo { name: "GPU".into(), id, kind: DeviceKind::Cuda, memory_bytes, compute_capability: None }
+        DeviceInfo {
+            name: "GPU".into(),
+            id,
+            kind: DeviceKind::Cuda,
+            memory_bytes,
+            compute_capability: None,
+            details: DeviceDetails::default(),
+        }
     }
 
     #[test]

@@ -133,13 +133,25 @@ fn cuda_devices() -> Result<Vec<DeviceInfo>> {
     })
 }
 
-/// Every device of this machine, found without creating a context on any GPU, and notes on what was not found and why.
+#[cfg(feature = "cuda")]
+fn look(devices: &mut [DeviceInfo]) -> Option<String> {
+    super::cuda::look(devices)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn look(_: &mut [DeviceInfo]) -> Option<String> {
+    None
+}
+
+/// Every device of this machine with its [`details`](DeviceInfo::details), found without creating a context on any GPU, and
+/// notes on what was not found and why.
 pub fn devices() -> (Vec<DeviceInfo>, Vec<String>) {
     let mut devices = vec![cpu::info(), emulated::info("emulated".into(), &Emulated::new())];
     match cuda_devices() {
-        Ok(cuda) => {
+        Ok(mut cuda) => {
+            let note = look(&mut cuda);
             devices.extend(cuda);
-            (devices, check_cuda_compiler().err().iter().map(ToString::to_string).collect())
+            (devices, check_cuda_compiler().err().map(|error| error.to_string()).into_iter().chain(note).collect())
         }
         Err(error) => (devices, vec![error.to_string()]),
     }

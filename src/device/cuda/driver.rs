@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use cudarc::driver::{result::DriverError, sys};
 
 use crate::device::choice::{not_visible, visible_devices};
-use crate::device::{DeviceInfo, DeviceKind};
+use crate::device::{DeviceDetails, DeviceInfo, DeviceKind};
 use crate::error::{Error, Result};
 
 /// Every function of the driver that this folder calls.
@@ -146,7 +146,6 @@ pub(super) struct Found {
     pub(super) info: DeviceInfo,
     /// The compute capability as NVRTC counts it: 90 for 9.0.
     pub(super) arch: u32,
-    pub(super) pci: String,
 }
 
 /// All CUDA devices, none of them touched.
@@ -206,8 +205,9 @@ pub(super) fn find(ordinal: usize) -> Result<Found> {
         kind: DeviceKind::Cuda,
         memory_bytes: memory as u64,
         compute_capability: Some(format!("{major}.{minor}")),
+        details: DeviceDetails { pci_bus_id: Some(text(&pci)), ..DeviceDetails::default() },
     };
-    Ok(Found { handle, info, arch: major * 10 + minor, pci: text(&pci) })
+    Ok(Found { handle, info, arch: major * 10 + minor })
 }
 
 fn text(buffer: &[c_char]) -> String {

@@ -22,7 +22,7 @@ use std::time::Instant;
 use self::machine::Machine;
 pub(crate) use self::stream::{EmulatedEvent, EmulatedHost, EmulatedStream};
 use super::kernel::{Columns, HostKernel, SharedKernel};
-use super::{Device, DeviceInfo, DeviceKind, Schedule};
+use super::{Device, DeviceDetails, DeviceInfo, DeviceKind, Schedule};
 use crate::error::{Error, Result};
 
 /// The emulated device.
@@ -62,6 +62,7 @@ pub(crate) fn info(id: String, options: &Emulated) -> DeviceInfo {
         kind: DeviceKind::Emulated,
         memory_bytes: options.memory_bytes(),
         compute_capability: None,
+        details: DeviceDetails::default(),
     }
 }
 
