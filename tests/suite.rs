@@ -703,6 +703,7 @@ fn unequal_devices() -> Outcome {
         let less = device(2).memory(64 << 20).taken((64 << 20) - 2_000_000);
         [device(0).memory(64 << 20), device(1).memory(300_000), less, device(3).memory(3 << 20)]
     };
+    let mut alone = None;
     for seed in 0..6 {
         for count in [1, 2, 4] {
             let choice = DeviceChoice::Emulated(sizes(10 * seed)[..count].to_vec());
@@ -720,7 +721,9 @@ fn unequal_devices() -> Outcome {
             check(report.devices.iter().all(|device| device.rows > 0), format!("{what}: one did nothing"))?;
             check(report.devices.iter().map(|device| device.rows).sum::<u64>() == rows as u64, "rows of all devices")?;
             // The small ones do not hold the large one back, and the report says which they are.
+            alone = alone.or(Some(report.devices[0].chunk_rows));
             check(report.devices[0].chunk_rows == report.chunk_rows, format!("{what}: {report}"))?;
+            check(alone == Some(report.chunk_rows), format!("{what}: smaller chunks than alone: {report}"))?;
             for (device, most) in report.devices.iter().zip([64 << 20, 300_000, 2_000_000, 3 << 20]) {
                 check(device.peak_device_bytes <= most, format!("{what}: {} took too much", device.id))?;
                 let smaller = device.chunk_rows < report.chunk_rows;

@@ -295,9 +295,10 @@ impl Engine {
                     return Ok((plan, parts, accounts));
                 }
                 Err(Error::OutOfMemory { device, bytes }) if self.limits.chunk.is_none() => {
-                    let chunk_rows = plan.devices.iter().find(|plan| plan.id == device).map(|plan| plan.lane_rows);
-                    if chunk_rows.is_some_and(|rows| rows > TILE_ROWS as u64) {
-                        limits.caps.insert(device.clone(), chunk_rows.unwrap_or(0) * plan.row_bytes / 2);
+                    let its_own = plan.devices.iter().find(|plan| plan.id == device);
+                    let chunk_rows = its_own.map_or(0, |plan| plan.lane_rows);
+                    if chunk_rows > TILE_ROWS as u64 {
+                        limits.caps.insert(device.clone(), chunk_rows * plan.row_bytes / 2);
                         short.entry(device).or_insert(bytes);
                     } else if devices.len() > 1 {
                         notes.push(format!("{device} took no part: it had no memory for a block of {bytes} bytes"));

@@ -74,9 +74,9 @@ fn healthy(driver: &Driver) -> Result<usize, Code> {
     driver.fault(device).map(|()| device)
 }
 
-/// Where a device is on the bus.
+/// Where a device is on the bus: on one that no machine has.
 fn bus_id(device: usize) -> String {
-    format!("0000:{:02X}:00.0", 0x1a + device)
+    format!("FFFF:{:02X}:00.0", 0x1a + device)
 }
 
 /// # Safety
