@@ -13,7 +13,7 @@ use tracing::debug_span;
 
 pub use self::builder::EngineBuilder;
 use self::check::bind;
-use self::devices::{Accounts, Opened};
+use self::devices::{Accounts, Full, Opened};
 use crate::data::{Element, Input, Place, Sink, whole_memory, whole_sink_memory};
 use crate::device::kernel::{Kernel, TILE_ROWS};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
@@ -55,7 +55,7 @@ pub struct Engine {
     /// What this machine was measured to reach, if it was.
     machine: Option<MachineLimits>,
     /// What is costly to open and is kept for the next run.
-    opened: Mutex<Option<Opened>>,
+    opened: Mutex<Opened>,
 }
 
 impl Engine {
@@ -203,7 +203,11 @@ impl Engine {
     /// # Errors
     /// [`Error::Device`] if there is no memory, or it cannot be pinned.
     pub fn pinned<T: Element>(&self, rows: usize) -> Result<PinnedArray<T>> {
-        PinnedArray::new(self.opened()?.pins_with(), rows)
+        let (opened, mut full) = self.opened()?;
+        match (opened.pins_with(), full.pop()) {
+            (None, Some((_, error))) => Err(error),
+            (device, _) => PinnedArray::new(device, rows),
+        }
     }
 
     /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than the work.
@@ -225,7 +229,7 @@ impl Engine {
     }
 
     fn is_opened(&self) -> bool {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        !self.opened.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     fn plan_of(
@@ -274,9 +278,16 @@ impl Engine {
         // The CPU needs nothing opened.
         let gpus = devices.iter().any(|device| device.kind != DeviceKind::Cpu);
         let begin = Instant::now();
-        let opened = if gpus { self.opened()? } else { Opened::nothing() };
+        let (opened, full) = if gpus { self.opened()? } else { Default::default() };
         setup.open_seconds = begin.elapsed().as_secs_f64();
         let (mut devices, mut limits) = (devices.to_vec(), self.limits.clone());
+        for (id, error) in full {
+            devices.retain(|device| device.id != id);
+            if devices.is_empty() {
+                return Err(error);
+            }
+            notes.push(format!("{id} took no part: it had no memory for a context"));
+        }
         // What each device that had too little memory was asked for first, in bytes.
         let mut short = BTreeMap::new();
         loop {
@@ -312,12 +323,11 @@ impl Engine {
         }
     }
 
-    fn opened(&self) -> Result<Opened> {
+    /// The engine's devices, opened, and those that now have no memory for that.
+    fn opened(&self) -> Result<(Opened, Vec<Full>)> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(opened) = &*opened {
-            return Ok(opened.clone());
-        }
-        Ok(opened.insert(Opened::new(&self.devices)?).clone())
+        let full = opened.open(&self.devices)?;
+        Ok((opened.clone(), full))
     }
 }
 

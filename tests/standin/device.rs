@@ -5,7 +5,7 @@ use std::slice;
 
 use crate::settings::SETTINGS;
 use crate::state::driver;
-use crate::{CURRENT, Code, INVALID_VALUE, answer, bus_id, give};
+use crate::{CURRENT, Code, INVALID_VALUE, OUT_OF_MEMORY, answer, bus_id, give};
 
 const NO_DEVICE: Code = 100;
 const INVALID_DEVICE: Code = 101;
@@ -91,8 +91,11 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_in
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut u64, device: c_int) -> Code {
-    // SAFETY: the driver's contract.
-    answer(|| known_device(device).and_then(|device| unsafe { give(context, driver().retain(device)) }))
+    answer(|| {
+        let retained = driver().retain(known_device(device)?).ok_or(OUT_OF_MEMORY)?;
+        // SAFETY: the driver's contract.
+        unsafe { give(context, retained) }
+    })
 }
 
 #[unsafe(no_mangle)]

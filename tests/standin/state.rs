@@ -83,14 +83,18 @@ impl Driver {
         self.handles << 4 | 0xf
     }
 
-    pub fn retain(&mut self, device: usize) -> u64 {
+    /// The primary context, or `None` if there is no memory for it.
+    pub fn retain(&mut self, device: usize) -> Option<u64> {
+        if self.contexts[device].users == 0 && self.used(device) + CONTEXT_BYTES > SETTINGS.memory(device) {
+            return None;
+        }
         let fresh = self.handle();
         let context = &mut self.contexts[device];
         if context.users == 0 {
             *context = Context { handle: fresh, ..Context::default() };
         }
         context.users += 1;
-        context.handle
+        Some(context.handle)
     }
 
     pub fn release(&mut self, device: usize) {

@@ -115,14 +115,13 @@ fn standin_leaves_devices_alone_that_work_side_by_side_with_others() {
 
 #[test]
 fn standin_has_devices_of_different_sizes() {
-    // The third has less than it says, the last one nothing.
     let memory = ("OVERSHOT_STANDIN_MEMORY", "268435456,3000000,67108864,1000000");
-    let taken = ("OVERSHOT_STANDIN_TAKEN", "0,0,65000000,730000");
+    let taken = ("OVERSHOT_STANDIN_TAKEN", "0,0,65000000,730000,1000000");
     for seed in ["1", "2"] {
         let seed = ("OVERSHOT_STANDIN_SEED", seed);
         run_on_standin(
             "several::devices_of_different_sizes",
-            &[("OVERSHOT_STANDIN_DEVICES", "4"), memory, taken, seed],
+            &[("OVERSHOT_STANDIN_DEVICES", "5"), memory, taken, seed],
         );
     }
 }

@@ -43,7 +43,8 @@ fn hidden_devices_are_an_error() {
     Engine::builder().build().unwrap();
 }
 
-/// Of four devices the second is small, the third has less than it says, and the last one has nothing.
+/// Of five devices the second is small, the third has less than it says, the fourth has memory for a context and no more, and
+/// the last one not even for that.
 #[test]
 #[ignore = "needs a CUDA driver with devices of different sizes"]
 fn devices_of_different_sizes() {
@@ -57,15 +58,21 @@ fn devices_of_different_sizes() {
         (y.iter().map(|y| y.to_bits()).collect::<Vec<_>>(), results, report)
     };
     let (rows, results, _) = run(DeviceChoice::Cpu);
-    for numbers in [vec![0], vec![1], vec![2], vec![0, 1], vec![2, 0], vec![0, 1, 2, 3]] {
+    for numbers in [vec![0], vec![1], vec![2], vec![0, 1], vec![2, 0], vec![4, 0, 1, 2, 3]] {
         let (found_rows, found_results, report) = run(DeviceChoice::CudaDevices(numbers.clone()));
         assert!(found_rows == rows, "{numbers:?}: other rows");
         assert_eq!(found_results, results, "{numbers:?}");
         let ids: Vec<_> = report.devices.iter().map(|device| device.id.clone()).collect();
-        let able = numbers.iter().filter(|number| **number != 3).map(|number| format!("cuda:{number}"));
+        let able = numbers.iter().filter(|number| **number < 3).map(|number| format!("cuda:{number}"));
         assert_eq!(ids, able.collect::<Vec<_>>());
         let noted = |start: &str| report.notes.iter().any(|note| note.starts_with(start));
-        assert_eq!(noted("cuda:3 took no part"), numbers.contains(&3), "{:?}", report.notes);
+        assert_eq!(
+            noted("cuda:3 took no part: it had no memory for a block"),
+            numbers.contains(&3),
+            "{:?}",
+            report.notes
+        );
+        assert_eq!(noted("cuda:4 took no part: it had no memory for a context"), numbers.contains(&4));
         assert_eq!(noted("cuda:2 had no memory for a block"), numbers.contains(&2), "{:?}", report.notes);
         assert_eq!(noted("cuda:1 has less memory"), numbers.len() > 1 && numbers.contains(&1), "{:?}", report.notes);
         assert!(!noted("cuda:0"), "{:?}", report.notes);
@@ -73,4 +80,15 @@ fn devices_of_different_sizes() {
         let of_first = report.devices.iter().find(|device| device.id == "cuda:0").map(|device| device.chunk_rows);
         assert!(of_first.is_none() || of_first == most, "{report}");
     }
+    // Alone they are errors, and so are pinned arrays where no device is open.
+    for (number, what) in [(3, "an allocation of"), (4, "a context")] {
+        let engine = Engine::builder().device(DeviceChoice::CudaDevices(vec![number])).build().unwrap();
+        let error = engine.run(Job::eval("sum(x)").unwrap().input("x", &x)).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("cuda:{number}: out of memory for {what}")), "{error}");
+        assert_eq!(engine.pinned::<u8>(1).is_err(), number == 4);
+    }
+    let (found_rows, found_results, report) = run(DeviceChoice::CpuAndCuda);
+    assert!(found_rows == rows && found_results == results);
+    let ids: Vec<_> = report.devices.iter().map(|device| &*device.id).collect();
+    assert_eq!(ids, ["cpu", "cuda:0", "cuda:1", "cuda:2"]);
 }
