@@ -24,8 +24,11 @@ suite() { # output file, command
     grep -E "^test result|FAILED|panicked|ERROR SUMMARY" "$log"
 }
 if part tests; then
-    # Tests of the stand-in driver need the stand-in; those of two GPUs need two.
+    # Tests of the stand-in driver need the stand-in; those of two GPUs need two, and nobody else on them.
     suite device "$bin/lib" device::cuda::tests::gpu --ignored --skip side_by_side
+    if [ "$(nvidia-smi --list-gpus | wc -l)" -gt 1 ]; then
+        suite devices "$bin/lib" side_by_side --ignored --test-threads=1
+    fi
     for name in suite numpy cli kernels; do suite "$name" "$bin/$name"; done
     suite sanitizer compute-sanitizer --error-exitcode 1 "$bin/suite" odd
 fi

@@ -4,7 +4,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use overshot::{DeviceChoice, Emulated, Engine, Generator, Job};
 
 fn plans(criterion: &mut Criterion) {
-    let choice = DeviceChoice::Emulated(Emulated::new());
+    let choice = DeviceChoice::from(Emulated::new());
     let roomy = Engine::builder().device(choice.clone()).device_memory(8 << 30).build().expect("an engine");
     let tight =
         Engine::builder().device(choice).device_memory(2 << 20).pinned_memory(1 << 20).build().expect("an engine");

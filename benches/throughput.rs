@@ -43,7 +43,7 @@ fn main() -> Outcome {
     while let Some(name) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{name} needs a value"));
         match name.as_str() {
-            "--device" => options.devices = value()?.split(',').map(str::parse).collect::<Result<_, _>>()?,
+            "--device" => options.devices = devices(&value()?)?,
             "--size" => options.rows = value()?.parse::<ByteSize>()?.as_u64() as usize / 8,
             "--runs" => options.runs = value()?.parse()?,
             "--json" => options.json = Some(value()?.into()),
@@ -57,6 +57,18 @@ fn main() -> Outcome {
         }
     }
     run(&options)
+}
+
+/// Choices of devices, separated by commas; a number goes on with the GPUs of the choice before it: `cuda:0,1,cpu` are two.
+fn devices(text: &str) -> Outcome<Vec<DeviceChoice>> {
+    let mut choices: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        match choices.last_mut() {
+            Some(choice) if part.starts_with(|c: char| c.is_ascii_digit()) => *choice += &format!(",{part}"),
+            _ => choices.push(part.to_owned()),
+        }
+    }
+    Ok(choices.iter().map(|choice| choice.parse()).collect::<Result<_, _>>()?)
 }
 
 /// What a row of the table is held against, in bytes in + out per second.

@@ -27,7 +27,7 @@ fn stream(rows: u64) -> Result<(), Box<dyn std::error::Error>> {
     let cpu = Engine::builder().device(DeviceChoice::Cpu).build()?;
     cpu.run(Job::eval("s = wave")?.input("wave", wave).output("s", Npy::create(&signal)))?;
 
-    let device = DeviceChoice::Emulated(Emulated::new());
+    let device = DeviceChoice::from(Emulated::new());
     let engine = Engine::builder().device(device).device_memory(16 << 20).build()?;
     let job = Job::eval("p = s * s; mean(p), max(p)")?
         .input("s", Npy::open(&signal)?)

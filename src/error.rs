@@ -81,13 +81,11 @@ pub enum Error {
     },
 
     /// A device has no memory left for an allocation.
-    #[error(
-        "{device}: out of memory for an allocation of {bytes} bytes; close other programs on the device, or set a smaller chunk"
-    )]
+    #[error("{device}: out of memory for {}; close other programs on the device, or set a smaller chunk", allocation(*bytes))]
     OutOfMemory {
         /// The device as `--device` names it.
         device: String,
-        /// The size of the allocation in bytes.
+        /// The size of the allocation in bytes; 0 for a context, whose size the driver keeps to itself.
         bytes: u64,
     },
 
@@ -119,6 +117,10 @@ pub enum Error {
         /// Rows of the job.
         rows: u64,
     },
+}
+
+fn allocation(bytes: u64) -> String {
+    if bytes == 0 { "a context".into() } else { format!("an allocation of {bytes} bytes") }
 }
 
 impl Error {

@@ -76,7 +76,7 @@ pub use data::{
     Chunk, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Place, Raw, Reading, Scalar, Sink,
     SinkMemory, Source, Target, create, open, open_with,
 };
-pub use device::{DeviceChoice, DeviceInfo, DeviceKind, Emulated, Fault, FaultAt, devices};
+pub use device::{DeviceChoice, DeviceDetails, DeviceInfo, DeviceKind, Emulated, Fault, FaultAt, devices};
 pub use engine::{Engine, EngineBuilder};
 pub use error::{Error, Result};
 pub use foreign::{Call, ForeignKernel, HostRows};

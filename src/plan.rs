@@ -1,5 +1,6 @@
 //! How a job would be run: chunk rows, lanes, slots and bytes. Pure: nothing is opened, allocated or run here.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -27,7 +28,7 @@ const MAX_CHUNK: u64 = 64 << 30;
 const OVERLAP_BLOCKS: usize = 4;
 
 /// What the caller set; `None` leaves it to the plan.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Bytes per device.
     pub(crate) device_memory: Option<u64>,
@@ -37,8 +38,8 @@ pub(crate) struct Limits {
     pub(crate) chunk: Option<u64>,
     /// Lanes per device.
     pub(crate) lanes: Option<usize>,
-    /// Bytes that chunks may have at most, because a device had no memory for larger ones.
-    pub(crate) cap: Option<u64>,
+    /// Bytes that chunks of a device may have at most, by its name, because it had no memory for larger ones.
+    pub(crate) caps: BTreeMap<String, u64>,
 }
 
 /// Pinned memory of a device that is not set otherwise, in bytes.
@@ -118,7 +119,7 @@ pub struct Plan {
     pub row_bytes: u64,
     /// Rows of a tile.
     pub tile_rows: u64,
-    /// Rows of a full chunk, whole tiles; the first and the last chunks are smaller.
+    /// Rows of the largest chunk of any device, whole tiles; the first and the last chunks are smaller.
     pub chunk_rows: u64,
     /// Rows of the smallest chunks at the end.
     pub least_rows: u64,
@@ -138,7 +139,7 @@ pub struct DevicePlan {
     pub kind: DeviceKind,
     /// Workers, each a thread of the host.
     pub lanes: usize,
-    /// Rows that a lane claims at most.
+    /// Rows that a lane claims at most: a full chunk of this device.
     pub lane_rows: u64,
     /// Slots per lane; 0 on the CPU.
     pub slots: usize,
@@ -176,10 +177,9 @@ impl Plan {
         let resident_bytes = shape.resident_bytes;
         let need = Need { columns, staged: &staged, limits, row_bytes, resident_bytes, tiles, machine, gpus };
         let drafts = devices.iter().map(|info| need.draft(info)).collect::<Result<Vec<_>>>()?;
-        // One queue serves all devices: the smallest chunk of a GPU fits all of them. Lanes of the CPU claim less beside it.
-        let staging = || drafts.iter().filter(|draft| draft.slots > 0);
-        let chunk_rows = staging().map(|draft| draft.chunk_rows).min();
-        let chunk_rows = chunk_rows.or(drafts.iter().map(|draft| draft.chunk_rows).min()).unwrap_or(tile);
+        // One queue serves all devices, and each claims what it can hold. Lanes of the CPU claim no more than a GPU beside them.
+        let staging = drafts.iter().filter(|draft| draft.slots > 0).map(|draft| draft.chunk_rows).max();
+        let chunk_rows = staging.or(drafts.iter().map(|draft| draft.chunk_rows).max()).unwrap_or(tile);
         // Copies of a third of a chunk are still worth it; a core loses nothing by less.
         let least_rows = (if gpus > 0 { chunk_rows / 3 } else { chunk_rows / 8 } / tile * tile).max(tile);
         let devices = drafts.into_iter().map(|draft| need.settle(draft, chunk_rows, shape)).collect();
@@ -218,7 +218,7 @@ struct Need<'a> {
     gpus: usize,
 }
 
-/// A device's share before the common chunk size is known.
+/// What a device gets, before it is known what the others do.
 struct Draft<'a> {
     info: &'a DeviceInfo,
     lanes: usize,
@@ -237,11 +237,12 @@ impl Need<'_> {
             DeviceKind::Cuda => (2, 3, PINNED_CHUNK),
         };
         let staged_limits = info.kind != DeviceKind::Cpu;
+        let cap = self.limits.caps.get(&info.id).copied().unwrap_or(MAX_CHUNK);
         let mut draft = Draft {
             info,
             lanes: self.limits.lanes.unwrap_or(lanes).max(1),
             slots,
-            chunk_rows: self.rows_of(self.limits.chunk.unwrap_or(target).min(self.limits.cap.unwrap_or(MAX_CHUNK))),
+            chunk_rows: self.rows_of(self.limits.chunk.unwrap_or(target).min(cap)),
             device_limit: match self.limits.device_memory {
                 _ if !staged_limits => 0,
                 Some(limit) => limit.min(info.memory_bytes),
@@ -353,11 +354,11 @@ impl Need<'_> {
     }
 
     fn settle(&self, draft: Draft<'_>, chunk_rows: usize, shape: &Shape) -> DevicePlan {
-        let layout = self.layout(chunk_rows);
+        let lane_rows = draft.chunk_rows.min(chunk_rows);
+        let layout = self.layout(lane_rows);
         let blocks = self.blocks(&draft, layout.block_bytes);
         let (slots, lanes) = (draft.slots, draft.lanes);
         let cpu = draft.info.kind == DeviceKind::Cpu;
-        let lane_rows = if cpu { draft.chunk_rows.min(chunk_rows) } else { chunk_rows };
         let sizes = self.columns.inputs.iter().chain(&self.columns.outputs);
         let staged: usize =
             sizes.zip(&shape.in_memory).filter(|(_, in_memory)| !**in_memory).map(|(size, _)| size).sum();
@@ -395,6 +396,9 @@ impl fmt::Display for Plan {
             let DevicePlan { id, name, lanes, slots, blocks, .. } = device;
             writeln!(f, "device         {id} ({name})")?;
             writeln!(f, "  lanes        {lanes}")?;
+            if device.lane_rows < *chunk_rows {
+                writeln!(f, "  chunk rows   {}", device.lane_rows)?;
+            }
             if device.kind == DeviceKind::Cpu {
                 writeln!(f, "  slots        0 (rows are used where they are)")?;
                 let each = ByteSize(device.other_bytes / (*lanes).max(1) as u64);
@@ -428,6 +432,7 @@ impl fmt::Display for Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::DeviceDetails;
     use crate::device::kernel::TILE_ROWS;
     use proptest::prelude::*;
 
@@ -438,7 +443,14 @@ mod tests {
 
     fn gpu(memory_bytes: u64) -> DeviceInfo {
         let id = "cuda:0".to_owned();
-        DeviceInfo { name: "GPU".into(), id, kind: DeviceKind::Cuda, memory_bytes, compute_capability: None }
+        DeviceInfo {
+            name: "GPU".into(),
+            id,
+            kind: DeviceKind::Cuda,
+            memory_bytes,
+            compute_capability: None,
+            details: DeviceDetails::default(),
+        }
     }
 
     #[test]
@@ -476,17 +488,41 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_small_device_makes_no_others_chunks_smaller() {
+        let plan = |devices: &[DeviceInfo], limits: &Limits| {
+            Plan::new(&shape(1 << 30), devices, limits, &Machine::guess(16)).unwrap()
+        };
+        let named = |number: usize, memory| DeviceInfo { id: format!("cuda:{number}"), ..gpu(memory) };
+        let alike = plan(&[named(0, 80 << 30), named(1, 80 << 30)], &Limits::default());
+        let unlike = plan(&[named(0, 80 << 30), named(1, 2 << 20)], &Limits::default());
+        let [large, small] = &unlike.devices[..] else { panic!("two devices, two plans") };
+        assert_eq!((large.lane_rows, large.blocks), (alike.devices[0].lane_rows, alike.devices[0].blocks));
+        assert!(small.lane_rows < large.lane_rows && small.device_bytes <= 2 << 20, "{unlike}");
+        assert_eq!(unlike.chunk_rows, large.lane_rows);
+        // So it is with a device that turned out to have less than it said.
+        let cap = 1 << 20;
+        let limits = Limits { caps: [("cuda:0".to_owned(), cap)].into(), ..Limits::default() };
+        let capped = plan(&[named(0, 80 << 30), named(1, 80 << 30)], &limits);
+        assert!(capped.devices[0].lane_rows * capped.row_bytes <= cap);
+        assert_eq!(capped.devices[1].lane_rows, alike.devices[1].lane_rows);
+    }
+
     proptest! {
         #[test]
         fn limits_hold(
             rows in 0u64..1 << 40, device in 1u64..1 << 36, pinned in 1u64..1 << 32, cores in 1usize..128,
-            chunk in prop::option::of(1u64..1 << 30), lanes in prop::option::of(1usize..64), devices in 1usize..9,
+            chunk in prop::option::of(1u64..1 << 30), lanes in prop::option::of(1usize..64),
+            sizes in prop::collection::vec(20u32..36, 1..9),
         ) {
-            let limits = Limits { device_memory: Some(device), pinned_memory: Some(pinned), chunk, lanes, cap: None };
-            if let Ok(plan) = Plan::new(&shape(rows), &vec![gpu(1 << 35); devices], &limits, &Machine::guess(cores)) {
-                for d in &plan.devices {
-                    prop_assert!(d.blocks > 0 && d.device_bytes <= device.min(1 << 35) && d.pinned_bytes <= pinned);
+            let limits = Limits { device_memory: Some(device), pinned_memory: Some(pinned), chunk, lanes, ..Limits::default() };
+            let gpus: Vec<_> = sizes.iter().map(|size| gpu(1 << size)).collect();
+            if let Ok(plan) = Plan::new(&shape(rows), &gpus, &limits, &Machine::guess(cores)) {
+                for (d, size) in plan.devices.iter().zip(sizes) {
+                    prop_assert!(d.blocks > 0 && d.device_bytes <= device.min(1 << size) && d.pinned_bytes <= pinned);
                     prop_assert_eq!(d.device_bytes, d.blocks as u64 * d.block_bytes);
+                    prop_assert!(d.lane_rows > 0 && d.lane_rows.is_multiple_of(TILE_ROWS as u64));
+                    prop_assert!(d.lane_rows <= plan.chunk_rows);
                 }
                 prop_assert!(plan.chunk_rows > 0 && plan.chunk_rows.is_multiple_of(TILE_ROWS as u64));
             }

@@ -20,7 +20,7 @@ fn main() {
     let arguments = Arguments::from_args();
     let devices = match std::env::var("OVERSHOT_TEST_DEVICE") {
         Ok(device) => vec![device],
-        Err(_) => vec!["cpu".into(), "emulated".into()],
+        Err(_) => vec!["cpu".into(), "emulated".into(), "emulated:1*3".into()],
     };
     let mut trials = Vec::new();
     for device in &devices {

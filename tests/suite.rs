@@ -1,6 +1,6 @@
 //! What must hold on every device: results, memory limits, failures, schedules.
 //!
-//! Runs on `cpu` and `emulated`; `OVERSHOT_TEST_DEVICE` (as `--device`, for example `cuda`) runs it on another device.
+//! Runs on `cpu`, on one emulated device and on three; `OVERSHOT_TEST_DEVICE` (as `--device`, for example `cuda`) runs it on another device.
 //! Trials that make no sense on a device are listed as ignored, with the reason in their name.
 
 use std::path::Path;
@@ -51,6 +51,9 @@ const EMULATED: &[(&str, EmulatedCase)] = &[
     ("any seed gives the same answer", seeds),
     ("failures on demand end in an error, never in a wrong answer", faults),
     ("a device with less memory than it said gets smaller chunks", shortage),
+    ("devices of different sizes give the same bits as one", unequal_devices),
+    ("a device that has no memory at all takes no part beside others", full_device),
+    ("devices claim rows as fast as they are", unequal_speeds),
     ("the whole takes the time of the slowest stage and one chunk", overlap),
     ("the report says which stage bound the run", verdict),
     ("a run is repeatable", repeatable),
@@ -60,7 +63,7 @@ fn main() {
     let arguments = Arguments::from_args();
     let devices = match std::env::var("OVERSHOT_TEST_DEVICE") {
         Ok(device) => vec![device],
-        Err(_) => vec!["cpu".into(), "emulated".into()],
+        Err(_) => vec!["cpu".into(), "emulated".into(), "emulated:1*3".into()],
     };
     let mut trials = Vec::new();
     for device in &devices {
@@ -624,7 +627,7 @@ fn seeds() -> Outcome {
         let device = Emulated::new().seed(seed);
         let memory = 400_000 + seed % 7 * 300_000;
         let lanes = 1 + (seed % 6) as usize;
-        let choice = DeviceChoice::Emulated(device);
+        let choice = DeviceChoice::from(device);
         let engine =
             Engine::builder().device(choice).device_memory(memory).chunk(1 + seed * 3000).lanes(lanes).build()?;
         check(all_bits(&reductions(&engine, rows)?) == expected, format!("seed {seed}: other results"))?;
@@ -643,7 +646,7 @@ fn faults() -> Outcome {
     for at in [FaultAt::CopyIn, FaultAt::Kernel, FaultAt::CopyOut] {
         for nth in [0, 1, 5, 20, 40] {
             let device = Emulated::new().seed(nth).fault(Fault::new(at, nth));
-            let engine = Engine::builder().device(DeviceChoice::Emulated(device)).chunk(1).build()?;
+            let engine = Engine::builder().device(DeviceChoice::from(device)).chunk(1).build()?;
             let path = folder.path().join("y.npy");
             let result = engine.run(Job::eval("y = x + 1; sum(x)")?.input("x", &x).output("y", Npy::create(&path)));
             match result {
@@ -671,7 +674,7 @@ fn faults() -> Outcome {
 fn shortage() -> Outcome {
     let x = numbers(1_000_000, 22);
     let run = |device: Emulated| -> Result<Report, Error> {
-        let engine = Engine::builder().device(DeviceChoice::Emulated(device)).build()?;
+        let engine = Engine::builder().device(DeviceChoice::from(device)).build()?;
         engine.run(Job::eval("sum(x)")?.input("x", &x))
     };
     let expected = all_bits(&run(Emulated::new())?);
@@ -690,6 +693,92 @@ fn shortage() -> Outcome {
     check(fewer.notes.iter().any(|note| note.contains("memory for 3 of")), format!("{:?}", fewer.notes))
 }
 
+fn unequal_devices() -> Outcome {
+    let rows = 700_001;
+    let expected = all_bits(&reductions(&cpu(), rows)?);
+    let a = numbers(rows, 28);
+    // From plenty to a tile or two, the third with less than it says.
+    let sizes = |seed: u64| {
+        let device = |k: u64| Emulated::new().seed(seed + k);
+        let less = device(2).memory(64 << 20).taken((64 << 20) - 2_000_000);
+        [device(0).memory(64 << 20), device(1).memory(300_000), less, device(3).memory(3 << 20)]
+    };
+    let mut alone = None;
+    for seed in 0..6 {
+        for count in [1, 2, 4] {
+            let choice = DeviceChoice::Emulated(sizes(10 * seed)[..count].to_vec());
+            let engine = Engine::builder().device(choice).build()?;
+            let what = format!("{count} devices, seed {seed}");
+            let report = reductions(&engine, rows)?;
+            check(all_bits(&report) == expected, format!("{what}: other results"))?;
+            let mut c = vec![0.0; rows];
+            let report = engine.run(Job::eval("c = a + f64(i)")?.input("a", &a).output("c", &mut c))?;
+            let right = a.iter().zip(&c).enumerate().all(|(i, (a, c))| *c == a + i as f64);
+            check(right, format!("{what}: wrong rows"))?;
+            let found: Vec<&str> = report.devices.iter().map(|device| &*device.id).collect();
+            let names = ["emulated:0", "emulated:1", "emulated:2", "emulated:3"];
+            check(if count == 1 { found == ["emulated"] } else { found == names[..count] }, format!("{found:?}"))?;
+            check(report.devices.iter().all(|device| device.rows > 0), format!("{what}: one did nothing"))?;
+            check(report.devices.iter().map(|device| device.rows).sum::<u64>() == rows as u64, "rows of all devices")?;
+            // The small ones do not hold the large one back, and the report says which they are.
+            alone = alone.or(Some(report.devices[0].chunk_rows));
+            check(report.devices[0].chunk_rows == report.chunk_rows, format!("{what}: {report}"))?;
+            check(alone == Some(report.chunk_rows), format!("{what}: smaller chunks than alone: {report}"))?;
+            for (device, most) in report.devices.iter().zip([64 << 20, 300_000, 2_000_000, 3 << 20]) {
+                check(device.peak_device_bytes <= most, format!("{what}: {} took too much", device.id))?;
+                let smaller = device.chunk_rows < report.chunk_rows;
+                let noted = report.notes.iter().any(|note| note.starts_with(&format!("{} ha", device.id)));
+                check(!smaller || noted, format!("{what}: {:?}", report.notes))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn full_device() -> Outcome {
+    let x = numbers(100_000, 29);
+    let run = |devices: Vec<Emulated>| -> Result<Report, Error> {
+        let engine = Engine::builder().device(DeviceChoice::Emulated(devices)).build()?;
+        engine.run(Job::eval("sum(x)")?.input("x", &x))
+    };
+    let full = || Emulated::new().memory(1 << 20).taken(1 << 20);
+    let alone = run(vec![Emulated::new()])?;
+    let beside = run(vec![full(), Emulated::new()])?;
+    check(all_bits(&beside) == all_bits(&alone), "other results")?;
+    check(beside.devices.len() == 1 && beside.devices[0].id == "emulated:1", "the full device took part")?;
+    check(beside.notes.iter().any(|note| note.starts_with("emulated:0 took no part")), format!("{:?}", beside.notes))?;
+    check(matches!(run(vec![full(), full()]), Err(Error::OutOfMemory { .. })), "devices without any memory")
+}
+
+fn unequal_speeds() -> Outcome {
+    let rows = 4096 * 512u64;
+    let x = numbers(rows as usize, 30);
+    // Rows per virtual second: each device is bound by another stage. A row is 8 bytes each way.
+    let (slow, fast) = (1e6, 2e6);
+    for seed in 0..4u64 {
+        let quick = |k: u64| Emulated::new().seed(seed + k).copy_in_rate(1e9).kernel_rate(1e8).copy_out_rate(1e9);
+        for devices in [
+            [quick(0).kernel_rate(slow), quick(1).kernel_rate(fast)],
+            [quick(0).copy_in_rate(8.0 * slow), quick(1).copy_out_rate(8.0 * fast)],
+            // Four lanes fill.
+            [quick(0).fill_rate(8.0 / 4.0 * slow), quick(1).kernel_rate(fast)],
+        ] {
+            let mut y = vec![0.0; x.len()];
+            let engine = Engine::builder().device(DeviceChoice::Emulated(devices.to_vec())).chunk(4 * 4096 * 16);
+            let report = engine.build()?.run(Job::eval("y = x")?.input("x", &x).output("y", &mut y))?;
+            check(same_bits(&x, &y), "wrong rows")?;
+            let [first, second] = &report.devices[..] else { return Err("two devices, two reports".into()) };
+            let ratio = second.rows as f64 / first.rows as f64;
+            check((1.8..2.2).contains(&ratio), format!("{} and {} rows: {devices:?}", first.rows, second.rows))?;
+            // None waits long for the other: all together take as long as one that has the speed of both.
+            let took = [first, second].iter().filter_map(|device| device.virtual_seconds).fold(0.0, f64::max);
+            let best = rows as f64 / (slow + fast);
+            check((1.0..1.1).contains(&(took / best)), format!("{took} s instead of {best} s: {devices:?}"))?;
+        }
+    }
+    Ok(())
+}
+
 fn overlap() -> Outcome {
     let rows = 4096 * 256u64;
     // Rates so that in turn the copy in, the kernel and the copy out is slowest. A row is 8 bytes each way.
@@ -702,7 +791,7 @@ fn overlap() -> Outcome {
         let chunk = 16 * 4096 * 4;
         let mut run = |memory: u64| -> Result<(f64, Report), Failed> {
             let device = Emulated::new().copy_in_rate(copy_in).kernel_rate(kernel).copy_out_rate(copy_out);
-            let engine = Engine::builder().device(DeviceChoice::Emulated(device)).chunk(chunk).device_memory(memory);
+            let engine = Engine::builder().device(DeviceChoice::from(device)).chunk(chunk).device_memory(memory);
             let engine = engine.build()?;
             let report = engine.run(Job::eval("y = x")?.input("x", &x).output("y", &mut y))?;
             Ok((report.devices[0].virtual_seconds.ok_or("no virtual time")?, report))
@@ -726,7 +815,7 @@ fn verdict() -> Outcome {
     let x = numbers(4096 * 256, 25);
     let bound = |device: Emulated, rows: usize| -> Result<Bound, Failed> {
         let mut y = vec![0.0; rows];
-        let engine = Engine::builder().device(DeviceChoice::Emulated(device)).chunk(16 * 4096 * 4).build()?;
+        let engine = Engine::builder().device(DeviceChoice::from(device)).chunk(16 * 4096 * 4).build()?;
         let report = engine.run(Job::eval("y = x")?.input("x", &x[..rows]).output("y", &mut y))?;
         report.devices[0].bound.ok_or("no verdict".into())
     };
@@ -755,7 +844,7 @@ fn repeatable() -> Outcome {
     let run = || -> Result<Vec<u64>, Failed> {
         let order = Mutex::new(Vec::new());
         let device = Emulated::new().seed(9);
-        let engine = Engine::builder().device(DeviceChoice::Emulated(device)).chunk(1).build()?;
+        let engine = Engine::builder().device(DeviceChoice::from(device)).chunk(1).build()?;
         let source = Generator::new(x.len() as u64, |first, out: &mut [f64]| {
             order.lock().expect("no panics").push(first);
             out.copy_from_slice(&x[first as usize..][..out.len()]);

@@ -30,7 +30,7 @@ fn spans_tell_chunk_device_and_lane() -> Result<(), Error> {
         .with_writer(move || writer.clone())
         .finish();
     let x = vec![1.0f64; 20_000];
-    let engine = Engine::builder().device(DeviceChoice::Emulated(Emulated::new())).chunk(1).lanes(2).build()?;
+    let engine = Engine::builder().device(DeviceChoice::from(Emulated::new())).chunk(1).lanes(2).build()?;
     // The lanes of an emulated device take turns on this thread, so a subscriber of this thread sees them.
     let run = || engine.run(Job::eval("sum(x)")?.input("x", &x));
     let report = tracing::subscriber::with_default(subscriber, run)?;

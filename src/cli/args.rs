@@ -97,7 +97,7 @@ impl From<ReadingArg> for Reading {
 
 #[derive(clap::Args)]
 pub struct Limits {
-    /// Where to compute: auto, cpu, cuda, cuda:0, cpu+cuda, emulated or emulated:SEED
+    /// Where to compute: auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda, emulated, emulated:SEED or emulated:SEED*3
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: DeviceChoice,
 
@@ -159,7 +159,7 @@ pub struct DemoArgs {
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 
-    /// Where to compute: auto, cpu, cuda, cuda:0, cpu+cuda, emulated or emulated:SEED
+    /// Where to compute: auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda, emulated, emulated:SEED or emulated:SEED*3
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: DeviceChoice,
 

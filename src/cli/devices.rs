@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use bytesize::ByteSize;
-use overshot::DeviceInfo;
+use overshot::{DeviceDetails, DeviceInfo};
 use serde::Serialize;
 
 use super::Result;
@@ -17,6 +17,19 @@ struct Devices {
     notes: Vec<String>,
 }
 
+/// What is known of a GPU beside its name and size.
+fn details(DeviceInfo { compute_capability, details, .. }: &DeviceInfo) -> String {
+    let DeviceDetails { free_bytes, busy_percent, pcie_generation, pcie_width, numa_node, .. } = details;
+    let parts = [
+        compute_capability.as_ref().map(|capability| format!("compute capability {capability}")),
+        free_bytes.map(|bytes| format!("{} free", ByteSize(bytes))),
+        busy_percent.map(|percent| format!("{percent} % busy")),
+        pcie_generation.zip(*pcie_width).map(|(generation, width)| format!("PCIe {generation} ×{width}")),
+        numa_node.map(|node| format!("NUMA node {node}")),
+    ];
+    parts.into_iter().flatten().map(|part| format!(", {part}")).collect()
+}
+
 /// Lists the devices.
 pub fn list(args: &DevicesArgs) -> Result {
     let (devices, notes) = overshot::devices();
@@ -24,12 +37,9 @@ pub fn list(args: &DevicesArgs) -> Result {
         return print_json(&Devices { devices, notes });
     }
     let mut text = String::new();
-    for DeviceInfo { id, name, memory_bytes, compute_capability, .. } in &devices {
-        let _ = write!(text, "{id:10} {:>10}  {name}", ByteSize(*memory_bytes).to_string());
-        let _ = match compute_capability {
-            Some(capability) => writeln!(text, ", compute capability {capability}"),
-            None => writeln!(text),
-        };
+    for device in &devices {
+        let DeviceInfo { id, name, memory_bytes, .. } = device;
+        let _ = writeln!(text, "{id:10} {:>10}  {name}{}", ByteSize(*memory_bytes).to_string(), details(device));
     }
     for note in &notes {
         let _ = writeln!(text, "note: {note}");

@@ -7,8 +7,8 @@ use super::emulated::{self, Emulated};
 use super::{DeviceInfo, cpu};
 use crate::error::{Error, Result};
 
-/// Which devices an engine uses. As text: `auto`, `cpu`, `cuda`, `cuda:0`, `cpu+cuda`, `emulated`,
-/// `emulated:SEED`.
+/// Which devices an engine uses. As text: `auto`, `cpu`, `cuda`, `cuda:0`, `cuda:0,2`, `cpu+cuda`, `emulated`,
+/// `emulated:SEED`, `emulated:SEED*3`.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum DeviceChoice {
@@ -18,14 +18,15 @@ pub enum DeviceChoice {
     Auto,
     /// The cores of this machine.
     Cpu,
-    /// All CUDA GPUs.
+    /// All CUDA GPUs that the process sees.
     Cuda,
-    /// The CUDA GPU of this number.
-    CudaDevice(usize),
+    /// The CUDA GPUs of these numbers, each once. Numbers are CUDA's, which counts those that `CUDA_VISIBLE_DEVICES` leaves
+    /// visible.
+    CudaDevices(Vec<usize>),
     /// The CPU and all CUDA GPUs, which share the rows of every job.
     CpuAndCuda,
-    /// An emulated device.
-    Emulated(Emulated),
+    /// Emulated devices, of whatever size and speed each. As text all are of the same, and with seeds from the one named on.
+    Emulated(Vec<Emulated>),
 }
 
 impl DeviceChoice {
@@ -33,19 +34,21 @@ impl DeviceChoice {
     pub(crate) fn resolve(&self) -> Result<(Vec<DeviceInfo>, Option<String>)> {
         match self {
             DeviceChoice::Cpu => Ok((vec![cpu::info()], None)),
-            DeviceChoice::Emulated(options) => Ok((vec![emulated::info(options)], None)),
+            DeviceChoice::Emulated(all) if all.is_empty() => {
+                Err(Error::Job("no emulated device was named: name at least one".into()))
+            }
+            DeviceChoice::Emulated(all) => {
+                Ok((emulated::named(all).map(|(id, options)| emulated::info(id, options)).collect(), None))
+            }
             DeviceChoice::Cuda => Ok((usable_cuda_devices()?, None)),
             DeviceChoice::CpuAndCuda => Ok((with_cpu(usable_cuda_devices()?), None)),
-            DeviceChoice::CudaDevice(number) => {
-                let mut devices = usable_cuda_devices()?;
-                if *number >= devices.len() {
-                    return Err(Error::Device {
-                        device: format!("cuda:{number}"),
-                        problem: format!("there is no such device, only {} of them", devices.len()),
-                        remedy: "'overshot devices' lists them, counted from 0".into(),
-                    });
-                }
-                Ok((vec![devices.swap_remove(*number)], None))
+            DeviceChoice::CudaDevices(numbers) => {
+                check_numbers(numbers)?;
+                let devices = usable_cuda_devices()?;
+                let chosen = numbers
+                    .iter()
+                    .map(|&number| devices.get(number).cloned().ok_or_else(|| not_visible(number, devices.len())));
+                Ok((chosen.collect::<Result<_>>()?, None))
             }
             DeviceChoice::Auto => match usable_cuda_devices() {
                 Ok(devices) => Ok((with_cpu(devices), None)),
@@ -54,6 +57,34 @@ impl DeviceChoice {
                 }
             },
         }
+    }
+}
+
+/// Every GPU at most once, and at least one.
+fn check_numbers(numbers: &[usize]) -> Result<()> {
+    if numbers.is_empty() {
+        return Err(Error::Job("no GPU was named: name at least one, or use cuda for all".into()));
+    }
+    match numbers.iter().enumerate().find(|(k, number)| numbers[..*k].contains(number)) {
+        Some((_, number)) => Err(Error::Job(format!("cuda:{number} was named twice: name each GPU once"))),
+        None => Ok(()),
+    }
+}
+
+/// The error for a GPU that is not among the `count` visible ones.
+pub(super) fn not_visible(number: usize, count: usize) -> Error {
+    Error::Device {
+        device: format!("cuda:{number}"),
+        problem: format!("no such device: {count} visible, counted from 0{}", visible_devices()),
+        remedy: "choose one of those that 'overshot devices' lists, or change CUDA_VISIBLE_DEVICES".into(),
+    }
+}
+
+/// What the environment says of visible GPUs, for errors: empty if nothing.
+pub(super) fn visible_devices() -> String {
+    match std::env::var_os("CUDA_VISIBLE_DEVICES") {
+        Some(value) => format!(", with CUDA_VISIBLE_DEVICES='{}'", value.to_string_lossy()),
+        None => String::new(),
     }
 }
 
@@ -102,15 +133,37 @@ fn cuda_devices() -> Result<Vec<DeviceInfo>> {
     })
 }
 
-/// Every device of this machine, found without creating a context on any GPU, and notes on what was not found and why.
+#[cfg(feature = "cuda")]
+fn look(devices: &mut [DeviceInfo]) -> Option<String> {
+    super::cuda::look(devices)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn look(_: &mut [DeviceInfo]) -> Option<String> {
+    None
+}
+
+/// Every device of this machine with its [`details`](DeviceInfo::details), found without creating a context on any GPU, and
+/// notes on what was not found and why.
 pub fn devices() -> (Vec<DeviceInfo>, Vec<String>) {
-    let mut devices = vec![cpu::info(), emulated::info(&Emulated::new())];
+    let mut devices = vec![cpu::info(), emulated::info("emulated".into(), &Emulated::new())];
     match cuda_devices() {
-        Ok(cuda) => {
+        Ok(mut cuda) => {
+            let note = look(&mut cuda);
             devices.extend(cuda);
-            (devices, check_cuda_compiler().err().iter().map(ToString::to_string).collect())
+            (devices, check_cuda_compiler().err().map(|error| error.to_string()).into_iter().chain(note).collect())
         }
         Err(error) => (devices, vec![error.to_string()]),
+    }
+}
+
+/// More emulated devices than this are a mistake.
+const MOST_EMULATED: u64 = 64;
+
+impl From<Emulated> for DeviceChoice {
+    /// This one emulated device.
+    fn from(device: Emulated) -> Self {
+        DeviceChoice::Emulated(vec![device])
     }
 }
 
@@ -121,8 +174,15 @@ impl fmt::Display for DeviceChoice {
             DeviceChoice::Cpu => f.write_str("cpu"),
             DeviceChoice::Cuda => f.write_str("cuda"),
             DeviceChoice::CpuAndCuda => f.write_str("cpu+cuda"),
-            DeviceChoice::CudaDevice(number) => write!(f, "cuda:{number}"),
-            DeviceChoice::Emulated(options) => write!(f, "emulated:{}", options.seed),
+            DeviceChoice::CudaDevices(numbers) => {
+                let numbers: Vec<_> = numbers.iter().map(ToString::to_string).collect();
+                write!(f, "cuda:{}", numbers.join(","))
+            }
+            DeviceChoice::Emulated(all) => match &all[..] {
+                [] => f.write_str("emulated:0*0"),
+                [one] => write!(f, "emulated:{}", one.seed),
+                [first, ..] => write!(f, "emulated:{}*{}", first.seed, all.len()),
+            },
         }
     }
 }
@@ -136,17 +196,30 @@ impl FromStr for DeviceChoice {
             None => (text, None),
         };
         let unknown = || {
-            Error::Job(format!("no device '{text}': use auto, cpu, cuda, cuda:0, cpu+cuda, emulated or emulated:SEED"))
+            Error::Job(format!(
+                "no device '{text}': use auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda, emulated, emulated:SEED or \
+                 emulated:SEED*3"
+            ))
         };
         match (kind, number) {
             ("auto", None) => Ok(DeviceChoice::Auto),
             ("cpu", None) => Ok(DeviceChoice::Cpu),
             ("cuda", None) => Ok(DeviceChoice::Cuda),
             ("cpu+cuda", None) => Ok(DeviceChoice::CpuAndCuda),
-            ("cuda", Some(number)) => number.parse().map(DeviceChoice::CudaDevice).map_err(|_| unknown()),
-            ("emulated", None) => Ok(DeviceChoice::Emulated(Emulated::new())),
+            ("cuda", Some(numbers)) => {
+                let numbers = numbers.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>();
+                let numbers = numbers.map_err(|_| unknown())?;
+                check_numbers(&numbers).map(|()| DeviceChoice::CudaDevices(numbers))
+            }
+            ("emulated", None) => Ok(Emulated::new().into()),
             ("emulated", Some(seed)) => {
-                seed.parse().map(|seed| DeviceChoice::Emulated(Emulated::new().seed(seed))).map_err(|_| unknown())
+                let (seed, count) = seed.split_once('*').unwrap_or((seed, "1"));
+                let (Ok(seed), Ok(count)) = (seed.parse::<u64>(), count.parse::<u64>()) else { return Err(unknown()) };
+                if !(1..=MOST_EMULATED).contains(&count) {
+                    return Err(unknown());
+                }
+                let devices = (0..count).map(|k| Emulated::new().seed(seed.wrapping_add(k)));
+                Ok(DeviceChoice::Emulated(devices.collect()))
             }
             _ => Err(unknown()),
         }
@@ -159,11 +232,49 @@ mod tests {
 
     #[test]
     fn text_round_trips() {
-        for text in ["auto", "cpu", "cuda", "cuda:3", "cpu+cuda", "emulated:7"] {
+        for text in ["auto", "cpu", "cuda", "cuda:3", "cuda:2,0,1", "cpu+cuda", "emulated:7", "emulated:7*3"] {
             assert_eq!(text.parse::<DeviceChoice>().unwrap().to_string(), text);
         }
-        for text in ["", "gpu", "cpu:1", "cuda:x", "cuda:", "emulated:-1", "CUDA"] {
+        for text in [
+            "",
+            "gpu",
+            "cpu:1",
+            "cuda:x",
+            "cuda:",
+            "cuda:0,",
+            "cuda:0, 1",
+            "cuda:-1",
+            "emulated:-1",
+            "emulated:1*0",
+            "emulated:*3",
+            "emulated:1*",
+            "emulated:1*1000000000",
+            "CUDA",
+        ] {
             assert!(text.parse::<DeviceChoice>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn each_gpu_is_named_once() {
+        let error = "cuda:1,0,1".parse::<DeviceChoice>().unwrap_err();
+        assert!(error.is_usage() && error.to_string().contains("cuda:1 was named twice"), "{error}");
+        for (choice, problem) in [
+            (DeviceChoice::CudaDevices(vec![0, 0]), "twice"),
+            (DeviceChoice::CudaDevices(vec![]), "no GPU"),
+            (DeviceChoice::Emulated(vec![]), "no emulated device"),
+        ] {
+            let error = choice.resolve().unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
+        }
+    }
+
+    #[test]
+    fn several_emulated_devices_have_ids_and_seeds_of_their_own() {
+        let found = |text: &str| text.parse::<DeviceChoice>().unwrap().resolve().unwrap().0;
+        assert_eq!(found("emulated:5")[0].id, "emulated");
+        let three: Vec<_> = found("emulated:5*3").into_iter().map(|device| (device.id, device.name)).collect();
+        let expected = [0, 1, 2].map(|k| (format!("emulated:{k}"), format!("emulated device, seed {}", 5 + k)));
+        assert_eq!(three, expected);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{DeviceInfo, DeviceKind};
+use super::{DeviceDetails, DeviceInfo, DeviceKind};
 
 /// Cores that this process may use.
 pub(crate) fn cores() -> usize {
@@ -18,6 +18,7 @@ pub(crate) fn info() -> DeviceInfo {
         kind: DeviceKind::Cpu,
         memory_bytes: memory.unwrap_or(0) * 1024,
         compute_capability: None,
+        details: DeviceDetails::default(),
     }
 }
 

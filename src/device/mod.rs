@@ -60,6 +60,27 @@ pub struct DeviceInfo {
     pub memory_bytes: u64,
     /// Compute capability, for CUDA devices: `"9.0"`.
     pub compute_capability: Option<String>,
+    /// Where it is and what it does at the moment, of GPUs as [`devices`] lists them. An engine does not ask: it has no use
+    /// for what may be otherwise a moment later.
+    pub details: DeviceDetails,
+}
+
+/// What can be seen of a GPU without touching it. `None` is what is not known.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+#[non_exhaustive]
+pub struct DeviceDetails {
+    /// Its place on the bus, such as `0000:1B:00.0`: it tells GPUs apart whatever their numbers are.
+    pub pci_bus_id: Option<String>,
+    /// Bytes of its memory that nobody uses.
+    pub free_bytes: Option<u64>,
+    /// Percent of the last moments, a second at most, in which some kernel ran on it.
+    pub busy_percent: Option<u32>,
+    /// The generation of PCI Express that it and its slot can do.
+    pub pcie_generation: Option<u32>,
+    /// Lanes of PCI Express that it is connected by.
+    pub pcie_width: Option<u32>,
+    /// The NUMA node of the host that it is connected to; also `None` if there is only one.
+    pub numa_node: Option<u32>,
 }
 
 /// How the lanes of a device are driven.

@@ -21,8 +21,8 @@ pub struct EngineBuilder {
 
 impl EngineBuilder {
     /// The devices to use; [`DeviceChoice::Auto`] if not set.
-    pub fn device(mut self, choice: DeviceChoice) -> Self {
-        self.choice = choice;
+    pub fn device(mut self, choice: impl Into<DeviceChoice>) -> Self {
+        self.choice = choice.into();
         self
     }
 
@@ -39,7 +39,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Bytes of a chunk, inputs and outputs together; chosen by the plan if not set. Chunks are whole tiles of 4096 rows.
+    /// Bytes of a chunk, inputs and outputs together; chosen by the plan if not set. Chunks are whole tiles: 4096 rows for expressions, the rows of a block for kernels.
     pub fn chunk(mut self, bytes: u64) -> Self {
         self.limits.chunk = Some(bytes);
         self
@@ -60,9 +60,9 @@ impl EngineBuilder {
         if limits.lanes.is_some_and(|lanes| !(1..=MAX_LANES).contains(&lanes)) {
             return Err(Error::Job(format!("the number of lanes (--lanes) must be 1 to {MAX_LANES}")));
         }
-        if let (DeviceChoice::Emulated(options), Some(bytes)) = (&mut choice, limits.device_memory) {
-            // Its memory is what one says it is.
-            options.memory_bytes = bytes;
+        if let (DeviceChoice::Emulated(all), Some(bytes)) = (&mut choice, limits.device_memory) {
+            // Their memory is what one says it is.
+            all.iter_mut().for_each(|options| _ = options.memory_bytes.get_or_insert(bytes));
         }
         let begin = Instant::now();
         let (devices, note) = choice.resolve()?;

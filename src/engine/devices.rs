@@ -9,37 +9,52 @@ use crate::device::DeviceInfo;
 use crate::device::DeviceKind;
 #[cfg(feature = "cuda")]
 use crate::device::cuda::CudaDevice;
-use crate::device::emulated::EmulatedDevice;
+use crate::device::emulated::{self, EmulatedDevice};
 use crate::device::kernel::SharedKernel;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::Account;
 use crate::pipeline::{HostPart, Part, Staging};
 use crate::plan::{DEFAULT_PINNED, DevicePlan, Limits};
 
 /// Devices that are costly to open and so are kept for the next run.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Opened {
     #[cfg(feature = "cuda")]
     cuda: Vec<Arc<CudaDevice>>,
 }
 
+/// A device that has no memory for being opened, and the error that says so.
+pub(super) type Full = (String, Error);
+
 impl Opened {
-    /// For jobs of the CPU.
-    pub(super) fn nothing() -> Self {
-        Opened {
-            #[cfg(feature = "cuda")]
-            cuda: Vec::new(),
+    /// Opens those devices that are not open yet, and returns those that cannot be for want of memory.
+    #[cfg(feature = "cuda")]
+    pub(super) fn open(&mut self, devices: &[DeviceInfo]) -> Result<Vec<Full>> {
+        let mut full = Vec::new();
+        for DeviceInfo { id, .. } in devices {
+            let Some(number) = id.strip_prefix("cuda:").and_then(|number| number.parse().ok()) else { continue };
+            if self.cuda.iter().any(|open| open.info().id == *id) {
+                continue;
+            }
+            match CudaDevice::open(number) {
+                Ok(device) => self.cuda.push(Arc::new(device)),
+                Err(error @ Error::OutOfMemory { .. }) => full.push((id.clone(), error)),
+                Err(error) => return Err(error),
+            }
         }
+        Ok(full)
     }
 
-    #[cfg_attr(not(feature = "cuda"), allow(unused_variables, clippy::unnecessary_wraps))]
-    pub(super) fn new(devices: &[DeviceInfo]) -> Result<Self> {
-        #[cfg(feature = "cuda")]
-        let numbers = devices.iter().filter_map(|device| device.id.strip_prefix("cuda:")?.parse().ok());
-        Ok(Opened {
-            #[cfg(feature = "cuda")]
-            cuda: numbers.map(|number| CudaDevice::open(number).map(Arc::new)).collect::<Result<_>>()?,
-        })
+    /// Without CUDA there is nothing to open.
+    #[cfg(not(feature = "cuda"))]
+    #[allow(clippy::unnecessary_wraps, reason = "with CUDA it may fail")]
+    pub(super) fn open(&mut self, _: &[DeviceInfo]) -> Result<Vec<Full>> {
+        Ok(Vec::new())
+    }
+
+    /// Whether none is open.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pins_with().is_none()
     }
 
     /// The device that pinned arrays are registered with, if any. Memory pinned on one GPU is pinned for all of them.
@@ -65,8 +80,11 @@ impl Opened {
     ) -> Result<Box<dyn Part>> {
         Ok(match (plan.kind, choice) {
             // A new one for every run, so that a seed means the same in every run.
-            (DeviceKind::Emulated, DeviceChoice::Emulated(options)) => {
-                let device = Arc::new(EmulatedDevice::new(options));
+            (DeviceKind::Emulated, DeviceChoice::Emulated(all)) => {
+                let Some((id, options)) = emulated::named(all).find(|(id, _)| *id == plan.id) else {
+                    unreachable!("the plan is of the engine's devices")
+                };
+                let device = Arc::new(EmulatedDevice::named(id, options));
                 Box::new(Staging::new(device, plan, kernel, &accounts.device, &accounts.pinned)?)
             }
             #[cfg(feature = "cuda")]

@@ -5,6 +5,7 @@ mod check;
 mod devices;
 mod reports;
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use tracing::debug_span;
 
 pub use self::builder::EngineBuilder;
 use self::check::{Bound, bind};
-use self::devices::{Accounts, Opened};
+use self::devices::{Accounts, Full, Opened};
 use crate::data::{Element, Input, Place, Sink, whole_memory, whole_sink_memory};
 use crate::device::kernel::Kernel;
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
@@ -53,7 +54,7 @@ pub struct Engine {
     /// What this machine was measured to reach, if it was.
     machine: Option<MachineLimits>,
     /// What is costly to open and is kept for the next run.
-    opened: Mutex<Option<Opened>>,
+    opened: Mutex<Opened>,
 }
 
 impl Engine {
@@ -215,7 +216,11 @@ impl Engine {
     /// # Errors
     /// [`Error::Device`] if there is no memory, or it cannot be pinned.
     pub fn pinned<T: Element>(&self, rows: usize) -> Result<PinnedArray<T>> {
-        PinnedArray::new(self.opened()?.pins_with(), rows)
+        let (opened, mut full) = self.opened()?;
+        match (opened.pins_with(), full.pop()) {
+            (None, Some((_, error))) => Err(error),
+            (device, _) => PinnedArray::new(device, rows),
+        }
     }
 
     /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than the work.
@@ -243,7 +248,7 @@ impl Engine {
     }
 
     fn is_opened(&self) -> bool {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        !self.opened.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     fn plan_of(&self, job: &Job<'_>, bound: &Bound, devices: &[DeviceInfo], limits: &Limits) -> Result<Plan> {
@@ -273,7 +278,8 @@ impl Engine {
         Plan::new(&shape, devices, limits, &Machine::of(self.machine.as_ref(), cpu::cores(), files))
     }
 
-    /// Plans, and makes every device ready; with smaller chunks if a device has less memory than it said.
+    /// Plans, and makes every device ready. A device that has less memory than it said gets smaller chunks, or takes no part
+    /// if it has none and others are there.
     fn ready(
         &self,
         job: &Job<'_>,
@@ -285,11 +291,20 @@ impl Engine {
         // The CPU needs nothing opened.
         let gpus = devices.iter().any(|device| device.kind != DeviceKind::Cpu);
         let begin = Instant::now();
-        let opened = if gpus { self.opened()? } else { Opened::nothing() };
+        let (opened, full) = if gpus { self.opened()? } else { Default::default() };
         setup.open_seconds = begin.elapsed().as_secs_f64();
-        let mut limits = self.limits;
+        let (mut devices, mut limits) = (devices.to_vec(), self.limits.clone());
+        for (id, error) in full {
+            devices.retain(|device| device.id != id);
+            if devices.is_empty() {
+                return Err(error);
+            }
+            notes.push(format!("{id} took no part: it had no memory for a context"));
+        }
+        // What each device that had too little memory was asked for first, in bytes.
+        let mut short = BTreeMap::new();
         loop {
-            let plan = self.plan_of(job, bound, devices, &limits)?;
+            let plan = self.plan_of(job, bound, &devices, &limits)?;
             let accounts: Vec<_> = plan.devices.iter().map(|_| Accounts::new(&self.limits)).collect();
             let parts = plan.devices.iter().zip(&accounts);
             let parts =
@@ -297,30 +312,36 @@ impl Engine {
             match parts.collect::<Result<Vec<_>>>() {
                 Ok(parts) => {
                     notes.extend(parts.iter().zip(&plan.devices).filter_map(|(part, device)| part.shortage(device)));
+                    notes.extend(reports::of_smaller_chunks(&plan, &short));
                     for (kernel, memory) in parts.iter().map(|part| part.setup()) {
                         setup.kernel_seconds += kernel.as_secs_f64();
                         setup.memory_seconds += memory.as_secs_f64();
                     }
                     return Ok((plan, parts, accounts));
                 }
-                Err(Error::OutOfMemory { device, bytes })
-                    if self.limits.chunk.is_none() && plan.chunk_rows > plan.tile_rows =>
-                {
-                    notes
-                        .push(format!("{device} had no memory for a block of {bytes} bytes: chunks were made smaller"));
-                    limits.cap = Some(plan.chunk_rows * plan.row_bytes / 2);
+                Err(Error::OutOfMemory { device, bytes }) if self.limits.chunk.is_none() => {
+                    let its_own = plan.devices.iter().find(|plan| plan.id == device);
+                    let chunk_rows = its_own.map_or(0, |plan| plan.lane_rows);
+                    if chunk_rows > plan.tile_rows {
+                        limits.caps.insert(device.clone(), chunk_rows * plan.row_bytes / 2);
+                        short.entry(device).or_insert(bytes);
+                    } else if devices.len() > 1 {
+                        notes.push(format!("{device} took no part: it had no memory for a block of {bytes} bytes"));
+                        devices.retain(|other| other.id != device);
+                    } else {
+                        return Err(Error::OutOfMemory { device, bytes });
+                    }
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    fn opened(&self) -> Result<Opened> {
+    /// The engine's devices, opened, and those that now have no memory for that.
+    fn opened(&self) -> Result<(Opened, Vec<Full>)> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(opened) = &*opened {
-            return Ok(opened.clone());
-        }
-        Ok(opened.insert(Opened::new(&self.devices)?).clone())
+        let full = opened.open(&self.devices)?;
+        Ok((opened.clone(), full))
     }
 }
 

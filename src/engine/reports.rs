@@ -1,10 +1,12 @@
 //! What each device did, from what its lanes say.
 
+use std::collections::BTreeMap;
+
 use super::devices::Accounts;
 use crate::device::DeviceKind;
 use crate::limits::MachineLimits;
 use crate::pipeline::LaneOutcome;
-use crate::plan::Plan;
+use crate::plan::{DevicePlan, Plan};
 use crate::report::{DeviceReport, DeviceWork, StageTimes};
 
 /// What rows are and where they come from and go to.
@@ -16,6 +18,25 @@ pub(super) struct Medium {
     pub(super) from_disk: u64,
     pub(super) from_files: bool,
     pub(super) to_files: bool,
+}
+
+/// Notes on devices whose chunks are smaller than others', or than they were to be; `short` has those that had too little
+/// memory, and for how many bytes.
+pub(super) fn of_smaller_chunks(plan: &Plan, short: &BTreeMap<String, u64>) -> Vec<String> {
+    let staging = plan.devices.iter().filter(|device| device.kind != DeviceKind::Cpu);
+    let note = |device: &DevicePlan| {
+        let DevicePlan { id, lane_rows, .. } = device;
+        match short.get(id) {
+            Some(bytes) => Some(format!(
+                "{id} had no memory for a block of {bytes} bytes: its chunks were made smaller, {lane_rows} rows"
+            )),
+            None if *lane_rows < plan.chunk_rows => {
+                Some(format!("{id} has less memory than others: its chunks are smaller, {lane_rows} rows"))
+            }
+            None => None,
+        }
+    };
+    staging.filter_map(note).collect()
 }
 
 /// The reports of the plan's devices.
@@ -62,6 +83,7 @@ pub(super) fn of_devices(
             kind: device.kind,
             chunks: sum(|lane| lane.chunks),
             rows,
+            chunk_rows: device.lane_rows,
             lanes: device.lanes,
             peak_device_bytes: accounts.device.peak(),
             virtual_seconds: is_virtual.then_some(virtual_end),

@@ -123,7 +123,14 @@ mod tests {
 
     fn gpu(number: usize) -> DeviceInfo {
         let (id, name) = (format!("cuda:{number}"), "NVIDIA Test".into());
-        DeviceInfo { id, name, kind: DeviceKind::Cuda, memory_bytes: 1 << 30, compute_capability: None }
+        DeviceInfo {
+            id,
+            name,
+            kind: DeviceKind::Cuda,
+            memory_bytes: 1 << 30,
+            compute_capability: None,
+            details: Default::default(),
+        }
     }
 
     fn load(folder: &Path, devices: &[DeviceInfo]) -> Option<MachineLimits> {

@@ -29,6 +29,8 @@ pub(crate) struct Staging<D: Device> {
     layout: Layout,
     lanes: usize,
     slots: usize,
+    /// Rows that a lane claims at most.
+    chunk_rows: usize,
     device: Arc<D>,
     setup: (Duration, Duration),
 }
@@ -52,6 +54,7 @@ impl<D: Device> Staging<D> {
         let pool = DevicePool::new(&*device, plan.blocks, layout.block_bytes, memory)?;
         let ring = PinnedRing::new(&*device, plan.lanes * plan.slots, layout.slot_bytes, pinned)?;
         let setup = (ready - begin, ready.elapsed());
+        let (lanes, slots, chunk_rows) = (plan.lanes, plan.slots, plan.lane_rows as usize);
         Ok(Staging {
             pool,
             kernel: loaded,
@@ -59,8 +62,9 @@ impl<D: Device> Staging<D> {
             _booked: booked,
             ring,
             layout,
-            lanes: plan.lanes,
-            slots: plan.slots,
+            lanes,
+            slots,
+            chunk_rows,
             device,
             setup,
         })
@@ -69,8 +73,8 @@ impl<D: Device> Staging<D> {
 
 impl<D: Device> Part for Staging<D> {
     fn lanes<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Lane + 'r>>> {
-        let Staging { pool, kernel, resident, ring, layout, lanes, slots, device, .. } = self;
-        let (device, layout, slots) = (&**device, &*layout, *slots);
+        let Staging { pool, kernel, resident, ring, layout, lanes, slots, chunk_rows, device, .. } = self;
+        let (device, layout, slots, chunk_rows) = (&**device, &*layout, *slots, *chunk_rows);
         let streams = Arc::new(Streams::open(device, pool, kernel, resident, work)?);
         let mut memory = ring.slots();
         let lane = |lane| {
@@ -82,6 +86,7 @@ impl<D: Device> Part for Staging<D> {
                 streams: streams.clone(),
                 host: device.host(work.epoch),
                 work,
+                chunk_rows,
                 name: LaneName { device: device.info().id.clone(), lane },
                 outcome: LaneOutcome { device: number, ..LaneOutcome::default() },
                 told: Duration::ZERO,
@@ -116,6 +121,7 @@ struct StagedLane<'r, D: Device> {
     streams: Arc<Streams<'r, D>>,
     host: D::Host,
     work: &'r Work<'r>,
+    chunk_rows: usize,
     name: LaneName,
     outcome: LaneOutcome,
     /// Of the time spent on filling and draining, what was told.
@@ -145,7 +151,7 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
         let begin = self.host.now();
         let may_claim = self.work.share.may_stage(&mut self.stages, !self.in_flight.is_empty());
         self.outcome.aside += self.host.now() - begin;
-        let chunk = if may_claim { self.work.queue.claim(usize::MAX) } else { None };
+        let chunk = if may_claim { self.work.queue.claim(self.chunk_rows) } else { None };
         if let Some(chunk) = chunk {
             let in_flight = self.send(slot, chunk)?;
             self.in_flight.push_back(in_flight);

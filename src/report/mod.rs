@@ -30,7 +30,7 @@ pub struct Report {
     pub outputs: Vec<OutputReport>,
     /// Chunks done, over all devices.
     pub chunks: u64,
-    /// Rows of a full chunk; the first and the last ones are smaller, and those that the CPU claims beside a GPU.
+    /// Rows of a full chunk of the device that has the largest; the first and the last ones are smaller.
     pub chunk_rows: u64,
     /// Wall-clock time of the pipeline: from the first claim to the last drained chunk.
     pub seconds: f64,
@@ -105,6 +105,8 @@ pub struct DeviceReport {
     pub chunks: u64,
     /// Rows it did.
     pub rows: u64,
+    /// Rows of a full chunk of this device: what it has memory for.
+    pub chunk_rows: u64,
     /// Lanes it had.
     pub lanes: usize,
     /// The most device memory the freelist held, in bytes; 0 for the CPU.
@@ -245,7 +247,11 @@ impl fmt::Display for Report {
 
 impl fmt::Display for DeviceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}): {} chunks over {} lanes", self.id, self.name, self.chunks, self.lanes)?;
+        write!(
+            f,
+            "{} ({}): {} rows in {} chunks over {} lanes",
+            self.id, self.name, self.rows, self.chunks, self.lanes
+        )?;
         if self.kind != DeviceKind::Cpu {
             write!(f, ", peak device memory {}", ByteSize(self.peak_device_bytes))?;
         }

@@ -207,6 +207,10 @@ fn devices(device: &str) -> Outcome {
     assert!(listed.iter().any(|listed| listed["kind"] == kind), "{json}");
     let cuda = listed.iter().any(|listed| listed["kind"] == "cuda");
     assert!(cuda || json["notes"][0].as_str().is_some_and(|note| note.contains("cuda")), "{json}");
+    // What is not known of a GPU has a note that says why.
+    let known = listed.iter().all(|listed| listed["kind"] != "cuda" || !listed["details"]["free_bytes"].is_null());
+    assert!(known || text.stdout.contains("(NVML)"), "{text:?}");
+    assert!(!known || !cuda || text.stdout.contains(" free, "), "{text:?}");
     RAN
 }
 

@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used, reason = "a lock is poisoned only after a panic, which ends the process")]
 
 mod device;
+mod management;
 mod memory;
 mod queue;
 mod settings;
@@ -73,6 +74,11 @@ fn healthy(driver: &Driver) -> Result<usize, Code> {
     driver.fault(device).map(|()| device)
 }
 
+/// Where a device is on the bus: on one that no machine has.
+fn bus_id(device: usize) -> String {
+    format!("FFFF:{:02X}:00.0", 0x1a + device)
+}
+
 /// # Safety
 /// `to` is valid for a write.
 unsafe fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
@@ -89,7 +95,7 @@ pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> Code 
         if bytes == 0 {
             return Err(INVALID_VALUE);
         }
-        let free = SETTINGS.memory - driver.memory.used(device);
+        let free = SETTINGS.memory(device) - driver.used(device);
         if SETTINGS.alloc.next() != Fate::Succeeds || bytes > free {
             return Err(OUT_OF_MEMORY);
         }

@@ -5,7 +5,7 @@ use std::slice;
 
 use crate::settings::SETTINGS;
 use crate::state::driver;
-use crate::{CURRENT, Code, INVALID_VALUE, answer, give};
+use crate::{CURRENT, Code, INVALID_VALUE, OUT_OF_MEMORY, answer, bus_id, give};
 
 const NO_DEVICE: Code = 100;
 const INVALID_DEVICE: Code = 101;
@@ -27,7 +27,7 @@ unsafe fn give_text(to: *mut c_char, length: c_int, text: &str) -> Result<(), Co
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuInit(_flags: c_uint) -> Code {
-    if SETTINGS.devices == 0 { NO_DEVICE } else { 0 }
+    if SETTINGS.visible.is_empty() { NO_DEVICE } else { 0 }
 }
 
 #[unsafe(no_mangle)]
@@ -45,13 +45,16 @@ pub unsafe extern "C" fn cuGetErrorString(_error: Code, text: *mut *const c_char
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> Code {
     // SAFETY: the driver's contract.
-    answer(|| unsafe { give(count, SETTINGS.devices as c_int) })
+    answer(|| unsafe { give(count, SETTINGS.visible.len() as c_int) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> Code {
-    // SAFETY: the driver's contract.
-    answer(|| known_device(ordinal).and_then(|_| unsafe { give(device, ordinal) }))
+    answer(|| {
+        let visible = usize::try_from(ordinal).ok().and_then(|ordinal| SETTINGS.visible.get(ordinal));
+        // SAFETY: the driver's contract.
+        visible.ok_or(INVALID_DEVICE).and_then(|&known| unsafe { give(device, known as c_int) })
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -62,15 +65,14 @@ pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, devic
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetPCIBusId(id: *mut c_char, length: c_int, device: c_int) -> Code {
-    let text = format!("0000:{device:02X}:00.0");
     // SAFETY: the driver's contract.
-    answer(|| known_device(device).and_then(|_| unsafe { give_text(id, length, &text) }))
+    answer(|| known_device(device).and_then(|device| unsafe { give_text(id, length, &bus_id(device)) }))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) -> Code {
     // SAFETY: the driver's contract.
-    answer(|| known_device(device).and_then(|_| unsafe { give(bytes, SETTINGS.memory) }))
+    answer(|| known_device(device).and_then(|device| unsafe { give(bytes, SETTINGS.memory(device)) }))
 }
 
 #[unsafe(no_mangle)]
@@ -89,8 +91,11 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_in
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut u64, device: c_int) -> Code {
-    // SAFETY: the driver's contract.
-    answer(|| known_device(device).and_then(|device| unsafe { give(context, driver().retain(device)) }))
+    answer(|| {
+        let retained = driver().retain(known_device(device)?).ok_or(OUT_OF_MEMORY)?;
+        // SAFETY: the driver's contract.
+        unsafe { give(context, retained) }
+    })
 }
 
 #[unsafe(no_mangle)]

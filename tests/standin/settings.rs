@@ -3,7 +3,9 @@
 //! | variable | meaning | if not set |
 //! | --- | --- | --- |
 //! | `OVERSHOT_STANDIN_DEVICES` | number of devices | 1 |
-//! | `OVERSHOT_STANDIN_MEMORY` | bytes of memory of each device | 256 MiB |
+//! | `OVERSHOT_STANDIN_MEMORY` | bytes of memory of each device; `A,B,…` of the first, the second and all others, … | 256 MiB |
+//! | `OVERSHOT_STANDIN_TAKEN` | bytes of it that others use, likewise | 0 |
+//! | `CUDA_VISIBLE_DEVICES` | the devices that are visible, as numbers | all |
 //! | `OVERSHOT_STANDIN_SEED` | delays before each piece of work, from this seed | no delays |
 //! | `OVERSHOT_STANDIN_FAIL_ALLOC` | the Nth allocation finds no memory | none fails |
 //! | `OVERSHOT_STANDIN_FAIL_PIN` | the Nth registration of host memory fails | none fails |
@@ -20,7 +22,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub struct Settings {
     pub devices: usize,
-    pub memory: usize,
+    /// By ordinal.
+    pub visible: Vec<usize>,
+    memory: Vec<usize>,
+    taken: Vec<usize>,
     pub seed: Option<u64>,
     pub alloc: Failure,
     pub pin: Failure,
@@ -30,13 +35,35 @@ pub struct Settings {
 
 pub static SETTINGS: LazyLock<Settings> = LazyLock::new(|| Settings {
     devices: number("DEVICES").unwrap_or(1),
-    memory: number("MEMORY").unwrap_or(256 << 20),
+    visible: visible(number("DEVICES").unwrap_or(1)),
+    memory: numbers("MEMORY").unwrap_or(vec![256 << 20]),
+    taken: numbers("TAKEN").unwrap_or(vec![0]),
     seed: number("SEED"),
     alloc: Failure::from_env("FAIL_ALLOC"),
     pin: Failure::from_env("FAIL_PIN"),
     copy: Failure::from_env("FAIL_COPY"),
     launch: Failure::from_env("FAIL_LAUNCH"),
 });
+
+impl Settings {
+    pub fn memory(&self, device: usize) -> usize {
+        self.memory[device.min(self.memory.len() - 1)]
+    }
+
+    pub fn taken(&self, device: usize) -> usize {
+        self.taken[device.min(self.taken.len() - 1)]
+    }
+}
+
+/// As the driver reads it: up to the first that names no device.
+fn visible(devices: usize) -> Vec<usize> {
+    match env::var("CUDA_VISIBLE_DEVICES") {
+        Ok(text) => {
+            text.split(',').map_while(|number| number.parse().ok().filter(|&device| device < devices)).collect()
+        }
+        Err(_) => (0..devices).collect(),
+    }
+}
 
 /// When calls of one kind fail.
 pub struct Failure {
@@ -76,6 +103,10 @@ impl Failure {
 
 fn number<T: FromStr>(name: &str) -> Option<T> {
     variable(name).map(|text| parse(name, &text))
+}
+
+fn numbers(name: &str) -> Option<Vec<usize>> {
+    variable(name).map(|text| text.split(',').map(|text| parse(name, text)).collect())
 }
 
 fn variable(name: &str) -> Option<String> {

@@ -18,6 +18,9 @@ pub fn driver() -> MutexGuard<'static, Driver> {
     DRIVER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What a context takes of the device's memory.
+const CONTEXT_BYTES: usize = 256 << 10;
+
 /// The primary context of a device.
 #[derive(Default)]
 struct Context {
@@ -80,14 +83,18 @@ impl Driver {
         self.handles << 4 | 0xf
     }
 
-    pub fn retain(&mut self, device: usize) -> u64 {
+    /// The primary context, or `None` if there is no memory for it.
+    pub fn retain(&mut self, device: usize) -> Option<u64> {
+        if self.contexts[device].users == 0 && self.used(device) + CONTEXT_BYTES > SETTINGS.memory(device) {
+            return None;
+        }
         let fresh = self.handle();
         let context = &mut self.contexts[device];
         if context.users == 0 {
             *context = Context { handle: fresh, ..Context::default() };
         }
         context.users += 1;
-        context.handle
+        Some(context.handle)
     }
 
     pub fn release(&mut self, device: usize) {
@@ -101,6 +108,12 @@ impl Driver {
         if context.users == 0 {
             self.look_for_leaks(device);
         }
+    }
+
+    /// Bytes of the device's memory that are in use: by others, by its context, by allocations.
+    pub fn used(&self, device: usize) -> usize {
+        let context = if self.contexts[device].users > 0 { CONTEXT_BYTES } else { 0 };
+        SETTINGS.taken(device) + context + self.memory.used(device)
     }
 
     fn look_for_leaks(&self, device: usize) {

@@ -48,7 +48,7 @@ pub fn demo(args: &DemoArgs) -> Result {
         }
         demo.stream(DeviceChoice::Cpu, DeviceKind::Cpu)?;
         print("\nThe same job on an emulated GPU, which shows how the pipeline works:\n")?;
-        demo.stream(DeviceChoice::Emulated(Emulated::new()), DeviceKind::Emulated)?;
+        demo.stream(DeviceChoice::from(Emulated::new()), DeviceKind::Emulated)?;
     } else {
         demo.stream(args.device.clone(), kinds.first().copied().unwrap_or(DeviceKind::Cpu))?;
     }

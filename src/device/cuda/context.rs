@@ -51,10 +51,16 @@ unsafe impl Sync for Context {}
 
 impl Context {
     /// Retains the primary context of a device, which creates it if need be.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if the device has no memory for one.
     pub(super) fn retain(found: &Found) -> Result<Arc<Context>> {
         let mut handle = ptr::null_mut();
         // SAFETY: a `Found` exists only after `init`; `handle` outlives the call that writes it.
         let result = unsafe { sys::cuDevicePrimaryCtxRetain(&mut handle, found.handle) };
+        if result == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            return Err(Error::OutOfMemory { device: found.info.id.clone(), bytes: 0 });
+        }
         driver::check(&found.info.id, "cuDevicePrimaryCtxRetain", result)?;
         let spare = Spares::default();
         Ok(Arc::new(Context { handle, device: found.handle, id: found.info.id.clone(), spare }))

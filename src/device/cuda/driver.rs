@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 
 use cudarc::driver::{result::DriverError, sys};
 
-use crate::device::{DeviceInfo, DeviceKind};
+use crate::device::choice::{not_visible, visible_devices};
+use crate::device::{DeviceDetails, DeviceInfo, DeviceKind};
 use crate::error::{Error, Result};
 
 /// Every function of the driver that this folder calls.
@@ -51,6 +52,10 @@ const FUNCTIONS: [&str; 32] = [
 
 /// The oldest driver known to have all of them and to take what NVRTC 12 and later produce.
 const OLDEST_DRIVER: c_int = 12_000;
+
+/// What to do where no GPU is to be seen.
+const HIDDEN: &str =
+    "check that `nvidia-smi` lists a GPU and that CUDA_VISIBLE_DEVICES does not hide it, or run on the cpu";
 
 /// Why a library cannot be used. Kept for the life of the process, as the answer does not change.
 pub(super) struct Missing {
@@ -109,6 +114,9 @@ fn probe() -> Result<c_int, Missing> {
     }
     let code = |call: &str, result: sys::CUresult| match result {
         sys::CUresult::CUDA_SUCCESS => Ok(()),
+        sys::CUresult::CUDA_ERROR_NO_DEVICE => {
+            Err(Missing { problem: format!("the driver shows no GPU{}", visible_devices()), remedy: HIDDEN })
+        }
         other => Err(Missing { problem: describe(call, other), remedy: remedy(other) }),
     };
     let mut version = 0;
@@ -138,7 +146,6 @@ pub(super) struct Found {
     pub(super) info: DeviceInfo,
     /// The compute capability as NVRTC counts it: 90 for 9.0.
     pub(super) arch: u32,
-    pub(super) pci: String,
 }
 
 /// All CUDA devices, none of them touched.
@@ -149,8 +156,8 @@ pub(crate) fn devices() -> Result<Vec<DeviceInfo>> {
     match count()? {
         0 => Err(Error::Device {
             device: "cuda".into(),
-            problem: "the driver shows no GPU".into(),
-            remedy: "check nvidia-smi and CUDA_VISIBLE_DEVICES, or run on the cpu or emulated device".into(),
+            problem: format!("the driver shows no GPU{}", visible_devices()),
+            remedy: HIDDEN.into(),
         }),
         count => (0..count).map(|ordinal| Ok(find(ordinal)?.info)).collect(),
     }
@@ -172,11 +179,7 @@ pub(super) fn find(ordinal: usize) -> Result<Found> {
     let id = format!("cuda:{ordinal}");
     let count = count()?;
     let Some(number) = c_int::try_from(ordinal).ok().filter(|_| ordinal < count) else {
-        return Err(Error::Device {
-            device: id,
-            problem: format!("no such device: {count} visible, counted from 0"),
-            remedy: "choose one of those that `overshot devices` lists, or check CUDA_VISIBLE_DEVICES".into(),
-        });
+        return Err(not_visible(ordinal, count));
     };
     let (mut handle, mut memory, mut name, mut pci) = (0, 0, [0; 256], [0; 32]);
     let attribute = |attribute, handle| -> Result<u32> {
@@ -202,8 +205,9 @@ pub(super) fn find(ordinal: usize) -> Result<Found> {
         kind: DeviceKind::Cuda,
         memory_bytes: memory as u64,
         compute_capability: Some(format!("{major}.{minor}")),
+        details: DeviceDetails { pci_bus_id: Some(text(&pci)), ..DeviceDetails::default() },
     };
-    Ok(Found { handle, info, arch: major * 10 + minor, pci: text(&pci) })
+    Ok(Found { handle, info, arch: major * 10 + minor })
 }
 
 fn text(buffer: &[c_char]) -> String {
@@ -257,7 +261,7 @@ fn describe(call: &str, result: sys::CUresult) -> String {
 fn remedy(result: sys::CUresult) -> &'static str {
     use sys::CUresult::*;
     match result {
-        CUDA_ERROR_NO_DEVICE => "check that `nvidia-smi` lists a GPU and that CUDA_VISIBLE_DEVICES does not hide it",
+        CUDA_ERROR_NO_DEVICE => HIDDEN,
         CUDA_ERROR_STUB_LIBRARY => "take the toolkit's stub libcuda.so off LD_LIBRARY_PATH",
         CUDA_ERROR_SYSTEM_DRIVER_MISMATCH => "reboot: the driver was updated but the old kernel module still runs",
         CUDA_ERROR_SYSTEM_NOT_READY => "start the service that the GPU needs (nvidia-fabricmanager)",

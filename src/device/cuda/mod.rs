@@ -3,6 +3,7 @@
 mod cache;
 mod context;
 mod driver;
+mod management;
 mod module;
 mod nvrtc;
 mod stream;
@@ -20,6 +21,7 @@ use crate::error::Result;
 use cache::Cache;
 use context::{Context, Memory, Pin};
 pub(crate) use driver::{devices, version};
+pub(crate) use management::look;
 use module::Function;
 use nvrtc::Compiler;
 pub(crate) use nvrtc::nvrtc_compile;
@@ -55,7 +57,7 @@ impl CudaDevice {
     pub(crate) fn open(ordinal: usize) -> Result<CudaDevice> {
         let found = driver::find(ordinal)?;
         let context = Context::retain(&found)?;
-        tracing::debug!(device = %found.info.id, name = %found.info.name, pci = %found.pci, "opened");
+        tracing::debug!(device = %found.info.id, name = %found.info.name, pci = ?found.info.details.pci_bus_id, "opened");
         Ok(CudaDevice {
             context,
             info: found.info,

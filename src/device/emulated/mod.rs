@@ -22,7 +22,7 @@ use std::time::Instant;
 use self::machine::Machine;
 pub(crate) use self::stream::{EmulatedEvent, EmulatedHost, EmulatedStream};
 use super::kernel::{Columns, HostKernel, SharedKernel};
-use super::{Device, DeviceInfo, DeviceKind, Schedule};
+use super::{Device, DeviceDetails, DeviceInfo, DeviceKind, Schedule};
 use crate::error::{Error, Result};
 
 /// The emulated device.
@@ -33,23 +33,36 @@ pub(crate) struct EmulatedDevice {
 }
 
 impl EmulatedDevice {
+    /// The only one.
     pub(crate) fn new(options: &Emulated) -> Self {
+        Self::named("emulated".into(), options)
+    }
+
+    /// One of several.
+    pub(crate) fn named(id: String, options: &Emulated) -> Self {
         EmulatedDevice {
-            info: info(options),
+            info: info(id, options),
             options: options.clone(),
             machine: Arc::new(Mutex::new(Machine::new(options))),
         }
     }
 }
 
+/// Emulated devices and their names: `emulated` for the only one, `emulated:0`, `emulated:1`, … for several.
+pub(crate) fn named(all: &[Emulated]) -> impl Iterator<Item = (String, &Emulated)> {
+    let id = |k: usize| if all.len() == 1 { "emulated".into() } else { format!("emulated:{k}") };
+    all.iter().enumerate().map(move |(k, options)| (id(k), options))
+}
+
 /// What the device with these options says of itself.
-pub(crate) fn info(options: &Emulated) -> DeviceInfo {
+pub(crate) fn info(id: String, options: &Emulated) -> DeviceInfo {
     DeviceInfo {
-        id: "emulated".into(),
+        id,
         name: format!("emulated device, seed {}", options.seed),
         kind: DeviceKind::Emulated,
-        memory_bytes: options.memory_bytes,
+        memory_bytes: options.memory_bytes(),
         compute_capability: None,
+        details: DeviceDetails::default(),
     }
 }
 
@@ -94,7 +107,7 @@ impl Device for EmulatedDevice {
 
     fn allocate(&self, bytes: usize) -> Result<EmulatedMemory> {
         let mut machine = lock(&self.machine);
-        let free = self.options.memory_bytes.saturating_sub(self.options.taken_bytes);
+        let free = self.options.memory_bytes().saturating_sub(self.options.taken_bytes);
         let full = machine.used + bytes as u64 > free;
         if machine.fault(FaultAt::Allocate) || full {
             return Err(Error::OutOfMemory { device: self.info.id.clone(), bytes: bytes as u64 });

@@ -5,13 +5,18 @@
 /// ```
 /// use overshot::{DeviceChoice, Emulated, Engine};
 /// let device = Emulated::new().seed(7).memory(1 << 20).copy_in_rate(50e9);
-/// let engine = Engine::builder().device(DeviceChoice::Emulated(device)).build()?;
+/// let engine = Engine::builder().device(device.clone()).build()?;
+/// // Two of them, one with eight times the memory.
+/// let devices = vec![device.clone(), device.memory(8 << 20)];
+/// let engine = Engine::builder().device(DeviceChoice::Emulated(devices)).build()?;
+/// assert_eq!(engine.devices()[1].id, "emulated:1");
 /// # Ok::<(), overshot::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Emulated {
     pub(crate) seed: u64,
-    pub(crate) memory_bytes: u64,
+    /// `None`: as much as the limit on device memory, or 64 MiB.
+    pub(crate) memory_bytes: Option<u64>,
     /// What others use of it.
     pub(crate) taken_bytes: u64,
     /// Bytes, rows and bytes per virtual second; infinite: takes no time.
@@ -28,7 +33,7 @@ impl Default for Emulated {
     fn default() -> Self {
         Emulated {
             seed: 0,
-            memory_bytes: 64 << 20,
+            memory_bytes: None,
             taken_bytes: 0,
             copy_in_rate: f64::INFINITY,
             kernel_rate: f64::INFINITY,
@@ -41,7 +46,7 @@ impl Default for Emulated {
 }
 
 impl Emulated {
-    /// Seed 0, 64 MiB of memory, operations that take no virtual time, no failures.
+    /// Seed 0, as much memory as the engine's limit on device memory (64 MiB if there is none), operations that take no virtual time, no failures.
     pub fn new() -> Self {
         Self::default()
     }
@@ -54,8 +59,12 @@ impl Emulated {
 
     /// The size of its memory in bytes.
     pub fn memory(mut self, bytes: u64) -> Self {
-        self.memory_bytes = bytes;
+        self.memory_bytes = Some(bytes);
         self
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.unwrap_or(64 << 20)
     }
 
     /// How much of its memory other programs use, in bytes: it cannot be had, and nobody says so before.

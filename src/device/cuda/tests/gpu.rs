@@ -1,11 +1,12 @@
 //! What holds with every driver. On a machine with a GPU and NVRTC:
 //! `cargo test --lib device::cuda::tests::gpu -- --ignored`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::device::cuda::cache::Cache;
-use crate::device::cuda::{CudaDevice, devices};
-use crate::device::{Device, contract};
+use crate::device::cuda::{CudaDevice, devices, look};
+use crate::device::{Device, DeviceDetails, contract};
+use crate::{DeviceChoice, Engine, Job};
 
 #[test]
 #[ignore = "needs a CUDA driver and NVRTC"]
@@ -16,11 +17,16 @@ fn keeps_the_contract() {
 #[test]
 #[ignore = "needs a CUDA driver"]
 fn looks_at_devices_without_touching_them() {
-    let devices = devices().unwrap();
+    let mut devices = devices().unwrap();
     assert!(!devices.is_empty());
+    assert_eq!(look(&mut devices), None);
     for (ordinal, device) in devices.iter().enumerate() {
         assert_eq!(device.id, format!("cuda:{ordinal}"));
         assert!(device.memory_bytes > 0 && !device.name.is_empty() && device.compute_capability.is_some());
+        let DeviceDetails { free_bytes, busy_percent, pcie_generation, pcie_width, .. } = device.details;
+        assert!(free_bytes.is_some_and(|free| free > 0), "{device:?}");
+        assert!(busy_percent.is_some_and(|percent| percent <= 100), "{device:?}");
+        assert!(pcie_generation.is_some() && pcie_width.is_some_and(|width| width > 0), "{device:?}");
     }
     let error = CudaDevice::open(devices.len()).err().unwrap().to_string();
     assert!(error.contains("no such device"), "{error}");
@@ -109,11 +115,40 @@ fn devices_work_side_by_side() {
     });
 }
 
+/// A context takes memory of its device, and so does a job: memory that stays free was not touched. Nobody else may use the
+/// devices meanwhile, other tests of this process included.
+#[test]
+#[ignore = "needs a CUDA driver, NVML and NVRTC, and two devices"]
+fn a_job_leaves_a_device_alone_that_is_side_by_side_with_its_own() {
+    let free = || {
+        let mut devices = devices().unwrap();
+        assert_eq!(look(&mut devices), None);
+        [0, 1].map(|ordinal: usize| devices[ordinal].details.free_bytes.unwrap())
+    };
+    let before = free();
+    let least = Mutex::new(before);
+    let x = vec![1.0f64; 1 << 22];
+    let engine = Engine::builder().device(DeviceChoice::CudaDevices(vec![1])).build().unwrap();
+    assert_eq!(free(), before, "an engine touched a device before its first job");
+    let job = Job::eval("sum(x)").unwrap().input("x", &x).progress(|_| {
+        let mut least = least.lock().unwrap();
+        let now = free();
+        *least = [least[0].min(now[0]), least[1].min(now[1])];
+    });
+    let report = engine.run(job).unwrap();
+    assert_eq!((report.devices.len(), &*report.devices[0].id, report.devices[0].rows), (1, "cuda:1", 1 << 22));
+    let least = *least.lock().unwrap();
+    assert!(least[1] < before[1], "the job's own device: {} bytes free before, {} while it ran", before[1], least[1]);
+    assert_eq!(least[0], before[0], "the other device");
+    drop(engine);
+    assert_eq!(free()[0], before[0], "the other device, afterwards");
+}
+
 /// On the stand-in the rates mean nothing, but all is there and all that was opened is given back.
 #[test]
 #[ignore = "needs a CUDA driver and NVRTC, and keeps the limits of this machine"]
 fn has_limits_that_are_saved_and_loaded() {
-    use crate::{DeviceChoice, MachineLimits};
+    use crate::MachineLimits;
     let folder = tempfile::tempdir().unwrap();
     let limits = MachineLimits::measure(&DeviceChoice::Cuda, folder.path(), |_| {}).unwrap();
     assert!(limits.is_sound(), "{limits:?}");

@@ -6,25 +6,34 @@
 mod faults;
 mod gpu;
 mod samples;
+mod several;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::*;
 
-/// Runs an ignored test of this module in a process of its own that loads the stand-ins for the driver and NVRTC.
-fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
+/// The folder of the stand-ins for the driver and NVRTC.
+fn standins() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let examples = program.parent().and_then(Path::parent).unwrap().join("examples");
     for library in ["libcuda.so", "libnvrtc.so"] {
         let path = examples.join(library);
         assert!(path.exists(), "{} is missing: run `cargo build --examples`", path.display());
     }
-    let cache = tempfile::tempdir().unwrap();
-    let output = Command::new(program)
+    examples
+}
+
+/// Runs an ignored test of this module in a process of its own that loads the stand-ins for the driver, its management library
+/// and NVRTC.
+fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
+    let (standins, folder) = (standins(), tempfile::tempdir().unwrap());
+    std::os::unix::fs::symlink(standins.join("libcuda.so"), folder.path().join("libnvidia-ml.so.1")).unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
         .args([&format!("device::cuda::tests::{test}"), "--exact", "--ignored", "--nocapture"])
-        .env("LD_LIBRARY_PATH", examples)
-        .env("OVERSHOT_CACHE", cache.path())
+        .env("LD_LIBRARY_PATH", std::env::join_paths([folder.path(), &standins]).unwrap())
+        .env("OVERSHOT_CACHE", folder.path().join("cache"))
+        .env_remove("CUDA_VISIBLE_DEVICES")
         .envs(settings.iter().copied())
         .output()
         .unwrap();
@@ -76,6 +85,45 @@ fn standin_has_devices_that_work_side_by_side() {
 #[test]
 fn standin_shows_its_devices() {
     run_on_standin("gpu::looks_at_devices_without_touching_them", &[("OVERSHOT_STANDIN_DEVICES", "3")]);
+    let (standins, folder) = (standins(), tempfile::tempdir().unwrap());
+    std::os::unix::fs::symlink(standins.join("libcuda.so"), folder.path().join("libcuda.so")).unwrap();
+    let path = folder.path().to_str().unwrap();
+    run_on_standin("several::devices_are_listed_without_nvml", &[("LD_LIBRARY_PATH", path)]);
+}
+
+#[test]
+fn standin_hides_devices() {
+    let four = ("OVERSHOT_STANDIN_DEVICES", "4");
+    let memory = ("OVERSHOT_STANDIN_MEMORY", "10000000,20000000,30000000,40000000");
+    let taken = ("OVERSHOT_STANDIN_TAKEN", "0,1,2,3");
+    run_on_standin(
+        "several::visible_devices_are_known_by_their_bus",
+        &[four, memory, taken, ("CUDA_VISIBLE_DEVICES", "3,1")],
+    );
+    for hidden in ["", "4", "-1"] {
+        run_on_standin("several::hidden_devices_are_an_error", &[four, ("CUDA_VISIBLE_DEVICES", hidden)]);
+    }
+}
+
+#[test]
+fn standin_leaves_devices_alone_that_work_side_by_side_with_others() {
+    run_on_standin(
+        "gpu::a_job_leaves_a_device_alone_that_is_side_by_side_with_its_own",
+        &[("OVERSHOT_STANDIN_DEVICES", "2"), ("OVERSHOT_STANDIN_SEED", "1")],
+    );
+}
+
+#[test]
+fn standin_has_devices_of_different_sizes() {
+    let memory = ("OVERSHOT_STANDIN_MEMORY", "268435456,3000000,67108864,1000000");
+    let taken = ("OVERSHOT_STANDIN_TAKEN", "0,0,65000000,730000,1000000");
+    for seed in ["1", "2"] {
+        let seed = ("OVERSHOT_STANDIN_SEED", seed);
+        run_on_standin(
+            "several::devices_of_different_sizes",
+            &[("OVERSHOT_STANDIN_DEVICES", "5"), memory, taken, seed],
+        );
+    }
 }
 
 #[test]
