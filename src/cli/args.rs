@@ -33,23 +33,29 @@ pub enum Command {
     Bench(BenchArgs),
 }
 
-/// Example: overshot run 'c = a * b; mean(c)' a=a.npy b=b.npy c=c.npy
+/// Examples: overshot run 'c = a * b; mean(c)' a=a.npy b=b.npy c=c.npy; overshot run saxpy.cu:saxpy x=x.npy y=y.npy a=2.5
 #[derive(clap::Args)]
 pub struct JobArgs {
-    /// What to compute for every row: statements separated by ';', such as 'c = a * b; mean(c)'
+    /// What to compute for every row: statements separated by ';', such as 'c = a * b; mean(c)'; or a kernel of your own, as
+    /// FILE:ENTRY, in a file of CUDA C++ (.cu), PTX (.ptx) or device code (.cubin, .fatbin). It runs with your rights, and
+    /// has to stay within its arrays
     #[arg(value_name = "EXPR")]
     pub expression: String,
 
-    /// A file for a name: an output if the expression assigns the name, else an input. `.npy` files say their dtype,
+    /// A file for a name: an output if the expression assigns the name, or the kernel's parameter is no pointer to const; else
+    /// an input. Where the parameter is a value, a number. `.npy` files say their dtype,
     /// others are raw and need one to be read (bool, i8 to i64, u8 to u64, f32, f64). An assigned name without a file is a
     /// temporary
     #[arg(value_name = "NAME=PATH[:DTYPE]", value_parser = binding())]
     pub files: Vec<Binding>,
 
     #[command(flatten)]
+    pub kernel: KernelArgs,
+
+    #[command(flatten)]
     pub limits: Limits,
 
-    /// How many rows there are; only for expressions without inputs, such as 'x = f64(i)'
+    /// How many rows there are; only without inputs, as in 'x = f64(i)'
     #[arg(long, value_name = "N")]
     pub rows: Option<u64>,
 
@@ -73,6 +79,38 @@ pub struct JobArgs {
     /// format); it is replaced if it exists
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Options for kernels")]
+pub struct KernelArgs {
+    /// The parameters of a kernel that is no CUDA C++, as in C: 'const float *x, float *y, float a, long long rows'
+    #[arg(long, value_name = "TEXT")]
+    pub parameters: Option<String>,
+
+    /// Threads of a block [default: 256]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<u32>,
+
+    /// Rows that a block computes [default: as many as threads]
+    #[arg(long, value_name = "N")]
+    pub rows_per_block: Option<usize>,
+
+    /// Bytes of dynamic shared memory of a block [default: 0]
+    #[arg(long, value_name = "BYTES")]
+    pub shared: Option<u32>,
+
+    /// The file for this name is the same for all rows: it stays on each device for the whole job
+    #[arg(long, value_name = "NAME")]
+    pub resident: Vec<String>,
+
+    /// This parameter is memory for the rows of a chunk that only the kernel uses
+    #[arg(long, value_name = "NAME")]
+    pub scratch: Vec<String>,
+
+    /// One more option for the compiler, such as --compiler=--include-path=FOLDER
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    pub compiler: Vec<String>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]

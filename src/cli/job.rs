@@ -8,7 +8,7 @@ use super::args::JobArgs;
 use super::output::{print, print_json};
 use super::progress::Bar;
 use super::trace::Trace;
-use super::{Result, interrupt};
+use super::{Result, interrupt, kernel};
 
 /// Runs the job and prints its report.
 pub fn run(args: &JobArgs) -> Result {
@@ -39,11 +39,23 @@ pub fn plan(args: &JobArgs) -> Result {
 
 /// The job with its files. Inputs are opened; outputs are only named.
 fn job(args: &JobArgs) -> Result<Job<'static>> {
-    let mut job = Job::eval(&args.expression)?;
+    let call = match kernel::of(&args.expression) {
+        Some((file, entry)) => Some(kernel::call(args, &file, entry)?),
+        None => kernel::refuse_options(&args.kernel).map(|()| None)?,
+    };
+    let is_argument = |name: &str| {
+        call.as_ref().is_some_and(|call| call.value_type(name).is_some())
+            || args.kernel.resident.iter().any(|r| r == name)
+    };
+    let files: Vec<_> = args.files.iter().filter(|file| !is_argument(&file.name)).collect();
+    let mut job = match call {
+        Some(call) => Job::kernel(call),
+        None => Job::eval(&args.expression)?,
+    };
     if let Some(rows) = args.rows {
         job = job.rows(rows);
     }
-    for file in &args.files {
+    for file in files {
         job = if job.output_names().contains(&file.name) {
             job.output(&file.name, overshot::create(&file.path, file.dtype, args.force))
         } else if job.input_names().contains(&file.name) {
@@ -52,7 +64,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
         } else {
             let names = [job.input_names(), job.output_names()].concat().join(", ");
             let (name, path) = (&file.name, file.path.display());
-            let text = format!("{name}={path}: the expression has no name '{name}', only {names}; check its spelling");
+            let text = format!("{name}={path}: there is no name '{name}', only {names}; check its spelling");
             return Err(Error::Job(text).into());
         };
     }

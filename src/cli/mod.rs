@@ -7,6 +7,7 @@ mod devices;
 mod failure;
 mod interrupt;
 mod job;
+mod kernel;
 mod log;
 mod output;
 mod progress;

@@ -156,6 +156,23 @@ impl Scalar {
         }
     }
 
+    /// The value that a text such as `2.5`, `-3` or `true` is in this dtype; `None` if it is none, or out of its range.
+    pub fn parse(text: &str, dtype: Dtype) -> Option<Scalar> {
+        Some(match dtype {
+            Dtype::Bool => Scalar::Bool(text.parse().ok()?),
+            Dtype::I8 => Scalar::I8(text.parse().ok()?),
+            Dtype::I16 => Scalar::I16(text.parse().ok()?),
+            Dtype::I32 => Scalar::I32(text.parse().ok()?),
+            Dtype::I64 => Scalar::I64(text.parse().ok()?),
+            Dtype::U8 => Scalar::U8(text.parse().ok()?),
+            Dtype::U16 => Scalar::U16(text.parse().ok()?),
+            Dtype::U32 => Scalar::U32(text.parse().ok()?),
+            Dtype::U64 => Scalar::U64(text.parse().ok()?),
+            Dtype::F32 => Scalar::F32(text.parse().ok()?),
+            Dtype::F64 => Scalar::F64(text.parse().ok()?),
+        })
+    }
+
     /// Its bits, in the lowest ones of a word.
     pub(crate) fn bits(self) -> u64 {
         match self {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::ForeignKernel;
 use super::host::{ForeignTwin, Names};
 use super::signature::{Kind, Parameter};
-use crate::data::{Dtype, Element, Scalar};
+use crate::data::{Dtype, Element, Scalar, Source};
 use crate::device::kernel::{Argument, Columns, HostKernel, Kernel, Launch, MakeTwin, Resident};
 use crate::error::{Error, Result};
 
@@ -44,6 +44,23 @@ impl Call {
     pub fn resident<T: Element>(mut self, name: &str, array: &[T]) -> Self {
         self.resident.push((name.into(), T::DTYPE, Arc::new(Resident::new(bytemuck::cast_slice(array)))));
         self
+    }
+
+    /// The same with all rows of a source.
+    ///
+    /// # Errors
+    /// When they cannot be read, or are more than fit the memory.
+    pub fn resident_rows(mut self, name: &str, source: &dyn Source) -> Result<Self> {
+        let size =
+            source.rows().checked_mul(source.dtype().size() as u64).and_then(|bytes| usize::try_from(bytes).ok());
+        let mut bytes = Vec::new();
+        if size.is_none_or(|size| bytes.try_reserve_exact(size).is_err()) {
+            return Err(Error::Job(format!("{}: too large to be resident: make it an input", source.name())));
+        }
+        bytes.resize(size.unwrap_or_default(), 0);
+        source.read(0, &mut bytes)?;
+        self.resident.push((name.into(), source.dtype(), Arc::new(Resident::new(&bytes))));
+        Ok(self)
     }
 
     /// Gives a parameter memory for the rows of a chunk, which holds anything at first and is not copied back. On the host it

@@ -4,7 +4,8 @@ use crate::data::Dtype;
 use crate::device::kernel::Kernel;
 use crate::foreign::{Call, ForeignKernel};
 
-const EVERYTHING: &str = "// overshot foreign sample: everything
+/// The text of [`everything`].
+pub const EVERYTHING: &str = "// overshot foreign sample: everything
 extern \"C\" __global__ void everything(const float (*x)[3], float a, const double *table, long long first_row, long long rows,
                                       double *y, float (*z)[2], double *work)
 {
@@ -17,7 +18,8 @@ extern \"C\" __global__ void everything(const float (*x)[3], float a, const doub
 }
 ";
 
-const KEEP: &str = "// overshot foreign sample: keep
+/// The text of [`keep`].
+pub const KEEP: &str = "// overshot foreign sample: keep
 extern \"C\" __global__ void keep(const double *x, long long first_row, long long rows, double *big, long long *where,
                                 unsigned long long *kept)
 {

@@ -10,6 +10,7 @@ mod bad_input;
 mod bench;
 mod demo;
 mod jobs;
+mod kernels;
 mod process;
 mod tools;
 
@@ -27,7 +28,9 @@ fn main() {
     };
     let mut trials = Vec::new();
     for device in &devices {
-        for (name, case) in [bad_input::CASES, jobs::CASES, demo::CASES, bench::CASES, process::CASES].concat() {
+        for (name, case) in
+            [bad_input::CASES, jobs::CASES, kernels::CASES, demo::CASES, bench::CASES, process::CASES].concat()
+        {
             let given = device.clone();
             trials.push(Trial::ignorable_test(format!("{device}: {name}"), move || case(&given)));
         }

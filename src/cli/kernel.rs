@@ -1,0 +1,93 @@
+//! `overshot run kernel.cu:entry …`: kernels of the user's own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use overshot::{Call, Error, ForeignKernel, Reading, Scalar};
+
+use super::Result;
+use super::args::{JobArgs, KernelArgs};
+
+/// The file and the entry point, if the text is no expression but a kernel: `kernel.cu:saxpy`.
+pub fn of(text: &str) -> Option<(PathBuf, &str)> {
+    let (file, entry) = text.rsplit_once(':')?;
+    let extension = Path::new(file).extension()?.to_str()?;
+    matches!(extension, "cu" | "ptx" | "cubin" | "fatbin").then(|| (file.into(), entry))
+}
+
+/// The kernel with its values and resident arrays, which are removed from the files.
+pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
+    let options = &args.kernel;
+    let unreadable = |error: std::io::Error| Error::File {
+        path: file.into(),
+        problem: "the kernel cannot be read".into(),
+        remedy: "check the path".into(),
+        source: Some(error),
+    };
+    let name = file.display().to_string();
+    let mut kernel = if file.extension().is_some_and(|extension| extension == "cu") {
+        let text = fs::read_to_string(file).map_err(unreadable)?;
+        // SAFETY: whoever runs a kernel from the command line vouches for it, as with every program: the help says so.
+        unsafe { ForeignKernel::cuda(&name, &text, entry) }?
+    } else {
+        let Some(parameters) = &options.parameters else {
+            return Err(Error::Job(format!("{name}: give the kernel's parameters as in C (--parameters)")).into());
+        };
+        let image = fs::read(file).map_err(unreadable)?;
+        // SAFETY: as above.
+        unsafe { ForeignKernel::image(image, entry, parameters) }?
+    };
+    if let Some(threads) = options.threads {
+        kernel = kernel.threads(threads);
+    }
+    if let Some(rows) = options.rows_per_block {
+        kernel = kernel.rows_per_block(rows);
+    }
+    if let Some(bytes) = options.shared {
+        kernel = kernel.shared_bytes(bytes);
+    }
+    for option in &options.compiler {
+        kernel = kernel.option(option);
+    }
+    let mut call = kernel.call();
+    for name in &options.scratch {
+        call = call.scratch(name);
+    }
+    for argument in &args.files {
+        let name = &argument.name;
+        if let Some(dtype) = call.value_type(name) {
+            let text = argument.path.display().to_string();
+            let Some(value) = Scalar::parse(&text, dtype) else {
+                return Err(Error::Job(format!("{name}={text}: write a number of {dtype}")).into());
+            };
+            call = call.value(name, value);
+        } else if options.resident.contains(name) {
+            let reading = args.reading.map(Reading::from).unwrap_or_default();
+            call = call.resident_rows(name, overshot::open_with(&argument.path, argument.dtype, reading)?.source())?;
+        }
+    }
+    match options.resident.iter().find(|name| !args.files.iter().any(|file| file.name == **name)) {
+        Some(name) => Err(Error::Job(format!("--resident {name}: no file is given for it, as in {name}=FILE")).into()),
+        None => Ok(call),
+    }
+}
+
+/// Options of kernels make no sense for expressions.
+pub fn refuse_options(options: &KernelArgs) -> Result {
+    let KernelArgs { parameters, threads, rows_per_block, shared, resident, scratch, compiler } = options;
+    let given = [
+        ("--parameters", parameters.is_some()),
+        ("--threads", threads.is_some()),
+        ("--rows-per-block", rows_per_block.is_some()),
+        ("--shared", shared.is_some()),
+        ("--resident", !resident.is_empty()),
+        ("--scratch", !scratch.is_empty()),
+        ("--compiler", !compiler.is_empty()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        Some((option, _)) => {
+            Err(Error::Job(format!("{option} is for kernels, as in 'overshot run FILE.cu:ENTRY': leave it out")).into())
+        }
+        None => Ok(()),
+    }
+}

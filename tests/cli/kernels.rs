@@ -1,0 +1,73 @@
+//! Kernels of the user's own.
+
+use std::fs;
+
+use libtest_mimic::Completion;
+use overshot::testing::foreign;
+
+use crate::tools::{Place, RAN, rows};
+use crate::{Case, Outcome};
+
+pub const CASES: &[Case] = &[
+    ("a kernel that keeps some rows, from its text", keep),
+    ("a kernel with values, resident arrays and scratch", everything),
+    ("what is wrong with a kernel's arguments", refused),
+];
+
+/// Whether the device runs CUDA C++: the others need a function for the host, which a command line has not.
+fn runs_cuda(device: &str) -> bool {
+    device.contains("cuda")
+}
+
+fn keep(device: &str) -> Outcome {
+    let place = Place::new(device);
+    place.raw("keep.cu", foreign::KEEP.as_bytes());
+    let x: Vec<f64> = (0..10_000).map(|i| f64::from(i * 7919 % 101)).collect();
+    place.npy("x.npy", &x);
+    let args = ["keep.cu:keep", "x=x.npy", "big=big.npy", "where=w.raw", "--threads", "32", "--rows-per-block", "512"];
+    if !runs_cuda(device) {
+        place.refused(2, &["'keep'", "no function for the host"], &args);
+        return RAN;
+    }
+    let report = place.report(&args);
+    let big: Vec<f64> = x.into_iter().filter(|x| *x > 50.0).collect();
+    assert_eq!(report["outputs"][0]["rows"], big.len());
+    assert_eq!(rows(&fs::read(place.path("big.npy")).unwrap()), big);
+    RAN
+}
+
+fn everything(device: &str) -> Outcome {
+    if !runs_cuda(device) {
+        return Ok(Completion::ignored_with("runs on CUDA only"));
+    }
+    let place = Place::new(device);
+    place.raw("all.cu", foreign::EVERYTHING.as_bytes());
+    let x: Vec<u8> = (0..300u16).flat_map(|i| f32::from(i).to_le_bytes()).collect();
+    place.raw("x.f32", &x);
+    place.npy("table.npy", &foreign::TABLE);
+    let files = ["all.cu:everything", "x=x.f32:f32", "y=y.npy", "z=z.npy", "table=table.npy", "a=2.5"];
+    let options = ["--resident", "table", "--scratch", "work", "--threads", "64", "--rows-per-block", "100"];
+    let report = place.report(&[&files[..], &options].concat());
+    assert_eq!(report["rows"], 100);
+    let y = rows(&fs::read(place.path("y.npy")).unwrap());
+    assert_eq!(y[5], foreign::TABLE[5] + f64::from((15 + 16) as f32) * 2.5);
+    let z = fs::read(place.path("z.npy")).unwrap();
+    assert!(String::from_utf8_lossy(&z[..128]).contains("'shape': (100, 2)"), "rows of two elements");
+    RAN
+}
+
+fn refused(device: &str) -> Outcome {
+    let place = Place::new(device);
+    place.raw("keep.cu", foreign::KEEP.as_bytes());
+    place.raw("k.ptx", b"//");
+    place.npy("x.npy", &[1.0]);
+    let refused = |words: &[&str], args: &[&str]| place.refused(2, words, args);
+    refused(&["no kernel 'other'", "check the name"], &["keep.cu:other", "x=x.npy"]);
+    refused(&["--parameters"], &["k.ptx:keep", "x=x.npy"]);
+    refused(&["no name 'v'", "x, big, where"], &["keep.cu:keep", "v=x.npy"]);
+    refused(&["first_row=a", "a number of i64"], &["keep.cu:keep", "x=x.npy", "first_row=a"]);
+    refused(&["--resident t", "no file"], &["keep.cu:keep", "x=x.npy", "--resident", "t"]);
+    refused(&["--threads", "kernels"], &["y = x + 1", "x=x.npy", "--threads", "32"]);
+    place.refused(1, &["no.cu", "check the path"], &["no.cu:keep", "x=x.npy"]);
+    RAN
+}
