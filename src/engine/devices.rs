@@ -2,96 +2,135 @@
 
 use std::sync::Arc;
 
+use crate::data::{Memory, SinkMemory};
 #[cfg(feature = "cuda")]
-use crate::device::Device;
-use crate::device::DeviceChoice;
-use crate::device::DeviceInfo;
-use crate::device::DeviceKind;
-#[cfg(feature = "cuda")]
-use crate::device::cuda::CudaDevice;
+use crate::device::cuda::CudaDevice as Gpu;
 use crate::device::emulated::EmulatedDevice;
+// Without CUDA there are none, of whatever type.
+#[cfg(not(feature = "cuda"))]
+use crate::device::emulated::EmulatedDevice as Gpu;
 use crate::device::kernel::SharedKernel;
+use crate::device::{Device, DeviceChoice, DeviceInfo, DeviceKind};
 use crate::error::Result;
-use crate::memory::Account;
+use crate::memory::{Account, DeviceMemory, MemoryCache, MemoryUse};
 use crate::pipeline::{HostPart, Part, Staging};
 use crate::plan::{DEFAULT_PINNED, DevicePlan, Limits};
 
-/// Devices that are costly to open and so are kept for the next run.
-#[derive(Clone)]
+/// Devices that are costly to open and so are kept for the next run, with what runs left of their memory.
+#[derive(Clone, Default)]
 pub(super) struct Opened {
-    #[cfg(feature = "cuda")]
-    cuda: Vec<Arc<CudaDevice>>,
+    gpus: Vec<Arc<MemoryCache<Gpu>>>,
 }
 
 impl Opened {
-    /// For jobs of the CPU.
-    pub(super) fn nothing() -> Self {
-        Opened {
-            #[cfg(feature = "cuda")]
-            cuda: Vec::new(),
-        }
+    /// Opens the GPUs among the devices; `accounts` are the engine's of each of them.
+    pub(super) fn new(devices: &[DeviceInfo], accounts: &[Accounts]) -> Result<Self> {
+        let open = |(device, accounts): (&DeviceInfo, &Accounts)| {
+            let opened = open(device)?;
+            Some(opened.map(|opened| MemoryCache::new(opened, &accounts.device, &accounts.pinned)))
+        };
+        Ok(Opened { gpus: devices.iter().zip(accounts).filter_map(open).collect::<Result<_>>()? })
     }
 
-    #[cfg_attr(not(feature = "cuda"), allow(unused_variables, clippy::unnecessary_wraps))]
-    pub(super) fn new(devices: &[DeviceInfo]) -> Result<Self> {
-        #[cfg(feature = "cuda")]
-        let numbers = devices.iter().filter_map(|device| device.id.strip_prefix("cuda:")?.parse().ok());
-        Ok(Opened {
-            #[cfg(feature = "cuda")]
-            cuda: numbers.map(|number| CudaDevice::open(number).map(Arc::new)).collect::<Result<_>>()?,
-        })
+    /// The device that pinned arrays are registered with, if any, and the account that they are booked on. Memory pinned on
+    /// one GPU is pinned for all of them.
+    pub(super) fn pins_with(&self) -> Option<(&Gpu, &Arc<Account>)> {
+        self.gpus.first().map(|cache| (&**cache.device(), cache.pinned_account()))
     }
 
-    /// The device that pinned arrays are registered with, if any. Memory pinned on one GPU is pinned for all of them.
-    #[cfg(feature = "cuda")]
-    pub(super) fn pins_with(&self) -> Option<&CudaDevice> {
-        self.cuda.first().map(|device| &**device)
+    /// Whether the memory of a source is pinned: it says so, or the GPUs find it so.
+    pub(super) fn is_input_pinned(&self, memory: Memory<'_>) -> bool {
+        memory.is_pinned() || self.finds_pinned(memory.bytes(), false)
     }
 
-    /// Without CUDA there is nothing to register with.
-    #[cfg(not(feature = "cuda"))]
-    pub(super) fn pins_with(&self) -> Option<&EmulatedDevice> {
-        None
+    /// Whether the memory of a sink is pinned.
+    pub(super) fn is_output_pinned(&self, memory: &SinkMemory<'_>) -> bool {
+        memory.is_pinned() || self.finds_pinned(memory.address(), true)
     }
 
-    /// Makes a device of the engine ready for a run: its kernel loaded, its memory taken.
-    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
+    /// Whether all GPUs find this memory pinned, by whomever: by other code of the program's that uses CUDA, say. Nothing is
+    /// opened for that, so without an opened GPU nothing is.
+    pub(super) fn finds_pinned(&self, memory: *const [u8], is_written: bool) -> bool {
+        !self.gpus.is_empty() && self.gpus.iter().all(|cache| cache.device().is_pinned(memory, is_written))
+    }
+
+    /// Makes a device of the engine ready for a run: its kernel loaded, its memory taken. `run` and `engine` are the
+    /// device's accounts in both.
     pub(super) fn ready(
         &self,
         choice: &DeviceChoice,
         plan: &DevicePlan,
         kernel: &SharedKernel,
-        accounts: &Accounts,
+        run: &Accounts,
+        engine: &Accounts,
     ) -> Result<Box<dyn Part>> {
         Ok(match (plan.kind, choice) {
             // A new one for every run, so that a seed means the same in every run.
             (DeviceKind::Emulated, DeviceChoice::Emulated(options)) => {
-                let device = Arc::new(EmulatedDevice::new(options));
-                Box::new(Staging::new(device, plan, kernel, &accounts.device, &accounts.pinned)?)
+                let cache = MemoryCache::new(EmulatedDevice::new(options), &engine.device, &engine.pinned);
+                Box::new(Staging::new(&cache, plan, kernel, &run.device, &run.pinned)?)
             }
-            #[cfg(feature = "cuda")]
             (DeviceKind::Cuda, _) => {
-                let Some(device) = self.cuda.iter().find(|device| device.info().id == plan.id).cloned() else {
-                    unreachable!("every GPU of the engine was opened")
-                };
-                Box::new(Staging::new(device, plan, kernel, &accounts.device, &accounts.pinned)?)
+                let Some(cache) = self.cache_of(&plan.id) else { unreachable!("every GPU of the engine was opened") };
+                Box::new(Staging::new(cache, plan, kernel, &run.device, &run.pinned)?)
             }
             _ => Box::new(HostPart::new(plan.lanes, plan.lane_rows as usize)),
         })
     }
+
+    /// What there is of the memory of a device, whose accounts these are.
+    pub(super) fn memory_of(&self, info: &DeviceInfo, accounts: &Accounts) -> DeviceMemory {
+        let (device, pinned) = match self.cache_of(&info.id) {
+            Some(cache) => cache.usage(),
+            // Nothing is kept.
+            None => (MemoryUse::new(&accounts.device, 0), MemoryUse::new(&accounts.pinned, 0)),
+        };
+        DeviceMemory { id: info.id.clone(), device, pinned }
+    }
+
+    /// Gives back what no run uses, and returns how many bytes.
+    pub(super) fn trim(&self) -> u64 {
+        self.gpus.iter().map(|cache| cache.trim()).sum()
+    }
+
+    fn cache_of(&self, id: &str) -> Option<&Arc<MemoryCache<Gpu>>> {
+        self.gpus.iter().find(|cache| cache.device().info().id == id)
+    }
 }
 
-/// The accounts of one device in one run.
+/// Opens a device if it is a GPU.
+#[cfg(feature = "cuda")]
+fn open(device: &DeviceInfo) -> Option<Result<Gpu>> {
+    Some(Gpu::open(device.id.strip_prefix("cuda:")?.parse().ok()?))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn open(_: &DeviceInfo) -> Option<Result<Gpu>> {
+    None
+}
+
+/// The accounts of one device: in one run, or in an engine.
 pub(super) struct Accounts {
     pub(super) device: Arc<Account>,
     pub(super) pinned: Arc<Account>,
 }
 
 impl Accounts {
-    pub(super) fn new(limits: &Limits) -> Self {
+    /// For a run, within its limits.
+    pub(super) fn of_run(limits: &Limits) -> Self {
         Accounts {
             device: Account::new("device memory", limits.device_memory.unwrap_or(u64::MAX)),
             pinned: Account::new("pinned memory", limits.pinned_memory.unwrap_or(DEFAULT_PINNED)),
         }
+    }
+
+    pub(super) fn reset_peak(&self) {
+        self.device.reset_peak();
+        self.pinned.reset_peak();
+    }
+
+    /// For an engine, all of whose runs have limits.
+    pub(super) fn of_engine() -> Self {
+        Accounts { device: Account::new("device memory", u64::MAX), pinned: Account::new("pinned memory", u64::MAX) }
     }
 }

@@ -3,6 +3,7 @@
 mod builder;
 mod check;
 mod devices;
+mod memory;
 mod reports;
 
 use std::sync::{Mutex, PoisonError};
@@ -13,13 +14,12 @@ use tracing::debug_span;
 pub use self::builder::EngineBuilder;
 use self::check::bind;
 use self::devices::{Accounts, Opened};
-use crate::data::{Element, Input, Place, Sink, whole_memory, whole_sink_memory};
+use crate::data::{Input, Place, Sink, whole_memory, whole_sink_memory};
 use crate::device::kernel::{Kernel, TILE_ROWS};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::limits::MachineLimits;
-use crate::memory::PinnedArray;
 use crate::ops::{Eval, Operator};
 use crate::pipeline::{InputColumn, OutputColumn, Part, Queue, Share, TIMED_EVERY, Work, drive};
 use crate::plan::{Limits, Machine, Plan, Shape};
@@ -53,6 +53,8 @@ pub struct Engine {
     found: Duration,
     /// What this machine was measured to reach, if it was.
     machine: Option<MachineLimits>,
+    /// What all its runs have of each device.
+    accounts: Vec<Accounts>,
     /// What is costly to open and is kept for the next run.
     opened: Mutex<Option<Opened>>,
 }
@@ -75,8 +77,9 @@ impl Engine {
     pub fn plan(&self, job: &Job<'_>) -> Result<Plan> {
         let (program, rows) = bind(job)?;
         let operator = Eval::new(program);
-        let devices = self.devices_for(operator.kernel(), rows, &mut Vec::new());
-        self.plan_of(job, &operator, rows, &devices, &self.limits)
+        let devices = &self.devices_for(operator.kernel(), rows, &mut Vec::new());
+        let request = Request { job, operator: &operator, rows, devices, opened: &self.opened_so_far() };
+        self.plan_of(&request, &self.limits)
     }
 
     /// Runs the job to its end.
@@ -103,7 +106,12 @@ impl Engine {
             notes.push("the CPU uses no device or pinned memory, so their limits have no effect".into());
         }
         let mut setup = Setup { find_seconds: self.found.as_secs_f64(), ..Setup::default() };
-        let (plan, mut parts, accounts) = self.ready(&job, &operator, rows, &devices, &mut notes, &mut setup)?;
+        let opening = Instant::now();
+        // The CPU needs nothing opened.
+        let opened = if on_cpu { Opened::default() } else { self.opened()? };
+        setup.open_seconds = opening.elapsed().as_secs_f64();
+        let request = Request { job: &job, operator: &operator, rows, devices: &devices, opened: &opened };
+        let (plan, mut parts, accounts) = self.ready(&request, &mut notes, &mut setup)?;
 
         let Job { expression, inputs, outputs, cancel, progress, timeline, .. } = job;
         let _span = debug_span!("run", expression = expression.text(), rows, chunk_rows = plan.chunk_rows).entered();
@@ -128,12 +136,14 @@ impl Engine {
         let queue = queue.watched(cancel, progress.as_deref());
         let inputs_in_place = inputs.iter().map(|(_, input)| {
             let source = input.source();
-            Ok(InputColumn { source, memory: whole_memory(source)? })
+            let memory = whole_memory(source)?;
+            Ok(InputColumn { source, memory, pinned: memory.is_some_and(|memory| opened.is_input_pinned(memory)) })
         });
-        let outputs = sinks
-            .iter()
-            .zip(&output_dtypes)
-            .map(|(sink, dtype)| Ok(OutputColumn { sink: &**sink, memory: whole_sink_memory(&**sink, *dtype, rows)? }));
+        let outputs = sinks.iter().zip(&output_dtypes).map(|(sink, dtype)| {
+            let memory = whole_sink_memory(&**sink, *dtype, rows)?;
+            let pinned = memory.is_some_and(|memory| opened.is_output_pinned(memory));
+            Ok(OutputColumn { sink: &**sink, memory, pinned })
+        });
         let real = self.devices.iter().any(|device| device.kind != DeviceKind::Emulated);
         let work = Work {
             operator: &operator,
@@ -167,7 +177,7 @@ impl Engine {
         // All could be committed before the first one is: a job appears as a whole or not at all.
         sinks.iter().try_for_each(|sink| sink.check())?;
         sinks.into_iter().try_for_each(Sink::commit)?;
-        drop(parts);
+        parts.into_iter().for_each(Part::keep_memory);
 
         let mut report = Report {
             rows,
@@ -196,15 +206,6 @@ impl Engine {
         Ok(report)
     }
 
-    /// An array of `rows` zeros in pinned memory, which jobs use in place. It does not count against the limit on
-    /// the pinned memory of a run.
-    ///
-    /// # Errors
-    /// [`Error::Device`] if there is no memory, or it cannot be pinned.
-    pub fn pinned<T: Element>(&self, rows: usize) -> Result<PinnedArray<T>> {
-        PinnedArray::new(self.opened()?.pins_with(), rows)
-    }
-
     /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than the work.
     fn devices_for(&self, kernel: &Kernel, rows: u64, notes: &mut Vec<String>) -> Vec<DeviceInfo> {
         let is_cpu = |device: &&DeviceInfo| device.kind == DeviceKind::Cpu;
@@ -227,17 +228,11 @@ impl Engine {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    fn plan_of(
-        &self,
-        job: &Job<'_>,
-        operator: &Eval,
-        rows: u64,
-        devices: &[DeviceInfo],
-        limits: &Limits,
-    ) -> Result<Plan> {
+    fn plan_of(&self, request: &Request<'_, '_>, limits: &Limits) -> Result<Plan> {
+        let Request { job, operator, rows, devices, opened } = *request;
         let inputs = job.inputs.iter().map(|(_, input)| whole_memory(input.source()));
         let inputs: Vec<_> = inputs.collect::<Result<_>>()?;
-        let outputs = || job.outputs.iter().map(|(_, output)| output.target().place());
+        let outputs = || job.outputs.iter().map(|(_, output)| output.target());
         let shape = Shape {
             rows,
             columns: operator.kernel().columns.clone(),
@@ -246,12 +241,16 @@ impl Engine {
                 .iter()
                 .zip(&job.inputs)
                 .map(|(memory, (_, input))| memory.is_some() && input.source().is_at_hand(0, rows))
-                .chain(outputs().map(|place| place != Place::Elsewhere))
+                .chain(outputs().map(|target| target.place() != Place::Elsewhere))
                 .collect(),
             pinned: inputs
                 .iter()
-                .map(|memory| memory.is_some_and(|memory| memory.is_pinned()))
-                .chain(outputs().map(|place| place == Place::Pinned))
+                .map(|memory| memory.is_some_and(|memory| opened.is_input_pinned(memory)))
+                .chain(outputs().map(|target| match target.place() {
+                    Place::Pinned => true,
+                    Place::Memory => target.memory().is_some_and(|memory| opened.finds_pinned(memory, true)),
+                    Place::Elsewhere => false,
+                }))
                 .collect(),
         };
         let files = job.inputs.iter().any(|(_, input)| input.source().path().is_some())
@@ -260,26 +259,15 @@ impl Engine {
     }
 
     /// Plans, and makes every device ready; with smaller chunks if a device has less memory than it said.
-    fn ready(
-        &self,
-        job: &Job<'_>,
-        operator: &Eval,
-        rows: u64,
-        devices: &[DeviceInfo],
-        notes: &mut Vec<String>,
-        setup: &mut Setup,
-    ) -> Result<Ready> {
-        // The CPU needs nothing opened.
-        let gpus = devices.iter().any(|device| device.kind != DeviceKind::Cpu);
-        let begin = Instant::now();
-        let opened = if gpus { self.opened()? } else { Opened::nothing() };
-        setup.open_seconds = begin.elapsed().as_secs_f64();
+    fn ready(&self, request: &Request<'_, '_>, notes: &mut Vec<String>, setup: &mut Setup) -> Result<Ready> {
+        let kernel = request.operator.kernel();
         let mut limits = self.limits;
         loop {
-            let plan = self.plan_of(job, operator, rows, devices, &limits)?;
-            let accounts: Vec<_> = plan.devices.iter().map(|_| Accounts::new(&self.limits)).collect();
-            let parts = plan.devices.iter().zip(&accounts);
-            let parts = parts.map(|(device, accounts)| opened.ready(&self.choice, device, operator.kernel(), accounts));
+            let plan = self.plan_of(request, &limits)?;
+            let accounts: Vec<_> = plan.devices.iter().map(|_| Accounts::of_run(&self.limits)).collect();
+            let parts = plan.devices.iter().zip(&accounts).map(|(device, accounts)| {
+                request.opened.ready(&self.choice, device, kernel, accounts, self.accounts_of(&device.id))
+            });
             match parts.collect::<Result<Vec<_>>>() {
                 Ok(parts) => {
                     notes.extend(parts.iter().zip(&plan.devices).filter_map(|(part, device)| part.shortage(device)));
@@ -306,13 +294,33 @@ impl Engine {
         if let Some(opened) = &*opened {
             return Ok(opened.clone());
         }
-        Ok(opened.insert(Opened::new(&self.devices)?).clone())
+        Ok(opened.insert(Opened::new(&self.devices, &self.accounts)?).clone())
+    }
+
+    /// For whoever looks, and is not to open anything.
+    fn opened_so_far(&self) -> Opened {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.clone().unwrap_or_default()
+    }
+
+    fn accounts_of(&self, id: &str) -> &Accounts {
+        let number = self.devices.iter().position(|device| device.id == id);
+        &self.accounts[number.expect("a plan is for devices of the engine")]
     }
 }
 
 /// Bytes that the inputs have read past the page cache so far; a source may have served other jobs before.
 fn direct_bytes(inputs: &[(String, Input<'_>)]) -> u64 {
     inputs.iter().map(|(_, input)| input.source().direct_bytes()).sum()
+}
+
+/// A job that was checked, and where it is to run.
+struct Request<'r, 'a> {
+    job: &'r Job<'a>,
+    operator: &'r Eval,
+    rows: u64,
+    devices: &'r [DeviceInfo],
+    opened: &'r Opened,
 }
 
 /// A plan, and what it needs on each of its devices.

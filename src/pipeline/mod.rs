@@ -65,12 +65,16 @@ impl Work<'_> {
 pub(crate) struct InputColumn<'w> {
     pub(crate) source: &'w dyn Source,
     pub(crate) memory: Option<Memory<'w>>,
+    /// Whether that memory is pinned.
+    pub(crate) pinned: bool,
 }
 
 /// A sink, and its memory if it is written in place.
 pub(crate) struct OutputColumn<'w> {
     pub(crate) sink: &'w dyn Sink,
     pub(crate) memory: Option<&'w SinkMemory<'w>>,
+    /// Whether that memory is pinned.
+    pub(crate) pinned: bool,
 }
 
 /// One device's part in a run: what its lanes share.
@@ -88,6 +92,9 @@ pub(crate) trait Part {
 
     /// A note if the device gave less memory than planned.
     fn shortage(&self, plan: &DevicePlan) -> Option<String>;
+
+    /// Keeps its memory for the next run, after one that went well. Otherwise it is dropped, and given back.
+    fn keep_memory(self: Box<Self>) {}
 }
 
 /// One lane of any device.

@@ -13,7 +13,7 @@ use crate::data::Chunk;
 use crate::device::kernel::SharedKernel;
 use crate::device::{Device, Host, HostWork, Schedule};
 use crate::error::{Error, Result};
-use crate::memory::{Account, DevicePool, Layout, PinnedRing};
+use crate::memory::{Account, DevicePool, Layout, MemoryCache, PinnedRing};
 use crate::plan::DevicePlan;
 use crate::trace::{Span, Track};
 
@@ -34,18 +34,19 @@ pub(crate) struct Staging<D: Device> {
 impl<D: Device> Staging<D> {
     /// Loads the kernel and takes the memory of the plan.
     pub(crate) fn new(
-        device: Arc<D>,
+        cache: &MemoryCache<D>,
         plan: &DevicePlan,
         kernel: &SharedKernel,
         memory: &Arc<Account>,
         pinned: &Arc<Account>,
     ) -> Result<Self> {
+        let device = cache.device().clone();
         let begin = Instant::now();
         let loaded = device.load(kernel)?;
         let ready = Instant::now();
         let layout = plan.layout.clone();
-        let pool = DevicePool::new(&*device, plan.blocks, layout.block_bytes, memory)?;
-        let ring = PinnedRing::new(&*device, plan.lanes * plan.slots, layout.slot_bytes, pinned)?;
+        let pool = DevicePool::new(cache, plan.blocks, layout.block_bytes, memory)?;
+        let ring = PinnedRing::new(cache, plan.lanes * plan.slots, layout.slot_bytes, pinned)?;
         let setup = (ready - begin, ready.elapsed());
         Ok(Staging { pool, kernel: loaded, ring, layout, lanes: plan.lanes, slots: plan.slots, device, setup })
     }
@@ -86,6 +87,12 @@ impl<D: Device> Part for Staging<D> {
         let (given, planned) = (self.pool.blocks(), plan.blocks);
         let note = || format!("{} had memory for {given} of {planned} blocks of {} bytes", plan.id, plan.block_bytes);
         (given < planned).then(note)
+    }
+
+    fn keep_memory(self: Box<Self>) {
+        // The streams waited for their work when they were dropped with the lanes, which borrowed the part.
+        self.pool.keep();
+        self.ring.keep();
     }
 }
 

@@ -207,7 +207,7 @@ impl Pin {
             unsafe { sys::cuMemHostRegister_v2(start.cast::<c_void>(), bytes, sys::CU_MEMHOSTREGISTER_PORTABLE) };
         match result {
             sys::CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
-                if is_pinned(start) && is_pinned(start.wrapping_add(bytes.saturating_sub(1))) =>
+                if is_pinned(context, ptr::slice_from_raw_parts(start, bytes), true) =>
             {
                 Ok(pin(false))
             }
@@ -221,11 +221,33 @@ impl Pin {
     }
 }
 
-fn is_pinned(byte: *mut u8) -> bool {
+/// Whether memory is page-locked as a whole, by whomever, in one piece, and so that the device may write it if it `is_written`.
+/// The driver looks the addresses up and does not read what is there.
+pub(super) fn is_pinned(context: &Context, memory: *const [u8], is_written: bool) -> bool {
+    let (start, bytes) = (memory.cast::<u8>() as u64, memory.len() as u64);
+    let Ok(_guard) = context.enter() else { return false };
+    let Some(flags) = pinned_flags(start) else { return false };
+    // That both ends are page-locked does not say that what is between them is: they may be of two registrations.
+    let range = attribute(sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, start)
+        .zip(attribute(sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE, start));
+    let whole = |(first, size): (u64, u64)| first <= start && start.saturating_add(bytes) <= first.saturating_add(size);
+    bytes > 0 && range.is_some_and(whole) && !(is_written && flags & sys::CU_MEMHOSTREGISTER_READ_ONLY != 0)
+}
+
+/// How a byte of host memory was page-locked, if it is.
+fn pinned_flags(byte: u64) -> Option<u32> {
     let mut flags = 0;
-    // SAFETY: a context is current; the driver looks the address up and does not read what is there.
-    let result = unsafe { sys::cuMemHostGetFlags(&mut flags, byte.cast::<c_void>()) };
-    result == sys::CUresult::CUDA_SUCCESS
+    // SAFETY: a context is current; `flags` outlives the call that writes it.
+    let result = unsafe { sys::cuMemHostGetFlags(&mut flags, byte as *mut c_void) };
+    (result == sys::CUresult::CUDA_SUCCESS).then_some(flags)
+}
+
+/// An attribute of 64 bits of an address, if it has that.
+fn attribute(attribute: sys::CUpointer_attribute, address: sys::CUdeviceptr) -> Option<u64> {
+    let mut value = 0_u64;
+    // SAFETY: a context is current; the attributes asked for have 64 bits, and `value` outlives the call that writes it.
+    let result = unsafe { sys::cuPointerGetAttribute((&raw mut value).cast::<c_void>(), attribute, address) };
+    (result == sys::CUresult::CUDA_SUCCESS).then_some(value)
 }
 
 impl Drop for Pin {

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 ///
 /// cudarc looks functions up at their first call and panics when one is missing, so they are looked for beforehand.
 /// `cuEventElapsedTime_v2` is not among them: drivers before 12.8 lack it, and [`elapsed_time`] does without.
-const FUNCTIONS: [&str; 32] = [
+const FUNCTIONS: [&str; 33] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuGetErrorString",
@@ -33,6 +33,7 @@ const FUNCTIONS: [&str; 32] = [
     "cuMemHostRegister_v2",
     "cuMemHostUnregister",
     "cuMemHostGetFlags",
+    "cuPointerGetAttribute",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuModuleLoadData",

@@ -109,6 +109,10 @@ impl Device for CudaDevice {
         unsafe { Pin::new(&self.context, start, bytes) }
     }
 
+    fn is_pinned(&self, memory: *const [u8], is_written: bool) -> bool {
+        context::is_pinned(&self.context, memory, is_written)
+    }
+
     fn load(&self, kernel: &SharedKernel) -> Result<Arc<Function>> {
         // Held while compiling, so that runs that ask for the same kernel at once compile it once.
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
