@@ -111,6 +111,12 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
     /// `start` is page-aligned, and the `bytes` from it on stay mapped until the result is dropped.
     unsafe fn pin(&self, start: *mut u8, bytes: usize) -> Result<Self::Pin>;
 
+    /// Allocates page-locked memory the driver's own way and frees it, for measurements to compare with. False if there is no such
+    /// way.
+    fn allocate_pinned_once(&self, _bytes: usize) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Whether memory of the host is page-locked as a whole already, by whomever, so that copies need no staging: copies to it,
     /// too, if it `is_written`. Never a yes where that cannot be known.
     fn is_pinned(&self, _memory: *const [u8], _is_written: bool) -> bool {

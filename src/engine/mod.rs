@@ -84,6 +84,9 @@ impl Engine {
 
     /// Runs the job to its end.
     ///
+    /// Slices in memory that is pinned for the GPUs are used in place, also if other code of the program pinned it, with
+    /// `cudaHostRegister` say: then it must stay pinned until this returns.
+    ///
     /// # Errors
     /// [`Error::Expression`] and [`Error::Job`] if the job does not fit together, [`Error::Budget`] if a memory limit is
     /// too small for one chunk, [`Error::File`] and [`Error::Chunk`] if something failed on the way,

@@ -1,7 +1,8 @@
 //! Pinned host memory: anonymous pages in huge pages where possible, touched in parallel, then registered.
 //!
 //! Our own pages and not the driver's allocation, because that one is slow to make, aligned to 256 bytes only (too little
-//! for direct I/O) and, as some bindings hand it out, write-combined and so very slow to read back.
+//! for direct I/O) and, as some bindings hand it out, write-combined and so very slow to read back. Registered in one piece,
+//! though threads could register several at once: a copy must not go from one piece into the next.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -221,6 +221,16 @@ impl Pin {
     }
 }
 
+/// Allocates page-locked memory by the driver and frees it.
+pub(super) fn allocate_pinned_once(context: &Context, bytes: usize) -> Result<()> {
+    let _guard = context.enter()?;
+    let mut start = ptr::null_mut();
+    // SAFETY: the context is current; `start` outlives the call that writes it.
+    context.check("cuMemAllocHost", unsafe { sys::cuMemAllocHost_v2(&mut start, bytes) })?;
+    // SAFETY: just allocated, and used by nobody.
+    context.check("cuMemFreeHost", unsafe { sys::cuMemFreeHost(start) })
+}
+
 /// Whether memory is page-locked as a whole, by whomever, in one piece, and so that the device may write it if it `is_written`.
 /// The driver looks the addresses up and does not read what is there.
 pub(super) fn is_pinned(context: &Context, memory: *const [u8], is_written: bool) -> bool {

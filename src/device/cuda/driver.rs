@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 ///
 /// cudarc looks functions up at their first call and panics when one is missing, so they are looked for beforehand.
 /// `cuEventElapsedTime_v2` is not among them: drivers before 12.8 lack it, and [`elapsed_time`] does without.
-const FUNCTIONS: [&str; 33] = [
+const FUNCTIONS: [&str; 35] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuGetErrorString",
@@ -30,6 +30,8 @@ const FUNCTIONS: [&str; 33] = [
     "cuCtxSetCurrent",
     "cuMemAlloc_v2",
     "cuMemFree_v2",
+    "cuMemAllocHost_v2",
+    "cuMemFreeHost",
     "cuMemHostRegister_v2",
     "cuMemHostUnregister",
     "cuMemHostGetFlags",

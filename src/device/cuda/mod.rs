@@ -109,6 +109,10 @@ impl Device for CudaDevice {
         unsafe { Pin::new(&self.context, start, bytes) }
     }
 
+    fn allocate_pinned_once(&self, bytes: usize) -> Result<bool> {
+        context::allocate_pinned_once(&self.context, bytes).map(|()| true)
+    }
+
     fn is_pinned(&self, memory: *const [u8], is_written: bool) -> bool {
         context::is_pinned(&self.context, memory, is_written)
     }
