@@ -290,6 +290,11 @@ fn staged(engine: &Engine, input: &[Part], output: &[Part], flags: u32) -> bool 
     assert!(c.numbers(ROWS).iter().zip(1..).all(|(c, row)| *c == f64::from(row)), "{input:?} {output:?}");
     engine.trim();
     assert_eq!(taken(), (0, before));
+    let in_part = |parts: &[Part], flags: u32| !(parts.is_empty() || parts == [(0, PAGES)] && flags == 1);
+    for (name, expected) in [("'a'", in_part(input, 1)), ("'c'", in_part(output, flags))] {
+        let noted = report.notes.iter().any(|note| note.contains(name) && note.contains("not as a whole"));
+        assert_eq!(noted, expected, "{:?}", report.notes);
+    }
     report.peak_pinned_bytes > 0
 }
 

@@ -62,6 +62,17 @@ pub struct DeviceInfo {
     pub compute_capability: Option<String>,
 }
 
+/// How far memory of the host is page-locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Pinned {
+    /// Not at its ends.
+    No,
+    /// At an end, but not in one piece from end to end, or not to be written. Copies must not cross the ends of a piece.
+    InPart,
+    /// In one piece: copies need no staging.
+    Whole,
+}
+
 /// How the lanes of a device are driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Schedule {
@@ -117,10 +128,10 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
         Ok(false)
     }
 
-    /// Whether memory of the host is page-locked as a whole already, by whomever, so that copies need no staging: copies to it,
-    /// too, if it `is_written`. Never a yes where that cannot be known.
-    fn is_pinned(&self, _memory: *const [u8], _is_written: bool) -> bool {
-        false
+    /// How far memory of the host is page-locked already, by whomever: so that the device may write it, too, if it `is_written`.
+    /// Never [`Pinned::Whole`] where that cannot be known.
+    fn pinned(&self, _memory: *const [u8], _is_written: bool) -> Pinned {
+        Pinned::No
     }
 
     /// Compiles (or finds in the cache) and loads a kernel.

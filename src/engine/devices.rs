@@ -10,7 +10,7 @@ use crate::device::emulated::EmulatedDevice;
 #[cfg(not(feature = "cuda"))]
 use crate::device::emulated::EmulatedDevice as Gpu;
 use crate::device::kernel::SharedKernel;
-use crate::device::{Device, DeviceChoice, DeviceInfo, DeviceKind};
+use crate::device::{Device, DeviceChoice, DeviceInfo, DeviceKind, Pinned};
 use crate::error::Result;
 use crate::memory::{Account, DeviceMemory, MemoryCache, MemoryUse};
 use crate::pipeline::{HostPart, Part, Staging};
@@ -40,18 +40,19 @@ impl Opened {
 
     /// Whether the memory of a source is pinned: it says so, or the GPUs find it so.
     pub(super) fn is_input_pinned(&self, memory: Memory<'_>) -> bool {
-        memory.is_pinned() || self.finds_pinned(memory.bytes(), false)
+        memory.is_pinned() || self.find_pinned(memory.bytes(), false) == Pinned::Whole
     }
 
     /// Whether the memory of a sink is pinned.
     pub(super) fn is_output_pinned(&self, memory: &SinkMemory<'_>) -> bool {
-        memory.is_pinned() || self.finds_pinned(memory.address(), true)
+        memory.is_pinned() || self.find_pinned(memory.address(), true) == Pinned::Whole
     }
 
-    /// Whether all GPUs find this memory pinned, by whomever: by other code of the program's that uses CUDA, say. Nothing is
+    /// How far all GPUs find this memory pinned, by whomever: by other code of the program's that uses CUDA, say. Nothing is
     /// opened for that, so without an opened GPU nothing is.
-    pub(super) fn finds_pinned(&self, memory: *const [u8], is_written: bool) -> bool {
-        !self.gpus.is_empty() && self.gpus.iter().all(|cache| cache.device().is_pinned(memory, is_written))
+    pub(super) fn find_pinned(&self, memory: *const [u8], is_written: bool) -> Pinned {
+        let found = self.gpus.iter().map(|cache| cache.device().pinned(memory, is_written));
+        found.min().unwrap_or(Pinned::No)
     }
 
     /// Makes a device of the engine ready for a run: its kernel loaded, its memory taken. `run` and `engine` are the

@@ -16,7 +16,7 @@ use self::check::bind;
 use self::devices::{Accounts, Opened};
 use crate::data::{Input, Place, Sink, whole_memory, whole_sink_memory};
 use crate::device::kernel::{Kernel, TILE_ROWS};
-use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
+use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Pinned, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::limits::MachineLimits;
@@ -114,6 +114,7 @@ impl Engine {
         let opened = if on_cpu { Opened::default() } else { self.opened()? };
         setup.open_seconds = opening.elapsed().as_secs_f64();
         let request = Request { job: &job, operator: &operator, rows, devices: &devices, opened: &opened };
+        notes.extend(memory::pinned_in_part(&request));
         let (plan, mut parts, accounts) = self.ready(&request, &mut notes, &mut setup)?;
 
         let Job { expression, inputs, outputs, cancel, progress, timeline, .. } = job;
@@ -251,7 +252,9 @@ impl Engine {
                 .map(|memory| memory.is_some_and(|memory| opened.is_input_pinned(memory)))
                 .chain(outputs().map(|target| match target.place() {
                     Place::Pinned => true,
-                    Place::Memory => target.memory().is_some_and(|memory| opened.finds_pinned(memory, true)),
+                    Place::Memory => {
+                        target.memory().is_some_and(|memory| opened.find_pinned(memory, true) == Pinned::Whole)
+                    }
                     Place::Elsewhere => false,
                 }))
                 .collect(),

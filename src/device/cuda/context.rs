@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cudarc::driver::sys;
 
 use super::driver::{self, Found};
+use crate::device::Pinned;
 use crate::error::{Error, Result};
 
 /// A retained primary context: the one that other CUDA libraries of the process share.
@@ -207,7 +208,7 @@ impl Pin {
             unsafe { sys::cuMemHostRegister_v2(start.cast::<c_void>(), bytes, sys::CU_MEMHOSTREGISTER_PORTABLE) };
         match result {
             sys::CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
-                if is_pinned(context, ptr::slice_from_raw_parts(start, bytes), true) =>
+                if pinned(context, ptr::slice_from_raw_parts(start, bytes), true) == Pinned::Whole =>
             {
                 Ok(pin(false))
             }
@@ -231,21 +232,27 @@ pub(super) fn allocate_pinned_once(context: &Context, bytes: usize) -> Result<()
     context.check("cuMemFreeHost", unsafe { sys::cuMemFreeHost(start) })
 }
 
-/// Whether memory is page-locked as a whole, by whomever, in one piece, and so that the device may write it if it `is_written`.
-/// The driver looks the addresses up and does not read what is there.
-pub(super) fn is_pinned(context: &Context, memory: *const [u8], is_written: bool) -> bool {
+/// How far memory is page-locked, by whomever. The driver looks the addresses up and does not read what is there.
+pub(super) fn pinned(context: &Context, memory: *const [u8], is_written: bool) -> Pinned {
     let (start, bytes) = (memory.cast::<u8>() as u64, memory.len() as u64);
-    let Ok(_guard) = context.enter() else { return false };
-    let Some(flags) = pinned_flags(start) else { return false };
+    let Some(last) = bytes.checked_sub(1).map(|before| start.saturating_add(before)) else { return Pinned::No };
+    let Ok(_guard) = context.enter() else { return Pinned::No };
+    let (first_flags, last_flags) = (flags(start), flags(last));
     // That both ends are page-locked does not say that what is between them is: they may be of two registrations.
     let range = attribute(sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, start)
         .zip(attribute(sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE, start));
-    let whole = |(first, size): (u64, u64)| first <= start && start.saturating_add(bytes) <= first.saturating_add(size);
-    bytes > 0 && range.is_some_and(whole) && !(is_written && flags & sys::CU_MEMHOSTREGISTER_READ_ONLY != 0)
+    let is_whole = range.is_some_and(|(first, size)| first <= start && last < first.saturating_add(size));
+    match first_flags.zip(last_flags) {
+        Some((flags, _)) if is_whole && !(is_written && flags & sys::CU_MEMHOSTREGISTER_READ_ONLY != 0) => {
+            Pinned::Whole
+        }
+        None if first_flags.or(last_flags).is_none() => Pinned::No,
+        _ => Pinned::InPart,
+    }
 }
 
 /// How a byte of host memory was page-locked, if it is.
-fn pinned_flags(byte: u64) -> Option<u32> {
+fn flags(byte: u64) -> Option<u32> {
     let mut flags = 0;
     // SAFETY: a context is current; `flags` outlives the call that writes it.
     let result = unsafe { sys::cuMemHostGetFlags(&mut flags, byte as *mut c_void) };

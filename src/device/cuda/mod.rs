@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::device::kernel::SharedKernel;
-use crate::device::{Device, DeviceInfo};
+use crate::device::{Device, DeviceInfo, Pinned};
 use crate::error::Result;
 
 use cache::Cache;
@@ -113,8 +113,8 @@ impl Device for CudaDevice {
         context::allocate_pinned_once(&self.context, bytes).map(|()| true)
     }
 
-    fn is_pinned(&self, memory: *const [u8], is_written: bool) -> bool {
-        context::is_pinned(&self.context, memory, is_written)
+    fn pinned(&self, memory: *const [u8], is_written: bool) -> Pinned {
+        context::pinned(&self.context, memory, is_written)
     }
 
     fn load(&self, kernel: &SharedKernel) -> Result<Arc<Function>> {

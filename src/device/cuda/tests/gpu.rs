@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::device::cuda::cache::Cache;
 use crate::device::cuda::{CudaDevice, devices};
-use crate::device::{Device, contract};
+use crate::device::{Device, Pinned, contract};
 
 #[test]
 #[ignore = "needs a CUDA driver and NVRTC"]
@@ -107,20 +107,22 @@ fn knows_what_is_pinned_as_a_whole() {
     // SAFETY: the layout has a size, all parts are inside the allocation, and the pins are dropped before it is freed.
     unsafe {
         let start = std::alloc::alloc_zeroed(layout);
-        let is_pinned = |offset: usize, bytes: usize| {
-            device.is_pinned(std::ptr::slice_from_raw_parts(start.add(offset), bytes), true)
-        };
-        assert!(!is_pinned(0, 8), "ordinary memory");
+        let pinned =
+            |offset: usize, bytes: usize| device.pinned(std::ptr::slice_from_raw_parts(start.add(offset), bytes), true);
+        assert_eq!(pinned(0, 8), Pinned::No, "ordinary memory");
         let (first, last) =
             (device.pin(start, 16 * PAGE).unwrap(), device.pin(start.add(32 * PAGE), 16 * PAGE).unwrap());
         let middle = device.pin(start.add(16 * PAGE), 8 * PAGE).unwrap();
-        assert!(is_pinned(0, 16 * PAGE) && is_pinned(40, 8) && is_pinned(33 * PAGE + 8, 15 * PAGE - 8), "in one piece");
-        assert!(is_pinned(16 * PAGE, 8 * PAGE) && !is_pinned(0, 0), "in one piece, or nothing");
-        assert!(!is_pinned(0, 48 * PAGE), "with a gap");
-        assert!(!is_pinned(0, 20 * PAGE), "in two pieces");
-        assert!(!is_pinned(40 * PAGE, 10 * PAGE) && !is_pinned(30 * PAGE, 4 * PAGE), "at one end only");
+        for (offset, bytes) in [(0, 16 * PAGE), (40, 8), (33 * PAGE + 8, 15 * PAGE - 8), (16 * PAGE, 8 * PAGE)] {
+            assert_eq!(pinned(offset, bytes), Pinned::Whole, "{bytes} bytes from {offset} on, in one piece");
+        }
+        assert_eq!(pinned(0, 48 * PAGE), Pinned::InPart, "with a gap");
+        assert_eq!(pinned(0, 20 * PAGE), Pinned::InPart, "in two pieces");
+        assert_eq!(pinned(40 * PAGE, 10 * PAGE), Pinned::InPart, "at the first end");
+        assert_eq!(pinned(30 * PAGE, 4 * PAGE), Pinned::InPart, "at the last end");
+        assert_eq!(pinned(0, 0), Pinned::No, "nothing");
         drop((first, middle, last));
-        assert!(!is_pinned(0, 8), "not any more");
+        assert_eq!(pinned(0, 16 * PAGE), Pinned::No, "not any more");
         std::alloc::dealloc(start, layout);
     }
 }
