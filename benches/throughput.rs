@@ -11,7 +11,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
-use overshot::{DeviceChoice, DeviceKind, Engine, Job, MachineLimits, Npy, PinnedArray, Reading, Report};
+use overshot::{DeviceChoice, DeviceKind, Engine, Job, MachineLimits, Npy, PinnedVec, Reading, Report};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
@@ -315,7 +315,7 @@ fn column(rows: usize, seed: u64) -> Vec<f64> {
     column
 }
 
-fn copy(to: &mut PinnedArray<f64>, from: &[f64]) {
+fn copy(to: &mut PinnedVec<f64>, from: &[f64]) {
     to.par_chunks_mut(1 << 16).zip(from.par_chunks(1 << 16)).for_each(|(to, from)| to.copy_from_slice(from));
 }
 

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! An [`Engine`] holds devices and memory limits and runs [`Job`]s. A job is an expression with inputs and outputs, which
-//! are slices, files ([`Npy`], [`Raw`]), [`PinnedArray`]s, [`Generator`]s, or anything that implements [`Source`] or
+//! are slices, files ([`Npy`], [`Raw`]), [`PinnedVec`]s, [`Generator`]s, or anything that implements [`Source`] or
 //! [`Target`]. What happened is in the [`Report`]; what would happen, in the [`Plan`].
 //!
 //! ```
@@ -82,7 +82,7 @@ pub use error::{Error, Result};
 pub use foreign::{Call, ForeignKernel, HostRows};
 pub use job::Job;
 pub use limits::{DeviceLimits, HostLimits, MachineLimits, Rate, Size, Together};
-pub use memory::PinnedArray;
+pub use memory::{DeviceMemory, MemoryUse, PinnedVec};
 pub use plan::{DevicePlan, Plan};
 pub use progress::{CancelToken, Progress};
 pub use report::{Bound, DeviceReport, OutputReport, Report, Setup, Stage, StageTime, StageTimes};

@@ -687,10 +687,20 @@ fn shortage() -> Outcome {
     check(all_bits(&halved) == expected, "other results with smaller chunks")?;
     check(halved.notes.iter().any(|note| note.contains("made smaller")), format!("{:?}", halved.notes))?;
     check(halved.devices[0].peak_device_bytes <= 100_000, "more memory than there was")?;
-    // A later allocation that fails leaves fewer blocks, which the report says.
-    let fewer = run(Emulated::new().fault(Fault::new(FaultAt::Allocate, 3)))?;
-    check(all_bits(&fewer) == expected, "other results with fewer blocks")?;
-    check(fewer.notes.iter().any(|note| note.contains("memory for 3 of")), format!("{:?}", fewer.notes))
+    // Memory for some of the blocks leaves fewer of them, which the report says.
+    let engine = Engine::builder().device(Emulated::new()).build()?;
+    let plan = engine.plan(&Job::eval("sum(x)")?.input("x", &x))?;
+    let (block, blocks) = (plan.devices[0].block_bytes, plan.devices[0].blocks as u64);
+    for room in 1..blocks {
+        let fewer = run(Emulated::new().taken((64 << 20) - room * block - block / 2))?;
+        check(all_bits(&fewer) == expected, format!("other results with {room} blocks"))?;
+        let note = format!("memory for {room} of {blocks} blocks");
+        check(fewer.notes.iter().any(|other| other.contains(&note)), format!("{:?}", fewer.notes))?;
+        check(fewer.devices[0].peak_device_bytes == room * block, "the peak with fewer blocks")?;
+    }
+    // One allocation that fails and others that do not: all blocks are there, in several pieces.
+    let pieces = run(Emulated::new().fault(Fault::new(FaultAt::Allocate, 0)))?;
+    check(all_bits(&pieces) == expected && pieces.notes.is_empty(), format!("in pieces: {:?}", pieces.notes))
 }
 
 fn unequal_devices() -> Outcome {

@@ -205,6 +205,11 @@ impl<'a> SinkMemory<'a> {
         self.pinned
     }
 
+    /// Where the rows are.
+    pub(crate) fn address(&self) -> *const [u8] {
+        std::ptr::slice_from_raw_parts(self.bytes.start.as_ptr(), self.bytes.len())
+    }
+
     /// Borrows the bytes of some rows until the claim is dropped. A claim that is forgotten is never given back.
     ///
     /// # Panics

@@ -94,6 +94,12 @@ pub trait Target: Send {
         Place::Elsewhere
     }
 
+    /// The memory that the rows will stand in, if it is there already, as that of a slice is. If a device finds that it is
+    /// pinned, it is used in place as with [`Place::Pinned`]; the sink's [`memory`](Sink::memory) must be the same then.
+    fn memory(&self) -> Option<&[u8]> {
+        None
+    }
+
     /// Makes room for `rows` rows of `dtype`. `shape` are the dimensions to record, outermost first, if their product
     /// is `rows` and the format records any.
     ///

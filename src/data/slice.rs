@@ -73,6 +73,10 @@ impl<T: Element> Target for SliceTarget<'_, T> {
         if self.pinned { Place::Pinned } else { Place::Memory }
     }
 
+    fn memory(&self) -> Option<&[u8]> {
+        Some(bytemuck::cast_slice(self.slice))
+    }
+
     fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, _: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
     where
         Self: 's,

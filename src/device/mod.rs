@@ -83,6 +83,17 @@ pub struct DeviceDetails {
     pub numa_node: Option<u32>,
 }
 
+/// How far memory of the host is page-locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Pinned {
+    /// Not at its ends.
+    No,
+    /// At an end, but not in one piece from end to end, or not to be written. Copies must not cross the ends of a piece.
+    InPart,
+    /// In one piece: copies need no staging.
+    Whole,
+}
+
 /// How the lanes of a device are driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Schedule {
@@ -131,6 +142,18 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
     /// # Safety
     /// `start` is page-aligned, and the `bytes` from it on stay mapped until the result is dropped.
     unsafe fn pin(&self, start: *mut u8, bytes: usize) -> Result<Self::Pin>;
+
+    /// Allocates page-locked memory the driver's own way and frees it, for measurements to compare with. False if there is no such
+    /// way.
+    fn allocate_pinned_once(&self, _bytes: usize) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// How far memory of the host is page-locked already, by whomever: so that the device may write it, too, if it `is_written`.
+    /// Never [`Pinned::Whole`] where that cannot be known.
+    fn pinned(&self, _memory: *const [u8], _is_written: bool) -> Pinned {
+        Pinned::No
+    }
 
     /// Compiles (or finds in the cache) and loads a kernel.
     fn load(&self, kernel: &SharedKernel) -> Result<Self::Kernel>;

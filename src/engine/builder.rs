@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use super::Engine;
+use super::devices::Accounts;
 use crate::device::DeviceChoice;
 use crate::error::{Error, Result};
 use crate::limits::MachineLimits;
@@ -68,6 +69,7 @@ impl EngineBuilder {
         let (devices, note) = choice.resolve()?;
         let found = begin.elapsed();
         let machine = MachineLimits::load(&devices);
-        Ok(Engine { choice, limits, devices, note, found, machine, opened: Mutex::default() })
+        let accounts = devices.iter().map(|_| Accounts::of_engine()).collect();
+        Ok(Engine { choice, limits, devices, note, found, machine, accounts, opened: Mutex::default() })
     }
 }

@@ -2,81 +2,85 @@
 
 use std::sync::Arc;
 
+use crate::data::{Memory, SinkMemory};
 #[cfg(feature = "cuda")]
-use crate::device::Device;
-use crate::device::DeviceChoice;
-use crate::device::DeviceInfo;
-use crate::device::DeviceKind;
-#[cfg(feature = "cuda")]
-use crate::device::cuda::CudaDevice;
+use crate::device::cuda::CudaDevice as Gpu;
 use crate::device::emulated::{self, EmulatedDevice};
+// Without CUDA there are none, of whatever type.
+#[cfg(not(feature = "cuda"))]
+use crate::device::emulated::EmulatedDevice as Gpu;
 use crate::device::kernel::SharedKernel;
+use crate::device::{Device, DeviceChoice, DeviceInfo, DeviceKind, Pinned};
 use crate::error::{Error, Result};
-use crate::memory::Account;
+use crate::memory::{Account, DeviceMemory, MemoryCache, MemoryUse};
 use crate::pipeline::{HostPart, Part, Staging};
 use crate::plan::{DEFAULT_PINNED, DevicePlan, Limits};
 
-/// Devices that are costly to open and so are kept for the next run.
+/// Devices that are costly to open and so are kept for the next run, with what runs left of their memory.
 #[derive(Clone, Default)]
 pub(super) struct Opened {
-    #[cfg(feature = "cuda")]
-    cuda: Vec<Arc<CudaDevice>>,
+    gpus: Vec<Arc<MemoryCache<Gpu>>>,
 }
 
 /// A device that has no memory for being opened, and the error that says so.
 pub(super) type Full = (String, Error);
 
 impl Opened {
-    /// Opens those devices that are not open yet, and returns those that cannot be for want of memory.
-    #[cfg(feature = "cuda")]
-    pub(super) fn open(&mut self, devices: &[DeviceInfo]) -> Result<Vec<Full>> {
+    /// Opens those GPUs among the devices that are not open yet, and returns those that cannot be for want of memory. `accounts`
+    /// are the engine's of each device.
+    pub(super) fn open(&mut self, devices: &[DeviceInfo], accounts: &[Accounts]) -> Result<Vec<Full>> {
         let mut full = Vec::new();
-        for DeviceInfo { id, .. } in devices {
-            let Some(number) = id.strip_prefix("cuda:").and_then(|number| number.parse().ok()) else { continue };
-            if self.cuda.iter().any(|open| open.info().id == *id) {
+        for (device, accounts) in devices.iter().zip(accounts) {
+            if self.cache_of(&device.id).is_some() {
                 continue;
             }
-            match CudaDevice::open(number) {
-                Ok(device) => self.cuda.push(Arc::new(device)),
-                Err(error @ Error::OutOfMemory { .. }) => full.push((id.clone(), error)),
-                Err(error) => return Err(error),
+            match open(device) {
+                None => {}
+                Some(Ok(gpu)) => self.gpus.push(MemoryCache::new(gpu, &accounts.device, &accounts.pinned)),
+                Some(Err(error @ Error::OutOfMemory { .. })) => full.push((device.id.clone(), error)),
+                Some(Err(error)) => return Err(error),
             }
         }
         Ok(full)
     }
 
-    /// Without CUDA there is nothing to open.
-    #[cfg(not(feature = "cuda"))]
-    #[allow(clippy::unnecessary_wraps, reason = "with CUDA it may fail")]
-    pub(super) fn open(&mut self, _: &[DeviceInfo]) -> Result<Vec<Full>> {
-        Ok(Vec::new())
-    }
-
     /// Whether none is open.
     pub(super) fn is_empty(&self) -> bool {
-        self.pins_with().is_none()
+        self.gpus.is_empty()
     }
 
-    /// The device that pinned arrays are registered with, if any. Memory pinned on one GPU is pinned for all of them.
-    #[cfg(feature = "cuda")]
-    pub(super) fn pins_with(&self) -> Option<&CudaDevice> {
-        self.cuda.first().map(|device| &**device)
+    /// The device that pinned arrays are registered with, if any, and the account that they are booked on. Memory pinned on
+    /// one GPU is pinned for all of them.
+    pub(super) fn pins_with(&self) -> Option<(&Gpu, &Arc<Account>)> {
+        self.gpus.first().map(|cache| (&**cache.device(), cache.pinned_account()))
     }
 
-    /// Without CUDA there is nothing to register with.
-    #[cfg(not(feature = "cuda"))]
-    pub(super) fn pins_with(&self) -> Option<&EmulatedDevice> {
-        None
+    /// Whether the memory of a source is pinned: it says so, or the GPUs find it so.
+    pub(super) fn is_input_pinned(&self, memory: Memory<'_>) -> bool {
+        memory.is_pinned() || self.find_pinned(memory.bytes(), false) == Pinned::Whole
     }
 
-    /// Makes a device of the engine ready for a run: its kernel loaded, its memory taken.
-    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
+    /// Whether the memory of a sink is pinned.
+    pub(super) fn is_output_pinned(&self, memory: &SinkMemory<'_>) -> bool {
+        memory.is_pinned() || self.find_pinned(memory.address(), true) == Pinned::Whole
+    }
+
+    /// How far all GPUs find this memory pinned, by whomever: by other code of the program's that uses CUDA, say. Nothing is
+    /// opened for that, so without an opened GPU nothing is.
+    pub(super) fn find_pinned(&self, memory: *const [u8], is_written: bool) -> Pinned {
+        let found = self.gpus.iter().map(|cache| cache.device().pinned(memory, is_written));
+        found.min().unwrap_or(Pinned::No)
+    }
+
+    /// Makes a device of the engine ready for a run: its kernel loaded, its memory taken. `run` and `engine` are the
+    /// device's accounts in both.
     pub(super) fn ready(
         &self,
         choice: &DeviceChoice,
         plan: &DevicePlan,
         kernel: &SharedKernel,
-        accounts: &Accounts,
+        run: &Accounts,
+        engine: &Accounts,
     ) -> Result<Box<dyn Part>> {
         Ok(match (plan.kind, choice) {
             // A new one for every run, so that a seed means the same in every run.
@@ -84,32 +88,70 @@ impl Opened {
                 let Some((id, options)) = emulated::named(all).find(|(id, _)| *id == plan.id) else {
                     unreachable!("the plan is of the engine's devices")
                 };
-                let device = Arc::new(EmulatedDevice::named(id, options));
-                Box::new(Staging::new(device, plan, kernel, &accounts.device, &accounts.pinned)?)
+                let cache = MemoryCache::new(EmulatedDevice::named(id, options), &engine.device, &engine.pinned);
+                Box::new(Staging::new(&cache, plan, kernel, &run.device, &run.pinned)?)
             }
-            #[cfg(feature = "cuda")]
             (DeviceKind::Cuda, _) => {
-                let Some(device) = self.cuda.iter().find(|device| device.info().id == plan.id).cloned() else {
-                    unreachable!("every GPU of the engine was opened")
-                };
-                Box::new(Staging::new(device, plan, kernel, &accounts.device, &accounts.pinned)?)
+                let Some(cache) = self.cache_of(&plan.id) else { unreachable!("every GPU of the engine was opened") };
+                Box::new(Staging::new(cache, plan, kernel, &run.device, &run.pinned)?)
             }
             _ => Box::new(HostPart::new(plan.lanes, plan.lane_rows as usize)),
         })
     }
+
+    /// What there is of the memory of a device, whose accounts these are.
+    pub(super) fn memory_of(&self, info: &DeviceInfo, accounts: &Accounts) -> DeviceMemory {
+        let (device, pinned) = match self.cache_of(&info.id) {
+            Some(cache) => cache.usage(),
+            // Nothing is kept.
+            None => (MemoryUse::new(&accounts.device, 0), MemoryUse::new(&accounts.pinned, 0)),
+        };
+        DeviceMemory { id: info.id.clone(), device, pinned }
+    }
+
+    /// Gives back what no run uses, and returns how many bytes.
+    pub(super) fn trim(&self) -> u64 {
+        self.gpus.iter().map(|cache| cache.trim()).sum()
+    }
+
+    fn cache_of(&self, id: &str) -> Option<&Arc<MemoryCache<Gpu>>> {
+        self.gpus.iter().find(|cache| cache.device().info().id == id)
+    }
 }
 
-/// The accounts of one device in one run.
+/// Opens a device if it is a GPU.
+#[cfg(feature = "cuda")]
+fn open(device: &DeviceInfo) -> Option<Result<Gpu>> {
+    Some(Gpu::open(device.id.strip_prefix("cuda:")?.parse().ok()?))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn open(_: &DeviceInfo) -> Option<Result<Gpu>> {
+    None
+}
+
+/// The accounts of one device: in one run, or in an engine.
 pub(super) struct Accounts {
     pub(super) device: Arc<Account>,
     pub(super) pinned: Arc<Account>,
 }
 
 impl Accounts {
-    pub(super) fn new(limits: &Limits) -> Self {
+    /// For a run, within its limits.
+    pub(super) fn of_run(limits: &Limits) -> Self {
         Accounts {
             device: Account::new("device memory", limits.device_memory.unwrap_or(u64::MAX)),
             pinned: Account::new("pinned memory", limits.pinned_memory.unwrap_or(DEFAULT_PINNED)),
         }
+    }
+
+    pub(super) fn reset_peak(&self) {
+        self.device.reset_peak();
+        self.pinned.reset_peak();
+    }
+
+    /// For an engine, all of whose runs have limits.
+    pub(super) fn of_engine() -> Self {
+        Accounts { device: Account::new("device memory", u64::MAX), pinned: Account::new("pinned memory", u64::MAX) }
     }
 }

@@ -3,26 +3,26 @@
 mod builder;
 mod check;
 mod devices;
+mod memory;
+mod ready;
 mod reports;
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use tracing::debug_span;
 
 pub use self::builder::EngineBuilder;
-use self::check::{Bound, bind};
-use self::devices::{Accounts, Full, Opened};
-use crate::data::{Element, Input, Place, Sink, whole_memory, whole_sink_memory};
-use crate::device::kernel::Kernel;
+use self::check::bind;
+use self::devices::{Accounts, Opened};
+use self::ready::Request;
+use crate::data::{Input, Sink, whole_memory, whole_sink_memory};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::limits::MachineLimits;
-use crate::memory::PinnedArray;
 use crate::pipeline::{InputColumn, Kept, OutputColumn, Part, Queue, Share, TIMED_EVERY, Work, drive};
-use crate::plan::{Limits, Machine, Plan, Shape};
+use crate::plan::{Limits, Plan};
 use crate::report::{OutputReport, Report, Setup, StageTimes};
 use crate::trace::Timeline;
 
@@ -53,6 +53,8 @@ pub struct Engine {
     found: Duration,
     /// What this machine was measured to reach, if it was.
     machine: Option<MachineLimits>,
+    /// What all its runs have of each device.
+    accounts: Vec<Accounts>,
     /// What is costly to open and is kept for the next run.
     opened: Mutex<Opened>,
 }
@@ -74,11 +76,14 @@ impl Engine {
     /// Those of [`run`](Engine::run) that can be known before: names, types, row counts, limits.
     pub fn plan(&self, job: &Job<'_>) -> Result<Plan> {
         let bound = bind(job)?;
-        let devices = self.devices_for(bound.operator.kernel(), bound.rows, &mut Vec::new());
-        self.plan_of(job, &bound, &devices, &self.limits)
+        let devices = &self.devices_for(bound.operator.kernel(), bound.rows, &mut Vec::new());
+        self.plan_of(&Request { job, bound: &bound, devices, opened: &self.opened_so_far() }, &self.limits)
     }
 
     /// Runs the job to its end.
+    ///
+    /// Slices in memory that is pinned for the GPUs are used in place, also if other code of the program pinned it, with
+    /// `cudaHostRegister` say: then it must stay pinned until this returns.
     ///
     /// # Errors
     /// [`Error::Expression`] and [`Error::Job`] if the job does not fit together, [`Error::Budget`] if a memory limit is
@@ -101,7 +106,10 @@ impl Engine {
             notes.push("the CPU uses no device or pinned memory, so their limits have no effect".into());
         }
         let mut setup = Setup { find_seconds: self.found.as_secs_f64(), ..Setup::default() };
-        let (plan, mut parts, accounts) = self.ready(&job, &bound, &devices, &mut notes, &mut setup)?;
+        let (opened, devices) = self.open(devices, &mut notes, &mut setup)?;
+        let request = Request { job: &job, bound: &bound, devices: &devices, opened: &opened };
+        notes.extend(memory::pinned_in_part(&request));
+        let (plan, mut parts, accounts) = self.ready(&request, &mut notes, &mut setup)?;
 
         let Job { what, inputs, outputs, cancel, progress, timeline, .. } = job;
         let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();
@@ -132,12 +140,15 @@ impl Engine {
         let queue = queue.watched(cancel, progress.as_deref());
         let inputs_in_place = inputs.iter().zip(&bound.inputs).map(|((_, input), &elements)| {
             let source = input.source();
-            Ok(InputColumn { source, memory: whole_memory(source)?, elements })
+            let memory = whole_memory(source)?;
+            let pinned = memory.is_some_and(|memory| opened.is_input_pinned(memory));
+            Ok(InputColumn { source, memory, pinned, elements })
         });
         let outputs = sinks.iter().zip(&bound.outputs).map(|(sink, &(dtype, elements))| {
             // Where rows go is not known before they come back if only some are kept.
             let memory = if operator.keeps() { None } else { whole_sink_memory(&**sink, dtype, rows * elements)? };
-            Ok(OutputColumn { sink: &**sink, memory, elements })
+            let pinned = memory.is_some_and(|memory| opened.is_output_pinned(memory));
+            Ok(OutputColumn { sink: &**sink, memory, pinned, elements })
         });
         let kept = operator.keeps().then(Kept::default);
         let real = self.devices.iter().any(|device| device.kind != DeviceKind::Emulated);
@@ -181,7 +192,7 @@ impl Engine {
         // All could be committed before the first one is: a job appears as a whole or not at all.
         sinks.iter().try_for_each(|sink| sink.check())?;
         sinks.into_iter().try_for_each(Sink::commit)?;
-        drop(parts);
+        parts.into_iter().for_each(Part::keep_memory);
 
         let mut report = Report {
             rows,
@@ -209,149 +220,12 @@ impl Engine {
         report.total_seconds = begin.elapsed().as_secs_f64();
         Ok(report)
     }
-
-    /// An array of `rows` zeros in pinned memory, which jobs use in place. It does not count against the limit on
-    /// the pinned memory of a run.
-    ///
-    /// # Errors
-    /// [`Error::Device`] if there is no memory, or it cannot be pinned.
-    pub fn pinned<T: Element>(&self, rows: usize) -> Result<PinnedArray<T>> {
-        let (opened, mut full) = self.opened()?;
-        match (opened.pins_with(), full.pop()) {
-            (None, Some((_, error))) => Err(error),
-            (device, _) => PinnedArray::new(device, rows),
-        }
-    }
-
-    /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than the work.
-    fn devices_for(&self, kernel: &Kernel, rows: u64, notes: &mut Vec<String>) -> Vec<DeviceInfo> {
-        let is_cpu = |device: &&DeviceInfo| device.kind == DeviceKind::Cpu;
-        if kernel.twin.is_none() && self.devices.iter().any(|device| device.kind == DeviceKind::Cuda) {
-            if self.devices.iter().any(|device| is_cpu(&device)) {
-                notes.push(format!("the CPU took no part: the kernel '{}' has no function for it", kernel.entry));
-            }
-            return self.devices.iter().filter(|device| !is_cpu(device)).cloned().collect();
-        }
-        let gpus = self.devices.iter().any(|device| !is_cpu(&device));
-        if self.choice != DeviceChoice::Auto || !gpus || self.is_opened() {
-            return self.devices.clone();
-        }
-        let row_bytes: usize = kernel.columns.inputs.iter().chain(&kernel.columns.outputs).sum();
-        let seconds = rows as f64 * row_bytes.max(8) as f64 / (CORE_RATE * cpu::cores() as f64);
-        if seconds > OPENING {
-            return self.devices.clone();
-        }
-        notes.push(format!(
-            "no GPU was used: opening one takes about {OPENING} s, longer than the CPU takes for so few rows"
-        ));
-        self.devices.iter().filter(is_cpu).cloned().collect()
-    }
-
-    fn is_opened(&self) -> bool {
-        !self.opened.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-    }
-
-    fn plan_of(&self, job: &Job<'_>, bound: &Bound, devices: &[DeviceInfo], limits: &Limits) -> Result<Plan> {
-        let (rows, keeps) = (bound.rows, bound.operator.keeps());
-        let inputs = job.inputs.iter().map(|(_, input)| whole_memory(input.source()));
-        let inputs: Vec<_> = inputs.collect::<Result<_>>()?;
-        let outputs = || job.outputs.iter().map(|(_, output)| output.target().place());
-        let shape = Shape {
-            rows,
-            columns: bound.operator.kernel().columns.clone(),
-            resident_bytes: bound.operator.kernel().resident.iter().map(|array| array.bytes().len() as u64).sum(),
-            // Rows in memory that are not at hand are staged.
-            in_memory: inputs
-                .iter()
-                .zip(&job.inputs)
-                .map(|(memory, (_, input))| memory.is_some() && input.source().is_at_hand(0, input.source().rows()))
-                .chain(outputs().map(|place| place != Place::Elsewhere && !keeps))
-                .collect(),
-            pinned: inputs
-                .iter()
-                .map(|memory| memory.is_some_and(|memory| memory.is_pinned()))
-                .chain(outputs().map(|place| place == Place::Pinned && !keeps))
-                .collect(),
-        };
-        let files = job.inputs.iter().any(|(_, input)| input.source().path().is_some())
-            || job.outputs.iter().any(|(_, output)| output.target().path().is_some());
-        Plan::new(&shape, devices, limits, &Machine::of(self.machine.as_ref(), cpu::cores(), files))
-    }
-
-    /// Plans, and makes every device ready. A device that has less memory than it said gets smaller chunks, or takes no part
-    /// if it has none and others are there.
-    fn ready(
-        &self,
-        job: &Job<'_>,
-        bound: &Bound,
-        devices: &[DeviceInfo],
-        notes: &mut Vec<String>,
-        setup: &mut Setup,
-    ) -> Result<Ready> {
-        // The CPU needs nothing opened.
-        let gpus = devices.iter().any(|device| device.kind != DeviceKind::Cpu);
-        let begin = Instant::now();
-        let (opened, full) = if gpus { self.opened()? } else { Default::default() };
-        setup.open_seconds = begin.elapsed().as_secs_f64();
-        let (mut devices, mut limits) = (devices.to_vec(), self.limits.clone());
-        for (id, error) in full {
-            devices.retain(|device| device.id != id);
-            if devices.is_empty() {
-                return Err(error);
-            }
-            notes.push(format!("{id} took no part: it had no memory for a context"));
-        }
-        // What each device that had too little memory was asked for first, in bytes.
-        let mut short = BTreeMap::new();
-        loop {
-            let plan = self.plan_of(job, bound, &devices, &limits)?;
-            let accounts: Vec<_> = plan.devices.iter().map(|_| Accounts::new(&self.limits)).collect();
-            let parts = plan.devices.iter().zip(&accounts);
-            let parts =
-                parts.map(|(device, accounts)| opened.ready(&self.choice, device, bound.operator.kernel(), accounts));
-            match parts.collect::<Result<Vec<_>>>() {
-                Ok(parts) => {
-                    notes.extend(parts.iter().zip(&plan.devices).filter_map(|(part, device)| part.shortage(device)));
-                    notes.extend(reports::of_smaller_chunks(&plan, &short));
-                    for (kernel, memory) in parts.iter().map(|part| part.setup()) {
-                        setup.kernel_seconds += kernel.as_secs_f64();
-                        setup.memory_seconds += memory.as_secs_f64();
-                    }
-                    return Ok((plan, parts, accounts));
-                }
-                Err(Error::OutOfMemory { device, bytes }) if self.limits.chunk.is_none() => {
-                    let its_own = plan.devices.iter().find(|plan| plan.id == device);
-                    let chunk_rows = its_own.map_or(0, |plan| plan.lane_rows);
-                    if chunk_rows > plan.tile_rows {
-                        limits.caps.insert(device.clone(), chunk_rows * plan.row_bytes / 2);
-                        short.entry(device).or_insert(bytes);
-                    } else if devices.len() > 1 {
-                        notes.push(format!("{device} took no part: it had no memory for a block of {bytes} bytes"));
-                        devices.retain(|other| other.id != device);
-                    } else {
-                        return Err(Error::OutOfMemory { device, bytes });
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// The engine's devices, opened, and those that now have no memory for that.
-    fn opened(&self) -> Result<(Opened, Vec<Full>)> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = opened.open(&self.devices)?;
-        Ok((opened.clone(), full))
-    }
 }
 
 /// Bytes that the inputs have read past the page cache so far; a source may have served other jobs before.
 fn direct_bytes(inputs: &[(String, Input<'_>)]) -> u64 {
     inputs.iter().map(|(_, input)| input.source().direct_bytes()).sum()
 }
-
-/// A plan, and what it needs on each of its devices.
-type Ready = (Plan, Vec<Box<dyn Part>>, Vec<Accounts>);
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,6 +1,7 @@
 //! Devices and their links: each by itself, and all at once.
 
 use std::io;
+use std::time::Instant;
 
 use super::crew::{best, together};
 use super::link::{Link, MOST_BYTES, Traffic};
@@ -8,6 +9,7 @@ use super::rates::Size;
 use super::{DeviceLimits, Together};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::memory::PinnedMemory;
 
 /// Sizes of copies.
 const SIZES: [usize; 8] = [64 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20, 64 << 20];
@@ -29,6 +31,7 @@ pub(super) fn measure<D: Device>(
     let info = device.info();
     let (id, name) = (info.id.clone(), info.name.clone());
     progress(&format!("{id}: pinning"));
+    let (pin_new, pin_driver) = pinning(device, memory.min(MOST_BYTES))?;
     let mut links = [Link::open(device, memory.min(MOST_BYTES))?];
     let pin = links[0].pin_rate();
     let mut sizes = |traffic, what: &str| {
@@ -43,7 +46,38 @@ pub(super) fn measure<D: Device>(
     let memory = memory_rate(&mut links)?;
     let launch_seconds = launches(&mut links, 1, LAUNCHES)? / LAUNCHES as f64;
     let driver = driver.to_owned();
-    Ok(DeviceLimits { id, name, driver, copy_in, copy_out, duplex, two_in_one_out, pin, memory, launch_seconds })
+    Ok(DeviceLimits {
+        id,
+        name,
+        driver,
+        copy_in,
+        copy_out,
+        duplex,
+        two_in_one_out,
+        pin,
+        pin_new,
+        pin_driver,
+        memory,
+        launch_seconds,
+    })
+}
+
+/// Bytes per second of taking new pinned memory and giving it back: as we do, and as the driver does.
+fn pinning<D: Device>(device: &D, bytes: usize) -> Result<(f64, Option<f64>)> {
+    let ours = best(bytes as u64, || {
+        let begin = Instant::now();
+        drop(PinnedMemory::new(Some(device), bytes)?);
+        Ok::<_, Error>(begin.elapsed().as_secs_f64())
+    })?;
+    if !device.allocate_pinned_once(bytes)? {
+        return Ok((ours, None));
+    }
+    let theirs = best(bytes as u64, || {
+        let begin = Instant::now();
+        device.allocate_pinned_once(bytes)?;
+        Ok::<_, Error>(begin.elapsed().as_secs_f64())
+    })?;
+    Ok((ours, Some(theirs)))
 }
 
 /// All devices at the same time; `None` for fewer than two. `memory` is what may be pinned for all of them.
@@ -161,7 +195,8 @@ mod tests {
             assert_eq!(list.iter().map(|size| size.bytes).collect::<Vec<_>>(), sizes);
             assert!(list.iter().all(|size| size.bytes_per_second.is_finite() && size.bytes_per_second > 0.0));
         }
-        for rate in [limits.pin, limits.memory, limits.launch_seconds] {
+        assert_eq!(limits.pin_driver, None, "it has no such memory");
+        for rate in [limits.pin, limits.pin_new, limits.memory, limits.launch_seconds] {
             assert!(rate.is_finite() && rate > 0.0, "{limits:?}");
         }
         assert_eq!((limits.id.as_str(), limits.driver.as_str(), steps.len()), ("emulated", "none", 6));

@@ -99,6 +99,10 @@ pub struct DeviceLimits {
     pub two_in_one_out: Vec<Size>,
     /// Making host memory that is resident known to the device.
     pub pin: f64,
+    /// Taking new pinned memory, as [`Engine::pinned`](crate::Engine::pinned) does, and giving it back.
+    pub pin_new: f64,
+    /// Taking new pinned memory of the driver, and giving it back; `None` if it has none.
+    pub pin_driver: Option<f64>,
     /// The device's memory: bytes that a kernel reads and writes, together.
     pub memory: f64,
     /// Seconds for each of many launches of a small kernel in a row.
@@ -119,7 +123,7 @@ pub struct Together {
 
 impl MachineLimits {
     /// The version of the format that this build reads and writes.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
 
     /// Measures the machine and the devices chosen: a few seconds, and a few more for each GPU. Files for it are made in
     /// `folder`, without a name, so that nothing can be left of them. `progress` is told what comes next.
@@ -157,7 +161,7 @@ impl MachineLimits {
         let devices = self.devices.iter().flat_map(|device| {
             let lists = [&device.copy_in, &device.copy_out, &device.duplex, &device.two_in_one_out];
             let rates = lists.into_iter().flat_map(|list| list.iter().map(|size| size.bytes_per_second));
-            rates.chain([device.pin, device.memory, device.launch_seconds])
+            rates.chain([device.pin, device.pin_new, device.memory, device.launch_seconds]).chain(device.pin_driver)
         });
         let together = self.all_devices.iter().flat_map(|all| [all.copy_in, all.copy_out, all.duplex]);
         let ascending = threads.iter().all(|list| list.is_sorted_by(|a, b| a.threads < b.threads))
@@ -195,6 +199,8 @@ pub(crate) mod tests {
             duplex: sizes(95e9),
             two_in_one_out: sizes(80e9),
             pin: 5e9,
+            pin_new: 3e9,
+            pin_driver: Some(1e9),
             memory: 4e12,
             launch_seconds: 2.5e-6,
         };
@@ -225,6 +231,7 @@ pub(crate) mod tests {
             |limits: &mut MachineLimits| limits.host.copy[1].bytes_per_second = 0.0,
             |limits: &mut MachineLimits| limits.host.direct_read = Some(f64::NAN),
             |limits: &mut MachineLimits| limits.devices[1].launch_seconds = -1.0,
+            |limits: &mut MachineLimits| limits.devices[0].pin_driver = Some(0.0),
             |limits: &mut MachineLimits| limits.devices[0].duplex[2].bytes_per_second = f64::INFINITY,
             |limits: &mut MachineLimits| limits.devices[0].duplex.reverse(),
             |limits: &mut MachineLimits| limits.devices[0].copy_in.clear(),

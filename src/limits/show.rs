@@ -54,8 +54,12 @@ impl fmt::Display for DeviceLimits {
                 [&self.copy_in, &self.copy_out, &self.duplex, &self.two_in_one_out].map(|list| rate(list));
             writeln!(f, "{size:10}{copy_in:>8} {copy_out:>8} {duplex:>10} {two:>16}")?;
         }
-        let launch = self.launch_seconds * 1e6;
-        writeln!(f, "its memory: {}; pinning: {}; a launch: {launch:.1} µs", gb(self.memory), gb(self.pin))
+        let (memory, launch) = (gb(self.memory), self.launch_seconds * 1e6);
+        write!(f, "its memory: {memory}; pinning: {}, new memory {}", gb(self.pin), gb(self.pin_new))?;
+        if let Some(rate) = self.pin_driver {
+            write!(f, " (by the driver {})", gb(rate))?;
+        }
+        writeln!(f, "; a launch: {launch:.1} µs")
     }
 }
 
@@ -72,7 +76,7 @@ mod tests {
             "a new file: 1.5; the disk: not measured; last cache: 32.0 MiB",
             "cuda:1 (NVIDIA Test, CUDA 13.0)",
             "64.0 MiB      54.9     51.9       94.9             79.9",
-            "its memory: 4000.0; pinning: 5.0; a launch: 2.5 µs",
+            "its memory: 4000.0; pinning: 5.0, new memory 3.0 (by the driver 1.0); a launch: 2.5 µs",
             "all GPUs at once: 100.0 in, 90.0 out, 180.0 both ways",
             "note: a note",
         ] {

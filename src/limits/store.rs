@@ -181,7 +181,7 @@ mod tests {
         let damaged = [
             String::new(),
             text[..text.len() / 2].to_owned(),
-            text.replace("\"version\": 1", "\"version\": 2"),
+            text.replace(&format!("\"version\": {}", MachineLimits::VERSION), "\"version\": 1"),
             text.replace("\"pin\": 5", "\"pin\": -5"),
             text.replace("copy_out", "copy_over"),
         ];

@@ -1,4 +1,4 @@
-//! Counts bytes against a limit.
+//! Counts bytes against a limit: those of a run, and those of an engine, which has none.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -45,9 +45,25 @@ impl Account {
         Ok(Booked { account: Arc::clone(self), bytes })
     }
 
+    /// The limit.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The bytes that are booked now.
+    pub(crate) fn in_use(&self) -> u64 {
+        self.used().now
+    }
+
     /// The most bytes that were booked at once.
     pub(crate) fn peak(&self) -> u64 {
         self.used().peak
+    }
+
+    /// Lets the peak begin anew with what is booked now.
+    pub(crate) fn reset_peak(&self) {
+        let mut used = self.used();
+        used.peak = used.now;
     }
 
     fn used(&self) -> MutexGuard<'_, Used> {
@@ -81,7 +97,11 @@ mod tests {
         let b = account.book(40).unwrap();
         drop(a);
         drop(b);
-        assert_eq!(account.peak(), 100);
+        assert_eq!((account.in_use(), account.peak()), (0, 100));
+        let c = account.book(30).unwrap();
+        account.reset_peak();
+        assert_eq!((account.in_use(), account.peak()), (30, 30));
+        drop(c);
         account.book(100).unwrap();
         assert!(account.book(u64::MAX).is_err());
     }

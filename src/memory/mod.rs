@@ -1,13 +1,18 @@
-//! Memory with a limit: the freelist of device blocks, the pinned ring, pinned arrays, and the account of both.
+//! Memory with a limit: the freelist of device blocks, the pinned ring, pinned arrays, what is kept of them for the next run, and
+//! the accounts of it all.
 
 mod account;
-mod array;
+mod cache;
 mod layout;
 mod pinned;
+mod pinned_vec;
 mod pool;
+mod usage;
 
 pub(crate) use account::{Account, Booked};
-pub use array::PinnedArray;
+pub(crate) use cache::MemoryCache;
 pub(crate) use layout::Layout;
 pub(crate) use pinned::{PinnedMemory, PinnedRing};
+pub use pinned_vec::PinnedVec;
 pub(crate) use pool::DevicePool;
+pub use usage::{DeviceMemory, MemoryUse};

@@ -1,7 +1,8 @@
 //! Pinned host memory: anonymous pages in huge pages where possible, touched in parallel, then registered.
 //!
 //! Our own pages and not the driver's allocation, because that one is slow to make, aligned to 256 bytes only (too little
-//! for direct I/O) and, as some bindings hand it out, write-combined and so very slow to read back.
+//! for direct I/O) and, as some bindings hand it out, write-combined and so very slow to read back. Registered in one piece,
+//! though threads could register several at once: a copy must not go from one piece into the next.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -10,8 +11,9 @@ use std::time::{Duration, Instant};
 use memmap2::MmapMut;
 use rayon::prelude::*;
 
-use super::Account;
 use super::account::Booked;
+use super::cache::Held;
+use super::{Account, MemoryCache};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
@@ -62,31 +64,49 @@ impl PinnedMemory {
     }
 }
 
-/// The pinned memory of all slots of one device: allocated once for a run, given back at its end.
+/// The pinned memory of all slots of one device in one run.
 pub(crate) struct PinnedRing {
-    memory: PinnedMemory,
+    /// `None` if nothing is staged.
+    memory: Option<Held<PinnedMemory>>,
     slot_bytes: usize,
     slots: usize,
     _booked: Booked,
 }
 
 impl PinnedRing {
-    /// Pins `slots` × `slot_bytes`, the latter a multiple of the page size.
-    pub(crate) fn new<D: Device>(device: &D, slots: usize, slot_bytes: usize, account: &Arc<Account>) -> Result<Self> {
+    /// Takes `slots` × `slot_bytes`, the latter a multiple of the page size, and books them.
+    pub(crate) fn new<D: Device>(
+        cache: &MemoryCache<D>,
+        slots: usize,
+        slot_bytes: usize,
+        account: &Arc<Account>,
+    ) -> Result<Self> {
         debug_assert!(slot_bytes.is_multiple_of(PAGE));
-        let booked = account.book((slots * slot_bytes) as u64)?;
-        let memory = PinnedMemory::new(Some(device), slots * slot_bytes)?;
-        Ok(PinnedRing { memory, slot_bytes, slots, _booked: booked })
+        let bytes = slots * slot_bytes;
+        let _booked = account.book(bytes as u64)?;
+        let take = || {
+            let make = || PinnedMemory::new(Some(&**cache.device()), bytes);
+            cache.rings.take(bytes as u64..=account.limit(), make)
+        };
+        let memory = (bytes > 0).then(take).transpose()?;
+        Ok(PinnedRing { memory, slot_bytes, slots, _booked })
     }
 
     /// The memory of each slot.
     pub(crate) fn slots(&mut self) -> impl Iterator<Item = &mut [u8]> {
-        let mut rest: &mut [u8] = &mut self.memory.bytes;
+        let mut rest: &mut [u8] = self.memory.as_mut().map_or(&mut [], |memory| &mut memory.bytes);
         let bytes = self.slot_bytes;
         (0..self.slots).map(move |_| {
             let (slot, tail) = std::mem::take(&mut rest).split_at_mut(bytes);
             rest = tail;
             slot
         })
+    }
+
+    /// Keeps its memory for the next run. No copy may be left that uses it.
+    pub(crate) fn keep(self) {
+        if let Some(memory) = self.memory {
+            memory.keep();
+        }
     }
 }

@@ -7,8 +7,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::Account;
 use super::account::Booked;
+use super::cache::Held;
+use super::{Account, MemoryCache};
 use crate::device::{Device, Host, Stream};
 use crate::error::{Error, Result};
 
@@ -19,34 +20,55 @@ pub(crate) struct DevicePool<D: Device> {
     blocks: usize,
     /// A lane failed while it held a block: nobody knows what still runs on it.
     failed: bool,
-}
-
-struct Block<D: Device> {
-    memory: D::Memory,
-    /// Its own, although a slot records one at the same point: the slot's is recorded again with its next chunk, and whoever
-    /// took the block then would wait for that.
-    last_use: D::Event,
+    /// What blocks are cut of: one, unless the device had none that is large enough for all.
+    pieces: Vec<Held<D::Memory>>,
     _booked: Booked,
 }
 
+struct Block<D: Device> {
+    piece: usize,
+    offset: usize,
+    /// Its own, although a slot records one at the same point: the slot's is recorded again with its next chunk, and whoever
+    /// took the block then would wait for that.
+    last_use: D::Event,
+}
+
 impl<D: Device> DevicePool<D> {
-    /// Allocates up to `blocks` blocks of `block_bytes` each: fewer when the device has no memory for all of them.
+    /// Takes and books memory for up to `blocks` blocks of `block_bytes` each: fewer when the device has none for all of them.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] if not even one block fits the device.
-    pub(crate) fn new(device: &D, blocks: usize, block_bytes: usize, account: &Arc<Account>) -> Result<Self> {
+    pub(crate) fn new(
+        cache: &MemoryCache<D>,
+        blocks: usize,
+        block_bytes: usize,
+        account: &Arc<Account>,
+    ) -> Result<Self> {
+        let device = cache.device();
+        let mut pieces: Vec<Held<D::Memory>> = Vec::new();
         let mut free = VecDeque::with_capacity(blocks);
-        for _ in 0..blocks {
-            let memory = match device.allocate(block_bytes) {
-                Ok(memory) => memory,
+        let (mut size, mut room) = (blocks, account.limit());
+        while free.len() < blocks {
+            let bytes = size * block_bytes;
+            match cache.blocks.take(bytes as u64..=room, || device.allocate(bytes)) {
+                Ok(piece) => {
+                    room -= piece.bytes();
+                    // One that was kept may be larger than it has to be.
+                    let cut = (piece.bytes() / block_bytes as u64).min((blocks - free.len()) as u64) as usize;
+                    for offset in (0..cut).map(|number| number * block_bytes) {
+                        free.push_back(Block { piece: pieces.len(), offset, last_use: device.event(false)? });
+                    }
+                    pieces.push(piece);
+                    size = size.min(blocks - free.len());
+                }
+                Err(Error::OutOfMemory { .. }) if size > 1 => size /= 2,
                 Err(Error::OutOfMemory { .. }) if !free.is_empty() => break,
                 Err(error) => return Err(error),
-            };
-            let _booked = account.book(block_bytes as u64)?;
-            free.push_back(Block { memory, last_use: device.event(false)?, _booked });
+            }
         }
         let blocks = free.len();
-        Ok(DevicePool { free, blocks, failed: false })
+        let _booked = account.book((blocks * block_bytes) as u64)?;
+        Ok(DevicePool { free, blocks, failed: false, pieces, _booked })
     }
 
     /// How many blocks there are.
@@ -60,7 +82,7 @@ impl<D: Device> DevicePool<D> {
     /// # Errors
     /// [`Error::Abandoned`] once a lane failed while it held a block.
     pub(crate) fn take(&mut self, stream: &mut D::Stream, host: &mut D::Host) -> Result<Lease<'_, D>> {
-        // Looked at before a block is taken, as one that is dropped here would be freed under work that is queued.
+        // Looked at before a block is taken: nobody else may have one then.
         let block = if self.failed { None } else { self.free.pop_front() };
         let lease = Lease { block: Some(block.ok_or(Error::Abandoned)?), pool: self };
         let last_use = &lease.block().last_use;
@@ -68,6 +90,13 @@ impl<D: Device> DevicePool<D> {
             stream.wait(last_use)?;
         }
         Ok(lease)
+    }
+
+    /// Keeps the memory for the next run, if all blocks are of one piece. No work may be left that uses it.
+    pub(crate) fn keep(mut self) {
+        if let (Some(piece), []) = (self.pieces.pop(), &self.pieces[..]) {
+            piece.keep();
+        }
     }
 }
 
@@ -87,9 +116,11 @@ impl<D: Device> Lease<'_, D> {
         }
     }
 
-    /// The block's memory. Only work that comes behind the stream that took the block may use it.
-    pub(crate) fn memory(&self) -> &D::Memory {
-        &self.block().memory
+    /// The memory that the block is a part of, and where it begins there. Only work that comes behind the stream that took
+    /// the block may use it.
+    pub(crate) fn memory(&self) -> (&D::Memory, usize) {
+        let Block { piece, offset, .. } = self.block();
+        (&self.pool.pieces[*piece], *offset)
     }
 
     /// Gives the block back behind all work enqueued so far on `stream`, where the block's last use is.

@@ -121,6 +121,8 @@ fn tiles(partials: &[u8]) -> impl Iterator<Item = u64> {
 pub(crate) struct InputColumn<'w> {
     pub(crate) source: &'w dyn Source,
     pub(crate) memory: Option<Memory<'w>>,
+    /// Whether that memory is pinned.
+    pub(crate) pinned: bool,
     /// Elements of the source that make a row of the job.
     pub(crate) elements: u64,
 }
@@ -129,6 +131,8 @@ pub(crate) struct InputColumn<'w> {
 pub(crate) struct OutputColumn<'w> {
     pub(crate) sink: &'w dyn Sink,
     pub(crate) memory: Option<&'w SinkMemory<'w>>,
+    /// Whether that memory is pinned.
+    pub(crate) pinned: bool,
     /// Elements of the sink that make a row of the job.
     pub(crate) elements: u64,
 }
@@ -148,6 +152,9 @@ pub(crate) trait Part {
 
     /// A note if the device gave less memory than planned.
     fn shortage(&self, plan: &DevicePlan) -> Option<String>;
+
+    /// Keeps its memory for the next run, after one that went well. Otherwise it is dropped, and given back.
+    fn keep_memory(self: Box<Self>) {}
 }
 
 /// One lane of any device.

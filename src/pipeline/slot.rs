@@ -154,7 +154,7 @@ impl<'r, D: Device> Slot<'r, D> {
         let (inputs, outputs) = self.copies(chunk, work, in_place)?;
         let Marks { copied_in, computed, copied_out, timed: pairs } = &self.marks;
         let lease = pool.take(copy_in, host)?;
-        let block = lease.memory();
+        let (memory, start) = lease.memory();
 
         begin::<D>(copy_in, timed, &pairs.copy_in)?;
         for Copy { host, offset, bytes, .. } in inputs {
@@ -162,16 +162,17 @@ impl<'r, D: Device> Slot<'r, D> {
             // no safe code reaches before the copy is done; or pinned memory that the source lends for the whole run,
             // shared, so nobody writes it. The streams end their copies when they are dropped, which is with the last
             // lane, before the ring and the sources are. The block has the same layout, so the offset fits it.
-            unsafe { copy_in.copy_in(host.cast_const(), block, offset, bytes)? };
+            unsafe { copy_in.copy_in(host.cast_const(), memory, start + offset, bytes)? };
         }
         end::<D>(copy_in, timed, &pairs.copy_in, copied_in)?;
 
         compute.wait(copied_in)?;
         begin::<D>(compute, timed, &pairs.kernel)?;
-        // SAFETY: the layout was made for these columns and at least as many rows: they fit, aligned, without overlap; the
-        // resident arrays were made for this kernel. Kernels of Overshot's own stay within them, and whoever made another
-        // one vouched for it.
-        unsafe { compute.launch(kernel, block, &self.layout.in_block, resident, chunk.rows().start, chunk.len())? };
+        let offsets: Vec<usize> = self.layout.in_block.iter().map(|offset| start + offset).collect();
+        // SAFETY: the layout was made for these columns and at least as many rows: they fit the block, aligned as that is,
+        // without overlap; the resident arrays were made for this kernel. Kernels of Overshot's own stay within them, and
+        // whoever made another one vouched for it.
+        unsafe { compute.launch(kernel, memory, &offsets, resident, chunk.rows().start, chunk.len())? };
         end::<D>(compute, timed, &pairs.kernel, computed)?;
 
         copy_out.wait(computed)?;
@@ -180,7 +181,7 @@ impl<'r, D: Device> Slot<'r, D> {
             // SAFETY: `host` is writable for these bytes: this slot's memory, as above, where inputs may lie that are on the
             // device by then, as this stream waits for the kernel and that for them; or rows of a pinned sink that are
             // claimed until the chunk is back, and that outlive the lanes.
-            unsafe { copy_out.copy_out(block, offset, host, bytes)? };
+            unsafe { copy_out.copy_out(memory, start + offset, host, bytes)? };
         }
         end::<D>(copy_out, timed, &pairs.copy_out, copied_out)?;
         lease.retire(copy_out)
@@ -194,7 +195,7 @@ impl<'r, D: Device> Slot<'r, D> {
         for (column, (&size, input)) in columns.inputs.iter().zip(&work.inputs).enumerate() {
             let (host, staged) = match (self.staged(column), input.memory) {
                 (Some(staged), _) => (staged, true),
-                (None, Some(memory)) if memory.is_pinned() => {
+                (None, Some(memory)) if input.pinned => {
                     (memory.bytes()[first * size..][..rows * size].as_ptr().cast_mut(), false)
                 }
                 (None, _) => return Err(not_pinned()),
@@ -209,8 +210,9 @@ impl<'r, D: Device> Slot<'r, D> {
             let (host, staged) = match self.staged(column) {
                 Some(staged) => (staged, true),
                 None => {
-                    let memory = work.outputs[k].memory.filter(|memory| memory.is_pinned()).ok_or_else(not_pinned)?;
-                    let mut claim = memory.claim(chunk.times(work.outputs[k].elements).rows());
+                    let output = &work.outputs[k];
+                    let memory = output.memory.filter(|_| output.pinned).ok_or_else(not_pinned)?;
+                    let mut claim = memory.claim(chunk.times(output.elements).rows());
                     assert_eq!(claim.len(), bytes, "rows of an output in place");
                     let start = claim.as_mut_ptr();
                     in_place.push(claim);
@@ -239,9 +241,14 @@ fn end<D: Device>(stream: &mut D::Stream, timed: bool, pair: &(D::Event, D::Even
     stream.record(end)
 }
 
-/// The plan does not stage columns that said they are pinned. Sources and sinks of a caller's own may say what is not so.
+/// The plan does not stage columns that are pinned. Sources and sinks of a caller's own may say what is not so, and other code of
+/// the program's may unregister what it registered.
 fn not_pinned() -> Error {
-    Error::Job("a column that was planned as pinned is not: its Source or Target must say the same every time".into())
+    Error::Job(
+        "a column that was planned as pinned is not: its Source or Target must say the same every time, and memory that was \
+         registered must stay so until the job is done"
+            .into(),
+    )
 }
 
 impl<'r, D: Device> InFlight<'r, D> {

@@ -13,7 +13,7 @@ use crate::data::Chunk;
 use crate::device::kernel::SharedKernel;
 use crate::device::{Device, Host, HostWork, Schedule};
 use crate::error::{Error, Result};
-use crate::memory::{Account, Booked, DevicePool, Layout, PinnedRing};
+use crate::memory::{Account, Booked, DevicePool, Layout, MemoryCache, PinnedRing};
 use crate::plan::DevicePlan;
 use crate::trace::{Span, Track};
 
@@ -24,7 +24,7 @@ pub(crate) struct Staging<D: Device> {
     pool: DevicePool<D>,
     kernel: D::Kernel,
     resident: Vec<D::Memory>,
-    _booked: Booked,
+    _booked: [Booked; 2],
     ring: PinnedRing,
     layout: Layout,
     lanes: usize,
@@ -38,21 +38,23 @@ pub(crate) struct Staging<D: Device> {
 impl<D: Device> Staging<D> {
     /// Loads the kernel and takes the memory of the plan.
     pub(crate) fn new(
-        device: Arc<D>,
+        cache: &MemoryCache<D>,
         plan: &DevicePlan,
         kernel: &SharedKernel,
         memory: &Arc<Account>,
         pinned: &Arc<Account>,
     ) -> Result<Self> {
+        let device = cache.device().clone();
         let begin = Instant::now();
         let loaded = device.load(kernel)?;
         let ready = Instant::now();
         let layout = plan.layout.clone();
         let arrays = || kernel.resident.iter().map(|array| array.bytes().len());
-        let booked = memory.book(arrays().sum::<usize>() as u64)?;
+        let bytes = arrays().sum::<usize>() as u64;
+        let booked = [memory.book(bytes)?, cache.device_account().book(bytes)?];
         let resident = arrays().map(|bytes| device.allocate(bytes.max(1))).collect::<Result<_>>()?;
-        let pool = DevicePool::new(&*device, plan.blocks, layout.block_bytes, memory)?;
-        let ring = PinnedRing::new(&*device, plan.lanes * plan.slots, layout.slot_bytes, pinned)?;
+        let pool = DevicePool::new(cache, plan.blocks, layout.block_bytes, memory)?;
+        let ring = PinnedRing::new(cache, plan.lanes * plan.slots, layout.slot_bytes, pinned)?;
         let setup = (ready - begin, ready.elapsed());
         let (lanes, slots, chunk_rows) = (plan.lanes, plan.slots, plan.lane_rows as usize);
         Ok(Staging {
@@ -108,6 +110,12 @@ impl<D: Device> Part for Staging<D> {
         let (given, planned) = (self.pool.blocks(), plan.blocks);
         let note = || format!("{} had memory for {given} of {planned} blocks of {} bytes", plan.id, plan.block_bytes);
         (given < planned).then(note)
+    }
+
+    fn keep_memory(self: Box<Self>) {
+        // The streams waited for their work when they were dropped with the lanes, which borrowed the part.
+        self.pool.keep();
+        self.ring.keep();
     }
 }
 

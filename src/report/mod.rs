@@ -44,7 +44,7 @@ pub struct Report {
     pub bytes_from_device: u64,
     /// Bytes of the inputs that were read from a disk past the page cache.
     pub bytes_read_directly: u64,
-    /// The most pinned memory in use at once for staging, over all devices; pinned arrays of the caller do not count.
+    /// The most pinned memory in use at once for staging, over all devices; what the caller pinned does not count.
     pub peak_pinned_bytes: u64,
     /// The devices that took part.
     pub devices: Vec<DeviceReport>,

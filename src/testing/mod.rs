@@ -7,7 +7,8 @@ use crate::device::emulated::{Emulated, EmulatedDevice, EmulatedHost, EmulatedSt
 use crate::device::{Device, Host, Stream};
 use crate::expr;
 use crate::limits;
-use crate::memory::{Account, DevicePool};
+use crate::memory::{Account, DevicePool, MemoryCache};
+use std::sync::Arc;
 use std::time::Instant;
 
 pub use crate::device::kernel::{Argument, Code, Columns, HostKernel, Kernel, Launch, TILE_LANES, TILE_ROWS};
@@ -112,7 +113,7 @@ pub struct Freelist {
     pool: DevicePool<EmulatedDevice>,
     stream: EmulatedStream,
     host: EmulatedHost,
-    device: EmulatedDevice,
+    device: Arc<EmulatedDevice>,
 }
 
 impl Freelist {
@@ -121,8 +122,10 @@ impl Freelist {
     /// # Errors
     /// Never: the blocks are small.
     pub fn new(blocks: usize) -> crate::Result<Self> {
-        let device = EmulatedDevice::new(&Emulated::new());
-        let pool = DevicePool::new(&device, blocks, 256, &Account::new("device memory", u64::MAX))?;
+        let account = Account::new("device memory", u64::MAX);
+        let cache = MemoryCache::new(EmulatedDevice::new(&Emulated::new()), &account, &account);
+        let pool = DevicePool::new(&cache, blocks, 256, &account)?;
+        let device = cache.device().clone();
         Ok(Freelist { pool, stream: device.open_stream()?, host: device.host(Instant::now()), device })
     }
 

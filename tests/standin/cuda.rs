@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used, reason = "a lock is poisoned only after a panic, which ends the process")]
 
 mod device;
+mod host;
 mod management;
 mod memory;
 mod queue;
@@ -42,8 +43,6 @@ const NOT_FOUND: Code = 500;
 const NOT_READY: Code = 600;
 const ILLEGAL_ADDRESS: Code = 700;
 const LAUNCH_OUT_OF_RESOURCES: Code = 701;
-const ALREADY_REGISTERED: Code = 712;
-const NOT_REGISTERED: Code = 713;
 
 thread_local! {
     static CURRENT: Cell<u64> = const { Cell::new(0) };
@@ -115,40 +114,6 @@ pub extern "C" fn cuMemFree_v2(address: u64) -> Code {
         driver.memory.block(device, address, 0);
         driver.memory.free(address);
         driver.fault(device)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemHostRegister_v2(start: *mut c_void, bytes: usize, flags: c_uint) -> Code {
-    answer(|| {
-        let mut driver = driver();
-        healthy(&driver)?;
-        if !(start as usize).is_multiple_of(4096) || bytes == 0 || flags & 1 == 0 {
-            misuse(format_args!("{bytes} bytes of host memory at {start:?} registered with flags {flags}"));
-        }
-        if SETTINGS.pin.next() != Fate::Succeeds {
-            return Err(OUT_OF_MEMORY);
-        }
-        if driver.memory.pin(start as usize, bytes, flags) { Ok(()) } else { Err(ALREADY_REGISTERED) }
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemHostUnregister(start: *mut c_void) -> Code {
-    answer(|| {
-        let mut driver = driver();
-        let device = current(&driver)?;
-        driver.memory.unpin(start as usize);
-        driver.fault(device)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemHostGetFlags(flags: *mut c_uint, byte: *mut c_void) -> Code {
-    answer(|| {
-        let pinned = driver().memory.pinned(byte as usize, 1).ok_or(NOT_REGISTERED)?;
-        // SAFETY: the driver's contract.
-        unsafe { give(flags, pinned.flags) }
     })
 }
 

@@ -99,6 +99,15 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut u64, device: c_i
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxGetState(device: c_int, flags: *mut c_uint, active: *mut c_int) -> Code {
+    answer(|| {
+        let active_now = driver().is_retained(known_device(device)?);
+        // SAFETY: the driver's contract.
+        unsafe { give(flags, 0).and_then(|()| give(active, c_int::from(active_now))) }
+    })
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn cuDevicePrimaryCtxRelease_v2(device: c_int) -> Code {
     answer(|| known_device(device).map(|device| driver().release(device)))
 }

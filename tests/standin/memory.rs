@@ -48,10 +48,21 @@ impl Drop for Block {
     }
 }
 
-/// Registered host memory.
+/// Host memory that is registered, or allocated by the driver.
 pub struct Pinned {
     pub flags: u32,
-    range: Range<usize>,
+    pub range: Range<usize>,
+    /// How it was allocated, if the driver did.
+    allocated: Option<Layout>,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if let Some(layout) = self.allocated {
+            // SAFETY: allocated with this layout.
+            unsafe { dealloc(self.range.start as *mut u8, layout) };
+        }
+    }
 }
 
 /// All memory that the driver knows, by its start.
@@ -89,12 +100,43 @@ impl Memory {
         let range = start..start + bytes;
         let free = self.pinned.values().all(|other| range.end <= other.range.start || other.range.end <= range.start);
         if free {
-            self.pinned.insert(start, Arc::new(Pinned { flags, range }));
+            self.pinned.insert(start, Arc::new(Pinned { flags, range, allocated: None }));
         }
         free
     }
 
+    /// Allocates page-locked memory; `None` if there is none.
+    pub fn allocate_host(&mut self, bytes: usize, flags: u32) -> Option<*mut u8> {
+        let layout = Layout::from_size_align(bytes, 4096).ok().filter(|layout| layout.size() > 0)?;
+        // SAFETY: the layout has a size.
+        let start = unsafe { alloc(layout) };
+        if start.is_null() {
+            return None;
+        }
+        let range = start as usize..start as usize + bytes;
+        self.pinned.insert(range.start, Arc::new(Pinned { flags, range, allocated: Some(layout) }));
+        Some(start)
+    }
+
+    pub fn free_host(&mut self, start: usize) {
+        if self.pinned.get(&start).is_none_or(|pinned| pinned.allocated.is_none()) {
+            misuse(format_args!("{start:#x} is freed but no allocation of host memory"));
+        }
+        self.remove_pinned(start);
+    }
+
+    pub fn pinned_bytes(&self) -> u64 {
+        self.pinned.values().map(|pinned| pinned.range.len() as u64).sum()
+    }
+
     pub fn unpin(&mut self, start: usize) {
+        if self.pinned.get(&start).is_some_and(|pinned| pinned.allocated.is_some()) {
+            misuse(format_args!("{start:#x} is unregistered but was allocated by the driver"));
+        }
+        self.remove_pinned(start);
+    }
+
+    fn remove_pinned(&mut self, start: usize) {
         match self.pinned.remove(&start).map(Arc::try_unwrap) {
             Some(Ok(_)) => {}
             Some(Err(_)) => misuse(format_args!("host memory is unregistered while queued copies use it")),

@@ -97,6 +97,10 @@ impl Driver {
         Some(context.handle)
     }
 
+    pub fn is_retained(&self, device: usize) -> bool {
+        self.contexts[device].users > 0
+    }
+
     pub fn release(&mut self, device: usize) {
         let context = &mut self.contexts[device];
         match context.users {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cudarc::driver::sys;
 
 use super::driver::{self, Found};
+use crate::device::Pinned;
 use crate::error::{Error, Result};
 
 /// A retained primary context: the one that other CUDA libraries of the process share.
@@ -213,7 +214,7 @@ impl Pin {
             unsafe { sys::cuMemHostRegister_v2(start.cast::<c_void>(), bytes, sys::CU_MEMHOSTREGISTER_PORTABLE) };
         match result {
             sys::CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
-                if is_pinned(start) && is_pinned(start.wrapping_add(bytes.saturating_sub(1))) =>
+                if pinned(context, ptr::slice_from_raw_parts(start, bytes), true) == Pinned::Whole =>
             {
                 Ok(pin(false))
             }
@@ -227,11 +228,49 @@ impl Pin {
     }
 }
 
-fn is_pinned(byte: *mut u8) -> bool {
+/// Allocates page-locked memory by the driver and frees it.
+pub(super) fn allocate_pinned_once(context: &Context, bytes: usize) -> Result<()> {
+    let _guard = context.enter()?;
+    let mut start = ptr::null_mut();
+    // SAFETY: the context is current; `start` outlives the call that writes it.
+    context.check("cuMemAllocHost", unsafe { sys::cuMemAllocHost_v2(&mut start, bytes) })?;
+    // SAFETY: just allocated, and used by nobody.
+    context.check("cuMemFreeHost", unsafe { sys::cuMemFreeHost(start) })
+}
+
+/// How far memory is page-locked, by whomever. The driver looks the addresses up and does not read what is there.
+pub(super) fn pinned(context: &Context, memory: *const [u8], is_written: bool) -> Pinned {
+    let (start, bytes) = (memory.cast::<u8>() as u64, memory.len() as u64);
+    let Some(last) = bytes.checked_sub(1).map(|before| start.saturating_add(before)) else { return Pinned::No };
+    let Ok(_guard) = context.enter() else { return Pinned::No };
+    let (first_flags, last_flags) = (flags(start), flags(last));
+    // That both ends are page-locked does not say that what is between them is: they may be of two registrations.
+    let range = attribute(sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, start)
+        .zip(attribute(sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE, start));
+    let is_whole = range.is_some_and(|(first, size)| first <= start && last < first.saturating_add(size));
+    match first_flags.zip(last_flags) {
+        Some((flags, _)) if is_whole && !(is_written && flags & sys::CU_MEMHOSTREGISTER_READ_ONLY != 0) => {
+            Pinned::Whole
+        }
+        None if first_flags.or(last_flags).is_none() => Pinned::No,
+        _ => Pinned::InPart,
+    }
+}
+
+/// How a byte of host memory was page-locked, if it is.
+fn flags(byte: u64) -> Option<u32> {
     let mut flags = 0;
-    // SAFETY: a context is current; the driver looks the address up and does not read what is there.
-    let result = unsafe { sys::cuMemHostGetFlags(&mut flags, byte.cast::<c_void>()) };
-    result == sys::CUresult::CUDA_SUCCESS
+    // SAFETY: a context is current; `flags` outlives the call that writes it.
+    let result = unsafe { sys::cuMemHostGetFlags(&mut flags, byte as *mut c_void) };
+    (result == sys::CUresult::CUDA_SUCCESS).then_some(flags)
+}
+
+/// An attribute of 64 bits of an address, if it has that.
+fn attribute(attribute: sys::CUpointer_attribute, address: sys::CUdeviceptr) -> Option<u64> {
+    let mut value = 0_u64;
+    // SAFETY: a context is current; the attributes asked for have 64 bits, and `value` outlives the call that writes it.
+    let result = unsafe { sys::cuPointerGetAttribute((&raw mut value).cast::<c_void>(), attribute, address) };
+    (result == sys::CUresult::CUDA_SUCCESS).then_some(value)
 }
 
 impl Drop for Pin {

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 ///
 /// cudarc looks functions up at their first call and panics when one is missing, so they are looked for beforehand.
 /// `cuEventElapsedTime_v2` is not among them: drivers before 12.8 lack it, and [`elapsed_time`] does without.
-const FUNCTIONS: [&str; 32] = [
+const FUNCTIONS: [&str; 35] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuGetErrorString",
@@ -31,9 +31,12 @@ const FUNCTIONS: [&str; 32] = [
     "cuCtxSetCurrent",
     "cuMemAlloc_v2",
     "cuMemFree_v2",
+    "cuMemAllocHost_v2",
+    "cuMemFreeHost",
     "cuMemHostRegister_v2",
     "cuMemHostUnregister",
     "cuMemHostGetFlags",
+    "cuPointerGetAttribute",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuModuleLoadData",

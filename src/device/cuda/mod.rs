@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::device::kernel::{Code, Launch, SharedKernel};
-use crate::device::{Device, DeviceInfo};
+use crate::device::{Device, DeviceInfo, Pinned};
 use crate::error::Result;
 
 use cache::Cache;
@@ -122,6 +122,14 @@ impl Device for CudaDevice {
     unsafe fn pin(&self, start: *mut u8, bytes: usize) -> Result<Pin> {
         // SAFETY: the caller vouches for the same.
         unsafe { Pin::new(&self.context, start, bytes) }
+    }
+
+    fn allocate_pinned_once(&self, bytes: usize) -> Result<bool> {
+        context::allocate_pinned_once(&self.context, bytes).map(|()| true)
+    }
+
+    fn pinned(&self, memory: *const [u8], is_written: bool) -> Pinned {
+        context::pinned(&self.context, memory, is_written)
     }
 
     fn load(&self, kernel: &SharedKernel) -> Result<Loaded> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::device::cuda::cache::Cache;
 use crate::device::cuda::{CudaDevice, devices, look};
-use crate::device::{Device, DeviceDetails, contract};
+use crate::device::{Device, DeviceDetails, Pinned, contract};
 use crate::{DeviceChoice, Engine, Job};
 
 #[test]
@@ -104,6 +104,36 @@ fn memory_that_is_pinned_already_stays_pinned_by_the_first() {
     }
 }
 
+/// What is asked of the driver about memory that others pinned, as slices that they pass are used in place only then.
+#[test]
+#[ignore = "needs a CUDA driver"]
+fn knows_what_is_pinned_as_a_whole() {
+    const PAGE: usize = 4096;
+    let device = CudaDevice::open(0).unwrap();
+    let layout = std::alloc::Layout::from_size_align(64 * PAGE, PAGE).unwrap();
+    // SAFETY: the layout has a size, all parts are inside the allocation, and the pins are dropped before it is freed.
+    unsafe {
+        let start = std::alloc::alloc_zeroed(layout);
+        let pinned =
+            |offset: usize, bytes: usize| device.pinned(std::ptr::slice_from_raw_parts(start.add(offset), bytes), true);
+        assert_eq!(pinned(0, 8), Pinned::No, "ordinary memory");
+        let (first, last) =
+            (device.pin(start, 16 * PAGE).unwrap(), device.pin(start.add(32 * PAGE), 16 * PAGE).unwrap());
+        let middle = device.pin(start.add(16 * PAGE), 8 * PAGE).unwrap();
+        for (offset, bytes) in [(0, 16 * PAGE), (40, 8), (33 * PAGE + 8, 15 * PAGE - 8), (16 * PAGE, 8 * PAGE)] {
+            assert_eq!(pinned(offset, bytes), Pinned::Whole, "{bytes} bytes from {offset} on, in one piece");
+        }
+        assert_eq!(pinned(0, 48 * PAGE), Pinned::InPart, "with a gap");
+        assert_eq!(pinned(0, 20 * PAGE), Pinned::InPart, "in two pieces");
+        assert_eq!(pinned(40 * PAGE, 10 * PAGE), Pinned::InPart, "at the first end");
+        assert_eq!(pinned(30 * PAGE, 4 * PAGE), Pinned::InPart, "at the last end");
+        assert_eq!(pinned(0, 0), Pinned::No, "nothing");
+        drop((first, middle, last));
+        assert_eq!(pinned(0, 16 * PAGE), Pinned::No, "not any more");
+        std::alloc::dealloc(start, layout);
+    }
+}
+
 #[test]
 #[ignore = "needs a CUDA driver and NVRTC, and two devices"]
 fn devices_work_side_by_side() {
@@ -156,6 +186,7 @@ fn has_limits_that_are_saved_and_loaded() {
     assert_eq!(limits.devices.len(), devices.len());
     assert_eq!(limits.all_devices.is_some(), devices.len() > 1);
     assert!(limits.devices.iter().all(|device| device.driver.starts_with("CUDA ") && !device.copy_in.is_empty()));
+    assert!(limits.devices.iter().all(|device| device.pin_new > 0.0 && device.pin_driver.is_some()));
     limits.save().unwrap();
     let loaded = MachineLimits::load(&devices).unwrap();
     assert_eq!((loaded.key, loaded.devices.len()), (limits.key, devices.len()));

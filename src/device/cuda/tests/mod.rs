@@ -66,6 +66,7 @@ fn standin_fails_work() {
 #[test]
 fn standin_pins() {
     run_on_standin("gpu::memory_that_is_pinned_already_stays_pinned_by_the_first", &[]);
+    run_on_standin("gpu::knows_what_is_pinned_as_a_whole", &[]);
     run_on_standin("faults::reports_memory_that_cannot_be_pinned", &[("OVERSHOT_STANDIN_FAIL_PIN", "1")]);
 }
 

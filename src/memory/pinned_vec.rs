@@ -1,8 +1,10 @@
 //! Arrays in pinned memory that sources and sinks use in place.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
-use super::pinned::PinnedMemory;
+use super::account::Booked;
+use super::{Account, PinnedMemory};
 use crate::data::{Dtype, Element, Input, Memory, Output, Source, slice_output};
 use crate::device::Device;
 use crate::error::Result;
@@ -10,7 +12,8 @@ use crate::error::Result;
 /// A fixed-size array in pinned memory, made by [`Engine::pinned`](crate::Engine::pinned).
 ///
 /// As an input or output of a job it is used in place: its rows cross the link straight from and to it, with no copy
-/// in between. It dereferences to a slice. On an engine without a GPU it is ordinary memory.
+/// in between, and the run pins no other memory for them. It dereferences to a slice. On an engine without a GPU it is ordinary
+/// memory.
 ///
 /// ```
 /// # fn main() -> overshot::Result<()> {
@@ -23,17 +26,21 @@ use crate::error::Result;
 /// # Ok(())
 /// # }
 /// ```
-pub struct PinnedArray<T: Element> {
+pub struct PinnedVec<T: Element> {
+    // Dropped in this order: what is gone is not in use any more.
     memory: PinnedMemory,
+    _booked: Option<Booked>,
     rows: usize,
     _element: std::marker::PhantomData<T>,
 }
 
-impl<T: Element> PinnedArray<T> {
-    /// `rows` zeros, registered with the device if there is one.
-    pub(crate) fn new<D: Device>(device: Option<&D>, rows: usize) -> Result<Self> {
-        let memory = PinnedMemory::new(device, rows.saturating_mul(size_of::<T>()))?;
-        Ok(PinnedArray { memory, rows, _element: std::marker::PhantomData })
+impl<T: Element> PinnedVec<T> {
+    /// `rows` zeros, registered with the device if there is one, and booked on this account then.
+    pub(crate) fn new<D: Device>(device: Option<(&D, &Arc<Account>)>, rows: usize) -> Result<Self> {
+        let bytes = rows.saturating_mul(size_of::<T>());
+        let memory = PinnedMemory::new(device.map(|(device, _)| device), bytes)?;
+        let _booked = device.map(|(_, account)| account.book(bytes as u64)).transpose()?;
+        Ok(PinnedVec { memory, _booked, rows, _element: std::marker::PhantomData })
     }
 
     /// Whether the memory is registered with a device, so that copies need no staging.
@@ -42,7 +49,7 @@ impl<T: Element> PinnedArray<T> {
     }
 }
 
-impl<T: Element> Deref for PinnedArray<T> {
+impl<T: Element> Deref for PinnedVec<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -50,14 +57,14 @@ impl<T: Element> Deref for PinnedArray<T> {
     }
 }
 
-impl<T: Element> DerefMut for PinnedArray<T> {
+impl<T: Element> DerefMut for PinnedVec<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         let bytes = self.rows * size_of::<T>();
         bytemuck::cast_slice_mut(&mut self.memory.bytes[..bytes])
     }
 }
 
-impl<T: Element> Source for PinnedArray<T> {
+impl<T: Element> Source for PinnedVec<T> {
     fn dtype(&self) -> Dtype {
         T::DTYPE
     }
@@ -80,8 +87,8 @@ impl<T: Element> Source for PinnedArray<T> {
     }
 }
 
-impl<'a, T: Element> From<&'a mut PinnedArray<T>> for Output<'a> {
-    fn from(array: &'a mut PinnedArray<T>) -> Self {
+impl<'a, T: Element> From<&'a mut PinnedVec<T>> for Output<'a> {
+    fn from(array: &'a mut PinnedVec<T>) -> Self {
         let pinned = array.is_pinned();
         slice_output(array, pinned)
     }

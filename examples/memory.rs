@@ -1,0 +1,41 @@
+//! The memory that an engine has, keeps for the next job, and gives back: `cargo run --release --example memory`
+//!
+//! On a machine without a GPU there is nothing to show but zeros; try `memory emulated` there.
+
+use std::env;
+
+use overshot::{DeviceChoice, Engine, Job};
+
+fn main() -> overshot::Result<()> {
+    let choice = env::args().nth(1).map_or(Ok(DeviceChoice::Auto), |choice| choice.parse())?;
+    show(choice, 20_000_000)
+}
+
+fn show(choice: DeviceChoice, rows: usize) -> overshot::Result<()> {
+    let engine = Engine::builder().device(choice).build()?;
+    let print = |when: &str| {
+        println!("{when}");
+        engine.memory().iter().for_each(|memory| println!("  {memory}"));
+    };
+    print("before the first job, no device is open:");
+
+    let a = vec![1.5f32; rows];
+    let mut c = vec![0.0f32; rows];
+    for rows in [rows, rows / 1000] {
+        let job = Job::eval("c = a * a; sum(c)")?.input("a", &a[..rows]).output("c", &mut c[..rows]);
+        let seconds = engine.run(job)?.setup.memory_seconds;
+        print(&format!("after a job of {rows} rows, whose memory was ready in {:.1} ms:", seconds * 1e3));
+    }
+
+    // Peaks are of what jobs had in use at once; here they begin anew.
+    engine.reset_peak();
+    println!("given back: {} bytes", engine.trim());
+    print("then:");
+    Ok(())
+}
+
+#[test]
+fn runs() -> overshot::Result<()> {
+    show(DeviceChoice::Cpu, 100_000)?;
+    show("emulated".parse()?, 100_000)
+}

@@ -1,0 +1,77 @@
+//! The memory of an engine, as its users see it and give it back.
+
+use super::devices::Accounts;
+use super::{Engine, Request};
+use crate::data::{Element, Place};
+use crate::device::Pinned;
+use crate::error::Result;
+use crate::memory::{DeviceMemory, PinnedVec};
+
+impl Engine {
+    /// An array of `rows` zeros in pinned memory, which jobs use in place. It does not count against the limit on
+    /// the pinned memory of a run.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) if there is no memory, or it cannot be pinned.
+    pub fn pinned<T: Element>(&self, rows: usize) -> Result<PinnedVec<T>> {
+        let (opened, mut full) = self.opened()?;
+        match (opened.pins_with(), full.pop()) {
+            (None, Some((_, error))) => Err(error),
+            (device, _) => PinnedVec::new(device, rows),
+        }
+    }
+
+    /// The memory that it has of each of its [`devices`](Engine::devices), in their order. Touches no device.
+    ///
+    /// What a run took is kept for the next run, as taking it costs milliseconds: on each GPU at most as much as the largest
+    /// run took, for each of the runs that there were at once. A run uses what fits it, within the limits of the engine, and
+    /// what is too small is given back before more is taken. A run that fails keeps nothing. The emulated device is made anew for
+    /// every run and keeps nothing either.
+    ///
+    /// ```
+    /// use overshot::{Emulated, Engine, Job};
+    /// let engine = Engine::builder().device(Emulated::new()).build()?;
+    /// engine.run(Job::eval("sum(i)")?.rows(1_000_000))?;
+    /// let memory = &engine.memory()[0];
+    /// assert!(memory.device.peak > 0 && memory.device.in_use == 0);
+    /// println!("{memory}");
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    pub fn memory(&self) -> Vec<DeviceMemory> {
+        let opened = self.opened_so_far();
+        self.devices.iter().zip(&self.accounts).map(|(device, accounts)| opened.memory_of(device, accounts)).collect()
+    }
+
+    /// Gives the memory back that is kept for the next run, and returns how many bytes that was, of devices and of pinned
+    /// memory together. Runs that are under way keep what they have; contexts and loaded kernels stay, too.
+    pub fn trim(&self) -> u64 {
+        self.opened_so_far().trim()
+    }
+
+    /// Lets the peaks of [`memory`](Engine::memory) begin anew with what is in use now.
+    pub fn reset_peak(&self) {
+        self.accounts.iter().for_each(Accounts::reset_peak);
+    }
+}
+
+/// A note for every column in memory that is pinned, but not so that it can be used in place.
+pub(super) fn pinned_in_part(request: &Request<'_, '_>) -> Vec<String> {
+    let Request { job, opened, .. } = request;
+    let inputs = job.inputs.iter().filter_map(|(name, input)| {
+        let memory = input.source().memory().filter(|memory| !memory.is_pinned())?;
+        Some((name, opened.find_pinned(memory.bytes(), false)))
+    });
+    let outputs = job.outputs.iter().filter_map(|(name, output)| {
+        let target = Some(output.target()).filter(|target| target.place() == Place::Memory)?;
+        Some((name, opened.find_pinned(target.memory()?, true)))
+    });
+    let in_part = inputs.chain(outputs).filter(|(_, pinned)| *pinned == Pinned::InPart);
+    in_part
+        .map(|(name, _)| {
+            format!(
+                "the memory of '{name}' is pinned, but not as a whole in one piece that a GPU may use: it was staged like \
+                 ordinary memory"
+            )
+        })
+        .collect()
+}

@@ -1,0 +1,176 @@
+//! Getting ready for a run: the devices opened, the plan made, memory taken.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::time::Instant;
+
+use super::check::Bound;
+use super::devices::{Accounts, Full, Opened};
+use super::{CORE_RATE, Engine, OPENING, reports};
+use crate::data::{Place, whole_memory};
+use crate::device::kernel::Kernel;
+use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Pinned, cpu};
+use crate::error::{Error, Result};
+use crate::job::Job;
+use crate::pipeline::Part;
+use crate::plan::{Limits, Machine, Plan, Shape};
+use crate::report::Setup;
+
+/// A job that was checked, and where it is to run.
+#[derive(Clone, Copy)]
+pub(super) struct Request<'r, 'a> {
+    pub(super) job: &'r Job<'a>,
+    pub(super) bound: &'r Bound,
+    pub(super) devices: &'r [DeviceInfo],
+    pub(super) opened: &'r Opened,
+}
+
+/// A plan, and what it needs on each of its devices.
+type Ready = (Plan, Vec<Box<dyn Part>>, Vec<Accounts>);
+
+impl Engine {
+    /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than the work.
+    pub(super) fn devices_for(&self, kernel: &Kernel, rows: u64, notes: &mut Vec<String>) -> Vec<DeviceInfo> {
+        let is_cpu = |device: &&DeviceInfo| device.kind == DeviceKind::Cpu;
+        if kernel.twin.is_none() && self.devices.iter().any(|device| device.kind == DeviceKind::Cuda) {
+            if self.devices.iter().any(|device| is_cpu(&device)) {
+                notes.push(format!("the CPU took no part: the kernel '{}' has no function for it", kernel.entry));
+            }
+            return self.devices.iter().filter(|device| !is_cpu(device)).cloned().collect();
+        }
+        let gpus = self.devices.iter().any(|device| !is_cpu(&device));
+        if self.choice != DeviceChoice::Auto || !gpus || self.is_opened() {
+            return self.devices.clone();
+        }
+        let row_bytes: usize = kernel.columns.inputs.iter().chain(&kernel.columns.outputs).sum();
+        let seconds = rows as f64 * row_bytes.max(8) as f64 / (CORE_RATE * cpu::cores() as f64);
+        if seconds > OPENING {
+            return self.devices.clone();
+        }
+        notes.push(format!(
+            "no GPU was used: opening one takes about {OPENING} s, longer than the CPU takes for so few rows"
+        ));
+        self.devices.iter().filter(is_cpu).cloned().collect()
+    }
+
+    fn is_opened(&self) -> bool {
+        !self.opened.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Opens the GPUs among the devices, and leaves out those that have no memory for that.
+    pub(super) fn open(
+        &self,
+        mut devices: Vec<DeviceInfo>,
+        notes: &mut Vec<String>,
+        setup: &mut Setup,
+    ) -> Result<(Opened, Vec<DeviceInfo>)> {
+        // The CPU needs nothing opened.
+        if devices.iter().all(|device| device.kind == DeviceKind::Cpu) {
+            return Ok((Opened::default(), devices));
+        }
+        let begin = Instant::now();
+        let (opened, full) = self.opened()?;
+        setup.open_seconds = begin.elapsed().as_secs_f64();
+        for (id, error) in full {
+            devices.retain(|device| device.id != id);
+            if devices.is_empty() {
+                return Err(error);
+            }
+            notes.push(format!("{id} took no part: it had no memory for a context"));
+        }
+        Ok((opened, devices))
+    }
+
+    pub(super) fn plan_of(&self, request: &Request<'_, '_>, limits: &Limits) -> Result<Plan> {
+        let Request { job, bound, devices, opened } = *request;
+        let (rows, kernel, keeps) = (bound.rows, bound.operator.kernel(), bound.operator.keeps());
+        let inputs = job.inputs.iter().map(|(_, input)| whole_memory(input.source()));
+        let inputs: Vec<_> = inputs.collect::<Result<_>>()?;
+        let outputs = || job.outputs.iter().map(|(_, output)| output.target());
+        let shape = Shape {
+            rows,
+            columns: kernel.columns.clone(),
+            resident_bytes: kernel.resident.iter().map(|array| array.bytes().len() as u64).sum(),
+            // Rows in memory that are not at hand are staged.
+            in_memory: inputs
+                .iter()
+                .zip(&job.inputs)
+                .map(|(memory, (_, input))| memory.is_some() && input.source().is_at_hand(0, input.source().rows()))
+                .chain(outputs().map(|target| target.place() != Place::Elsewhere && !keeps))
+                .collect(),
+            pinned: inputs
+                .iter()
+                .map(|memory| memory.is_some_and(|memory| opened.is_input_pinned(memory)))
+                .chain(outputs().map(|target| match target.place() {
+                    _ if keeps => false,
+                    Place::Pinned => true,
+                    Place::Memory => {
+                        target.memory().is_some_and(|memory| opened.find_pinned(memory, true) == Pinned::Whole)
+                    }
+                    Place::Elsewhere => false,
+                }))
+                .collect(),
+        };
+        let files = job.inputs.iter().any(|(_, input)| input.source().path().is_some())
+            || job.outputs.iter().any(|(_, output)| output.target().path().is_some());
+        Plan::new(&shape, devices, limits, &Machine::of(self.machine.as_ref(), cpu::cores(), files))
+    }
+
+    /// Plans, and makes every device ready. A device that has less memory than it said gets smaller chunks, or takes no part
+    /// if it has none and others are there.
+    pub(super) fn ready(&self, request: &Request<'_, '_>, notes: &mut Vec<String>, setup: &mut Setup) -> Result<Ready> {
+        let kernel = request.bound.operator.kernel();
+        let (mut devices, mut limits) = (request.devices.to_vec(), self.limits.clone());
+        // What each device that had too little memory was asked for first, in bytes.
+        let mut short = BTreeMap::new();
+        loop {
+            let plan = self.plan_of(&Request { devices: &devices, ..*request }, &limits)?;
+            let accounts: Vec<_> = plan.devices.iter().map(|_| Accounts::of_run(&self.limits)).collect();
+            let parts = plan.devices.iter().zip(&accounts).map(|(device, accounts)| {
+                request.opened.ready(&self.choice, device, kernel, accounts, self.accounts_of(&device.id))
+            });
+            match parts.collect::<Result<Vec<_>>>() {
+                Ok(parts) => {
+                    notes.extend(parts.iter().zip(&plan.devices).filter_map(|(part, device)| part.shortage(device)));
+                    notes.extend(reports::of_smaller_chunks(&plan, &short));
+                    for (kernel, memory) in parts.iter().map(|part| part.setup()) {
+                        setup.kernel_seconds += kernel.as_secs_f64();
+                        setup.memory_seconds += memory.as_secs_f64();
+                    }
+                    return Ok((plan, parts, accounts));
+                }
+                Err(Error::OutOfMemory { device, bytes }) if self.limits.chunk.is_none() => {
+                    let its_own = plan.devices.iter().find(|plan| plan.id == device);
+                    let chunk_rows = its_own.map_or(0, |plan| plan.lane_rows);
+                    if chunk_rows > plan.tile_rows {
+                        limits.caps.insert(device.clone(), chunk_rows * plan.row_bytes / 2);
+                        short.entry(device).or_insert(bytes);
+                    } else if devices.len() > 1 {
+                        notes.push(format!("{device} took no part: it had no memory for a block of {bytes} bytes"));
+                        devices.retain(|other| other.id != device);
+                    } else {
+                        return Err(Error::OutOfMemory { device, bytes });
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The engine's devices, opened, and those that now have no memory for that.
+    pub(super) fn opened(&self) -> Result<(Opened, Vec<Full>)> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = opened.open(&self.devices, &self.accounts)?;
+        Ok((opened.clone(), full))
+    }
+
+    /// For whoever looks, and is not to open anything.
+    pub(super) fn opened_so_far(&self) -> Opened {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn accounts_of(&self, id: &str) -> &Accounts {
+        let number = self.devices.iter().position(|device| device.id == id);
+        &self.accounts[number.expect("a plan is for devices of the engine")]
+    }
+}

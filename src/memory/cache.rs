@@ -1,0 +1,265 @@
+//! Memory that outlives a run: what one took of the device and of pinned memory is kept for the next, as the driver takes
+//! milliseconds for both.
+//!
+//! What is kept is no more than what runs had at once. A run takes the smallest memory there is that is large enough. If
+//! there is none, one that is too small is given back before something larger is taken, and all of it if there is not
+//! enough. Only memory of runs that went well is kept.
+
+use std::ops::{Deref, DerefMut, RangeInclusive};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::account::Booked;
+use super::{Account, MemoryUse, PinnedMemory};
+use crate::device::Device;
+use crate::error::Result;
+
+/// The memory of an opened device.
+pub(crate) struct MemoryCache<D: Device> {
+    // Dropped in this order: what the device gave, before the device.
+    /// Device memory, of which a run cuts blocks.
+    pub(super) blocks: Arc<Shelf<D::Memory>>,
+    /// Pinned memory, of which a run cuts slots.
+    pub(super) rings: Arc<Shelf<PinnedMemory>>,
+    device: Arc<D>,
+}
+
+impl<D: Device> MemoryCache<D> {
+    /// Nothing yet. What is in use is booked on these accounts.
+    pub(crate) fn new(device: D, memory: &Arc<Account>, pinned: &Arc<Account>) -> Arc<Self> {
+        Arc::new(MemoryCache { blocks: Shelf::new(memory), rings: Shelf::new(pinned), device: Arc::new(device) })
+    }
+
+    /// The device.
+    pub(crate) fn device(&self) -> &Arc<D> {
+        &self.device
+    }
+
+    /// The account of pinned memory in use.
+    pub(crate) fn pinned_account(&self) -> &Arc<Account> {
+        &self.rings.in_use
+    }
+
+    /// The account of device memory in use.
+    pub(crate) fn device_account(&self) -> &Arc<Account> {
+        &self.blocks.in_use
+    }
+
+    /// How much there is, of device memory and of pinned memory.
+    pub(crate) fn usage(&self) -> (MemoryUse, MemoryUse) {
+        (self.blocks.usage(), self.rings.usage())
+    }
+
+    /// Gives back what nobody uses, and returns how many bytes.
+    pub(crate) fn trim(&self) -> u64 {
+        self.blocks.clear() + self.rings.clear()
+    }
+}
+
+/// Memory of one kind that nobody uses, and the account of what is in use.
+pub(super) struct Shelf<T> {
+    idle: Mutex<Vec<Idle<T>>>,
+    in_use: Arc<Account>,
+}
+
+struct Idle<T> {
+    memory: T,
+    bytes: u64,
+}
+
+impl<T> Shelf<T> {
+    fn new(in_use: &Arc<Account>) -> Arc<Self> {
+        Arc::new(Shelf { idle: Mutex::default(), in_use: in_use.clone() })
+    }
+
+    /// Takes memory of a size within `bytes`: kept, or else just made, of the least size.
+    ///
+    /// # Errors
+    /// Those of `make`, when there is not enough even without what is kept.
+    pub(super) fn take(self: &Arc<Self>, bytes: RangeInclusive<u64>, make: impl Fn() -> Result<T>) -> Result<Held<T>> {
+        let mut idle = self.idle();
+        let fitting = (0..idle.len()).filter(|&k| bytes.contains(&idle[k].bytes)).min_by_key(|&k| idle[k].bytes);
+        if let Some(fitting) = fitting {
+            let Idle { memory, bytes } = idle.swap_remove(fitting);
+            return self.hold(memory, bytes);
+        }
+        let too_small = (0..idle.len()).min_by_key(|&k| idle[k].bytes).map(|smallest| idle.swap_remove(smallest));
+        // The driver takes its time.
+        drop(idle);
+        drop(too_small);
+        let memory = match make() {
+            Err(_) if self.clear() > 0 => make()?,
+            made => made?,
+        };
+        self.hold(memory, *bytes.start())
+    }
+
+    fn hold(self: &Arc<Self>, memory: T, bytes: u64) -> Result<Held<T>> {
+        Ok(Held { memory, bytes, booked: self.in_use.book(bytes)?, shelf: self.clone() })
+    }
+
+    /// Gives back what nobody uses, and returns how many bytes.
+    fn clear(&self) -> u64 {
+        let idle = std::mem::take(&mut *self.idle());
+        idle.iter().map(|idle| idle.bytes).sum()
+    }
+
+    fn usage(&self) -> MemoryUse {
+        let idle = self.idle();
+        MemoryUse::new(&self.in_use, idle.iter().map(|idle| idle.bytes).sum())
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle<T>>> {
+        // A list that a panic elsewhere leaves whole.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Memory in the hands of a run. Dropped, it is given back to the driver.
+pub(super) struct Held<T> {
+    // Dropped in this order: what is gone is not in use any more.
+    memory: T,
+    booked: Booked,
+    bytes: u64,
+    shelf: Arc<Shelf<T>>,
+}
+
+impl<T> Held<T> {
+    /// How many bytes it has, at least those that were asked for.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Keeps it for the next run. No work may be left that uses it.
+    pub(super) fn keep(self) {
+        let Held { memory, booked, bytes, shelf } = self;
+        let mut idle = shelf.idle();
+        idle.push(Idle { memory, bytes });
+        // Under the lock, so that nobody counts it twice.
+        drop(booked);
+    }
+}
+
+impl<T> Deref for Held<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.memory
+    }
+}
+
+impl<T> DerefMut for Held<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.memory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::error::Error;
+
+    /// A driver with some memory.
+    struct Driver {
+        used: Arc<AtomicU64>,
+        room: u64,
+    }
+
+    /// Memory of its, which comes back.
+    struct Taken {
+        bytes: u64,
+        used: Arc<AtomicU64>,
+    }
+
+    impl Drop for Taken {
+        fn drop(&mut self) {
+            self.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+
+    impl Driver {
+        fn new(room: u64) -> (Driver, Arc<Shelf<Taken>>) {
+            let shelf = Shelf::new(&Account::new("memory", u64::MAX));
+            (Driver { used: Arc::default(), room }, shelf)
+        }
+
+        fn used(&self) -> u64 {
+            self.used.load(Ordering::Relaxed)
+        }
+
+        fn take(&self, shelf: &Arc<Shelf<Taken>>, bytes: RangeInclusive<u64>) -> Result<Held<Taken>> {
+            let least = *bytes.start();
+            shelf.take(bytes, || {
+                if self.used() + least > self.room {
+                    return Err(Error::OutOfMemory { device: "test".into(), bytes: least });
+                }
+                self.used.fetch_add(least, Ordering::Relaxed);
+                Ok(Taken { bytes: least, used: self.used.clone() })
+            })
+        }
+    }
+
+    #[test]
+    fn what_fits_is_used_again_and_nothing_else() {
+        let (driver, shelf) = Driver::new(1000);
+        driver.take(&shelf, 100..=1000).unwrap().keep();
+        let held = driver.take(&shelf, 60..=1000).unwrap();
+        assert_eq!((held.bytes(), driver.used()), (100, 100));
+        assert_eq!(shelf.usage(), MemoryUse { in_use: 100, peak: 100, cached: 0 });
+        held.keep();
+        // Too large for this one, as for any that comes.
+        let held = driver.take(&shelf, 50..=99).unwrap();
+        assert_eq!((held.bytes(), driver.used()), (50, 50));
+        held.keep();
+        // Given back before something larger is taken.
+        driver.take(&shelf, 1000..=1000).unwrap().keep();
+        assert_eq!(shelf.usage(), MemoryUse { in_use: 0, peak: 1000, cached: 1000 });
+        assert_eq!((shelf.clear(), driver.used()), (1000, 0));
+    }
+
+    #[test]
+    fn what_is_not_kept_is_given_back() {
+        let (driver, shelf) = Driver::new(1000);
+        drop(driver.take(&shelf, 100..=1000).unwrap());
+        assert_eq!((shelf.clear(), driver.used()), (0, 0));
+        assert_eq!(shelf.usage(), MemoryUse { in_use: 0, peak: 100, cached: 0 });
+    }
+
+    #[test]
+    fn everything_idle_goes_before_there_is_not_enough() {
+        let (driver, shelf) = Driver::new(1000);
+        let held = [200, 300, 400].map(|bytes| driver.take(&shelf, bytes..=1000).unwrap());
+        held.into_iter().for_each(Held::keep);
+        driver.take(&shelf, 700..=1000).unwrap().keep();
+        assert_eq!(driver.used(), 700);
+        assert!(driver.take(&shelf, 1001..=2000).is_err());
+        assert_eq!((shelf.usage().in_use, driver.used()), (0, 0));
+    }
+
+    proptest! {
+        /// Whatever comes and goes, no more is there than the most at once had, each the size of the largest.
+        #[test]
+        fn it_does_not_grow(steps in prop::collection::vec((1u64..100, 0usize..4, any::<bool>()), 1..200)) {
+            let (driver, shelf) = Driver::new(u64::MAX);
+            let mut held: Vec<Held<Taken>> = Vec::new();
+            let (mut largest, mut at_once) = (0, 0);
+            for (bytes, most, keep) in steps {
+                while held.len() > most {
+                    let one = held.swap_remove(bytes as usize % held.len());
+                    if keep { one.keep() } else { drop(one) }
+                }
+                held.push(driver.take(&shelf, bytes..=u64::MAX).unwrap());
+                (largest, at_once) = (largest.max(bytes), at_once.max(held.len() as u64));
+                let MemoryUse { in_use, peak, cached } = shelf.usage();
+                prop_assert_eq!(in_use + cached, driver.used());
+                prop_assert!(driver.used() <= largest * at_once && in_use <= peak);
+            }
+            drop(held);
+            shelf.clear();
+            prop_assert_eq!(driver.used(), 0);
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! The memory of an engine on the stand-in for the CUDA driver, which is asked how much was taken of it.
+//!
+//! Every case runs in a process of its own that loads the stand-ins: this program, started again. When the engine is dropped
+//! there, the stand-in ends the process if anything is left over.
+#![allow(clippy::unwrap_used, reason = "in tests")]
+
+use std::alloc::{self, Layout};
+use std::env;
+use std::path::Path;
+use std::process::Command;
+use std::ptr;
+use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cudarc::driver::sys;
+use overshot::{CancelToken, DeviceChoice, Engine, Error, Generator, Job, Report};
+
+/// Runs an ignored test on the stand-ins.
+fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
+    let program = env::current_exe().unwrap();
+    let examples = program.parent().and_then(Path::parent).unwrap().join("examples");
+    for library in ["libcuda.so", "libnvrtc.so"] {
+        assert!(examples.join(library).exists(), "no stand-in: run `cargo build --examples`");
+    }
+    let output = Command::new(program)
+        .args([test, "--exact", "--ignored", "--nocapture"])
+        .env("LD_LIBRARY_PATH", examples)
+        .env("OVERSHOT_CACHE", "")
+        .envs(settings.iter().copied())
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(output.status.success() && text.contains("1 passed"), "{test} with {settings:?}: {text}");
+}
+
+/// Bytes of device memory, and of pinned memory, that are taken of the stand-in driver.
+fn taken() -> (u64, u64) {
+    let of = |name: &str| {
+        // SAFETY: the stand-in is there, as an engine was made, and has functions of these names without arguments.
+        unsafe { sys::culib().get::<unsafe extern "C" fn() -> u64>(name.as_bytes()).unwrap()() }
+    };
+    (of("standinDeviceBytes"), of("standinPinnedBytes"))
+}
+
+/// What the engine says that it has, all GPUs together: in use and cached, of devices and pinned.
+fn said(engine: &Engine) -> (u64, u64) {
+    let memory = engine.memory();
+    let sum = |of: fn(&overshot::DeviceMemory) -> overshot::MemoryUse| {
+        memory.iter().map(of).map(|memory| memory.in_use + memory.cached).sum()
+    };
+    (sum(|memory| memory.device), sum(|memory| memory.pinned))
+}
+
+fn in_use(engine: &Engine) -> u64 {
+    engine.memory().iter().map(|memory| memory.device.in_use + memory.pinned.in_use).sum()
+}
+
+fn engine() -> Engine {
+    Engine::builder().device(DeviceChoice::Cuda).build().unwrap()
+}
+
+/// Runs a small job; there are seven of other rows, columns and dtypes.
+fn small_job(engine: &Engine, number: usize) -> Report {
+    let rows = [1, 5000, 100_000, 40_000, 4096, 70_000, 20_000][number % 7];
+    let a: Vec<f64> = (0..rows).map(|row| (row + number) as f64).collect();
+    let sum = a.iter().sum::<f64>();
+    let mut c = vec![0.0f64; rows];
+    let job = match number % 3 {
+        0 => Job::eval("sum(a)").unwrap().input("a", &a),
+        1 => Job::eval("c = a + a; sum(a)").unwrap().input("a", &a).output("c", &mut c),
+        _ => Job::eval("c = a + f64(i) + b; sum(a)").unwrap().input("a", &a).input("b", &a).output("c", &mut c),
+    };
+    let report = engine.run(job).unwrap();
+    assert_eq!(report.value("sum(a)").unwrap().as_f64(), sum);
+    let factor = [0.0, 2.0, 2.0][number % 3];
+    let i = |row: usize| if number % 3 == 2 { row as f64 } else { 0.0 };
+    assert!(a.iter().zip(&c).enumerate().all(|(row, (a, c))| *c == factor * a + i(row)));
+    report
+}
+
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn many_jobs() {
+    let engine = engine();
+    assert_eq!((said(&engine), engine.trim()), ((0, 0), 0), "before a device is opened");
+    (0..10).for_each(|number| drop(small_job(&engine, number)));
+    let first = taken();
+    assert_eq!(said(&engine), first);
+    assert!(first.0 > 0 && first.1 > 0);
+    let mut most = (0, 0);
+    for number in 10..1000 {
+        let report = small_job(&engine, number);
+        let device: u64 = report.devices.iter().map(|device| device.peak_device_bytes).sum();
+        most = (most.0.max(device), most.1.max(report.peak_pinned_bytes));
+        let now = taken();
+        assert!(now.0 <= first.0 && now.1 <= first.1, "{now:?} after job {number}, {first:?} after the tenth");
+    }
+    assert_eq!(first, most, "as much as the largest job takes");
+    assert_eq!(said(&engine), taken());
+    assert_eq!(engine.trim(), first.0 + first.1);
+    assert_eq!((taken(), said(&engine), engine.trim()), ((0, 0), (0, 0), 0));
+    // Peaks are of what was in use, and begin anew.
+    let peaks = || engine.memory().iter().map(|memory| (memory.device.peak, memory.pinned.peak)).collect::<Vec<_>>();
+    assert!(peaks().iter().all(|peak| peak.0 > 0 && peak.1 > 0));
+    engine.reset_peak();
+    assert!(peaks().iter().all(|peak| *peak == (0, 0)));
+    small_job(&engine, 5);
+    assert!(peaks().iter().all(|peak| peak.0 > 0 && peak.1 > 0));
+    drop(engine);
+    assert_eq!(taken(), (0, 0));
+}
+
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn many_jobs_at_once() {
+    const THREADS: u64 = 4;
+    let engine = engine();
+    (0..21).for_each(|number| drop(small_job(&engine, number)));
+    let one = taken();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS as usize {
+            let engine = &engine;
+            scope.spawn(move || {
+                for number in 0..250 {
+                    small_job(engine, 5 * thread + number);
+                    let now = taken();
+                    assert!(now.0 <= THREADS * one.0 && now.1 <= THREADS * one.1, "{now:?}, and {one:?} for one job");
+                }
+            });
+        }
+    });
+    assert_eq!((said(&engine), in_use(&engine)), (taken(), 0));
+    let all = taken();
+    assert_eq!((engine.trim(), taken()), (all.0 + all.1, (0, 0)));
+}
+
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn failed_jobs() {
+    let rows = 300_000;
+    let engine = Engine::builder().device(DeviceChoice::Cuda).chunk(1 << 16).build().unwrap();
+    let a: Vec<f64> = (0..rows).map(f64::from).collect();
+    let mut c = vec![0.0; a.len()];
+    // What comes from the caller fails: nothing is kept, and nothing lost.
+    let chunks = AtomicU64::new(0);
+    let token = CancelToken::new();
+    let job = Job::eval("c = a").unwrap().input("a", &a).output("c", &mut c).cancel_token(token.clone());
+    let stop = |_| {
+        if chunks.fetch_add(1, Ordering::Relaxed) == 3 {
+            token.cancel();
+        }
+    };
+    assert!(matches!(engine.run(job.progress(stop)), Err(Error::Cancelled { .. })));
+    assert_eq!((taken(), said(&engine)), ((0, 0), (0, 0)));
+    let panics = std::panic::catch_unwind(|| {
+        let source = Generator::new(u64::from(rows as u32), |first, out: &mut [f64]| {
+            assert!(first < 100_000, "on purpose");
+            out.fill(1.0);
+        });
+        engine.run(Job::eval("sum(x)").unwrap().input("x", source))
+    });
+    assert!(panics.is_err());
+    assert_eq!((taken(), said(&engine)), ((0, 0), (0, 0)));
+    // The driver fails in one of the next jobs, at the call or later. What was kept before is not made worse.
+    let (mut failed, mut kept) = (0, (0, 0));
+    for _ in 0..12 {
+        c.fill(f64::NAN);
+        let job = Job::eval("c = a + 1; sum(a)").unwrap().input("a", &a).output("c", &mut c);
+        match engine.run(job) {
+            Ok(_) => {
+                assert!(a.iter().zip(&c).all(|(a, c)| a + 1.0 == *c));
+                kept = taken();
+                assert!(kept.0 > 0 && kept.1 > 0);
+            }
+            Err(error) => {
+                failed += 1;
+                assert!(error.to_string().contains("cuda:"), "{error}");
+                let now = taken();
+                assert!(now.0 <= kept.0 && now.1 <= kept.1, "{now:?} after a job that failed, {kept:?} before");
+            }
+        }
+        assert_eq!((said(&engine), in_use(&engine)), (taken(), 0));
+    }
+    assert!(failed > 0, "no job failed");
+    engine.trim();
+    assert_eq!((taken(), said(&engine)), ((0, 0), (0, 0)));
+}
+
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn pinned_vectors() {
+    let rows = 200_000;
+    let engine = engine();
+    let (mut a, mut c) = (engine.pinned::<f64>(rows).unwrap(), engine.pinned::<f64>(rows).unwrap());
+    let both = 2 * 8 * rows as u64;
+    assert_eq!((taken(), said(&engine)), ((0, both), (0, both)));
+    assert_eq!(engine.memory()[0].pinned.in_use, both, "on the first device");
+    a.iter_mut().zip(0..).for_each(|(a, row)| *a = f64::from(row));
+    let report = engine.run(Job::eval("c = a * 2").unwrap().input("a", &a).output("c", &mut c)).unwrap();
+    assert!(c.iter().zip(0..).all(|(c, row)| *c == f64::from(2 * row)));
+    assert_eq!((report.peak_pinned_bytes, taken().1), (0, both), "not a second pinned byte");
+    // Its parts are pinned, too: the driver says so.
+    let report = engine.run(Job::eval("c = a").unwrap().input("a", &a[1..1000]).output("c", &mut c[2..1001])).unwrap();
+    assert_eq!((report.peak_pinned_bytes, c[1000]), (0, 999.0));
+    // Partial results take slots, and nothing else does.
+    let report = engine.run(Job::eval("sum(a)").unwrap().input("a", &a)).unwrap();
+    assert!(report.peak_pinned_bytes > 0 && report.peak_pinned_bytes < 1 << 20, "{}", report.peak_pinned_bytes);
+    engine.trim();
+    drop(a);
+    assert_eq!(taken(), (0, both / 2));
+    drop(engine);
+    assert_eq!((c[1000], taken()), (999.0, (0, both / 2)), "it outlives its engine");
+}
+
+/// Whole pages, parts of which are registered by calls of our own.
+struct Pages {
+    start: *mut u8,
+    layout: Layout,
+    registered: Vec<*mut u8>,
+}
+
+impl Pages {
+    const PAGE: usize = 4096;
+
+    fn new(pages: usize) -> Pages {
+        let layout = Layout::from_size_align(pages * Self::PAGE, Self::PAGE).unwrap();
+        // SAFETY: the layout has a size.
+        let start = unsafe { alloc::alloc_zeroed(layout) };
+        Pages { start, layout, registered: Vec::new() }
+    }
+
+    fn register(&mut self, (first, end): Part, flags: u32) {
+        assert!(first < end && end * Self::PAGE <= self.layout.size());
+        // SAFETY: the pages are inside the allocation, which outlives the registration.
+        unsafe {
+            let start = self.start.add(first * Self::PAGE);
+            let bytes = (end - first) * Self::PAGE;
+            in_context(|| sys::cuMemHostRegister_v2(start.cast(), bytes, flags));
+            self.registered.push(start);
+        }
+    }
+
+    /// Its first numbers.
+    fn numbers(&mut self, count: usize) -> &mut [f64] {
+        assert!(count * 8 <= self.layout.size());
+        // SAFETY: inside the allocation, aligned, initialised, and borrowed as `self` is.
+        unsafe { slice::from_raw_parts_mut(self.start.cast(), count) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: registered and allocated by this.
+        unsafe {
+            for &start in &self.registered {
+                in_context(|| sys::cuMemHostUnregister(start.cast()));
+            }
+            alloc::dealloc(self.start, self.layout);
+        }
+    }
+}
+
+/// Calls the driver as another library does that uses the same context, which stays current with nobody.
+fn in_context(call: impl FnOnce() -> sys::CUresult) {
+    let mut context = ptr::null_mut();
+    // SAFETY: the stand-in is there, and `context` outlives the call that writes it. The engine keeps the context.
+    unsafe {
+        assert_eq!(sys::cuDevicePrimaryCtxRetain(&mut context, 0), sys::CUresult::CUDA_SUCCESS);
+        assert_eq!(sys::cuCtxSetCurrent(context), sys::CUresult::CUDA_SUCCESS);
+        assert_eq!(call(), sys::CUresult::CUDA_SUCCESS);
+        assert_eq!(sys::cuCtxSetCurrent(ptr::null_mut()), sys::CUresult::CUDA_SUCCESS);
+        assert_eq!(sys::cuDevicePrimaryCtxRelease_v2(0), sys::CUresult::CUDA_SUCCESS);
+    }
+}
+
+/// The first page of a registration, and the one behind its last.
+type Part = (usize, usize);
+const PAGES: usize = 400;
+
+/// `c = a + 1` over [`PAGES`] that are registered like this; whether it was staged.
+fn staged(engine: &Engine, input: &[Part], output: &[Part], flags: u32) -> bool {
+    const ROWS: usize = PAGES * Pages::PAGE / 8 - 7;
+    let (mut a, mut c) = (Pages::new(PAGES), Pages::new(PAGES));
+    input.iter().for_each(|&part| a.register(part, 1));
+    output.iter().for_each(|&part| c.register(part, flags));
+    let before = taken().1;
+    a.numbers(ROWS).iter_mut().zip(0..).for_each(|(a, row)| *a = f64::from(row));
+    let job = Job::eval("c = a + 1").unwrap().input("a", &*a.numbers(ROWS)).output("c", c.numbers(ROWS));
+    let report = engine.run(job).unwrap();
+    assert!(c.numbers(ROWS).iter().zip(1..).all(|(c, row)| *c == f64::from(row)), "{input:?} {output:?}");
+    engine.trim();
+    assert_eq!(taken(), (0, before));
+    let in_part = |parts: &[Part], flags: u32| !(parts.is_empty() || parts == [(0, PAGES)] && flags == 1);
+    for (name, expected) in [("'a'", in_part(input, 1)), ("'c'", in_part(output, flags))] {
+        let noted = report.notes.iter().any(|note| note.contains(name) && note.contains("not as a whole"));
+        assert_eq!(noted, expected, "{:?}", report.notes);
+    }
+    report.peak_pinned_bytes > 0
+}
+
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn memory_pinned_by_others() {
+    let engine = engine();
+    // So that its contexts are there.
+    small_job(&engine, 0);
+    engine.trim();
+    let whole: &[Part] = &[(0, PAGES)];
+    assert!(!staged(&engine, whole, whole, 1), "all of it is pinned");
+    assert!(staged(&engine, whole, &[], 1) && staged(&engine, &[], whole, 1), "one of two is not pinned");
+    let in_part: [&[Part]; 6] =
+        [&[(0, 200)], &[(200, 400)], &[(0, 100), (300, 400)], &[(0, 200), (200, 400)], &[(1, 400)], &[(0, 399)]];
+    for parts in in_part {
+        assert!(staged(&engine, parts, whole, 1), "input of {parts:?}");
+        assert!(staged(&engine, whole, parts, 1), "output of {parts:?}");
+    }
+    let read_only = 1 | sys::CU_MEMHOSTREGISTER_READ_ONLY;
+    assert!(staged(&engine, whole, whole, read_only), "the device may not write there");
+    // What the driver allocated is pinned as well.
+    let mut start = ptr::null_mut();
+    // SAFETY: the pointer outlives the call that writes it; so many numbers were allocated, and are freed after their last use.
+    unsafe {
+        in_context(|| sys::cuMemAllocHost_v2(&mut start, 8 * 100_000));
+        let numbers = slice::from_raw_parts_mut(start.cast::<f64>(), 100_000);
+        numbers.fill(2.0);
+        let (a, c) = numbers.split_at_mut(50_000);
+        let report = engine.run(Job::eval("c = a + 1").unwrap().input("a", &*a).output("c", &mut *c)).unwrap();
+        assert!(report.peak_pinned_bytes == 0 && c.iter().all(|c| *c == 3.0));
+        in_context(|| sys::cuMemFreeHost(start));
+    }
+}
+
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn looking_opens_nothing() {
+    let engine = engine();
+    let mut pages = Pages::new(10);
+    let numbers = pages.numbers(100);
+    let plan = engine.plan(&Job::eval("c = a").unwrap().input("a", &[0.0; 100]).output("c", numbers)).unwrap();
+    assert!(plan.devices[0].pinned_bytes > 0);
+    assert_eq!((engine.memory().len(), engine.trim()), (1, 0));
+    engine.reset_peak();
+    let mut context = ptr::null_mut();
+    let (mut flags, mut active) = (0, 1);
+    // SAFETY: the stand-in is there; all outlive the calls.
+    unsafe {
+        assert_eq!(sys::cuCtxGetCurrent(&mut context), sys::CUresult::CUDA_SUCCESS);
+        assert_eq!(sys::cuDevicePrimaryCtxGetState(0, &mut flags, &mut active), sys::CUresult::CUDA_SUCCESS);
+    }
+    assert!(context.is_null() && active == 0);
+}
+
+#[test]
+fn a_thousand_jobs_take_no_more_than_ten() {
+    run_on_standin("many_jobs", &[]);
+    run_on_standin("many_jobs", &[("OVERSHOT_STANDIN_DEVICES", "2"), ("OVERSHOT_STANDIN_SEED", "1")]);
+}
+
+#[test]
+fn jobs_at_once_take_no_more_than_each_of_them() {
+    run_on_standin("many_jobs_at_once", &[]);
+    run_on_standin("many_jobs_at_once", &[("OVERSHOT_STANDIN_SEED", "2")]);
+}
+
+#[test]
+fn jobs_that_fail_leave_nothing() {
+    for (what, when) in [
+        ("OVERSHOT_STANDIN_FAIL_COPY", "150"),
+        ("OVERSHOT_STANDIN_FAIL_COPY", "150:later"),
+        ("OVERSHOT_STANDIN_FAIL_LAUNCH", "90"),
+        ("OVERSHOT_STANDIN_FAIL_LAUNCH", "90:later"),
+        ("OVERSHOT_STANDIN_FAIL_PIN", "3"),
+    ] {
+        run_on_standin("failed_jobs", &[(what, when)]);
+        run_on_standin("failed_jobs", &[(what, when), ("OVERSHOT_STANDIN_SEED", "3")]);
+    }
+}
+
+#[test]
+fn pinned_vectors_are_used_in_place() {
+    run_on_standin("pinned_vectors", &[]);
+    run_on_standin("pinned_vectors", &[("OVERSHOT_STANDIN_DEVICES", "2")]);
+}
+
+#[test]
+fn memory_that_others_pinned_is_used_in_place() {
+    run_on_standin("memory_pinned_by_others", &[]);
+    run_on_standin("memory_pinned_by_others", &[("OVERSHOT_STANDIN_DEVICES", "2"), ("OVERSHOT_STANDIN_SEED", "1")]);
+}
+
+#[test]
+fn looking_at_memory_opens_nothing() {
+    run_on_standin("looking_opens_nothing", &[]);
+}

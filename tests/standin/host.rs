@@ -1,0 +1,94 @@
+//! Entry points that concern memory of the host, and two that no driver has: how much memory is taken of it.
+
+use std::ffi::{c_uint, c_void};
+
+use crate::settings::{Fate, SETTINGS};
+use crate::state::driver;
+use crate::{Code, INVALID_VALUE, OUT_OF_MEMORY, answer, current, give, healthy, misuse};
+
+const ALREADY_REGISTERED: Code = 712;
+const NOT_REGISTERED: Code = 713;
+const PORTABLE: c_uint = 1;
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemHostRegister_v2(start: *mut c_void, bytes: usize, flags: c_uint) -> Code {
+    answer(|| {
+        let mut driver = driver();
+        healthy(&driver)?;
+        if !(start as usize).is_multiple_of(4096) || bytes == 0 || flags & 1 == 0 {
+            misuse(format_args!("{bytes} bytes of host memory at {start:?} registered with flags {flags}"));
+        }
+        if SETTINGS.pin.next() != Fate::Succeeds {
+            return Err(OUT_OF_MEMORY);
+        }
+        if driver.memory.pin(start as usize, bytes, flags) { Ok(()) } else { Err(ALREADY_REGISTERED) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemHostUnregister(start: *mut c_void) -> Code {
+    answer(|| {
+        let mut driver = driver();
+        let device = current(&driver)?;
+        driver.memory.unpin(start as usize);
+        driver.fault(device)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemHostGetFlags(flags: *mut c_uint, byte: *mut c_void) -> Code {
+    answer(|| {
+        let pinned = driver().memory.pinned(byte as usize, 1).ok_or(NOT_REGISTERED)?;
+        // SAFETY: the driver's contract.
+        unsafe { give(flags, pinned.flags) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuPointerGetAttribute(value: *mut c_void, attribute: c_uint, address: u64) -> Code {
+    answer(|| {
+        let driver = driver();
+        healthy(&driver)?;
+        let pinned = driver.memory.pinned(address as usize, 1).ok_or(INVALID_VALUE)?;
+        let answer = match attribute {
+            11 => pinned.range.start, // where the allocation or registration begins
+            12 => pinned.range.len(), // and its size
+            _ => misuse(format_args!("attribute {attribute} of a pointer is asked for")),
+        };
+        // SAFETY: the driver's contract.
+        unsafe { give(value.cast::<u64>(), answer as u64) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAllocHost_v2(address: *mut *mut c_void, bytes: usize) -> Code {
+    answer(|| {
+        let mut driver = driver();
+        healthy(&driver)?;
+        let start = driver.memory.allocate_host(bytes, PORTABLE).ok_or(OUT_OF_MEMORY)?;
+        // SAFETY: the driver's contract.
+        unsafe { give(address, start.cast()) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemFreeHost(start: *mut c_void) -> Code {
+    answer(|| {
+        let mut driver = driver();
+        let device = current(&driver)?;
+        driver.memory.free_host(start as usize);
+        driver.fault(device)
+    })
+}
+
+/// Bytes of device memory that are allocated, on all devices.
+#[unsafe(no_mangle)]
+pub extern "C" fn standinDeviceBytes() -> u64 {
+    driver().memory.blocks.values().map(|block| block.bytes() as u64).sum()
+}
+
+/// Bytes of host memory that are page-locked.
+#[unsafe(no_mangle)]
+pub extern "C" fn standinPinnedBytes() -> u64 {
+    driver().memory.pinned_bytes()
+}
