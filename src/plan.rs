@@ -236,6 +236,12 @@ impl Need<'_> {
             DeviceKind::Cuda if self.staged.contains(&true) => self.staging(),
             DeviceKind::Cuda => (2, 3, PINNED_CHUNK),
         };
+        // A small job is over before many threads have started.
+        let bytes = self.row_bytes.saturating_mul((self.tiles * self.columns.tile_rows) as u64);
+        let lanes = match info.kind {
+            DeviceKind::Cuda => lanes.min(usize::try_from(bytes.div_ceil(SMALL_CHUNK)).unwrap_or(lanes)),
+            _ => lanes,
+        };
         let staged_limits = info.kind != DeviceKind::Cpu;
         let cap = self.limits.caps.get(&info.id).copied().unwrap_or(MAX_CHUNK);
         let mut draft = Draft {

@@ -65,9 +65,8 @@ pub(crate) fn of_text(text: &str) -> Result<Vec<Parameter>, String> {
 fn parameter(text: &str) -> Result<Parameter, String> {
     let unknown = || {
         format!(
-            "cannot read the parameter '{}': write a pointer such as 'const float *x', rows of several elements as \
-             'const float (*x)[16]', or a value such as 'float a'; or give the parameters as a text of these \
-             (ForeignKernel::parameters)",
+            "cannot read the parameter '{}': declare it with plain C types, as a pointer such as 'const float *x', rows of \
+             several elements as 'const float (*x)[16]', or a value such as 'float a'",
             text.trim()
         )
     };
