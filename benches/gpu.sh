@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one go: tests, throughput, peers, one large job. Run benches/pack.sh first, where Rust
-# is; then this, where the GPU is: benches/gpu.sh OUTPUT_FOLDER [tests|bench|small|tune|large ...]
+# is; then this, where the GPU is: benches/gpu.sh OUTPUT_FOLDER [tests|bench|gpus|pricer|small|tune|large ...]. Part gpus is
+# for hosts with several.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/target/gpu
 out=$(realpath "$1"); shift
-parts=${*:-tests bench small large}
+parts=${*:-tests bench pricer small large}
 export OVERSHOT_CACHE=$out/cache OVERSHOT_BIN=$bin/overshot OVERSHOT_TEST_DEVICE=cuda OVERSHOT_REQUIRE_NVRTC=1
 mkdir -p "$out"
 {
@@ -29,7 +30,7 @@ if part tests; then
     if [ "$(nvidia-smi --list-gpus | wc -l)" -gt 1 ]; then
         suite devices "$bin/lib" side_by_side --ignored --test-threads=1
     fi
-    for name in suite numpy cli kernels; do suite "$name" "$bin/$name"; done
+    for name in suite foreign numpy cli kernels; do suite "$name" "$bin/$name"; done
     suite sanitizer compute-sanitizer --error-exitcode 1 "$bin/suite" odd
 fi
 if part bench; then
@@ -42,6 +43,20 @@ list(P(16).map(lambda k: x[k * n : (k + 1) * n].fill(0), range(64)))'
     try python3 benches/peers --size 4GiB --json "$out/peers.json"
     try python3 benches/compare.py "$out/throughput.json" --peers "$out/peers.json" --svg "$out/compare.svg" > "$out/compare.md"
     cat "$out/compare.md"
+fi
+if part gpus; then
+    count=$(nvidia-smi -L | wc -l)
+    try "$bin/overshot" devices
+    try "$bin/overshot" bench --limits --device cuda --dir "${TMPDIR:-/tmp}" --json > "$out/limits-gpus.json"
+    for job in "mul ordinary" "add1 ordinary" "sum ordinary" pinned; do
+        try "$bin/throughput" --device "cuda:0,cuda" --size 4GiB --only "$job" --json "$out/$count-gpus-${job// /-}.json"
+    done
+fi
+if part pricer; then
+    try "$bin/kernel" cuda | head -3
+    try "$bin/option_pricer" cuda "$out/paths.npy" && rm -f "$out/paths.npy"
+    try "$bin/option_pricer" cuda --bench | tee "$out/pricer.json"
+    try python3 benches/peers/pricer.py | tee "$out/pricer-numba.json"
 fi
 if part small; then
     # A small job: from the start of the process to its end, and what of it was spent in the pipeline and in setting up.

@@ -107,6 +107,15 @@ impl Target {
 
     fn limit(&self, name: &str) -> Option<f64> {
         let limits = self.limits.as_ref()?;
+        let gpus = self.engine.devices().iter().filter(|device| device.kind == DeviceKind::Cuda).count();
+        if let Some(all) = limits.all_devices.as_ref().filter(|_| gpus > 1) {
+            match name {
+                "h2d" => return Some(all.copy_in),
+                "duplex" => return Some(all.duplex),
+                "two_in_one_out" => return Some(all.two_in_one_out),
+                _ => {}
+            }
+        }
         let device = limits.devices.first();
         let best = |sizes: &[overshot::Size]| Some(overshot::Size::best(sizes)?.bytes_per_second);
         match name {

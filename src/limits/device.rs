@@ -96,7 +96,12 @@ pub(super) fn measure_together<D: Device>(
         let rates = by_size_of(&mut links, traffic, &SIZES_TOGETHER)?;
         Ok(rates.iter().map(|size| size.bytes_per_second).fold(0.0, f64::max))
     };
-    Ok(Some(Together { copy_in: rate(Traffic::In)?, copy_out: rate(Traffic::Out)?, duplex: rate(Traffic::Duplex)? }))
+    Ok(Some(Together {
+        copy_in: rate(Traffic::In)?,
+        copy_out: rate(Traffic::Out)?,
+        duplex: rate(Traffic::Duplex)?,
+        two_in_one_out: rate(Traffic::TwoInOneOut)?,
+    }))
 }
 
 fn by_size<D: Device>(links: &mut [Link<D>], traffic: Traffic) -> Result<Vec<Size>> {

@@ -119,11 +119,13 @@ pub struct Together {
     pub copy_out: f64,
     /// As many copies in as out, both at once: bytes in and out together.
     pub duplex: f64,
+    /// Two copies in for one out: bytes in and out together.
+    pub two_in_one_out: f64,
 }
 
 impl MachineLimits {
     /// The version of the format that this build reads and writes.
-    pub const VERSION: u32 = 2;
+    pub const VERSION: u32 = 3;
 
     /// Measures the machine and the devices chosen: a few seconds, and a few more for each GPU. Files for it are made in
     /// `folder`, without a name, so that nothing can be left of them. `progress` is told what comes next.
@@ -163,7 +165,7 @@ impl MachineLimits {
             let rates = lists.into_iter().flat_map(|list| list.iter().map(|size| size.bytes_per_second));
             rates.chain([device.pin, device.pin_new, device.memory, device.launch_seconds]).chain(device.pin_driver)
         });
-        let together = self.all_devices.iter().flat_map(|all| [all.copy_in, all.copy_out, all.duplex]);
+        let together = self.all_devices.iter().flat_map(|all| [all.copy_in, all.copy_out, all.duplex, all.two_in_one_out]);
         let ascending = threads.iter().all(|list| list.is_sorted_by(|a, b| a.threads < b.threads))
             && self.devices.iter().all(|device| {
                 let lists = [&device.copy_in, &device.copy_out, &device.duplex, &device.two_in_one_out];
@@ -219,7 +221,7 @@ pub(crate) mod tests {
                 direct_read: None,
             },
             devices: vec![device.clone(), DeviceLimits { id: "cuda:1".into(), ..device }],
-            all_devices: Some(Together { copy_in: 1e11, copy_out: 9e10, duplex: 1.8e11 }),
+            all_devices: Some(Together { copy_in: 1e11, copy_out: 9e10, duplex: 1.8e11, two_in_one_out: 1.5e11 }),
             notes: vec!["a note".into()],
         }
     }
