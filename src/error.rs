@@ -96,9 +96,9 @@ pub enum Error {
         device: String,
         /// The lane, counted from 0 on each device.
         lane: usize,
-        /// The chunk, counted from 0 in claim order.
+        /// The chunk, counted from 0 in claim order; the first one that it may have been, if the device does not tell.
         chunk: u64,
-        /// Its rows.
+        /// Its rows, or those of all chunks that it may have been.
         rows: Range<u64>,
         /// What happened.
         source: Box<Error>,

@@ -22,7 +22,13 @@ fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
     for library in ["libcuda.so", "libnvrtc.so"] {
         assert!(examples.join(library).exists(), "no stand-in: run `cargo build --examples`");
     }
-    let output = Command::new(program)
+    let mut command = Command::new(program);
+    // Each test has settings of its own, whatever the others run with.
+    let inherited = env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("OVERSHOT_"));
+    for name in inherited {
+        command.env_remove(name);
+    }
+    let output = command
         .args([test, "--exact", "--ignored", "--nocapture"])
         .env("LD_LIBRARY_PATH", examples)
         .env("OVERSHOT_CACHE", "")

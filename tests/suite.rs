@@ -668,7 +668,20 @@ fn faults() -> Outcome {
             check(std::fs::read_dir(folder.path())?.count() == 0, format!("{at:?} {nth}: something was left behind"))?;
         }
     }
-    check(failed >= 12, format!("only {failed} of 15 failures showed"))
+    check(failed >= 12, format!("only {failed} of 15 failures showed"))?;
+    // A kernel that fails is named with its chunk, or with all that were on the device beside it.
+    for (nth, slots) in [(0u64, 1), (3, 1), (3, 2), (7, 2)] {
+        let device = Emulated::new().seed(nth).fault(Fault::new(FaultAt::Kernel, nth));
+        // Of a tile each, on a device that holds so many.
+        let memory = slots * 2 * 4096 * 8;
+        let engine = Engine::builder().device(device).chunk(1).lanes(1).device_memory(memory).build()?;
+        let mut y = vec![0.0; x.len()];
+        let error = engine.run(Job::eval("y = x + 1")?.input("x", &x).output("y", &mut y)).err().ok_or("no error")?;
+        let Error::Chunk { rows, .. } = &error else { return Err(format!("{error}").into()) };
+        check(rows.contains(&(nth * 4096 + 1)), format!("kernel {nth}: {error}"))?;
+        check(rows.end - rows.start <= 2 * 4096, format!("kernel {nth}: {error}"))?;
+    }
+    Ok(())
 }
 
 fn shortage() -> Outcome {

@@ -165,7 +165,8 @@ impl MachineLimits {
             let rates = lists.into_iter().flat_map(|list| list.iter().map(|size| size.bytes_per_second));
             rates.chain([device.pin, device.pin_new, device.memory, device.launch_seconds]).chain(device.pin_driver)
         });
-        let together = self.all_devices.iter().flat_map(|all| [all.copy_in, all.copy_out, all.duplex, all.two_in_one_out]);
+        let together =
+            self.all_devices.iter().flat_map(|all| [all.copy_in, all.copy_out, all.duplex, all.two_in_one_out]);
         let ascending = threads.iter().all(|list| list.is_sorted_by(|a, b| a.threads < b.threads))
             && self.devices.iter().all(|device| {
                 let lists = [&device.copy_in, &device.copy_out, &device.duplex, &device.two_in_one_out];

@@ -116,6 +116,7 @@ impl<'r, D: Device> Idle<'r, D> {
         let slot = self.0;
         // Copies that were enqueued before an error may still write there, so that they are never given back then.
         let mut in_place = ManuallyDrop::new(Vec::new());
+        streams.sends(&chunk);
         match streams.enqueue(host, |order| slot.enqueue(&chunk, order, &mut in_place)) {
             Ok(timed) => Ok(InFlight { slot, chunk, enqueued: host.now(), timed, in_place }),
             Err(error) => Err((chunk, error)),
@@ -271,6 +272,7 @@ impl<'r, D: Device> InFlight<'r, D> {
         });
         match back {
             Ok((taken, awaited)) => {
+                streams.is_back(&chunk);
                 drop(ManuallyDrop::into_inner(in_place));
                 Ok(Done { slot, chunk, enqueued, taken, awaited })
             }

@@ -218,14 +218,15 @@ impl<'r, D: Device> StagedLane<'r, D> {
         }
         let sent = slot.submit(chunk, &self.streams, &mut self.host);
         self.outcome.times.fill.waiting += self.host.now() - filled;
-        sent.map_err(|(chunk, error)| self.name.blame(&chunk, error))
+        sent.map_err(|(chunk, error)| self.streams.blame(&self.name, &chunk, error))
     }
 
     /// Waits for a chunk and drains it. `None` if it is held, for another turn, until its place is known.
     fn receive(&mut self, in_flight: InFlight<'r, D>) -> Result<Option<Idle<'r, D>>> {
         let begin = self.host.now();
-        let done =
-            in_flight.wait(&self.streams, &mut self.host).map_err(|(chunk, error)| self.name.blame(&chunk, error))?;
+        let done = in_flight
+            .wait(&self.streams, &mut self.host)
+            .map_err(|(chunk, error)| self.streams.blame(&self.name, &chunk, error))?;
         self.outcome.times.drain.waiting += self.host.now() - begin;
         let Some(kept) = &self.work.kept else { return self.drain(done).map(Some) };
         let partials = self.partials(&done).unwrap_or_default();

@@ -9,13 +9,16 @@
 //! one stream to another. One lane at a time enqueues a whole chunk, so that the streams
 //! have all chunks in the same order.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use super::Work;
 use super::slot::Taken;
+use super::{LaneName, Work};
+use crate::data::Chunk;
 use crate::device::{Device, Host, Stream};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::DevicePool;
 
 /// The streams, for as long as there are lanes. Dropped with the last of them, they wait for their work.
@@ -27,6 +30,9 @@ pub(super) struct Streams<'r, D: Device> {
     /// Times on the device count from this event, which was done at that time of the host. It is recorded by the first
     /// lane, behind the copies of resident arrays, on its thread: streams are for threads of ours, on which the device may stay current.
     epoch: (D::Event, OnceLock<Duration>),
+    /// The rows of chunks that were enqueued and are not known to be back, by their numbers: after a fault of the device all of
+    /// these are lost, and nobody can tell which one it was.
+    sent: Mutex<BTreeMap<u64, Range<u64>>>,
 }
 
 struct Queues<'r, D: Device> {
@@ -74,6 +80,7 @@ impl<'r, D: Device> Streams<'r, D> {
             resident,
             work,
             epoch: (device.event(true)?, OnceLock::new()),
+            sent: Mutex::default(),
         })
     }
 
@@ -113,6 +120,38 @@ impl<'r, D: Device> Streams<'r, D> {
             timed,
         })?;
         Ok(timed)
+    }
+
+    /// Takes down that a chunk is about to be enqueued.
+    pub(super) fn sends(&self, chunk: &Chunk) {
+        self.sent().insert(chunk.index(), chunk.rows());
+    }
+
+    /// Takes down that a chunk is back.
+    pub(super) fn is_back(&self, chunk: &Chunk) {
+        self.sent().remove(&chunk.index());
+    }
+
+    /// Puts an error of the device into its place: one of the chunks that are there.
+    pub(super) fn blame(&self, name: &LaneName, chunk: &Chunk, error: Error) -> Error {
+        let sent = self.sent();
+        match (sent.first_key_value(), sent.last_key_value(), error) {
+            (Some((&first, first_rows)), Some((&last, _)), Error::Device { device, problem, remedy })
+                if first < last =>
+            {
+                let problem =
+                    format!("{problem}; it was one of the chunks {first} to {last}, which were on the device");
+                let end = sent.values().map(|rows| rows.end).max().unwrap_or(first_rows.end);
+                let chunk = Chunk::new(first, first_rows.start..end);
+                name.blame(&chunk, Error::Device { device, problem, remedy })
+            }
+            (.., error) => name.blame(chunk, error),
+        }
+    }
+
+    fn sent(&self) -> MutexGuard<'_, BTreeMap<u64, Range<u64>>> {
+        // A map that a panic elsewhere leaves whole.
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When a stage began and how long it took, from the events around it.
