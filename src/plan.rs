@@ -266,7 +266,9 @@ impl Need<'_> {
     /// Lanes, slots and bytes of a chunk for a GPU that rows are staged for: as many lanes as fill and drain what its link
     /// carries, and a tenth more, as they wait now and then; slots that all together stay in the cache.
     fn staging(&self) -> (usize, usize, u64) {
-        const SLOTS: usize = 2;
+        // Two, so that a lane fills one while the other is on its way. Where several GPUs share the cache, lanes of the one that
+        // wait leave it to those of the other: one each, and twice as large.
+        let slots = if self.gpus > 1 { 1 } else { 2 };
         let Machine { cores, ring_bytes, core_stages, link } = *self.machine;
         let bytes = |columns: &[usize], staged: &[bool]| -> usize {
             columns.iter().zip(staged).filter(|(_, staged)| **staged).map(|(bytes, _)| bytes).sum()
@@ -280,11 +282,11 @@ impl Need<'_> {
         // A core or two for everything else that a machine does.
         let most = (cores - cores.div_ceil(8).min(cores - 1)) / self.gpus.max(1);
         let lanes = (wanted.ceil() as usize).clamp(2, most.clamp(2, 16));
-        let slot = ring_bytes / self.gpus.max(1) as u64 / (lanes * SLOTS) as u64;
+        let slot = ring_bytes / self.gpus.max(1) as u64 / (lanes * slots) as u64;
         let slot = slot.clamp(STAGED_SLOT.start, STAGED_SLOT.end);
         // What comes back lies in a slot where the inputs were.
         let chunk = slot.saturating_mul(self.row_bytes) / fills.max(drains).max(1) as u64;
-        (lanes, SLOTS, chunk.min(PINNED_CHUNK))
+        (lanes, slots, chunk.min(PINNED_CHUNK))
     }
 
     /// Rows of a chunk of about `bytes`: whole tiles, at least one.

@@ -19,8 +19,9 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 fn normals(path: u64, step: usize, seed: u64) -> [f32; 4] {
     let bits = philox([path as u32, (path >> 32) as u32, step as u32 / 4, 0], [seed as u32, (seed >> 32) as u32]);
     let normal = |a: u32, b: u32| {
-        let (sine, cosine) = (std::f32::consts::PI * ((b >> 8) as f32 + 0.5) / 2f32.powi(23)).sin_cos();
-        let radius = (-2.0 * (((a >> 8) as f32 + 0.5) / 2f32.powi(24)).ln()).sqrt();
+        let (sine, cosine) =
+            ((b >> 8) as f32 * (std::f32::consts::TAU / 2f32.powi(24)) - std::f32::consts::PI).sin_cos();
+        let radius = (-2.0 * (((a >> 9) as f32 + 0.5) / 2f32.powi(23)).ln()).sqrt();
         [radius * cosine, radius * sine]
     };
     let ([a, b], [c, d]) = (normal(bits[0], bits[1]), normal(bits[2], bits[3]));
