@@ -16,7 +16,6 @@ mkdir -p "$out"
 } | tee "$out/machine.txt"
 failed=0
 part() { case " $parts " in *" $1 "*) echo "== $1" ;; *) false ;; esac }
-several() { [ "$(nvidia-smi -L | wc -l)" -gt 1 ]; }
 try() { echo "-- $*" >&2; "$@" || { echo "FAILED ($?): $*" >&2; failed=1; }; }
 
 suite() { # output file, command
@@ -27,8 +26,7 @@ suite() { # output file, command
 }
 if part tests; then
     # Tests of the stand-in driver need the stand-in; those of two GPUs need two, and nobody else on them.
-    # One after the other: some look at how much memory is in use.
-    suite device "$bin/lib" device::cuda::tests::gpu --ignored --test-threads 1 $(several || echo --skip side_by_side)
+    suite device "$bin/lib" device::cuda::tests::gpu --ignored --skip side_by_side
     if [ "$(nvidia-smi --list-gpus | wc -l)" -gt 1 ]; then
         suite devices "$bin/lib" side_by_side --ignored --test-threads=1
     fi
