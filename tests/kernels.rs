@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use overshot::testing;
+use overshot::{Error, testing};
 
 const ARCHITECTURES: [&str; 5] = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"];
 
@@ -24,8 +24,20 @@ fn main() {
     let trial = |(name, source): (String, String)| {
         Trial::test(name, move || compile(&source)).with_ignored_flag(ignored).with_kind("nvrtc")
     };
-    let trials = files().into_iter().chain(samples).map(trial).collect();
+    let mut trials: Vec<Trial> = files().into_iter().chain(samples).map(trial).collect();
+    trials.push(Trial::test("a mistake is named with its line", mistake).with_ignored_flag(ignored).with_kind("nvrtc"));
     libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn mistake() -> Result<(), Failed> {
+    let source = "extern \"C\" __global__ void f(float *y)\n{\n    y[0] = n;\n}\n";
+    match testing::compile_cuda(source, "sm_90") {
+        Err(Error::Compile { line: 3, text, message, .. }) if text == "y[0] = n;" && message.contains("\"n\"") => {
+            Ok(())
+        }
+        Err(error) => Err(format!("another error: {error}").into()),
+        Ok(_) => Err("it compiles".into()),
+    }
 }
 
 fn compile(source: &str) -> Result<(), Failed> {

@@ -139,10 +139,11 @@ impl Engine {
                     }
                     return Ok((plan, parts, accounts));
                 }
-                Err(Error::OutOfMemory { device, bytes }) if self.limits.chunk.is_none() => {
+                Err(Error::OutOfMemory { device, bytes }) => {
                     let its_own = plan.devices.iter().find(|plan| plan.id == device);
                     let chunk_rows = its_own.map_or(0, |plan| plan.lane_rows);
-                    if chunk_rows > plan.tile_rows {
+                    // A chunk that was set is kept.
+                    if chunk_rows > plan.tile_rows && self.limits.chunk.is_none() {
                         limits.caps.insert(device.clone(), chunk_rows * plan.row_bytes / 2);
                         short.entry(device).or_insert(bytes);
                     } else if devices.len() > 1 {

@@ -12,6 +12,7 @@ pub const CASES: &[Case] = &[
     ("a kernel that keeps some rows, from its text", keep),
     ("a kernel with values, resident arrays and scratch", everything),
     ("what is wrong with a kernel's arguments", refused),
+    ("a kernel with an illegal address, or that does not compile", faulty),
 ];
 
 /// Whether the device runs CUDA C++: the others need a function for the host, which a command line has not.
@@ -53,6 +54,36 @@ fn everything(device: &str) -> Outcome {
     assert_eq!(y[5], foreign::TABLE[5] + f64::from((15 + 16) as f32) * 2.5);
     let z = fs::read(place.path("z.npy")).unwrap();
     assert!(String::from_utf8_lossy(&z[..128]).contains("'shape': (100, 2)"), "rows of two elements");
+    RAN
+}
+
+fn faulty(device: &str) -> Outcome {
+    let place = Place::new(device);
+    let devices = place.overshot(&["devices"]).stdout;
+    if !runs_cuda(device) || !devices.lines().any(|line| line.starts_with("cuda") && line.contains("NVIDIA")) {
+        return Ok(Completion::ignored_with("needs a real GPU"));
+    }
+    place.npy("x.npy", &vec![1.0; 1 << 20]);
+    place.raw(
+        "bad.cu",
+        b"extern \"C\" __global__ void bad(const double *x, long long first_row, long long rows, double *y)
+{
+    long long i = blockIdx.x * 256ll + threadIdx.x;
+    if (i < rows) y[i + (first_row + i == 600000 ? 1ll << 45 : 0)] = x[i];
+}
+extern \"C\" __global__ void wrong(const double *x, double *y)
+{
+    y[0] = z;
+}",
+    );
+    let done = place.run(&["bad.cu:bad", "x=x.npy", "y=y.npy", "--chunk", "64KiB"]);
+    done.is_error(1, &["chunk", "(rows ", "illegal", "start the program anew"]);
+    // The rows of all chunks that it may have been: the right one is among them.
+    let rows = done.stderr.split("(rows ").nth(1).and_then(|text| text.split(')').next()).unwrap();
+    let (first, end) = rows.split_once(" to ").unwrap();
+    let rows = first.parse::<u64>().unwrap()..end.parse().unwrap();
+    assert!(rows.contains(&600_000) && rows.end - rows.start < 1 << 19, "{rows:?}");
+    place.refused(2, &["bad.cu, line 8", "`y[0] = z;`"], &["bad.cu:wrong", "x=x.npy", "y=y.npy"]);
     RAN
 }
 

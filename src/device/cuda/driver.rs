@@ -281,7 +281,8 @@ fn remedy(result: sys::CUresult) -> &'static str {
         | CUDA_ERROR_ILLEGAL_INSTRUCTION
         | CUDA_ERROR_LAUNCH_FAILED
         | CUDA_ERROR_LAUNCH_TIMEOUT => {
-            "start the program anew, as the GPU is lost to this process; when it happens again, report it as a bug"
+            "start the program anew, as the GPU is lost to this process; a kernel of your own may be at fault (compute-sanitizer \
+             tells where), else report it as a bug"
         }
         _ => "see `nvidia-smi` and the kernel log for the state of the GPU",
     }
