@@ -89,12 +89,12 @@ impl Shards {
         for shard in &self.shards {
             let (start, end) = (shard.rows.start.max(next), shard.rows.end.min(rows.end));
             if start < end {
-                parts.extend((next < start).then(|| (next..start, None)));
+                parts.extend((next < start).then_some((next..start, None)));
                 parts.push((start..end, Some(shard)));
                 next = end;
             }
         }
-        parts.extend((next < rows.end).then(|| (next..rows.end, None)));
+        parts.extend((next < rows.end).then_some((next..rows.end, None)));
         parts
     }
 
