@@ -54,6 +54,7 @@ fn main() {
         Ok(device) => vec![device],
         Err(_) => {
             trials.push(Trial::test("emulated: an allocation that fails makes a range smaller", smaller_range));
+            trials.push(Trial::test("emulated: any seed gives the same answer", seeds));
             if cfg!(feature = "cuda") {
                 trials.extend(
                     STANDINS
@@ -341,6 +342,9 @@ fn resident(choice: &DeviceChoice) -> Outcome {
         // A quarter is too much, and an eighth is left to runs, 4 MiB at least.
         check(there * 8 >= device_bytes(&engine) / 3, format!("only {there} rows are there"))?;
     }
+    let limit = device_bytes(&engine);
+    let peak: u64 = engine.memory().iter().map(|memory| memory.device.peak).sum();
+    check(peak <= limit, format!("{peak} bytes of device memory were in use, of {limit}"))?;
     // Other operators, with an output.
     let mut y = vec![0.0; rows];
     engine.run(Job::eval("y = x + x")?.input("x", &data).output("y", &mut y))?;
@@ -480,6 +484,33 @@ fn no_memory(choice: &DeviceChoice) -> Outcome {
             check(bits(&report) == expected, "another result")?;
             let noted = report.notes.iter().any(|note| note.contains("0 of 200000 rows"));
             check(noted == has_memory(&engine), format!("a note: {:?}", report.notes))?;
+        }
+    }
+    Ok(())
+}
+
+fn seeds() -> Outcome {
+    let x = numbers(1_300_000, 13);
+    let sum = bits(&cpu().run(Job::eval("sum(x)")?.input("x", &x))?);
+    for seed in 0..12 {
+        let devices = (0..2).map(|k| Emulated::new().seed(seed + k).memory((6 + 2 * k) << 20).copy_in_rate(1e9));
+        let engine = Engine::builder().device(DeviceChoice::Emulated(devices.collect())).chunk(256 << 10).build()?;
+        let (data, mut y) = (engine.resident(&x)?, engine.sharded::<f64>(x.len())?);
+        for pass in 1..3 {
+            let factor = f64::from(pass);
+            let text = format!("y = x * {pass}; sum(x)");
+            let report = engine.run(Job::eval(&text)?.input("x", &data).output("y", &mut y))?;
+            check(bits(&report) == sum, format!("seed {seed}, pass {pass}: another sum"))?;
+            let report = engine.run(
+                Job::eval("all(y == x * f), sum(x)")?.input("x", &x).input("y", &y).input("f", &vec![factor; x.len()]),
+            )?;
+            check(
+                report.results[0].1 == Some(overshot::Scalar::Bool(true)),
+                format!("seed {seed}, pass {pass}: other rows"),
+            )?;
+        }
+        for memory in engine.memory() {
+            check(memory.device.in_use > 1 << 20 && memory.device.peak <= 8 << 20, format!("seed {seed}: {memory}"))?;
         }
     }
     Ok(())
