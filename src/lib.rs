@@ -82,7 +82,7 @@ pub use error::{Error, Result};
 pub use foreign::{Call, ForeignKernel, HostRows};
 pub use job::Job;
 pub use limits::{DeviceLimits, HostLimits, MachineLimits, Rate, Size, Together};
-pub use memory::{DeviceMemory, MemoryUse, PinnedVec};
+pub use memory::{DeviceMemory, MemoryUse, PinnedVec, Resident, ShardedArray};
 pub use plan::{DevicePlan, Plan};
 pub use progress::{CancelToken, Progress};
 pub use report::{Bound, DeviceReport, OutputReport, Report, Setup, Stage, StageTime, StageTimes};

@@ -40,6 +40,15 @@ pub(crate) struct Limits {
     pub(crate) lanes: Option<usize>,
     /// Bytes that chunks of a device may have at most, by its name, because it had no memory for larger ones.
     pub(crate) caps: BTreeMap<String, u64>,
+    /// Bytes of device memory that rows have which outlive runs, by the device's name: runs have only the rest.
+    pub(crate) stays: BTreeMap<String, u64>,
+}
+
+impl Limits {
+    /// What is left of so many bytes of a device's memory.
+    pub(crate) fn left(&self, id: &str, bytes: u64) -> u64 {
+        bytes.saturating_sub(self.stays.get(id).copied().unwrap_or(0))
+    }
 }
 
 /// Pinned memory of a device that is not set otherwise, in bytes.
@@ -251,8 +260,8 @@ impl Need<'_> {
             chunk_rows: self.rows_of(self.limits.chunk.unwrap_or(target).min(cap)),
             device_limit: match self.limits.device_memory {
                 _ if !staged_limits => 0,
-                Some(limit) => limit.min(info.memory_bytes),
-                None => info.memory_bytes,
+                Some(limit) => self.limits.left(&info.id, limit.min(info.memory_bytes)),
+                None => self.limits.left(&info.id, info.memory_bytes),
             },
             pinned_limit: if staged_limits { self.limits.pinned_memory.unwrap_or(DEFAULT_PINNED) } else { 0 },
         };

@@ -220,7 +220,8 @@ impl<'a> SinkMemory<'a> {
         })
     }
 
-    pub(super) fn try_claim(&self, rows: Range<u64>) -> Option<Claim<'_>> {
+    /// The same; `None` instead of a panic.
+    pub(crate) fn try_claim(&self, rows: Range<u64>) -> Option<Claim<'_>> {
         let byte = |row: u64| usize::try_from(row).ok()?.checked_mul(self.row_bytes);
         self.bytes.claim(byte(rows.start)?..byte(rows.end)?)
     }

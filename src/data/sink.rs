@@ -1,9 +1,11 @@
 //! What is written: the [`Sink`] trait, the [`Target`] that becomes one, and the [`Output`] that a job takes.
 
+use super::shards::Shards;
 use super::{Chunk, Dtype, SinkMemory};
 use crate::{Error, Result};
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Receives the rows of one output.
 pub trait Sink: Send + Sync {
@@ -23,6 +25,12 @@ pub trait Sink: Send + Sync {
 
     /// Something a user may want to know about how it writes, for the report.
     fn note(&self) -> Option<String> {
+        None
+    }
+
+    /// The rows that lie in the memory of devices, of Overshot's own datasets. Nobody else reads or writes them.
+    #[doc(hidden)]
+    fn shards(&self) -> Option<&Arc<Shards>> {
         None
     }
 
@@ -97,6 +105,12 @@ pub trait Target: Send {
     /// The memory that the rows will stand in, if it is there already, as that of a slice is. If a device finds that it is
     /// pinned, it is used in place as with [`Place::Pinned`]; the sink's [`memory`](Sink::memory) must be the same then.
     fn memory(&self) -> Option<&[u8]> {
+        None
+    }
+
+    /// The rows that will lie in the memory of devices: those that the sink has.
+    #[doc(hidden)]
+    fn shards(&self) -> Option<&Arc<Shards>> {
         None
     }
 

@@ -1,9 +1,11 @@
 //! What is read: the [`Source`] trait and the [`Input`] that a job takes.
 
+use super::shards::Shards;
 use super::{Dtype, Memory};
 use crate::{Error, Result};
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Reads row ranges of a dataset. A row is one element.
 ///
@@ -56,6 +58,12 @@ pub trait Source: Send + Sync {
     fn note(&self) -> Option<String> {
         None
     }
+
+    /// The rows that lie in the memory of devices, of Overshot's own datasets.
+    #[doc(hidden)]
+    fn shards(&self) -> Option<&Arc<Shards>> {
+        None
+    }
 }
 
 impl<S: Source + ?Sized> Source for &S {
@@ -97,6 +105,10 @@ impl<S: Source + ?Sized> Source for &S {
 
     fn note(&self) -> Option<String> {
         (**self).note()
+    }
+
+    fn shards(&self) -> Option<&Arc<Shards>> {
+        (**self).shards()
     }
 }
 

@@ -20,7 +20,10 @@ const WORDS: usize = COLUMN / 8;
 pub(crate) fn check<D: Device>(device: &D) {
     a_copy_comes_back(device);
     partial_copies_go_where_they_belong(device);
+    zeros_go_where_they_belong(device);
     a_kernel_does_what_its_twin_does(device);
+    columns_lie_in_any_memory(device);
+    what_is_allocated_is_not_free(device);
     a_stream_waits_for_the_latest_record(device);
     an_event_that_was_never_recorded_is_done(device);
     running_out_of_memory_leaves_the_device_usable(device);
@@ -81,6 +84,54 @@ fn partial_copies_go_where_they_belong<D: Device>(device: &D) {
     assert_eq!(target.words()[..WORDS - 1], expected[1..]);
 }
 
+fn zeros_go_where_they_belong<D: Device>(device: &D) {
+    let (source, target) = (Host::filled(1), Host::filled(2));
+    let memory = device.allocate(COLUMN).unwrap();
+    let (mut stream, mut host) = (device.open_stream().unwrap(), device.host(Instant::now()));
+    let event = device.event(false).unwrap();
+    // SAFETY: all ranges are inside the buffers and the memory; both are left alone until the wait below.
+    unsafe {
+        stream.copy_in(source.start, &memory, 0, COLUMN).unwrap();
+        stream.zero(&memory, 80, 4001).unwrap();
+        stream.copy_out(&memory, 0, target.start, COLUMN).unwrap();
+    }
+    stream.record(&event).unwrap();
+    host.synchronize(&event).unwrap();
+    let mut expected = source.words().to_vec();
+    bytemuck::cast_slice_mut::<u64, u8>(&mut expected)[80..4081].fill(0);
+    assert_eq!(target.words(), expected);
+}
+
+/// Each column of the probe in an allocation of its own, none at its start.
+fn columns_lie_in_any_memory<D: Device>(device: &D) {
+    let (source, target) = (Host::filled(3), Host::filled(4));
+    let kernel = device.load(&probe()).unwrap();
+    let memory = [0; 3].map(|_| device.allocate(COLUMN + 64).unwrap());
+    let mut stream = device.open_stream().unwrap();
+    let event = device.event(false).unwrap();
+    let columns = [(&memory[2], 64), (&memory[0], 8), (&memory[1], 16)];
+    // SAFETY: as in `run_probe`.
+    unsafe {
+        stream.copy_in(source.start, columns[0].0, columns[0].1, ROWS * 8).unwrap();
+        stream.launch(&kernel, &columns, &[], ROWS_BEFORE, ROWS).unwrap();
+        stream.copy_out(columns[1].0, columns[1].1, target.start, ROWS * 8).unwrap();
+        stream.copy_out(columns[2].0, columns[2].1, target.start.add(ROWS * 8), 24).unwrap();
+    }
+    stream.record(&event).unwrap();
+    device.host(Instant::now()).synchronize(&event).unwrap();
+    let (output, sums) = twin(&source);
+    assert_eq!(target.words()[..ROWS], output);
+    assert_eq!(target.words()[ROWS..ROWS + 3], sums);
+}
+
+fn what_is_allocated_is_not_free<D: Device>(device: &D) {
+    let before = device.free_bytes().unwrap();
+    let memory = device.allocate(32 << 20).unwrap();
+    let after = device.free_bytes().unwrap();
+    drop(memory);
+    assert!(after < before && device.info().memory_bytes >= before, "{before} bytes, then {after}");
+}
+
 fn a_kernel_does_what_its_twin_does<D: Device>(device: &D) {
     let host = Host::filled(3);
     let (output, sums) = run_probe(device, &host).unwrap();
@@ -100,7 +151,8 @@ fn run_probe<D: Device>(device: &D, input: &Host) -> crate::Result<(Vec<u64>, Ve
     // many and are left alone until the wait below.
     unsafe {
         stream.copy_in(input.start, &memory, 0, ROWS * 8)?;
-        stream.launch(&kernel, &memory, &[0, COLUMN, 2 * COLUMN], &[], ROWS_BEFORE, ROWS)?;
+        let columns = [0, COLUMN, 2 * COLUMN].map(|offset| (&memory, offset));
+        stream.launch(&kernel, &columns, &[], ROWS_BEFORE, ROWS)?;
         stream.copy_out(&memory, COLUMN, target.start, ROWS * 8)?;
         stream.copy_out(&memory, 2 * COLUMN, target.start.add(ROWS * 8), sums * 8)?;
     }

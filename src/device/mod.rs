@@ -110,7 +110,7 @@ pub(crate) enum Schedule {
 /// in any order after its streams were dropped.
 pub(crate) trait Device: Send + Sync + Sized + 'static {
     /// One allocation of device memory; freed on drop.
-    type Memory: Send + Sync;
+    type Memory: Send + Sync + 'static;
     /// A kernel loaded on this device.
     type Kernel: Send + Sync;
     /// Host memory made known to the device for asynchronous copies, until dropped.
@@ -136,6 +136,12 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) when there is not enough; the device stays usable.
     fn allocate(&self, bytes: usize) -> Result<Self::Memory>;
+
+    /// Bytes of its memory that nobody uses at the moment. Not all of them need to be there in one piece.
+    ///
+    /// # Errors
+    /// When the device cannot be asked.
+    fn free_bytes(&self) -> Result<u64>;
 
     /// Page-locks host memory, so that copies from and to it run asynchronously at the full speed of the link.
     ///
@@ -205,17 +211,23 @@ pub(crate) trait Stream: Send {
         bytes: usize,
     ) -> Result<()>;
 
-    /// Enqueues a kernel on `rows` rows (> 0) whose columns lie in `memory` at `offsets`, in the order of
+    /// Enqueues zeros for `bytes` bytes of `to[offset..]`.
+    ///
+    /// # Safety
+    /// `offset + bytes` is inside `to`.
+    unsafe fn zero(&mut self, to: &<Self::Device as Device>::Memory, offset: usize, bytes: usize) -> Result<()>;
+
+    /// Enqueues a kernel on `rows` rows (> 0) whose columns each begin in a memory at an offset, in the order of
     /// [`Columns`](kernel::Columns), and whose resident arrays are `resident`.
     ///
     /// # Safety
-    /// Every column of `rows` rows fits `memory` at its offset, columns do not overlap, and offsets are multiples of 8. The
-    /// resident arrays are as large as those of the kernel. The kernel stays within these when it is called as it says.
+    /// Every column of `rows` rows fits its memory at its offset, columns that are written overlap no others, and offsets are
+    /// multiples of 8. The resident arrays are as large as those of the kernel. The kernel stays within these when it is
+    /// called as it says.
     unsafe fn launch(
         &mut self,
         kernel: &<Self::Device as Device>::Kernel,
-        memory: &<Self::Device as Device>::Memory,
-        offsets: &[usize],
+        columns: &[(&<Self::Device as Device>::Memory, usize)],
         resident: &[<Self::Device as Device>::Memory],
         first_row: u64,
         rows: usize,

@@ -70,6 +70,16 @@ impl EngineBuilder {
         let found = begin.elapsed();
         let machine = MachineLimits::load(&devices);
         let accounts = devices.iter().map(|_| Accounts::of_engine()).collect();
-        Ok(Engine { choice, limits, devices, note, found, machine, accounts, opened: Mutex::default() })
+        Ok(Engine {
+            choice,
+            limits,
+            devices,
+            note,
+            found,
+            machine,
+            accounts,
+            weights: Mutex::default(),
+            opened: Mutex::default(),
+        })
     }
 }

@@ -12,7 +12,7 @@ use crate::device::emulated::EmulatedDevice as Gpu;
 use crate::device::kernel::SharedKernel;
 use crate::device::{Device, DeviceChoice, DeviceInfo, DeviceKind, Pinned};
 use crate::error::{Error, Result};
-use crate::memory::{Account, DeviceMemory, MemoryCache, MemoryUse};
+use crate::memory::{self, Account, DeviceMemory, MemoryCache, MemoryUse};
 use crate::pipeline::{HostPart, Part, Staging};
 use crate::plan::{DEFAULT_PINNED, DevicePlan, Limits};
 
@@ -20,6 +20,17 @@ use crate::plan::{DEFAULT_PINNED, DevicePlan, Limits};
 #[derive(Clone, Default)]
 pub(super) struct Opened {
     gpus: Vec<Arc<MemoryCache<Gpu>>>,
+    /// Emulated devices, as places for rows that stay; runs have new ones.
+    emulated: Vec<Arc<MemoryCache<EmulatedDevice>>>,
+}
+
+/// A device as a place for rows that outlive a run.
+pub(super) struct Room {
+    pub(super) memory: Arc<dyn memory::Room>,
+    /// All of its memory.
+    pub(super) memory_bytes: u64,
+    /// What such rows have of it.
+    pub(super) stays: Arc<Account>,
 }
 
 /// A device that has no memory for being opened, and the error that says so.
@@ -42,6 +53,26 @@ impl Opened {
             }
         }
         Ok(full)
+    }
+
+    /// Of these devices, those that rows can stay on: emulated ones, and GPUs that are open. `accounts` are the engine's of each.
+    pub(super) fn rooms(&mut self, choice: &DeviceChoice, devices: &[DeviceInfo], accounts: &[Accounts]) -> Vec<Room> {
+        if let (DeviceChoice::Emulated(all), true) = (choice, self.emulated.is_empty()) {
+            let caches = emulated::named(all).zip(accounts).map(|((id, options), accounts)| {
+                MemoryCache::new(EmulatedDevice::named(id, options), &accounts.device, &accounts.pinned)
+            });
+            self.emulated = caches.collect();
+        }
+        let room = |(info, accounts): (&DeviceInfo, &Accounts)| {
+            let emulated = self.emulated.iter().find(|cache| cache.device().info().id == info.id);
+            let memory: Arc<dyn memory::Room> = match (emulated, self.cache_of(&info.id)) {
+                (Some(emulated), _) => emulated.clone(),
+                (None, Some(gpu)) => gpu.clone(),
+                (None, None) => return None,
+            };
+            Some(Room { memory, memory_bytes: info.memory_bytes, stays: accounts.stays.clone() })
+        };
+        devices.iter().zip(accounts).filter_map(room).collect()
     }
 
     /// Whether none is open.
@@ -88,7 +119,9 @@ impl Opened {
                 let Some((id, options)) = emulated::named(all).find(|(id, _)| *id == plan.id) else {
                     unreachable!("the plan is of the engine's devices")
                 };
-                let cache = MemoryCache::new(EmulatedDevice::named(id, options), &engine.device, &engine.pinned);
+                // Rows that stay are in memory of another device of that name.
+                let options = options.clone().taken(options.taken_bytes.saturating_add(engine.stays.in_use()));
+                let cache = MemoryCache::new(EmulatedDevice::named(id, &options), &engine.device, &engine.pinned);
                 Box::new(Staging::new(&cache, plan, kernel, &run.device, &run.pinned)?)
             }
             (DeviceKind::Cuda, _) => {
@@ -134,14 +167,20 @@ fn open(_: &DeviceInfo) -> Option<Result<Gpu>> {
 pub(super) struct Accounts {
     pub(super) device: Arc<Account>,
     pub(super) pinned: Arc<Account>,
+    /// Of the device memory, what rows have that outlive runs. A run has none.
+    pub(super) stays: Arc<Account>,
 }
 
 impl Accounts {
     /// For a run, within its limits.
-    pub(super) fn of_run(limits: &Limits) -> Self {
+    pub(super) fn of_run(limits: &Limits, id: &str) -> Self {
         Accounts {
-            device: Account::new("device memory", limits.device_memory.unwrap_or(u64::MAX)),
+            device: Account::new(
+                "device memory",
+                limits.device_memory.map_or(u64::MAX, |limit| limits.left(id, limit)),
+            ),
             pinned: Account::new("pinned memory", limits.pinned_memory.unwrap_or(DEFAULT_PINNED)),
+            stays: Account::new("device memory", 0),
         }
     }
 
@@ -152,6 +191,8 @@ impl Accounts {
 
     /// For an engine, all of whose runs have limits.
     pub(super) fn of_engine() -> Self {
-        Accounts { device: Account::new("device memory", u64::MAX), pinned: Account::new("pinned memory", u64::MAX) }
+        let [device, pinned, stays] =
+            ["device memory", "pinned memory", "device memory"].map(|what| Account::new(what, u64::MAX));
+        Accounts { device, pinned, stays }
     }
 }

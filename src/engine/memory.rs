@@ -1,6 +1,8 @@
 //! The memory of an engine, as its users see it and give it back.
 
-use super::devices::Accounts;
+use std::sync::PoisonError;
+
+use super::devices::{Accounts, Room};
 use super::{Engine, Request};
 use crate::data::{Element, Place};
 use crate::device::Pinned;
@@ -19,6 +21,14 @@ impl Engine {
             (None, Some((_, error))) => Err(error),
             (device, _) => PinnedVec::new(device, rows),
         }
+    }
+
+    /// Its devices as places for rows that outlive a run: GPUs are opened for that.
+    pub(super) fn rooms(&self) -> Result<Vec<Room>> {
+        // What has no memory for being opened has none for rows either.
+        drop(self.opened()?);
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(opened.rooms(&self.choice, &self.devices, &self.accounts))
     }
 
     /// The memory that it has of each of its [`devices`](Engine::devices), in their order. Touches no device.

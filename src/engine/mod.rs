@@ -6,6 +6,7 @@ mod devices;
 mod memory;
 mod ready;
 mod reports;
+mod rooms;
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -55,6 +56,8 @@ pub struct Engine {
     machine: Option<MachineLimits>,
     /// What all its runs have of each device.
     accounts: Vec<Accounts>,
+    /// How datasets are shared out among the devices: the memory that each had free when that was first asked.
+    weights: Mutex<Vec<u64>>,
     /// What is costly to open and is kept for the next run.
     opened: Mutex<Opened>,
 }
@@ -77,7 +80,9 @@ impl Engine {
     pub fn plan(&self, job: &Job<'_>) -> Result<Plan> {
         let bound = bind(job)?;
         let devices = &self.devices_for(bound.operator.kernel(), bound.rows, &mut Vec::new());
-        self.plan_of(&Request { job, bound: &bound, devices, opened: &self.opened_so_far() }, &self.limits)
+        let sharded = rooms::sharded(job, &bound, None)?;
+        let request = Request { job, bound: &bound, devices, opened: &self.opened_so_far(), sharded: &sharded };
+        Ok(self.plan_of(&request, &self.limits())?.0)
     }
 
     /// Runs the job to its end.
@@ -107,9 +112,12 @@ impl Engine {
         }
         let mut setup = Setup { find_seconds: self.found.as_secs_f64(), ..Setup::default() };
         let (opened, devices) = self.open(devices, &mut notes, &mut setup)?;
-        let request = Request { job: &job, bound: &bound, devices: &devices, opened: &opened };
+        // Dropped after all lanes: what they had of it is done then.
+        let lent = rooms::lend(&job)?;
+        let sharded = rooms::sharded(&job, &bound, Some(&lent))?;
+        let request = Request { job: &job, bound: &bound, devices: &devices, opened: &opened, sharded: &sharded };
         notes.extend(memory::pinned_in_part(&request));
-        let (plan, mut parts, accounts) = self.ready(&request, &mut notes, &mut setup)?;
+        let (plan, segments, mut parts, accounts) = self.ready(&request, &mut notes, &mut setup)?;
 
         let Job { what, inputs, outputs, cancel, progress, timeline, .. } = job;
         let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();
@@ -135,20 +143,25 @@ impl Engine {
             sinks.push(sink);
         }
 
-        let queue =
-            Queue::new(rows, plan.tile_rows as usize, plan.chunk_rows as usize, plan.least_rows as usize, plan.lanes());
+        let each_lanes: Vec<usize> = plan.devices.iter().map(|device| device.lanes).collect();
+        let (tile_rows, chunk_rows, least_rows) = (plan.tile_rows, plan.chunk_rows, plan.least_rows);
+        let queue = Queue::new(&segments, tile_rows as usize, chunk_rows as usize, least_rows as usize, &each_lanes);
         let queue = queue.watched(cancel, progress.as_deref());
-        let inputs_in_place = inputs.iter().zip(&bound.inputs).map(|((_, input), &elements)| {
+        let (sharded_inputs, sharded_outputs) = sharded.split_at(inputs.len());
+        let ins = inputs.iter().zip(&bound.inputs).zip(sharded_inputs).zip(&lent);
+        let inputs_in_place = ins.map(|((((_, input), &elements), sharded), lent)| {
             let source = input.source();
             let memory = whole_memory(source)?;
             let pinned = memory.is_some_and(|memory| opened.is_input_pinned(memory));
-            Ok(InputColumn { source, memory, pinned, elements })
+            Ok(InputColumn { source, memory, pinned, elements, sharded: sharded.as_ref(), lent: lent.as_ref() })
         });
-        let outputs = sinks.iter().zip(&bound.outputs).map(|(sink, &(dtype, elements))| {
+        let outs = sinks.iter().zip(&bound.outputs).zip(sharded_outputs);
+        let outputs = outs.map(|((sink, &(dtype, elements)), sharded)| {
+            rooms::is_as_planned(&**sink, sharded.as_ref())?;
             // Where rows go is not known before they come back if only some are kept.
             let memory = if operator.keeps() { None } else { whole_sink_memory(&**sink, dtype, rows * elements)? };
             let pinned = memory.is_some_and(|memory| opened.is_output_pinned(memory));
-            Ok(OutputColumn { sink: &**sink, memory, pinned, elements })
+            Ok(OutputColumn { sink: &**sink, memory, pinned, elements, sharded: sharded.as_ref() })
         });
         let kept = operator.keeps().then(Kept::default);
         let real = self.devices.iter().any(|device| device.kind != DeviceKind::Emulated);

@@ -12,7 +12,7 @@ use crate::device::kernel::Kernel;
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Pinned, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::pipeline::Part;
+use crate::pipeline::{Part, Segment, Sharded, segments};
 use crate::plan::{Limits, Machine, Plan, Shape};
 use crate::report::Setup;
 
@@ -23,10 +23,12 @@ pub(super) struct Request<'r, 'a> {
     pub(super) bound: &'r Bound,
     pub(super) devices: &'r [DeviceInfo],
     pub(super) opened: &'r Opened,
+    /// Of every input and output, what lies on devices.
+    pub(super) sharded: &'r [Option<Sharded>],
 }
 
-/// A plan, and what it needs on each of its devices.
-type Ready = (Plan, Vec<Box<dyn Part>>, Vec<Accounts>);
+/// A plan, whose rows are whose, and what it needs on each of its devices.
+type Ready = (Plan, Vec<Segment>, Vec<Box<dyn Part>>, Vec<Accounts>);
 
 impl Engine {
     /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than the work.
@@ -81,9 +83,21 @@ impl Engine {
         Ok((opened, devices))
     }
 
-    pub(super) fn plan_of(&self, request: &Request<'_, '_>, limits: &Limits) -> Result<Plan> {
-        let Request { job, bound, devices, opened } = *request;
+    /// The limits of a run that starts now.
+    pub(super) fn limits(&self) -> Limits {
+        let stays = self.devices.iter().zip(&self.accounts);
+        let stays = stays.map(|(device, accounts)| (device.id.clone(), accounts.stays.in_use())).collect();
+        Limits { stays, ..self.limits.clone() }
+    }
+
+    pub(super) fn plan_of(&self, request: &Request<'_, '_>, limits: &Limits) -> Result<(Plan, Vec<Segment>)> {
+        let Request { job, bound, devices, opened, sharded } = *request;
         let (rows, kernel, keeps) = (bound.rows, bound.operator.kernel(), bound.operator.keeps());
+        let names: Vec<&str> = devices.iter().map(|device| &*device.id).collect();
+        let segments = segments(sharded, rows, kernel.columns.tile_rows, &names, keeps);
+        let is_home = |column: &Option<Sharded>| {
+            column.as_ref().is_some_and(|column| !column.fills && column.stays_home(&segments, &names))
+        };
         let inputs = job.inputs.iter().map(|(_, input)| whole_memory(input.source()));
         let inputs: Vec<_> = inputs.collect::<Result<_>>()?;
         let outputs = || job.outputs.iter().map(|(_, output)| output.target());
@@ -109,23 +123,26 @@ impl Engine {
                     }
                     Place::Elsewhere => false,
                 }))
+                .zip(sharded)
+                .map(|(pinned, sharded)| pinned || is_home(sharded))
                 .collect(),
         };
         let files = job.inputs.iter().any(|(_, input)| input.source().path().is_some())
             || job.outputs.iter().any(|(_, output)| output.target().path().is_some());
-        Plan::new(&shape, devices, limits, &Machine::of(self.machine.as_ref(), cpu::cores(), files))
+        let plan = Plan::new(&shape, devices, limits, &Machine::of(self.machine.as_ref(), cpu::cores(), files))?;
+        Ok((plan, segments))
     }
 
     /// Plans, and makes every device ready. A device that has less memory than it said gets smaller chunks, or takes no part
     /// if it has none and others are there.
     pub(super) fn ready(&self, request: &Request<'_, '_>, notes: &mut Vec<String>, setup: &mut Setup) -> Result<Ready> {
         let kernel = request.bound.operator.kernel();
-        let (mut devices, mut limits) = (request.devices.to_vec(), self.limits.clone());
+        let (mut devices, mut limits) = (request.devices.to_vec(), self.limits());
         // What each device that had too little memory was asked for first, in bytes.
         let mut short = BTreeMap::new();
         loop {
-            let plan = self.plan_of(&Request { devices: &devices, ..*request }, &limits)?;
-            let accounts: Vec<_> = plan.devices.iter().map(|_| Accounts::of_run(&self.limits)).collect();
+            let (plan, segments) = self.plan_of(&Request { devices: &devices, ..*request }, &limits)?;
+            let accounts: Vec<_> = plan.devices.iter().map(|device| Accounts::of_run(&limits, &device.id)).collect();
             let parts = plan.devices.iter().zip(&accounts).map(|(device, accounts)| {
                 request.opened.ready(&self.choice, device, kernel, accounts, self.accounts_of(&device.id))
             });
@@ -137,7 +154,7 @@ impl Engine {
                         setup.kernel_seconds += kernel.as_secs_f64();
                         setup.memory_seconds += memory.as_secs_f64();
                     }
-                    return Ok((plan, parts, accounts));
+                    return Ok((plan, segments, parts, accounts));
                 }
                 Err(Error::OutOfMemory { device, bytes }) => {
                     let its_own = plan.devices.iter().find(|plan| plan.id == device);

@@ -140,7 +140,7 @@ impl<D: Device> Link<D> {
         assert!((1..=self.most_rows()).contains(&rows), "launches of {rows} rows");
         for _ in 0..launches {
             // SAFETY: `rows` words fit each half, the halves do not overlap, and `half` is a multiple of 8.
-            unsafe { self.inward.launch(&self.kernel, &self.memory, &[0, self.half], &[], 0, rows)? };
+            unsafe { self.inward.launch(&self.kernel, &[(&self.memory, 0), (&self.memory, self.half)], &[], 0, rows)? };
         }
         self.wait()
     }

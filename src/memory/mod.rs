@@ -7,6 +7,9 @@ mod layout;
 mod pinned;
 mod pinned_vec;
 mod pool;
+mod resident;
+mod room;
+mod sharded;
 mod usage;
 
 pub(crate) use account::{Account, Booked};
@@ -15,4 +18,7 @@ pub(crate) use layout::Layout;
 pub(crate) use pinned::{PinnedMemory, PinnedRing};
 pub use pinned_vec::PinnedVec;
 pub(crate) use pool::DevicePool;
+pub use resident::Resident;
+pub(crate) use room::Room;
+pub use sharded::ShardedArray;
 pub use usage::{DeviceMemory, MemoryUse};

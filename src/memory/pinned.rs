@@ -58,6 +58,11 @@ impl PinnedMemory {
         Ok(PinnedMemory { pin, bytes: memory, pinning: begin.elapsed() })
     }
 
+    /// The same in ordinary memory.
+    pub(crate) fn on_host(bytes: usize) -> Result<Self> {
+        Ok(PinnedMemory { pin: None, bytes: allocate(bytes)?, pinning: Duration::ZERO })
+    }
+
     /// Whether it is registered.
     pub(crate) fn is_pinned(&self) -> bool {
         self.pin.is_some()

@@ -43,6 +43,12 @@ impl<T: Element> PinnedVec<T> {
         Ok(PinnedVec { memory, _booked, rows, _element: std::marker::PhantomData })
     }
 
+    /// `rows` zeros in ordinary memory.
+    pub(crate) fn on_host(rows: usize) -> Result<Self> {
+        let memory = PinnedMemory::on_host(rows.saturating_mul(size_of::<T>()))?;
+        Ok(PinnedVec { memory, _booked: None, rows, _element: std::marker::PhantomData })
+    }
+
     /// Whether the memory is registered with a device, so that copies need no staging.
     pub fn is_pinned(&self) -> bool {
         self.memory.is_pinned()

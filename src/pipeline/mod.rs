@@ -14,6 +14,7 @@ mod drive;
 mod host;
 mod kept;
 mod queue;
+mod segments;
 mod share;
 mod slot;
 mod staged;
@@ -22,13 +23,14 @@ mod streams;
 pub(crate) use drive::drive;
 pub(crate) use host::HostPart;
 pub(crate) use kept::Kept;
-pub(crate) use queue::Queue;
+pub(crate) use queue::{Queue, Segment};
+pub(crate) use segments::{Sharded, segments};
 pub(crate) use share::Share;
 pub(crate) use staged::Staging;
 
 use std::time::{Duration, Instant};
 
-use crate::data::{Chunk, Memory, Sink, SinkMemory, Source};
+use crate::data::{Chunk, Lent, Memory, Sink, SinkMemory, Source};
 use crate::device::Schedule;
 use crate::device::kernel::Columns;
 use crate::error::{Error, Result};
@@ -125,6 +127,17 @@ pub(crate) struct InputColumn<'w> {
     pub(crate) pinned: bool,
     /// Elements of the source that make a row of the job.
     pub(crate) elements: u64,
+    /// If some rows lie on devices.
+    pub(crate) sharded: Option<&'w Sharded>,
+    /// These rows, in the hands of this run.
+    pub(crate) lent: Option<&'w Lent>,
+}
+
+impl InputColumn<'_> {
+    /// Whether this run copies the rows that stay on devices there.
+    pub(crate) fn fills(&self) -> bool {
+        self.sharded.is_some_and(|sharded| sharded.fills)
+    }
 }
 
 /// A sink, and its memory if it is written in place.
@@ -135,6 +148,8 @@ pub(crate) struct OutputColumn<'w> {
     pub(crate) pinned: bool,
     /// Elements of the sink that make a row of the job.
     pub(crate) elements: u64,
+    /// If some rows lie on devices.
+    pub(crate) sharded: Option<&'w Sharded>,
 }
 
 /// One device's part in a run: what its lanes share.

@@ -1,5 +1,6 @@
 //! The queue from which every lane claims its next chunk.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +10,10 @@ use crossbeam::utils::CachePadded;
 use crate::data::Chunk;
 use crate::progress::{CancelToken, Progress};
 
-/// Hands out the rows of a job as chunks: each row once, in order, in whole tiles.
+/// Hands out the rows of a job as chunks: each row once, in whole tiles, and none across the border of two segments.
+///
+/// Rows that lie in the memory of a device are claimed by lanes of that device alone, before all others; those that lie on the
+/// host by everybody, in order.
 ///
 /// The first chunks, as many as there are lanes, grow from one to the next, so that the first is on its way soon and lanes do
 /// not all fill, and then all wait, at the same time. Chunks shrink towards the end, so that no lane waits long for the last one.
@@ -19,7 +23,6 @@ pub(crate) struct Queue<'w> {
     chunk_rows: u64,
     /// Chunks do not shrink further: the cost of a chunk would outweigh the wait for it.
     least_rows: u64,
-    lanes: u64,
     next: CachePadded<Mutex<Next>>,
     done: CachePadded<AtomicU64>,
     stopped: AtomicBool,
@@ -27,24 +30,61 @@ pub(crate) struct Queue<'w> {
     progress: Option<&'w (dyn Fn(Progress) + Send + Sync)>,
 }
 
-#[derive(Default)]
+/// Rows next to each other that the same lanes may claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) rows: Range<u64>,
+    /// The device of the run whose lanes alone may claim them, if they are not for all.
+    pub(crate) owner: Option<usize>,
+}
+
+/// What was not claimed yet.
 struct Next {
-    row: u64,
     index: u64,
+    /// For the lanes of all devices.
+    common: Portion,
+    /// For the lanes of each device.
+    own: Vec<Portion>,
+}
+
+/// What some lanes may claim.
+#[derive(Default)]
+struct Portion {
+    segments: VecDeque<Range<u64>>,
+    rows: u64,
+    lanes: u64,
+    /// Chunks so far.
+    chunks: u64,
 }
 
 impl<'w> Queue<'w> {
-    /// A queue over `rows` rows in chunks of at most `chunk_rows`, a multiple of `tile_rows`, that shrink down to about
-    /// `least_rows`, for `lanes` lanes in all.
-    pub(crate) fn new(rows: u64, tile_rows: usize, chunk_rows: usize, least_rows: usize, lanes: usize) -> Self {
+    /// A queue over all rows, cut into segments that begin at whole tiles of `tile_rows`, in chunks of at most `chunk_rows`, a
+    /// multiple of that, that shrink down to about `least_rows`, for so many lanes of each device.
+    pub(crate) fn new(
+        segments: &[Segment],
+        tile_rows: usize,
+        chunk_rows: usize,
+        least_rows: usize,
+        lanes: &[usize],
+    ) -> Self {
         debug_assert!(chunk_rows > 0 && chunk_rows.is_multiple_of(tile_rows));
+        let portion = |owner: Option<usize>, lanes: usize| {
+            let segments = segments.iter().filter(|segment| segment.owner == owner).map(|segment| segment.rows.clone());
+            let segments: VecDeque<_> = segments.filter(|rows| !rows.is_empty()).collect();
+            let rows = segments.iter().map(|rows| rows.end - rows.start).sum();
+            Portion { segments, rows, lanes: lanes.max(1) as u64, chunks: 0 }
+        };
+        let next = Next {
+            index: 0,
+            common: portion(None, lanes.iter().sum()),
+            own: lanes.iter().enumerate().map(|(device, lanes)| portion(Some(device), *lanes)).collect(),
+        };
         Queue {
-            rows,
+            rows: segments.iter().map(|segment| segment.rows.end - segment.rows.start).sum(),
             tile_rows: tile_rows as u64,
             chunk_rows: chunk_rows as u64,
             least_rows: (least_rows / tile_rows * tile_rows).clamp(tile_rows, chunk_rows) as u64,
-            lanes: lanes.max(1) as u64,
-            next: CachePadded::default(),
+            next: CachePadded::new(Mutex::new(next)),
             done: CachePadded::default(),
             stopped: AtomicBool::new(false),
             cancel: None,
@@ -62,31 +102,48 @@ impl<'w> Queue<'w> {
         self
     }
 
-    /// The next chunk, of at most `most` rows (at least a tile); `None` when all are claimed or the queue was stopped.
+    /// The next chunk of the rows for everybody, of at most `most` rows (at least a tile); `None` when all are claimed or the
+    /// queue was stopped.
     pub(crate) fn claim(&self, most: usize) -> Option<Chunk> {
+        self.claim_of(|next| Some((&mut next.common, &mut next.index)), most)
+    }
+
+    /// The same of the rows for the lanes of a device of the run alone.
+    pub(crate) fn claim_own(&self, device: usize, most: usize) -> Option<Chunk> {
+        self.claim_of(|next| Some((next.own.get_mut(device)?, &mut next.index)), most)
+    }
+
+    fn claim_of(
+        &self,
+        portion: impl FnOnce(&mut Next) -> Option<(&mut Portion, &mut u64)>,
+        most: usize,
+    ) -> Option<Chunk> {
         if self.is_stopped() {
             return None;
         }
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let rows = self.next_rows(&next, most);
-        if rows.is_empty() {
-            return None;
+        let (portion, index) = portion(&mut next)?;
+        let rows = self.chunk_of(portion, most);
+        let segment = portion.segments.front_mut()?;
+        let chunk = Chunk::new(*index, segment.start..(segment.start + rows).min(segment.end));
+        segment.start = chunk.rows().end;
+        if segment.is_empty() {
+            portion.segments.pop_front();
         }
-        let chunk = Chunk::new(next.index, rows);
-        next.row = chunk.rows().end;
-        next.index += 1;
+        portion.rows -= chunk.len() as u64;
+        portion.chunks += 1;
+        *index += 1;
         Some(chunk)
     }
 
-    /// The rows of the next chunk, in whole tiles: an even share of what is left for each lane, but not more than a full
+    /// The rows of the next chunk, in whole tiles: an even part of what is left for each lane, but not more than a full
     /// chunk; in the first round a part of it.
-    fn next_rows(&self, next: &Next, most: usize) -> Range<u64> {
-        let Next { row, index } = *next;
+    fn chunk_of(&self, portion: &Portion, most: usize) -> u64 {
+        let Portion { rows, lanes, chunks, .. } = *portion;
         let tile = self.tile_rows;
-        let share = (self.rows - row) / self.lanes;
-        let first = self.chunk_rows * (index + 1).min(self.lanes) / self.lanes;
-        let rows = share.max(self.least_rows).min(first).min(self.chunk_rows).min(most as u64) / tile * tile;
-        row..(row + rows.max(tile)).min(self.rows)
+        let first = self.chunk_rows * (chunks + 1).min(lanes) / lanes;
+        let rows = (rows / lanes).max(self.least_rows).min(first).min(self.chunk_rows).min(most as u64) / tile * tile;
+        rows.max(tile)
     }
 
     /// Says that a chunk went all the way.
@@ -123,12 +180,16 @@ mod tests {
     use crate::device::kernel::TILE_ROWS;
     use proptest::prelude::*;
 
+    fn all(rows: u64) -> Vec<Segment> {
+        vec![Segment { rows: 0..rows, owner: None }]
+    }
+
     proptest! {
         #[test]
         fn every_row_once_in_whole_tiles(
             rows in 0u64..10_000_000, tiles in 1usize..100, least in 0usize..500_000, lanes in 1usize..40,
         ) {
-            let queue = Queue::new(rows, TILE_ROWS, tiles * TILE_ROWS, least, lanes);
+            let queue = Queue::new(&all(rows), TILE_ROWS, tiles * TILE_ROWS, least, &[lanes]);
             let mut next = 0;
             while let Some(chunk) = queue.claim(usize::MAX) {
                 prop_assert_eq!(chunk.rows().start, next);
@@ -139,11 +200,47 @@ mod tests {
             }
             prop_assert_eq!((next, queue.done()), (rows, rows));
         }
+
+        #[test]
+        fn rows_of_a_device_go_to_its_lanes(
+            tiles in prop::collection::vec((0u64..50, prop::option::of(0usize..3)), 1..10), rest in 1u64..4096,
+            most in prop::collection::vec(1usize..20, 3),
+        ) {
+            let tile = TILE_ROWS as u64;
+            let mut end = 0;
+            let mut segments: Vec<Segment> = tiles.iter().map(|&(tiles, owner)| {
+                let start = end;
+                end += tiles * tile;
+                Segment { rows: start..end, owner }
+            }).collect();
+            segments.push(Segment { rows: end..end + rest, owner: None });
+            let queue = Queue::new(&segments, TILE_ROWS, 16 * TILE_ROWS, TILE_ROWS, &[2, 1, 3]);
+            let mut claimed = Vec::new();
+            let mut tired = 0;
+            for device in (0..3).cycle() {
+                let most = most[device] * TILE_ROWS;
+                let own = queue.claim_own(device, most);
+                let owner = own.is_some().then_some(device);
+                let Some(chunk) = own.or_else(|| queue.claim(most)) else {
+                    tired += 1;
+                    if tired == 3 { break } else { continue }
+                };
+                tired = 0;
+                let (start, end) = (chunk.rows().start, chunk.rows().end);
+                prop_assert!(chunk.len() <= most && chunk.index() == claimed.len() as u64);
+                let home = segments.iter().find(|segment| segment.rows.contains(&start)).unwrap();
+                prop_assert!(home.owner == owner && end <= home.rows.end && start.is_multiple_of(tile));
+                claimed.push((start, end));
+            }
+            claimed.sort_unstable();
+            let ends = [0].into_iter().chain(claimed.iter().map(|rows| rows.1));
+            prop_assert!(ends.zip(claimed.iter().map(|rows| rows.0).chain([end + rest])).all(|(a, b)| a == b));
+        }
     }
 
     #[test]
     fn chunks_grow_at_the_start_and_shrink_towards_the_end() {
-        let queue = Queue::new(100 * TILE_ROWS as u64, TILE_ROWS, 16 * TILE_ROWS, 2 * TILE_ROWS, 4);
+        let queue = Queue::new(&all(100 * TILE_ROWS as u64), TILE_ROWS, 16 * TILE_ROWS, 2 * TILE_ROWS, &[1, 3]);
         let tiles: Vec<usize> =
             std::iter::from_fn(|| queue.claim(usize::MAX)).map(|chunk| chunk.len() / TILE_ROWS).collect();
         assert_eq!(tiles, [4, 8, 12, 16, 15, 11, 8, 6, 5, 3, 3, 2, 2, 2, 2, 1]);
@@ -151,9 +248,10 @@ mod tests {
 
     #[test]
     fn a_stopped_queue_hands_out_nothing() {
-        let queue = Queue::new(1 << 20, TILE_ROWS, TILE_ROWS, TILE_ROWS, 1);
-        assert!(queue.claim(usize::MAX).is_some());
+        let segments = [all(1 << 20), vec![Segment { rows: 1 << 20..1 << 21, owner: Some(0) }]].concat();
+        let queue = Queue::new(&segments, TILE_ROWS, TILE_ROWS, TILE_ROWS, &[1]);
+        assert!(queue.claim(usize::MAX).is_some() && queue.claim_own(0, usize::MAX).is_some());
         queue.stop();
-        assert!(queue.claim(usize::MAX).is_none());
+        assert!(queue.claim(usize::MAX).is_none() && queue.claim_own(0, usize::MAX).is_none());
     }
 }

@@ -124,20 +124,24 @@ impl<'r, D: Device> Idle<'r, D> {
     }
 }
 
-/// A copy between the host and a block.
-struct Copy {
+/// A copy between the host and a block, or memory of rows that stay on the device.
+struct Copy<'c, M> {
     host: *mut u8,
+    /// `None`: the block, from whose start `offset` counts.
+    memory: Option<&'c M>,
     offset: usize,
     bytes: usize,
     staged: bool,
 }
 
 /// Adds a copy; one that goes on where the last one ends, on both sides, becomes a part of it.
-fn push(copies: &mut Vec<Copy>, copy: Copy) {
+fn push<'c, M>(copies: &mut Vec<Copy<'c, M>>, copy: Copy<'c, M>) {
     match copies.last_mut() {
         Some(last)
             if last.staged
                 && copy.staged
+                && last.memory.is_none()
+                && copy.memory.is_none()
                 && last.host.wrapping_add(last.bytes) == copy.host
                 && last.offset + last.bytes == copy.offset =>
         {
@@ -151,35 +155,41 @@ impl<'r, D: Device> Slot<'r, D> {
     /// Enqueues everything, each stage on its stream behind the stage before. The rows of outputs that the device writes
     /// in place are in `in_place`, also after an error.
     fn enqueue(&self, chunk: &Chunk, order: Order<'_, 'r, D>, in_place: &mut Vec<Claim<'r>>) -> Result<()> {
-        let Order { copy_in, compute, copy_out, pool, kernel, resident, work, host, timed } = order;
-        let (inputs, outputs) = self.copies(chunk, work, in_place)?;
+        let Order { device, copy_in, compute, copy_out, pool, kernel, resident, work, host, timed } = order;
+        let here = here(device, chunk, work);
+        let (inputs, outputs) = self.copies(chunk, work, &here, in_place)?;
         let Marks { copied_in, computed, copied_out, timed: pairs } = &self.marks;
         let lease = pool.take(copy_in, host)?;
         let (memory, start) = lease.memory();
 
         begin::<D>(copy_in, timed, &pairs.copy_in)?;
-        for Copy { host, offset, bytes, .. } in inputs {
+        for Copy { host, memory: stays, offset, bytes, .. } in inputs {
+            let (to, offset) = stays.map_or((memory, start + offset), |stays| (stays, offset));
             // SAFETY: `host` is readable for these bytes: either this slot's memory, big enough by its layout, which
             // no safe code reaches before the copy is done; or pinned memory that the source lends for the whole run,
             // shared, so nobody writes it. The streams end their copies when they are dropped, which is with the last
-            // lane, before the ring and the sources are. The block has the same layout, so the offset fits it.
-            unsafe { copy_in.copy_in(host.cast_const(), memory, start + offset, bytes)? };
+            // lane, before the ring and the sources are. The block has the same layout, so the offset fits it; and memory of rows
+            // that stay on the device has room for these, which nobody reads before this run has copied them.
+            unsafe { copy_in.copy_in(host.cast_const(), to, offset, bytes)? };
         }
         end::<D>(copy_in, timed, &pairs.copy_in, copied_in)?;
 
         compute.wait(copied_in)?;
         begin::<D>(compute, timed, &pairs.kernel)?;
-        let offsets: Vec<usize> = self.layout.in_block.iter().map(|offset| start + offset).collect();
+        let in_block = self.layout.in_block.iter().enumerate();
+        let columns: Vec<_> =
+            in_block.map(|(k, offset)| here.get(k).copied().flatten().unwrap_or((memory, start + offset))).collect();
         // SAFETY: the layout was made for these columns and at least as many rows: they fit the block, aligned as that is,
-        // without overlap; the resident arrays were made for this kernel. Kernels of Overshot's own stay within them, and
-        // whoever made another one vouched for it.
-        unsafe { compute.launch(kernel, memory, &offsets, resident, chunk.rows().start, chunk.len())? };
+        // without overlap. Rows that stay on the device are all there, from a multiple of eight bytes on, and no output has
+        // them in common with another column (`Engine::run` checks that), nor with another chunk. The resident arrays were
+        // made for this kernel. Kernels of Overshot's own stay within all these, and whoever made another one vouched for it.
+        unsafe { compute.launch(kernel, &columns, resident, chunk.rows().start, chunk.len())? };
         end::<D>(compute, timed, &pairs.kernel, computed)?;
 
         copy_out.wait(computed)?;
         begin::<D>(copy_out, timed, &pairs.copy_out)?;
         for Copy { host, offset, bytes, .. } in outputs {
-            // SAFETY: `host` is writable for these bytes: this slot's memory, as above, where inputs may lie that are on the
+            // SAFETY: all are in the block. `host` is writable for these bytes: this slot's memory, as above, where inputs may lie that are on the
             // device by then, as this stream waits for the kernel and that for them; or rows of a pinned sink that are
             // claimed until the chunk is back, and that outlive the lanes.
             unsafe { copy_out.copy_out(memory, start + offset, host, bytes)? };
@@ -188,12 +198,21 @@ impl<'r, D: Device> Slot<'r, D> {
         lease.retire(copy_out)
     }
 
-    /// The copies to the block and back.
-    fn copies(&self, chunk: &Chunk, work: &Work<'r>, in_place: &mut Vec<Claim<'r>>) -> Result<(Vec<Copy>, Vec<Copy>)> {
+    /// The copies to the device and back. Columns that are `here` need none, unless they have to be brought first.
+    fn copies<'c>(
+        &self,
+        chunk: &Chunk,
+        work: &Work<'r>,
+        here: &[Option<(&'c D::Memory, usize)>],
+        in_place: &mut Vec<Claim<'r>>,
+    ) -> Result<(Copies<'c, D>, Copies<'c, D>)> {
         let columns = &work.operator.kernel().columns;
         let (rows, first) = (chunk.len(), chunk.rows().start as usize);
         let mut inputs = Vec::with_capacity(columns.inputs.len());
         for (column, (&size, input)) in columns.inputs.iter().zip(&work.inputs).enumerate() {
+            if here[column].is_some() && !input.fills() {
+                continue;
+            }
             let (host, staged) = match (self.staged(column), input.memory) {
                 (Some(staged), _) => (staged, true),
                 (None, Some(memory)) if input.pinned => {
@@ -201,13 +220,20 @@ impl<'r, D: Device> Slot<'r, D> {
                 }
                 (None, _) => return Err(not_pinned()),
             };
-            push(&mut inputs, Copy { host, offset: self.layout.in_block[column], bytes: rows * size, staged });
+            let (memory, offset) = match here[column] {
+                Some((memory, offset)) => (Some(memory), offset),
+                None => (None, self.layout.in_block[column]),
+            };
+            push(&mut inputs, Copy { host, memory, offset, bytes: rows * size, staged });
         }
         let mut outputs = Vec::with_capacity(columns.outputs.len() + 1);
         let sizes = columns.outputs.iter().map(|size| rows * size);
         let partials = Some(columns.partial_bytes(rows)).filter(|bytes| *bytes > 0);
         for (k, bytes) in sizes.chain(partials).enumerate() {
             let column = columns.inputs.len() + k;
+            if here.get(column).is_some_and(Option::is_some) {
+                continue;
+            }
             let (host, staged) = match self.staged(column) {
                 Some(staged) => (staged, true),
                 None => {
@@ -220,7 +246,7 @@ impl<'r, D: Device> Slot<'r, D> {
                     (start, false)
                 }
             };
-            push(&mut outputs, Copy { host, offset: self.layout.in_block[column], bytes, staged });
+            push(&mut outputs, Copy { host, memory: None, offset: self.layout.in_block[column], bytes, staged });
         }
         Ok((inputs, outputs))
     }
@@ -229,6 +255,15 @@ impl<'r, D: Device> Slot<'r, D> {
         // SAFETY: the offset is inside the slot's memory.
         self.layout.in_slot[column].map(|offset| unsafe { self.memory.as_ptr().add(offset) })
     }
+}
+
+type Copies<'c, D> = Vec<Copy<'c, <D as Device>::Memory>>;
+
+/// For every input and output, where the rows of a chunk are on this device, if they stay there.
+fn here<'w, D: Device>(device: &D, chunk: &Chunk, work: &Work<'w>) -> Vec<Option<(&'w D::Memory, usize)>> {
+    let inputs = work.inputs.iter().map(|input| input.sharded);
+    let all = inputs.chain(work.outputs.iter().map(|output| output.sharded));
+    all.map(|sharded| sharded?.on(device, chunk)).collect()
 }
 
 fn begin<D: Device>(stream: &mut D::Stream, timed: bool, pair: &(D::Event, D::Event)) -> Result<()> {

@@ -85,6 +85,8 @@ impl<D: Device> Part for Staging<D> {
                 idle: idle.collect::<Result<_>>()?,
                 in_flight: VecDeque::with_capacity(slots),
                 held: None,
+                device,
+                number,
                 streams: streams.clone(),
                 host: device.host(work.epoch),
                 work,
@@ -126,6 +128,9 @@ struct StagedLane<'r, D: Device> {
     in_flight: VecDeque<InFlight<'r, D>>,
     /// A chunk that is back and waits for its place.
     held: Option<Done<'r, D>>,
+    device: &'r D,
+    /// Of the device in the run.
+    number: usize,
     streams: Arc<Streams<'r, D>>,
     host: D::Host,
     work: &'r Work<'r>,
@@ -156,11 +161,9 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
                 None => return Ok(false),
             },
         };
-        let begin = self.host.now();
-        let may_claim = self.work.share.may_stage(&mut self.stages, !self.in_flight.is_empty());
-        self.outcome.aside += self.host.now() - begin;
-        let chunk = if may_claim { self.work.queue.claim(self.chunk_rows) } else { None };
-        if let Some(chunk) = chunk {
+        // Nobody else does the rows that lie on this device, so that they are not shared with the CPU.
+        let own = self.work.queue.claim_own(self.number, self.chunk_rows);
+        if let Some(chunk) = own.or_else(|| self.claim_common()) {
             let in_flight = self.send(slot, chunk)?;
             self.in_flight.push_back(in_flight);
         } else if let Some(oldest) = self.in_flight.pop_front() {
@@ -190,6 +193,21 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
 }
 
 impl<'r, D: Device> StagedLane<'r, D> {
+    /// Claims rows that any lane may, once this lane may stage.
+    fn claim_common(&mut self) -> Option<Chunk> {
+        let begin = self.host.now();
+        let may_claim = self.work.share.may_stage(&mut self.stages, !self.in_flight.is_empty());
+        self.outcome.aside += self.host.now() - begin;
+        if may_claim { self.work.queue.claim(self.chunk_rows) } else { None }
+    }
+
+    /// Whether rows of the chunk stay on this device: nothing can be learnt from it about how fast others are staged.
+    fn is_own(&self, chunk: &Chunk) -> bool {
+        let inputs = self.work.inputs.iter().filter_map(|input| input.sharded);
+        let mut all = inputs.chain(self.work.outputs.iter().filter_map(|output| output.sharded));
+        all.any(|sharded| sharded.on(self.device, chunk).is_some())
+    }
+
     /// Fills the slot with the chunk's rows and enqueues copy in, kernel and copy out.
     fn send(&mut self, mut slot: Idle<'r, D>, chunk: Chunk) -> Result<InFlight<'r, D>> {
         let LaneName { device, lane } = &self.name;
@@ -200,6 +218,9 @@ impl<'r, D: Device> StagedLane<'r, D> {
         let begin = self.host.now();
         for (column, (&size, input)) in columns.inputs.iter().zip(&self.work.inputs).enumerate() {
             let bytes = chunk.len() * size;
+            if !input.fills() && input.sharded.is_some_and(|sharded| sharded.on(self.device, &chunk).is_some()) {
+                continue;
+            }
             if let Some(memory) = slot.column_mut(column, bytes) {
                 input
                     .source
@@ -212,7 +233,9 @@ impl<'r, D: Device> StagedLane<'r, D> {
         }
         let filled = self.host.now();
         self.outcome.times.fill.busy += filled - begin;
-        self.work.share.end_filling(chunk.len() as u64, filled - begin);
+        if !self.is_own(&chunk) {
+            self.work.share.end_filling(chunk.len() as u64, filled - begin);
+        }
         if self.work.timeline {
             self.outcome.spans.push(Span::new(Track::Lane, "fill", &chunk, begin, filled));
         }
@@ -261,6 +284,9 @@ impl<'r, D: Device> StagedLane<'r, D> {
         }
         for (k, (&size, output)) in columns.outputs.iter().zip(&self.work.outputs).enumerate() {
             let bytes = chunk.len() * size;
+            if output.sharded.is_some_and(|sharded| sharded.on(self.device, chunk).is_some()) {
+                continue;
+            }
             self.outcome.bytes_out += bytes as u64;
             if self.work.kept.is_some() {
                 continue;
@@ -275,6 +301,13 @@ impl<'r, D: Device> StagedLane<'r, D> {
             self.work.operator.absorb(chunk.rows().start, chunk.len(), partials);
             self.outcome.bytes_out += partials.len() as u64;
         }
+        for input in &self.work.inputs {
+            if let (Some(lent), Some(sharded)) = (input.lent, input.sharded)
+                && sharded.on(self.device, chunk).is_some()
+            {
+                lent.fill(sharded.elements_of(chunk));
+            }
+        }
         self.work.queue.finish(chunk);
         self.outcome.chunks += 1;
         self.outcome.rows += chunk.len() as u64;
@@ -284,7 +317,9 @@ impl<'r, D: Device> StagedLane<'r, D> {
             self.outcome.spans.push(Span::new(Track::Lane, "drain", chunk, back, drained));
         }
         let busy = self.outcome.times.fill.busy + self.outcome.times.drain.busy;
-        self.work.share.end_staging(chunk.len() as u64, busy - self.told, done.awaited);
+        if !self.is_own(chunk) {
+            self.work.share.end_staging(chunk.len() as u64, busy - self.told, done.awaited);
+        }
         self.told = busy;
         self.note_device(&done);
         Ok(done.recycle())

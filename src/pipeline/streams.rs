@@ -23,6 +23,7 @@ use crate::memory::DevicePool;
 
 /// The streams, for as long as there are lanes. Dropped with the last of them, they wait for their work.
 pub(super) struct Streams<'r, D: Device> {
+    device: &'r D,
     queues: Mutex<Queues<'r, D>>,
     kernel: &'r D::Kernel,
     resident: &'r [D::Memory],
@@ -46,6 +47,7 @@ struct Queues<'r, D: Device> {
 
 /// What a lane enqueues a chunk with, while no other lane does.
 pub(super) struct Order<'s, 'r, D: Device> {
+    pub(super) device: &'r D,
     pub(super) copy_in: &'s mut D::Stream,
     pub(super) compute: &'s mut D::Stream,
     pub(super) copy_out: &'s mut D::Stream,
@@ -61,7 +63,7 @@ pub(super) struct Order<'s, 'r, D: Device> {
 impl<'r, D: Device> Streams<'r, D> {
     /// Opens the streams.
     pub(super) fn open(
-        device: &D,
+        device: &'r D,
         pool: &'r mut DevicePool<D>,
         kernel: &'r D::Kernel,
         resident: &'r [D::Memory],
@@ -75,6 +77,7 @@ impl<'r, D: Device> Streams<'r, D> {
             chunks: 0,
         };
         Ok(Streams {
+            device,
             queues: Mutex::new(queues),
             kernel,
             resident,
@@ -109,6 +112,7 @@ impl<'r, D: Device> Streams<'r, D> {
         let timed = chunks.is_multiple_of(self.work.timed_every);
         *chunks += 1;
         order(Order {
+            device: self.device,
             copy_in,
             compute,
             copy_out,

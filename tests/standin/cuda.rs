@@ -151,6 +151,28 @@ fn copy(from: usize, to: usize, (host, address): (usize, u64), bytes: usize, str
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn cuMemsetD8Async(to: u64, value: u8, bytes: usize, stream: u64) -> Code {
+    answer(|| {
+        let driver = driver();
+        let device = healthy(&driver)?;
+        let block = driver.memory.block(device, to, bytes);
+        driver.stream(device, stream).push(Work::Set { to: to as usize, value, bytes, _block: block });
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Code {
+    answer(|| {
+        let driver = driver();
+        let device = healthy(&driver)?;
+        let memory = SETTINGS.memory(device);
+        // SAFETY: the driver's contract.
+        unsafe { give(free, memory - driver.used(device)).and_then(|()| give(total, memory)) }
+    })
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut u64, image: *const c_char) -> Code {
     answer(|| {
         let mut driver = driver();
@@ -238,10 +260,13 @@ pub unsafe extern "C" fn cuLaunchKernel(
         if rows == 0 || !first_row.is_multiple_of(wanted.tile_rows as u64) || columns.iter().any(|c| c.start % 8 != 0) {
             misuse(format_args!("a launch of {rows} rows from {first_row} on, or a column that is not aligned"));
         }
-        let mut ranges: Vec<_> = columns.iter().map(|column| (column.start, column.start + column.bytes)).collect();
-        ranges.sort_unstable();
-        if ranges.windows(2).any(|pair| pair[1].0 < pair[0].1) {
-            misuse(format_args!("columns of a launch overlap: {ranges:x?}"));
+        let ranges: Vec<_> = columns.iter().map(|column| (column.start, column.start + column.bytes)).collect();
+        let (inputs, written) = ranges.split_at(wanted.inputs.len());
+        let overlap = |(k, range): (usize, &(usize, usize))| {
+            inputs.iter().chain(&written[..k]).any(|other| other.0 < range.1 && range.0 < other.1)
+        };
+        if written.iter().enumerate().any(overlap) {
+            misuse(format_args!("a column that a launch writes overlaps another: {ranges:x?}"));
         }
         match SETTINGS.launch.next() {
             Fate::Succeeds => stream.push(Work::Launch { kernel, first_row, rows, columns, resident }),

@@ -54,6 +54,12 @@ pub enum Work {
         bytes: usize,
         uses: (Arc<Block>, Option<Arc<Pinned>>),
     },
+    Set {
+        to: usize,
+        value: u8,
+        bytes: usize,
+        _block: Arc<Block>,
+    },
     Launch {
         kernel: Arc<Kernel>,
         first_row: u64,
@@ -136,6 +142,10 @@ fn run(queue: &Receiver<Work>, pending: &AtomicUsize, fault: &AtomicU32, mut del
                 unsafe { ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
                 drop(uses);
             }
+            Work::Set { to, value, bytes, _block } if healthy => {
+                // SAFETY: the range was checked to be inside the block, which is held until here.
+                unsafe { ptr::write_bytes(to as *mut u8, value, bytes) };
+            }
             Work::Launch { kernel, first_row, rows, columns, resident } if healthy => {
                 launch(&kernel, first_row, rows, &columns, &resident);
             }
@@ -148,7 +158,7 @@ fn run(queue: &Receiver<Work>, pending: &AtomicUsize, fault: &AtomicU32, mut del
                 continue;
             }
             Work::Stop => return,
-            Work::Copy { .. } | Work::Launch { .. } | Work::Fail(_) => {}
+            Work::Copy { .. } | Work::Set { .. } | Work::Launch { .. } | Work::Fail(_) => {}
         }
         pending.fetch_sub(1, Ordering::SeqCst);
     }

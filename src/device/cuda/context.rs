@@ -193,6 +193,15 @@ impl Drop for Memory {
     }
 }
 
+/// Bytes of the device's memory that nobody uses.
+pub(super) fn free_bytes(context: &Context) -> Result<u64> {
+    let _guard = context.enter()?;
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: the context is current; both numbers outlive the call that writes them.
+    context.check("cuMemGetInfo", unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) })?;
+    Ok(free as u64)
+}
+
 /// Page-locked host memory.
 pub(crate) struct Pin {
     context: Arc<Context>,

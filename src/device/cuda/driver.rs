@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 ///
 /// cudarc looks functions up at their first call and panics when one is missing, so they are looked for beforehand.
 /// `cuEventElapsedTime_v2` is not among them: drivers before 12.8 lack it, and [`elapsed_time`] does without.
-const FUNCTIONS: [&str; 35] = [
+const FUNCTIONS: [&str; 37] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuGetErrorString",
@@ -29,6 +29,7 @@ const FUNCTIONS: [&str; 35] = [
     "cuDevicePrimaryCtxRelease_v2",
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
+    "cuMemGetInfo_v2",
     "cuMemAlloc_v2",
     "cuMemFree_v2",
     "cuMemAllocHost_v2",
@@ -39,6 +40,7 @@ const FUNCTIONS: [&str; 35] = [
     "cuPointerGetAttribute",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
+    "cuMemsetD8Async",
     "cuModuleLoadData",
     "cuModuleGetFunction",
     "cuModuleUnload",

@@ -119,6 +119,10 @@ impl Device for CudaDevice {
         Memory::allocate(&self.context, bytes)
     }
 
+    fn free_bytes(&self) -> Result<u64> {
+        context::free_bytes(&self.context)
+    }
+
     unsafe fn pin(&self, start: *mut u8, bytes: usize) -> Result<Pin> {
         // SAFETY: the caller vouches for the same.
         unsafe { Pin::new(&self.context, start, bytes) }

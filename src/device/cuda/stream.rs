@@ -68,11 +68,17 @@ impl Stream for CudaStream {
         self.context.check("cuMemcpyDtoHAsync", result)
     }
 
+    unsafe fn zero(&mut self, to: &Memory, offset: usize, bytes: usize) -> Result<()> {
+        self.context.make_current()?;
+        // SAFETY: the caller vouches for the range, which holds no references.
+        self.context
+            .check("cuMemsetD8Async", unsafe { sys::cuMemsetD8Async(to.address(offset), 0, bytes, self.handle) })
+    }
+
     unsafe fn launch(
         &mut self,
         kernel: &Loaded,
-        memory: &Memory,
-        offsets: &[usize],
+        columns: &[(&Memory, usize)],
         resident: &[Memory],
         first_row: u64,
         rows: usize,
@@ -90,7 +96,10 @@ impl Stream for CudaStream {
         self.arguments.extend(kernel.launch.arguments.iter().map(|argument| match *argument {
             Argument::FirstRow => first_row,
             Argument::Rows => rows as u64,
-            Argument::Column(column) => memory.address(offsets[column]),
+            Argument::Column(column) => {
+                let (memory, offset) = columns[column];
+                memory.address(offset)
+            }
             Argument::Resident(array) => resident[array].address(0),
             Argument::Value(bits) => bits,
         }));

@@ -30,6 +30,7 @@ unsafe impl Send for HostSpan {}
 pub(super) enum Operation {
     CopyIn { from: HostSpan, to: Arc<Mutex<Vec<u64>>>, offset: usize },
     CopyOut { from: Arc<Mutex<Vec<u64>>>, offset: usize, to: HostSpan },
+    Zero { to: Arc<Mutex<Vec<u64>>>, offset: usize, bytes: usize },
     Launch(Launch),
     Record(Arc<Mark>),
     Wait(Arc<Mark>),
@@ -38,8 +39,8 @@ pub(super) enum Operation {
 pub(super) struct Launch {
     pub(super) twin: Arc<Mutex<Box<dyn HostKernel>>>,
     pub(super) columns: Columns,
-    pub(super) memory: Arc<Mutex<Vec<u64>>>,
-    pub(super) offsets: Vec<usize>,
+    /// Where each column begins.
+    pub(super) places: Vec<(Arc<Mutex<Vec<u64>>>, usize)>,
     /// With their bytes.
     pub(super) resident: Vec<(Arc<Mutex<Vec<u64>>>, usize)>,
     pub(super) first_row: u64,
@@ -166,6 +167,10 @@ impl Machine {
                 // it is done, which it is only after this.
                 unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.start, to.bytes) };
             }
+            Operation::Zero { to, offset, bytes } => {
+                let mut words = to.lock().unwrap_or_else(PoisonError::into_inner);
+                bytemuck::cast_slice_mut::<u64, u8>(&mut words)[offset..offset + bytes].fill(0);
+            }
             Operation::Launch(launch) => {
                 if self.fault(FaultAt::Kernel) {
                     return Some("a kernel failed (on demand)");
@@ -194,26 +199,26 @@ impl Machine {
 }
 
 impl Launch {
+    /// Runs the twin on copies of the columns: these may lie anywhere, and inputs may be the same.
     fn run(&self, poison: u8) {
-        let mut words = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let Columns { inputs, outputs, .. } = &self.columns;
+        let (inputs, written) = (inputs.len(), outputs.len() + usize::from(self.columns.partial_words > 0));
         let sizes: Vec<usize> = self.columns.bytes(self.rows).collect();
-        // Columns lie one after the other in one allocation: cut it at each.
-        let mut parts = Vec::with_capacity(sizes.len());
-        let mut rest = bytemuck::cast_slice_mut::<u64, u8>(&mut words);
-        let mut cut = 0;
-        for (&offset, &size) in self.offsets.iter().zip(&sizes) {
-            let (part, tail) = rest[offset - cut..].split_at_mut(size);
-            parts.push(part);
-            (rest, cut) = (tail, offset + size);
+        let mut copies: Vec<Vec<u64>> = sizes.iter().map(|bytes| vec![0; bytes.div_ceil(8)]).collect();
+        for ((place, copy), &bytes) in self.places.iter().zip(&mut copies).zip(&sizes).take(inputs) {
+            let words = place.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let column = &bytemuck::cast_slice::<u64, u8>(&words)[place.1..place.1 + bytes];
+            bytemuck::cast_slice_mut(copy)[..bytes].copy_from_slice(column);
         }
-        let mut outputs = parts.split_off(self.columns.inputs.len());
+        let mut columns =
+            copies.iter_mut().zip(&sizes).map(|(copy, &bytes)| &mut bytemuck::cast_slice_mut(copy)[..bytes]);
+        let inputs: Vec<&[u8]> = columns.by_ref().take(inputs).map(|column| &*column).collect();
+        // Twins have scratch memory of their own.
+        let mut outputs: Vec<&mut [u8]> = columns.take(written).collect();
         // What a kernel leaves unwritten must not look like the result of an earlier chunk.
         outputs.iter_mut().for_each(|part| part.fill(poison));
         let none: &mut [u8] = &mut [];
-        // Twins have scratch memory of their own.
-        outputs.truncate(outputs.len() - self.columns.scratch.len());
         let partials = if self.columns.partial_words > 0 { outputs.pop() } else { None };
-        let inputs: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
         let resident = self.resident.iter().map(|(words, _)| words.lock().unwrap_or_else(PoisonError::into_inner));
         let resident: Vec<_> = resident.collect();
         let resident =
@@ -221,6 +226,12 @@ impl Launch {
         let resident: Vec<&[u8]> = resident.collect();
         let mut twin = self.twin.lock().unwrap_or_else(PoisonError::into_inner);
         twin.run(self.first_row, self.rows, &inputs, &mut outputs, partials.unwrap_or(none), &resident);
+        let first = inputs.len();
+        for ((place, copy), &bytes) in self.places.iter().zip(&copies).zip(&sizes).skip(first).take(written) {
+            let mut words = place.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let column = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut words)[place.1..place.1 + bytes];
+            column.copy_from_slice(&bytemuck::cast_slice(copy)[..bytes]);
+        }
     }
 }
 

@@ -105,10 +105,14 @@ impl Device for EmulatedDevice {
         Schedule::Seeded(self.options.seed)
     }
 
+    fn free_bytes(&self) -> Result<u64> {
+        let taken = self.options.taken_bytes.saturating_add(lock(&self.machine).used);
+        Ok(self.options.memory_bytes().saturating_sub(taken))
+    }
+
     fn allocate(&self, bytes: usize) -> Result<EmulatedMemory> {
+        let full = bytes as u64 > self.free_bytes()?;
         let mut machine = lock(&self.machine);
-        let free = self.options.memory_bytes().saturating_sub(self.options.taken_bytes);
-        let full = machine.used + bytes as u64 > free;
         if machine.fault(FaultAt::Allocate) || full {
             return Err(Error::OutOfMemory { device: self.info.id.clone(), bytes: bytes as u64 });
         }

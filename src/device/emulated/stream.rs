@@ -74,11 +74,17 @@ impl Stream for EmulatedStream {
         Ok(())
     }
 
+    unsafe fn zero(&mut self, to: &EmulatedMemory, offset: usize, bytes: usize) -> Result<()> {
+        // It is the device that writes, and so fast that it takes no time.
+        let operation = Operation::Zero { to: to.words.clone(), offset, bytes };
+        self.push(Engine::Compute, 0, self.rates.kernel_rate, operation);
+        Ok(())
+    }
+
     unsafe fn launch(
         &mut self,
         kernel: &EmulatedKernel,
-        memory: &EmulatedMemory,
-        offsets: &[usize],
+        columns: &[(&EmulatedMemory, usize)],
         resident: &[EmulatedMemory],
         first_row: u64,
         rows: usize,
@@ -86,8 +92,7 @@ impl Stream for EmulatedStream {
         let operation = Operation::Launch(Launch {
             twin: kernel.twin.clone(),
             columns: kernel.columns.clone(),
-            memory: memory.words.clone(),
-            offsets: offsets.to_vec(),
+            places: columns.iter().map(|(memory, offset)| (memory.words.clone(), *offset)).collect(),
             resident: resident.iter().map(|array| (array.words.clone(), array.bytes as usize)).collect(),
             first_row,
             rows,

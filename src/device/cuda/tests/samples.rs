@@ -69,7 +69,8 @@ fn run_kernel(device: &CudaDevice, kernel: &SharedKernel, rows: usize, inputs: &
         for (i, input) in inputs.iter().enumerate() {
             stream.copy_in(input.as_ptr().cast(), &memory, starts[i], sizes[i]).unwrap();
         }
-        stream.launch(&loaded, &memory, &starts[..count], &[], 0, rows).unwrap();
+        let columns: Vec<_> = starts[..count].iter().map(|start| (&memory, *start)).collect();
+        stream.launch(&loaded, &columns, &[], 0, rows).unwrap();
         for (i, output) in (inputs.len()..count).zip(found) {
             stream.copy_out(&memory, starts[i], output.as_mut_ptr().cast(), sizes[i]).unwrap();
         }

@@ -1,0 +1,132 @@
+//! Memory of a device for rows that stay there.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use super::account::Booked;
+use super::{Account, MemoryCache};
+use crate::data::ShardMemory;
+use crate::device::{Device, Host, Stream};
+use crate::error::{Error, Result};
+
+/// A device, whatever its type, as a place for rows that outlive a run.
+pub(crate) trait Room {
+    /// The device as `--device` names it.
+    fn id(&self) -> &str;
+
+    /// Bytes of its memory that nobody uses; what is kept for the next run is given back for that.
+    ///
+    /// # Errors
+    /// When the device cannot be asked.
+    fn free_bytes(&self) -> Result<u64>;
+
+    /// Takes so many bytes (> 0), of unspecified content, and books them on `stays`, too.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] when there are not so many in one piece.
+    fn take(&self, bytes: usize, stays: &Arc<Account>) -> Result<Box<dyn ShardMemory>>;
+}
+
+impl<D: Device> Room for MemoryCache<D> {
+    fn id(&self) -> &str {
+        &self.device().info().id
+    }
+
+    fn free_bytes(&self) -> Result<u64> {
+        self.trim();
+        self.device().free_bytes()
+    }
+
+    fn take(&self, bytes: usize, stays: &Arc<Account>) -> Result<Box<dyn ShardMemory>> {
+        let memory = self.device().allocate(bytes)?;
+        let _booked = [self.device_account().book(bytes as u64)?, stays.book(bytes as u64)?];
+        Ok(Box::new(Taken { memory, _booked, bytes, device: self.device().clone() }))
+    }
+}
+
+/// Memory of a device that is given back on drop.
+struct Taken<D: Device> {
+    // Dropped in this order: what is gone is not in use any more.
+    memory: D::Memory,
+    _booked: [Booked; 2],
+    bytes: usize,
+    device: Arc<D>,
+}
+
+impl<D: Device> Taken<D> {
+    /// Enqueues something and waits for it, on a thread of ours: the device may become the current one of the thread.
+    fn wait_for(&self, enqueue: impl FnOnce(&mut D::Stream) -> Result<()> + Send) -> Result<()> {
+        let work = || {
+            let (event, mut host) = (self.device.event(false)?, self.device.host(Instant::now()));
+            let mut stream = self.device.open_stream()?;
+            enqueue(&mut stream)?;
+            stream.record(&event)?;
+            host.synchronize(&event)
+        };
+        thread::scope(|scope| match thread::Builder::new().spawn_scoped(scope, work) {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(error) => Err(Error::Device {
+                device: "host".into(),
+                problem: format!("cannot start a thread ({error})"),
+                remedy: "raise the system's limit on threads (`ulimit -u`)".into(),
+            }),
+        })
+    }
+
+    fn check(&self, offset: usize, bytes: usize) {
+        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "{bytes} bytes at {offset}");
+    }
+}
+
+impl<D: Device> ShardMemory for Taken<D> {
+    fn memory(&self) -> &(dyn Any + Send + Sync) {
+        &self.memory
+    }
+
+    fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
+        self.check(offset, to.len());
+        self.wait_for(|stream| {
+            // SAFETY: inside the memory, checked above; `to` is borrowed until the stream has done its work, for which it also
+            // waits when it is dropped after an error.
+            unsafe { stream.copy_out(&self.memory, offset, to.as_mut_ptr(), to.len()) }
+        })
+    }
+
+    fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
+        self.check(offset, from.len());
+        // SAFETY: as above.
+        self.wait_for(|stream| unsafe { stream.copy_in(from.as_ptr(), &self.memory, offset, from.len()) })
+    }
+
+    fn zero(&self) -> Result<()> {
+        // SAFETY: all of the memory, which has so many bytes.
+        self.wait_for(|stream| unsafe { stream.zero(&self.memory, 0, self.bytes) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::emulated::{Emulated, EmulatedDevice};
+
+    #[test]
+    fn what_is_written_is_read_and_memory_comes_back() {
+        let accounts = ["device", "pinned", "stays"].map(|what| Account::new(what, 1 << 20));
+        let device = EmulatedDevice::new(&Emulated::new().memory(1000).seed(3));
+        let cache = MemoryCache::new(device, &accounts[0], &accounts[1]);
+        let memory = cache.take(600, &accounts[2]).unwrap();
+        assert!(matches!(cache.take(600, &accounts[2]), Err(Error::OutOfMemory { bytes: 600, .. })));
+        assert_eq!((cache.free_bytes().unwrap(), accounts[0].in_use(), accounts[2].in_use()), (400, 600, 600));
+        memory.zero().unwrap();
+        memory.write(101, &[1, 2, 3]).unwrap();
+        let mut bytes = [9; 600];
+        memory.read(0, &mut bytes).unwrap();
+        let mut expected = [0; 600];
+        expected[101..104].copy_from_slice(&[1, 2, 3]);
+        assert_eq!(bytes, expected);
+        drop(memory);
+        assert_eq!((cache.free_bytes().unwrap(), accounts[0].in_use(), accounts[2].in_use()), (1000, 0, 0));
+    }
+}

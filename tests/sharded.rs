@@ -1,0 +1,529 @@
+//! Rows that stay on devices: the results are those of slices, and what is there does not cross the link again.
+//!
+//! Runs on `cpu`, on one emulated device and on three, and, in processes of its own, on the stand-in for the CUDA driver with
+//! several devices of several sizes. `OVERSHOT_TEST_DEVICE` (as `--device`) runs it on another device alone.
+#![allow(clippy::unwrap_used, reason = "in tests")]
+#![allow(clippy::single_range_in_vec_init, reason = "some lists of ranges have one")]
+
+use std::env;
+use std::ops::Range;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use overshot::testing::foreign::{FACTOR, TABLE, everything, keep};
+use overshot::{
+    DeviceChoice, DeviceKind, Dtype, Emulated, Engine, EngineBuilder, Error, Fault, FaultAt, Job, Report, Resident,
+    Source,
+};
+
+type Outcome = Result<(), Failed>;
+type Case = fn(&DeviceChoice) -> Outcome;
+
+const CASES: &[(&str, Case)] = &[
+    ("sharded arrays give the bits of slices", same_as_slices),
+    ("arrays that are cut otherwise give the same bits", cut_otherwise),
+    ("rows are read and written where they lie", read_and_write),
+    ("a dataset larger than the devices moves only what does not fit, the same rows each time", resident),
+    ("a dataset that changed is copied again", forgotten),
+    ("jobs at once use one dataset", at_once),
+    ("a job that fails leaves a dataset as it was", failed_job),
+    ("kernels that keep rows, or have rows of several elements", kernels),
+    ("memory comes back", comes_back),
+    ("without memory everything is streamed, with a note", no_memory),
+];
+
+/// Settings of the stand-in: devices, memory of each, what others have of it, seed.
+const STANDINS: &[[&str; 4]] = &[
+    ["1", "", "", ""],
+    ["1", "16000000", "0", "1"],
+    ["2", "16000000,30000000", "0,9000000", "2"],
+    ["4", "33554432,12000000,25000000,5000000", "0", "3"],
+];
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    if env::var("OVERSHOT_TEST_DEVICE").is_ok() {
+        // All cases have the same memory.
+        arguments.test_threads = Some(1);
+    }
+    let mut trials = Vec::new();
+    let devices = match env::var("OVERSHOT_TEST_DEVICE") {
+        Ok(device) => vec![device],
+        Err(_) => {
+            trials.push(Trial::test("emulated: an allocation that fails makes a range smaller", smaller_range));
+            trials.push(Trial::test("emulated: any seed gives the same answer", seeds));
+            if cfg!(feature = "cuda") {
+                trials.extend(
+                    STANDINS
+                        .iter()
+                        .map(|settings| Trial::test(format!("on the stand-in {settings:?}"), || on_standin(settings))),
+                );
+            }
+            vec!["cpu".into(), "emulated".into(), "emulated:1*3".into()]
+        }
+    };
+    for device in &devices {
+        let choice: DeviceChoice = device.parse().expect("OVERSHOT_TEST_DEVICE is a device as --device takes it");
+        for &(name, case) in CASES {
+            let choice = choice.clone();
+            trials.push(Trial::test(format!("{device}: {name}"), move || case(&choice)));
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// Runs all cases on the stand-ins.
+fn on_standin([devices, memory, taken, seed]: &[&str; 4]) -> Outcome {
+    let program = env::current_exe()?;
+    let examples = program.parent().and_then(Path::parent).unwrap().join("examples");
+    check(examples.join("libcuda.so").exists(), "no stand-in: run `cargo build --examples`")?;
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", examples).env("OVERSHOT_CACHE", "").env("OVERSHOT_TEST_DEVICE", "cuda");
+    for (name, value) in [("DEVICES", devices), ("MEMORY", memory), ("TAKEN", taken), ("SEED", seed)] {
+        if !value.is_empty() {
+            command.env(format!("OVERSHOT_STANDIN_{name}"), value);
+        }
+    }
+    let output = command.output()?;
+    let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    check(output.status.success(), text)
+}
+
+/// An engine whose devices have 16 MiB each, or what the stand-in was told.
+fn builder(choice: &DeviceChoice) -> EngineBuilder {
+    let builder = Engine::builder().device(choice.clone());
+    match env::var("OVERSHOT_STANDIN_MEMORY") {
+        Ok(_) => builder,
+        Err(_) => builder.device_memory(16 << 20),
+    }
+}
+
+fn engine(choice: &DeviceChoice) -> Engine {
+    builder(choice).build().unwrap()
+}
+
+fn cpu() -> Engine {
+    Engine::builder().device(DeviceChoice::Cpu).build().unwrap()
+}
+
+fn check(condition: bool, message: impl Into<String>) -> Outcome {
+    if condition { Ok(()) } else { Err(message.into().into()) }
+}
+
+/// Whether the engine has devices with memory of their own, so that rows are to be there.
+fn has_memory(engine: &Engine) -> bool {
+    engine.devices().iter().any(|device| device.kind != DeviceKind::Cpu)
+}
+
+/// Whether devices have all rows to themselves, so that what they move is known.
+fn without_cpu(engine: &Engine) -> bool {
+    engine.devices().iter().all(|device| device.kind != DeviceKind::Cpu)
+}
+
+/// Bytes of all devices.
+fn device_bytes(engine: &Engine) -> u64 {
+    let limit = if env::var("OVERSHOT_STANDIN_MEMORY").is_ok() { u64::MAX } else { 16 << 20 };
+    let devices = engine.devices().iter().filter(|device| device.kind != DeviceKind::Cpu);
+    devices.map(|device| device.memory_bytes.min(limit)).sum::<u64>().max(16 << 20)
+}
+
+/// Numbers from −100 to 100 that look random and are the same every time.
+fn numbers(count: usize, seed: u64) -> Vec<f64> {
+    (0..count as u64)
+        .map(|i| (i + 1 + (seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40)
+        .map(|number| number as f64 / (1 << 24) as f64 * 200.0 - 100.0)
+        .collect()
+}
+
+fn bits(report: &Report) -> Vec<Option<u64>> {
+    report.results.iter().map(|(_, value)| value.map(|value| value.as_f64().to_bits())).collect()
+}
+
+fn rows_in(ranges: &[(String, Range<u64>)]) -> u64 {
+    ranges.iter().map(|(_, rows)| rows.end - rows.start).sum()
+}
+
+const MAP: &str = "c = sqrt(a * a + b) * f64(x) + f64(i)";
+const SUMS: &str = "sum(a), mean(a * b), std(c), min(x), argmax(c), var(c - a)";
+
+fn same_as_slices(choice: &DeviceChoice) -> Outcome {
+    for rows in [0, 1, 4096, 300_007] {
+        let (a, b) = (numbers(rows, 1), numbers(rows, 2).iter().map(|b| b + 100.0).collect::<Vec<_>>());
+        let x: Vec<f32> = a.iter().map(|a| *a as f32).collect();
+        let mut c = vec![f64::NAN; rows];
+        cpu().run(Job::eval(MAP)?.input("a", &a).input("b", &b).input("x", &x).output("c", &mut c))?;
+        let sums = cpu().run(Job::eval(SUMS)?.input("a", &a).input("b", &b).input("x", &x).input("c", &c))?;
+        let engine = engine(choice);
+        let (shard_a, shard_b, shard_x) = (engine.shard(&a)?, engine.shard(&b)?, engine.shard(&x)?);
+        let mut shard_c = engine.sharded::<f64>(rows)?;
+        let mut zeros = vec![1.0; rows];
+        shard_c.read(0, &mut zeros)?;
+        check(zeros.iter().all(|zero| zero.to_bits() == 0), "a new array is zeros")?;
+        // All of them, and each with slices beside it.
+        for mixed in 0..4 {
+            let job = Job::eval(MAP)?.input("b", &shard_b);
+            let job = if mixed & 1 == 0 { job.input("a", &shard_a) } else { job.input("a", &a) };
+            let job = if mixed & 2 == 0 { job.input("x", &shard_x) } else { job.input("x", &x) };
+            let report = engine.run(job.output("c", &mut shard_c))?;
+            let mut found = vec![0.0; rows];
+            shard_c.read(0, &mut found)?;
+            let same = found.iter().zip(&c).all(|(found, c)| found.to_bits() == c.to_bits());
+            check(same, format!("{rows} rows, {mixed}: other rows\n{report}"))?;
+            let on_devices = [&shard_a, &shard_b, &shard_c].iter().all(|one| rows_in(&one.on_devices()) == rows as u64)
+                && rows_in(&shard_x.on_devices()) == rows as u64;
+            let moved = (report.bytes_to_device, report.bytes_from_device);
+            if mixed == 0 && has_memory(&engine) && on_devices {
+                check(moved == (0, 0), format!("{moved:?} bytes moved though all is there"))?;
+            }
+            check(!has_memory(&engine) || rows < 4096 || rows_in(&shard_a.on_devices()) > 0, "nothing is on devices")?;
+        }
+        let mut from_shards = vec![0.0f64; rows];
+        let job = Job::eval(MAP)?.input("a", &shard_a).input("b", &shard_b).input("x", &shard_x);
+        engine.run(job.output("c", &mut from_shards))?;
+        check(from_shards.iter().zip(&c).all(|(a, b)| a.to_bits() == b.to_bits()), "other rows in a slice")?;
+        let job = Job::eval(SUMS)?.input("a", &shard_a).input("b", &shard_b).input("x", &shard_x);
+        let found = engine.run(job.input("c", &shard_c))?;
+        check(bits(&found) == bits(&sums), format!("{rows} rows: {:?} for {:?}", found.results, sums.results))?;
+        // The same memory twice in one launch.
+        let twice = engine.run(Job::eval("sum(a * b)")?.input("a", &shard_a).input("b", &shard_a))?;
+        let once = cpu().run(Job::eval("sum(a * b)")?.input("a", &a).input("b", &a))?;
+        check(bits(&twice) == bits(&once), "an array as two inputs")?;
+    }
+    Ok(())
+}
+
+/// Rows that lie on other devices, or on devices that take no part, go by way of the host.
+fn cut_otherwise(choice: &DeviceChoice) -> Outcome {
+    let others: DeviceChoice = match choice {
+        DeviceChoice::Emulated(all) if all.len() > 1 => DeviceChoice::Emulated(all[..2].to_vec()),
+        DeviceChoice::Cuda => DeviceChoice::CudaDevices(vec![0]),
+        _ => choice.clone(),
+    };
+    let rows = 250_001;
+    let (a, b) = (numbers(rows, 3), numbers(rows, 4));
+    let (engine, other) = (engine(choice), engine(&others));
+    let (shard_a, shard_b) = (engine.shard(&a)?, other.shard(&b)?);
+    let mut c = other.sharded::<f64>(rows)?;
+    let expected: Vec<u64> = a.iter().zip(&b).map(|(a, b)| (a * b).to_bits()).collect();
+    for engine in [&engine, &other, &cpu(), &Engine::builder().device(Emulated::new()).build()?] {
+        c.write(0, &vec![0.0; rows])?;
+        let report = engine
+            .run(Job::eval("c = a * b; sum(a)")?.input("a", &shard_a).input("b", &shard_b).output("c", &mut c))?;
+        let mut found = vec![0.0; rows];
+        c.read(0, &mut found)?;
+        check(found.iter().zip(&expected).all(|(a, b)| a.to_bits() == *b), "other rows")?;
+        let sum = cpu().run(Job::eval("sum(a)")?.input("a", &a))?;
+        check(bits(&report) == bits(&sum), "another sum")?;
+    }
+    Ok(())
+}
+
+fn read_and_write(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice);
+    // More than there is room for.
+    let rows = (device_bytes(&engine) / 4 * 5 / 4) as usize + 77;
+    let mut x = engine.sharded::<u32>(rows)?;
+    let mut expected = vec![0; rows];
+    let mut borders: Vec<usize> =
+        x.on_devices().iter().flat_map(|(_, rows)| [rows.start, rows.end]).map(|row| row as usize).collect();
+    borders.extend([0, rows / 3, rows]);
+    for (k, &border) in borders.iter().enumerate() {
+        let range = border.saturating_sub(1000)..(border + 1000).min(rows);
+        let values: Vec<u32> = (0..range.len() as u32).map(|i| i + 1_000_000 * (k as u32 + 1)).collect();
+        x.write(range.start, &values)?;
+        expected[range].copy_from_slice(&values);
+    }
+    let mut found = vec![7; rows];
+    x.read(0, &mut found)?;
+    check(found == expected, "other rows")?;
+    for &border in &borders {
+        let range = border.saturating_sub(500)..(border + 100).min(rows);
+        let mut found = vec![7; range.len()];
+        x.read(range.start, &mut found)?;
+        check(found == expected[range], "other rows around a border")?;
+    }
+    let beyond = x.read(rows - 1, &mut [0; 2]).is_err() && x.write(usize::MAX, &[0]).is_err() && x.len() == rows;
+    check(beyond, "rows beyond the end")
+}
+
+/// A slice that takes down which rows are read of it.
+struct Watched<'a> {
+    rows: &'a [f64],
+    read: Mutex<Vec<Range<u64>>>,
+    fails: AtomicBool,
+}
+
+impl<'a> Watched<'a> {
+    fn new(rows: &'a [f64]) -> Self {
+        Watched { rows, read: Mutex::default(), fails: AtomicBool::new(false) }
+    }
+
+    /// The rows that were read since, in order and put together.
+    fn taken(&self) -> Vec<Range<u64>> {
+        let mut read = std::mem::take(&mut *self.read.lock().unwrap());
+        read.sort_unstable_by_key(|rows| rows.start);
+        let mut all: Vec<Range<u64>> = Vec::new();
+        for rows in read {
+            match all.last_mut() {
+                Some(last) if last.end == rows.start => last.end = rows.end,
+                _ => all.push(rows),
+            }
+        }
+        all
+    }
+}
+
+impl Source for Watched<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F64
+    }
+
+    fn rows(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    fn name(&self) -> String {
+        "watched".into()
+    }
+
+    fn read(&self, first: u64, dst: &mut [u8]) -> overshot::Result<()> {
+        if self.fails.load(Ordering::Relaxed) && first > self.rows.len() as u64 / 2 {
+            return Err(Error::Job("on demand".into()));
+        }
+        let (start, end) = (first as usize, first as usize + dst.len() / 8);
+        let bytes: Vec<u8> = self.rows[start..end].iter().flat_map(|row| row.to_ne_bytes()).collect();
+        dst.copy_from_slice(&bytes);
+        self.read.lock().unwrap().push(start as u64..end as u64);
+        Ok(())
+    }
+}
+
+/// The rows that a dataset does not have on devices.
+fn not_there(data: &Resident<'_>) -> Vec<Range<u64>> {
+    let ranges = data.on_devices();
+    let ends = [0].into_iter().chain(ranges.iter().map(|(_, rows)| rows.end));
+    let starts = ranges.iter().map(|(_, rows)| rows.start).chain([data.rows()]);
+    ends.zip(starts).map(|(end, start)| end..start).filter(|rows| !rows.is_empty()).collect()
+}
+
+const PASS: &str = "sum(x), std(x), argmin(x)";
+
+fn resident(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice);
+    let rows = (device_bytes(&engine) / 8 * 5 / 4) as usize + 5;
+    let x = numbers(rows, 5);
+    let expected = bits(&cpu().run(Job::eval(PASS)?.input("x", &x))?);
+    let watched = Watched::new(&x);
+    let data = engine.resident(&watched)?;
+    let (there, rest) = (rows_in(&data.on_devices()), not_there(&data));
+    check(watched.taken().is_empty(), "nothing is copied before the first use")?;
+    for pass in 0..3 {
+        let report = engine.run(Job::eval(PASS)?.input("x", &data))?;
+        check(bits(&report) == expected, format!("pass {pass}: {:?}\n{report}", report.results))?;
+        let read = watched.taken();
+        if !has_memory(&engine) {
+            check(read == [0..rows as u64] && report.bytes_to_device == 0, "on the CPU it is the source itself")?;
+            continue;
+        }
+        let moves = if pass == 0 { rows as u64 } else { rows as u64 - there };
+        let moved = report.bytes_to_device;
+        check(
+            moved == 8 * moves || !without_cpu(&engine) && moved < 8 * moves,
+            format!("pass {pass} moved {moved} bytes"),
+        )?;
+        check(
+            read == if pass == 0 { vec![0..rows as u64] } else { rest.clone() },
+            format!("pass {pass} read {read:?}"),
+        )?;
+        check(there > 0 && report.notes.iter().any(|note| note.contains("stay on devices")), "a note")?;
+        // A quarter is too much, and an eighth is left to runs, 4 MiB at least.
+        check(there * 8 >= device_bytes(&engine) / 3, format!("only {there} rows are there"))?;
+    }
+    let limit = device_bytes(&engine);
+    let peak: u64 = engine.memory().iter().map(|memory| memory.device.peak).sum();
+    check(peak <= limit, format!("{peak} bytes of device memory were in use, of {limit}"))?;
+    // Other operators, with an output.
+    let mut y = vec![0.0; rows];
+    engine.run(Job::eval("y = x + x")?.input("x", &data).output("y", &mut y))?;
+    check(x.iter().zip(&y).all(|(x, y)| x + x == *y), "other rows")
+}
+
+fn forgotten(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice);
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("x.f64");
+    let write = |seed: u64| {
+        let bytes: Vec<u8> = numbers(50_000, seed).iter().flat_map(|x| x.to_ne_bytes()).collect();
+        std::fs::write(&path, bytes)
+    };
+    let expected =
+        |seed: u64| -> Result<_, Failed> { Ok(bits(&cpu().run(Job::eval(PASS)?.input("x", &numbers(50_000, seed)))?)) };
+    write(1)?;
+    let mut data = engine.resident(overshot::Raw::open(&path, Dtype::F64)?)?;
+    for _ in 0..2 {
+        check(bits(&engine.run(Job::eval(PASS)?.input("x", &data))?) == expected(1)?, "the first content")?;
+    }
+    write(2)?;
+    data.forget();
+    check(bits(&engine.run(Job::eval(PASS)?.input("x", &data))?) == expected(2)?, "the second content")
+}
+
+fn at_once(choice: &DeviceChoice) -> Outcome {
+    // What is left to runs is enough for all of them.
+    let engine = builder(choice).chunk(64 << 10).lanes(2).build()?;
+    let x = numbers(300_000, 6);
+    let expected = bits(&cpu().run(Job::eval(PASS)?.input("x", &x))?);
+    let (data, shard) = (engine.resident(&x)?, engine.shard(&x)?);
+    let right = std::thread::scope(|scope| {
+        let run = |k: usize| {
+            let (engine, data, shard) = (&engine, &data, &shard);
+            scope.spawn(move || {
+                let job = Job::eval(PASS).unwrap();
+                engine.run(if k.is_multiple_of(3) { job.input("x", shard) } else { job.input("x", data) })
+            })
+        };
+        let threads: Vec<_> = (0..6).map(run).collect();
+        let each = threads.into_iter().map(|thread| thread.join().unwrap().map(|report| bits(&report)));
+        each.collect::<Result<Vec<_>, _>>()
+    })?;
+    check(right.iter().all(|one| *one == expected), "another result")?;
+    let again = engine.run(Job::eval(PASS)?.input("x", &data))?;
+    let moved = again.bytes_to_device;
+    let rest = if has_memory(&engine) { data.rows() - rows_in(&data.on_devices()) } else { 0 };
+    check(moved == 8 * rest || !without_cpu(&engine) && moved < 8 * rest, "what the pass after moved")?;
+    check(bits(&again) == expected, "the pass after")
+}
+
+fn failed_job(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice);
+    let x = numbers(400_000, 7);
+    let expected = bits(&cpu().run(Job::eval(PASS)?.input("x", &x))?);
+    let watched = Watched::new(&x);
+    let data = engine.resident(&watched)?;
+    watched.fails.store(true, Ordering::Relaxed);
+    check(engine.run(Job::eval(PASS)?.input("x", &data)).is_err(), "a source that fails")?;
+    watched.fails.store(false, Ordering::Relaxed);
+    watched.taken();
+    for pass in 0..2 {
+        let report = engine.run(Job::eval(PASS)?.input("x", &data))?;
+        check(bits(&report) == expected, format!("pass {pass}"))?;
+        let whole = pass == 0 || !has_memory(&engine);
+        check(watched.taken() == if whole { vec![0..x.len() as u64] } else { not_there(&data) }, "what is read")?;
+    }
+    Ok(())
+}
+
+fn kernels(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice);
+    let x = numbers(60_000, 8);
+    let (values, places): (Vec<f64>, Vec<i64>) =
+        x.iter().zip(0..).filter(|(x, _)| **x > 50.0).map(|(x, i)| (*x, i)).unzip();
+    let data = engine.resident(&x)?;
+    let shard = engine.shard(&x)?;
+    for pass in 0..3 {
+        let (mut big, mut at) = (engine.sharded::<f64>(x.len())?, engine.sharded::<i64>(x.len())?);
+        let job = Job::kernel(&keep());
+        let job = if pass < 2 { job.input("x", &data) } else { job.input("x", &shard) };
+        let report = engine.run(job.output("big", &mut big).output("where", &mut at))?;
+        let kept = report.outputs[0].rows as usize;
+        let (mut found, mut found_at) = (vec![0.0; kept], vec![0; kept]);
+        big.read(0, &mut found)?;
+        at.read(0, &mut found_at)?;
+        check(found == values && found_at == places, format!("pass {pass}: other rows"))?;
+    }
+    for rows in [1, 4097, 30_000] {
+        let x: Vec<f32> = numbers(3 * rows, 9).iter().map(|x| *x as f32).collect();
+        let (mut y, mut z) = (engine.sharded::<f64>(rows)?, engine.sharded::<f32>(2 * rows)?);
+        let shard = engine.shard(&x)?;
+        engine.run(Job::kernel(everything()).input("x", &shard).output("y", &mut y).output("z", &mut z))?;
+        let (mut found, mut pairs) = (vec![0.0; rows], vec![0.0; 2 * rows]);
+        y.read(0, &mut found)?;
+        z.read(0, &mut pairs)?;
+        let right = |i: usize| {
+            let x = &x[3 * i..][..3];
+            found[i] == TABLE[i % 7] + f64::from(x[0] + x[1]) * f64::from(FACTOR) && pairs[2 * i..][..2] == [x[2], x[0]]
+        };
+        check((0..rows).all(right), format!("{rows} rows of several elements"))?;
+    }
+    Ok(())
+}
+
+fn comes_back(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice);
+    let in_use = || engine.memory().iter().map(|memory| memory.device.in_use).sum::<u64>();
+    let x = numbers(100_000, 10);
+    let mut first = None;
+    for _ in 0..50 {
+        let mut array = engine.shard(&x)?;
+        let data = engine.resident(&x)?;
+        engine.run(Job::eval("y = x + x")?.input("x", &data).output("y", &mut array))?;
+        let (there, also) = (array.on_devices(), data.on_devices());
+        check(in_use() == 8 * (rows_in(&there) + rows_in(&also)), "memory counts what is there")?;
+        // Nothing is lost from one round to the next.
+        check(*first.get_or_insert_with(|| (there.clone(), also.clone())) == (there, also), "another cut")?;
+        drop(data);
+        drop(array);
+        check(in_use() == 0, "memory comes back")?;
+    }
+    Ok(())
+}
+
+fn no_memory(choice: &DeviceChoice) -> Outcome {
+    // Less than what is left to runs.
+    let engine = Engine::builder().device(choice.clone()).device_memory(3 << 20).build()?;
+    let x = numbers(200_000, 11);
+    let (shard, data) = (engine.shard(&x)?, engine.resident(&x)?);
+    check(shard.on_devices().is_empty() && data.on_devices().is_empty(), "nothing is on devices")?;
+    let expected = bits(&cpu().run(Job::eval(PASS)?.input("x", &x))?);
+    for _ in 0..2 {
+        for job in [Job::eval(PASS)?.input("x", &shard), Job::eval(PASS)?.input("x", &data)] {
+            let report = engine.run(job)?;
+            check(bits(&report) == expected, "another result")?;
+            let noted = report.notes.iter().any(|note| note.contains("0 of 200000 rows"));
+            check(noted == has_memory(&engine), format!("a note: {:?}", report.notes))?;
+        }
+    }
+    Ok(())
+}
+
+fn seeds() -> Outcome {
+    let x = numbers(1_300_000, 13);
+    let sum = bits(&cpu().run(Job::eval("sum(x)")?.input("x", &x))?);
+    for seed in 0..12 {
+        let devices = (0..2).map(|k| Emulated::new().seed(seed + k).memory((6 + 2 * k) << 20).copy_in_rate(1e9));
+        let engine = Engine::builder().device(DeviceChoice::Emulated(devices.collect())).chunk(256 << 10).build()?;
+        let (data, mut y) = (engine.resident(&x)?, engine.sharded::<f64>(x.len())?);
+        for pass in 1..3 {
+            let factor = f64::from(pass);
+            let text = format!("y = x * {pass}; sum(x)");
+            let report = engine.run(Job::eval(&text)?.input("x", &data).output("y", &mut y))?;
+            check(bits(&report) == sum, format!("seed {seed}, pass {pass}: another sum"))?;
+            let report = engine.run(
+                Job::eval("all(y == x * f), sum(x)")?.input("x", &x).input("y", &y).input("f", &vec![factor; x.len()]),
+            )?;
+            check(
+                report.results[0].1 == Some(overshot::Scalar::Bool(true)),
+                format!("seed {seed}, pass {pass}: other rows"),
+            )?;
+        }
+        for memory in engine.memory() {
+            check(memory.device.in_use > 1 << 20 && memory.device.peak <= 8 << 20, format!("seed {seed}: {memory}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn smaller_range() -> Outcome {
+    let device = Emulated::new().memory(16 << 20).fault(Fault::new(FaultAt::Allocate, 0));
+    let engine = Engine::builder().device(device).build()?;
+    let x = numbers(1_000_000, 12);
+    let shard = engine.shard(&x)?;
+    let there = rows_in(&shard.on_devices());
+    check(there > 300_000 && there < 600_000, format!("{there} rows"))?;
+    let mut found = vec![0.0; x.len()];
+    shard.read(0, &mut found)?;
+    check(found == x, "other rows")
+}
