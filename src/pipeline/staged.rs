@@ -161,9 +161,7 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
                 None => return Ok(false),
             },
         };
-        // Nobody else does the rows that lie on this device, so that they are not shared with the CPU.
-        let own = self.work.queue.claim_own(self.number, self.chunk_rows);
-        if let Some(chunk) = own.or_else(|| self.claim_common()) {
+        if let Some(chunk) = self.claim() {
             let in_flight = self.send(slot, chunk)?;
             self.in_flight.push_back(in_flight);
         } else if let Some(oldest) = self.in_flight.pop_front() {
@@ -193,6 +191,21 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
 }
 
 impl<'r, D: Device> StagedLane<'r, D> {
+    /// Claims a chunk. Half of the lanes begin with the rows that lie on this device and half with those of everybody, so that the
+    /// link and the device are both busy. The first lane never waits for the CPU before it has seen to the device's own.
+    fn claim(&mut self) -> Option<Chunk> {
+        if self.name.lane.is_multiple_of(2) {
+            self.claim_own().or_else(|| self.claim_common())
+        } else {
+            self.claim_common().or_else(|| self.claim_own())
+        }
+    }
+
+    /// Claims rows that lie on this device: no other does them, nor the CPU.
+    fn claim_own(&self) -> Option<Chunk> {
+        self.work.queue.claim_own(self.number, self.chunk_rows)
+    }
+
     /// Claims rows that any lane may, once this lane may stage.
     fn claim_common(&mut self) -> Option<Chunk> {
         let begin = self.host.now();
