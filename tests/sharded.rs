@@ -55,6 +55,7 @@ fn main() {
         Err(_) => {
             trials.push(Trial::test("emulated: an allocation that fails makes a range smaller", smaller_range));
             trials.push(Trial::test("emulated: any seed gives the same answer", seeds));
+            trials.push(Trial::test("emulated: rows there are computed while others are on their way", overlap));
             if cfg!(feature = "cuda") {
                 trials.extend(
                     STANDINS
@@ -175,6 +176,7 @@ fn same_as_slices(choice: &DeviceChoice) -> Outcome {
             let on_devices = [&shard_a, &shard_b, &shard_c].iter().all(|one| rows_in(&one.on_devices()) == rows as u64)
                 && rows_in(&shard_x.on_devices()) == rows as u64;
             let moved = (report.bytes_to_device, report.bytes_from_device);
+            check(!report.notes.iter().any(|note| note.contains("by way of")), "a note on rows that lie together")?;
             if mixed == 0 && has_memory(&engine) && on_devices {
                 check(moved == (0, 0), format!("{moved:?} bytes moved though all is there"))?;
             }
@@ -217,6 +219,15 @@ fn cut_otherwise(choice: &DeviceChoice) -> Outcome {
         check(found.iter().zip(&expected).all(|(a, b)| a.to_bits() == *b), "other rows")?;
         let sum = cpu().run(Job::eval("sum(a)")?.input("a", &a))?;
         check(bits(&report) == bits(&sum), "another sum")?;
+        let elsewhere = |shards: &[(String, Range<u64>)]| {
+            shards.iter().any(|(id, _)| !engine.devices().iter().any(|device| device.id == *id))
+        };
+        if elsewhere(&shard_a.on_devices()) || elsewhere(&shard_b.on_devices()) {
+            check(
+                report.notes.iter().any(|note| note.contains("by way of the host")),
+                "a note on rows that lie elsewhere",
+            )?;
+        }
     }
     Ok(())
 }
@@ -345,6 +356,14 @@ fn resident(choice: &DeviceChoice) -> Outcome {
     let limit = device_bytes(&engine);
     let peak: u64 = engine.memory().iter().map(|memory| memory.device.peak).sum();
     check(peak <= limit, format!("{peak} bytes of device memory were in use, of {limit}"))?;
+    // Pinned memory is copied from where it is.
+    let mut pinned = engine.pinned::<f64>(rows)?;
+    pinned.copy_from_slice(&x);
+    drop(data);
+    let data = engine.resident(&pinned)?;
+    for _ in 0..2 {
+        check(bits(&engine.run(Job::eval(PASS)?.input("x", &data))?) == expected, "another result from pinned memory")?;
+    }
     // Other operators, with an output.
     let mut y = vec![0.0; rows];
     engine.run(Job::eval("y = x + x")?.input("x", &data).output("y", &mut y))?;
@@ -468,7 +487,12 @@ fn comes_back(choice: &DeviceChoice) -> Outcome {
         drop(array);
         check(in_use() == 0, "memory comes back")?;
     }
-    Ok(())
+    // An array outlives its engine.
+    let array = engine.shard(&x)?;
+    drop(engine);
+    let mut found = vec![0.0; x.len()];
+    array.read(0, &mut found)?;
+    check(found == x, "other rows without the engine")
 }
 
 fn no_memory(choice: &DeviceChoice) -> Outcome {
@@ -514,6 +538,26 @@ fn seeds() -> Outcome {
         }
     }
     Ok(())
+}
+
+/// A pass takes the time of the link for the rows that are not there, or of the kernel for all rows, and little more.
+fn overlap() -> Outcome {
+    let rows = 2_000_000;
+    let x = numbers(rows, 14);
+    // Kernels of all rows take about as long as the link for those that are not there.
+    let device = Emulated::new().memory(16 << 20).copy_in_rate(2e9).kernel_rate(1e9);
+    let engine = Engine::builder().device(device).chunk(256 << 10).build()?;
+    let data = engine.resident(&x)?;
+    engine.run(Job::eval("sum(x)")?.input("x", &data))?;
+    let report = engine.run(Job::eval("sum(x)")?.input("x", &data))?;
+    let seconds = report.devices[0].virtual_seconds.unwrap();
+    let link = report.bytes_to_device as f64 / 2e9;
+    let kernel = rows as f64 / 1e9;
+    check(link > 0.3 * kernel && kernel > 0.3 * link, format!("{link} s on the link, {kernel} s of kernels"))?;
+    check(
+        seconds < link.max(kernel) + 0.5 * link.min(kernel),
+        format!("{seconds} s; {link} on the link, {kernel} of kernels"),
+    )
 }
 
 fn smaller_range() -> Outcome {

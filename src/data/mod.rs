@@ -45,6 +45,8 @@ pub(crate) use direct::PIECE as DIRECT_PIECE;
 pub(crate) use file::same_file;
 pub(crate) use memory::{copy_past_cache, map_file};
 pub(crate) use partial::reserve;
+#[cfg(test)]
+pub(crate) use shards::Nowhere;
 pub(crate) use shards::{Lent, Shard, ShardMemory, Shards, whole_shards};
 pub(crate) use sink::whole_sink_memory;
 pub(crate) use slice::slice_output;

@@ -180,29 +180,32 @@ pub(crate) fn whole_shards(shards: Option<&Arc<Shards>>, dtype: Dtype, rows: u64
     }
 }
 
+/// No memory, for tests.
+#[cfg(test)]
+pub(crate) struct Nowhere;
+
+#[cfg(test)]
+impl ShardMemory for Nowhere {
+    fn memory(&self) -> &(dyn Any + Send + Sync) {
+        &()
+    }
+
+    fn read(&self, _: usize, _: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, _: usize, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn zero(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct Nowhere;
-
-    impl ShardMemory for Nowhere {
-        fn memory(&self) -> &(dyn Any + Send + Sync) {
-            &()
-        }
-
-        fn read(&self, _: usize, _: &mut [u8]) -> Result<()> {
-            Ok(())
-        }
-
-        fn write(&self, _: usize, _: &[u8]) -> Result<()> {
-            Ok(())
-        }
-
-        fn zero(&self) -> Result<()> {
-            Ok(())
-        }
-    }
 
     fn shards(full: bool) -> Arc<Shards> {
         let shard = |device: &str, rows| Shard { device: device.into(), rows, memory: Box::new(Nowhere) };

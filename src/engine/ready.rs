@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::check::Bound;
 use super::devices::{Accounts, Full, Opened};
-use super::{CORE_RATE, Engine, OPENING, reports};
+use super::{CORE_RATE, Engine, OPENING, reports, rooms};
 use crate::data::{Place, whole_memory};
 use crate::device::kernel::Kernel;
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Pinned, cpu};
@@ -150,6 +150,7 @@ impl Engine {
                 Ok(parts) => {
                     notes.extend(parts.iter().zip(&plan.devices).filter_map(|(part, device)| part.shortage(device)));
                     notes.extend(reports::of_smaller_chunks(&plan, &short));
+                    notes.extend(rooms::notes(request, &segments, &plan));
                     for (kernel, memory) in parts.iter().map(|part| part.setup()) {
                         setup.kernel_seconds += kernel.as_secs_f64();
                         setup.memory_seconds += memory.as_secs_f64();

@@ -6,12 +6,14 @@ use std::sync::{Arc, PoisonError};
 use super::Engine;
 use super::check::Bound;
 use super::devices::Room;
+use super::ready::Request;
 use crate::data::{Dtype, Element, Input, Lent, Shard, Shards, Sink, whole_shards};
 use crate::device::kernel::TILE_ROWS;
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::memory::{PinnedVec, Resident, ShardedArray};
-use crate::pipeline::Sharded;
+use crate::pipeline::{Segment, Sharded};
+use crate::plan::Plan;
 
 /// Of a device's memory, what is left to runs for their blocks: a part of it, within these.
 const LEFT_TO_RUNS: (u64, Range<u64>) = (8, 4 << 20..1 << 30);
@@ -138,6 +140,25 @@ pub(super) fn sharded(job: &Job<'_>, bound: &Bound, lent: Option<&[Option<Lent>]
         all.push(own.filter(|_| !bound.operator.keeps()));
     }
     Ok(all)
+}
+
+/// Notes on columns that are on devices and not used there, or not only there.
+pub(super) fn notes(request: &Request<'_, '_>, segments: &[Segment], plan: &Plan) -> Vec<String> {
+    let Request { job, sharded, .. } = request;
+    let devices: Vec<&str> = plan.devices.iter().map(|device| &*device.id).collect();
+    let inputs = job.inputs.iter().map(|(name, input)| (name, input.source().shards()));
+    let outputs = job.outputs.iter().map(|(name, output)| (name, output.target().shards()));
+    let note = |((name, shards), used): ((&String, Option<&Arc<Shards>>), &Option<Sharded>)| match used {
+        None if shards.is_some_and(|shards| !shards.is_empty()) => Some(format!(
+            "'{name}' was not used on the devices that it is on: another job is copying it there, or its rows are not where this \
+             kernel can use them"
+        )),
+        Some(used) if used.goes_away(segments, &devices) => Some(format!(
+            "some rows of '{name}' are on other devices than those that worked on them, and went by way of the host"
+        )),
+        _ => None,
+    };
+    inputs.chain(outputs).zip(*sharded).filter_map(note).collect()
 }
 
 /// Checks that a sink has the rows on devices that its target said.

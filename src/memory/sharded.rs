@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use super::PinnedVec;
 use crate::data::{
     Chunk, Dtype, Element, Input, Memory, Output, Place, Shards, Sink, SinkMemory, Source, Target, copy_past_cache,
@@ -79,17 +81,17 @@ impl<T: Element> ShardedArray<T> {
         let size = size_of::<T>();
         let rows = self.rows_of(first as u64, from.len())?;
         let bytes: &[u8] = bytemuck::cast_slice(from);
-        for (part, shard) in self.shards.parts(rows.clone()) {
-            let from = &bytes[(part.start - rows.start) as usize * size..(part.end - rows.start) as usize * size];
-            match shard {
-                Some(shard) => shard.memory.write(shard.offset(part.start, size), from)?,
-                None => {
-                    let host = self.shards.host_row(part.start) as usize;
-                    self.rest[host..host + from.len() / size].copy_from_slice(bytemuck::cast_slice(from));
-                }
-            }
+        let parts = self.shards.parts(rows.clone());
+        let of = |part: &Range<u64>| {
+            &bytes[(part.start - rows.start) as usize * size..(part.end - rows.start) as usize * size]
+        };
+        for (part, _) in parts.iter().filter(|(_, shard)| shard.is_none()) {
+            let (host, from) = (self.shards.host_row(part.start) as usize, of(part));
+            self.rest[host..host + from.len() / size].copy_from_slice(bytemuck::cast_slice(from));
         }
-        Ok(())
+        // To all devices at the same time.
+        let on_devices = parts.par_iter().filter_map(|(part, shard)| Some((part, (*shard)?)));
+        on_devices.try_for_each(|(part, shard)| shard.memory.write(shard.offset(part.start, size), of(part)))
     }
 
     fn rows_of(&self, first: u64, rows: usize) -> Result<Range<u64>> {
@@ -115,15 +117,17 @@ impl<T: Element> Source for ShardedArray<T> {
 
     fn read(&self, first: u64, to: &mut [u8]) -> Result<()> {
         let size = size_of::<T>();
-        let rows = self.rows_of(first, to.len() / size)?;
-        for (part, shard) in self.shards.parts(rows.clone()) {
-            let to = &mut to[(part.start - rows.start) as usize * size..(part.end - rows.start) as usize * size];
-            match shard {
-                Some(shard) => shard.memory.read(shard.offset(part.start, size), to)?,
-                None => Input::from(&*self.rest).source().read(self.shards.host_row(part.start), to)?,
-            }
-        }
-        Ok(())
+        let mut left = to;
+        let parts = self.shards.parts(self.rows_of(first, left.len() / size)?).into_iter().map(|(part, shard)| {
+            let (to, rest) = std::mem::take(&mut left).split_at_mut((part.end - part.start) as usize * size);
+            left = rest;
+            (part.start, shard, to)
+        });
+        // Of all devices at the same time.
+        parts.collect::<Vec<_>>().into_par_iter().try_for_each(|(first, shard, to)| match shard {
+            Some(shard) => shard.memory.read(shard.offset(first, size), to),
+            None => Input::from(&*self.rest).source().read(self.shards.host_row(first), to),
+        })
     }
 
     fn memory(&self) -> Option<Memory<'_>> {

@@ -10,6 +10,7 @@
 //! The loop is [`staged::StagedLane::turn`]; on the CPU, where nothing is staged, [`host::HostLane::turn`]. A lane does one
 //! chunk's host work a turn, so that lanes run on a thread each or take turns on one thread (see [`drive`]).
 
+mod copies;
 mod drive;
 mod host;
 mod kept;
@@ -18,6 +19,7 @@ mod segments;
 mod share;
 mod slot;
 mod staged;
+mod staging;
 mod streams;
 
 pub(crate) use drive::drive;
@@ -26,7 +28,7 @@ pub(crate) use kept::Kept;
 pub(crate) use queue::{Queue, Segment};
 pub(crate) use segments::{Sharded, segments};
 pub(crate) use share::Share;
-pub(crate) use staged::Staging;
+pub(crate) use staging::Staging;
 
 use std::time::{Duration, Instant};
 

@@ -55,6 +55,17 @@ impl Sharded {
         self.shards.find(&rows, |id| id == device).is_some()
     }
 
+    /// Whether some rows lie on another device than that which works on them.
+    pub(crate) fn goes_away(&self, segments: &[Segment], devices: &[&str]) -> bool {
+        self.shards.iter().any(|shard| {
+            let home = devices.iter().position(|device| *device == shard.device);
+            let (start, end) = (shard.rows.start / self.elements, shard.rows.end.div_ceil(self.elements));
+            let mut its = segments.iter().filter(|segment| segment.rows.start < end && start < segment.rows.end);
+            // What is for everybody is for it if it is the only one.
+            its.any(|segment| segment.owner.or((devices.len() == 1).then_some(0)) != home)
+        })
+    }
+
     /// Whether no lane works on rows that do not lie on its device.
     pub(crate) fn stays_home(&self, segments: &[Segment], devices: &[&str]) -> bool {
         segments.iter().all(|segment| segment.owner.is_some_and(|owner| self.lies_on(segment, devices[owner])))
@@ -71,9 +82,14 @@ pub(crate) fn segments(
     in_order: bool,
 ) -> Vec<Segment> {
     let columns: Vec<&Sharded> = columns.iter().flatten().collect();
+    let tile = tile_rows as u64;
     let ends = columns.iter().flat_map(|column| {
+        let elements = column.elements;
         let ends = column.shards.iter().flat_map(|shard| [shard.rows.start, shard.rows.end]);
-        ends.map(|end| end.div_ceil(column.elements).next_multiple_of(tile_rows as u64).min(rows))
+        // A tile that lies on both sides of an end is a segment by itself.
+        ends.filter(move |end| *end < rows * elements).flat_map(move |end| {
+            [end / elements / tile * tile, end.div_ceil(elements).next_multiple_of(tile).min(rows)]
+        })
     });
     let mut borders: Vec<u64> = ends.chain([0, rows]).collect();
     borders.sort_unstable();
@@ -89,4 +105,56 @@ pub(crate) fn segments(
         segment
     };
     borders.windows(2).map(segment).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{Dtype, Nowhere, Shard};
+
+    fn column(dtype: Dtype, rows: u64, elements: u64, shards: &[(&str, std::ops::Range<u64>)]) -> Option<Sharded> {
+        let shard = |(device, rows): &(&str, std::ops::Range<u64>)| Shard {
+            device: (*device).into(),
+            rows: rows.clone(),
+            memory: Box::new(Nowhere),
+        };
+        let shards = Shards::new(dtype, rows * elements, shards.iter().map(shard).collect(), true, None);
+        Sharded::new(&shards, elements, 1000, false)
+    }
+
+    fn cut(columns: &[Option<Sharded>], rows: u64, in_order: bool) -> Vec<(u64, u64, Option<usize>)> {
+        let segments = segments(columns, rows, 1000, &["a", "b"], in_order);
+        segments.iter().map(|segment| (segment.rows.start, segment.rows.end, segment.owner)).collect()
+    }
+
+    #[test]
+    fn rows_go_to_the_device_that_has_most_of_them() {
+        let small = column(Dtype::F32, 9500, 1, &[("a", 0..3000), ("b", 5000..9500)]);
+        let large = column(Dtype::F64, 9500, 1, &[("b", 2000..5000)]);
+        let columns = [small, None, large];
+        let cuts = [(0, 2000, Some(0)), (2000, 3000, Some(1)), (3000, 5000, Some(1)), (5000, 9500, Some(1))];
+        assert_eq!(cut(&columns, 9500, false), cuts);
+        assert_eq!(cut(&columns, 9500, true), cuts.map(|(start, end, _)| (start, end, None)));
+        assert_eq!(cut(&[None, None], 9500, false), [(0, 9500, None)]);
+        let segments = segments(&columns, 9500, 1000, &["a", "b"], false);
+        let [Some(small), None, Some(large)] = &columns else { unreachable!() };
+        assert!(small.goes_away(&segments, &["a", "b"]) && !large.goes_away(&segments, &["a", "b"]));
+        assert!(!small.stays_home(&segments, &["a", "b"]));
+    }
+
+    #[test]
+    fn a_tile_on_both_sides_of_an_end_is_for_everybody() {
+        // Three elements a row: the ends are rows 1365⅓ and 2730⅔.
+        let columns = [column(Dtype::F32, 5000, 3, &[("a", 0..4096), ("b", 8192..15000)])];
+        let cuts = [(0, 1000, Some(0)), (1000, 2000, None), (2000, 3000, None), (3000, 5000, Some(1))];
+        assert_eq!(cut(&columns, 5000, false), cuts);
+    }
+
+    #[test]
+    fn what_is_all_on_one_device_stays_there() {
+        let columns = [column(Dtype::I8, 2500, 1, &[("b", 0..2500)])];
+        assert_eq!(cut(&columns, 2500, false), [(0, 2500, Some(1))]);
+        let segments = segments(&columns, 2500, 1000, &["a", "b"], false);
+        assert!(columns[0].as_ref().is_some_and(|column| column.stays_home(&segments, &["a", "b"])));
+    }
 }

@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use super::Work;
+use super::copies::{Copies, Copy, here, push};
 use super::streams::{Order, Streams};
 use crate::data::{Chunk, Claim};
 use crate::device::{Device, Host, Stream};
@@ -124,33 +125,6 @@ impl<'r, D: Device> Idle<'r, D> {
     }
 }
 
-/// A copy between the host and a block, or memory of rows that stay on the device.
-struct Copy<'c, M> {
-    host: *mut u8,
-    /// `None`: the block, from whose start `offset` counts.
-    memory: Option<&'c M>,
-    offset: usize,
-    bytes: usize,
-    staged: bool,
-}
-
-/// Adds a copy; one that goes on where the last one ends, on both sides, becomes a part of it.
-fn push<'c, M>(copies: &mut Vec<Copy<'c, M>>, copy: Copy<'c, M>) {
-    match copies.last_mut() {
-        Some(last)
-            if last.staged
-                && copy.staged
-                && last.memory.is_none()
-                && copy.memory.is_none()
-                && last.host.wrapping_add(last.bytes) == copy.host
-                && last.offset + last.bytes == copy.offset =>
-        {
-            last.bytes += copy.bytes;
-        }
-        _ => copies.push(copy),
-    }
-}
-
 impl<'r, D: Device> Slot<'r, D> {
     /// Enqueues everything, each stage on its stream behind the stage before. The rows of outputs that the device writes
     /// in place are in `in_place`, also after an error.
@@ -255,15 +229,6 @@ impl<'r, D: Device> Slot<'r, D> {
         // SAFETY: the offset is inside the slot's memory.
         self.layout.in_slot[column].map(|offset| unsafe { self.memory.as_ptr().add(offset) })
     }
-}
-
-type Copies<'c, D> = Vec<Copy<'c, <D as Device>::Memory>>;
-
-/// For every input and output, where the rows of a chunk are on this device, if they stay there.
-fn here<'w, D: Device>(device: &D, chunk: &Chunk, work: &Work<'w>) -> Vec<Option<(&'w D::Memory, usize)>> {
-    let inputs = work.inputs.iter().map(|input| input.sharded);
-    let all = inputs.chain(work.outputs.iter().map(|output| output.sharded));
-    all.map(|sharded| sharded?.on(device, chunk)).collect()
 }
 
 fn begin<D: Device>(stream: &mut D::Stream, timed: bool, pair: &(D::Event, D::Event)) -> Result<()> {

@@ -2,127 +2,20 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tracing::{debug_span, trace};
 
 use super::slot::{Done, Idle, InFlight};
 use super::streams::Streams;
-use super::{Lane, LaneName, LaneOutcome, Part, Work};
+use super::{Lane, LaneName, LaneOutcome, Work};
 use crate::data::Chunk;
-use crate::device::kernel::SharedKernel;
-use crate::device::{Device, Host, HostWork, Schedule};
+use crate::device::{Device, Host, HostWork};
 use crate::error::{Error, Result};
-use crate::memory::{Account, Booked, DevicePool, Layout, MemoryCache, PinnedRing};
-use crate::plan::DevicePlan;
 use crate::trace::{Span, Track};
 
-/// The part of a device with memory of its own: its block freelist, its loaded kernel, and the ring, of which each
-/// lane gets its slots.
-pub(crate) struct Staging<D: Device> {
-    // Dropped in this order: what the device gave, before the device.
-    pool: DevicePool<D>,
-    kernel: D::Kernel,
-    resident: Vec<D::Memory>,
-    _booked: [Booked; 2],
-    ring: PinnedRing,
-    layout: Layout,
-    lanes: usize,
-    slots: usize,
-    /// Rows that a lane claims at most.
-    chunk_rows: usize,
-    device: Arc<D>,
-    setup: (Duration, Duration),
-}
-
-impl<D: Device> Staging<D> {
-    /// Loads the kernel and takes the memory of the plan.
-    pub(crate) fn new(
-        cache: &MemoryCache<D>,
-        plan: &DevicePlan,
-        kernel: &SharedKernel,
-        memory: &Arc<Account>,
-        pinned: &Arc<Account>,
-    ) -> Result<Self> {
-        let device = cache.device().clone();
-        let begin = Instant::now();
-        let loaded = device.load(kernel)?;
-        let ready = Instant::now();
-        let layout = plan.layout.clone();
-        let arrays = || kernel.resident.iter().map(|array| array.bytes().len());
-        let bytes = arrays().sum::<usize>() as u64;
-        let booked = [memory.book(bytes)?, cache.device_account().book(bytes)?];
-        let resident = arrays().map(|bytes| device.allocate(bytes.max(1))).collect::<Result<_>>()?;
-        let pool = DevicePool::new(cache, plan.blocks, layout.block_bytes, memory)?;
-        let ring = PinnedRing::new(cache, plan.lanes * plan.slots, layout.slot_bytes, pinned)?;
-        let setup = (ready - begin, ready.elapsed());
-        let (lanes, slots, chunk_rows) = (plan.lanes, plan.slots, plan.lane_rows as usize);
-        Ok(Staging {
-            pool,
-            kernel: loaded,
-            resident,
-            _booked: booked,
-            ring,
-            layout,
-            lanes,
-            slots,
-            chunk_rows,
-            device,
-            setup,
-        })
-    }
-}
-
-impl<D: Device> Part for Staging<D> {
-    fn lanes<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Lane + 'r>>> {
-        let Staging { pool, kernel, resident, ring, layout, lanes, slots, chunk_rows, device, .. } = self;
-        let (device, layout, slots, chunk_rows) = (&**device, &*layout, *slots, *chunk_rows);
-        let streams = Arc::new(Streams::open(device, pool, kernel, resident, work)?);
-        let mut memory = ring.slots();
-        let lane = |lane| {
-            let idle = memory.by_ref().take(slots).map(|memory| Idle::new(memory, layout, device));
-            Ok(Box::new(StagedLane {
-                idle: idle.collect::<Result<_>>()?,
-                in_flight: VecDeque::with_capacity(slots),
-                held: None,
-                device,
-                number,
-                streams: streams.clone(),
-                host: device.host(work.epoch),
-                work,
-                chunk_rows,
-                name: LaneName { device: device.info().id.clone(), lane },
-                outcome: LaneOutcome { device: number, ..LaneOutcome::default() },
-                told: Duration::ZERO,
-                stages: false,
-            }) as Box<dyn Lane>)
-        };
-        (0..*lanes).map(lane).collect()
-    }
-
-    fn schedule(&self) -> Schedule {
-        self.device.schedule()
-    }
-
-    fn setup(&self) -> (Duration, Duration) {
-        self.setup
-    }
-
-    fn shortage(&self, plan: &DevicePlan) -> Option<String> {
-        let (given, planned) = (self.pool.blocks(), plan.blocks);
-        let note = || format!("{} had memory for {given} of {planned} blocks of {} bytes", plan.id, plan.block_bytes);
-        (given < planned).then(note)
-    }
-
-    fn keep_memory(self: Box<Self>) {
-        // The streams waited for their work when they were dropped with the lanes, which borrowed the part.
-        self.pool.keep();
-        self.ring.keep();
-    }
-}
-
 /// One lane: a thread of the host and its slots.
-struct StagedLane<'r, D: Device> {
+pub(super) struct StagedLane<'r, D: Device> {
     idle: Vec<Idle<'r, D>>,
     /// Oldest first.
     in_flight: VecDeque<InFlight<'r, D>>,
@@ -161,9 +54,7 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
                 None => return Ok(false),
             },
         };
-        // Nobody else does the rows that lie on this device, so that they are not shared with the CPU.
-        let own = self.work.queue.claim_own(self.number, self.chunk_rows);
-        if let Some(chunk) = own.or_else(|| self.claim_common()) {
+        if let Some(chunk) = self.claim() {
             let in_flight = self.send(slot, chunk)?;
             self.in_flight.push_back(in_flight);
         } else if let Some(oldest) = self.in_flight.pop_front() {
@@ -193,6 +84,48 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
 }
 
 impl<'r, D: Device> StagedLane<'r, D> {
+    /// A lane with these slots, on the device that has this number in the run.
+    pub(super) fn new(
+        idle: Vec<Idle<'r, D>>,
+        device: &'r D,
+        number: usize,
+        name: LaneName,
+        streams: Arc<Streams<'r, D>>,
+        work: &'r Work<'r>,
+        chunk_rows: usize,
+    ) -> Self {
+        StagedLane {
+            in_flight: VecDeque::with_capacity(idle.len()),
+            idle,
+            held: None,
+            device,
+            number,
+            streams,
+            host: device.host(work.epoch),
+            work,
+            chunk_rows,
+            name,
+            outcome: LaneOutcome { device: number, ..LaneOutcome::default() },
+            told: Duration::ZERO,
+            stages: false,
+        }
+    }
+
+    /// Claims a chunk. Half of the lanes begin with the rows that lie on this device and half with those of everybody, so that the
+    /// link and the device are both busy. The first lane never waits for the CPU before it has seen to the device's own.
+    fn claim(&mut self) -> Option<Chunk> {
+        if self.name.lane.is_multiple_of(2) {
+            self.claim_own().or_else(|| self.claim_common())
+        } else {
+            self.claim_common().or_else(|| self.claim_own())
+        }
+    }
+
+    /// Claims rows that lie on this device: no other does them, nor the CPU.
+    fn claim_own(&self) -> Option<Chunk> {
+        self.work.queue.claim_own(self.number, self.chunk_rows)
+    }
+
     /// Claims rows that any lane may, once this lane may stage.
     fn claim_common(&mut self) -> Option<Chunk> {
         let begin = self.host.now();

@@ -1,0 +1,54 @@
+//! Arrays in the memory of all GPUs, and passes over a dataset that is larger than it: `cargo run --release --example sharded [DEVICE]`
+//!
+//! All GPUs by default, which get 64 MiB each here so that something is left over; without one, two devices made of host memory.
+
+use std::env;
+
+use overshot::{DeviceChoice, DeviceKind, Emulated, Engine, Job, Source, devices};
+
+fn main() -> overshot::Result<()> {
+    let has_gpu = devices().0.iter().any(|device| device.kind == DeviceKind::Cuda);
+    let choice = match env::args().nth(1) {
+        Some(choice) => choice.parse()?,
+        None if has_gpu => DeviceChoice::Cuda,
+        None => DeviceChoice::Emulated(vec![Emulated::new(), Emulated::new().seed(1)]),
+    };
+    show(choice, 64 << 20)
+}
+
+fn show(choice: DeviceChoice, device_memory: u64) -> overshot::Result<()> {
+    let engine = Engine::builder().device(choice).device_memory(device_memory).build()?;
+    let all = device_memory * engine.devices().len() as u64;
+
+    // An array of half of the memory: it is computed there, and used there, and nothing of it crosses the link.
+    let mut x = engine.sharded::<f64>(all as usize / 16)?;
+    println!("an array of {} rows: {:?}", x.len(), x.on_devices());
+    let rows = x.len() as u64;
+    for text in ["x = sin(f64(i))", "mean(x), std(x)", "sum(x * x), max(x)"] {
+        let job = Job::eval(text)?;
+        let job = if text.starts_with("x =") { job.rows(rows).output("x", &mut x) } else { job.input("x", &x) };
+        let report = engine.run(job)?;
+        println!("  {text:20} {} bytes in, {} out", report.bytes_to_device, report.bytes_from_device);
+    }
+    drop(x);
+
+    // A dataset larger than the memory: the first pass copies what fits, later ones move only the rest.
+    let data: Vec<f32> = (0..all as usize / 4 / 4 * 5).map(|row| (row % 1001) as f32).collect();
+    let data = engine.resident(&data)?;
+    println!("a dataset of {} rows: {:?}", data.rows(), data.on_devices());
+    let mut center = 0.0;
+    for pass in 1..=3 {
+        let report = engine
+            .run(Job::eval(&format!("m = mean(clip(x, {center:?} - 100, {center:?} + 300))"))?.input("x", &data))?;
+        center = report.value("m").map_or(center, |mean| mean.as_f64());
+        println!("  pass {pass}: mean {center:.3}, {} bytes in", report.bytes_to_device);
+    }
+    engine.memory().iter().for_each(|memory| println!("{memory}"));
+    Ok(())
+}
+
+#[test]
+fn runs() -> overshot::Result<()> {
+    show(DeviceChoice::Cpu, 8 << 20)?;
+    show("emulated:1*2".parse()?, 8 << 20)
+}
