@@ -8,8 +8,8 @@
 //! ```
 //!
 //! An [`Engine`] holds devices and memory limits and runs [`Job`]s. A job is an expression with inputs and outputs, which
-//! are slices, files ([`Npy`], [`Raw`]), [`PinnedVec`]s, [`Generator`]s, or anything that implements [`Source`] or
-//! [`Target`]. What happened is in the [`Report`]; what would happen, in the [`Plan`].
+//! are slices, files ([`Npy`], [`Raw`]), [`PinnedVec`]s, [`Generator`]s, arrays that stay on GPUs ([`ShardedArray`],
+//! [`Resident`]), or anything that implements [`Source`] or [`Target`]. What happened is in the [`Report`]; what would happen, in the [`Plan`].
 //!
 //! ```
 //! use overshot::{Engine, Job};

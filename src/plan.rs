@@ -166,7 +166,7 @@ pub struct DevicePlan {
     pub pinned_bytes: u64,
     /// Ordinary memory: what the CPU's lanes stage of columns that are not in memory.
     pub other_bytes: u64,
-    /// The limit on device memory in bytes, 0 on the CPU.
+    /// The limit on device memory in bytes, less what arrays and datasets have that stay there; 0 on the CPU.
     pub device_limit: u64,
     /// The limit on pinned memory in bytes, 0 on the CPU.
     pub pinned_limit: u64,

@@ -567,6 +567,8 @@ fn smaller_range() -> Outcome {
     let shard = engine.shard(&x)?;
     let there = rows_in(&shard.on_devices());
     check(there > 300_000 && there < 600_000, format!("{there} rows"))?;
+    let report = engine.run(Job::eval("sum(x)")?.input("x", &shard))?;
+    check(report.notes.iter().any(|note| note.starts_with(&format!("{there} of 1000000 rows"))), "a note")?;
     let mut found = vec![0.0; x.len()];
     shard.read(0, &mut found)?;
     check(found == x, "other rows")

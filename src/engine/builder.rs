@@ -27,7 +27,8 @@ impl EngineBuilder {
         self
     }
 
-    /// The most device memory that one run may use, in bytes per device. It counts the blocks that chunks live in, not what the driver
+    /// The most device memory that one run may use, together with arrays and datasets that stay there
+    /// ([`sharded`](Engine::sharded), [`resident`](Engine::resident)), in bytes per device. It counts these and the blocks that chunks live in, not what the driver
     /// takes for its own. If not set, all of the device's memory, of which a run uses only what its plan says.
     pub fn device_memory(mut self, bytes: u64) -> Self {
         self.limits.device_memory = Some(bytes);

@@ -9,7 +9,8 @@ use super::Account;
 /// Memory that an engine has on one of its devices, from [`Engine::memory`](crate::Engine::memory). `Display` is for people,
 /// `Serialize` for programs.
 ///
-/// It counts what the engine asked the driver for: the blocks and slots that chunks live in, and pinned arrays. It does not count
+/// It counts what the engine asked the driver for: the blocks and slots that chunks live in, arrays that stay on devices, and
+/// pinned arrays. It does not count
 /// what the driver takes for its own, such as contexts and loaded kernels, nor what others have.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
@@ -27,7 +28,7 @@ pub struct DeviceMemory {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct MemoryUse {
-    /// In use now, by runs and pinned arrays. A run that got memory of a larger one before it has all of that.
+    /// In use now, by runs, by arrays and datasets that stay there, and by pinned arrays. A run that got memory of a larger one before it has all of that.
     pub in_use: u64,
     /// The most that was in use at once, since the engine was built or [`reset_peak`](crate::Engine::reset_peak).
     pub peak: u64,
