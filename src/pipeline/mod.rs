@@ -1,7 +1,7 @@
 //! The pipeline: lanes that carry chunks from the sources through a device to the sinks.
 //!
 //! ```text
-//!                  one lane: a thread, two or three slots
+//!                  one lane: a thread, one to three slots
 //!  Source ──▶ fill slot ──▶ copy in ──▶ kernel ──▶ copy out ──▶ drain slot ──▶ Sink
 //!      ▲          (host)      (DMA)      (GPU)       (DMA)        (host)
 //!      └── every lane of every device claims its next chunk from the same queue
