@@ -1,7 +1,7 @@
 //! Overshot streams datasets larger than a GPU's memory through a computation.
 //!
 //! ```text
-//!                  one lane: a thread, two or three slots
+//!                  one lane: a thread, one to three slots
 //!  Source ──▶ fill slot ──▶ copy in ──▶ kernel ──▶ copy out ──▶ drain slot ──▶ Sink
 //!      ▲        (host)       (DMA)      (GPU)       (DMA)         (host)
 //!      └── every lane of every device claims its next chunk from the same queue
