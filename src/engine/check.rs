@@ -10,6 +10,8 @@ use crate::ops::{Eval, Foreign, Operator};
 pub(super) struct Bound {
     pub(super) operator: Box<dyn Operator>,
     pub(super) rows: u64,
+    /// Whether it is an expression, and no kernel of the caller's own.
+    pub(super) is_expression: bool,
     /// Elements of a row of each input.
     pub(super) inputs: Vec<u64>,
     /// The dtype of each output, and the elements of a row.
@@ -33,7 +35,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
             });
             let program = expression.bind(&inputs, &casts.collect::<Vec<_>>())?;
             let outputs = program.outputs().iter().map(|(_, dtype)| (*dtype, 1)).collect();
-            Bound { operator: Box::new(Eval::new(program)), rows, inputs: ins, outputs }
+            Bound { operator: Box::new(Eval::new(program)), rows, is_expression: true, inputs: ins, outputs }
         }
         What::Kernel(call) => {
             let names: Vec<_> = job.outputs.iter().map(|(name, _)| name.clone()).collect();
@@ -41,7 +43,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
             let inputs: Vec<u64> = inputs.iter().map(|(_, elements)| *elements as u64).collect();
             let outputs: Vec<_> = outputs.iter().map(|(dtype, elements)| (*dtype, *elements as u64)).collect();
             let rows = job.row_count((&inputs, &outputs.iter().map(|(_, elements)| *elements).collect::<Vec<_>>()))?;
-            Bound { operator: Box::new(Foreign::new(kernel)), rows, inputs, outputs }
+            Bound { operator: Box::new(Foreign::new(kernel)), rows, is_expression: false, inputs, outputs }
         }
     };
     for ((name, output), (dtype, _)) in job.outputs.iter().zip(&bound.outputs) {

@@ -79,7 +79,7 @@ impl Engine {
     /// Those of [`run`](Engine::run) that can be known before: names, types, row counts, limits.
     pub fn plan(&self, job: &Job<'_>) -> Result<Plan> {
         let bound = bind(job)?;
-        let devices = &self.devices_for(bound.operator.kernel(), bound.rows, &mut Vec::new());
+        let devices = &self.devices_for(&bound, &mut Vec::new())?;
         let sharded = rooms::sharded(job, &bound, None)?;
         let request = Request { job, bound: &bound, devices, opened: &self.opened_so_far(), sharded: &sharded };
         Ok(self.plan_of(&request, &self.limits())?.0)
@@ -105,7 +105,7 @@ impl Engine {
         let (operator, rows) = (&*bound.operator, bound.rows);
         let mut notes: Vec<String> = self.note.iter().cloned().collect();
         notes.extend(job.inputs.iter().filter_map(|(_, input)| input.source().note()));
-        let devices = self.devices_for(operator.kernel(), rows, &mut notes);
+        let devices = self.devices_for(&bound, &mut notes)?;
         let on_cpu = devices.iter().all(|device| device.kind == DeviceKind::Cpu);
         if self.limits.device_memory.or(self.limits.pinned_memory).is_some() && on_cpu {
             notes.push("the CPU uses no device or pinned memory, so their limits have no effect".into());

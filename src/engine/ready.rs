@@ -8,7 +8,6 @@ use super::check::Bound;
 use super::devices::{Accounts, Full, Opened};
 use super::{CORE_RATE, Engine, OPENING, reports, rooms};
 use crate::data::{Place, whole_memory};
-use crate::device::kernel::Kernel;
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Pinned, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -31,28 +30,40 @@ pub(super) struct Request<'r, 'a> {
 type Ready = (Plan, Vec<Segment>, Vec<Box<dyn Part>>, Vec<Accounts>);
 
 impl Engine {
-    /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than the work.
-    pub(super) fn devices_for(&self, kernel: &Kernel, rows: u64, notes: &mut Vec<String>) -> Vec<DeviceInfo> {
+    /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than the work; GPUs alone
+    /// if the kernel has no function for the host.
+    ///
+    /// # Errors
+    /// [`Error::Job`] if no device can run the kernel.
+    pub(super) fn devices_for(&self, bound: &Bound, notes: &mut Vec<String>) -> Result<Vec<DeviceInfo>> {
+        let (kernel, rows) = (bound.operator.kernel(), bound.rows);
         let is_cpu = |device: &&DeviceInfo| device.kind == DeviceKind::Cpu;
-        if kernel.twin.is_none() && self.devices.iter().any(|device| device.kind == DeviceKind::Cuda) {
-            if self.devices.iter().any(|device| is_cpu(&device)) {
-                notes.push(format!("the CPU took no part: the kernel '{}' has no function for it", kernel.entry));
-            }
-            return self.devices.iter().filter(|device| !is_cpu(device)).cloned().collect();
+        if kernel.twin.is_none() {
+            let gpus = self.devices.iter().filter(|device| device.kind == DeviceKind::Cuda);
+            let gpus: Vec<_> = gpus.cloned().collect();
+            return match self.devices.first() {
+                Some(first) if gpus.is_empty() => Err(kernel.no_twin(&first.id)),
+                _ if gpus.len() < self.devices.len() => {
+                    notes.push(format!("the CPU took no part: the kernel '{}' has no function for it", kernel.entry));
+                    Ok(gpus)
+                }
+                _ => Ok(gpus),
+            };
         }
         let gpus = self.devices.iter().any(|device| !is_cpu(&device));
-        if self.choice != DeviceChoice::Auto || !gpus || self.is_opened() {
-            return self.devices.clone();
+        // How much work a row is, is known of expressions only.
+        if self.choice != DeviceChoice::Auto || !gpus || self.is_opened() || !bound.is_expression {
+            return Ok(self.devices.clone());
         }
         let row_bytes: usize = kernel.columns.inputs.iter().chain(&kernel.columns.outputs).sum();
         let seconds = rows as f64 * row_bytes.max(8) as f64 / (CORE_RATE * cpu::cores() as f64);
         if seconds > OPENING {
-            return self.devices.clone();
+            return Ok(self.devices.clone());
         }
         notes.push(format!(
             "no GPU was used: opening one takes about {OPENING} s, longer than the CPU takes for so few rows"
         ));
-        self.devices.iter().filter(is_cpu).cloned().collect()
+        Ok(self.devices.iter().filter(is_cpu).cloned().collect())
     }
 
     fn is_opened(&self) -> bool {

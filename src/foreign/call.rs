@@ -149,9 +149,9 @@ impl Call {
                 ("first_row", Kind::Value(Dtype::I64 | Dtype::U64)) => Ok(Argument::FirstRow),
                 (_, Kind::Value(dtype)) => match self.values.iter().find(|(other, _)| other == name) {
                     Some((_, value)) => Ok(Argument::Value(value.bits())),
-                    None => {
-                        Err(fail(format!("its parameter '{name}' has no value: give it one of {dtype} (Call::value)")))
-                    }
+                    None => Err(fail(format!(
+                        "its parameter '{name}' has no value: give it one of {dtype} (Call::value, or {name}=NUMBER)"
+                    ))),
                 },
                 (_, Kind::Pointer { is_const: true, .. }) => {
                     Err(fail(format!("its parameter '{name}' has no rows: give it an input, or a resident array")))

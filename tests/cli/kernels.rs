@@ -28,6 +28,7 @@ fn keep(device: &str) -> Outcome {
     let args = ["keep.cu:keep", "x=x.npy", "big=big.npy", "where=w.raw", "--threads", "32", "--rows-per-block", "512"];
     if !runs_cuda(device) {
         place.refused(2, &["'keep'", "no function for the host"], &args);
+        place.overshot(&[&["plan", "--device", device], &args[..]].concat()).is_error(2, &["no function for the host"]);
         return RAN;
     }
     let report = place.report(&args);
