@@ -242,14 +242,13 @@ impl Need<'_> {
         let (lanes, slots, target) = match info.kind {
             DeviceKind::Cpu => (self.machine.cores, 0, HOST_CHUNK),
             DeviceKind::Emulated => (4, 2, EMULATED_CHUNK),
-            DeviceKind::Cuda if self.staged.contains(&true) => self.staging(),
-            DeviceKind::Cuda => (2, 3, PINNED_CHUNK),
-        };
-        // A small job is over before many threads have started.
-        let bytes = self.row_bytes.saturating_mul((self.tiles * self.columns.tile_rows) as u64);
-        let lanes = match info.kind {
-            DeviceKind::Cuda => lanes.min(usize::try_from(bytes.div_ceil(SMALL_CHUNK)).unwrap_or(lanes)),
-            _ => lanes,
+            DeviceKind::Cuda => {
+                let staged = self.staged.contains(&true);
+                let (lanes, slots, target) = if staged { self.staging() } else { (2, 3, PINNED_CHUNK) };
+                // A small job is over before many threads have started.
+                let bytes = self.row_bytes.saturating_mul((self.tiles * self.columns.tile_rows) as u64);
+                (lanes.min(usize::try_from(bytes.div_ceil(SMALL_CHUNK)).unwrap_or(lanes)), slots, target)
+            }
         };
         let staged_limits = info.kind != DeviceKind::Cpu;
         let cap = self.limits.caps.get(&info.id).copied().unwrap_or(MAX_CHUNK);

@@ -29,6 +29,16 @@ pub(super) enum Format {
     Raw,
 }
 
+impl Format {
+    /// What stands before the rows. A shorter file has a header of the same length.
+    fn header(self, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Vec<u8> {
+        match self {
+            Format::Npy => npy::header(dtype, rows, shape),
+            Format::Raw => Vec::new(),
+        }
+    }
+}
+
 impl NewFile {
     pub(super) fn new(path: &Path, format: Format) -> Self {
         NewFile { path: path.into(), format, dtype: None, force: false }
@@ -67,10 +77,7 @@ impl Target for NewFile {
     where
         Self: 's,
     {
-        let header = match self.format {
-            Format::Npy => npy::header(dtype, rows, shape),
-            Format::Raw => Vec::new(),
-        };
+        let header = self.format.header(dtype, rows, shape);
         let offset = header.len() as u64;
         let bytes = rows.checked_mul(dtype.size() as u64).and_then(|n| n.checked_add(offset));
         // No file system holds more than an i64 can count.
@@ -79,8 +86,7 @@ impl Target for NewFile {
             return Err(Error::file(self.path, problem, "write fewer rows"));
         };
         let partial = Partial::create(&self.path, bytes, self.force)?;
-        let (format, shape) = (self.format, shape.unwrap_or_default().to_vec());
-        Ok(Box::new(FileSink { format, shape, ..FileSink::new(partial, &header, dtype, rows)? }))
+        Ok(Box::new(FileSink::new(partial, self.format, dtype, rows, shape)?))
     }
 }
 
@@ -120,12 +126,13 @@ fn version(release: &str) -> Option<(u32, u32)> {
 }
 
 impl FileSink {
-    /// Writes `rows` rows of `dtype` behind `header`, which together are as long as the file.
-    pub fn new(partial: Partial, header: &[u8], dtype: Dtype, rows: u64) -> Result<Self> {
-        partial.write_at(header, 0)?;
+    /// Writes `rows` rows of `dtype` behind the header, which together are as long as the file.
+    pub fn new(partial: Partial, format: Format, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Self> {
+        let header = format.header(dtype, rows, shape);
+        partial.write_at(&header, 0)?;
         let map = if partial.is_reserved() { SinkMemory::map(partial.file(), header.len(), dtype) } else { None };
         let (offset, writers) = (header.len() as u64, Gate::new(writers()));
-        Ok(FileSink { partial, dtype, rows, offset, format: Format::Raw, shape: vec![], map, writers })
+        Ok(FileSink { partial, dtype, rows, offset, format, shape: shape.unwrap_or_default().to_vec(), map, writers })
     }
 
     fn misfit(&self, chunk: &Chunk, bytes: &[u8]) -> Error {
@@ -161,15 +168,15 @@ impl Sink for FileSink {
     }
 
     fn shorten(&mut self, rows: u64) -> Result<()> {
-        let row: u64 = self.shape.iter().skip(1).product();
-        let header = match self.format {
-            Format::Npy if self.shape.len() > 1 && row > 0 && rows.is_multiple_of(row) => {
-                let shape: Vec<u64> = [rows / row].iter().chain(&self.shape[1..]).copied().collect();
-                npy::header(self.dtype, rows, Some(&shape))
-            }
-            Format::Npy => npy::header(self.dtype, rows, None),
-            Format::Raw => Vec::new(),
-        };
+        // Of the dimensions, the first one is that of the rows.
+        if let [first, rest @ ..] = &mut self.shape[..] {
+            *first = rows.checked_div(rest.iter().product()).unwrap_or(0);
+        }
+        let header = self.format.header(
+            self.dtype,
+            rows,
+            Some(&self.shape).filter(|shape| !shape.is_empty()).map(Vec::as_slice),
+        );
         if header.len() as u64 != self.offset {
             let problem = format!("its header does not fit {rows} rows");
             return Err(Error::file(self.partial.path(), problem, "report this as a bug of Overshot"));

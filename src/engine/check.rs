@@ -40,8 +40,6 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
         What::Kernel(call) => {
             let names: Vec<_> = job.outputs.iter().map(|(name, _)| name.clone()).collect();
             let foreign::Bound { kernel, inputs, outputs } = call.bind(&inputs, &names)?;
-            let inputs: Vec<u64> = inputs.iter().map(|(_, elements)| *elements as u64).collect();
-            let outputs: Vec<_> = outputs.iter().map(|(dtype, elements)| (*dtype, *elements as u64)).collect();
             let rows = job.row_count((&inputs, &outputs.iter().map(|(_, elements)| *elements).collect::<Vec<_>>()))?;
             Bound { operator: Box::new(Foreign::new(kernel)), rows, is_expression: false, inputs, outputs }
         }

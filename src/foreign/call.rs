@@ -162,12 +162,11 @@ impl Call {
             }
         };
         let arguments = parameters.iter().map(argument).collect::<Result<_>>()?;
-        let of = |name: &str| (name.to_owned(), parameters.iter().find(|p| p.name == name).map(|p| p.kind));
-        let known = |(name, kind): (String, Option<Kind>)| Some((name, kind?));
+        let named = |name: &String| Some((name.clone(), kind(name)?));
         let host_names = Arc::new(Names {
-            inputs: inputs.iter().filter_map(|(name, _)| known(of(name))).collect(),
-            outputs: outputs.iter().filter_map(|name| known(of(name))).collect(),
-            resident: self.resident.iter().filter_map(|(name, ..)| known(of(name))).collect(),
+            inputs: inputs.iter().filter_map(|(name, _)| named(name)).collect(),
+            outputs: outputs.iter().filter_map(named).collect(),
+            resident: self.resident.iter().filter_map(|(name, ..)| named(name)).collect(),
             values: self.values.iter().map(|(name, value)| (name.clone(), value.dtype(), value.bits())).collect(),
             tile_rows,
         });
@@ -187,8 +186,8 @@ impl Call {
         };
         Ok(Bound {
             kernel,
-            inputs: inputs.iter().map(|(name, _)| pointer(name)).collect(),
-            outputs: outputs.iter().map(|name| pointer(name)).collect(),
+            inputs: inputs.iter().map(|(name, _)| pointer(name).1 as u64).collect(),
+            outputs: outputs.iter().map(|name| (pointer(name).0, pointer(name).1 as u64)).collect(),
         })
     }
 
@@ -243,7 +242,8 @@ enum Use {
 /// A kernel that is ready to be run, and what its columns are.
 pub(crate) struct Bound {
     pub(crate) kernel: Kernel,
-    /// The dtype of each input, and the elements of a row.
-    pub(crate) inputs: Vec<(Dtype, usize)>,
-    pub(crate) outputs: Vec<(Dtype, usize)>,
+    /// Elements of a row of each input.
+    pub(crate) inputs: Vec<u64>,
+    /// The dtype of each output, and the elements of a row.
+    pub(crate) outputs: Vec<(Dtype, u64)>,
 }
