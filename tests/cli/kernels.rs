@@ -71,12 +71,9 @@ fn faulty(device: &str) -> Outcome {
 {
     long long i = blockIdx.x * 256ll + threadIdx.x;
     if (i < rows) y[i + (first_row + i == 600000 ? 1ll << 45 : 0)] = x[i];
-}
-extern \"C\" __global__ void wrong(const double *x, double *y)
-{
-    y[0] = z;
 }",
     );
+    place.raw("wrong.cu", b"extern \"C\" __global__ void wrong(const double *x, double *y)\n{\n    y[0] = z;\n}");
     let done = place.run(&["bad.cu:bad", "x=x.npy", "y=y.npy", "--chunk", "64KiB"]);
     done.is_error(1, &["chunk", "(rows ", "illegal", "start the program anew"]);
     // The rows of all chunks that it may have been: the right one is among them.
@@ -84,7 +81,7 @@ extern \"C\" __global__ void wrong(const double *x, double *y)
     let (first, end) = rows.split_once(" to ").unwrap();
     let rows = first.parse::<u64>().unwrap()..end.parse().unwrap();
     assert!(rows.contains(&600_000) && rows.end - rows.start < 1 << 19, "{rows:?}");
-    place.refused(2, &["bad.cu, line 8", "`y[0] = z;`"], &["bad.cu:wrong", "x=x.npy", "y=y.npy"]);
+    place.refused(2, &["wrong.cu, line 3", "`y[0] = z;`"], &["wrong.cu:wrong", "x=x.npy", "y=y.npy"]);
     RAN
 }
 
