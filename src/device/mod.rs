@@ -12,10 +12,12 @@ pub(crate) mod cpu;
 pub(crate) mod cuda;
 pub(crate) mod emulated;
 pub(crate) mod kernel;
+mod patience;
 
 pub(crate) use choice::driver_version;
 pub use choice::{DeviceChoice, devices};
 pub use emulated::{Emulated, Fault, FaultAt};
+pub(crate) use patience::Patience;
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -250,6 +252,9 @@ pub(crate) trait Host: Send {
 
     /// Says that this thread filled (or drained) so many bytes: virtual time passes with it, real time has.
     fn worked(&mut self, _work: HostWork, _bytes: usize) {}
+
+    /// Says that this thread waited until then: its virtual time is that now, if it was not later.
+    fn reach(&mut self, _time: Duration) {}
 
     /// Whether the event is done; never waits.
     fn query(&mut self, event: &<Self::Device as Device>::Event) -> Result<bool>;

@@ -21,6 +21,7 @@ mod slot;
 mod staged;
 mod staging;
 mod streams;
+mod submitter;
 
 pub(crate) use drive::drive;
 pub(crate) use host::HostPart;

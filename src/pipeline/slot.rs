@@ -1,7 +1,8 @@
-//! Slots: the pinned memory that stages one chunk, as three types that exclude each other.
+//! Slots: the pinned memory that stages one chunk, as four types that exclude each other.
 //!
 //! ```text
-//!  Idle ──submit──▶ InFlight ──wait──▶ Done ──recycle──▶ Idle
+//!       lane                 submitter                    lane
+//!  Idle ──hand_over──▶ Filled ──submit──▶ InFlight ──finish──▶ Done ──recycle──▶ Idle
 //! ```
 //! Only an [`Idle`] slot can be filled and only a [`Done`] one read; while copies run, the slot is an [`InFlight`],
 //! which gives access to nothing. So no program that compiles touches memory under a copy.
@@ -13,9 +14,9 @@ use std::time::Duration;
 
 use super::Work;
 use super::copies::{Copies, Copy, here, push};
-use super::streams::{Order, Streams};
+use super::streams::Streams;
 use crate::data::{Chunk, Claim};
-use crate::device::{Device, Host, Stream};
+use crate::device::{Device, Host, Schedule, Stream};
 use crate::error::{Error, Result};
 use crate::memory::Layout;
 
@@ -59,14 +60,26 @@ unsafe impl<D: Device> Send for Slot<'_, D> {}
 /// A slot that nobody uses.
 pub(super) struct Idle<'r, D: Device>(Slot<'r, D>);
 
+/// A slot with the rows of a chunk.
+pub(super) struct Filled<'r, D: Device> {
+    slot: Slot<'r, D>,
+    chunk: Chunk,
+    /// The lane that it is of.
+    lane: usize,
+    /// When, on the host's clock.
+    at: Duration,
+}
+
 /// A slot whose chunk is on its way.
 ///
 /// Dropping it early is fine for the memory (it belongs to the ring, which outlives the streams, and those wait for their
 /// copies when they are dropped), but loses the chunk.
 pub(super) struct InFlight<'r, D: Device> {
     slot: Slot<'r, D>,
-    chunk: Chunk,
-    enqueued: Duration,
+    pub(super) chunk: Chunk,
+    /// The lane that it is of.
+    pub(super) lane: usize,
+    filled_at: Duration,
     timed: bool,
     /// The rows of pinned outputs that the device writes directly: given back when the chunk is back, else never.
     in_place: ManuallyDrop<Vec<Claim<'r>>>,
@@ -76,11 +89,12 @@ pub(super) struct InFlight<'r, D: Device> {
 pub(super) struct Done<'r, D: Device> {
     slot: Slot<'r, D>,
     pub(super) chunk: Chunk,
-    /// When it was enqueued, on the host's clock.
-    pub(super) enqueued: Duration,
+    /// When it was filled, and when it was found to be back, on the host's clock.
+    pub(super) filled_at: Duration,
+    pub(super) back_at: Duration,
     /// How long it was in each stage, if it was timed.
     pub(super) taken: Option<Stages<Taken>>,
-    /// Whether it was not back yet when the lane came to wait for it.
+    /// Whether its lane had to wait for it.
     pub(super) awaited: bool,
 }
 
@@ -107,30 +121,43 @@ impl<'r, D: Device> Idle<'r, D> {
         Some(unsafe { std::slice::from_raw_parts_mut(self.0.memory.as_ptr().add(offset), bytes) })
     }
 
-    /// Enqueues copy in, kernel and copy out of `chunk`, whose staged inputs were filled.
+    /// With the rows of `chunk`, whose staged inputs were filled, by this lane at this time.
+    pub(super) fn hand_over(self, chunk: Chunk, lane: usize, at: Duration) -> Filled<'r, D> {
+        Filled { slot: self.0, chunk, lane, at }
+    }
+}
+
+impl<'r, D: Device> Filled<'r, D> {
+    /// Enqueues copy in, kernel and copy out.
     pub(super) fn submit(
         self,
-        chunk: Chunk,
-        streams: &Streams<'r, D>,
+        streams: &mut Streams<'r, D>,
         host: &mut D::Host,
-    ) -> Result<InFlight<'r, D>, (Chunk, Error)> {
-        let slot = self.0;
+    ) -> Result<InFlight<'r, D>, (usize, Chunk, Error)> {
+        let Filled { slot, chunk, lane, at } = self;
         // Copies that were enqueued before an error may still write there, so that they are never given back then.
         let mut in_place = ManuallyDrop::new(Vec::new());
-        streams.sends(&chunk);
-        match streams.enqueue(host, |order| slot.enqueue(&chunk, order, &mut in_place)) {
-            Ok(timed) => Ok(InFlight { slot, chunk, enqueued: host.now(), timed, in_place }),
-            Err(error) => Err((chunk, error)),
+        match slot.enqueue(&chunk, at, streams, host, &mut in_place) {
+            Ok(timed) => Ok(InFlight { slot, chunk, lane, filled_at: at, timed, in_place }),
+            Err(error) => Err((lane, chunk, error)),
         }
     }
 }
 
 impl<'r, D: Device> Slot<'r, D> {
-    /// Enqueues everything, each stage on its stream behind the stage before. The rows of outputs that the device writes
-    /// in place are in `in_place`, also after an error.
-    fn enqueue(&self, chunk: &Chunk, order: Order<'_, 'r, D>, in_place: &mut Vec<Claim<'r>>) -> Result<()> {
-        let Order { device, copy_in, compute, copy_out, pool, kernel, resident, work, host, timed } = order;
-        let here = here(device, chunk, work);
+    /// Enqueues everything, each stage on its stream behind the stage before; returns whether it is timed. The rows of outputs
+    /// that the device writes in place are in `in_place`, also after an error.
+    fn enqueue(
+        &self,
+        chunk: &Chunk,
+        at: Duration,
+        streams: &mut Streams<'r, D>,
+        host: &mut D::Host,
+        in_place: &mut Vec<Claim<'r>>,
+    ) -> Result<bool> {
+        let timed = streams.next(at);
+        let Streams { copy_in, compute, copy_out, pool, kernel, resident, work, device, .. } = streams;
+        let here = here(*device, chunk, work);
         let (inputs, outputs) = self.copies(chunk, work, &here, in_place)?;
         let Marks { copied_in, computed, copied_out, timed: pairs } = &self.marks;
         let lease = pool.take(copy_in, host)?;
@@ -169,7 +196,8 @@ impl<'r, D: Device> Slot<'r, D> {
             unsafe { copy_out.copy_out(memory, start + offset, host, bytes)? };
         }
         end::<D>(copy_out, timed, &pairs.copy_out, copied_out)?;
-        lease.retire(copy_out)
+        lease.retire(copy_out)?;
+        Ok(timed)
     }
 
     /// The copies to the device and back. Columns that are `here` need none, unless they have to be brought first.
@@ -253,30 +281,35 @@ fn not_pinned() -> Error {
 }
 
 impl<'r, D: Device> InFlight<'r, D> {
-    /// Waits until the chunk is back.
-    pub(super) fn wait(self, streams: &Streams<'r, D>, host: &mut D::Host) -> Result<Done<'r, D>, (Chunk, Error)> {
-        let InFlight { slot, chunk, enqueued, timed, in_place } = self;
-        let end = &slot.marks.copied_out;
-        let back = host.query(end).and_then(|back| {
-            host.synchronize(end)?;
-            let pairs = &slot.marks.timed;
-            let taken = |pair| streams.taken(host, pair);
-            let stages = || -> Result<_> {
-                Ok(Stages {
-                    copy_in: taken(&pairs.copy_in)?,
-                    kernel: taken(&pairs.kernel)?,
-                    copy_out: taken(&pairs.copy_out)?,
-                })
-            };
-            Ok((timed.then(stages).transpose()?, !back))
-        });
-        match back {
-            Ok((taken, awaited)) => {
-                streams.is_back(&chunk);
+    /// The slot of a chunk that is back, else the same again. Where time is virtual, it passes until the chunk is back.
+    pub(super) fn finish(
+        self,
+        streams: &Streams<'r, D>,
+        host: &mut D::Host,
+    ) -> Result<Result<Done<'r, D>, Self>, (Chunk, Error)> {
+        let end = &self.slot.marks.copied_out;
+        let is_back = match streams.device.schedule() {
+            Schedule::Threads => host.query(end),
+            Schedule::Seeded(_) => host.synchronize(end).map(|()| true),
+        };
+        let pairs = &self.slot.marks.timed;
+        let taken = |pair| streams.taken(host, pair);
+        let stages = || -> Result<_> {
+            Ok(Stages {
+                copy_in: taken(&pairs.copy_in)?,
+                kernel: taken(&pairs.kernel)?,
+                copy_out: taken(&pairs.copy_out)?,
+            })
+        };
+        match is_back.and_then(|is_back| (is_back && self.timed).then(stages).transpose().map(|taken| (is_back, taken)))
+        {
+            Ok((false, _)) => Ok(Err(self)),
+            Ok((true, taken)) => {
+                let InFlight { slot, chunk, filled_at, in_place, .. } = self;
                 drop(ManuallyDrop::into_inner(in_place));
-                Ok(Done { slot, chunk, enqueued, taken, awaited })
+                Ok(Ok(Done { slot, chunk, filled_at, back_at: host.now(), taken, awaited: false }))
             }
-            Err(error) => Err((chunk, error)),
+            Err(error) => Err((self.chunk, error)),
         }
     }
 

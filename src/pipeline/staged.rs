@@ -1,30 +1,31 @@
 //! The lane of a device with memory of its own: **the** loop.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
+use crossbeam::channel::{Receiver, Sender, TryRecvError};
 use tracing::{debug_span, trace};
 
-use super::slot::{Done, Idle, InFlight};
-use super::streams::Streams;
+use super::slot::{Done, Filled, Idle};
 use super::{Lane, LaneName, LaneOutcome, Work};
 use crate::data::Chunk;
-use crate::device::{Device, Host, HostWork};
+use crate::device::{Device, Host, HostWork, Patience};
 use crate::error::{Error, Result};
 use crate::trace::{Span, Track};
 
 /// One lane: a thread of the host and its slots.
 pub(super) struct StagedLane<'r, D: Device> {
     idle: Vec<Idle<'r, D>>,
-    /// Oldest first.
-    in_flight: VecDeque<InFlight<'r, D>>,
+    /// Chunks that the submitter has.
+    in_flight: usize,
+    /// To the submitter; dropped at the end.
+    submitter: Option<Sender<Filled<'r, D>>>,
+    /// From the submitter, in the order in which they were handed over.
+    done: Receiver<Done<'r, D>>,
     /// A chunk that is back and waits for its place.
     held: Option<Done<'r, D>>,
     device: &'r D,
     /// Of the device in the run.
     number: usize,
-    streams: Arc<Streams<'r, D>>,
     host: D::Host,
     work: &'r Work<'r>,
     chunk_rows: usize,
@@ -37,7 +38,7 @@ pub(super) struct StagedLane<'r, D: Device> {
 }
 
 impl<'r, D: Device> Lane for StagedLane<'r, D> {
-    /// Gets a slot free, claims a chunk, fills the slot and enqueues its work; at the end drains what is in flight.
+    /// Gets a slot free, claims a chunk, fills the slot and hands it to the submitter; at the end drains what is in flight.
     fn turn(&mut self) -> Result<bool> {
         if let Some(done) = self.held.take() {
             let slot = self.drain(done)?;
@@ -46,23 +47,20 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
         }
         let slot = match self.idle.pop() {
             Some(slot) => slot,
-            None => match self.in_flight.pop_front() {
-                Some(oldest) => match self.receive(oldest)? {
-                    Some(slot) => slot,
-                    None => return Ok(true),
-                },
-                None => return Ok(false),
+            None => match self.receive()? {
+                Some(slot) => slot,
+                None => return Ok(true),
             },
         };
         if let Some(chunk) = self.claim() {
-            let in_flight = self.send(slot, chunk)?;
-            self.in_flight.push_back(in_flight);
-        } else if let Some(oldest) = self.in_flight.pop_front() {
+            self.send(slot, chunk)?;
+        } else if self.in_flight > 0 {
             self.idle.push(slot);
-            let slot = self.receive(oldest)?;
+            let slot = self.receive()?;
             self.idle.extend(slot);
         } else {
             self.work.share.end();
+            self.submitter = None;
             return Ok(false);
         }
         Ok(true)
@@ -72,9 +70,10 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
         if let (Some(done), Some(kept)) = (&self.held, &self.work.kept) {
             return if kept.is_known(done.chunk.index()) { self.host.now() } else { Duration::MAX };
         }
-        match self.in_flight.front() {
-            Some(oldest) if self.idle.is_empty() => oldest.done_at(&self.host).max(self.host.now()),
-            _ => self.host.now(),
+        match self.idle.is_empty() && self.done.is_empty() {
+            // The submitter is before.
+            true => Duration::MAX,
+            false => self.host.now(),
         }
     }
 
@@ -90,17 +89,18 @@ impl<'r, D: Device> StagedLane<'r, D> {
         device: &'r D,
         number: usize,
         name: LaneName,
-        streams: Arc<Streams<'r, D>>,
+        (submitter, done): (Sender<Filled<'r, D>>, Receiver<Done<'r, D>>),
         work: &'r Work<'r>,
         chunk_rows: usize,
     ) -> Self {
         StagedLane {
-            in_flight: VecDeque::with_capacity(idle.len()),
             idle,
+            in_flight: 0,
+            submitter: Some(submitter),
+            done,
             held: None,
             device,
             number,
-            streams,
             host: device.host(work.epoch),
             work,
             chunk_rows,
@@ -129,7 +129,7 @@ impl<'r, D: Device> StagedLane<'r, D> {
     /// Claims rows that any lane may, once this lane may stage.
     fn claim_common(&mut self) -> Option<Chunk> {
         let begin = self.host.now();
-        let may_claim = self.work.share.may_stage(&mut self.stages, !self.in_flight.is_empty());
+        let may_claim = self.work.share.may_stage(&mut self.stages, self.in_flight > 0);
         self.outcome.aside += self.host.now() - begin;
         if may_claim { self.work.queue.claim(self.chunk_rows) } else { None }
     }
@@ -141,8 +141,8 @@ impl<'r, D: Device> StagedLane<'r, D> {
         all.any(|sharded| sharded.on(self.device, chunk).is_some())
     }
 
-    /// Fills the slot with the chunk's rows and enqueues copy in, kernel and copy out.
-    fn send(&mut self, mut slot: Idle<'r, D>, chunk: Chunk) -> Result<InFlight<'r, D>> {
+    /// Fills the slot with the chunk's rows and hands it to the submitter.
+    fn send(&mut self, mut slot: Idle<'r, D>, chunk: Chunk) -> Result<()> {
         let LaneName { device, lane } = &self.name;
         let span =
             debug_span!("send", chunk = chunk.index(), row = chunk.rows().start, rows = chunk.len(), device, lane);
@@ -172,17 +172,29 @@ impl<'r, D: Device> StagedLane<'r, D> {
         if self.work.timeline {
             self.outcome.spans.push(Span::new(Track::Lane, "fill", &chunk, begin, filled));
         }
-        let sent = slot.submit(chunk, &self.streams, &mut self.host);
-        self.outcome.times.fill.waiting += self.host.now() - filled;
-        sent.map_err(|(chunk, error)| self.streams.blame(&self.name, &chunk, error))
+        let filled = slot.hand_over(chunk, self.name.lane, filled);
+        let submitter = self.submitter.as_ref().ok_or(Error::Abandoned)?;
+        // It is gone if the device failed, and there is room for all slots.
+        submitter.try_send(filled).map_err(|_| Error::Abandoned)?;
+        self.in_flight += 1;
+        Ok(())
     }
 
-    /// Waits for a chunk and drains it. `None` if it is held, for another turn, until its place is known.
-    fn receive(&mut self, in_flight: InFlight<'r, D>) -> Result<Option<Idle<'r, D>>> {
+    /// Waits for the oldest chunk and drains it. `None` if it is held, for another turn, until its place is known.
+    fn receive(&mut self) -> Result<Option<Idle<'r, D>>> {
         let begin = self.host.now();
-        let done = in_flight
-            .wait(&self.streams, &mut self.host)
-            .map_err(|(chunk, error)| self.streams.blame(&self.name, &chunk, error))?;
+        let mut patience = Patience::new();
+        let mut done = loop {
+            match self.done.try_recv() {
+                Ok(done) => break done,
+                Err(TryRecvError::Empty) => patience.pause(),
+                // The device failed.
+                Err(TryRecvError::Disconnected) => return Err(Error::Abandoned),
+            }
+        };
+        self.in_flight -= 1;
+        done.awaited = done.back_at > begin;
+        self.host.reach(done.back_at);
         self.outcome.times.drain.waiting += self.host.now() - begin;
         let Some(kept) = &self.work.kept else { return self.drain(done).map(Some) };
         let partials = self.partials(&done).unwrap_or_default();
@@ -261,7 +273,7 @@ impl<'r, D: Device> StagedLane<'r, D> {
     /// Takes down how long a timed chunk was in each stage on the device.
     fn note_device(&mut self, done: &Done<'r, D>) {
         let Some(taken) = done.taken else { return };
-        let mut before = done.enqueued;
+        let mut before = done.filled_at;
         for (name, track, taken, time) in [
             ("copy in", Track::CopyIn, taken.copy_in, &mut self.outcome.sample.copy_in),
             ("kernel", Track::Compute, taken.kernel, &mut self.outcome.sample.kernel),

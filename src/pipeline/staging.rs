@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crossbeam::channel::bounded;
+
 use super::slot::Idle;
 use super::staged::StagedLane;
 use super::streams::Streams;
+use super::submitter::Submitter;
 use super::{Lane, LaneName, Part, Work};
 use crate::device::kernel::SharedKernel;
 use crate::device::{Device, Schedule};
@@ -73,16 +76,23 @@ impl<D: Device> Part for Staging<D> {
     fn lanes<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Lane + 'r>>> {
         let Staging { pool, kernel, resident, ring, layout, lanes, slots, chunk_rows, device, .. } = self;
         let (device, layout, slots, chunk_rows) = (&**device, &*layout, *slots, *chunk_rows);
-        let streams = Arc::new(Streams::open(device, pool, kernel, resident, work)?);
+        let streams = Streams::open(device, pool, kernel, resident, work)?;
+        // Room for all slots, so that nobody ever waits to hand one over.
+        let (to_submitter, filled) = bounded(*lanes * slots);
+        let mut to_lanes = Vec::with_capacity(*lanes);
+        let mut all: Vec<Box<dyn Lane + 'r>> = Vec::with_capacity(*lanes + 1);
         let mut memory = ring.slots();
-        let lane = |lane| {
+        for lane in 0..*lanes {
             let idle = memory.by_ref().take(slots).map(|memory| Idle::new(memory, layout, device));
             let idle = idle.collect::<Result<Vec<_>>>()?;
             let name = LaneName { device: device.info().id.clone(), lane };
-            Ok(Box::new(StagedLane::new(idle, device, number, name, streams.clone(), work, chunk_rows))
-                as Box<dyn Lane>)
-        };
-        (0..*lanes).map(lane).collect()
+            let (to_lane, done) = bounded(slots);
+            to_lanes.push(to_lane);
+            let ends = (to_submitter.clone(), done);
+            all.push(Box::new(StagedLane::new(idle, device, number, name, ends, work, chunk_rows)));
+        }
+        all.push(Box::new(Submitter::new(device, number, streams, filled, to_lanes, device.host(work.epoch))));
+        Ok(all)
     }
 
     fn schedule(&self) -> Schedule {

@@ -3,24 +3,16 @@
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam::utils::Backoff;
 use cudarc::driver::sys;
 
 use super::Loaded;
 use super::context::{Context, Memory, keep, take};
 use super::driver;
 use crate::device::kernel::Argument;
-use crate::device::{Host, Stream};
+use crate::device::{Host, Patience, Stream};
 use crate::error::{Error, Result};
-
-/// How long a wait polls without a pause. A lane that sleeps comes back late, which costs up to 40 % at small chunks;
-/// after so long a wait the delay is lost in it, and the core is better left to others.
-const POLL: Duration = Duration::from_millis(10);
-/// The pause between two polls after that.
-const PAUSE: Duration = Duration::from_micros(100);
 
 /// A stream that does not wait for the default stream.
 pub(crate) struct CudaStream {
@@ -184,13 +176,9 @@ impl Host for CudaHost {
 
     fn synchronize(&mut self, event: &Event) -> Result<()> {
         self.context.make_current()?;
-        let (backoff, start) = (Backoff::new(), Instant::now());
+        let mut patience = Patience::new();
         while !event.is_done()? {
-            if start.elapsed() < POLL {
-                backoff.snooze();
-            } else {
-                thread::sleep(PAUSE);
-            }
+            patience.pause();
         }
         Ok(())
     }

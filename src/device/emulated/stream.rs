@@ -153,6 +153,10 @@ impl Host for EmulatedHost {
         self.now = self.now.saturating_add(time(bytes, rate));
     }
 
+    fn reach(&mut self, time: Duration) {
+        self.now = self.now.max(time);
+    }
+
     fn query(&mut self, event: &EmulatedEvent) -> Result<bool> {
         lock(&self.machine).idle();
         Ok(event.mark().is_none_or(|mark| mark.done.load(Ordering::Acquire)))

@@ -1,0 +1,134 @@
+//! The submitter of a device: the thread that speaks to it.
+//!
+//! ```text
+//!  lanes ──Filled──▶ submitter ──Done──▶ the lane it came from
+//! ```
+//! Lanes fill and drain; the submitter takes what they filled, in order, enqueues it, and looks which chunk is back. A call of the
+//! driver takes a few microseconds on a thread that does nothing else, and several times as long on one that has just moved
+//! megabytes through its caches, while all others wait for it. So lanes never call the driver.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crossbeam::channel::{Receiver, Sender, TryRecvError};
+
+use super::slot::{Done, Filled, InFlight};
+use super::streams::Streams;
+use super::{Lane, LaneName, LaneOutcome};
+use crate::data::Chunk;
+use crate::device::{Device, Patience, Schedule};
+use crate::error::{Error, Result};
+
+/// The thread of a device. It goes on until all lanes are gone and nothing is in flight.
+pub(super) struct Submitter<'r, D: Device> {
+    /// Oldest first: the streams have all chunks in the same order.
+    in_flight: VecDeque<InFlight<'r, D>>,
+    streams: Streams<'r, D>,
+    filled: Receiver<Filled<'r, D>>,
+    /// To each lane.
+    done: Vec<Sender<Done<'r, D>>>,
+    device: &'r D,
+    /// Of the device in the run.
+    number: usize,
+    host: D::Host,
+    patience: Patience,
+}
+
+impl<'r, D: Device> Submitter<'r, D> {
+    /// A submitter that takes what comes from `filled` and hands it on to the lane that it is of.
+    pub(super) fn new(
+        device: &'r D,
+        number: usize,
+        streams: Streams<'r, D>,
+        filled: Receiver<Filled<'r, D>>,
+        done: Vec<Sender<Done<'r, D>>>,
+        host: D::Host,
+    ) -> Self {
+        let in_flight = VecDeque::with_capacity(filled.capacity().unwrap_or_default());
+        Submitter { in_flight, streams, filled, done, device, number, host, patience: Patience::new() }
+    }
+
+    fn submit(&mut self, filled: Filled<'r, D>) -> Result<()> {
+        match filled.submit(&mut self.streams, &mut self.host) {
+            Ok(in_flight) => {
+                self.in_flight.push_back(in_flight);
+                Ok(())
+            }
+            Err((lane, chunk, error)) => Err(self.blame(lane, &chunk, error)),
+        }
+    }
+
+    /// Hands on the oldest chunk if it is back.
+    fn look(&mut self) -> Result<bool> {
+        let Some(oldest) = self.in_flight.pop_front() else { return Ok(false) };
+        let lane = oldest.lane;
+        match oldest.finish(&self.streams, &mut self.host) {
+            Ok(Ok(done)) => {
+                // There is room for all slots of a lane. One that is gone has failed, and its chunk is lost with the run.
+                let _ = self.done[lane].try_send(done);
+                Ok(true)
+            }
+            Ok(Err(oldest)) => {
+                self.in_flight.push_front(oldest);
+                Ok(false)
+            }
+            Err((chunk, error)) => Err(self.blame(lane, &chunk, error)),
+        }
+    }
+
+    /// Puts an error of the device into its place: after a fault all chunks that are there are lost, and nobody can tell which one
+    /// it was.
+    fn blame(&self, lane: usize, chunk: &Chunk, error: Error) -> Error {
+        let name = LaneName { device: self.device.info().id.clone(), lane };
+        let there = || self.in_flight.iter().map(|in_flight| &in_flight.chunk).chain([chunk]);
+        let first = there().min_by_key(|chunk| chunk.index()).unwrap_or(chunk);
+        let last = there().map(Chunk::index).max().unwrap_or(chunk.index());
+        match error {
+            Error::Device { device, problem, remedy } if first.index() < last => {
+                let problem = format!(
+                    "{problem}; it was one of the chunks {} to {last}, which were on the device",
+                    first.index()
+                );
+                let end = there().map(|chunk| chunk.rows().end).max().unwrap_or(chunk.rows().end);
+                let all = Chunk::new(first.index(), first.rows().start..end);
+                name.blame(&all, Error::Device { device, problem, remedy })
+            }
+            error => name.blame(chunk, error),
+        }
+    }
+}
+
+impl<D: Device> Lane for Submitter<'_, D> {
+    /// Enqueues a chunk, and looks for one that is back.
+    fn turn(&mut self) -> Result<bool> {
+        self.streams.start(&mut self.host)?;
+        let submitted = match self.filled.try_recv() {
+            Ok(filled) => {
+                self.submit(filled)?;
+                true
+            }
+            Err(TryRecvError::Disconnected) if self.in_flight.is_empty() => return Ok(false),
+            Err(_) => false,
+        };
+        // By turns it is one or the other, so that nothing is waited for before its time.
+        let looks = !submitted || self.device.schedule() == Schedule::Threads;
+        if looks && self.look()? || submitted {
+            self.patience = Patience::new();
+        } else {
+            self.patience.pause();
+        }
+        Ok(true)
+    }
+
+    fn ready_at(&self) -> Duration {
+        match self.in_flight.front() {
+            _ if !self.filled.is_empty() => Duration::ZERO,
+            Some(oldest) => oldest.done_at(&self.host),
+            None => Duration::MAX,
+        }
+    }
+
+    fn outcome(&mut self) -> LaneOutcome {
+        LaneOutcome { device: self.number, ..LaneOutcome::default() }
+    }
+}
