@@ -5,7 +5,7 @@ use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::kernel::{SharedKernel, TILE_ROWS};
+use super::kernel::{SharedKernel, TILE_ROWS, Uniform};
 use super::{Device, Host as _, Stream};
 use crate::error::Error;
 use crate::testing;
@@ -172,7 +172,7 @@ fn twin(input: &Host) -> (Vec<u64>, Vec<u64>) {
         &[bytemuck::cast_slice(&input.words()[..ROWS])],
         &mut [bytemuck::cast_slice_mut(&mut output)],
         bytemuck::cast_slice_mut(&mut sums),
-        &[],
+        &Uniform::default(),
     );
     (output, sums)
 }

@@ -7,7 +7,7 @@ use super::reduce::Reduction;
 use super::words::{Binary, Unary};
 use super::{cuda, twin};
 use crate::data::Dtype;
-use crate::device::kernel::{Code, Columns, Kernel, Launch};
+use crate::device::kernel::{Code, Columns, Kernel, Launch, Values};
 
 /// The result of one operation: its place in the list.
 pub(super) type Id = usize;
@@ -136,6 +136,7 @@ impl Program {
             launch: Launch::of(&columns),
             columns,
             resident: vec![],
+            values: Values::new(vec![]),
             twin: Some(Box::new(move || Box::new(twin::Twin::new(Arc::clone(&program))))),
         }
     }

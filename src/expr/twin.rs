@@ -6,7 +6,7 @@ use super::apply::{self, Block, Place};
 use super::program::{Id, Op, Program};
 use super::reduce::Lanes;
 use crate::data::Dtype;
-use crate::device::kernel::{HostKernel, TILE_ROWS};
+use crate::device::kernel::{HostKernel, TILE_ROWS, Uniform};
 
 /// Rows of one block: few enough that a handful of registers stays in the first-level cache, and many enough that
 /// dispatch costs nothing.
@@ -91,7 +91,7 @@ impl HostKernel for Twin {
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
         partials: &mut [u8],
-        _: &[&[u8]],
+        _: &Uniform<'_>,
     ) {
         let program = Arc::clone(&self.program);
         check("input", rows, &program.inputs, inputs.iter().map(|slice| slice.len()));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::program::Program;
 use crate::data::Dtype;
+use crate::device::kernel::Uniform;
 
 /// Values of one dtype in memory, aligned for all.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,7 +122,7 @@ fn run_partials(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[C
     let inputs: Vec<&[u8]> = inputs.iter().map(Column::bytes).collect();
     let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Column::bytes_mut).collect();
     let mut twin = kernel.new_twin().unwrap();
-    twin.run(first_row, rows, &inputs, &mut slices, bytemuck::cast_slice_mut(&mut partials), &[]);
+    twin.run(first_row, rows, &inputs, &mut slices, bytemuck::cast_slice_mut(&mut partials), &Uniform::default());
     (outputs, partials)
 }
 

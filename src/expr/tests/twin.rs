@@ -9,7 +9,7 @@ use super::super::twin::Twin;
 use super::super::{Expression, rebuild, samples};
 use super::{Column, run};
 use crate::data::{Dtype, Scalar};
-use crate::device::kernel::{HostKernel, TILE_LANES, TILE_ROWS};
+use crate::device::kernel::{HostKernel, TILE_LANES, TILE_ROWS, Uniform};
 
 fn program(text: &str, inputs: &[(&str, Dtype)]) -> Arc<Program> {
     let expression = Expression::parse(text).unwrap();
@@ -79,11 +79,11 @@ fn one_nan_is_stored() {
 #[test]
 fn empty_slices_need_no_alignment() {
     let program = program("y = a * 2", &[("a", Dtype::F64)]);
-    Twin::new(Arc::clone(&program)).run(0, 0, &[&[]], &mut [&mut []], &mut [], &[]);
+    Twin::new(Arc::clone(&program)).run(0, 0, &[&[]], &mut [&mut []], &mut [], &Uniform::default());
     let input = [1.5_f64.to_bits()];
     let mut output = [1_u64];
     let outputs: &mut [&mut [u8]] = &mut [bytemuck::cast_slice_mut(&mut output)];
-    Twin::new(program).run(0, 1, &[bytemuck::cast_slice(&input)], outputs, &mut [], &[]);
+    Twin::new(program).run(0, 1, &[bytemuck::cast_slice(&input)], outputs, &mut [], &Uniform::default());
     assert_eq!(output, [3.0_f64.to_bits()]);
 }
 
@@ -146,7 +146,14 @@ fn bytes_of(twin: &mut dyn HostKernel, program: &Arc<Program>, first_row: u64, i
     let mut output = Column::zeros(program.outputs()[0].1, input.rows());
     let mut partials = vec![u64::MAX; program.kernel().columns.partial_bytes(input.rows()) / 8];
     let outputs = &mut [output.bytes_mut()];
-    twin.run(first_row, input.rows(), &[input.bytes()], outputs, bytemuck::cast_slice_mut(&mut partials), &[]);
+    twin.run(
+        first_row,
+        input.rows(),
+        &[input.bytes()],
+        outputs,
+        bytemuck::cast_slice_mut(&mut partials),
+        &Uniform::default(),
+    );
     (output.bytes().to_vec(), partials)
 }
 

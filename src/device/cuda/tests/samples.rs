@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::device::cuda::CudaDevice;
-use crate::device::kernel::{SharedKernel, TILE_ROWS};
+use crate::device::kernel::{SharedKernel, TILE_ROWS, Uniform};
 use crate::device::{Device, Host, Stream};
 
 /// Not for a GPU, whose functions without an exact result may differ from the twin's.
@@ -42,7 +42,7 @@ fn twin(kernel: &SharedKernel, rows: usize, inputs: &[Vec<u64>], written: &mut [
         .map(|(output, width)| &mut bytemuck::cast_slice_mut(output)[..width * rows])
         .collect();
     let mut twin = kernel.new_twin().unwrap();
-    twin.run(0, rows, &inputs, &mut outputs, bytemuck::cast_slice_mut(partials), &[]);
+    twin.run(0, rows, &inputs, &mut outputs, bytemuck::cast_slice_mut(partials), &Uniform::default());
 }
 
 fn run_kernel(device: &CudaDevice, kernel: &SharedKernel, rows: usize, inputs: &[Vec<u64>], found: &mut [Vec<u64>]) {
