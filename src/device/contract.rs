@@ -5,7 +5,7 @@ use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::kernel::{SharedKernel, TILE_ROWS};
+use super::kernel::{Kernel, SharedKernel, TILE_ROWS, Uniform, Values};
 use super::{Device, Host as _, Stream};
 use crate::error::Error;
 use crate::testing;
@@ -22,6 +22,7 @@ pub(crate) fn check<D: Device>(device: &D) {
     partial_copies_go_where_they_belong(device);
     zeros_go_where_they_belong(device);
     a_kernel_does_what_its_twin_does(device);
+    a_kernel_is_launched_only_with_its_values(device);
     columns_lie_in_any_memory(device);
     what_is_allocated_is_not_free(device);
     a_stream_waits_for_the_latest_record(device);
@@ -138,6 +139,24 @@ fn a_kernel_does_what_its_twin_does<D: Device>(device: &D) {
     assert_eq!((output, sums), twin(&host));
 }
 
+fn a_kernel_is_launched_only_with_its_values<D: Device>(device: &D) {
+    let [late, given_up] = [Values::late(), Values::late()];
+    given_up.give_up();
+    let memory = device.allocate(3 * COLUMN).unwrap();
+    let launch = |values: &Arc<Values>| {
+        let kernel = Arc::new(Kernel { values: values.clone(), ..testing::probe() });
+        let loaded = device.load(&kernel).unwrap();
+        let mut stream = device.open_stream().unwrap();
+        let columns = [0, COLUMN, 2 * COLUMN].map(|offset| (&memory, offset));
+        // SAFETY: the columns have room for `ROWS` rows and their sums, and the stream is dropped, and so done, before them.
+        unsafe { stream.launch(&loaded, &columns, &[], ROWS_BEFORE, ROWS) }
+    };
+    assert!(matches!(launch(&late), Err(Error::Job(_))));
+    assert!(matches!(launch(&given_up), Err(Error::Abandoned)));
+    late.set(vec![]);
+    launch(&late).unwrap();
+}
+
 /// Runs the probe kernel on the first [`ROWS`] rows of `input`, which count from [`ROWS_BEFORE`].
 fn run_probe<D: Device>(device: &D, input: &Host) -> crate::Result<(Vec<u64>, Vec<u64>)> {
     let kernel = device.load(&probe())?;
@@ -172,7 +191,7 @@ fn twin(input: &Host) -> (Vec<u64>, Vec<u64>) {
         &[bytemuck::cast_slice(&input.words()[..ROWS])],
         &mut [bytemuck::cast_slice_mut(&mut output)],
         bytemuck::cast_slice_mut(&mut sums),
-        &[],
+        &Uniform::default(),
     );
     (output, sums)
 }

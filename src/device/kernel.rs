@@ -1,8 +1,8 @@
 //! What a device computes: one kernel as device code and as its plain twin on the host.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// Rows of one **tile** of an expression, the unit in which reductions are shaped: every tile starts at a multiple of this
 /// row number and is reduced by itself in a fixed order, so that no result depends on where chunks begin or end. Chunks are
@@ -100,8 +100,8 @@ pub enum Argument {
     Column(usize),
     /// The address of the array of this number, which stays on the device for the whole job.
     Resident(usize),
-    /// A value of up to eight bytes: its bits, in the lowest ones.
-    Value(u64),
+    /// The value of this number, of up to eight bytes.
+    Value(usize),
 }
 
 /// How a kernel is launched on CUDA: a block of threads for each tile.
@@ -117,10 +117,11 @@ pub struct Launch {
 
 impl Launch {
     /// Of kernels of Overshot's own: `extern "C" __global__ void ENTRY(long long first_row, long long rows, in0, in1, …, out0, …,
-    /// partials)` with [`TILE_LANES`] threads, the partials only when there are any.
-    pub fn of(columns: &Columns) -> Launch {
+    /// partials, value0, …)` with [`TILE_LANES`] threads, the partials only when there are any.
+    pub fn of(columns: &Columns, values: usize) -> Launch {
         let count = columns.inputs.len() + columns.outputs.len() + usize::from(columns.partial_words > 0);
         let arguments = [Argument::FirstRow, Argument::Rows].into_iter().chain((0..count).map(Argument::Column));
+        let arguments = arguments.chain((0..values).map(Argument::Value));
         Launch { arguments: arguments.collect(), threads: TILE_LANES as u32, shared_bytes: 0 }
     }
 }
@@ -137,6 +138,8 @@ pub struct Kernel {
     pub columns: Columns,
     /// The bytes of arrays that stay on the device for the whole job.
     pub resident: Vec<Arc<Resident>>,
+    /// The values.
+    pub values: Arc<Values>,
     /// Makes a twin with scratch memory of its own; called once a lane. `None`: there is none, so it runs on CUDA only.
     pub twin: Option<MakeTwin>,
 }
@@ -165,6 +168,58 @@ impl Resident {
     }
 }
 
+/// The values of a kernel's parameters: one each for all rows. They may come after the first chunks were copied; whoever
+/// launches the kernel, or runs its twin, waits for them.
+#[derive(Debug, Default)]
+pub struct Values(OnceLock<Option<Vec<u64>>>);
+
+impl Values {
+    /// Values that are known: the bits of each, in the lowest ones of a word.
+    pub fn new(bits: Vec<u64>) -> Arc<Self> {
+        Arc::new(Values(Some(bits).into()))
+    }
+
+    /// Values that are not known yet.
+    pub fn late() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Makes them known, unless they are, or were given up.
+    pub fn set(&self, bits: Vec<u64>) {
+        self.0.get_or_init(|| Some(bits));
+    }
+
+    /// Says that they never come, as what they are of has ended, unless they are known.
+    pub fn give_up(&self) {
+        self.0.get_or_init(|| None);
+    }
+
+    /// Whether they are known.
+    pub fn are_known(&self) -> bool {
+        matches!(self.0.get(), Some(Some(_)))
+    }
+
+    /// The values, as soon as they are known; `None` once they were given up. Blocks until then.
+    pub fn wait(&self) -> Option<&[u64]> {
+        self.0.wait().as_deref()
+    }
+
+    /// The values, for who has waited for them.
+    ///
+    /// # Errors
+    /// [`Error::Abandoned`] if they were given up, [`Error::Job`] if nobody has waited.
+    pub fn known(&self) -> Result<&[u64]> {
+        match self.0.get() {
+            Some(Some(bits)) => Ok(bits),
+            Some(None) => Err(Error::Abandoned),
+            None => Err(Error::Job(
+                "a kernel was to run before its values were known: this is a defect of the pipeline, please report it"
+                    .into(),
+            )),
+        }
+    }
+}
+
 impl Kernel {
     /// A twin, if there is one.
     pub fn new_twin(&self) -> Option<Box<dyn HostKernel>> {
@@ -186,13 +241,22 @@ impl std::fmt::Debug for Kernel {
     }
 }
 
+/// What a kernel is given that is the same for all rows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Uniform<'a> {
+    /// The arrays that stay on the device.
+    pub resident: &'a [&'a [u8]],
+    /// The values: the bits of each, in the lowest ones of a word.
+    pub values: &'a [u64],
+}
+
 /// The twin of a kernel: the same function of the same bytes, on the host.
 pub trait HostKernel: Send {
     /// Computes `rows` rows that start at global row `first_row`, which is the first of a tile.
     ///
     /// Each slice of `inputs` and `outputs` holds exactly `rows` rows in native byte order, aligned to its
-    /// elements; `partials` holds [`Columns::partial_bytes`]`(rows)` bytes, aligned to 8 if it is not empty; `resident` are the
-    /// arrays of the kernel. Every byte of `outputs` and `partials` is written, none is read.
+    /// elements; `partials` holds [`Columns::partial_bytes`]`(rows)` bytes, aligned to 8 if it is not empty; `uniform` has the
+    /// arrays and the values of the kernel. Every byte of `outputs` and `partials` is written, none is read.
     ///
     /// # Panics
     /// If a slice is of another length or alignment.
@@ -203,9 +267,47 @@ pub trait HostKernel: Send {
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
         partials: &mut [u8],
-        resident: &[&[u8]],
+        uniform: &Uniform<'_>,
     );
 }
 
 /// A kernel as it is shared by the lanes.
 pub type SharedKernel = Arc<Kernel>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_once() {
+        let values = Values::late();
+        assert!(!values.are_known());
+        assert!(matches!(values.known(), Err(Error::Job(problem)) if problem.contains("before its values were known")));
+        values.set(vec![1, 2]);
+        values.set(vec![3]);
+        values.give_up();
+        assert!(values.are_known());
+        assert_eq!((values.wait(), values.known().unwrap()), (Some(&[1, 2][..]), &[1, 2][..]));
+        assert_eq!(Values::new(vec![4]).wait(), Some(&[4][..]));
+    }
+
+    #[test]
+    fn values_that_were_given_up_never_come() {
+        let values = Values::late();
+        values.give_up();
+        values.set(vec![1]);
+        assert!(!values.are_known());
+        assert_eq!(values.wait(), None);
+        assert!(matches!(values.known(), Err(Error::Abandoned)));
+    }
+
+    #[test]
+    fn whoever_waits_gets_the_values_of_another_thread() {
+        let values = Values::late();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| values.wait().map(<[u64]>::to_vec));
+            values.set(vec![7]);
+            assert_eq!(waits.join().unwrap(), Some(vec![7]));
+        });
+    }
+}

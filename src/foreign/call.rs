@@ -6,7 +6,7 @@ use super::ForeignKernel;
 use super::host::{ForeignTwin, Names};
 use super::signature::{Kind, Parameter};
 use crate::data::{Dtype, Element, Scalar, Source};
-use crate::device::kernel::{Argument, Columns, HostKernel, Kernel, Launch, MakeTwin, Resident};
+use crate::device::kernel::{Argument, Columns, HostKernel, Kernel, Launch, MakeTwin, Resident, Values};
 use crate::error::{Error, Result};
 
 /// The most threads of a block on any GPU.
@@ -147,8 +147,8 @@ impl Call {
             match (name.as_str(), parameter.kind) {
                 ("rows", Kind::Value(Dtype::I64 | Dtype::U64)) => Ok(Argument::Rows),
                 ("first_row", Kind::Value(Dtype::I64 | Dtype::U64)) => Ok(Argument::FirstRow),
-                (_, Kind::Value(dtype)) => match self.values.iter().find(|(other, _)| other == name) {
-                    Some((_, value)) => Ok(Argument::Value(value.bits())),
+                (_, Kind::Value(dtype)) => match self.values.iter().position(|(other, _)| other == name) {
+                    Some(value) => Ok(Argument::Value(value)),
                     None => Err(fail(format!(
                         "its parameter '{name}' has no value: give it one of {dtype} (Call::value, or {name}=NUMBER)"
                     ))),
@@ -167,7 +167,7 @@ impl Call {
             inputs: inputs.iter().filter_map(|(name, _)| named(name)).collect(),
             outputs: outputs.iter().filter_map(named).collect(),
             resident: self.resident.iter().filter_map(|(name, ..)| named(name)).collect(),
-            values: self.values.iter().map(|(name, value)| (name.clone(), value.dtype(), value.bits())).collect(),
+            values: self.values.iter().map(|(name, value)| (name.clone(), value.dtype())).collect(),
             tile_rows,
         });
         let twin = host.clone().map(|function| {
@@ -182,6 +182,7 @@ impl Call {
             launch: Launch { arguments, threads: *threads, shared_bytes: *shared_bytes },
             columns,
             resident: self.resident.iter().map(|(_, _, array)| array.clone()).collect(),
+            values: Values::new(self.values.iter().map(|(_, value)| value.bits()).collect()),
             twin,
         };
         Ok(Bound {

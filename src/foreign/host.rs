@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::signature::Kind;
 use crate::data::{Dtype, Element};
-use crate::device::kernel::HostKernel;
+use crate::device::kernel::{HostKernel, Uniform};
 
 /// A function of the rows of a chunk.
 pub(super) type HostFunction = Arc<dyn Fn(&mut HostRows<'_>) + Send + Sync>;
@@ -20,7 +20,7 @@ pub struct HostRows<'r> {
     pub(super) inputs: &'r [&'r [u8]],
     pub(super) outputs: Vec<Option<&'r mut [u8]>>,
     pub(super) kept: Option<&'r mut [u64]>,
-    pub(super) resident: &'r [&'r [u8]],
+    pub(super) uniform: &'r Uniform<'r>,
 }
 
 /// Where the parameters of a bound kernel are.
@@ -29,8 +29,7 @@ pub(super) struct Names {
     pub(super) inputs: Vec<(String, Kind)>,
     pub(super) outputs: Vec<(String, Kind)>,
     pub(super) resident: Vec<(String, Kind)>,
-    /// With the bits of the value, in the lowest ones.
-    pub(super) values: Vec<(String, Dtype, u64)>,
+    pub(super) values: Vec<(String, Dtype)>,
     pub(super) tile_rows: usize,
 }
 
@@ -73,7 +72,7 @@ impl<'r> HostRows<'r> {
     /// # Panics
     /// See the type.
     pub fn resident<T: Element>(&self, name: &str) -> &'r [T] {
-        bytemuck::cast_slice(self.resident[place::<T>("resident array", &self.names.resident, name)])
+        bytemuck::cast_slice(self.uniform.resident[place::<T>("resident array", &self.names.resident, name)])
     }
 
     /// A value.
@@ -81,9 +80,9 @@ impl<'r> HostRows<'r> {
     /// # Panics
     /// See the type.
     pub fn value<T: Element>(&self, name: &str) -> T {
-        let value = self.names.values.iter().find(|(other, dtype, _)| other == name && *dtype == T::DTYPE);
-        let Some((_, _, bits)) = value else { panic!("the kernel has no value '{name}' of {}", T::DTYPE) };
-        bytemuck::pod_read_unaligned(&bits.to_ne_bytes()[..size_of::<T>()])
+        let place = self.names.values.iter().position(|(other, dtype)| other == name && *dtype == T::DTYPE);
+        let Some(place) = place else { panic!("the kernel has no value '{name}' of {}", T::DTYPE) };
+        bytemuck::pod_read_unaligned(&self.uniform.values[place].to_ne_bytes()[..size_of::<T>()])
     }
 
     /// For a kernel with the parameter `kept`: how many rows of the outputs each tile has, which stand at its start.
@@ -121,11 +120,11 @@ impl HostKernel for ForeignTwin {
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
         partials: &mut [u8],
-        resident: &[&[u8]],
+        uniform: &Uniform<'_>,
     ) {
         let outputs = outputs.iter_mut().map(|bytes| Some(&mut **bytes)).collect();
         let kept = if partials.is_empty() { None } else { Some(bytemuck::cast_slice_mut(partials)) };
         let names = &self.names;
-        (self.function)(&mut HostRows { names, first_row, rows, inputs, outputs, kept, resident });
+        (self.function)(&mut HostRows { names, first_row, rows, inputs, outputs, kept, uniform });
     }
 }

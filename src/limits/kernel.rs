@@ -1,6 +1,6 @@
 //! The kernel that measures device memory and launches: `out = in`, on 64-bit words.
 
-use crate::device::kernel::{Code, Columns, HostKernel, Kernel, Launch};
+use crate::device::kernel::{Code, Columns, HostKernel, Kernel, Launch, Uniform, Values};
 
 /// It names itself in its first line.
 const SOURCE: &str = include_str!("../../kernels/copy.cu");
@@ -11,9 +11,10 @@ pub(crate) fn copy_kernel() -> Kernel {
     Kernel {
         entry: "overshot_copy".into(),
         code: Code::own(SOURCE),
-        launch: Launch::of(&columns),
+        launch: Launch::of(&columns, 0),
         columns,
         resident: vec![],
+        values: Values::new(vec![]),
         twin: Some(Box::new(|| Box::new(CopyTwin))),
     }
 }
@@ -26,7 +27,7 @@ pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
 struct CopyTwin;
 
 impl HostKernel for CopyTwin {
-    fn run(&mut self, _: u64, _: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]], _: &mut [u8], _: &[&[u8]]) {
+    fn run(&mut self, _: u64, _: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]], _: &mut [u8], _: &Uniform<'_>) {
         outputs[0].copy_from_slice(inputs[0]);
     }
 }

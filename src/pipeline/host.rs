@@ -8,7 +8,7 @@ use tracing::debug_span;
 use super::{Lane, LaneName, LaneOutcome, Part, Work};
 use crate::data::{Chunk, Claim, copy_past_cache};
 use crate::device::Schedule;
-use crate::device::kernel::HostKernel;
+use crate::device::kernel::{HostKernel, Uniform};
 use crate::error::{Error, Result};
 use crate::plan::DevicePlan;
 use crate::trace::{Span, Track};
@@ -70,7 +70,8 @@ impl<'r> HostLane<'r> {
     }
 
     fn compute(&mut self, chunk: &Chunk) -> Result<()> {
-        let columns = &self.work.operator.kernel().columns;
+        let kernel = self.work.operator.kernel();
+        let columns = &kernel.columns;
         let (rows, first) = (chunk.len(), chunk.rows().start);
         let step = columns.rows_in_cache();
         let begin = self.work.epoch.elapsed();
@@ -104,6 +105,7 @@ impl<'r> HostLane<'r> {
             });
         }
         let partials = bytes_of(&mut partials[0], columns.partial_bytes(rows))?;
+        let uniform = Uniform { resident: &self.resident, values: kernel.values.known()? };
         for tile in (0..rows).step_by(step) {
             let len = step.min(rows - tile);
             let part = |size: usize| tile * size..(tile + len) * size;
@@ -117,7 +119,7 @@ impl<'r> HostLane<'r> {
                 });
             }
             let partials = &mut partials[columns.partial_bytes(tile)..columns.partial_bytes(tile + len)];
-            self.twin.run(first + tile as u64, len, &inputs, &mut each, partials, &self.resident);
+            self.twin.run(first + tile as u64, len, &inputs, &mut each, partials, &uniform);
             for (rows, &size) in outputs.iter_mut().zip(&columns.outputs) {
                 if let Rows::InPlace(claim, tile) = rows {
                     copy_past_cache(&mut claim[part(size)], &tile[..len * size]);

@@ -11,7 +11,9 @@ use crate::memory::{Account, DevicePool, MemoryCache};
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use crate::device::kernel::{Argument, Code, Columns, HostKernel, Kernel, Launch, TILE_LANES, TILE_ROWS};
+pub use crate::device::kernel::{
+    Argument, Code, Columns, HostKernel, Kernel, Launch, TILE_LANES, TILE_ROWS, Uniform, Values,
+};
 
 /// The first line of [`probe`]'s source.
 const PROBE: &str = "// overshot probe v1";
@@ -44,9 +46,10 @@ pub fn probe() -> Kernel {
     Kernel {
         entry: "overshot_probe".into(),
         code: Code::own(&format!("{PROBE}{PROBE_BODY}")),
-        launch: Launch::of(&columns),
+        launch: Launch::of(&columns, 0),
         columns,
         resident: vec![],
+        values: Values::new(vec![]),
         twin: Some(Box::new(|| Box::new(ProbeTwin))),
     }
 }
@@ -61,7 +64,7 @@ impl HostKernel for ProbeTwin {
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
         partials: &mut [u8],
-        _: &[&[u8]],
+        _: &Uniform<'_>,
     ) {
         let input: &[u64] = bytemuck::cast_slice(inputs[0]);
         let output: &mut [u64] = bytemuck::cast_slice_mut(outputs[0]);

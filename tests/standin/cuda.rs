@@ -245,13 +245,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
             wanted.bytes(rows).enumerate().map(|(i, bytes)| column(place(Argument::Column(i)), bytes)).collect();
         let resident: Vec<Column> =
             kernel.resident.iter().enumerate().map(|(i, &bytes)| column(place(Argument::Resident(i)), bytes)).collect();
-        for (i, wanted) in kernel.launch.arguments.iter().enumerate() {
-            if let Argument::Value(bits) = *wanted
-                && argument(i) != bits
-            {
-                misuse(format_args!("argument {i} of a launch is {:x} instead of {bits:x}", argument(i)));
-            }
-        }
+        let values = (0..).map_while(|i| place(Argument::Value(i)).map(argument)).collect();
         let shape = [grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes];
         let tiles = rows.div_ceil(wanted.tile_rows) as u32;
         if shape != [tiles, 1, 1, kernel.launch.threads, 1, 1, kernel.launch.shared_bytes] {
@@ -269,7 +263,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
             misuse(format_args!("a column that a launch writes overlaps another: {ranges:x?}"));
         }
         match SETTINGS.launch.next() {
-            Fate::Succeeds => stream.push(Work::Launch { kernel, first_row, rows, columns, resident }),
+            Fate::Succeeds => stream.push(Work::Launch { kernel, first_row, rows, columns, resident, values }),
             Fate::FailsNow => return Err(LAUNCH_OUT_OF_RESOURCES),
             Fate::FailsLater => stream.push(Work::Fail(ILLEGAL_ADDRESS)),
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use overshot::testing::{Columns, HostKernel, Launch};
+use overshot::testing::{Columns, HostKernel, Launch, Uniform};
 
 use crate::memory::{Block, Pinned};
 use crate::misuse;
@@ -66,6 +66,7 @@ pub enum Work {
         rows: usize,
         columns: Vec<Column>,
         resident: Vec<Column>,
+        values: Vec<u64>,
     },
     Record(Arc<Record>),
     Wait(Arc<Record>),
@@ -146,8 +147,8 @@ fn run(queue: &Receiver<Work>, pending: &AtomicUsize, fault: &AtomicU32, mut del
                 // SAFETY: the range was checked to be inside the block, which is held until here.
                 unsafe { ptr::write_bytes(to as *mut u8, value, bytes) };
             }
-            Work::Launch { kernel, first_row, rows, columns, resident } if healthy => {
-                launch(&kernel, first_row, rows, &columns, &resident);
+            Work::Launch { kernel, first_row, rows, columns, resident, values } if healthy => {
+                launch(&kernel, first_row, rows, &columns, &resident, &values);
             }
             Work::Fail(code) if healthy => fault.store(code, Ordering::SeqCst),
             Work::Wait(record) => record.wait(),
@@ -164,7 +165,7 @@ fn run(queue: &Receiver<Work>, pending: &AtomicUsize, fault: &AtomicU32, mut del
     }
 }
 
-fn launch(kernel: &Kernel, first_row: u64, rows: usize, columns: &[Column], resident: &[Column]) {
+fn launch(kernel: &Kernel, first_row: u64, rows: usize, columns: &[Column], resident: &[Column], values: &[u64]) {
     let inputs = kernel.columns.inputs.len();
     let outputs = kernel.columns.outputs.len();
     // SAFETY: the launch checked that columns are inside blocks, which they keep, and do not overlap.
@@ -180,7 +181,7 @@ fn launch(kernel: &Kernel, first_row: u64, rows: usize, columns: &[Column], resi
         &columns[..inputs].iter().map(input).collect::<Vec<&[u8]>>(),
         &mut columns[inputs..inputs + outputs].iter().map(output).collect::<Vec<&mut [u8]>>(),
         partials,
-        &resident.iter().map(input).collect::<Vec<&[u8]>>(),
+        &Uniform { resident: &resident.iter().map(input).collect::<Vec<&[u8]>>(), values },
     );
 }
 

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::device::kernel::{Code, Launch, SharedKernel};
+use crate::device::kernel::{Code, Launch, SharedKernel, Values};
 use crate::device::{Device, DeviceInfo, Pinned};
 use crate::error::Result;
 
@@ -100,6 +100,7 @@ fn key(source: &str, options: &[String], (major, minor): (i32, i32)) -> Vec<u8> 
 pub(crate) struct Loaded {
     function: Arc<Function>,
     launch: Launch,
+    values: Arc<Values>,
     tile_rows: usize,
 }
 
@@ -149,7 +150,12 @@ impl Device for CudaDevice {
             loaded.clear();
         }
         loaded.insert(name, function.clone());
-        Ok(Loaded { function, launch: kernel.launch.clone(), tile_rows: kernel.columns.tile_rows })
+        Ok(Loaded {
+            function,
+            launch: kernel.launch.clone(),
+            values: kernel.values.clone(),
+            tile_rows: kernel.columns.tile_rows,
+        })
     }
 
     fn open_stream(&self) -> Result<CudaStream> {

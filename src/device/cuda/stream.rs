@@ -83,6 +83,7 @@ impl Stream for CudaStream {
                 remedy: "set a smaller chunk".into(),
             });
         };
+        let values = kernel.values.known()?;
         self.context.make_current()?;
         self.arguments.clear();
         self.arguments.extend(kernel.launch.arguments.iter().map(|argument| match *argument {
@@ -93,7 +94,7 @@ impl Stream for CudaStream {
                 memory.address(offset)
             }
             Argument::Resident(array) => resident[array].address(0),
-            Argument::Value(bits) => bits,
+            Argument::Value(value) => values[value],
         }));
         self.pointers.clear();
         self.pointers.extend(self.arguments.iter_mut().map(|argument| ptr::from_mut(argument).cast::<c_void>()));

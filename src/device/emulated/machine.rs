@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::clock::{Clock, Mark};
 use super::options::{Emulated, Fault, FaultAt};
-use crate::device::kernel::{Columns, HostKernel};
+use crate::device::kernel::{Columns, HostKernel, Uniform};
 use crate::error::{Error, Result};
 
 /// Host memory that an enqueued copy reads or writes.
@@ -43,6 +43,7 @@ pub(super) struct Launch {
     pub(super) places: Vec<(Arc<Mutex<Vec<u64>>>, usize)>,
     /// With their bytes.
     pub(super) resident: Vec<(Arc<Mutex<Vec<u64>>>, usize)>,
+    pub(super) values: Vec<u64>,
     pub(super) first_row: u64,
     pub(super) rows: usize,
 }
@@ -224,8 +225,9 @@ impl Launch {
         let resident =
             resident.iter().zip(&self.resident).map(|(words, (_, bytes))| &bytemuck::cast_slice(words)[..*bytes]);
         let resident: Vec<&[u8]> = resident.collect();
+        let uniform = Uniform { resident: &resident, values: &self.values };
         let mut twin = self.twin.lock().unwrap_or_else(PoisonError::into_inner);
-        twin.run(self.first_row, self.rows, &inputs, &mut outputs, partials.unwrap_or(none), &resident);
+        twin.run(self.first_row, self.rows, &inputs, &mut outputs, partials.unwrap_or(none), &uniform);
         let first = inputs.len();
         for ((place, copy), &bytes) in self.places.iter().zip(&copies).zip(&sizes).skip(first).take(written) {
             let mut words = place.0.lock().unwrap_or_else(PoisonError::into_inner);

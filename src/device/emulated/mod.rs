@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use self::machine::Machine;
 pub(crate) use self::stream::{EmulatedEvent, EmulatedHost, EmulatedStream};
-use super::kernel::{Columns, HostKernel, SharedKernel};
+use super::kernel::{Columns, HostKernel, SharedKernel, Values};
 use super::{Device, DeviceDetails, DeviceInfo, DeviceKind, Schedule};
 use crate::error::{Error, Result};
 
@@ -86,6 +86,7 @@ impl Drop for EmulatedMemory {
 /// A loaded kernel: its twin.
 pub(crate) struct EmulatedKernel {
     columns: Columns,
+    values: Arc<Values>,
     twin: Arc<Mutex<Box<dyn HostKernel>>>,
 }
 
@@ -127,7 +128,8 @@ impl Device for EmulatedDevice {
 
     fn load(&self, kernel: &SharedKernel) -> Result<EmulatedKernel> {
         let twin = kernel.new_twin().ok_or_else(|| kernel.no_twin("emulated"))?;
-        Ok(EmulatedKernel { columns: kernel.columns.clone(), twin: Arc::new(Mutex::new(twin)) })
+        let (columns, values) = (kernel.columns.clone(), kernel.values.clone());
+        Ok(EmulatedKernel { columns, values, twin: Arc::new(Mutex::new(twin)) })
     }
 
     fn open_stream(&self) -> Result<EmulatedStream> {

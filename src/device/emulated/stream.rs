@@ -94,6 +94,7 @@ impl Stream for EmulatedStream {
             columns: kernel.columns.clone(),
             places: columns.iter().map(|(memory, offset)| (memory.words.clone(), *offset)).collect(),
             resident: resident.iter().map(|array| (array.words.clone(), array.bytes as usize)).collect(),
+            values: kernel.values.known()?.to_vec(),
             first_row,
             rows,
         });

@@ -9,13 +9,13 @@ use super::super::twin::Twin;
 use super::super::{Expression, rebuild, samples};
 use super::{Column, run};
 use crate::data::{Dtype, Scalar};
-use crate::device::kernel::{HostKernel, TILE_LANES, TILE_ROWS};
+use crate::device::kernel::{HostKernel, TILE_LANES, TILE_ROWS, Uniform};
 
 fn program(text: &str, inputs: &[(&str, Dtype)]) -> Arc<Program> {
     let expression = Expression::parse(text).unwrap();
     let inputs: Vec<_> = inputs.iter().map(|(name, dtype)| ((*name).to_owned(), *dtype)).collect();
     let outputs: Vec<_> = expression.assigned().iter().map(|name| (name.clone(), None)).collect();
-    Arc::new(expression.bind(&inputs, &outputs).unwrap())
+    Arc::new(expression.bind(&inputs, &[], &outputs).unwrap())
 }
 
 /// Finite values whose sums depend on the order.
@@ -34,11 +34,12 @@ fn finite(dtype: Dtype, rows: usize) -> Column {
 #[test]
 fn samples_rebuild_from_their_sources() {
     let samples = samples();
-    assert_eq!(samples.len(), 4 * Dtype::ALL.len() + 5);
+    assert_eq!(samples.len(), 5 * Dtype::ALL.len() + 6);
     for kernel in samples {
         let again = rebuild(kernel.code.text()).unwrap();
         assert_eq!(again.code, kernel.code);
         assert_eq!(again.columns, kernel.columns);
+        assert_eq!(again.launch, kernel.launch);
     }
     assert!(rebuild("extern \"C\" __global__ void f() {}").is_none());
     assert!(rebuild("").is_none());
@@ -48,7 +49,7 @@ fn samples_rebuild_from_their_sources() {
 fn registers_are_used_again() {
     let chain: String = (0..100).map(|k| format!("t{} = t{k} * 1.5 + t{k}; ", k + 1)).collect();
     let expression = Expression::parse(&format!("t0 = a + 1; {chain} y = t100")).unwrap();
-    let program = expression.bind(&[("a".into(), Dtype::F64)], &[("y".into(), None)]).unwrap();
+    let program = expression.bind(&[("a".into(), Dtype::F64)], &[], &[("y".into(), None)]).unwrap();
     assert!(Twin::new(Arc::new(program)).registers() <= 5);
 }
 
@@ -79,11 +80,11 @@ fn one_nan_is_stored() {
 #[test]
 fn empty_slices_need_no_alignment() {
     let program = program("y = a * 2", &[("a", Dtype::F64)]);
-    Twin::new(Arc::clone(&program)).run(0, 0, &[&[]], &mut [&mut []], &mut [], &[]);
+    Twin::new(Arc::clone(&program)).run(0, 0, &[&[]], &mut [&mut []], &mut [], &Uniform::default());
     let input = [1.5_f64.to_bits()];
     let mut output = [1_u64];
     let outputs: &mut [&mut [u8]] = &mut [bytemuck::cast_slice_mut(&mut output)];
-    Twin::new(program).run(0, 1, &[bytemuck::cast_slice(&input)], outputs, &mut [], &[]);
+    Twin::new(program).run(0, 1, &[bytemuck::cast_slice(&input)], outputs, &mut [], &Uniform::default());
     assert_eq!(output, [3.0_f64.to_bits()]);
 }
 
@@ -146,7 +147,14 @@ fn bytes_of(twin: &mut dyn HostKernel, program: &Arc<Program>, first_row: u64, i
     let mut output = Column::zeros(program.outputs()[0].1, input.rows());
     let mut partials = vec![u64::MAX; program.kernel().columns.partial_bytes(input.rows()) / 8];
     let outputs = &mut [output.bytes_mut()];
-    twin.run(first_row, input.rows(), &[input.bytes()], outputs, bytemuck::cast_slice_mut(&mut partials), &[]);
+    twin.run(
+        first_row,
+        input.rows(),
+        &[input.bytes()],
+        outputs,
+        bytemuck::cast_slice_mut(&mut partials),
+        &Uniform::default(),
+    );
     (output.bytes().to_vec(), partials)
 }
 
