@@ -17,7 +17,7 @@ const PINNED_CHUNK: u64 = 32 << 20;
 /// The same on the CPU: enough to hide the cost of a chunk, little enough to stay in a core's cache.
 const HOST_CHUNK: u64 = 1 << 20;
 /// Bytes of a slot where it is staged: copies get too short for the link below the first, and nothing is gained beyond the second.
-const STAGED_SLOT: Range<u64> = 2 << 20..8 << 20;
+const STAGED_SLOT: Range<u64> = 1 << 20..8 << 20;
 /// Bytes of a chunk on the emulated device: the same everywhere, so that a seed means the same everywhere.
 const EMULATED_CHUNK: u64 = 4 << 20;
 /// Chunks are not made smaller than this to fit a limit as long as something else can give.
@@ -274,9 +274,8 @@ impl Need<'_> {
     /// Lanes, slots and bytes of a chunk for a GPU that rows are staged for: as many lanes as fill and drain what its link
     /// carries, and a tenth more, as they wait now and then; slots that all together stay in the cache.
     fn staging(&self) -> (usize, usize, u64) {
-        // Two, so that a lane fills one while the other is on its way. Where several GPUs share the cache, lanes of the one that
-        // wait leave it to those of the other: one each, and twice as large.
-        let slots = if self.gpus > 1 { 1 } else { 2 };
+        // Two, so that a lane fills one while the other is on its way.
+        let slots = 2;
         let Machine { cores, ring_bytes, core_stages, link } = *self.machine;
         let bytes = |columns: &[usize], staged: &[bool]| -> usize {
             columns.iter().zip(staged).filter(|(_, staged)| **staged).map(|(bytes, _)| bytes).sum()
@@ -290,10 +289,13 @@ impl Need<'_> {
         // A core or two for everything else that a machine does.
         let most = (cores - cores.div_ceil(8).min(cores - 1)) / self.gpus.max(1);
         let lanes = (wanted.ceil() as usize).clamp(2, most.clamp(2, 16));
+        // What also comes back is in the cache for twice as long.
+        let (less, more) = (fills.min(drains) as u64, fills.max(drains).max(1) as u64);
+        let ring_bytes = ring_bytes.saturating_mul(4 * more - 2 * less) / (3 * more);
         let slot = ring_bytes / self.gpus.max(1) as u64 / (lanes * slots) as u64;
         let slot = slot.clamp(STAGED_SLOT.start, STAGED_SLOT.end);
         // What comes back lies in a slot where the inputs were.
-        let chunk = slot.saturating_mul(self.row_bytes) / fills.max(drains).max(1) as u64;
+        let chunk = slot.saturating_mul(self.row_bytes) / more;
         (lanes, slots, chunk.min(PINNED_CHUNK))
     }
 

@@ -21,6 +21,9 @@ pub(super) struct StagedLane<'r, D: Device> {
     submitter: Option<Sender<Filled<'r, D>>>,
     /// From the submitter, in the order in which they were handed over.
     done: Receiver<Done<'r, D>>,
+    /// Since when it has nothing to do before a chunk is back.
+    waits: Option<Duration>,
+    patience: Patience,
     /// A chunk that is back and waits for its place.
     held: Option<Done<'r, D>>,
     device: &'r D,
@@ -38,26 +41,16 @@ pub(super) struct StagedLane<'r, D: Device> {
 }
 
 impl<'r, D: Device> Lane for StagedLane<'r, D> {
-    /// Gets a slot free, claims a chunk, fills the slot and hands it to the submitter; at the end drains what is in flight.
+    /// Claims a chunk, fills a slot and hands it to the submitter; when there is no idle slot or no chunk, drains one that is back.
     fn turn(&mut self) -> Result<bool> {
         if let Some(done) = self.held.take() {
-            let slot = self.drain(done)?;
-            self.idle.push(slot);
-            return Ok(true);
-        }
-        let slot = match self.idle.pop() {
-            Some(slot) => slot,
-            None => match self.receive()? {
-                Some(slot) => slot,
-                None => return Ok(true),
-            },
-        };
-        if let Some(chunk) = self.claim() {
-            self.send(slot, chunk)?;
+            self.drain(done)?;
+        } else if self.idle.is_empty() || self.waits.is_some() {
+            self.receive()?;
+        } else if let Some(chunk) = self.claim() {
+            self.send(chunk)?;
         } else if self.in_flight > 0 {
-            self.idle.push(slot);
-            let slot = self.receive()?;
-            self.idle.extend(slot);
+            self.waits = Some(self.host.now());
         } else {
             self.work.share.end();
             self.submitter = None;
@@ -70,8 +63,8 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
         if let (Some(done), Some(kept)) = (&self.held, &self.work.kept) {
             return if kept.is_known(done.chunk.index()) { self.host.now() } else { Duration::MAX };
         }
-        match self.idle.is_empty() && self.done.is_empty() {
-            // The submitter is before.
+        match (self.idle.is_empty() || self.waits.is_some()) && self.done.is_empty() {
+            // It is the submitter's turn before.
             true => Duration::MAX,
             false => self.host.now(),
         }
@@ -98,6 +91,8 @@ impl<'r, D: Device> StagedLane<'r, D> {
             in_flight: 0,
             submitter: Some(submitter),
             done,
+            waits: None,
+            patience: Patience::new(),
             held: None,
             device,
             number,
@@ -141,8 +136,9 @@ impl<'r, D: Device> StagedLane<'r, D> {
         all.any(|sharded| sharded.on(self.device, chunk).is_some())
     }
 
-    /// Fills the slot with the chunk's rows and hands it to the submitter.
-    fn send(&mut self, mut slot: Idle<'r, D>, chunk: Chunk) -> Result<()> {
+    /// Fills a slot with the chunk's rows and hands it to the submitter.
+    fn send(&mut self, chunk: Chunk) -> Result<()> {
+        let mut slot = self.idle.pop().ok_or(Error::Abandoned)?;
         let LaneName { device, lane } = &self.name;
         let span =
             debug_span!("send", chunk = chunk.index(), row = chunk.rows().start, rows = chunk.len(), device, lane);
@@ -180,27 +176,28 @@ impl<'r, D: Device> StagedLane<'r, D> {
         Ok(())
     }
 
-    /// Waits for the oldest chunk and drains it. `None` if it is held, for another turn, until its place is known.
-    fn receive(&mut self) -> Result<Option<Idle<'r, D>>> {
-        let begin = self.host.now();
-        let mut patience = Patience::new();
-        let mut done = loop {
-            match self.done.try_recv() {
-                Ok(done) => break done,
-                Err(TryRecvError::Empty) => patience.pause(),
-                // The device failed.
-                Err(TryRecvError::Disconnected) => return Err(Error::Abandoned),
+    /// Drains the oldest chunk if it is back. It is held, for another turn, if its place is not known yet.
+    fn receive(&mut self) -> Result<()> {
+        let begin = *self.waits.get_or_insert(self.host.now());
+        let mut done = match self.done.try_recv() {
+            Ok(done) => done,
+            Err(TryRecvError::Empty) => {
+                self.patience.pause();
+                return Ok(());
             }
+            // The device failed.
+            Err(TryRecvError::Disconnected) => return Err(Error::Abandoned),
         };
+        (self.waits, self.patience) = (None, Patience::new());
         self.in_flight -= 1;
         done.awaited = done.back_at > begin;
         self.host.reach(done.back_at);
         self.outcome.times.drain.waiting += self.host.now() - begin;
-        let Some(kept) = &self.work.kept else { return self.drain(done).map(Some) };
+        let Some(kept) = &self.work.kept else { return self.drain(done) };
         let partials = self.partials(&done).unwrap_or_default();
         self.work.count(kept, &done.chunk, partials).map_err(|error| self.name.blame(&done.chunk, error))?;
         self.held = Some(done);
-        Ok(None)
+        Ok(())
     }
 
     /// The partials of a chunk, if there are any.
@@ -210,8 +207,8 @@ impl<'r, D: Device> StagedLane<'r, D> {
         if bytes > 0 { done.column(columns.inputs.len() + columns.outputs.len(), bytes) } else { None }
     }
 
-    /// Hands the rows of a chunk to the sinks.
-    fn drain(&mut self, done: Done<'r, D>) -> Result<Idle<'r, D>> {
+    /// Hands the rows of a chunk to the sinks; its slot is idle then.
+    fn drain(&mut self, done: Done<'r, D>) -> Result<()> {
         let back = self.host.now();
         let chunk = &done.chunk;
         let LaneName { device, lane } = &self.name;
@@ -267,7 +264,8 @@ impl<'r, D: Device> StagedLane<'r, D> {
         }
         self.told = busy;
         self.note_device(&done);
-        Ok(done.recycle())
+        self.idle.push(done.recycle());
+        Ok(())
     }
 
     /// Takes down how long a timed chunk was in each stage on the device.
