@@ -1,6 +1,6 @@
 //! What to run.
 
-use crate::data::{Input, Output};
+use crate::data::{Input, Output, Scalar};
 use crate::error::{Error, Result};
 use crate::expr::Expression;
 use crate::foreign::Call;
@@ -26,12 +26,15 @@ impl What {
 
 /// An expression, or a kernel of the caller's own, with the data it reads and writes.
 ///
-/// Every name that the expression reads needs an [`input`](Job::input), all of the same number of rows. A name that it
-/// assigns may have an [`output`](Job::output); without one it is a temporary of the expression. The names of a kernel are
-/// those of its parameters.
+/// Every name that the expression reads needs an [`input`](Job::input), all of the same number of rows, or a
+/// [`value`](Job::value), the same for all rows. A name that it assigns may have an [`output`](Job::output); without one it is a
+/// temporary of the expression. The names of a kernel are those of its parameters.
 pub struct Job<'a> {
     pub(crate) what: What,
     pub(crate) inputs: Vec<(String, Input<'a>)>,
+    pub(crate) values: Vec<(String, Scalar)>,
+    /// Whether the values are not known yet, but only their names and dtypes: the engine gives them to the kernel later.
+    pub(crate) late: bool,
     pub(crate) outputs: Vec<(String, Output<'a>)>,
     pub(crate) rows: Option<u64>,
     pub(crate) cancel: Option<CancelToken>,
@@ -55,10 +58,21 @@ impl<'a> Job<'a> {
     }
 
     fn new(what: What) -> Self {
-        Job { what, inputs: vec![], outputs: vec![], rows: None, cancel: None, progress: None, timeline: false }
+        Job {
+            what,
+            inputs: vec![],
+            values: vec![],
+            late: false,
+            outputs: vec![],
+            rows: None,
+            cancel: None,
+            progress: None,
+            timeline: false,
+        }
     }
 
-    /// Names that are read: those of the expression in the order of their first use, or of the kernel's parameters.
+    /// Names that are read: those of the expression (inputs and values) in the order of their first use, or of the kernel's
+    /// parameters that take inputs.
     pub fn input_names(&self) -> Vec<String> {
         match &self.what {
             What::Expression(expression) => expression.inputs().to_vec(),
@@ -80,13 +94,37 @@ impl<'a> Job<'a> {
         self
     }
 
+    /// Gives `name`, which the expression reads, a value that is the same for all rows.
+    ///
+    /// It is as a column with this value in every row. So it has the dtype of the Rust value and takes none from what it meets, as
+    /// a number in the text does: beside an `f32` column, `2.0f32` gives `f32`, and `2.0` gives `f64`. The kernel does not depend on
+    /// the value: the same expression with other values is not compiled again. A kernel of the caller's own has
+    /// [`Call::value`].
+    ///
+    /// ```
+    /// use overshot::{DeviceChoice, Engine, Job};
+    /// let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
+    /// let x = vec![1.0, 2.0, 3.0, 4.0, 100.0];
+    /// let mut center = 0.0;
+    /// for _ in 0..3 {
+    ///     let job = Job::eval("mean(clip(x, center - 5, center + 5))")?.input("x", &x).value("center", center);
+    ///     center = engine.run(job)?.results[0].1.map_or(center, |mean| mean.as_f64());
+    /// }
+    /// assert_eq!(center, 3.72);
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    pub fn value(mut self, name: &str, value: impl Into<Scalar>) -> Self {
+        self.values.push((name.to_owned(), value.into()));
+        self
+    }
+
     /// Where the rows of `name` go to.
     pub fn output(mut self, name: &str, output: impl Into<Output<'a>>) -> Self {
         self.outputs.push((name.to_owned(), output.into()));
         self
     }
 
-    /// How many rows there are: needed only without inputs, as by the expression `x = f64(i)`.
+    /// How many rows there are: needed only without inputs, as by the expression `x = step * i` with a value `step`.
     pub fn rows(mut self, rows: u64) -> Self {
         self.rows = Some(rows);
         self
@@ -161,6 +199,25 @@ impl<'a> Job<'a> {
                 return Err(Error::Job(format!("the expression has no name '{name}'; it reads {}", list(read))));
             }
         }
+        for (k, (name, _)) in self.values.iter().enumerate() {
+            if self.values[..k].iter().any(|(other, _)| other == name) {
+                return Err(Error::Job(format!("value '{name}' is given twice: leave one out")));
+            }
+            if self.inputs.iter().any(|(other, _)| other == name) {
+                return Err(Error::Job(format!("'{name}' is given as an input and as a value: leave one out")));
+            }
+            if assigned.contains(name) {
+                return Err(Error::Job(format!(
+                    "'{name}' is assigned by the expression, so it is an output, not a value: give the value another name"
+                )));
+            }
+            if !read.contains(name) {
+                return Err(Error::Job(format!(
+                    "the expression has no name '{name}' that could have a value; it reads {}",
+                    list(read)
+                )));
+            }
+        }
         for (k, (name, _)) in self.outputs.iter().enumerate() {
             if self.outputs[..k].iter().any(|(other, _)| other == name) {
                 return Err(Error::Job(format!("output '{name}' is given twice")));
@@ -172,10 +229,11 @@ impl<'a> Job<'a> {
                 )));
             }
         }
-        match read.iter().find(|name| !self.inputs.iter().any(|(bound, _)| bound == *name)) {
-            Some(missing) => {
-                Err(Error::Job(format!("the expression reads '{missing}', but no input of that name is given")))
-            }
+        let names = || self.inputs.iter().map(|(name, _)| name).chain(self.values.iter().map(|(name, _)| name));
+        match read.iter().find(|name| !names().any(|bound| bound == *name)) {
+            Some(missing) => Err(Error::Job(format!(
+                "the expression reads '{missing}', but no input of that name is given, and no value (Job::value)"
+            ))),
             None => Ok(()),
         }
     }
@@ -193,6 +251,7 @@ impl std::fmt::Debug for Job<'_> {
         f.debug_struct("Job")
             .field("what", &self.what.text())
             .field("inputs", &self.inputs)
+            .field("values", &self.values)
             .field("outputs", &self.outputs)
             .finish_non_exhaustive()
     }

@@ -36,6 +36,9 @@
 //! - reductions, any number in one pass: `sum mean min max var std count any all argmin argmax`. One may be named:
 //!   `m = mean(x)`.
 //!
+//! Other names are columns, or values that are the same for all rows ([`Job::value`]): the same text with other values is the same
+//! kernel, and is not compiled again.
+//!
 //! Where it differs from NumPy: there is no `f16`, so float functions of `bool`, `i8` and `u8` give `f32`; a literal that does not
 //! fit the dtype beside it is an error also in `where` and `clip`; an integer array to a negative power is the reciprocal
 //! rounded to zero; casts from floats to integers saturate, and NaN becomes 0; `min` and `max` of −0 and 0 give the first;

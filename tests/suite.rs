@@ -28,6 +28,8 @@ const CASES: &[(&str, Case)] = &[
     ("limits on device and pinned memory hold", limits_hold),
     ("a limit too small for one chunk is an error", limit_too_small),
     ("every dtype goes in and out", dtypes),
+    ("values are as constant columns of them, in every run others", values),
+    ("values that do not fit are errors", wrong_values),
     ("files in, files out", files),
     ("pinned arrays are used in place", pinned_arrays),
     ("generators and the row number", generators),
@@ -241,6 +243,76 @@ fn limit_too_small(choice: &DeviceChoice) -> Outcome {
         };
         check(limit == 1000 && needed > limit, "the error tells limit and need")?;
         run(device.max(needed), pinned.max(needed))?;
+    }
+    Ok(())
+}
+
+fn values(choice: &DeviceChoice) -> Outcome {
+    const TEXT: &str = "c = a + v; d = where(a > v, i, i64(v)); count(a == w), mean(a * v), max(v)";
+    let engine = engine(choice).chunk(1).build()?;
+    let rows = 10_000;
+    macro_rules! each {
+        ($($t:ty: $of:expr, $values:expr;)*) => {$(
+            let a: Vec<$t> = numbers(rows, 8).into_iter().map($of).collect();
+            let w: $t = a[7];
+            for v in $values {
+                let v: $t = v;
+                let (mut c, mut d) = ([a.clone(), a.clone()], [vec![-1i64; rows], vec![-2; rows]]);
+                let ([c0, c1], [d0, d1]) = (&mut c, &mut d);
+                let found = Job::eval(TEXT)?.input("a", &a).value("w", w).value("v", v);
+                let found = engine.run(found.output("c", c0).output("d", d0))?;
+                let (vs, ws) = (vec![v; rows], vec![w; rows]);
+                let expected = Job::eval(TEXT)?.input("a", &a).input("v", &vs).input("w", &ws);
+                let expected = engine.run(expected.output("c", c1).output("d", d1))?;
+                let what = format!("{v} of {}", stringify!($t));
+                check(bytemuck::cast_slice::<$t, u8>(&c[0]) == bytemuck::cast_slice::<$t, u8>(&c[1]), format!("rows with {what}"))?;
+                check(d[0] == d[1], format!("other rows with {what}"))?;
+                let (found, expected) = (all_bits(&found), all_bits(&expected));
+                check(found == expected, format!("{what}: {found:x?} instead of {expected:x?}"))?;
+            }
+        )*};
+    }
+    each! {
+        bool: |x| x > 0.0, [true, false];
+        i8: |x| x as i8, [-100, 27];
+        i16: |x| x as i16, [-30_000, 27];
+        i32: |x| x as i32, [i32::MIN, 27];
+        i64: |x| x as i64, [-(1 << 60), 27];
+        u8: |x| x as u8, [200, 27];
+        u16: |x| x as u16, [60_000, 27];
+        u32: |x| x as u32, [u32::MAX, 27];
+        u64: |x| x as u64, [u64::MAX, 27];
+        f32: |x| x as f32, [-0.1, f32::NAN, 1e-40, f32::INFINITY];
+        f64: |x| x, [-0.1, f64::NAN, 1e-310, f64::NEG_INFINITY];
+    }
+    let alone = |step: i64| engine.run(Job::eval("sum(i * step)")?.value("step", step).rows(100_000));
+    for step in [3, -5] {
+        let sum = alone(step)?.value("sum(i * step)");
+        check(sum == Some(Scalar::I64(step * 4_999_950_000)), format!("{sum:?} by steps of {step}"))?;
+    }
+    Ok(())
+}
+
+fn wrong_values(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice).build()?;
+    let x = [1.0];
+    let job = |text| Job::eval(text).map(|job| job.input("x", &x));
+    for (job, problem) in [
+        (job("sum(x * v)")?.value("x", 1.0).value("v", 1.0), "'x' is given as an input and as a value: leave one out"),
+        (job("sum(x * v)")?.value("v", 1.0).value("v", 2.0), "value 'v' is given twice: leave one out"),
+        (job("sum(x)")?.value("v", 1.0), "no name 'v' that could have a value; it reads 'x'"),
+        (job("v = x; sum(v)")?.value("v", 1.0), "'v' is assigned by the expression, so it is an output, not a value"),
+        (job("sum(x * v)")?, "reads 'v', but no input of that name is given, and no value (Job::value)"),
+        (Job::eval("sum(i * v)")?.value("v", 1), "the number of rows is unknown: give an input, or set it"),
+        (
+            Job::kernel(overshot::testing::foreign::everything()).value("a", 1.0f32),
+            "the kernel 'everything' has the values of its call: give it 'a' there (Call::value)",
+        ),
+    ] {
+        match engine.run(job) {
+            Err(Error::Job(text)) if text.contains(problem) => {}
+            other => return Err(format!("{other:?} instead of: {problem}").into()),
+        }
     }
     Ok(())
 }

@@ -121,7 +121,13 @@ macro_rules! elements {
 }
 elements!(i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32, u64 => U64, f32 => F32, f64 => F64);
 
-/// One value of any dtype: the result of a reduction.
+impl From<bool> for Scalar {
+    fn from(value: bool) -> Scalar {
+        Scalar::Bool(value)
+    }
+}
+
+/// One value of any dtype: the result of a reduction, or what is the same for all rows of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)] // the names say it
 pub enum Scalar {

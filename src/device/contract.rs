@@ -5,7 +5,7 @@ use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::kernel::{SharedKernel, TILE_ROWS, Uniform};
+use super::kernel::{Kernel, SharedKernel, TILE_ROWS, Uniform, Values};
 use super::{Device, Host as _, Stream};
 use crate::error::Error;
 use crate::testing;
@@ -22,6 +22,7 @@ pub(crate) fn check<D: Device>(device: &D) {
     partial_copies_go_where_they_belong(device);
     zeros_go_where_they_belong(device);
     a_kernel_does_what_its_twin_does(device);
+    a_kernel_is_launched_only_with_its_values(device);
     columns_lie_in_any_memory(device);
     what_is_allocated_is_not_free(device);
     a_stream_waits_for_the_latest_record(device);
@@ -136,6 +137,24 @@ fn a_kernel_does_what_its_twin_does<D: Device>(device: &D) {
     let host = Host::filled(3);
     let (output, sums) = run_probe(device, &host).unwrap();
     assert_eq!((output, sums), twin(&host));
+}
+
+fn a_kernel_is_launched_only_with_its_values<D: Device>(device: &D) {
+    let [late, given_up] = [Values::late(), Values::late()];
+    given_up.give_up();
+    let memory = device.allocate(3 * COLUMN).unwrap();
+    let launch = |values: &Arc<Values>| {
+        let kernel = Arc::new(Kernel { values: values.clone(), ..testing::probe() });
+        let loaded = device.load(&kernel).unwrap();
+        let mut stream = device.open_stream().unwrap();
+        let columns = [0, COLUMN, 2 * COLUMN].map(|offset| (&memory, offset));
+        // SAFETY: the columns have room for `ROWS` rows and their sums, and the stream is dropped, and so done, before them.
+        unsafe { stream.launch(&loaded, &columns, &[], ROWS_BEFORE, ROWS) }
+    };
+    assert!(matches!(launch(&late), Err(Error::Job(_))));
+    assert!(matches!(launch(&given_up), Err(Error::Abandoned)));
+    late.set(vec![]);
+    launch(&late).unwrap();
 }
 
 /// Runs the probe kernel on the first [`ROWS`] rows of `input`, which count from [`ROWS_BEFORE`].

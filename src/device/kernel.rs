@@ -117,10 +117,11 @@ pub struct Launch {
 
 impl Launch {
     /// Of kernels of Overshot's own: `extern "C" __global__ void ENTRY(long long first_row, long long rows, in0, in1, …, out0, …,
-    /// partials)` with [`TILE_LANES`] threads, the partials only when there are any.
-    pub fn of(columns: &Columns) -> Launch {
+    /// partials, value0, …)` with [`TILE_LANES`] threads, the partials only when there are any.
+    pub fn of(columns: &Columns, values: usize) -> Launch {
         let count = columns.inputs.len() + columns.outputs.len() + usize::from(columns.partial_words > 0);
         let arguments = [Argument::FirstRow, Argument::Rows].into_iter().chain((0..count).map(Argument::Column));
+        let arguments = arguments.chain((0..values).map(Argument::Value));
         Launch { arguments: arguments.collect(), threads: TILE_LANES as u32, shared_bytes: 0 }
     }
 }

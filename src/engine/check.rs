@@ -1,6 +1,6 @@
 //! Whether the parts of a job fit each other.
 
-use crate::data::{Dtype, Input, Output, same_file};
+use crate::data::{Dtype, Input, Output, Scalar, same_file};
 use crate::error::{Error, Result};
 use crate::foreign;
 use crate::job::{Job, What};
@@ -16,6 +16,36 @@ pub(super) struct Bound {
     pub(super) inputs: Vec<u64>,
     /// The dtype of each output, and the elements of a row.
     pub(super) outputs: Vec<(Dtype, u64)>,
+    /// What is the same for all rows of an expression.
+    pub(super) values: Vec<(String, Dtype)>,
+}
+
+impl Bound {
+    /// The bits of other values than those of the job, in the order of the kernel's values.
+    ///
+    /// # Errors
+    /// [`Error::Job`] if they are not of the same names and dtypes.
+    pub(super) fn bits_of(&self, values: &[(String, Scalar)]) -> Result<Vec<u64>> {
+        for (k, (name, _)) in values.iter().enumerate() {
+            if !self.values.iter().any(|(own, _)| own == name) {
+                return Err(Error::Job(format!(
+                    "the job has no value '{name}' to begin with: give it one (Job::value)"
+                )));
+            }
+            if values[..k].iter().any(|(other, _)| other == name) {
+                return Err(Error::Job(format!("value '{name}' is given twice: leave one out")));
+            }
+        }
+        let bits = |(name, dtype): &(String, Dtype)| match values.iter().find(|(other, _)| other == name) {
+            Some((_, value)) if value.dtype() == *dtype => Ok(value.bits()),
+            Some((_, value)) => Err(Error::Job(format!(
+                "the value '{name}' is {dtype} to begin with, but {} later: convert it",
+                value.dtype()
+            ))),
+            None => Err(Error::Job(format!("there is no value for '{name}': give it one of {dtype}"))),
+        };
+        self.values.iter().map(bits).collect()
+    }
 }
 
 /// Checks a job as far as that is possible before anything runs.
@@ -33,15 +63,28 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
                 let target = output.target();
                 (name.clone(), target.dtype().filter(|_| target.cast()))
             });
-            let program = expression.bind(&inputs, &casts.collect::<Vec<_>>())?;
+            let values: Vec<_> = job.values.iter().map(|(name, value)| (name.clone(), value.dtype())).collect();
+            let program = expression.bind(&inputs, &values, &casts.collect::<Vec<_>>())?;
             let outputs = program.outputs().iter().map(|(_, dtype)| (*dtype, 1)).collect();
-            Bound { operator: Box::new(Eval::new(program)), rows, is_expression: true, inputs: ins, outputs }
+            let operator = Box::new(Eval::new(program));
+            let bound = Bound { operator, rows, is_expression: true, inputs: ins, outputs, values };
+            if !job.late {
+                bound.operator.kernel().values.set(bound.bits_of(&job.values)?);
+            }
+            bound
         }
         What::Kernel(call) => {
+            if let Some((name, _)) = job.values.first() {
+                return Err(Error::Job(format!(
+                    "the kernel '{}' has the values of its call: give it '{name}' there (Call::value)",
+                    call.entry()
+                )));
+            }
             let names: Vec<_> = job.outputs.iter().map(|(name, _)| name.clone()).collect();
             let foreign::Bound { kernel, inputs, outputs } = call.bind(&inputs, &names)?;
             let rows = job.row_count((&inputs, &outputs.iter().map(|(_, elements)| *elements).collect::<Vec<_>>()))?;
-            Bound { operator: Box::new(Foreign::new(kernel)), rows, is_expression: false, inputs, outputs }
+            let operator = Box::new(Foreign::new(kernel));
+            Bound { operator, rows, is_expression: false, inputs, outputs, values: vec![] }
         }
     };
     for ((name, output), (dtype, _)) in job.outputs.iter().zip(&bound.outputs) {
@@ -91,4 +134,39 @@ fn check_files(inputs: &[(String, Input<'_>)], outputs: &[(String, Output<'_>)])
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> Job<'static> {
+        Job::eval("sum(i * b + a)").unwrap().rows(1).value("a", 1i8).value("b", 2.0)
+    }
+
+    #[test]
+    fn values_come_with_the_job_or_late() {
+        let bits = [1, 2f64.to_bits()];
+        assert_eq!(bind(&job()).unwrap().operator.kernel().values.wait(), Some(&bits[..]));
+        let late = bind(&Job { late: true, ..job() }).unwrap();
+        let values = &late.operator.kernel().values;
+        assert!(!values.are_known());
+        values.set(late.bits_of(&[("b".into(), Scalar::F64(0.5)), ("a".into(), Scalar::I8(-1))]).unwrap());
+        assert_eq!(values.wait(), Some(&[255, 0.5f64.to_bits()][..]));
+    }
+
+    #[test]
+    fn later_values_are_as_the_first() {
+        let bound = bind(&job()).unwrap();
+        let (a, b) = (("a".to_owned(), Scalar::I8(3)), ("b".to_owned(), Scalar::F64(4.0)));
+        for (values, problem) in [
+            (vec![a.clone()], "there is no value for 'b': give it one of f64"),
+            (vec![a.clone(), b.clone(), a.clone()], "value 'a' is given twice: leave one out"),
+            (vec![a, b.clone(), ("c".to_owned(), Scalar::I8(3))], "the job has no value 'c' to begin with"),
+            (vec![("a".to_owned(), Scalar::I64(3)), b], "the value 'a' is i8 to begin with, but i64 later: convert it"),
+        ] {
+            let Err(Error::Job(text)) = bound.bits_of(&values) else { panic!("no error: {problem}") };
+            assert!(text.contains(problem), "{text}");
+        }
+    }
 }

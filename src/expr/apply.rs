@@ -22,6 +22,8 @@ pub(super) struct Block<'a> {
     pub(super) places: &'a [Place],
     pub(super) registers: &'a [Vec<u64>],
     pub(super) inputs: &'a [&'a [u8]],
+    /// The bits of what is the same for all rows.
+    pub(super) scalars: &'a [u64],
     /// The first row in the inputs.
     pub(super) start: usize,
     pub(super) rows: usize,
@@ -108,6 +110,7 @@ pub(super) fn apply(nodes: &[Node], id: Id, block: &Block<'_>, first_row: u64, o
     let Node { op, dtype } = nodes[id];
     match op {
         Op::Input(input) => map(out, block.input::<u8>(input), |byte| u8::from(byte != 0)),
+        Op::Value(value) => for_all!(dtype, T => fill::<T>(out, block.scalars[value])),
         Op::Row => {
             let rows = &mut out[..block.rows];
             rows.iter_mut().zip(first_row..).for_each(|(slot, row)| *slot = row);

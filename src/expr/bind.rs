@@ -35,6 +35,7 @@ struct Assigned {
 struct Binder<'a> {
     nodes: Nodes,
     inputs: &'a [(String, Dtype)],
+    values: &'a [(String, Dtype)],
     assigned: HashMap<&'a str, Assigned>,
 }
 
@@ -42,10 +43,10 @@ struct Binder<'a> {
 pub(super) fn bind(
     expression: &Expression,
     parsed: &Parsed,
-    inputs: &[(String, Dtype)],
+    (inputs, values): (&[(String, Dtype)], &[(String, Dtype)]),
     requested: &[(String, Option<Dtype>)],
 ) -> Result<Program, Fault> {
-    let mut binder = Binder { nodes: Nodes::default(), inputs, assigned: HashMap::new() };
+    let mut binder = Binder { nodes: Nodes::default(), inputs, values, assigned: HashMap::new() };
     let mut reductions = Vec::new();
     for statement in &parsed.statements {
         match statement {
@@ -93,6 +94,7 @@ pub(super) fn bind(
     Ok(Program {
         text: expression.text().to_owned(),
         inputs: inputs.to_vec(),
+        values: values.to_vec(),
         requested: requested.to_vec(),
         nodes,
         outputs,
@@ -157,10 +159,14 @@ impl Binder<'_> {
             assigned.is_read = true;
             return Ok(Operand { at, value: assigned.value });
         }
-        let Some(index) = self.inputs.iter().position(|(input, _)| input == name) else {
-            return Err(Fault::new(at, format!("there is no input `{name}`")));
+        let place = |given: &[(String, Dtype)]| {
+            given.iter().enumerate().find(|(_, (other, _))| other == name).map(|(index, (_, dtype))| (index, *dtype))
         };
-        Ok(self.row_value(at, Op::Input(index), self.inputs[index].1))
+        match (place(self.inputs), place(self.values)) {
+            (Some((index, dtype)), _) => Ok(self.row_value(at, Op::Input(index), dtype)),
+            (None, Some((index, dtype))) => Ok(self.row_value(at, Op::Value(index), dtype)),
+            (None, None) => Err(Fault::new(at, format!("there is no input `{name}`"))),
+        }
     }
 
     fn call(&mut self, at: usize, function: Function, arguments: &[Operand]) -> Result<Operand, Fault> {

@@ -47,6 +47,9 @@ impl Body {
         if !program.reductions.is_empty() {
             parameters.push("u64* __restrict__ partials".to_owned());
         }
+        for (index, (_, dtype)) in program.values.iter().enumerate() {
+            parameters.push(format!("{} value{index}", stored_type(*dtype)));
+        }
         self.line(0, format_args!("using namespace overshot;"));
         self.line(0, format_args!("extern \"C\" __global__ void __launch_bounds__({TILE_LANES}) {ENTRY}("));
         self.line(1, format_args!("{})", parameters.join(", ")));
@@ -109,6 +112,8 @@ fn operation(program: &Program, id: Id) -> String {
     match node.op {
         Op::Input(input) if node.dtype == Dtype::Bool => format!("in{input}[at] != 0"),
         Op::Input(input) => format!("in{input}[at]"),
+        Op::Value(value) if node.dtype == Dtype::Bool => format!("value{value} != 0"),
+        Op::Value(value) => format!("value{value}"),
         Op::Row => "row".to_owned(),
         Op::Constant(bits) => match node.dtype {
             Dtype::Bool => (bits != 0).to_string(),

@@ -12,15 +12,18 @@ const PREFIX: &str = "// overshot eval v1: ";
 struct Header {
     expression: String,
     inputs: Vec<(String, String)>,
+    values: Vec<(String, String)>,
     outputs: Vec<(String, Option<String>)>,
 }
 
 /// The first line of the source of a program.
 pub(super) fn header(program: &Program) -> String {
     let name = |dtype: Dtype| dtype.name().to_owned();
+    let names = |of: &[(String, Dtype)]| of.iter().map(|(own, dtype)| (own.clone(), name(*dtype))).collect();
     let header = Header {
         expression: program.text.clone(),
-        inputs: program.inputs.iter().map(|(input, dtype)| (input.clone(), name(*dtype))).collect(),
+        inputs: names(&program.inputs),
+        values: names(&program.values),
         outputs: program.requested.iter().map(|(output, dtype)| (output.clone(), dtype.map(name))).collect(),
     };
     // Strings and lists of strings always have a JSON form.
@@ -30,13 +33,15 @@ pub(super) fn header(program: &Program) -> String {
 /// The kernel that a generated source came from, if it is one: what runs sources without a GPU runs its twin.
 pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
     let header: Header = serde_json::from_str(source.lines().next()?.strip_prefix(PREFIX)?).ok()?;
-    let inputs = header.inputs.into_iter().map(|(name, dtype)| Some((name, Dtype::from_name(&dtype)?)));
-    let inputs: Vec<(String, Dtype)> = inputs.collect::<Option<_>>()?;
+    let dtypes = |names: Vec<(String, String)>| -> Option<Vec<(String, Dtype)>> {
+        names.into_iter().map(|(name, dtype)| Some((name, Dtype::from_name(&dtype)?))).collect()
+    };
+    let (inputs, values) = (dtypes(header.inputs)?, dtypes(header.values)?);
     let outputs = header.outputs.into_iter().map(|(name, dtype)| match dtype {
         Some(dtype) => Some((name, Some(Dtype::from_name(&dtype)?))),
         None => Some((name, None)),
     });
     let outputs: Vec<(String, Option<Dtype>)> = outputs.collect::<Option<_>>()?;
-    let program = Expression::parse(&header.expression).ok()?.bind(&inputs, &outputs).ok()?;
+    let program = Expression::parse(&header.expression).ok()?.bind(&inputs, &values, &outputs).ok()?;
     Some(Arc::new(program).kernel())
 }

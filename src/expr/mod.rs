@@ -6,8 +6,9 @@
 //! ```
 //! Statements stand on lines of their own or between `;` or `,`. `NAME = VALUE` gives every row a value; a reduction, named
 //! or not, gives one value of all rows. In order of how tightly they bind: `**`, then `+ - ~` before a value, `* / // %`,
-//! `+ -`, `<< >>`, `&`, `^`, `|`, and comparisons, which do not chain. Besides columns and numbers there are `pi e inf nan True
-//! False` and the row number `i`; dtype names convert; the functions and reductions are in `words.rs`.
+//! `+ -`, `<< >>`, `&`, `^`, `|`, and comparisons, which do not chain. Names that are only read are columns, or what is the same
+//! for all rows, which is typed as columns are. Besides them and numbers there are `pi e inf nan True False` and the row
+//! number `i`; dtype names convert; the functions and reductions are in `words.rs`.
 //!
 //! Results and dtypes are NumPy 2's; `tests/numpy` holds us to that. Where NumPy leaves a result to the processor, it
 //! is defined here, and the same on every device:
@@ -72,20 +73,25 @@ impl Expression {
         &self.parsed.assigned
     }
 
-    /// The names it reads but does not assign, in order of first use.
+    /// The names it reads but does not assign, in order of first use: inputs and values.
     pub(crate) fn inputs(&self) -> &[String] {
         &self.parsed.inputs
     }
 
-    /// Gives the inputs their dtypes, and with them everything else.
+    /// Gives the inputs and the values, which are the same for all rows, their dtypes, and with them everything else.
     ///
     /// `outputs` are the assigned names that have a place to go: with a dtype, to which the value is converted, or
     /// without, in the dtype it has. Other assigned names must be read later in the text.
     ///
     /// # Errors
     /// [`Error::Expression`] if dtypes do not fit, or names are missing.
-    pub(crate) fn bind(&self, inputs: &[(String, Dtype)], outputs: &[(String, Option<Dtype>)]) -> Result<Program> {
-        bind::bind(self, &self.parsed, inputs, outputs).map_err(|fault| fault.in_text(&self.text))
+    pub(crate) fn bind(
+        &self,
+        inputs: &[(String, Dtype)],
+        values: &[(String, Dtype)],
+        outputs: &[(String, Option<Dtype>)],
+    ) -> Result<Program> {
+        bind::bind(self, &self.parsed, (inputs, values), outputs).map_err(|fault| fault.in_text(&self.text))
     }
 }
 

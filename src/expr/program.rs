@@ -16,6 +16,8 @@ pub(super) type Id = usize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Op {
     Input(usize),
+    /// What is the same for all rows, and known only when the kernel runs.
+    Value(usize),
     /// The global row number.
     Row,
     /// A value by its bits: sign-extended for integers, 0 or 1 for `bool`.
@@ -31,7 +33,7 @@ impl Op {
     /// The results it needs.
     pub(super) fn operands(self) -> impl Iterator<Item = Id> {
         let operands = match self {
-            Op::Input(_) | Op::Row | Op::Constant(_) => [None; 3],
+            Op::Input(_) | Op::Value(_) | Op::Row | Op::Constant(_) => [None; 3],
             Op::Cast(a) | Op::Unary(_, a) => [Some(a), None, None],
             Op::Binary(_, a, b) => [Some(a), Some(b), None],
             Op::Select(a, b, c) => [Some(a), Some(b), Some(c)],
@@ -101,6 +103,7 @@ impl Nodes {
 pub(crate) struct Program {
     pub(super) text: String,
     pub(super) inputs: Vec<(String, Dtype)>,
+    pub(super) values: Vec<(String, Dtype)>,
     /// As they were asked for, for [`rebuild`](super::rebuild).
     pub(super) requested: Vec<(String, Option<Dtype>)>,
     pub(super) nodes: Vec<Node>,
@@ -121,7 +124,8 @@ impl Program {
         &self.reductions
     }
 
-    /// The kernel: its columns are the inputs and the outputs in the order given to `bind`.
+    /// The kernel: its columns are the inputs and the outputs in the order given to `bind`, as are its values, which are not known
+    /// yet if there are any.
     pub(crate) fn kernel(self: &Arc<Self>) -> Kernel {
         let program = Arc::clone(self);
         let columns = Columns {
@@ -133,10 +137,10 @@ impl Program {
         Kernel {
             entry: cuda::ENTRY.to_owned(),
             code: Code::own(&cuda::source(self)),
-            launch: Launch::of(&columns),
+            launch: Launch::of(&columns, self.values.len()),
             columns,
             resident: vec![],
-            values: Values::new(vec![]),
+            values: if self.values.is_empty() { Values::new(vec![]) } else { Values::late() },
             twin: Some(Box::new(move || Box::new(twin::Twin::new(Arc::clone(&program))))),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::words::{Kind, Unary};
+use super::words::{Kind, Unary, Weak};
 use super::{Expression, typing};
 use crate::data::Dtype;
 use crate::device::kernel::Kernel;
@@ -11,7 +11,7 @@ use crate::device::kernel::Kernel;
 pub(crate) fn samples() -> Vec<Kernel> {
     let mut kernels = Vec::new();
     for dtype in Dtype::ALL {
-        kernels.extend([operators(dtype), functions(dtype), casts(dtype), reductions(dtype)]);
+        kernels.extend([operators(dtype), functions(dtype), casts(dtype), reductions(dtype), values(dtype)]);
     }
     kernels.extend(mixed());
     kernels.into_iter().flatten().collect()
@@ -19,10 +19,19 @@ pub(crate) fn samples() -> Vec<Kernel> {
 
 /// The kernel of statements in which every assigned name is an output.
 fn kernel(inputs: &[(&str, Dtype)], statements: &[String]) -> Option<Kernel> {
+    with_values(inputs, &[], statements)
+}
+
+/// The same with values of 3, or true.
+fn with_values(inputs: &[(&str, Dtype)], values: &[(&str, Dtype)], statements: &[String]) -> Option<Kernel> {
     let expression = Expression::parse(&statements.join("; ")).ok()?;
-    let inputs: Vec<(String, Dtype)> = inputs.iter().map(|(name, dtype)| ((*name).to_owned(), *dtype)).collect();
+    let named = |of: &[(&str, Dtype)]| of.iter().map(|(name, dtype)| ((*name).to_owned(), *dtype)).collect::<Vec<_>>();
     let outputs: Vec<_> = expression.assigned().iter().map(|name| (name.clone(), None)).collect();
-    Some(Arc::new(expression.bind(&inputs, &outputs).ok()?).kernel())
+    let kernel = Arc::new(expression.bind(&named(inputs), &named(values), &outputs).ok()?).kernel();
+    kernel
+        .values
+        .set(values.iter().map(|(_, dtype)| typing::constant_bits(Weak::Int(3), *dtype)).collect::<Option<_>>()?);
+    Some(kernel)
 }
 
 /// `y0 = …; y1 = …`.
@@ -71,7 +80,13 @@ fn reductions(dtype: Dtype) -> Option<Kernel> {
     kernel(&[("a", dtype)], &statements)
 }
 
-/// Dtypes that meet, and no inputs at all.
+fn values(dtype: Dtype) -> Option<Kernel> {
+    let mut statements = numbered(["v", "a * v", "where(v > w, a, w)", "v == w", "exp(v) + i"].map(str::to_owned));
+    statements.extend(["sum(a * v)", "count(a == w)"].map(str::to_owned));
+    with_values(&[("a", dtype)], &[("v", dtype), ("w", dtype)], &statements)
+}
+
+/// Dtypes that meet, no inputs at all, and values alone.
 fn mixed() -> Vec<Option<Kernel>> {
     let inputs: Vec<(&str, Dtype)> = Dtype::ALL.into_iter().map(|dtype| (dtype_input(dtype), dtype)).collect();
     let pairs = |sign: &str| {
@@ -83,6 +98,7 @@ fn mixed() -> Vec<Option<Kernel>> {
         kernel(&inputs, &pairs("+")),
         kernel(&inputs, &pairs("<")),
         kernel(&[], &numbered(["i", "i * 0.5", "sqrt(2) + i", "pi", "True", "i % 3 == 0"].map(str::to_owned))),
+        with_values(&[], &inputs, &pairs("*")),
         kernel(&[("s", Dtype::F32)], &[option.to_owned()]),
         kernel(&[("s", Dtype::F64)], &[option.to_owned()]),
     ]

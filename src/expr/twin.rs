@@ -28,6 +28,10 @@ pub(super) struct Twin {
     /// Values of one block each, in as many of these words as their dtype takes.
     registers: Vec<Vec<u64>>,
     lanes: Vec<Lanes>,
+    /// What depends on no row, in order.
+    constants: Vec<Id>,
+    /// The values of which the constants were computed; `None` before the first run.
+    scalars: Option<Vec<u64>>,
 }
 
 impl Twin {
@@ -35,11 +39,18 @@ impl Twin {
         let Plan { steps, constants, places, registers } = plan(&program);
         let lanes = program.reductions.iter().map(Lanes::new).collect();
         let registers = vec![vec![0; BLOCK_ROWS]; registers];
-        let mut twin = Twin { program, steps, places, registers, lanes };
-        for id in constants {
-            twin.compute(id, 0, BLOCK_ROWS, 0, &[]);
+        Twin { program, steps, places, registers, lanes, constants, scalars: None }
+    }
+
+    /// Computes what depends on no row, unless it is there already.
+    fn compute_constants(&mut self, scalars: &[u64]) {
+        if self.scalars.as_deref() == Some(scalars) {
+            return;
         }
-        twin
+        self.scalars = Some(scalars.to_vec());
+        for constant in 0..self.constants.len() {
+            self.compute(self.constants[constant], 0, BLOCK_ROWS, 0, &[]);
+        }
     }
 
     /// How many registers it has.
@@ -57,7 +68,8 @@ impl Twin {
     }
 
     fn block<'a>(&'a self, start: usize, rows: usize, inputs: &'a [&'a [u8]]) -> Block<'a> {
-        Block { places: &self.places, registers: &self.registers, inputs, start, rows }
+        let scalars = self.scalars.as_deref().unwrap_or_default();
+        Block { places: &self.places, registers: &self.registers, inputs, scalars, start, rows }
     }
 
     /// Runs the rows from `start` on of the slices.
@@ -91,11 +103,13 @@ impl HostKernel for Twin {
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
         partials: &mut [u8],
-        _: &Uniform<'_>,
+        uniform: &Uniform<'_>,
     ) {
         let program = Arc::clone(&self.program);
         check("input", rows, &program.inputs, inputs.iter().map(|slice| slice.len()));
         check("output", rows, &program.outputs, outputs.iter().map(|slice| slice.len()));
+        assert_eq!(uniform.values.len(), program.values.len(), "number of values");
+        self.compute_constants(uniform.values);
         // An empty slice may stand at any address.
         let partials: &mut [u64] = if partials.is_empty() { &mut [] } else { bytemuck::cast_slice_mut(partials) };
         let words: usize = program.reductions.iter().map(|reduction| reduction.words()).sum();
@@ -129,7 +143,7 @@ fn check(what: &str, rows: usize, columns: &[(String, Dtype)], bytes: impl Exact
 /// Where every result goes, and when.
 struct Plan {
     steps: Vec<Step>,
-    /// What depends on no row: computed once.
+    /// What depends on no row: computed once for the same values.
     constants: Vec<Id>,
     places: Vec<Place>,
     registers: usize,

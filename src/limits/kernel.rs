@@ -11,7 +11,7 @@ pub(crate) fn copy_kernel() -> Kernel {
     Kernel {
         entry: "overshot_copy".into(),
         code: Code::own(SOURCE),
-        launch: Launch::of(&columns),
+        launch: Launch::of(&columns, 0),
         columns,
         resident: vec![],
         values: Values::new(vec![]),

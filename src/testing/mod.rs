@@ -46,7 +46,7 @@ pub fn probe() -> Kernel {
     Kernel {
         entry: "overshot_probe".into(),
         code: Code::own(&format!("{PROBE}{PROBE_BODY}")),
-        launch: Launch::of(&columns),
+        launch: Launch::of(&columns, 0),
         columns,
         resident: vec![],
         values: Values::new(vec![]),

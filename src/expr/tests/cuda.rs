@@ -7,42 +7,52 @@ use std::sync::Arc;
 use super::super::program::Program;
 use super::super::words::{Kind, Unary};
 use super::super::{Expression, functions, samples};
-use super::{Column, run_partials};
+use super::{Column, run_values};
 use crate::data::Dtype;
 
 const COMPILER: &str = "c++";
 
 /// Every operation and every reduction of operands of one dtype.
 fn program(dtype: Dtype) -> Arc<Program> {
-    let inputs = ["a", "b"].map(|name| (name.to_owned(), dtype));
-    let mut values: Vec<String> =
+    everything(&["a", "b"].map(|name| (name.to_owned(), dtype)), &[])
+}
+
+/// The same of `a` and `b`, which are inputs or values.
+pub(super) fn everything(inputs: &[(String, Dtype)], values: &[(String, Dtype)]) -> Arc<Program> {
+    let mut terms: Vec<String> =
         ["+", "-", "*", "/", "//", "%", "&", "|", "^", "<<", ">>", "==", "!=", "<", "<=", ">", ">="]
             .map(|sign| format!("a {sign} b"))
             .into();
-    values.extend(Dtype::ALL.map(|to| format!("{to}(a)")));
-    values.extend(Unary::FUNCTIONS.iter().map(|(name, _)| format!("{name}(a)")));
-    values
-        .extend(["-a", "~a", "where(a, a, b)", "min(a, b)", "max(a, b)", "clip(a, b, 1)", "i + a"].map(str::to_owned));
-    values.extend(["a ** b", "atan2(a, b)", "hypot(a, b)"].map(str::to_owned));
-    let statements = values.iter().enumerate().map(|(k, value)| format!("y{k} = {value}"));
+    terms.extend(Dtype::ALL.map(|to| format!("{to}(a)")));
+    terms.extend(Unary::FUNCTIONS.iter().map(|(name, _)| format!("{name}(a)")));
+    terms.extend(["-a", "~a", "where(a, a, b)", "min(a, b)", "max(a, b)", "clip(a, b, 1)", "i + a"].map(str::to_owned));
+    terms.extend(["a ** b", "atan2(a, b)", "hypot(a, b)"].map(str::to_owned));
+    let statements = terms.iter().enumerate().map(|(k, term)| format!("y{k} = {term}"));
     // Not every dtype has every operator.
-    let mut statements: Vec<String> = statements.filter(|statement| bind(statement, &inputs).is_some()).collect();
+    let mut statements: Vec<String> =
+        statements.filter(|statement| bind(statement, inputs, values).is_some()).collect();
     statements.extend(Kind::NAMES.iter().map(|(name, _)| format!("{name}(a)")));
-    Arc::new(bind(&statements.join("; "), &inputs).unwrap())
+    Arc::new(bind(&statements.join("; "), inputs, values).unwrap())
 }
 
-fn bind(text: &str, inputs: &[(String, Dtype)]) -> Option<Program> {
+fn bind(text: &str, inputs: &[(String, Dtype)], values: &[(String, Dtype)]) -> Option<Program> {
     let expression = Expression::parse(text).unwrap();
     let outputs: Vec<_> = expression.assigned().iter().map(|name| (name.clone(), None)).collect();
-    expression.bind(inputs, &outputs).ok()
+    expression.bind(inputs, values, &outputs).ok()
 }
 
 /// Compiles a kernel and runs it: the bytes of its outputs and partials, one behind the other.
-fn run_as_cpp(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Column]) -> Vec<u8> {
+fn run_as_cpp(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Column], values: &[u64]) -> Vec<u8> {
     let kernel = program.kernel();
     let sizes = |sizes: &[usize]| sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     let columns = &kernel.columns;
     let arguments: String = (0..inputs.len() + columns.outputs.len() + 1).map(|k| format!(", at[{k}]")).collect();
+    let values = values.iter().zip(&program.values).map(|(bits, (_, dtype))| match dtype {
+        Dtype::F32 => format!(", f32_bits({bits:#x}u)"),
+        Dtype::F64 => format!(", f64_bits({bits:#x}ull)"),
+        _ => format!(", {bits:#x}ull"),
+    });
+    let arguments = arguments + &values.collect::<String>();
     let source = format!(
         "#include \"host.hpp\"\n{}\n\
          static Columns columns() {{ return {{{{{}}}, {{{}}}, {}}}; }}\n\
@@ -79,7 +89,11 @@ fn cuda_source_gives_the_same_bits() {
         return;
     }
     for dtype in Dtype::ALL {
-        compare(&program(dtype), &[1, 2].map(|seed| Column::mixed(dtype, 4096 + 1000, seed)));
+        let columns = [1, 2].map(|seed| Column::mixed(dtype, 4096 + 1000, seed));
+        compare(&program(dtype), &columns, &[]);
+        let named = ["a", "b"].map(|name| (name.to_owned(), dtype));
+        let value = columns[1].bits().find(|bits| *bits > 1).or(columns[1].bits().max());
+        compare(&everything(&named[..1], &named[1..]), &columns[..1], &[value.unwrap()]);
         if dtype.is_float() {
             // Any bits at all; then numbers that are hard, each with each.
             let bits = [3, 4].map(|seed| {
@@ -87,14 +101,14 @@ fn cuda_source_gives_the_same_bits() {
                     std::iter::successors(Some(seed), |state: &u64| Some(state.wrapping_mul(STEP).wrapping_add(1)));
                 Column::from_bits(dtype, state.skip(9).map(|state| state ^ (state >> 29)).take(3 * 4096))
             });
-            compare(&program(dtype), &bits);
+            compare(&program(dtype), &bits, &[]);
             let hard = functions::tests::hard();
             let pairs = |pick: fn(f64, f64) -> f64| {
                 let pairs = hard.iter().flat_map(|a| hard.iter().map(move |b| pick(*a, *b)));
                 let bits = pairs.map(|x| if dtype == Dtype::F32 { (x as f32).to_bits().into() } else { x.to_bits() });
                 Column::from_bits(dtype, bits)
             };
-            compare(&program(dtype), &[pairs(|a, _| a), pairs(|_, b| b)]);
+            compare(&program(dtype), &[pairs(|a, _| a), pairs(|_, b| b)], &[]);
         }
     }
 }
@@ -102,10 +116,11 @@ fn cuda_source_gives_the_same_bits() {
 /// Steps from one state of a generator to the next.
 const STEP: u64 = 6_364_136_223_846_793_005;
 
-fn compare(program: &Arc<Program>, inputs: &[Column]) {
+fn compare(program: &Arc<Program>, inputs: &[Column], values: &[u64]) {
     let (first_row, rows) = (3 << 40, inputs[0].rows());
-    let (outputs, partials) = run_partials(program, first_row, rows, inputs);
-    let cpp = run_as_cpp(program, first_row, rows, inputs);
+    let mut twin = program.kernel().new_twin().unwrap();
+    let (outputs, partials) = run_values(&mut *twin, program, first_row, rows, inputs, values);
+    let cpp = run_as_cpp(program, first_row, rows, inputs, values);
     let mut rest = cpp.as_slice();
     for (k, output) in outputs.iter().enumerate() {
         let (own, behind) = rest.split_at(output.bytes().len());

@@ -3,12 +3,13 @@
 mod cuda;
 mod parse;
 mod twin;
+mod values;
 
 use std::sync::Arc;
 
 use super::program::Program;
 use crate::data::Dtype;
-use crate::device::kernel::Uniform;
+use crate::device::kernel::{HostKernel, Uniform};
 
 /// Values of one dtype in memory, aligned for all.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,13 +117,25 @@ impl Column {
 
 /// Runs the twin: the outputs, and the partials of all tiles.
 fn run_partials(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Column]) -> (Vec<Column>, Vec<u64>) {
+    run_values(&mut *program.kernel().new_twin().unwrap(), program, first_row, rows, inputs, &[])
+}
+
+/// The same with a twin that there is, and with values.
+fn run_values(
+    twin: &mut dyn HostKernel,
+    program: &Arc<Program>,
+    first_row: u64,
+    rows: usize,
+    inputs: &[Column],
+    values: &[u64],
+) -> (Vec<Column>, Vec<u64>) {
     let kernel = program.kernel();
     let mut outputs: Vec<Column> = program.outputs().iter().map(|(_, dtype)| Column::zeros(*dtype, rows)).collect();
     let mut partials = vec![u64::MAX; kernel.columns.partial_bytes(rows) / 8];
     let inputs: Vec<&[u8]> = inputs.iter().map(Column::bytes).collect();
     let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Column::bytes_mut).collect();
-    let mut twin = kernel.new_twin().unwrap();
-    twin.run(first_row, rows, &inputs, &mut slices, bytemuck::cast_slice_mut(&mut partials), &Uniform::default());
+    let uniform = Uniform { values, ..Uniform::default() };
+    twin.run(first_row, rows, &inputs, &mut slices, bytemuck::cast_slice_mut(&mut partials), &uniform);
     (outputs, partials)
 }
 

@@ -13,7 +13,7 @@ fn fault(text: &str) -> (usize, String) {
     let inputs: Vec<_> = inputs.map(|(name, dtype)| (name.to_owned(), dtype)).into();
     let result = Expression::parse(text).and_then(|expression| {
         let outputs: Vec<_> = expression.assigned().last().map(|name| (name.clone(), None)).into_iter().collect();
-        expression.bind(&inputs, &outputs).map(|_| ())
+        expression.bind(&inputs, &[], &outputs).map(|_| ())
     });
     match result {
         Err(Error::Expression { column, text: shown, message }) => {
@@ -102,12 +102,12 @@ fn statements_and_names() {
     assert_eq!(expression.assigned(), ["t", "z"]);
     assert_eq!(expression.text(), text);
     let inputs: Vec<_> = ["x", "y"].map(|name| (name.to_owned(), Dtype::I32)).into();
-    let program = expression.bind(&inputs, &[("z".into(), Some(Dtype::U8))]).unwrap();
+    let program = expression.bind(&inputs, &[], &[("z".into(), Some(Dtype::U8))]).unwrap();
     assert_eq!(program.outputs(), [("z".to_owned(), Dtype::U8)]);
     let labels: Vec<_> = program.reductions().iter().map(|reduction| reduction.label()).collect();
     assert_eq!(labels, ["m", "sum( x )"]);
-    assert!(expression.bind(&inputs, &[("m".into(), None)]).is_err());
-    assert!(expression.bind(&inputs, &[("z".into(), None), ("z".into(), None)]).is_err());
+    assert!(expression.bind(&inputs, &[], &[("m".into(), None)]).is_err());
+    assert!(expression.bind(&inputs, &[], &[("z".into(), None), ("z".into(), None)]).is_err());
     for name in ["pi", "i", "sqrt", "min", "f64", "and", "True"] {
         assert!(is_reserved(name), "{name}");
     }
@@ -151,7 +151,7 @@ proptest! {
         let inputs: Vec<_> = inputs.map(|(name, dtype)| (name.to_owned(), dtype)).into();
         if let Ok(expression) = Expression::parse(&text) {
             let outputs: Vec<_> = expression.assigned().iter().map(|name| (name.clone(), None)).collect();
-            if let Ok(program) = expression.bind(&inputs, &outputs) {
+            if let Ok(program) = expression.bind(&inputs, &[], &outputs) {
                 let rows = 3;
                 let columns: Vec<_> = inputs.iter().map(|(_, dtype)| super::Column::zeros(*dtype, rows)).collect();
                 let _ = super::run(&std::sync::Arc::new(program), 0, rows, &columns);

@@ -15,7 +15,7 @@ fn program(text: &str, inputs: &[(&str, Dtype)]) -> Arc<Program> {
     let expression = Expression::parse(text).unwrap();
     let inputs: Vec<_> = inputs.iter().map(|(name, dtype)| ((*name).to_owned(), *dtype)).collect();
     let outputs: Vec<_> = expression.assigned().iter().map(|name| (name.clone(), None)).collect();
-    Arc::new(expression.bind(&inputs, &outputs).unwrap())
+    Arc::new(expression.bind(&inputs, &[], &outputs).unwrap())
 }
 
 /// Finite values whose sums depend on the order.
@@ -34,11 +34,12 @@ fn finite(dtype: Dtype, rows: usize) -> Column {
 #[test]
 fn samples_rebuild_from_their_sources() {
     let samples = samples();
-    assert_eq!(samples.len(), 4 * Dtype::ALL.len() + 5);
+    assert_eq!(samples.len(), 5 * Dtype::ALL.len() + 6);
     for kernel in samples {
         let again = rebuild(kernel.code.text()).unwrap();
         assert_eq!(again.code, kernel.code);
         assert_eq!(again.columns, kernel.columns);
+        assert_eq!(again.launch, kernel.launch);
     }
     assert!(rebuild("extern \"C\" __global__ void f() {}").is_none());
     assert!(rebuild("").is_none());
@@ -48,7 +49,7 @@ fn samples_rebuild_from_their_sources() {
 fn registers_are_used_again() {
     let chain: String = (0..100).map(|k| format!("t{} = t{k} * 1.5 + t{k}; ", k + 1)).collect();
     let expression = Expression::parse(&format!("t0 = a + 1; {chain} y = t100")).unwrap();
-    let program = expression.bind(&[("a".into(), Dtype::F64)], &[("y".into(), None)]).unwrap();
+    let program = expression.bind(&[("a".into(), Dtype::F64)], &[], &[("y".into(), None)]).unwrap();
     assert!(Twin::new(Arc::new(program)).registers() <= 5);
 }
 

@@ -76,6 +76,11 @@ fn standin_runs_expressions() {
 }
 
 #[test]
+fn standin_runs_other_values_by_the_same_kernel() {
+    run_on_standin("samples::other_values_compile_nothing", &[]);
+}
+
+#[test]
 fn standin_has_devices_that_work_side_by_side() {
     run_on_standin(
         "gpu::devices_work_side_by_side",

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::cache_folder::cache_folder;
+use crate::data::Scalar;
 use crate::device::cuda::CudaDevice;
 use crate::device::kernel::{SharedKernel, TILE_ROWS, Uniform};
 use crate::device::{Device, Host, Stream};
+use crate::{DeviceChoice, Engine, Job};
 
 /// Not for a GPU, whose functions without an exact result may differ from the twin's.
 #[test]
@@ -25,6 +28,22 @@ fn every_sample_runs() {
     }
 }
 
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn other_values_compile_nothing() {
+    let compiled = || std::fs::read_dir(cache_folder().unwrap()).map_or(0, Iterator::count);
+    assert_eq!(compiled(), 0);
+    let sum = |value: Scalar| {
+        // An engine of its own, so that a kernel which is loaded already is not what is found.
+        let engine = Engine::builder().device(DeviceChoice::Cuda).build().unwrap();
+        let job = Job::eval("s = sum(i * v)").unwrap().rows(5).value("v", value);
+        engine.run(job).unwrap().value("s").unwrap()
+    };
+    assert_eq!((sum(Scalar::I64(2)), compiled()), (Scalar::I64(20), 1));
+    assert_eq!((sum(Scalar::I64(-3)), compiled()), (Scalar::I64(-30), 1));
+    assert_eq!((sum(Scalar::F64(0.5)), compiled()), (Scalar::F64(5.0), 2));
+}
+
 /// Rows of a column, in words so that they are aligned. Bytes are 0 and 1, as they may be truth values.
 fn input(width: usize, rows: usize) -> Vec<u64> {
     let words = (0..(width * rows).div_ceil(8) as u64).map(|i| (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -42,7 +61,8 @@ fn twin(kernel: &SharedKernel, rows: usize, inputs: &[Vec<u64>], written: &mut [
         .map(|(output, width)| &mut bytemuck::cast_slice_mut(output)[..width * rows])
         .collect();
     let mut twin = kernel.new_twin().unwrap();
-    twin.run(0, rows, &inputs, &mut outputs, bytemuck::cast_slice_mut(partials), &Uniform::default());
+    let uniform = Uniform { values: kernel.values.known().unwrap(), ..Uniform::default() };
+    twin.run(0, rows, &inputs, &mut outputs, bytemuck::cast_slice_mut(partials), &uniform);
 }
 
 fn run_kernel(device: &CudaDevice, kernel: &SharedKernel, rows: usize, inputs: &[Vec<u64>], found: &mut [Vec<u64>]) {

@@ -1,0 +1,67 @@
+//! Values: what is the same for all rows.
+
+use std::sync::Arc;
+
+use super::cuda::everything;
+use super::{Column, run_partials, run_values};
+use crate::data::Dtype;
+use crate::expr::Expression;
+
+fn named(names: &[&str], dtype: Dtype) -> Vec<(String, Dtype)> {
+    names.iter().map(|name| ((*name).to_owned(), dtype)).collect()
+}
+
+/// Every operation on every dtype, with one or both operands the same for all rows; one twin for all, which follows them.
+#[test]
+fn a_value_is_as_a_column_of_it() {
+    let (first_row, rows) = (3 << 40, 4096 + 1100);
+    for dtype in Dtype::ALL {
+        let a = Column::mixed(dtype, rows, 1);
+        let (of_columns, values) = (everything(&named(&["a", "b"], dtype), &[]), named(&["b"], dtype));
+        let beside = everything(&named(&["a"], dtype), &values);
+        let alone = everything(&[], &named(&["a", "b"], dtype));
+        let [mut beside_twin, mut alone_twin] = [&beside, &alone].map(|of| of.kernel().new_twin().unwrap());
+        let special = Column::mixed(dtype, 12, 2);
+        for (a_bits, b_bits) in special.bits().zip(special.bits().skip(1)) {
+            let b = Column::from_bits(dtype, vec![b_bits; rows]);
+            let expected = run_partials(&of_columns, first_row, rows, &[a.clone(), b.clone()]);
+            let found = run_values(&mut *beside_twin, &beside, first_row, rows, &[a.clone()], &[b_bits]);
+            assert_eq!(found, expected, "{dtype}: {b_bits:#x}");
+            let constant = Column::from_bits(dtype, vec![a_bits; rows]);
+            let expected = run_partials(&of_columns, first_row, rows, &[constant, b]);
+            let found = run_values(&mut *alone_twin, &alone, first_row, rows, &[], &[a_bits, b_bits]);
+            assert_eq!(found, expected, "{dtype}: {a_bits:#x} and {b_bits:#x}");
+        }
+    }
+}
+
+#[test]
+fn values_have_dtypes_as_columns_have() {
+    let expression = Expression::parse("y = x * v; z = x * 2; w = n + v").unwrap();
+    let inputs = [("x".to_owned(), Dtype::F32), ("n".to_owned(), Dtype::I8)];
+    let outputs = ["y", "z", "w"].map(|name| (name.to_owned(), None));
+    let dtypes = |value| {
+        let program = expression.bind(&inputs, &named(&["v"], value), &outputs).unwrap();
+        program.outputs().iter().map(|(_, dtype)| *dtype).collect::<Vec<_>>()
+    };
+    assert_eq!(dtypes(Dtype::F64), [Dtype::F64, Dtype::F32, Dtype::F64]);
+    assert_eq!(dtypes(Dtype::F32), [Dtype::F32, Dtype::F32, Dtype::F32]);
+    assert_eq!(dtypes(Dtype::I64), [Dtype::F64, Dtype::F32, Dtype::I64]);
+}
+
+#[test]
+fn a_kernel_waits_for_values_only_if_it_has_some() {
+    let kernel = |values: &[(String, Dtype)]| {
+        let expression = Expression::parse(if values.is_empty() { "y = 2 * i" } else { "y = v * i" }).unwrap();
+        Arc::new(expression.bind(&[], values, &[("y".into(), None)]).unwrap()).kernel()
+    };
+    assert!(kernel(&[]).values.are_known());
+    assert!(!kernel(&named(&["v"], Dtype::I64)).values.are_known());
+}
+
+#[test]
+#[should_panic(expected = "number of values")]
+fn a_twin_wants_all_values() {
+    let program = everything(&[], &named(&["a", "b"], Dtype::F32));
+    run_values(&mut *program.kernel().new_twin().unwrap(), &program, 0, 1, &[], &[0]);
+}
