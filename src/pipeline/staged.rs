@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::{debug_span, trace};
 
-use super::slot::{Done, Idle, InFlight};
+use super::slot::{Done, Filled, Idle, InFlight};
 use super::streams::Streams;
 use super::{Lane, LaneName, LaneOutcome, Work};
 use crate::data::Chunk;
@@ -17,6 +17,8 @@ use crate::trace::{Span, Track};
 /// One lane: a thread of the host and its slots.
 pub(super) struct StagedLane<'r, D: Device> {
     idle: Vec<Idle<'r, D>>,
+    /// Oldest first: until the kernel's values are known.
+    ahead: VecDeque<Filled<'r, D>>,
     /// Oldest first.
     in_flight: VecDeque<InFlight<'r, D>>,
     /// A chunk that is back and waits for its place.
@@ -37,11 +39,16 @@ pub(super) struct StagedLane<'r, D: Device> {
 }
 
 impl<'r, D: Device> Lane for StagedLane<'r, D> {
-    /// Gets a slot free, claims a chunk, fills the slot and enqueues its work; at the end drains what is in flight.
+    /// Gets a slot free, claims a chunk, fills the slot and enqueues its work; at the end drains what is in flight. As long as the
+    /// kernel's values are not known, all its slots are filled and copied ahead.
     fn turn(&mut self) -> Result<bool> {
         if let Some(done) = self.held.take() {
             let slot = self.drain(done)?;
             self.idle.push(slot);
+            return Ok(true);
+        }
+        if !self.ahead.is_empty() && (self.idle.is_empty() || self.knows_values()) {
+            self.launch()?;
             return Ok(true);
         }
         let slot = match self.idle.pop() {
@@ -55,8 +62,10 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
             },
         };
         if let Some(chunk) = self.claim() {
-            let in_flight = self.send(slot, chunk)?;
-            self.in_flight.push_back(in_flight);
+            self.send(slot, chunk)?;
+        } else if !self.ahead.is_empty() {
+            self.idle.push(slot);
+            self.launch()?;
         } else if let Some(oldest) = self.in_flight.pop_front() {
             self.idle.push(slot);
             let slot = self.receive(oldest)?;
@@ -71,6 +80,10 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
     fn ready_at(&self) -> Duration {
         if let (Some(done), Some(kept)) = (&self.held, &self.work.kept) {
             return if kept.is_known(done.chunk.index()) { self.host.now() } else { Duration::MAX };
+        }
+        if self.idle.is_empty() && !self.ahead.is_empty() && !self.knows_values() {
+            // It has to wait: after all others, which are on the same thread.
+            return Duration::MAX;
         }
         match self.in_flight.front() {
             Some(oldest) if self.idle.is_empty() => oldest.done_at(&self.host).max(self.host.now()),
@@ -95,6 +108,7 @@ impl<'r, D: Device> StagedLane<'r, D> {
         chunk_rows: usize,
     ) -> Self {
         StagedLane {
+            ahead: VecDeque::with_capacity(idle.len()),
             in_flight: VecDeque::with_capacity(idle.len()),
             idle,
             held: None,
@@ -112,9 +126,12 @@ impl<'r, D: Device> StagedLane<'r, D> {
     }
 
     /// Claims a chunk. Half of the lanes begin with the rows that lie on this device and half with those of everybody, so that the
-    /// link and the device are both busy. The first lane never waits for the CPU before it has seen to the device's own.
+    /// link and the device are both busy; before the kernel's values are known, only the link can be. The first lane never waits
+    /// for the CPU before it has seen to the device's own.
     fn claim(&mut self) -> Option<Chunk> {
-        if self.name.lane.is_multiple_of(2) {
+        let Work { operator, share, .. } = self.work;
+        let is_device_idle = !operator.kernel().values.are_known() && !share.is_shared();
+        if self.name.lane.is_multiple_of(2) && !is_device_idle {
             self.claim_own().or_else(|| self.claim_common())
         } else {
             self.claim_common().or_else(|| self.claim_own())
@@ -129,7 +146,8 @@ impl<'r, D: Device> StagedLane<'r, D> {
     /// Claims rows that any lane may, once this lane may stage.
     fn claim_common(&mut self) -> Option<Chunk> {
         let begin = self.host.now();
-        let may_claim = self.work.share.may_stage(&mut self.stages, !self.in_flight.is_empty());
+        let has_chunks = !self.in_flight.is_empty() || !self.ahead.is_empty();
+        let may_claim = self.work.share.may_stage(&mut self.stages, has_chunks);
         self.outcome.aside += self.host.now() - begin;
         if may_claim { self.work.queue.claim(self.chunk_rows) } else { None }
     }
@@ -141,14 +159,16 @@ impl<'r, D: Device> StagedLane<'r, D> {
         all.any(|sharded| sharded.on(self.device, chunk).is_some())
     }
 
-    /// Fills the slot with the chunk's rows and enqueues copy in, kernel and copy out.
-    fn send(&mut self, mut slot: Idle<'r, D>, chunk: Chunk) -> Result<InFlight<'r, D>> {
+    /// Fills the slot with the chunk's rows and enqueues copy in, kernel and copy out; if the kernel's values are not known yet, copy
+    /// in alone.
+    fn send(&mut self, mut slot: Idle<'r, D>, chunk: Chunk) -> Result<()> {
         let LaneName { device, lane } = &self.name;
         let span =
             debug_span!("send", chunk = chunk.index(), row = chunk.rows().start, rows = chunk.len(), device, lane);
         let _entered = span.enter();
         let columns = &self.work.operator.kernel().columns;
         let begin = self.host.now();
+        let mut bytes_in = 0;
         for (column, (&size, input)) in columns.inputs.iter().zip(&self.work.inputs).enumerate() {
             let bytes = chunk.len() * size;
             if !input.fills() && input.sharded.is_some_and(|sharded| sharded.on(self.device, &chunk).is_some()) {
@@ -162,8 +182,9 @@ impl<'r, D: Device> StagedLane<'r, D> {
                 self.host.worked(HostWork::Fill, bytes);
                 self.outcome.staged_in += bytes as u64;
             }
-            self.outcome.bytes_in += bytes as u64;
+            bytes_in += bytes as u64;
         }
+        self.outcome.bytes_in += bytes_in;
         let filled = self.host.now();
         self.outcome.times.fill.busy += filled - begin;
         if !self.is_own(&chunk) {
@@ -172,9 +193,36 @@ impl<'r, D: Device> StagedLane<'r, D> {
         if self.work.timeline {
             self.outcome.spans.push(Span::new(Track::Lane, "fill", &chunk, begin, filled));
         }
-        let sent = slot.submit(chunk, &self.streams, &mut self.host);
-        self.outcome.times.fill.waiting += self.host.now() - filled;
-        sent.map_err(|(chunk, error)| self.streams.blame(&self.name, &chunk, error))
+        let mut slot = slot.filled(chunk);
+        let is_known = self.knows_values();
+        if !is_known {
+            let (copied, is_copied) = slot
+                .copy_ahead(&self.streams, &mut self.host)
+                .map_err(|(chunk, error)| self.streams.blame(&self.name, &chunk, error))?;
+            slot = copied;
+            self.outcome.bytes_ahead += if is_copied { bytes_in } else { 0 };
+            self.outcome.times.fill.waiting += self.host.now() - filled;
+        }
+        self.ahead.push_back(slot);
+        if is_known { self.launch() } else { Ok(()) }
+    }
+
+    fn knows_values(&self) -> bool {
+        self.work.operator.kernel().values.are_known()
+    }
+
+    /// Enqueues all that is left of the chunks whose slots are filled, once the kernel's values are known.
+    fn launch(&mut self) -> Result<()> {
+        let begin = self.host.now();
+        // Outside the lock of the streams: other lanes go on.
+        self.work.operator.kernel().values.wait().ok_or(Error::Abandoned)?;
+        for slot in self.ahead.drain(..) {
+            let sent = slot.submit(&self.streams, &mut self.host);
+            let sent = sent.map_err(|(chunk, error)| self.streams.blame(&self.name, &chunk, error))?;
+            self.in_flight.push_back(sent);
+        }
+        self.outcome.times.fill.waiting += self.host.now() - begin;
+        Ok(())
     }
 
     /// Waits for a chunk and drains it. `None` if it is held, for another turn, until its place is known.

@@ -7,7 +7,8 @@
 //! ```
 //! A stream for each lane instead would let chunks overtake each other, but the copy engines lose time whenever they go from
 //! one stream to another. One lane at a time enqueues a whole chunk, so that the streams
-//! have all chunks in the same order.
+//! have all chunks in the same order; but those whose rows are copied ahead of the kernel's values have their copies in before all
+//! kernels.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -56,8 +57,16 @@ pub(super) struct Order<'s, 'r, D: Device> {
     pub(super) resident: &'r [D::Memory],
     pub(super) work: &'r Work<'r>,
     pub(super) host: &'s mut D::Host,
-    /// Whether this chunk is timed.
-    pub(super) timed: bool,
+    chunks: &'s mut u64,
+}
+
+impl<D: Device> Order<'_, '_, D> {
+    /// Counts a chunk, and says whether it is one of those that are timed.
+    pub(super) fn is_next_timed(&mut self) -> bool {
+        let timed = self.chunks.is_multiple_of(self.work.timed_every);
+        *self.chunks += 1;
+        timed
+    }
 }
 
 impl<'r, D: Device> Streams<'r, D> {
@@ -87,13 +96,13 @@ impl<'r, D: Device> Streams<'r, D> {
         })
     }
 
-    /// Lets `order` enqueue a chunk at the host's time; returns whether it is timed.
-    pub(super) fn enqueue(
+    /// Lets `order` enqueue a chunk, or a part of it, at the host's time.
+    pub(super) fn enqueue<T>(
         &self,
         host: &mut D::Host,
-        order: impl FnOnce(Order<'_, 'r, D>) -> Result<()>,
-    ) -> Result<bool> {
-        // A lane that panicked here holds no lease any more, and its chunk ends the run.
+        order: impl FnOnce(&mut Order<'_, 'r, D>) -> Result<T>,
+    ) -> Result<T> {
+        // A lane that panicked here has no block any more, and its chunk ends the run.
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let Queues { copy_in, compute, copy_out, pool, chunks } = &mut *queues;
         let (event, at) = &self.epoch;
@@ -109,9 +118,7 @@ impl<'r, D: Device> Streams<'r, D> {
         }
         let now = host.now();
         [&mut *copy_in, &mut *compute, &mut *copy_out].into_iter().for_each(|stream| stream.at(now));
-        let timed = chunks.is_multiple_of(self.work.timed_every);
-        *chunks += 1;
-        order(Order {
+        order(&mut Order {
             device: self.device,
             copy_in,
             compute,
@@ -121,9 +128,8 @@ impl<'r, D: Device> Streams<'r, D> {
             resident: self.resident,
             work: self.work,
             host,
-            timed,
-        })?;
-        Ok(timed)
+            chunks,
+        })
     }
 
     /// Takes down that a chunk is about to be enqueued.
