@@ -43,7 +43,8 @@ struct Binder<'a> {
 pub(super) fn bind(
     expression: &Expression,
     parsed: &Parsed,
-    (inputs, values): (&[(String, Dtype)], &[(String, Dtype)]),
+    inputs: &[(String, Dtype)],
+    values: &[(String, Dtype)],
     requested: &[(String, Option<Dtype>)],
 ) -> Result<Program, Fault> {
     let mut binder = Binder { nodes: Nodes::default(), inputs, values, assigned: HashMap::new() };

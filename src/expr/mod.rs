@@ -91,7 +91,7 @@ impl Expression {
         values: &[(String, Dtype)],
         outputs: &[(String, Option<Dtype>)],
     ) -> Result<Program> {
-        bind::bind(self, &self.parsed, (inputs, values), outputs).map_err(|fault| fault.in_text(&self.text))
+        bind::bind(self, &self.parsed, inputs, values, outputs).map_err(|fault| fault.in_text(&self.text))
     }
 }
 

@@ -1,10 +1,12 @@
 //! Values: what is the same for all rows.
 
+use std::slice;
 use std::sync::Arc;
 
 use super::cuda::everything;
 use super::{Column, run_partials, run_values};
 use crate::data::Dtype;
+use crate::device::kernel::Argument;
 use crate::expr::Expression;
 
 fn named(names: &[&str], dtype: Dtype) -> Vec<(String, Dtype)> {
@@ -25,7 +27,7 @@ fn a_value_is_as_a_column_of_it() {
         for (a_bits, b_bits) in special.bits().zip(special.bits().skip(1)) {
             let b = Column::from_bits(dtype, vec![b_bits; rows]);
             let expected = run_partials(&of_columns, first_row, rows, &[a.clone(), b.clone()]);
-            let found = run_values(&mut *beside_twin, &beside, first_row, rows, &[a.clone()], &[b_bits]);
+            let found = run_values(&mut *beside_twin, &beside, first_row, rows, slice::from_ref(&a), &[b_bits]);
             assert_eq!(found, expected, "{dtype}: {b_bits:#x}");
             let constant = Column::from_bits(dtype, vec![a_bits; rows]);
             let expected = run_partials(&of_columns, first_row, rows, &[constant, b]);
@@ -57,6 +59,18 @@ fn a_kernel_waits_for_values_only_if_it_has_some() {
     };
     assert!(kernel(&[]).values.are_known());
     assert!(!kernel(&named(&["v"], Dtype::I64)).values.are_known());
+}
+
+#[test]
+fn values_are_the_last_parameters() {
+    let program = everything(&named(&["x"], Dtype::F64), &named(&["a", "b"], Dtype::Bool));
+    let kernel = program.kernel();
+    let columns = 2 + program.outputs().len();
+    assert_eq!(
+        kernel.launch.arguments[columns + 1..],
+        [Argument::Column(columns - 1), Argument::Value(0), Argument::Value(1)]
+    );
+    assert!(kernel.code.text().contains("u64* __restrict__ partials, u8 value0, u8 value1)"));
 }
 
 #[test]
