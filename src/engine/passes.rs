@@ -96,8 +96,8 @@ impl Engine {
     ///
     /// The results are those of as many single [runs](Engine::run), but the link does not stand still in between: the next pass gets
     /// ready while one runs, and as soon as that has no more rows to hand out, the first rows of the next one are read and copied to
-    /// the devices ([`Report::bytes_ahead`]); only the kernels wait for the values. After the last pass that was in vain, and its sources
-    /// were read a little once more.
+    /// the devices ([`Report::bytes_ahead`]); only the kernels wait for the values. When `next` ends it, that was
+    /// in vain: the sources were read a little once more.
     ///
     /// Two passes at once share the limits on memory, half each. If that is too little, or a device has no memory for two, passes run one
     /// after the other, with a note in each report. A pass that copies a dataset to devices first ([`resident`](Engine::resident))

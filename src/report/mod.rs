@@ -61,6 +61,7 @@ pub struct Report {
     /// Whether this machine was measured (`overshot bench --limits`), so that verdicts may know its limits.
     pub measured: bool,
     /// When every stage of every chunk began and ended, if the job was asked for it ([`Job::timeline`](crate::Job::timeline)).
+    /// One of several [`passes`](crate::Engine::passes) counts from when it was ready, which may be long before its first chunk.
     #[serde(skip)]
     pub timeline: Option<Timeline>,
 }
