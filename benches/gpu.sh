@@ -30,7 +30,7 @@ if part tests; then
     if [ "$(nvidia-smi --list-gpus | wc -l)" -gt 1 ]; then
         suite devices "$bin/lib" side_by_side --ignored --test-threads=1
     fi
-    for name in suite foreign sharded numpy cli kernels; do suite "$name" "$bin/$name"; done
+    for name in suite foreign sharded passes numpy cli kernels; do suite "$name" "$bin/$name"; done
     suite sanitizer compute-sanitizer --error-exitcode 1 "$bin/suite" odd
 fi
 if part bench; then

@@ -32,18 +32,20 @@ fn show(choice: DeviceChoice, device_memory: u64) -> overshot::Result<()> {
     }
     drop(x);
 
-    // A dataset larger than the memory: the first pass copies what fits, later ones move only the rest.
+    // A dataset larger than the memory: the first pass copies what fits, later ones move only the rest. The first rows of the
+    // next pass are on their way before the values are known that it gets from the one before.
     let data: Vec<f32> = (0..all as usize / 4 / 4 * 5).map(|row| (row % 1001) as f32).collect();
     let data = engine.resident(&data)?;
     println!("a dataset of {} rows: {:?}", data.rows(), data.on_devices());
-    let mut center = 0.0;
-    for pass in 1..=3 {
-        // One kernel for all passes: what it is given changes, not the text.
-        let job = Job::eval("m = mean(clip(x, center - 100, center + 300))")?.input("x", &data).value("center", center);
-        let report = engine.run(job)?;
-        center = report.value("m").map_or(center, |mean| mean.as_f64());
-        println!("  pass {pass}: mean {center:.3}, {} bytes in", report.bytes_to_device);
-    }
+    let job = Job::eval("m = mean(clip(x, center - 100, center + 300))")?.input("x", &data).value("center", 0.0);
+    let mut pass = 0;
+    engine.passes(job, |report| {
+        let center = report.value("m")?;
+        pass += 1;
+        let (bytes, ahead) = (report.bytes_to_device, report.bytes_ahead);
+        println!("  pass {pass}: mean {center:.3}, {bytes} bytes in, {ahead} of them ahead");
+        (pass < 4).then_some([("center", center)])
+    })?;
     engine.memory().iter().for_each(|memory| println!("{memory}"));
     Ok(())
 }

@@ -104,7 +104,8 @@ pub enum Error {
         source: Box<Error>,
     },
 
-    /// A lane gave up because another lane failed. A run returns the other's error, never this one.
+    /// A lane gave up because another lane failed, or the run is not needed any more. A run that is needed returns the other's
+    /// error, never this one.
     #[doc(hidden)]
     #[error("another lane failed")]
     Abandoned,

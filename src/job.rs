@@ -9,6 +9,7 @@ use crate::progress::{CancelToken, Progress};
 pub(crate) type ProgressFn<'a> = Box<dyn Fn(Progress) + Send + Sync + 'a>;
 
 /// What is computed for every row.
+#[derive(Clone)]
 pub(crate) enum What {
     Expression(Expression),
     Kernel(Call),
@@ -68,6 +69,23 @@ impl<'a> Job<'a> {
             cancel: None,
             progress: None,
             timeline: false,
+        }
+    }
+
+    /// The same job once more, on the same inputs and with values that are not known yet. It must have no outputs, which are written
+    /// once.
+    pub(crate) fn again(&self) -> Job<'_> {
+        debug_assert!(self.outputs.is_empty());
+        Job {
+            what: self.what.clone(),
+            inputs: self.inputs.iter().map(|(name, input)| (name.clone(), input.source().into())).collect(),
+            values: self.values.clone(),
+            late: true,
+            outputs: vec![],
+            rows: self.rows,
+            cancel: self.cancel.clone(),
+            progress: self.progress.as_deref().map(|progress| Box::new(progress) as ProgressFn<'_>),
+            timeline: self.timeline,
         }
     }
 

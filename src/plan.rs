@@ -42,17 +42,28 @@ pub(crate) struct Limits {
     pub(crate) caps: BTreeMap<String, u64>,
     /// Bytes of device memory that rows have which outlive runs, by the device's name: runs have only the rest.
     pub(crate) stays: BTreeMap<String, u64>,
+    /// Whether the run shares what is left, and pinned memory, with another one at the same time: each has half.
+    pub(crate) is_half: bool,
 }
 
 impl Limits {
-    /// What is left of so many bytes of a device's memory.
+    /// What is left to a run of so many bytes of a device's memory.
     pub(crate) fn left(&self, id: &str, bytes: u64) -> u64 {
-        bytes.saturating_sub(self.stays.get(id).copied().unwrap_or(0))
+        self.part(bytes.saturating_sub(self.stays.get(id).copied().unwrap_or(0)))
+    }
+
+    /// What a run may have of pinned memory for each device.
+    pub(crate) fn pinned(&self) -> u64 {
+        self.part(self.pinned_memory.unwrap_or(DEFAULT_PINNED))
+    }
+
+    fn part(&self, bytes: u64) -> u64 {
+        if self.is_half { bytes / 2 } else { bytes }
     }
 }
 
 /// Pinned memory of a device that is not set otherwise, in bytes.
-pub(crate) const DEFAULT_PINNED: u64 = 256 << 20;
+const DEFAULT_PINNED: u64 = 256 << 20;
 
 /// What a plan goes by of the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -262,7 +273,7 @@ impl Need<'_> {
                 Some(limit) => self.limits.left(&info.id, limit.min(info.memory_bytes)),
                 None => self.limits.left(&info.id, info.memory_bytes),
             },
-            pinned_limit: if staged_limits { self.limits.pinned_memory.unwrap_or(DEFAULT_PINNED) } else { 0 },
+            pinned_limit: if staged_limits { self.limits.pinned() } else { 0 },
         };
         if staged_limits {
             self.fit_pinned(&mut draft)?;

@@ -11,6 +11,8 @@ use std::process::Command;
 use std::ptr;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
 use overshot::{CancelToken, DeviceChoice, Engine, Error, Generator, Job, Report};
@@ -39,13 +41,15 @@ fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
     assert!(output.status.success() && text.contains("1 passed"), "{test} with {settings:?}: {text}");
 }
 
+/// What the stand-in driver says of itself.
+fn standin(name: &str) -> u64 {
+    // SAFETY: the stand-in is there, as an engine was made, and has functions of these names without arguments.
+    unsafe { sys::culib().get::<unsafe extern "C" fn() -> u64>(name.as_bytes()).unwrap()() }
+}
+
 /// Bytes of device memory, and of pinned memory, that are taken of the stand-in driver.
 fn taken() -> (u64, u64) {
-    let of = |name: &str| {
-        // SAFETY: the stand-in is there, as an engine was made, and has functions of these names without arguments.
-        unsafe { sys::culib().get::<unsafe extern "C" fn() -> u64>(name.as_bytes()).unwrap()() }
-    };
-    (of("standinDeviceBytes"), of("standinPinnedBytes"))
+    (standin("standinDeviceBytes"), standin("standinPinnedBytes"))
 }
 
 /// What the engine says that it has, all GPUs together: in use and cached, of devices and pinned.
@@ -338,6 +342,72 @@ fn memory_pinned_by_others() {
 
 #[test]
 #[ignore = "needs the stand-in driver"]
+fn rows_of_the_next_pass() {
+    let engine = Engine::builder().device(DeviceChoice::Cuda).chunk(1 << 16).lanes(2).build().unwrap();
+    let mut x = engine.pinned::<f64>(300_000).unwrap();
+    x.iter_mut().zip(0..).for_each(|(x, row)| *x = f64::from(row));
+    let ordinary = x.to_vec();
+    let before = said(&engine);
+    let mut least = 0;
+    // Staged, and from where they are.
+    for x in [&ordinary[..], &x[..]] {
+        let (mut moved, mut most, mut passes) = (standin("standinCopiedBytes"), (0, 0), 0.0);
+        let job = Job::eval("m = mean(x - c)").unwrap().input("x", x).value("c", 0.0);
+        engine
+            .passes(job, |report| {
+                assert_eq!(report.value("m").unwrap().as_f64(), 149_999.5 - passes);
+                assert!(passes == 0.0 || report.bytes_ahead >= least && report.bytes_ahead < report.bytes_to_device);
+                // What is copied now is of the next pass, which has no values yet.
+                moved += report.bytes_to_device + report.bytes_from_device;
+                let begin = Instant::now();
+                while standin("standinCopiedBytes") <= moved {
+                    assert!(begin.elapsed() < Duration::from_secs(60), "nothing is copied before the values are known");
+                    thread::yield_now();
+                }
+                least = 4096 * 8;
+                let now = taken();
+                most = (now.0.max(most.0), now.1.max(most.1));
+                if passes == 1.0 {
+                    engine.reset_peak();
+                }
+                passes += 1.0;
+                (passes < 20.0).then_some([("c", passes)])
+            })
+            .unwrap();
+        assert_eq!((in_use(&engine), said(&engine)), (before.1, taken()));
+        assert_eq!(taken(), most, "two passes at once have had it, and no more");
+    }
+    engine.trim();
+    assert_eq!(taken(), before);
+}
+
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn failed_passes() {
+    let engine = Engine::builder().device(DeviceChoice::Cuda).chunk(1 << 16).build().unwrap();
+    let x: Vec<f64> = (0..300_000).map(f64::from).collect();
+    let mut failed = 0;
+    for _ in 0..6 {
+        let mut passes = 0;
+        let job = Job::eval("sum(x * c)").unwrap().input("x", &x).value("c", 1.0);
+        let result = engine.passes(job, |report| {
+            assert_eq!(report.value("sum(x * c)").unwrap().as_f64(), 44_999_850_000.0);
+            passes += 1;
+            (passes < 4).then_some([("c", 1.0)])
+        });
+        if let Err(error) = result {
+            failed += 1;
+            assert!(error.to_string().contains("cuda:"), "{error}");
+        }
+        assert_eq!((said(&engine), in_use(&engine)), (taken(), 0));
+    }
+    assert!(failed > 0, "no pass failed");
+    engine.trim();
+    assert_eq!((taken(), said(&engine)), ((0, 0), (0, 0)));
+}
+
+#[test]
+#[ignore = "needs the stand-in driver"]
 fn looking_opens_nothing() {
     let engine = engine();
     let mut pages = Pages::new(10);
@@ -380,6 +450,26 @@ fn jobs_that_fail_leave_nothing() {
         run_on_standin("failed_jobs", &[(what, when)]);
         run_on_standin("failed_jobs", &[(what, when), ("OVERSHOT_STANDIN_SEED", "3")]);
     }
+}
+
+#[test]
+fn passes_that_fail_leave_nothing() {
+    for (what, when) in [
+        ("OVERSHOT_STANDIN_FAIL_COPY", "150"),
+        ("OVERSHOT_STANDIN_FAIL_COPY", "150:later"),
+        ("OVERSHOT_STANDIN_FAIL_LAUNCH", "90"),
+        ("OVERSHOT_STANDIN_FAIL_LAUNCH", "90:later"),
+        ("OVERSHOT_STANDIN_FAIL_PIN", "2"),
+    ] {
+        run_on_standin("failed_passes", &[(what, when)]);
+        run_on_standin("failed_passes", &[(what, when), ("OVERSHOT_STANDIN_SEED", "3")]);
+    }
+}
+
+#[test]
+fn rows_of_the_next_pass_are_there_before_its_values() {
+    run_on_standin("rows_of_the_next_pass", &[]);
+    run_on_standin("rows_of_the_next_pass", &[("OVERSHOT_STANDIN_DEVICES", "2"), ("OVERSHOT_STANDIN_SEED", "1")]);
 }
 
 #[test]

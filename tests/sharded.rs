@@ -1,26 +1,20 @@
 //! Rows that stay on devices: the results are those of slices, and what is there does not cross the link again.
 //!
-//! Runs on `cpu`, on one emulated device and on three, and, in processes of its own, on the stand-in for the CUDA driver with
-//! several devices of several sizes. `OVERSHOT_TEST_DEVICE` (as `--device`) runs it on another device alone.
+//! Which devices it runs on is in `rows/mod.rs`.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 #![allow(clippy::single_range_in_vec_init, reason = "some lists of ranges have one")]
 
-use std::env;
+mod rows;
+
 use std::ops::Range;
-use std::path::Path;
-use std::process::Command;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use overshot::testing::foreign::{FACTOR, TABLE, everything, keep};
-use overshot::{
-    DeviceChoice, DeviceKind, Dtype, Emulated, Engine, EngineBuilder, Error, Fault, FaultAt, Job, Report, Resident,
-    Source,
+use overshot::{DeviceChoice, Dtype, Emulated, Engine, Fault, FaultAt, Job, Source};
+use rows::{
+    Case, Outcome, Watched, bits, builder, check, cpu, device_bytes, engine, has_memory, not_there, numbers, rows_in,
+    without_cpu,
 };
-
-type Outcome = Result<(), Failed>;
-type Case = fn(&DeviceChoice) -> Outcome;
 
 const CASES: &[(&str, Case)] = &[
     ("sharded arrays give the bits of slices", same_as_slices),
@@ -35,116 +29,13 @@ const CASES: &[(&str, Case)] = &[
     ("without memory everything is streamed, with a note", no_memory),
 ];
 
-/// Settings of the stand-in: devices, memory of each, what others have of it, seed.
-const STANDINS: &[[&str; 4]] = &[
-    ["1", "", "", ""],
-    ["1", "16000000", "0", "1"],
-    ["2", "16000000,30000000", "0,9000000", "2"],
-    ["4", "33554432,12000000,25000000,5000000", "0", "3"],
-];
-
 fn main() {
-    let mut arguments = Arguments::from_args();
-    if env::var("OVERSHOT_TEST_DEVICE").is_ok() {
-        // All cases have the same memory.
-        arguments.test_threads = Some(1);
-    }
-    let mut trials = Vec::new();
-    let devices = match env::var("OVERSHOT_TEST_DEVICE") {
-        Ok(device) => vec![device],
-        Err(_) => {
-            trials.push(Trial::test("emulated: an allocation that fails makes a range smaller", smaller_range));
-            trials.push(Trial::test("emulated: any seed gives the same answer", seeds));
-            trials.push(Trial::test("emulated: rows there are computed while others are on their way", overlap));
-            if cfg!(feature = "cuda") {
-                trials.extend(
-                    STANDINS
-                        .iter()
-                        .map(|settings| Trial::test(format!("on the stand-in {settings:?}"), || on_standin(settings))),
-                );
-            }
-            vec!["cpu".into(), "emulated".into(), "emulated:1*3".into()]
-        }
-    };
-    for device in &devices {
-        let choice: DeviceChoice = device.parse().expect("OVERSHOT_TEST_DEVICE is a device as --device takes it");
-        for &(name, case) in CASES {
-            let choice = choice.clone();
-            trials.push(Trial::test(format!("{device}: {name}"), move || case(&choice)));
-        }
-    }
-    libtest_mimic::run(&arguments, trials).exit();
-}
-
-/// Runs all cases on the stand-ins.
-fn on_standin([devices, memory, taken, seed]: &[&str; 4]) -> Outcome {
-    let program = env::current_exe()?;
-    let examples = program.parent().and_then(Path::parent).unwrap().join("examples");
-    check(examples.join("libcuda.so").exists(), "no stand-in: run `cargo build --examples`")?;
-    let mut command = Command::new(program);
-    command.env("LD_LIBRARY_PATH", examples).env("OVERSHOT_CACHE", "").env("OVERSHOT_TEST_DEVICE", "cuda");
-    for (name, value) in [("DEVICES", devices), ("MEMORY", memory), ("TAKEN", taken), ("SEED", seed)] {
-        if !value.is_empty() {
-            command.env(format!("OVERSHOT_STANDIN_{name}"), value);
-        }
-    }
-    let output = command.output()?;
-    let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    check(output.status.success(), text)
-}
-
-/// An engine whose devices have 16 MiB each, or what the stand-in was told.
-fn builder(choice: &DeviceChoice) -> EngineBuilder {
-    let builder = Engine::builder().device(choice.clone());
-    match env::var("OVERSHOT_STANDIN_MEMORY") {
-        Ok(_) => builder,
-        Err(_) => builder.device_memory(16 << 20),
-    }
-}
-
-fn engine(choice: &DeviceChoice) -> Engine {
-    builder(choice).build().unwrap()
-}
-
-fn cpu() -> Engine {
-    Engine::builder().device(DeviceChoice::Cpu).build().unwrap()
-}
-
-fn check(condition: bool, message: impl Into<String>) -> Outcome {
-    if condition { Ok(()) } else { Err(message.into().into()) }
-}
-
-/// Whether the engine has devices with memory of their own, so that rows are to be there.
-fn has_memory(engine: &Engine) -> bool {
-    engine.devices().iter().any(|device| device.kind != DeviceKind::Cpu)
-}
-
-/// Whether devices have all rows to themselves, so that what they move is known.
-fn without_cpu(engine: &Engine) -> bool {
-    engine.devices().iter().all(|device| device.kind != DeviceKind::Cpu)
-}
-
-/// Bytes of all devices.
-fn device_bytes(engine: &Engine) -> u64 {
-    let limit = if env::var("OVERSHOT_STANDIN_MEMORY").is_ok() { u64::MAX } else { 16 << 20 };
-    let devices = engine.devices().iter().filter(|device| device.kind != DeviceKind::Cpu);
-    devices.map(|device| device.memory_bytes.min(limit)).sum::<u64>().max(16 << 20)
-}
-
-/// Numbers from −100 to 100 that look random and are the same every time.
-fn numbers(count: usize, seed: u64) -> Vec<f64> {
-    (0..count as u64)
-        .map(|i| (i + 1 + (seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40)
-        .map(|number| number as f64 / (1 << 24) as f64 * 200.0 - 100.0)
-        .collect()
-}
-
-fn bits(report: &Report) -> Vec<Option<u64>> {
-    report.results.iter().map(|(_, value)| value.map(|value| value.as_f64().to_bits())).collect()
-}
-
-fn rows_in(ranges: &[(String, Range<u64>)]) -> u64 {
-    ranges.iter().map(|(_, rows)| rows.end - rows.start).sum()
+    let others = vec![
+        Trial::test("emulated: an allocation that fails makes a range smaller", smaller_range),
+        Trial::test("emulated: any seed gives the same answer", seeds),
+        Trial::test("emulated: rows there are computed while others are on their way", overlap),
+    ];
+    rows::run(CASES, others)
 }
 
 const MAP: &str = "c = sqrt(a * a + b) * f64(x) + f64(i)";
@@ -260,66 +151,6 @@ fn read_and_write(choice: &DeviceChoice) -> Outcome {
     check(beyond, "rows beyond the end")
 }
 
-/// A slice that takes down which rows are read of it.
-struct Watched<'a> {
-    rows: &'a [f64],
-    read: Mutex<Vec<Range<u64>>>,
-    fails: AtomicBool,
-}
-
-impl<'a> Watched<'a> {
-    fn new(rows: &'a [f64]) -> Self {
-        Watched { rows, read: Mutex::default(), fails: AtomicBool::new(false) }
-    }
-
-    /// The rows that were read since, in order and put together.
-    fn taken(&self) -> Vec<Range<u64>> {
-        let mut read = std::mem::take(&mut *self.read.lock().unwrap());
-        read.sort_unstable_by_key(|rows| rows.start);
-        let mut all: Vec<Range<u64>> = Vec::new();
-        for rows in read {
-            match all.last_mut() {
-                Some(last) if last.end == rows.start => last.end = rows.end,
-                _ => all.push(rows),
-            }
-        }
-        all
-    }
-}
-
-impl Source for Watched<'_> {
-    fn dtype(&self) -> Dtype {
-        Dtype::F64
-    }
-
-    fn rows(&self) -> u64 {
-        self.rows.len() as u64
-    }
-
-    fn name(&self) -> String {
-        "watched".into()
-    }
-
-    fn read(&self, first: u64, dst: &mut [u8]) -> overshot::Result<()> {
-        if self.fails.load(Ordering::Relaxed) && first > self.rows.len() as u64 / 2 {
-            return Err(Error::Job("on demand".into()));
-        }
-        let (start, end) = (first as usize, first as usize + dst.len() / 8);
-        let bytes: Vec<u8> = self.rows[start..end].iter().flat_map(|row| row.to_ne_bytes()).collect();
-        dst.copy_from_slice(&bytes);
-        self.read.lock().unwrap().push(start as u64..end as u64);
-        Ok(())
-    }
-}
-
-/// The rows that a dataset does not have on devices.
-fn not_there(data: &Resident<'_>) -> Vec<Range<u64>> {
-    let ranges = data.on_devices();
-    let ends = [0].into_iter().chain(ranges.iter().map(|(_, rows)| rows.end));
-    let starts = ranges.iter().map(|(_, rows)| rows.start).chain([data.rows()]);
-    ends.zip(starts).map(|(end, start)| end..start).filter(|rows| !rows.is_empty()).collect()
-}
-
 const PASS: &str = "sum(x), std(x), argmin(x)";
 
 fn resident(choice: &DeviceChoice) -> Outcome {
@@ -422,9 +253,9 @@ fn failed_job(choice: &DeviceChoice) -> Outcome {
     let expected = bits(&cpu().run(Job::eval(PASS)?.input("x", &x))?);
     let watched = Watched::new(&x);
     let data = engine.resident(&watched)?;
-    watched.fails.store(true, Ordering::Relaxed);
+    watched.fails_beyond(x.len() as u64 / 2);
     check(engine.run(Job::eval(PASS)?.input("x", &data)).is_err(), "a source that fails")?;
-    watched.fails.store(false, Ordering::Relaxed);
+    watched.fails_beyond(u64::MAX);
     watched.taken();
     for pass in 0..2 {
         let report = engine.run(Job::eval(PASS)?.input("x", &data))?;

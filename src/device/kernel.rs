@@ -199,6 +199,11 @@ impl Values {
         matches!(self.0.get(), Some(Some(_)))
     }
 
+    /// Whether they never come.
+    pub fn are_given_up(&self) -> bool {
+        matches!(self.0.get(), Some(None))
+    }
+
     /// The values, as soon as they are known; `None` once they were given up. Blocks until then.
     pub fn wait(&self) -> Option<&[u64]> {
         self.0.wait().as_deref()

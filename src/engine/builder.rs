@@ -29,13 +29,13 @@ impl EngineBuilder {
 
     /// The most device memory that one run may use, together with arrays and datasets that stay there
     /// ([`sharded`](Engine::sharded), [`resident`](Engine::resident)), in bytes per device. It counts these and the blocks that chunks live in, not what the driver
-    /// takes for its own. If not set, all of the device's memory, of which a run uses only what its plan says.
+    /// takes for its own. Two [`passes`](Engine::passes) at once share it. If not set, all of the device's memory, of which a run uses only what its plan says.
     pub fn device_memory(mut self, bytes: u64) -> Self {
         self.limits.device_memory = Some(bytes);
         self
     }
 
-    /// The most pinned memory that one run may use, in bytes per device; 256 MiB if not set.
+    /// The most pinned memory that one run may use, in bytes per device; 256 MiB if not set. Two [`passes`](Engine::passes) at once share it.
     pub fn pinned_memory(mut self, bytes: u64) -> Self {
         self.limits.pinned_memory = Some(bytes);
         self

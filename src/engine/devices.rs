@@ -14,7 +14,7 @@ use crate::device::{Device, DeviceChoice, DeviceInfo, DeviceKind, Pinned};
 use crate::error::{Error, Result};
 use crate::memory::{self, Account, DeviceMemory, MemoryCache, MemoryUse};
 use crate::pipeline::{HostPart, Part, Staging};
-use crate::plan::{DEFAULT_PINNED, DevicePlan, Limits};
+use crate::plan::{DevicePlan, Limits};
 
 /// Devices that are costly to open and so are kept for the next run, with what runs left of their memory.
 #[derive(Clone, Default)]
@@ -179,7 +179,7 @@ impl Accounts {
                 "device memory",
                 limits.device_memory.map_or(u64::MAX, |limit| limits.left(id, limit)),
             ),
-            pinned: Account::new("pinned memory", limits.pinned_memory.unwrap_or(DEFAULT_PINNED)),
+            pinned: Account::new("pinned memory", limits.pinned()),
             stays: Account::new("device memory", 0),
         }
     }

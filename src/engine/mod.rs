@@ -4,6 +4,7 @@ mod builder;
 mod check;
 mod devices;
 mod memory;
+mod passes;
 mod ready;
 mod reports;
 mod rooms;
@@ -14,8 +15,9 @@ use std::time::{Duration, Instant};
 use tracing::debug_span;
 
 pub use self::builder::EngineBuilder;
-use self::check::bind;
+use self::check::{Bound, bind};
 use self::devices::{Accounts, Opened};
+use self::passes::Turn;
 use self::ready::Request;
 use crate::data::{Input, Sink, whole_memory, whole_sink_memory};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
@@ -82,7 +84,7 @@ impl Engine {
         let devices = &self.devices_for(&bound, &mut Vec::new())?;
         let sharded = rooms::sharded(job, &bound, None)?;
         let request = Request { job, bound: &bound, devices, opened: &self.opened_so_far(), sharded: &sharded };
-        Ok(self.plan_of(&request, &self.limits())?.0)
+        Ok(self.plan_of(&request, &self.limits(false))?.0)
     }
 
     /// Runs the job to its end.
@@ -100,8 +102,13 @@ impl Engine {
     /// # Panics
     /// When code of the caller that it runs (a source, a sink, a generator, the progress function) panics.
     pub fn run(&self, job: Job<'_>) -> Result<Report> {
-        let begin = Instant::now();
         let bound = bind(&job)?;
+        self.run_in_turn(job, bound, Turn::default())
+    }
+
+    /// Runs a job that was checked, by itself or as one of several passes.
+    fn run_in_turn(&self, job: Job<'_>, bound: Bound, turn: Turn) -> Result<Report> {
+        let begin = Instant::now();
         let (operator, rows) = (&*bound.operator, bound.rows);
         let mut notes: Vec<String> = self.note.iter().cloned().collect();
         notes.extend(job.inputs.iter().filter_map(|(_, input)| input.source().note()));
@@ -117,7 +124,7 @@ impl Engine {
         let sharded = rooms::sharded(&job, &bound, Some(&lent))?;
         let request = Request { job: &job, bound: &bound, devices: &devices, opened: &opened, sharded: &sharded };
         notes.extend(memory::pinned_in_part(&request));
-        let (plan, segments, mut parts, accounts) = self.ready(&request, &mut notes, &mut setup)?;
+        let (plan, segments, mut parts, accounts) = self.ready(&request, &turn, &mut notes, &mut setup)?;
 
         let Job { what, inputs, outputs, cancel, progress, timeline, .. } = job;
         let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();
@@ -146,7 +153,7 @@ impl Engine {
         let each_lanes: Vec<usize> = plan.devices.iter().map(|device| device.lanes).collect();
         let (tile_rows, chunk_rows, least_rows) = (plan.tile_rows, plan.chunk_rows, plan.least_rows);
         let queue = Queue::new(&segments, tile_rows as usize, chunk_rows as usize, least_rows as usize, &each_lanes);
-        let queue = queue.watched(cancel, progress.as_deref());
+        let queue = queue.watched(cancel, progress.as_deref()).tells(turn.dry);
         let (sharded_inputs, sharded_outputs) = sharded.split_at(inputs.len());
         let ins = inputs.iter().zip(&bound.inputs).zip(sharded_inputs).zip(&lent);
         let inputs_in_place = ins.map(|((((_, input), &elements), sharded), lent)| {
@@ -182,12 +189,19 @@ impl Engine {
         let schedule = parts.first().map_or(Schedule::Threads, |part| part.schedule());
         let lanes = parts.iter_mut().enumerate().map(|(number, part)| part.lanes(number, &work));
         let lanes = lanes.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+        turn.place.take(lent.iter().flatten().any(|lent| lent.fills))?;
         let read_before = direct_bytes(&inputs);
         let started = Instant::now();
-        let outcomes = drive(lanes, &work, schedule)?;
+        let driven = drive(lanes, &work, schedule);
         let seconds = started.elapsed().as_secs_f64();
         let kept = work.kept.as_ref().map(Kept::rows);
         drop(work);
+        if matches!(driven, Err(Error::Abandoned)) {
+            // A pass that is not needed: nothing is wrong with what it has.
+            parts.into_iter().for_each(Part::keep_memory);
+            return Err(Error::Abandoned);
+        }
+        let outcomes = driven?;
         if let Some(kept) = kept.filter(|kept| *kept < rows) {
             for ((sink, output), (dtype, elements)) in sinks.iter_mut().zip(&mut written).zip(&bound.outputs) {
                 sink.shorten(kept * elements)?;
@@ -217,6 +231,7 @@ impl Engine {
             total_seconds: 0.0,
             setup,
             bytes_to_device: outcomes.iter().map(|lane| lane.bytes_in).sum(),
+            bytes_ahead: outcomes.iter().map(|lane| lane.bytes_ahead).sum(),
             bytes_read_directly: medium.from_disk,
             bytes_from_device: outcomes.iter().map(|lane| lane.bytes_out).sum(),
             peak_pinned_bytes: accounts.iter().map(|account| account.pinned.peak()).sum(),

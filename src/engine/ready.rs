@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::check::Bound;
 use super::devices::{Accounts, Full, Opened};
+use super::passes::Turn;
 use super::{CORE_RATE, Engine, OPENING, reports, rooms};
 use crate::data::{Place, whole_memory};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Pinned, cpu};
@@ -94,11 +95,11 @@ impl Engine {
         Ok((opened, devices))
     }
 
-    /// The limits of a run that starts now.
-    pub(super) fn limits(&self) -> Limits {
+    /// The limits of a run that starts now; `is_half`, beside another one that has the other half.
+    pub(super) fn limits(&self, is_half: bool) -> Limits {
         let stays = self.devices.iter().zip(&self.accounts);
         let stays = stays.map(|(device, accounts)| (device.id.clone(), accounts.stays.in_use())).collect();
-        Limits { stays, ..self.limits.clone() }
+        Limits { stays, is_half, ..self.limits.clone() }
     }
 
     pub(super) fn plan_of(&self, request: &Request<'_, '_>, limits: &Limits) -> Result<(Plan, Vec<Segment>)> {
@@ -145,10 +146,16 @@ impl Engine {
     }
 
     /// Plans, and makes every device ready. A device that has less memory than it said gets smaller chunks, or takes no part
-    /// if it has none and others are there.
-    pub(super) fn ready(&self, request: &Request<'_, '_>, notes: &mut Vec<String>, setup: &mut Setup) -> Result<Ready> {
+    /// if it has none and others are there; but a pass that is made ready while another one runs had better wait for the memory of that.
+    pub(super) fn ready(
+        &self,
+        request: &Request<'_, '_>,
+        turn: &Turn,
+        notes: &mut Vec<String>,
+        setup: &mut Setup,
+    ) -> Result<Ready> {
         let kernel = request.bound.operator.kernel();
-        let (mut devices, mut limits) = (request.devices.to_vec(), self.limits());
+        let (mut devices, mut limits) = (request.devices.to_vec(), self.limits(turn.is_half));
         // What each device that had too little memory was asked for first, in bytes.
         let mut short = BTreeMap::new();
         loop {
@@ -168,7 +175,7 @@ impl Engine {
                     }
                     return Ok((plan, segments, parts, accounts));
                 }
-                Err(Error::OutOfMemory { device, bytes }) => {
+                Err(Error::OutOfMemory { device, bytes }) if !turn.place.is_behind() => {
                     let its_own = plan.devices.iter().find(|plan| plan.id == device);
                     let chunk_rows = its_own.map_or(0, |plan| plan.lane_rows);
                     // A chunk that was set is kept.

@@ -17,7 +17,7 @@ pub(crate) use cache::MemoryCache;
 pub(crate) use layout::Layout;
 pub(crate) use pinned::{PinnedMemory, PinnedRing};
 pub use pinned_vec::PinnedVec;
-pub(crate) use pool::DevicePool;
+pub(crate) use pool::{Block, DevicePool};
 pub use resident::Resident;
 pub(crate) use room::Room;
 pub use sharded::ShardedArray;

@@ -13,19 +13,20 @@ use super::{Account, MemoryCache};
 use crate::device::{Device, Host, Stream};
 use crate::error::{Error, Result};
 
-/// The freelist. One lane at a time takes a block, enqueues work on it and gives it back, so that there always is one.
+/// The freelist. Who takes a block enqueues the work of a chunk on it and gives it back, so that there always is one, unless blocks
+/// are kept for chunks that are copied ahead.
 pub(crate) struct DevicePool<D: Device> {
     /// Longest returned first, so the front is the likeliest to be done.
     free: VecDeque<Block<D>>,
     blocks: usize,
-    /// A lane failed while it held a block: nobody knows what still runs on it.
-    failed: bool,
     /// What blocks are cut of: one, unless the device had none that is large enough for all.
     pieces: Vec<Held<D::Memory>>,
     _booked: Booked,
 }
 
-struct Block<D: Device> {
+/// A block. Once taken it is for the work of one chunk; one that is dropped, because something failed, is lost to the run: nobody
+/// knows what still runs on it.
+pub(crate) struct Block<D: Device> {
     piece: usize,
     offset: usize,
     /// Its own, although a slot records one at the same point: the slot's is recorded again with its next chunk, and whoever
@@ -68,7 +69,7 @@ impl<D: Device> DevicePool<D> {
         }
         let blocks = free.len();
         let _booked = account.book((blocks * block_bytes) as u64)?;
-        Ok(DevicePool { free, blocks, failed: false, pieces, _booked })
+        Ok(DevicePool { free, blocks, pieces, _booked })
     }
 
     /// How many blocks there are.
@@ -80,62 +81,37 @@ impl<D: Device> DevicePool<D> {
     /// block's last use if that may still run.
     ///
     /// # Errors
-    /// [`Error::Abandoned`] once a lane failed while it held a block.
-    pub(crate) fn take(&mut self, stream: &mut D::Stream, host: &mut D::Host) -> Result<Lease<'_, D>> {
-        // Looked at before a block is taken: nobody else may have one then.
-        let block = if self.failed { None } else { self.free.pop_front() };
-        let lease = Lease { block: Some(block.ok_or(Error::Abandoned)?), pool: self };
-        let last_use = &lease.block().last_use;
-        if !host.query(last_use)? {
-            stream.wait(last_use)?;
+    /// [`Error::Abandoned`] if there is none, since lanes that failed had them.
+    pub(crate) fn take(&mut self, stream: &mut D::Stream, host: &mut D::Host) -> Result<Block<D>> {
+        let block = self.free.pop_front().ok_or(Error::Abandoned)?;
+        if !host.query(&block.last_use)? {
+            stream.wait(&block.last_use)?;
         }
-        Ok(lease)
+        Ok(block)
+    }
+
+    /// Whether there is a block to take.
+    pub(crate) fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// The memory that a block is a part of, and where it begins there. Only work that comes behind the stream that took
+    /// the block may use it.
+    pub(crate) fn memory(&self, block: &Block<D>) -> (&D::Memory, usize) {
+        (&self.pieces[block.piece], block.offset)
+    }
+
+    /// Takes a block back, behind all work enqueued so far on `stream`, where its last use is.
+    pub(crate) fn retire(&mut self, block: Block<D>, stream: &mut D::Stream) -> Result<()> {
+        stream.record(&block.last_use)?;
+        self.free.push_back(block);
+        Ok(())
     }
 
     /// Keeps the memory for the next run, if all blocks are of one piece. No work may be left that uses it.
     pub(crate) fn keep(mut self) {
         if let (Some(piece), []) = (self.pieces.pop(), &self.pieces[..]) {
             piece.keep();
-        }
-    }
-}
-
-/// A block in the hands of one lane, while it enqueues work on it.
-///
-/// Dropping a lease without [`retire`](Lease::retire) means that the lane failed: there are no more leases then.
-pub(crate) struct Lease<'p, D: Device> {
-    pool: &'p mut DevicePool<D>,
-    block: Option<Block<D>>,
-}
-
-impl<D: Device> Lease<'_, D> {
-    fn block(&self) -> &Block<D> {
-        match &self.block {
-            Some(block) => block,
-            None => unreachable!("only retire and drop take the block, and both end the lease"),
-        }
-    }
-
-    /// The memory that the block is a part of, and where it begins there. Only work that comes behind the stream that took
-    /// the block may use it.
-    pub(crate) fn memory(&self) -> (&D::Memory, usize) {
-        let Block { piece, offset, .. } = self.block();
-        (&self.pool.pieces[*piece], *offset)
-    }
-
-    /// Gives the block back behind all work enqueued so far on `stream`, where the block's last use is.
-    pub(crate) fn retire(mut self, stream: &mut D::Stream) -> Result<()> {
-        stream.record(&self.block().last_use)?;
-        self.pool.free.extend(self.block.take());
-        Ok(())
-    }
-}
-
-impl<D: Device> Drop for Lease<'_, D> {
-    fn drop(&mut self) {
-        if let Some(block) = self.block.take() {
-            self.pool.failed = true;
-            self.pool.free.push_back(block);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::data::Scalar;
 use crate::device::kernel::SharedKernel;
 
 /// What the pipeline asks of an operator.
-pub(crate) trait Operator: Sync {
+pub(crate) trait Operator: Send + Sync {
     /// The kernel that every chunk goes through.
     fn kernel(&self) -> &SharedKernel;
 

@@ -69,7 +69,8 @@ impl<'r> HostLane<'r> {
         })
     }
 
-    fn compute(&mut self, chunk: &Chunk) -> Result<()> {
+    /// Computes a chunk, and returns how long it had to wait for the kernel's values.
+    fn compute(&mut self, chunk: &Chunk) -> Result<Duration> {
         let kernel = self.work.operator.kernel();
         let columns = &kernel.columns;
         let (rows, first) = (chunk.len(), chunk.rows().start);
@@ -92,6 +93,8 @@ impl<'r> HostLane<'r> {
             });
         }
         let filled = self.work.epoch.elapsed();
+        let values = kernel.values.wait().ok_or(Error::Abandoned)?;
+        let known = self.work.epoch.elapsed();
 
         let (out_staging, partials) = rest.split_at_mut(columns.outputs.len());
         let mut outputs: Vec<Rows<'_>> = Vec::with_capacity(columns.outputs.len());
@@ -105,7 +108,7 @@ impl<'r> HostLane<'r> {
             });
         }
         let partials = bytes_of(&mut partials[0], columns.partial_bytes(rows))?;
-        let uniform = Uniform { resident: &self.resident, values: kernel.values.known()? };
+        let uniform = Uniform { resident: &self.resident, values };
         for tile in (0..rows).step_by(step) {
             let len = step.min(rows - tile);
             let part = |size: usize| tile * size..(tile + len) * size;
@@ -149,7 +152,7 @@ impl<'r> HostLane<'r> {
         let times = &mut self.outcome.times;
         for (name, time, from, to) in [
             ("fill", &mut times.fill, begin, filled),
-            ("compute", &mut times.kernel, filled, computed),
+            ("compute", &mut times.kernel, known, computed),
             ("drain", &mut times.drain, computed, drained),
         ] {
             time.busy += to - from;
@@ -157,7 +160,9 @@ impl<'r> HostLane<'r> {
                 self.outcome.spans.push(Span::new(Track::Lane, name, chunk, from, to));
             }
         }
-        Ok(())
+        let waited = known - filled;
+        self.outcome.times.kernel.waiting += waited;
+        Ok(waited)
     }
 }
 
@@ -186,7 +191,8 @@ impl Lane for HostLane<'_> {
             debug_span!("compute", chunk = chunk.index(), row = chunk.rows().start, rows = chunk.len(), device, lane);
         let _entered = span.enter();
         let computed = self.compute(&chunk).map_err(|error| self.name.blame(&chunk, error));
-        share.end_computing(chunk.len() as u64, epoch.elapsed() - begin);
+        let waited = computed.as_ref().copied().unwrap_or_default();
+        share.end_computing(chunk.len() as u64, (epoch.elapsed() - begin).saturating_sub(waited));
         computed?;
         queue.finish(&chunk);
         self.outcome.chunks += 1;

@@ -202,6 +202,8 @@ pub(crate) struct LaneOutcome {
     /// Bytes copied to and from the device.
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
+    /// Of those to the device, what was enqueued before the kernel's values were known.
+    pub(crate) bytes_ahead: u64,
     /// Bytes filled into and drained from slots.
     pub(crate) staged_in: u64,
     pub(crate) staged_out: u64,

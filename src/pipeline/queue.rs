@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Mutex, PoisonError};
 
 use crossbeam::utils::CachePadded;
@@ -45,6 +46,20 @@ struct Next {
     common: Portion,
     /// For the lanes of each device.
     own: Vec<Portion>,
+    /// Who is told once all are claimed.
+    dry: Option<Sender<()>>,
+}
+
+impl Next {
+    fn tell_if_dry(&mut self) {
+        if self.common.rows == 0
+            && self.own.iter().all(|own| own.rows == 0)
+            && let Some(dry) = self.dry.take()
+        {
+            // Nobody has to listen.
+            let _ = dry.send(());
+        }
+    }
 }
 
 /// What some lanes may claim.
@@ -78,6 +93,7 @@ impl<'w> Queue<'w> {
             index: 0,
             common: portion(None, lanes.iter().sum()),
             own: lanes.iter().enumerate().map(|(device, lanes)| portion(Some(device), *lanes)).collect(),
+            dry: None,
         };
         Queue {
             rows: segments.iter().map(|segment| segment.rows.end - segment.rows.start).sum(),
@@ -99,6 +115,15 @@ impl<'w> Queue<'w> {
         progress: Option<&'w (dyn Fn(Progress) + Send + Sync)>,
     ) -> Self {
         (self.cancel, self.progress) = (cancel, progress);
+        self
+    }
+
+    /// Tells `dry` once the last chunk is claimed. If that never happens, as the queue was stopped, it is dropped with the queue.
+    pub(crate) fn tells(self, dry: Option<Sender<()>>) -> Self {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        next.dry = dry;
+        next.tell_if_dry();
+        drop(next);
         self
     }
 
@@ -133,6 +158,7 @@ impl<'w> Queue<'w> {
         portion.rows -= chunk.len() as u64;
         portion.chunks += 1;
         *index += 1;
+        next.tell_if_dry();
         Some(chunk)
     }
 
@@ -244,6 +270,27 @@ mod tests {
         let tiles: Vec<usize> =
             std::iter::from_fn(|| queue.claim(usize::MAX)).map(|chunk| chunk.len() / TILE_ROWS).collect();
         assert_eq!(tiles, [4, 8, 12, 16, 15, 11, 8, 6, 5, 3, 3, 2, 2, 2, 2, 1]);
+    }
+
+    #[test]
+    fn the_last_claim_is_told_and_nothing_else() {
+        let segments = [all(4 * TILE_ROWS as u64), vec![Segment { rows: 16384..20000, owner: Some(0) }]].concat();
+        for stops in [false, true] {
+            let (dry, is_dry) = std::sync::mpsc::channel();
+            let queue = Queue::new(&segments, TILE_ROWS, 2 * TILE_ROWS, TILE_ROWS, &[1]).tells(Some(dry));
+            while queue.claim(usize::MAX).is_some() {
+                assert!(is_dry.try_recv().is_err());
+            }
+            if stops {
+                queue.stop();
+            }
+            assert_eq!(queue.claim_own(0, usize::MAX).is_none(), stops);
+            drop(queue);
+            assert_eq!(is_dry.recv().is_err(), stops);
+        }
+        let (dry, is_dry) = std::sync::mpsc::channel();
+        let queue = Queue::new(&all(0), TILE_ROWS, TILE_ROWS, TILE_ROWS, &[1]).tells(Some(dry));
+        assert!(is_dry.try_recv().is_ok() && queue.claim(usize::MAX).is_none());
     }
 
     #[test]

@@ -93,6 +93,11 @@ impl Share {
         Share { state: Mutex::new(state), may_compute: Condvar::new(), may_stage: Condvar::new() }
     }
 
+    /// Whether lanes that stage may have to wait for lanes of the CPU.
+    pub(super) fn is_shared(&self) -> bool {
+        self.state().cores > 0
+    }
+
     /// Waits until one more lane may compute a chunk, and counts it.
     pub(super) fn start_computing(&self) {
         let waits = |state: &mut State| state.computing >= state.may_compute && !state.over;

@@ -1,24 +1,24 @@
 //! Slots: the pinned memory that stages one chunk, as four types that exclude each other.
 //!
 //! ```text
-//!       lane                 submitter                    lane
-//!  Idle ──hand_over──▶ Filled ──submit──▶ InFlight ──finish──▶ Done ──recycle──▶ Idle
+//!       lane               submitter                    lane
+//!  Idle ──filled──▶ Filled ──submit──▶ InFlight ──finish──▶ Done ──recycle──▶ Idle
 //! ```
-//! Only an [`Idle`] slot can be filled and only a [`Done`] one read; while copies run, the slot is an [`InFlight`],
-//! which gives access to nothing. So no program that compiles touches memory under a copy.
+//! Only an [`Idle`] slot can be filled and only a [`Done`] one read; while copies run, the slot is a [`Filled`], whose rows may be
+//! copied ahead of the kernel, or an [`InFlight`], which both give access to nothing. So no program that compiles touches memory
+//! under a copy.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use super::Work;
-use super::copies::{Copies, Copy, here, push};
+use super::copies::{Copy, here};
 use super::streams::Streams;
 use crate::data::{Chunk, Claim};
 use crate::device::{Device, Host, Schedule, Stream};
 use crate::error::{Error, Result};
-use crate::memory::Layout;
+use crate::memory::{Block, Layout};
 
 /// The events of one chunk.
 struct Marks<E> {
@@ -50,7 +50,7 @@ pub(super) struct Slot<'r, D: Device> {
     /// A pointer and not a reference, because the device writes here while an [`InFlight`] is moved about.
     memory: NonNull<u8>,
     marks: Marks<D::Event>,
-    layout: &'r Layout,
+    pub(super) layout: &'r Layout,
     _memory: PhantomData<&'r mut [u8]>,
 }
 
@@ -60,14 +60,26 @@ unsafe impl<D: Device> Send for Slot<'_, D> {}
 /// A slot that nobody uses.
 pub(super) struct Idle<'r, D: Device>(Slot<'r, D>);
 
-/// A slot with the rows of a chunk.
+/// A slot whose chunk is to be enqueued: all of it, or, if its rows were copied ahead, the rest.
+///
+/// Dropping it is as for [`InFlight`].
 pub(super) struct Filled<'r, D: Device> {
     slot: Slot<'r, D>,
-    chunk: Chunk,
-    /// The lane that it is of.
-    lane: usize,
+    pub(super) chunk: Chunk,
+    pub(super) of: Of,
+    /// If the copies in were enqueued: where to, and whether they are timed.
+    copied: Option<(Block<D>, bool)>,
+}
+
+/// What a lane says of a slot that it filled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Of {
+    /// The lane.
+    pub(super) lane: usize,
     /// When, on the host's clock.
-    at: Duration,
+    pub(super) filled_at: Duration,
+    /// Bytes that are copied to the device.
+    pub(super) bytes_in: u64,
 }
 
 /// A slot whose chunk is on its way.
@@ -77,9 +89,7 @@ pub(super) struct Filled<'r, D: Device> {
 pub(super) struct InFlight<'r, D: Device> {
     slot: Slot<'r, D>,
     pub(super) chunk: Chunk,
-    /// The lane that it is of.
-    pub(super) lane: usize,
-    filled_at: Duration,
+    pub(super) of: Of,
     timed: bool,
     /// The rows of pinned outputs that the device writes directly: given back when the chunk is back, else never.
     in_place: ManuallyDrop<Vec<Claim<'r>>>,
@@ -121,67 +131,98 @@ impl<'r, D: Device> Idle<'r, D> {
         Some(unsafe { std::slice::from_raw_parts_mut(self.0.memory.as_ptr().add(offset), bytes) })
     }
 
-    /// With the rows of `chunk`, whose staged inputs were filled, by this lane at this time.
-    pub(super) fn hand_over(self, chunk: Chunk, lane: usize, at: Duration) -> Filled<'r, D> {
-        Filled { slot: self.0, chunk, lane, at }
+    /// Says that the staged inputs are those of `chunk`.
+    pub(super) fn filled(self, chunk: Chunk, of: Of) -> Filled<'r, D> {
+        Filled { slot: self.0, chunk, of, copied: None }
     }
 }
 
 impl<'r, D: Device> Filled<'r, D> {
-    /// Enqueues copy in, kernel and copy out.
+    /// Enqueues the copies in alone, if there is a block; returns how many bytes they are.
+    pub(super) fn copy_ahead(&mut self, streams: &mut Streams<'r, D>, host: &mut D::Host) -> Result<u64> {
+        if !streams.pool.has_free() {
+            return Ok(0);
+        }
+        self.copied = Some(self.slot.copy_in(&self.chunk, self.of.filled_at, streams, host)?);
+        Ok(self.of.bytes_in)
+    }
+
+    /// Enqueues copy in, unless it was copied ahead, kernel and copy out.
     pub(super) fn submit(
         self,
         streams: &mut Streams<'r, D>,
         host: &mut D::Host,
-    ) -> Result<InFlight<'r, D>, (usize, Chunk, Error)> {
-        let Filled { slot, chunk, lane, at } = self;
+    ) -> Result<InFlight<'r, D>, (Chunk, Error)> {
+        let Filled { slot, chunk, of, copied } = self;
         // Copies that were enqueued before an error may still write there, so that they are never given back then.
         let mut in_place = ManuallyDrop::new(Vec::new());
-        match slot.enqueue(&chunk, at, streams, host, &mut in_place) {
-            Ok(timed) => Ok(InFlight { slot, chunk, lane, filled_at: at, timed, in_place }),
-            Err(error) => Err((lane, chunk, error)),
+        let copied = copied.map_or_else(|| slot.copy_in(&chunk, of.filled_at, streams, host), Ok);
+        let submitted = copied.and_then(|(block, timed)| {
+            slot.compute(&chunk, streams, block, timed, &mut in_place)?;
+            Ok(timed)
+        });
+        match submitted {
+            Ok(timed) => Ok(InFlight { slot, chunk, of, timed, in_place }),
+            Err(error) => Err((chunk, error)),
         }
     }
 }
 
 impl<'r, D: Device> Slot<'r, D> {
-    /// Enqueues everything, each stage on its stream behind the stage before; returns whether it is timed. The rows of outputs
-    /// that the device writes in place are in `in_place`, also after an error.
-    fn enqueue(
+    /// Takes a block and enqueues the copies in; returns whether the chunk is timed, too.
+    fn copy_in(
         &self,
         chunk: &Chunk,
         at: Duration,
         streams: &mut Streams<'r, D>,
         host: &mut D::Host,
-        in_place: &mut Vec<Claim<'r>>,
-    ) -> Result<bool> {
+    ) -> Result<(Block<D>, bool)> {
         let timed = streams.next(at);
-        let Streams { copy_in, compute, copy_out, pool, kernel, resident, work, device, .. } = streams;
+        let Streams { device, copy_in, pool, work, .. } = streams;
         let here = here(*device, chunk, work);
-        let (inputs, outputs) = self.copies(chunk, work, &here, in_place)?;
-        let Marks { copied_in, computed, copied_out, timed: pairs } = &self.marks;
-        let lease = pool.take(copy_in, host)?;
-        let (memory, start) = lease.memory();
+        let inputs = self.copies_in(chunk, work, &here)?;
+        let Marks { copied_in, timed: pairs, .. } = &self.marks;
+        let block = pool.take(copy_in, host)?;
+        let (memory, start) = pool.memory(&block);
 
         begin::<D>(copy_in, timed, &pairs.copy_in)?;
         for Copy { host, memory: stays, offset, bytes, .. } in inputs {
             let (to, offset) = stays.map_or((memory, start + offset), |stays| (stays, offset));
             // SAFETY: `host` is readable for these bytes: either this slot's memory, big enough by its layout, which
-            // no safe code reaches before the copy is done; or pinned memory that the source lends for the whole run,
-            // shared, so nobody writes it. The streams end their copies when they are dropped, which is with the last
-            // lane, before the ring and the sources are. The block has the same layout, so the offset fits it; and memory of rows
-            // that stay on the device has room for these, which nobody reads before this run has copied them.
+            // no safe code reaches before the copy is done, as the slot is a `Filled` or an `InFlight` until then or is dropped; or
+            // pinned memory that the source lends for the whole run, shared, so nobody writes it. The streams end their copies when
+            // they are dropped, which is with the last lane, before the ring and the sources are. The block has the same layout, so
+            // the offset fits it, and it is this chunk's alone until it is retired; and memory of rows that stay on the device has
+            // room for these, which nobody reads before this run has copied them.
             unsafe { copy_in.copy_in(host.cast_const(), to, offset, bytes)? };
         }
         end::<D>(copy_in, timed, &pairs.copy_in, copied_in)?;
+        Ok((block, timed))
+    }
+
+    /// Enqueues the kernel and the copies out, each on its stream behind the stage before, and gives the block back. The rows of
+    /// outputs that the device writes in place are in `in_place`, also after an error.
+    fn compute(
+        &self,
+        chunk: &Chunk,
+        streams: &mut Streams<'r, D>,
+        block: Block<D>,
+        timed: bool,
+        in_place: &mut Vec<Claim<'r>>,
+    ) -> Result<()> {
+        let Streams { device, compute, copy_out, pool, kernel, resident, work, .. } = streams;
+        let here = here(*device, chunk, work);
+        let outputs = self.copies_out(chunk, work, &here, in_place)?;
+        let Marks { copied_in, computed, copied_out, timed: pairs } = &self.marks;
+        let (memory, start) = pool.memory(&block);
 
         compute.wait(copied_in)?;
         begin::<D>(compute, timed, &pairs.kernel)?;
         let in_block = self.layout.in_block.iter().enumerate();
         let columns: Vec<_> =
             in_block.map(|(k, offset)| here.get(k).copied().flatten().unwrap_or((memory, start + offset))).collect();
-        // SAFETY: the layout was made for these columns and at least as many rows: they fit the block, aligned as that is,
-        // without overlap. Rows that stay on the device are all there, from a multiple of eight bytes on, and no output has
+        // SAFETY: the layout was made for these columns and at least as many rows: they fit the block, which is this chunk's, aligned as
+        // that is, without overlap. Rows that stay on the device are all there, from a multiple of eight bytes on, and no output has
         // them in common with another column (`Engine::run` checks that), nor with another chunk. The resident arrays were
         // made for this kernel. Kernels of Overshot's own stay within all these, and whoever made another one vouched for it.
         unsafe { compute.launch(kernel, &columns, resident, chunk.rows().start, chunk.len())? };
@@ -196,64 +237,11 @@ impl<'r, D: Device> Slot<'r, D> {
             unsafe { copy_out.copy_out(memory, start + offset, host, bytes)? };
         }
         end::<D>(copy_out, timed, &pairs.copy_out, copied_out)?;
-        lease.retire(copy_out)?;
-        Ok(timed)
+        pool.retire(block, copy_out)
     }
 
-    /// The copies to the device and back. Columns that are `here` need none, unless they have to be brought first.
-    fn copies<'c>(
-        &self,
-        chunk: &Chunk,
-        work: &Work<'r>,
-        here: &[Option<(&'c D::Memory, usize)>],
-        in_place: &mut Vec<Claim<'r>>,
-    ) -> Result<(Copies<'c, D>, Copies<'c, D>)> {
-        let columns = &work.operator.kernel().columns;
-        let (rows, first) = (chunk.len(), chunk.rows().start as usize);
-        let mut inputs = Vec::with_capacity(columns.inputs.len());
-        for (column, (&size, input)) in columns.inputs.iter().zip(&work.inputs).enumerate() {
-            if here[column].is_some() && !input.fills() {
-                continue;
-            }
-            let (host, staged) = match (self.staged(column), input.memory) {
-                (Some(staged), _) => (staged, true),
-                (None, Some(memory)) if input.pinned => {
-                    (memory.bytes()[first * size..][..rows * size].as_ptr().cast_mut(), false)
-                }
-                (None, _) => return Err(not_pinned()),
-            };
-            let (memory, offset) = match here[column] {
-                Some((memory, offset)) => (Some(memory), offset),
-                None => (None, self.layout.in_block[column]),
-            };
-            push(&mut inputs, Copy { host, memory, offset, bytes: rows * size, staged });
-        }
-        let mut outputs = Vec::with_capacity(columns.outputs.len() + 1);
-        let sizes = columns.outputs.iter().map(|size| rows * size);
-        let partials = Some(columns.partial_bytes(rows)).filter(|bytes| *bytes > 0);
-        for (k, bytes) in sizes.chain(partials).enumerate() {
-            let column = columns.inputs.len() + k;
-            if here.get(column).is_some_and(Option::is_some) {
-                continue;
-            }
-            let (host, staged) = match self.staged(column) {
-                Some(staged) => (staged, true),
-                None => {
-                    let output = &work.outputs[k];
-                    let memory = output.memory.filter(|_| output.pinned).ok_or_else(not_pinned)?;
-                    let mut claim = memory.claim(chunk.times(output.elements).rows());
-                    assert_eq!(claim.len(), bytes, "rows of an output in place");
-                    let start = claim.as_mut_ptr();
-                    in_place.push(claim);
-                    (start, false)
-                }
-            };
-            push(&mut outputs, Copy { host, memory: None, offset: self.layout.in_block[column], bytes, staged });
-        }
-        Ok((inputs, outputs))
-    }
-
-    fn staged(&self, column: usize) -> Option<*mut u8> {
+    /// Where a column lies in the slot, if it is staged.
+    pub(super) fn staged(&self, column: usize) -> Option<*mut u8> {
         // SAFETY: the offset is inside the slot's memory.
         self.layout.in_slot[column].map(|offset| unsafe { self.memory.as_ptr().add(offset) })
     }
@@ -268,16 +256,6 @@ fn end<D: Device>(stream: &mut D::Stream, timed: bool, pair: &(D::Event, D::Even
         stream.record(&pair.1)?;
     }
     stream.record(end)
-}
-
-/// The plan does not stage columns that are pinned. Sources and sinks of a caller's own may say what is not so, and other code of
-/// the program's may unregister what it registered.
-fn not_pinned() -> Error {
-    Error::Job(
-        "a column that was planned as pinned is not: its Source or Target must say the same every time, and memory that was \
-         registered must stay so until the job is done"
-            .into(),
-    )
 }
 
 impl<'r, D: Device> InFlight<'r, D> {
@@ -305,9 +283,9 @@ impl<'r, D: Device> InFlight<'r, D> {
         {
             Ok((false, _)) => Ok(Err(self)),
             Ok((true, taken)) => {
-                let InFlight { slot, chunk, filled_at, in_place, .. } = self;
+                let InFlight { slot, chunk, of, in_place, .. } = self;
                 drop(ManuallyDrop::into_inner(in_place));
-                Ok(Ok(Done { slot, chunk, filled_at, back_at: host.now(), taken, awaited: false }))
+                Ok(Ok(Done { slot, chunk, filled_at: of.filled_at, back_at: host.now(), taken, awaited: false }))
             }
             Err(error) => Err((self.chunk, error)),
         }

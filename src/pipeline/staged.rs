@@ -5,7 +5,7 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, Sender, TryRecvError};
 use tracing::{debug_span, trace};
 
-use super::slot::{Done, Filled, Idle};
+use super::slot::{Done, Filled, Idle, Of};
 use super::{Lane, LaneName, LaneOutcome, Work};
 use crate::data::Chunk;
 use crate::device::{Device, Host, HostWork, Patience};
@@ -107,9 +107,12 @@ impl<'r, D: Device> StagedLane<'r, D> {
     }
 
     /// Claims a chunk. Half of the lanes begin with the rows that lie on this device and half with those of everybody, so that the
-    /// link and the device are both busy. The first lane never waits for the CPU before it has seen to the device's own.
+    /// link and the device are both busy; before the kernel's values are known, only the link can be. The first lane never waits
+    /// for the CPU before it has seen to the device's own.
     fn claim(&mut self) -> Option<Chunk> {
-        if self.name.lane.is_multiple_of(2) {
+        let Work { operator, share, .. } = self.work;
+        let is_device_idle = !operator.kernel().values.are_known() && !share.is_shared();
+        if self.name.lane.is_multiple_of(2) && !is_device_idle {
             self.claim_own().or_else(|| self.claim_common())
         } else {
             self.claim_common().or_else(|| self.claim_own())
@@ -145,6 +148,7 @@ impl<'r, D: Device> StagedLane<'r, D> {
         let _entered = span.enter();
         let columns = &self.work.operator.kernel().columns;
         let begin = self.host.now();
+        let mut bytes_in = 0;
         for (column, (&size, input)) in columns.inputs.iter().zip(&self.work.inputs).enumerate() {
             let bytes = chunk.len() * size;
             if !input.fills() && input.sharded.is_some_and(|sharded| sharded.on(self.device, &chunk).is_some()) {
@@ -158,8 +162,9 @@ impl<'r, D: Device> StagedLane<'r, D> {
                 self.host.worked(HostWork::Fill, bytes);
                 self.outcome.staged_in += bytes as u64;
             }
-            self.outcome.bytes_in += bytes as u64;
+            bytes_in += bytes as u64;
         }
+        self.outcome.bytes_in += bytes_in;
         let filled = self.host.now();
         self.outcome.times.fill.busy += filled - begin;
         if !self.is_own(&chunk) {
@@ -168,10 +173,10 @@ impl<'r, D: Device> StagedLane<'r, D> {
         if self.work.timeline {
             self.outcome.spans.push(Span::new(Track::Lane, "fill", &chunk, begin, filled));
         }
-        let filled = slot.hand_over(chunk, self.name.lane, filled);
+        let slot = slot.filled(chunk, Of { lane: self.name.lane, filled_at: filled, bytes_in });
         let submitter = self.submitter.as_ref().ok_or(Error::Abandoned)?;
         // It is gone if the device failed, and there is room for all slots.
-        submitter.try_send(filled).map_err(|_| Error::Abandoned)?;
+        submitter.try_send(slot).map_err(|_| Error::Abandoned)?;
         self.in_flight += 1;
         Ok(())
     }

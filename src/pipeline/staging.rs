@@ -91,7 +91,7 @@ impl<D: Device> Part for Staging<D> {
             let ends = (to_submitter.clone(), done);
             all.push(Box::new(StagedLane::new(idle, device, number, name, ends, work, chunk_rows)));
         }
-        all.push(Box::new(Submitter::new(device, number, streams, filled, to_lanes, device.host(work.epoch))));
+        all.push(Box::new(Submitter::new(streams, number, filled, to_lanes)));
         Ok(all)
     }
 

@@ -16,6 +16,7 @@ use super::slot::{Done, Filled, InFlight};
 use super::streams::Streams;
 use super::{Lane, LaneName, LaneOutcome};
 use crate::data::Chunk;
+use crate::device::kernel::Values;
 use crate::device::{Device, Patience, Schedule};
 use crate::error::{Error, Result};
 
@@ -23,45 +24,66 @@ use crate::error::{Error, Result};
 pub(super) struct Submitter<'r, D: Device> {
     /// Oldest first: the streams have all chunks in the same order.
     in_flight: VecDeque<InFlight<'r, D>>,
+    /// Chunks that wait for the kernel's values, those in front with their rows on the device.
+    ahead: VecDeque<Filled<'r, D>>,
     streams: Streams<'r, D>,
     filled: Receiver<Filled<'r, D>>,
     /// To each lane.
     done: Vec<Sender<Done<'r, D>>>,
+    values: &'r Values,
     device: &'r D,
-    /// Of the device in the run.
-    number: usize,
     host: D::Host,
     patience: Patience,
+    outcome: LaneOutcome,
 }
 
 impl<'r, D: Device> Submitter<'r, D> {
-    /// A submitter that takes what comes from `filled` and hands it on to the lane that it is of.
+    /// A submitter that takes what comes from `filled` and hands it back to the lane that it is of, on the device that has this
+    /// number in the run.
     pub(super) fn new(
-        device: &'r D,
-        number: usize,
         streams: Streams<'r, D>,
+        number: usize,
         filled: Receiver<Filled<'r, D>>,
         done: Vec<Sender<Done<'r, D>>>,
-        host: D::Host,
     ) -> Self {
-        let in_flight = VecDeque::with_capacity(filled.capacity().unwrap_or_default());
-        Submitter { in_flight, streams, filled, done, device, number, host, patience: Patience::new() }
+        let slots = filled.capacity().unwrap_or_default();
+        let (device, work) = (streams.device, streams.work);
+        Submitter {
+            in_flight: VecDeque::with_capacity(slots),
+            ahead: VecDeque::new(),
+            streams,
+            filled,
+            done,
+            values: &work.operator.kernel().values,
+            device,
+            host: device.host(work.epoch),
+            patience: Patience::new(),
+            outcome: LaneOutcome { device: number, ..LaneOutcome::default() },
+        }
     }
 
-    fn submit(&mut self, filled: Filled<'r, D>) -> Result<()> {
+    /// Enqueues a chunk, or as much of it as can be without the kernel's values.
+    fn submit(&mut self, mut filled: Filled<'r, D>) -> Result<()> {
+        let lane = filled.of.lane;
+        if !self.values.are_known() {
+            let copied = filled.copy_ahead(&mut self.streams, &mut self.host);
+            self.outcome.bytes_ahead += copied.map_err(|error| self.blame(lane, &filled.chunk, error))?;
+            self.ahead.push_back(filled);
+            return Ok(());
+        }
         match filled.submit(&mut self.streams, &mut self.host) {
             Ok(in_flight) => {
                 self.in_flight.push_back(in_flight);
                 Ok(())
             }
-            Err((lane, chunk, error)) => Err(self.blame(lane, &chunk, error)),
+            Err((chunk, error)) => Err(self.blame(lane, &chunk, error)),
         }
     }
 
     /// Hands on the oldest chunk if it is back.
     fn look(&mut self) -> Result<bool> {
         let Some(oldest) = self.in_flight.pop_front() else { return Ok(false) };
-        let lane = oldest.lane;
+        let lane = oldest.of.lane;
         match oldest.finish(&self.streams, &mut self.host) {
             Ok(Ok(done)) => {
                 // There is room for all slots of a lane. One that is gone has failed, and its chunk is lost with the run.
@@ -102,18 +124,25 @@ impl<D: Device> Lane for Submitter<'_, D> {
     /// Enqueues a chunk, and looks for one that is back.
     fn turn(&mut self) -> Result<bool> {
         self.streams.start(&mut self.host)?;
-        let submitted = match self.filled.try_recv() {
-            Ok(filled) => {
-                self.submit(filled)?;
-                true
-            }
-            Err(TryRecvError::Disconnected) if self.in_flight.is_empty() => return Ok(false),
-            Err(_) => false,
-        };
+        let launches = if self.values.are_known() { self.ahead.pop_front() } else { None };
+        let next = launches.map_or_else(|| self.filled.try_recv(), Ok);
+        if next.as_ref().is_err_and(TryRecvError::is_disconnected) && self.in_flight.is_empty() && self.ahead.is_empty()
+        {
+            return Ok(false);
+        }
+        let submits = next.is_ok();
+        if let Ok(filled) = next {
+            self.submit(filled)?;
+        }
+        let is_by_turns = self.device.schedule() != Schedule::Threads;
         // By turns it is one or the other, so that nothing is waited for before its time.
-        let looks = !submitted || self.device.schedule() == Schedule::Threads;
-        if looks && self.look()? || submitted {
+        if submits && is_by_turns || self.look()? || submits {
             self.patience = Patience::new();
+        } else if self.values.are_given_up() {
+            return Err(Error::Abandoned);
+        } else if is_by_turns && !self.ahead.is_empty() {
+            // Nobody on this thread can go on before they come.
+            self.values.wait();
         } else {
             self.patience.pause();
         }
@@ -122,13 +151,13 @@ impl<D: Device> Lane for Submitter<'_, D> {
 
     fn ready_at(&self) -> Duration {
         match self.in_flight.front() {
-            _ if !self.filled.is_empty() => Duration::ZERO,
+            _ if !self.filled.is_empty() || !self.ahead.is_empty() && self.values.are_known() => Duration::ZERO,
             Some(oldest) => oldest.done_at(&self.host),
             None => Duration::MAX,
         }
     }
 
     fn outcome(&mut self) -> LaneOutcome {
-        LaneOutcome { device: self.number, ..LaneOutcome::default() }
+        std::mem::take(&mut self.outcome)
     }
 }

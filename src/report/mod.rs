@@ -32,14 +32,20 @@ pub struct Report {
     pub chunks: u64,
     /// Rows of a full chunk of the device that has the largest; the first and the last ones are smaller.
     pub chunk_rows: u64,
-    /// Wall-clock time of the pipeline: from the first claim to the last drained chunk.
+    /// Wall-clock time of the pipeline: from the first claim to the last drained chunk. Of one of several
+    /// [`passes`](crate::Engine::passes) that may begin while the pass before it ends, and has in it the wait for its values: the
+    /// seconds of all passes may be more than they took together.
     pub seconds: f64,
-    /// Wall-clock time of the whole run, with the loading of kernels, the pinning of memory and the making of outputs.
+    /// Wall-clock time of the whole run, with the loading of kernels, the pinning of memory and the making of outputs. A pass gets
+    /// ready while the one before it runs, and waits for its turn.
     pub total_seconds: f64,
     /// What of it went into getting ready.
     pub setup: Setup,
     /// Bytes of the inputs copied to devices (on the CPU: none).
     pub bytes_to_device: u64,
+    /// Of these, the bytes whose copies were enqueued while the values of the pass were not known yet: only in
+    /// [`Engine::passes`](crate::Engine::passes).
+    pub bytes_ahead: u64,
     /// Bytes copied from devices.
     pub bytes_from_device: u64,
     /// Bytes of the inputs that were read from a disk past the page cache.
@@ -55,6 +61,7 @@ pub struct Report {
     /// Whether this machine was measured (`overshot bench --limits`), so that verdicts may know its limits.
     pub measured: bool,
     /// When every stage of every chunk began and ended, if the job was asked for it ([`Job::timeline`](crate::Job::timeline)).
+    /// One of several [`passes`](crate::Engine::passes) counts from when it was ready, which may be long before its first chunk.
     #[serde(skip)]
     pub timeline: Option<Timeline>,
 }
@@ -127,11 +134,12 @@ pub struct DeviceReport {
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct StageTimes {
-    /// Host: reading rows into slots. Waiting: for other lanes that enqueue, and enqueueing.
+    /// Host: reading rows into slots.
     pub fill: StageTime,
-    /// Device: copies in. Waiting: from enqueueing to the start of the copy.
+    /// Device: copies in. Waiting: from when the slot was full to the start of the copy.
     pub copy_in: StageTime,
-    /// Device, or CPU: computing. Waiting: from the end of the copy in to the start of the kernel.
+    /// Device, or CPU: computing. Waiting: from the end of the copy in, on the CPU of reading, to the start of the kernel; in a pass, also
+    /// for its values.
     pub kernel: StageTime,
     /// Device: copies out. Waiting: from the end of the kernel to the start of the copy.
     pub copy_out: StageTime,
@@ -219,6 +227,9 @@ impl fmt::Display for Report {
         let (bytes_in, bytes_out) = (self.bytes_to_device, self.bytes_from_device);
         if bytes_in + bytes_out > 0 {
             write!(f, "copied to and from devices: {} and {}", ByteSize(bytes_in), ByteSize(bytes_out))?;
+            if self.bytes_ahead > 0 {
+                write!(f, " ({} ahead of the values)", ByteSize(self.bytes_ahead))?;
+            }
             // Only copies to a GPU cross a link whose speed says something.
             if self.devices.iter().all(|device| device.kind == DeviceKind::Cuda) && self.seconds > 0.0 {
                 write!(f, ", {:.1} GB/s together", (bytes_in + bytes_out) as f64 / self.seconds / 1e9)?;

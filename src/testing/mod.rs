@@ -137,8 +137,8 @@ impl Freelist {
     /// # Errors
     /// Never, as no lane fails.
     pub fn cycle(&mut self) -> crate::Result<()> {
-        let lease = self.pool.take(&mut self.stream, &mut self.host)?;
-        lease.retire(&mut self.stream)?;
+        let block = self.pool.take(&mut self.stream, &mut self.host)?;
+        self.pool.retire(block, &mut self.stream)?;
         let event = self.device.event(false)?;
         self.stream.record(&event)?;
         self.host.synchronize(&event)

@@ -1,7 +1,9 @@
 //! Entry points that concern memory of the host, and two that no driver has: how much memory is taken of it.
 
 use std::ffi::{c_uint, c_void};
+use std::sync::atomic::Ordering;
 
+use crate::queue::COPIED;
 use crate::settings::{Fate, SETTINGS};
 use crate::state::driver;
 use crate::{Code, INVALID_VALUE, OUT_OF_MEMORY, answer, current, give, healthy, misuse};
@@ -91,4 +93,10 @@ pub extern "C" fn standinDeviceBytes() -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn standinPinnedBytes() -> u64 {
     driver().memory.pinned_bytes()
+}
+
+/// Bytes that copies have moved so far, to and from all devices.
+#[unsafe(no_mangle)]
+pub extern "C" fn standinCopiedBytes() -> u64 {
+    COPIED.load(Ordering::SeqCst)
 }

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::slice;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
@@ -14,6 +14,9 @@ use overshot::testing::{Columns, HostKernel, Launch, Uniform};
 use crate::memory::{Block, Pinned};
 use crate::misuse;
 use crate::settings::SETTINGS;
+
+/// Bytes that copies have moved, to and from all devices.
+pub static COPIED: AtomicU64 = AtomicU64::new(0);
 
 /// One record of an event: an event that is recorded again gets a new one, while streams that wait keep the old.
 #[derive(Default)]
@@ -142,6 +145,7 @@ fn run(queue: &Receiver<Work>, pending: &AtomicUsize, fault: &AtomicU32, mut del
                 // valid until the copy is done by the driver's contract, and registered memory is kept by `uses`.
                 unsafe { ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
                 drop(uses);
+                COPIED.fetch_add(bytes as u64, Ordering::SeqCst);
             }
             Work::Set { to, value, bytes, _block } if healthy => {
                 // SAFETY: the range was checked to be inside the block, which is held until here.
