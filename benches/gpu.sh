@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one go: tests, throughput, peers, one large job. Run benches/pack.sh first, where Rust
-# is; then this, where the GPU is: benches/gpu.sh OUTPUT_FOLDER [tests|bench|gpus|pricer|small|tune|large ...]. Part gpus is
+# is; then this, where the GPU is: benches/gpu.sh OUTPUT_FOLDER [tests|bench|gpus|resident|pricer|small|tune|large ...]. Part gpus is
 # for hosts with several.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/target/gpu
 out=$(realpath "$1"); shift
-parts=${*:-tests bench pricer small large}
+parts=${*:-tests bench resident pricer small large}
 export OVERSHOT_CACHE=$out/cache OVERSHOT_BIN=$bin/overshot OVERSHOT_TEST_DEVICE=cuda OVERSHOT_REQUIRE_NVRTC=1
 mkdir -p "$out"
 {
@@ -50,6 +50,12 @@ if part gpus; then
     try "$bin/overshot" bench --limits --device cuda --dir "${TMPDIR:-/tmp}" --json > "$out/limits-gpus.json"
     for job in "mul ordinary" "add1 ordinary" "sum ordinary" pinned; do
         try "$bin/throughput" --device "cuda:0,cuda" --size 4GiB --only "$job" --json "$out/$count-gpus-${job// /-}.json"
+    done
+fi
+if part resident; then
+    # A quarter more than the device memory: small, where the time between passes counts, and large.
+    for memory in 256MiB 8GiB; do
+        try "$bin/resident" --device cuda --device-memory $memory | tee "$out/resident-$memory.jsonl"
     done
 fi
 if part pricer; then

@@ -7,8 +7,9 @@
 //!      └── every lane of every device claims its next chunk from the same queue
 //! ```
 //!
-//! The loop is [`staged::StagedLane::turn`]; on the CPU, where nothing is staged, [`host::HostLane::turn`]. A lane does one
-//! chunk's host work a turn, so that lanes run on a thread each or take turns on one thread (see [`drive`]).
+//! The loop is [`staged::StagedLane::turn`], which fills and drains, and [`submitter::Submitter::turn`], the one thread that speaks to
+//! the device; on the CPU, where nothing is staged, [`host::HostLane::turn`]. A turn is one chunk's work at most, so that they run on a
+//! thread each or take turns on one thread (see [`drive`]).
 
 mod copies;
 mod drive;
@@ -175,9 +176,9 @@ pub(crate) trait Part {
     fn keep_memory(self: Box<Self>) {}
 }
 
-/// One lane of any device.
+/// One lane of any device, or its submitter.
 pub(crate) trait Lane: Send {
-    /// Does the host work of one chunk, or finishes one. False when there is nothing left to do.
+    /// Does the host work of one chunk, or finishes one, or looks whether it can. False when there is nothing left to do.
     fn turn(&mut self) -> Result<bool>;
 
     /// The virtual time at which the next turn can begin.

@@ -136,7 +136,8 @@ impl<D: Device> Lane for Submitter<'_, D> {
         }
         let is_by_turns = self.device.schedule() != Schedule::Threads;
         // By turns it is one or the other, so that nothing is waited for before its time.
-        if submits && is_by_turns || self.look()? || submits {
+        let finds = if submits && is_by_turns { false } else { self.look()? };
+        if submits || finds {
             self.patience = Patience::new();
         } else if self.values.are_given_up() {
             return Err(Error::Abandoned);
