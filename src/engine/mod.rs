@@ -9,6 +9,7 @@ mod ready;
 mod reports;
 mod rooms;
 
+use std::cell::Cell;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -189,11 +190,17 @@ impl Engine {
         let schedule = parts.first().map_or(Schedule::Threads, |part| part.schedule());
         let lanes = parts.iter_mut().enumerate().map(|(number, part)| part.lanes(number, &work));
         let lanes = lanes.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
-        turn.place.take(lent.iter().flatten().any(|lent| lent.fills))?;
+        let started = Cell::new(Instant::now());
+        let wait = turn.place.take(lent.iter().flatten().any(|lent| lent.fills)).map(|wait| {
+            || {
+                wait()?;
+                started.set(Instant::now());
+                Ok(())
+            }
+        });
         let read_before = direct_bytes(&inputs);
-        let started = Instant::now();
-        let driven = drive(lanes, &work, schedule);
-        let seconds = started.elapsed().as_secs_f64();
+        let driven = drive(lanes, &work, schedule, wait);
+        let seconds = started.get().elapsed().as_secs_f64();
         let kept = work.kept.as_ref().map(Kept::rows);
         drop(work);
         if matches!(driven, Err(Error::Abandoned)) {

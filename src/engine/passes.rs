@@ -49,16 +49,14 @@ impl Place {
         self.before.is_some()
     }
 
-    /// Says that the run has all it needs, and waits for its turn.
-    ///
-    /// # Errors
-    /// [`Error::Abandoned`] if the pass before it was stopped.
-    pub(super) fn take(self, fills: bool) -> Result<()> {
+    /// Says that the run has all it needs; returns what to wait for before it begins, which is [`Error::Abandoned`] if the pass
+    /// before it was stopped.
+    pub(super) fn take(self, fills: bool) -> Option<impl FnOnce() -> Result<()>> {
         if let Some(ready) = self.ready {
             // Nobody listens once the passes have ended.
             let _ = ready.send(fills);
         }
-        self.before.map_or(Ok(()), |before| before.recv().map_err(|_| Error::Abandoned))
+        self.before.map(|before| move || before.recv().map_err(|_| Error::Abandoned))
     }
 }
 

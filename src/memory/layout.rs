@@ -6,11 +6,15 @@ use crate::device::kernel::Columns;
 /// Columns start at multiples of this many bytes, so that every dtype is aligned and device accesses coalesce.
 const ALIGNMENT: usize = 256;
 
+/// Bytes of the largest chunk that has all its rows on the device: the device reads so many in the time that it takes to enqueue
+/// a few chunks.
+const WHOLE_CHUNK: usize = 256 << 20;
+
 /// Offsets in bytes, for chunks of up to a set number of rows. The order of columns is that of [`Columns`]: inputs,
 /// outputs, the partials if there are any, scratch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Of every column, in a device block.
+    /// Of every column, in a device block. The partials are in front.
     pub(crate) in_block: Vec<usize>,
     /// Bytes of a block.
     pub(crate) block_bytes: usize,
@@ -20,25 +24,46 @@ pub(crate) struct Layout {
     pub(crate) in_slot: Vec<Option<usize>>,
     /// Bytes of a slot: whole pages.
     pub(crate) slot_bytes: usize,
+    /// Rows of the largest chunk that has all its inputs and outputs on the device, so that only partials need a place: all of the
+    /// block is theirs then.
+    pub(crate) whole_rows: usize,
 }
 
 impl Layout {
     /// The layout of chunks of `rows` rows; `staged` says for every input and output whether it needs pinned memory
     /// of its own. Partials always do.
     pub(crate) fn new(columns: &Columns, staged: &[bool], rows: usize) -> Self {
-        let mut layout = Layout { in_block: Vec::new(), block_bytes: 0, in_slot: Vec::new(), slot_bytes: 0 };
+        let partials = columns.partial_bytes(rows);
+        let mut layout = Layout {
+            in_block: Vec::new(),
+            block_bytes: partials.next_multiple_of(ALIGNMENT),
+            in_slot: Vec::new(),
+            slot_bytes: 0,
+            whole_rows: rows,
+        };
         let (staged_inputs, staged_outputs) = staged.split_at(columns.inputs.len());
         let bytes = |bytes_per_row: &usize| bytes_per_row * rows;
         layout.push(columns.inputs.iter().map(bytes).zip(staged_inputs.iter().copied()));
-        let partials = Some((columns.partial_bytes(rows), true)).filter(|_| columns.partial_words > 0);
-        layout.push(columns.outputs.iter().map(bytes).zip(staged_outputs.iter().copied()).chain(partials));
+        let end = layout.push(columns.outputs.iter().map(bytes).zip(staged_outputs.iter().copied()));
+        if columns.partial_words > 0 {
+            layout.in_block.push(0);
+            layout.in_slot.push(Some(end));
+            layout.slot_bytes = layout.slot_bytes.max(end + partials);
+        }
         layout.push(columns.scratch.iter().map(|bytes| (bytes * rows, false)));
         layout.slot_bytes = layout.slot_bytes.next_multiple_of(PAGE);
+        if columns.scratch.is_empty() {
+            let row_bytes = columns.inputs.iter().chain(&columns.outputs).sum::<usize>().max(1);
+            let room = layout.block_bytes.min(layout.slot_bytes - end);
+            let tiles = room.checked_div(columns.partial_words * 8).unwrap_or(usize::MAX);
+            let tiles = tiles.min(WHOLE_CHUNK / row_bytes / columns.tile_rows);
+            layout.whole_rows = rows.max(tiles * columns.tile_rows);
+        }
         layout
     }
 
-    /// Adds the columns of one side, inputs or outputs: their bytes, and whether they are staged.
-    fn push(&mut self, columns: impl Iterator<Item = (usize, bool)>) {
+    /// Adds the columns of one side, inputs or outputs: their bytes, and whether they are staged. Returns where they end in the slot.
+    fn push(&mut self, columns: impl Iterator<Item = (usize, bool)>) -> usize {
         let mut end = 0;
         for (bytes, staged) in columns {
             let room = bytes.next_multiple_of(ALIGNMENT);
@@ -48,6 +73,7 @@ impl Layout {
             end += if staged { room } else { 0 };
         }
         self.slot_bytes = self.slot_bytes.max(end);
+        end
     }
 }
 
@@ -71,7 +97,18 @@ mod tests {
                 let starts = offsets.iter().copied().skip(1).chain([room]);
                 offsets.iter().zip(sizes).zip(starts).all(|((o, s), next)| o % ALIGNMENT == 0 && o + s <= next)
             };
-            prop_assert!(ends(&layout.in_block, &sizes, layout.block_bytes));
+            let mut in_block: Vec<_> = layout.in_block.iter().copied().zip(sizes.iter().copied()).collect();
+            in_block.sort_unstable();
+            let (offsets, lengths): (Vec<_>, Vec<_>) = in_block.into_iter().unzip();
+            prop_assert!(ends(&offsets, &lengths, layout.block_bytes));
+            // What only has partials may be larger.
+            let whole = columns.partial_bytes(layout.whole_rows);
+            prop_assert!(layout.whole_rows >= rows && whole <= layout.block_bytes.max(columns.partial_bytes(rows)));
+            if partial_words > 0 {
+                let place = columns.inputs.len() + columns.outputs.len();
+                prop_assert_eq!(layout.in_block[place], 0);
+                prop_assert!(layout.in_slot[place].is_some_and(|start| start + whole <= layout.slot_bytes));
+            }
             let in_slot: Vec<_> = layout.in_slot.iter().zip(&sizes).collect();
             let (inputs, outputs) = in_slot.split_at(columns.inputs.len());
             for side in [inputs, outputs] {

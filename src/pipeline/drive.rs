@@ -1,6 +1,6 @@
 //! Drives lanes: a thread each, or by turns on one thread.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use super::{Lane, LaneOutcome, Work};
@@ -8,15 +8,23 @@ use crate::device::Schedule;
 use crate::device::emulated::Random;
 use crate::error::{Error, Result};
 
-/// Drives all lanes to the end of the queue, and drops them.
+/// Drives all lanes to the end of the queue, and drops them. If there is something to wait for first, the lanes begin after it.
 ///
 /// # Errors
-/// The error of the first lane that failed; the others stop at their next chunk.
-pub(crate) fn drive(lanes: Vec<Box<dyn Lane + '_>>, work: &Work<'_>, schedule: Schedule) -> Result<Vec<LaneOutcome>> {
+/// The error of the first lane that failed, the others stop at their next chunk; or of the wait.
+pub(crate) fn drive(
+    lanes: Vec<Box<dyn Lane + '_>>,
+    work: &Work<'_>,
+    schedule: Schedule,
+    wait: Option<impl FnOnce() -> Result<()>>,
+) -> Result<Vec<LaneOutcome>> {
     let queue = &work.queue;
     let outcomes = match schedule {
-        Schedule::Threads => on_threads(lanes, work)?,
-        Schedule::Seeded(seed) => by_turns(lanes, seed)?,
+        Schedule::Threads => on_threads(lanes, work, wait)?,
+        Schedule::Seeded(seed) => {
+            wait.map_or(Ok(()), |wait| wait())?;
+            by_turns(lanes, seed)?
+        }
     };
     if queue.done() < queue.rows() {
         return Err(Error::Cancelled { done: queue.done(), rows: queue.rows() });
@@ -24,7 +32,16 @@ pub(crate) fn drive(lanes: Vec<Box<dyn Lane + '_>>, work: &Work<'_>, schedule: S
     Ok(outcomes)
 }
 
-fn on_threads(lanes: Vec<Box<dyn Lane + '_>>, work: &Work<'_>) -> Result<Vec<LaneOutcome>> {
+fn on_threads(
+    lanes: Vec<Box<dyn Lane + '_>>,
+    work: &Work<'_>,
+    wait: Option<impl FnOnce() -> Result<()>>,
+) -> Result<Vec<LaneOutcome>> {
+    // Whether the lanes may begin: threads are costly to start, so they are there before.
+    let begin = OnceLock::new();
+    if wait.is_none() {
+        begin.get_or_init(|| true);
+    }
     // The first failure in time is the cause: on a device that is lost all lanes fail, one after the other.
     let failure: Mutex<Option<Error>> = Mutex::new(None);
     let fail = |error: Error| {
@@ -36,6 +53,9 @@ fn on_threads(lanes: Vec<Box<dyn Lane + '_>>, work: &Work<'_>) -> Result<Vec<Lan
     };
     let run = |mut lane: Box<dyn Lane + '_>| {
         let _stop = StopOnPanic(work);
+        if !begin.wait() {
+            return None;
+        }
         loop {
             match lane.turn() {
                 Ok(true) => {}
@@ -58,6 +78,11 @@ fn on_threads(lanes: Vec<Box<dyn Lane + '_>>, work: &Work<'_>) -> Result<Vec<Lan
                     remedy: "use fewer --lanes".into(),
                 }),
             }
+        }
+        if let Some(wait) = wait {
+            let waited = wait();
+            begin.get_or_init(|| waited.is_ok());
+            waited.unwrap_or_else(fail);
         }
         let each = threads.into_iter().filter_map(|thread| match thread.join() {
             Ok(outcome) => outcome,

@@ -37,6 +37,8 @@ pub(crate) struct Segment {
     pub(crate) rows: Range<u64>,
     /// The device of the run whose lanes alone may claim them, if they are not for all.
     pub(crate) owner: Option<usize>,
+    /// Whether all their columns lie on that device, so that chunks need no room for them.
+    pub(crate) whole: bool,
 }
 
 /// What was not claimed yet.
@@ -65,7 +67,7 @@ impl Next {
 /// What some lanes may claim.
 #[derive(Default)]
 struct Portion {
-    segments: VecDeque<Range<u64>>,
+    segments: VecDeque<Segment>,
     rows: u64,
     lanes: u64,
     /// Chunks so far.
@@ -84,9 +86,9 @@ impl<'w> Queue<'w> {
     ) -> Self {
         debug_assert!(chunk_rows > 0 && chunk_rows.is_multiple_of(tile_rows));
         let portion = |owner: Option<usize>, lanes: usize| {
-            let segments = segments.iter().filter(|segment| segment.owner == owner).map(|segment| segment.rows.clone());
-            let segments: VecDeque<_> = segments.filter(|rows| !rows.is_empty()).collect();
-            let rows = segments.iter().map(|rows| rows.end - rows.start).sum();
+            let segments = segments.iter().filter(|segment| segment.owner == owner && !segment.rows.is_empty());
+            let segments: VecDeque<_> = segments.cloned().collect();
+            let rows = segments.iter().map(|segment| segment.rows.end - segment.rows.start).sum();
             Portion { segments, rows, lanes: lanes.max(1) as u64, chunks: 0 }
         };
         let next = Next {
@@ -130,26 +132,29 @@ impl<'w> Queue<'w> {
     /// The next chunk of the rows for everybody, of at most `most` rows (at least a tile); `None` when all are claimed or the
     /// queue was stopped.
     pub(crate) fn claim(&self, most: usize) -> Option<Chunk> {
-        self.claim_of(|next| Some((&mut next.common, &mut next.index)), most)
+        self.claim_of(|next| Some((&mut next.common, &mut next.index)), (most, most))
     }
 
-    /// The same of the rows for the lanes of a device of the run alone.
-    pub(crate) fn claim_own(&self, device: usize, most: usize) -> Option<Chunk> {
-        self.claim_of(|next| Some((next.own.get_mut(device)?, &mut next.index)), most)
+    /// The same of the rows for the lanes of a device of the run alone; `whole` are the most where nothing needs room.
+    pub(crate) fn claim_own(&self, device: usize, most: usize, whole: usize) -> Option<Chunk> {
+        self.claim_of(|next| Some((next.own.get_mut(device)?, &mut next.index)), (most, whole))
     }
 
     fn claim_of(
         &self,
         portion: impl FnOnce(&mut Next) -> Option<(&mut Portion, &mut u64)>,
-        most: usize,
+        (most, whole): (usize, usize),
     ) -> Option<Chunk> {
         if self.is_stopped() {
             return None;
         }
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let (portion, index) = portion(&mut next)?;
-        let rows = self.chunk_of(portion, most);
-        let segment = portion.segments.front_mut()?;
+        let rows = match portion.segments.front()?.whole {
+            true => self.whole_chunk_of(portion, whole),
+            false => self.chunk_of(portion, most),
+        };
+        let segment = &mut portion.segments.front_mut()?.rows;
         let chunk = Chunk::new(*index, segment.start..(segment.start + rows).min(segment.end));
         segment.start = chunk.rows().end;
         if segment.is_empty() {
@@ -170,6 +175,13 @@ impl<'w> Queue<'w> {
         let first = self.chunk_rows * (chunks + 1).min(lanes) / lanes;
         let rows = (rows / lanes).max(self.least_rows).min(first).min(self.chunk_rows).min(most as u64) / tile * tile;
         rows.max(tile)
+    }
+
+    /// The same where nothing has to be copied: as many as a device can take, and at the end an even part for each lane.
+    fn whole_chunk_of(&self, portion: &Portion, most: usize) -> u64 {
+        let most = most as u64;
+        let rows = (portion.rows / portion.lanes).clamp((most / 8).max(self.least_rows).min(most), most);
+        (rows / self.tile_rows * self.tile_rows).max(self.tile_rows)
     }
 
     /// Says that a chunk went all the way.
@@ -207,7 +219,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn all(rows: u64) -> Vec<Segment> {
-        vec![Segment { rows: 0..rows, owner: None }]
+        vec![Segment { rows: 0..rows, owner: None, whole: false }]
     }
 
     proptest! {
@@ -229,7 +241,7 @@ mod tests {
 
         #[test]
         fn rows_of_a_device_go_to_its_lanes(
-            tiles in prop::collection::vec((0u64..50, prop::option::of(0usize..3)), 1..10), rest in 1u64..4096,
+            tiles in prop::collection::vec((0u64..50, prop::option::of((0usize..3, any::<bool>()))), 1..10), rest in 1u64..4096,
             most in prop::collection::vec(1usize..20, 3),
         ) {
             let tile = TILE_ROWS as u64;
@@ -237,15 +249,15 @@ mod tests {
             let mut segments: Vec<Segment> = tiles.iter().map(|&(tiles, owner)| {
                 let start = end;
                 end += tiles * tile;
-                Segment { rows: start..end, owner }
+                Segment { rows: start..end, owner: owner.map(|(owner, _)| owner), whole: owner.is_some_and(|(_, whole)| whole) }
             }).collect();
-            segments.push(Segment { rows: end..end + rest, owner: None });
+            segments.push(Segment { rows: end..end + rest, owner: None, whole: false });
             let queue = Queue::new(&segments, TILE_ROWS, 16 * TILE_ROWS, TILE_ROWS, &[2, 1, 3]);
             let mut claimed = Vec::new();
             let mut tired = 0;
             for device in (0..3).cycle() {
                 let most = most[device] * TILE_ROWS;
-                let own = queue.claim_own(device, most);
+                let own = queue.claim_own(device, most, 5 * most);
                 let owner = own.is_some().then_some(device);
                 let Some(chunk) = own.or_else(|| queue.claim(most)) else {
                     tired += 1;
@@ -253,8 +265,9 @@ mod tests {
                 };
                 tired = 0;
                 let (start, end) = (chunk.rows().start, chunk.rows().end);
-                prop_assert!(chunk.len() <= most && chunk.index() == claimed.len() as u64);
                 let home = segments.iter().find(|segment| segment.rows.contains(&start)).unwrap();
+                let most = if home.whole { 5 * most } else { most };
+                prop_assert!(chunk.len() <= most && chunk.index() == claimed.len() as u64);
                 prop_assert!(home.owner == owner && end <= home.rows.end && start.is_multiple_of(tile));
                 claimed.push((start, end));
             }
@@ -274,7 +287,8 @@ mod tests {
 
     #[test]
     fn the_last_claim_is_told_and_nothing_else() {
-        let segments = [all(4 * TILE_ROWS as u64), vec![Segment { rows: 16384..20000, owner: Some(0) }]].concat();
+        let segments =
+            [all(4 * TILE_ROWS as u64), vec![Segment { rows: 16384..20000, owner: Some(0), whole: false }]].concat();
         for stops in [false, true] {
             let (dry, is_dry) = std::sync::mpsc::channel();
             let queue = Queue::new(&segments, TILE_ROWS, 2 * TILE_ROWS, TILE_ROWS, &[1]).tells(Some(dry));
@@ -284,7 +298,7 @@ mod tests {
             if stops {
                 queue.stop();
             }
-            assert_eq!(queue.claim_own(0, usize::MAX).is_none(), stops);
+            assert_eq!(queue.claim_own(0, usize::MAX, usize::MAX).is_none(), stops);
             drop(queue);
             assert_eq!(is_dry.recv().is_err(), stops);
         }
@@ -295,10 +309,10 @@ mod tests {
 
     #[test]
     fn a_stopped_queue_hands_out_nothing() {
-        let segments = [all(1 << 20), vec![Segment { rows: 1 << 20..1 << 21, owner: Some(0) }]].concat();
+        let segments = [all(1 << 20), vec![Segment { rows: 1 << 20..1 << 21, owner: Some(0), whole: false }]].concat();
         let queue = Queue::new(&segments, TILE_ROWS, TILE_ROWS, TILE_ROWS, &[1]);
-        assert!(queue.claim(usize::MAX).is_some() && queue.claim_own(0, usize::MAX).is_some());
+        assert!(queue.claim(usize::MAX).is_some() && queue.claim_own(0, usize::MAX, usize::MAX).is_some());
         queue.stop();
-        assert!(queue.claim(usize::MAX).is_none() && queue.claim_own(0, usize::MAX).is_none());
+        assert!(queue.claim(usize::MAX).is_none() && queue.claim_own(0, usize::MAX, usize::MAX).is_none());
     }
 }

@@ -73,7 +73,7 @@ impl Sharded {
 }
 
 /// Cuts the rows of a job where shards of its columns begin or end, at whole tiles. Each segment is for the device that has most of
-/// its bytes; `in_order`, all are for everybody.
+/// its bytes, which may have all of them; `in_order`, all are for everybody.
 pub(crate) fn segments(
     columns: &[Option<Sharded>],
     rows: u64,
@@ -81,6 +81,7 @@ pub(crate) fn segments(
     devices: &[&str],
     in_order: bool,
 ) -> Vec<Segment> {
+    let are_all = columns.iter().all(|column| column.as_ref().is_some_and(|column| !column.fills));
     let columns: Vec<&Sharded> = columns.iter().flatten().collect();
     let tile = tile_rows as u64;
     let ends = columns.iter().flat_map(|column| {
@@ -95,13 +96,16 @@ pub(crate) fn segments(
     borders.sort_unstable();
     borders.dedup();
     let segment = |rows: &[u64]| {
-        let mut segment = Segment { rows: rows[0]..rows[1], owner: None };
+        let mut segment = Segment { rows: rows[0]..rows[1], owner: None, whole: false };
         let bytes = |device: &str| -> u64 {
             let here = columns.iter().filter(|column| column.lies_on(&segment, device));
             here.map(|column| column.elements * column.shards.row_bytes() as u64).sum()
         };
         let each = devices.iter().enumerate().map(|(number, device)| (bytes(device), Reverse(number)));
         segment.owner = each.max().filter(|(bytes, _)| *bytes > 0 && !in_order).map(|(_, Reverse(number))| number);
+        let owner = segment.owner.map(|number| devices[number]);
+        let lies = |device: &str| columns.iter().all(|column| column.lies_on(&segment, device));
+        segment.whole = are_all && owner.is_some_and(lies);
         segment
     };
     borders.windows(2).map(segment).collect()
@@ -139,7 +143,7 @@ mod tests {
         let segments = segments(&columns, 9500, 1000, &["a", "b"], false);
         let [Some(small), None, Some(large)] = &columns else { unreachable!() };
         assert!(small.goes_away(&segments, &["a", "b"]) && !large.goes_away(&segments, &["a", "b"]));
-        assert!(!small.stays_home(&segments, &["a", "b"]));
+        assert!(!small.stays_home(&segments, &["a", "b"]) && segments.iter().all(|segment| !segment.whole));
     }
 
     #[test]
@@ -148,6 +152,8 @@ mod tests {
         let columns = [column(Dtype::F32, 5000, 3, &[("a", 0..4096), ("b", 8192..15000)])];
         let cuts = [(0, 1000, Some(0)), (1000, 2000, None), (2000, 3000, None), (3000, 5000, Some(1))];
         assert_eq!(cut(&columns, 5000, false), cuts);
+        let whole = segments(&columns, 5000, 1000, &["a", "b"], false).into_iter().map(|segment| segment.whole);
+        assert_eq!(whole.collect::<Vec<_>>(), [true, false, false, true]);
     }
 
     #[test]
@@ -155,6 +161,7 @@ mod tests {
         let columns = [column(Dtype::I8, 2500, 1, &[("b", 0..2500)])];
         assert_eq!(cut(&columns, 2500, false), [(0, 2500, Some(1))]);
         let segments = segments(&columns, 2500, 1000, &["a", "b"], false);
+        assert!(segments.iter().all(|segment| segment.whole));
         assert!(columns[0].as_ref().is_some_and(|column| column.stays_home(&segments, &["a", "b"])));
     }
 }

@@ -221,7 +221,8 @@ impl<'r, D: Device> Slot<'r, D> {
         let in_block = self.layout.in_block.iter().enumerate();
         let columns: Vec<_> =
             in_block.map(|(k, offset)| here.get(k).copied().flatten().unwrap_or((memory, start + offset))).collect();
-        // SAFETY: the layout was made for these columns and at least as many rows: they fit the block, which is this chunk's, aligned as
+        // SAFETY: the layout was made for these columns and at least as many rows (more, if all inputs and outputs lie on the device and
+        // only partials are in the block): they fit the block, which is this chunk's, aligned as
         // that is, without overlap. Rows that stay on the device are all there, from a multiple of eight bytes on, and no output has
         // them in common with another column (`Engine::run` checks that), nor with another chunk. The resident arrays were
         // made for this kernel. Kernels of Overshot's own stay within all these, and whoever made another one vouched for it.

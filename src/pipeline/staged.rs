@@ -8,7 +8,7 @@ use tracing::{debug_span, trace};
 use super::slot::{Done, Filled, Idle, Of};
 use super::{Lane, LaneName, LaneOutcome, Work};
 use crate::data::Chunk;
-use crate::device::{Device, Host, HostWork, Patience};
+use crate::device::{Device, Host, HostWork, Patience, Schedule};
 use crate::error::{Error, Result};
 use crate::trace::{Span, Track};
 
@@ -32,6 +32,8 @@ pub(super) struct StagedLane<'r, D: Device> {
     host: D::Host,
     work: &'r Work<'r>,
     chunk_rows: usize,
+    /// Of those that have all their columns on the device.
+    whole_rows: usize,
     name: LaneName,
     outcome: LaneOutcome,
     /// Of the time spent on filling and draining, what was told.
@@ -84,7 +86,7 @@ impl<'r, D: Device> StagedLane<'r, D> {
         name: LaneName,
         (submitter, done): (Sender<Filled<'r, D>>, Receiver<Done<'r, D>>),
         work: &'r Work<'r>,
-        chunk_rows: usize,
+        (chunk_rows, whole_rows): (usize, usize),
     ) -> Self {
         StagedLane {
             idle,
@@ -99,6 +101,7 @@ impl<'r, D: Device> StagedLane<'r, D> {
             host: device.host(work.epoch),
             work,
             chunk_rows,
+            whole_rows,
             name,
             outcome: LaneOutcome { device: number, ..LaneOutcome::default() },
             told: Duration::ZERO,
@@ -121,7 +124,7 @@ impl<'r, D: Device> StagedLane<'r, D> {
 
     /// Claims rows that lie on this device: no other does them, nor the CPU.
     fn claim_own(&self) -> Option<Chunk> {
-        self.work.queue.claim_own(self.number, self.chunk_rows)
+        self.work.queue.claim_own(self.number, self.chunk_rows, self.whole_rows)
     }
 
     /// Claims rows that any lane may, once this lane may stage.
@@ -187,6 +190,11 @@ impl<'r, D: Device> StagedLane<'r, D> {
         let mut done = match self.done.try_recv() {
             Ok(done) => done,
             Err(TryRecvError::Empty) => {
+                let values = &self.work.operator.kernel().values;
+                if self.device.schedule() == Schedule::Threads && !values.are_known() {
+                    // Nothing comes back before, and the pass before this one needs the core.
+                    values.wait();
+                }
                 self.patience.pause();
                 return Ok(());
             }

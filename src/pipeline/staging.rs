@@ -89,7 +89,15 @@ impl<D: Device> Part for Staging<D> {
             let (to_lane, done) = bounded(slots);
             to_lanes.push(to_lane);
             let ends = (to_submitter.clone(), done);
-            all.push(Box::new(StagedLane::new(idle, device, number, name, ends, work, chunk_rows)));
+            all.push(Box::new(StagedLane::new(
+                idle,
+                device,
+                number,
+                name,
+                ends,
+                work,
+                (chunk_rows, layout.whole_rows),
+            )));
         }
         all.push(Box::new(Submitter::new(streams, number, filled, to_lanes)));
         Ok(all)

@@ -141,8 +141,8 @@ impl<D: Device> Lane for Submitter<'_, D> {
             self.patience = Patience::new();
         } else if self.values.are_given_up() {
             return Err(Error::Abandoned);
-        } else if is_by_turns && !self.ahead.is_empty() {
-            // Nobody on this thread can go on before they come.
+        } else if is_by_turns && !self.ahead.is_empty() || Some(self.ahead.len()) == self.filled.capacity() {
+            // Nobody can go on before they come: all slots are here, or all lanes wait on this thread.
             self.values.wait();
         } else {
             self.patience.pause();
