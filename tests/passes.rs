@@ -218,12 +218,15 @@ fn failing_source(choice: &DeviceChoice) -> Outcome {
     let x = numbers(400_000, 4);
     let rows = x.len() as u64;
     let watched = Watched::new(&x);
-    // In the first pass, at its end, before the second has its values, and when it has.
-    for (more, is_second) in [(0, false), (rows - 1, false), (rows, true), (2 * rows - 1, true)] {
+    // In the first pass, at its end, in the second, maybe before it has its values, and at its end.
+    for (more, is_second) in [(0, false), (rows - 1, false), (u64::MAX / 2, true), (2 * rows - 1, true)] {
         watched.fails_beyond(watched.total() + more);
         let mut passes = 0;
         let result = engine.passes(pass().input("x", &watched), |_| {
             passes += 1;
+            if more > 2 * rows {
+                watched.fails_beyond(watched.total());
+            }
             Some(NONE)
         });
         let is_right = matches!(&result, Err(Error::Chunk { source, .. }) if source.to_string() == "on demand");
