@@ -68,8 +68,12 @@ fn on_threads(
         }
     };
     let outcomes = thread::scope(|scope| {
+        // The last one is a submitter, for which the others wait: it starts first. The first one runs on this thread, which has
+        // nothing else to do.
+        let mut lanes = lanes.into_iter().enumerate();
+        let first = lanes.next();
         let mut threads = Vec::with_capacity(lanes.len());
-        for (k, lane) in lanes.into_iter().enumerate() {
+        for (k, lane) in lanes.rev() {
             match thread::Builder::new().name(format!("lane {k}")).spawn_scoped(scope, || run(lane)) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => fail(Error::Device {
@@ -84,11 +88,12 @@ fn on_threads(
             begin.get_or_init(|| waited.is_ok());
             waited.unwrap_or_else(fail);
         }
-        let each = threads.into_iter().filter_map(|thread| match thread.join() {
+        let first = first.and_then(|(_, lane)| run(lane));
+        let others = threads.into_iter().rev().filter_map(|thread| match thread.join() {
             Ok(outcome) => outcome,
             Err(panic) => std::panic::resume_unwind(panic),
         });
-        each.collect::<Vec<_>>()
+        first.into_iter().chain(others).collect::<Vec<_>>()
     });
     match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(error) => Err(error),

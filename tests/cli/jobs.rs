@@ -121,8 +121,8 @@ fn trace(device: &str) -> Outcome {
         assert!(named(stage).all(|event| event["ts"].as_f64() >= Some(0.0) && event["dur"].as_f64() >= Some(0.0)));
     }
     let names = || events.iter().filter(|event| event["name"] == "thread_name").map(|event| &event["args"]["name"]);
-    for row in if device == "cpu" { &["lane 0"][..] } else { &["copy in", "kernels", "copy out"] } {
-        assert!(names().any(|name| name == row), "{row}");
+    for row in if device == "cpu" { &["lane "][..] } else { &["copy in", "kernels", "copy out"] } {
+        assert!(names().any(|name| name.as_str().is_some_and(|name| name.starts_with(row))), "{row}");
     }
     assert!(report["chunks"].as_u64() > Some(4));
     let wrong = place.run(&["sum(a)", "a=a.npy", "--trace", "no/such/folder/t.json"]);
