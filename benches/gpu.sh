@@ -62,8 +62,8 @@ fi
 if part pricer; then
     try "$bin/kernel" cuda > "$out/kernel.txt"
     try "$bin/option_pricer" cuda "$out/paths.npy" && rm -f "$out/paths.npy"
-    try "$bin/option_pricer" cuda --bench | tee "$out/pricer.json"
-    try python3 benches/peers/pricer.py | tee "$out/pricer-numba.json"
+    for run in 1 2 3; do try "$bin/option_pricer" cuda:0 --bench | tail -1; done | tee "$out/pricer.jsonl"
+    try python3 benches/peers/pricer.py | tee -a "$out/pricer.jsonl"
 fi
 if part small; then
     # A small job: from the start of the process to its end, and what of it was spent in the pipeline and in setting up.
