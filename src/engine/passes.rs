@@ -94,7 +94,9 @@ impl Engine {
     ///
     /// The results are those of as many single [runs](Engine::run), but the link does not stand still in between: the next pass gets
     /// ready while one runs, and as soon as that has no more rows to hand out, the first rows of the next one are read and copied to
-    /// the devices ([`Report::bytes_ahead`]); only the kernels wait for the values. When `next` ends it, that was
+    /// the devices ([`Report::bytes_ahead`]); only the kernels wait for the values. That is for datasets that stay on the devices as far
+    /// as they fit ([`resident`](Engine::resident)): what is staged anew in every pass gains nothing, as the pinned memory of two passes
+    /// shares the cache. When `next` ends it, that was
     /// in vain: the sources were read a little once more.
     ///
     /// Two passes at once share the limits on memory, half each. If that is too little, or a device has no memory for two, passes run one
