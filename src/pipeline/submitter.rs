@@ -62,10 +62,10 @@ impl<'r, D: Device> Submitter<'r, D> {
         }
     }
 
-    /// Enqueues a chunk, or as much of it as can be without the kernel's values.
-    fn submit(&mut self, mut filled: Filled<'r, D>) -> Result<()> {
+    /// Enqueues a chunk, or as much of it as can be if the kernel's values are not known.
+    fn submit(&mut self, mut filled: Filled<'r, D>, has_values: bool) -> Result<()> {
         let lane = filled.of.lane;
-        if !self.values.are_known() {
+        if !has_values {
             let copied = filled.copy_ahead(&mut self.streams, &mut self.host);
             self.outcome.bytes_ahead += copied.map_err(|error| self.blame(lane, &filled.chunk, error))?;
             self.ahead.push_back(filled);
@@ -124,7 +124,9 @@ impl<D: Device> Lane for Submitter<'_, D> {
     /// Enqueues a chunk, and looks for one that is back.
     fn turn(&mut self) -> Result<bool> {
         self.streams.start(&mut self.host)?;
-        let launches = if self.values.are_known() { self.ahead.pop_front() } else { None };
+        // Asked once: a chunk must not overtake those before it, which have blocks.
+        let has_values = self.values.are_known();
+        let launches = if has_values { self.ahead.pop_front() } else { None };
         let next = launches.map_or_else(|| self.filled.try_recv(), Ok);
         if next.as_ref().is_err_and(TryRecvError::is_disconnected) && self.in_flight.is_empty() && self.ahead.is_empty()
         {
@@ -132,7 +134,7 @@ impl<D: Device> Lane for Submitter<'_, D> {
         }
         let submits = next.is_ok();
         if let Ok(filled) = next {
-            self.submit(filled)?;
+            self.submit(filled, has_values)?;
         }
         let is_by_turns = self.device.schedule() != Schedule::Threads;
         // By turns it is one or the other, so that nothing is waited for before its time.
