@@ -13,8 +13,8 @@ use crate::progress::{CancelToken, Progress};
 
 /// Hands out the rows of a job as chunks: each row once, in whole tiles, and none across the border of two segments.
 ///
-/// Rows that lie in the memory of a device are claimed by lanes of that device alone, before all others; those that lie on the
-/// host by everybody, in order.
+/// Rows that lie in the memory of a device are claimed by lanes of that device alone, in larger chunks where nothing has to be copied
+/// for them; those that lie on the host by everybody. Both in order.
 ///
 /// The first chunks, as many as there are lanes, grow from one to the next, so that the first is on its way soon and lanes do
 /// not all fill, and then all wait, at the same time. Chunks shrink towards the end, so that no lane waits long for the last one.
