@@ -81,7 +81,7 @@ impl<D: Device> DevicePool<D> {
     /// block's last use if that may still run.
     ///
     /// # Errors
-    /// [`Error::Abandoned`] if there is none, since lanes that failed had them.
+    /// [`Error::Abandoned`] if there is none: something failed while it had the last one.
     pub(crate) fn take(&mut self, stream: &mut D::Stream, host: &mut D::Host) -> Result<Block<D>> {
         let block = self.free.pop_front().ok_or(Error::Abandoned)?;
         if !host.query(&block.last_use)? {

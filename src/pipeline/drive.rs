@@ -68,7 +68,7 @@ fn on_threads(
         }
     };
     let outcomes = thread::scope(|scope| {
-        // The last one is a submitter, for which the others wait: it starts first. The first one runs on this thread, which has
+        // In reverse, as a device's submitter, for which its lanes wait, is behind them. The first lane runs on this thread, which has
         // nothing else to do.
         let mut lanes = lanes.into_iter().enumerate();
         let first = lanes.next();

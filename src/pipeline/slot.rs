@@ -191,7 +191,7 @@ impl<'r, D: Device> Slot<'r, D> {
             // SAFETY: `host` is readable for these bytes: either this slot's memory, big enough by its layout, which
             // no safe code reaches before the copy is done, as the slot is a `Filled` or an `InFlight` until then or is dropped; or
             // pinned memory that the source lends for the whole run, shared, so nobody writes it. The streams end their copies when
-            // they are dropped, which is with the last lane, before the ring and the sources are. The block has the same layout, so
+            // they are dropped, which is with the submitter, before the ring and the sources are. The block has the same layout, so
             // the offset fits it, and it is this chunk's alone until it is retired; and memory of rows that stay on the device has
             // room for these, which nobody reads before this run has copied them.
             unsafe { copy_in.copy_in(host.cast_const(), to, offset, bytes)? };
@@ -221,9 +221,9 @@ impl<'r, D: Device> Slot<'r, D> {
         let in_block = self.layout.in_block.iter().enumerate();
         let columns: Vec<_> =
             in_block.map(|(k, offset)| here.get(k).copied().flatten().unwrap_or((memory, start + offset))).collect();
-        // SAFETY: the layout was made for these columns and at least as many rows (more, if all inputs and outputs lie on the device and
-        // only partials are in the block): they fit the block, which is this chunk's, aligned as
-        // that is, without overlap. Rows that stay on the device are all there, from a multiple of eight bytes on, and no output has
+        // SAFETY: the columns fit the block, which is this chunk's, aligned as that is, without overlap: the layout was made for at
+        // least as many rows, or, if all inputs and outputs lie on the device and only partials are in the block, for these
+        // (`Layout::whole_rows`). Rows that stay on the device are all there, from a multiple of eight bytes on, and no output has
         // them in common with another column (`Engine::run` checks that), nor with another chunk. The resident arrays were
         // made for this kernel. Kernels of Overshot's own stay within all these, and whoever made another one vouched for it.
         unsafe { compute.launch(kernel, &columns, resident, chunk.rows().start, chunk.len())? };
@@ -232,9 +232,9 @@ impl<'r, D: Device> Slot<'r, D> {
         copy_out.wait(computed)?;
         begin::<D>(copy_out, timed, &pairs.copy_out)?;
         for Copy { host, offset, bytes, .. } in outputs {
-            // SAFETY: all are in the block. `host` is writable for these bytes: this slot's memory, as above, where inputs may lie that are on the
-            // device by then, as this stream waits for the kernel and that for them; or rows of a pinned sink that are
-            // claimed until the chunk is back, and that outlive the lanes.
+            // SAFETY: all are in the block. `host` is writable for these bytes: this slot's memory, as above, where inputs may lie
+            // that are on the device by then, as this stream waits for the kernel and that for them; or rows of a pinned sink
+            // that are claimed until the chunk is back, and that outlive the lanes and the submitter.
             unsafe { copy_out.copy_out(memory, start + offset, host, bytes)? };
         }
         end::<D>(copy_out, timed, &pairs.copy_out, copied_out)?;
