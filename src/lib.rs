@@ -56,6 +56,7 @@
 //! Lanes emit [`tracing`] spans at level `DEBUG`: `run` for a job, and in it `send` and `drain` (`compute` on the CPU) for each
 //! chunk, with the fields `chunk`, `row`, `rows`, `device` and `lane`.
 
+mod arrays;
 mod cache_folder;
 mod data;
 mod device;
@@ -71,10 +72,12 @@ mod pipeline;
 mod plan;
 mod progress;
 mod report;
+#[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
 mod trace;
 
+pub use arrays::{PinnedVec, Resident, ShardedArray};
 pub use data::{
     Chunk, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Place, Raw, Reading, Scalar, Sink,
     SinkMemory, Source, Target, create, open, open_with,
@@ -85,7 +88,7 @@ pub use error::{Error, Result};
 pub use foreign::{Call, ForeignKernel, HostRows};
 pub use job::Job;
 pub use limits::{DeviceLimits, HostLimits, MachineLimits, Rate, Size, Together};
-pub use memory::{DeviceMemory, MemoryUse, PinnedVec, Resident, ShardedArray};
+pub use memory::{DeviceMemory, MemoryUse};
 pub use plan::{DevicePlan, Plan};
 pub use progress::{CancelToken, Progress};
 pub use report::{Bound, DeviceReport, OutputReport, Report, Setup, Stage, StageTime, StageTimes};

@@ -2,7 +2,7 @@
 
 use super::shards::Shards;
 use super::{Chunk, Dtype, SinkMemory};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;

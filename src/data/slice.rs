@@ -2,7 +2,7 @@
 
 use super::memory::{Disjoint, copy_past_cache};
 use super::{Chunk, Dtype, Element, Input, Memory, Output, Place, Sink, SinkMemory, Source, Target};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 struct SliceSource<'a> {
     bytes: &'a [u8],

@@ -13,6 +13,9 @@ pub(crate) mod cuda;
 pub(crate) mod emulated;
 pub(crate) mod kernel;
 mod patience;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod probe;
+mod visible;
 
 pub(crate) use choice::driver_version;
 pub use choice::{DeviceChoice, devices};

@@ -4,10 +4,11 @@ use std::sync::PoisonError;
 
 use super::devices::{Accounts, Room};
 use super::{Engine, Request};
+use crate::arrays::PinnedVec;
 use crate::data::{Element, Place};
 use crate::device::Pinned;
 use crate::error::Result;
-use crate::memory::{DeviceMemory, PinnedVec};
+use crate::memory::DeviceMemory;
 
 impl Engine {
     /// An array of `rows` zeros in pinned memory, which jobs use in place. It does not count against the limit on

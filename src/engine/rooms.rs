@@ -7,11 +7,11 @@ use super::Engine;
 use super::check::Bound;
 use super::devices::Room;
 use super::ready::Request;
+use crate::arrays::{PinnedVec, Resident, ShardedArray};
 use crate::data::{Dtype, Element, Input, Lent, Shard, Shards, Sink, whole_shards};
 use crate::device::kernel::TILE_ROWS;
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::memory::{PinnedVec, Resident, ShardedArray};
 use crate::pipeline::{Segment, Sharded};
 use crate::plan::Plan;
 

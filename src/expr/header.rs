@@ -1,14 +1,17 @@
-//! The first line of a generated source says what it was generated from.
+//! The first line of a generated source says what it was generated from, as a comment with JSON in it.
+//!
+//! Every generated kernel has it, because the tests run the real host code of CUDA on a stand-in for the driver, which is
+//! handed the source and has no GPU. From this line it builds the kernel again and runs its host function instead of the
+//! device code. A header that only tests had would mean that they do not test the source that users run. It also tells
+//! someone who looks at a kernel in a profiler or a cache which expression it is of.
 
-use std::sync::Arc;
-
-use super::{Expression, Program};
+use super::Program;
 use crate::data::Dtype;
-use crate::device::kernel::Kernel;
 
 const PREFIX: &str = "// overshot eval v1: ";
 
-#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(serde::Serialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(serde::Deserialize))]
 struct Header {
     expression: String,
     inputs: Vec<(String, String)>,
@@ -31,7 +34,9 @@ pub(super) fn header(program: &Program) -> String {
 }
 
 /// The kernel that a generated source came from, if it is one: what runs sources without a GPU runs its twin.
-pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn rebuild(source: &str) -> Option<crate::device::kernel::Kernel> {
+    use super::Expression;
     let header: Header = serde_json::from_str(source.lines().next()?.strip_prefix(PREFIX)?).ok()?;
     let dtypes = |names: Vec<(String, String)>| -> Option<Vec<(String, Dtype)>> {
         names.into_iter().map(|(name, dtype)| Some((name, Dtype::from_name(&dtype)?))).collect()
@@ -43,5 +48,5 @@ pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
     });
     let outputs: Vec<(String, Option<Dtype>)> = outputs.collect::<Option<_>>()?;
     let program = Expression::parse(&header.expression).ok()?.bind(&inputs, &values, &outputs).ok()?;
-    Some(Arc::new(program).kernel())
+    Some(std::sync::Arc::new(program).kernel())
 }

@@ -29,6 +29,7 @@ mod lex;
 mod parse;
 mod program;
 mod reduce;
+#[cfg(any(test, feature = "testing"))]
 mod samples;
 mod scalar;
 #[cfg(test)]
@@ -40,8 +41,10 @@ mod words;
 use crate::data::Dtype;
 use crate::error::{Error, Result};
 
+#[cfg(any(test, feature = "testing"))]
 pub(crate) use header::rebuild;
 pub(crate) use program::Program;
+#[cfg(any(test, feature = "testing"))]
 pub(crate) use samples::samples;
 
 /// A parsed text: statements that assign a value to every row, or reduce one over all rows.

@@ -25,8 +25,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::{DeviceChoice, DeviceInfo};
 use crate::error::Result;
+#[cfg(feature = "testing")]
 pub(crate) use disk::bare_direct_read;
-pub(crate) use kernel::{copy_kernel, rebuild};
+pub(crate) use kernel::copy_kernel;
+#[cfg(feature = "testing")]
+pub(crate) use kernel::rebuild;
 pub use rates::{Rate, Size};
 
 /// How fast a machine is. Rates are in bytes per second, times in seconds. `Display` is for people.

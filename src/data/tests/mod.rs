@@ -8,7 +8,7 @@ mod outputs;
 mod sources;
 
 use super::*;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::path::PathBuf;
 
 /// A file that NumPy wrote.

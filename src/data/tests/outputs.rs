@@ -1,8 +1,10 @@
 //! Sinks: what is written stands there, what is not finished leaves no trace.
 
 use super::*;
-use crate::data::new_file::{FileSink, Format};
+use crate::data::new_file::FileSink;
+use crate::data::npy;
 use crate::data::partial::Partial;
+use crate::data::raw::no_header;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -100,12 +102,12 @@ fn files_written_by_many_threads() {
     for (rows, chunk_rows) in [(0, 5), (1, 5), (10_000, 7), (10_000, 4096)] {
         for reserved in [true, false] {
             let path = dir.path().join(format!("{rows}-{chunk_rows}-{reserved}"));
-            let header = if reserved { 0 } else { crate::data::npy::header(Dtype::U32, rows, None).len() };
+            let header = if reserved { 0 } else { npy::header(Dtype::U32, rows, None).len() };
             let sink: Box<dyn Sink> = if reserved {
                 output(Raw::create(&path)).open(Dtype::U32, rows, None).unwrap()
             } else {
                 let partial = Partial::create_with(&path, header as u64 + rows * 4, false, unreserved).unwrap();
-                Box::new(FileSink::new(partial, Format::Npy, Dtype::U32, rows, None).unwrap())
+                Box::new(FileSink::new(partial, npy::header, Dtype::U32, rows, None).unwrap())
             };
             assert!(!path.exists());
             assert!(sink.memory().is_none(), "files are written through their gate");
@@ -141,7 +143,7 @@ fn writes_that_do_not_fit_a_file() {
     for reserve in [|_: &File, _| Ok(true), unreserved] {
         let partial = Partial::create_with(&path, 8, false, reserve).unwrap();
         partial.file().set_len(8).unwrap();
-        let sink = FileSink::new(partial, Format::Raw, Dtype::U32, 2, None).unwrap();
+        let sink = FileSink::new(partial, no_header, Dtype::U32, 2, None).unwrap();
         says(sink.write(&Chunk::new(0, 0..2), &[0; 4]), &["c: 4 bytes do not fit rows 0 to 2"]);
         says(sink.write(&Chunk::new(0, 1..3), &[0; 8]), &["c: 8 bytes do not fit rows 1 to 3"]);
     }
@@ -259,7 +261,7 @@ fn a_disk_that_is_really_full() {
         assert_eq!(names(dir.path()).len(), 1);
         // Without a reservation, the write finds out.
         let partial = Partial::create_with(&dir.path().join("d"), 700_000, false, unreserved).unwrap();
-        let sink = FileSink::new(partial, Format::Raw, Dtype::U8, 700_000, None).unwrap();
+        let sink = FileSink::new(partial, no_header, Dtype::U8, 700_000, None).unwrap();
         says(sink.write(&Chunk::new(0, 0..700_000), &vec![1; 700_000]), &["d: no space: needs 700000 bytes"]);
         drop((first, sink));
         assert!(names(dir.path()).is_empty());

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use cudarc::driver::{result::DriverError, sys};
 
-use crate::device::choice::{not_visible, visible_devices};
+use crate::device::visible::{not_visible, visible_devices};
 use crate::device::{DeviceDetails, DeviceInfo, DeviceKind};
 use crate::error::{Error, Result};
 

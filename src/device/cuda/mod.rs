@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::device::kernel::{Code, Launch, SharedKernel, Values};
+use crate::device::kernel::{Code, SharedKernel};
 use crate::device::{Device, DeviceInfo, Pinned};
 use crate::error::Result;
 
@@ -22,8 +22,9 @@ use cache::Cache;
 use context::{Context, Memory, Pin};
 pub(crate) use driver::{devices, version};
 pub(crate) use management::look;
-use module::Function;
+use module::{Function, Loaded};
 use nvrtc::Compiler;
+#[cfg(feature = "testing")]
 pub(crate) use nvrtc::nvrtc_compile;
 use stream::{CudaHost, CudaStream, Event};
 
@@ -94,14 +95,6 @@ impl CudaDevice {
 /// All that decides what comes out of the compiler.
 fn key(source: &str, options: &[String], (major, minor): (i32, i32)) -> Vec<u8> {
     format!("NVRTC {major}.{minor}\n{}\n{source}", options.join(" ")).into_bytes()
-}
-
-/// A kernel that is ready to be launched.
-pub(crate) struct Loaded {
-    function: Arc<Function>,
-    launch: Launch,
-    values: Arc<Values>,
-    tile_rows: usize,
 }
 
 impl Device for CudaDevice {

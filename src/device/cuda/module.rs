@@ -7,13 +7,22 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 
 use super::context::Context;
+use crate::device::kernel::{Launch, Values};
 use crate::error::{Error, Result};
 
-/// A kernel that is ready to be launched, with the module that holds it.
+/// The entry point of a kernel, with the module that holds it.
 pub(crate) struct Function {
     context: Arc<Context>,
     module: sys::CUmodule,
     handle: sys::CUfunction,
+}
+
+/// A kernel that is ready to be launched, with what a launch is given.
+pub(crate) struct Loaded {
+    pub(super) function: Arc<Function>,
+    pub(super) launch: Launch,
+    pub(super) values: Arc<Values>,
+    pub(super) tile_rows: usize,
 }
 
 // SAFETY: the driver lets any thread use a module and its functions.

@@ -41,7 +41,7 @@ fn a_damaged_cache_entry_is_compiled_again() {
         device.cache = Some(Cache::at(folder.path()));
         device
     };
-    let kernel = Arc::new(crate::testing::probe());
+    let kernel = Arc::new(crate::device::probe::probe());
     let entries = || std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
     open().load(&kernel).unwrap();
     let [entry] = &entries()[..] else { panic!("one kernel, one entry") };
@@ -56,10 +56,10 @@ fn a_damaged_cache_entry_is_compiled_again() {
 #[ignore = "needs a CUDA driver and NVRTC"]
 fn a_kernel_is_loaded_once_and_a_bad_one_is_an_error() {
     let device = CudaDevice::open(0).unwrap();
-    let kernel = Arc::new(crate::testing::probe());
+    let kernel = Arc::new(crate::device::probe::probe());
     let load = || device.load(&kernel).unwrap().function;
     assert!(Arc::ptr_eq(&load(), &load()));
-    let mut bad = crate::testing::probe();
+    let mut bad = crate::device::probe::probe();
     bad.code = crate::device::kernel::Code::own("this is no CUDA C++");
     let error = device.load(&Arc::new(bad)).err().unwrap().to_string();
     assert!(error.contains("correct the kernel") && !error.contains('\n'), "{error}");

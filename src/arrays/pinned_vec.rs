@@ -3,11 +3,10 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::account::Booked;
-use super::{Account, PinnedMemory};
 use crate::data::{Dtype, Element, Input, Memory, Output, Source, slice_output};
 use crate::device::Device;
 use crate::error::Result;
+use crate::memory::{Account, Booked, PinnedMemory};
 
 /// A fixed-size array in pinned memory, made by [`Engine::pinned`](crate::Engine::pinned).
 ///
