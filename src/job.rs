@@ -30,6 +30,7 @@ impl What {
 /// Every name that the expression reads needs an [`input`](Job::input), all of the same number of rows, or a
 /// [`value`](Job::value), the same for all rows. A name that it assigns may have an [`output`](Job::output); without one it is a
 /// temporary of the expression. The names of a kernel are those of its parameters.
+#[must_use = "a job does nothing until an engine runs it"]
 pub struct Job<'a> {
     pub(crate) what: What,
     pub(crate) inputs: Vec<(String, Input<'a>)>,

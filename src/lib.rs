@@ -56,6 +56,9 @@
 //! Lanes emit [`tracing`] spans at level `DEBUG`: `run` for a job, and in it `send` and `drain` (`compute` on the CPU) for each
 //! chunk, with the fields `chunk`, `row`, `rows`, `device` and `lane`.
 
+// Of a library alone: in programs and tests nothing that is `pub` is reached from outside.
+#![warn(missing_debug_implementations, unnameable_types)]
+
 mod arrays;
 mod cache_folder;
 mod data;
@@ -98,3 +101,32 @@ pub use trace::Timeline;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn is_send_and_sync<T: Send + Sync>() {}
+    const fn is_send<T: Send>() {}
+
+    /// What users share between threads, or hand from one to the other: checked by compiling it.
+    const _: () = {
+        is_send_and_sync::<Engine>();
+        is_send_and_sync::<EngineBuilder>();
+        is_send_and_sync::<Report>();
+        is_send_and_sync::<Plan>();
+        is_send_and_sync::<Error>();
+        is_send_and_sync::<Npy>();
+        is_send_and_sync::<Raw>();
+        is_send_and_sync::<NewFile>();
+        is_send_and_sync::<CancelToken>();
+        is_send_and_sync::<Progress>();
+        is_send_and_sync::<ForeignKernel>();
+        is_send_and_sync::<PinnedVec<f64>>();
+        is_send_and_sync::<ShardedArray<f64>>();
+        is_send_and_sync::<Resident<'_>>();
+        is_send::<Job<'_>>();
+        is_send::<Input<'_>>();
+        is_send::<Output<'_>>();
+    };
+}

@@ -54,6 +54,16 @@ impl<T: Element> PinnedVec<T> {
     }
 }
 
+impl<T: Element> std::fmt::Debug for PinnedVec<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut all = f.debug_struct("PinnedVec");
+        all.field("dtype", &T::DTYPE)
+            .field("rows", &self.rows)
+            .field("pinned", &self.is_pinned())
+            .finish_non_exhaustive()
+    }
+}
+
 impl<T: Element> Deref for PinnedVec<T> {
     type Target = [T];
 

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 /// A range of rows that exactly one lane of one run carries.
 ///
-/// Only the pipeline's queue makes chunks, and they cannot be cloned: who holds one is the only one to write its rows.
+/// Only the pipeline makes chunks, and no two of one run of a sink have rows in common, so that writes do not overlap. A sink that
+/// hands out its memory checks that all the same ([`SinkMemory`](super::SinkMemory)).
 #[derive(Debug)]
 pub struct Chunk {
     index: u64,

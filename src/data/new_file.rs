@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 ///
 /// A path that is a symbolic link stands for the file it leads to.
 #[derive(Debug)]
+#[must_use = "no file is written until a job has it as an output"]
 pub struct NewFile {
     path: PathBuf,
     header: Header,

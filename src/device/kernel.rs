@@ -81,6 +81,7 @@ impl Code {
     }
 
     /// The text; empty for an image.
+    #[cfg(any(test, feature = "testing"))]
     pub fn text(&self) -> &str {
         match self {
             Code::Cuda { text, .. } => text,

@@ -15,6 +15,7 @@ const MAX_LANES: usize = 1024;
 
 /// Builds an [`Engine`]. Everything has a default.
 #[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until it builds"]
 pub struct EngineBuilder {
     choice: DeviceChoice,
     limits: Limits,

@@ -16,6 +16,7 @@ const KEPT: &str = "kept";
 
 /// A [`ForeignKernel`] with all arguments that are not inputs or outputs.
 #[derive(Clone, Debug)]
+#[must_use = "a call does nothing until a job runs it"]
 pub struct Call {
     kernel: ForeignKernel,
     values: Vec<(String, Scalar)>,

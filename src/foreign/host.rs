@@ -33,6 +33,13 @@ pub(super) struct Names {
     pub(super) tile_rows: usize,
 }
 
+impl std::fmt::Debug for HostRows<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut all = f.debug_struct("HostRows");
+        all.field("first_row", &self.first_row).field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
 impl<'r> HostRows<'r> {
     /// The number of the first row among all rows of the job.
     pub fn first_row(&self) -> u64 {

@@ -64,6 +64,7 @@ const THREADS: u32 = 256;
 /// # Ok::<(), overshot::Error>(())
 /// ```
 #[derive(Clone)]
+#[must_use = "a kernel does nothing until a job runs it"]
 pub struct ForeignKernel {
     entry: String,
     code: Code,

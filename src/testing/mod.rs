@@ -5,6 +5,7 @@ pub mod foreign;
 
 use crate::device::emulated::{Emulated, EmulatedDevice, EmulatedHost, EmulatedStream};
 use crate::device::{Device, Host, Stream, probe};
+use crate::error::Result;
 use crate::expr;
 use crate::limits;
 use crate::memory::{Account, DevicePool, MemoryCache};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use crate::device::kernel::{
-    Argument, Code, Columns, HostKernel, Kernel, Launch, TILE_LANES, TILE_ROWS, Uniform, Values,
+    Argument, Code, Columns, HostKernel, Kernel, Launch, Resident, TILE_LANES, TILE_ROWS, Uniform, Values,
 };
 
 /// The kernel with this source, whose twin the stand-in driver runs. `None` if the source does not say what it is.
@@ -33,7 +34,7 @@ pub fn samples() -> Vec<Kernel> {
 /// # Errors
 /// When there is no NVRTC, it does not know the architecture, or the source does not compile.
 #[cfg(feature = "cuda")]
-pub fn compile_cuda(source: &str, architecture: &str) -> crate::Result<(Vec<u8>, String)> {
+pub fn compile_cuda(source: &str, architecture: &str) -> Result<(Vec<u8>, String)> {
     crate::device::cuda::nvrtc_compile(source, architecture)
 }
 
@@ -53,12 +54,18 @@ pub struct Freelist {
     device: Arc<EmulatedDevice>,
 }
 
+impl std::fmt::Debug for Freelist {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Freelist").finish_non_exhaustive()
+    }
+}
+
 impl Freelist {
     /// A freelist of so many blocks.
     ///
     /// # Errors
     /// Never: the blocks are small.
-    pub fn new(blocks: usize) -> crate::Result<Self> {
+    pub fn new(blocks: usize) -> Result<Self> {
         let account = Account::new("device memory", u64::MAX);
         let cache = MemoryCache::new(EmulatedDevice::new(&Emulated::new()), &account, &account);
         let pool = DevicePool::new(&cache, blocks, 256, &account)?;
@@ -70,7 +77,7 @@ impl Freelist {
     ///
     /// # Errors
     /// Never, as no lane fails.
-    pub fn cycle(&mut self) -> crate::Result<()> {
+    pub fn cycle(&mut self) -> Result<()> {
         let block = self.pool.take(&mut self.stream, &mut self.host)?;
         self.pool.retire(block, &mut self.stream)?;
         let event = self.device.event(false)?;

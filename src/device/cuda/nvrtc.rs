@@ -219,6 +219,7 @@ fn check<T>(call: &str, result: Result<T, result::NvrtcError>) -> Result<T> {
     })
 }
 
+#[cfg(feature = "testing")]
 fn failure(problem: String) -> Error {
     Error::Device { device: "cuda".into(), problem, remedy: "report this as a bug of Overshot".into() }
 }

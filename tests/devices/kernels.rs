@@ -1,11 +1,11 @@
-//! Kernels of the caller's own, on every device: `cpu` and `emulated`, or what `OVERSHOT_TEST_DEVICE` says.
+//! Kernels of the caller's own.
 
-use libtest_mimic::{Arguments, Failed, Trial};
 use overshot::testing::foreign::{FACTOR, TABLE, everything, keep};
-use overshot::{DeviceChoice, Engine, EngineBuilder, ForeignKernel, Job, Npy, Raw};
+use overshot::{DeviceChoice, Engine, ForeignKernel, Job, Npy, Raw};
 
-type Outcome<T = ()> = Result<T, Failed>;
-type Case = fn(&DeviceChoice) -> Outcome;
+use crate::harness::{Case, Module, NO_CASES, Outcome, check, engine, numbers};
+
+pub const MODULE: Module = Module { name: "kernels", cases: CASES, on_host: ON_HOST, ..NO_CASES };
 
 const CASES: &[(&str, Case)] = &[
     ("rows of several sizes, values, arrays and scratch", all_parts),
@@ -15,45 +15,11 @@ const CASES: &[(&str, Case)] = &[
     ("what does not fit the parameters is an error", misfits),
 ];
 
-/// Cases that need the function for the host.
 const ON_HOST: &[(&str, Case)] = &[("a kernel that lies about what it kept is an error", lying_kernel)];
-
-fn main() {
-    let arguments = Arguments::from_args();
-    let devices = match std::env::var("OVERSHOT_TEST_DEVICE") {
-        Ok(device) => vec![device],
-        Err(_) => vec!["cpu".into(), "emulated".into(), "emulated:1*3".into()],
-    };
-    let mut trials = Vec::new();
-    for device in &devices {
-        let choice: DeviceChoice = device.parse().expect("OVERSHOT_TEST_DEVICE is a device as --device takes it");
-        let on_host = ON_HOST.iter().filter(|_| !device.contains("cuda"));
-        for &(name, case) in CASES.iter().chain(on_host) {
-            let choice = choice.clone();
-            trials.push(Trial::test(format!("{device}: {name}"), move || case(&choice)));
-        }
-    }
-    libtest_mimic::run(&arguments, trials).exit();
-}
-
-fn engine(choice: &DeviceChoice) -> EngineBuilder {
-    Engine::builder().device(choice.clone())
-}
-
-fn check(condition: bool, message: impl Into<String>) -> Outcome {
-    if condition { Ok(()) } else { Err(message.into().into()) }
-}
-
-/// Numbers from −100 to 100 that look random and are the same every time.
-fn numbers(count: usize) -> Vec<f64> {
-    (0..count as u64)
-        .map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / (1 << 24) as f64 * 200.0 - 100.0)
-        .collect()
-}
 
 fn all_parts(choice: &DeviceChoice) -> Outcome {
     for rows in [1, 99, 100, 101, 50_000] {
-        let x: Vec<f32> = numbers(3 * rows).iter().map(|x| *x as f32).collect();
+        let x: Vec<f32> = numbers(3 * rows, 1).iter().map(|x| *x as f32).collect();
         let (mut y, mut z) = (vec![0.0; rows], vec![0.0f32; 2 * rows]);
         let engine = engine(choice).chunk(64 << 10).build()?;
         let report = engine.run(Job::kernel(everything()).input("x", &x).output("y", &mut y).output("z", &mut z))?;
@@ -74,7 +40,7 @@ fn naive(x: &[f64]) -> (Vec<f64>, Vec<i64>) {
 }
 
 fn kept_in_order(choice: &DeviceChoice) -> Outcome {
-    let x = numbers(100_000);
+    let x = numbers(100_000, 1);
     let (big, places) = naive(&x);
     let mut choices = vec![choice.clone()];
     if let DeviceChoice::Emulated(_) = choice {
@@ -96,7 +62,7 @@ fn kept_in_order(choice: &DeviceChoice) -> Outcome {
 fn kept_files(choice: &DeviceChoice) -> Outcome {
     let folder = tempfile::tempdir()?;
     let (b, w) = (folder.path().join("b.npy"), folder.path().join("w.raw"));
-    let x = numbers(70_000);
+    let x = numbers(70_000, 1);
     let (big, places) = naive(&x);
     let job = Job::kernel(&keep()).input("x", &x).output("big", Npy::create(&b)).output("where", Raw::create(&w));
     engine(choice).build()?.run(job)?;

@@ -1,14 +1,15 @@
 //! Every device against NumPy's own answers: `tests/numpy/cases.txt`, which `tests/numpy/generate.py` explains and writes.
 //!
-//! Runs on `cpu`; `OVERSHOT_TEST_DEVICE` (as `--device`, for example `cuda`) runs it on another device. Cases that read the
-//! same columns go into one job, so that a GPU compiles hundreds of kernels and not thousands.
+//! Cases that read the same columns go into one job, so that a GPU compiles hundreds of kernels and not thousands.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use overshot::{Chunk, DeviceChoice, Dtype, Engine, Error, Job, Result, Scalar, Sink, Source, Target};
 
-const TABLE: &str = include_str!("numpy/cases.txt");
+use crate::harness::{self, Module, NO_CASES, Outcome, check, engine};
+
+const TABLE: &str = include_str!("../numpy/cases.txt");
 
 /// How far a function without an exact result may be from NumPy's, in units of the last place. NumPy's own vary by
 /// processor, within 4.
@@ -21,11 +22,12 @@ const CLOSE_F32: f64 = 1e-6;
 /// Cases of one job: enough to save compiling, few enough to keep kernels small.
 const TOGETHER: usize = 24;
 
-#[test]
-fn gives_what_numpy_gives() {
-    let device = std::env::var("OVERSHOT_TEST_DEVICE").unwrap_or_else(|_| "cpu".into());
-    let choice: DeviceChoice = device.parse().expect("OVERSHOT_TEST_DEVICE is a device as --device takes it");
-    let engine = Engine::builder().device(choice).lanes(1).build().expect("an engine");
+pub const MODULE: Module = Module { name: "numpy", devices: &["cpu"], cases: CASES, ..NO_CASES };
+
+const CASES: &[(&str, harness::Case)] = &[("gives what NumPy gives", gives_what_numpy_gives)];
+
+fn gives_what_numpy_gives(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice).lanes(1).build()?;
     let table = Table::parse(TABLE);
     let mut wrong = Vec::new();
     for line in &table.errors {
@@ -38,8 +40,9 @@ fn gives_what_numpy_gives() {
         wrong.extend(run(&engine, &table, together).unwrap_or_else(|error| vec![error.to_string()]));
     }
     let checked = table.cases.len() + table.errors.len();
-    assert!(wrong.is_empty(), "{} of {checked} cases:\n{}", wrong.len(), wrong[..wrong.len().min(40)].join("\n"));
-    assert!(checked > 5000);
+    let first = wrong[..wrong.len().min(40)].join("\n");
+    check(wrong.is_empty(), format!("{} of {checked} cases:\n{first}", wrong.len()))?;
+    check(checked > 5000, format!("only {checked} cases"))
 }
 
 struct Case<'t> {

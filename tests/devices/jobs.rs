@@ -1,25 +1,22 @@
-//! What must hold on every device: results, memory limits, failures, schedules.
-//!
-//! Runs on `cpu`, on one emulated device and on three; `OVERSHOT_TEST_DEVICE` (as `--device`, for example `cuda`) runs it on another device.
-//! Trials that make no sense on a device are listed as ignored, with the reason in their name.
+//! Results, memory limits, failures, schedules.
 
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::Failed;
 use overshot::{
-    Bound, CancelToken, Chunk, DeviceChoice, DeviceKind, Dtype, Emulated, Engine, EngineBuilder, Error, Fault, FaultAt,
-    Generator, Job, Npy, Place, Raw, Reading, Report, Scalar, Sink, SinkMemory, Source, Stage, Target,
+    Bound, CancelToken, Chunk, DeviceChoice, DeviceKind, Dtype, Emulated, Engine, Error, Fault, FaultAt, Generator,
+    Job, Npy, Place, Raw, Reading, Report, Scalar, Sink, SinkMemory, Source, Stage, Target,
 };
 
-type Outcome = Result<(), Failed>;
-type Case = fn(&DeviceChoice) -> Outcome;
-type EmulatedCase = fn() -> Outcome;
+use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, cpu, engine, numbers};
+
 /// Every reduction with the bits of its value.
 type Results = Vec<(String, Option<u64>)>;
 
-/// Cases that run on every device.
+pub const MODULE: Module = Module { name: "jobs", cases: CASES, gpu: GPU, emulated: EMULATED, ..NO_CASES };
+
 const CASES: &[(&str, Case)] = &[
     ("a map writes every row, for all chunk sizes and lanes", map_over_schedules),
     ("reductions are the same bits for all chunk sizes and lanes", reductions_over_schedules),
@@ -41,14 +38,12 @@ const CASES: &[(&str, Case)] = &[
     ("one engine runs many jobs at once", concurrent_jobs),
 ];
 
-/// Cases that compare with the CPU, and so say nothing of it, nor of the emulated device, which computes like it.
 const GPU: &[(&str, Case)] = &[
     ("functions give the CPU's bits", functions),
     ("arithmetic is the same bits as on the CPU", arithmetic_bits),
     ("auto leaves what is small to the CPU and shares the rest", auto),
 ];
 
-/// Cases of the emulated device alone.
 const EMULATED: &[(&str, EmulatedCase)] = &[
     ("any seed gives the same answer", seeds),
     ("failures on demand end in an error, never in a wrong answer", faults),
@@ -60,55 +55,6 @@ const EMULATED: &[(&str, EmulatedCase)] = &[
     ("the report says which stage bound the run", verdict),
     ("a run is repeatable", repeatable),
 ];
-
-fn main() {
-    let arguments = Arguments::from_args();
-    let devices = match std::env::var("OVERSHOT_TEST_DEVICE") {
-        Ok(device) => vec![device],
-        Err(_) => vec!["cpu".into(), "emulated".into(), "emulated:1*3".into()],
-    };
-    let mut trials = Vec::new();
-    for device in &devices {
-        let choice: DeviceChoice = device.parse().expect("OVERSHOT_TEST_DEVICE is a device as --device takes it");
-        let gpu = device.starts_with("cuda");
-        for (&(name, case), runs) in CASES.iter().map(|case| (case, true)).chain(GPU.iter().map(|case| (case, gpu))) {
-            let choice = choice.clone();
-            let why = if runs { "" } else { " (not run: needs a GPU)" };
-            let trial = Trial::test(format!("{device}: {name}{why}"), move || case(&choice));
-            trials.push(trial.with_ignored_flag(!runs));
-        }
-    }
-    for &(name, case) in EMULATED {
-        let ignored = !devices.iter().any(|device| device == "emulated");
-        let why = if ignored { " (not run: another device was asked for)" } else { "" };
-        trials.push(Trial::test(format!("emulated: {name}{why}"), case).with_ignored_flag(ignored));
-    }
-    libtest_mimic::run(&arguments, trials).exit();
-}
-
-fn engine(choice: &DeviceChoice) -> EngineBuilder {
-    Engine::builder().device(choice.clone())
-}
-
-fn cpu() -> Engine {
-    Engine::builder().device(DeviceChoice::Cpu).build().expect("the CPU is always there")
-}
-
-fn check(condition: bool, message: impl Into<String>) -> Outcome {
-    if condition { Ok(()) } else { Err(message.into().into()) }
-}
-
-/// Numbers that look random and are the same every time.
-fn numbers(count: usize, seed: u64) -> Vec<f64> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 11) as f64 / (1u64 << 53) as f64 * 200.0 - 100.0
-    };
-    (0..count).map(|_| next()).collect()
-}
 
 fn bits(value: Option<Scalar>) -> Option<u64> {
     value.map(|value| value.as_f64().to_bits())

@@ -1,76 +1,13 @@
-//! What the suites of rows that stay on devices have in common: devices to run on, with little memory, and datasets that are watched.
-#![allow(dead_code, reason = "not every suite uses all of it")]
+//! What the modules of rows that stay on devices have in common: devices to run on, with little memory, and datasets that are watched.
 
 use std::env;
 use std::ops::Range;
-use std::path::Path;
-use std::process::Command;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use libtest_mimic::{Arguments, Failed, Trial};
 use overshot::{DeviceChoice, DeviceKind, Dtype, Engine, EngineBuilder, Error, Report, Resident, Source};
 
-pub type Outcome = Result<(), Failed>;
-pub type Case = fn(&DeviceChoice) -> Outcome;
-
-/// Settings of the stand-in: devices, memory of each, what others have of it, seed.
-const STANDINS: &[[&str; 4]] = &[
-    ["1", "", "", ""],
-    ["1", "16000000", "0", "1"],
-    ["2", "16000000,30000000", "0,9000000", "2"],
-    ["4", "33554432,12000000,25000000,5000000", "0", "3"],
-];
-
-/// Runs all cases on `cpu`, on one emulated device and on three, and, in processes of its own, on the stand-in for the CUDA driver
-/// with several devices of several sizes; `others` once. `OVERSHOT_TEST_DEVICE` (as `--device`) runs the cases on that device alone.
-pub fn run(cases: &[(&'static str, Case)], others: Vec<Trial>) -> ! {
-    let mut arguments = Arguments::from_args();
-    if env::var("OVERSHOT_TEST_DEVICE").is_ok() {
-        // All cases have the same memory.
-        arguments.test_threads = Some(1);
-    }
-    let mut trials = Vec::new();
-    let devices = match env::var("OVERSHOT_TEST_DEVICE") {
-        Ok(device) => vec![device],
-        Err(_) => {
-            trials.extend(others);
-            if cfg!(feature = "cuda") {
-                trials.extend(
-                    STANDINS
-                        .iter()
-                        .map(|settings| Trial::test(format!("on the stand-in {settings:?}"), || on_standin(settings))),
-                );
-            }
-            vec!["cpu".into(), "emulated".into(), "emulated:1*3".into()]
-        }
-    };
-    for device in &devices {
-        let choice: DeviceChoice = device.parse().expect("OVERSHOT_TEST_DEVICE is a device as --device takes it");
-        for &(name, case) in cases {
-            let choice = choice.clone();
-            trials.push(Trial::test(format!("{device}: {name}"), move || case(&choice)));
-        }
-    }
-    libtest_mimic::run(&arguments, trials).exit();
-}
-
-/// Runs all cases on the stand-ins.
-fn on_standin([devices, memory, taken, seed]: &[&str; 4]) -> Outcome {
-    let program = env::current_exe()?;
-    let examples = program.parent().and_then(Path::parent).unwrap().join("examples");
-    check(examples.join("libcuda.so").exists(), "no stand-in: run `cargo build --examples`")?;
-    let mut command = Command::new(program);
-    command.env("LD_LIBRARY_PATH", examples).env("OVERSHOT_CACHE", "").env("OVERSHOT_TEST_DEVICE", "cuda");
-    for (name, value) in [("DEVICES", devices), ("MEMORY", memory), ("TAKEN", taken), ("SEED", seed)] {
-        if !value.is_empty() {
-            command.env(format!("OVERSHOT_STANDIN_{name}"), value);
-        }
-    }
-    let output = command.output()?;
-    let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    check(output.status.success(), text)
-}
+use crate::harness::{Outcome, check};
 
 /// An engine whose devices have 16 MiB each, or what the stand-in was told.
 pub fn builder(choice: &DeviceChoice) -> EngineBuilder {
@@ -83,14 +20,6 @@ pub fn builder(choice: &DeviceChoice) -> EngineBuilder {
 
 pub fn engine(choice: &DeviceChoice) -> Engine {
     builder(choice).build().unwrap()
-}
-
-pub fn cpu() -> Engine {
-    Engine::builder().device(DeviceChoice::Cpu).build().unwrap()
-}
-
-pub fn check(condition: bool, message: impl Into<String>) -> Outcome {
-    if condition { Ok(()) } else { Err(message.into().into()) }
 }
 
 /// Whether the engine has devices with memory of their own, so that rows are to be there.
@@ -108,14 +37,6 @@ pub fn device_bytes(engine: &Engine) -> u64 {
     let limit = if env::var("OVERSHOT_STANDIN_MEMORY").is_ok() { u64::MAX } else { 16 << 20 };
     let devices = engine.devices().iter().filter(|device| device.kind != DeviceKind::Cpu);
     devices.map(|device| device.memory_bytes.min(limit)).sum::<u64>().max(16 << 20)
-}
-
-/// Numbers from −100 to 100 that look random and are the same every time.
-pub fn numbers(count: usize, seed: u64) -> Vec<f64> {
-    (0..count as u64)
-        .map(|i| (i + 1 + (seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40)
-        .map(|number| number as f64 / (1 << 24) as f64 * 200.0 - 100.0)
-        .collect()
 }
 
 pub fn bits(report: &Report) -> Vec<Option<u64>> {

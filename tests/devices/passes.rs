@@ -1,21 +1,16 @@
 //! Passes over the same rows: the results are those of single runs, and rows of the next pass are on their way before its values
 //! are known.
-//!
-//! Which devices it runs on is in `rows/mod.rs`.
-#![allow(clippy::unwrap_used, reason = "in tests")]
-
-mod rows;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use libtest_mimic::Trial;
 use overshot::{CancelToken, DeviceChoice, Emulated, Engine, Error, Job, Report, Scalar};
-use rows::{
-    Case, Outcome, Watched, bits, builder, check, cpu, device_bytes, engine, has_memory, not_there, numbers, rows_in,
-    without_cpu,
-};
+
+use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, cpu, numbers};
+use crate::rows::{Watched, bits, builder, device_bytes, engine, has_memory, not_there, rows_in, without_cpu};
+
+pub const MODULE: Module = Module { name: "passes", cases: CASES, emulated: EMULATED, counts_memory: true, ..NO_CASES };
 
 const CASES: &[(&str, Case)] = &[
     ("passes give the bits of single runs", same_as_runs),
@@ -29,9 +24,7 @@ const CASES: &[(&str, Case)] = &[
     ("what cannot be passes", refused),
 ];
 
-fn main() {
-    rows::run(CASES, vec![Trial::test("emulated: any seed gives the same answer", seeds)])
-}
+const EMULATED: &[(&str, EmulatedCase)] = &[("any seed gives the same answer", seeds)];
 
 /// With few and small chunks, so that there is memory for two passes everywhere, and each has several chunks.
 fn small_chunks(choice: &DeviceChoice) -> Engine {

@@ -1,20 +1,17 @@
 //! Rows that stay on devices: the results are those of slices, and what is there does not cross the link again.
-//!
-//! Which devices it runs on is in `rows/mod.rs`.
-#![allow(clippy::unwrap_used, reason = "in tests")]
 #![allow(clippy::single_range_in_vec_init, reason = "some lists of ranges have one")]
-
-mod rows;
 
 use std::ops::Range;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Failed;
 use overshot::testing::foreign::{FACTOR, TABLE, everything, keep};
 use overshot::{DeviceChoice, Dtype, Emulated, Engine, Fault, FaultAt, Job, Source};
-use rows::{
-    Case, Outcome, Watched, bits, builder, check, cpu, device_bytes, engine, has_memory, not_there, numbers, rows_in,
-    without_cpu,
-};
+
+use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, cpu, numbers};
+use crate::rows::{Watched, bits, builder, device_bytes, engine, has_memory, not_there, rows_in, without_cpu};
+
+pub const MODULE: Module =
+    Module { name: "sharded", cases: CASES, emulated: EMULATED, counts_memory: true, ..NO_CASES };
 
 const CASES: &[(&str, Case)] = &[
     ("sharded arrays give the bits of slices", same_as_slices),
@@ -29,14 +26,11 @@ const CASES: &[(&str, Case)] = &[
     ("without memory everything is streamed, with a note", no_memory),
 ];
 
-fn main() {
-    let others = vec![
-        Trial::test("emulated: an allocation that fails makes a range smaller", smaller_range),
-        Trial::test("emulated: any seed gives the same answer", seeds),
-        Trial::test("emulated: rows there are computed while others are on their way", overlap),
-    ];
-    rows::run(CASES, others)
-}
+const EMULATED: &[(&str, EmulatedCase)] = &[
+    ("an allocation that fails makes a range smaller", smaller_range),
+    ("any seed gives the same answer", seeds),
+    ("rows there are computed while others are on their way", overlap),
+];
 
 const MAP: &str = "c = sqrt(a * a + b) * f64(x) + f64(i)";
 const SUMS: &str = "sum(a), mean(a * b), std(c), min(x), argmax(c), var(c - a)";
