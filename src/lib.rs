@@ -76,7 +76,7 @@ pub mod testing;
 mod trace;
 
 pub use data::{
-    Chunk, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Place, Raw, Reading, Scalar, Sink,
+    Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Place, Raw, Reading, Scalar, Sink,
     SinkMemory, Source, Target, create, open, open_with,
 };
 pub use device::{DeviceChoice, DeviceDetails, DeviceInfo, DeviceKind, Emulated, Fault, FaultAt, devices};

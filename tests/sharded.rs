@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use libtest_mimic::{Failed, Trial};
 use overshot::testing::foreign::{FACTOR, TABLE, everything, keep};
-use overshot::{DeviceChoice, Dtype, Emulated, Engine, Fault, FaultAt, Job, Source};
+use overshot::{DeviceChoice, Dtype, Emulated, Engine, Fault, FaultAt, Job};
 use rows::{
     Case, Outcome, Watched, bits, builder, check, cpu, device_bytes, engine, has_memory, not_there, numbers, rows_in,
     without_cpu,
