@@ -79,7 +79,7 @@ impl<'a> Job<'a> {
         debug_assert!(self.outputs.is_empty());
         Job {
             what: self.what.clone(),
-            inputs: self.inputs.iter().map(|(name, input)| (name.clone(), input.source().into())).collect(),
+            inputs: self.inputs.iter().map(|(name, input)| (name.clone(), input.borrowed())).collect(),
             values: self.values.clone(),
             late: true,
             outputs: vec![],

@@ -82,7 +82,7 @@ mod trace;
 
 pub use arrays::{PinnedVec, Resident, ShardedArray};
 pub use data::{
-    Chunk, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Place, Raw, Reading, Scalar, Sink,
+    Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Place, Raw, Reading, Scalar, Sink,
     SinkMemory, Source, Target, create, open, open_with,
 };
 pub use device::{DeviceChoice, DeviceDetails, DeviceInfo, DeviceKind, Emulated, Fault, FaultAt, devices};

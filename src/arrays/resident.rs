@@ -1,11 +1,9 @@
 //! Datasets that stay on the devices of an engine, as far as they fit.
 
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
-use crate::data::{Dtype, Input, Memory, Shards, Source};
-use crate::error::Result;
+use crate::data::{Dtype, Input, Shards};
 
 /// A dataset that stays in the memory of the GPUs of an engine as far as it fits, made by
 /// [`Engine::resident`](crate::Engine::resident).
@@ -40,6 +38,16 @@ impl<'a> Resident<'a> {
         Resident { source, shards }
     }
 
+    /// The dtype of its rows.
+    pub fn dtype(&self) -> Dtype {
+        self.source.source().dtype()
+    }
+
+    /// How many rows there are.
+    pub fn rows(&self) -> u64 {
+        self.source.source().rows()
+    }
+
     /// The devices that have room for rows, as `--device` names them, and for which; all others come from the source in every
     /// job.
     pub fn on_devices(&self) -> Vec<(String, Range<u64>)> {
@@ -52,49 +60,9 @@ impl<'a> Resident<'a> {
     }
 }
 
-impl Source for Resident<'_> {
-    fn dtype(&self) -> Dtype {
-        self.source.source().dtype()
-    }
-
-    fn rows(&self) -> u64 {
-        self.source.source().rows()
-    }
-
-    fn name(&self) -> String {
-        self.source.source().name()
-    }
-
-    fn read(&self, first: u64, to: &mut [u8]) -> Result<()> {
-        self.source.source().read(first, to)
-    }
-
-    fn memory(&self) -> Option<Memory<'_>> {
-        self.source.source().memory()
-    }
-
-    fn shape(&self) -> Option<&[u64]> {
-        self.source.source().shape()
-    }
-
-    fn path(&self) -> Option<&Path> {
-        self.source.source().path()
-    }
-
-    fn is_at_hand(&self, first: u64, rows: u64) -> bool {
-        self.source.source().is_at_hand(first, rows)
-    }
-
-    fn direct_bytes(&self) -> u64 {
-        self.source.source().direct_bytes()
-    }
-
-    fn note(&self) -> Option<String> {
-        let notes = [self.source.source().note(), self.shards.note()];
-        notes.into_iter().flatten().reduce(|a, b| format!("{a}; {b}"))
-    }
-
-    fn shards(&self) -> Option<&Arc<Shards>> {
-        Some(&self.shards)
+impl<'a> From<&'a Resident<'_>> for Input<'a> {
+    fn from(resident: &'a Resident<'_>) -> Self {
+        // It is its source, of which some rows lie on devices.
+        resident.source.with_shards(resident.shards.clone())
     }
 }

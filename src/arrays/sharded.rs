@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::PinnedVec;
 use crate::data::{
-    Chunk, Dtype, Element, Input, Memory, Output, Place, Shards, Sink, SinkMemory, Source, Target, copy_past_cache,
+    Dtype, Element, Input, Memory, Output, Place, Shards, Sink, SinkMemory, Source, Target, copy_past_cache,
     slice_output,
 };
 use crate::error::{Error, Result};
@@ -70,7 +70,7 @@ impl<T: Element> ShardedArray<T> {
     /// # Errors
     /// [`Error::Job`] if there are not so many rows; [`Error::Device`] if a device fails.
     pub fn read(&self, first: usize, to: &mut [T]) -> Result<()> {
-        Source::read(self, first as u64, bytemuck::cast_slice_mut(to))
+        self.read_bytes(first as u64, bytemuck::cast_slice_mut(to))
     }
 
     /// Copies rows from the host to those from `first` on.
@@ -94,28 +94,7 @@ impl<T: Element> ShardedArray<T> {
         on_devices.try_for_each(|(part, shard)| shard.memory.write(shard.offset(part.start, size), of(part)))
     }
 
-    fn rows_of(&self, first: u64, rows: usize) -> Result<Range<u64>> {
-        let end = first.checked_add(rows as u64).filter(|end| *end <= self.rows as u64);
-        end.map(|end| first..end).ok_or_else(|| {
-            Error::Job(format!("sharded array: {rows} rows from {first} on, but it has {} rows", self.rows))
-        })
-    }
-}
-
-impl<T: Element> Source for ShardedArray<T> {
-    fn dtype(&self) -> Dtype {
-        T::DTYPE
-    }
-
-    fn rows(&self) -> u64 {
-        self.rows as u64
-    }
-
-    fn name(&self) -> String {
-        "sharded array".into()
-    }
-
-    fn read(&self, first: u64, to: &mut [u8]) -> Result<()> {
+    fn read_bytes(&self, first: u64, to: &mut [u8]) -> Result<()> {
         let size = size_of::<T>();
         let mut left = to;
         let parts = self.shards.parts(self.rows_of(first, left.len() / size)?).into_iter().map(|(part, shard)| {
@@ -130,16 +109,42 @@ impl<T: Element> Source for ShardedArray<T> {
         })
     }
 
+    fn rows_of(&self, first: u64, rows: usize) -> Result<Range<u64>> {
+        let end = first.checked_add(rows as u64).filter(|end| *end <= self.rows as u64);
+        end.map(|end| first..end).ok_or_else(|| {
+            Error::Job(format!("sharded array: {rows} rows from {first} on, but it has {} rows", self.rows))
+        })
+    }
+}
+
+impl<'a, T: Element> From<&'a ShardedArray<T>> for Input<'a> {
+    fn from(array: &'a ShardedArray<T>) -> Self {
+        Input::sharded(ShardedSource(array), array.shards.clone())
+    }
+}
+
+/// An array as a source: where its rows lie, the [`Input`] says.
+struct ShardedSource<'a, T: Element>(&'a ShardedArray<T>);
+
+impl<T: Element> Source for ShardedSource<'_, T> {
+    fn dtype(&self) -> Dtype {
+        T::DTYPE
+    }
+
+    fn rows(&self) -> u64 {
+        self.0.rows as u64
+    }
+
+    fn name(&self) -> String {
+        "sharded array".into()
+    }
+
+    fn read(&self, first: u64, to: &mut [u8]) -> Result<()> {
+        self.0.read_bytes(first, to)
+    }
+
     fn memory(&self) -> Option<Memory<'_>> {
-        if self.shards.is_empty() { self.rest.memory() } else { None }
-    }
-
-    fn note(&self) -> Option<String> {
-        self.shards.note()
-    }
-
-    fn shards(&self) -> Option<&Arc<Shards>> {
-        Some(&self.shards)
+        if self.0.shards.is_empty() { self.0.rest.memory() } else { None }
     }
 }
 
@@ -155,7 +160,8 @@ impl<'a, T: Element> From<&'a mut ShardedArray<T>> for Output<'a> {
             let pinned = array.rest.is_pinned();
             return slice_output(&mut array.rest, pinned);
         }
-        ShardedTarget(array).into()
+        let shards = array.shards.clone();
+        Output::sharded(ShardedTarget(array), shards)
     }
 }
 
@@ -179,10 +185,6 @@ impl<T: Element> Target for ShardedTarget<'_, T> {
         Place::Elsewhere
     }
 
-    fn shards(&self) -> Option<&Arc<Shards>> {
-        Some(&self.0.shards)
-    }
-
     fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, _: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
     where
         Self: 's,
@@ -195,7 +197,7 @@ impl<T: Element> Target for ShardedTarget<'_, T> {
             )));
         }
         match SinkMemory::new(bytemuck::cast_slice_mut(rest), dtype) {
-            Some(rest) => Ok(Box::new(ShardedSink { shards: shards.clone(), rest })),
+            Some(rest) => Ok(Box::new(ShardedSink { shards: shards.clone(), rest, rows })),
             None => unreachable!("a slice is aligned for its elements"),
         }
     }
@@ -205,13 +207,19 @@ impl<T: Element> Target for ShardedTarget<'_, T> {
 struct ShardedSink<'a> {
     shards: Arc<Shards>,
     rest: SinkMemory<'a>,
+    rows: u64,
 }
 
 impl Sink for ShardedSink<'_> {
-    fn write(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
-        let (rows, size) = (chunk.rows(), self.shards.row_bytes());
-        if bytes.len() != chunk.len() * size {
-            return Err(Error::Job(format!("{} bytes for {} rows of a sharded array", bytes.len(), chunk.len())));
+    fn write(&self, first_row: u64, bytes: &[u8]) -> Result<()> {
+        let size = self.shards.row_bytes();
+        let rows = first_row..first_row.saturating_add((bytes.len() / size) as u64);
+        if !bytes.len().is_multiple_of(size) || rows.end > self.rows {
+            let rows = self.rows;
+            return Err(Error::Job(format!(
+                "{} bytes from row {first_row} on do not fit a sharded array of {rows} rows",
+                bytes.len()
+            )));
         }
         for (part, shard) in self.shards.parts(rows.clone()) {
             let from = &bytes[(part.start - rows.start) as usize * size..(part.end - rows.start) as usize * size];
@@ -228,14 +236,6 @@ impl Sink for ShardedSink<'_> {
             }
         }
         Ok(())
-    }
-
-    fn note(&self) -> Option<String> {
-        self.shards.note()
-    }
-
-    fn shards(&self) -> Option<&Arc<Shards>> {
-        Some(&self.shards)
     }
 
     /// As for a slice.

@@ -4,7 +4,8 @@ use super::file::write_error;
 use super::gate::Gate;
 use super::memory::copy_past_cache;
 use super::partial::Partial;
-use super::{Chunk, Dtype, Sink, SinkMemory, Target};
+use super::sink::rows_of;
+use super::{Dtype, Sink, SinkMemory, Target};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -123,26 +124,21 @@ impl FileSink {
         Ok(FileSink { partial, dtype, rows, offset, header, shape: shape.unwrap_or_default().to_vec(), map, writers })
     }
 
-    fn misfit(&self, chunk: &Chunk, bytes: &[u8]) -> Error {
-        let rows = chunk.rows();
-        let problem =
-            format!("{} bytes do not fit rows {} to {}, or these are in use", bytes.len(), rows.start, rows.end);
+    fn misfit(&self, first_row: u64, bytes: &[u8]) -> Error {
+        let problem = format!("{} bytes from row {first_row} on do not fit, or these rows are in use", bytes.len());
         Error::file(self.partial.path(), problem, "this is a mistake in the caller of Sink::write")
     }
 }
 
 impl Sink for FileSink {
-    fn write(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
-        let rows = chunk.rows();
-        let size = self.dtype.size() as u64;
-        if rows.end > self.rows || chunk.len() as u64 * size != bytes.len() as u64 {
-            return Err(self.misfit(chunk, bytes));
-        }
+    fn write(&self, first_row: u64, bytes: &[u8]) -> Result<()> {
+        let rows = rows_of(first_row, bytes, self.dtype.size()).filter(|rows| rows.end <= self.rows);
+        let rows = rows.ok_or_else(|| self.misfit(first_row, bytes))?;
         let _pass = self.writers.enter();
         let Some(map) = &self.map else {
-            return self.partial.write_at(bytes, self.offset + rows.start * size);
+            return self.partial.write_at(bytes, self.offset + rows.start * self.dtype.size() as u64);
         };
-        let mut claim = map.try_claim(rows).ok_or_else(|| self.misfit(chunk, bytes))?;
+        let mut claim = map.try_claim(rows).ok_or_else(|| self.misfit(first_row, bytes))?;
         copy_past_cache(&mut claim, bytes);
         Ok(())
     }

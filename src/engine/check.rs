@@ -12,12 +12,18 @@ pub(super) struct Bound {
     pub(super) rows: u64,
     /// Whether it is an expression, and no kernel of the caller's own.
     pub(super) is_expression: bool,
-    /// Elements of a row of each input.
-    pub(super) inputs: Vec<u64>,
-    /// The dtype of each output, and the elements of a row.
-    pub(super) outputs: Vec<(Dtype, u64)>,
+    pub(super) inputs: Vec<Column>,
+    pub(super) outputs: Vec<Column>,
     /// What is the same for all rows of an expression.
     pub(super) values: Vec<(String, Dtype)>,
+}
+
+/// What an input or output holds. Asked of it once, as a caller's own source might say something else later.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Column {
+    pub(super) dtype: Dtype,
+    /// Elements that make a row of the job.
+    pub(super) elements: u64,
 }
 
 impl Bound {
@@ -56,8 +62,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
     let bound = match &job.what {
         What::Expression(expression) => {
             job.check_names(expression)?;
-            let (ins, outs) = (vec![1; inputs.len()], vec![1; job.outputs.len()]);
-            let rows = job.row_count((&ins, &outs))?;
+            let rows = job.row_count((&vec![1; inputs.len()], &vec![1; job.outputs.len()]))?;
             check_shapes(&job.inputs)?;
             let casts = job.outputs.iter().map(|(name, output)| {
                 let target = output.target();
@@ -65,9 +70,11 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
             });
             let values: Vec<_> = job.values.iter().map(|(name, value)| (name.clone(), value.dtype())).collect();
             let program = expression.bind(&inputs, &values, &casts.collect::<Vec<_>>())?;
-            let outputs = program.outputs().iter().map(|(_, dtype)| (*dtype, 1)).collect();
+            let column = |(_, dtype): &(String, Dtype)| Column { dtype: *dtype, elements: 1 };
+            let outputs = program.outputs().iter().map(column).collect();
+            let inputs = inputs.iter().map(column).collect();
             let operator = Box::new(Eval::new(program));
-            let bound = Bound { operator, rows, is_expression: true, inputs: ins, outputs, values };
+            let bound = Bound { operator, rows, is_expression: true, inputs, outputs, values };
             if !job.late {
                 bound.operator.kernel().values.set(bound.bits_of(&job.values)?);
             }
@@ -81,13 +88,17 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
                 )));
             }
             let names: Vec<_> = job.outputs.iter().map(|(name, _)| name.clone()).collect();
-            let foreign::Bound { kernel, inputs, outputs } = call.bind(&inputs, &names)?;
-            let rows = job.row_count((&inputs, &outputs.iter().map(|(_, elements)| *elements).collect::<Vec<_>>()))?;
+            let foreign::Bound { kernel, inputs: elements, outputs } = call.bind(&inputs, &names)?;
+            let rows =
+                job.row_count((&elements, &outputs.iter().map(|(_, elements)| *elements).collect::<Vec<_>>()))?;
+            let column = |(dtype, elements)| Column { dtype, elements };
+            let inputs = inputs.iter().map(|(_, dtype)| *dtype).zip(elements).map(column).collect();
+            let outputs = outputs.into_iter().map(column).collect();
             let operator = Box::new(Foreign::new(kernel));
             Bound { operator, rows, is_expression: false, inputs, outputs, values: vec![] }
         }
     };
-    for ((name, output), (dtype, _)) in job.outputs.iter().zip(&bound.outputs) {
+    for ((name, output), Column { dtype, .. }) in job.outputs.iter().zip(&bound.outputs) {
         match output.target().dtype() {
             Some(own) if own != *dtype => {
                 let remedy = match job.what {

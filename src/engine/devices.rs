@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::data::{Memory, SinkMemory};
 #[cfg(feature = "cuda")]
 use crate::device::cuda::CudaDevice as Gpu;
 use crate::device::emulated::{self, EmulatedDevice};
@@ -84,16 +83,6 @@ impl Opened {
     /// one GPU is pinned for all of them.
     pub(super) fn pins_with(&self) -> Option<(&Gpu, &Arc<Account>)> {
         self.gpus.first().map(|cache| (&**cache.device(), cache.pinned_account()))
-    }
-
-    /// Whether the memory of a source is pinned: it says so, or the GPUs find it so.
-    pub(super) fn is_input_pinned(&self, memory: Memory<'_>) -> bool {
-        memory.is_pinned() || self.find_pinned(memory.bytes(), false) == Pinned::Whole
-    }
-
-    /// Whether the memory of a sink is pinned.
-    pub(super) fn is_output_pinned(&self, memory: &SinkMemory<'_>) -> bool {
-        memory.is_pinned() || self.find_pinned(memory.address(), true) == Pinned::Whole
     }
 
     /// How far all GPUs find this memory pinned, by whomever: by other code of the program's that uses CUDA, say. Nothing is

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use overshot::{Chunk, DeviceChoice, Dtype, Engine, Error, Job, Result, Scalar, Sink, Source, Target};
+use overshot::{DeviceChoice, Dtype, Engine, Error, Job, Result, Scalar, Sink, Source, Target};
 
 use crate::harness::{self, Module, NO_CASES, Outcome, check, engine};
 
@@ -256,10 +256,10 @@ impl Target for Captured {
 }
 
 impl Sink for Captured {
-    fn write(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
+    fn write(&self, first_row: u64, bytes: &[u8]) -> Result<()> {
         let mut column = self.0.lock().expect("no panics");
         let column = column.as_mut().ok_or(Error::Job("not open".into()))?;
-        let start = chunk.rows().start as usize * column.dtype.size();
+        let start = first_row as usize * column.dtype.size();
         column.bytes[start..start + bytes.len()].copy_from_slice(bytes);
         Ok(())
     }

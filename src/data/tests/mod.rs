@@ -26,6 +26,11 @@ fn read_all(source: &dyn Source, step: usize) -> Vec<u8> {
     bytes
 }
 
+/// The memory of a source, checked against what it says of itself.
+fn memory_of(source: &dyn Source) -> Result<Option<Memory<'_>>> {
+    whole_memory(source, source.dtype(), source.rows())
+}
+
 /// Asserts that an error says all of `parts`, in one line.
 #[track_caller]
 fn says<T>(result: Result<T>, parts: &[&str]) -> Error {

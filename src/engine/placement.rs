@@ -4,16 +4,11 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use super::Engine;
-use super::check::Bound;
 use super::devices::Room;
-use super::ready::Request;
 use crate::arrays::{PinnedVec, Resident, ShardedArray};
-use crate::data::{Dtype, Element, Input, Lent, Shard, Shards, Sink, whole_shards};
+use crate::data::{Dtype, Element, Input, Shard, Shards};
 use crate::device::kernel::TILE_ROWS;
 use crate::error::{Error, Result};
-use crate::job::Job;
-use crate::pipeline::{Segment, Sharded};
-use crate::plan::Plan;
 
 /// Of a device's memory, what is left to runs for their blocks: a part of it, within these.
 const LEFT_TO_RUNS: (u64, Range<u64>) = (8, 4 << 20..1 << 30);
@@ -102,72 +97,6 @@ impl Engine {
         let left_to_runs = (most / part).clamp(within.start, within.end);
         let free = room.memory.free_bytes()?.min(most.saturating_sub(room.stays.in_use()));
         Ok(free.saturating_sub(left_to_runs))
-    }
-}
-
-/// Lends the rows that the inputs of a job have on devices to a run of it.
-pub(super) fn lend(job: &Job<'_>) -> Result<Vec<Option<Lent>>> {
-    let shards = job.inputs.iter().map(|(_, input)| {
-        let source = input.source();
-        whole_shards(source.shards(), source.dtype(), source.rows())
-    });
-    shards.map(|shards| Ok(shards?.and_then(Shards::lend))).collect()
-}
-
-/// What every input and output of a job has on devices. Without what was `lent`, as a run would find it that starts now.
-pub(super) fn sharded(job: &Job<'_>, bound: &Bound, lent: Option<&[Option<Lent>]>) -> Result<Vec<Option<Sharded>>> {
-    let tile_rows = bound.operator.kernel().columns.tile_rows;
-    let mut all = Vec::with_capacity(job.inputs.len() + job.outputs.len());
-    for (k, ((_, input), elements)) in job.inputs.iter().zip(&bound.inputs).enumerate() {
-        let source = input.source();
-        let shards = whole_shards(source.shards(), source.dtype(), source.rows())?;
-        let fills = match lent {
-            Some(lent) => lent[k].as_ref().map(|lent| lent.fills),
-            None => shards.map(|shards| !shards.is_full()),
-        };
-        all.push(shards.zip(fills).and_then(|(shards, fills)| Sharded::new(shards, *elements, tile_rows, fills)));
-    }
-    for ((name, output), (dtype, elements)) in job.outputs.iter().zip(&bound.outputs) {
-        let rows = bound.rows.saturating_mul(*elements);
-        let shards = whole_shards(output.target().shards(), *dtype, rows)?;
-        let own = shards.and_then(|shards| Sharded::new(shards, *elements, tile_rows, false));
-        if let Some(own) = &own
-            && all.iter().flatten().any(|other: &Sharded| own.is_same(other))
-        {
-            return Err(Error::Job(format!("the output '{name}' is in the memory of another column of the job")));
-        }
-        // Where rows go is not known before they are computed if only some are kept.
-        all.push(own.filter(|_| !bound.operator.keeps()));
-    }
-    Ok(all)
-}
-
-/// Notes on columns that are on devices and not used there, or not only there.
-pub(super) fn notes(request: &Request<'_, '_>, segments: &[Segment], plan: &Plan) -> Vec<String> {
-    let Request { job, sharded, .. } = request;
-    let devices: Vec<&str> = plan.devices.iter().map(|device| &*device.id).collect();
-    let inputs = job.inputs.iter().map(|(name, input)| (name, input.source().shards()));
-    let outputs = job.outputs.iter().map(|(name, output)| (name, output.target().shards()));
-    let note = |((name, shards), used): ((&String, Option<&Arc<Shards>>), &Option<Sharded>)| match used {
-        None if shards.is_some_and(|shards| !shards.is_empty()) => Some(format!(
-            "'{name}' was not used on the devices that it is on: another job is copying it there, or its rows are not where this \
-             kernel can use them"
-        )),
-        Some(used) if used.goes_away(segments, &devices) => Some(format!(
-            "some rows of '{name}' are on other devices than those that worked on them, and went by way of the host"
-        )),
-        _ => None,
-    };
-    inputs.chain(outputs).zip(*sharded).filter_map(note).collect()
-}
-
-/// Checks that a sink has the rows on devices that its target said.
-pub(super) fn is_as_planned(sink: &dyn Sink, sharded: Option<&Sharded>) -> Result<()> {
-    match sharded {
-        Some(sharded) if !sink.shards().is_some_and(|shards| sharded.is_of(shards)) => {
-            Err(Error::Job("a Sink passes on other shards than its Target: leave out the hidden method".into()))
-        }
-        _ => Ok(()),
     }
 }
 

@@ -1,36 +1,73 @@
-//! Getting ready for a run: the devices opened, the plan made, memory taken.
+//! Preparing a run: its devices opened, its columns resolved, its plan made, its memory taken.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::Instant;
 
 use super::check::Bound;
+use super::columns::{Columns, Pinning};
 use super::devices::{Accounts, Full, Opened};
 use super::passes::Turn;
-use super::{CORE_RATE, Engine, OPENING, reports, rooms};
-use crate::data::{Place, whole_memory};
-use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Pinned, cpu};
+use super::{CORE_RATE, Engine, OPENING, reports};
+use crate::data::{Input, Output};
+use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, cpu};
 use crate::error::{Error, Result};
-use crate::job::Job;
 use crate::pipeline::{Part, Segment, Sharded, segments};
 use crate::plan::{Limits, Machine, Plan, Shape};
 use crate::report::Setup;
 
 /// A job that was checked, and where it is to run.
 #[derive(Clone, Copy)]
-pub(super) struct Request<'r, 'a> {
-    pub(super) job: &'r Job<'a>,
+pub(super) struct Request<'r, 'j> {
     pub(super) bound: &'r Bound,
+    pub(super) columns: &'r Columns<'j>,
     pub(super) devices: &'r [DeviceInfo],
     pub(super) opened: &'r Opened,
-    /// Of every input and output, what lies on devices.
-    pub(super) sharded: &'r [Option<Sharded>],
+}
+
+/// All that a run needs before its outputs are opened.
+pub(super) struct Prepared<'j> {
+    pub(super) plan: Plan,
+    /// Whose rows are whose.
+    pub(super) segments: Vec<Segment>,
+    /// What the plan needs on each of its devices.
+    pub(super) parts: Vec<Box<dyn Part>>,
+    pub(super) accounts: Vec<Accounts>,
+    pub(super) columns: Columns<'j>,
+    pub(super) notes: Vec<String>,
+    pub(super) setup: Setup,
 }
 
 /// A plan, whose rows are whose, and what it needs on each of its devices.
 type Ready = (Plan, Vec<Segment>, Vec<Box<dyn Part>>, Vec<Accounts>);
 
 impl Engine {
+    /// Prepares a run. Devices that have no memory for it take no part, with a note, if others are there.
+    ///
+    /// # Errors
+    /// Those of [`run`](Engine::run) that can be known before the outputs are opened.
+    pub(super) fn prepare<'j>(
+        &self,
+        inputs: &'j [(String, Input<'_>)],
+        outputs: &[(String, Output<'_>)],
+        bound: &Bound,
+        turn: &Turn,
+    ) -> Result<Prepared<'j>> {
+        let mut notes: Vec<String> = self.note.iter().cloned().collect();
+        let devices = self.devices_for(bound, &mut notes)?;
+        let on_cpu = devices.iter().all(|device| device.kind == DeviceKind::Cpu);
+        if self.limits.device_memory.or(self.limits.pinned_memory).is_some() && on_cpu {
+            notes.push("the CPU uses no device or pinned memory, so their limits have no effect".into());
+        }
+        let mut setup = Setup { find_seconds: self.found.as_secs_f64(), ..Setup::default() };
+        let (opened, devices) = self.open(devices, &mut notes, &mut setup)?;
+        let mut columns = Columns::resolve(inputs, outputs, bound, &opened, true)?;
+        notes.append(&mut columns.notes);
+        let request = Request { bound, columns: &columns, devices: &devices, opened: &opened };
+        let (plan, segments, parts, accounts) = self.ready(&request, turn, &mut notes, &mut setup)?;
+        Ok(Prepared { plan, segments, parts, accounts, columns, notes, setup })
+    }
+
     /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than the work; GPUs alone
     /// if the kernel has no function for the host.
     ///
@@ -72,7 +109,7 @@ impl Engine {
     }
 
     /// Opens the GPUs among the devices, and leaves out those that have no memory for that.
-    pub(super) fn open(
+    fn open(
         &self,
         mut devices: Vec<DeviceInfo>,
         notes: &mut Vec<String>,
@@ -103,51 +140,31 @@ impl Engine {
     }
 
     pub(super) fn plan_of(&self, request: &Request<'_, '_>, limits: &Limits) -> Result<(Plan, Vec<Segment>)> {
-        let Request { job, bound, devices, opened, sharded } = *request;
+        let Request { bound, columns, devices, .. } = *request;
         let (rows, kernel, keeps) = (bound.rows, bound.operator.kernel(), bound.operator.keeps());
         let names: Vec<&str> = devices.iter().map(|device| &*device.id).collect();
-        let segments = segments(sharded, rows, kernel.columns.tile_rows, &names, keeps);
-        let is_home = |column: &Option<Sharded>| {
-            column.as_ref().is_some_and(|column| !column.fills && column.stays_home(&segments, &names))
+        let sharded: Vec<_> = columns.sharded().collect();
+        let segments = segments(&sharded, rows, kernel.columns.tile_rows, &names, keeps);
+        let is_home = |column: &Option<&Sharded>| {
+            column.is_some_and(|column| !column.fills && column.stays_home(&segments, &names))
         };
-        let inputs = job.inputs.iter().map(|(_, input)| whole_memory(input.source()));
-        let inputs: Vec<_> = inputs.collect::<Result<_>>()?;
-        let outputs = || job.outputs.iter().map(|(_, output)| output.target());
+        let inputs = columns.inputs.iter().map(|input| input.pinned.is_some());
+        let pinned = inputs.chain(columns.outputs.iter().map(|output| output.pinning != Pinning::No));
         let shape = Shape {
             rows,
             columns: kernel.columns.clone(),
             resident_bytes: kernel.resident.iter().map(|array| array.bytes().len() as u64).sum(),
-            // Rows in memory that are not at hand are staged.
-            in_memory: inputs
-                .iter()
-                .zip(&job.inputs)
-                .map(|(memory, (_, input))| memory.is_some() && input.source().is_at_hand(0, input.source().rows()))
-                .chain(outputs().map(|target| target.place() != Place::Elsewhere && !keeps))
-                .collect(),
-            pinned: inputs
-                .iter()
-                .map(|memory| memory.is_some_and(|memory| opened.is_input_pinned(memory)))
-                .chain(outputs().map(|target| match target.place() {
-                    _ if keeps => false,
-                    Place::Pinned => true,
-                    Place::Memory => {
-                        target.memory().is_some_and(|memory| opened.find_pinned(memory, true) == Pinned::Whole)
-                    }
-                    Place::Elsewhere => false,
-                }))
-                .zip(sharded)
-                .map(|(pinned, sharded)| pinned || is_home(sharded))
-                .collect(),
+            in_memory: columns.at_hand.iter().copied().chain(columns.outputs.iter().map(|out| out.in_memory)).collect(),
+            pinned: pinned.zip(&sharded).map(|(pinned, sharded)| pinned || is_home(sharded)).collect(),
         };
-        let files = job.inputs.iter().any(|(_, input)| input.source().path().is_some())
-            || job.outputs.iter().any(|(_, output)| output.target().path().is_some());
+        let files = columns.files;
         let plan = Plan::new(&shape, devices, limits, &Machine::of(self.machine.as_ref(), cpu::cores(), files))?;
         Ok((plan, segments))
     }
 
     /// Plans, and makes every device ready. A device that has less memory than it said gets smaller chunks, or takes no part
     /// if it has none and others are there; but a pass that is made ready while another one runs had better wait for the memory of that.
-    pub(super) fn ready(
+    fn ready(
         &self,
         request: &Request<'_, '_>,
         turn: &Turn,
@@ -168,7 +185,7 @@ impl Engine {
                 Ok(parts) => {
                     notes.extend(parts.iter().zip(&plan.devices).filter_map(|(part, device)| part.shortage(device)));
                     notes.extend(reports::of_smaller_chunks(&plan, &short));
-                    notes.extend(rooms::notes(request, &segments, &plan));
+                    notes.extend(request.columns.notes_on(&segments, &plan));
                     for (kernel, memory) in parts.iter().map(|part| part.setup()) {
                         setup.kernel_seconds += kernel.as_secs_f64();
                         setup.memory_seconds += memory.as_secs_f64();
