@@ -51,11 +51,22 @@ fn sources() -> Vec<PathBuf> {
     found
 }
 
-/// The first name of every path that begins with `crate::`, without comments and the module of unit tests.
-fn imports(source: &str) -> BTreeSet<String> {
-    let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
-    let code: String = source.lines().map(|line| line.split("//").next().unwrap().to_owned() + "\n").collect();
+/// A source without comments and the module of unit tests.
+fn code(source: &str) -> String {
+    let source = source.split("mod tests {\n").next().unwrap();
+    source.lines().map(|line| line.split("//").next().unwrap().to_owned() + "\n").collect()
+}
+
+/// The first name of every path that begins with `crate::`.
+fn imports(code: &str) -> BTreeSet<String> {
     code.split("crate::").skip(1).flat_map(first_names).collect()
+}
+
+/// Whether a path of `super::super::…` leads out of the room of the file.
+fn leaves_by_super(path: &Path, code: &str) -> bool {
+    // `src` and the name of the file aside. A `mod.rs` is the module of its folder.
+    let depth = path.components().count() - 2 - usize::from(path.ends_with("mod.rs"));
+    code.contains(&"super::".repeat(depth + 1))
 }
 
 /// `data` of `data::Dtype…`, `data` and `error` of `{data::Dtype, error::{Error, Result}}…`.
@@ -94,7 +105,11 @@ fn rooms_use_what_the_table_allows() {
             wrong.push(format!("{}: the table has no row for it", path.display()));
             continue;
         };
-        for name in imports(&fs::read_to_string(root().join(&path)).unwrap()) {
+        let code = code(&fs::read_to_string(root().join(&path)).unwrap());
+        if leaves_by_super(&path, &code) {
+            wrong.push(format!("{}: leaves its room by super::, use crate::", path.display()));
+        }
+        for name in imports(&code) {
             if name != room && !allowed.contains(&name) {
                 wrong.push(format!("{}: uses crate::{name}, which the row of {room} does not allow", path.display()));
             }
@@ -119,6 +134,17 @@ fn rooms_stand_above_what_they_use() {
 fn imports_are_found() {
     let source = "use crate::data::{Dtype, Sink};\nuse crate::{Error, plan::{Limits, Plan}, job};\n/// crate::no\n\
                   fn f() -> crate::Result<()> {}\n#[cfg(test)]\nmod tests {\n    use crate::engine;\n}\n";
-    let found: Vec<String> = imports(source).into_iter().collect();
+    let found: Vec<String> = imports(&code(source)).into_iter().collect();
     assert_eq!(found, ["Error", "Result", "data", "job", "plan"]);
+    for (path, code, leaves) in [
+        ("src/job.rs", "use super::data;", true),
+        ("src/data/mod.rs", "use super::data;", true),
+        ("src/data/file.rs", "use super::Dtype;", false),
+        ("src/data/file.rs", "use super::super::error;", true),
+        ("src/data/npy/mod.rs", "use super::Dtype;", false),
+        ("src/data/npy/header.rs", "use super::super::Dtype;", false),
+        ("src/data/npy/header.rs", "use super::super::super::Dtype;", true),
+    ] {
+        assert_eq!(leaves_by_super(Path::new(path), code), leaves, "{path}: {code}");
+    }
 }
