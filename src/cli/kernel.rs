@@ -25,29 +25,37 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
         source: Some(error),
     };
     let name = file.display().to_string();
-    let mut kernel = if file.extension().is_some_and(|extension| extension == "cu") {
-        let text = fs::read_to_string(file).map_err(unreadable)?;
-        // SAFETY: whoever runs a kernel from the command line vouches for it, as with every program: the help says so.
-        unsafe { ForeignKernel::cuda(&name, &text, entry) }?
-    } else {
-        let Some(parameters) = &options.parameters else {
-            return Err(Error::Job(format!("{name}: give the kernel's parameters as in C (--parameters)")).into());
-        };
-        let image = fs::read(file).map_err(unreadable)?;
-        // SAFETY: as above.
-        unsafe { ForeignKernel::image(image, entry, parameters) }?
+    let is_text = file.extension().is_some_and(|extension| extension == "cu");
+    // SAFETY: whoever runs a kernel from the command line vouches for it and for how it is launched, as with every program: the
+    // help says so.
+    let mut kernel = unsafe {
+        match &options.parameters {
+            None if is_text => ForeignKernel::cuda(&name, &fs::read_to_string(file).map_err(unreadable)?, entry)?,
+            Some(parameters) if is_text => {
+                let text = fs::read_to_string(file).map_err(unreadable)?;
+                ForeignKernel::cuda_with_parameters(&name, &text, entry, parameters)?
+            }
+            Some(parameters) => ForeignKernel::image(fs::read(file).map_err(unreadable)?, entry, parameters)?,
+            None => {
+                return Err(Error::Job(format!("{name}: give the kernel's parameters as in C (--parameters)")).into());
+            }
+        }
     };
     if let Some(threads) = options.threads {
-        kernel = kernel.threads(threads);
+        // SAFETY: as above.
+        kernel = unsafe { kernel.threads(threads) };
     }
     if let Some(rows) = options.rows_per_block {
-        kernel = kernel.rows_per_block(rows);
+        // SAFETY: as above.
+        kernel = unsafe { kernel.rows_per_block(rows) };
     }
     if let Some(bytes) = options.shared {
-        kernel = kernel.shared_bytes(bytes);
+        // SAFETY: as above.
+        kernel = unsafe { kernel.shared_bytes(bytes) };
     }
     for option in &options.compiler {
-        kernel = kernel.option(option);
+        // SAFETY: as above.
+        kernel = unsafe { kernel.option(option) };
     }
     let mut call = kernel.call();
     for name in &options.scratch {
@@ -63,7 +71,9 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
             call = call.value(name, value);
         } else if options.resident.contains(name) {
             let reading = args.reading.map(Reading::from).unwrap_or_default();
-            call = call.resident_rows(name, overshot::open_with(&argument.path, argument.dtype, reading)?.source())?;
+            let array = overshot::open_with(&argument.path, argument.dtype, reading)?;
+            // SAFETY: as above.
+            call = unsafe { call.resident_rows(name, array.source()) }?;
         }
     }
     match options.resident.iter().find(|name| !args.files.iter().any(|file| file.name == **name)) {

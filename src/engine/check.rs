@@ -81,8 +81,11 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
                 )));
             }
             let names: Vec<_> = job.outputs.iter().map(|(name, _)| name.clone()).collect();
-            let foreign::Bound { kernel, inputs, outputs } = call.bind(&inputs, &names)?;
-            let rows = job.row_count((&inputs, &outputs.iter().map(|(_, elements)| *elements).collect::<Vec<_>>()))?;
+            let bound = call.bind(&inputs, &names)?;
+            let elements: Vec<_> = bound.outputs.iter().map(|(_, elements)| *elements).collect();
+            let rows = job.row_count((&bound.inputs, &elements))?;
+            bound.check_rows(rows)?;
+            let foreign::Bound { kernel, inputs, outputs } = bound;
             let operator = Box::new(Foreign::new(kernel));
             Bound { operator, rows, is_expression: false, inputs, outputs, values: vec![] }
         }

@@ -126,6 +126,7 @@ impl Engine {
         let request = Request { job: &job, bound: &bound, devices: &devices, opened: &opened, sharded: &sharded };
         notes.extend(memory::pinned_in_part(&request));
         let (plan, segments, mut parts, accounts) = self.ready(&request, &turn, &mut notes, &mut setup)?;
+        notes.extend(opened.notes(&plan, operator.kernel()));
 
         let Job { what, inputs, outputs, cancel, progress, timeline, .. } = job;
         let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();

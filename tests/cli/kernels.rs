@@ -92,6 +92,11 @@ fn refused(device: &str) -> Outcome {
     place.npy("x.npy", &[1.0]);
     let refused = |words: &[&str], args: &[&str]| place.refused(2, words, args);
     refused(&["no kernel 'other'", "check the name"], &["keep.cu:other", "x=x.npy"]);
+    refused(&["'' is no name of a kernel"], &["keep.cu:", "x=x.npy"]);
+    place.raw("rows.cu", b"extern \"C\" __global__ void k(const double *x, double *y, int rows) {}");
+    refused(&["rows.cu", "'int rows'", "long long rows"], &["rows.cu:k", "x=x.npy", "y=y.npy", "rows=1"]);
+    place.raw("mangled.cu", b"__global__ void k(const double *x, double *y, long long rows) {}");
+    refused(&["mangled.cu", "extern \"C\""], &["mangled.cu:k", "x=x.npy", "y=y.npy"]);
     refused(&["--parameters"], &["k.ptx:keep", "x=x.npy"]);
     refused(&["no name 'v'", "x, big, where"], &["keep.cu:keep", "v=x.npy"]);
     refused(&["first_row=a", "a number of i64"], &["keep.cu:keep", "x=x.npy", "first_row=a"]);

@@ -199,6 +199,29 @@ pub unsafe extern "C" fn cuModuleGetFunction(function: *mut u64, module: u64, na
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuFuncGetParamInfo(
+    function: u64,
+    number: usize,
+    offset: *mut usize,
+    bytes: *mut usize,
+) -> Code {
+    answer(|| {
+        let driver = driver();
+        healthy(&driver)?;
+        let kernel = driver.kernel(function);
+        let Some(parameters) = &kernel.launch.declared else {
+            misuse(format_args!("the parameters of a kernel of Overshot's own are asked for"));
+        };
+        // Each is aligned to its size, as in a C struct.
+        let place = |end: usize, bytes: usize| end.next_multiple_of(bytes);
+        let own = parameters.get(number).ok_or(INVALID_VALUE)?.bytes;
+        let before = parameters[..number].iter().fold(0, |end, one| place(end, one.bytes) + one.bytes);
+        // SAFETY: the driver's contract.
+        unsafe { give(offset, place(before, own)).and_then(|()| give(bytes, own)) }
+    })
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn cuModuleUnload(module: u64) -> Code {
     answer(|| {
         let mut driver = driver();
