@@ -57,6 +57,8 @@ pub struct Engine {
     found: Duration,
     /// What this machine was measured to reach, if it was.
     machine: Option<MachineLimits>,
+    /// Why what was measured is not used.
+    limits_note: Option<String>,
     /// What all its runs have of each device.
     accounts: Vec<Accounts>,
     /// How datasets are shared out among the devices: the memory that each had free when that was first asked.
@@ -111,7 +113,7 @@ impl Engine {
     fn run_in_turn(&self, job: Job<'_>, bound: Bound, turn: Turn) -> Result<Report> {
         let begin = Instant::now();
         let (operator, rows) = (&*bound.operator, bound.rows);
-        let mut notes: Vec<String> = self.note.iter().cloned().collect();
+        let mut notes: Vec<String> = self.note.iter().chain(&self.limits_note).cloned().collect();
         notes.extend(job.inputs.iter().filter_map(|(_, input)| input.source().note()));
         let devices = self.devices_for(&bound, &mut notes)?;
         let on_cpu = devices.iter().all(|device| device.kind == DeviceKind::Cpu);

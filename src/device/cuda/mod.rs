@@ -169,7 +169,8 @@ impl Device for CudaDevice {
                 kernel.entry
             )
         });
-        parameters.into_iter().collect()
+        let cache = self.cache.as_ref().and_then(Cache::note);
+        parameters.into_iter().chain(cache).collect()
     }
 
     fn open_stream(&self) -> Result<CudaStream> {
