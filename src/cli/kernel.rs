@@ -76,9 +76,27 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
             call = unsafe { call.resident_rows(name, array.source()) }?;
         }
     }
+    check_outputs(args, &call)?;
     match options.resident.iter().find(|name| !args.files.iter().any(|file| file.name == **name)) {
         Some(name) => Err(Error::Job(format!("--resident {name}: no file is given for it, as in {name}=FILE")).into()),
         None => Ok(call),
+    }
+}
+
+/// A pointer that is not const is an output, so an input whose const was forgotten would be replaced.
+fn check_outputs(args: &JobArgs, call: &Call) -> Result {
+    let is_there = |path: &Path| !args.force && path.symlink_metadata().is_ok();
+    let of_call = |name: &str| call.output_names().any(|output| output == name);
+    match args.files.iter().find(|file| of_call(&file.name) && is_there(&file.path)) {
+        None => Ok(()),
+        Some(file) => Err(Error::File {
+            path: file.path.clone(),
+            problem: format!("is there, and '{}' is an output, as the kernel declares it without const", file.name),
+            remedy: "declare it const if it is an input, else write to another file, or replace this one (--force)"
+                .into(),
+            source: None,
+        }
+        .into()),
     }
 }
 

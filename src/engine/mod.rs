@@ -2,6 +2,7 @@
 
 mod builder;
 mod check;
+mod columns;
 mod devices;
 mod memory;
 mod passes;
@@ -78,16 +79,26 @@ impl Engine {
         &self.devices
     }
 
-    /// How [`run`](Engine::run) would run the job. Touches no device and opens no output.
+    /// How [`run`](Engine::run) would run the job. Touches no device and opens no output. A kernel without a function for the host is
+    /// planned on devices that need one, too, with a note that it cannot run there.
     ///
     /// # Errors
     /// Those of [`run`](Engine::run) that can be known before: names, types, row counts, limits.
     pub fn plan(&self, job: &Job<'_>) -> Result<Plan> {
         let bound = bind(job)?;
-        let devices = &self.devices_for(&bound, &mut Vec::new())?;
+        let mut notes = vec![];
+        let devices = match self.devices_for(&bound, &mut Vec::new()) {
+            Err(error) if bound.operator.kernel().twin.is_none() => {
+                notes.push(format!("this can be planned but not run: {error}"));
+                self.devices.clone()
+            }
+            devices => devices?,
+        };
         let sharded = rooms::sharded(job, &bound, None)?;
-        let request = Request { job, bound: &bound, devices, opened: &self.opened_so_far(), sharded: &sharded };
-        Ok(self.plan_of(&request, &self.limits(false))?.0)
+        let opened = self.opened_so_far();
+        let request = Request { job, bound: &bound, devices: &devices, opened: &opened, sharded: &sharded };
+        let plan = self.plan_of(&request, &self.limits(false))?.0;
+        Ok(Plan { columns: columns::of(job, &bound), notes, ..plan })
     }
 
     /// Runs the job to its end.

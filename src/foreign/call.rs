@@ -101,6 +101,20 @@ impl Call {
         })
     }
 
+    /// What parameters are given that are no inputs or outputs, by name.
+    pub(crate) fn given(&self) -> Vec<(&str, Given<'_>)> {
+        let values = self.values.iter().map(|(name, value)| (name.as_str(), Given::Value(value)));
+        let resident = self.resident.iter().map(|(name, dtype, array)| {
+            (name.as_str(), Given::Resident(*dtype, (array.bytes().len() / dtype.size()) as u64))
+        });
+        let scratch = self.scratch.iter().filter_map(|name| {
+            let parameter = self.kernel.parameters.iter().find(|parameter| parameter.name == *name)?;
+            let Kind::Pointer { dtype, elements, .. } = parameter.kind else { return None };
+            Some((name.as_str(), Given::Scratch(dtype, elements as u64)))
+        });
+        values.chain(resident).chain(scratch).collect()
+    }
+
     pub(crate) fn entry(&self) -> &str {
         &self.kernel.entry
     }
@@ -263,6 +277,15 @@ impl Call {
             ))),
         }
     }
+}
+
+/// What a parameter is given that is no input or output.
+pub(crate) enum Given<'c> {
+    Value(&'c Scalar),
+    /// An array of so many elements.
+    Resident(Dtype, u64),
+    /// Memory for rows of so many elements.
+    Scratch(Dtype, u64),
 }
 
 /// What a parameter is to be used for.

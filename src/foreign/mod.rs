@@ -12,8 +12,8 @@ mod parameter;
 
 use std::sync::Arc;
 
-pub(crate) use call::Bound;
 pub use call::Call;
+pub(crate) use call::{Bound, Given};
 use host::HostFunction;
 pub use host::HostRows;
 use parameter::Parameter;
