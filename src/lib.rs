@@ -92,7 +92,7 @@ pub use foreign::{Call, ForeignKernel, HostRows};
 pub use job::Job;
 pub use limits::{DeviceLimits, HostLimits, MachineLimits, Rate, Size, Together};
 pub use memory::{DeviceMemory, MemoryUse};
-pub use plan::{DevicePlan, Plan};
+pub use plan::{DevicePlan, Plan, PlanColumn, Role};
 pub use progress::{CancelToken, Progress};
 pub use report::{Bound, DeviceReport, OutputReport, Report, Setup, Stage, StageTime, StageTimes};
 pub use trace::Timeline;

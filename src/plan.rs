@@ -1,11 +1,14 @@
 //! How a job would be run: chunk rows, lanes, slots and bytes. Pure: nothing is opened, allocated or run here.
 
+mod column;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
 use bytesize::ByteSize;
 
+pub use self::column::{PlanColumn, Role};
 use crate::device::kernel::Columns;
 use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{Error, Result};
@@ -134,6 +137,10 @@ pub(crate) struct Shape {
 #[non_exhaustive]
 #[must_use = "a plan changes nothing"]
 pub struct Plan {
+    /// What the job reads and writes: inputs, outputs, then what is the same for all rows.
+    pub columns: Vec<PlanColumn>,
+    /// What stands in the way of a run here.
+    pub notes: Vec<String>,
     /// Rows of the job.
     pub rows: u64,
     /// Bytes of one row, inputs + outputs.
@@ -205,6 +212,8 @@ impl Plan {
         let least_rows = (if gpus > 0 { chunk_rows / 3 } else { chunk_rows / 8 } / tile * tile).max(tile);
         let devices = drafts.into_iter().map(|draft| need.settle(draft, chunk_rows, shape)).collect();
         Ok(Plan {
+            columns: vec![],
+            notes: vec![],
             rows: shape.rows,
             row_bytes,
             tile_rows: tile as u64,
@@ -421,7 +430,8 @@ impl Need<'_> {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { rows, row_bytes, chunk_rows, tile_rows, .. } = self;
+        let Plan { columns, notes, rows, row_bytes, chunk_rows, tile_rows, .. } = self;
+        columns.iter().try_for_each(|column| writeln!(f, "{column}"))?;
         let chunk = ByteSize(chunk_rows * row_bytes);
         writeln!(f, "rows           {rows} x {row_bytes} bytes = {}", ByteSize(rows.saturating_mul(*row_bytes)))?;
         writeln!(f, "chunk rows     {chunk_rows} x {row_bytes} bytes = {chunk} (whole tiles of {tile_rows} rows)")?;
@@ -458,7 +468,7 @@ impl fmt::Display for Plan {
             )?;
             writeln!(f, "  other        {} (nothing else is staged)", ByteSize(device.other_bytes))?;
         }
-        Ok(())
+        notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
     }
 }
 

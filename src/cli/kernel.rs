@@ -25,29 +25,37 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
         source: Some(error),
     };
     let name = file.display().to_string();
-    let mut kernel = if file.extension().is_some_and(|extension| extension == "cu") {
-        let text = fs::read_to_string(file).map_err(unreadable)?;
-        // SAFETY: whoever runs a kernel from the command line vouches for it, as with every program: the help says so.
-        unsafe { ForeignKernel::cuda(&name, &text, entry) }?
-    } else {
-        let Some(parameters) = &options.parameters else {
-            return Err(Error::Job(format!("{name}: give the kernel's parameters as in C (--parameters)")).into());
-        };
-        let image = fs::read(file).map_err(unreadable)?;
-        // SAFETY: as above.
-        unsafe { ForeignKernel::image(image, entry, parameters) }?
+    let is_text = file.extension().is_some_and(|extension| extension == "cu");
+    // SAFETY: whoever runs a kernel from the command line vouches for it and for how it is launched, as with every program: the
+    // help says so.
+    let mut kernel = unsafe {
+        match &options.parameters {
+            None if is_text => ForeignKernel::cuda(&name, &fs::read_to_string(file).map_err(unreadable)?, entry)?,
+            Some(parameters) if is_text => {
+                let text = fs::read_to_string(file).map_err(unreadable)?;
+                ForeignKernel::cuda_with_parameters(&name, &text, entry, parameters)?
+            }
+            Some(parameters) => ForeignKernel::image(fs::read(file).map_err(unreadable)?, entry, parameters)?,
+            None => {
+                return Err(Error::Job(format!("{name}: give the kernel's parameters as in C (--parameters)")).into());
+            }
+        }
     };
     if let Some(threads) = options.threads {
-        kernel = kernel.threads(threads);
+        // SAFETY: as above.
+        kernel = unsafe { kernel.threads(threads) };
     }
     if let Some(rows) = options.rows_per_block {
-        kernel = kernel.rows_per_block(rows);
+        // SAFETY: as above.
+        kernel = unsafe { kernel.rows_per_block(rows) };
     }
     if let Some(bytes) = options.shared {
-        kernel = kernel.shared_bytes(bytes);
+        // SAFETY: as above.
+        kernel = unsafe { kernel.shared_bytes(bytes) };
     }
     for option in &options.compiler {
-        kernel = kernel.option(option);
+        // SAFETY: as above.
+        kernel = unsafe { kernel.option(option) };
     }
     let mut call = kernel.call();
     for name in &options.scratch {
@@ -63,12 +71,32 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
             call = call.value(name, value);
         } else if options.resident.contains(name) {
             let reading = args.reading.map(Reading::from).unwrap_or_default();
-            call = call.resident_rows(name, overshot::open_with(&argument.path, argument.dtype, reading)?.source())?;
+            let array = overshot::open_with(&argument.path, argument.dtype, reading)?;
+            // SAFETY: as above.
+            call = unsafe { call.resident_rows(name, array.source()) }?;
         }
     }
+    check_outputs(args, &call)?;
     match options.resident.iter().find(|name| !args.files.iter().any(|file| file.name == **name)) {
         Some(name) => Err(Error::Job(format!("--resident {name}: no file is given for it, as in {name}=FILE")).into()),
         None => Ok(call),
+    }
+}
+
+/// A pointer that is not const is an output, so an input whose const was forgotten would be replaced.
+fn check_outputs(args: &JobArgs, call: &Call) -> Result {
+    let is_there = |path: &Path| !args.force && path.symlink_metadata().is_ok();
+    let of_call = |name: &str| call.output_names().any(|output| output == name);
+    match args.files.iter().find(|file| of_call(&file.name) && is_there(&file.path)) {
+        None => Ok(()),
+        Some(file) => Err(Error::File {
+            path: file.path.clone(),
+            problem: format!("is there, and '{}' is an output, as the kernel declares it without const", file.name),
+            remedy: "declare it const if it is an input, else write to another file, or replace this one (--force)"
+                .into(),
+            source: None,
+        }
+        .into()),
     }
 }
 

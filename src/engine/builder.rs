@@ -70,7 +70,7 @@ impl EngineBuilder {
         let begin = Instant::now();
         let (devices, note) = choice.resolve()?;
         let found = begin.elapsed();
-        let machine = MachineLimits::load(&devices);
+        let (machine, limits_note) = MachineLimits::load_or_note(&devices);
         let accounts = devices.iter().map(|_| Accounts::of_engine()).collect();
         Ok(Engine {
             choice,
@@ -79,6 +79,7 @@ impl EngineBuilder {
             note,
             found,
             machine,
+            limits_note,
             accounts,
             weights: Mutex::default(),
             opened: Mutex::default(),

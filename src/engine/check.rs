@@ -88,9 +88,11 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
                 )));
             }
             let names: Vec<_> = job.outputs.iter().map(|(name, _)| name.clone()).collect();
-            let foreign::Bound { kernel, inputs: elements, outputs } = call.bind(&inputs, &names)?;
-            let rows =
-                job.row_count((&elements, &outputs.iter().map(|(_, elements)| *elements).collect::<Vec<_>>()))?;
+            let bound = call.bind(&inputs, &names)?;
+            let elements: Vec<_> = bound.outputs.iter().map(|(_, elements)| *elements).collect();
+            let rows = job.row_count((&bound.inputs, &elements))?;
+            bound.check_rows(rows)?;
+            let foreign::Bound { kernel, inputs: elements, outputs } = bound;
             let column = |(dtype, elements)| Column { dtype, elements };
             let inputs = inputs.iter().map(|(_, dtype)| *dtype).zip(elements).map(column).collect();
             let outputs = outputs.into_iter().map(column).collect();

@@ -13,7 +13,7 @@ use crate::device::{Device, DeviceChoice, DeviceInfo, DeviceKind, Pinned};
 use crate::error::{Error, Result};
 use crate::memory::{self, Account, DeviceMemory, MemoryCache, MemoryUse};
 use crate::pipeline::{HostPart, Part, Staging};
-use crate::plan::{DevicePlan, Limits};
+use crate::plan::{DevicePlan, Limits, Plan};
 
 /// Devices that are costly to open and so are kept for the next run, with what runs left of their memory.
 #[derive(Clone, Default)]
@@ -119,6 +119,14 @@ impl Opened {
             }
             _ => Box::new(HostPart::new(plan.lanes, plan.lane_rows as usize)),
         })
+    }
+
+    /// What a report should say of how the devices of a plan run this kernel.
+    pub(super) fn notes(&self, plan: &Plan, kernel: &SharedKernel) -> Vec<String> {
+        let gpus = plan.devices.iter().filter_map(|device| self.cache_of(&device.id));
+        let mut notes: Vec<_> = gpus.flat_map(|cache| cache.device().notes(kernel)).collect();
+        notes.dedup();
+        notes
     }
 
     /// What there is of the memory of a device, whose accounts these are.

@@ -4,6 +4,7 @@ mod builder;
 mod check;
 mod columns;
 mod devices;
+mod listing;
 mod memory;
 mod outputs;
 mod passes;
@@ -61,6 +62,8 @@ pub struct Engine {
     found: Duration,
     /// What this machine was measured to reach, if it was.
     machine: Option<MachineLimits>,
+    /// Why what was measured is not used.
+    limits_note: Option<String>,
     /// What all its runs have of each device.
     accounts: Vec<Accounts>,
     /// How datasets are shared out among the devices: the memory that each had free when that was first asked.
@@ -80,17 +83,26 @@ impl Engine {
         &self.devices
     }
 
-    /// How [`run`](Engine::run) would run the job. Touches no device and opens no output.
+    /// How [`run`](Engine::run) would run the job. Touches no device and opens no output. A kernel without a function for the host is
+    /// planned on devices that need one, too, with a note that it cannot run there.
     ///
     /// # Errors
     /// Those of [`run`](Engine::run) that can be known before: names, types, row counts, limits.
     pub fn plan(&self, job: &Job<'_>) -> Result<Plan> {
         let bound = bind(job)?;
-        let devices = &self.devices_for(&bound, &mut Vec::new())?;
+        let mut notes = vec![];
+        let devices = match self.devices_for(&bound, &mut Vec::new()) {
+            Err(error) if bound.operator.kernel().twin.is_none() => {
+                notes.push(format!("this can be planned but not run: {error}"));
+                self.devices.clone()
+            }
+            devices => devices?,
+        };
         let opened = &self.opened_so_far();
         let columns = &Columns::resolve(&job.inputs, &job.outputs, &bound, opened, false)?;
-        let request = Request { bound: &bound, columns, devices, opened };
-        Ok(self.plan_of(&request, &self.limits(false))?.0)
+        let request = Request { bound: &bound, columns, devices: &devices, opened };
+        let plan = self.plan_of(&request, &self.limits(false))?.0;
+        Ok(Plan { columns: listing::of(job, &bound), notes, ..plan })
     }
 
     /// Runs the job to its end.

@@ -53,7 +53,7 @@ impl Engine {
         bound: &Bound,
         turn: &Turn,
     ) -> Result<Prepared<'j>> {
-        let mut notes: Vec<String> = self.note.iter().cloned().collect();
+        let mut notes: Vec<String> = self.note.iter().chain(&self.limits_note).cloned().collect();
         let devices = self.devices_for(bound, &mut notes)?;
         let on_cpu = devices.iter().all(|device| device.kind == DeviceKind::Cpu);
         if self.limits.device_memory.or(self.limits.pinned_memory).is_some() && on_cpu {
@@ -65,6 +65,7 @@ impl Engine {
         notes.append(&mut columns.notes);
         let request = Request { bound, columns: &columns, devices: &devices, opened: &opened };
         let (plan, segments, parts, accounts) = self.ready(&request, turn, &mut notes, &mut setup)?;
+        notes.extend(opened.notes(&plan, bound.operator.kernel()));
         Ok(Prepared { plan, segments, parts, accounts, columns, notes, setup })
     }
 
@@ -80,7 +81,11 @@ impl Engine {
             let gpus = self.devices.iter().filter(|device| device.kind == DeviceKind::Cuda);
             let gpus: Vec<_> = gpus.cloned().collect();
             return match self.devices.first() {
-                Some(first) if gpus.is_empty() => Err(kernel.no_twin(&first.id)),
+                Some(first) if gpus.is_empty() => Err(match (kernel.no_twin(&first.id), &self.note) {
+                    // Why no GPU is among them.
+                    (Error::Job(problem), Some(note)) => Error::Job(format!("{problem} ({note})")),
+                    (error, _) => error,
+                }),
                 _ if gpus.len() < self.devices.len() => {
                     notes.push(format!("the CPU took no part: the kernel '{}' has no function for it", kernel.entry));
                     Ok(gpus)

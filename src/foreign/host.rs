@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::signature::Kind;
+use super::parameter::Kind;
 use crate::data::{Dtype, Element};
 use crate::device::kernel::{HostKernel, Uniform};
 

@@ -13,6 +13,8 @@ const CASES: &[(&str, Case)] = &[
     ("files of what is kept have its length", kept_files),
     ("nothing kept, and no rows", kept_nothing),
     ("what does not fit the parameters is an error", misfits),
+    ("a kernel that is not told its rows has whole blocks", without_rows),
+    ("rows of absurd size are an error", absurd_rows),
 ];
 
 const ON_HOST: &[(&str, Case)] = &[("a kernel that lies about what it kept is an error", lying_kernel)];
@@ -102,7 +104,10 @@ fn misfits(choice: &DeviceChoice) -> Outcome {
         (error(Job::kernel(everything()).input("x", &x64).output("y", &mut y).output("z", &mut z)), "'x' is f32"),
         (error(Job::kernel(everything()).input("x", &x).output("y", &mut y).output("z", &mut short)), "no whole rows"),
         (error(Job::kernel(everything()).input("x", &x).input("w", &x)), "no parameter 'w'"),
-        (error(Job::kernel(everything()).input("y", &x64)), "'y' is no place for an input"),
+        (
+            error(Job::kernel(everything()).input("y", &x64)),
+            "'y' is no place for an input, as the kernel may write to it: declare it const",
+        ),
         (error(Job::kernel(everything().value("a", 1.0f32)).input("x", &x)), "'a' is given twice"),
     ];
     let text = "extern \"C\" __global__ void f(const float *x, float a, float *y) {}";
@@ -115,11 +120,49 @@ fn misfits(choice: &DeviceChoice) -> Outcome {
         "'a' is no place for a value",
     ));
     wanted.push((
-        error(Job::kernel(f.clone().threads(0).call().value("a", 1.0f32)).input("x", &x).output("y", &mut y)),
+        // SAFETY: it is refused.
+        error(
+            Job::kernel(unsafe { f.clone().threads(0) }.call().value("a", 1.0f32)).input("x", &x).output("y", &mut y),
+        ),
         "1 to 1024 threads",
     ));
     for (error, wanted) in wanted {
         check(error.contains(wanted), format!("'{error}' does not say '{wanted}'"))?;
+    }
+    Ok(())
+}
+
+fn without_rows(choice: &DeviceChoice) -> Outcome {
+    let text = "extern \"C\" __global__ void f(const float *x, float *y) {}";
+    // SAFETY: it does nothing.
+    let f = unsafe { ForeignKernel::cuda("f.cu", text, "f")?.rows_per_block(10) }.on_host(|_| {});
+    let engine = engine(choice).build()?;
+    for (rows, words) in [(30, None), (0, None), (31, Some("1 of 10 rows")), (9, Some("9 of 10 rows"))] {
+        let (x, mut y) = (vec![0.0f32; rows], vec![0.0f32; rows]);
+        let error =
+            engine.plan(&Job::kernel(&f).input("x", &x).output("y", &mut y)).err().map(|error| error.to_string());
+        let is_right = match (&error, words) {
+            (None, None) => true,
+            (Some(error), Some(words)) => error.contains("no parameter 'rows'") && error.contains(words),
+            _ => false,
+        };
+        check(is_right, format!("{rows} rows: {error:?}"))?;
+    }
+    Ok(())
+}
+
+fn absurd_rows(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice).build()?;
+    for elements in ["4611686018427387904", "9223372036854775807", "68719476736"] {
+        let text = format!(
+            "extern \"C\" __global__ void f(long long rows, const float *x, float *y, float (*s)[{elements}]) {{}}"
+        );
+        // SAFETY: it does nothing.
+        let f = unsafe { ForeignKernel::cuda("f.cu", &text, "f") }?.on_host(|_| {});
+        let (x, mut y) = ([0.0f32; 10], [0.0f32; 10]);
+        let job = Job::kernel(f.call().scratch("s")).input("x", &x).output("y", &mut y);
+        let error = engine.plan(&job).err().ok_or("no error")?.to_string();
+        check(error.contains("make rows smaller"), error)?;
     }
     Ok(())
 }
