@@ -61,7 +61,7 @@ mod data;
 mod device;
 mod engine;
 mod error;
-mod expr;
+pub mod expr;
 mod foreign;
 mod job;
 mod limits;
@@ -82,6 +82,7 @@ pub use data::{
 pub use device::{DeviceChoice, DeviceDetails, DeviceInfo, DeviceKind, Emulated, Fault, FaultAt, devices};
 pub use engine::{Engine, EngineBuilder};
 pub use error::{Error, Result};
+pub use expr::Expression;
 pub use foreign::{Call, ForeignKernel, HostRows};
 pub use job::Job;
 pub use limits::{DeviceLimits, HostLimits, MachineLimits, Rate, Size, Together};

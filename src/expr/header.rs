@@ -1,10 +1,7 @@
 //! The first line of a generated source says what it was generated from.
 
-use std::sync::Arc;
-
-use super::{Expression, Program};
+use super::program::Program;
 use crate::data::Dtype;
-use crate::device::kernel::Kernel;
 
 const PREFIX: &str = "// overshot eval v1: ";
 
@@ -14,6 +11,14 @@ struct Header {
     inputs: Vec<(String, String)>,
     values: Vec<(String, String)>,
     outputs: Vec<(String, Option<String>)>,
+}
+
+/// An expression, and what it was bound to.
+pub(super) struct Origin {
+    pub(super) text: String,
+    pub(super) inputs: Vec<(String, Dtype)>,
+    pub(super) values: Vec<(String, Dtype)>,
+    pub(super) outputs: Vec<(String, Option<Dtype>)>,
 }
 
 /// The first line of the source of a program.
@@ -30,8 +35,8 @@ pub(super) fn header(program: &Program) -> String {
     format!("{PREFIX}{}", serde_json::to_string(&header).unwrap_or_default())
 }
 
-/// The kernel that a generated source came from, if it is one: what runs sources without a GPU runs its twin.
-pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
+/// What a generated source was generated from; `None` if it is no such source.
+pub(super) fn read(source: &str) -> Option<Origin> {
     let header: Header = serde_json::from_str(source.lines().next()?.strip_prefix(PREFIX)?).ok()?;
     let dtypes = |names: Vec<(String, String)>| -> Option<Vec<(String, Dtype)>> {
         names.into_iter().map(|(name, dtype)| Some((name, Dtype::from_name(&dtype)?))).collect()
@@ -41,7 +46,5 @@ pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
         Some(dtype) => Some((name, Some(Dtype::from_name(&dtype)?))),
         None => Some((name, None)),
     });
-    let outputs: Vec<(String, Option<Dtype>)> = outputs.collect::<Option<_>>()?;
-    let program = Expression::parse(&header.expression).ok()?.bind(&inputs, &values, &outputs).ok()?;
-    Some(Arc::new(program).kernel())
+    Some(Origin { text: header.expression, inputs, values, outputs: outputs.collect::<Option<_>>()? })
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::apply::{self, Block, Place};
-use super::program::{Id, Op, Program};
+use super::ir::{Id, Op};
+use super::program::Program;
 use super::reduce::Lanes;
 use crate::data::Dtype;
 use crate::device::kernel::{HostKernel, TILE_ROWS, Uniform};

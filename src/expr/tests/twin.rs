@@ -14,7 +14,7 @@ use crate::device::kernel::{HostKernel, TILE_LANES, TILE_ROWS, Uniform};
 fn program(text: &str, inputs: &[(&str, Dtype)]) -> Arc<Program> {
     let expression = Expression::parse(text).unwrap();
     let inputs: Vec<_> = inputs.iter().map(|(name, dtype)| ((*name).to_owned(), *dtype)).collect();
-    let outputs: Vec<_> = expression.assigned().iter().map(|name| (name.clone(), None)).collect();
+    let outputs: Vec<_> = expression.outputs().map(|name| (name.to_owned(), None)).collect();
     Arc::new(expression.bind(&inputs, &[], &outputs).unwrap())
 }
 
