@@ -54,6 +54,17 @@ fn registers_are_used_again() {
 }
 
 #[test]
+fn numbers_take_few_registers_however_many_there_are() {
+    let terms: Vec<String> = (0..5_000).map(|k| format!("a * {k} + sqrt({k})")).collect();
+    let program = program(&format!("y = {}", terms.join(" + ")), &[("a", Dtype::F64)]);
+    assert!(Twin::new(Arc::clone(&program)).registers() <= 64 + 5);
+    let (outputs, _) = run(&program, 0, 2, &[Column::from_bits(Dtype::F64, [1.0, 2.0].map(f64::to_bits))]);
+    // In the order of the text: what is computed does not depend on where it is kept.
+    let sum = |a: f64| (1..5_000).fold(0.0, |sum, k| sum + a * f64::from(k) + f64::from(k).sqrt());
+    assert_eq!(outputs[0].values().collect::<Vec<_>>(), [sum(1.0), sum(2.0)]);
+}
+
+#[test]
 fn any_byte_but_0_is_true() {
     let program = program("y = a; z = a + a; n = count(a); s = sum(a)", &[("a", Dtype::Bool)]);
     let input = Column::from_bits(Dtype::Bool, [0, 1, 2, 255]);
