@@ -34,9 +34,7 @@ impl Bound {
     pub(super) fn bits_of(&self, values: &[(String, Scalar)]) -> Result<Vec<u64>> {
         for (k, (name, _)) in values.iter().enumerate() {
             if !self.values.iter().any(|(own, _)| own == name) {
-                return Err(Error::Job(format!(
-                    "the job has no value '{name}' to begin with: give it one (Job::value)"
-                )));
+                return Err(Error::Job(format!("the job has no value '{name}' to begin with: give it one")));
             }
             if values[..k].iter().any(|(other, _)| other == name) {
                 return Err(Error::Job(format!("value '{name}' is given twice: leave one out")));
@@ -83,7 +81,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
         What::Kernel(call) => {
             if let Some((name, _)) = job.values.first() {
                 return Err(Error::Job(format!(
-                    "the kernel '{}' has the values of its call: give it '{name}' there (Call::value)",
+                    "the kernel '{}' has the values of its call: give '{name}' a value there",
                     call.entry()
                 )));
             }
@@ -120,16 +118,29 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
     Ok(bound)
 }
 
-/// Rows are elements in C order; two arrays of other dimensions would be paired in a way that nobody means.
+/// Inputs are paired element by element, in C order. So those that have a shape must all have the same one, which is then that of
+/// the outputs, whichever is named first; nothing is broadcast. Those without a shape (slices, raw files, generators) go with
+/// every shape of as many elements.
 fn check_shapes(inputs: &[(String, Input<'_>)]) -> Result<()> {
     let mut shapes = inputs.iter().filter_map(|(name, input)| Some((name, input.source().shape()?)));
-    let mut shapes = shapes.by_ref().filter(|(_, shape)| shape.len() > 1);
     let Some((first, shape)) = shapes.next() else { return Ok(()) };
     match shapes.find(|(_, other)| *other != shape) {
         None => Ok(()),
-        Some((name, other)) => Err(Error::Job(format!(
-            "input '{first}' has the shape {shape:?} but '{name}' has {other:?}: reshape one of them"
-        ))),
+        Some((name, other)) => {
+            let (shape, other) = (numpy_shape(shape), numpy_shape(other));
+            Err(Error::Job(format!(
+                "input '{first}' has the shape {shape} but '{name}' has {other}, and shapes are not broadcast: reshape one of \
+                 them, as in {name}.reshape{shape}"
+            )))
+        }
+    }
+}
+
+/// A shape as Python writes it.
+fn numpy_shape(shape: &[u64]) -> String {
+    match shape {
+        [length] => format!("({length},)"),
+        _ => format!("({})", shape.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")),
     }
 }
 
@@ -155,6 +166,51 @@ mod tests {
 
     fn job() -> Job<'static> {
         Job::eval("sum(i * b + a)").unwrap().rows(1).value("a", 1i8).value("b", 2.0)
+    }
+
+    /// Zeros of some shape.
+    struct Shaped(Option<Vec<u64>>);
+
+    impl crate::data::Source for Shaped {
+        fn dtype(&self) -> Dtype {
+            Dtype::U8
+        }
+        fn rows(&self) -> u64 {
+            6
+        }
+        fn name(&self) -> String {
+            "zeros".into()
+        }
+        fn shape(&self) -> Option<&[u64]> {
+            self.0.as_deref()
+        }
+        fn read(&self, _: u64, dst: &mut [u8]) -> Result<()> {
+            dst.fill(0);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn shapes_are_equal_or_none() {
+        let bound = |a: Option<&[u64]>, b: Option<&[u64]>| {
+            let [a, b] = [a, b].map(|shape| Shaped(shape.map(<[u64]>::to_vec)));
+            bind(&Job::eval("sum(a + b)").unwrap().input("a", a).input("b", b)).map(|_| ())
+        };
+        for (a, b) in [(Some(&[2, 3][..]), Some(&[2, 3][..])), (Some(&[2, 3]), None), (Some(&[6]), None), (None, None)]
+        {
+            bound(a, b).unwrap();
+            bound(b, a).unwrap();
+        }
+        let shapes: [&[u64]; 5] = [&[6], &[6, 1], &[1, 6], &[2, 3], &[3, 2]];
+        for (k, a) in shapes.into_iter().enumerate() {
+            for b in &shapes[k + 1..] {
+                bound(Some(a), Some(b)).unwrap_err();
+                bound(Some(b), Some(a)).unwrap_err();
+            }
+        }
+        let text = bound(Some(&[6]), Some(&[6, 1])).unwrap_err().to_string();
+        assert!(text.contains("'a' has the shape (6,) but 'b' has (6, 1)"), "{text}");
+        assert!(text.ends_with("b.reshape(6,)"), "{text}");
     }
 
     #[test]

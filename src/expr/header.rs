@@ -5,7 +5,7 @@
 //! device code. A header that only tests had would mean that they do not test the source that users run. It also tells
 //! someone who looks at a kernel in a profiler or a cache which expression it is of.
 
-use super::Program;
+use super::program::Program;
 use crate::data::Dtype;
 
 const PREFIX: &str = "// overshot eval v1: ";
@@ -17,6 +17,15 @@ struct Header {
     inputs: Vec<(String, String)>,
     values: Vec<(String, String)>,
     outputs: Vec<(String, Option<String>)>,
+}
+
+/// An expression, and what it was bound to.
+#[cfg(any(test, feature = "testing"))]
+pub(super) struct Origin {
+    pub(super) text: String,
+    pub(super) inputs: Vec<(String, Dtype)>,
+    pub(super) values: Vec<(String, Dtype)>,
+    pub(super) outputs: Vec<(String, Option<Dtype>)>,
 }
 
 /// The first line of the source of a program.
@@ -33,10 +42,9 @@ pub(super) fn header(program: &Program) -> String {
     format!("{PREFIX}{}", serde_json::to_string(&header).unwrap_or_default())
 }
 
-/// The kernel that a generated source came from, if it is one: what runs sources without a GPU runs its twin.
+/// What a generated source was generated from; `None` if it is no such source.
 #[cfg(any(test, feature = "testing"))]
-pub(crate) fn rebuild(source: &str) -> Option<crate::device::kernel::Kernel> {
-    use super::Expression;
+pub(super) fn read(source: &str) -> Option<Origin> {
     let header: Header = serde_json::from_str(source.lines().next()?.strip_prefix(PREFIX)?).ok()?;
     let dtypes = |names: Vec<(String, String)>| -> Option<Vec<(String, Dtype)>> {
         names.into_iter().map(|(name, dtype)| Some((name, Dtype::from_name(&dtype)?))).collect()
@@ -46,7 +54,5 @@ pub(crate) fn rebuild(source: &str) -> Option<crate::device::kernel::Kernel> {
         Some(dtype) => Some((name, Some(Dtype::from_name(&dtype)?))),
         None => Some((name, None)),
     });
-    let outputs: Vec<(String, Option<Dtype>)> = outputs.collect::<Option<_>>()?;
-    let program = Expression::parse(&header.expression).ok()?.bind(&inputs, &values, &outputs).ok()?;
-    Some(std::sync::Arc::new(program).kernel())
+    Some(Origin { text: header.expression, inputs, values, outputs: outputs.collect::<Option<_>>()? })
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use crate::device::kernel::{
-    Argument, Code, Columns, HostKernel, Kernel, Launch, Resident, TILE_LANES, TILE_ROWS, Uniform, Values,
+    Argument, Code, Columns, Declared, HostKernel, Kernel, Launch, Resident, TILE_LANES, TILE_ROWS, Uniform, Values,
 };
 
 /// The kernel with this source, whose twin the stand-in driver runs. `None` if the source does not say what it is.
