@@ -7,7 +7,8 @@ use crate::{Error, Result};
 use memmap2::Mmap;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// How a file is read.
@@ -169,7 +170,7 @@ impl Opened {
             let remedy = match e.kind() {
                 io::ErrorKind::NotFound => "check the path",
                 io::ErrorKind::PermissionDenied => "ask its owner for permission to read it",
-                _ => "check the path and the disk",
+                _ => too_many_open(&e).unwrap_or("check the path and the disk"),
             };
             io_error(path, "cannot be opened", remedy, e)
         };
@@ -201,17 +202,32 @@ pub(super) fn io_error(path: &Path, problem: impl std::fmt::Display, remedy: &st
     Error::File { path: path.into(), problem: format!("{problem} ({e})"), remedy: remedy.into(), source: Some(e) }
 }
 
-/// Whether two paths lead to one file, which need not exist yet. If that cannot be found out, they do not.
-pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
-    /// What a path leads to if it does not exist: a name in a directory.
-    fn place(path: &Path) -> Option<PathBuf> {
-        Some(directory(path).canonicalize().ok()?.join(path.file_name()?))
+/// An error met while bytes are put into a file.
+pub(super) fn write_error(path: &Path, needed: u64, e: io::Error) -> Error {
+    use io::ErrorKind as Kind;
+    match e.kind() {
+        Kind::StorageFull | Kind::QuotaExceeded => {
+            let problem = format!("no space: needs {needed} bytes");
+            io_error(path, problem, "free some, or choose another disk", e)
+        }
+        Kind::FileTooLarge => {
+            let problem = format!("needs {needed} bytes, more than a file may have there");
+            io_error(path, problem, "choose another file system, or raise the limit (ulimit -f)", e)
+        }
+        _ => io_error(path, "cannot be written", "check the disk", e),
     }
-    match (fs::metadata(a), fs::metadata(b)) {
-        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
-        (Err(_), Err(_)) => place(a).is_some_and(|a| Some(a) == place(b)),
-        _ => false,
-    }
+}
+
+/// What to do about an error that says that too many files are open, if it is one.
+pub(super) fn too_many_open(e: &io::Error) -> Option<&'static str> {
+    use rustix::io::Errno;
+    let is_one = matches!(Errno::from_io_error(e), Some(Errno::MFILE | Errno::NFILE));
+    is_one.then_some("raise the limit of open files (ulimit -n), or use fewer files at once")
+}
+
+/// Whether a path ends as that of a directory does.
+pub(super) fn ends_with_slash(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b"/")
 }
 
 /// The directory of a file's path.

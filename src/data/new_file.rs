@@ -1,6 +1,6 @@
 //! Files to be written.
 
-use super::file::io_error;
+use super::file::write_error;
 use super::gate::Gate;
 use super::memory::copy_past_cache;
 use super::partial::Partial;
@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 
 /// A file to be written by a job: [`Npy::create`](super::Npy::create) and [`Raw::create`](super::Raw::create) make one.
 ///
-/// The rows go into a hidden file `.NAME.xxxxxx.partial` beside it, whose space is reserved before any work starts. It
-/// takes the name when all rows are written; when the job fails or is stopped it is removed. A process that is killed
-/// cannot remove it. The data is on the disk when the system writes it back, as after any `write`.
+/// The rows go into a file without a name in the same directory, whose space is reserved before any work starts. It takes its
+/// name when all outputs of the job are complete. When the job fails, is stopped or is killed, nothing of it remains.
+/// File systems without such files (NFS, for example) get a hidden file `.NAME.xxxxxx.partial` instead, which is removed when
+/// the job ends; a process that is killed cannot remove it, and a later job that writes to the same path says so in a
+/// note of its report. The data is on the disk when the system writes it back, as after any `write`.
 ///
 /// A path that is a symbolic link stands for the file it leads to.
 #[derive(Debug)]
@@ -51,6 +53,9 @@ impl NewFile {
 
     /// Whether to replace a file that exists. Otherwise it is an error, found before any work is done and again before
     /// the file gets its name.
+    ///
+    /// The new file has the permissions, owner, group and access control list of the one that it replaces. What cannot be kept
+    /// is a note in the report, and then the group may do no more than everybody may. A file that may not be written to is not replaced.
     pub fn force(self, force: bool) -> Self {
         NewFile { force, ..self }
     }
@@ -160,11 +165,11 @@ impl Sink for FileSink {
     }
 
     fn note(&self) -> Option<String> {
-        let slow = self.map.is_none() && self.rows > 0;
-        slow.then(|| {
-            let path = self.partial.path().display();
-            format!("{path}: it cannot be mapped there with its space reserved, so it was written by slower calls")
-        })
+        let is_slow = self.map.is_none() && self.rows > 0;
+        let slow =
+            is_slow.then_some("it cannot be mapped there with its space reserved, so it was written by slower calls");
+        let notes: Vec<&str> = [slow, self.partial.note()].into_iter().flatten().collect();
+        (!notes.is_empty()).then(|| format!("{}: {}", self.partial.path().display(), notes.join("; ")))
     }
 
     fn shorten(&mut self, rows: u64) -> Result<()> {
@@ -193,26 +198,14 @@ impl Sink for FileSink {
         self.partial.check()
     }
 
-    fn commit(self: Box<Self>) -> Result<()> {
-        let FileSink { partial, map, .. } = *self;
-        drop(map);
-        partial.commit()
+    fn publish(&mut self) -> Result<()> {
+        self.map = None;
+        self.partial.publish()
     }
-}
 
-/// An error met while bytes are put into a file.
-pub(super) fn write_error(path: &Path, needed: u64, e: std::io::Error) -> Error {
-    use std::io::ErrorKind as Kind;
-    match e.kind() {
-        Kind::StorageFull | Kind::QuotaExceeded => {
-            let problem = format!("no space: needs {needed} bytes");
-            io_error(path, problem, "free some, or choose another disk", e)
-        }
-        Kind::FileTooLarge => {
-            let problem = format!("needs {needed} bytes, more than a file may have there");
-            io_error(path, problem, "choose another file system, or raise the limit (ulimit -f)", e)
-        }
-        _ => io_error(path, "cannot be written", "check the disk", e),
+    fn commit(mut self: Box<Self>) -> Result<()> {
+        self.publish()?;
+        self.partial.commit()
     }
 }
 

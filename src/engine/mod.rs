@@ -20,7 +20,7 @@ use self::check::{Bound, bind};
 use self::devices::{Accounts, Opened};
 use self::passes::Turn;
 use self::ready::Request;
-use crate::data::{Input, Sink, whole_memory, whole_sink_memory};
+use crate::data::{Input, Sink, commit_all, leftovers, whole_memory, whole_sink_memory};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -96,9 +96,10 @@ impl Engine {
     /// # Errors
     /// [`Error::Expression`] and [`Error::Job`] if the job does not fit together, [`Error::Budget`] if a memory limit is
     /// too small for one chunk, [`Error::File`] and [`Error::Chunk`] if something failed on the way,
-    /// [`Error::Cancelled`]. No output file appears or changes then, unless another program makes a file of an output's
-    /// name in the moment between the check of all outputs and the naming of the last; slices hold whatever was written
-    /// so far.
+    /// [`Error::Cancelled`]. No output file appears or changes then; if the last one cannot be given its name, those before it
+    /// lose theirs again, and files that they replaced come back. Only a file system that has neither `RENAME_EXCHANGE` nor hard links
+    /// cannot bring a replaced file back, and outputs after a caller's own [`Sink`] that fails in its
+    /// [`commit`](Sink::commit). Slices hold whatever was written so far.
     ///
     /// # Panics
     /// When code of the caller that it runs (a source, a sink, a generator, the progress function) panics.
@@ -131,6 +132,7 @@ impl Engine {
         let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();
         // A file written from one with dimensions gets the same.
         let shape = inputs.iter().find_map(|(_, input)| input.source().shape().map(<[u64]>::to_vec));
+        notes.extend(leftovers(outputs.iter().filter_map(|(_, output)| output.target().path())));
         let mut sinks: Vec<Box<dyn Sink + '_>> = Vec::with_capacity(outputs.len());
         let mut written = Vec::with_capacity(outputs.len());
         for ((name, output), (dtype, elements)) in outputs.into_iter().zip(&bound.outputs) {
@@ -223,9 +225,7 @@ impl Engine {
             from_files: inputs.iter().any(|(_, input)| input.source().path().is_some()),
             to_files: written.iter().any(|output| output.path.is_some()),
         };
-        // All could be committed before the first one is: a job appears as a whole or not at all.
-        sinks.iter().try_for_each(|sink| sink.check())?;
-        sinks.into_iter().try_for_each(Sink::commit)?;
+        commit_all(sinks)?;
         parts.into_iter().for_each(Part::keep_memory);
 
         let mut report = Report {

@@ -133,7 +133,7 @@ fn output_exists(device: &str) -> Outcome {
     let place = place(device);
     place.raw("c.npy", b"precious");
     let args = ["c = a * b", "a=a.npy", "b=b.npy", "c=c.npy"];
-    place.refused(1, &["c.npy", "exists", "--force"], &args);
+    place.refused(1, &["c.npy", "exists", "'force'"], &args);
     place.report(&[&args[..], &["--force"]].concat());
     assert_eq!(rows(&place.files()["c.npy"]), [4.0, 10.0, 18.0]);
     RAN

@@ -2,7 +2,6 @@
 
 use super::*;
 use std::fs;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Stands for `Job::input`.
@@ -189,21 +188,4 @@ fn formats_go_by_the_name() {
         says(create(&path, dtype, false).open(Dtype::F32, 0, None), &["exists already"]);
         create(&path, dtype, true).open(Dtype::F32, 0, None).unwrap().commit().unwrap();
     }
-}
-
-#[test]
-fn one_file_under_two_names() {
-    let dir = tempfile::tempdir().unwrap();
-    let (a, b) = (dir.path().join("a"), dir.path().join("b"));
-    let around = dir.path().join("..").join(dir.path().file_name().unwrap()).join("a");
-    assert!(same_file(&a, &a) && same_file(&a, &around), "files that are to come");
-    assert!(!same_file(&a, &b) && !same_file(&a, Path::new("/no/such/directory/a")));
-    fs::write(&a, b"a").unwrap();
-    assert!(!same_file(&a, &b));
-    assert!(same_file(&a, &around));
-    fs::hard_link(&a, &b).unwrap();
-    assert!(same_file(&a, &b));
-    fs::remove_file(&b).unwrap();
-    std::os::unix::fs::symlink(&a, &b).unwrap();
-    assert!(same_file(&a, &b));
 }
