@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use overshot::{Call, Error, ForeignKernel, Reading, Scalar};
+use overshot::{Call, Error, ForeignKernel, Scalar};
 
 use super::Result;
 use super::args::{JobArgs, KernelArgs};
@@ -22,7 +22,7 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
         path: file.into(),
         problem: "the kernel cannot be read".into(),
         remedy: "check the path".into(),
-        source: Some(error),
+        cause: Some(error),
     };
     let name = file.display().to_string();
     let mut kernel = if file.extension().is_some_and(|extension| extension == "cu") {
@@ -56,14 +56,13 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
     for argument in &args.files {
         let name = &argument.name;
         if let Some(dtype) = call.value_type(name) {
-            let text = argument.path.display().to_string();
+            let text = argument.file.path.display().to_string();
             let Some(value) = Scalar::parse(&text, dtype) else {
                 return Err(Error::Job(format!("{name}={text}: write a number of {dtype}")).into());
             };
             call = call.value(name, value);
         } else if options.resident.contains(name) {
-            let reading = args.reading.map(Reading::from).unwrap_or_default();
-            call = call.resident_rows(name, overshot::open_with(&argument.path, argument.dtype, reading)?.source())?;
+            call = call.resident_rows(name, args.open(&argument.file)?.source())?;
         }
     }
     match options.resident.iter().find(|name| !args.files.iter().any(|file| file.name == **name)) {

@@ -7,13 +7,14 @@
 //! | [`Generator`] | | rows computed when they are asked for |
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
 //!
-//! All `unsafe` of this module stands in `memory.rs`. What is specific to Unix stands in `file.rs`, `direct.rs`, `partial.rs` and
-//! `new_file.rs`.
+//! All `unsafe` blocks of this module stand in `memory.rs`, but for calls that pass the contract of a memory map on. What is specific to Unix stands in `file.rs`, `direct.rs`, `partial.rs`,
+//! `temporary.rs`, `rights.rs`, `identity.rs` and `new_file.rs`.
 
 mod chunk;
 mod direct;
 mod dtype;
 mod file;
+mod foreign_format;
 mod format;
 mod gate;
 mod generator;
@@ -35,8 +36,8 @@ mod tests;
 
 pub use chunk::Chunk;
 pub use dtype::{Dtype, Element, Scalar};
-pub use file::Reading;
-pub use format::{create, open, open_with};
+pub use file::{Reading, mapped_path};
+pub use format::{NamedFile, create, map, open, open_with};
 pub use generator::Generator;
 pub use identity::{Clash, FileId, FileSet};
 pub use memory::{Claim, Memory, SinkMemory};

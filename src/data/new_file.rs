@@ -1,9 +1,10 @@
 //! Files to be written.
 
-use super::file::write_error;
+use super::file::{announce_map, write_error};
 use super::gate::Gate;
 use super::memory::copy_past_cache;
 use super::partial::Partial;
+use super::signal_list::Entry;
 use super::{Chunk, Dtype, Sink, SinkMemory, Target, npy};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -105,7 +106,7 @@ pub(super) struct FileSink {
     format: Format,
     /// Dimensions, if there are more than one.
     shape: Vec<u64>,
-    map: Option<SinkMemory<'static>>,
+    map: Option<(SinkMemory<'static>, Entry)>,
     writers: Gate,
 }
 
@@ -136,6 +137,10 @@ impl FileSink {
         let header = format.header(dtype, rows, shape);
         partial.write_at(&header, 0)?;
         let map = if partial.is_reserved() { SinkMemory::map(partial.file(), header.len(), dtype) } else { None };
+        let map = map.map(|map| {
+            let entry = announce_map(partial.path(), map.address());
+            (map, entry)
+        });
         let (offset, writers) = (header.len() as u64, Gate::new(writers()));
         Ok(FileSink { partial, dtype, rows, offset, format, shape: shape.unwrap_or_default().to_vec(), map, writers })
     }
@@ -156,7 +161,7 @@ impl Sink for FileSink {
             return Err(self.misfit(chunk, bytes));
         }
         let _pass = self.writers.enter();
-        let Some(map) = &self.map else {
+        let Some((map, _)) = &self.map else {
             return self.partial.write_at(bytes, self.offset + rows.start * size);
         };
         let mut claim = map.try_claim(rows).ok_or_else(|| self.misfit(chunk, bytes))?;

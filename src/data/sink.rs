@@ -83,6 +83,12 @@ pub enum Place {
 }
 
 /// A place for an output whose dtype and rows are not known yet.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no output of a job",
+    label = "no `Target`, and no mutable slice",
+    note = "slices, vectors and arrays go by mutable reference, as in `&mut v` or `a.as_mut_slice()`",
+    note = "elements are `bool`, `i8` to `i64`, `u8` to `u64`, `f32` and `f64`"
+)]
 pub trait Target: Send {
     /// What messages call it: the path of a file, `slice`, …
     fn name(&self) -> String;

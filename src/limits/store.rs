@@ -83,9 +83,9 @@ fn save_to(folder: &Path, limits: &MachineLimits) -> Result<PathBuf> {
     let all = with_earlier(limits, read(folder, &limits.key));
     let cannot = |error: io::Error| Error::File {
         path: path.clone(),
-        problem: format!("cannot be written ({error})"),
+        problem: "cannot be written".into(),
         remedy: "set OVERSHOT_CACHE to a folder that can".into(),
-        source: Some(error),
+        cause: Some(error),
     };
     let text = serde_json::to_vec_pretty(&all).map_err(|error| cannot(error.into()))?;
     write_whole(&path, &text).map_err(cannot)?;

@@ -224,13 +224,13 @@ pub(crate) struct LaneName {
 
 impl LaneName {
     /// Puts an error into its place: this lane and that chunk.
-    pub(crate) fn blame(&self, chunk: &crate::data::Chunk, source: Error) -> Error {
+    pub(crate) fn blame(&self, chunk: &crate::data::Chunk, cause: Error) -> Error {
         Error::Chunk {
             device: self.device.clone(),
             lane: self.lane,
             chunk: chunk.index(),
             rows: chunk.rows(),
-            source: Box::new(source),
+            cause: Box::new(cause),
         }
     }
 }
