@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use overshot::{Error, Job, Reading, Report};
+use overshot::{Error, Job, Report};
 
 use super::args::JobArgs;
 use super::output::{print, print_json};
@@ -57,13 +57,12 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
     }
     for file in files {
         job = if job.output_names().contains(&file.name) {
-            job.output(&file.name, overshot::create(&file.path, file.dtype, args.force))
+            job.output(&file.name, file.file.create(args.force)?)
         } else if job.input_names().contains(&file.name) {
-            let reading = args.reading.map(Reading::from).unwrap_or_default();
-            job.input(&file.name, overshot::open_with(&file.path, file.dtype, reading)?)
+            job.input(&file.name, args.open(&file.file)?)
         } else {
             let names = [job.input_names(), job.output_names()].concat().join(", ");
-            let (name, path) = (&file.name, file.path.display());
+            let (name, path) = (&file.name, file.file.path.display());
             let text = format!("{name}={path}: there is no name '{name}', only {names}; check its spelling");
             return Err(Error::Job(text).into());
         };

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use overshot::{Call, Error, ForeignKernel, Reading, Scalar};
+use overshot::{Call, Error, ForeignKernel, Scalar};
 
 use super::Result;
 use super::args::{JobArgs, KernelArgs};
@@ -22,7 +22,7 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
         path: file.into(),
         problem: "the kernel cannot be read".into(),
         remedy: "check the path".into(),
-        source: Some(error),
+        cause: Some(error),
     };
     let name = file.display().to_string();
     let is_text = file.extension().is_some_and(|extension| extension == "cu");
@@ -64,14 +64,13 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
     for argument in &args.files {
         let name = &argument.name;
         if let Some(dtype) = call.value_type(name) {
-            let text = argument.path.display().to_string();
+            let text = argument.file.path.display().to_string();
             let Some(value) = Scalar::parse(&text, dtype) else {
                 return Err(Error::Job(format!("{name}={text}: write a number of {dtype}")).into());
             };
             call = call.value(name, value);
         } else if options.resident.contains(name) {
-            let reading = args.reading.map(Reading::from).unwrap_or_default();
-            let array = overshot::open_with(&argument.path, argument.dtype, reading)?;
+            let array = args.open(&argument.file)?;
             // SAFETY: as above.
             call = unsafe { call.resident_rows(name, array.source()) }?;
         }
@@ -87,14 +86,14 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
 fn check_outputs(args: &JobArgs, call: &Call) -> Result {
     let is_there = |path: &Path| !args.force && path.symlink_metadata().is_ok();
     let of_call = |name: &str| call.output_names().any(|output| output == name);
-    match args.files.iter().find(|file| of_call(&file.name) && is_there(&file.path)) {
+    match args.files.iter().find(|file| of_call(&file.name) && is_there(&file.file.path)) {
         None => Ok(()),
         Some(file) => Err(Error::File {
-            path: file.path.clone(),
+            path: file.file.path.clone(),
             problem: format!("is there, and '{}' is an output, as the kernel declares it without const", file.name),
             remedy: "declare it const if it is an input, else write to another file, or replace this one (--force)"
                 .into(),
-            source: None,
+            cause: None,
         }
         .into()),
     }
