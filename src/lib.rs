@@ -74,6 +74,8 @@ mod report;
 #[doc(hidden)]
 pub mod testing;
 mod trace;
+#[doc(hidden)]
+pub mod units;
 
 pub use data::{
     Chunk, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Place, Raw, Reading, Scalar, Sink,
@@ -88,7 +90,10 @@ pub use limits::{DeviceLimits, HostLimits, MachineLimits, Rate, Size, Together};
 pub use memory::{DeviceMemory, MemoryUse, PinnedVec, Resident, ShardedArray};
 pub use plan::{DevicePlan, Plan};
 pub use progress::{CancelToken, Progress};
-pub use report::{Bound, DeviceReport, OutputReport, Report, Setup, Stage, StageTime, StageTimes};
+pub use report::{
+    Bound, Computation, DeviceReport, InputReport, OutputReport, Report, Setup, Stage, StageTime, StageTimes,
+    UnknownResult,
+};
 pub use trace::Timeline;
 
 /// The examples of the README, compiled with the documentation tests.

@@ -27,7 +27,7 @@ use crate::job::Job;
 use crate::limits::MachineLimits;
 use crate::pipeline::{InputColumn, Kept, OutputColumn, Part, Queue, Share, TIMED_EVERY, Work, drive};
 use crate::plan::{Limits, Plan};
-use crate::report::{OutputReport, Report, Setup, StageTimes};
+use crate::report::{OutputReport, Report, Setup};
 use crate::trace::Timeline;
 
 /// Seconds that it takes to open a GPU and load a kernel, about.
@@ -43,7 +43,7 @@ const CORE_RATE: f64 = 0.5e9;
 /// let (a, b) = (vec![1.0f32, 2.0, 3.0], vec![10.0f32, 20.0, 30.0]);
 /// let mut c = vec![0.0f32; 3];
 /// let report = engine.run(Job::eval("c = a * b; sum(c)")?.input("a", &a).input("b", &b).output("c", &mut c))?;
-/// assert_eq!(report.value("sum(c)").map(|sum| sum.as_f64()), Some(140.0));
+/// assert_eq!(report.value("sum(c)")?.map(|sum| sum.as_f64()), Some(140.0));
 /// assert_eq!(c, [10.0, 40.0, 90.0]);
 /// # Ok::<(), overshot::Error>(())
 /// ```
@@ -118,7 +118,7 @@ impl Engine {
         if self.limits.device_memory.or(self.limits.pinned_memory).is_some() && on_cpu {
             notes.push("the CPU uses no device or pinned memory, so their limits have no effect".into());
         }
-        let mut setup = Setup { find_seconds: self.found.as_secs_f64(), ..Setup::default() };
+        let mut setup = Setup { find: self.found, ..Setup::default() };
         let (opened, devices) = self.open(devices, &mut notes, &mut setup)?;
         // Dropped after all lanes: what they had of it is done then.
         let lent = rooms::lend(&job)?;
@@ -127,6 +127,7 @@ impl Engine {
         notes.extend(memory::pinned_in_part(&request));
         let (plan, segments, mut parts, accounts) = self.ready(&request, &turn, &mut notes, &mut setup)?;
 
+        let (computation, read) = (reports::of_computation(&job.what), reports::of_inputs(&job));
         let Job { what, inputs, outputs, cancel, progress, timeline, .. } = job;
         let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();
         // A file written from one with dimensions gets the same.
@@ -139,7 +140,7 @@ impl Engine {
                 rows.checked_mul(*elements).ok_or_else(|| Error::Job(format!("output '{name}' is too large")))?;
             written.push(OutputReport {
                 name,
-                dtype: dtype.to_string(),
+                dtype: *dtype,
                 path,
                 rows,
                 bytes: count.saturating_mul(dtype.size() as u64),
@@ -200,7 +201,7 @@ impl Engine {
         });
         let read_before = direct_bytes(&inputs);
         let driven = drive(lanes, &work, schedule, wait);
-        let seconds = started.get().elapsed().as_secs_f64();
+        let time = started.get().elapsed();
         let kept = work.kept.as_ref().map(Kept::rows);
         drop(work);
         if matches!(driven, Err(Error::Abandoned)) {
@@ -229,21 +230,22 @@ impl Engine {
         parts.into_iter().for_each(Part::keep_memory);
 
         let mut report = Report {
+            computation,
             rows,
             results: operator.results(rows),
+            inputs: read,
             outputs: written,
             chunks: outcomes.iter().map(|lane| lane.chunks).sum(),
             chunk_rows: plan.chunk_rows,
-            seconds,
-            total_seconds: 0.0,
+            time,
+            total_time: Duration::ZERO,
             setup,
             bytes_to_device: outcomes.iter().map(|lane| lane.bytes_in).sum(),
             bytes_ahead: outcomes.iter().map(|lane| lane.bytes_ahead).sum(),
             bytes_read_directly: medium.from_disk,
             bytes_from_device: outcomes.iter().map(|lane| lane.bytes_out).sum(),
             peak_pinned_bytes: accounts.iter().map(|account| account.pinned.peak()).sum(),
-            devices: reports::of_devices(&plan, &outcomes, &accounts, &medium, self.machine.as_ref(), seconds),
-            stages: StageTimes::default(),
+            devices: reports::of_devices(&plan, &outcomes, &accounts, &medium, self.machine.as_ref(), time),
             notes,
             timeline: timeline.then(|| {
                 let names = plan.devices.iter().map(|device| format!("{} ({})", device.id, device.name));
@@ -251,8 +253,7 @@ impl Engine {
             }),
             measured: self.machine.is_some(),
         };
-        report.devices.iter().for_each(|device| report.stages.add(&device.stages));
-        report.total_seconds = begin.elapsed().as_secs_f64();
+        report.total_time = begin.elapsed();
         Ok(report)
     }
 }

@@ -84,7 +84,7 @@ impl Engine {
         }
         let begin = Instant::now();
         let (opened, full) = self.opened()?;
-        setup.open_seconds = begin.elapsed().as_secs_f64();
+        setup.open = begin.elapsed();
         for (id, error) in full {
             devices.retain(|device| device.id != id);
             if devices.is_empty() {
@@ -170,8 +170,8 @@ impl Engine {
                     notes.extend(reports::of_smaller_chunks(&plan, &short));
                     notes.extend(rooms::notes(request, &segments, &plan));
                     for (kernel, memory) in parts.iter().map(|part| part.setup()) {
-                        setup.kernel_seconds += kernel.as_secs_f64();
-                        setup.memory_seconds += memory.as_secs_f64();
+                        setup.kernel += kernel;
+                        setup.memory += memory;
                     }
                     return Ok((plan, segments, parts, accounts));
                 }
