@@ -1,14 +1,12 @@
 //! `overshot run` and `overshot plan`.
 
-use std::fmt::Write;
-
-use overshot::{Error, Job, Reading, Report};
+use overshot::{Error, Job, Reading};
 
 use super::args::JobArgs;
 use super::output::{print, print_json};
 use super::progress::Bar;
 use super::trace::Trace;
-use super::{Result, interrupt, kernel};
+use super::{Result, interrupt, kernel, render};
 
 /// Runs the job and prints its report.
 pub fn run(args: &JobArgs) -> Result {
@@ -26,8 +24,8 @@ pub fn run(args: &JobArgs) -> Result {
     }
     match (args.json, args.quiet) {
         (true, _) => print_json(&report),
-        (false, true) => print(results(&report)),
-        (false, false) => print(&report),
+        (false, true) => print(report.values()),
+        (false, false) => print(render::report(&report, args.verbose)),
     }
 }
 
@@ -69,15 +67,4 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
         };
     }
     Ok(job)
-}
-
-fn results(report: &Report) -> String {
-    let mut text = String::new();
-    for (label, value) in &report.results {
-        let _ = match value {
-            Some(value) => writeln!(text, "{label} = {value}"),
-            None => writeln!(text, "{label} has no value (no rows)"),
-        };
-    }
-    text
 }

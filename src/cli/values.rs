@@ -31,17 +31,32 @@ fn parse_binding(text: &OsStr) -> Result<Binding, String> {
     if name.is_empty() {
         return Err("the name before '=' is missing".into());
     }
-    let (path, dtype) = match path.iter().rposition(|byte| *byte == b':') {
-        None => (path, None),
-        Some(colon) => match str::from_utf8(&path[colon + 1..]).ok().and_then(Dtype::from_name) {
-            None => (path, None),
-            dtype => (&path[..colon], dtype),
+    let FileWithDtype { path, dtype } = parse_file(path).ok_or("the path after '=' is missing")?;
+    Ok(Binding { name: name.into(), path, dtype })
+}
+
+/// A file, and the dtype that its rows are said to have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileWithDtype {
+    pub path: PathBuf,
+    pub dtype: Option<Dtype>,
+}
+
+/// `PATH[:DTYPE]`.
+pub fn file() -> impl TypedValueParser<Value = FileWithDtype> {
+    OsStringValueParser::new().try_map(|text| parse_file(text.as_bytes()).ok_or("the path is missing"))
+}
+
+/// A path may hold colons: only the name of a dtype ends one. `None` if no path is left.
+fn parse_file(text: &[u8]) -> Option<FileWithDtype> {
+    let (path, dtype) = match text.iter().rposition(|byte| *byte == b':') {
+        None => (text, None),
+        Some(colon) => match str::from_utf8(&text[colon + 1..]).ok().and_then(Dtype::from_name) {
+            None => (text, None),
+            dtype => (&text[..colon], dtype),
         },
     };
-    if path.is_empty() {
-        return Err("the path after '=' is missing".into());
-    }
-    Ok(Binding { name: name.into(), path: OsString::from_vec(path.into()).into(), dtype })
+    (!path.is_empty()).then(|| FileWithDtype { path: OsString::from_vec(path.into()).into(), dtype })
 }
 
 /// Bytes, as `64MiB`, `2GB` or a plain number; not 0.

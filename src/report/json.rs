@@ -40,7 +40,7 @@ struct ReportJson<'a> {
 struct ResultJson<'a> {
     name: &'a str,
     dtype: Option<&'static str>,
-    value: Value,
+    value: Option<Scalar>,
 }
 
 #[derive(serde::Serialize)]
@@ -142,7 +142,7 @@ impl Serialize for Report {
 }
 
 fn result((name, value): &(String, Option<Scalar>)) -> ResultJson<'_> {
-    ResultJson { name, dtype: value.map(|value| value.dtype().name()), value: Value(*value) }
+    ResultJson { name, dtype: value.map(|value| value.dtype().name()), value: *value }
 }
 
 /// A path as text: bytes of it that are not UTF-8 are replaced.
@@ -193,27 +193,24 @@ fn stages(times: &StageTimes) -> Option<StagesJson> {
     (!times.is_empty()).then_some(stages)
 }
 
-/// The value of a reduction. JSON has no numbers that are not finite: these are the strings `"NaN"`, `"inf"`, `"-inf"`.
-struct Value(Option<Scalar>);
-
-impl Serialize for Value {
+/// A number or a truth value. JSON has no numbers that are not finite: these are the strings `"NaN"`, `"inf"`, `"-inf"`.
+impl Serialize for Scalar {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            None => serializer.serialize_none(),
-            Some(value @ (Scalar::F32(_) | Scalar::F64(_))) if !value.as_f64().is_finite() => {
+        match *self {
+            value @ (Scalar::F32(_) | Scalar::F64(_)) if !value.as_f64().is_finite() => {
                 serializer.serialize_str(&value.to_string())
             }
-            Some(Scalar::Bool(value)) => serializer.serialize_bool(value),
-            Some(Scalar::I8(value)) => serializer.serialize_i8(value),
-            Some(Scalar::I16(value)) => serializer.serialize_i16(value),
-            Some(Scalar::I32(value)) => serializer.serialize_i32(value),
-            Some(Scalar::I64(value)) => serializer.serialize_i64(value),
-            Some(Scalar::U8(value)) => serializer.serialize_u8(value),
-            Some(Scalar::U16(value)) => serializer.serialize_u16(value),
-            Some(Scalar::U32(value)) => serializer.serialize_u32(value),
-            Some(Scalar::U64(value)) => serializer.serialize_u64(value),
-            Some(Scalar::F32(value)) => serializer.serialize_f32(value),
-            Some(Scalar::F64(value)) => serializer.serialize_f64(value),
+            Scalar::Bool(value) => serializer.serialize_bool(value),
+            Scalar::I8(value) => serializer.serialize_i8(value),
+            Scalar::I16(value) => serializer.serialize_i16(value),
+            Scalar::I32(value) => serializer.serialize_i32(value),
+            Scalar::I64(value) => serializer.serialize_i64(value),
+            Scalar::U8(value) => serializer.serialize_u8(value),
+            Scalar::U16(value) => serializer.serialize_u16(value),
+            Scalar::U32(value) => serializer.serialize_u32(value),
+            Scalar::U64(value) => serializer.serialize_u64(value),
+            Scalar::F32(value) => serializer.serialize_f32(value),
+            Scalar::F64(value) => serializer.serialize_f64(value),
         }
     }
 }

@@ -38,7 +38,6 @@ use crate::trace::Timeline;
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-#[must_use = "a report says what was computed, and what was not done in the asked-for way"]
 pub struct Report {
     /// What was computed.
     pub computation: Computation,

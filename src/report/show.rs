@@ -31,6 +31,8 @@ impl Report {
     pub fn values(&self) -> String {
         let mut text = String::new();
         for (name, value) in &self.results {
+            // A name may be a part of the expression, which may have line breaks.
+            let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
             let _ = match value {
                 Some(value) => writeln!(text, "{name} = {value}"),
                 None => writeln!(text, "{name} has no value (no rows)"),

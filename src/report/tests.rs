@@ -40,7 +40,7 @@ fn example() -> Report {
             ("m".into(), Some(Scalar::F64(0.5))),
             ("min(nothing)".into(), None),
             ("min(log(c))".into(), Some(Scalar::F32(f32::NEG_INFINITY))),
-            ("max(k)".into(), Some(Scalar::I8(-7))),
+            ("max(\n  k)".into(), Some(Scalar::I8(-7))),
         ],
         inputs: vec![InputReport {
             name: "x".into(),
@@ -83,7 +83,7 @@ fn the_short_form() {
 m = 0.5
 min(nothing) has no value (no rows)
 min(log(c)) = -inf
-max(k) = -7
+max( k) = -7
 c: 500,000,000 rows of f32 -> c.npy
 1,000,000,000 rows (10.0 GB) in 200 ms (590 ms with setup), 50.0 GB/s; bottleneck: host-to-device copies (95 % busy)
 note: x.npy was not in the page cache
@@ -171,7 +171,7 @@ fn the_json() {
       "value": "-inf"
     },
     {
-      "name": "max(k)",
+      "name": "max(\\n  k)",
       "dtype": "i8",
       "value": -7
     }
@@ -281,8 +281,8 @@ fn a_result_that_is_not_there_differs_from_one_without_a_value() {
     assert_eq!(report.value("m"), Ok(Some(Scalar::F64(0.5))));
     assert_eq!(report.value("min(nothing)"), Ok(None));
     let error = report.value("mean(x)").unwrap_err();
-    assert_eq!(error.known, ["m", "min(nothing)", "min(log(c))", "max(k)"]);
-    let text = "there is no result 'mean(x)'; the results are 'm', 'min(nothing)', 'min(log(c))', 'max(k)'";
+    assert_eq!(error.known, ["m", "min(nothing)", "min(log(c))", "max(\n  k)"]);
+    let text = "there is no result 'mean(x)'; the results are 'm', 'min(nothing)', 'min(log(c))', 'max(\n  k)'";
     assert_eq!(error.to_string(), text);
     let none = Report { results: vec![], ..report }.value("m").unwrap_err();
     assert_eq!(none.to_string(), "there is no result 'm'; the job has no reduction");
