@@ -15,7 +15,9 @@ pub fn run(args: &JobArgs) -> Result {
     let plan = engine.plan(&job)?;
     // Made before the run: a path that cannot be written is found out before any work is done.
     let trace = args.trace.as_deref().map(Trace::create).transpose()?;
-    let bar = Bar::new(args.quiet, "overshot", plan.rows, plan.row_bytes);
+    // Without files there is no data, whose rate one could show.
+    let row_bytes = if args.files.is_empty() { 0 } else { plan.row_bytes };
+    let bar = Bar::new(args.quiet, "overshot", plan.rows, row_bytes);
     let job = job.cancel_token(interrupt::token()).progress(|progress| bar.show(progress)).timeline(trace.is_some());
     let report = engine.run(job)?;
     drop(bar);

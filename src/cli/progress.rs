@@ -129,7 +129,7 @@ impl Point {
         let Point { what, rows, done, .. } = *self;
         let room = width.saturating_sub(1);
         let share = format!("{:>3} %", percent(done, rows));
-        let left = self.left().map(|time| format!("  {} left", units::time(time))).unwrap_or_default();
+        let left = self.left().map(|time| format!("  {time} left")).unwrap_or_default();
         let rate = self.rate().map(|rate| format!("  {rate}")).unwrap_or_default();
         let of = format!("  {} of {}", units::count(done), units::counted(rows, "row"));
         // From the most to the least that is worth showing: what stands before the bar, and what behind it.
@@ -153,7 +153,7 @@ impl Point {
         let Point { what, rows, done, .. } = *self;
         let (share, done, rows) = (percent(done, rows), units::count(done), units::counted(rows, "row"));
         let rate = self.rate().map(|rate| format!(", {rate}")).unwrap_or_default();
-        let left = self.left().map(|time| format!(", {} left", units::time(time))).unwrap_or_default();
+        let left = self.left().map(|time| format!(", {time} left")).unwrap_or_default();
         format!("{what}: {share} %, {done} of {rows}{rate}{left}")
     }
 
@@ -164,11 +164,15 @@ impl Point {
     }
 
     /// The time that the rest takes if it goes on as before, in whole seconds.
-    fn left(&self) -> Option<Duration> {
+    fn left(&self) -> Option<String> {
         let rest = self.rows.saturating_sub(self.done) as f64 / self.done as f64;
         let seconds = (rest * self.elapsed.as_secs_f64()).ceil();
         // Beyond a year nothing is known.
-        (seconds < 3.2e7).then(|| Duration::from_secs(seconds as u64))
+        let text = || match seconds as u64 {
+            seconds @ 0..60 => format!("{seconds} s"),
+            seconds => units::time(Duration::from_secs(seconds)),
+        };
+        (seconds < 3.2e7).then(text)
     }
 }
 
@@ -250,16 +254,16 @@ mod tests {
                 }
             }
         }
-        assert_eq!(point(87_556_096, 16).drawn(60), "overshot  29 % ███████░░░░░░░░░░░░░░░░░░  1.8 GB/s  2 s left");
+        assert_eq!(point(87_556_096, 16).drawn(60), "overshot  29 % ██████░░░░░░░░░░░░░░░░░░  1.8 GB/s  2 s left");
         assert_eq!(point(87_556_096, 16).drawn(20), " 29 %  2 s left");
     }
 
     #[test]
     fn a_job_without_data_has_no_rate() {
-        let expected = "overshot: 50 %, 150,000,000 of 300,000,000 rows, 1.00 s left";
+        let expected = "overshot: 50 %, 150,000,000 of 300,000,000 rows, 1 s left";
         assert_eq!(point(150_000_000, 0).plain(), expected);
         assert!(!point(150_000_000, 0).drawn(80).contains("B/s"));
-        let expected = "overshot: 50 %, 150,000,000 of 300,000,000 rows, 3.0 GB/s, 1.00 s left";
+        let expected = "overshot: 50 %, 150,000,000 of 300,000,000 rows, 3.0 GB/s, 1 s left";
         assert_eq!(point(150_000_000, 16).plain(), expected);
         // Nothing done, nothing known.
         assert_eq!(point(0, 16).plain(), "overshot: 0 %, 0 of 300,000,000 rows");

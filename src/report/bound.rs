@@ -82,7 +82,7 @@ impl DeviceWork<'_> {
     /// The stage that was at work for the largest share of the time. Lanes fill and drain in turns, on the CPU they compute
     /// too: if all of them are always at work, what takes them longest is what binds.
     pub(crate) fn bound(&self) -> Option<Bound> {
-        if self.seconds <= 0.0 || self.bytes_in + self.bytes_out == 0 {
+        if self.seconds <= 0.0 || self.stages.is_empty() {
             return None;
         }
         let share = |busy: f64| busy / self.seconds;

@@ -171,7 +171,7 @@ fn the_json() {
       "value": "-inf"
     },
     {
-      "name": "max(\\n  k)",
+      "name": "max(\n  k)",
       "dtype": "i8",
       "value": -7
     }

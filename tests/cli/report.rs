@@ -24,7 +24,8 @@ fn short(device: &str) -> Outcome {
     let lines: Vec<_> = done.stdout.lines().filter(|line| !line.starts_with("note: ")).collect();
     let [mean, count, summary] = &lines[..] else { panic!("{done:?}") };
     assert_eq!((*mean, *count), ("mean(x) = 1.5", "n = 20000"));
-    assert!(summary.starts_with("20,000 rows (160.0 kB) in ") && summary.contains("; bottleneck: "), "{done:?}");
+    assert!(summary.starts_with("20,000 rows (160.0 kB) in "), "{done:?}");
+    assert!(summary.contains("; bottleneck: ") || device != "cpu", "{done:?}");
     RAN
 }
 
@@ -89,6 +90,7 @@ fn no_data(device: &str) -> Outcome {
     let done = place.run(&["max(i)", "--rows", "100000"]);
     let summary = done.stdout.lines().nth(1).unwrap_or_default();
     assert!(summary.starts_with("100,000 rows in ") && !summary.contains("B/s"), "{done:?}");
+    assert!(summary.contains("; bottleneck: ") || device != "cpu", "{done:?}");
     RAN
 }
 
