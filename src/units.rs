@@ -1,6 +1,8 @@
-//! Numbers for people, written in one way by the library and the command. No part of the API: it may change with any release.
+//! Numbers for people, written in one way by the library and the command. No part of the API: it may change with any
+//! release.
 //!
-//! - Data that moves, and rates, are decimal: `16.0 MB`, `1.3 GB/s`. Rates have one unit, so that two of them compare at a glance.
+//! - Data that moves, and rates, are decimal: `16.0 MB`, `1.3 GB/s`. Rates have one unit, so that two of them compare at
+//!   a glance.
 //! - Memory is binary, as the limits that users set on it: `64.0 MiB`.
 //! - Rows have separators: `2,000,000`.
 //! - Times have the unit that suits them: `850 µs`, `13 ms`, `2.79 s`, `2 min 39 s`.

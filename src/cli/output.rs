@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::{Failure, Result};
 
-/// Prints text to standard output, in colour if that is a terminal that has it. A reader that went away, as `head` does, has
-/// what it wanted.
+/// Prints text to standard output, in colour if that is a terminal that has it. A reader that went away, as `head` does,
+/// has what it wanted.
 pub fn print(text: impl Display) -> Result {
     write(&mut anstream::stdout().lock(), &text)
 }

@@ -110,7 +110,7 @@ impl DeviceWork<'_> {
         };
         let mut limit = self.limit(stage);
         if stage == Stage::Kernel {
-            // What memory carries limits cores only if they come near it; else they are busy with computing, whose limit nobody knows.
+            // What memory carries limits cores only if they come near it; else they compute, and nobody knows how fast they could.
             limit = limit.filter(|limit| bytes_per_second >= MEMORY * limit);
             stage = if limit.is_some() { Stage::Memory } else { stage };
         }
@@ -177,7 +177,7 @@ impl fmt::Display for Stage {
 }
 
 impl fmt::Display for Bound {
-    /// `computing (83 % busy)`; in the alternate form `{:#}` also the rate, and what the machine reaches where that is known.
+    /// `computing (83 % busy)`; in the alternate form `{:#}` also the rate, and the limit of the machine where it is known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.stage == Stage::Latency {
             return write!(f, "{} (no stage was busy for half of the time)", self.stage);

@@ -1,4 +1,5 @@
-//! A report as JSON. `docs/json.md` describes it; a change that readers could notice is a new [`Report::SCHEMA_VERSION`].
+//! A report as JSON. `docs/json.md` describes it; a change that readers could notice is a new
+//! [`Report::SCHEMA_VERSION`].
 
 use std::path::Path;
 use std::time::Duration;
@@ -193,7 +194,8 @@ fn stages(times: &StageTimes) -> Option<StagesJson> {
     (!times.is_empty()).then_some(stages)
 }
 
-/// A number or a truth value. JSON has no numbers that are not finite: these are the strings `"NaN"`, `"inf"`, `"-inf"`.
+/// A number or a truth value. JSON has no numbers that are not finite: these are the strings `"NaN"`, `"inf"` and
+/// `"-inf"`.
 impl Serialize for Scalar {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match *self {

@@ -19,9 +19,10 @@ use crate::trace::Timeline;
 
 /// What a run did.
 ///
-/// `{}` is the short form: the results, one a line; a line with rows, bytes, time, rate and bottleneck; then the notes. `{:#}`
-/// has the [`details`](Report::details) as well. Amounts of data and rates are decimal (MB, GB/s); memory is binary (MiB), as
-/// the limits that callers set on it. `Serialize` is the JSON that the command prints, described in `docs/json.md`.
+/// `{}` is the short form: the results, one a line; a line with rows, bytes, time, rate and bottleneck; then the notes.
+/// `{:#}` has the [`details`](Report::details) as well. Amounts of data and rates are decimal (MB, GB/s); memory is
+/// binary (MiB), as the limits that callers set on it. `Serialize` is the JSON that the command prints, described in
+/// `docs/json.md`.
 ///
 /// ```
 /// use overshot::{DeviceChoice, Engine, Job};
@@ -273,8 +274,8 @@ impl Report {
     /// The version of the JSON. It changes when a reader of the JSON could notice.
     pub const SCHEMA_VERSION: u32 = 1;
 
-    /// The value of a reduction by its name, or by its text as written if it has no name. `None` if there is no value, as for
-    /// the minimum of no rows.
+    /// The value of a reduction by its name, or by its text as written if it has no name. `None` if there is no value, as
+    /// for the minimum of no rows.
     ///
     /// ```
     /// # use overshot::{DeviceChoice, Engine, Job};

@@ -41,8 +41,8 @@ impl Report {
         text
     }
 
-    /// One line: rows, bytes of the inputs and outputs, time, rate and bottleneck. The bottleneck is that of the device that did
-    /// most of the rows.
+    /// One line: rows, bytes of the inputs and outputs, time, rate and bottleneck. The bottleneck is that of the device
+    /// that did most of the rows.
     #[must_use]
     pub fn summary(&self) -> String {
         let mut text = units::counted(self.rows, "row");
@@ -72,7 +72,8 @@ impl Report {
         text
     }
 
-    /// What the short form leaves out: chunks, setup, copies, memory, devices, the time of each stage, and what bound each device.
+    /// What the short form leaves out: chunks, setup, copies, memory, devices, the time of each stage, and the bottleneck
+    /// of each device.
     #[must_use]
     pub fn details(&self) -> String {
         let mut text = String::new();

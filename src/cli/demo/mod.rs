@@ -52,7 +52,8 @@ pub fn demo(args: &DemoArgs) -> Result {
     demo.farewell()
 }
 
-/// An emulated device with the speed of a GPU behind PCIe 4 and of cores that stage, about, so that there are times to look at.
+/// An emulated device with the speed of a GPU behind PCIe 4 and of cores that stage, about, so that there are times to
+/// look at.
 fn emulated() -> Emulated {
     Emulated::new().copy_in_rate(25e9).copy_out_rate(25e9).kernel_rate(5e9).fill_rate(10e9).drain_rate(10e9)
 }

@@ -1,5 +1,5 @@
-//! What the header of a `.npy` file says beside dtype and shape. Also of files that a job cannot read: so it is read here in a
-//! simple way, and what is not as NumPy writes it is left out.
+//! What the header of a `.npy` file says beside dtype and shape. Also of files that a job cannot read: so it is read here
+//! in a simple way, and what is not as NumPy writes it is left out.
 
 use serde::Serialize;
 
