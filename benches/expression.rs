@@ -32,6 +32,7 @@ fn expressions(criterion: &mut Criterion) {
         engine.run(job).expect("it runs");
         assert!(c.iter().zip(a.iter().zip(&b)).all(|(c, (a, b))| *c == a * b));
         let sum = engine.run(Job::eval("sum(a)").expect("it parses").input("a", &a)).expect("it runs").value("sum(a)");
+        let sum = sum.expect("it is a result");
         let plain: f64 = a.iter().sum();
         assert!(sum.is_some_and(|sum| (sum.as_f64() / plain - 1.0).abs() < 1e-9));
         for text in ["sum(a)", "min(a), max(a)", "std(a)", "argmax(a)"] {

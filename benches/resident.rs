@@ -31,7 +31,7 @@ struct Passes {
 
 impl Passes {
     fn add(&mut self, report: &Report, seconds: f64) -> f64 {
-        let center = report.value("m").map_or(f64::NAN, Scalar::as_f64);
+        let center = report.value("m").ok().flatten().map_or(f64::NAN, Scalar::as_f64);
         self.bits.push(center.to_bits());
         self.seconds.push(seconds);
         self.moved.push(report.bytes_to_device);

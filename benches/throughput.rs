@@ -163,8 +163,8 @@ impl Table<'_> {
             for run in 0..self.options.runs {
                 runs.push(job(target, run == 0).map_err(|error| format!("{name} on {}: {error}", target.name))?);
             }
-            runs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-            let rate = |report: &Report| (columns * 8 * self.options.rows) as f64 / report.seconds / 1e9;
+            runs.sort_by(|a, b| a.time.cmp(&b.time));
+            let rate = |report: &Report| (columns * 8 * self.options.rows) as f64 / report.time.as_secs_f64() / 1e9;
             let (fastest, slowest, median) = (rate(&runs[0]), rate(&runs[runs.len() - 1]), &runs[runs.len() / 2]);
             // Only a GPU by itself is held against its link.
             let aim = aim.filter(|aim| target.name.starts_with("cuda") || aim.limit.starts_with("file"));
@@ -204,7 +204,7 @@ fn run(options: &Options) -> Outcome {
     let (a, b) = (column(rows, 1), column(rows, 2));
     let mut c = column(rows, 3);
     let cpu = Engine::builder().device(DeviceChoice::Cpu).build()?;
-    let sum = cpu.run(Job::eval("sum(a)")?.input("a", &a))?.value("sum(a)");
+    let sum = cpu.run(Job::eval("sum(a)")?.input("a", &a))?.value("sum(a)")?;
     let aim = |limit, ratio| Some(Aim { limit, ratio });
 
     type Expected = fn(f64, f64) -> f64;
@@ -230,7 +230,7 @@ fn run(options: &Options) -> Outcome {
     }
     table.row("sum ordinary", 1, aim("h2d", 0.96), |target, _| {
         let report = target.engine.run(Job::eval("sum(a)")?.input("a", &a))?;
-        same(report.value("sum(a)") == sum)?;
+        same(report.value("sum(a)")? == sum)?;
         Ok(report)
     })?;
     table.row("mul, 256 MiB of device", 3, aim("two_in_one_out", 0.92 * 0.97), |target, first| {
@@ -259,7 +259,7 @@ fn run(options: &Options) -> Outcome {
     })?;
     table.row("sum pinned", 1, aim("h2d", 0.98), |target, _| {
         let report = target.engine.run(Job::eval("sum(a)")?.input("a", &pa))?;
-        same(report.value("sum(a)") == sum)?;
+        same(report.value("sum(a)")? == sum)?;
         Ok(report)
     })?;
     drop((pa, pb, pc, b));
@@ -299,7 +299,7 @@ fn files(table: &mut Table<'_>, folder: &Path, cpu: &Engine, a: &[f64], sum: Opt
                 None => unsafe { Npy::map(&path) }?,
             };
             let report = target.engine.run(Job::eval("sum(a)")?.input("a", file))?;
-            same(report.value("sum(a)") == sum)?;
+            same(report.value("sum(a)")? == sum)?;
             Ok(report)
         })?;
     }

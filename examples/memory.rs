@@ -23,7 +23,7 @@ fn show(choice: DeviceChoice, rows: usize) -> overshot::Result<()> {
     let mut c = vec![0.0f32; rows];
     for rows in [rows, rows / 1000] {
         let job = Job::eval("c = a * a; sum(c)")?.input("a", &a[..rows]).output("c", &mut c[..rows]);
-        let seconds = engine.run(job)?.setup.memory_seconds;
+        let seconds = engine.run(job)?.setup.memory.as_secs_f64();
         print(&format!("after a job of {rows} rows, whose memory was ready in {:.1} ms:", seconds * 1e3));
     }
 

@@ -40,7 +40,7 @@ fn show(choice: DeviceChoice, device_memory: u64) -> overshot::Result<()> {
     let job = Job::eval("m = mean(clip(x, center - 100, center + 300))")?.input("x", &data).value("center", 0.0);
     let mut pass = 0;
     engine.passes(job, |report| {
-        let center = report.value("m")?;
+        let center = report.value("m").ok()??;
         pass += 1;
         let (bytes, ahead) = (report.bytes_to_device, report.bytes_ahead);
         println!("  pass {pass}: mean {center:.3}, {bytes} bytes in, {ahead} of them ahead");

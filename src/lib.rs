@@ -88,6 +88,8 @@ mod report;
 #[doc(hidden)]
 pub mod testing;
 mod trace;
+#[doc(hidden)]
+pub mod units;
 
 pub use arrays::{PinnedVec, Resident, ShardedArray};
 pub use data::{
@@ -106,7 +108,10 @@ pub use limits::{DeviceLimits, HostLimits, MachineLimits, Rate, Size, Together};
 pub use memory::{DeviceMemory, MemoryUse};
 pub use plan::{DevicePlan, Plan, PlanColumn, Role};
 pub use progress::{CancelToken, Progress};
-pub use report::{Bound, DeviceReport, OutputReport, Report, Setup, Stage, StageTime, StageTimes};
+pub use report::{
+    Bound, Computation, DeviceReport, InputReport, OutputReport, Report, Setup, Stage, StageTime, StageTimes,
+    UnknownResult,
+};
 pub use trace::Timeline;
 
 /// The examples of the README, compiled with the documentation tests.

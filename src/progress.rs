@@ -30,6 +30,7 @@ pub struct CancelToken(Arc<AtomicBool>);
 
 impl CancelToken {
     /// A token that stops nothing yet.
+    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -41,6 +42,7 @@ impl CancelToken {
     }
 
     /// Whether [`cancel`](CancelToken::cancel) was called.
+    #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

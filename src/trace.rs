@@ -46,7 +46,8 @@ impl Timeline {
     ///
     /// # Errors
     /// When the writer fails.
-    pub fn write_chrome(&self, to: &mut impl Write) -> io::Result<()> {
+    pub fn write_chrome(&self, mut to: impl Write) -> io::Result<()> {
+        let to = &mut to;
         // Line by line, as a long run has many: one value of all of them would take far more memory than the spans.
         let mut first = true;
         let mut line = |to: &mut dyn Write, event: Value| {

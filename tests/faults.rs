@@ -141,7 +141,7 @@ fn numbers() -> &'static [f64] {
 
 /// The bits of the sum that a report has.
 fn sum_of(report: &Report) -> u64 {
-    report.value("sum(x)").unwrap().as_f64().to_bits()
+    report.value("sum(x)").unwrap().unwrap().as_f64().to_bits()
 }
 
 fn right_sum() -> u64 {

@@ -21,7 +21,7 @@ use crate::memory::{Account, Booked, PinnedMemory};
 /// let mut x = engine.pinned::<f32>(1000)?;
 /// x.fill(2.0);
 /// let report = engine.run(Job::eval("sum(x)")?.input("x", &x))?;
-/// assert_eq!(report.value("sum(x)").map(|v| v.as_f64()), Some(2000.0));
+/// assert_eq!(report.value("sum(x)")?.map(|v| v.as_f64()), Some(2000.0));
 /// # Ok(())
 /// # }
 /// ```

@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 /// let mut x = engine.sharded::<f32>(1_000_000)?;
 /// engine.run(Job::eval("x = f32(i)")?.rows(1_000_000).output("x", &mut x))?;
 /// let report = engine.run(Job::eval("max(x)")?.input("x", &x))?;
-/// assert_eq!(report.value("max(x)").map(|v| v.as_f64()), Some(999_999.0));
+/// assert_eq!(report.value("max(x)")?.map(|v| v.as_f64()), Some(999_999.0));
 /// assert_eq!(report.bytes_to_device, 0);
 /// let mut some = [0.0; 3];
 /// x.read(500_000, &mut some)?;

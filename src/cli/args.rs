@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use overshot::{DeviceChoice, Engine, Input, NamedFile, Reading};
 
-use super::values::{Binding, binding, size};
+use super::values::{Binding, NamedFile, binding, file, size};
 use super::{Failure, Result};
 
 /// Streams datasets larger than a GPU's memory through a computation.
@@ -31,12 +31,23 @@ pub enum Command {
     /// It takes a few seconds, and a few more for each GPU. The result is kept in ~/.cache/overshot (or $OVERSHOT_CACHE; empty:
     /// nowhere) for plans and reports
     Bench(BenchArgs),
+    /// Show what files hold: dtype, shape, rows, bytes; with --stats also their least, greatest and mean value
+    Info(InfoArgs),
+    /// List the functions that expressions may use
+    Functions,
+    /// Print a script that completes commands and options in a shell
+    ///
+    /// For bash: overshot completions bash > ~/.local/share/bash-completion/completions/overshot
+    Completions(CompletionsArgs),
+    /// Print a manual page: overshot man | man -l -
+    Man(ManArgs),
 }
 
 /// Examples: overshot run 'c = a * b; mean(c)' a=a.npy b=b.npy c=c.npy; overshot run saxpy.cu:saxpy x=x.npy y=y.npy a=2.5
 #[derive(clap::Args)]
 pub struct JobArgs {
-    /// What to compute for every row: statements separated by ';', such as 'c = a * b; mean(c)'; or a kernel of your own, as
+    /// What to compute for every row: statements separated by ';', such as 'c = a * b; mean(c)', with the functions that
+    /// 'overshot functions' lists; or a kernel of your own, as
     /// FILE:ENTRY, in a file of CUDA C++ (.cu), PTX (.ptx) or device code (.cubin, .fatbin). It runs with your rights, and
     /// has to stay within its arrays
     #[arg(value_name = "EXPR")]
@@ -66,6 +77,10 @@ pub struct JobArgs {
     /// No progress; of the report only the results, one 'expression = value' a line
     #[arg(long)]
     pub quiet: bool,
+
+    /// The whole report: chunks, memory, devices, the time of each stage and what bound it
+    #[arg(short, long)]
+    pub verbose: bool,
 
     /// Replace outputs that exist
     #[arg(long)]
@@ -227,6 +242,41 @@ pub struct BenchArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct InfoArgs {
+    /// The files. `.npy` files say what they hold; for others, which are raw, add the dtype to see how many rows it makes
+    #[arg(value_name = "FILE[:DTYPE]", required = true, value_parser = file())]
+    pub files: Vec<NamedFile>,
+
+    /// Also read all rows, for the least, greatest and mean value and the number of NaN
+    #[arg(long)]
+    pub stats: bool,
+
+    /// Where to compute --stats: auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: DeviceChoice,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// No progress
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+#[derive(clap::Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(clap::Args)]
+pub struct ManArgs {
+    /// The command whose page to print [default: the page of overshot itself]
+    pub command: Option<String>,
 }
 
 impl Args {

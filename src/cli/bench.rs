@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use overshot::{DeviceChoice, Error, MachineLimits};
+use overshot::{DeviceChoice, Error, MachineLimits, Rate, Size, units};
 
 use super::args::BenchArgs;
 use super::output::{print, print_json};
@@ -23,9 +23,13 @@ pub fn bench(args: &BenchArgs) -> Result {
     let line = Line::new();
     let limits = MachineLimits::measure(&args.device, &args.dir, |what| line.show(&format!("measuring {what}")))?;
     drop(line);
+    let earlier = earlier(&limits);
     // Not kept is not lost: it is printed.
     let kept = match limits.save() {
-        Ok(path) => format!("saved in {}", path.display()),
+        Ok(path) => {
+            let replaced = earlier.map(|earlier| format!("{}\n", replaced(&earlier, &limits))).unwrap_or_default();
+            format!("{replaced}saved in {}", path.display())
+        }
         Err(error) => format!("note: not saved: {error}"),
     };
     if args.json {
@@ -35,4 +39,79 @@ pub fn bench(args: &BenchArgs) -> Result {
         return Ok(());
     }
     print(format_args!("{limits}\n{kept}\n"))
+}
+
+/// Rates that are nearer to each other than this are the same: a machine with other work is never quite the same.
+const SAME: f64 = 0.1;
+
+/// What was measured before, with the devices that were measured now if it has them.
+fn earlier(limits: &MachineLimits) -> Option<MachineLimits> {
+    let (mut devices, _) = overshot::devices();
+    devices.retain(|device| limits.devices.iter().any(|measured| measured.id == device.id));
+    MachineLimits::load(&devices).or_else(|| MachineLimits::load(&[]))
+}
+
+/// What the new measurement replaces, and how it differs.
+fn replaced(earlier: &MachineLimits, now: &MachineLimits) -> String {
+    let before = rates(earlier);
+    let both = rates(now).into_iter().filter_map(|(name, rate)| {
+        let (_, earlier) = before.iter().find(|(earlier, _)| *earlier == name)?;
+        Some((name, *earlier, rate))
+    });
+    differences(&earlier.date, &both.collect::<Vec<_>>())
+}
+
+/// The best rates by their names in the tables.
+fn rates(limits: &MachineLimits) -> Vec<(String, f64)> {
+    let best = |list: &[Rate]| Rate::best(list).map(|rate| rate.bytes_per_second);
+    let host = &limits.host;
+    let of_host = [
+        ("copy", best(&host.copy)),
+        ("to slots", best(&host.stage)),
+        ("read", best(&host.read)),
+        ("file in memory", best(&host.page_cache)),
+        ("a new file", host.new_file),
+        ("the disk", host.direct_read),
+    ];
+    let of_host = of_host.into_iter().filter_map(|(name, rate)| Some((name.to_owned(), rate?)));
+    let of_devices = limits.devices.iter().flat_map(|device| {
+        let best = |list: &[Size]| Size::best(list).map(|size| size.bytes_per_second);
+        let rates = [
+            ("in", best(&device.copy_in)),
+            ("out", best(&device.copy_out)),
+            ("both ways", best(&device.duplex)),
+            ("its memory", Some(device.memory)),
+        ];
+        rates.into_iter().filter_map(|(name, rate)| Some((format!("{} {name}", device.id), rate?)))
+    });
+    of_host.chain(of_devices).collect()
+}
+
+fn differences(date: &str, rates: &[(String, f64, f64)]) -> String {
+    let differ = rates.iter().filter(|(_, before, now)| (now / before - 1.0).abs() > SAME);
+    let differ = differ.map(|(name, before, now)| {
+        let [before_gb, now_gb] = [*before, *now].map(units::gigabytes);
+        format!("{name} {before_gb} -> {now_gb} GB/s ({:+.0} %)", (now / before - 1.0) * 100.0)
+    });
+    match differ.collect::<Vec<_>>() {
+        none if none.is_empty() => format!("replaced the measurement of {date}, which was the same within 10 %"),
+        differ => format!("replaced the measurement of {date}: {}", differ.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_told() {
+        let rate = |name: &str, before, now| (name.to_owned(), before, now);
+        let same = [rate("copy", 10e9, 10.9e9), rate("read", 10e9, 9.1e9)];
+        let expected = "replaced the measurement of 2026-11-21, which was the same within 10 %";
+        assert_eq!(differences("2026-11-21", &same), expected);
+        let other = [rate("copy", 10e9, 10.9e9), rate("file in memory", 21.2e9, 5.6e9), rate("read", 10e9, 12e9)];
+        let expected = "replaced the measurement of 2026-11-21: \
+                        file in memory 21.2 -> 5.6 GB/s (-74 %), read 10.0 -> 12.0 GB/s (+20 %)";
+        assert_eq!(differences("2026-11-21", &other), expected);
+    }
 }

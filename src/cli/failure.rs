@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use overshot::Error;
 
+use super::style;
+
 /// Why the command ends without success.
 #[derive(Debug)]
 pub enum Failure {
@@ -30,7 +32,7 @@ impl Failure {
     /// Tells the user, and returns the exit code: 2 for what cannot be run as it was asked for, 1 for a run that failed.
     pub fn report(&self) -> ExitCode {
         // When standard error is gone, nobody is left to tell.
-        let _ = writeln!(io::stderr(), "overshot: error: {}", self.text());
+        let _ = writeln!(anstream::stderr(), "{}", style::error(&self.text()));
         ExitCode::from(if self.is_usage() { 2 } else { 1 })
     }
 

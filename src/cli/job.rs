@@ -1,14 +1,12 @@
 //! `overshot run` and `overshot plan`.
 
-use std::fmt::Write;
-
-use overshot::{Error, Job, Report};
+use overshot::{Error, Job};
 
 use super::args::JobArgs;
 use super::output::{print, print_json};
 use super::progress::Bar;
 use super::trace::Trace;
-use super::{Result, interrupt, kernel};
+use super::{Result, interrupt, kernel, render};
 
 /// Runs the job and prints its report.
 pub fn run(args: &JobArgs) -> Result {
@@ -17,7 +15,9 @@ pub fn run(args: &JobArgs) -> Result {
     let plan = engine.plan(&job)?;
     // Made before the run: a path that cannot be written is found out before any work is done.
     let trace = args.trace.as_deref().map(Trace::create).transpose()?;
-    let bar = Bar::new(args.quiet, "overshot", plan.rows, plan.row_bytes);
+    // Without files there is no data, whose rate one could show.
+    let row_bytes = if args.files.is_empty() { 0 } else { plan.row_bytes };
+    let bar = Bar::new(args.quiet, "overshot", plan.rows, row_bytes);
     let job = job.cancel_token(interrupt::token()).progress(|progress| bar.show(progress)).timeline(trace.is_some());
     let report = engine.run(job)?;
     drop(bar);
@@ -26,8 +26,8 @@ pub fn run(args: &JobArgs) -> Result {
     }
     match (args.json, args.quiet) {
         (true, _) => print_json(&report),
-        (false, true) => print(results(&report)),
-        (false, false) => print(&report),
+        (false, true) => print(report.values()),
+        (false, false) => print(render::report(&report, args.verbose)),
     }
 }
 
@@ -68,15 +68,4 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
         };
     }
     Ok(job)
-}
-
-fn results(report: &Report) -> String {
-    let mut text = String::new();
-    for (label, value) in &report.results {
-        let _ = match value {
-            Some(value) => writeln!(text, "{label} = {value}"),
-            None => writeln!(text, "{label} has no value (no rows)"),
-        };
-    }
-    text
 }

@@ -2,15 +2,21 @@
 
 mod args;
 mod bench;
+mod completions;
 mod demo;
 mod devices;
 mod failure;
+mod functions;
+mod info;
 mod interrupt;
 mod job;
 mod kernel;
 mod log;
+mod man;
 mod output;
 mod progress;
+mod render;
+mod style;
 mod trace;
 mod values;
 
@@ -29,5 +35,9 @@ pub fn run(args: &Args) -> Result {
         Command::Devices(args) => devices::list(args),
         Command::Demo(args) => demo::demo(args),
         Command::Bench(args) => bench::bench(args),
+        Command::Info(args) => info::info(args),
+        Command::Functions => functions::list(),
+        Command::Completions(args) => completions::completions(args),
+        Command::Man(args) => man::man(args),
     }
 }

@@ -29,11 +29,21 @@ fn parse_binding(text: &OsStr) -> Result<Binding, String> {
     if name.is_empty() {
         return Err("the name before '=' is missing".into());
     }
-    let file = NamedFile::parse(OsStr::from_bytes(path)).map_err(|error| error.to_string())?;
-    if file.path.as_os_str().is_empty() {
-        return Err("the path after '=' is missing".into());
-    }
+    let file = parse_file(path)?;
     Ok(Binding { name: name.into(), file })
+}
+
+/// `PATH[:DTYPE]`.
+pub fn file() -> impl TypedValueParser<Value = NamedFile> {
+    OsStringValueParser::new().try_map(|text| parse_file(text.as_bytes()))
+}
+
+fn parse_file(text: &[u8]) -> Result<NamedFile, String> {
+    let file = NamedFile::parse(OsStr::from_bytes(text)).map_err(|error| error.to_string())?;
+    if file.path.as_os_str().is_empty() {
+        return Err("the path is missing".into());
+    }
+    Ok(file)
 }
 
 /// Bytes, as `64MiB`, `2GB` or a plain number; not 0.

@@ -54,7 +54,12 @@ impl DeviceChoice {
             DeviceChoice::Auto => match usable_cuda_devices() {
                 Ok(devices) => Ok((with_cpu(devices), None)),
                 Err(error) => {
-                    Ok((vec![cpu::info()], Some(format!("no usable GPU, so this runs on the CPU ({error})"))))
+                    // What to do about it is in the notes of `devices`.
+                    let why = match error {
+                        Error::Device { problem, .. } => problem,
+                        error => error.to_string(),
+                    };
+                    Ok((vec![cpu::info()], Some(format!("no GPU: {why}; ran on the CPU"))))
                 }
             },
         }

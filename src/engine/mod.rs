@@ -32,7 +32,7 @@ use crate::job::Job;
 use crate::limits::MachineLimits;
 use crate::pipeline::{Compaction, Part, Queue, Share, TIMED_EVERY, Work, drive};
 use crate::plan::{Limits, Plan};
-use crate::report::{Report, StageTimes};
+use crate::report::Report;
 use crate::trace::Timeline;
 
 /// Seconds that it takes to open a GPU and load a kernel, about.
@@ -48,7 +48,7 @@ const CORE_RATE: f64 = 0.5e9;
 /// let (a, b) = (vec![1.0f32, 2.0, 3.0], vec![10.0f32, 20.0, 30.0]);
 /// let mut c = vec![0.0f32; 3];
 /// let report = engine.run(Job::eval("c = a * b; sum(c)")?.input("a", &a).input("b", &b).output("c", &mut c))?;
-/// assert_eq!(report.value("sum(c)").map(|sum| sum.as_f64()), Some(140.0));
+/// assert_eq!(report.value("sum(c)")?.map(|sum| sum.as_f64()), Some(140.0));
 /// assert_eq!(c, [10.0, 40.0, 90.0]);
 /// # Ok::<(), overshot::Error>(())
 /// ```
@@ -130,6 +130,7 @@ impl Engine {
         let begin = Instant::now();
         let (operator, rows) = (&*bound.operator, bound.rows);
         let Job { what, inputs, outputs, cancel, progress, timeline, .. } = job;
+        let (computation, read) = (reports::of_computation(&what), reports::of_inputs(&inputs));
         let prepared = self.prepare(&inputs, &outputs, &bound, &turn)?;
         let Prepared { plan, segments, mut parts, accounts, columns, mut notes, setup } = prepared;
         let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();
@@ -169,7 +170,7 @@ impl Engine {
         });
         let read_before = direct_bytes(&inputs);
         let driven = drive(lanes, &work, schedule, wait);
-        let seconds = started.get().elapsed().as_secs_f64();
+        let time = started.get().elapsed();
         let kept = work.compaction.as_ref().map(Compaction::rows);
         // With it goes what the run had of rows that stay on devices: nothing uses them any more.
         drop(work);
@@ -194,21 +195,22 @@ impl Engine {
         parts.into_iter().for_each(Part::keep_memory);
 
         let mut report = Report {
+            computation,
             rows,
             results: operator.results(rows),
+            inputs: read,
             outputs: written,
             chunks: outcomes.iter().map(|lane| lane.chunks).sum(),
             chunk_rows: plan.chunk_rows,
-            seconds,
-            total_seconds: 0.0,
+            time,
+            total_time: Duration::ZERO,
             setup,
             bytes_to_device: outcomes.iter().map(|lane| lane.bytes_in).sum(),
             bytes_ahead: outcomes.iter().map(|lane| lane.bytes_ahead).sum(),
             bytes_read_directly: medium.from_disk,
             bytes_from_device: outcomes.iter().map(|lane| lane.bytes_out).sum(),
             peak_pinned_bytes: accounts.iter().map(|account| account.pinned.peak()).sum(),
-            devices: reports::of_devices(&plan, &outcomes, &accounts, &medium, self.machine.as_ref(), seconds),
-            stages: StageTimes::default(),
+            devices: reports::of_devices(&plan, &outcomes, &accounts, &medium, self.machine.as_ref(), time),
             notes,
             timeline: timeline.then(|| {
                 let names = plan.devices.iter().map(|device| format!("{} ({})", device.id, device.name));
@@ -216,8 +218,7 @@ impl Engine {
             }),
             measured: self.machine.is_some(),
         };
-        report.devices.iter().for_each(|device| report.stages.add(&device.stages));
-        report.total_seconds = begin.elapsed().as_secs_f64();
+        report.total_time = begin.elapsed();
         Ok(report)
     }
 }

@@ -27,7 +27,7 @@ impl<'a, 'b> Outputs<'a, 'b> {
             let count = count.ok_or_else(|| Error::Job(format!("output '{name}' is too large")))?;
             reports.push(OutputReport {
                 name,
-                dtype: column.dtype.to_string(),
+                dtype: column.dtype,
                 path: output.target().path().map(Into::into),
                 rows,
                 bytes: count.saturating_mul(column.dtype.size() as u64),

@@ -112,10 +112,10 @@ impl Engine {
     /// let job = Job::eval("m = mean(clip(x, center - 5, center + 5))")?.input("x", &x).value("center", 0.0);
     /// let mut center = 0.0;
     /// let last = engine.passes(job, |report| {
-    ///     let before = std::mem::replace(&mut center, report.value("m")?.as_f64());
+    ///     let before = std::mem::replace(&mut center, report.value("m").ok()??.as_f64());
     ///     ((center - before).abs() > 1e-9).then_some([("center", center)])
     /// })?;
-    /// assert_eq!(last.value("m").map(|m| m.as_f64()), Some(center));
+    /// assert_eq!(last.value("m")?.map(|m| m.as_f64()), Some(center));
     /// # Ok::<(), overshot::Error>(())
     /// ```
     ///

@@ -59,7 +59,7 @@ impl Engine {
         if self.limits.device_memory.or(self.limits.pinned_memory).is_some() && on_cpu {
             notes.push("the CPU uses no device or pinned memory, so their limits have no effect".into());
         }
-        let mut setup = Setup { find_seconds: self.found.as_secs_f64(), ..Setup::default() };
+        let mut setup = Setup { find: self.found, ..Setup::default() };
         let (opened, devices) = self.open(devices, &mut notes, &mut setup)?;
         let mut columns = Columns::resolve(inputs, outputs, bound, &opened, true)?;
         notes.append(&mut columns.notes);
@@ -126,7 +126,7 @@ impl Engine {
         }
         let begin = Instant::now();
         let (opened, full) = self.opened()?;
-        setup.open_seconds = begin.elapsed().as_secs_f64();
+        setup.open = begin.elapsed();
         for (id, error) in full {
             devices.retain(|device| device.id != id);
             if devices.is_empty() {
@@ -192,8 +192,8 @@ impl Engine {
                     notes.extend(reports::of_smaller_chunks(&plan, &short));
                     notes.extend(request.columns.notes_on(&segments, &plan));
                     for (kernel, memory) in parts.iter().map(|part| part.setup()) {
-                        setup.kernel_seconds += kernel.as_secs_f64();
-                        setup.memory_seconds += memory.as_secs_f64();
+                        setup.kernel += kernel;
+                        setup.memory += memory;
                     }
                     return Ok((plan, segments, parts, accounts));
                 }

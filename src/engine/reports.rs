@@ -1,13 +1,16 @@
 //! What each device did, from what its lanes say.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::devices::Accounts;
+use crate::data::Input;
 use crate::device::DeviceKind;
+use crate::job::What;
 use crate::limits::MachineLimits;
 use crate::pipeline::LaneOutcome;
 use crate::plan::{DevicePlan, Plan};
-use crate::report::{DeviceReport, DeviceWork, StageTimes};
+use crate::report::{Computation, DeviceReport, DeviceWork, InputReport, StageTimes};
 
 /// What rows are and where they come from and go to.
 pub(super) struct Medium {
@@ -18,6 +21,31 @@ pub(super) struct Medium {
     pub(super) from_disk: u64,
     pub(super) from_files: bool,
     pub(super) to_files: bool,
+}
+
+/// What a job computes.
+pub(super) fn of_computation(what: &What) -> Computation {
+    match what {
+        What::Expression(expression) => Computation::Expression(expression.text().to_owned()),
+        What::Kernel(call) => Computation::Kernel(call.entry().to_owned()),
+    }
+}
+
+/// The reports of a job's inputs.
+pub(super) fn of_inputs(inputs: &[(String, Input<'_>)]) -> Vec<InputReport> {
+    let report = |(name, input): &(String, Input<'_>)| {
+        let source = input.source();
+        let (dtype, rows) = (source.dtype(), source.rows());
+        InputReport {
+            name: name.clone(),
+            path: source.path().map(Into::into),
+            dtype,
+            shape: source.shape().map_or_else(|| vec![rows], <[u64]>::to_vec),
+            rows,
+            bytes: rows.saturating_mul(dtype.size() as u64),
+        }
+    };
+    inputs.iter().map(report).collect()
 }
 
 /// Notes on devices whose chunks are smaller than others', or than they were to be; `short` has those that had too little
@@ -46,13 +74,13 @@ pub(super) fn of_devices(
     accounts: &[Accounts],
     medium: &Medium,
     limits: Option<&MachineLimits>,
-    seconds: f64,
+    time: Duration,
 ) -> Vec<DeviceReport> {
     let reports = plan.devices.iter().zip(accounts).enumerate().map(|(number, (device, accounts))| {
         let lanes: Vec<&LaneOutcome> = outcomes.iter().filter(|lane| lane.device == number).collect();
         let sum = |of: fn(&LaneOutcome) -> u64| lanes.iter().map(|lane| of(lane)).sum::<u64>();
         let is_virtual = device.kind == DeviceKind::Emulated;
-        let virtual_end = lanes.iter().map(|lane| lane.end).max().unwrap_or_default().as_secs_f64();
+        let virtual_end = lanes.iter().map(|lane| lane.end).max().unwrap_or_default();
         let (rows, sampled) = (sum(|lane| lane.rows), sum(|lane| lane.sampled_rows));
         let mut stages = StageTimes::default();
         lanes.iter().for_each(|lane| stages.add(&lane.sample));
@@ -66,7 +94,7 @@ pub(super) fn of_devices(
             id: &device.id,
             limits,
             lanes: device.lanes,
-            seconds: if is_virtual { virtual_end } else { seconds },
+            seconds: if is_virtual { virtual_end } else { time }.as_secs_f64(),
             stages,
             bytes_in: touched(sum(|lane| lane.bytes_in), medium.row_in),
             bytes_out: touched(sum(|lane| lane.bytes_out), medium.row_out),
@@ -86,7 +114,7 @@ pub(super) fn of_devices(
             chunk_rows: device.lane_rows,
             lanes: device.lanes,
             peak_device_bytes: accounts.device.peak(),
-            virtual_seconds: is_virtual.then_some(virtual_end),
+            virtual_time: (is_virtual && !virtual_end.is_zero()).then_some(virtual_end),
             stages,
             bound: work.bound(),
         }

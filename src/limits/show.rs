@@ -2,15 +2,8 @@
 
 use std::fmt;
 
-use bytesize::ByteSize;
-
 use super::{DeviceLimits, HostLimits, MachineLimits, Rate, Size};
-
-/// Bytes per second as GB/s.
-fn gb(bytes_per_second: f64) -> String {
-    let value = bytes_per_second / 1e9;
-    format!("{value:.*}", if value < 1.0 { 2 } else { 1 })
-}
+use crate::units::{self, gigabytes as gb};
 
 impl fmt::Display for MachineLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,7 +31,7 @@ impl fmt::Display for HostLimits {
         write!(f, "a new file: {}; the disk: {}", optional(self.new_file), optional(self.direct_read))?;
         match self.last_level_cache_bytes {
             0 => writeln!(f),
-            bytes => writeln!(f, "; last cache: {}", ByteSize(bytes)),
+            bytes => writeln!(f, "; last cache: {}", units::memory(bytes)),
         }
     }
 }
@@ -49,7 +42,7 @@ impl fmt::Display for DeviceLimits {
         writeln!(f, "{:10}{:>8} {:>8} {:>10} {:>16}", "copies of", "in", "out", "both ways", "two in, one out")?;
         for Size { bytes, .. } in &self.copy_in {
             let rate = |list: &[Size]| Size::rate_at(list, *bytes).map_or("-".into(), gb);
-            let size = ByteSize(*bytes).display().iec().to_string();
+            let size = units::memory(*bytes);
             let [copy_in, copy_out, duplex, two] =
                 [&self.copy_in, &self.copy_out, &self.duplex, &self.two_in_one_out].map(|list| rate(list));
             writeln!(f, "{size:10}{copy_in:>8} {copy_out:>8} {duplex:>10} {two:>16}")?;
@@ -76,8 +69,8 @@ mod tests {
             "a new file: 1.5; the disk: not measured; last cache: 32.0 MiB",
             "cuda:1 (NVIDIA Test, CUDA 13.0)",
             "64.0 MiB      54.9     51.9       94.9             79.9",
-            "its memory: 4000.0; pinning: 5.0, new memory 3.0 (by the driver 1.0); a launch: 2.5 µs",
-            "all GPUs at once: 100.0 in, 90.0 out, 180.0 both ways",
+            "its memory: 4000; pinning: 5.0, new memory 3.0 (by the driver 1.0); a launch: 2.5 µs",
+            "all GPUs at once: 100 in, 90.0 out, 180 both ways",
             "note: a note",
         ] {
             assert!(text.contains(part), "no '{part}' in\n{text}");

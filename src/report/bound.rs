@@ -5,6 +5,7 @@ use std::fmt;
 use super::StageTimes;
 use crate::device::DeviceKind;
 use crate::limits::{DeviceLimits, MachineLimits, Rate, Size};
+use crate::units;
 
 /// A stage of the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -81,7 +82,7 @@ impl DeviceWork<'_> {
     /// The stage that was at work for the largest share of the time. Lanes fill and drain in turns, on the CPU they compute
     /// too: if all of them are always at work, what takes them longest is what binds.
     pub(crate) fn bound(&self) -> Option<Bound> {
-        if self.seconds <= 0.0 || self.bytes_in + self.bytes_out == 0 {
+        if self.seconds <= 0.0 || self.stages.is_empty() {
             return None;
         }
         let share = |busy: f64| busy / self.seconds;
@@ -107,9 +108,11 @@ impl DeviceWork<'_> {
             Stage::Drain => self.staged_out as f64 / all_lanes(drain),
             _ => (self.bytes_in + self.bytes_out) as f64 / self.seconds,
         };
-        let limit = self.limit(stage);
-        if stage == Stage::Kernel && limit.is_some_and(|limit| bytes_per_second >= MEMORY * limit) {
-            stage = Stage::Memory;
+        let mut limit = self.limit(stage);
+        if stage == Stage::Kernel {
+            // What memory carries limits cores only if they come near it; else they compute, and nobody knows how fast they could.
+            limit = limit.filter(|limit| bytes_per_second >= MEMORY * limit);
+            stage = if limit.is_some() { Stage::Memory } else { stage };
         }
         Some(Bound { stage, kind: self.kind, busy: busy.min(1.0), bytes_per_second, limit_bytes_per_second: limit })
     }
@@ -168,26 +171,27 @@ impl fmt::Display for Stage {
             Stage::Memory => "memory of the host",
             Stage::CopyOut => "device-to-host copies",
             Stage::Drain => "writing the outputs",
-            Stage::Latency => "latency",
+            Stage::Latency => "none",
         })
     }
 }
 
 impl fmt::Display for Bound {
+    /// `computing (83 % busy)`; in the alternate form `{:#}` also the rate, and the limit of the machine where it is known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.stage == Stage::Latency {
-            return f.write_str("bound by latency: the job was over before any stage was busy for long");
+            return write!(f, "{} (no stage was busy for half of the time)", self.stage);
         }
-        write!(f, "bound by {}: busy {:.0} % of the time", self.stage, self.busy * 100.0)?;
+        write!(f, "{} ({:.0} % busy)", self.stage, self.busy * 100.0)?;
         // Virtual bytes per second say nothing of this machine.
-        if self.kind == DeviceKind::Emulated || self.bytes_per_second == 0.0 {
+        if !f.alternate() || self.kind == DeviceKind::Emulated || self.bytes_per_second == 0.0 {
             return Ok(());
         }
-        write!(f, ", {:.1} GB/s", self.bytes_per_second / 1e9)?;
+        write!(f, ", {}", units::rate(self.bytes_per_second))?;
         match self.limit_bytes_per_second {
             Some(limit) if limit > 0.0 => {
                 let share = self.bytes_per_second / limit * 100.0;
-                write!(f, ", {share:.0} % of this machine's limit ({:.1})", limit / 1e9)
+                write!(f, ", {share:.0} % of this machine's limit ({})", units::rate(limit))
             }
             _ => Ok(()),
         }
@@ -196,7 +200,44 @@ impl fmt::Display for Bound {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::report::StageTime;
+
+    /// Work of cores that were busy all the time, and read so many bytes in a second.
+    fn computing(bytes: u64, limits: &MachineLimits) -> Bound {
+        let kernel = StageTime { busy: Duration::from_secs(4), waiting: Duration::ZERO };
+        let work = DeviceWork {
+            kind: DeviceKind::Cpu,
+            id: "cpu",
+            limits: Some(limits),
+            lanes: 4,
+            seconds: 1.0,
+            stages: StageTimes { kernel, ..StageTimes::default() },
+            bytes_in: bytes,
+            bytes_out: 0,
+            staged_in: 0,
+            staged_out: 0,
+            aside: 0.0,
+            from_disk: false,
+            from_files: false,
+            to_files: false,
+        };
+        work.bound().unwrap()
+    }
+
+    #[test]
+    fn computing_is_not_held_against_a_limit_of_memory() {
+        let limits = crate::limits::tests::example();
+        let read = Rate::best(&limits.host.read).unwrap().bytes_per_second;
+        let slow = computing((read * 0.06) as u64, &limits);
+        assert_eq!((slow.stage, slow.limit_bytes_per_second), (Stage::Kernel, None));
+        assert!(!format!("{slow:#}").contains("limit"), "{slow:#}");
+        let fast = computing((read * 0.9) as u64, &limits);
+        assert_eq!((fast.stage, fast.limit_bytes_per_second), (Stage::Memory, Some(read)));
+        assert!(format!("{fast:#}").contains("90 % of this machine's limit"), "{fast:#}");
+    }
 
     #[test]
     fn a_mixture_lies_between_what_was_measured() {

@@ -58,6 +58,12 @@ fn limits(device: &str) -> Outcome {
     // It is 0 where the system does not say.
     measured["host"]["last_level_cache_bytes"] = Value::Null;
     assert!(numbers(&measured).iter().all(|number| number.is_finite() && *number > 0.0), "{limits}");
+    if is_cpu {
+        let again = bench(&place, "cache", &["--limits", "--device", device]);
+        let date = limits["date"].as_str().unwrap();
+        assert!(again.stdout.contains(&format!("replaced the measurement of {date}")), "{again:?}");
+        assert!(!printed.stderr.contains("replaced"), "{printed:?}");
+    }
     RAN
 }
 

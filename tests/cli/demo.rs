@@ -30,6 +30,12 @@ fn automatic(device: &str) -> Outcome {
     // Without a GPU it says so, and runs on the CPU and on an emulated device.
     let checks = if done.stdout.contains("No GPU here") { 2 } else { 1 };
     assert_eq!(done.stdout.matches("Checked:").count(), checks, "{done:?}");
+    if checks == 2 {
+        // The emulated device shows how its stages overlap.
+        for part in ["\nstage  ", "\ncopy in  ", "emulated: overlap: ", "emulated: bottleneck: "] {
+            assert!(done.stdout.contains(part), "no '{part}' in {}", done.stdout);
+        }
+    }
     RAN
 }
 

@@ -9,9 +9,11 @@
 mod bad_input;
 mod bench;
 mod demo;
+mod info;
 mod jobs;
 mod kernels;
 mod process;
+mod report;
 mod tools;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -28,8 +30,17 @@ fn main() {
     };
     let mut trials = Vec::new();
     for device in &devices {
-        for (name, case) in
-            [bad_input::CASES, jobs::CASES, kernels::CASES, demo::CASES, bench::CASES, process::CASES].concat()
+        for (name, case) in [
+            bad_input::CASES,
+            jobs::CASES,
+            kernels::CASES,
+            demo::CASES,
+            bench::CASES,
+            process::CASES,
+            report::CASES,
+            info::CASES,
+        ]
+        .concat()
         {
             let given = device.clone();
             trials.push(Trial::ignorable_test(format!("{device}: {name}"), move || case(&given)));

@@ -110,6 +110,12 @@ impl Place {
     }
 }
 
+/// The results of a report by their names.
+pub fn results(report: &serde_json::Value) -> serde_json::Value {
+    let results = report["results"].as_array().unwrap();
+    results.iter().map(|result| (result["name"].as_str().unwrap().to_owned(), result["value"].clone())).collect()
+}
+
 pub fn done(output: Output) -> Done {
     Done {
         code: output.status.code(),

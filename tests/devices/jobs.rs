@@ -100,13 +100,14 @@ fn reductions_over_schedules(choice: &DeviceChoice) -> Outcome {
     let (a, n) = (numbers(rows, 3), numbers(rows, 4));
     // Not only the same everywhere but right: exact ones by a plain computation, floats to a tolerance.
     let integers: i64 = n.iter().map(|b| i64::from((*b * 1e6) as i32)).sum();
-    check(expected.value("sum(n)") == Some(Scalar::I64(integers)), "sum of integers")?;
+    check(expected.value("sum(n)") == Ok(Some(Scalar::I64(integers))), "sum of integers")?;
     let least = (0..rows).min_by(|&i, &j| a[i].total_cmp(&a[j])).map(|i| Scalar::I64(i as i64));
-    check(expected.value("argmin(a)") == least, "argmin")?;
+    check(expected.value("argmin(a)")? == least, "argmin")?;
     let mean = a.iter().sum::<f64>() / rows as f64;
     let var = a.iter().map(|a| (a - mean) * (a - mean)).sum::<f64>() / rows as f64;
-    let close =
-        |label: &str, value: f64| expected.value(label).is_some_and(|v| (v.as_f64() / value - 1.0).abs() < 1e-9);
+    let close = |label: &str, value: f64| {
+        expected.value(label).ok().flatten().is_some_and(|v| (v.as_f64() / value - 1.0).abs() < 1e-9)
+    };
     check(close("sum(a)", mean * rows as f64) && close("var(a)", var), "sum or var")?;
     for chunk in [1, 300_000, 4 << 20] {
         for lanes in [1, 3, 8] {
@@ -139,10 +140,10 @@ fn no_rows(choice: &DeviceChoice) -> Outcome {
     let mut c: Vec<f64> = vec![];
     let job = Job::eval("c = a; sum(a), min(a), mean(a), count(a), all(a), any(a)")?;
     let report = engine(choice).build()?.run(job.input("a", &a).output("c", &mut c))?;
-    check(report.value("sum(a)") == Some(Scalar::F64(0.0)), "sum of nothing is 0")?;
-    check(report.value("min(a)").is_none(), "the minimum of nothing has no value")?;
-    check(report.value("mean(a)").is_some_and(|mean| mean.as_f64().is_nan()), "the mean of nothing is NaN")?;
-    check(report.value("all(a)") == Some(Scalar::Bool(true)), "all of nothing")?;
+    check(report.value("sum(a)") == Ok(Some(Scalar::F64(0.0))), "sum of nothing is 0")?;
+    check(report.value("min(a)") == Ok(None), "the minimum of nothing has no value")?;
+    check(report.value("mean(a)")?.is_some_and(|mean| mean.as_f64().is_nan()), "the mean of nothing is NaN")?;
+    check(report.value("all(a)") == Ok(Some(Scalar::Bool(true))), "all of nothing")?;
     check(report.chunks == 0, "no chunks")
 }
 
@@ -233,7 +234,7 @@ fn values(choice: &DeviceChoice) -> Outcome {
     }
     let alone = |step: i64| engine.run(Job::eval("sum(i * step)")?.value("step", step).rows(100_000));
     for step in [3, -5] {
-        let sum = alone(step)?.value("sum(i * step)");
+        let sum = alone(step)?.value("sum(i * step)")?;
         check(sum == Some(Scalar::I64(step * 4_999_950_000)), format!("{sum:?} by steps of {step}"))?;
     }
     Ok(())
@@ -273,7 +274,7 @@ fn dtypes(choice: &DeviceChoice) -> Outcome {
             let report = engine.run(Job::eval("c = a; max(a)")?.input("a", &a).output("c", &mut c))?;
             check(a == c, concat!("rows of ", stringify!($t)))?;
             let largest = a.iter().copied().fold(a[0], |m, x| if x > m { x } else { m });
-            check(report.value("max(a)").is_some_and(|m| m.as_f64() == largest as f64), concat!("max of ", stringify!($t)))?;
+            check(report.value("max(a)")?.is_some_and(|m| m.as_f64() == largest as f64), concat!("max of ", stringify!($t)))?;
         )*};
     }
     each!(i8, i16, i32, i64, u8, u16, u32, u64, f32, f64);
@@ -282,7 +283,7 @@ fn dtypes(choice: &DeviceChoice) -> Outcome {
     let report = engine.run(Job::eval("c = ~a; count(a)")?.input("a", &a).output("c", &mut c))?;
     check(a.iter().zip(&c).all(|(a, c)| a != c), "rows of bool")?;
     let count = a.iter().filter(|a| **a).count() as i64;
-    check(report.value("count(a)") == Some(Scalar::I64(count)), "count of bool")
+    check(report.value("count(a)") == Ok(Some(Scalar::I64(count))), "count of bool")
 }
 
 fn files(choice: &DeviceChoice) -> Outcome {
@@ -353,11 +354,11 @@ fn generators(choice: &DeviceChoice) -> Outcome {
         out.iter_mut().zip(first as i64..).for_each(|(x, i)| *x = i * i);
     });
     let report = engine.run(Job::eval("all(x == i * i), sum(i)")?.input("x", squares))?;
-    check(report.value("all(x == i * i)") == Some(Scalar::Bool(true)), "generated rows")?;
+    check(report.value("all(x == i * i)") == Ok(Some(Scalar::Bool(true))), "generated rows")?;
     let sum = rows as i64 * (rows as i64 - 1) / 2;
-    check(report.value("sum(i)") == Some(Scalar::I64(sum)), "sum of row numbers")?;
+    check(report.value("sum(i)") == Ok(Some(Scalar::I64(sum))), "sum of row numbers")?;
     let alone = engine.run(Job::eval("max(i)")?.rows(rows))?;
-    check(alone.value("max(i)") == Some(Scalar::I64(rows as i64 - 1)), "a job without inputs")
+    check(alone.value("max(i)") == Ok(Some(Scalar::I64(rows as i64 - 1))), "a job without inputs")
 }
 
 const FUNCTIONS: &[(&str, f64, f64)] = &[
@@ -522,7 +523,10 @@ fn failing_source(choice: &DeviceChoice) -> Outcome {
         check(std::fs::read_dir(folder.path())?.count() == 0, "something was left behind")?;
     }
     let x = [1.0, 2.0];
-    check(engine.run(Job::eval("sum(x)")?.input("x", &x))?.value("sum(x)").is_some(), "the engine is broken afterwards")
+    check(
+        engine.run(Job::eval("sum(x)")?.input("x", &x))?.value("sum(x)")?.is_some(),
+        "the engine is broken afterwards",
+    )
 }
 
 fn cancelled(choice: &DeviceChoice) -> Outcome {
@@ -607,7 +611,7 @@ fn absurd_limits(choice: &DeviceChoice) -> Outcome {
     let x = numbers(10_000, 2);
     let huge = engine(choice).chunk(u64::MAX).device_memory(1 << 30).pinned_memory(u64::MAX).lanes(64).build()?;
     let report = huge.run(Job::eval("count(x < 1000)")?.input("x", &x))?;
-    check(report.value("count(x < 1000)") == Some(Scalar::I64(10_000)), "a wrong count")?;
+    check(report.value("count(x < 1000)") == Ok(Some(Scalar::I64(10_000))), "a wrong count")?;
     // A plan of more rows than there is memory for is a plan or an error, not a panic.
     let _ = huge.plan(&Job::eval("a = f64(i); b = a + 1; sum(a * b)")?.rows(u64::MAX));
     Ok(())
@@ -813,7 +817,8 @@ fn unequal_speeds() -> Outcome {
             let ratio = second.rows as f64 / first.rows as f64;
             check((1.8..2.2).contains(&ratio), format!("{} and {} rows: {devices:?}", first.rows, second.rows))?;
             // None waits long for the other: all together take as long as one that has the speed of both.
-            let took = [first, second].iter().filter_map(|device| device.virtual_seconds).fold(0.0, f64::max);
+            let took =
+                [first, second].iter().filter_map(|device| device.virtual_time).max().unwrap_or_default().as_secs_f64();
             let best = rows as f64 / (slow + fast);
             check((1.0..1.1).contains(&(took / best)), format!("{took} s instead of {best} s: {devices:?}"))?;
         }
@@ -836,7 +841,7 @@ fn overlap() -> Outcome {
             let engine = Engine::builder().device(DeviceChoice::from(device)).chunk(chunk).device_memory(memory);
             let engine = engine.build()?;
             let report = engine.run(Job::eval("y = x")?.input("x", &x).output("y", &mut y))?;
-            Ok((report.devices[0].virtual_seconds.ok_or("no virtual time")?, report))
+            Ok((report.devices[0].virtual_time.ok_or("no virtual time")?.as_secs_f64(), report))
         };
         let (took, report) = run(64 << 20)?;
         let one_chunk = stages.iter().sum::<f64>() * report.chunk_rows as f64;

@@ -108,8 +108,8 @@ fn run(engine: &Engine, table: &Table<'_>, cases: &[Case<'_>]) -> Result<Vec<Str
     let mut wrong = Vec::new();
     for (k, (case, output)) in cases.iter().zip(outputs).enumerate() {
         let ours = match report.value(&format!("y{k}")) {
-            Some(scalar) => Column::of(scalar),
-            None => output.column(),
+            Ok(Some(scalar)) => Column::of(scalar),
+            _ => output.column(),
         };
         if let Err(problem) = compare(case, &ours, magnitude) {
             wrong.push(format!("{} of {}\n    {problem}", case.text, case.inputs));

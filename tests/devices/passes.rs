@@ -49,8 +49,8 @@ const STEP: &str = "m = mean(clip(x, center - width, center + width)), n = count
 
 /// The values of a pass after the one with these results.
 fn values_after(report: &Report, pass: u32) -> Vec<(&'static str, Scalar)> {
-    let center = report.value("m").map_or(0.0, |mean| mean.as_f64());
-    let count = report.value("n").map_or(0.0, Scalar::as_f64);
+    let center = report.value("m").unwrap().map_or(0.0, |mean| mean.as_f64());
+    let count = report.value("n").unwrap().map_or(0.0, Scalar::as_f64);
     let width = 1.0 + count % 50.0;
     let mut values: Vec<(&str, Scalar)> =
         vec![("width", width.into()), ("center", center.into()), ("step", pass.into())];

@@ -379,7 +379,7 @@ fn overlap() -> Outcome {
     let data = engine.resident(&x)?;
     engine.run(Job::eval("sum(x)")?.input("x", &data))?;
     let report = engine.run(Job::eval("sum(x)")?.input("x", &data))?;
-    let seconds = report.devices[0].virtual_seconds.unwrap();
+    let seconds = report.devices[0].virtual_time.unwrap().as_secs_f64();
     let link = report.bytes_to_device as f64 / 2e9;
     let kernel = rows as f64 / 1e9;
     check(link > 0.3 * kernel && kernel > 0.3 * link, format!("{link} s on the link, {kernel} s of kernels"))?;

@@ -62,7 +62,7 @@ pub fn file(path: &Path, rows: u64, cancel: &CancelToken, bar: &Bar) -> Result<T
 impl Truth {
     /// Whether a run found the same.
     pub fn matches(&self, report: &Report) -> Result {
-        let value = |label| report.value(label).map_or(f64::NAN, |value| value.as_f64());
+        let value = |label| report.value(label).ok().flatten().map_or(f64::NAN, |value| value.as_f64());
         let (mean, max) = (value("mean(c)"), value("max(c)"));
         if max != self.max {
             return Err(wrong("max(c)", max, self.max));

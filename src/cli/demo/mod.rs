@@ -6,13 +6,12 @@ mod folder;
 
 use std::{env, fs};
 
-use bytesize::ByteSize;
-use overshot::{CancelToken, DeviceChoice, DeviceKind, Emulated, Engine, EngineBuilder, Job, Npy, Report};
+use overshot::{CancelToken, DeviceChoice, DeviceKind, Emulated, Engine, EngineBuilder, Job, Npy, Report, units};
 
 use super::args::DemoArgs;
 use super::output::print;
 use super::progress::Bar;
-use super::{Result, interrupt};
+use super::{Result, interrupt, render};
 use folder::Folder;
 
 const EXPRESSION: &str = "c = sqrt(a * a + b * b); mean(c), max(c)";
@@ -43,22 +42,26 @@ pub fn demo(args: &DemoArgs) -> Result {
 
     demo.write()?;
     if args.device == DeviceChoice::Auto && kinds == [DeviceKind::Cpu] {
-        for note in overshot::devices().1 {
-            print(format_args!("No GPU here, so this uses the CPU ({note}).\n"))?;
-        }
+        print("No GPU here, so this uses the CPU ('overshot devices' says why).\n")?;
         demo.stream(DeviceChoice::Cpu, DeviceKind::Cpu)?;
         print("\nThe same job on an emulated GPU, which shows how the pipeline works:\n")?;
-        demo.stream(DeviceChoice::from(Emulated::new()), DeviceKind::Emulated)?;
+        demo.stream(DeviceChoice::from(emulated()), DeviceKind::Emulated)?;
     } else {
         demo.stream(args.device.clone(), kinds.first().copied().unwrap_or(DeviceKind::Cpu))?;
     }
     demo.farewell()
 }
 
+/// An emulated device with the speed of a GPU behind PCIe 4 and of cores that stage, about, so that there are times to
+/// look at.
+fn emulated() -> Emulated {
+    Emulated::new().copy_in_rate(25e9).copy_out_rate(25e9).kernel_rate(5e9).fill_rate(10e9).drain_rate(10e9)
+}
+
 impl Demo<'_> {
     fn write(&self) -> Result {
         let Demo { args, rows, folder, cancel } = self;
-        let each = ByteSize(rows.saturating_mul(8));
+        let each = units::bytes(rows.saturating_mul(8));
         print(format_args!("Writing a.npy and b.npy, {each} each, in {}\n", folder.path().display()))?;
         let bar = Bar::new(args.quiet, "writing", 2 * rows, 8);
         data::write(&folder.path().join("a.npy"), data::A, *rows, cancel, &bar)?;
@@ -74,8 +77,9 @@ impl Demo<'_> {
             DeviceKind::Emulated => Some((data / 4).clamp(LEAST_MEMORY, EMULATED_MEMORY)),
             _ => Some((data / 4).max(LEAST_MEMORY)),
         };
-        let (name, size) = (device.to_string(), ByteSize(data));
-        let through = memory.map(|bytes| format!(" through {} of device memory", ByteSize(bytes))).unwrap_or_default();
+        let (name, size) = (device.to_string(), units::bytes(data));
+        let through =
+            memory.map(|bytes| format!(" through {} of device memory", units::memory(bytes))).unwrap_or_default();
         print(format_args!("\novershot run '{EXPRESSION}' on {name}: {size}{through}\n"))?;
 
         let output = folder.path().join("c.npy");
@@ -95,7 +99,8 @@ impl Demo<'_> {
         let report = engine.run(job)?;
         drop(bar);
         self.check(&report)?;
-        print(&report)
+        // Of a device with memory of its own, how its stages overlap is what there is to see.
+        print(render::report(&report, kind != DeviceKind::Cpu))
     }
 
     fn check(&self, report: &Report) -> Result {
@@ -123,7 +128,7 @@ impl Demo<'_> {
             print("\nDone; the files are removed (--keep keeps them). Now try:\n")?;
         }
         print(format_args!(
-            "  {overshot} devices\n  {overshot} plan 'mean(x), std(x)' x=YOUR.npy\n  {overshot} run --help\n"
+            "  {overshot} info --stats YOUR.npy\n  {overshot} run 'mean(x), std(x)' x=YOUR.npy\n  {overshot} devices\n  {overshot} functions\n"
         ))
     }
 }

@@ -106,7 +106,7 @@ fn probe() -> Result<c_int, Missing> {
     // SAFETY: loading libcuda runs its initialisers, which the machine's own driver library may be trusted with.
     if !unsafe { sys::is_culib_present() } {
         return Err(Missing {
-            problem: "no CUDA driver on this machine (libcuda.so.1 was not found)".into(),
+            problem: "libcuda.so.1, the CUDA driver, was not found".into(),
             remedy: "install the NVIDIA driver, or run on the cpu or emulated device",
         });
     }

@@ -1,0 +1,218 @@
+//! A report as JSON. `docs/json.md` describes it; a change that readers could notice is a new
+//! [`Report::SCHEMA_VERSION`].
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::ser::{Serialize, Serializer};
+
+use super::{Bound, Computation, DeviceReport, InputReport, OutputReport, Report, Setup, StageTime, StageTimes};
+use crate::data::Scalar;
+use crate::device::DeviceKind;
+
+#[derive(serde::Serialize)]
+struct ReportJson<'a> {
+    schema_version: u32,
+    overshot_version: &'a str,
+    expression: Option<&'a str>,
+    kernel: Option<&'a str>,
+    rows: u64,
+    results: Vec<ResultJson<'a>>,
+    inputs: Vec<InputJson<'a>>,
+    outputs: Vec<OutputJson<'a>>,
+    input_bytes: u64,
+    output_bytes: u64,
+    chunks: u64,
+    chunk_rows: u64,
+    seconds: f64,
+    total_seconds: f64,
+    setup: SetupJson,
+    bytes_to_device: u64,
+    bytes_ahead: u64,
+    bytes_from_device: u64,
+    bytes_read_directly: u64,
+    peak_pinned_bytes: u64,
+    devices: Vec<DeviceJson<'a>>,
+    measured: bool,
+    notes: &'a [String],
+}
+
+#[derive(serde::Serialize)]
+struct ResultJson<'a> {
+    name: &'a str,
+    dtype: Option<&'static str>,
+    value: Option<Scalar>,
+}
+
+#[derive(serde::Serialize)]
+struct InputJson<'a> {
+    name: &'a str,
+    path: Option<String>,
+    dtype: &'static str,
+    shape: &'a [u64],
+    rows: u64,
+    bytes: u64,
+}
+
+#[derive(serde::Serialize)]
+struct OutputJson<'a> {
+    name: &'a str,
+    path: Option<String>,
+    dtype: &'static str,
+    rows: u64,
+    bytes: u64,
+}
+
+#[derive(serde::Serialize)]
+struct SetupJson {
+    find_seconds: f64,
+    open_seconds: f64,
+    kernel_seconds: f64,
+    memory_seconds: f64,
+}
+
+#[derive(serde::Serialize)]
+struct DeviceJson<'a> {
+    id: &'a str,
+    name: &'a str,
+    kind: DeviceKind,
+    chunks: u64,
+    rows: u64,
+    chunk_rows: u64,
+    lanes: usize,
+    peak_device_bytes: u64,
+    virtual_seconds: Option<f64>,
+    stages: Option<StagesJson>,
+    bound: Option<Bound>,
+}
+
+#[derive(serde::Serialize)]
+struct StagesJson {
+    fill: StageJson,
+    copy_in: StageJson,
+    kernel: StageJson,
+    copy_out: StageJson,
+    drain: StageJson,
+}
+
+#[derive(serde::Serialize)]
+struct StageJson {
+    busy_seconds: f64,
+    waiting_seconds: f64,
+}
+
+impl Serialize for Report {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (expression, kernel) = match &self.computation {
+            Computation::Expression(text) => (Some(&**text), None),
+            Computation::Kernel(entry) => (None, Some(&**entry)),
+        };
+        let Setup { find, open, kernel: load, memory } = self.setup;
+        let document = ReportJson {
+            schema_version: Report::SCHEMA_VERSION,
+            overshot_version: env!("CARGO_PKG_VERSION"),
+            expression,
+            kernel,
+            rows: self.rows,
+            results: self.results.iter().map(result).collect(),
+            inputs: self.inputs.iter().map(input).collect(),
+            outputs: self.outputs.iter().map(output).collect(),
+            input_bytes: self.input_bytes(),
+            output_bytes: self.output_bytes(),
+            chunks: self.chunks,
+            chunk_rows: self.chunk_rows,
+            seconds: self.time.as_secs_f64(),
+            total_seconds: self.total_time.as_secs_f64(),
+            setup: SetupJson {
+                find_seconds: find.as_secs_f64(),
+                open_seconds: open.as_secs_f64(),
+                kernel_seconds: load.as_secs_f64(),
+                memory_seconds: memory.as_secs_f64(),
+            },
+            bytes_to_device: self.bytes_to_device,
+            bytes_ahead: self.bytes_ahead,
+            bytes_from_device: self.bytes_from_device,
+            bytes_read_directly: self.bytes_read_directly,
+            peak_pinned_bytes: self.peak_pinned_bytes,
+            devices: self.devices.iter().map(device).collect(),
+            measured: self.measured,
+            notes: &self.notes,
+        };
+        document.serialize(serializer)
+    }
+}
+
+fn result((name, value): &(String, Option<Scalar>)) -> ResultJson<'_> {
+    ResultJson { name, dtype: value.map(|value| value.dtype().name()), value: *value }
+}
+
+/// A path as text: bytes of it that are not UTF-8 are replaced.
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn input(input: &InputReport) -> InputJson<'_> {
+    let InputReport { name, path, dtype, shape, rows, bytes } = input;
+    InputJson { name, path: path.as_deref().map(text), dtype: dtype.name(), shape, rows: *rows, bytes: *bytes }
+}
+
+fn output(output: &OutputReport) -> OutputJson<'_> {
+    let OutputReport { name, path, dtype, rows, bytes } = output;
+    OutputJson { name, path: path.as_deref().map(text), dtype: dtype.name(), rows: *rows, bytes: *bytes }
+}
+
+fn device(device: &DeviceReport) -> DeviceJson<'_> {
+    DeviceJson {
+        id: &device.id,
+        name: &device.name,
+        kind: device.kind,
+        chunks: device.chunks,
+        rows: device.rows,
+        chunk_rows: device.chunk_rows,
+        lanes: device.lanes,
+        peak_device_bytes: device.peak_device_bytes,
+        virtual_seconds: device.virtual_time.as_ref().map(Duration::as_secs_f64),
+        stages: stages(&device.stages),
+        bound: device.bound,
+    }
+}
+
+/// None where nothing was measured, as on an emulated device whose operations take no time.
+fn stages(times: &StageTimes) -> Option<StagesJson> {
+    let stage = |time: StageTime| StageJson {
+        busy_seconds: time.busy.as_secs_f64(),
+        waiting_seconds: time.waiting.as_secs_f64(),
+    };
+    let StageTimes { fill, copy_in, kernel, copy_out, drain } = *times;
+    let stages = StagesJson {
+        fill: stage(fill),
+        copy_in: stage(copy_in),
+        kernel: stage(kernel),
+        copy_out: stage(copy_out),
+        drain: stage(drain),
+    };
+    (!times.is_empty()).then_some(stages)
+}
+
+/// A number or a truth value. JSON has no numbers that are not finite: these are the strings `"NaN"`, `"inf"` and
+/// `"-inf"`.
+impl Serialize for Scalar {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match *self {
+            value @ (Scalar::F32(_) | Scalar::F64(_)) if !value.as_f64().is_finite() => {
+                serializer.serialize_str(&value.to_string())
+            }
+            Scalar::Bool(value) => serializer.serialize_bool(value),
+            Scalar::I8(value) => serializer.serialize_i8(value),
+            Scalar::I16(value) => serializer.serialize_i16(value),
+            Scalar::I32(value) => serializer.serialize_i32(value),
+            Scalar::I64(value) => serializer.serialize_i64(value),
+            Scalar::U8(value) => serializer.serialize_u8(value),
+            Scalar::U16(value) => serializer.serialize_u16(value),
+            Scalar::U32(value) => serializer.serialize_u32(value),
+            Scalar::U64(value) => serializer.serialize_u64(value),
+            Scalar::F32(value) => serializer.serialize_f32(value),
+            Scalar::F64(value) => serializer.serialize_f64(value),
+        }
+    }
+}

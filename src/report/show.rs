@@ -1,0 +1,168 @@
+//! A report as text for people.
+
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use super::{DeviceReport, Report, Setup, StageTime, StageTimes};
+use crate::device::DeviceKind;
+use crate::units;
+
+/// Setup that takes less than this is not worth a word in the short form.
+const SHORT_SETUP: Duration = Duration::from_millis(50);
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.values())?;
+        for output in &self.outputs {
+            let to = output.path.as_ref().map(|path| format!(" -> {}", path.display())).unwrap_or_default();
+            writeln!(f, "{}: {} of {}{to}", output.name, units::counted(output.rows, "row"), output.dtype)?;
+        }
+        writeln!(f, "{}", self.summary())?;
+        if f.alternate() {
+            write!(f, "\n{}", self.details())?;
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
+    }
+}
+
+impl Report {
+    /// The results, a line `name = value` for each.
+    #[must_use]
+    pub fn values(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in &self.results {
+            // A name may be a part of the expression, which may have line breaks.
+            let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
+            let _ = match value {
+                Some(value) => writeln!(text, "{name} = {value}"),
+                None => writeln!(text, "{name} has no value (no rows)"),
+            };
+        }
+        text
+    }
+
+    /// One line: rows, bytes of the inputs and outputs, time, rate and bottleneck. The bottleneck is that of the device
+    /// that did most of the rows.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let mut text = units::counted(self.rows, "row");
+        let bytes = self.input_bytes().saturating_add(self.output_bytes());
+        if bytes > 0 {
+            let _ = write!(text, " ({})", units::bytes(bytes));
+        }
+        let _ = write!(text, " in {}", units::time(self.time));
+        let virtual_time = self.devices.iter().filter_map(|device| device.virtual_time).max();
+        let setup = self.total_time.saturating_sub(self.time);
+        if let Some(time) = virtual_time {
+            let _ = write!(text, " ({} of virtual time)", units::time(time));
+        } else if setup >= SHORT_SETUP && setup * 10 >= self.time {
+            let _ = write!(text, " ({} with setup)", units::time(self.total_time));
+        }
+        // The emulated device is as fast as the host that plays it, which says nothing.
+        let is_emulated = self.devices.iter().any(|device| device.kind == DeviceKind::Emulated);
+        if bytes > 0 && !is_emulated && !self.time.is_zero() {
+            let _ = write!(text, ", {}", units::rate(bytes as f64 / self.time.as_secs_f64()));
+        }
+        let worked = || self.devices.iter().filter(|device| device.rows > 0);
+        let most = worked().max_by_key(|device| device.rows);
+        if let Some((device, bound)) = most.and_then(|device| Some((device, device.bound?))) {
+            let whose = if worked().count() > 1 { format!("{}, ", device.id) } else { String::new() };
+            let _ = write!(text, "; bottleneck: {whose}{bound}");
+        }
+        text
+    }
+
+    /// What the short form leaves out: chunks, setup, copies, memory, devices, the time of each stage, and the bottleneck
+    /// of each device.
+    #[must_use]
+    pub fn details(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write_details(&mut text);
+        text
+    }
+
+    fn write_details(&self, f: &mut String) -> fmt::Result {
+        let (chunks, chunk_rows) = (units::counted(self.chunks, "chunk"), units::counted(self.chunk_rows, "row"));
+        let (time, total) = (units::time(self.time), units::time(self.total_time));
+        writeln!(f, "{chunks} of up to {chunk_rows}: {time}, {total} with setup")?;
+        if self.devices.iter().any(|device| device.kind == DeviceKind::Cuda) {
+            let Setup { find, open, kernel, memory } = self.setup;
+            let [cuda, kernel, memory] = [find + open, kernel, memory].map(units::time);
+            writeln!(f, "setup: CUDA initialised in {cuda}, kernel ready in {kernel}, memory in {memory}")?;
+        }
+        let (bytes_in, bytes_out) = (self.bytes_to_device, self.bytes_from_device);
+        if bytes_in + bytes_out > 0 {
+            write!(f, "copied to and from devices: {} and {}", units::bytes(bytes_in), units::bytes(bytes_out))?;
+            if self.bytes_ahead > 0 {
+                write!(f, " ({} ahead of the values)", units::bytes(self.bytes_ahead))?;
+            }
+            // Only copies to a GPU cross a link whose speed says something.
+            if self.devices.iter().all(|device| device.kind == DeviceKind::Cuda) && !self.time.is_zero() {
+                let rate = (bytes_in + bytes_out) as f64 / self.time.as_secs_f64();
+                write!(f, ", {} together", units::rate(rate))?;
+            }
+            writeln!(f)?;
+        }
+        if self.bytes_read_directly > 0 {
+            writeln!(f, "read past the page cache: {}", units::bytes(self.bytes_read_directly))?;
+        }
+        if self.peak_pinned_bytes > 0 {
+            writeln!(f, "peak pinned memory: {}", units::memory(self.peak_pinned_bytes))?;
+        }
+        self.devices.iter().try_for_each(|device| write!(f, "{device}"))?;
+        let stages = self.stages();
+        if !stages.is_empty() {
+            write!(f, "\n{stages}")?;
+        }
+        self.devices.iter().try_for_each(|device| self.write_overlap(f, device))?;
+        for device in &self.devices {
+            if let Some(bound) = &device.bound {
+                writeln!(f, "{}: bottleneck: {bound:#}", device.id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How much a device did at once: what its engines worked, and in what time.
+    fn write_overlap(&self, f: &mut String, device: &DeviceReport) -> fmt::Result {
+        let StageTimes { copy_in, kernel, copy_out, .. } = device.stages;
+        let (work, time) = (copy_in.busy + kernel.busy + copy_out.busy, device.virtual_time.unwrap_or(self.time));
+        if device.kind == DeviceKind::Cpu || work.is_zero() || time.is_zero() {
+            return Ok(());
+        }
+        let [work, time] = [work, time].map(units::time);
+        writeln!(f, "{}: overlap: {work} of copies and kernels in {time}", device.id)
+    }
+}
+
+impl fmt::Display for DeviceReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rows, chunks) = (units::counted(self.rows, "row"), units::counted(self.chunks, "chunk"));
+        let lanes = units::counted(self.lanes as u64, "lane");
+        write!(f, "{} ({}): {rows} in {chunks} over {lanes}", self.id, self.name)?;
+        if self.kind != DeviceKind::Cpu {
+            write!(f, ", peak device memory {}", units::memory(self.peak_device_bytes))?;
+        }
+        match self.virtual_time {
+            Some(time) => writeln!(f, "; {} of virtual time", units::time(time)),
+            None => writeln!(f),
+        }
+    }
+}
+
+impl fmt::Display for StageTimes {
+    /// A table of the stages that took any time.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "{:10} {:>12} {:>12}   (summed over lanes)", "stage", "busy", "waiting")?;
+        for (name, StageTime { busy, waiting }) in self.named() {
+            if !(busy + waiting).is_zero() {
+                writeln!(f, "{name:10} {:>12} {:>12}", units::time(busy), units::time(waiting))?;
+            }
+        }
+        Ok(())
+    }
+}

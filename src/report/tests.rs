@@ -1,0 +1,289 @@
+//! The text and the JSON of a report, word for word.
+
+use super::*;
+
+/// A report of a run on a GPU, with a value of its own in every place.
+fn example() -> Report {
+    let ms = Duration::from_millis;
+    let stage = |busy, waiting| StageTime { busy: ms(busy), waiting: ms(waiting) };
+    let stages = StageTimes {
+        fill: stage(300, 1),
+        copy_in: stage(190, 20),
+        kernel: stage(50, 30),
+        copy_out: stage(90, 40),
+        drain: StageTime { busy: Duration::from_micros(850), waiting: ms(2500) },
+    };
+    let bound = Bound {
+        stage: Stage::CopyIn,
+        kind: DeviceKind::Cuda,
+        busy: 0.949,
+        bytes_per_second: 50e9,
+        limit_bytes_per_second: Some(55e9),
+    };
+    let device = DeviceReport {
+        id: "cuda:0".into(),
+        name: "NVIDIA Test".into(),
+        kind: DeviceKind::Cuda,
+        chunks: 300,
+        rows: 1_000_000_000,
+        chunk_rows: 4_194_304,
+        lanes: 8,
+        peak_device_bytes: 64 << 20,
+        virtual_time: None,
+        stages,
+        bound: Some(bound),
+    };
+    Report {
+        computation: Computation::Expression("c = x * 2; m = mean(x), min(nothing), min(log(c))".into()),
+        rows: 1_000_000_000,
+        results: vec![
+            ("m".into(), Some(Scalar::F64(0.5))),
+            ("min(nothing)".into(), None),
+            ("min(log(c))".into(), Some(Scalar::F32(f32::NEG_INFINITY))),
+            ("max(\n  k)".into(), Some(Scalar::I8(-7))),
+        ],
+        inputs: vec![InputReport {
+            name: "x".into(),
+            path: Some("x.npy".into()),
+            dtype: Dtype::F64,
+            shape: vec![1_000_000, 1000],
+            rows: 1_000_000_000,
+            bytes: 8_000_000_000,
+        }],
+        // A kernel that keeps some rows has fewer in its output than the job has.
+        outputs: vec![OutputReport {
+            name: "c".into(),
+            dtype: Dtype::F32,
+            path: Some("c.npy".into()),
+            rows: 500_000_000,
+            bytes: 2_000_000_000,
+        }],
+        chunks: 300,
+        chunk_rows: 4_194_304,
+        time: ms(200),
+        total_time: ms(590),
+        setup: Setup { find: ms(100), open: ms(200), kernel: ms(40), memory: ms(50) },
+        bytes_to_device: 8_000_000_000,
+        bytes_ahead: 0,
+        bytes_from_device: 2_000_000_000,
+        bytes_read_directly: 0,
+        peak_pinned_bytes: 96 << 20,
+        devices: vec![device],
+        notes: vec!["x.npy was not in the page cache".into()],
+        measured: true,
+        timeline: None,
+    }
+}
+
+#[test]
+fn the_short_form() {
+    assert_eq!(
+        example().to_string(),
+        "\
+m = 0.5
+min(nothing) has no value (no rows)
+min(log(c)) = -inf
+max( k) = -7
+c: 500,000,000 rows of f32 -> c.npy
+1,000,000,000 rows (10.0 GB) in 200 ms (590 ms with setup), 50.0 GB/s; bottleneck: host-to-device copies (95 % busy)
+note: x.npy was not in the page cache
+"
+    );
+}
+
+#[test]
+fn the_details() {
+    assert_eq!(
+        example().details(),
+        "\
+300 chunks of up to 4,194,304 rows: 200 ms, 590 ms with setup
+setup: CUDA initialised in 300 ms, kernel ready in 40 ms, memory in 50 ms
+copied to and from devices: 8.0 GB and 2.0 GB, 50.0 GB/s together
+peak pinned memory: 96.0 MiB
+cuda:0 (NVIDIA Test): 1,000,000,000 rows in 300 chunks over 8 lanes, peak device memory 64.0 MiB
+
+stage              busy      waiting   (summed over lanes)
+fill             300 ms       1.0 ms
+copy in          190 ms        20 ms
+kernel            50 ms        30 ms
+copy out          90 ms        40 ms
+drain            850 µs       2.50 s
+cuda:0: overlap: 330 ms of copies and kernels in 200 ms
+cuda:0: bottleneck: host-to-device copies (95 % busy), 50.0 GB/s, 91 % of this machine's limit (55.0 GB/s)
+"
+    );
+    let (short, long, details) = (example().to_string(), format!("{:#}", example()), example().details());
+    let (head, note) = short.split_at(short.find("note:").unwrap());
+    assert_eq!(long, format!("{head}\n{details}{note}"));
+}
+
+#[test]
+fn summaries_of_other_runs() {
+    let cpu = |rows: u64, time: Duration| {
+        let mut report = example();
+        (report.rows, report.time, report.total_time) = (rows, time, time);
+        (report.inputs, report.outputs) = (vec![], vec![]);
+        let device = &mut report.devices[0];
+        (device.id, device.kind, device.rows) = ("cpu".into(), DeviceKind::Cpu, rows);
+        device.bound = None;
+        report
+    };
+    // Without data there is no rate, and no setup or verdict without any.
+    assert_eq!(cpu(1, Duration::from_micros(90)).summary(), "1 row in 90 µs");
+    let mut latency = cpu(10, Duration::from_micros(90));
+    latency.devices[0].bound = example().devices[0].bound.map(|bound| Bound { stage: Stage::Latency, ..bound });
+    assert_eq!(latency.summary(), "10 rows in 90 µs; bottleneck: none (no stage was busy for half of the time)");
+    // Two devices: whose bottleneck it is.
+    let mut two = example();
+    two.devices.insert(0, DeviceReport { rows: 5, id: "cuda:1".into(), ..two.devices[0].clone() });
+    assert!(two.summary().ends_with("; bottleneck: cuda:0, host-to-device copies (95 % busy)"), "{}", two.summary());
+    // An emulated device has virtual time, and no rate that says anything of this machine.
+    let mut emulated = example();
+    let device = &mut emulated.devices[0];
+    (device.kind, device.virtual_time) = (DeviceKind::Emulated, Some(Duration::from_millis(3)));
+    let expected = "1,000,000,000 rows (10.0 GB) in 200 ms (3.0 ms of virtual time); bottleneck: ";
+    assert!(emulated.summary().starts_with(expected), "{}", emulated.summary());
+}
+
+#[test]
+fn the_json() {
+    let text = serde_json::to_string_pretty(&example()).unwrap();
+    let expected = r#"{
+  "schema_version": 1,
+  "overshot_version": "VERSION",
+  "expression": "c = x * 2; m = mean(x), min(nothing), min(log(c))",
+  "kernel": null,
+  "rows": 1000000000,
+  "results": [
+    {
+      "name": "m",
+      "dtype": "f64",
+      "value": 0.5
+    },
+    {
+      "name": "min(nothing)",
+      "dtype": null,
+      "value": null
+    },
+    {
+      "name": "min(log(c))",
+      "dtype": "f32",
+      "value": "-inf"
+    },
+    {
+      "name": "max(\n  k)",
+      "dtype": "i8",
+      "value": -7
+    }
+  ],
+  "inputs": [
+    {
+      "name": "x",
+      "path": "x.npy",
+      "dtype": "f64",
+      "shape": [
+        1000000,
+        1000
+      ],
+      "rows": 1000000000,
+      "bytes": 8000000000
+    }
+  ],
+  "outputs": [
+    {
+      "name": "c",
+      "path": "c.npy",
+      "dtype": "f32",
+      "rows": 500000000,
+      "bytes": 2000000000
+    }
+  ],
+  "input_bytes": 8000000000,
+  "output_bytes": 2000000000,
+  "chunks": 300,
+  "chunk_rows": 4194304,
+  "seconds": 0.2,
+  "total_seconds": 0.59,
+  "setup": {
+    "find_seconds": 0.1,
+    "open_seconds": 0.2,
+    "kernel_seconds": 0.04,
+    "memory_seconds": 0.05
+  },
+  "bytes_to_device": 8000000000,
+  "bytes_ahead": 0,
+  "bytes_from_device": 2000000000,
+  "bytes_read_directly": 0,
+  "peak_pinned_bytes": 100663296,
+  "devices": [
+    {
+      "id": "cuda:0",
+      "name": "NVIDIA Test",
+      "kind": "cuda",
+      "chunks": 300,
+      "rows": 1000000000,
+      "chunk_rows": 4194304,
+      "lanes": 8,
+      "peak_device_bytes": 67108864,
+      "virtual_seconds": null,
+      "stages": {
+        "fill": {
+          "busy_seconds": 0.3,
+          "waiting_seconds": 0.001
+        },
+        "copy_in": {
+          "busy_seconds": 0.19,
+          "waiting_seconds": 0.02
+        },
+        "kernel": {
+          "busy_seconds": 0.05,
+          "waiting_seconds": 0.03
+        },
+        "copy_out": {
+          "busy_seconds": 0.09,
+          "waiting_seconds": 0.04
+        },
+        "drain": {
+          "busy_seconds": 0.00085,
+          "waiting_seconds": 2.5
+        }
+      },
+      "bound": {
+        "stage": "copy_in",
+        "kind": "cuda",
+        "busy": 0.949,
+        "bytes_per_second": 50000000000.0,
+        "limit_bytes_per_second": 55000000000.0
+      }
+    }
+  ],
+  "measured": true,
+  "notes": [
+    "x.npy was not in the page cache"
+  ]
+}"#;
+    assert_eq!(text, expected.replace("VERSION", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn nothing_measured_is_null_in_json() {
+    let mut report = example();
+    report.devices[0].stages = StageTimes::default();
+    report.computation = Computation::Kernel("saxpy".into());
+    let json = serde_json::to_value(&report).unwrap();
+    assert!(json["devices"][0]["stages"].is_null() && json["expression"].is_null(), "{json}");
+    assert_eq!(json["kernel"], "saxpy");
+}
+
+#[test]
+fn a_result_that_is_not_there_differs_from_one_without_a_value() {
+    let report = example();
+    assert_eq!(report.value("m"), Ok(Some(Scalar::F64(0.5))));
+    assert_eq!(report.value("min(nothing)"), Ok(None));
+    let error = report.value("mean(x)").unwrap_err();
+    assert_eq!(error.known, ["m", "min(nothing)", "min(log(c))", "max(\n  k)"]);
+    let text = "there is no result 'mean(x)'; the results are 'm', 'min(nothing)', 'min(log(c))', 'max(\n  k)'";
+    assert_eq!(error.to_string(), text);
+    let none = Report { results: vec![], ..report }.value("m").unwrap_err();
+    assert_eq!(none.to_string(), "there is no result 'm'; the job has no reduction");
+}

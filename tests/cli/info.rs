@@ -1,0 +1,113 @@
+//! `overshot info`.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::tools::{Done, Place, RAN, npy};
+use crate::{Case, Outcome};
+
+pub const CASES: &[Case] = &[
+    ("info shows what files hold", files),
+    ("info has the least, greatest and mean value", stats),
+    ("info of files that cannot be read", unreadable),
+];
+
+fn info(place: &Place, args: &[&str]) -> Done {
+    place.overshot(&[&["info"], args].concat())
+}
+
+fn json_of(place: &Place, args: &[&str]) -> Value {
+    let done = info(place, &[&["--json"], args].concat());
+    assert_eq!(done.stderr, "", "{args:?}");
+    serde_json::from_str(&done.stdout).unwrap()
+}
+
+fn files(device: &str) -> Outcome {
+    let place = Place::new(device);
+    place.raw("x.npy", &npy("<f8", "False", "(1000, 3)", &[0; 24_000]));
+    place.raw("big.npy", &npy(">i4", "False", "(1,)", &[0; 4]));
+    place.raw("x.raw", &[0; 12]);
+    let done = info(&place, &["x.npy", "big.npy", "x.raw:f32"]);
+    let expected = "\
+x.npy: 3,000 rows of f64, 24.0 kB, shape (1,000, 3)
+  .npy version 1.0, dtype '<f8', C order, little-endian; can be used in place
+big.npy: 1 row of i32, 4 B
+  .npy version 1.0, dtype '>i4', C order, big-endian; its bytes are swapped as it is read
+x.raw: 3 rows of f32, 12 B
+  raw; can be used in place
+";
+    assert_eq!((done.code, done.stdout.as_str(), done.stderr.as_str()), (Some(0), expected, ""));
+    let json = json_of(&place, &["x.npy"]);
+    assert_eq!(json["schema_version"], 1);
+    let expected = json!({
+        "path": "x.npy",
+        "format": "npy",
+        "file_bytes": 24_128,
+        "dtype": "f64",
+        "rows": 3000,
+        "shape": [1000, 3],
+        "data_bytes": 24_000,
+        "npy": { "version": "1.0", "descr": "<f8", "fortran_order": false, "byte_order": "little" },
+        "stats": null,
+        "problem": null,
+    });
+    assert_eq!(json["files"], json!([expected]));
+    RAN
+}
+
+fn stats(device: &str) -> Outcome {
+    let place = Place::new(device);
+    let of = |name: &str| json_of(&place, &["--stats", "--device", device, name])["files"][0]["stats"].clone();
+    place.npy("x.npy", &[4.0, f64::NAN, -1.0, 3.0]);
+    assert_eq!(of("x.npy"), json!({ "min": -1.0, "max": 4.0, "mean": 2.0, "nan": 1 }));
+    let text = info(&place, &["--stats", "--device", device, "x.npy"]).stdout;
+    assert!(text.contains("\n  min -1.0, max 4.0, mean 2.0, NaN in 1 row\n"), "{text}");
+    place.npy("inf.npy", &[f64::INFINITY, 0.0]);
+    assert_eq!(of("inf.npy"), json!({ "min": 0.0, "max": "inf", "mean": "inf", "nan": 0 }));
+    place.npy("none.npy", &[f64::NAN]);
+    assert_eq!(of("none.npy"), json!({ "min": null, "max": null, "mean": null, "nan": 1 }));
+    place.npy("empty.npy", &[]);
+    assert_eq!(of("empty.npy"), json!({ "min": null, "max": null, "mean": null, "nan": 0 }));
+    // The sum of these is no i8.
+    place.raw("small.i8", &[100; 10]);
+    assert_eq!(of("small.i8:i8"), json!({ "min": 100, "max": 100, "mean": 100.0, "nan": 0 }));
+    place.raw("truth.bool", &[0, 1, 1, 1]);
+    assert_eq!(of("truth.bool:bool"), json!({ "min": false, "max": true, "mean": 0.75, "nan": 0 }));
+    place.raw("single.f32", &[1e38f32, 3e38, f32::NAN].map(f32::to_le_bytes).concat());
+    let found = of("single.f32:f32");
+    assert_eq!((&found["nan"], &found["min"]), (&json!(1), &json!(1e38)), "{found}");
+    assert!(found["mean"].as_f64().is_some_and(|mean| (mean / 2e38 - 1.0).abs() < 1e-6), "{found}");
+    RAN
+}
+
+fn unreadable(device: &str) -> Outcome {
+    let place = Place::new(device);
+    place.npy("good.npy", &[1.0]);
+    for (name, bytes, problem) in [
+        ("t.parquet", &b"PAR1........"[..], "is Parquet; save each column by itself"),
+        ("noext", b"PK\x03\x04....", "is a zip archive, as .npz is; save each array by itself with numpy.save"),
+        ("x.npy.gz", b"\x1f\x8b....", "is compressed with gzip; unpack it first"),
+        ("x.csv", b"a,b\n1,2\n", "is text, as CSV is; save each column"),
+        ("x.raw", b"\0\0\0\0", "is not .npy: add the dtype, as in x.raw:f32"),
+        ("f.npy", &npy("<f8", "True", "(1, 2)", &[0; 16]), "Fortran order"),
+        ("h.npy", &npy("<f2", "False", "(2,)", &[0; 4]), "half-precision"),
+        ("short.npy", &npy("<f8", "False", "(9,)", &[0; 16]), "short file"),
+    ] {
+        place.raw(name, bytes);
+        let done = info(&place, &["good.npy", name]);
+        assert!(done.stdout.contains(problem), "no '{problem}' in {done:?}");
+        assert!(done.stdout.starts_with("good.npy: 1 row of f64"), "{done:?}");
+        assert_eq!(done.stderr, "overshot: error: 1 of 2 files cannot be read\n");
+        assert_eq!(done.code, Some(1), "{done:?}");
+    }
+    let done = info(&place, &["none.npy", "."]);
+    assert!(done.code == Some(1) && done.stdout.contains("none.npy\n  cannot be opened"), "{done:?}");
+    assert!(done.stdout.contains("is a directory"), "{done:?}");
+    // Told otherwise, a raw file is read as what its bytes are said to be; one of another format is not.
+    assert_eq!(info(&place, &["x.raw:i16"]).code, Some(0));
+    assert_eq!(info(&place, &["t.parquet:u8"]).code, Some(1));
+    assert!(info(&place, &["f.npy"]).stdout.contains("Fortran order"));
+    assert_eq!(fs::read(place.path("x.raw")).unwrap(), [0; 4]);
+    RAN
+}
