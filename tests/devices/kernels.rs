@@ -119,11 +119,10 @@ fn misfits(choice: &DeviceChoice) -> Outcome {
         error(Job::kernel(f.call().value("a", 1.0)).input("x", &x).output("y", &mut y)),
         "'a' is no place for a value",
     ));
+    // SAFETY: it is refused.
+    let no_threads = unsafe { f.clone().threads(0) };
     wanted.push((
-        // SAFETY: it is refused.
-        error(
-            Job::kernel(unsafe { f.clone().threads(0) }.call().value("a", 1.0f32)).input("x", &x).output("y", &mut y),
-        ),
+        error(Job::kernel(no_threads.call().value("a", 1.0f32)).input("x", &x).output("y", &mut y)),
         "1 to 1024 threads",
     ));
     for (error, wanted) in wanted {
