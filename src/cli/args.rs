@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use overshot::{DeviceChoice, Engine, Input, NamedFile, Reading};
 
-use super::values::{Binding, NamedFile, binding, file, size};
+use super::values::{Binding, binding, file, size};
 use super::{Failure, Result};
 
 /// Streams datasets larger than a GPU's memory through a computation.

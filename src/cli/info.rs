@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use overshot::{DeviceChoice, Dtype, Engine, Error, Source, units};
+use overshot::{DeviceChoice, Dtype, Engine, Error, NamedFile, Source, units};
 use serde::Serialize;
 
 use self::header::NpyHeader;
@@ -16,7 +16,7 @@ use self::stats::Stats;
 use super::args::InfoArgs;
 use super::output::{print, print_json};
 use super::style::{dim, heading};
-use super::values::NamedFile;
+
 use super::{Failure, Result};
 
 /// Bytes at the start of a file that say what it is.

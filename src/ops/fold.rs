@@ -58,9 +58,8 @@ impl Fold {
 
     /// The state of all tiles; `None` if there were none.
     pub(crate) fn finish(self, how: &impl Combine) -> Option<Box<[u64]>> {
-        let mut nodes: Vec<_> = self.0.into_iter().map(|((level, index), state)| (index << level, state)).collect();
-        nodes.sort_unstable_by_key(|(first_tile, _)| *first_tile);
-        let mut states = nodes.into_iter().map(|(_, state)| state);
+        // With every tile there, a level has one node at most, and larger nodes cover earlier tiles.
+        let mut states = self.0.into_values().rev();
         let first = states.next()?;
         Some(states.fold(first, |mut left, right| {
             how.combine(&mut left, &right);
