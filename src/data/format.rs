@@ -165,17 +165,15 @@ impl NamedFile {
             && word.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
         let Some(word) = str::from_utf8(word).ok().filter(|_| is_word) else { return whole() };
         match dtype_of(word) {
-            Some(dtype) => {
+            Ok(dtype) => {
                 let path = OsString::from_vec(bytes[..colon].into()).into();
                 Ok(NamedFile { path, dtype: Some(dtype), is_raw })
             }
-            None => {
-                let known: Vec<&str> = Dtype::ALL.iter().map(|dtype| dtype.name()).collect();
+            Err(error) => {
                 let shown = Path::new(text).display();
                 Err(Error::Job(format!(
-                    "{shown}: '{word}' is no dtype: write one of {}, or NumPy's name of it, such as float32; \
-                     the path of a raw file that ends so needs its dtype behind it, as in {shown}:f64",
-                    known.join(" ")
+                    "{shown}: {error}, or NumPy's name of it, such as float32; \
+                     the path of a raw file that ends so needs its dtype behind it, as in {shown}:f64"
                 )))
             }
         }
@@ -225,7 +223,7 @@ impl NamedFile {
 }
 
 /// The dtype of a name, ours or NumPy's.
-fn dtype_of(word: &str) -> Option<Dtype> {
+fn dtype_of(word: &str) -> Result<Dtype> {
     let own = match word {
         "bool_" => "bool",
         "int8" => "i8",
@@ -240,5 +238,5 @@ fn dtype_of(word: &str) -> Option<Dtype> {
         "float64" => "f64",
         own => own,
     };
-    Dtype::from_name(own)
+    own.parse()
 }

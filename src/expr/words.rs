@@ -216,7 +216,7 @@ impl Function {
             "clip" => Some(Function::Clip),
             "atan2" => Some(Function::Binary(Binary::Atan2)),
             "hypot" => Some(Function::Binary(Binary::Hypot)),
-            _ => Dtype::from_name(name).map(Function::Cast),
+            _ => name.parse().ok().map(Function::Cast),
         };
         unary.or(reduce).or(other)
     }
@@ -269,7 +269,7 @@ pub(super) fn nearest_function(name: &str) -> Option<&'static str> {
     let lower = name.to_lowercase();
     let names = Unary::FUNCTIONS.iter().map(|(n, _)| *n);
     let names = names.chain(Kind::NAMES.iter().map(|(n, _)| *n)).chain(["where", "clip", "atan2", "hypot"]);
-    let names = names.chain(Dtype::ALL.into_iter().map(Dtype::name));
+    let names = names.chain(Dtype::ALL.iter().map(|dtype| dtype.name()));
     let alias = match lower.as_str() {
         "float" | "float64" | "double" => Some("f64"),
         "float32" => Some("f32"),
