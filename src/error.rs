@@ -52,8 +52,8 @@ pub enum Error {
         problem: String,
         /// What to do.
         remedy: String,
-        /// What the operating system said, when it said something. It is a part of the message, and so it is not the error's
-        /// [`source`](std::error::Error::source).
+        /// What the operating system said, when it said something. It is a part of the message, and so it is not the
+        /// error's [`source`](std::error::Error::source).
         cause: Option<std::io::Error>,
     },
 
@@ -101,7 +101,8 @@ pub enum Error {
         chunk: u64,
         /// Its rows, or those of all chunks that it may have been.
         rows: Range<u64>,
-        /// What happened. It is a part of the message, and so it is not the error's [`source`](std::error::Error::source).
+        /// What happened. It is a part of the message, and so it is not the error's
+        /// [`source`](std::error::Error::source).
         cause: Box<Error>,
     },
 
@@ -154,7 +155,8 @@ impl Error {
         Error::File { path: path.into(), problem: problem.into(), remedy: remedy.into(), cause: None }
     }
 
-    /// An error of the caller's own, as [`Source::read`](crate::Source::read) and [`Sink::write`](crate::Sink::write) return them.
+    /// An error of the caller's own, as [`Source::read`](crate::Source::read) and [`Sink::write`](crate::Sink::write)
+    /// return them.
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Error::Other(error.into())
     }

@@ -55,8 +55,8 @@ pub struct JobArgs {
 
     /// A file for a name: an output if the expression assigns the name, or the kernel's parameter is no pointer to const; else
     /// an input. Where the parameter is a value, a number. `.npy` files say their dtype,
-    /// others are raw and need one to be read (bool, i8 to i64, u8 to u64, f32, f64); ':f64!' takes a file for raw that looks like another format. An assigned name without a file is a
-    /// temporary
+    /// others are raw and need one to be read (bool, i8 to i64, u8 to u64, f32, f64); ':f64!' takes a file for raw that
+    /// looks like another format. An assigned name without a file is a temporary
     #[arg(value_name = "NAME=PATH[:DTYPE]", value_parser = binding())]
     pub files: Vec<Binding>,
 
@@ -142,8 +142,9 @@ impl JobArgs {
     /// Opens an input.
     pub fn open(&self, file: &NamedFile) -> Result<Input<'static>> {
         Ok(match self.reading {
-            // SAFETY: whoever runs the command is told not to write to its inputs or shorten them meanwhile, as with every program
-            // that maps files; the library, whose callers are not told by us, has them say so with `unsafe`.
+            // SAFETY: whoever runs the command is told not to write to its inputs or shorten them meanwhile, as with
+            // every program that maps files; the library, whose callers are not told by us, has them say so with
+            // `unsafe`.
             None | Some(ReadingArg::Map) => unsafe { file.map() }?,
             Some(ReadingArg::Pread) => file.open(Reading::Pread)?,
             Some(ReadingArg::Direct) => file.open(Reading::Direct)?,

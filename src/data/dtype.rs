@@ -1,9 +1,12 @@
 //! Element types, and single values of them.
 
+use crate::{Error, Result};
 use std::fmt;
+use std::str::FromStr;
 
-/// The type of one element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// The type of one element. It is parsed from its [name](Dtype::name).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 #[allow(missing_docs)] // the names say it
 pub enum Dtype {
     Bool,
@@ -21,7 +24,7 @@ pub enum Dtype {
 
 impl Dtype {
     /// Every dtype.
-    pub const ALL: [Dtype; 11] = [
+    pub const ALL: &'static [Dtype] = &[
         Dtype::Bool,
         Dtype::I8,
         Dtype::I16,
@@ -62,11 +65,6 @@ impl Dtype {
         }
     }
 
-    /// The dtype of a name, if it is one.
-    pub fn from_name(name: &str) -> Option<Dtype> {
-        Dtype::ALL.into_iter().find(|d| d.name() == name)
-    }
-
     /// Whether it is `f32` or `f64`.
     pub const fn is_float(self) -> bool {
         matches!(self, Dtype::F32 | Dtype::F64)
@@ -85,6 +83,19 @@ impl Dtype {
     /// Whether it is an integer (`bool` is not).
     pub const fn is_integer(self) -> bool {
         self.is_signed() || self.is_unsigned()
+    }
+}
+
+impl FromStr for Dtype {
+    type Err = Error;
+
+    /// # Errors
+    /// [`Error::Job`] if there is no such dtype.
+    fn from_str(name: &str) -> Result<Dtype> {
+        Dtype::ALL.iter().copied().find(|dtype| dtype.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = Dtype::ALL.iter().map(|dtype| dtype.name()).collect();
+            Error::Job(format!("'{name}' is no dtype: write one of {}", names.join(" ")))
+        })
     }
 }
 
@@ -130,6 +141,7 @@ impl From<bool> for Scalar {
 
 /// One value of any dtype: the result of a reduction, or what is the same for all rows of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 #[allow(missing_docs)] // the names say it
 pub enum Scalar {
     Bool(bool),

@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reading {
-    /// By calls of `pread`, into memory of our own. Of a file larger than half of the machine's memory, what is not in the page
-    /// cache is read past it, as [`Direct`](Reading::Direct) does. A file that changes meanwhile gives a mixture of old and new, one that
-    /// becomes shorter gives an error.
+    /// By calls of `pread`, into memory of our own. Of a file larger than half of the machine's memory, what is not in
+    /// the page cache is read past it, as [`Direct`](Reading::Direct) does. A file that changes meanwhile gives a
+    /// mixture of old and new, one that becomes shorter gives an error.
     #[default]
     Pread,
     /// Straight from the disk, past the page cache, into memory of our own. The page cache then holds no copy for the next
@@ -29,8 +29,8 @@ pub enum Reading {
 /// The memory maps of files that exist now.
 static MAPPED: SignalList = SignalList::new();
 
-/// Finds the file whose map holds an address, for a handler of `SIGBUS`: it takes no lock and no memory. The path goes to `path`, as
-/// much of it as there is room for; returns how many bytes that is.
+/// Finds the file whose map holds an address, for a handler of `SIGBUS`: it takes no lock and no memory. The path goes
+/// to `path`, as much of it as there is room for; returns how many bytes that is.
 pub fn mapped_path(address: usize, path: &mut [u8]) -> Option<usize> {
     let mut len = None;
     MAPPED.each(

@@ -8,8 +8,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Opens a file to be read: `.npy` as [`Npy`], every other name as [`Raw`]. Files of other formats are refused, by their names and
-/// their first bytes; [`Raw::open`] takes any file.
+/// Opens a file to be read: `.npy` as [`Npy`], every other name as [`Raw`]. Files of other formats are refused, by
+/// their names and their first bytes; [`Raw::open`] takes any file.
 ///
 /// # Errors
 /// As [`Npy::open`] and [`Raw::open`]; and when `dtype` is missing for a raw file, or not the one of a `.npy` file.
@@ -28,7 +28,8 @@ pub fn open_with(path: impl AsRef<Path>, dtype: Option<Dtype>, reading: Reading)
     }
 }
 
-/// Opens a file as [`open`] does, to be used in place through a memory map; to be read by calls where the system cannot map it.
+/// Opens a file as [`open`] does, to be used in place through a memory map; to be read by calls where the system cannot
+/// map it.
 ///
 /// # Safety
 /// As for [`Npy::map`]: nobody may write to the file or shorten it as long as the input exists.
@@ -58,7 +59,7 @@ pub fn create(path: impl AsRef<Path>, dtype: Option<Dtype>, force: bool) -> Resu
     if let Some(foreign) = by_name(path) {
         let problem = format!("is named as {}, which is not written", foreign.what);
         let remedy = format!(
-            "write a .npy file, which NumPy and others read, or raw rows (.raw); to have raw rows under this name, write {}:f64!",
+            "write a .npy file, which NumPy and others read, or raw rows (.raw); for raw rows under this name, write {}:f64!",
             path.display()
         );
         return Err(Error::file(path, problem, remedy));
@@ -136,8 +137,8 @@ fn agreed(npy: Npy, dtype: Option<Dtype>) -> Result<Input<'static>> {
     }
 }
 
-/// A file as a text names it: `PATH`, `PATH:DTYPE`, or `PATH:DTYPE!`, which is a raw file whatever its name and its first bytes
-/// are.
+/// A file as a text names it: `PATH`, `PATH:DTYPE`, or `PATH:DTYPE!`, which is a raw file whatever its name and its
+/// first bytes are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedFile {
     /// The path.
@@ -165,17 +166,15 @@ impl NamedFile {
             && word.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
         let Some(word) = str::from_utf8(word).ok().filter(|_| is_word) else { return whole() };
         match dtype_of(word) {
-            Some(dtype) => {
+            Ok(dtype) => {
                 let path = OsString::from_vec(bytes[..colon].into()).into();
                 Ok(NamedFile { path, dtype: Some(dtype), is_raw })
             }
-            None => {
-                let known: Vec<&str> = Dtype::ALL.iter().map(|dtype| dtype.name()).collect();
+            Err(error) => {
                 let shown = Path::new(text).display();
                 Err(Error::Job(format!(
-                    "{shown}: '{word}' is no dtype: write one of {}, or NumPy's name of it, such as float32; \
-                     the path of a raw file that ends so needs its dtype behind it, as in {shown}:f64",
-                    known.join(" ")
+                    "{shown}: {error}, or NumPy's name of it, such as float32; \
+                     the path of a raw file that ends so needs its dtype behind it, as in {shown}:f64"
                 )))
             }
         }
@@ -225,7 +224,7 @@ impl NamedFile {
 }
 
 /// The dtype of a name, ours or NumPy's.
-fn dtype_of(word: &str) -> Option<Dtype> {
+fn dtype_of(word: &str) -> Result<Dtype> {
     let own = match word {
         "bool_" => "bool",
         "int8" => "i8",
@@ -240,5 +239,5 @@ fn dtype_of(word: &str) -> Option<Dtype> {
         "float64" => "f64",
         own => own,
     };
-    Dtype::from_name(own)
+    own.parse()
 }

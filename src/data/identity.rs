@@ -29,7 +29,8 @@ impl FileId {
     }
 }
 
-/// The files that are read and written together: a file that is written must have no other use. Each path is looked up once.
+/// The files that are read and written together: a file that is written must have no other use. Each path is looked up
+/// once.
 #[derive(Debug, Default)]
 pub struct FileSet {
     uses: HashMap<FileId, (String, bool)>,

@@ -255,8 +255,8 @@ impl fmt::Debug for SinkMemory<'_> {
 /// The file has at least `len` bytes, and nobody writes to it or shortens it as long as the map exists.
 pub(crate) unsafe fn map_file(file: &File, len: u64) -> Option<Mmap> {
     let len = usize::try_from(len).ok().filter(|&len| len > 0)?;
-    // SAFETY: the mapping is private to this process and read-only. That its bytes are there and do not change is passed on to
-    // the caller.
+    // SAFETY: the mapping is private to this process and read-only. That its bytes are there and do not change is
+    // passed on to the caller.
     unsafe { MmapOptions::new().len(len).map(file).ok() }
 }
 

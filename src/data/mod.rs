@@ -7,8 +7,9 @@
 //! | [`Generator`] | | rows computed when they are asked for |
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
 //!
-//! All `unsafe` blocks of this module stand in `memory.rs`, but for calls that pass the contract of a memory map on. What is specific to Unix stands in `file.rs`, `direct.rs`, `partial.rs`,
-//! `temporary.rs`, `rights.rs`, `identity.rs` and `new_file.rs`.
+//! All `unsafe` blocks of this module stand in `memory.rs`, but for calls that pass the contract of a memory map on.
+//! What is specific to Unix stands in `file.rs`, `direct.rs`, `partial.rs`, `temporary.rs`, `rights.rs`, `identity.rs`
+//! and `new_file.rs`.
 
 mod chunk;
 mod direct;

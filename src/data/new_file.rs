@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 
 /// A file to be written by a job: [`Npy::create`](super::Npy::create) and [`Raw::create`](super::Raw::create) make one.
 ///
-/// The rows go into a file without a name in the same directory, whose space is reserved before any work starts. It takes its
-/// name when all outputs of the job are complete. When the job fails, is stopped or is killed, nothing of it remains.
-/// File systems without such files (NFS, for example) get a hidden file `.NAME.xxxxxx.partial` instead, which is removed when
-/// the job ends; a process that is killed cannot remove it, and a later job that writes to the same path says so in a
-/// note of its report. The data is on the disk when the system writes it back, as after any `write`.
+/// The rows go into a file without a name in the same directory, whose space is reserved before any work starts. It
+/// takes its name when all outputs of the job are complete. When the job fails, is stopped or is killed, nothing of it
+/// remains. File systems without such files (NFS, for example) get a hidden file `.NAME.xxxxxx.partial` instead, which
+/// is removed when the job ends; a process that is killed cannot remove it, and a later job that writes to the same
+/// path says so in a note of its report. The data is on the disk when the system writes it back, as after any `write`.
 ///
 /// A path that is a symbolic link stands for the file it leads to.
 #[derive(Debug)]
@@ -44,8 +44,9 @@ impl NewFile {
     /// Whether to replace a file that exists. Otherwise it is an error, found before any work is done and again before
     /// the file gets its name.
     ///
-    /// The new file has the permissions, owner, group and access control list of the one that it replaces. What cannot be kept
-    /// is a note in the report, and then the group may do no more than everybody may. A file that may not be written to is not replaced.
+    /// The new file has the permissions, owner, group and access control list of the one that it replaces. What cannot
+    /// be kept is a note in the report, and then the group may do no more than everybody may. A file that may not be
+    /// written to is not replaced.
     pub fn force(self, force: bool) -> Self {
         NewFile { force, ..self }
     }

@@ -11,8 +11,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A file of fixed length that has no name yet, or a temporary one where the file system has no files without a name. Dropping it
-/// removes it, also after [`publish`](Partial::publish); only [`commit`](Partial::commit) keeps it.
+/// A file of fixed length that has no name yet, or a temporary one where the file system has no files without a name.
+/// Dropping it removes it, also after [`publish`](Partial::publish); only [`commit`](Partial::commit) keeps it.
 #[derive(Debug)]
 pub(super) struct Partial {
     /// The path as the user gave it, for messages.
@@ -64,8 +64,8 @@ impl Partial {
     /// Makes a file of `len` bytes in the directory of `path`, in space of its own.
     ///
     /// # Errors
-    /// When `path` exists and `force` is not set, is no regular file, may not be written, or has no directory in which a file can
-    /// be made; or when `len` bytes do not fit.
+    /// When `path` exists and `force` is not set, is no regular file, may not be written, or has no directory in which
+    /// a file can be made; or when `len` bytes do not fit.
     pub fn create(path: &Path, len: u64, force: bool) -> Result<Self> {
         Self::create_with(path, len, force, Abilities::default())
     }
@@ -268,7 +268,8 @@ fn cannot_create(path: &Path, target: &Path, len: u64, e: io::Error) -> Error {
     io_error(path, problem, remedy, e)
 }
 
-/// A new file without a name. `None` where the file system has no such files, or there is no way to give it a name later.
+/// A new file without a name. `None` where the file system has no such files, or there is no way to give it a name
+/// later.
 #[cfg(target_os = "linux")]
 fn unnamed(directory: &Path, mode: u32, abilities: Abilities) -> io::Result<Option<File>> {
     use rustix::fs::OFlags;

@@ -27,7 +27,8 @@ impl Rights {
         Rights { mode, owner: metadata.uid(), group: metadata.gid(), list: access_list(path) }
     }
 
-    /// Gives a file that nobody but us may read these rights, and never more. Returns what could not be kept, for the user.
+    /// Gives a file that nobody but us may read these rights, and never more. Returns what could not be kept, for the
+    /// user.
     pub fn give(self, file: &File) -> io::Result<Option<String>> {
         let Rights { mut mode, owner, group, list } = self;
         let own = fstat(file)?;

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
 /// Bytes of the longest path that the system takes, with the zero behind it.
 pub(super) const PATH_BYTES: usize = 4096;
 
-/// A list of paths, each with a range of addresses. Nodes are never freed; those of entries that are gone are used again,
-/// so that the list has as many nodes as it had entries at one time.
+/// A list of paths, each with a range of addresses. Nodes are never freed; those of entries that are gone are used
+/// again, so that the list has as many nodes as it had entries at one time.
 pub(super) struct SignalList {
     first: OnceLock<&'static Node>,
 }

@@ -46,8 +46,8 @@ pub trait Sink: Send + Sync {
         Ok(())
     }
 
-    /// Makes the output visible, in a way that dropping it takes back. Asked of all outputs of a job before the first one is
-    /// committed, so that a job whose second file cannot be named leaves no first one. Sinks that cannot take it
+    /// Makes the output visible, in a way that dropping it takes back. Asked of all outputs of a job before the first
+    /// one is committed, so that a job whose second file cannot be named leaves no first one. Sinks that cannot take it
     /// back do nothing here.
     ///
     /// # Errors
@@ -56,8 +56,8 @@ pub trait Sink: Send + Sync {
         Ok(())
     }
 
-    /// Makes the output visible for good, also if it was not [published](Sink::publish): all rows are written. A file that is dropped
-    /// without it leaves no trace; a slice keeps what was written so far.
+    /// Makes the output visible for good, also if it was not [published](Sink::publish): all rows are written. A file
+    /// that is dropped without it leaves no trace; a slice keeps what was written so far.
     ///
     /// # Errors
     /// When the output cannot be given its name.
@@ -77,12 +77,6 @@ pub enum Place {
 }
 
 /// A place for an output whose dtype and rows are not known yet.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is no output of a job",
-    label = "no `Target`, and no mutable slice",
-    note = "slices, vectors and arrays go by mutable reference, as in `&mut v` or `a.as_mut_slice()`",
-    note = "elements are `bool`, `i8` to `i64`, `u8` to `u64`, `f32` and `f64`"
-)]
 pub trait Target: Send {
     /// What messages call it: the path of a file, `slice`, …
     fn name(&self) -> String;
@@ -166,6 +160,8 @@ impl fmt::Debug for Output<'_> {
     }
 }
 
+// So that the compiler lists slices, vectors and arrays when a type is none of them, and not the trait.
+#[diagnostic::do_not_recommend]
 impl<'a, T: Target + 'a> From<T> for Output<'a> {
     fn from(target: T) -> Self {
         Output { target: Box::new(target), shards: None }

@@ -10,12 +10,6 @@ use std::sync::Arc;
 /// Reads row ranges of a dataset. A row is one element.
 ///
 /// A row of dtype `bool` is one byte: 0 is false, every other byte is true.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is no input of a job",
-    label = "no `Source`, and no slice",
-    note = "slices, vectors and arrays go by reference, as in `&v` or `a.as_slice()`; a `Vec` or an `Arc<[T]>` may also be given away",
-    note = "elements are `bool`, `i8` to `i64`, `u8` to `u64`, `f32` and `f64`"
-)]
 pub trait Source: Send + Sync {
     /// The type of a row.
     fn dtype(&self) -> Dtype;
@@ -148,6 +142,8 @@ impl fmt::Debug for Input<'_> {
     }
 }
 
+// So that the compiler lists slices, vectors and arrays when a type is none of them, and not the trait.
+#[diagnostic::do_not_recommend]
 impl<'a, S: Source + 'a> From<S> for Input<'a> {
     fn from(source: S) -> Self {
         Input { source: Box::new(source), shards: None }

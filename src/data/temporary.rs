@@ -20,9 +20,9 @@ const LONGEST_NAME: usize = 230;
 /// The temporary names that exist now.
 static UNFINISHED: SignalList = SignalList::new();
 
-/// Removes the temporary names of all outputs that are not finished. For a signal handler of a process that is about to end:
-/// it takes no lock and no memory, so that it may be called in any moment. Outputs of file systems that have files without a name
-/// need it not.
+/// Removes the temporary names of all outputs that are not finished. For a signal handler of a process that is about to
+/// end: it takes no lock and no memory, so that it may be called in any moment. Outputs of file systems that have files
+/// without a name need it not.
 pub fn remove_unfinished_outputs() {
     remove_unfinished(|_| true);
 }
@@ -48,7 +48,8 @@ pub(super) struct Temporary {
 }
 
 impl Temporary {
-    /// Gives a name beside `target` to what `make` makes under it. `make` is called again with another name if one is taken.
+    /// Gives a name beside `target` to what `make` makes under it. `make` is called again with another name if one is
+    /// taken.
     pub fn beside<T>(target: &Path, mut make: impl FnMut(&Path) -> io::Result<T>) -> io::Result<(Temporary, T)> {
         let name = target.file_name().unwrap_or_default();
         let mut prefix = OsString::from(".");
@@ -81,15 +82,15 @@ impl Temporary {
     }
 }
 
-/// Locks a file with a temporary name for as long as it is open, so that others see that it is in use. Where there are no locks it has
-/// none, and others cannot know.
+/// Locks a file with a temporary name for as long as it is open, so that others see that it is in use. Where there are
+/// no locks it has none, and others cannot know.
 pub(super) fn mark_in_use(file: &File) {
     let _ = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
 }
 
-/// What earlier jobs that were killed left beside these paths, as notes: nothing removed their temporary files, which take as
-/// much space as the whole output. They are only reported, because locks do not tell everywhere whether a job on another machine
-/// still writes to one.
+/// What earlier jobs that were killed left beside these paths, as notes: nothing removed their temporary files, which
+/// take as much space as the whole output. They are only reported, because locks do not tell everywhere whether a job
+/// on another machine still writes to one.
 pub(crate) fn leftovers<'p>(paths: impl Iterator<Item = &'p Path>) -> Vec<String> {
     let mut directories: HashMap<&Path, HashSet<&OsStr>> = HashMap::new();
     for path in paths {

@@ -113,10 +113,10 @@ impl Engine {
     /// # Errors
     /// [`Error::Expression`] and [`Error::Job`] if the job does not fit together, [`Error::Budget`] if a memory limit is
     /// too small for one chunk, [`Error::File`] and [`Error::Chunk`] if something failed on the way,
-    /// [`Error::Cancelled`]. No output file appears or changes then; if the last one cannot be given its name, those before it
-    /// lose theirs again, and files that they replaced come back. Only a file system that has neither `RENAME_EXCHANGE` nor hard links
-    /// cannot bring a replaced file back, and outputs after a caller's own [`Sink`] that fails in its
-    /// [`commit`](Sink::commit). Slices hold whatever was written so far.
+    /// [`Error::Cancelled`]. No output file appears or changes then; if the last one cannot be given its name, those
+    /// before it lose theirs again, and files that they replaced come back. Only a file system that has neither
+    /// `RENAME_EXCHANGE` nor hard links cannot bring a replaced file back, and outputs after a caller's own [`Sink`]
+    /// that fails in its [`commit`](Sink::commit). Slices hold whatever was written so far.
     ///
     /// # Panics
     /// When code of the caller that it runs (a source, a sink, a generator, the progress function) panics.

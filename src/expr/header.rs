@@ -47,11 +47,11 @@ pub(super) fn header(program: &Program) -> String {
 pub(super) fn read(source: &str) -> Option<Origin> {
     let header: Header = serde_json::from_str(source.lines().next()?.strip_prefix(PREFIX)?).ok()?;
     let dtypes = |names: Vec<(String, String)>| -> Option<Vec<(String, Dtype)>> {
-        names.into_iter().map(|(name, dtype)| Some((name, Dtype::from_name(&dtype)?))).collect()
+        names.into_iter().map(|(name, dtype)| Some((name, dtype.parse().ok()?))).collect()
     };
     let (inputs, values) = (dtypes(header.inputs)?, dtypes(header.values)?);
     let outputs = header.outputs.into_iter().map(|(name, dtype)| match dtype {
-        Some(dtype) => Some((name, Some(Dtype::from_name(&dtype)?))),
+        Some(dtype) => Some((name, Some(dtype.parse().ok()?))),
         None => Some((name, None)),
     });
     Some(Origin { text: header.expression, inputs, values, outputs: outputs.collect::<Option<_>>()? })

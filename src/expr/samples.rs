@@ -12,7 +12,7 @@ use crate::device::kernel::Kernel;
 /// Every operation on every dtype, a few dozen kernels in all.
 pub(crate) fn samples() -> Vec<Kernel> {
     let mut kernels = Vec::new();
-    for dtype in Dtype::ALL {
+    for &dtype in Dtype::ALL {
         kernels.extend([operators(dtype), functions(dtype), casts(dtype), reductions(dtype), values(dtype)]);
     }
     kernels.extend(mixed());
@@ -80,7 +80,7 @@ fn functions(dtype: Dtype) -> Option<Kernel> {
 }
 
 fn casts(dtype: Dtype) -> Option<Kernel> {
-    kernel(&[("a", dtype)], &numbered(Dtype::ALL.into_iter().map(|to| format!("{to}(a)"))))
+    kernel(&[("a", dtype)], &numbered(Dtype::ALL.iter().map(|to| format!("{to}(a)"))))
 }
 
 fn reductions(dtype: Dtype) -> Option<Kernel> {
@@ -97,7 +97,7 @@ fn values(dtype: Dtype) -> Option<Kernel> {
 
 /// Dtypes that meet, no inputs at all, and values alone.
 fn mixed() -> Vec<Option<Kernel>> {
-    let inputs: Vec<(&str, Dtype)> = Dtype::ALL.into_iter().map(|dtype| (dtype_input(dtype), dtype)).collect();
+    let inputs: Vec<(&str, Dtype)> = Dtype::ALL.iter().map(|&dtype| (dtype_input(dtype), dtype)).collect();
     let pairs = |sign: &str| {
         let left = inputs.iter().flat_map(|(a, _)| inputs.iter().map(move |(b, _)| (*a, *b)));
         numbered(left.filter(|(a, b)| a < b).map(|(a, b)| format!("{a} {sign} {b}")))

@@ -163,7 +163,7 @@ struct Column {
 impl Column {
     /// From hexadecimal bit patterns.
     fn parse<'w>(dtype: &str, words: impl Iterator<Item = &'w str>) -> Column {
-        let dtype = Dtype::from_name(dtype).expect("a dtype");
+        let dtype = dtype.parse::<Dtype>().expect("a dtype");
         let bits = words.map(|word| u64::from_str_radix(word, 16).expect("hexadecimal").to_le_bytes());
         Column { dtype, bytes: bits.flat_map(|bits| bits[..dtype.size()].to_vec()).collect() }
     }
@@ -181,6 +181,7 @@ impl Column {
             Scalar::U64(v) => v.to_le_bytes().to_vec(),
             Scalar::F32(v) => v.to_le_bytes().to_vec(),
             Scalar::F64(v) => v.to_le_bytes().to_vec(),
+            other => unreachable!("NumPy has no {other:?} in these cases"),
         };
         Column { dtype: scalar.dtype(), bytes }
     }

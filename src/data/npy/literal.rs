@@ -12,8 +12,8 @@ pub(super) enum Literal<'a> {
     Dict(Vec<(&'a str, Literal<'a>)>),
 }
 
-/// Parses all of `text` as one literal. An error says what is wrong and where, in bytes from the start. Whether integers may be
-/// `long`, with an `L` behind them as in Python 2, depends on the version of the format.
+/// Parses all of `text` as one literal. An error says what is wrong and where, in bytes from the start. Whether
+/// integers may be `long`, with an `L` behind them as in Python 2, depends on the version of the format.
 pub(super) fn parse(text: &str, long: bool) -> Result<Literal<'_>, String> {
     let mut parser = Parser { text, at: 0, long };
     // A blank at the start of a line is an indentation, other than at the start of the first one.

@@ -50,13 +50,14 @@ impl Npy {
         Ok(Npy { rows: FileRows::new(opened, dtype, rows, offset, swapped, reading), shape })
     }
 
-    /// Opens a `.npy` file, to be used in place through a memory map; to be read by calls where the system cannot map it.
-    /// That saves a copy on the CPU, and memory for it.
+    /// Opens a `.npy` file, to be used in place through a memory map; to be read by calls where the system cannot map
+    /// it. That saves a copy on the CPU, and memory for it.
     ///
     /// # Safety
-    /// Nobody may write to the file or shorten it as long as this exists: results may then be any mixture of old and new, slices of
-    /// the file's bytes change while they are borrowed, and touching a page that is gone kills the process (`SIGBUS`); so does a
-    /// disk that fails under a page. Replacing the file is fine, as programs do that write a new one and rename it.
+    /// Nobody may write to the file or shorten it as long as this exists: results may then be any mixture of old and
+    /// new, slices of the file's bytes change while they are borrowed, and touching a page that is gone kills the
+    /// process (`SIGBUS`); so does a disk that fails under a page. Replacing the file is fine, as programs do that
+    /// write a new one and rename it.
     ///
     /// # Errors
     /// As [`open`](Npy::open).

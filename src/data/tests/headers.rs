@@ -95,7 +95,7 @@ fn odd_versions_and_lengths() {
 }
 
 fn dtypes() -> impl Strategy<Value = Dtype> {
-    prop::sample::select(&Dtype::ALL[..])
+    prop::sample::select(Dtype::ALL)
 }
 
 proptest! {

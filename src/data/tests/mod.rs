@@ -11,6 +11,16 @@ use super::*;
 use crate::error::{Error, Result};
 use std::path::PathBuf;
 
+#[test]
+fn dtypes_are_parsed_from_their_names() {
+    for &dtype in Dtype::ALL {
+        assert_eq!(dtype.to_string().parse::<Dtype>().unwrap(), dtype);
+    }
+    for name in ["", "F64", "float64", "f16"] {
+        says(name.parse::<Dtype>(), &[&format!("'{name}' is no dtype: write one of bool i8"), "f32 f64"]);
+    }
+}
+
 /// A file that NumPy wrote.
 fn fixture(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "data", &format!("{name}.npy")].iter().collect()

@@ -14,7 +14,7 @@ fn opened(name: &str) -> [(bool, Npy); 3] {
 
 #[test]
 fn every_dtype_in_both_byte_orders() {
-    for dtype in Dtype::ALL {
+    for &dtype in Dtype::ALL {
         for order in ["le", "be"] {
             for (is_mapped, npy) in opened(&format!("{order}_{dtype}")) {
                 assert_eq!((npy.dtype(), npy.rows(), npy.shape()), (dtype, 5, Some(&[5][..])));

@@ -142,7 +142,7 @@ fn sources_from_outside_are_checked() {
 fn raw_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.bin");
-    for dtype in Dtype::ALL {
+    for &dtype in Dtype::ALL {
         fs::write(&path, values(dtype)).unwrap();
         // SAFETY: nobody else knows the file.
         let mapped = unsafe { Raw::map(&path, dtype) }.unwrap();

@@ -23,7 +23,7 @@ pub(super) fn everything(inputs: &[(String, Dtype)], values: &[(String, Dtype)])
         ["+", "-", "*", "/", "//", "%", "&", "|", "^", "<<", ">>", "==", "!=", "<", "<=", ">", ">="]
             .map(|sign| format!("a {sign} b"))
             .into();
-    terms.extend(Dtype::ALL.map(|to| format!("{to}(a)")));
+    terms.extend(Dtype::ALL.iter().map(|to| format!("{to}(a)")));
     terms.extend(Unary::functions().map(|(name, _)| format!("{name}(a)")));
     terms.extend(["-a", "~a", "where(a, a, b)", "min(a, b)", "max(a, b)", "clip(a, b, 1)", "i + a"].map(str::to_owned));
     terms.extend(["a ** b", "atan2(a, b)", "hypot(a, b)"].map(str::to_owned));
@@ -88,7 +88,7 @@ fn cuda_source_gives_the_same_bits() {
         eprintln!("skipped: there is no C++20 compiler by the name {COMPILER}");
         return;
     }
-    for dtype in Dtype::ALL {
+    for &dtype in Dtype::ALL {
         let columns = [1, 2].map(|seed| Column::mixed(dtype, 4096 + 1000, seed));
         compare(&program(dtype), &columns, &[]);
         let values = ["a", "b"].map(|name| (name.to_owned(), dtype));

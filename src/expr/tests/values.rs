@@ -17,7 +17,7 @@ fn named(names: &[&str], dtype: Dtype) -> Vec<(String, Dtype)> {
 #[test]
 fn a_value_is_as_a_column_of_it() {
     let (first_row, rows) = (3 << 40, 4096 + 1100);
-    for dtype in Dtype::ALL {
+    for &dtype in Dtype::ALL {
         let a = Column::mixed(dtype, rows, 1);
         let (of_columns, values) = (everything(&named(&["a", "b"], dtype), &[]), named(&["b"], dtype));
         let beside = everything(&named(&["a"], dtype), &values);
