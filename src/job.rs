@@ -106,6 +106,15 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// Names of the results, one for each reduction of the expression, in order: the name that is given to it, or else its
+    /// text. A kernel has none.
+    pub fn result_names(&self) -> Vec<String> {
+        match &self.what {
+            What::Expression(expression) => expression.labels().map(str::to_owned).collect(),
+            What::Kernel(_) => vec![],
+        }
+    }
+
     /// Where the rows of `name` come from.
     pub fn input(mut self, name: &str, input: impl Into<Input<'a>>) -> Self {
         self.inputs.push((name.to_owned(), input.into()));
@@ -189,9 +198,7 @@ impl<'a> Job<'a> {
         let all: Vec<_> = set.into_iter().chain(inputs).chain(outputs).collect::<Result<_>>()?;
         let mut all = all.into_iter();
         let Some((first, rows)) = all.next() else {
-            return Err(Error::Job(
-                "the number of rows is unknown: give an input, or set it (--rows or Job::rows)".into(),
-            ));
+            return Err(Error::Job("the number of rows is unknown: give an input, or the number of rows".into()));
         };
         match all.find(|(_, other)| *other != rows) {
             None => Ok(rows),
@@ -250,7 +257,7 @@ impl<'a> Job<'a> {
         let names = || self.inputs.iter().map(|(name, _)| name).chain(self.values.iter().map(|(name, _)| name));
         match read.iter().find(|name| !names().any(|bound| bound == *name)) {
             Some(missing) => Err(Error::Job(format!(
-                "the expression reads '{missing}', but no input of that name is given, and no value (Job::value)"
+                "the expression reads '{missing}': give it an input, or a value that is the same for all rows"
             ))),
             None => Ok(()),
         }

@@ -302,11 +302,11 @@ fn wrong_values(choice: &DeviceChoice) -> Outcome {
         (job("sum(x * v)")?.value("v", 1.0).value("v", 2.0), "value 'v' is given twice: leave one out"),
         (job("sum(x)")?.value("v", 1.0), "no name 'v' that could have a value; it reads 'x'"),
         (job("v = x; sum(v)")?.value("v", 1.0), "'v' is assigned by the expression, so it is an output, not a value"),
-        (job("sum(x * v)")?, "reads 'v', but no input of that name is given, and no value (Job::value)"),
+        (job("sum(x * v)")?, "reads 'v': give it an input, or a value that is the same for all rows"),
         (Job::eval("sum(i * v)")?.value("v", 1), "the number of rows is unknown: give an input, or set it"),
         (
             Job::kernel(overshot::testing::foreign::everything()).value("a", 1.0f32),
-            "the kernel 'everything' has the values of its call: give it 'a' there (Call::value)",
+            "the kernel 'everything' has the values of its call: give it 'a' there",
         ),
     ] {
         match engine.run(job) {

@@ -4,6 +4,9 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use overshot::Error;
+use serde_json::{Value, json};
+
+use super::interrupt;
 
 /// Why the command ends without success.
 #[derive(Debug)]
@@ -27,11 +30,33 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// Tells the user, and returns the exit code: 2 for what cannot be run as it was asked for, 1 for a run that failed.
-    pub fn report(&self) -> ExitCode {
+    /// Tells the user, as JSON if that was asked for, and returns the exit code: 2 for what cannot be run as it was asked for, 1
+    /// for a run that failed.
+    pub fn report(&self, is_json: bool) -> ExitCode {
         // When standard error is gone, nobody is left to tell.
-        let _ = writeln!(io::stderr(), "overshot: error: {}", self.text());
+        let _ = match is_json {
+            true => writeln!(io::stderr(), "{}", self.json()),
+            false => writeln!(io::stderr(), "overshot: error: {}", self.text()),
+        };
         ExitCode::from(if self.is_usage() { 2 } else { 1 })
+    }
+
+    /// `{"error": {"kind": …, "message": …}}`, and what else is known as further fields.
+    fn json(&self) -> Value {
+        let (kind, mut fields) = match self {
+            Failure::Arguments(_) | Failure::Usage(_) => ("arguments", json!({})),
+            Failure::Overshot(error) => in_fields(error),
+            Failure::Wrong(_) => ("check", json!({})),
+            Failure::Output(_) => ("output", json!({})),
+        };
+        fields["kind"] = kind.into();
+        fields["message"] = match self {
+            Failure::Overshot(Error::Expression { message, .. }) => message.clone(),
+            Failure::Overshot(error) => error.to_string(),
+            other => other.text(),
+        }
+        .into();
+        json!({ "error": fields })
     }
 
     fn is_usage(&self) -> bool {
@@ -55,6 +80,33 @@ impl Failure {
     }
 }
 
+/// The kind of an error, and what a program would want to know of it beside the message.
+fn in_fields(error: &Error) -> (&'static str, Value) {
+    match error {
+        Error::Expression { column, text, .. } => ("expression", json!({ "column": column, "expression": text })),
+        Error::Compile { name, line, text, .. } => ("kernel", json!({ "file": name, "line": line, "text": text })),
+        Error::Job(_) => ("job", json!({})),
+        Error::File { path, problem, remedy, .. } => {
+            ("file", json!({ "path": path.to_string_lossy(), "problem": problem, "remedy": remedy }))
+        }
+        Error::Budget { limit, needed, .. } => ("memory", json!({ "limit_bytes": limit, "needed_bytes": needed })),
+        Error::OutOfMemory { device, .. } => ("memory", json!({ "device": device })),
+        Error::Device { device, .. } => ("device", json!({ "device": device })),
+        Error::Chunk { device, chunk, rows, source, .. } => {
+            let (kind, mut fields) = in_fields(source);
+            fields["device"] = device.as_str().into();
+            fields["chunk"] = (*chunk).into();
+            fields["first_row"] = rows.start.into();
+            fields["rows"] = (rows.end - rows.start).into();
+            (kind, fields)
+        }
+        Error::Cancelled { done, rows } => {
+            ("stopped", json!({ "done_rows": done, "rows": rows, "signal": interrupt::received() }))
+        }
+        _ => ("other", json!({})),
+    }
+}
+
 /// What clap says, with its tips, in one line. Its usage lines are for `--help`.
 fn in_short(text: &str) -> String {
     let text = text.trim_start_matches("error: ").split("\nUsage:").next().unwrap_or_default();
@@ -64,7 +116,7 @@ fn in_short(text: &str) -> String {
 }
 
 /// Names of files may hold line breaks, which must not break the line.
-fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(escape).collect()
 }
@@ -83,6 +135,19 @@ mod tests {
     fn an_expression_is_shown_with_a_caret() {
         let error = Error::Expression { column: 5, text: "c =\n§ b".into(), message: "no".into() };
         assert_eq!(Failure::from(error).text(), "column 5: no\n  c = § b\n      ^");
+    }
+
+    #[test]
+    fn json_has_the_kind_and_the_place() {
+        let error = Error::Expression { column: 5, text: "c =\nx".into(), message: "no \"x\"".into() };
+        let expected =
+            json!({"error": {"kind": "expression", "message": "no \"x\"", "column": 5, "expression": "c =\nx"}});
+        assert_eq!(Failure::from(error).json(), expected);
+        let source = Error::File { path: "a".into(), problem: "p".into(), remedy: "r".into(), source: None };
+        let chunk = Error::Chunk { device: "cpu".into(), lane: 0, chunk: 3, rows: 10..30, source: Box::new(source) };
+        let json = Failure::from(chunk).json();
+        assert_eq!((&json["error"]["kind"], &json["error"]["path"]), (&"file".into(), &"a".into()));
+        assert_eq!((&json["error"]["first_row"], &json["error"]["rows"]), (&10.into(), &20.into()));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! `overshot run` and `overshot plan`.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use overshot::{Error, Job, Reading, Report};
 
 use super::args::JobArgs;
+use super::failure::one_line;
 use super::output::{print, print_json};
 use super::progress::Bar;
 use super::trace::Trace;
@@ -15,20 +17,27 @@ pub fn run(args: &JobArgs) -> Result {
     let engine = args.limits.engine()?;
     let job = job(args)?;
     let plan = engine.plan(&job)?;
-    // Made before the run: a path that cannot be written is found out before any work is done.
-    let trace = args.trace.as_deref().map(Trace::create).transpose()?;
+    let trace = args.trace.as_deref().map(|path| Trace::new(path, files(args))).transpose()?;
     let bar = Bar::new(args.quiet, "overshot", plan.rows, plan.row_bytes);
     let job = job.cancel_token(interrupt::token()).progress(|progress| bar.show(progress)).timeline(trace.is_some());
     let report = engine.run(job)?;
     drop(bar);
-    if let (Some(trace), Some(timeline)) = (trace, &report.timeline) {
-        trace.write(timeline)?;
-    }
-    match (args.json, args.quiet) {
+    let printed = match (args.json, args.quiet) {
         (true, _) => print_json(&report),
         (false, true) => print(results(&report)),
         (false, false) => print(&report),
+    };
+    // Last, so that the results are there even if it fails.
+    if let (Some(trace), Some(timeline)) = (trace, &report.timeline) {
+        trace.write(timeline)?;
     }
+    printed
+}
+
+/// The files of a job, and what they are.
+fn files(args: &JobArgs) -> impl Iterator<Item = (String, &Path)> {
+    let kernel = kernel::file(&args.expression).map(|file| ("the kernel's file".to_owned(), file));
+    kernel.into_iter().chain(args.files.iter().map(|file| (format!("'{}'", file.name), file.path.as_path())))
 }
 
 /// Prints how the job would be run.
@@ -39,8 +48,8 @@ pub fn plan(args: &JobArgs) -> Result {
 
 /// The job with its files. Inputs are opened; outputs are only named.
 fn job(args: &JobArgs) -> Result<Job<'static>> {
-    let call = match kernel::of(&args.expression) {
-        Some((file, entry)) => Some(kernel::call(args, &file, entry)?),
+    let call = match kernel::of(&args.expression)? {
+        Some((file, entry)) => Some(kernel::call(args, file, entry)?),
         None => kernel::refuse_options(&args.kernel).map(|()| None)?,
     };
     let is_argument = |name: &str| {
@@ -48,6 +57,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
             || args.kernel.resident.iter().any(|r| r == name)
     };
     let files: Vec<_> = args.files.iter().filter(|file| !is_argument(&file.name)).collect();
+    let is_expression = call.is_none();
     let mut job = match call {
         Some(call) => Job::kernel(call),
         None => Job::eval(&args.expression)?,
@@ -56,24 +66,55 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
         job = job.rows(rows);
     }
     for file in files {
-        job = if job.output_names().contains(&file.name) {
-            job.output(&file.name, overshot::create(&file.path, file.dtype, args.force))
-        } else if job.input_names().contains(&file.name) {
-            let reading = args.reading.map(Reading::from).unwrap_or_default();
-            job.input(&file.name, overshot::open_with(&file.path, file.dtype, reading)?)
+        let (name, path) = (&file.name, file.path.display());
+        let number = if is_expression { file.number()? } else { None };
+        let (inputs, outputs) = (job.input_names(), job.output_names());
+        job = if outputs.contains(name) {
+            if number.is_some() {
+                let text = format!("{name}={path}: the expression assigns '{name}': leave it out, or give it a file");
+                return Err(Error::Job(text).into());
+            }
+            job.output(name, overshot::create(&file.path, file.dtype, args.force))
+        } else if inputs.contains(name) {
+            match number {
+                Some(value) => job.value(name, value),
+                None => {
+                    let reading = args.reading.map(Reading::from).unwrap_or_default();
+                    job.input(name, overshot::open_with(&file.path, file.dtype, reading)?)
+                }
+            }
         } else {
-            let names = [job.input_names(), job.output_names()].concat().join(", ");
-            let (name, path) = (&file.name, file.path.display());
-            let text = format!("{name}={path}: there is no name '{name}', only {names}; check its spelling");
-            return Err(Error::Job(text).into());
+            return Err(Error::Job(format!("{name}={path}: {}", no_such_name(name, &job))).into());
         };
     }
     Ok(job)
 }
 
+/// Why a name of the arguments is none of the job's.
+fn no_such_name(name: &str, job: &Job<'_>) -> String {
+    if job.result_names().iter().any(|result| result == name) {
+        return format!("'{name}' is one number, which is printed: leave the file out");
+    }
+    let meaning = match name {
+        "i" => Some("the number of the row"),
+        "e" => Some("Euler's number"),
+        "pi" => Some("the number π"),
+        _ => None,
+    };
+    if let Some(meaning) = meaning {
+        return format!("in expressions, '{name}' is {meaning}: choose another name for the file");
+    }
+    match [job.input_names(), job.output_names()].concat() {
+        names if names.is_empty() => format!("there is no name '{name}', and no other: leave the file out"),
+        names => format!("there is no name '{name}', only {}; check its spelling", names.join(", ")),
+    }
+}
+
 fn results(report: &Report) -> String {
     let mut text = String::new();
     for (label, value) in &report.results {
+        // It is a part of the expression, which may have line breaks.
+        let label = one_line(&label.split_whitespace().collect::<Vec<_>>().join(" "));
         let _ = match value {
             Some(value) => writeln!(text, "{label} = {value}"),
             None => writeln!(text, "{label} has no value (no rows)"),

@@ -10,7 +10,12 @@ use super::{Failure, Result};
 /// Prints to standard output. A reader that went away, as `head` does, has what it wanted.
 pub fn print(text: impl Display) -> Result {
     let mut out = io::stdout().lock();
-    match write!(out, "{text}").and_then(|()| out.flush()) {
+    written(write!(out, "{text}").and_then(|()| out.flush()))
+}
+
+/// How a write to standard output went.
+pub fn written(result: io::Result<()>) -> Result {
+    match result {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::Output(error)),
         _ => Ok(()),
     }

@@ -28,9 +28,7 @@ impl Bound {
     pub(super) fn bits_of(&self, values: &[(String, Scalar)]) -> Result<Vec<u64>> {
         for (k, (name, _)) in values.iter().enumerate() {
             if !self.values.iter().any(|(own, _)| own == name) {
-                return Err(Error::Job(format!(
-                    "the job has no value '{name}' to begin with: give it one (Job::value)"
-                )));
+                return Err(Error::Job(format!("the job has no value '{name}' to begin with: give it one")));
             }
             if values[..k].iter().any(|(other, _)| other == name) {
                 return Err(Error::Job(format!("value '{name}' is given twice: leave one out")));
@@ -76,7 +74,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
         What::Kernel(call) => {
             if let Some((name, _)) = job.values.first() {
                 return Err(Error::Job(format!(
-                    "the kernel '{}' has the values of its call: give it '{name}' there (Call::value)",
+                    "the kernel '{}' has the values of its call: give it '{name}' there",
                     call.entry()
                 )));
             }

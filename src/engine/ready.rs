@@ -43,7 +43,10 @@ impl Engine {
             let gpus = self.devices.iter().filter(|device| device.kind == DeviceKind::Cuda);
             let gpus: Vec<_> = gpus.cloned().collect();
             return match self.devices.first() {
-                Some(first) if gpus.is_empty() => Err(kernel.no_twin(&first.id)),
+                Some(first) if gpus.is_empty() => Err(match (&self.choice, DeviceChoice::Cuda.resolve()) {
+                    (DeviceChoice::Auto, Err(Error::Device { problem, .. })) => kernel.no_gpu(&problem),
+                    _ => kernel.no_twin(&first.id),
+                }),
                 _ if gpus.len() < self.devices.len() => {
                     notes.push(format!("the CPU took no part: the kernel '{}' has no function for it", kernel.entry));
                     Ok(gpus)

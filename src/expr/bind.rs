@@ -83,7 +83,12 @@ pub(super) fn bind(
     }
     let unread = parsed.assigned.iter().filter_map(|name| Some((name, binder.assigned.get(name.as_str())?)));
     if let Some((name, assigned)) = unread.into_iter().find(|(_, assigned)| !assigned.is_read) {
-        return Err(Fault::new(assigned.at, format!("`{name}` is neither an output nor read later; remove it")));
+        return Err(Fault::new(
+            assigned.at,
+            format!(
+                "`{name}` is neither an output nor read later: give it a place to go, such as a file, or remove it"
+            ),
+        ));
     }
     let mut roots = output_ids;
     roots.extend(reductions.iter().map(|reduction: &Reduction| reduction.of));

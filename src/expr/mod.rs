@@ -73,6 +73,14 @@ impl Expression {
         &self.parsed.assigned
     }
 
+    /// The names of its reductions, in text order: those given to them, or else their texts.
+    pub(crate) fn labels(&self) -> impl Iterator<Item = &str> {
+        self.parsed.statements.iter().filter_map(|statement| match statement {
+            parse::Statement::Reduce { label, .. } => Some(label.as_str()),
+            parse::Statement::Assign { .. } => None,
+        })
+    }
+
     /// The names it reads but does not assign, in order of first use: inputs and values.
     pub(crate) fn inputs(&self) -> &[String] {
         &self.parsed.inputs

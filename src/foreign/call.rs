@@ -149,9 +149,7 @@ impl Call {
                 ("first_row", Kind::Value(Dtype::I64 | Dtype::U64)) => Ok(Argument::FirstRow),
                 (_, Kind::Value(dtype)) => match self.values.iter().position(|(other, _)| other == name) {
                     Some(value) => Ok(Argument::Value(value)),
-                    None => Err(fail(format!(
-                        "its parameter '{name}' has no value: give it one of {dtype} (Call::value, or {name}=NUMBER)"
-                    ))),
+                    None => Err(fail(format!("its parameter '{name}' has no value: give it one of {dtype}"))),
                 },
                 (_, Kind::Pointer { is_const: true, .. }) => {
                     Err(fail(format!("its parameter '{name}' has no rows: give it an input, or a resident array")))

@@ -7,11 +7,12 @@ mod folder;
 use std::{env, fs};
 
 use bytesize::ByteSize;
-use overshot::{CancelToken, DeviceChoice, DeviceKind, Emulated, Engine, EngineBuilder, Job, Npy, Report};
+use overshot::{CancelToken, DeviceChoice, DeviceKind, Engine, EngineBuilder, Job, Npy, Report};
 
 use super::args::DemoArgs;
 use super::output::print;
 use super::progress::Bar;
+use super::values::emulated;
 use super::{Result, interrupt};
 use folder::Folder;
 
@@ -48,7 +49,7 @@ pub fn demo(args: &DemoArgs) -> Result {
         }
         demo.stream(DeviceChoice::Cpu, DeviceKind::Cpu)?;
         print("\nThe same job on an emulated GPU, which shows how the pipeline works:\n")?;
-        demo.stream(DeviceChoice::from(Emulated::new()), DeviceKind::Emulated)?;
+        demo.stream(DeviceChoice::from(emulated()), DeviceKind::Emulated)?;
     } else {
         demo.stream(args.device.clone(), kinds.first().copied().unwrap_or(DeviceKind::Cpu))?;
     }
