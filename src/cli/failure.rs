@@ -3,9 +3,12 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use clap::CommandFactory;
+use clap::error::ErrorKind;
 use overshot::Error;
 use serde_json::{Value, json};
 
+use super::args::Args;
 use super::interrupt;
 
 /// Why the command ends without success.
@@ -69,7 +72,12 @@ impl Failure {
 
     fn text(&self) -> String {
         match self {
-            Failure::Arguments(error) => in_short(&error.to_string()),
+            Failure::Arguments(error) if error.kind() == ErrorKind::InvalidSubcommand => {
+                let names: Vec<_> =
+                    Args::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
+                in_short(&error.to_string(), &format!("there are {}; see --help", names.join(", ")))
+            }
+            Failure::Arguments(error) => in_short(&error.to_string(), "see --help"),
             Failure::Usage(text) | Failure::Wrong(text) => text.clone(),
             Failure::Overshot(Error::Expression { column, text, message }) => {
                 format!("column {column}: {}\n{}", one_line(message), pointed_at(text, *column))
@@ -107,12 +115,12 @@ fn in_fields(error: &Error) -> (&'static str, Value) {
     }
 }
 
-/// What clap says, with its tips, in one line. Its usage lines are for `--help`.
-fn in_short(text: &str) -> String {
+/// What clap says, with its tips, in one line, and a remedy. Its usage lines are for `--help`.
+fn in_short(text: &str, remedy: &str) -> String {
     let text = text.trim_start_matches("error: ").split("\nUsage:").next().unwrap_or_default();
     let text = text.split("\nFor more information").next().unwrap_or_default();
     let words: Vec<&str> = text.split_whitespace().collect();
-    one_line(&(words.join(" ").replace(" tip: ", "; ") + "; see --help"))
+    one_line(&format!("{}; {remedy}", words.join(" ").replace(" tip: ", "; ")))
 }
 
 /// Names of files may hold line breaks, which must not break the line.

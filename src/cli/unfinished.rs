@@ -13,8 +13,8 @@ use rustix::io::{FdFlags, fcntl_getfd};
 
 /// The ending of the name that a file has until it is complete.
 pub const SUFFIX: &str = ".partial";
-/// Descriptors beyond this one are not looked at.
-const MAX_FD: RawFd = 1 << 16;
+/// So many numbers without a descriptor in a row mean that there are no more: the system hands out the lowest free one.
+const GAP: usize = 1000;
 
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
@@ -36,7 +36,11 @@ pub fn remove() {
 /// The files are those of our open descriptors: whatever has happened to their folder meanwhile, the system knows where they
 /// are. Files without any name need no removal.
 pub fn files() {
-    for fd in 3..MAX_FD {
+    let mut gap = 0;
+    for fd in 3.. {
+        if gap == GAP {
+            return;
+        }
         let mut link = [0; 32];
         if write!(&mut link[..31], "/proc/self/fd/{fd}").is_err() {
             return;
@@ -44,7 +48,11 @@ pub fn files() {
         let Ok(link) = CStr::from_bytes_until_nul(&link) else { return };
         // With room for the zero at the end.
         let mut path = [0; 4097];
-        let Ok(length) = readlinkat_raw(CWD, link, &mut path[..4096]) else { continue };
+        let Ok(length) = readlinkat_raw(CWD, link, &mut path[..4096]) else {
+            gap += 1;
+            continue;
+        };
+        gap = 0;
         if is_partial(&path[..length])
             && is_written_by_us(fd)
             && let Ok(path) = CStr::from_bytes_with_nul(&path[..=length])

@@ -12,6 +12,7 @@ mod demo;
 mod jobs;
 mod kernels;
 mod process;
+mod signals;
 mod tools;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -28,9 +29,9 @@ fn main() {
     };
     let mut trials = Vec::new();
     for device in &devices {
-        for (name, case) in
-            [bad_input::CASES, jobs::CASES, kernels::CASES, demo::CASES, bench::CASES, process::CASES].concat()
-        {
+        let cases =
+            [bad_input::CASES, jobs::CASES, kernels::CASES, demo::CASES, bench::CASES, process::CASES, signals::CASES];
+        for (name, case) in cases.concat() {
             let given = device.clone();
             trials.push(Trial::ignorable_test(format!("{device}: {name}"), move || case(&given)));
         }
