@@ -31,7 +31,8 @@ pub fn handle(is_json: bool) {
         let mut action: libc::sigaction = mem::zeroed();
         let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_bus_error;
         action.sa_sigaction = handler as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // On the thread's own stack, as alternate ones have no room for the buffers.
+        action.sa_flags = libc::SA_SIGINFO;
         libc::sigaction(libc::SIGBUS, &action, ptr::null_mut());
     }
 }

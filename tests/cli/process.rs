@@ -9,6 +9,7 @@ use crate::{Case, Outcome};
 pub const CASES: &[Case] = &[
     ("a file of 3 GiB in 512 MiB of memory", memory),
     ("a log that nobody reads stops no job", lost_log),
+    ("standard output that is closed is an error", closed_output),
     ("a help that cannot be written is an error", full_output),
 ];
 
@@ -51,6 +52,23 @@ fn lost_log(device: &str) -> Outcome {
         assert_eq!((done.code, done.stdout.as_str()), (Some(0), "sum(a) = 1000.0\n"), "{done:?}");
         assert_eq!(place.names(), ["a.npy", "c.npy"]);
     }
+    RAN
+}
+
+fn closed_output(device: &str) -> Outcome {
+    let place = Place::new(device);
+    place.npy("a.npy", &[1.0]);
+    let closed = |args: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" >&-"]).arg(binary()).args(args);
+        done(command.current_dir(place.folder.path()).output().unwrap())
+    };
+    for args in [&["run", "sum(a)", "a=a.npy", "--device", device][..], &["devices", "--json"], &["--help"]] {
+        closed(args).is_error(1, &["standard output cannot be written"]);
+    }
+    // Nothing to print is nothing lost.
+    let done = closed(&["run", "c = a", "a=a.npy", "c=c.npy", "--quiet", "--device", device]);
+    assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""));
     RAN
 }
 
