@@ -222,7 +222,7 @@ fn headings(device: &str) -> Outcome {
     for line in help.lines() {
         match line.trim_start().strip_prefix("--") {
             Some(option) => found.push((heading, option.split(' ').next().unwrap())),
-            None if !line.starts_with(' ') => heading = line,
+            None if line.ends_with(':') && !line.starts_with(' ') => heading = line,
             None => {}
         }
     }
