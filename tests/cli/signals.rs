@@ -183,7 +183,7 @@ fn shell_loop(device: &str) -> Outcome {
         return not_run(why);
     }
     fs::create_dir(place.path("in")).unwrap();
-    let rows: u64 = 1 << 25;
+    let rows: u64 = 1 << 26;
     for name in ["in/one.npy", "in/two.npy"] {
         let mut file = File::create(place.path(name)).unwrap();
         file.write_all(&crate::tools::npy("<f8", "False", &format!("({rows},)"), &[])).unwrap();
@@ -247,7 +247,7 @@ fn shorter(device: &str) -> Outcome {
     }
     for options in [&[][..], &["--json"]] {
         File::options().write(true).open(place.path("x.f64")).unwrap().set_len(GIB).unwrap();
-        let args = ["run", "y = x > 0", "x=x.f64:f64", "y=y.bool", "--device", device];
+        let args = ["run", "y = x > 0", "x=x.f64:f64", "y=y.bool", "--device", device, "--chunk", "1MiB"];
         let mut command = place.command(&[&args[..], options].concat());
         command.stdout(Stdio::null());
         let job = Running::start(command);
