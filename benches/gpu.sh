@@ -26,13 +26,13 @@ suite() { # output file, command
 }
 if part tests; then
     # Tests of the stand-in driver need the stand-in; those of two GPUs need two, and nobody else on them.
-    suite device "$bin/lib" device::cuda::tests::gpu --ignored --skip side_by_side
+    suite gpu "$bin/lib" device::cuda::tests::gpu --ignored --skip side_by_side
     if [ "$(nvidia-smi --list-gpus | wc -l)" -gt 1 ]; then
-        suite devices "$bin/lib" side_by_side --ignored --test-threads=1
+        suite gpus "$bin/lib" side_by_side --ignored --test-threads=1
     fi
-    for name in suite foreign sharded passes numpy cli kernels; do suite "$name" "$bin/$name"; done
+    for name in devices cli kernels; do suite "$name" "$bin/$name"; done
     # Ordinary memory is asked whether it is pinned, which is an error of the call and none of the program.
-    suite sanitizer compute-sanitizer --report-api-errors no --error-exitcode 1 "$bin/suite" odd
+    suite sanitizer compute-sanitizer --report-api-errors no --error-exitcode 1 "$bin/devices" "jobs, cuda: odd lengths"
 fi
 if part bench; then
     # New memory of a virtual machine is slow at its first touch: that is not what is to be measured.

@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn keep(device: DeviceChoice, rows: usize) -> Result<(), Box<dyn Error>> {
     // SAFETY: a block touches its 1024 rows of both columns, those that there are, and its own number in `kept`.
-    let inside = unsafe { ForeignKernel::cuda("inside.cu", INSIDE, "inside") }?.rows_per_block(1024).on_host(|rows| {
+    let inside = unsafe { ForeignKernel::cuda("inside.cu", INSIDE, "inside")?.rows_per_block(1024) }.on_host(|rows| {
         let (points, radius, tile_rows) = (rows.input::<f64>("points"), rows.value::<f64>("radius"), rows.tile_rows());
         let (near, kept) = (rows.output::<f64>("near"), rows.kept());
         for ((points, near), kept) in points.chunks(2 * tile_rows).zip(near.chunks_mut(2 * tile_rows)).zip(kept) {

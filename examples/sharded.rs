@@ -4,7 +4,7 @@
 
 use std::env;
 
-use overshot::{DeviceChoice, DeviceKind, Emulated, Engine, Job, Source, devices};
+use overshot::{DeviceChoice, DeviceKind, Emulated, Engine, Job, devices};
 
 fn main() -> overshot::Result<()> {
     let has_gpu = devices().0.iter().any(|device| device.kind == DeviceKind::Cuda);

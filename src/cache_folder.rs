@@ -1,10 +1,19 @@
 //! The folder where things are kept for this user from one process to the next: compiled kernels, measured limits.
+//!
+//! What is read from there is code that runs beside the user's data, so it has to be the user's own: files and folder belong to
+//! the user or to root, and nobody else may write to them.
 
 use std::env;
 use std::ffi::OsString;
-use std::fs;
-use std::io::{self, Write};
+use std::fmt;
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+use rustix::io::Errno;
 
 /// `$OVERSHOT_CACHE`, else `overshot` in the user's cache folder. `None` when `$OVERSHOT_CACHE` is empty, which means that
 /// nothing is to be kept, or there is no home. It need not exist yet.
@@ -22,14 +31,88 @@ fn folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     base.map(|base| base.join("overshot"))
 }
 
-/// Writes a file and, if need be, its folder. Another process sees all of it or nothing.
-pub(crate) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let mut draft = tempfile::NamedTempFile::new_in(folder)?;
-    draft.write_all(content)?;
-    draft.persist(path)?;
+/// Why a file or a folder is not used: what is wrong with it, with its path.
+#[derive(Debug)]
+pub(crate) struct Refused(String);
+
+impl Refused {
+    fn new(path: &Path, problem: impl fmt::Display) -> Self {
+        Refused(format!("{}: {problem}", path.display()))
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The content of a file of at most `most` bytes; `None` if there is none. Never waits, whatever stands at the path.
+///
+/// # Errors
+/// [`Refused`] if anybody else could have written it, or it cannot be read.
+pub(crate) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, Refused> {
+    let (folder, Some(name)) = (folder_of(path), path.file_name()) else { return Ok(None) };
+    let opened = match openat(CWD, folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        opened => opened.map_err(|error| Refused::new(folder, error))?,
+    };
+    check(folder, &opened, FileType::Directory)?;
+    // A link could lead anywhere, and a pipe would let everybody wait who opens it.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = match openat(&opened, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::LOOP) => return Err(Refused::new(path, "is a symbolic link")),
+        file => file.map_err(|error| Refused::new(path, error))?,
+    };
+    check(path, &file, FileType::RegularFile)?;
+    let mut content = Vec::new();
+    File::from(file).take(most + 1).read_to_end(&mut content).map_err(|error| Refused::new(path, error))?;
+    if content.len() as u64 > most {
+        return Err(Refused::new(path, format_args!("has more than {most} bytes")));
+    }
+    Ok(Some(content))
+}
+
+/// Writes a file and, if need be, its folder, for this user alone. Another process sees all of it or nothing.
+///
+/// # Errors
+/// [`Refused`] if others may write to the folder, or it cannot be written.
+pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<(), Refused> {
+    let folder = folder_of(path);
+    let cannot = |error: io::Error| Refused::new(path, error);
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(cannot)?;
+    let opened = openat(CWD, folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    check(folder, &opened.map_err(|error| cannot(error.into()))?, FileType::Directory)?;
+    let mut draft = tempfile::NamedTempFile::new_in(folder).map_err(cannot)?;
+    draft.write_all(content).map_err(cannot)?;
+    draft.persist(path).map_err(|error| cannot(error.error))?;
     Ok(())
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Whether what was opened is of this type, and only its owner, this user or root, may write to it.
+fn check(path: &Path, opened: &OwnedFd, wanted: FileType) -> Result<(), Refused> {
+    let found = fstat(opened).map_err(|error| Refused::new(path, error))?;
+    if FileType::from_raw_mode(found.st_mode) != wanted {
+        return Err(Refused::new(path, "is no file or folder that is expected there"));
+    }
+    match distrust(found.st_uid, found.st_mode, rustix::process::geteuid().as_raw()) {
+        Some(problem) => Err(Refused::new(path, problem)),
+        None => Ok(()),
+    }
+}
+
+/// Why `user` cannot trust what belongs to `owner` and has this mode.
+fn distrust(owner: u32, mode: u32, user: u32) -> Option<String> {
+    if owner != user && owner != 0 {
+        return Some(format!("belongs to another user (number {owner})"));
+    }
+    (mode & 0o022 != 0)
+        .then(|| format!("others may write to it (mode {:o}); let only its owner (chmod go-w)", mode & 0o7777))
 }
 
 /// The FNV-1a hash: enough to name files and to notice damage, and the same in every version of Rust.
@@ -52,5 +135,86 @@ mod tests {
         assert_eq!(with(&[("XDG_CACHE_HOME", "/x"), ("HOME", "/h")]), Some("/x/overshot".into()));
         assert_eq!(with(&[("XDG_CACHE_HOME", "x"), ("HOME", "/h")]), Some("/h/.cache/overshot".into()));
         assert_eq!(with(&[]), None);
+    }
+
+    fn permit(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_for_this_user_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("a/b/file");
+        assert_eq!(read(&path, 100).unwrap(), None);
+        write_whole(&path, b"content").unwrap();
+        assert_eq!(read(&path, 7).unwrap().as_deref(), Some(&b"content"[..]));
+        assert_eq!(read(&home.path().join("a/b/other"), 100).unwrap(), None);
+        let mode = |path: &str| {
+            let found = std::fs::metadata(home.path().join(path)).unwrap();
+            std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o777
+        };
+        assert_eq!(["a", "a/b", "a/b/file"].map(mode), [0o700, 0o700, 0o600]);
+    }
+
+    #[test]
+    fn what_others_may_write_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("cache/file");
+        write_whole(&path, b"content").unwrap();
+        for (place, wrong, right) in [(&*path, 0o620, 0o600), (&*path, 0o602, 0o644), (folder_of(&path), 0o1777, 0o755)]
+        {
+            permit(place, wrong);
+            let problem = read(&path, 100).unwrap_err().to_string();
+            assert!(
+                problem.starts_with(&place.display().to_string()) && problem.contains("others may write"),
+                "{problem}"
+            );
+            permit(place, right);
+            assert!(read(&path, 100).unwrap().is_some());
+        }
+        permit(folder_of(&path), 0o770);
+        assert!(write_whole(&path, b"other").unwrap_err().to_string().contains("others may write"));
+        permit(folder_of(&path), 0o700);
+        assert_eq!(read(&path, 100).unwrap().as_deref(), Some(&b"content"[..]));
+    }
+
+    #[test]
+    fn what_belongs_to_others_is_refused() {
+        assert_eq!(distrust(1000, 0o100_644, 1000), None);
+        assert_eq!(distrust(0, 0o100_644, 1000), None);
+        assert!(distrust(1001, 0o100_600, 1000).unwrap().contains("another user (number 1001)"));
+        assert!(distrust(1001, 0o100_600, 0).unwrap().contains("another user (number 1001)"));
+        // The whole way, where the tests may give files away.
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("file");
+        write_whole(&path, b"content").unwrap();
+        if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() && !rustix::process::geteuid().is_root() {
+            unreachable!("only root gives files away");
+        }
+        let is_theirs = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&path).unwrap()) == 65534;
+        assert_eq!(read(&path, 100).is_err(), is_theirs);
+    }
+
+    #[test]
+    fn only_files_are_read_and_nothing_is_waited_for() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |name| home.path().join(name);
+        write_whole(&path("file"), &[1; 101]).unwrap();
+        rustix::fs::mkfifoat(CWD, path("pipe"), Mode::from(0o600)).unwrap();
+        std::fs::create_dir(path("folder")).unwrap();
+        std::os::unix::fs::symlink(path("file"), path("link")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", path("zero")).unwrap();
+        for (name, words) in [
+            ("file", "more than 100 bytes"),
+            ("pipe", "is no file"),
+            ("folder", "is no file"),
+            ("link", "symbolic link"),
+            ("zero", "symbolic link"),
+            ("file/below", "ot a directory"),
+        ] {
+            let problem = read(&path(name), 100).unwrap_err().to_string();
+            assert!(problem.contains(words), "{name}: {problem}");
+        }
+        assert!(read(Path::new("/dev/zero"), 100).is_err());
     }
 }

@@ -1,8 +1,10 @@
 //! What to run.
 
+use std::collections::HashSet;
+
 use crate::data::{Input, Output, Scalar};
 use crate::error::{Error, Result};
-use crate::expr::Expression;
+use crate::expr::{self, Expression};
 use crate::foreign::Call;
 use crate::progress::{CancelToken, Progress};
 
@@ -30,6 +32,7 @@ impl What {
 /// Every name that the expression reads needs an [`input`](Job::input), all of the same number of rows, or a
 /// [`value`](Job::value), the same for all rows. A name that it assigns may have an [`output`](Job::output); without one it is a
 /// temporary of the expression. The names of a kernel are those of its parameters.
+#[must_use = "a job does nothing until an engine runs it"]
 pub struct Job<'a> {
     pub(crate) what: What,
     pub(crate) inputs: Vec<(String, Input<'a>)>,
@@ -44,21 +47,27 @@ pub struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// A job that evaluates an expression, in the language described in the [crate documentation](crate).
+    /// A job that evaluates an expression, which any number of jobs may do.
+    pub fn new(expression: &Expression) -> Self {
+        Job::of(What::Expression(expression.clone()))
+    }
+
+    /// A job that evaluates an expression, in the language described in the [crate documentation](crate): short for
+    /// [`Expression::parse`] and [`Job::new`].
     ///
     /// # Errors
     /// [`Error::Expression`] if it does not parse. Types are checked when the job runs and dtypes are known.
     pub fn eval(expression: &str) -> Result<Self> {
-        Ok(Job::new(What::Expression(Expression::parse(expression)?)))
+        Ok(Job::new(&Expression::parse(expression)?))
     }
 
     /// A job that runs a kernel of the caller's own on every row. A [`ForeignKernel`](crate::ForeignKernel) without values, resident
     /// arrays and scratch is a call by itself.
     pub fn kernel(call: impl Into<Call>) -> Self {
-        Job::new(What::Kernel(call.into()))
+        Job::of(What::Kernel(call.into()))
     }
 
-    fn new(what: What) -> Self {
+    fn of(what: What) -> Self {
         Job {
             what,
             inputs: vec![],
@@ -78,7 +87,7 @@ impl<'a> Job<'a> {
         debug_assert!(self.outputs.is_empty());
         Job {
             what: self.what.clone(),
-            inputs: self.inputs.iter().map(|(name, input)| (name.clone(), input.source().into())).collect(),
+            inputs: self.inputs.iter().map(|(name, input)| (name.clone(), input.borrowed())).collect(),
             values: self.values.clone(),
             late: true,
             outputs: vec![],
@@ -89,11 +98,14 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Names that are read: those of the expression (inputs and values) in the order of their first use, or of the kernel's
-    /// parameters that take inputs.
+    /// Names that are read: those of the expression (inputs and values) in the order of their first use, then those of the
+    /// constants that it reads, such as `pi` and `i`, which an input or a value may replace; or of the kernel's parameters that
+    /// take inputs.
     pub fn input_names(&self) -> Vec<String> {
         match &self.what {
-            What::Expression(expression) => expression.inputs().to_vec(),
+            What::Expression(expression) => {
+                expression.inputs().chain(expression.constants()).map(str::to_owned).collect()
+            }
             What::Kernel(call) => call.input_names().map(str::to_owned).collect(),
         }
     }
@@ -101,7 +113,7 @@ impl<'a> Job<'a> {
     /// Names that are written, in order.
     pub fn output_names(&self) -> Vec<String> {
         match &self.what {
-            What::Expression(expression) => expression.assigned().to_vec(),
+            What::Expression(expression) => expression.outputs().map(str::to_owned).collect(),
             What::Kernel(call) => call.output_names().map(str::to_owned).collect(),
         }
     }
@@ -110,7 +122,7 @@ impl<'a> Job<'a> {
     /// text. A kernel has none.
     pub fn result_names(&self) -> Vec<String> {
         match &self.what {
-            What::Expression(expression) => expression.labels().map(str::to_owned).collect(),
+            What::Expression(expression) => expression.reductions().map(str::to_owned).collect(),
             What::Kernel(_) => vec![],
         }
     }
@@ -210,9 +222,13 @@ impl<'a> Job<'a> {
 
     /// Checks that the names bound are those of the expression, each once.
     pub(crate) fn check_names(&self, expression: &Expression) -> Result<()> {
-        let (read, assigned) = (expression.inputs(), expression.assigned());
-        for (k, (name, _)) in self.inputs.iter().enumerate() {
-            if self.inputs[..k].iter().any(|(other, _)| other == name) {
+        let read: HashSet<&str> = expression.inputs().chain(expression.constants()).collect();
+        let assigned: HashSet<&str> = expression.outputs().collect();
+        let reduced: HashSet<&str> = expression.reductions().collect();
+        let mut given = HashSet::new();
+        for (name, _) in &self.inputs {
+            let name = name.as_str();
+            if !given.insert(name) {
                 return Err(Error::Job(format!("input '{name}' is given twice")));
             }
             if assigned.contains(name) {
@@ -221,14 +237,17 @@ impl<'a> Job<'a> {
                 )));
             }
             if !read.contains(name) {
-                return Err(Error::Job(format!("the expression has no name '{name}'; it reads {}", list(read))));
+                let reads = list(expression.inputs());
+                return Err(Error::Job(format!("the expression has no name '{name}'; it reads {reads}")));
             }
         }
-        for (k, (name, _)) in self.values.iter().enumerate() {
-            if self.values[..k].iter().any(|(other, _)| other == name) {
+        let mut valued = HashSet::new();
+        for (name, _) in &self.values {
+            let name = name.as_str();
+            if !valued.insert(name) {
                 return Err(Error::Job(format!("value '{name}' is given twice: leave one out")));
             }
-            if self.inputs.iter().any(|(other, _)| other == name) {
+            if !given.insert(name) {
                 return Err(Error::Job(format!("'{name}' is given as an input and as a value: leave one out")));
             }
             if assigned.contains(name) {
@@ -239,36 +258,36 @@ impl<'a> Job<'a> {
             if !read.contains(name) {
                 return Err(Error::Job(format!(
                     "the expression has no name '{name}' that could have a value; it reads {}",
-                    list(read)
+                    list(expression.inputs())
                 )));
             }
         }
-        for (k, (name, _)) in self.outputs.iter().enumerate() {
-            if self.outputs[..k].iter().any(|(other, _)| other == name) {
+        let mut written = HashSet::new();
+        for (name, _) in &self.outputs {
+            let name = name.as_str();
+            if !written.insert(name) {
                 return Err(Error::Job(format!("output '{name}' is given twice")));
             }
             if !assigned.contains(name) {
-                return Err(Error::Job(format!(
-                    "the expression does not assign '{name}'; it assigns {}",
-                    list(assigned)
-                )));
+                let reason = match reduced.contains(name) {
+                    true => format!("'{name}' is one number of all rows, which the report has: it takes no output"),
+                    false => {
+                        format!("the expression does not assign '{name}'; it assigns {}", list(expression.outputs()))
+                    }
+                };
+                return Err(Error::Job(reason));
             }
         }
-        let names = || self.inputs.iter().map(|(name, _)| name).chain(self.values.iter().map(|(name, _)| name));
-        match read.iter().find(|name| !names().any(|bound| bound == *name)) {
-            Some(missing) => Err(Error::Job(format!(
-                "the expression reads '{missing}': give it an input, or a value that is the same for all rows"
-            ))),
+        match expression.inputs().find(|name| !given.contains(name)) {
+            Some(missing) => Err(Error::Job(expr::unbound(missing))),
             None => Ok(()),
         }
     }
 }
 
-fn list(names: &[String]) -> String {
-    match names {
-        [] => "nothing".into(),
-        _ => names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", "),
-    }
+fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    let names: Vec<_> = names.map(|name| format!("'{name}'")).collect();
+    if names.is_empty() { "nothing".into() } else { names.join(", ") }
 }
 
 impl std::fmt::Debug for Job<'_> {

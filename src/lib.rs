@@ -29,21 +29,30 @@
 //! Statements separated by `;` or `,`: `name = expression` for every row, or a reduction over all rows. Types, promotion,
 //! integer wrap-around, division and NaN follow NumPy 2.
 //!
-//! - operators `+ - * / // % **`, comparisons, `& | ^ ~ << >>`, parentheses;
-//! - constants: numbers, `pi e inf nan true false`; `i`, the number of the row as `i64`;
-//! - `where clip min max abs floor ceil round trunc isnan isfinite isinf sqrt cbrt exp exp2 expm1 log log2 log10 log1p hypot
-//!   sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh`, and casts by dtype name, as in `f32(x)`;
+//! - operators `+ - * / // % **`, comparisons `== != < <= > >=`, `& | ^ ~ << >>`, parentheses;
+//! - constants: numbers, `pi e inf nan True False`; `i`, short for `index()`, the number of the row as `i64`;
+//! - functions: `index where clip min max abs floor ceil round trunc isnan isfinite isinf sqrt cbrt exp exp2 expm1 log log2 log10
+//!   log1p power hypot sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh`;
+//! - conversions, as in `f32(x)`: `bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64`;
 //! - reductions, any number in one pass: `sum mean min max var std count any all argmin argmax`. One may be named:
-//!   `m = mean(x)`.
+//!   `m = mean(x)`;
+//! - the same by NumPy's and other names: `minimum maximum absolute arcsin arccos arctan arctan2 arcsinh arccosh arctanh true false`.
 //!
-//! Other names are columns, or values that are the same for all rows ([`Job::value`]): the same text with other values is the same
+//! [`expr::functions`] lists all of them for programs. Other names are columns, or values that are the same for all rows ([`Job::value`]): the same text with other values is the same
 //! kernel, and is not compiled again.
+//!
+//! A name is a constant only if no input, value or result has it: columns may be called `e`, `i` and `pi`. Functions are told by
+//! their parentheses, so that columns may have their names, too. [`Expression`] is a parsed text for any number of jobs.
+//!
+//! Inputs are paired element by element, and outputs have their shape. Inputs that have a shape (`.npy` files) must all have the same
+//! one: there is no broadcasting, and `(6,)` is not `(6, 1)`. Inputs without one (slices, raw files, generators) go with every shape
+//! of as many elements.
 //!
 //! Where it differs from NumPy: there is no `f16`, so float functions of `bool`, `i8` and `u8` give `f32`; a literal that does not
 //! fit the dtype beside it is an error also in `where` and `clip`; an integer array to a negative power is the reciprocal
 //! rounded to zero; casts from floats to integers saturate, and NaN becomes 0; `min` and `max` of −0 and 0 give the first;
 //! a `bool` with a literal exponent or with integers beyond `i64` becomes an integer. A name cannot be read as an input
-//! and assigned in one text, and nesting ends at 200 levels.
+//! and assigned in one text. Parentheses and signs nest 200 levels deep at most; a sum may have any number of terms.
 //!
 //! # Results
 //!
@@ -56,12 +65,16 @@
 //! Lanes emit [`tracing`] spans at level `DEBUG`: `run` for a job, and in it `send` and `drain` (`compute` on the CPU) for each
 //! chunk, with the fields `chunk`, `row`, `rows`, `device` and `lane`.
 
+// Of a library alone: in programs and tests nothing that is `pub` is reached from outside.
+#![warn(missing_debug_implementations, unnameable_types)]
+
+mod arrays;
 mod cache_folder;
 mod data;
 mod device;
 mod engine;
 mod error;
-mod expr;
+pub mod expr;
 mod foreign;
 mod job;
 mod limits;
@@ -71,22 +84,25 @@ mod pipeline;
 mod plan;
 mod progress;
 mod report;
+#[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
 mod trace;
 
+pub use arrays::{PinnedVec, Resident, ShardedArray};
 pub use data::{
-    Chunk, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Place, Raw, Reading, Scalar, Sink,
+    Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Place, Raw, Reading, Scalar, Sink,
     SinkMemory, Source, Target, create, open, open_with,
 };
 pub use device::{DeviceChoice, DeviceDetails, DeviceInfo, DeviceKind, Emulated, Fault, FaultAt, devices};
 pub use engine::{Engine, EngineBuilder};
 pub use error::{Error, Result};
+pub use expr::Expression;
 pub use foreign::{Call, ForeignKernel, HostRows};
 pub use job::Job;
 pub use limits::{DeviceLimits, HostLimits, MachineLimits, Rate, Size, Together};
-pub use memory::{DeviceMemory, MemoryUse, PinnedVec, Resident, ShardedArray};
-pub use plan::{DevicePlan, Plan};
+pub use memory::{DeviceMemory, MemoryUse};
+pub use plan::{DevicePlan, Plan, PlanColumn, Role};
 pub use progress::{CancelToken, Progress};
 pub use report::{Bound, DeviceReport, OutputReport, Report, Setup, Stage, StageTime, StageTimes};
 pub use trace::Timeline;
@@ -95,3 +111,32 @@ pub use trace::Timeline;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn is_send_and_sync<T: Send + Sync>() {}
+    const fn is_send<T: Send>() {}
+
+    /// What users share between threads, or hand from one to the other: checked by compiling it.
+    const _: () = {
+        is_send_and_sync::<Engine>();
+        is_send_and_sync::<EngineBuilder>();
+        is_send_and_sync::<Report>();
+        is_send_and_sync::<Plan>();
+        is_send_and_sync::<Error>();
+        is_send_and_sync::<Npy>();
+        is_send_and_sync::<Raw>();
+        is_send_and_sync::<NewFile>();
+        is_send_and_sync::<CancelToken>();
+        is_send_and_sync::<Progress>();
+        is_send_and_sync::<ForeignKernel>();
+        is_send_and_sync::<PinnedVec<f64>>();
+        is_send_and_sync::<ShardedArray<f64>>();
+        is_send_and_sync::<Resident<'_>>();
+        is_send::<Job<'_>>();
+        is_send::<Input<'_>>();
+        is_send::<Output<'_>>();
+    };
+}

@@ -54,7 +54,7 @@ fn with_market(kernel: &ForeignKernel) -> Call {
 /// Writes `count` paths, a row each.
 fn write_paths<'o>(engine: &Engine, count: u64, prices: impl Into<Output<'o>>) -> Outcome {
     // SAFETY: each thread writes the prices of its own row, if that is one of `rows`.
-    let paths = unsafe { ForeignKernel::cuda("kernels.cu", SOURCE, "paths") }?.threads(128).on_host(host::paths);
+    let paths = unsafe { ForeignKernel::cuda("kernels.cu", SOURCE, "paths")?.threads(128) }.on_host(host::paths);
     engine.run(Job::kernel(with_market(&paths)).rows(count).output("prices", prices))?;
     Ok(())
 }
@@ -62,8 +62,9 @@ fn write_paths<'o>(engine: &Engine, count: u64, prices: impl Into<Output<'o>>) -
 /// The sum of the payoffs of `count` paths, and of their squares. Only these leave the device.
 fn sums(engine: &Engine, count: u64) -> Outcome<[f64; 2]> {
     // SAFETY: each block writes the row of its own number, and there is one for every row.
-    let payoffs = unsafe { ForeignKernel::cuda("kernels.cu", SOURCE, "payoffs") }?;
-    let payoffs = payoffs.threads(BATCH as u32).rows_per_block(1).on_host(host::payoffs);
+    let payoffs =
+        unsafe { ForeignKernel::cuda("kernels.cu", SOURCE, "payoffs")?.threads(BATCH as u32).rows_per_block(1) };
+    let payoffs = payoffs.on_host(host::payoffs);
     let batches = count.div_ceil(BATCH);
     let mut sums = vec![0.0; 2 * batches as usize];
     let call = with_market(&payoffs).value("strike", STRIKE).value("count", count);

@@ -95,15 +95,6 @@ fn no_such_name(name: &str, job: &Job<'_>) -> String {
     if job.result_names().iter().any(|result| result == name) {
         return format!("'{name}' is one number, which is printed: leave the file out");
     }
-    let meaning = match name {
-        "i" => Some("the number of the row"),
-        "e" => Some("Euler's number"),
-        "pi" => Some("the number π"),
-        _ => None,
-    };
-    if let Some(meaning) = meaning {
-        return format!("in expressions, '{name}' is {meaning}: choose another name for the file");
-    }
     match [job.input_names(), job.output_names()].concat() {
         names if names.is_empty() => format!("there is no name '{name}', and no other: leave the file out"),
         names => format!("there is no name '{name}', only {}; check its spelling", names.join(", ")),

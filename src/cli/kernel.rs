@@ -5,8 +5,8 @@ use std::{fs, io};
 
 use overshot::{Call, Error, ForeignKernel, Reading, Scalar};
 
-use super::Result;
 use super::args::{JobArgs, KernelArgs};
+use super::{Failure, Result};
 
 /// The file and the entry point, if the text is no expression but a kernel: `kernel.cu:saxpy`.
 ///
@@ -53,30 +53,38 @@ fn read(file: &Path) -> Result<Vec<u8>> {
 pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
     let options = &args.kernel;
     let name = file.display().to_string();
-    let mut kernel = if file.extension().is_some_and(|extension| extension == "cu") {
-        let text = String::from_utf8(read(file)?)
-            .map_err(|_| Error::Job(format!("{name}: is not UTF-8 text: save it as UTF-8")))?;
-        // SAFETY: whoever runs a kernel from the command line vouches for it, as with every program: the help says so.
-        unsafe { ForeignKernel::cuda(&name, &text, entry) }?
-    } else {
-        let Some(parameters) = &options.parameters else {
-            return Err(Error::Job(format!("{name}: give the kernel's parameters as in C (--parameters)")).into());
-        };
-        let image = read(file)?;
-        // SAFETY: as above.
-        unsafe { ForeignKernel::image(image, entry, parameters) }?
+    let text = || {
+        let not_text = |_| Error::Job(format!("{name}: is not UTF-8 text: save it as UTF-8"));
+        Ok::<_, Failure>(String::from_utf8(read(file)?).map_err(not_text)?)
+    };
+    let is_text = file.extension().is_some_and(|extension| extension == "cu");
+    // SAFETY: whoever runs a kernel from the command line vouches for it and for how it is launched, as with every program: the
+    // help says so.
+    let mut kernel = unsafe {
+        match &options.parameters {
+            None if is_text => ForeignKernel::cuda(&name, &text()?, entry)?,
+            Some(parameters) if is_text => ForeignKernel::cuda_with_parameters(&name, &text()?, entry, parameters)?,
+            Some(parameters) => ForeignKernel::image(read(file)?, entry, parameters)?,
+            None => {
+                return Err(Error::Job(format!("{name}: give the kernel's parameters as in C (--parameters)")).into());
+            }
+        }
     };
     if let Some(threads) = options.threads {
-        kernel = kernel.threads(threads);
+        // SAFETY: as above.
+        kernel = unsafe { kernel.threads(threads) };
     }
     if let Some(rows) = options.rows_per_block {
-        kernel = kernel.rows_per_block(rows);
+        // SAFETY: as above.
+        kernel = unsafe { kernel.rows_per_block(rows) };
     }
     if let Some(bytes) = options.shared {
-        kernel = kernel.shared_bytes(bytes);
+        // SAFETY: as above.
+        kernel = unsafe { kernel.shared_bytes(bytes) };
     }
     for option in &options.compiler {
-        kernel = kernel.option(option);
+        // SAFETY: as above.
+        kernel = unsafe { kernel.option(option) };
     }
     let mut call = kernel.call();
     for name in &options.scratch {
@@ -92,12 +100,32 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
             call = call.value(name, value);
         } else if options.resident.contains(name) {
             let reading = args.reading.map(Reading::from).unwrap_or_default();
-            call = call.resident_rows(name, overshot::open_with(&argument.path, argument.dtype, reading)?.source())?;
+            let array = overshot::open_with(&argument.path, argument.dtype, reading)?;
+            // SAFETY: as above.
+            call = unsafe { call.resident_rows(name, array.source()) }?;
         }
     }
+    check_outputs(args, &call)?;
     match options.resident.iter().find(|name| !args.files.iter().any(|file| file.name == **name)) {
         Some(name) => Err(Error::Job(format!("--resident {name}: no file is given for it, as in {name}=FILE")).into()),
         None => Ok(call),
+    }
+}
+
+/// A pointer that is not const is an output, so an input whose const was forgotten would be replaced.
+fn check_outputs(args: &JobArgs, call: &Call) -> Result {
+    let is_there = |path: &Path| !args.force && path.symlink_metadata().is_ok();
+    let of_call = |name: &str| call.output_names().any(|output| output == name);
+    match args.files.iter().find(|file| of_call(&file.name) && is_there(&file.path)) {
+        None => Ok(()),
+        Some(file) => Err(Error::File {
+            path: file.path.clone(),
+            problem: format!("is there, and '{}' is an output, as the kernel declares it without const", file.name),
+            remedy: "declare it const if it is an input, else write to another file, or replace this one (--force)"
+                .into(),
+            source: None,
+        }
+        .into()),
     }
 }
 

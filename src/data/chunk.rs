@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-/// A range of rows that exactly one lane of one run carries.
-///
-/// Only the pipeline's queue makes chunks, and they cannot be cloned: who holds one is the only one to write its rows.
-#[derive(Debug)]
-pub struct Chunk {
+/// A range of rows that one worker of a run carries through a device. The queue of the run makes each chunk once, so that no two
+/// have rows in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunk {
     index: u64,
     rows: Range<u64>,
 }
@@ -18,29 +17,19 @@ impl Chunk {
         Chunk { index, rows }
     }
 
-    /// The same rows of a dataset that has `elements` for each of the job's.
-    pub(crate) fn times(&self, elements: u64) -> Chunk {
-        Chunk { index: self.index, rows: self.rows.start * elements..self.rows.end * elements }
-    }
-
     /// Its number, counted from 0 in the order in which chunks were claimed.
-    pub fn index(&self) -> u64 {
+    pub(crate) fn index(&self) -> u64 {
         self.index
     }
 
     /// Its rows in the dataset.
-    pub fn rows(&self) -> Range<u64> {
+    pub(crate) fn rows(&self) -> Range<u64> {
         self.rows.clone()
     }
 
     /// How many rows it has.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         // A chunk fits in memory several times over.
         (self.rows.end - self.rows.start) as usize
-    }
-
-    /// Whether it has no rows.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }

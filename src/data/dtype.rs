@@ -103,6 +103,7 @@ pub trait Element: bytemuck::Pod + Send + Sync + sealed::Sealed {
 }
 
 mod sealed {
+    #[allow(unnameable_types, reason = "so that nobody else implements it")]
     pub trait Sealed {}
 }
 

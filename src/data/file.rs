@@ -3,7 +3,7 @@
 use super::direct::{Direct, is_cached, memory};
 use super::memory::map_file;
 use super::{Dtype, Memory};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use memmap2::Mmap;
 use std::fs::{self, File};
 use std::io;
@@ -199,6 +199,22 @@ impl Opened {
 /// An error of the operating system, in a line with what it means here.
 pub(super) fn io_error(path: &Path, problem: impl std::fmt::Display, remedy: &str, e: io::Error) -> Error {
     Error::File { path: path.into(), problem: format!("{problem} ({e})"), remedy: remedy.into(), source: Some(e) }
+}
+
+/// An error met while bytes are put into a file.
+pub(super) fn write_error(path: &Path, needed: u64, e: io::Error) -> Error {
+    use io::ErrorKind as Kind;
+    match e.kind() {
+        Kind::StorageFull | Kind::QuotaExceeded => {
+            let problem = format!("no space: needs {needed} bytes");
+            io_error(path, problem, "free some, or choose another disk", e)
+        }
+        Kind::FileTooLarge => {
+            let problem = format!("needs {needed} bytes, more than a file may have there");
+            io_error(path, problem, "choose another file system, or raise the limit (ulimit -f)", e)
+        }
+        _ => io_error(path, "cannot be written", "check the disk", e),
+    }
 }
 
 /// Whether two paths lead to one file, which need not exist yet. If that cannot be found out, they do not.

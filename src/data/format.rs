@@ -1,7 +1,7 @@
 //! File formats by file name, for the command.
 
 use super::{Dtype, Input, Npy, Output, Raw, Reading, Source};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::path::Path;
 
 /// Opens a file to be read: `.npy` as [`Npy`], every other name as [`Raw`].

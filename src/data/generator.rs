@@ -1,7 +1,7 @@
 //! Rows that are computed when they are asked for.
 
 use super::{Dtype, Element, Source};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::fmt;
 use std::marker::PhantomData;
 

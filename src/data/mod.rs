@@ -29,7 +29,6 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub use chunk::Chunk;
 pub use dtype::{Dtype, Element, Scalar};
 pub use file::Reading;
 pub use format::{create, open, open_with};
@@ -41,6 +40,7 @@ pub use raw::Raw;
 pub use sink::{Output, Place, Sink, Target};
 pub use source::{Input, Source};
 
+pub(crate) use chunk::Chunk;
 pub(crate) use direct::PIECE as DIRECT_PIECE;
 pub(crate) use file::same_file;
 pub(crate) use memory::{copy_past_cache, map_file};

@@ -1,11 +1,12 @@
 //! Files to be written.
 
-use super::file::io_error;
+use super::file::write_error;
 use super::gate::Gate;
 use super::memory::copy_past_cache;
 use super::partial::Partial;
-use super::{Chunk, Dtype, Sink, SinkMemory, Target, npy};
-use crate::{Error, Result};
+use super::sink::rows_of;
+use super::{Dtype, Sink, SinkMemory, Target};
+use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
 /// A file to be written by a job: [`Npy::create`](super::Npy::create) and [`Raw::create`](super::Raw::create) make one.
@@ -16,32 +17,20 @@ use std::path::{Path, PathBuf};
 ///
 /// A path that is a symbolic link stands for the file it leads to.
 #[derive(Debug)]
+#[must_use = "no file is written until a job has it as an output"]
 pub struct NewFile {
     path: PathBuf,
-    format: Format,
+    header: Header,
     dtype: Option<Dtype>,
     force: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Format {
-    Npy,
-    Raw,
-}
-
-impl Format {
-    /// What stands before the rows. A shorter file has a header of the same length.
-    fn header(self, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Vec<u8> {
-        match self {
-            Format::Npy => npy::header(dtype, rows, shape),
-            Format::Raw => Vec::new(),
-        }
-    }
-}
+/// What stands before the rows of so many rows of this dtype and shape. A shorter file has a header of the same length.
+pub(super) type Header = fn(Dtype, u64, Option<&[u64]>) -> Vec<u8>;
 
 impl NewFile {
-    pub(super) fn new(path: &Path, format: Format) -> Self {
-        NewFile { path: path.into(), format, dtype: None, force: false }
+    pub(super) fn new(path: &Path, header: Header) -> Self {
+        NewFile { path: path.into(), header, dtype: None, force: false }
     }
 
     /// Casts the result to `dtype`. Without it the file has the dtype of the result.
@@ -77,7 +66,7 @@ impl Target for NewFile {
     where
         Self: 's,
     {
-        let header = self.format.header(dtype, rows, shape);
+        let header = (self.header)(dtype, rows, shape);
         let offset = header.len() as u64;
         let bytes = rows.checked_mul(dtype.size() as u64).and_then(|n| n.checked_add(offset));
         // No file system holds more than an i64 can count.
@@ -86,7 +75,7 @@ impl Target for NewFile {
             return Err(Error::file(self.path, problem, "write fewer rows"));
         };
         let partial = Partial::create(&self.path, bytes, self.force)?;
-        Ok(Box::new(FileSink::new(partial, self.format, dtype, rows, shape)?))
+        Ok(Box::new(FileSink::new(partial, self.header, dtype, rows, shape)?))
     }
 }
 
@@ -97,7 +86,7 @@ pub(super) struct FileSink {
     rows: u64,
     /// Where the rows start.
     offset: u64,
-    format: Format,
+    header: Header,
     /// Dimensions, if there are more than one.
     shape: Vec<u64>,
     map: Option<SinkMemory<'static>>,
@@ -127,34 +116,29 @@ fn version(release: &str) -> Option<(u32, u32)> {
 
 impl FileSink {
     /// Writes `rows` rows of `dtype` behind the header, which together are as long as the file.
-    pub fn new(partial: Partial, format: Format, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Self> {
-        let header = format.header(dtype, rows, shape);
-        partial.write_at(&header, 0)?;
-        let map = if partial.is_reserved() { SinkMemory::map(partial.file(), header.len(), dtype) } else { None };
-        let (offset, writers) = (header.len() as u64, Gate::new(writers()));
-        Ok(FileSink { partial, dtype, rows, offset, format, shape: shape.unwrap_or_default().to_vec(), map, writers })
+    pub fn new(partial: Partial, header: Header, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Self> {
+        let first = header(dtype, rows, shape);
+        partial.write_at(&first, 0)?;
+        let map = if partial.is_reserved() { SinkMemory::map(partial.file(), first.len(), dtype) } else { None };
+        let (offset, writers) = (first.len() as u64, Gate::new(writers()));
+        Ok(FileSink { partial, dtype, rows, offset, header, shape: shape.unwrap_or_default().to_vec(), map, writers })
     }
 
-    fn misfit(&self, chunk: &Chunk, bytes: &[u8]) -> Error {
-        let rows = chunk.rows();
-        let problem =
-            format!("{} bytes do not fit rows {} to {}, or these are in use", bytes.len(), rows.start, rows.end);
+    fn misfit(&self, first_row: u64, bytes: &[u8]) -> Error {
+        let problem = format!("{} bytes from row {first_row} on do not fit, or these rows are in use", bytes.len());
         Error::file(self.partial.path(), problem, "this is a mistake in the caller of Sink::write")
     }
 }
 
 impl Sink for FileSink {
-    fn write(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
-        let rows = chunk.rows();
-        let size = self.dtype.size() as u64;
-        if rows.end > self.rows || chunk.len() as u64 * size != bytes.len() as u64 {
-            return Err(self.misfit(chunk, bytes));
-        }
+    fn write(&self, first_row: u64, bytes: &[u8]) -> Result<()> {
+        let rows = rows_of(first_row, bytes, self.dtype.size()).filter(|rows| rows.end <= self.rows);
+        let rows = rows.ok_or_else(|| self.misfit(first_row, bytes))?;
         let _pass = self.writers.enter();
         let Some(map) = &self.map else {
-            return self.partial.write_at(bytes, self.offset + rows.start * size);
+            return self.partial.write_at(bytes, self.offset + rows.start * self.dtype.size() as u64);
         };
-        let mut claim = map.try_claim(rows).ok_or_else(|| self.misfit(chunk, bytes))?;
+        let mut claim = map.try_claim(rows).ok_or_else(|| self.misfit(first_row, bytes))?;
         copy_past_cache(&mut claim, bytes);
         Ok(())
     }
@@ -172,11 +156,8 @@ impl Sink for FileSink {
         if let [first, rest @ ..] = &mut self.shape[..] {
             *first = rows.checked_div(rest.iter().product()).unwrap_or(0);
         }
-        let header = self.format.header(
-            self.dtype,
-            rows,
-            Some(&self.shape).filter(|shape| !shape.is_empty()).map(Vec::as_slice),
-        );
+        let header =
+            (self.header)(self.dtype, rows, Some(&self.shape).filter(|shape| !shape.is_empty()).map(Vec::as_slice));
         if header.len() as u64 != self.offset {
             let problem = format!("its header does not fit {rows} rows");
             return Err(Error::file(self.partial.path(), problem, "report this as a bug of Overshot"));
@@ -197,22 +178,6 @@ impl Sink for FileSink {
         let FileSink { partial, map, .. } = *self;
         drop(map);
         partial.commit()
-    }
-}
-
-/// An error met while bytes are put into a file.
-pub(super) fn write_error(path: &Path, needed: u64, e: std::io::Error) -> Error {
-    use std::io::ErrorKind as Kind;
-    match e.kind() {
-        Kind::StorageFull | Kind::QuotaExceeded => {
-            let problem = format!("no space: needs {needed} bytes");
-            io_error(path, problem, "free some, or choose another disk", e)
-        }
-        Kind::FileTooLarge => {
-            let problem = format!("needs {needed} bytes, more than a file may have there");
-            io_error(path, problem, "choose another file system, or raise the limit (ulimit -f)", e)
-        }
-        _ => io_error(path, "cannot be written", "check the disk", e),
     }
 }
 

@@ -1,8 +1,7 @@
 //! A file that gets its name only when it is complete.
 
-use super::file::{directory, io_error};
-use super::new_file::write_error;
-use crate::{Error, Result};
+use super::file::{directory, io_error, write_error};
+use crate::error::{Error, Result};
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io;

@@ -1,9 +1,8 @@
 //! Raw files: rows in native byte order and nothing else.
 
 use super::file::{FileRows, Opened};
-use super::new_file::Format;
 use super::{Dtype, Memory, NewFile, Reading, Source};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::path::Path;
 
 /// A file of rows in native byte order, without any header.
@@ -36,8 +35,13 @@ impl Raw {
 
     /// A raw file to be written. Nothing happens until the job runs.
     pub fn create(path: impl AsRef<Path>) -> NewFile {
-        NewFile::new(path.as_ref(), Format::Raw)
+        NewFile::new(path.as_ref(), no_header)
     }
+}
+
+/// Before the rows of a raw file stands nothing.
+pub(super) fn no_header(_: Dtype, _: u64, _: Option<&[u64]>) -> Vec<u8> {
+    Vec::new()
 }
 
 impl Source for Raw {

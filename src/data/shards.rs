@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::Dtype;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// The rows of a dataset that lie in the memory of devices; all others are on the host.
+#[allow(unnameable_types, reason = "hidden methods of public traits hand it on")]
 pub struct Shards {
     dtype: Dtype,
     rows: u64,

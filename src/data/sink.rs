@@ -1,21 +1,21 @@
 //! What is written: the [`Sink`] trait, the [`Target`] that becomes one, and the [`Output`] that a job takes.
 
 use super::shards::Shards;
-use super::{Chunk, Dtype, SinkMemory};
-use crate::{Error, Result};
+use super::{Dtype, SinkMemory};
+use crate::error::{Error, Result};
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 /// Receives the rows of one output.
 pub trait Sink: Send + Sync {
-    /// Writes the rows of `chunk`: `bytes` are exactly these, in native byte order; `bool` rows are 0 or 1. Called once
-    /// for each chunk (several times, each for other rows of the output, where a kernel keeps some rows only), in any order,
-    /// from several threads at once.
+    /// Writes the rows from `first_row` on: `bytes` are a whole number of rows in native byte order; `bool` rows are 0 or 1.
+    /// Called from several threads at once, in any order; every row of the output is written once.
     ///
     /// # Errors
     /// When the rows cannot be written. The run stops then, and [`commit`](Sink::commit) is not called.
-    fn write(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()>;
+    fn write(&self, first_row: u64, bytes: &[u8]) -> Result<()>;
 
     /// Where all rows stand, in native byte order, if they can be written in place. A chunk is either written there or
     /// given to [`write`](Sink::write).
@@ -25,12 +25,6 @@ pub trait Sink: Send + Sync {
 
     /// Something a user may want to know about how it writes, for the report.
     fn note(&self) -> Option<String> {
-        None
-    }
-
-    /// The rows that lie in the memory of devices, of Overshot's own datasets. Nobody else reads or writes them.
-    #[doc(hidden)]
-    fn shards(&self) -> Option<&Arc<Shards>> {
         None
     }
 
@@ -108,12 +102,6 @@ pub trait Target: Send {
         None
     }
 
-    /// The rows that will lie in the memory of devices: those that the sink has.
-    #[doc(hidden)]
-    fn shards(&self) -> Option<&Arc<Shards>> {
-        None
-    }
-
     /// Makes room for `rows` rows of `dtype`. `shape` are the dimensions to record, outermost first, if their product
     /// is `rows` and the format records any.
     ///
@@ -126,12 +114,25 @@ pub trait Target: Send {
 }
 
 /// What a job writes under one name: any [`Target`], or a mutable slice, vector or array.
-pub struct Output<'a>(Box<dyn Target + 'a>);
+pub struct Output<'a> {
+    target: Box<dyn Target + 'a>,
+    shards: Option<Arc<Shards>>,
+}
 
 impl<'a> Output<'a> {
+    /// An output of which some rows lie in the memory of devices. Nobody else reads or writes these.
+    pub(crate) fn sharded(target: impl Target + 'a, shards: Arc<Shards>) -> Self {
+        Output { target: Box::new(target), shards: Some(shards) }
+    }
+
     /// The target itself.
     pub fn target(&self) -> &(dyn Target + 'a) {
-        &*self.0
+        &*self.target
+    }
+
+    /// The rows that lie in the memory of devices.
+    pub(crate) fn shards(&self) -> Option<&Arc<Shards>> {
+        self.shards.as_ref()
     }
 
     /// Opens the target, see [`Target::open`].
@@ -139,26 +140,32 @@ impl<'a> Output<'a> {
     /// # Errors
     /// As [`Target::open`].
     pub fn open(self, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Box<dyn Sink + 'a>> {
-        self.0.open(dtype, rows, shape)
+        self.target.open(dtype, rows, shape)
     }
 }
 
 impl fmt::Debug for Output<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Output({})", self.0.name())
+        write!(f, "Output({})", self.target.name())
     }
 }
 
 impl<'a, T: Target + 'a> From<T> for Output<'a> {
     fn from(target: T) -> Self {
-        Output(Box::new(target))
+        Output { target: Box::new(target), shards: None }
     }
 }
 
 impl<'a> From<Box<dyn Target + 'a>> for Output<'a> {
     fn from(target: Box<dyn Target + 'a>) -> Self {
-        Output(target)
+        Output { target, shards: None }
     }
+}
+
+/// The rows from `first_row` on that are `bytes`; `None` if these end within a row.
+pub(super) fn rows_of(first_row: u64, bytes: &[u8], row_bytes: usize) -> Option<Range<u64>> {
+    let rows = (bytes.len() / row_bytes) as u64;
+    Some(first_row..first_row.checked_add(rows)?).filter(|_| bytes.len().is_multiple_of(row_bytes))
 }
 
 /// The memory of a sink, checked: it holds exactly `rows` rows of `dtype`. Sinks may come from outside, so the pipeline

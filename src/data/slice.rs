@@ -1,8 +1,9 @@
 //! Slices as sources and sinks. They are used in place: nothing is copied that need not be.
 
 use super::memory::{Disjoint, copy_past_cache};
-use super::{Chunk, Dtype, Element, Input, Memory, Output, Place, Sink, SinkMemory, Source, Target};
-use crate::{Error, Result};
+use super::sink::rows_of;
+use super::{Dtype, Element, Input, Memory, Output, Place, Sink, SinkMemory, Source, Target};
+use crate::error::{Error, Result};
 
 struct SliceSource<'a> {
     bytes: &'a [u8],
@@ -92,11 +93,11 @@ impl<T: Element> Target for SliceTarget<'_, T> {
 struct SliceSink<'a>(SinkMemory<'a>);
 
 impl Sink for SliceSink<'_> {
-    fn write(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
-        match self.0.try_claim(chunk.rows()) {
-            Some(mut claim) if claim.len() == bytes.len() => copy_past_cache(&mut claim, bytes),
-            _ => return Err(misfit(chunk, bytes)),
-        }
+    fn write(&self, first_row: u64, bytes: &[u8]) -> Result<()> {
+        let size = self.0.row_bytes();
+        let rows = rows_of(first_row, bytes, size);
+        let claim = rows.and_then(|rows| self.0.try_claim(rows));
+        copy_past_cache(&mut claim.ok_or_else(|| misfit(first_row, bytes))?, bytes);
         Ok(())
     }
 
@@ -142,21 +143,14 @@ impl Target for BoolTarget<'_> {
 struct BoolSink<'a>(Disjoint<'a, bool>);
 
 impl Sink for BoolSink<'_> {
-    fn write(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
-        let rows = chunk.rows();
-        let claim = match (usize::try_from(rows.start), usize::try_from(rows.end)) {
-            (Ok(start), Ok(end)) => self.0.claim(start..end),
-            _ => None,
-        };
-        match claim {
-            Some(mut claim) if claim.len() == bytes.len() => {
-                for (value, byte) in claim.iter_mut().zip(bytes) {
-                    *value = *byte != 0;
-                }
-                Ok(())
-            }
-            _ => Err(misfit(chunk, bytes)),
+    fn write(&self, first_row: u64, bytes: &[u8]) -> Result<()> {
+        let start = usize::try_from(first_row).ok();
+        let rows = start.and_then(|start| Some(start..start.checked_add(bytes.len())?));
+        let claim = rows.and_then(|rows| self.0.claim(rows));
+        for (value, byte) in claim.ok_or_else(|| misfit(first_row, bytes))?.iter_mut().zip(bytes) {
+            *value = *byte != 0;
         }
+        Ok(())
     }
 
     /// As for other slices.
@@ -182,13 +176,10 @@ fn fits(target: &dyn Target, dtype: Dtype, rows: u64) -> Result<()> {
     }
 }
 
-fn misfit(chunk: &Chunk, bytes: &[u8]) -> Error {
-    let rows = chunk.rows();
+fn misfit(first_row: u64, bytes: &[u8]) -> Error {
     Error::Job(format!(
-        "{} bytes for rows {} to {} do not fit the output slice, or another lane writes these rows",
-        bytes.len(),
-        rows.start,
-        rows.end
+        "{} bytes from row {first_row} on do not fit the output slice, or another thread writes these rows",
+        bytes.len()
     ))
 }
 

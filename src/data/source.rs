@@ -2,7 +2,7 @@
 
 use super::shards::Shards;
 use super::{Dtype, Memory};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -58,12 +58,6 @@ pub trait Source: Send + Sync {
     fn note(&self) -> Option<String> {
         None
     }
-
-    /// The rows that lie in the memory of devices, of Overshot's own datasets.
-    #[doc(hidden)]
-    fn shards(&self) -> Option<&Arc<Shards>> {
-        None
-    }
 }
 
 impl<S: Source + ?Sized> Source for &S {
@@ -106,44 +100,64 @@ impl<S: Source + ?Sized> Source for &S {
     fn note(&self) -> Option<String> {
         (**self).note()
     }
-
-    fn shards(&self) -> Option<&Arc<Shards>> {
-        (**self).shards()
-    }
 }
 
 /// What a job reads under one name: any [`Source`] or reference to one, a slice, a vector or an array.
-pub struct Input<'a>(Box<dyn Source + 'a>);
+pub struct Input<'a> {
+    source: Box<dyn Source + 'a>,
+    shards: Option<Arc<Shards>>,
+}
 
 impl<'a> Input<'a> {
+    /// An input of which some rows lie in the memory of devices.
+    pub(crate) fn sharded(source: impl Source + 'a, shards: Arc<Shards>) -> Self {
+        Input { source: Box::new(source), shards: Some(shards) }
+    }
+
     /// The source itself.
     pub fn source(&self) -> &(dyn Source + 'a) {
-        &*self.0
+        &*self.source
+    }
+
+    /// The rows that lie in the memory of devices.
+    pub(crate) fn shards(&self) -> Option<&Arc<Shards>> {
+        self.shards.as_ref()
+    }
+
+    /// The same input once more.
+    pub(crate) fn borrowed(&self) -> Input<'_> {
+        Input { source: Box::new(&*self.source), shards: self.shards.clone() }
+    }
+
+    /// The same input, of which some rows lie in the memory of devices.
+    pub(crate) fn with_shards(&self, shards: Arc<Shards>) -> Input<'_> {
+        Input { source: Box::new(&*self.source), shards: Some(shards) }
     }
 }
 
 impl fmt::Debug for Input<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Input({}, {} rows of {})", self.0.name(), self.0.rows(), self.0.dtype())
+        write!(f, "Input({}, {} rows of {})", self.source.name(), self.source.rows(), self.source.dtype())
     }
 }
 
 impl<'a, S: Source + 'a> From<S> for Input<'a> {
     fn from(source: S) -> Self {
-        Input(Box::new(source))
+        Input { source: Box::new(source), shards: None }
     }
 }
 
 impl<'a> From<Box<dyn Source + 'a>> for Input<'a> {
     fn from(source: Box<dyn Source + 'a>) -> Self {
-        Input(source)
+        Input { source, shards: None }
     }
 }
 
-/// The memory of a source, checked: it holds all rows. Sources may come from outside, so the pipeline asks here.
-pub(crate) fn whole_memory(source: &dyn Source) -> Result<Option<Memory<'_>>> {
+/// The memory of a source, checked: it holds all rows, of so many and of this dtype. Sources may come from outside, so the pipeline
+/// asks here.
+pub(crate) fn whole_memory(source: &dyn Source, dtype: Dtype, rows: u64) -> Result<Option<Memory<'_>>> {
     let Some(memory) = source.memory() else { return Ok(None) };
-    let (rows, dtype, bytes) = (source.rows(), source.dtype(), memory.bytes());
+    let bytes = memory.bytes();
     let fits = rows.checked_mul(dtype.size() as u64) == Some(bytes.len() as u64);
     let aligned = (bytes.as_ptr() as usize).is_multiple_of(dtype.size());
     if fits && aligned {

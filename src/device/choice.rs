@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::emulated::{self, Emulated};
+use super::visible::not_visible;
 use super::{DeviceInfo, cpu};
 use crate::error::{Error, Result};
 
@@ -68,23 +69,6 @@ fn check_numbers(numbers: &[usize]) -> Result<()> {
     match numbers.iter().enumerate().find(|(k, number)| numbers[..*k].contains(number)) {
         Some((_, number)) => Err(Error::Job(format!("cuda:{number} was named twice: name each GPU once"))),
         None => Ok(()),
-    }
-}
-
-/// The error for a GPU that is not among the `count` visible ones.
-pub(super) fn not_visible(number: usize, count: usize) -> Error {
-    Error::Device {
-        device: format!("cuda:{number}"),
-        problem: format!("no such device: {count} visible, counted from 0{}", visible_devices()),
-        remedy: "choose one of those that 'overshot devices' lists, or change CUDA_VISIBLE_DEVICES".into(),
-    }
-}
-
-/// What the environment says of visible GPUs, for errors: empty if nothing.
-pub(super) fn visible_devices() -> String {
-    match std::env::var_os("CUDA_VISIBLE_DEVICES") {
-        Some(value) => format!(", with CUDA_VISIBLE_DEVICES='{}'", value.to_string_lossy()),
-        None => String::new(),
     }
 }
 

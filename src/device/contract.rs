@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::kernel::{Kernel, SharedKernel, TILE_ROWS, Uniform, Values};
-use super::{Device, Host as _, Stream};
-use crate::error::Error;
-use crate::testing;
+use super::{Device, Host as _, Stream, probe};
+use crate::error::{Error, Result};
 
 const PAGE: usize = 4096;
 /// Two tiles and a bit, so that the last tile is short.
@@ -144,7 +143,7 @@ fn a_kernel_is_launched_only_with_its_values<D: Device>(device: &D) {
     given_up.give_up();
     let memory = device.allocate(3 * COLUMN).unwrap();
     let launch = |values: &Arc<Values>| {
-        let kernel = Arc::new(Kernel { values: values.clone(), ..testing::probe() });
+        let kernel = Arc::new(Kernel { values: values.clone(), ..probe::probe() });
         let loaded = device.load(&kernel).unwrap();
         let mut stream = device.open_stream().unwrap();
         let columns = [0, COLUMN, 2 * COLUMN].map(|offset| (&memory, offset));
@@ -158,7 +157,7 @@ fn a_kernel_is_launched_only_with_its_values<D: Device>(device: &D) {
 }
 
 /// Runs the probe kernel on the first [`ROWS`] rows of `input`, which count from [`ROWS_BEFORE`].
-fn run_probe<D: Device>(device: &D, input: &Host) -> crate::Result<(Vec<u64>, Vec<u64>)> {
+fn run_probe<D: Device>(device: &D, input: &Host) -> Result<(Vec<u64>, Vec<u64>)> {
     let kernel = device.load(&probe())?;
     let memory = device.allocate(3 * COLUMN)?;
     let target = Host::filled(4);
@@ -312,7 +311,7 @@ fn lanes_work_side_by_side<D: Device>(device: &D) {
 }
 
 fn probe() -> SharedKernel {
-    Arc::new(testing::probe())
+    Arc::new(probe::probe())
 }
 
 /// [`COLUMN`] bytes of page-aligned host memory. A raw pointer, as copies touch it behind the compiler's back.

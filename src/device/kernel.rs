@@ -81,6 +81,7 @@ impl Code {
     }
 
     /// The text; empty for an image.
+    #[cfg(any(test, feature = "testing"))]
     pub fn text(&self) -> &str {
         match self {
             Code::Cuda { text, .. } => text,
@@ -113,6 +114,17 @@ pub struct Launch {
     pub threads: u32,
     /// Bytes of dynamic shared memory of a block.
     pub shared_bytes: u32,
+    /// The parameters that the caller says the kernel has, one for each argument. `None` for kernels of Overshot's own.
+    pub declared: Option<Vec<Declared>>,
+}
+
+/// A parameter that a caller says a kernel has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// Its name.
+    pub name: String,
+    /// Its size.
+    pub bytes: usize,
 }
 
 impl Launch {
@@ -122,7 +134,7 @@ impl Launch {
         let count = columns.inputs.len() + columns.outputs.len() + usize::from(columns.partial_words > 0);
         let arguments = [Argument::FirstRow, Argument::Rows].into_iter().chain((0..count).map(Argument::Column));
         let arguments = arguments.chain((0..values).map(Argument::Value));
-        Launch { arguments: arguments.collect(), threads: TILE_LANES as u32, shared_bytes: 0 }
+        Launch { arguments: arguments.collect(), threads: TILE_LANES as u32, shared_bytes: 0, declared: None }
     }
 }
 

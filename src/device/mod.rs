@@ -13,6 +13,9 @@ pub(crate) mod cuda;
 pub(crate) mod emulated;
 pub(crate) mod kernel;
 mod patience;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod probe;
+mod visible;
 
 pub(crate) use choice::driver_version;
 pub use choice::{DeviceChoice, devices};
@@ -147,8 +150,12 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
 
     /// Page-locks host memory, so that copies from and to it run asynchronously at the full speed of the link.
     ///
+    /// # Errors
+    /// When the device refuses it.
+    ///
     /// # Safety
-    /// `start` is page-aligned, and the `bytes` from it on stay mapped until the result is dropped.
+    /// `start` is page-aligned, and the `bytes` from it on are the caller's own memory that nobody has page-locked since it was
+    /// mapped, and stay mapped until the result is dropped.
     unsafe fn pin(&self, start: *mut u8, bytes: usize) -> Result<Self::Pin>;
 
     /// Allocates page-locked memory the driver's own way and frees it, for measurements to compare with. False if there is no such
@@ -165,6 +172,11 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
 
     /// Compiles (or finds in the cache) and loads a kernel.
     fn load(&self, kernel: &SharedKernel) -> Result<Self::Kernel>;
+
+    /// What a report should say of how it runs this kernel.
+    fn notes(&self, _: &kernel::Kernel) -> Vec<String> {
+        vec![]
+    }
 
     /// Opens a stream.
     fn open_stream(&self) -> Result<Self::Stream>;

@@ -15,6 +15,7 @@ const MAX_LANES: usize = 1024;
 
 /// Builds an [`Engine`]. Everything has a default.
 #[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until it builds"]
 pub struct EngineBuilder {
     choice: DeviceChoice,
     limits: Limits,
@@ -69,7 +70,7 @@ impl EngineBuilder {
         let begin = Instant::now();
         let (devices, note) = choice.resolve()?;
         let found = begin.elapsed();
-        let machine = MachineLimits::load(&devices);
+        let (machine, limits_note) = MachineLimits::load_or_note(&devices);
         let accounts = devices.iter().map(|_| Accounts::of_engine()).collect();
         Ok(Engine {
             choice,
@@ -78,6 +79,7 @@ impl EngineBuilder {
             note,
             found,
             machine,
+            limits_note,
             accounts,
             weights: Mutex::default(),
             opened: Mutex::default(),

@@ -12,12 +12,18 @@ pub(super) struct Bound {
     pub(super) rows: u64,
     /// Whether it is an expression, and no kernel of the caller's own.
     pub(super) is_expression: bool,
-    /// Elements of a row of each input.
-    pub(super) inputs: Vec<u64>,
-    /// The dtype of each output, and the elements of a row.
-    pub(super) outputs: Vec<(Dtype, u64)>,
+    pub(super) inputs: Vec<Column>,
+    pub(super) outputs: Vec<Column>,
     /// What is the same for all rows of an expression.
     pub(super) values: Vec<(String, Dtype)>,
+}
+
+/// What an input or output holds. Asked of it once, as a caller's own source might say something else later.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Column {
+    pub(super) dtype: Dtype,
+    /// Elements that make a row of the job.
+    pub(super) elements: u64,
 }
 
 impl Bound {
@@ -54,8 +60,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
     let bound = match &job.what {
         What::Expression(expression) => {
             job.check_names(expression)?;
-            let (ins, outs) = (vec![1; inputs.len()], vec![1; job.outputs.len()]);
-            let rows = job.row_count((&ins, &outs))?;
+            let rows = job.row_count((&vec![1; inputs.len()], &vec![1; job.outputs.len()]))?;
             check_shapes(&job.inputs)?;
             let casts = job.outputs.iter().map(|(name, output)| {
                 let target = output.target();
@@ -63,9 +68,11 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
             });
             let values: Vec<_> = job.values.iter().map(|(name, value)| (name.clone(), value.dtype())).collect();
             let program = expression.bind(&inputs, &values, &casts.collect::<Vec<_>>())?;
-            let outputs = program.outputs().iter().map(|(_, dtype)| (*dtype, 1)).collect();
+            let column = |(_, dtype): &(String, Dtype)| Column { dtype: *dtype, elements: 1 };
+            let outputs = program.outputs().iter().map(column).collect();
+            let inputs = inputs.iter().map(column).collect();
             let operator = Box::new(Eval::new(program));
-            let bound = Bound { operator, rows, is_expression: true, inputs: ins, outputs, values };
+            let bound = Bound { operator, rows, is_expression: true, inputs, outputs, values };
             if !job.late {
                 bound.operator.kernel().values.set(bound.bits_of(&job.values)?);
             }
@@ -74,18 +81,24 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
         What::Kernel(call) => {
             if let Some((name, _)) = job.values.first() {
                 return Err(Error::Job(format!(
-                    "the kernel '{}' has the values of its call: give it '{name}' there",
+                    "the kernel '{}' has the values of its call: give '{name}' a value there",
                     call.entry()
                 )));
             }
             let names: Vec<_> = job.outputs.iter().map(|(name, _)| name.clone()).collect();
-            let foreign::Bound { kernel, inputs, outputs } = call.bind(&inputs, &names)?;
-            let rows = job.row_count((&inputs, &outputs.iter().map(|(_, elements)| *elements).collect::<Vec<_>>()))?;
+            let bound = call.bind(&inputs, &names)?;
+            let elements: Vec<_> = bound.outputs.iter().map(|(_, elements)| *elements).collect();
+            let rows = job.row_count((&bound.inputs, &elements))?;
+            bound.check_rows(rows)?;
+            let foreign::Bound { kernel, inputs: elements, outputs } = bound;
+            let column = |(dtype, elements)| Column { dtype, elements };
+            let inputs = inputs.iter().map(|(_, dtype)| *dtype).zip(elements).map(column).collect();
+            let outputs = outputs.into_iter().map(column).collect();
             let operator = Box::new(Foreign::new(kernel));
             Bound { operator, rows, is_expression: false, inputs, outputs, values: vec![] }
         }
     };
-    for ((name, output), (dtype, _)) in job.outputs.iter().zip(&bound.outputs) {
+    for ((name, output), Column { dtype, .. }) in job.outputs.iter().zip(&bound.outputs) {
         match output.target().dtype() {
             Some(own) if own != *dtype => {
                 let remedy = match job.what {
@@ -105,16 +118,29 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
     Ok(bound)
 }
 
-/// Rows are elements in C order; two arrays of other dimensions would be paired in a way that nobody means.
+/// Inputs are paired element by element, in C order. So those that have a shape must all have the same one, which is then that of
+/// the outputs, whichever is named first; nothing is broadcast. Those without a shape (slices, raw files, generators) go with
+/// every shape of as many elements.
 fn check_shapes(inputs: &[(String, Input<'_>)]) -> Result<()> {
     let mut shapes = inputs.iter().filter_map(|(name, input)| Some((name, input.source().shape()?)));
-    let mut shapes = shapes.by_ref().filter(|(_, shape)| shape.len() > 1);
     let Some((first, shape)) = shapes.next() else { return Ok(()) };
     match shapes.find(|(_, other)| *other != shape) {
         None => Ok(()),
-        Some((name, other)) => Err(Error::Job(format!(
-            "input '{first}' has the shape {shape:?} but '{name}' has {other:?}: reshape one of them"
-        ))),
+        Some((name, other)) => {
+            let (shape, other) = (numpy_shape(shape), numpy_shape(other));
+            Err(Error::Job(format!(
+                "input '{first}' has the shape {shape} but '{name}' has {other}, and shapes are not broadcast: reshape one of \
+                 them, as in {name}.reshape{shape}"
+            )))
+        }
+    }
+}
+
+/// A shape as Python writes it.
+fn numpy_shape(shape: &[u64]) -> String {
+    match shape {
+        [length] => format!("({length},)"),
+        _ => format!("({})", shape.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")),
     }
 }
 
@@ -140,6 +166,51 @@ mod tests {
 
     fn job() -> Job<'static> {
         Job::eval("sum(i * b + a)").unwrap().rows(1).value("a", 1i8).value("b", 2.0)
+    }
+
+    /// Zeros of some shape.
+    struct Shaped(Option<Vec<u64>>);
+
+    impl crate::data::Source for Shaped {
+        fn dtype(&self) -> Dtype {
+            Dtype::U8
+        }
+        fn rows(&self) -> u64 {
+            6
+        }
+        fn name(&self) -> String {
+            "zeros".into()
+        }
+        fn shape(&self) -> Option<&[u64]> {
+            self.0.as_deref()
+        }
+        fn read(&self, _: u64, dst: &mut [u8]) -> Result<()> {
+            dst.fill(0);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn shapes_are_equal_or_none() {
+        let bound = |a: Option<&[u64]>, b: Option<&[u64]>| {
+            let [a, b] = [a, b].map(|shape| Shaped(shape.map(<[u64]>::to_vec)));
+            bind(&Job::eval("sum(a + b)").unwrap().input("a", a).input("b", b)).map(|_| ())
+        };
+        for (a, b) in [(Some(&[2, 3][..]), Some(&[2, 3][..])), (Some(&[2, 3]), None), (Some(&[6]), None), (None, None)]
+        {
+            bound(a, b).unwrap();
+            bound(b, a).unwrap();
+        }
+        let shapes: [&[u64]; 5] = [&[6], &[6, 1], &[1, 6], &[2, 3], &[3, 2]];
+        for (k, a) in shapes.into_iter().enumerate() {
+            for b in &shapes[k + 1..] {
+                bound(Some(a), Some(b)).unwrap_err();
+                bound(Some(b), Some(a)).unwrap_err();
+            }
+        }
+        let text = bound(Some(&[6]), Some(&[6, 1])).unwrap_err().to_string();
+        assert!(text.contains("'a' has the shape (6,) but 'b' has (6, 1)"), "{text}");
+        assert!(text.ends_with("b.reshape(6,)"), "{text}");
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::data::{Memory, SinkMemory};
 #[cfg(feature = "cuda")]
 use crate::device::cuda::CudaDevice as Gpu;
 use crate::device::emulated::{self, EmulatedDevice};
@@ -14,7 +13,7 @@ use crate::device::{Device, DeviceChoice, DeviceInfo, DeviceKind, Pinned};
 use crate::error::{Error, Result};
 use crate::memory::{self, Account, DeviceMemory, MemoryCache, MemoryUse};
 use crate::pipeline::{HostPart, Part, Staging};
-use crate::plan::{DevicePlan, Limits};
+use crate::plan::{DevicePlan, Limits, Plan};
 
 /// Devices that are costly to open and so are kept for the next run, with what runs left of their memory.
 #[derive(Clone, Default)]
@@ -86,16 +85,6 @@ impl Opened {
         self.gpus.first().map(|cache| (&**cache.device(), cache.pinned_account()))
     }
 
-    /// Whether the memory of a source is pinned: it says so, or the GPUs find it so.
-    pub(super) fn is_input_pinned(&self, memory: Memory<'_>) -> bool {
-        memory.is_pinned() || self.find_pinned(memory.bytes(), false) == Pinned::Whole
-    }
-
-    /// Whether the memory of a sink is pinned.
-    pub(super) fn is_output_pinned(&self, memory: &SinkMemory<'_>) -> bool {
-        memory.is_pinned() || self.find_pinned(memory.address(), true) == Pinned::Whole
-    }
-
     /// How far all GPUs find this memory pinned, by whomever: by other code of the program's that uses CUDA, say. Nothing is
     /// opened for that, so without an opened GPU nothing is.
     pub(super) fn find_pinned(&self, memory: *const [u8], is_written: bool) -> Pinned {
@@ -130,6 +119,14 @@ impl Opened {
             }
             _ => Box::new(HostPart::new(plan.lanes, plan.lane_rows as usize)),
         })
+    }
+
+    /// What a report should say of how the devices of a plan run this kernel.
+    pub(super) fn notes(&self, plan: &Plan, kernel: &SharedKernel) -> Vec<String> {
+        let gpus = plan.devices.iter().filter_map(|device| self.cache_of(&device.id));
+        let mut notes: Vec<_> = gpus.flat_map(|cache| cache.device().notes(kernel)).collect();
+        notes.dedup();
+        notes
     }
 
     /// What there is of the memory of a device, whose accounts these are.

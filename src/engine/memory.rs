@@ -2,12 +2,12 @@
 
 use std::sync::PoisonError;
 
+use super::Engine;
 use super::devices::{Accounts, Room};
-use super::{Engine, Request};
-use crate::data::{Element, Place};
-use crate::device::Pinned;
+use crate::arrays::PinnedVec;
+use crate::data::Element;
 use crate::error::Result;
-use crate::memory::{DeviceMemory, PinnedVec};
+use crate::memory::DeviceMemory;
 
 impl Engine {
     /// An array of `rows` zeros in pinned memory, which jobs use in place. It does not count against the limit on
@@ -62,26 +62,4 @@ impl Engine {
     pub fn reset_peak(&self) {
         self.accounts.iter().for_each(Accounts::reset_peak);
     }
-}
-
-/// A note for every column in memory that is pinned, but not so that it can be used in place.
-pub(super) fn pinned_in_part(request: &Request<'_, '_>) -> Vec<String> {
-    let Request { job, opened, .. } = request;
-    let inputs = job.inputs.iter().filter_map(|(name, input)| {
-        let memory = input.source().memory().filter(|memory| !memory.is_pinned())?;
-        Some((name, opened.find_pinned(memory.bytes(), false)))
-    });
-    let outputs = job.outputs.iter().filter_map(|(name, output)| {
-        let target = Some(output.target()).filter(|target| target.place() == Place::Memory)?;
-        Some((name, opened.find_pinned(target.memory()?, true)))
-    });
-    let in_part = inputs.chain(outputs).filter(|(_, pinned)| *pinned == Pinned::InPart);
-    in_part
-        .map(|(name, _)| {
-            format!(
-                "the memory of '{name}' is pinned, but not as a whole in one piece that a GPU may use: it was staged like \
-                 ordinary memory"
-            )
-        })
-        .collect()
 }

@@ -2,12 +2,15 @@
 
 mod builder;
 mod check;
+mod columns;
 mod devices;
+mod listing;
 mod memory;
+mod outputs;
 mod passes;
-mod ready;
+mod placement;
+mod prepare;
 mod reports;
-mod rooms;
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -17,17 +20,19 @@ use tracing::debug_span;
 
 pub use self::builder::EngineBuilder;
 use self::check::{Bound, bind};
+use self::columns::Columns;
 use self::devices::{Accounts, Opened};
+use self::outputs::Outputs;
 use self::passes::Turn;
-use self::ready::Request;
-use crate::data::{Input, Sink, whole_memory, whole_sink_memory};
+use self::prepare::{Prepared, Request};
+use crate::data::Input;
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::limits::MachineLimits;
-use crate::pipeline::{InputColumn, Kept, OutputColumn, Part, Queue, Share, TIMED_EVERY, Work, drive};
+use crate::pipeline::{Compaction, Part, Queue, Share, TIMED_EVERY, Work, drive};
 use crate::plan::{Limits, Plan};
-use crate::report::{OutputReport, Report, Setup, StageTimes};
+use crate::report::{Report, StageTimes};
 use crate::trace::Timeline;
 
 /// Seconds that it takes to open a GPU and load a kernel, about.
@@ -57,6 +62,8 @@ pub struct Engine {
     found: Duration,
     /// What this machine was measured to reach, if it was.
     machine: Option<MachineLimits>,
+    /// Why what was measured is not used.
+    limits_note: Option<String>,
     /// What all its runs have of each device.
     accounts: Vec<Accounts>,
     /// How datasets are shared out among the devices: the memory that each had free when that was first asked.
@@ -76,16 +83,26 @@ impl Engine {
         &self.devices
     }
 
-    /// How [`run`](Engine::run) would run the job. Touches no device and opens no output.
+    /// How [`run`](Engine::run) would run the job. Touches no device and opens no output. A kernel without a function for the host is
+    /// planned on devices that need one, too, with a note that it cannot run there.
     ///
     /// # Errors
     /// Those of [`run`](Engine::run) that can be known before: names, types, row counts, limits.
     pub fn plan(&self, job: &Job<'_>) -> Result<Plan> {
         let bound = bind(job)?;
-        let devices = &self.devices_for(&bound, &mut Vec::new())?;
-        let sharded = rooms::sharded(job, &bound, None)?;
-        let request = Request { job, bound: &bound, devices, opened: &self.opened_so_far(), sharded: &sharded };
-        Ok(self.plan_of(&request, &self.limits(false))?.0)
+        let mut notes = vec![];
+        let devices = match self.devices_for(&bound, &mut Vec::new()) {
+            Err(error) if bound.operator.kernel().twin.is_none() => {
+                notes.push(format!("this can be planned but not run: {error}"));
+                self.devices.clone()
+            }
+            devices => devices?,
+        };
+        let opened = &self.opened_so_far();
+        let columns = &Columns::resolve(&job.inputs, &job.outputs, &bound, opened, false)?;
+        let request = Request { bound: &bound, columns, devices: &devices, opened };
+        let plan = self.plan_of(&request, &self.limits(false))?.0;
+        Ok(Plan { columns: listing::of(job, &bound), notes, ..plan })
     }
 
     /// Runs the job to its end.
@@ -111,78 +128,28 @@ impl Engine {
     fn run_in_turn(&self, job: Job<'_>, bound: Bound, turn: Turn) -> Result<Report> {
         let begin = Instant::now();
         let (operator, rows) = (&*bound.operator, bound.rows);
-        let mut notes: Vec<String> = self.note.iter().cloned().collect();
-        notes.extend(job.inputs.iter().filter_map(|(_, input)| input.source().note()));
-        let devices = self.devices_for(&bound, &mut notes)?;
-        let on_cpu = devices.iter().all(|device| device.kind == DeviceKind::Cpu);
-        if self.limits.device_memory.or(self.limits.pinned_memory).is_some() && on_cpu {
-            notes.push("the CPU uses no device or pinned memory, so their limits have no effect".into());
-        }
-        let mut setup = Setup { find_seconds: self.found.as_secs_f64(), ..Setup::default() };
-        let (opened, devices) = self.open(devices, &mut notes, &mut setup)?;
-        // Dropped after all lanes: what they had of it is done then.
-        let lent = rooms::lend(&job)?;
-        let sharded = rooms::sharded(&job, &bound, Some(&lent))?;
-        let request = Request { job: &job, bound: &bound, devices: &devices, opened: &opened, sharded: &sharded };
-        notes.extend(memory::pinned_in_part(&request));
-        let (plan, segments, mut parts, accounts) = self.ready(&request, &turn, &mut notes, &mut setup)?;
-
         let Job { what, inputs, outputs, cancel, progress, timeline, .. } = job;
+        let prepared = self.prepare(&inputs, &outputs, &bound, &turn)?;
+        let Prepared { plan, segments, mut parts, accounts, columns, mut notes, setup } = prepared;
         let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();
         // A file written from one with dimensions gets the same.
-        let shape = inputs.iter().find_map(|(_, input)| input.source().shape().map(<[u64]>::to_vec));
-        let mut sinks: Vec<Box<dyn Sink + '_>> = Vec::with_capacity(outputs.len());
-        let mut written = Vec::with_capacity(outputs.len());
-        for ((name, output), (dtype, elements)) in outputs.into_iter().zip(&bound.outputs) {
-            let path = output.target().path().map(Into::into);
-            let count =
-                rows.checked_mul(*elements).ok_or_else(|| Error::Job(format!("output '{name}' is too large")))?;
-            written.push(OutputReport {
-                name,
-                dtype: dtype.to_string(),
-                path,
-                rows,
-                bytes: count.saturating_mul(dtype.size() as u64),
-            });
-            let of_rows = [rows, *elements];
-            let shape = if *elements > 1 { Some(&of_rows[..]) } else { shape.as_deref() };
-            let sink = output.open(*dtype, count, shape)?;
-            notes.extend(sink.note());
-            sinks.push(sink);
-        }
+        let shape = inputs.iter().find_map(|(_, input)| input.source().shape());
+        let mut outputs = Outputs::open(outputs, &bound, shape)?;
+        notes.extend(outputs.notes());
 
+        let fills = columns.fills();
         let each_lanes: Vec<usize> = plan.devices.iter().map(|device| device.lanes).collect();
         let (tile_rows, chunk_rows, least_rows) = (plan.tile_rows, plan.chunk_rows, plan.least_rows);
         let queue = Queue::new(&segments, tile_rows as usize, chunk_rows as usize, least_rows as usize, &each_lanes);
-        let queue = queue.watched(cancel, progress.as_deref()).tells(turn.dry);
-        let (sharded_inputs, sharded_outputs) = sharded.split_at(inputs.len());
-        let ins = inputs.iter().zip(&bound.inputs).zip(sharded_inputs).zip(&lent);
-        let inputs_in_place = ins.map(|((((_, input), &elements), sharded), lent)| {
-            let source = input.source();
-            let memory = whole_memory(source)?;
-            let pinned = memory.is_some_and(|memory| opened.is_input_pinned(memory));
-            Ok(InputColumn { source, memory, pinned, elements, sharded: sharded.as_ref(), lent: lent.as_ref() })
-        });
-        let outs = sinks.iter().zip(&bound.outputs).zip(sharded_outputs);
-        let outputs = outs.map(|((sink, &(dtype, elements)), sharded)| {
-            rooms::is_as_planned(&**sink, sharded.as_ref())?;
-            // Where rows go is not known before they come back if only some are kept.
-            let memory = if operator.keeps() { None } else { whole_sink_memory(&**sink, dtype, rows * elements)? };
-            let pinned = memory.is_some_and(|memory| opened.is_output_pinned(memory));
-            Ok(OutputColumn { sink: &**sink, memory, pinned, elements, sharded: sharded.as_ref() })
-        });
-        let kept = operator.keeps().then(Kept::default);
         let real = self.devices.iter().any(|device| device.kind != DeviceKind::Emulated);
+        let on_cpu = plan.lanes_of(DeviceKind::Cpu);
         let work = Work {
             operator,
-            inputs: inputs_in_place.collect::<Result<_>>()?,
-            outputs: outputs.collect::<Result<_>>()?,
-            queue,
-            kept,
-            share: Share::new(
-                if plan.lanes_of(DeviceKind::Cpu) > 0 { cpu::cores() } else { 0 },
-                plan.lanes() - plan.lanes_of(DeviceKind::Cpu),
-            ),
+            inputs: columns.inputs,
+            outputs: outputs.columns(columns.outputs)?,
+            queue: queue.watched(cancel, progress.as_deref()).tells(turn.dry),
+            compaction: Compaction::of(operator),
+            share: (on_cpu > 0 && plan.lanes() > on_cpu).then(|| Share::new(cpu::cores(), plan.lanes() - on_cpu)),
             epoch: Instant::now(),
             timed_every: if real && !timeline { TIMED_EVERY } else { 1 },
             timeline,
@@ -191,7 +158,7 @@ impl Engine {
         let lanes = parts.iter_mut().enumerate().map(|(number, part)| part.lanes(number, &work));
         let lanes = lanes.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
         let started = Cell::new(Instant::now());
-        let wait = turn.place.take(lent.iter().flatten().any(|lent| lent.fills)).map(|wait| {
+        let wait = turn.place.take(fills).map(|wait| {
             || {
                 wait()?;
                 started.set(Instant::now());
@@ -201,7 +168,8 @@ impl Engine {
         let read_before = direct_bytes(&inputs);
         let driven = drive(lanes, &work, schedule, wait);
         let seconds = started.get().elapsed().as_secs_f64();
-        let kept = work.kept.as_ref().map(Kept::rows);
+        let kept = work.compaction.as_ref().map(Compaction::rows);
+        // With it goes what the run had of rows that stay on devices: nothing uses them any more.
         drop(work);
         if matches!(driven, Err(Error::Abandoned)) {
             // A pass that is not needed: nothing is wrong with what it has.
@@ -210,22 +178,17 @@ impl Engine {
         }
         let outcomes = driven?;
         if let Some(kept) = kept.filter(|kept| *kept < rows) {
-            for ((sink, output), (dtype, elements)) in sinks.iter_mut().zip(&mut written).zip(&bound.outputs) {
-                sink.shorten(kept * elements)?;
-                (output.rows, output.bytes) = (kept, kept * elements * dtype.size() as u64);
-            }
+            outputs.truncate(kept)?;
         }
-        let columns = &operator.kernel().columns;
+        let row = &operator.kernel().columns;
         let medium = reports::Medium {
-            row_in: columns.inputs.iter().sum::<usize>() as u64,
-            row_out: columns.outputs.iter().sum::<usize>() as u64,
+            row_in: row.inputs.iter().sum::<usize>() as u64,
+            row_out: row.outputs.iter().sum::<usize>() as u64,
             from_disk: direct_bytes(&inputs) - read_before,
             from_files: inputs.iter().any(|(_, input)| input.source().path().is_some()),
-            to_files: written.iter().any(|output| output.path.is_some()),
+            to_files: outputs.are_files(),
         };
-        // All could be committed before the first one is: a job appears as a whole or not at all.
-        sinks.iter().try_for_each(|sink| sink.check())?;
-        sinks.into_iter().try_for_each(Sink::commit)?;
+        let written = outputs.commit()?;
         parts.into_iter().for_each(Part::keep_memory);
 
         let mut report = Report {

@@ -4,7 +4,7 @@ use bytemuck::{Pod, cast_slice, cast_slice_mut};
 
 use super::dispatch::{self, Work};
 use super::functions::{OfOne, OfTwo};
-use super::program::{Id, Node, Op};
+use super::ir::{Id, Node, Op};
 use super::scalar::{Float, Int, greatest, least};
 use super::words::{Binary, Unary};
 use crate::data::Dtype;

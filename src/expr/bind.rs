@@ -1,14 +1,15 @@
-//! Trees to programs: names get values, values get dtypes.
+//! Terms to programs: names get values, values get dtypes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use super::fold;
-use super::parse::{Parsed, Statement, Term, Tree};
-use super::program::{Id, Nodes, Op, Program};
+use super::fault::Fault;
+use super::ir::{Id, Nodes, Op};
+use super::parse::{Parsed, Statement, Term, TermId, Tree};
+use super::program::Program;
 use super::reduce::Reduction;
 use super::typing::{self, common_of, constant_bits, default_dtype, float_of};
-use super::words::{Binary, Function, Unary, Weak};
-use super::{Expression, Fault};
+use super::words::{self, Binary, Fixed, Function, Unary, Weak};
+use super::{fold, hints};
 use crate::data::Dtype;
 
 /// What a term is worth.
@@ -34,29 +35,41 @@ struct Assigned {
 
 struct Binder<'a> {
     nodes: Nodes,
-    inputs: &'a [(String, Dtype)],
-    values: &'a [(String, Dtype)],
+    /// Inputs, and what is the same for all rows.
+    given: HashMap<&'a str, (Op, Dtype)>,
     assigned: HashMap<&'a str, Assigned>,
+    terms: &'a [Term],
+    /// What the terms are worth, as far as they are bound.
+    operands: Vec<Operand>,
 }
 
-/// See [`Expression::bind`].
+/// See [`Expression::bind`](super::Expression::bind).
 pub(super) fn bind(
-    expression: &Expression,
+    text: &str,
     parsed: &Parsed,
     inputs: &[(String, Dtype)],
     values: &[(String, Dtype)],
     requested: &[(String, Option<Dtype>)],
 ) -> Result<Program, Fault> {
-    let mut binder = Binder { nodes: Nodes::default(), inputs, values, assigned: HashMap::new() };
+    // An input goes before a value of the same name.
+    let values_given = values.iter().enumerate().map(|(k, (name, dtype))| (name.as_str(), (Op::Value(k), *dtype)));
+    let inputs_given = inputs.iter().enumerate().map(|(k, (name, dtype))| (name.as_str(), (Op::Input(k), *dtype)));
+    let mut binder = Binder {
+        nodes: Nodes::default(),
+        given: values_given.chain(inputs_given).collect(),
+        assigned: HashMap::new(),
+        terms: &parsed.terms,
+        operands: Vec::with_capacity(parsed.terms.len()),
+    };
     let mut reductions = Vec::new();
     for statement in &parsed.statements {
         match statement {
             Statement::Assign { at, name, value } => {
-                let value = binder.term(value)?.value;
+                let value = binder.up_to(*value)?.value;
                 binder.assigned.insert(name, Assigned { at: *at, value, is_read: false });
             }
             Statement::Reduce { label, kind, of } => {
-                let of = binder.term(of)?;
+                let of = binder.up_to(*of)?;
                 let dtype = binder.dtype(of.value);
                 let mut reduction = Reduction::new(label.clone(), *kind, dtype);
                 let row = binder.strong(of, dtype)?;
@@ -66,10 +79,10 @@ pub(super) fn bind(
             }
         }
     }
-    let (mut outputs, mut output_ids) = (Vec::new(), Vec::new());
+    let (mut outputs, mut output_ids, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
     for (name, dtype) in requested {
         let known = binder.assigned.get_mut(name.as_str());
-        let Some(known) = known.filter(|_| !outputs.iter().any(|(other, _)| other == name)) else {
+        let Some(known) = known.filter(|_| seen.insert(name)) else {
             let message = format!("an output is asked for under the name `{name}`, to which nothing is assigned here");
             return Err(Fault::new(0, message));
         };
@@ -83,12 +96,8 @@ pub(super) fn bind(
     }
     let unread = parsed.assigned.iter().filter_map(|name| Some((name, binder.assigned.get(name.as_str())?)));
     if let Some((name, assigned)) = unread.into_iter().find(|(_, assigned)| !assigned.is_read) {
-        return Err(Fault::new(
-            assigned.at,
-            format!(
-                "`{name}` is neither an output nor read later: give it a place to go, such as a file, or remove it"
-            ),
-        ));
+        let message = format!("`{name}` is neither an output nor read later; give '{name}' an output, or remove it");
+        return Err(Fault::new(assigned.at, message));
     }
     let mut roots = output_ids;
     roots.extend(reductions.iter().map(|reduction: &Reduction| reduction.of));
@@ -98,7 +107,7 @@ pub(super) fn bind(
         reduction.of = *of;
     }
     Ok(Program {
-        text: expression.text().to_owned(),
+        text: text.to_owned(),
         inputs: inputs.to_vec(),
         values: values.to_vec(),
         requested: requested.to_vec(),
@@ -139,25 +148,44 @@ impl Binder<'_> {
         Operand { at, value: Value::Node(self.nodes.push(op, dtype)) }
     }
 
-    fn term(&mut self, term: &Term) -> Result<Operand, Fault> {
+    /// What a term is worth, after those before it.
+    fn up_to(&mut self, last: TermId) -> Result<Operand, Fault> {
+        let terms = self.terms;
+        for (id, term) in terms.iter().enumerate().take(last + 1).skip(self.operands.len()) {
+            let operand = self.term(id, term)?;
+            self.operands.push(operand);
+        }
+        Ok(self.operands[last])
+    }
+
+    fn term(&mut self, id: TermId, term: &Term) -> Result<Operand, Fault> {
         let at = term.at;
         match &term.tree {
             Tree::Number(weak) => Ok(Operand { at, value: Value::Weak(*weak) }),
-            Tree::Row => Ok(self.row_value(at, Op::Row, Dtype::I64)),
             Tree::Name(name) => self.name(at, name),
-            Tree::Unary(op, of) => {
-                let of = self.term(of)?;
-                self.unary(at, *op, of)
-            }
+            Tree::Unary(op, of) => self.unary(at, *op, self.operands[*of]),
             Tree::Binary(op, left, right) => {
-                let (left, right) = (self.term(left)?, self.term(right)?);
-                self.binary(at, *op, left, right)
+                let bound = self.binary(at, *op, self.operands[*left], self.operands[*right]);
+                bound.map_err(|fault| self.with_parentheses(id, *op, fault))
             }
             Tree::Call(function, arguments) => {
-                let arguments: Vec<Operand> = arguments.iter().map(|term| self.term(term)).collect::<Result<_, _>>()?;
+                let arguments: Vec<Operand> = arguments.iter().map(|argument| self.operands[*argument]).collect();
                 self.call(at, *function, &arguments)
             }
         }
+    }
+
+    /// The fault of `&`, `|` or `^` in a comparison: the comparison was meant to be its operand.
+    fn with_parentheses(&self, id: TermId, op: Binary, fault: Fault) -> Fault {
+        let is_compared = self.terms[id..].iter().any(|term| {
+            matches!(term.tree, Tree::Binary(by, left, right) if by.is_comparison() && (left == id || right == id))
+        });
+        if !matches!(op, Binary::And | Binary::Or | Binary::Xor) || !is_compared {
+            return fault;
+        }
+        let (reason, sign) = (fault.message, op.name());
+        let remedy = format!("it binds tighter than comparisons: put parentheses around them, like `a {sign} (x > 1)`");
+        Fault::new(fault.at, format!("{reason}; {remedy}"))
     }
 
     fn name(&mut self, at: usize, name: &str) -> Result<Operand, Fault> {
@@ -165,18 +193,17 @@ impl Binder<'_> {
             assigned.is_read = true;
             return Ok(Operand { at, value: assigned.value });
         }
-        let place = |given: &[(String, Dtype)]| {
-            given.iter().enumerate().find(|(_, (other, _))| other == name).map(|(index, (_, dtype))| (index, *dtype))
-        };
-        match (place(self.inputs), place(self.values)) {
-            (Some((index, dtype)), _) => Ok(self.row_value(at, Op::Input(index), dtype)),
-            (None, Some((index, dtype))) => Ok(self.row_value(at, Op::Value(index), dtype)),
-            (None, None) => Err(Fault::new(at, format!("there is no input `{name}`"))),
+        match (self.given.get(name), words::constant(name)) {
+            (Some((op, dtype)), _) => Ok(self.row_value(at, *op, *dtype)),
+            (None, Some(Fixed::Number(weak))) => Ok(Operand { at, value: Value::Weak(weak) }),
+            (None, Some(Fixed::Index)) => Ok(self.row_value(at, Op::Row, Dtype::I64)),
+            (None, None) => Err(Fault::new(at, hints::unbound(name))),
         }
     }
 
     fn call(&mut self, at: usize, function: Function, arguments: &[Operand]) -> Result<Operand, Fault> {
         match (function, arguments) {
+            (Function::Index, []) => Ok(self.row_value(at, Op::Row, Dtype::I64)),
             (Function::Unary(op), [of]) => self.unary(at, op, *of),
             (Function::Binary(op), [left, right]) => self.binary(at, op, *left, *right),
             (Function::Cast(dtype), [of]) => {
@@ -217,7 +244,7 @@ impl Binder<'_> {
             Value::Weak(weak @ (Weak::Int(_) | Weak::Float(_))) => Some(default_dtype(weak)),
             _ => None,
         });
-        let weak_float = weak.clone().any(Dtype::is_float);
+        let weak_float = operands.iter().any(|operand| matches!(operand.value, Value::Weak(Weak::Float(_))));
         match (common_of(strong), common_of(weak)) {
             (Some(strong), None) => strong,
             (Some(strong), Some(_)) if strong.is_float() => strong,

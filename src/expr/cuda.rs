@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::functions;
 use super::header::header;
-use super::program::{Id, Node, Op, Program};
+use super::ir::{Id, Node, Op};
+use super::program::Program;
 use super::reduce::Fold;
 use super::words::{Binary, Unary};
 use crate::data::Dtype;

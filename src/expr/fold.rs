@@ -54,8 +54,8 @@ fn ints(op: Binary, a: i128, b: i128) -> Result<Weak, String> {
         Binary::Add => a.checked_add(b),
         Binary::Sub => a.checked_sub(b),
         Binary::Mul => a.checked_mul(b),
-        Binary::Div => return floats(op, a as f64, b as f64),
-        Binary::FloorDiv | Binary::Rem if b == 0 => return Err(by_zero()),
+        Binary::Div | Binary::FloorDiv | Binary::Rem if b == 0 => return Err(by_zero()),
+        Binary::Div => return Ok(Weak::Float(ratio(a, b))),
         Binary::FloorDiv => a.checked_div_euclid(b).map(|q| if b < 0 && a.rem_euclid(b) != 0 { q - 1 } else { q }),
         Binary::Rem => a.checked_rem_euclid(b).map(|r| if b < 0 && r != 0 { r + b } else { r }),
         Binary::Pow if b < 0 => return floats(op, a as f64, b as f64),
@@ -73,6 +73,23 @@ fn ints(op: Binary, a: i128, b: i128) -> Result<Weak, String> {
         Binary::Min | Binary::Max | Binary::Atan2 | Binary::Hypot => None,
     };
     value.map(Weak::Int).ok_or_else(too_large)
+}
+
+/// The quotient, rounded once: to the nearest float, halves to the even one.
+fn ratio(a: i128, b: i128) -> f64 {
+    let (divisor, is_negative) = (b.unsigned_abs(), (a < 0) != (b < 0));
+    let (mut quotient, mut rest) = (a.unsigned_abs() / divisor, a.unsigned_abs() % divisor);
+    let mut places = 0_u64;
+    // 55 bits: those of a float, one to round by, and one for all that is left.
+    while rest != 0 && quotient < 1 << 54 {
+        rest *= 2; // below 2¹²⁸, as it was less than the divisor
+        quotient = quotient * 2 + rest / divisor;
+        rest %= divisor;
+        places += 1;
+    }
+    let scale = f64::from_bits((1023 - places) << 52); // 2 to the power of -places, which are at most 55 + 127
+    let magnitude = (quotient | u128::from(rest != 0)) as f64 * scale;
+    if is_negative { -magnitude } else { magnitude }
 }
 
 fn power(a: i128, b: i128) -> Option<i128> {

@@ -1,6 +1,7 @@
 //! Text to tokens.
 
-use super::Fault;
+use super::fault::Fault;
+use super::hints;
 use super::words::{Binary, Weak};
 
 /// The smallest piece of the text that means something.
@@ -14,7 +15,7 @@ pub(super) enum Token {
     End,
 }
 
-/// Signs that are no operators; the operators' are in [`Binary::SIGNS`].
+/// Signs that are no operators; the operators' are in [`Binary::signs`].
 const OTHER_SIGNS: &[&str] = &["(", ")", ",", ";", "=", "~"];
 
 /// The tokens of a text, each with its place: characters from 0. The last one is [`Token::End`].
@@ -78,14 +79,14 @@ impl Lexer<'_> {
                 return Err(Fault::new(self.at, format!("`{foreign}` is no operator here; write {ours}")));
             }
         }
-        let signs = Binary::SIGNS.iter().map(|(sign, ..)| *sign).chain(OTHER_SIGNS.iter().copied());
+        let signs = Binary::signs().map(|(sign, ..)| sign).chain(OTHER_SIGNS.iter().copied());
         match signs.filter(|sign| starts(sign)).max_by_key(|sign| sign.len()) {
             Some(sign) => {
                 self.at += sign.len();
                 Ok(sign)
             }
             None if starts("!") => Err(Fault::new(self.at, "`!` is no operator here; write `~` or `!=`")),
-            None => Err(Fault::new(self.at, format!("{:?} means nothing here", self.peek(0).unwrap_or(' ')))),
+            None => Err(Fault::new(self.at, hints::sign(self.peek(0).unwrap_or(' ')))),
         }
     }
 

@@ -2,54 +2,61 @@
 
 use std::collections::HashMap;
 
-use super::Fault;
+use super::fault::Fault;
+use super::hints;
 use super::lex::{Token, tokens};
 use super::words::{self, Binary, Function, Kind, Unary, Weak};
 
-/// How deep a tree may be: everything that walks trees does so by recursion.
+/// How deep parentheses, signs and operands to the right may nest: the parser recurses.
 const MAX_DEPTH: usize = 200;
 
-/// One term with its place: characters from 0.
-#[derive(Clone, Debug)]
+/// A term by its place in [`Parsed::terms`].
+pub(super) type TermId = usize;
+
+/// One term with its place in the text: characters from 0.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Term {
     pub(super) at: usize,
     pub(super) tree: Tree,
-    depth: usize,
 }
 
-#[derive(Clone, Debug)]
+/// What a term is, with its parts, which stand before it in the list.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Tree {
     Number(Weak),
-    Row,
     Name(String),
-    Unary(Unary, Box<Term>),
-    Binary(Binary, Box<Term>, Box<Term>),
-    Call(Function, Vec<Term>),
+    Unary(Unary, TermId),
+    Binary(Binary, TermId, TermId),
+    Call(Function, Vec<TermId>),
 }
 
-/// What one statement is for.
-#[derive(Clone, Debug)]
+/// What one statement is for. Its terms stand behind those of the statement before, the whole value last.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Statement {
     /// A value for every row.
-    Assign { at: usize, name: String, value: Term },
+    Assign { at: usize, name: String, value: TermId },
     /// One value of all rows.
-    Reduce { label: String, kind: Kind, of: Term },
+    Reduce { label: String, kind: Kind, of: TermId },
 }
 
 /// A whole text.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Parsed {
+    /// The terms of all statements, each behind its parts: no walk over them recurses, however long a sum is.
+    pub(super) terms: Vec<Term>,
     pub(super) statements: Vec<Statement>,
     /// Names assigned a row value, in text order.
     pub(super) assigned: Vec<String>,
-    /// Names read but not assigned, in order of first use.
+    /// Names read but not assigned, in order of first use, other than those of constants.
     pub(super) inputs: Vec<String>,
+    /// Names of constants read but not assigned, in order of first use.
+    pub(super) constants: Vec<String>,
 }
 
 /// Parses a text.
 pub(super) fn parse(text: &str) -> Result<Parsed, Fault> {
     let chars: Vec<char> = text.chars().collect();
-    let mut parser = Parser { tokens: tokens(&chars)?, next: 0, depth: 0 };
+    let mut parser = Parser { tokens: tokens(&chars)?, next: 0, depth: 0, terms: Vec::new() };
     let mut names = Names::default();
     let mut statements = Vec::new();
     loop {
@@ -68,7 +75,17 @@ pub(super) fn parse(text: &str) -> Result<Parsed, Fault> {
     if statements.is_empty() {
         return Err(Fault::new(0, "there is nothing to compute; write something like `y = 2 * x`"));
     }
-    Ok(Parsed { statements, assigned: names.assigned, inputs: names.inputs })
+    let Names { assigned, inputs, constants, .. } = names;
+    Ok(Parsed { terms: parser.terms, statements, assigned, inputs, constants })
+}
+
+/// What a name is in the text so far.
+#[derive(Clone, Copy, PartialEq)]
+enum Role {
+    /// An input, a value or a constant.
+    Read,
+    Assigned,
+    Reduction,
 }
 
 /// The names met so far.
@@ -76,30 +93,30 @@ pub(super) fn parse(text: &str) -> Result<Parsed, Fault> {
 struct Names {
     assigned: Vec<String>,
     inputs: Vec<String>,
-    /// Every name with a meaning of its own, and whether it is a reduction.
-    taken: HashMap<String, bool>,
+    constants: Vec<String>,
+    roles: HashMap<String, Role>,
 }
 
 impl Names {
-    fn read(&mut self, term: &Term) -> Result<(), Fault> {
-        match &term.tree {
-            Tree::Number(_) | Tree::Row => {}
-            Tree::Name(name) => match self.taken.get(name) {
-                Some(true) => return Err(two_passes(term.at, name)),
-                Some(false) => {}
-                None if self.inputs.contains(name) => {}
-                None => self.inputs.push(name.clone()),
-            },
-            Tree::Unary(_, of) => self.read(of)?,
-            Tree::Binary(_, left, right) => {
-                self.read(left)?;
-                self.read(right)?;
+    /// Takes the names that a statement reads, none of which may be known only after all rows.
+    fn read(&mut self, terms: &[Term]) -> Result<(), Fault> {
+        for term in terms {
+            match &term.tree {
+                Tree::Name(name) => match self.roles.get(name) {
+                    Some(Role::Reduction) => return Err(two_passes(term.at, name)),
+                    Some(Role::Assigned | Role::Read) => {}
+                    None => {
+                        let is_constant = words::constant(name).is_some();
+                        let names = if is_constant { &mut self.constants } else { &mut self.inputs };
+                        names.push(name.clone());
+                        self.roles.insert(name.clone(), Role::Read);
+                    }
+                },
+                Tree::Call(Function::Reduce(kind), _) => {
+                    return Err(two_passes(term.at, &format!("{}(…)", kind.name())));
+                }
+                _ => {}
             }
-            Tree::Call(Function::Reduce(kind), _) => {
-                let name = Kind::NAMES.iter().find(|(_, k)| k == kind).map_or("", |(name, _)| name);
-                return Err(two_passes(term.at, name));
-            }
-            Tree::Call(_, arguments) => arguments.iter().try_for_each(|term| self.read(term))?,
         }
         Ok(())
     }
@@ -108,16 +125,22 @@ impl Names {
         if words::is_reserved(name) {
             return Err(Fault::new(at, format!("`{name}` has a meaning already; choose another name")));
         }
-        if self.inputs.iter().any(|input| input == name) {
-            return Err(Fault::new(at, format!("`{name}` is read as an input; give the result another name")));
+        let role = if is_reduction { Role::Reduction } else { Role::Assigned };
+        match self.roles.insert(name.to_owned(), role) {
+            Some(Role::Read) if words::constant(name).is_some() => {
+                Err(Fault::new(at, format!("`{name}` is read before as a constant; give the result another name")))
+            }
+            Some(Role::Read) => {
+                Err(Fault::new(at, format!("`{name}` is read as an input; give the result another name")))
+            }
+            Some(_) => Err(Fault::new(at, format!("`{name}` is assigned twice; choose another name"))),
+            None => {
+                if !is_reduction {
+                    self.assigned.push(name.to_owned());
+                }
+                Ok(())
+            }
         }
-        if self.taken.insert(name.to_owned(), is_reduction).is_some() {
-            return Err(Fault::new(at, format!("`{name}` is assigned twice; choose another name")));
-        }
-        if !is_reduction {
-            self.assigned.push(name.to_owned());
-        }
-        Ok(())
     }
 }
 
@@ -125,8 +148,8 @@ fn two_passes(at: usize, name: &str) -> Fault {
     Fault::new(
         at,
         format!(
-            "`{name}` is known only after all rows, and computing with it would take a second pass; \
-             reduce in a statement of its own, then use the number it gave"
+            "`{name}` is known only after all rows, so this would take a second pass over them; compute `{name}` in a run \
+             of its own, and write a name in its place here, to which the second run gives the number as a value"
         ),
     )
 }
@@ -135,6 +158,7 @@ struct Parser {
     tokens: Vec<(Token, usize)>,
     next: usize,
     depth: usize,
+    terms: Vec<Term>,
 }
 
 impl Parser {
@@ -185,20 +209,24 @@ impl Parser {
         if name.is_some() {
             self.next += 2;
         }
+        let first = self.terms.len();
         let value = self.term(0)?;
-        if let Tree::Call(Function::Reduce(kind), mut arguments) = value.tree {
-            if let Some(of) = arguments.pop() {
-                names.read(&of)?;
-                if let Some(name) = &name {
-                    names.assign(at, name, true)?;
-                }
-                let source: String = text[at..self.at()].iter().collect();
-                let label = name.clone().unwrap_or_else(|| source.trim().to_owned());
-                return Ok(Statement::Reduce { label, kind, of });
+        if let Tree::Call(Function::Reduce(kind), arguments) = &self.terms[value].tree
+            && let (kind, Some(&of)) = (*kind, arguments.first())
+        {
+            // The reduction itself is no term of rows.
+            self.terms.truncate(value);
+            names.read(&self.terms[first..])?;
+            if let Some(name) = &name {
+                names.assign(at, name, true)?;
             }
-            return Err(self.unexpected());
+            let label = match &name {
+                Some(name) => name.clone(),
+                None => on_one_line(&text[at..self.at()]),
+            };
+            return Ok(Statement::Reduce { label, kind, of });
         }
-        names.read(&value)?;
+        names.read(&self.terms[first..])?;
         let Some(name) = name else {
             return Err(Fault::new(
                 at,
@@ -210,11 +238,11 @@ impl Parser {
     }
 
     /// A term of operators that bind at least as tightly as `least`.
-    fn term(&mut self, least: u8) -> Result<Term, Fault> {
+    fn term(&mut self, least: u8) -> Result<TermId, Fault> {
         let mut left = self.signed()?;
         let mut compared = false;
         while let Token::Sign(sign) = *self.token() {
-            let Some((_, op, above, below)) = Binary::SIGNS.iter().copied().find(|(s, ..)| *s == sign) else { break };
+            let Some((_, op, above, below)) = Binary::signs().find(|(s, ..)| *s == sign) else { break };
             if above < least {
                 break;
             }
@@ -225,14 +253,13 @@ impl Parser {
             let at = self.at();
             self.next += 1;
             let right = self.deeper(|parser| parser.term(below))?;
-            let depth = left.depth.max(right.depth) + 1;
-            left = self.grown(at, depth, Tree::Binary(op, Box::new(left), Box::new(right)))?;
+            left = self.push(at, Tree::Binary(op, left, right));
         }
         Ok(left)
     }
 
     /// An operand with the signs before it, which bind less tightly than `**` behind it.
-    fn signed(&mut self) -> Result<Term, Fault> {
+    fn signed(&mut self) -> Result<TermId, Fault> {
         let at = self.at();
         let op = match self.token() {
             Token::Sign("+") => Unary::Pos,
@@ -242,15 +269,15 @@ impl Parser {
         };
         self.next += 1;
         let of = self.deeper(|parser| parser.term(15))?;
-        self.grown(at, of.depth + 1, Tree::Unary(op, Box::new(of)))
+        Ok(self.push(at, Tree::Unary(op, of)))
     }
 
-    fn operand(&mut self) -> Result<Term, Fault> {
+    fn operand(&mut self) -> Result<TermId, Fault> {
         let at = self.at();
         match self.token().clone() {
             Token::Number(value) => {
                 self.next += 1;
-                self.grown(at, 1, Tree::Number(value))
+                Ok(self.push(at, Tree::Number(value)))
             }
             Token::Sign("(") => {
                 self.next += 1;
@@ -263,30 +290,21 @@ impl Parser {
             }
             Token::Name(name) => {
                 self.next += 1;
-                if self.is_sign("(") { self.call(at, &name) } else { self.name(at, name) }
+                if self.is_sign("(") { self.call(at, &name) } else { Ok(self.push(at, Tree::Name(name))) }
             }
             _ => Err(self.unexpected()),
         }
     }
 
-    fn name(&self, at: usize, name: String) -> Result<Term, Fault> {
-        if let Some(value) = words::constant(&name) {
-            return self.grown(at, 1, Tree::Number(value));
-        }
-        if name == words::ROW {
-            return self.grown(at, 1, Tree::Row);
-        }
-        if words::is_reserved(&name) {
-            return Err(Fault::new(at, format!("`{name}` is no column; a function is written `{name}(…)`")));
-        }
-        self.grown(at, 1, Tree::Name(name))
-    }
-
-    fn call(&mut self, at: usize, name: &str) -> Result<Term, Fault> {
+    fn call(&mut self, at: usize, name: &str) -> Result<TermId, Fault> {
         let open = self.at();
         self.next += 1;
         let mut arguments = Vec::new();
         while !self.is_sign(")") {
+            if let (Token::Name(keyword), Some((Token::Sign("="), _))) = (self.token(), self.tokens.get(self.next + 1))
+            {
+                return Err(Fault::new(self.at(), hints::keyword(name, keyword)));
+            }
             arguments.push(self.deeper(|parser| parser.term(0))?);
             if !self.is_sign(",") {
                 break;
@@ -294,24 +312,13 @@ impl Parser {
             self.next += 1;
         }
         self.close(open)?;
-        let Some(function) = Function::find(name, arguments.len()) else {
-            let message = match words::nearest_function(name) {
-                Some(near) => format!("there is no function `{name}`; did you mean `{near}`?"),
-                None => format!("there is no function `{name}`"),
-            };
-            return Err(Fault::new(at, message));
+        let Some((function, info)) = Function::find(name, arguments.len()) else {
+            return Err(Fault::new(at, hints::unknown_function(name)));
         };
-        let (least, most) = function.arity();
-        if arguments.len() < least || arguments.len() > most {
-            let takes = match (least, name) {
-                (2, "min" | "max") => "1 argument (all rows) or more (the same row)".to_owned(),
-                (1, _) => "1 argument".to_owned(),
-                _ => format!("{least} arguments"),
-            };
-            return Err(Fault::new(at, format!("`{name}` takes {takes}, not {}", arguments.len())));
+        if !info.takes(arguments.len()) {
+            return Err(Fault::new(at, hints::arguments(name, info, arguments.len())));
         }
-        let depth = arguments.iter().map(|term| term.depth).max().unwrap_or(0) + 1;
-        self.grown(at, depth, Tree::Call(function, arguments))
+        Ok(self.push(at, Tree::Call(function, arguments)))
     }
 
     fn close(&mut self, open: usize) -> Result<(), Fault> {
@@ -335,9 +342,16 @@ impl Parser {
         result
     }
 
-    fn grown(&self, at: usize, depth: usize, tree: Tree) -> Result<Term, Fault> {
-        if depth > MAX_DEPTH { Err(too_deep(at)) } else { Ok(Term { at, tree, depth }) }
+    fn push(&mut self, at: usize, tree: Tree) -> TermId {
+        self.terms.push(Term { at, tree });
+        self.terms.len() - 1
     }
+}
+
+/// A text with single blanks for line ends and blanks.
+fn on_one_line(text: &[char]) -> String {
+    let text: String = text.iter().collect();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn too_deep(at: usize) -> Fault {

@@ -4,7 +4,7 @@
 //! `l`, `l + 256`, … in order; then lanes `l` and `l + h` combine for h = 128, 64, … 1. Missing rows count as the identity.
 //! `kernels/reduce.cu` does the same, bit for bit.
 
-use super::program::Id;
+use super::ir::Id;
 use super::scalar::{Float, greatest, least};
 use super::words::Kind;
 use crate::data::{Dtype, Scalar};

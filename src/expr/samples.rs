@@ -1,9 +1,11 @@
-//! Kernels that together hold every operation on every dtype: for tests that compile them, or compare devices.
+//! Kernels that together hold every operation on every dtype, and kernels from their sources: for tests that compile
+//! them, run them without a GPU, or compare devices.
 
 use std::sync::Arc;
 
+use super::expression::Expression;
 use super::words::{Kind, Unary, Weak};
-use super::{Expression, typing};
+use super::{header, typing};
 use crate::data::Dtype;
 use crate::device::kernel::Kernel;
 
@@ -17,6 +19,13 @@ pub(crate) fn samples() -> Vec<Kernel> {
     kernels.into_iter().flatten().collect()
 }
 
+/// The kernel that a generated source came from, if it is one: what runs sources without a GPU runs its twin.
+pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
+    let header::Origin { text, inputs, values, outputs } = header::read(source)?;
+    let program = Expression::parse(&text).ok()?.bind(&inputs, &values, &outputs).ok()?;
+    Some(Arc::new(program).kernel())
+}
+
 /// The kernel of statements in which every assigned name is an output.
 fn kernel(inputs: &[(&str, Dtype)], statements: &[String]) -> Option<Kernel> {
     with_values(inputs, &[], statements)
@@ -26,7 +35,7 @@ fn kernel(inputs: &[(&str, Dtype)], statements: &[String]) -> Option<Kernel> {
 fn with_values(inputs: &[(&str, Dtype)], values: &[(&str, Dtype)], statements: &[String]) -> Option<Kernel> {
     let expression = Expression::parse(&statements.join("; ")).ok()?;
     let named = |of: &[(&str, Dtype)]| of.iter().map(|(name, dtype)| ((*name).to_owned(), *dtype)).collect::<Vec<_>>();
-    let outputs: Vec<_> = expression.assigned().iter().map(|name| (name.clone(), None)).collect();
+    let outputs: Vec<_> = expression.outputs().map(|name| (name.to_owned(), None)).collect();
     let kernel = Arc::new(expression.bind(&named(inputs), &named(values), &outputs).ok()?).kernel();
     kernel
         .values
@@ -65,7 +74,7 @@ fn operators(dtype: Dtype) -> Option<Kernel> {
 }
 
 fn functions(dtype: Dtype) -> Option<Kernel> {
-    let unary = Unary::FUNCTIONS.iter().map(|(name, _)| format!("{name}(a)"));
+    let unary = Unary::functions().map(|(name, _)| format!("{name}(a)"));
     let binary = ["atan2(a, b)", "hypot(a, b)"].map(str::to_owned);
     kernel(&[("a", dtype), ("b", dtype)], &numbered(unary.chain(binary)))
 }
@@ -75,7 +84,7 @@ fn casts(dtype: Dtype) -> Option<Kernel> {
 }
 
 fn reductions(dtype: Dtype) -> Option<Kernel> {
-    let mut statements: Vec<String> = Kind::NAMES.iter().map(|(name, _)| format!("{name}(a)")).collect();
+    let mut statements: Vec<String> = Kind::names().map(|(name, _)| format!("{name}(a)")).collect();
     statements.push("sum(a * a)".to_owned());
     kernel(&[("a", dtype)], &statements)
 }

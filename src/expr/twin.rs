@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::apply::{self, Block, Place};
-use super::program::{Id, Op, Program};
+use super::ir::{Id, Op};
+use super::program::Program;
 use super::reduce::Lanes;
 use crate::data::Dtype;
 use crate::device::kernel::{HostKernel, TILE_ROWS, Uniform};
@@ -11,6 +12,9 @@ use crate::device::kernel::{HostKernel, TILE_ROWS, Uniform};
 /// Rows of one block: few enough that a handful of registers stays in the first-level cache, and many enough that
 /// dispatch costs nothing.
 pub(super) const BLOCK_ROWS: usize = 1024;
+
+/// Results that depend on no row and are kept, at most: 512 KiB of registers. Others are computed anew for every block.
+const MAX_CONSTANTS: usize = 64;
 
 /// What is to be done for every block, in this order.
 #[derive(Clone, Copy, Debug)]
@@ -152,10 +156,18 @@ struct Plan {
 fn plan(program: &Program) -> Plan {
     let nodes = &program.nodes;
     let mut is_constant = Vec::with_capacity(nodes.len());
+    let mut constants = 0;
     for node in nodes {
         let varies = matches!(node.op, Op::Input(_) | Op::Row);
-        is_constant.push(!varies && node.op.operands().all(|operand| is_constant[operand]));
+        let is_kept = !varies && constants < MAX_CONSTANTS && node.op.operands().all(|operand| is_constant[operand]);
+        constants += usize::from(is_kept);
+        is_constant.push(is_kept);
     }
+    // What is done with each result besides computing with it.
+    let mut uses: Vec<Vec<Step>> = vec![Vec::new(); nodes.len()];
+    program.output_ids.iter().enumerate().for_each(|(output, of)| uses[*of].push(Step::Store { output }));
+    let reductions = program.reductions.iter().enumerate();
+    reductions.for_each(|(reduction, of)| uses[of.of].push(Step::Push { reduction }));
     let mut last_use: Vec<Id> = (0..nodes.len()).collect();
     for (id, node) in nodes.iter().enumerate() {
         node.op.operands().for_each(|operand| last_use[operand] = id);
@@ -181,10 +193,7 @@ fn plan(program: &Program) -> Plan {
             Place::Register(_) => plan.steps.push(Step::Compute(id)),
             Place::Input(_) => {}
         }
-        let outputs = program.output_ids.iter().enumerate().filter(|(_, of)| **of == id);
-        plan.steps.extend(outputs.map(|(output, _)| Step::Store { output }));
-        let reductions = program.reductions.iter().enumerate().filter(|(_, reduction)| reduction.of == id);
-        plan.steps.extend(reductions.map(|(reduction, _)| Step::Push { reduction }));
+        plan.steps.append(&mut uses[id]);
 
         // A register is free behind the last operation that reads it; never before, as that one writes elsewhere.
         let mut done: Vec<Id> = node.op.operands().chain([id]).filter(|of| last_use[*of] == id).collect();

@@ -4,7 +4,7 @@
 //! - there is no `f16`: float functions of `bool`, `i8` and `u8` give `f32`, and `round` of a `bool` is that `bool`;
 //! - a `bool` to the power of a literal 2 is an `i64`, as with every other literal;
 //! - a number that fits no value of the other dtype is an error in `where` and `clip` too;
-//! - next to a `bool`, an integer beyond `i64` is a `u64`.
+//! - next to a `bool` or alone, an integer beyond `i64` is a `u64`, and one beyond `u64` an `f64`.
 
 use super::words::Weak;
 use crate::data::Dtype;
@@ -72,6 +72,7 @@ pub(super) fn default_dtype(value: Weak) -> Dtype {
     match value {
         Weak::Bool(_) => Dtype::Bool,
         Weak::Int(value) if i64::try_from(value).is_err() && u64::try_from(value).is_ok() => Dtype::U64,
+        Weak::Int(value) if i64::try_from(value).is_err() => Dtype::F64,
         Weak::Int(_) => Dtype::I64,
         Weak::Float(_) => Dtype::F64,
     }

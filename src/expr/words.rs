@@ -41,46 +41,18 @@ pub(super) enum Unary {
 
 impl Unary {
     /// Every operation that is written as a function.
-    pub(super) const FUNCTIONS: &[(&str, Unary)] = &[
-        ("abs", Unary::Abs),
-        ("floor", Unary::Floor),
-        ("ceil", Unary::Ceil),
-        ("round", Unary::Round),
-        ("trunc", Unary::Trunc),
-        ("isnan", Unary::IsNan),
-        ("isfinite", Unary::IsFinite),
-        ("isinf", Unary::IsInf),
-        ("sqrt", Unary::Sqrt),
-        ("cbrt", Unary::Cbrt),
-        ("exp", Unary::Exp),
-        ("exp2", Unary::Exp2),
-        ("expm1", Unary::Expm1),
-        ("log", Unary::Log),
-        ("log2", Unary::Log2),
-        ("log10", Unary::Log10),
-        ("log1p", Unary::Log1p),
-        ("sin", Unary::Sin),
-        ("cos", Unary::Cos),
-        ("tan", Unary::Tan),
-        ("asin", Unary::Asin),
-        ("acos", Unary::Acos),
-        ("atan", Unary::Atan),
-        ("sinh", Unary::Sinh),
-        ("cosh", Unary::Cosh),
-        ("tanh", Unary::Tanh),
-        ("asinh", Unary::Asinh),
-        ("acosh", Unary::Acosh),
-        ("atanh", Unary::Atanh),
-    ];
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn functions() -> impl Iterator<Item = (&'static str, Unary)> {
+        WORDS.iter().filter_map(|word| match word.meaning {
+            Meaning::Call(Function::Unary(op)) => Some((word.info.name, op)),
+            _ => None,
+        })
+    }
 
     /// Its function name, or its sign.
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Unary::Pos => "+",
-            Unary::Neg => "-",
-            Unary::Not => "~",
-            _ => Unary::FUNCTIONS.iter().find(|(_, op)| *op == self).map_or("", |(name, _)| name),
-        }
+        let is_own = |meaning| meaning == Meaning::Prefix(self) || meaning == Meaning::Call(Function::Unary(self));
+        WORDS.iter().find(|word| is_own(word.meaning)).map_or("", |word| word.info.name)
     }
 }
 
@@ -112,38 +84,21 @@ pub(super) enum Binary {
 }
 
 impl Binary {
-    /// Every operation with its sign, and how tightly it binds on its left and on its right.
-    pub(super) const SIGNS: &[(&str, Binary, u8, u8)] = &[
-        ("==", Binary::Eq, 1, 2),
-        ("!=", Binary::Ne, 1, 2),
-        ("<", Binary::Lt, 1, 2),
-        ("<=", Binary::Le, 1, 2),
-        (">", Binary::Gt, 1, 2),
-        (">=", Binary::Ge, 1, 2),
-        ("|", Binary::Or, 3, 4),
-        ("^", Binary::Xor, 5, 6),
-        ("&", Binary::And, 7, 8),
-        ("<<", Binary::Shl, 9, 10),
-        (">>", Binary::Shr, 9, 10),
-        ("+", Binary::Add, 11, 12),
-        ("-", Binary::Sub, 11, 12),
-        ("*", Binary::Mul, 13, 14),
-        ("/", Binary::Div, 13, 14),
-        ("//", Binary::FloorDiv, 13, 14),
-        ("%", Binary::Rem, 13, 14),
-        // To the right of `**` stands a signed operand, which takes the next `**` along.
-        ("**", Binary::Pow, 17, 15),
-    ];
+    /// Every operator with its sign, and how tightly it binds on its left and on its right.
+    pub(super) fn signs() -> impl Iterator<Item = (&'static str, Binary, u8, u8)> {
+        WORDS.iter().filter_map(|word| match word.meaning {
+            Meaning::Infix(op, above, below) => Some((word.info.name, op, above, below)),
+            _ => None,
+        })
+    }
 
     /// Its sign, or its function name.
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Binary::Min => "min",
-            Binary::Max => "max",
-            Binary::Atan2 => "atan2",
-            Binary::Hypot => "hypot",
-            _ => Binary::SIGNS.iter().find(|(_, op, ..)| *op == self).map_or("", |(sign, ..)| sign),
-        }
+        let is_own = |meaning| match meaning {
+            Meaning::Infix(op, ..) | Meaning::Call(Function::Binary(op) | Function::Extreme(op)) => op == self,
+            _ => false,
+        };
+        WORDS.iter().find(|word| is_own(word.meaning)).map_or("", |word| word.info.name)
     }
 
     /// Whether it compares.
@@ -170,19 +125,17 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Every reduction with its name.
-    pub(super) const NAMES: &[(&str, Kind)] = &[
-        ("sum", Kind::Sum),
-        ("mean", Kind::Mean),
-        ("min", Kind::Min),
-        ("max", Kind::Max),
-        ("var", Kind::Var),
-        ("std", Kind::Std),
-        ("count", Kind::Count),
-        ("any", Kind::Any),
-        ("all", Kind::All),
-        ("argmin", Kind::ArgMin),
-        ("argmax", Kind::ArgMax),
-    ];
+    pub(super) fn names() -> impl Iterator<Item = (&'static str, Kind)> {
+        WORDS.iter().filter_map(|word| match word.meaning {
+            Meaning::Call(Function::Reduce(kind)) => Some((word.info.name, kind)),
+            _ => None,
+        })
+    }
+
+    /// Its name.
+    pub(super) fn name(self) -> &'static str {
+        Kind::names().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
 }
 
 /// What a name followed by `(` stands for.
@@ -192,6 +145,8 @@ pub(super) enum Function {
     Binary(Binary),
     /// `min` or `max` of two or more operands.
     Extreme(Binary),
+    /// The number of the row.
+    Index,
     Where,
     Clip,
     Cast(Dtype),
@@ -199,36 +154,20 @@ pub(super) enum Function {
 }
 
 impl Function {
-    /// The function called `name` with `arguments` arguments; `min` and `max` of one argument reduce.
-    pub(super) fn find(name: &str, arguments: usize) -> Option<Function> {
-        let extreme = match name {
-            "min" => Some(Binary::Min),
-            "max" => Some(Binary::Max),
+    /// The function called `name` with `arguments` arguments: `min` and `max` of one argument reduce. If there is none, it
+    /// is one that takes another number of arguments.
+    pub(super) fn find(name: &str, arguments: usize) -> Option<(Function, &'static FunctionInfo)> {
+        let all = WORDS.iter().filter(|word| word.info.is_called(name)).filter_map(|word| match word.meaning {
+            Meaning::Call(function) => Some((function, &word.info)),
             _ => None,
-        };
-        if let Some(op) = extreme.filter(|_| arguments != 1) {
-            return Some(Function::Extreme(op));
-        }
-        let unary = Unary::FUNCTIONS.iter().find(|(n, _)| *n == name).map(|(_, op)| Function::Unary(*op));
-        let reduce = Kind::NAMES.iter().find(|(n, _)| *n == name).map(|(_, kind)| Function::Reduce(*kind));
-        let other = match name {
-            "where" => Some(Function::Where),
-            "clip" => Some(Function::Clip),
-            "atan2" => Some(Function::Binary(Binary::Atan2)),
-            "hypot" => Some(Function::Binary(Binary::Hypot)),
-            _ => Dtype::from_name(name).map(Function::Cast),
-        };
-        unary.or(reduce).or(other)
+        });
+        let (fitting, others): (Vec<_>, Vec<_>) = all.partition(|(_, info)| info.takes(arguments));
+        fitting.into_iter().chain(others).next()
     }
 
-    /// How many arguments it takes, at least and at most.
-    pub(super) fn arity(self) -> (usize, usize) {
-        match self {
-            Function::Unary(_) | Function::Cast(_) | Function::Reduce(_) => (1, 1),
-            Function::Binary(_) => (2, 2),
-            Function::Extreme(_) => (2, usize::MAX),
-            Function::Where | Function::Clip => (3, 3),
-        }
+    /// Whether some function has this name.
+    pub(super) fn exists(name: &str) -> bool {
+        Function::find(name, 1).is_some()
     }
 }
 
@@ -240,65 +179,283 @@ pub(super) enum Weak {
     Float(f64),
 }
 
-/// The number a name stands for.
-pub(super) fn constant(name: &str) -> Option<Weak> {
-    Some(match name {
-        "pi" => Weak::Float(std::f64::consts::PI),
-        "e" => Weak::Float(std::f64::consts::E),
-        "inf" => Weak::Float(f64::INFINITY),
-        "nan" => Weak::Float(f64::NAN),
-        "True" | "true" => Weak::Bool(true),
-        "False" | "false" => Weak::Bool(false),
-        _ => return None,
-    })
+/// What a constant stands for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Fixed {
+    Number(Weak),
+    /// The number of the row.
+    Index,
 }
 
-/// The name of the row number.
-pub(super) const ROW: &str = "i";
+/// What the constant called `name` stands for.
+pub(super) fn constant(name: &str) -> Option<Fixed> {
+    WORDS.iter().filter(|word| word.info.is_called(name)).find_map(|word| match word.meaning {
+        Meaning::Constant(value) => Some(value),
+        _ => None,
+    })
+}
 
 /// Words of other languages that are no names here.
 const FOREIGN: &[&str] = &["and", "or", "not", "if", "else", "for", "in", "is", "lambda", "None"];
 
-/// Whether a name means something in the language, so that no column can have it.
-pub(crate) fn is_reserved(name: &str) -> bool {
-    name == ROW || constant(name).is_some() || Function::find(name, 1).is_some() || FOREIGN.contains(&name)
+/// Whether nothing can have this name. Names of functions and constants can be given to columns.
+pub(super) fn is_reserved(name: &str) -> bool {
+    FOREIGN.contains(&name)
 }
 
-/// The function whose name is nearest to a name that is none.
-pub(super) fn nearest_function(name: &str) -> Option<&'static str> {
-    let lower = name.to_lowercase();
-    let names = Unary::FUNCTIONS.iter().map(|(n, _)| *n);
-    let names = names.chain(Kind::NAMES.iter().map(|(n, _)| *n)).chain(["where", "clip", "atan2", "hypot"]);
-    let names = names.chain(Dtype::ALL.into_iter().map(Dtype::name));
-    let alias = match lower.as_str() {
-        "float" | "float64" | "double" => Some("f64"),
-        "float32" => Some("f32"),
-        "int" | "int64" => Some("i64"),
-        "int32" => Some("i32"),
-        "ln" => Some("log"),
-        "power" | "pow" => Some("**"),
-        "minimum" => Some("min"),
-        "maximum" => Some("max"),
-        "arctan2" => Some("atan2"),
-        "average" | "avg" => Some("mean"),
-        _ => None,
-    };
-    let near = names.map(|n| (distance(&lower, n), n)).min()?;
-    alias.or((near.0 <= 2 && near.0 < name.len()).then_some(near.1))
+/// What kind of word a [`FunctionInfo`] describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FunctionKind {
+    /// A sign before or between operands.
+    Operator,
+    /// A name with a fixed meaning, unless an input, a value or a result has that name.
+    Constant,
+    /// A function of the values in one row.
+    Function,
+    /// A function that converts to the dtype of its name.
+    Conversion,
+    /// A function of all rows: a statement of its own.
+    Reduction,
 }
 
-/// How many letters must be put in, left out or changed to make one word of the other.
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.chars().take(32).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in to.iter().enumerate() {
-            let changed = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
-        }
+/// One word of the expression language.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FunctionInfo {
+    /// What kind of word it is.
+    pub kind: FunctionKind,
+    /// The word. `min` and `max` are each a function and a reduction; `+` and `-` stand before or between operands.
+    pub name: &'static str,
+    /// Other names for the same.
+    pub aliases: &'static [&'static str],
+    /// How it is written, as in `where(condition, a, b)`.
+    pub usage: &'static str,
+    /// The smallest number of arguments or operands.
+    pub least_arguments: usize,
+    /// The largest number of arguments or operands; `None` if there is no limit.
+    pub most_arguments: Option<usize>,
+    /// What it gives, in one line.
+    pub about: &'static str,
+}
+
+impl FunctionInfo {
+    fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.aliases.contains(&name)
     }
-    row[to.len()]
+
+    /// Whether it takes so many arguments.
+    pub(super) fn takes(&self, arguments: usize) -> bool {
+        self.least_arguments <= arguments && self.most_arguments.is_none_or(|most| arguments <= most)
+    }
 }
+
+/// All words of the expression language: the operators, the constants, the functions, the conversions and the reductions.
+///
+/// ```
+/// use overshot::expr::{FunctionKind, functions};
+/// for reduction in functions().filter(|word| word.kind == FunctionKind::Reduction) {
+///     println!("{:10} {}", reduction.usage, reduction.about);
+/// }
+/// ```
+pub fn functions() -> impl Iterator<Item = FunctionInfo> {
+    WORDS.iter().map(|word| word.info)
+}
+
+/// What a word means to the parser.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Meaning {
+    Prefix(Unary),
+    /// With how tightly it binds on its left and on its right.
+    Infix(Binary, u8, u8),
+    Constant(Fixed),
+    Call(Function),
+}
+
+struct Word {
+    info: FunctionInfo,
+    meaning: Meaning,
+}
+
+type Aliases = &'static [&'static str];
+type Text = &'static str;
+
+const fn infix(name: Text, op: Binary, (above, below): (u8, u8), usage: Text, about: Text) -> Word {
+    word(FunctionKind::Operator, name, &[], (2, Some(2)), Meaning::Infix(op, above, below), usage, about)
+}
+
+const fn prefix(name: Text, op: Unary, usage: Text, about: Text) -> Word {
+    word(FunctionKind::Operator, name, &[], (1, Some(1)), Meaning::Prefix(op), usage, about)
+}
+
+const fn fixed(name: Text, aliases: Aliases, value: Fixed, about: Text) -> Word {
+    word(FunctionKind::Constant, name, aliases, (0, Some(0)), Meaning::Constant(value), name, about)
+}
+
+const fn unary(name: Text, aliases: Aliases, op: Unary, usage: Text, about: Text) -> Word {
+    function(name, aliases, (1, Some(1)), Function::Unary(op), usage, about)
+}
+
+const fn function(
+    name: Text,
+    aliases: Aliases,
+    arguments: (usize, Option<usize>),
+    function: Function,
+    usage: Text,
+    about: Text,
+) -> Word {
+    word(FunctionKind::Function, name, aliases, arguments, Meaning::Call(function), usage, about)
+}
+
+const fn conversion(name: Text, dtype: Dtype, usage: Text, about: Text) -> Word {
+    let meaning = Meaning::Call(Function::Cast(dtype));
+    word(FunctionKind::Conversion, name, &[], (1, Some(1)), meaning, usage, about)
+}
+
+const fn reduction(name: Text, kind: Kind, usage: Text, about: Text) -> Word {
+    let meaning = Meaning::Call(Function::Reduce(kind));
+    word(FunctionKind::Reduction, name, &[], (1, Some(1)), meaning, usage, about)
+}
+
+const fn word(
+    kind: FunctionKind,
+    name: Text,
+    aliases: Aliases,
+    (least_arguments, most_arguments): (usize, Option<usize>),
+    meaning: Meaning,
+    usage: Text,
+    about: Text,
+) -> Word {
+    Word { info: FunctionInfo { kind, name, aliases, usage, least_arguments, most_arguments, about }, meaning }
+}
+
+const fn float(value: f64) -> Fixed {
+    Fixed::Number(Weak::Float(value))
+}
+
+/// The language, once and for all: the parser and the documentation of the command take it from here.
+static WORDS: &[Word] = &[
+    infix("==", Binary::Eq, (1, 2), "a == b", "equal"),
+    infix("!=", Binary::Ne, (1, 2), "a != b", "not equal"),
+    infix("<", Binary::Lt, (1, 2), "a < b", "less"),
+    infix("<=", Binary::Le, (1, 2), "a <= b", "less or equal"),
+    infix(">", Binary::Gt, (1, 2), "a > b", "greater"),
+    infix(">=", Binary::Ge, (1, 2), "a >= b", "greater or equal"),
+    infix("|", Binary::Or, (3, 4), "a | b", "bitwise or, of bools logical or"),
+    infix("^", Binary::Xor, (5, 6), "a ^ b", "bitwise exclusive or"),
+    infix("&", Binary::And, (7, 8), "a & b", "bitwise and, of bools logical and"),
+    infix("<<", Binary::Shl, (9, 10), "a << b", "bits shifted to the left"),
+    infix(">>", Binary::Shr, (9, 10), "a >> b", "bits shifted to the right"),
+    infix("+", Binary::Add, (11, 12), "a + b", "sum"),
+    infix("-", Binary::Sub, (11, 12), "a - b", "difference"),
+    infix("*", Binary::Mul, (13, 14), "a * b", "product"),
+    infix("/", Binary::Div, (13, 14), "a / b", "quotient, always a float"),
+    infix("//", Binary::FloorDiv, (13, 14), "a // b", "quotient rounded down"),
+    infix("%", Binary::Rem, (13, 14), "a % b", "remainder of `//`, with the sign of the divisor"),
+    // To the right of `**` stands a signed operand, which takes the next `**` along.
+    infix("**", Binary::Pow, (17, 15), "a ** b", "power"),
+    prefix("+", Unary::Pos, "+x", "the number itself"),
+    prefix("-", Unary::Neg, "-x", "the number with the other sign"),
+    prefix("~", Unary::Not, "~x", "bitwise not, of bools logical not"),
+    fixed("pi", &[], float(std::f64::consts::PI), "3.14159…"),
+    fixed("e", &[], float(std::f64::consts::E), "2.71828…"),
+    fixed("inf", &[], float(f64::INFINITY), "infinity"),
+    fixed("nan", &[], float(f64::NAN), "not a number"),
+    fixed("True", &["true"], Fixed::Number(Weak::Bool(true)), "the bool that is true"),
+    fixed("False", &["false"], Fixed::Number(Weak::Bool(false)), "the bool that is false"),
+    fixed("i", &[], Fixed::Index, "the number of the row, from 0, as i64; short for index()"),
+    function("index", &[], (0, Some(0)), Function::Index, "index()", "the number of the row, from 0, as i64"),
+    function(
+        "where",
+        &[],
+        (3, Some(3)),
+        Function::Where,
+        "where(condition, a, b)",
+        "a where the condition holds, else b",
+    ),
+    function("clip", &[], (3, Some(3)), Function::Clip, "clip(x, low, high)", "x, but at least low and at most high"),
+    function(
+        "min",
+        &["minimum"],
+        (2, None),
+        Function::Extreme(Binary::Min),
+        "min(a, b, …)",
+        "the smallest of several values in a row; NaN if one is",
+    ),
+    function(
+        "max",
+        &["maximum"],
+        (2, None),
+        Function::Extreme(Binary::Max),
+        "max(a, b, …)",
+        "the largest of several values in a row; NaN if one is",
+    ),
+    unary("abs", &["absolute"], Unary::Abs, "abs(x)", "absolute value"),
+    unary("floor", &[], Unary::Floor, "floor(x)", "rounded down"),
+    unary("ceil", &[], Unary::Ceil, "ceil(x)", "rounded up"),
+    unary("round", &[], Unary::Round, "round(x)", "rounded to the nearest integer, halves to the even one"),
+    unary("trunc", &[], Unary::Trunc, "trunc(x)", "rounded towards 0"),
+    unary("isnan", &[], Unary::IsNan, "isnan(x)", "whether it is NaN"),
+    unary("isfinite", &[], Unary::IsFinite, "isfinite(x)", "whether it is neither infinite nor NaN"),
+    unary("isinf", &[], Unary::IsInf, "isinf(x)", "whether it is infinite"),
+    unary("sqrt", &[], Unary::Sqrt, "sqrt(x)", "square root"),
+    unary("cbrt", &[], Unary::Cbrt, "cbrt(x)", "cube root"),
+    unary("exp", &[], Unary::Exp, "exp(x)", "e to the power of x"),
+    unary("exp2", &[], Unary::Exp2, "exp2(x)", "2 to the power of x"),
+    unary("expm1", &[], Unary::Expm1, "expm1(x)", "exp(x) - 1, exact near 0"),
+    unary("log", &[], Unary::Log, "log(x)", "natural logarithm"),
+    unary("log2", &[], Unary::Log2, "log2(x)", "logarithm to base 2"),
+    unary("log10", &[], Unary::Log10, "log10(x)", "logarithm to base 10"),
+    unary("log1p", &[], Unary::Log1p, "log1p(x)", "log(1 + x), exact near 0"),
+    unary("sin", &[], Unary::Sin, "sin(x)", "sine of radians"),
+    unary("cos", &[], Unary::Cos, "cos(x)", "cosine of radians"),
+    unary("tan", &[], Unary::Tan, "tan(x)", "tangent of radians"),
+    unary("asin", &["arcsin"], Unary::Asin, "asin(x)", "inverse sine"),
+    unary("acos", &["arccos"], Unary::Acos, "acos(x)", "inverse cosine"),
+    unary("atan", &["arctan"], Unary::Atan, "atan(x)", "inverse tangent"),
+    unary("sinh", &[], Unary::Sinh, "sinh(x)", "hyperbolic sine"),
+    unary("cosh", &[], Unary::Cosh, "cosh(x)", "hyperbolic cosine"),
+    unary("tanh", &[], Unary::Tanh, "tanh(x)", "hyperbolic tangent"),
+    unary("asinh", &["arcsinh"], Unary::Asinh, "asinh(x)", "inverse hyperbolic sine"),
+    unary("acosh", &["arccosh"], Unary::Acosh, "acosh(x)", "inverse hyperbolic cosine"),
+    unary("atanh", &["arctanh"], Unary::Atanh, "atanh(x)", "inverse hyperbolic tangent"),
+    function(
+        "atan2",
+        &["arctan2"],
+        (2, Some(2)),
+        Function::Binary(Binary::Atan2),
+        "atan2(y, x)",
+        "angle of the point (x, y)",
+    ),
+    function(
+        "hypot",
+        &[],
+        (2, Some(2)),
+        Function::Binary(Binary::Hypot),
+        "hypot(a, b)",
+        "sqrt(a * a + b * b) without overflow",
+    ),
+    function("power", &[], (2, Some(2)), Function::Binary(Binary::Pow), "power(a, b)", "power, like a ** b"),
+    conversion("bool", Dtype::Bool, "bool(x)", "to bool: true unless 0"),
+    conversion("i8", Dtype::I8, "i8(x)", "to 8-bit integer"),
+    conversion("i16", Dtype::I16, "i16(x)", "to 16-bit integer"),
+    conversion("i32", Dtype::I32, "i32(x)", "to 32-bit integer"),
+    conversion("i64", Dtype::I64, "i64(x)", "to 64-bit integer"),
+    conversion("u8", Dtype::U8, "u8(x)", "to unsigned 8-bit integer"),
+    conversion("u16", Dtype::U16, "u16(x)", "to unsigned 16-bit integer"),
+    conversion("u32", Dtype::U32, "u32(x)", "to unsigned 32-bit integer"),
+    conversion("u64", Dtype::U64, "u64(x)", "to unsigned 64-bit integer"),
+    conversion("f32", Dtype::F32, "f32(x)", "to 32-bit float"),
+    conversion("f64", Dtype::F64, "f64(x)", "to 64-bit float"),
+    reduction("sum", Kind::Sum, "sum(x)", "sum"),
+    reduction("mean", Kind::Mean, "mean(x)", "arithmetic mean"),
+    reduction("min", Kind::Min, "min(x)", "smallest value; NaN if one is"),
+    reduction("max", Kind::Max, "max(x)", "largest value; NaN if one is"),
+    reduction("var", Kind::Var, "var(x)", "variance: mean squared distance from the mean"),
+    reduction("std", Kind::Std, "std(x)", "standard deviation: square root of var(x)"),
+    reduction("count", Kind::Count, "count(x)", "number of rows where x is true"),
+    reduction("any", Kind::Any, "any(x)", "whether x is true in some row"),
+    reduction("all", Kind::All, "all(x)", "whether x is true in all rows"),
+    reduction("argmin", Kind::ArgMin, "argmin(x)", "number of the first row with the smallest value"),
+    reduction("argmax", Kind::ArgMax, "argmax(x)", "number of the first row with the largest value"),
+];

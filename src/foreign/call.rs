@@ -4,18 +4,19 @@ use std::sync::Arc;
 
 use super::ForeignKernel;
 use super::host::{ForeignTwin, Names};
-use super::signature::{Kind, Parameter};
+use super::parameter::{FIRST_ROW, KEPT, Kind, Parameter, ROWS};
 use crate::data::{Dtype, Element, Scalar, Source};
 use crate::device::kernel::{Argument, Columns, HostKernel, Kernel, Launch, MakeTwin, Resident, Values};
 use crate::error::{Error, Result};
 
 /// The most threads of a block on any GPU.
 const MOST_THREADS: u32 = 1024;
-/// The parameter that says how many rows each tile kept.
-const KEPT: &str = "kept";
+/// The most bytes that the rows of one block have: far beyond all use, and so few that no product of them overflows.
+const MOST_BLOCK_BYTES: usize = 64 << 30;
 
 /// A [`ForeignKernel`] with all arguments that are not inputs or outputs.
 #[derive(Clone, Debug)]
+#[must_use = "a call does nothing until a job runs it"]
 pub struct Call {
     kernel: ForeignKernel,
     values: Vec<(String, Scalar)>,
@@ -41,7 +42,10 @@ impl Call {
     }
 
     /// Gives a parameter an array that is the same for all rows: it is copied to each device once, and counts as device memory.
-    pub fn resident<T: Element>(mut self, name: &str, array: &[T]) -> Self {
+    ///
+    /// # Safety
+    /// The kernel reads nothing beyond an array of this length, which it is not told.
+    pub unsafe fn resident<T: Element>(mut self, name: &str, array: &[T]) -> Self {
         self.resident.push((name.into(), T::DTYPE, Arc::new(Resident::new(bytemuck::cast_slice(array)))));
         self
     }
@@ -50,7 +54,10 @@ impl Call {
     ///
     /// # Errors
     /// When they cannot be read, or are more than fit the memory.
-    pub fn resident_rows(mut self, name: &str, source: &dyn Source) -> Result<Self> {
+    ///
+    /// # Safety
+    /// The kernel reads nothing beyond an array of as many rows as the source has.
+    pub unsafe fn resident_rows(mut self, name: &str, source: &dyn Source) -> Result<Self> {
         let size =
             source.rows().checked_mul(source.dtype().size() as u64).and_then(|bytes| usize::try_from(bytes).ok());
         let mut bytes = Vec::new();
@@ -95,6 +102,20 @@ impl Call {
         })
     }
 
+    /// What parameters are given that are no inputs or outputs, by name.
+    pub(crate) fn given(&self) -> Vec<(&str, Given<'_>)> {
+        let values = self.values.iter().map(|(name, value)| (name.as_str(), Given::Value(value)));
+        let resident = self.resident.iter().map(|(name, dtype, array)| {
+            (name.as_str(), Given::Resident(*dtype, (array.bytes().len() / dtype.size()) as u64))
+        });
+        let scratch = self.scratch.iter().filter_map(|name| {
+            let parameter = self.kernel.parameters.iter().find(|parameter| parameter.name == *name)?;
+            let Kind::Pointer { dtype, elements, .. } = parameter.kind else { return None };
+            Some((name.as_str(), Given::Scratch(dtype, elements as u64)))
+        });
+        values.chain(resident).chain(scratch).collect()
+    }
+
     pub(crate) fn entry(&self) -> &str {
         &self.kernel.entry
     }
@@ -111,6 +132,7 @@ impl Call {
             return Err(fail(format!("set 1 to {MOST_THREADS} threads, and at least one row a block")));
         }
         self.check_names(inputs, outputs)?;
+        self.check_block(tile_rows)?;
         let kind =
             |name: &str| parameters.iter().find(|parameter| parameter.name == name).map(|parameter| parameter.kind);
         let pointer = |name: &str| match kind(name) {
@@ -145,11 +167,11 @@ impl Call {
                 return Ok(Argument::Resident(array));
             }
             match (name.as_str(), parameter.kind) {
-                ("rows", Kind::Value(Dtype::I64 | Dtype::U64)) => Ok(Argument::Rows),
-                ("first_row", Kind::Value(Dtype::I64 | Dtype::U64)) => Ok(Argument::FirstRow),
+                (ROWS, _) => Ok(Argument::Rows),
+                (FIRST_ROW, _) => Ok(Argument::FirstRow),
                 (_, Kind::Value(dtype)) => match self.values.iter().position(|(other, _)| other == name) {
                     Some(value) => Ok(Argument::Value(value)),
-                    None => Err(fail(format!("its parameter '{name}' has no value: give it one of {dtype}"))),
+                    None => Err(fail(format!("its parameter '{name}' has no value: give it a number of {dtype}"))),
                 },
                 (_, Kind::Pointer { is_const: true, .. }) => {
                     Err(fail(format!("its parameter '{name}' has no rows: give it an input, or a resident array")))
@@ -177,7 +199,12 @@ impl Call {
         let kernel = Kernel {
             entry: entry.clone(),
             code: code.clone(),
-            launch: Launch { arguments, threads: *threads, shared_bytes: *shared_bytes },
+            launch: Launch {
+                arguments,
+                threads: *threads,
+                shared_bytes: *shared_bytes,
+                declared: Some(parameters.iter().map(Parameter::declared).collect()),
+            },
             columns,
             resident: self.resident.iter().map(|(_, _, array)| array.clone()).collect(),
             values: Values::new(self.values.iter().map(|(_, value)| value.bits()).collect()),
@@ -212,21 +239,54 @@ impl Call {
                 (Use::Value(own), Kind::Value(dtype)) => own == dtype,
                 _ => false,
             };
+            if matches!(wanted, Use::Read | Use::Resident(_))
+                && matches!(parameter.kind, Kind::Pointer { is_const: false, .. })
+            {
+                return fail(format!(
+                    "its parameter '{name}' is no place for {what}, as the kernel may write to it: declare it const if it only \
+                     reads it"
+                ));
+            }
+            if name == ROWS || name == FIRST_ROW {
+                return fail(format!("its parameter '{name}' is set at every launch: leave out the value"));
+            }
             if !fits {
-                return fail(format!("its parameter '{name}' is no place for {what} of that type; see ForeignKernel"));
+                return fail(format!(
+                    "its parameter '{name}' is no place for {what} of that type: check its declaration"
+                ));
             }
             if given.contains(&name.as_str()) {
                 return fail(format!("its parameter '{name}' is given twice"));
             }
             given.push(name);
         }
-        let kept = parameters.iter().find(|parameter| parameter.name == KEPT);
-        let right = Kind::Pointer { dtype: Dtype::U64, elements: 1, is_const: false };
-        match kept {
-            Some(kept) if kept.kind != right => fail("declare 'kept' as 'unsigned long long *kept'".into()),
-            _ => Ok(()),
+        Ok(())
+    }
+
+    /// Whether the rows of a block have a size that can be computed with.
+    fn check_block(&self, tile_rows: usize) -> Result<()> {
+        let pointers = self.kernel.parameters.iter().filter(|parameter| matches!(parameter.kind, Kind::Pointer { .. }));
+        let columns = pointers.filter(|parameter| !self.resident.iter().any(|(name, ..)| *name == parameter.name));
+        let add =
+            |sum: usize, parameter: &Parameter| sum.checked_add(parameter.kind.row_bytes()?.checked_mul(tile_rows)?);
+        match columns.into_iter().try_fold(0, add) {
+            Some(bytes) if bytes <= MOST_BLOCK_BYTES => Ok(()),
+            _ => Err(Error::Job(format!(
+                "the kernel '{}': the {tile_rows} rows of a block have more than {MOST_BLOCK_BYTES} bytes: set fewer rows for a \
+                 block, or make rows smaller",
+                self.kernel.entry
+            ))),
         }
     }
+}
+
+/// What a parameter is given that is no input or output.
+pub(crate) enum Given<'c> {
+    Value(&'c Scalar),
+    /// An array of so many elements.
+    Resident(Dtype, u64),
+    /// Memory for rows of so many elements.
+    Scratch(Dtype, u64),
 }
 
 /// What a parameter is to be used for.
@@ -245,4 +305,23 @@ pub(crate) struct Bound {
     pub(crate) inputs: Vec<u64>,
     /// The dtype of each output, and the elements of a row.
     pub(crate) outputs: Vec<(Dtype, u64)>,
+}
+
+impl Bound {
+    /// Whether the kernel can know where its rows end.
+    ///
+    /// # Errors
+    /// [`Error::Job`] if the last block would have fewer rows than the others and is not told.
+    pub(crate) fn check_rows(&self, rows: u64) -> Result<()> {
+        let Kernel { entry, launch, columns, .. } = &self.kernel;
+        if launch.arguments.contains(&Argument::Rows) || rows.is_multiple_of(columns.tile_rows as u64) {
+            return Ok(());
+        }
+        Err(Error::Job(format!(
+            "the kernel '{entry}' has no parameter 'rows', so its last block cannot know that it has {} of {} rows: add \
+             'long long rows', and leave alone what lies beyond",
+            rows % columns.tile_rows as u64,
+            columns.tile_rows
+        )))
+    }
 }

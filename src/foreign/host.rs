@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::signature::Kind;
+use super::parameter::Kind;
 use crate::data::{Dtype, Element};
 use crate::device::kernel::{HostKernel, Uniform};
 
@@ -31,6 +31,13 @@ pub(super) struct Names {
     pub(super) resident: Vec<(String, Kind)>,
     pub(super) values: Vec<(String, Dtype)>,
     pub(super) tile_rows: usize,
+}
+
+impl std::fmt::Debug for HostRows<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut all = f.debug_struct("HostRows");
+        all.field("first_row", &self.first_row).field("rows", &self.rows).finish_non_exhaustive()
+    }
 }
 
 impl<'r> HostRows<'r> {

@@ -5,16 +5,18 @@
 //! ```
 
 mod call;
+mod declaration;
 mod host;
-mod signature;
+mod lex;
+mod parameter;
 
 use std::sync::Arc;
 
-pub(crate) use call::Bound;
 pub use call::Call;
+pub(crate) use call::{Bound, Given};
 use host::HostFunction;
 pub use host::HostRows;
-use signature::Parameter;
+use parameter::Parameter;
 
 use crate::device::kernel::Code;
 use crate::error::{Error, Result};
@@ -24,6 +26,9 @@ const THREADS: u32 = 256;
 
 /// A kernel of the caller's own.
 ///
+/// To make one is `unsafe`, and so is everything that changes what it touches: how it is compiled and launched, and the arrays
+/// that it is given. All else is checked or, as the number of rows, given to it.
+///
 /// Its parameters are those of its C declaration, in any order, and are known by their names:
 ///
 /// - `const T *name`: the rows of an input, or of an array that is [`resident`](Call::resident) for the whole job;
@@ -31,7 +36,8 @@ const THREADS: u32 = 256;
 /// - `const T (*name)[16]` and `T (*name)[16]`: the same, with rows of 16 elements each; vectors such as `float4` are rows of their
 ///   elements;
 /// - `T name`: a [`value`](Call::value);
-/// - `long long rows`, `long long first_row`: how many rows this launch has, and the number of the first one among all;
+/// - `long long rows`, `long long first_row`: how many rows this launch has, and the number of the first one among all. Without
+///   `rows` a kernel cannot know where the last block's rows end, so then the rows of a job have to be those of whole blocks;
 /// - `unsigned long long *kept`: see below.
 ///
 /// A launch is for the rows of one chunk: pointers are to the first of these. It has one block for every
@@ -64,6 +70,7 @@ const THREADS: u32 = 256;
 /// # Ok::<(), overshot::Error>(())
 /// ```
 #[derive(Clone)]
+#[must_use = "a kernel does nothing until a job runs it"]
 pub struct ForeignKernel {
     entry: String,
     code: Code,
@@ -80,16 +87,34 @@ impl ForeignKernel {
     /// text is compiled when a job runs on CUDA for the first time.
     ///
     /// # Errors
-    /// [`Error::Job`] if the text has no such kernel, or its parameters cannot be read.
+    /// [`Error::Job`] if the text has no such kernel, its parameters cannot be read, or they depend on the preprocessor: then see
+    /// [`cuda_with_parameters`](ForeignKernel::cuda_with_parameters).
     ///
     /// # Safety
-    /// Launched with the shape that is set on it, and with arguments as the [type](ForeignKernel) says, the kernel reads and writes nothing
-    /// but the `rows` rows of its columns, its resident arrays (read only), one `kept` for every block, and memory that is its own.
+    /// Launched as it is set up here and by later calls, for any rows, with any values, and with arguments as the
+    /// [type](ForeignKernel) says, the kernel reads and writes nothing but the `rows` rows of its columns, its resident arrays (read
+    /// only), one `kept` for every block, and memory that is its own.
     pub unsafe fn cuda(name: &str, text: &str, entry: &str) -> Result<Self> {
         let parameters =
-            signature::of_source(text, entry).map_err(|problem| Error::Job(format!("{name}: {problem}")))?;
+            declaration::of_source(text, entry).map_err(|problem| Error::Job(format!("{name}: {problem}")))?;
+        Ok(Self::of_text(name, text, entry, parameters))
+    }
+
+    /// The same, with `parameters` as in C, `"const float *x, float *y, long long rows"`, instead of those that the text declares: for
+    /// a declaration that depends on the preprocessor. The entry point may also have a mangled name.
+    ///
+    /// # Errors
+    /// [`Error::Job`] if the parameters cannot be read.
+    ///
+    /// # Safety
+    /// As for [`cuda`](ForeignKernel::cuda), and these are its parameters.
+    pub unsafe fn cuda_with_parameters(name: &str, text: &str, entry: &str, parameters: &str) -> Result<Self> {
+        Ok(Self::of_text(name, text, entry, given(entry, parameters)?))
+    }
+
+    fn of_text(name: &str, text: &str, entry: &str, parameters: Vec<Parameter>) -> Self {
         let code = Code::Cuda { name: name.into(), text: text.into(), options: vec![] };
-        Ok(Self::new(entry, code, parameters))
+        Self::new(entry, code, parameters)
     }
 
     /// The kernel `entry` of PTX text, a cubin or a fatbin, with `parameters` as in C: `"const float *x, float *y, long long rows"`.
@@ -100,11 +125,10 @@ impl ForeignKernel {
     /// # Safety
     /// As for [`cuda`](ForeignKernel::cuda), and these are its parameters.
     pub unsafe fn image(image: impl Into<Vec<u8>>, entry: &str, parameters: &str) -> Result<Self> {
-        let parameters = signature::of_text(parameters).map_err(|problem| Error::Job(format!("{entry}: {problem}")))?;
         let mut image = image.into();
         // The end of PTX text; the other formats know their length.
         image.push(0);
-        Ok(Self::new(entry, Code::Image(image.into()), parameters))
+        Ok(Self::new(entry, Code::Image(image.into()), given(entry, parameters)?))
     }
 
     fn new(entry: &str, code: Code, parameters: Vec<Parameter>) -> Self {
@@ -113,22 +137,35 @@ impl ForeignKernel {
     }
 
     /// Threads of a block, in one dimension: 256 if not set.
-    pub fn threads(self, threads: u32) -> Self {
+    ///
+    /// # Safety
+    /// The kernel keeps to what [`cuda`](ForeignKernel::cuda) asks for when it is launched so.
+    pub unsafe fn threads(self, threads: u32) -> Self {
         ForeignKernel { threads, ..self }
     }
 
     /// Rows that one block computes, which make a tile: as many as there are threads if not set.
-    pub fn rows_per_block(self, rows: usize) -> Self {
+    ///
+    /// # Safety
+    /// The kernel keeps to what [`cuda`](ForeignKernel::cuda) asks for when it is launched so.
+    pub unsafe fn rows_per_block(self, rows: usize) -> Self {
         ForeignKernel { rows_per_block: Some(rows), ..self }
     }
 
     /// Bytes of dynamic shared memory of a block: 0 if not set.
-    pub fn shared_bytes(self, bytes: u32) -> Self {
+    ///
+    /// # Safety
+    /// The kernel keeps to what [`cuda`](ForeignKernel::cuda) asks for when it is launched so.
+    pub unsafe fn shared_bytes(self, bytes: u32) -> Self {
         ForeignKernel { shared_bytes: bytes, ..self }
     }
 
     /// One more option for the compiler, such as `--include-path=FOLDER` or `--use_fast_math`. Has no effect on images.
-    pub fn option(mut self, option: &str) -> Self {
+    ///
+    /// # Safety
+    /// The kernel keeps to what [`cuda`](ForeignKernel::cuda) asks for when it is compiled so: an option may define macros, and so
+    /// change what the text says.
+    pub unsafe fn option(mut self, option: &str) -> Self {
         if let Code::Cuda { options, .. } = &mut self.code {
             options.push(option.into());
         }
@@ -150,6 +187,11 @@ impl ForeignKernel {
     pub fn entry(&self) -> &str {
         &self.entry
     }
+}
+
+/// Parameters that were given apart from the text.
+fn given(entry: &str, parameters: &str) -> Result<Vec<Parameter>> {
+    declaration::of_text(parameters).map_err(|problem| Error::Job(format!("{entry}: {problem}")))
 }
 
 impl std::fmt::Debug for ForeignKernel {

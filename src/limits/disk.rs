@@ -152,6 +152,7 @@ fn read_directly(file: &File, bytes: usize, buffers: &mut [MmapMut]) -> io::Resu
 
 /// Bytes per second of direct reads of a file, once, and nothing else: what a job that reads it is held against. The last
 /// bytes are left out if they fill no page.
+#[cfg(feature = "testing")]
 pub(crate) fn bare_direct_read(path: &Path) -> io::Result<f64> {
     const PAGE: usize = 4096;
     let file = File::open(path)?;

@@ -25,8 +25,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::{DeviceChoice, DeviceInfo};
 use crate::error::Result;
+#[cfg(feature = "testing")]
 pub(crate) use disk::bare_direct_read;
-pub(crate) use kernel::{copy_kernel, rebuild};
+pub(crate) use kernel::copy_kernel;
+#[cfg(feature = "testing")]
+pub(crate) use kernel::rebuild;
 pub use rates::{Rate, Size};
 
 /// How fast a machine is. Rates are in bytes per second, times in seconds. `Display` is for people.
@@ -141,9 +144,18 @@ impl MachineLimits {
         measure::machine(choice, folder, progress)
     }
 
-    /// What was measured on this machine for these devices, if it was: with all of them, and with no others.
+    /// What was measured on this machine for these devices, if it was: with all of them, and with no others. A file that other users
+    /// could have written is not used.
     pub fn load(devices: &[DeviceInfo]) -> Option<MachineLimits> {
-        store::load(devices)
+        Self::load_or_note(devices).0
+    }
+
+    /// The same, and what a report should say of it.
+    pub(crate) fn load_or_note(devices: &[DeviceInfo]) -> (Option<MachineLimits>, Option<String>) {
+        match store::load(devices) {
+            Ok(limits) => (limits, None),
+            Err(refused) => (None, Some(format!("the measured limits of this machine are not used: {refused}"))),
+        }
     }
 
     /// Keeps it for this user, and returns where. GPUs that were measured before and were not now stay as they are.

@@ -4,12 +4,10 @@
 //! by one, so that what was measured once with all GPUs serves jobs on any of them, and jobs on none.
 
 use std::collections::HashSet;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use super::MachineLimits;
-use crate::cache_folder::{cache_folder, fnv1a, write_whole};
+use crate::cache_folder::{self, Refused, cache_folder, fnv1a, write_whole};
 use crate::device::{DeviceInfo, DeviceKind, cpu, driver_version};
 use crate::error::{Error, Result};
 
@@ -20,11 +18,15 @@ pub(super) fn key() -> String {
     format!("{}, {gib} GiB", info.name)
 }
 
-pub(super) fn load(devices: &[DeviceInfo]) -> Option<MachineLimits> {
+/// Bytes of a file at most: limits of hundreds of GPUs are smaller.
+const MOST: u64 = 16 << 20;
+
+pub(super) fn load(devices: &[DeviceInfo]) -> Result<Option<MachineLimits>, Refused> {
     // Asked for only if a GPU is: otherwise nobody should have to load the driver.
     let gpus = devices.iter().any(|device| device.kind == DeviceKind::Cuda);
-    let driver = if gpus { driver_version()? } else { String::new() };
-    load_from(&cache_folder()?, &key(), devices, &driver)
+    let driver = if gpus { driver_version() } else { Some(String::new()) };
+    let (Some(driver), Some(folder)) = (driver, cache_folder()) else { return Ok(None) };
+    load_from(&folder, &key(), devices, &driver)
 }
 
 pub(super) fn save(limits: &MachineLimits) -> Result<PathBuf> {
@@ -40,55 +42,50 @@ fn path(folder: &Path, key: &str) -> PathBuf {
 }
 
 /// The limits of a machine as they were saved, if they are whole.
-fn read(folder: &Path, key: &str) -> Option<MachineLimits> {
+fn read(folder: &Path, key: &str) -> Result<Option<MachineLimits>, Refused> {
     let path = path(folder, key);
+    let Some(text) = cache_folder::read(&path, MOST)? else { return Ok(None) };
     let unusable = |why: &dyn std::fmt::Display| tracing::debug!(path = %path.display(), %why, "limits not loaded");
-    let text = match fs::read(&path) {
-        Ok(text) => text,
-        Err(error) => {
-            if error.kind() != io::ErrorKind::NotFound {
-                unusable(&error);
-            }
-            return None;
-        }
-    };
-    let limits: MachineLimits = serde_json::from_slice(&text).inspect_err(|error| unusable(error)).ok()?;
-    if limits.version != MachineLimits::VERSION || limits.key != key || !limits.is_sound() {
+    let limits = serde_json::from_slice(&text).inspect_err(|error| unusable(error)).ok();
+    let is_right =
+        |limits: &MachineLimits| limits.version == MachineLimits::VERSION && limits.key == key && limits.is_sound();
+    let right = limits.filter(is_right);
+    if right.is_none() {
         unusable(&"another version, another machine, or damaged");
-        return None;
     }
-    Some(limits)
+    Ok(right)
 }
 
-fn load_from(folder: &Path, key: &str, devices: &[DeviceInfo], driver: &str) -> Option<MachineLimits> {
-    let mut limits = read(folder, key)?;
+fn load_from(folder: &Path, key: &str, devices: &[DeviceInfo], driver: &str) -> Result<Option<MachineLimits>, Refused> {
+    let Some(mut limits) = read(folder, key)? else { return Ok(None) };
     let measured = limits.devices.len();
     let mut chosen = Vec::new();
     for device in devices.iter().filter(|device| device.kind != DeviceKind::Cpu) {
         let same = limits.devices.iter().find(|of| of.id == device.id && of.name == device.name && of.driver == driver);
         let Some(same) = same else {
             tracing::debug!(device = %device.id, "not measured on this machine with this driver");
-            return None;
+            return Ok(None);
         };
         chosen.push(same.clone());
     }
     limits.devices = chosen;
     // What all of them reach says nothing of some of them.
     limits.all_devices = limits.all_devices.filter(|_| limits.devices.len() == measured);
-    Some(limits)
+    Ok(Some(limits))
 }
 
 fn save_to(folder: &Path, limits: &MachineLimits) -> Result<PathBuf> {
     let path = path(folder, &limits.key);
-    let all = with_earlier(limits, read(folder, &limits.key));
-    let cannot = |error: io::Error| Error::File {
+    // Earlier limits that others could have written are replaced, if the folder is this user's own.
+    let all = with_earlier(limits, read(folder, &limits.key).unwrap_or_default());
+    let cannot = |problem: String| Error::File {
         path: path.clone(),
-        problem: format!("cannot be written ({error})"),
+        problem: format!("cannot be written ({problem})"),
         remedy: "set OVERSHOT_CACHE to a folder that can".into(),
-        source: Some(error),
+        source: None,
     };
-    let text = serde_json::to_vec_pretty(&all).map_err(|error| cannot(error.into()))?;
-    write_whole(&path, &text).map_err(cannot)?;
+    let text = serde_json::to_vec_pretty(&all).map_err(|error| cannot(error.to_string()))?;
+    write_whole(&path, &text).map_err(|refused| cannot(refused.to_string()))?;
     Ok(path)
 }
 
@@ -134,7 +131,7 @@ mod tests {
     }
 
     fn load(folder: &Path, devices: &[DeviceInfo]) -> Option<MachineLimits> {
-        load_from(folder, &example().key, devices, DRIVER)
+        load_from(folder, &example().key, devices, DRIVER).unwrap()
     }
 
     #[test]
@@ -161,7 +158,7 @@ mod tests {
     fn other_machines_devices_and_drivers_have_none() {
         let folder = tempfile::tempdir().unwrap();
         save_to(folder.path(), &example()).unwrap();
-        let load = |key: &str, device: DeviceInfo, driver| load_from(folder.path(), key, &[device], driver);
+        let load = |key: &str, device: DeviceInfo, driver| load_from(folder.path(), key, &[device], driver).unwrap();
         let key = &example().key;
         assert!(load(key, gpu(0), DRIVER).is_some());
         assert!(load("another", gpu(0), DRIVER).is_none());
@@ -169,7 +166,7 @@ mod tests {
         assert!(load(key, DeviceInfo { name: "Other".into(), ..gpu(0) }, DRIVER).is_none());
         assert!(load(key, gpu(0), "CUDA 13.1").is_none());
         // A file that was moved under the name of another machine's.
-        fs::copy(path(folder.path(), key), path(folder.path(), "another")).unwrap();
+        std::fs::copy(path(folder.path(), key), path(folder.path(), "another")).unwrap();
         assert!(load("another", gpu(0), DRIVER).is_none());
     }
 
@@ -177,7 +174,7 @@ mod tests {
     fn damage_is_noticed_and_mended() {
         let folder = tempfile::tempdir().unwrap();
         let path = save_to(folder.path(), &example()).unwrap();
-        let text = fs::read_to_string(&path).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
         let damaged = [
             String::new(),
             text[..text.len() / 2].to_owned(),
@@ -187,7 +184,7 @@ mod tests {
         ];
         for damaged in damaged {
             assert_ne!(damaged, text);
-            fs::write(&path, damaged).unwrap();
+            std::fs::write(&path, damaged).unwrap();
             assert_eq!(load(folder.path(), &[cpu()]), None);
             save_to(folder.path(), &example()).unwrap();
             assert_eq!(load(folder.path(), &[gpu(0), gpu(1)]), Some(example()));
@@ -211,9 +208,21 @@ mod tests {
         let mut third = only.clone();
         third.devices[0].id = "cuda:10".into();
         save_to(folder.path(), &third).unwrap();
-        let all = read(folder.path(), &example().key).unwrap();
+        let all = read(folder.path(), &example().key).unwrap().unwrap();
         let ids: Vec<_> = all.devices.iter().map(|device| device.id.as_str()).collect();
         assert_eq!((&ids[..], all.all_devices), (&["cuda:0", "cuda:1", "cuda:10"][..], None));
+    }
+
+    #[test]
+    fn limits_that_others_could_have_written_are_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = save_to(folder.path(), &example()).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
+        let refused = load_from(folder.path(), &example().key, &[gpu(0)], DRIVER).unwrap_err().to_string();
+        assert!(refused.contains("others may write"), "{refused}");
+        save_to(folder.path(), &example()).unwrap();
+        assert!(load(folder.path(), &[gpu(0)]).is_some());
     }
 
     #[test]

@@ -1,24 +1,18 @@
-//! Memory with a limit: the freelist of device blocks, the pinned ring, pinned arrays, what is kept of them for the next run, and
-//! the accounts of it all.
+//! Memory with a limit: the freelist of device blocks, the pinned ring, what is kept of them for the next run, and the accounts
+//! of it all.
 
 mod account;
 mod cache;
 mod layout;
 mod pinned;
-mod pinned_vec;
 mod pool;
-mod resident;
 mod room;
-mod sharded;
 mod usage;
 
 pub(crate) use account::{Account, Booked};
 pub(crate) use cache::MemoryCache;
 pub(crate) use layout::Layout;
 pub(crate) use pinned::{PinnedMemory, PinnedRing};
-pub use pinned_vec::PinnedVec;
 pub(crate) use pool::{Block, DevicePool};
-pub use resident::Resident;
 pub(crate) use room::Room;
-pub use sharded::ShardedArray;
 pub use usage::{DeviceMemory, MemoryUse};

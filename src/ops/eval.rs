@@ -63,3 +63,66 @@ impl Combine for Program {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Dtype;
+    use crate::device::kernel::{TILE_ROWS, Uniform};
+    use crate::expr::Expression;
+
+    /// What the reductions of a fixed column give if its chunks come in some order.
+    fn results(rows: usize, chunk_tiles: usize, order: impl Fn(&mut Vec<usize>)) -> Vec<(String, u64)> {
+        let expression = Expression::parse("sum(x); mean(x); var(x); std(x); sum(x * x)").unwrap();
+        let eval = Eval::new(expression.bind(&[("x".into(), Dtype::F64)], &[], &[]).unwrap());
+        let mut state = 1_u64;
+        let column: Vec<f64> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // Integers over powers of two: the same on every machine.
+            (state >> 11) as f64 / (1_u64 << (40 + (state & 7))) as f64 - 1000.0
+        })
+        .take(rows)
+        .collect();
+        let mut starts: Vec<usize> = (0..rows).step_by(chunk_tiles * TILE_ROWS).collect();
+        order(&mut starts);
+        let mut host = eval.kernel().new_twin().unwrap();
+        for start in starts {
+            let part = &column[start..rows.min(start + chunk_tiles * TILE_ROWS)];
+            let mut partials = vec![0_u64; eval.kernel().columns.partial_bytes(part.len()) / 8];
+            let bytes = bytemuck::cast_slice_mut(&mut partials);
+            host.run(start as u64, part.len(), &[bytemuck::cast_slice(part)], &mut [], bytes, &Uniform::default());
+            eval.absorb(start as u64, part.len(), bytemuck::cast_slice(&partials));
+        }
+        let bits = |(label, value): (String, Option<Scalar>)| (label, value.unwrap().bits());
+        eval.results(rows as u64).into_iter().map(bits).collect()
+    }
+
+    /// The order in which floats are added is part of the results: these bits change only with a release that says so.
+    #[test]
+    fn the_order_of_folding_shows_in_these_bits() {
+        let expected = [
+            ("sum(x)", 0x4140_cf24_31d2_7398),
+            ("mean(x)", 0x4039_406d_94e5_77af),
+            ("var(x)", 0x4144_a3f7_e1a8_5425),
+            ("std(x)", 0x4099_b33a_e555_e9bf),
+            ("sum(x * x)", 0x424b_7c5c_2e8e_8f13),
+        ];
+        // Not a power of two of tiles, so that the tree has a rest of several nodes.
+        let rows = 21 * TILE_ROWS + 1234;
+        let orders: [fn(&mut Vec<usize>); 3] = [
+            |_| {},
+            |starts| starts.reverse(),
+            |starts| {
+                let (even, odd): (Vec<_>, Vec<_>) = starts.iter().enumerate().partition(|(k, _)| k % 2 == 0);
+                *starts = odd.into_iter().chain(even).map(|(_, start)| *start).collect();
+            },
+        ];
+        for chunk_tiles in [1, 2, 5, 64] {
+            for order in orders {
+                let found = results(rows, chunk_tiles, order);
+                let found: Vec<_> = found.iter().map(|(label, bits)| (label.as_str(), *bits)).collect();
+                assert_eq!(found, expected, "chunks of {chunk_tiles} tiles\n{found:#x?}");
+            }
+        }
+    }
+}

@@ -3,15 +3,13 @@
 
 use std::time::Duration;
 
-use tracing::debug_span;
-
+use super::meter::{HostStage, Meter, Step};
 use super::{Lane, LaneName, LaneOutcome, Part, Work};
 use crate::data::{Chunk, Claim, copy_past_cache};
 use crate::device::Schedule;
 use crate::device::kernel::{HostKernel, Uniform};
 use crate::error::{Error, Result};
 use crate::plan::DevicePlan;
-use crate::trace::{Span, Track};
 
 /// The CPU's part in a run: its lanes share nothing.
 pub(crate) struct HostPart {
@@ -50,8 +48,7 @@ struct HostLane<'r> {
     /// One for every column: inputs, outputs, partials. Words, so that every dtype is aligned; empty as long as
     /// an input is used in place.
     staging: Vec<Vec<u64>>,
-    name: LaneName,
-    outcome: LaneOutcome,
+    meter: Meter,
 }
 
 impl<'r> HostLane<'r> {
@@ -64,8 +61,7 @@ impl<'r> HostLane<'r> {
             work,
             chunk_rows,
             staging: vec![Vec::new(); work.inputs.len() + work.outputs.len() + 1],
-            name: LaneName { device: "cpu".into(), lane },
-            outcome: LaneOutcome { device: number, ..LaneOutcome::default() },
+            meter: Meter::new(LaneName { device: "cpu".into(), lane }, number, work.timeline),
         })
     }
 
@@ -86,8 +82,8 @@ impl<'r> HostLane<'r> {
                 }
                 _ => {
                     let staged = bytes_of(staging, rows * size)?;
-                    input.source.read(first * input.elements, staged)?;
-                    self.outcome.staged_in += staged.len() as u64;
+                    input.read(chunk, staged)?;
+                    self.meter.outcome.staged_in += staged.len() as u64;
                     staged
                 }
             });
@@ -100,10 +96,7 @@ impl<'r> HostLane<'r> {
         let mut outputs: Vec<Rows<'_>> = Vec::with_capacity(columns.outputs.len());
         for ((&size, output), staging) in columns.outputs.iter().zip(&self.work.outputs).zip(out_staging) {
             outputs.push(match output.memory {
-                Some(memory) => {
-                    let rows = chunk.times(output.elements).rows();
-                    Rows::InPlace(memory.claim(rows), bytes_of(staging, step * size)?)
-                }
+                Some(memory) => Rows::InPlace(memory.claim(output.rows(chunk)), bytes_of(staging, step * size)?),
                 None => Rows::Staged(bytes_of(staging, rows * size)?),
             });
         }
@@ -131,37 +124,26 @@ impl<'r> HostLane<'r> {
         }
         let computed = self.work.epoch.elapsed();
 
-        if let Some(kept) = &self.work.kept {
-            self.work.count(kept, chunk, partials)?;
-            let column = |k: usize| match &outputs[k] {
-                Rows::Staged(rows) => Some(&**rows),
-                Rows::InPlace(..) => None,
-            };
-            self.outcome.staged_out += self.work.write_kept(kept, chunk, partials, column)?;
-        }
-        for (rows, output) in outputs.iter().zip(&self.work.outputs).filter(|_| self.work.kept.is_none()) {
-            if let Rows::Staged(rows) = rows {
-                output.sink.write(&chunk.times(output.elements), rows)?;
-                self.outcome.staged_out += rows.len() as u64;
+        if let Some(compaction) = &self.work.compaction {
+            compaction.count(chunk, partials)?;
+            let written = compaction.write(chunk, partials, &self.work.outputs, |k| outputs[k].staged())?;
+            self.meter.outcome.staged_out += written;
+        } else {
+            let staged = outputs.iter().zip(&self.work.outputs);
+            let staged = staged.filter_map(|(rows, output)| Some((rows.staged()?, output)));
+            for (rows, output) in staged {
+                self.meter.outcome.staged_out += output.write(chunk, rows)?;
             }
         }
         if !partials.is_empty() {
             self.work.operator.absorb(first, rows, partials);
         }
         let drained = self.work.epoch.elapsed();
-        let times = &mut self.outcome.times;
-        for (name, time, from, to) in [
-            ("fill", &mut times.fill, begin, filled),
-            ("compute", &mut times.kernel, known, computed),
-            ("drain", &mut times.drain, computed, drained),
-        ] {
-            time.busy += to - from;
-            if self.work.timeline {
-                self.outcome.spans.push(Span::new(Track::Lane, name, chunk, from, to));
-            }
-        }
+        self.meter.ran(HostStage::Fill, chunk, begin, filled);
+        self.meter.ran(HostStage::Compute, chunk, known, computed);
+        self.meter.ran(HostStage::Drain, chunk, computed, drained);
         let waited = known - filled;
-        self.outcome.times.kernel.waiting += waited;
+        self.meter.outcome.times.kernel.waiting += waited;
         Ok(waited)
     }
 }
@@ -174,29 +156,41 @@ enum Rows<'c> {
     Staged(&'c mut [u8]),
 }
 
+impl Rows<'_> {
+    /// The rows, if they are for the sink.
+    fn staged(&self) -> Option<&[u8]> {
+        match self {
+            Rows::Staged(rows) => Some(rows),
+            Rows::InPlace(..) => None,
+        }
+    }
+}
+
 impl Lane for HostLane<'_> {
     fn turn(&mut self) -> Result<bool> {
         let Work { queue, share, epoch, .. } = self.work;
         let asked = epoch.elapsed();
-        share.start_computing();
+        if let Some(share) = share {
+            share.start_computing();
+        }
         let begin = epoch.elapsed();
-        self.outcome.aside += begin - asked;
+        self.meter.outcome.aside += begin - asked;
         let Some(chunk) = queue.claim(self.chunk_rows) else {
-            share.end_computing(0, Duration::ZERO);
-            share.end();
+            if let Some(share) = share {
+                share.end_computing(0, Duration::ZERO);
+                share.end();
+            }
             return Ok(false);
         };
-        let LaneName { device, lane } = &self.name;
-        let span =
-            debug_span!("compute", chunk = chunk.index(), row = chunk.rows().start, rows = chunk.len(), device, lane);
-        let _entered = span.enter();
-        let computed = self.compute(&chunk).map_err(|error| self.name.blame(&chunk, error));
-        let waited = computed.as_ref().copied().unwrap_or_default();
-        share.end_computing(chunk.len() as u64, (epoch.elapsed() - begin).saturating_sub(waited));
+        let _span = self.meter.span(Step::Compute, &chunk);
+        let computed = self.compute(&chunk).map_err(|error| self.meter.with_chunk(&chunk, error));
+        if let Some(share) = share {
+            let waited = computed.as_ref().copied().unwrap_or_default();
+            share.end_computing(chunk.len() as u64, (epoch.elapsed() - begin).saturating_sub(waited));
+        }
         computed?;
         queue.finish(&chunk);
-        self.outcome.chunks += 1;
-        self.outcome.rows += chunk.len() as u64;
+        self.meter.finished(&chunk);
         Ok(true)
     }
 
@@ -205,7 +199,7 @@ impl Lane for HostLane<'_> {
     }
 
     fn outcome(&mut self) -> LaneOutcome {
-        LaneOutcome { end: self.work.epoch.elapsed(), ..std::mem::take(&mut self.outcome) }
+        self.meter.take(self.work.epoch.elapsed())
     }
 }
 

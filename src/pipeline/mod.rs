@@ -11,11 +11,14 @@
 //! the device; on the CPU, where nothing is staged, [`host::HostLane::turn`]. A turn is one chunk's work at most, so that they run on a
 //! thread each or take turns on one thread (see [`drive`]).
 
-mod copies;
+mod compact;
 mod drive;
 mod host;
 mod kept;
+mod meter;
+mod permit;
 mod queue;
+mod route;
 mod segments;
 mod share;
 mod slot;
@@ -24,19 +27,19 @@ mod staging;
 mod streams;
 mod submitter;
 
+pub(crate) use compact::Compaction;
 pub(crate) use drive::drive;
 pub(crate) use host::HostPart;
-pub(crate) use kept::Kept;
 pub(crate) use queue::{Queue, Segment};
 pub(crate) use segments::{Sharded, segments};
 pub(crate) use share::Share;
 pub(crate) use staging::Staging;
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::data::{Chunk, Lent, Memory, Sink, SinkMemory, Source};
 use crate::device::Schedule;
-use crate::device::kernel::Columns;
 use crate::error::{Error, Result};
 use crate::ops::Operator;
 use crate::plan::DevicePlan;
@@ -49,10 +52,10 @@ pub(crate) struct Work<'w> {
     pub(crate) inputs: Vec<InputColumn<'w>>,
     pub(crate) outputs: Vec<OutputColumn<'w>>,
     pub(crate) queue: Queue<'w>,
-    /// Where rows go if the kernel keeps some of them only.
-    pub(crate) kept: Option<Kept>,
-    /// How lanes of the CPU and of GPUs share the cores.
-    pub(crate) share: Share,
+    /// If the kernel keeps some of the rows only.
+    pub(crate) compaction: Option<Compaction<'w>>,
+    /// How lanes of the CPU and of GPUs share the cores, where there are both.
+    pub(crate) share: Option<Share>,
     /// Time zero of the run.
     pub(crate) epoch: Instant,
     /// Of so many chunks of a device, one is timed there: events that keep time slow it down.
@@ -68,92 +71,74 @@ impl Work<'_> {
     /// Ends the run early: a lane failed. Nobody claims another chunk, or waits to.
     fn stop(&self) {
         self.queue.stop();
-        self.share.end();
-        if let Some(kept) = &self.kept {
-            kept.stop();
+        if let Some(share) = &self.share {
+            share.end();
         }
-    }
-
-    /// Counts what a chunk kept, by its partials.
-    fn count(&self, kept: &Kept, chunk: &Chunk, partials: &[u8]) -> Result<()> {
-        let tile_rows = self.operator.kernel().columns.tile_rows;
-        let mut rows = 0;
-        for (tile, count) in tiles(partials).enumerate() {
-            let most = tile_rows.min(chunk.len() - tile * tile_rows) as u64;
-            if count > most {
-                let entry = &self.operator.kernel().entry;
-                return Err(Error::Job(format!(
-                    "the kernel '{entry}' says that it kept {count} rows of a tile of {most}"
-                )));
-            }
-            rows += count;
+        if let Some(compaction) = &self.compaction {
+            compaction.stop();
         }
-        kept.count(chunk.index(), rows);
-        Ok(())
-    }
-
-    /// Writes what a chunk kept to its place. `column` are the rows of each output, `None` if it has none there.
-    fn write_kept<'c>(
-        &self,
-        kept: &Kept,
-        chunk: &Chunk,
-        partials: &[u8],
-        column: impl Fn(usize) -> Option<&'c [u8]>,
-    ) -> Result<u64> {
-        let place = kept.place(chunk.index())?;
-        let Columns { outputs, tile_rows, .. } = &self.operator.kernel().columns;
-        let mut written = 0;
-        for (k, (&size, output)) in outputs.iter().zip(&self.outputs).enumerate() {
-            let Some(rows) = column(k) else { continue };
-            let mut first = place;
-            for (tile, count) in tiles(partials).enumerate().filter(|(_, count)| *count > 0) {
-                let from = tile * tile_rows * size;
-                let part = Chunk::new(chunk.index(), first..first + count).times(output.elements);
-                output.sink.write(&part, &rows[from..from + count as usize * size])?;
-                first += count;
-                written += count * size as u64;
-            }
-        }
-        Ok(written)
     }
 }
 
-/// One word for each tile.
-fn tiles(partials: &[u8]) -> impl Iterator<Item = u64> {
-    partials.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word))
-}
-
-/// A source, and its memory if all of it stands in memory.
+/// An input of a run. What it is was asked of its source once, before the plan was made.
 pub(crate) struct InputColumn<'w> {
     pub(crate) source: &'w dyn Source,
+    /// Its rows, if all of them stand in memory.
     pub(crate) memory: Option<Memory<'w>>,
-    /// Whether that memory is pinned.
-    pub(crate) pinned: bool,
+    /// These, if devices may copy from there.
+    pub(crate) pinned: Option<&'w [u8]>,
     /// Elements of the source that make a row of the job.
     pub(crate) elements: u64,
     /// If some rows lie on devices.
-    pub(crate) sharded: Option<&'w Sharded>,
+    pub(crate) sharded: Option<Sharded>,
     /// These rows, in the hands of this run.
-    pub(crate) lent: Option<&'w Lent>,
+    pub(crate) lent: Option<Lent>,
 }
 
 impl InputColumn<'_> {
     /// Whether this run copies the rows that stay on devices there.
     pub(crate) fn fills(&self) -> bool {
-        self.sharded.is_some_and(|sharded| sharded.fills)
+        self.sharded.as_ref().is_some_and(|sharded| sharded.fills)
+    }
+
+    /// Reads the rows of a chunk.
+    fn read(&self, chunk: &Chunk, to: &mut [u8]) -> Result<()> {
+        self.source.read(chunk.rows().start * self.elements, to)
+    }
+
+    /// Says that the rows of a chunk were copied to the device that they stay on.
+    fn filled(&self, chunk: &Chunk) {
+        if let Some(lent) = &self.lent {
+            lent.fill(chunk.len() as u64 * self.elements);
+        }
     }
 }
 
-/// A sink, and its memory if it is written in place.
+/// An output of a run.
 pub(crate) struct OutputColumn<'w> {
     pub(crate) sink: &'w dyn Sink,
+    /// Its memory, if it is written in place.
     pub(crate) memory: Option<&'w SinkMemory<'w>>,
-    /// Whether that memory is pinned.
-    pub(crate) pinned: bool,
+    /// The same, if devices may copy to it.
+    pub(crate) pinned: Option<&'w SinkMemory<'w>>,
     /// Elements of the sink that make a row of the job.
     pub(crate) elements: u64,
     /// If some rows lie on devices.
-    pub(crate) sharded: Option<&'w Sharded>,
+    pub(crate) sharded: Option<Sharded>,
+}
+
+impl OutputColumn<'_> {
+    /// The rows of the sink that a chunk has.
+    fn rows(&self, chunk: &Chunk) -> Range<u64> {
+        let rows = chunk.rows();
+        rows.start * self.elements..rows.end * self.elements
+    }
+
+    /// Writes the rows of a chunk; returns how many bytes they are.
+    fn write(&self, chunk: &Chunk, bytes: &[u8]) -> Result<u64> {
+        self.sink.write(self.rows(chunk).start, bytes)?;
+        Ok(bytes.len() as u64)
+    }
 }
 
 /// One device's part in a run: what its lanes share.
@@ -223,8 +208,8 @@ pub(crate) struct LaneName {
 }
 
 impl LaneName {
-    /// Puts an error into its place: this lane and that chunk.
-    pub(crate) fn blame(&self, chunk: &crate::data::Chunk, source: Error) -> Error {
+    /// Names this lane and a chunk in an error.
+    pub(crate) fn with_chunk(&self, chunk: &Chunk, source: Error) -> Error {
         Error::Chunk {
             device: self.device.clone(),
             lane: self.lane,

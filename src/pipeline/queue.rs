@@ -231,7 +231,7 @@ mod tests {
             let mut next = 0;
             while let Some(chunk) = queue.claim(usize::MAX) {
                 prop_assert_eq!(chunk.rows().start, next);
-                prop_assert!(!chunk.is_empty() && chunk.len() <= tiles * TILE_ROWS);
+                prop_assert!(chunk.len() > 0 && chunk.len() <= tiles * TILE_ROWS);
                 next = chunk.rows().end;
                 prop_assert!(next == rows || next.is_multiple_of(TILE_ROWS as u64));
                 queue.finish(&chunk);

@@ -32,21 +32,11 @@ impl Sharded {
         Arc::ptr_eq(&self.shards, &other.shards)
     }
 
-    /// Whether it is of these.
-    pub(crate) fn is_of(&self, shards: &Arc<Shards>) -> bool {
-        Arc::ptr_eq(&self.shards, shards)
-    }
-
     /// Where the rows of a chunk begin in the memory of this device, if all of them lie there.
     pub(super) fn on<D: Device>(&self, device: &D, chunk: &Chunk) -> Option<(&D::Memory, usize)> {
-        let rows = chunk.times(self.elements).rows();
+        let rows = chunk.rows().start * self.elements..chunk.rows().end * self.elements;
         let shard = self.shards.find(&rows, |id| id == device.info().id)?;
         Some((shard.memory.memory().downcast_ref()?, shard.offset(rows.start, self.shards.row_bytes())))
-    }
-
-    /// The elements of a chunk.
-    pub(super) fn elements_of(&self, chunk: &Chunk) -> u64 {
-        chunk.len() as u64 * self.elements
     }
 
     /// Whether all rows of the segment lie on this device.
@@ -75,14 +65,14 @@ impl Sharded {
 /// Cuts the rows of a job where shards of its columns begin or end, at whole tiles. Each segment is for the device that has most of
 /// its bytes, which may have all of them; `in_order`, all are for everybody.
 pub(crate) fn segments(
-    columns: &[Option<Sharded>],
+    columns: &[Option<&Sharded>],
     rows: u64,
     tile_rows: usize,
     devices: &[&str],
     in_order: bool,
 ) -> Vec<Segment> {
-    let are_all = columns.iter().all(|column| column.as_ref().is_some_and(|column| !column.fills));
-    let columns: Vec<&Sharded> = columns.iter().flatten().collect();
+    let are_all = columns.iter().all(|column| column.is_some_and(|column| !column.fills));
+    let columns: Vec<&Sharded> = columns.iter().copied().flatten().collect();
     let tile = tile_rows as u64;
     let ends = columns.iter().flat_map(|column| {
         let elements = column.elements;
@@ -126,8 +116,13 @@ mod tests {
         Sharded::new(&shards, elements, 1000, false)
     }
 
+    fn segments_of(columns: &[Option<Sharded>], rows: u64, in_order: bool) -> Vec<Segment> {
+        let columns: Vec<_> = columns.iter().map(Option::as_ref).collect();
+        segments(&columns, rows, 1000, &["a", "b"], in_order)
+    }
+
     fn cut(columns: &[Option<Sharded>], rows: u64, in_order: bool) -> Vec<(u64, u64, Option<usize>)> {
-        let segments = segments(columns, rows, 1000, &["a", "b"], in_order);
+        let segments = segments_of(columns, rows, in_order);
         segments.iter().map(|segment| (segment.rows.start, segment.rows.end, segment.owner)).collect()
     }
 
@@ -140,7 +135,7 @@ mod tests {
         assert_eq!(cut(&columns, 9500, false), cuts);
         assert_eq!(cut(&columns, 9500, true), cuts.map(|(start, end, _)| (start, end, None)));
         assert_eq!(cut(&[None, None], 9500, false), [(0, 9500, None)]);
-        let segments = segments(&columns, 9500, 1000, &["a", "b"], false);
+        let segments = segments_of(&columns, 9500, false);
         let [Some(small), None, Some(large)] = &columns else { unreachable!() };
         assert!(small.goes_away(&segments, &["a", "b"]) && !large.goes_away(&segments, &["a", "b"]));
         assert!(!small.stays_home(&segments, &["a", "b"]) && segments.iter().all(|segment| !segment.whole));
@@ -152,7 +147,7 @@ mod tests {
         let columns = [column(Dtype::F32, 5000, 3, &[("a", 0..4096), ("b", 8192..15000)])];
         let cuts = [(0, 1000, Some(0)), (1000, 2000, None), (2000, 3000, None), (3000, 5000, Some(1))];
         assert_eq!(cut(&columns, 5000, false), cuts);
-        let whole = segments(&columns, 5000, 1000, &["a", "b"], false).into_iter().map(|segment| segment.whole);
+        let whole = segments_of(&columns, 5000, false).into_iter().map(|segment| segment.whole);
         assert_eq!(whole.collect::<Vec<_>>(), [true, false, false, true]);
     }
 
@@ -160,7 +155,7 @@ mod tests {
     fn what_is_all_on_one_device_stays_there() {
         let columns = [column(Dtype::I8, 2500, 1, &[("b", 0..2500)])];
         assert_eq!(cut(&columns, 2500, false), [(0, 2500, Some(1))]);
-        let segments = segments(&columns, 2500, 1000, &["a", "b"], false);
+        let segments = segments_of(&columns, 2500, false);
         assert!(segments.iter().all(|segment| segment.whole));
         assert!(columns[0].as_ref().is_some_and(|column| column.stays_home(&segments, &["a", "b"])));
     }

@@ -71,16 +71,14 @@ impl Tally {
 }
 
 impl Share {
-    /// The share-out of `cores` cores, with so many lanes that stage; if there are none, every lane of the CPU may compute.
+    /// The share-out of `cores` cores, with so many lanes that stage; there are some of both.
     pub(crate) fn new(cores: usize, stagers: usize) -> Share {
-        // Lanes of the CPU by themselves, or of GPUs, need not be told.
-        let shared = stagers > 0 && cores > 0;
-        let first = if shared { stagers.div_ceil(5) } else { stagers };
+        let first = stagers.div_ceil(5);
         let state = State {
             cores,
             stagers,
             computing: 0,
-            may_compute: if shared { cores.saturating_sub(first).max(1) } else { usize::MAX },
+            may_compute: cores.saturating_sub(first).max(1),
             staging: 0,
             may_stage: first,
             computed: Tally::default(),
@@ -91,11 +89,6 @@ impl Share {
             over: false,
         };
         Share { state: Mutex::new(state), may_compute: Condvar::new(), may_stage: Condvar::new() }
-    }
-
-    /// Whether lanes that stage may have to wait for lanes of the CPU.
-    pub(super) fn is_shared(&self) -> bool {
-        self.state().cores > 0
     }
 
     /// Waits until one more lane may compute a chunk, and counts it.
@@ -113,7 +106,7 @@ impl Share {
             state.computed.add(rows, busy);
             self.judge(&mut state);
         }
-        let one_more = state.computing < state.may_compute && state.stagers > 0;
+        let one_more = state.computing < state.may_compute;
         drop(state);
         if one_more {
             self.may_compute.notify_one();
@@ -187,7 +180,7 @@ impl Share {
 
 impl State {
     fn judge(&mut self) {
-        if self.stagers == 0 || self.computed.chunks < ENOUGH {
+        if self.computed.chunks < ENOUGH {
             return;
         }
         let is_known = self.staged.chunks >= ENOUGH;

@@ -9,13 +9,14 @@
 //! under a copy.
 
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use super::copies::{Copy, here};
-use super::streams::Streams;
-use crate::data::{Chunk, Claim};
+use super::Work;
+use super::route::{From, In, Out, Route, To};
+use super::streams::{Stages, Streams, Taken};
+use crate::data::Chunk;
+use crate::device::kernel::Columns;
 use crate::device::{Device, Host, Schedule, Stream};
 use crate::error::{Error, Result};
 use crate::memory::{Block, Layout};
@@ -30,32 +31,20 @@ struct Marks<E> {
     timed: Stages<(E, E)>,
 }
 
-/// Something for each stage on the device.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stages<T> {
-    pub(super) copy_in: T,
-    pub(super) kernel: T,
-    pub(super) copy_out: T,
-}
+/// A slot's part of the ring. A pointer and not a reference, because the device writes here while an [`InFlight`] is moved about.
+struct SlotMemory<'r>(NonNull<u8>, PhantomData<&'r mut [u8]>);
 
-/// When a stage of a chunk began on the device, on the host's clock, and how long it took.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Taken {
-    pub(super) begin: Duration,
-    pub(super) busy: Duration,
-}
+// SAFETY: it is the only owner of its part of the ring, as a `&mut [u8]` would be, and that is Send.
+unsafe impl Send for SlotMemory<'_> {}
 
 /// What every state of a slot holds.
 pub(super) struct Slot<'r, D: Device> {
-    /// A pointer and not a reference, because the device writes here while an [`InFlight`] is moved about.
-    memory: NonNull<u8>,
+    memory: SlotMemory<'r>,
     marks: Marks<D::Event>,
-    pub(super) layout: &'r Layout,
-    _memory: PhantomData<&'r mut [u8]>,
+    layout: &'r Layout,
+    columns: &'r Columns,
+    route: Route<'r, D>,
 }
-
-// SAFETY: a slot is the only owner of its part of the ring, as a `&mut [u8]` would be, and that is Send.
-unsafe impl<D: Device> Send for Slot<'_, D> {}
 
 /// A slot that nobody uses.
 pub(super) struct Idle<'r, D: Device>(Slot<'r, D>);
@@ -65,21 +54,12 @@ pub(super) struct Idle<'r, D: Device>(Slot<'r, D>);
 /// Dropping it is as for [`InFlight`].
 pub(super) struct Filled<'r, D: Device> {
     slot: Slot<'r, D>,
-    pub(super) chunk: Chunk,
-    pub(super) of: Of,
+    /// The worker that filled it.
+    pub(super) worker: usize,
+    /// When it was filled, on the host's clock.
+    filled_at: Duration,
     /// If the copies in were enqueued: where to, and whether they are timed.
     copied: Option<(Block<D>, bool)>,
-}
-
-/// What a lane says of a slot that it filled.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Of {
-    /// The lane.
-    pub(super) lane: usize,
-    /// When, on the host's clock.
-    pub(super) filled_at: Duration,
-    /// Bytes that are copied to the device.
-    pub(super) bytes_in: u64,
 }
 
 /// A slot whose chunk is on its way.
@@ -88,30 +68,25 @@ pub(super) struct Of {
 /// copies when they are dropped), but loses the chunk.
 pub(super) struct InFlight<'r, D: Device> {
     slot: Slot<'r, D>,
-    pub(super) chunk: Chunk,
-    pub(super) of: Of,
+    pub(super) worker: usize,
+    filled_at: Duration,
     timed: bool,
-    /// The rows of pinned outputs that the device writes directly: given back when the chunk is back, else never.
-    in_place: ManuallyDrop<Vec<Claim<'r>>>,
 }
 
 /// A slot whose chunk came back.
 pub(super) struct Done<'r, D: Device> {
     slot: Slot<'r, D>,
-    pub(super) chunk: Chunk,
     /// When it was filled, and when it was found to be back, on the host's clock.
     pub(super) filled_at: Duration,
     pub(super) back_at: Duration,
     /// How long it was in each stage, if it was timed.
     pub(super) taken: Option<Stages<Taken>>,
-    /// Whether its lane had to wait for it.
-    pub(super) awaited: bool,
 }
 
 impl<'r, D: Device> Idle<'r, D> {
-    /// A slot in `memory`, which has room for `layout`.
-    pub(super) fn new(memory: &'r mut [u8], layout: &'r Layout, device: &D) -> Result<Self> {
-        debug_assert!(memory.len() >= layout.slot_bytes);
+    /// A slot in `memory`, which has room for `layout`, for chunks of these columns.
+    pub(super) fn new(memory: &'r mut [u8], layout: &'r Layout, columns: &'r Columns, device: &D) -> Result<Self> {
+        assert!(memory.len() >= layout.slot_bytes, "room of a slot");
         let end = || device.event(false);
         let pair = || Ok::<_, Error>((device.event(true)?, device.event(true)?));
         let marks = Marks {
@@ -120,131 +95,240 @@ impl<'r, D: Device> Idle<'r, D> {
             copied_out: end()?,
             timed: Stages { copy_in: pair()?, kernel: pair()?, copy_out: pair()? },
         };
-        Ok(Idle(Slot { memory: NonNull::from(memory).cast(), marks, layout, _memory: PhantomData }))
+        let memory = SlotMemory(NonNull::from(memory).cast(), PhantomData);
+        Ok(Idle(Slot { memory, marks, layout, columns, route: Route::new() }))
     }
 
-    /// The first `bytes` of a staged column, for filling; `None` if the column is not staged.
-    pub(super) fn column_mut(&mut self, column: usize, bytes: usize) -> Option<&mut [u8]> {
-        let offset = self.0.layout.in_slot[column]?;
-        assert!(offset + bytes <= self.0.layout.slot_bytes);
-        // SAFETY: inside the slot's memory, which this slot alone owns, and no copy runs in the state Idle.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.0.memory.as_ptr().add(offset), bytes) })
+    /// Decides what becomes of every column of a chunk.
+    ///
+    /// # Errors
+    /// As [`Route::set`].
+    pub(super) fn route(&mut self, chunk: &Chunk, device: &'r D, work: &'r Work<'r>) -> Result<()> {
+        self.0.route.set(chunk, device, self.0.layout, work)
     }
 
-    /// Says that the staged inputs are those of `chunk`.
-    pub(super) fn filled(self, chunk: Chunk, of: Of) -> Filled<'r, D> {
-        Filled { slot: self.0, chunk, of, copied: None }
+    /// Whether some rows of the chunk stay on the device.
+    pub(super) fn is_home(&self) -> bool {
+        self.0.route.is_home()
+    }
+
+    /// Bytes that are copied to the device.
+    pub(super) fn upload_bytes(&self) -> u64 {
+        self.0.upload_bytes()
+    }
+
+    /// The memory that an input of the chunk is to be read into; `None` if it is not staged.
+    pub(super) fn input_mut(&mut self, input: usize) -> Option<&mut [u8]> {
+        let slot = &self.0;
+        let In::Upload { from: From::Staged, .. } = slot.route.inputs[input] else { return None };
+        let (offset, bytes) = slot.staged(input, slot.route.chunk.len() * slot.columns.inputs[input])?;
+        // SAFETY: inside the slot's memory, as `staged` checks, which this slot alone owns, and no copy runs in the state Idle.
+        Some(unsafe { std::slice::from_raw_parts_mut(slot.memory.0.as_ptr().add(offset), bytes) })
+    }
+
+    /// Says that the staged inputs are those of the chunk, filled by this worker at that time.
+    pub(super) fn filled(self, worker: usize, filled_at: Duration) -> Filled<'r, D> {
+        Filled { slot: self.0, worker, filled_at, copied: None }
     }
 }
 
 impl<'r, D: Device> Filled<'r, D> {
+    /// The chunk.
+    pub(super) fn chunk(&self) -> &Chunk {
+        &self.slot.route.chunk
+    }
+
     /// Enqueues the copies in alone, if there is a block; returns how many bytes they are.
     pub(super) fn copy_ahead(&mut self, streams: &mut Streams<'r, D>, host: &mut D::Host) -> Result<u64> {
         if !streams.pool.has_free() {
             return Ok(0);
         }
-        self.copied = Some(self.slot.copy_in(&self.chunk, self.of.filled_at, streams, host)?);
-        Ok(self.of.bytes_in)
+        self.copied = Some(self.slot.copy_in(self.filled_at, streams, host)?);
+        Ok(self.slot.upload_bytes())
     }
 
-    /// Enqueues copy in, unless it was copied ahead, kernel and copy out.
+    /// Enqueues copy in, unless it was copied ahead, kernel and copy out. On an error the slot is lost, as copies that were enqueued
+    /// before may still use it.
     pub(super) fn submit(
         self,
         streams: &mut Streams<'r, D>,
         host: &mut D::Host,
     ) -> Result<InFlight<'r, D>, (Chunk, Error)> {
-        let Filled { slot, chunk, of, copied } = self;
-        // Copies that were enqueued before an error may still write there, so that they are never given back then.
-        let mut in_place = ManuallyDrop::new(Vec::new());
-        let copied = copied.map_or_else(|| slot.copy_in(&chunk, of.filled_at, streams, host), Ok);
-        let submitted = copied.and_then(|(block, timed)| {
-            slot.compute(&chunk, streams, block, timed, &mut in_place)?;
-            Ok(timed)
-        });
-        match submitted {
-            Ok(timed) => Ok(InFlight { slot, chunk, of, timed, in_place }),
-            Err(error) => Err((chunk, error)),
+        let Filled { mut slot, worker, filled_at, copied } = self;
+        let copied = copied.map_or_else(|| slot.copy_in(filled_at, streams, host), Ok);
+        match copied.and_then(|(block, timed)| slot.compute(streams, block, timed).map(|()| timed)) {
+            Ok(timed) => Ok(InFlight { slot, worker, filled_at, timed }),
+            Err(error) => Err((slot.route.chunk, error)),
         }
     }
 }
 
+/// Bytes of the slot that lie next to each other in the block, too: one copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    in_slot: usize,
+    in_block: usize,
+    bytes: usize,
+}
+
+/// Joins pieces that go on where the last one ends on both sides.
+fn joined(pieces: impl Iterator<Item = Piece>) -> impl Iterator<Item = Piece> {
+    let mut pieces = pieces.peekable();
+    std::iter::from_fn(move || {
+        let mut piece = pieces.next()?;
+        while let Some(next) = pieces.next_if(|next| {
+            (next.in_slot, next.in_block) == (piece.in_slot + piece.bytes, piece.in_block + piece.bytes)
+        }) {
+            piece.bytes += next.bytes;
+        }
+        Some(piece)
+    })
+}
+
 impl<'r, D: Device> Slot<'r, D> {
     /// Takes a block and enqueues the copies in; returns whether the chunk is timed, too.
-    fn copy_in(
-        &self,
-        chunk: &Chunk,
-        at: Duration,
-        streams: &mut Streams<'r, D>,
-        host: &mut D::Host,
-    ) -> Result<(Block<D>, bool)> {
+    fn copy_in(&self, at: Duration, streams: &mut Streams<'r, D>, host: &mut D::Host) -> Result<(Block<D>, bool)> {
         let timed = streams.next(at);
-        let Streams { device, copy_in, pool, work, .. } = streams;
-        let here = here(*device, chunk, work);
-        let inputs = self.copies_in(chunk, work, &here)?;
+        let Streams { copy_in, pool, .. } = streams;
         let Marks { copied_in, timed: pairs, .. } = &self.marks;
         let block = pool.take(copy_in, host)?;
         let (memory, start) = pool.memory(&block);
 
         begin::<D>(copy_in, timed, &pairs.copy_in)?;
-        for Copy { host, memory: stays, offset, bytes, .. } in inputs {
-            let (to, offset) = stays.map_or((memory, start + offset), |stays| (stays, offset));
-            // SAFETY: `host` is readable for these bytes: either this slot's memory, big enough by its layout, which
-            // no safe code reaches before the copy is done, as the slot is a `Filled` or an `InFlight` until then or is dropped; or
-            // pinned memory that the source lends for the whole run, shared, so nobody writes it. The streams end their copies when
-            // they are dropped, which is with the submitter, before the ring and the sources are. The block has the same layout, so
-            // the offset fits it, and it is this chunk's alone until it is retired; and memory of rows that stay on the device has
-            // room for these, which nobody reads before this run has copied them.
-            unsafe { copy_in.copy_in(host.cast_const(), to, offset, bytes)? };
+        for Piece { in_slot, in_block, bytes } in joined(self.staged_inputs()) {
+            // SAFETY: the bytes are in this slot's memory, as `staged` checks, which no safe code reaches before the copy is done: the
+            // slot is a `Filled` or an `InFlight` until then, or is dropped. The streams end their copies when they are dropped, which is
+            // with the submitter, before the ring is. The block has the same layout, so the offset fits it, and it is this chunk's alone
+            // until it is retired.
+            unsafe {
+                copy_in.copy_in(self.memory.0.as_ptr().add(in_slot).cast_const(), memory, start + in_block, bytes)?
+            };
+        }
+        for (input, bytes) in self.uploads() {
+            let In::Upload { from, to } = &self.route.inputs[input] else { continue };
+            let from = match from {
+                From::Pinned(rows) => rows.as_ptr(),
+                From::Staged => match self.staged(input, bytes) {
+                    // SAFETY: `staged` checks that the offset is in the slot's memory.
+                    Some((offset, _)) => unsafe { self.memory.0.as_ptr().add(offset).cast_const() },
+                    None => continue,
+                },
+            };
+            let (to, offset) = to.unwrap_or((memory, start + self.layout.in_block[input]));
+            // SAFETY: `from` is readable for these bytes: this slot's memory, as above, or pinned memory of just these rows, which the
+            // source lends for the whole run, shared, so nobody writes it. The block fits as above; memory of rows that stay on the device
+            // has room for these, since `Sharded::on` found the chunk in it, and nobody reads them before this run has copied them.
+            unsafe { copy_in.copy_in(from, to, offset, bytes)? };
         }
         end::<D>(copy_in, timed, &pairs.copy_in, copied_in)?;
         Ok((block, timed))
     }
 
-    /// Enqueues the kernel and the copies out, each on its stream behind the stage before, and gives the block back. The rows of
-    /// outputs that the device writes in place are in `in_place`, also after an error.
-    fn compute(
-        &self,
-        chunk: &Chunk,
-        streams: &mut Streams<'r, D>,
-        block: Block<D>,
-        timed: bool,
-        in_place: &mut Vec<Claim<'r>>,
-    ) -> Result<()> {
-        let Streams { device, compute, copy_out, pool, kernel, resident, work, .. } = streams;
-        let here = here(*device, chunk, work);
-        let outputs = self.copies_out(chunk, work, &here, in_place)?;
-        let Marks { copied_in, computed, copied_out, timed: pairs } = &self.marks;
+    /// Enqueues the kernel and the copies out, each on its stream behind the stage before, and gives the block back.
+    fn compute(&mut self, streams: &mut Streams<'r, D>, block: Block<D>, timed: bool) -> Result<()> {
+        let Streams { compute, copy_out, pool, kernel, resident, .. } = streams;
         let (memory, start) = pool.memory(&block);
+        let chunk = &self.route.chunk;
 
-        compute.wait(copied_in)?;
-        begin::<D>(compute, timed, &pairs.kernel)?;
-        let in_block = self.layout.in_block.iter().enumerate();
-        let columns: Vec<_> =
-            in_block.map(|(k, offset)| here.get(k).copied().flatten().unwrap_or((memory, start + offset))).collect();
+        compute.wait(&self.marks.copied_in)?;
+        begin::<D>(compute, timed, &self.marks.timed.kernel)?;
+        let ins = self.route.inputs.iter().map(|input| match input {
+            In::Resident(at) => Some(*at),
+            In::Upload { to, .. } => *to,
+        });
+        let outs = self.route.outputs.iter().map(|output| match output {
+            Out::Resident(at) => Some(*at),
+            Out::Download(_) => None,
+        });
+        // Partials and scratch are in the block.
+        let places = ins.chain(outs).chain(std::iter::repeat(None)).zip(&self.layout.in_block);
+        let columns: Vec<_> = places.map(|(at, offset)| at.unwrap_or((memory, start + offset))).collect();
         // SAFETY: the columns fit the block, which is this chunk's, aligned as that is, without overlap: the layout was made for at
         // least as many rows, or, if all inputs and outputs lie on the device and only partials are in the block, for these
         // (`Layout::whole_rows`). Rows that stay on the device are all there, from a multiple of eight bytes on, and no output has
         // them in common with another column (`Engine::run` checks that), nor with another chunk. The resident arrays were
         // made for this kernel. Kernels of Overshot's own stay within all these, and whoever made another one vouched for it.
         unsafe { compute.launch(kernel, &columns, resident, chunk.rows().start, chunk.len())? };
-        end::<D>(compute, timed, &pairs.kernel, computed)?;
+        end::<D>(compute, timed, &self.marks.timed.kernel, &self.marks.computed)?;
 
-        copy_out.wait(computed)?;
-        begin::<D>(copy_out, timed, &pairs.copy_out)?;
-        for Copy { host, offset, bytes, .. } in outputs {
-            // SAFETY: all are in the block. `host` is writable for these bytes: this slot's memory, as above, where inputs may lie
-            // that are on the device by then, as this stream waits for the kernel and that for them; or rows of a pinned sink
-            // that are claimed until the chunk is back, and that outlive the lanes and the submitter.
-            unsafe { copy_out.copy_out(memory, start + offset, host, bytes)? };
+        copy_out.wait(&self.marks.computed)?;
+        begin::<D>(copy_out, timed, &self.marks.timed.copy_out)?;
+        for Piece { in_slot, in_block, bytes } in joined(self.staged_outputs()) {
+            // SAFETY: the bytes are in the block, and in this slot's memory as above, where inputs may lie that are on the device by then,
+            // as this stream waits for the kernel and that for them.
+            unsafe { copy_out.copy_out(memory, start + in_block, self.memory.0.as_ptr().add(in_slot), bytes)? };
         }
-        end::<D>(copy_out, timed, &pairs.copy_out, copied_out)?;
+        let (inputs, rows) = (self.columns.inputs.len(), self.route.chunk.len());
+        for (k, (output, size)) in self.route.outputs.iter_mut().zip(&self.columns.outputs).enumerate() {
+            if let Out::Download(To::Pinned(claim)) = output {
+                assert_eq!(claim.len(), rows * size, "rows of an output in place");
+                // SAFETY: the bytes are in the block. Those of the sink are claimed until the chunk is back, for ever if it never
+                // is, and outlive the workers and the submitter.
+                unsafe {
+                    copy_out.copy_out(
+                        memory,
+                        start + self.layout.in_block[inputs + k],
+                        claim.as_mut_ptr(),
+                        claim.len(),
+                    )?
+                };
+            }
+        }
+        end::<D>(copy_out, timed, &self.marks.timed.copy_out, &self.marks.copied_out)?;
         pool.retire(block, copy_out)
     }
 
-    /// Where a column lies in the slot, if it is staged.
-    pub(super) fn staged(&self, column: usize) -> Option<*mut u8> {
-        // SAFETY: the offset is inside the slot's memory.
-        self.layout.in_slot[column].map(|offset| unsafe { self.memory.as_ptr().add(offset) })
+    /// Where the first `bytes` of a column lie in the slot, if it is staged.
+    fn staged(&self, column: usize, bytes: usize) -> Option<(usize, usize)> {
+        let offset = self.layout.in_slot[column]?;
+        assert!(offset + bytes <= self.layout.slot_bytes, "rows of a slot");
+        Some((offset, bytes))
+    }
+
+    /// The part of a staged column that is copied between slot and block.
+    fn piece(&self, column: usize, bytes: usize) -> Option<Piece> {
+        let (in_slot, bytes) = self.staged(column, bytes)?;
+        Some(Piece { in_slot, in_block: self.layout.in_block[column], bytes })
+    }
+
+    /// Every input that is copied in, with its bytes.
+    fn copied_inputs(&self) -> impl Iterator<Item = (usize, usize)> {
+        let rows = self.route.chunk.len();
+        let inputs = self.route.inputs.iter().zip(&self.columns.inputs).enumerate();
+        inputs.filter(|(_, (input, _))| matches!(input, In::Upload { .. })).map(move |(k, (_, size))| (k, rows * size))
+    }
+
+    /// Those that go from the slot to the block.
+    fn staged_inputs(&self) -> impl Iterator<Item = Piece> {
+        let is_staged = |input: usize| matches!(self.route.inputs[input], In::Upload { from: From::Staged, to: None });
+        let inputs = self.copied_inputs().filter(move |(input, _)| is_staged(*input));
+        inputs.filter_map(|(input, bytes)| self.piece(input, bytes))
+    }
+
+    /// All others.
+    fn uploads(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.copied_inputs()
+            .filter(|(input, _)| !matches!(self.route.inputs[*input], In::Upload { from: From::Staged, to: None }))
+    }
+
+    /// The outputs and partials that go from the block to the slot.
+    fn staged_outputs(&self) -> impl Iterator<Item = Piece> {
+        let (inputs, rows) = (self.columns.inputs.len(), self.route.chunk.len());
+        let outputs = self.route.outputs.iter().zip(&self.columns.outputs).enumerate();
+        let outputs = outputs.filter(|(_, (output, _))| matches!(output, Out::Download(To::Staged)));
+        let outputs = outputs.map(move |(k, (_, size))| (inputs + k, rows * size));
+        outputs.chain(self.partials()).filter_map(|(column, bytes)| self.piece(column, bytes))
+    }
+
+    /// The column of the partials, and their bytes, if there are any.
+    fn partials(&self) -> Option<(usize, usize)> {
+        let Columns { inputs, outputs, .. } = self.columns;
+        let bytes = self.columns.partial_bytes(self.route.chunk.len());
+        (bytes > 0).then_some((inputs.len() + outputs.len(), bytes))
+    }
+
+    fn upload_bytes(&self) -> u64 {
+        self.copied_inputs().map(|(_, bytes)| bytes as u64).sum()
     }
 }
 
@@ -260,6 +344,11 @@ fn end<D: Device>(stream: &mut D::Stream, timed: bool, pair: &(D::Event, D::Even
 }
 
 impl<'r, D: Device> InFlight<'r, D> {
+    /// The chunk.
+    pub(super) fn chunk(&self) -> &Chunk {
+        &self.slot.route.chunk
+    }
+
     /// The slot of a chunk that is back, else the same again. Where time is virtual, it passes until the chunk is back.
     pub(super) fn finish(
         self,
@@ -284,11 +373,11 @@ impl<'r, D: Device> InFlight<'r, D> {
         {
             Ok((false, _)) => Ok(Err(self)),
             Ok((true, taken)) => {
-                let InFlight { slot, chunk, of, in_place, .. } = self;
-                drop(ManuallyDrop::into_inner(in_place));
-                Ok(Ok(Done { slot, chunk, filled_at: of.filled_at, back_at: host.now(), taken, awaited: false }))
+                let InFlight { mut slot, filled_at, .. } = self;
+                slot.route.release();
+                Ok(Ok(Done { slot, filled_at, back_at: host.now(), taken }))
             }
-            Err(error) => Err((self.chunk, error)),
+            Err(error) => Err((self.slot.route.chunk, error)),
         }
     }
 
@@ -299,16 +388,66 @@ impl<'r, D: Device> InFlight<'r, D> {
 }
 
 impl<'r, D: Device> Done<'r, D> {
-    /// The first `bytes` of a staged column; `None` if the column is not staged.
-    pub(super) fn column(&self, column: usize, bytes: usize) -> Option<&[u8]> {
-        let offset = self.slot.layout.in_slot[column]?;
-        assert!(offset + bytes <= self.slot.layout.slot_bytes);
-        // SAFETY: inside the slot's memory, which this slot alone owns, and its copies are done.
-        Some(unsafe { std::slice::from_raw_parts(self.slot.memory.as_ptr().add(offset), bytes) })
+    /// The chunk.
+    pub(super) fn chunk(&self) -> &Chunk {
+        &self.slot.route.chunk
+    }
+
+    /// Whether some rows of the chunk stay on the device.
+    pub(super) fn is_home(&self) -> bool {
+        self.slot.route.is_home()
+    }
+
+    /// The rows of an output; `None` if they are not staged.
+    pub(super) fn output(&self, output: usize) -> Option<&[u8]> {
+        let Slot { route, columns, .. } = &self.slot;
+        let Out::Download(To::Staged) = route.outputs[output] else { return None };
+        Some(self.bytes(columns.inputs.len() + output, route.chunk.len() * columns.outputs[output]))
+    }
+
+    /// The partials, empty if there are none.
+    pub(super) fn partials(&self) -> &[u8] {
+        self.slot.partials().map_or(&[], |(column, bytes)| self.bytes(column, bytes))
+    }
+
+    fn bytes(&self, column: usize, bytes: usize) -> &[u8] {
+        let Some((offset, bytes)) = self.slot.staged(column, bytes) else { return &[] };
+        // SAFETY: inside the slot's memory, as `staged` checks, which this slot alone owns, and its copies are done.
+        unsafe { std::slice::from_raw_parts(self.slot.memory.0.as_ptr().add(offset), bytes) }
+    }
+
+    /// Bytes that were copied from the device.
+    pub(super) fn download_bytes(&self) -> u64 {
+        let Slot { route, columns, .. } = &self.slot;
+        let outputs = route.outputs.iter().zip(&columns.outputs);
+        let outputs = outputs.filter(|(output, _)| matches!(output, Out::Download(_)));
+        let bytes = outputs.map(|(_, size)| size * route.chunk.len()).sum::<usize>();
+        (bytes + self.slot.partials().map_or(0, |(_, bytes)| bytes)) as u64
+    }
+
+    /// The inputs whose rows of this chunk were copied to a resident dataset.
+    pub(super) fn filled_inputs(&self) -> impl Iterator<Item = usize> {
+        let inputs = self.slot.route.inputs.iter().enumerate();
+        inputs.filter(|(_, input)| matches!(input, In::Upload { to: Some(_), .. })).map(|(input, _)| input)
     }
 
     /// Makes the slot free for the next chunk.
     pub(super) fn recycle(self) -> Idle<'r, D> {
         Idle(self.slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_that_follow_each_other_on_both_sides_are_one_copy() {
+        let piece = |in_slot, in_block, bytes| Piece { in_slot, in_block, bytes };
+        let pieces =
+            [piece(0, 256, 256), piece(256, 512, 100), piece(512, 768, 8), piece(520, 1024, 8), piece(528, 1032, 8)];
+        let all: Vec<_> = joined(pieces.into_iter()).collect();
+        assert_eq!(all, [piece(0, 256, 356), piece(512, 768, 8), piece(520, 1024, 16)]);
+        assert_eq!(joined(std::iter::empty()).next(), None);
     }
 }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, TryRecvError};
-use tracing::{debug_span, trace};
 
-use super::slot::{Done, Filled, Idle, Of};
-use super::{Lane, LaneName, LaneOutcome, Work};
+use super::meter::{HostStage, Meter, Step};
+use super::permit::Permit;
+use super::slot::{Done, Filled, Idle};
+use super::{Lane, LaneOutcome, Work};
 use crate::data::Chunk;
 use crate::device::{Device, Host, HostWork, Patience, Schedule};
 use crate::error::{Error, Result};
-use crate::trace::{Span, Track};
 
 /// One lane: a thread of the host and its slots.
 pub(super) struct StagedLane<'r, D: Device> {
@@ -24,8 +24,8 @@ pub(super) struct StagedLane<'r, D: Device> {
     /// Since when it has nothing to do before a chunk is back.
     waits: Option<Duration>,
     patience: Patience,
-    /// A chunk that is back and waits for its place.
-    held: Option<Done<'r, D>>,
+    /// A chunk that is back and waits for its place, and whether this lane had to wait for it.
+    held: Option<(Done<'r, D>, bool)>,
     device: &'r D,
     /// Of the device in the run.
     number: usize,
@@ -34,27 +34,23 @@ pub(super) struct StagedLane<'r, D: Device> {
     chunk_rows: usize,
     /// Of those that have all their columns on the device.
     whole_rows: usize,
-    name: LaneName,
-    outcome: LaneOutcome,
-    /// Of the time spent on filling and draining, what was told.
-    told: Duration,
-    /// Whether this lane is one of those that stage now.
-    stages: bool,
+    permit: Permit<'r>,
+    meter: Meter,
 }
 
 impl<'r, D: Device> Lane for StagedLane<'r, D> {
     /// Claims a chunk, fills a slot and hands it to the submitter; when there is no idle slot or no chunk, drains one that is back.
     fn turn(&mut self) -> Result<bool> {
-        if let Some(done) = self.held.take() {
-            self.drain(done)?;
+        if let Some((done, awaited)) = self.held.take() {
+            self.drain(done, awaited)?;
         } else if self.idle.is_empty() || self.waits.is_some() {
             self.receive()?;
         } else if let Some(chunk) = self.claim() {
-            self.send(chunk)?;
+            self.send(&chunk)?;
         } else if self.in_flight > 0 {
             self.waits = Some(self.host.now());
         } else {
-            self.work.share.end();
+            self.permit.end();
             self.submitter = None;
             return Ok(false);
         }
@@ -62,8 +58,8 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
     }
 
     fn ready_at(&self) -> Duration {
-        if let (Some(done), Some(kept)) = (&self.held, &self.work.kept) {
-            return if kept.is_known(done.chunk.index()) { self.host.now() } else { Duration::MAX };
+        if let (Some((done, _)), Some(compaction)) = (&self.held, &self.work.compaction) {
+            return if compaction.is_known(done.chunk()) { self.host.now() } else { Duration::MAX };
         }
         match (self.idle.is_empty() || self.waits.is_some()) && self.done.is_empty() {
             // It is the submitter's turn before.
@@ -73,7 +69,7 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
     }
 
     fn outcome(&mut self) -> LaneOutcome {
-        LaneOutcome { end: self.host.now(), ..std::mem::take(&mut self.outcome) }
+        self.meter.take(self.host.now())
     }
 }
 
@@ -83,7 +79,7 @@ impl<'r, D: Device> StagedLane<'r, D> {
         idle: Vec<Idle<'r, D>>,
         device: &'r D,
         number: usize,
-        name: LaneName,
+        meter: Meter,
         (submitter, done): (Sender<Filled<'r, D>>, Receiver<Done<'r, D>>),
         work: &'r Work<'r>,
         (chunk_rows, whole_rows): (usize, usize),
@@ -102,10 +98,8 @@ impl<'r, D: Device> StagedLane<'r, D> {
             work,
             chunk_rows,
             whole_rows,
-            name,
-            outcome: LaneOutcome { device: number, ..LaneOutcome::default() },
-            told: Duration::ZERO,
-            stages: false,
+            permit: Permit::new(work.share.as_ref()),
+            meter,
         }
     }
 
@@ -113,9 +107,8 @@ impl<'r, D: Device> StagedLane<'r, D> {
     /// link and the device are both busy; before the kernel's values are known, only the link can be. The first lane never waits
     /// for the CPU before it has seen to the device's own.
     fn claim(&mut self) -> Option<Chunk> {
-        let Work { operator, share, .. } = self.work;
-        let is_device_idle = !operator.kernel().values.are_known() && !share.is_shared();
-        if self.name.lane.is_multiple_of(2) && !is_device_idle {
+        let is_device_idle = !self.work.operator.kernel().values.are_known() && !self.permit.is_shared();
+        if self.meter.worker().is_multiple_of(2) && !is_device_idle {
             self.claim_own().or_else(|| self.claim_common())
         } else {
             self.claim_common().or_else(|| self.claim_own())
@@ -130,56 +123,32 @@ impl<'r, D: Device> StagedLane<'r, D> {
     /// Claims rows that any lane may, once this lane may stage.
     fn claim_common(&mut self) -> Option<Chunk> {
         let begin = self.host.now();
-        let may_claim = self.work.share.may_stage(&mut self.stages, self.in_flight > 0);
-        self.outcome.aside += self.host.now() - begin;
+        let may_claim = self.permit.admit(self.in_flight > 0);
+        self.meter.outcome.aside += self.host.now() - begin;
         if may_claim { self.work.queue.claim(self.chunk_rows) } else { None }
     }
 
-    /// Whether rows of the chunk stay on this device: nothing can be learnt from it about how fast others are staged.
-    fn is_own(&self, chunk: &Chunk) -> bool {
-        let inputs = self.work.inputs.iter().filter_map(|input| input.sharded);
-        let mut all = inputs.chain(self.work.outputs.iter().filter_map(|output| output.sharded));
-        all.any(|sharded| sharded.on(self.device, chunk).is_some())
-    }
-
     /// Fills a slot with the chunk's rows and hands it to the submitter.
-    fn send(&mut self, chunk: Chunk) -> Result<()> {
+    fn send(&mut self, chunk: &Chunk) -> Result<()> {
         let mut slot = self.idle.pop().ok_or(Error::Abandoned)?;
-        let LaneName { device, lane } = &self.name;
-        let span =
-            debug_span!("send", chunk = chunk.index(), row = chunk.rows().start, rows = chunk.len(), device, lane);
-        let _entered = span.enter();
-        let columns = &self.work.operator.kernel().columns;
+        let _span = self.meter.span(Step::Send, chunk);
         let begin = self.host.now();
-        let mut bytes_in = 0;
-        for (column, (&size, input)) in columns.inputs.iter().zip(&self.work.inputs).enumerate() {
-            let bytes = chunk.len() * size;
-            if !input.fills() && input.sharded.is_some_and(|sharded| sharded.on(self.device, &chunk).is_some()) {
-                continue;
-            }
-            if let Some(memory) = slot.column_mut(column, bytes) {
-                input
-                    .source
-                    .read(chunk.rows().start * input.elements, memory)
-                    .map_err(|error| self.name.blame(&chunk, error))?;
-                self.host.worked(HostWork::Fill, bytes);
-                self.outcome.staged_in += bytes as u64;
-            }
-            bytes_in += bytes as u64;
+        slot.route(chunk, self.device, self.work).map_err(|error| self.meter.with_chunk(chunk, error))?;
+        for (k, input) in self.work.inputs.iter().enumerate() {
+            let Some(rows) = slot.input_mut(k) else { continue };
+            input.read(chunk, rows).map_err(|error| self.meter.with_chunk(chunk, error))?;
+            self.host.worked(HostWork::Fill, rows.len());
+            self.meter.outcome.staged_in += rows.len() as u64;
         }
-        self.outcome.bytes_in += bytes_in;
+        self.meter.outcome.bytes_in += slot.upload_bytes();
         let filled = self.host.now();
-        self.outcome.times.fill.busy += filled - begin;
-        if !self.is_own(&chunk) {
-            self.work.share.end_filling(chunk.len() as u64, filled - begin);
+        self.meter.ran(HostStage::Fill, chunk, begin, filled);
+        if !slot.is_home() {
+            self.permit.filled(chunk.len(), filled - begin);
         }
-        if self.work.timeline {
-            self.outcome.spans.push(Span::new(Track::Lane, "fill", &chunk, begin, filled));
-        }
-        let slot = slot.filled(chunk, Of { lane: self.name.lane, filled_at: filled, bytes_in });
         let submitter = self.submitter.as_ref().ok_or(Error::Abandoned)?;
         // It is gone if the device failed, and there is room for all slots.
-        submitter.try_send(slot).map_err(|_| Error::Abandoned)?;
+        submitter.try_send(slot.filled(self.meter.worker(), filled)).map_err(|_| Error::Abandoned)?;
         self.in_flight += 1;
         Ok(())
     }
@@ -187,7 +156,7 @@ impl<'r, D: Device> StagedLane<'r, D> {
     /// Drains the oldest chunk if it is back. It is held, for another turn, if its place is not known yet.
     fn receive(&mut self) -> Result<()> {
         let begin = *self.waits.get_or_insert(self.host.now());
-        let mut done = match self.done.try_recv() {
+        let done = match self.done.try_recv() {
             Ok(done) => done,
             Err(TryRecvError::Empty) => {
                 let values = &self.work.operator.kernel().values;
@@ -203,102 +172,49 @@ impl<'r, D: Device> StagedLane<'r, D> {
         };
         (self.waits, self.patience) = (None, Patience::new());
         self.in_flight -= 1;
-        done.awaited = done.back_at > begin;
+        let awaited = done.back_at > begin;
         self.host.reach(done.back_at);
-        self.outcome.times.drain.waiting += self.host.now() - begin;
-        let Some(kept) = &self.work.kept else { return self.drain(done) };
-        let partials = self.partials(&done).unwrap_or_default();
-        self.work.count(kept, &done.chunk, partials).map_err(|error| self.name.blame(&done.chunk, error))?;
-        self.held = Some(done);
+        self.meter.outcome.times.drain.waiting += self.host.now() - begin;
+        let Some(compaction) = &self.work.compaction else { return self.drain(done, awaited) };
+        let counted = compaction.count(done.chunk(), done.partials());
+        counted.map_err(|error| self.meter.with_chunk(done.chunk(), error))?;
+        self.held = Some((done, awaited));
         Ok(())
     }
 
-    /// The partials of a chunk, if there are any.
-    fn partials<'d>(&self, done: &'d Done<'r, D>) -> Option<&'d [u8]> {
-        let columns = &self.work.operator.kernel().columns;
-        let bytes = columns.partial_bytes(done.chunk.len());
-        if bytes > 0 { done.column(columns.inputs.len() + columns.outputs.len(), bytes) } else { None }
-    }
-
     /// Hands the rows of a chunk to the sinks; its slot is idle then.
-    fn drain(&mut self, done: Done<'r, D>) -> Result<()> {
-        let back = self.host.now();
-        let chunk = &done.chunk;
-        let LaneName { device, lane } = &self.name;
-        let span =
-            debug_span!("drain", chunk = chunk.index(), row = chunk.rows().start, rows = chunk.len(), device, lane);
-        let _entered = span.enter();
-        let columns = &self.work.operator.kernel().columns;
-        let blame = |error: Error| self.name.blame(chunk, error);
-        let partials = self.partials(&done);
-        if let Some(kept) = &self.work.kept {
-            let column = |k| done.column(columns.inputs.len() + k, chunk.len() * columns.outputs[k]);
-            let bytes = self.work.write_kept(kept, chunk, partials.unwrap_or_default(), column).map_err(blame)?;
-            self.host.worked(HostWork::Drain, bytes as usize);
-            self.outcome.staged_out += bytes;
+    fn drain(&mut self, done: Done<'r, D>, awaited: bool) -> Result<()> {
+        let chunk = done.chunk();
+        let _span = self.meter.span(Step::Drain, chunk);
+        let begin = self.host.now();
+        let written = self.write(&done).map_err(|error| self.meter.with_chunk(chunk, error))?;
+        self.host.worked(HostWork::Drain, written as usize);
+        self.meter.outcome.staged_out += written;
+        self.meter.outcome.bytes_out += done.download_bytes();
+        if !done.partials().is_empty() {
+            self.work.operator.absorb(chunk.rows().start, chunk.len(), done.partials());
         }
-        for (k, (&size, output)) in columns.outputs.iter().zip(&self.work.outputs).enumerate() {
-            let bytes = chunk.len() * size;
-            if output.sharded.is_some_and(|sharded| sharded.on(self.device, chunk).is_some()) {
-                continue;
-            }
-            self.outcome.bytes_out += bytes as u64;
-            if self.work.kept.is_some() {
-                continue;
-            }
-            if let Some(memory) = done.column(columns.inputs.len() + k, bytes) {
-                output.sink.write(&chunk.times(output.elements), memory).map_err(blame)?;
-                self.host.worked(HostWork::Drain, bytes);
-                self.outcome.staged_out += bytes as u64;
-            }
-        }
-        if let Some(partials) = partials {
-            self.work.operator.absorb(chunk.rows().start, chunk.len(), partials);
-            self.outcome.bytes_out += partials.len() as u64;
-        }
-        for input in &self.work.inputs {
-            if let (Some(lent), Some(sharded)) = (input.lent, input.sharded)
-                && sharded.on(self.device, chunk).is_some()
-            {
-                lent.fill(sharded.elements_of(chunk));
-            }
+        for input in done.filled_inputs() {
+            self.work.inputs[input].filled(chunk);
         }
         self.work.queue.finish(chunk);
-        self.outcome.chunks += 1;
-        self.outcome.rows += chunk.len() as u64;
-        let drained = self.host.now();
-        self.outcome.times.drain.busy += drained - back;
-        if self.work.timeline {
-            self.outcome.spans.push(Span::new(Track::Lane, "drain", chunk, back, drained));
+        self.meter.finished(chunk);
+        self.meter.ran(HostStage::Drain, chunk, begin, self.host.now());
+        self.permit.drained((!done.is_home()).then_some(chunk.len()), self.meter.staging_time(), awaited);
+        if let Some(stages) = &done.taken {
+            self.meter.ran_on_device(chunk, done.filled_at, stages);
         }
-        let busy = self.outcome.times.fill.busy + self.outcome.times.drain.busy;
-        if !self.is_own(chunk) {
-            self.work.share.end_staging(chunk.len() as u64, busy - self.told, done.awaited);
-        }
-        self.told = busy;
-        self.note_device(&done);
         self.idle.push(done.recycle());
         Ok(())
     }
 
-    /// Takes down how long a timed chunk was in each stage on the device.
-    fn note_device(&mut self, done: &Done<'r, D>) {
-        let Some(taken) = done.taken else { return };
-        let mut before = done.filled_at;
-        for (name, track, taken, time) in [
-            ("copy in", Track::CopyIn, taken.copy_in, &mut self.outcome.sample.copy_in),
-            ("kernel", Track::Compute, taken.kernel, &mut self.outcome.sample.kernel),
-            ("copy out", Track::CopyOut, taken.copy_out, &mut self.outcome.sample.copy_out),
-        ] {
-            let end = taken.begin + taken.busy;
-            time.busy += taken.busy;
-            time.waiting += taken.begin.saturating_sub(before);
-            before = end;
-            if self.work.timeline {
-                self.outcome.spans.push(Span::new(track, name, &done.chunk, taken.begin, end));
-            }
-            trace!(name, busy = ?taken.busy, "done");
+    /// Writes the staged outputs of a chunk; returns how many bytes they are.
+    fn write(&self, done: &Done<'r, D>) -> Result<u64> {
+        let (chunk, outputs) = (done.chunk(), &self.work.outputs);
+        if let Some(compaction) = &self.work.compaction {
+            return compaction.write(chunk, done.partials(), outputs, |k| done.output(k));
         }
-        self.outcome.sampled_rows += done.chunk.len() as u64;
+        let staged = outputs.iter().enumerate().filter_map(|(k, output)| Some((output, done.output(k)?)));
+        staged.map(|(output, rows)| output.write(chunk, rows)).sum()
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::bounded;
 
+use super::meter::Meter;
 use super::slot::Idle;
 use super::staged::StagedLane;
 use super::streams::Streams;
@@ -76,6 +77,7 @@ impl<D: Device> Part for Staging<D> {
     fn lanes<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Lane + 'r>>> {
         let Staging { pool, kernel, resident, ring, layout, lanes, slots, chunk_rows, device, .. } = self;
         let (device, layout, slots, chunk_rows) = (&**device, &*layout, *slots, *chunk_rows);
+        let columns = &work.operator.kernel().columns;
         let streams = Streams::open(device, pool, kernel, resident, work)?;
         // Room for all slots, so that nobody ever waits to hand one over.
         let (to_submitter, filled) = bounded(*lanes * slots);
@@ -83,7 +85,7 @@ impl<D: Device> Part for Staging<D> {
         let mut all: Vec<Box<dyn Lane + 'r>> = Vec::with_capacity(*lanes + 1);
         let mut memory = ring.slots();
         for lane in 0..*lanes {
-            let idle = memory.by_ref().take(slots).map(|memory| Idle::new(memory, layout, device));
+            let idle = memory.by_ref().take(slots).map(|memory| Idle::new(memory, layout, columns, device));
             let idle = idle.collect::<Result<Vec<_>>>()?;
             let name = LaneName { device: device.info().id.clone(), lane };
             let (to_lane, done) = bounded(slots);
@@ -93,7 +95,7 @@ impl<D: Device> Part for Staging<D> {
                 idle,
                 device,
                 number,
-                name,
+                Meter::new(name, number, work.timeline),
                 ends,
                 work,
                 (chunk_rows, layout.whole_rows),

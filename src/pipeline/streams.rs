@@ -11,10 +11,24 @@
 use std::time::Duration;
 
 use super::Work;
-use super::slot::Taken;
 use crate::device::{Device, Host, Stream};
 use crate::error::Result;
 use crate::memory::DevicePool;
+
+/// Something for each stage on the device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stages<T> {
+    pub(super) copy_in: T,
+    pub(super) kernel: T,
+    pub(super) copy_out: T,
+}
+
+/// When a stage of a chunk began on the device, on the host's clock, and how long it took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Taken {
+    pub(super) begin: Duration,
+    pub(super) busy: Duration,
+}
 
 /// The streams, and what is enqueued on them. Dropped, they wait for their work.
 pub(super) struct Streams<'r, D: Device> {

@@ -64,10 +64,10 @@ impl<'r, D: Device> Submitter<'r, D> {
 
     /// Enqueues a chunk, or as much of it as can be if the kernel's values are not known.
     fn submit(&mut self, mut filled: Filled<'r, D>, has_values: bool) -> Result<()> {
-        let lane = filled.of.lane;
+        let lane = filled.worker;
         if !has_values {
             let copied = filled.copy_ahead(&mut self.streams, &mut self.host);
-            self.outcome.bytes_ahead += copied.map_err(|error| self.blame(lane, &filled.chunk, error))?;
+            self.outcome.bytes_ahead += copied.map_err(|error| self.with_chunk(lane, filled.chunk(), error))?;
             self.ahead.push_back(filled);
             return Ok(());
         }
@@ -76,14 +76,14 @@ impl<'r, D: Device> Submitter<'r, D> {
                 self.in_flight.push_back(in_flight);
                 Ok(())
             }
-            Err((chunk, error)) => Err(self.blame(lane, &chunk, error)),
+            Err((chunk, error)) => Err(self.with_chunk(lane, &chunk, error)),
         }
     }
 
     /// Hands on the oldest chunk if it is back.
     fn look(&mut self) -> Result<bool> {
         let Some(oldest) = self.in_flight.pop_front() else { return Ok(false) };
-        let lane = oldest.of.lane;
+        let lane = oldest.worker;
         match oldest.finish(&self.streams, &mut self.host) {
             Ok(Ok(done)) => {
                 // There is room for all slots of a lane. One that is gone has failed, and its chunk is lost with the run.
@@ -94,15 +94,15 @@ impl<'r, D: Device> Submitter<'r, D> {
                 self.in_flight.push_front(oldest);
                 Ok(false)
             }
-            Err((chunk, error)) => Err(self.blame(lane, &chunk, error)),
+            Err((chunk, error)) => Err(self.with_chunk(lane, &chunk, error)),
         }
     }
 
-    /// Puts an error of the device into its place: after a fault all chunks that are there are lost, and nobody can tell which one
+    /// Names the chunk in an error of the device: after a fault all chunks that are there are lost, and nobody can tell which one
     /// it was.
-    fn blame(&self, lane: usize, chunk: &Chunk, error: Error) -> Error {
+    fn with_chunk(&self, lane: usize, chunk: &Chunk, error: Error) -> Error {
         let name = LaneName { device: self.device.info().id.clone(), lane };
-        let there = || self.in_flight.iter().map(|in_flight| &in_flight.chunk).chain([chunk]);
+        let there = || self.in_flight.iter().map(InFlight::chunk).chain([chunk]);
         let first = there().min_by_key(|chunk| chunk.index()).unwrap_or(chunk);
         let last = there().map(Chunk::index).max().unwrap_or(chunk.index());
         match error {
@@ -113,9 +113,9 @@ impl<'r, D: Device> Submitter<'r, D> {
                 );
                 let end = there().map(|chunk| chunk.rows().end).max().unwrap_or(chunk.rows().end);
                 let all = Chunk::new(first.index(), first.rows().start..end);
-                name.blame(&all, Error::Device { device, problem, remedy })
+                name.with_chunk(&all, Error::Device { device, problem, remedy })
             }
-            error => name.blame(chunk, error),
+            error => name.with_chunk(chunk, error),
         }
     }
 }

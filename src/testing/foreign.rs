@@ -45,9 +45,13 @@ pub const FACTOR: f32 = 2.5;
 /// # Panics
 /// Never: the text is right.
 pub fn everything() -> Call {
-    // SAFETY: it touches the rows of its columns, and seven numbers of a table that has seven.
-    let kernel = unsafe { ForeignKernel::cuda("everything.cu", EVERYTHING, "everything") };
-    let kernel = kernel.expect("a right text").threads(64).rows_per_block(100).on_host(|rows| {
+    // SAFETY: it touches the rows of its columns, in blocks of 100, and the first seven numbers of its table, which
+    // `resident` below gives it.
+    let kernel = unsafe {
+        let kernel = ForeignKernel::cuda("everything.cu", EVERYTHING, "everything").expect("a right text");
+        kernel.threads(64).rows_per_block(100)
+    };
+    let kernel = kernel.on_host(|rows| {
         let (x, a, table) = (rows.input::<f32>("x"), rows.value::<f32>("a"), rows.resident::<f64>("table"));
         let first = rows.first_row();
         let (y, z) = (rows.output::<f64>("y"), rows.output::<f32>("z"));
@@ -56,7 +60,8 @@ pub fn everything() -> Call {
             (z[2 * i], z[2 * i + 1]) = (x[2], x[0]);
         }
     });
-    kernel.call().value("a", FACTOR).resident("table", &TABLE).scratch("work")
+    // SAFETY: the kernel reads seven numbers of its table, and this one has seven.
+    unsafe { kernel.call().value("a", FACTOR).resident("table", &TABLE) }.scratch("work")
 }
 
 /// A kernel that keeps the values over 50, and their row numbers.
@@ -64,9 +69,13 @@ pub fn everything() -> Call {
 /// # Panics
 /// Never: the text is right.
 pub fn keep() -> ForeignKernel {
-    // SAFETY: it touches the rows of its columns, of its outputs only those that it keeps, and the number of its block.
-    let kernel = unsafe { ForeignKernel::cuda("keep.cu", KEEP, "keep") };
-    kernel.expect("a right text").threads(32).rows_per_block(512).on_host(|rows| {
+    // SAFETY: a block touches its 512 rows of its columns, those that there are, of its outputs only those that it keeps, and its
+    // number in `kept`.
+    let kernel = unsafe {
+        let kernel = ForeignKernel::cuda("keep.cu", KEEP, "keep").expect("a right text");
+        kernel.threads(32).rows_per_block(512)
+    };
+    kernel.on_host(|rows| {
         let (x, first, tile_rows) = (rows.input::<f64>("x"), rows.first_row(), rows.tile_rows());
         let (big, at, kept) = (rows.output::<f64>("big"), rows.output::<i64>("where"), rows.kept());
         for (tile, (kept, x)) in kept.iter_mut().zip(x.chunks(tile_rows)).enumerate() {

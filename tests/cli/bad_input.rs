@@ -216,12 +216,10 @@ fn line_break(device: &str) -> Outcome {
 
 fn other_names(device: &str) -> Outcome {
     let place = place(device);
-    place.refused(2, &["e=a.npy", "Euler's number", "another name"], &["mean(e)", "e=a.npy"]);
-    place.refused(2, &["i=a.npy", "the number of the row"], &["mean(i)", "i=a.npy"]);
     place.refused(2, &["x=a.npy", "no name 'x', and no other"], &["sum(1)", "x=a.npy", "--rows", "3"]);
     place.refused(2, &["y=m.npy", "'y' is one number, which is printed"], &["y = mean(a)", "a=a.npy", "y=m.npy"]);
-    place.refused(2, &["'b'", "give it an input, or a value"], &["c = a * b", "a=a.npy", "c=c.npy"]);
-    place.refused(2, &["column 1", "`c`", "a place to go, such as a file"], &["c = a * 2", "a=a.npy"]);
+    place.refused(2, &["'b'", "no input of that name", "no value"], &["c = a * b", "a=a.npy", "c=c.npy"]);
+    place.refused(2, &["column 1", "`c`", "give 'c' an output"], &["c = a * 2", "a=a.npy"]);
     RAN
 }
 

@@ -13,6 +13,7 @@ pub const CASES: &[Case] = &[
     ("a kernel that keeps some rows, from its text", keep),
     ("a kernel with values, resident arrays and scratch", everything),
     ("what is wrong with a kernel's arguments", refused),
+    ("a plan shows an input whose const was forgotten", forgotten_const),
     ("a kernel with an illegal address, or that does not compile", faulty),
 ];
 
@@ -29,13 +30,45 @@ fn keep(device: &str) -> Outcome {
     let args = ["keep.cu:keep", "x=x.npy", "big=big.npy", "where=w.raw", "--threads", "32", "--rows-per-block", "512"];
     if !runs_cuda(device) {
         place.refused(2, &["'keep'", "no function for the host"], &args);
-        place.overshot(&[&["plan", "--device", device], &args[..]].concat()).is_error(2, &["no function for the host"]);
+        let plan = place.overshot(&[&["plan", "--device", device], &args[..]].concat());
+        assert_eq!((plan.code, plan.stderr.as_str()), (Some(0), ""));
+        assert!(plan.stdout.contains("note: this can be planned but not run: the kernel 'keep'"), "{plan:?}");
         return RAN;
     }
     let report = place.report(&args);
     let big: Vec<f64> = x.into_iter().filter(|x| *x > 50.0).collect();
     assert_eq!(report["outputs"][0]["rows"], big.len());
     assert_eq!(rows(&fs::read(place.path("big.npy")).unwrap()), big);
+    RAN
+}
+
+fn forgotten_const(device: &str) -> Outcome {
+    let place = Place::new(device);
+    place.raw(
+        "k.cu",
+        b"extern \"C\" __global__ void k(double *x, float a, long long rows, double *y, float (*z)[3]) {}",
+    );
+    place.npy("x.npy", &[1.0; 100]);
+    let args = ["k.cu:k", "x=x.npy", "y=y.npy", "z=z.raw", "a=2.5", "--rows", "100"];
+    place.refused(1, &["x.npy", "'x' is an output", "declare it const"], &args);
+    let plan = |more: &[&str]| place.overshot(&[&["plan", "--device", device, "--force"], &args[..], more].concat());
+    let before = place.files();
+    let text = plan(&[]).stdout;
+    for line in [
+        "output         x: f64 = x.npy (exists already)",
+        "output         y: f64 = y.npy\n",
+        "value          a: f32 = 2.5\n",
+    ] {
+        assert!(text.contains(line), "no '{line}' in {text}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&plan(&["--json"]).stdout).unwrap();
+    let columns = json["columns"].as_array().unwrap();
+    assert_eq!(columns.len(), 4, "{columns:?}");
+    let z = serde_json::json!({
+        "name": "z", "role": "output", "dtype": "f32", "elements": 3, "place": "z.raw", "exists": false
+    });
+    assert!(columns.contains(&z), "{columns:?}");
+    assert_eq!(place.files(), before, "a plan touches nothing");
     RAN
 }
 
@@ -93,6 +126,10 @@ fn refused(device: &str) -> Outcome {
     place.npy("x.npy", &[1.0]);
     let refused = |words: &[&str], args: &[&str]| place.refused(2, words, args);
     refused(&["no kernel 'other'", "check the name"], &["keep.cu:other", "x=x.npy"]);
+    place.raw("rows.cu", b"extern \"C\" __global__ void k(const double *x, double *y, int rows) {}");
+    refused(&["rows.cu", "'int rows'", "long long rows"], &["rows.cu:k", "x=x.npy", "y=y.npy", "rows=1"]);
+    place.raw("mangled.cu", b"__global__ void k(const double *x, double *y, long long rows) {}");
+    refused(&["mangled.cu", "extern \"C\""], &["mangled.cu:k", "x=x.npy", "y=y.npy"]);
     refused(&["--parameters"], &["k.ptx:keep", "x=x.npy"]);
     refused(&["no name 'v'", "x, big, where"], &["keep.cu:keep", "v=x.npy"]);
     for text in ["keep.cu", "keep.cu:", "no.ptx"] {

@@ -13,6 +13,7 @@
 
 mod device;
 mod host;
+mod inject;
 mod management;
 mod memory;
 mod queue;
@@ -54,9 +55,15 @@ pub(crate) fn misuse(what: fmt::Arguments) -> ! {
     process::abort();
 }
 
-/// Runs the body of an entry point.
-fn answer(body: impl FnOnce() -> Result<(), Code>) -> Code {
-    body().err().unwrap_or(0)
+/// Runs the body of an entry point, unless it is told to fail.
+fn answer(call: &'static str, body: impl FnOnce() -> Result<(), Code>) -> Code {
+    inject::failure(call).unwrap_or_else(|| body().err().unwrap_or(0))
+}
+
+/// The same of one that waits or gives something back: it does so and then fails.
+fn release(call: &'static str, body: impl FnOnce() -> Result<(), Code>) -> Code {
+    let code = body().err().unwrap_or(0);
+    inject::failure(call).unwrap_or(code)
 }
 
 /// The device whose context is current.
@@ -88,7 +95,7 @@ unsafe fn give<T>(to: *mut T, value: T) -> Result<(), Code> {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> Code {
-    answer(|| {
+    answer("cuMemAlloc_v2", || {
         let mut driver = driver();
         let device = healthy(&driver)?;
         if bytes == 0 {
@@ -108,7 +115,7 @@ pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> Code 
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemFree_v2(address: u64) -> Code {
-    answer(|| {
+    release("cuMemFree_v2", || {
         let mut driver = driver();
         let device = current(&driver)?;
         driver.memory.block(device, address, 0);
@@ -119,16 +126,16 @@ pub extern "C" fn cuMemFree_v2(address: u64) -> Code {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: u64) -> Code {
-    copy(from as usize, to as usize, (from as usize, to), bytes, stream)
+    copy("cuMemcpyHtoDAsync_v2", from as usize, to as usize, (from as usize, to), bytes, stream)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: u64) -> Code {
-    copy(from as usize, to as usize, (to as usize, from), bytes, stream)
+    copy("cuMemcpyDtoHAsync_v2", from as usize, to as usize, (to as usize, from), bytes, stream)
 }
 
-fn copy(from: usize, to: usize, (host, address): (usize, u64), bytes: usize, stream: u64) -> Code {
-    answer(|| {
+fn copy(call: &'static str, from: usize, to: usize, (host, address): (usize, u64), bytes: usize, stream: u64) -> Code {
+    answer(call, || {
         let driver = driver();
         let device = healthy(&driver)?;
         let stream = driver.stream(device, stream);
@@ -152,7 +159,7 @@ fn copy(from: usize, to: usize, (host, address): (usize, u64), bytes: usize, str
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemsetD8Async(to: u64, value: u8, bytes: usize, stream: u64) -> Code {
-    answer(|| {
+    answer("cuMemsetD8Async", || {
         let driver = driver();
         let device = healthy(&driver)?;
         let block = driver.memory.block(device, to, bytes);
@@ -163,7 +170,7 @@ pub extern "C" fn cuMemsetD8Async(to: u64, value: u8, bytes: usize, stream: u64)
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Code {
-    answer(|| {
+    answer("cuMemGetInfo_v2", || {
         let driver = driver();
         let device = healthy(&driver)?;
         let memory = SETTINGS.memory(device);
@@ -174,7 +181,7 @@ pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) ->
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut u64, image: *const c_char) -> Code {
-    answer(|| {
+    answer("cuModuleLoadData", || {
         let mut driver = driver();
         let device = healthy(&driver)?;
         // SAFETY: the driver's contract; the stand-in for NVRTC gives text with a zero byte at its end.
@@ -187,7 +194,7 @@ pub unsafe extern "C" fn cuModuleLoadData(module: *mut u64, image: *const c_char
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetFunction(function: *mut u64, module: u64, name: *const c_char) -> Code {
-    answer(|| {
+    answer("cuModuleGetFunction", || {
         let mut driver = driver();
         healthy(&driver)?;
         // SAFETY: the driver's contract.
@@ -199,8 +206,31 @@ pub unsafe extern "C" fn cuModuleGetFunction(function: *mut u64, module: u64, na
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuFuncGetParamInfo(
+    function: u64,
+    number: usize,
+    offset: *mut usize,
+    bytes: *mut usize,
+) -> Code {
+    answer("cuFuncGetParamInfo", || {
+        let driver = driver();
+        healthy(&driver)?;
+        let kernel = driver.kernel(function);
+        let Some(parameters) = &kernel.launch.declared else {
+            misuse(format_args!("the parameters of a kernel of Overshot's own are asked for"));
+        };
+        // Each is aligned to its size, as in a C struct.
+        let place = |end: usize, bytes: usize| end.next_multiple_of(bytes);
+        let own = parameters.get(number).ok_or(INVALID_VALUE)?.bytes;
+        let before = parameters[..number].iter().fold(0, |end, one| place(end, one.bytes) + one.bytes);
+        // SAFETY: the driver's contract.
+        unsafe { give(offset, place(before, own)).and_then(|()| give(bytes, own)) }
+    })
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn cuModuleUnload(module: u64) -> Code {
-    answer(|| {
+    release("cuModuleUnload", || {
         let mut driver = driver();
         let device = current(&driver)?;
         driver.unload(module);
@@ -223,7 +253,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
     arguments: *mut *mut c_void,
     _extra: *mut *mut c_void,
 ) -> Code {
-    answer(|| {
+    answer("cuLaunchKernel", || {
         let driver = driver();
         let device = healthy(&driver)?;
         let stream = driver.stream(device, stream);
@@ -273,7 +303,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreate(stream: *mut u64, flags: c_uint) -> Code {
-    answer(|| {
+    answer("cuStreamCreate", || {
         let mut driver = driver();
         let device = healthy(&driver)?;
         if flags != 1 {
@@ -286,7 +316,7 @@ pub unsafe extern "C" fn cuStreamCreate(stream: *mut u64, flags: c_uint) -> Code
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuStreamSynchronize(stream: u64) -> Code {
-    answer(|| {
+    release("cuStreamSynchronize", || {
         let driver_now = driver();
         let device = current(&driver_now)?;
         let mark = driver_now.stream(device, stream).mark();
@@ -298,7 +328,7 @@ pub extern "C" fn cuStreamSynchronize(stream: u64) -> Code {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuStreamWaitEvent(stream: u64, event: u64, _flags: c_uint) -> Code {
-    answer(|| {
+    answer("cuStreamWaitEvent", || {
         let driver = driver();
         let device = healthy(&driver)?;
         if let Some(record) = driver.event(device, event) {
@@ -310,7 +340,7 @@ pub extern "C" fn cuStreamWaitEvent(stream: u64, event: u64, _flags: c_uint) -> 
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuStreamDestroy_v2(stream: u64) -> Code {
-    answer(|| {
+    release("cuStreamDestroy_v2", || {
         let mut driver_now = driver();
         let device = current(&driver_now)?;
         let stream = driver_now.take_stream(stream);
@@ -322,7 +352,7 @@ pub extern "C" fn cuStreamDestroy_v2(stream: u64) -> Code {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventCreate(event: *mut u64, _flags: c_uint) -> Code {
-    answer(|| {
+    answer("cuEventCreate", || {
         let mut driver = driver();
         let device = healthy(&driver)?;
         // SAFETY: the driver's contract.
@@ -332,7 +362,7 @@ pub unsafe extern "C" fn cuEventCreate(event: *mut u64, _flags: c_uint) -> Code 
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuEventRecord(event: u64, stream: u64) -> Code {
-    answer(|| {
+    answer("cuEventRecord", || {
         let mut driver = driver();
         let device = healthy(&driver)?;
         let record = driver.stream(device, stream).mark();
@@ -343,7 +373,7 @@ pub extern "C" fn cuEventRecord(event: u64, stream: u64) -> Code {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuEventQuery(event: u64) -> Code {
-    answer(|| {
+    answer("cuEventQuery", || {
         let driver = driver();
         let device = healthy(&driver)?;
         match driver.event(device, event) {
@@ -356,7 +386,7 @@ pub extern "C" fn cuEventQuery(event: u64) -> Code {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventElapsedTime_v2(milliseconds: *mut f32, from: u64, to: u64) -> Code {
-    answer(|| {
+    answer("cuEventElapsedTime_v2", || {
         let driver = driver();
         let device = healthy(&driver)?;
         let time = |event| driver.event(device, event).ok_or(INVALID_HANDLE)?.time().ok_or(NOT_READY);
@@ -368,7 +398,7 @@ pub unsafe extern "C" fn cuEventElapsedTime_v2(milliseconds: *mut f32, from: u64
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuEventDestroy_v2(event: u64) -> Code {
-    answer(|| {
+    release("cuEventDestroy_v2", || {
         let mut driver = driver();
         let device = current(&driver)?;
         driver.destroy_event(event);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::queue::COPIED;
 use crate::settings::{Fate, SETTINGS};
 use crate::state::driver;
-use crate::{Code, INVALID_VALUE, OUT_OF_MEMORY, answer, current, give, healthy, misuse};
+use crate::{Code, INVALID_VALUE, OUT_OF_MEMORY, answer, current, give, healthy, misuse, release};
 
 const ALREADY_REGISTERED: Code = 712;
 const NOT_REGISTERED: Code = 713;
@@ -14,7 +14,7 @@ const PORTABLE: c_uint = 1;
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemHostRegister_v2(start: *mut c_void, bytes: usize, flags: c_uint) -> Code {
-    answer(|| {
+    answer("cuMemHostRegister_v2", || {
         let mut driver = driver();
         healthy(&driver)?;
         if !(start as usize).is_multiple_of(4096) || bytes == 0 || flags & 1 == 0 {
@@ -29,7 +29,7 @@ pub extern "C" fn cuMemHostRegister_v2(start: *mut c_void, bytes: usize, flags: 
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemHostUnregister(start: *mut c_void) -> Code {
-    answer(|| {
+    release("cuMemHostUnregister", || {
         let mut driver = driver();
         let device = current(&driver)?;
         driver.memory.unpin(start as usize);
@@ -39,7 +39,7 @@ pub extern "C" fn cuMemHostUnregister(start: *mut c_void) -> Code {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostGetFlags(flags: *mut c_uint, byte: *mut c_void) -> Code {
-    answer(|| {
+    answer("cuMemHostGetFlags", || {
         let pinned = driver().memory.pinned(byte as usize, 1).ok_or(NOT_REGISTERED)?;
         // SAFETY: the driver's contract.
         unsafe { give(flags, pinned.flags) }
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn cuMemHostGetFlags(flags: *mut c_uint, byte: *mut c_void
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuPointerGetAttribute(value: *mut c_void, attribute: c_uint, address: u64) -> Code {
-    answer(|| {
+    answer("cuPointerGetAttribute", || {
         let driver = driver();
         healthy(&driver)?;
         let pinned = driver.memory.pinned(address as usize, 1).ok_or(INVALID_VALUE)?;
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn cuPointerGetAttribute(value: *mut c_void, attribute: c_
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocHost_v2(address: *mut *mut c_void, bytes: usize) -> Code {
-    answer(|| {
+    answer("cuMemAllocHost_v2", || {
         let mut driver = driver();
         healthy(&driver)?;
         let start = driver.memory.allocate_host(bytes, PORTABLE).ok_or(OUT_OF_MEMORY)?;
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn cuMemAllocHost_v2(address: *mut *mut c_void, bytes: usi
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemFreeHost(start: *mut c_void) -> Code {
-    answer(|| {
+    release("cuMemFreeHost", || {
         let mut driver = driver();
         let device = current(&driver)?;
         driver.memory.free_host(start as usize);

@@ -39,7 +39,7 @@ pub extern "C" fn nvmlShutdown() -> Code {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(id: *const c_char, handle: *mut usize) -> Code {
-    answer(|| {
+    answer("nvmlDeviceGetHandleByPciBusId_v2", || {
         // SAFETY: the library's contract: a text that ends with a zero byte.
         let id = unsafe { CStr::from_ptr(id) }.to_str().map_err(|_| NOT_FOUND)?;
         let device = (0..SETTINGS.devices).find(|&device| bus_id(device) == id).ok_or(NOT_FOUND)?;
@@ -59,7 +59,7 @@ pub struct MemoryInfo {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(handle: usize, info: *mut MemoryInfo) -> Code {
-    answer(|| {
+    answer("nvmlDeviceGetMemoryInfo_v2", || {
         let device = known(handle);
         let (total, used) = (SETTINGS.memory(device), driver().used(device));
         let [total, used, free] = [total, used, total - used].map(|bytes| bytes as c_ulonglong);
@@ -78,19 +78,19 @@ pub struct Utilization {
 pub unsafe extern "C" fn nvmlDeviceGetUtilizationRates(handle: usize, rates: *mut Utilization) -> Code {
     known(handle);
     // SAFETY: the library's contract.
-    answer(|| unsafe { give(rates, Utilization { gpu: 7, memory: 3 }) })
+    answer("nvmlDeviceGetUtilizationRates", || unsafe { give(rates, Utilization { gpu: 7, memory: 3 }) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetMaxPcieLinkGeneration(handle: usize, generation: *mut c_uint) -> Code {
     known(handle);
     // SAFETY: the library's contract.
-    answer(|| unsafe { give(generation, 5) })
+    answer("nvmlDeviceGetMaxPcieLinkGeneration", || unsafe { give(generation, 5) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetCurrPcieLinkWidth(handle: usize, width: *mut c_uint) -> Code {
     known(handle);
     // SAFETY: the library's contract.
-    answer(|| unsafe { give(width, 16) })
+    answer("nvmlDeviceGetCurrPcieLinkWidth", || unsafe { give(width, 16) })
 }

@@ -1,7 +1,8 @@
 //! A stand-in for NVRTC that belongs to the stand-in for the CUDA driver: its "device code" is the source text, which that
 //! driver understands. Built as `libnvrtc.so`.
 //!
-//! It finds no errors but one: a source without an entry point.
+//! It finds no errors but one: a source without an entry point. `OVERSHOT_STANDIN_FAIL_NVRTC` names a function of which all calls
+//! fail.
 #![allow(non_snake_case, reason = "the names are NVRTC's")]
 #![allow(missing_docs, clippy::missing_safety_doc, reason = "NVRTC's manual documents the functions")]
 
@@ -12,6 +13,7 @@ type Code = u32;
 const INVALID_INPUT: Code = 3;
 const INVALID_OPTION: Code = 5;
 const COMPILATION: Code = 6;
+const INTERNAL_ERROR: Code = 11;
 
 const ARCHITECTURES: [c_int; 5] = [75, 80, 90, 100, 120];
 const ENTRY: &str = "extern \"C\" __global__ void ";
@@ -19,6 +21,10 @@ const ENTRY: &str = "extern \"C\" __global__ void ";
 pub struct Program {
     source: CString,
     log: CString,
+}
+
+fn fails(call: &str) -> bool {
+    std::env::var("OVERSHOT_STANDIN_FAIL_NVRTC").is_ok_and(|name| name == call)
 }
 
 /// # Safety
@@ -40,18 +46,27 @@ unsafe fn give_text(to: *mut c_char, text: &CStr) -> Code {
 /// 0.1, so that its "code" in a cache is never taken for that of a real compiler.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcVersion(major: *mut c_int, minor: *mut c_int) -> Code {
+    if fails("nvrtcVersion") {
+        return INTERNAL_ERROR;
+    }
     // SAFETY: NVRTC's contract.
     unsafe { give(major, 0) + give(minor, 1) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetNumSupportedArchs(count: *mut c_int) -> Code {
+    if fails("nvrtcGetNumSupportedArchs") {
+        return INTERNAL_ERROR;
+    }
     // SAFETY: NVRTC's contract.
     unsafe { give(count, ARCHITECTURES.len() as c_int) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetSupportedArchs(architectures: *mut c_int) -> Code {
+    if fails("nvrtcGetSupportedArchs") {
+        return INTERNAL_ERROR;
+    }
     // SAFETY: NVRTC's contract: there is room for as many as the call before said.
     unsafe { give(architectures.cast(), ARCHITECTURES) }
 }
@@ -65,6 +80,9 @@ pub unsafe extern "C" fn nvrtcCreateProgram(
     _header_sources: *const *const c_char,
     _header_names: *const *const c_char,
 ) -> Code {
+    if fails("nvrtcCreateProgram") {
+        return INTERNAL_ERROR;
+    }
     if headers != 0 {
         return INVALID_INPUT;
     }
@@ -77,6 +95,9 @@ pub unsafe extern "C" fn nvrtcCreateProgram(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcDestroyProgram(program: *mut *mut Program) -> Code {
+    if fails("nvrtcDestroyProgram") {
+        return INTERNAL_ERROR;
+    }
     // SAFETY: NVRTC's contract: made by `nvrtcCreateProgram`, and used no more.
     drop(unsafe { Box::from_raw(*program) });
     0
@@ -88,6 +109,9 @@ pub unsafe extern "C" fn nvrtcCompileProgram(
     count: c_int,
     options: *const *const c_char,
 ) -> Code {
+    if fails("nvrtcCompileProgram") {
+        return INTERNAL_ERROR;
+    }
     // SAFETY: NVRTC's contract.
     let program = unsafe { &mut *program };
     for i in 0..count as usize {
@@ -110,24 +134,36 @@ pub unsafe extern "C" fn nvrtcCompileProgram(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetProgramLogSize(program: *mut Program, size: *mut usize) -> Code {
+    if fails("nvrtcGetProgramLogSize") {
+        return INTERNAL_ERROR;
+    }
     // SAFETY: NVRTC's contract.
     unsafe { give(size, (*program).log.count_bytes() + 1) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetProgramLog(program: *mut Program, log: *mut c_char) -> Code {
+    if fails("nvrtcGetProgramLog") {
+        return INTERNAL_ERROR;
+    }
     // SAFETY: NVRTC's contract.
     unsafe { give_text(log, &(*program).log) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetCUBINSize(program: *mut Program, size: *mut usize) -> Code {
+    if fails("nvrtcGetCUBINSize") {
+        return INTERNAL_ERROR;
+    }
     // SAFETY: NVRTC's contract.
     unsafe { give(size, (*program).source.count_bytes() + 1) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetCUBIN(program: *mut Program, cubin: *mut c_char) -> Code {
+    if fails("nvrtcGetCUBIN") {
+        return INTERNAL_ERROR;
+    }
     // SAFETY: NVRTC's contract.
     unsafe { give_text(cubin, &(*program).source) }
 }

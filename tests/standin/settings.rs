@@ -11,14 +11,22 @@
 //! | `OVERSHOT_STANDIN_FAIL_PIN` | the Nth registration of host memory fails | none fails |
 //! | `OVERSHOT_STANDIN_FAIL_COPY` | the Nth copy fails: `N` at the call, `N:later` when its turn comes | none fails |
 //! | `OVERSHOT_STANDIN_FAIL_LAUNCH` | the Nth launch fails: `N` or `N:later` | none fails |
+//! | `OVERSHOT_STANDIN_FAIL` | the Nth call of a function fails: `NAME:N:MODE`, with the modes below | none fails |
+//! | `OVERSHOT_STANDIN_FAIL_NVRTC` | all calls of this function of the stand-in for NVRTC fail | none fails |
 //!
 //! N counts from 1 over all devices. A failure at the call leaves the device usable; one that comes later makes every
 //! further call on the device fail, as a fault on a GPU does.
+//!
+//! MODE is `once` (this call alone), `device` (with it, the device is lost to the process until its context is given back),
+//! `memory` (it finds no memory) or `always` (this call and all later ones of the function). What is to fail can also be said in the
+//! process: see `inject.rs`.
 
 use std::env;
 use std::str::FromStr;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::inject::{Failing, Mode};
 
 pub struct Settings {
     pub devices: usize,
@@ -31,6 +39,7 @@ pub struct Settings {
     pub pin: Failure,
     pub copy: Failure,
     pub launch: Failure,
+    pub failing: Option<Failing>,
 }
 
 pub static SETTINGS: LazyLock<Settings> = LazyLock::new(|| Settings {
@@ -43,6 +52,7 @@ pub static SETTINGS: LazyLock<Settings> = LazyLock::new(|| Settings {
     pin: Failure::from_env("FAIL_PIN"),
     copy: Failure::from_env("FAIL_COPY"),
     launch: Failure::from_env("FAIL_LAUNCH"),
+    failing: variable("FAIL").map(|text| failing(&text)),
 });
 
 impl Settings {
@@ -99,6 +109,17 @@ impl Failure {
             true => Fate::FailsNow,
         }
     }
+}
+
+fn failing(text: &str) -> Failing {
+    let mut parts = text.split(':');
+    let (Some(name), Some(nth), Some(mode), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        crate::misuse(format_args!("OVERSHOT_STANDIN_FAIL={text} is not NAME:N:MODE"));
+    };
+    let Some((_, mode)) = Mode::NAMES.into_iter().find(|(name, _)| *name == mode) else {
+        crate::misuse(format_args!("OVERSHOT_STANDIN_FAIL={text} has no mode {mode}"));
+    };
+    Failing { name: name.into(), nth: parse("FAIL", nth), mode }
 }
 
 fn number<T: FromStr>(name: &str) -> Option<T> {

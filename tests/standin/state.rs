@@ -148,6 +148,11 @@ impl Driver {
         }
     }
 
+    /// Makes every further call in a device's context fail.
+    pub fn lose(&self, device: usize, code: u32) {
+        self.contexts[device].fault.store(code, Ordering::SeqCst);
+    }
+
     pub fn open_stream(&mut self, device: usize) -> u64 {
         let handle = self.handle();
         let stream = Stream::open(device, handle, self.contexts[device].fault.clone());

@@ -4,12 +4,13 @@ mod header;
 mod literal;
 
 use super::file::{FileRows, Opened};
-use super::new_file::Format;
 use super::{Dtype, Memory, NewFile, Reading, Source};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::path::Path;
 
-pub(super) use header::{Header, header};
+pub(super) use header::Header;
+#[cfg(test)]
+pub(super) use header::header;
 
 /// A `.npy` file.
 ///
@@ -51,7 +52,7 @@ impl Npy {
 
     /// A `.npy` file to be written, with the dimensions of the job's first input. Nothing happens until the job runs.
     pub fn create(path: impl AsRef<Path>) -> NewFile {
-        NewFile::new(path.as_ref(), Format::Npy)
+        NewFile::new(path.as_ref(), header::header)
     }
 }
 

@@ -8,7 +8,7 @@ mod outputs;
 mod sources;
 
 use super::*;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::path::PathBuf;
 
 /// A file that NumPy wrote.
@@ -24,6 +24,11 @@ fn read_all(source: &dyn Source, step: usize) -> Vec<u8> {
         source.read((i * step) as u64, piece).unwrap();
     }
     bytes
+}
+
+/// The memory of a source, checked against what it says of itself.
+fn memory_of(source: &dyn Source) -> Result<Option<Memory<'_>>> {
+    whole_memory(source, source.dtype(), source.rows())
 }
 
 /// Asserts that an error says all of `parts`, in one line.

@@ -17,7 +17,7 @@ fn every_dtype_in_both_byte_orders() {
                 }
                 let native = dtype.size() == 1 || order == if cfg!(target_endian = "little") { "le" } else { "be" };
                 let in_place = native && reading == Reading::Map;
-                assert_eq!(whole_memory(&npy).unwrap().is_some(), in_place, "{order} {dtype} {reading:?}");
+                assert_eq!(memory_of(&npy).unwrap().is_some(), in_place, "{order} {dtype} {reading:?}");
                 if let Some(memory) = npy.memory() {
                     assert_eq!(memory.bytes(), values(dtype));
                     assert!(!memory.is_pinned());
@@ -80,7 +80,7 @@ fn written_files_are_numpys_byte_for_byte() {
         let path = dir.path().join(&name);
         let output: Output = Npy::create(&path).into();
         let sink = output.open(source.dtype(), source.rows(), source.shape()).unwrap();
-        sink.write(&Chunk::new(0, 0..source.rows()), &read_all(&source, 5)).unwrap();
+        sink.write(0, &read_all(&source, 5)).unwrap();
         sink.commit().unwrap();
         assert!(fs::read(&path).unwrap() == fs::read(fixture(&name)).unwrap(), "{name}");
     }
@@ -92,7 +92,7 @@ fn shapes_that_do_not_fit_are_not_written() {
     let path = dir.path().join("a.npy");
     for shape in [None, Some(&[2, 3][..]), Some(&[1; 65][..]), Some(&[u64::MAX, 2][..])] {
         let sink = Output::from(Npy::create(&path).force(true)).open(Dtype::U8, 1, shape).unwrap();
-        sink.write(&Chunk::new(0, 0..1), &[7]).unwrap();
+        sink.write(0, &[7]).unwrap();
         sink.commit().unwrap();
         let npy = Npy::open(&path).unwrap();
         assert_eq!(npy.shape(), Some(&[1][..]));

@@ -1,8 +1,10 @@
 //! Sinks: what is written stands there, what is not finished leaves no trace.
 
 use super::*;
-use crate::data::new_file::{FileSink, Format};
+use crate::data::new_file::FileSink;
+use crate::data::npy;
 use crate::data::partial::Partial;
+use crate::data::raw::no_header;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -39,13 +41,13 @@ fn write_rows(sink: &dyn Sink, rows: u64, chunk_rows: u64) {
                     if start >= rows {
                         break;
                     }
-                    let chunk = Chunk::new(index, start..rows.min(start + chunk_rows));
-                    let values: Vec<u32> = chunk.rows().map(|row| row as u32).collect();
+                    let chunk = start..rows.min(start + chunk_rows);
+                    let values: Vec<u32> = chunk.clone().map(|row| row as u32).collect();
                     match sink.memory() {
                         Some(memory) if index.is_multiple_of(2) => {
-                            memory.claim(chunk.rows()).copy_from_slice(bytemuck::cast_slice(&values));
+                            memory.claim(chunk).copy_from_slice(bytemuck::cast_slice(&values));
                         }
-                        _ => sink.write(&chunk, bytemuck::cast_slice(&values)).unwrap(),
+                        _ => sink.write(start, bytemuck::cast_slice(&values)).unwrap(),
                     }
                 }
             });
@@ -74,9 +76,9 @@ fn slices_of_every_kind() {
     let mut flags = [false; 5];
     let sink = output(&mut flags[..]).open(Dtype::Bool, 5, None).unwrap();
     assert!(sink.memory().is_none(), "a byte is not a bool");
-    sink.write(&Chunk::new(1, 3..5), &[0, 255]).unwrap();
-    sink.write(&Chunk::new(0, 0..3), &[1, 0, 2]).unwrap();
-    says(sink.write(&Chunk::new(0, 0..6), &[1; 6]), &["do not fit the output slice"]);
+    sink.write(3, &[0, 255]).unwrap();
+    sink.write(0, &[1, 0, 2]).unwrap();
+    says(sink.write(0, &[1; 6]), &["do not fit the output slice"]);
     sink.commit().unwrap();
     assert_eq!(flags, [true, false, true, false, true]);
     output(&mut vec![true]).open(Dtype::Bool, 1, None).unwrap();
@@ -89,9 +91,9 @@ fn slices_that_do_not_fit() {
     says(output(&mut values).open(Dtype::F32, 5, None), &["slice has 4 elements but the result has 5"]);
     says(output(&mut [false; 2]).open(Dtype::U8, 2, None), &["slice holds bool but the result is u8"]);
     let sink = output(&mut values).open(Dtype::F32, 4, None).unwrap();
-    says(sink.write(&Chunk::new(0, 0..2), &[0; 4]), &["4 bytes for rows 0 to 2 do not fit"]);
+    says(sink.write(3, &[0; 8]), &["8 bytes from row 3 on do not fit"]);
     let _claim = sink.memory().unwrap().claim(0..1);
-    says(sink.write(&Chunk::new(0, 0..2), &[0; 8]), &["another lane writes these rows"]);
+    says(sink.write(0, &[0; 8]), &["another thread writes these rows"]);
 }
 
 #[test]
@@ -100,12 +102,12 @@ fn files_written_by_many_threads() {
     for (rows, chunk_rows) in [(0, 5), (1, 5), (10_000, 7), (10_000, 4096)] {
         for reserved in [true, false] {
             let path = dir.path().join(format!("{rows}-{chunk_rows}-{reserved}"));
-            let header = if reserved { 0 } else { crate::data::npy::header(Dtype::U32, rows, None).len() };
+            let header = if reserved { 0 } else { npy::header(Dtype::U32, rows, None).len() };
             let sink: Box<dyn Sink> = if reserved {
                 output(Raw::create(&path)).open(Dtype::U32, rows, None).unwrap()
             } else {
                 let partial = Partial::create_with(&path, header as u64 + rows * 4, false, unreserved).unwrap();
-                Box::new(FileSink::new(partial, Format::Npy, Dtype::U32, rows, None).unwrap())
+                Box::new(FileSink::new(partial, npy::header, Dtype::U32, rows, None).unwrap())
             };
             assert!(!path.exists());
             assert!(sink.memory().is_none(), "files are written through their gate");
@@ -141,9 +143,9 @@ fn writes_that_do_not_fit_a_file() {
     for reserve in [|_: &File, _| Ok(true), unreserved] {
         let partial = Partial::create_with(&path, 8, false, reserve).unwrap();
         partial.file().set_len(8).unwrap();
-        let sink = FileSink::new(partial, Format::Raw, Dtype::U32, 2, None).unwrap();
-        says(sink.write(&Chunk::new(0, 0..2), &[0; 4]), &["c: 4 bytes do not fit rows 0 to 2"]);
-        says(sink.write(&Chunk::new(0, 1..3), &[0; 8]), &["c: 8 bytes do not fit rows 1 to 3"]);
+        let sink = FileSink::new(partial, no_header, Dtype::U32, 2, None).unwrap();
+        says(sink.write(0, &[0; 6]), &["c: 6 bytes from row 0 on do not fit"]);
+        says(sink.write(1, &[0; 8]), &["c: 8 bytes from row 1 on do not fit"]);
     }
 }
 
@@ -177,7 +179,7 @@ fn files_are_replaced_only_by_force() {
     says(open(false), &["c: exists already; replace it with --force or .force(true)"]);
     assert_eq!(names(dir.path()), ["c"], "refused before anything is made");
     let sink = open(true).unwrap();
-    sink.write(&Chunk::new(0, 0..1), b"n").unwrap();
+    sink.write(0, b"n").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"old");
     sink.commit().unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"n");
@@ -255,12 +257,12 @@ fn a_disk_that_is_really_full() {
         let first = open().unwrap();
         // The space is taken by the first, though nothing is written yet.
         says(open(), &["c: no space: needs 700000 bytes"]);
-        first.write(&Chunk::new(0, 0..700_000), &vec![1; 700_000]).unwrap();
+        first.write(0, &vec![1; 700_000]).unwrap();
         assert_eq!(names(dir.path()).len(), 1);
         // Without a reservation, the write finds out.
         let partial = Partial::create_with(&dir.path().join("d"), 700_000, false, unreserved).unwrap();
-        let sink = FileSink::new(partial, Format::Raw, Dtype::U8, 700_000, None).unwrap();
-        says(sink.write(&Chunk::new(0, 0..700_000), &vec![1; 700_000]), &["d: no space: needs 700000 bytes"]);
+        let sink = FileSink::new(partial, no_header, Dtype::U8, 700_000, None).unwrap();
+        says(sink.write(0, &vec![1; 700_000]), &["d: no space: needs 700000 bytes"]);
         drop((first, sink));
         assert!(names(dir.path()).is_empty());
     });

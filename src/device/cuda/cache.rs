@@ -2,22 +2,25 @@
 //!
 //! One file an entry: a header, the key, the image. The key stands in the file in full, so two keys of the same hash never
 //! mix; a file that is cut off or damaged in any way counts as absent. Whatever goes wrong here costs a compilation, never
-//! the job.
+//! the job, and is a note in its report.
 
-use std::fs;
-use std::io;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
-use crate::cache_folder::{cache_folder, fnv1a, write_whole};
+use crate::cache_folder::{Refused, cache_folder, fnv1a, read, write_whole};
 
 /// First in every file; another format gets another one.
 const MAGIC: &[u8; 8] = b"ovrcub01";
 /// Magic, length of the key, length of the image, hash of both.
 const HEADER: usize = 32;
+/// Bytes of an entry at most: compiled kernels are far smaller.
+const MOST: u64 = 256 << 20;
 
 /// A folder of entries.
 pub(super) struct Cache {
     folder: PathBuf,
+    /// What went wrong first.
+    problem: OnceLock<String>,
 }
 
 impl Cache {
@@ -28,35 +31,39 @@ impl Cache {
 
     /// The cache in a folder, which need not exist yet.
     pub(super) fn at(folder: impl Into<PathBuf>) -> Cache {
-        Cache { folder: folder.into() }
+        Cache { folder: folder.into(), problem: OnceLock::new() }
     }
 
     /// The image stored under a key.
     pub(super) fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
         let path = self.path(key);
-        match fs::read(&path) {
-            Ok(file) => {
-                let image = decode(&file, key).map(<[u8]>::to_vec);
-                if image.is_none() {
-                    tracing::debug!(path = %path.display(), "cached kernel is damaged: compiling it again");
-                }
-                image
-            }
-            Err(error) => {
-                if error.kind() != io::ErrorKind::NotFound {
-                    tracing::debug!(path = %path.display(), %error, "cached kernel cannot be read");
-                }
-                None
-            }
+        let file = read(&path, MOST).unwrap_or_else(|refused| {
+            self.remember(&refused);
+            None
+        })?;
+        let image = decode(&file, key).map(<[u8]>::to_vec);
+        if image.is_none() {
+            tracing::debug!(path = %path.display(), "cached kernel is damaged: compiling it again");
         }
+        image
     }
 
     /// Stores an image. Another process sees all of it or nothing.
     pub(super) fn put(&self, key: &[u8], image: &[u8]) {
-        let path = self.path(key);
-        if let Err(error) = write_whole(&path, &encode(key, image)) {
-            tracing::debug!(path = %path.display(), %error, "kernel cannot be cached");
+        if let Err(refused) = write_whole(&self.path(key), &encode(key, image)) {
+            self.remember(&refused);
         }
+    }
+
+    fn remember(&self, refused: &Refused) {
+        tracing::debug!(%refused, "kernel cache not used");
+        self.problem.get_or_init(|| refused.to_string());
+    }
+
+    /// What a report should say of it.
+    pub(super) fn note(&self) -> Option<String> {
+        let problem = self.problem.get()?;
+        Some(format!("compiled kernels are not kept for later runs: {problem}"))
     }
 
     fn path(&self, key: &[u8]) -> PathBuf {
@@ -113,10 +120,24 @@ mod tests {
         assert_eq!(cache.get(b"key"), None);
         cache.put(b"key", b"image");
         assert_eq!(cache.get(b"key").as_deref(), Some(&b"image"[..]));
-        fs::write(cache.path(b"key"), b"rubbish").unwrap();
+        std::fs::write(cache.path(b"key"), b"rubbish").unwrap();
         assert_eq!(cache.get(b"key"), None);
         cache.put(b"key", b"again");
         assert_eq!(cache.get(b"key").as_deref(), Some(&b"again"[..]));
+        assert_eq!(cache.note(), None);
+    }
+
+    #[test]
+    fn an_entry_that_others_could_have_written_is_not_used_and_a_note_says_so() {
+        use std::os::unix::fs::PermissionsExt;
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("cache");
+        Cache::at(&folder).put(b"key", b"image");
+        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o1777)).unwrap();
+        let cache = Cache::at(&folder);
+        assert_eq!(cache.get(b"key"), None);
+        let note = cache.note().unwrap();
+        assert!(note.contains(&folder.display().to_string()) && note.contains("others may write"), "{note}");
     }
 
     #[test]
@@ -125,5 +146,6 @@ mod tests {
         let cache = Cache::at(file.path().join("below-a-file"));
         cache.put(b"key", b"image");
         assert_eq!(cache.get(b"key"), None);
+        assert!(cache.note().unwrap().contains("below-a-file"));
     }
 }

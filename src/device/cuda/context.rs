@@ -115,9 +115,10 @@ impl Context {
     /// Runs the call that gives something back, in this context. There is nobody to hand an error to, and after a fault
     /// of the device every such call fails, so errors are only logged.
     pub(super) fn release(&self, call: &str, release: impl FnOnce() -> sys::CUresult) {
-        // Even in a context that is lost, so that the driver can drop what it still holds.
-        let _guard = self.enter();
-        if let Err(error) = self.check(call, release()) {
+        // Even in a context that is lost, so that the driver can drop what it still holds. Without the context the call would be
+        // of another device, or of none; it is tried again, as what is not given back now never is.
+        let guard = self.enter().or_else(|_| self.enter());
+        if let Err(error) = guard.and_then(|_guard| self.check(call, release())) {
             tracing::debug!(%error, "release failed");
         }
     }
@@ -153,7 +154,14 @@ impl Drop for Guard {
         if self.changed {
             // SAFETY: it was current when the guard was made; whoever destroys a context that is current on a running
             // thread gets an error from the driver here, which is theirs.
-            let _ = unsafe { sys::cuCtxSetCurrent(self.previous) };
+            let restore = || unsafe { sys::cuCtxSetCurrent(self.previous) };
+            // Tried again, as the caller's work would else go on in our context. If that fails too, none is current, and the
+            // caller's next call says so.
+            if restore() != sys::CUresult::CUDA_SUCCESS && restore() != sys::CUresult::CUDA_SUCCESS {
+                // SAFETY: null means no context.
+                let result = unsafe { sys::cuCtxSetCurrent(ptr::null_mut()) };
+                tracing::warn!(?result, "the caller's CUDA context could not be made current again");
+            }
         }
     }
 }
@@ -206,35 +214,74 @@ pub(super) fn free_bytes(context: &Context) -> Result<u64> {
 pub(crate) struct Pin {
     context: Arc<Context>,
     start: usize,
-    /// Whether it was this pin that registered the memory.
-    owned: bool,
 }
 
 impl Pin {
-    /// Page-locks memory for all contexts. Memory that is page-locked as a whole already stays as it is.
+    /// Page-locks memory for all contexts.
+    ///
+    /// The driver may know the addresses already, though nobody has page-locked this memory: from memory that was there before
+    /// and was unmapped without being unregistered. Copies would go to and from that memory's old pages, so such a
+    /// registration is removed.
     ///
     /// # Safety
-    /// `start` is page-aligned, and the `bytes` from it on stay mapped until the result is dropped.
+    /// Those of [`Device::pin`](crate::device::Device::pin).
     pub(super) unsafe fn new(context: &Arc<Context>, start: *mut u8, bytes: usize) -> Result<Pin> {
         let _guard = context.enter()?;
-        let pin = |owned| Pin { context: context.clone(), start: start as usize, owned };
         // SAFETY: the context is current and the caller vouches for the memory.
-        let result =
-            unsafe { sys::cuMemHostRegister_v2(start.cast::<c_void>(), bytes, sys::CU_MEMHOSTREGISTER_PORTABLE) };
+        let register =
+            || unsafe { sys::cuMemHostRegister_v2(start.cast::<c_void>(), bytes, sys::CU_MEMHOSTREGISTER_PORTABLE) };
+        let mut result = register();
+        if result == sys::CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED {
+            // SAFETY: nobody has page-locked this memory, as the caller vouches for.
+            unsafe { remove_registrations(context, start as u64, bytes as u64)? };
+            result = register();
+        }
         match result {
-            sys::CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
-                if pinned(context, ptr::slice_from_raw_parts(start, bytes), true) == Pinned::Whole =>
-            {
-                Ok(pin(false))
-            }
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(Error::Device {
                 device: context.id().into(),
                 problem: format!("{bytes} bytes of host memory cannot be page-locked"),
                 remedy: "set a smaller limit for pinned memory, or raise the system's (`ulimit -l`)".into(),
             }),
-            result => context.check("cuMemHostRegister", result).map(|()| pin(true)),
+            result => context
+                .check("cuMemHostRegister", result)
+                .map(|()| Pin { context: context.clone(), start: start as usize }),
         }
     }
+}
+
+/// Makes the driver forget what it knows as page-locked in a range of addresses.
+///
+/// # Errors
+/// [`Error::Device`] if such memory goes on beyond the range: there it may be in use.
+///
+/// # Safety
+/// No memory in the range is page-locked now: what the driver knows of it is of memory that was unmapped. A context is current.
+unsafe fn remove_registrations(context: &Context, start: u64, bytes: u64) -> Result<()> {
+    const PAGE: u64 = 4096;
+    let end = start.saturating_add(bytes);
+    let mut page = start;
+    while page < end {
+        let Some((first, size)) = range(page) else {
+            page += PAGE;
+            continue;
+        };
+        let last = first.saturating_add(size);
+        if first < start || last > end {
+            return Err(Error::Device {
+                device: context.id().into(),
+                problem: format!(
+                    "new memory at {start:#x} is page-locked as part of older memory at {first:#x}, which was unmapped before it \
+                     was unregistered"
+                ),
+                remedy: "have the code that page-locked it unregister memory before it unmaps it".into(),
+            });
+        }
+        tracing::debug!(start = first, bytes = size, "removes a page-lock of memory that was unmapped");
+        // SAFETY: as the caller vouches for, this is of memory that is gone.
+        context.check("cuMemHostUnregister", unsafe { sys::cuMemHostUnregister(first as *mut c_void) })?;
+        page = last;
+    }
+    Ok(())
 }
 
 /// Allocates page-locked memory by the driver and frees it.
@@ -254,9 +301,7 @@ pub(super) fn pinned(context: &Context, memory: *const [u8], is_written: bool) -
     let Ok(_guard) = context.enter() else { return Pinned::No };
     let (first_flags, last_flags) = (flags(start), flags(last));
     // That both ends are page-locked does not say that what is between them is: they may be of two registrations.
-    let range = attribute(sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, start)
-        .zip(attribute(sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE, start));
-    let is_whole = range.is_some_and(|(first, size)| first <= start && last < first.saturating_add(size));
+    let is_whole = range(start).is_some_and(|(first, size)| first <= start && last < first.saturating_add(size));
     match first_flags.zip(last_flags) {
         Some((flags, _)) if is_whole && !(is_written && flags & sys::CU_MEMHOSTREGISTER_READ_ONLY != 0) => {
             Pinned::Whole
@@ -274,6 +319,12 @@ fn flags(byte: u64) -> Option<u32> {
     (result == sys::CUresult::CUDA_SUCCESS).then_some(flags)
 }
 
+/// Where the page-locked memory begins that an address lies in, and how many bytes it has.
+fn range(address: u64) -> Option<(u64, u64)> {
+    attribute(sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address)
+        .zip(attribute(sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE, address))
+}
+
 /// An attribute of 64 bits of an address, if it has that.
 fn attribute(attribute: sys::CUpointer_attribute, address: sys::CUdeviceptr) -> Option<u64> {
     let mut value = 0_u64;
@@ -284,10 +335,8 @@ fn attribute(attribute: sys::CUpointer_attribute, address: sys::CUdeviceptr) -> 
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        if self.owned {
-            let start = self.start as *mut c_void;
-            // SAFETY: registered by `new`, unregistered here only.
-            self.context.release("cuMemHostUnregister", || unsafe { sys::cuMemHostUnregister(start) });
-        }
+        let start = self.start as *mut c_void;
+        // SAFETY: registered by `new`, unregistered here only.
+        self.context.release("cuMemHostUnregister", || unsafe { sys::cuMemHostUnregister(start) });
     }
 }

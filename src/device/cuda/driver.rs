@@ -7,14 +7,15 @@ use std::sync::OnceLock;
 
 use cudarc::driver::{result::DriverError, sys};
 
-use crate::device::choice::{not_visible, visible_devices};
+use crate::device::visible::{not_visible, visible_devices};
 use crate::device::{DeviceDetails, DeviceInfo, DeviceKind};
 use crate::error::{Error, Result};
 
 /// Every function of the driver that this folder calls.
 ///
 /// cudarc looks functions up at their first call and panics when one is missing, so they are looked for beforehand.
-/// `cuEventElapsedTime_v2` is not among them: drivers before 12.8 lack it, and [`elapsed_time`] does without.
+/// `cuEventElapsedTime_v2` is not among them: drivers before 12.8 lack it, and [`elapsed_time`] does without. Nor is
+/// `cuFuncGetParamInfo`, which drivers before 12.4 lack.
 const FUNCTIONS: [&str; 37] = [
     "cuInit",
     "cuDriverGetVersion",
@@ -239,6 +240,32 @@ pub(super) unsafe fn elapsed_time(milliseconds: &mut f32, from: sys::CUevent, to
         // SAFETY: the caller vouches for the events; `milliseconds` is a reference.
         Some(function) => unsafe { function(milliseconds, from, to) },
         None => sys::CUresult::CUDA_ERROR_NOT_SUPPORTED,
+    }
+}
+
+/// Whether the driver tells the parameters of a kernel, as those of CUDA 12.4 and later do: [`parameter_bytes`] may be called.
+pub(super) fn tells_parameters() -> bool {
+    static TELLS: OnceLock<bool> = OnceLock::new();
+    *TELLS.get_or_init(|| init().is_ok() && has("cuFuncGetParamInfo"))
+}
+
+/// The size of a kernel's parameter of this number; `None` if it has fewer.
+///
+/// # Errors
+/// The driver's code.
+///
+/// # Safety
+/// [`tells_parameters`], and the function is alive.
+pub(super) unsafe fn parameter_bytes(
+    function: sys::CUfunction,
+    number: usize,
+) -> std::result::Result<Option<usize>, sys::CUresult> {
+    let (mut offset, mut bytes) = (0, 0);
+    // SAFETY: the caller vouches for the function; both numbers outlive the call that writes them.
+    match unsafe { sys::cuFuncGetParamInfo(function, number, &mut offset, &mut bytes) } {
+        sys::CUresult::CUDA_SUCCESS => Ok(Some(bytes)),
+        sys::CUresult::CUDA_ERROR_INVALID_VALUE => Ok(None),
+        other => Err(other),
     }
 }
 

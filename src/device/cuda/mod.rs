@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::device::kernel::{Code, Launch, SharedKernel, Values};
+use crate::device::kernel::{Code, Kernel, SharedKernel};
 use crate::device::{Device, DeviceInfo, Pinned};
 use crate::error::Result;
 
@@ -22,8 +22,9 @@ use cache::Cache;
 use context::{Context, Memory, Pin};
 pub(crate) use driver::{devices, version};
 pub(crate) use management::look;
-use module::Function;
+use module::{Function, Loaded};
 use nvrtc::Compiler;
+#[cfg(feature = "testing")]
 pub(crate) use nvrtc::nvrtc_compile;
 use stream::{CudaHost, CudaStream, Event};
 
@@ -96,14 +97,6 @@ fn key(source: &str, options: &[String], (major, minor): (i32, i32)) -> Vec<u8> 
     format!("NVRTC {major}.{minor}\n{}\n{source}", options.join(" ")).into_bytes()
 }
 
-/// A kernel that is ready to be launched.
-pub(crate) struct Loaded {
-    function: Arc<Function>,
-    launch: Launch,
-    values: Arc<Values>,
-    tile_rows: usize,
-}
-
 impl Device for CudaDevice {
     type Memory = Memory;
     type Kernel = Loaded;
@@ -145,6 +138,9 @@ impl Device for CudaDevice {
             Some(function) => function.clone(),
             None => Arc::new(Function::load(&self.context, &self.image(&kernel.code)?, &kernel.entry)?),
         };
+        if let Some(declared) = &kernel.launch.declared {
+            function.check_parameters(&kernel.entry, declared)?;
+        }
         if loaded.len() >= LOADED {
             // Those in use live on with their users.
             loaded.clear();
@@ -156,6 +152,18 @@ impl Device for CudaDevice {
             values: kernel.values.clone(),
             tile_rows: kernel.columns.tile_rows,
         })
+    }
+
+    fn notes(&self, kernel: &Kernel) -> Vec<String> {
+        let unchecked = kernel.launch.declared.is_some() && !driver::tells_parameters();
+        let parameters = unchecked.then(|| {
+            format!(
+                "the parameters of '{}' are believed to be as declared: only drivers for CUDA 12.4 and later tell them",
+                kernel.entry
+            )
+        });
+        let cache = self.cache.as_ref().and_then(Cache::note);
+        parameters.into_iter().chain(cache).collect()
     }
 
     fn open_stream(&self) -> Result<CudaStream> {

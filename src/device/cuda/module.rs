@@ -7,13 +7,23 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 
 use super::context::Context;
+use super::driver;
+use crate::device::kernel::{Declared, Launch, Values};
 use crate::error::{Error, Result};
 
-/// A kernel that is ready to be launched, with the module that holds it.
+/// The entry point of a kernel, with the module that holds it.
 pub(crate) struct Function {
     context: Arc<Context>,
     module: sys::CUmodule,
     handle: sys::CUfunction,
+}
+
+/// A kernel that is ready to be launched, with what a launch is given.
+pub(crate) struct Loaded {
+    pub(super) function: Arc<Function>,
+    pub(super) launch: Launch,
+    pub(super) values: Arc<Values>,
+    pub(super) tile_rows: usize,
 }
 
 // SAFETY: the driver lets any thread use a module and its functions.
@@ -46,6 +56,38 @@ impl Function {
         }
         context.check("cuModuleGetFunction", result)?;
         Ok(function)
+    }
+
+    /// Holds the kernel's parameters against what the caller says they are: the driver reads as many arguments, of such sizes, as
+    /// the compiled kernel has. A driver that does not tell them is believed; see `CudaDevice::notes`.
+    pub(super) fn check_parameters(&self, entry: &str, declared: &[Declared]) -> Result<()> {
+        if !driver::tells_parameters() {
+            return Ok(());
+        }
+        let _guard = self.context.enter()?;
+        let bytes = |number| {
+            // SAFETY: the driver tells them, and the function is alive.
+            unsafe { driver::parameter_bytes(self.handle, number) }
+                .or_else(|code| self.context.check("cuFuncGetParamInfo", code).map(|()| None))
+        };
+        let differs = |problem: String| {
+            Err(Error::Job(format!(
+                "the kernel '{entry}' is not as it is declared: {problem}; correct the declaration"
+            )))
+        };
+        for (number, Declared { name, bytes: expected }) in declared.iter().enumerate() {
+            match bytes(number)? {
+                Some(bytes) if bytes == *expected => {}
+                Some(bytes) => {
+                    return differs(format!("its parameter '{name}' has {bytes} bytes and not {expected}"));
+                }
+                None => return differs(format!("it has {number} parameters, so none for '{name}'")),
+            }
+        }
+        match bytes(declared.len())? {
+            None => Ok(()),
+            Some(_) => differs(format!("it has more than {} parameters", declared.len())),
+        }
     }
 
     pub(super) fn handle(&self) -> sys::CUfunction {

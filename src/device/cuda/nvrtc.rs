@@ -161,6 +161,7 @@ fn probe() -> Result<Compiler, Missing> {
 ///
 /// # Errors
 /// [`Error::Device`] when there is no NVRTC, it does not know the architecture, or the source does not compile.
+#[cfg(feature = "testing")]
 pub(crate) fn nvrtc_compile(source: &str, architecture: &str) -> Result<(Vec<u8>, String)> {
     let number = architecture.strip_prefix("sm_").and_then(|number| number.parse().ok());
     let number = number.ok_or_else(|| failure(format!("'{architecture}' is no architecture such as sm_90")))?;
@@ -218,6 +219,7 @@ fn check<T>(call: &str, result: Result<T, result::NvrtcError>) -> Result<T> {
     })
 }
 
+#[cfg(feature = "testing")]
 fn failure(problem: String) -> Error {
     Error::Device { device: "cuda".into(), problem, remedy: "report this as a bug of Overshot".into() }
 }

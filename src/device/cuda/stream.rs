@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
 
-use super::Loaded;
 use super::context::{Context, Memory, keep, take};
 use super::driver;
+use super::module::Loaded;
 use crate::device::kernel::Argument;
 use crate::device::{Host, Patience, Stream};
 use crate::error::{Error, Result};

@@ -34,6 +34,7 @@ pub(crate) struct EmulatedDevice {
 
 impl EmulatedDevice {
     /// The only one.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn new(options: &Emulated) -> Self {
         Self::named("emulated".into(), options)
     }

@@ -13,6 +13,7 @@
 /// # Ok::<(), overshot::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[must_use = "options do nothing until an engine has them"]
 pub struct Emulated {
     pub(crate) seed: u64,
     /// `None`: as much as the limit on device memory, or 64 MiB.

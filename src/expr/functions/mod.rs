@@ -28,7 +28,7 @@ mod trig;
 
 use std::fmt::Write as _;
 
-use super::program::Op;
+use super::ir::Op;
 use super::words::{Binary, Unary};
 
 pub(super) use loops::{OfOne, OfTwo};

@@ -24,20 +24,20 @@ pub(super) fn everything(inputs: &[(String, Dtype)], values: &[(String, Dtype)])
             .map(|sign| format!("a {sign} b"))
             .into();
     terms.extend(Dtype::ALL.map(|to| format!("{to}(a)")));
-    terms.extend(Unary::FUNCTIONS.iter().map(|(name, _)| format!("{name}(a)")));
+    terms.extend(Unary::functions().map(|(name, _)| format!("{name}(a)")));
     terms.extend(["-a", "~a", "where(a, a, b)", "min(a, b)", "max(a, b)", "clip(a, b, 1)", "i + a"].map(str::to_owned));
     terms.extend(["a ** b", "atan2(a, b)", "hypot(a, b)"].map(str::to_owned));
     let statements = terms.iter().enumerate().map(|(k, term)| format!("y{k} = {term}"));
     // Not every dtype has every operator.
     let mut statements: Vec<String> =
         statements.filter(|statement| bind(statement, inputs, values).is_some()).collect();
-    statements.extend(Kind::NAMES.iter().map(|(name, _)| format!("{name}(a)")));
+    statements.extend(Kind::names().map(|(name, _)| format!("{name}(a)")));
     Arc::new(bind(&statements.join("; "), inputs, values).unwrap())
 }
 
 fn bind(text: &str, inputs: &[(String, Dtype)], values: &[(String, Dtype)]) -> Option<Program> {
     let expression = Expression::parse(text).unwrap();
-    let outputs: Vec<_> = expression.assigned().iter().map(|name| (name.clone(), None)).collect();
+    let outputs: Vec<_> = expression.outputs().map(|name| (name.to_owned(), None)).collect();
     expression.bind(inputs, values, &outputs).ok()
 }
 

@@ -1,6 +1,7 @@
 //! Tests of the expression language.
 
 mod cuda;
+mod language;
 mod parse;
 mod twin;
 mod values;

@@ -14,7 +14,7 @@ use crate::device::kernel::{HostKernel, TILE_LANES, TILE_ROWS, Uniform};
 fn program(text: &str, inputs: &[(&str, Dtype)]) -> Arc<Program> {
     let expression = Expression::parse(text).unwrap();
     let inputs: Vec<_> = inputs.iter().map(|(name, dtype)| ((*name).to_owned(), *dtype)).collect();
-    let outputs: Vec<_> = expression.assigned().iter().map(|name| (name.clone(), None)).collect();
+    let outputs: Vec<_> = expression.outputs().map(|name| (name.to_owned(), None)).collect();
     Arc::new(expression.bind(&inputs, &[], &outputs).unwrap())
 }
 
@@ -51,6 +51,17 @@ fn registers_are_used_again() {
     let expression = Expression::parse(&format!("t0 = a + 1; {chain} y = t100")).unwrap();
     let program = expression.bind(&[("a".into(), Dtype::F64)], &[], &[("y".into(), None)]).unwrap();
     assert!(Twin::new(Arc::new(program)).registers() <= 5);
+}
+
+#[test]
+fn numbers_take_few_registers_however_many_there_are() {
+    let terms: Vec<String> = (0..5_000).map(|k| format!("a * {k} + sqrt({k})")).collect();
+    let program = program(&format!("y = {}", terms.join(" + ")), &[("a", Dtype::F64)]);
+    assert!(Twin::new(Arc::clone(&program)).registers() <= 64 + 5);
+    let (outputs, _) = run(&program, 0, 2, &[Column::from_bits(Dtype::F64, [1.0, 2.0].map(f64::to_bits))]);
+    // In the order of the text: what is computed does not depend on where it is kept.
+    let sum = |a: f64| (1..5_000).fold(0.0, |sum, k| sum + a * f64::from(k) + f64::from(k).sqrt());
+    assert_eq!(outputs[0].values().collect::<Vec<_>>(), [sum(1.0), sum(2.0)]);
 }
 
 #[test]

@@ -3,8 +3,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::data::Dtype;
 use crate::device::cuda::cache::Cache;
 use crate::device::cuda::{CudaDevice, devices, look};
+use crate::device::kernel::Declared;
 use crate::device::{Device, DeviceDetails, Pinned, contract};
 use crate::{DeviceChoice, Engine, Job};
 
@@ -41,7 +43,7 @@ fn a_damaged_cache_entry_is_compiled_again() {
         device.cache = Some(Cache::at(folder.path()));
         device
     };
-    let kernel = Arc::new(crate::testing::probe());
+    let kernel = Arc::new(crate::device::probe::probe());
     let entries = || std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
     open().load(&kernel).unwrap();
     let [entry] = &entries()[..] else { panic!("one kernel, one entry") };
@@ -56,10 +58,10 @@ fn a_damaged_cache_entry_is_compiled_again() {
 #[ignore = "needs a CUDA driver and NVRTC"]
 fn a_kernel_is_loaded_once_and_a_bad_one_is_an_error() {
     let device = CudaDevice::open(0).unwrap();
-    let kernel = Arc::new(crate::testing::probe());
+    let kernel = Arc::new(crate::device::probe::probe());
     let load = || device.load(&kernel).unwrap().function;
     assert!(Arc::ptr_eq(&load(), &load()));
-    let mut bad = crate::testing::probe();
+    let mut bad = crate::device::probe::probe();
     bad.code = crate::device::kernel::Code::own("this is no CUDA C++");
     let error = device.load(&Arc::new(bad)).err().unwrap().to_string();
     assert!(error.contains("correct the kernel") && !error.contains('\n'), "{error}");
@@ -87,21 +89,78 @@ fn a_callers_context_stays_current() {
 
 #[test]
 #[ignore = "needs a CUDA driver"]
-fn memory_that_is_pinned_already_stays_pinned_by_the_first() {
+fn a_page_lock_of_memory_that_is_gone_is_not_taken_for_one() {
+    use cudarc::driver::sys;
     let device = CudaDevice::open(0).unwrap();
     let layout = std::alloc::Layout::from_size_align(1 << 20, 4096).unwrap();
-    let half = layout.size() / 2;
-    // SAFETY: the layout has a size, and the pins are dropped before the memory is freed.
+    let (all, half) = (layout.size(), layout.size() / 2);
+    // SAFETY: the layout has a size, all is inside the allocation, and nothing is page-locked when it is freed.
     unsafe {
         let start = std::alloc::alloc_zeroed(layout);
-        let first = device.pin(start.add(half), half).unwrap();
-        drop(device.pin(start.add(half), half).unwrap());
-        drop(device.pin(start.add(half), 4096).unwrap());
-        assert!(device.pin(start, layout.size()).is_err(), "pinned in part");
-        drop(first);
-        drop(device.pin(start, layout.size()).unwrap());
+        // What code leaves in the driver that unmaps memory without unregistering it.
+        let leave = |offset: usize, bytes: usize| {
+            let _guard = device.context.enter().unwrap();
+            let result = sys::cuMemHostRegister_v2(start.add(offset).cast(), bytes, sys::CU_MEMHOSTREGISTER_PORTABLE);
+            assert_eq!(result, sys::CUresult::CUDA_SUCCESS);
+        };
+        let pinned = || device.pinned(std::ptr::slice_from_raw_parts(start, all), true);
+        for left in [&[(0, all)][..], &[(half, half)], &[(4096, 4096), (half, 4096)], &[(all - 4096, 4096)]] {
+            left.iter().for_each(|(offset, bytes)| leave(*offset, *bytes));
+            let pin = device.pin(start, all).unwrap();
+            assert_eq!(pinned(), Pinned::Whole, "{left:?}");
+            drop(pin);
+            assert_eq!(pinned(), Pinned::No, "{left:?} is still there");
+        }
+        leave(0, all);
+        let error = device.pin(start.add(half), half).err().unwrap().to_string();
+        assert!(error.contains("older memory") && error.contains("unregister"), "{error}");
+        assert_eq!(pinned(), Pinned::Whole, "what goes on beyond stays as it is");
+        let _guard = device.context.enter().unwrap();
+        assert_eq!(sys::cuMemHostUnregister(start.cast()), sys::CUresult::CUDA_SUCCESS);
         std::alloc::dealloc(start, layout);
     }
+}
+
+#[test]
+#[ignore = "needs a CUDA driver that tells parameters, and NVRTC"]
+fn a_kernel_that_is_not_as_declared_is_refused() {
+    use crate::testing::foreign::everything;
+    let device = CudaDevice::open(0).unwrap();
+    let load = |change: fn(&mut Vec<Declared>)| {
+        let bound = everything().bind(&[("x".into(), Dtype::F32)], &["y".into(), "z".into()]).unwrap();
+        let mut kernel = bound.kernel;
+        change(kernel.launch.declared.as_mut().unwrap());
+        device.load(&Arc::new(kernel)).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert_eq!(load(|_| {}), "");
+    for (change, words) in [
+        ((|all| all[1].bytes = 8) as fn(&mut Vec<Declared>), "'a' has 4 bytes and not 8"),
+        (|all| all[0].bytes = 4, "'x' has 8 bytes and not 4"),
+        (|all| all.push(Declared { name: "more".into(), bytes: 8 }), "it has 8 parameters, so none for 'more'"),
+        (|all| _ = all.pop(), "more than 7 parameters"),
+        (|all| all.clear(), "more than 0 parameters"),
+    ] {
+        let error = load(change);
+        assert!(error.contains("'everything'") && error.contains(words), "{error}");
+    }
+    // Loaded already, so that only the check can refuse it.
+    assert_eq!(load(|_| {}), "");
+}
+
+/// The whole way, from the text of the parameters on.
+#[test]
+#[ignore = "needs a CUDA driver that tells parameters, and NVRTC"]
+fn a_wrong_declaration_ends_the_job() {
+    use crate::testing::foreign::KEEP;
+    let text = "const double *x, long long first_row, int rest, long long rows, double *big, long long *where, unsigned long long *kept";
+    // SAFETY: it is not launched.
+    let kernel = unsafe { crate::ForeignKernel::cuda_with_parameters("keep.cu", KEEP, "keep", text) }.unwrap();
+    let engine = Engine::builder().device(DeviceChoice::Cuda).build().unwrap();
+    let (x, mut big, mut at) = ([1.0; 10], [0.0; 10], [0i64; 10]);
+    let job =
+        Job::kernel(kernel.call().value("rest", 1)).input("x", &x).output("big", &mut big).output("where", &mut at);
+    let error = engine.run(job).unwrap_err();
+    assert!(error.is_usage() && error.to_string().contains("'rest' has 8 bytes and not 4"), "{error}");
 }
 
 /// What is asked of the driver about memory that others pinned, as slices that they pass are used in place only then.

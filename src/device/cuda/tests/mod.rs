@@ -65,7 +65,7 @@ fn standin_fails_work() {
 
 #[test]
 fn standin_pins() {
-    run_on_standin("gpu::memory_that_is_pinned_already_stays_pinned_by_the_first", &[]);
+    run_on_standin("gpu::a_page_lock_of_memory_that_is_gone_is_not_taken_for_one", &[]);
     run_on_standin("gpu::knows_what_is_pinned_as_a_whole", &[]);
     run_on_standin("faults::reports_memory_that_cannot_be_pinned", &[("OVERSHOT_STANDIN_FAIL_PIN", "1")]);
 }
@@ -136,6 +136,12 @@ fn standin_has_devices_of_different_sizes() {
 fn standin_kernels() {
     run_on_standin("gpu::a_damaged_cache_entry_is_compiled_again", &[]);
     run_on_standin("gpu::a_kernel_is_loaded_once_and_a_bad_one_is_an_error", &[]);
+}
+
+#[test]
+fn standin_tells_parameters() {
+    run_on_standin("gpu::a_kernel_that_is_not_as_declared_is_refused", &[]);
+    run_on_standin("gpu::a_wrong_declaration_ends_the_job", &[]);
 }
 
 #[test]

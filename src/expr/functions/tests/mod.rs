@@ -1,6 +1,6 @@
 //! Tests of the functions: their accuracy, and that every instance of a loop gives the same bits.
 //!
-//! That CUDA gives these bits too is tested in `expr/tests/cuda.rs` and, on a GPU, in `tests/suite.rs`.
+//! That CUDA gives these bits too is tested in `expr/tests/cuda.rs` and, on a GPU, in `tests/devices/jobs.rs`.
 
 use proptest::prelude::*;
 

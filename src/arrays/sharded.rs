@@ -1,0 +1,249 @@
+//! Arrays that lie in the memory of all devices of an engine.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::PinnedVec;
+use crate::data::{
+    Dtype, Element, Input, Memory, Output, Place, Shards, Sink, SinkMemory, Source, Target, copy_past_cache,
+    slice_output,
+};
+use crate::error::{Error, Result};
+
+/// A fixed-size array in the memory of all GPUs of an engine, made by [`Engine::sharded`](crate::Engine::sharded) or
+/// [`Engine::shard`](crate::Engine::shard).
+///
+/// Each GPU has one range of its rows. As an input or output of a job, its rows are worked on where they lie, and do not cross the link.
+/// What does not fit the GPUs lies in memory of the host and is streamed, and so is all of it on an engine without a
+/// GPU: the program is the same, and so are the results, bit for bit. The memory is given back when the array is dropped.
+///
+/// Arrays of the same number of rows that an engine makes are cut alike. Where two arrays of a job are not, rows that lie on different
+/// GPUs are copied by way of the host, which is slow.
+///
+/// ```
+/// # fn main() -> overshot::Result<()> {
+/// use overshot::{Emulated, Engine, Job};
+/// let engine = Engine::builder().device(Emulated::new()).build()?;
+/// let mut x = engine.sharded::<f32>(1_000_000)?;
+/// engine.run(Job::eval("x = f32(i)")?.rows(1_000_000).output("x", &mut x))?;
+/// let report = engine.run(Job::eval("max(x)")?.input("x", &x))?;
+/// assert_eq!(report.value("max(x)").map(|v| v.as_f64()), Some(999_999.0));
+/// assert_eq!(report.bytes_to_device, 0);
+/// let mut some = [0.0; 3];
+/// x.read(500_000, &mut some)?;
+/// assert_eq!(some, [500_000.0, 500_001.0, 500_002.0]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct ShardedArray<T: Element> {
+    shards: Arc<Shards>,
+    /// The rows on the host, one after the other.
+    rest: PinnedVec<T>,
+    rows: usize,
+}
+
+impl<T: Element> ShardedArray<T> {
+    /// An array of these shards; `rest` has as many rows as are on the host.
+    pub(crate) fn new(shards: Arc<Shards>, rest: PinnedVec<T>, rows: usize) -> Self {
+        ShardedArray { shards, rest, rows }
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// The devices that rows lie on, as `--device` names them, and which rows; all others are on the host.
+    pub fn on_devices(&self) -> Vec<(String, Range<u64>)> {
+        self.shards.iter().map(|shard| (shard.device.clone(), shard.rows.clone())).collect()
+    }
+
+    /// Copies rows from `first` on to the host.
+    ///
+    /// # Errors
+    /// [`Error::Job`] if there are not so many rows; [`Error::Device`] if a device fails.
+    pub fn read(&self, first: usize, to: &mut [T]) -> Result<()> {
+        self.read_bytes(first as u64, bytemuck::cast_slice_mut(to))
+    }
+
+    /// Copies rows from the host to those from `first` on.
+    ///
+    /// # Errors
+    /// As [`read`](ShardedArray::read).
+    pub fn write(&mut self, first: usize, from: &[T]) -> Result<()> {
+        let size = size_of::<T>();
+        let rows = self.rows_of(first as u64, from.len())?;
+        let bytes: &[u8] = bytemuck::cast_slice(from);
+        let parts = self.shards.parts(rows.clone());
+        let of = |part: &Range<u64>| {
+            &bytes[(part.start - rows.start) as usize * size..(part.end - rows.start) as usize * size]
+        };
+        for (part, _) in parts.iter().filter(|(_, shard)| shard.is_none()) {
+            let (host, from) = (self.shards.host_row(part.start) as usize, of(part));
+            self.rest[host..host + from.len() / size].copy_from_slice(bytemuck::cast_slice(from));
+        }
+        // To all devices at the same time.
+        let on_devices = parts.par_iter().filter_map(|(part, shard)| Some((part, (*shard)?)));
+        on_devices.try_for_each(|(part, shard)| shard.memory.write(shard.offset(part.start, size), of(part)))
+    }
+
+    fn read_bytes(&self, first: u64, to: &mut [u8]) -> Result<()> {
+        let size = size_of::<T>();
+        let mut left = to;
+        let parts = self.shards.parts(self.rows_of(first, left.len() / size)?).into_iter().map(|(part, shard)| {
+            let (to, rest) = std::mem::take(&mut left).split_at_mut((part.end - part.start) as usize * size);
+            left = rest;
+            (part.start, shard, to)
+        });
+        // Of all devices at the same time.
+        parts.collect::<Vec<_>>().into_par_iter().try_for_each(|(first, shard, to)| match shard {
+            Some(shard) => shard.memory.read(shard.offset(first, size), to),
+            None => Input::from(&*self.rest).source().read(self.shards.host_row(first), to),
+        })
+    }
+
+    fn rows_of(&self, first: u64, rows: usize) -> Result<Range<u64>> {
+        let end = first.checked_add(rows as u64).filter(|end| *end <= self.rows as u64);
+        end.map(|end| first..end).ok_or_else(|| {
+            Error::Job(format!("sharded array: {rows} rows from {first} on, but it has {} rows", self.rows))
+        })
+    }
+}
+
+impl<'a, T: Element> From<&'a ShardedArray<T>> for Input<'a> {
+    fn from(array: &'a ShardedArray<T>) -> Self {
+        Input::sharded(ShardedSource(array), array.shards.clone())
+    }
+}
+
+/// An array as a source: where its rows lie, the [`Input`] says.
+struct ShardedSource<'a, T: Element>(&'a ShardedArray<T>);
+
+impl<T: Element> Source for ShardedSource<'_, T> {
+    fn dtype(&self) -> Dtype {
+        T::DTYPE
+    }
+
+    fn rows(&self) -> u64 {
+        self.0.rows as u64
+    }
+
+    fn name(&self) -> String {
+        "sharded array".into()
+    }
+
+    fn read(&self, first: u64, to: &mut [u8]) -> Result<()> {
+        self.0.read_bytes(first, to)
+    }
+
+    fn memory(&self) -> Option<Memory<'_>> {
+        if self.0.shards.is_empty() { self.0.rest.memory() } else { None }
+    }
+}
+
+impl<T: Element> std::fmt::Debug for ShardedArray<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ShardedArray({} rows of {}, on devices: {:?})", self.rows, T::DTYPE, self.shards)
+    }
+}
+
+impl<'a, T: Element> From<&'a mut ShardedArray<T>> for Output<'a> {
+    fn from(array: &'a mut ShardedArray<T>) -> Self {
+        if array.shards.is_empty() {
+            let pinned = array.rest.is_pinned();
+            return slice_output(&mut array.rest, pinned);
+        }
+        let shards = array.shards.clone();
+        Output::sharded(ShardedTarget(array), shards)
+    }
+}
+
+/// An array of which some rows lie on devices.
+struct ShardedTarget<'a, T: Element>(&'a mut ShardedArray<T>);
+
+impl<T: Element> Target for ShardedTarget<'_, T> {
+    fn name(&self) -> String {
+        "sharded array".into()
+    }
+
+    fn dtype(&self) -> Option<Dtype> {
+        Some(T::DTYPE)
+    }
+
+    fn rows(&self) -> Option<u64> {
+        Some(self.0.rows as u64)
+    }
+
+    fn place(&self) -> Place {
+        Place::Elsewhere
+    }
+
+    fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, _: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
+    where
+        Self: 's,
+    {
+        let ShardedArray { shards, rest, rows: own } = self.0;
+        if (dtype, rows) != (T::DTYPE, *own as u64) {
+            return Err(Error::Job(format!(
+                "the output is a sharded array of {own} rows of {}, but the result has {rows} of {dtype}",
+                T::DTYPE
+            )));
+        }
+        match SinkMemory::new(bytemuck::cast_slice_mut(rest), dtype) {
+            Some(rest) => Ok(Box::new(ShardedSink { shards: shards.clone(), rest, rows })),
+            None => unreachable!("a slice is aligned for its elements"),
+        }
+    }
+}
+
+/// Rows that no lane has where they belong: those on the host, and those that come from another device.
+struct ShardedSink<'a> {
+    shards: Arc<Shards>,
+    rest: SinkMemory<'a>,
+    rows: u64,
+}
+
+impl Sink for ShardedSink<'_> {
+    fn write(&self, first_row: u64, bytes: &[u8]) -> Result<()> {
+        let size = self.shards.row_bytes();
+        let rows = first_row..first_row.saturating_add((bytes.len() / size) as u64);
+        if !bytes.len().is_multiple_of(size) || rows.end > self.rows {
+            let rows = self.rows;
+            return Err(Error::Job(format!(
+                "{} bytes from row {first_row} on do not fit a sharded array of {rows} rows",
+                bytes.len()
+            )));
+        }
+        for (part, shard) in self.shards.parts(rows.clone()) {
+            let from = &bytes[(part.start - rows.start) as usize * size..(part.end - rows.start) as usize * size];
+            match shard {
+                Some(shard) => shard.memory.write(shard.offset(part.start, size), from)?,
+                None => {
+                    let host = self.shards.host_row(part.start);
+                    let claim = self.rest.try_claim(host..host + (part.end - part.start));
+                    let mut claim = claim.ok_or_else(|| {
+                        Error::Job(format!("rows {} to {} of a sharded array are in use", part.start, part.end))
+                    })?;
+                    copy_past_cache(&mut claim, from);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// As for a slice.
+    fn shorten(&mut self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn commit(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}

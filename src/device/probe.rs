@@ -1,0 +1,72 @@
+//! A kernel for tests of devices.
+
+use super::kernel::{Code, Columns, HostKernel, Kernel, Launch, TILE_ROWS, Uniform, Values};
+
+/// The first line of [`probe`]'s source.
+const PROBE: &str = "// overshot probe v1";
+
+const PROBE_BODY: &str = r#"
+typedef unsigned long long word;
+extern "C" __global__ void overshot_probe(long long first_row, long long rows, const word *in, word *out, word *sums)
+{
+    __shared__ word lanes[256];
+    const long long start = blockIdx.x * 4096ll;
+    const long long end = start + 4096 < rows ? start + 4096 : rows;
+    word sum = 0;
+    for (long long i = start + threadIdx.x; i < end; i += 256) {
+        out[i] = in[i] * 3 + (word)(first_row + i);
+        sum += in[i];
+    }
+    lanes[threadIdx.x] = sum;
+    __syncthreads();
+    for (int half = 128; half > 0; half /= 2) {
+        if (threadIdx.x < half) lanes[threadIdx.x] += lanes[threadIdx.x + half];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) sums[blockIdx.x] = lanes[0];
+}
+"#;
+
+/// The kernel that tests of devices run: `out = in * 3 + row` on 64-bit words, and the sum of `in` of each tile.
+pub(crate) fn probe() -> Kernel {
+    let columns = Columns { inputs: vec![8], outputs: vec![8], partial_words: 1, ..Columns::default() };
+    Kernel {
+        entry: "overshot_probe".into(),
+        code: Code::own(&format!("{PROBE}{PROBE_BODY}")),
+        launch: Launch::of(&columns, 0),
+        columns,
+        resident: vec![],
+        values: Values::new(vec![]),
+        twin: Some(Box::new(|| Box::new(ProbeTwin))),
+    }
+}
+
+struct ProbeTwin;
+
+impl HostKernel for ProbeTwin {
+    fn run(
+        &mut self,
+        first_row: u64,
+        rows: usize,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        partials: &mut [u8],
+        _: &Uniform<'_>,
+    ) {
+        let input: &[u64] = bytemuck::cast_slice(inputs[0]);
+        let output: &mut [u64] = bytemuck::cast_slice_mut(outputs[0]);
+        assert_eq!((input.len(), output.len()), (rows, rows));
+        for (row, (out, &value)) in (first_row..).zip(output.iter_mut().zip(input)) {
+            *out = value.wrapping_mul(3).wrapping_add(row);
+        }
+        let sums: &mut [u64] = bytemuck::cast_slice_mut(partials);
+        for (sum, tile) in sums.iter_mut().zip(input.chunks(TILE_ROWS)) {
+            *sum = tile.iter().fold(0, |sum, &value| sum.wrapping_add(value));
+        }
+    }
+}
+
+/// The kernel again, if `source` is its source.
+pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
+    (source.lines().next() == Some(PROBE)).then(probe)
+}

@@ -1,0 +1,20 @@
+//! Which GPUs the environment leaves visible, for errors.
+
+use crate::error::Error;
+
+/// The error for a GPU that is not among the `count` visible ones.
+pub(super) fn not_visible(number: usize, count: usize) -> Error {
+    Error::Device {
+        device: format!("cuda:{number}"),
+        problem: format!("no such device: {count} visible, counted from 0{}", visible_devices()),
+        remedy: "choose one of those that 'overshot devices' lists, or change CUDA_VISIBLE_DEVICES".into(),
+    }
+}
+
+/// What the environment says of visible GPUs, for errors: empty if nothing.
+pub(super) fn visible_devices() -> String {
+    match std::env::var_os("CUDA_VISIBLE_DEVICES") {
+        Some(value) => format!(", with CUDA_VISIBLE_DEVICES='{}'", value.to_string_lossy()),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,169 @@
+//! What the engine has to know of every input and output of a job. It is asked once in a run, before the plan, so that the plan and the
+//! pipeline cannot differ.
+
+use super::check::Bound;
+use super::devices::Opened;
+use crate::data::{Input, Lent, Output, Place, Shards, whole_memory, whole_shards};
+use crate::device::Pinned;
+use crate::error::{Error, Result};
+use crate::pipeline::{InputColumn, Segment, Sharded};
+use crate::plan::Plan;
+
+/// The columns of a job.
+pub(super) struct Columns<'j> {
+    /// Of the inputs, then of the outputs.
+    pub(super) names: Vec<String>,
+    pub(super) inputs: Vec<InputColumn<'j>>,
+    /// Whether an input stands in memory and is to be used there.
+    pub(super) at_hand: Vec<bool>,
+    pub(super) outputs: Vec<PlannedOutput>,
+    /// Whether any of them is a file.
+    pub(super) files: bool,
+    pub(super) notes: Vec<String>,
+}
+
+/// An output before it is opened.
+pub(super) struct PlannedOutput {
+    /// Whether its rows will stand in memory.
+    pub(super) in_memory: bool,
+    pub(super) pinning: Pinning,
+    pub(super) sharded: Option<Sharded>,
+}
+
+/// Whether and where an output is pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pinning {
+    /// It is not, or not so that it could be used in place.
+    No,
+    /// It will be: its target says so.
+    BySink,
+    /// This memory is.
+    At(*const [u8]),
+}
+
+impl<'j> Columns<'j> {
+    /// Asks for everything. A run `lends` the resident rows of its inputs, as one run at a time can copy them to the devices; who only
+    /// plans looks as if it did.
+    pub(super) fn resolve(
+        inputs: &'j [(String, Input<'_>)],
+        outputs: &[(String, Output<'_>)],
+        bound: &Bound,
+        opened: &Opened,
+        lends: bool,
+    ) -> Result<Self> {
+        let tile_rows = bound.operator.kernel().columns.tile_rows;
+        let names = inputs.iter().map(|(name, _)| name).chain(outputs.iter().map(|(name, _)| name));
+        let mut columns = Columns {
+            names: names.cloned().collect(),
+            inputs: Vec::with_capacity(inputs.len()),
+            at_hand: Vec::with_capacity(inputs.len()),
+            outputs: Vec::with_capacity(outputs.len()),
+            files: false,
+            notes: Vec::new(),
+        };
+        for ((name, input), column) in inputs.iter().zip(&bound.inputs) {
+            let (source, rows) = (input.source(), bound.rows.saturating_mul(column.elements));
+            columns.notes.extend(source.note());
+            let shards = whole_shards(input.shards(), column.dtype, rows)?;
+            columns.notes.extend(input.shards().and_then(|shards| shards.note()));
+            let lent = if lends { shards.and_then(Shards::lend) } else { None };
+            let fills = match &lent {
+                Some(lent) => Some(lent.fills),
+                None => shards.filter(|_| !lends).map(|shards| !shards.is_full()),
+            };
+            let sharded =
+                shards.zip(fills).and_then(|(shards, fills)| Sharded::new(shards, column.elements, tile_rows, fills));
+            columns.note_unused(name, shards.is_some(), sharded.as_ref());
+            let memory = whole_memory(source, column.dtype, rows)?;
+            let pinned = memory.filter(|memory| match memory.is_pinned() {
+                true => true,
+                false => columns.note_pinned_in_part(name, opened.find_pinned(memory.bytes(), false)),
+            });
+            columns.at_hand.push(memory.is_some() && source.is_at_hand(0, rows));
+            columns.files |= source.path().is_some();
+            columns.inputs.push(InputColumn {
+                source,
+                memory,
+                pinned: pinned.map(|memory| memory.bytes()),
+                elements: column.elements,
+                sharded,
+                lent,
+            });
+        }
+        for ((name, output), column) in outputs.iter().zip(&bound.outputs) {
+            let (target, keeps) = (output.target(), bound.operator.keeps());
+            let rows = bound.rows.saturating_mul(column.elements);
+            let shards = whole_shards(output.shards(), column.dtype, rows)?;
+            columns.notes.extend(output.shards().and_then(|shards| shards.note()));
+            let sharded = shards.and_then(|shards| Sharded::new(shards, column.elements, tile_rows, false));
+            if let Some(own) = &sharded
+                && columns.sharded().any(|other| other.is_some_and(|other| own.is_same(other)))
+            {
+                return Err(Error::Job(format!("the output '{name}' is in the memory of another column of the job")));
+            }
+            // Where rows go is not known before they are computed if only some are kept.
+            let sharded = sharded.filter(|_| !keeps);
+            columns.note_unused(name, shards.is_some(), sharded.as_ref());
+            let pinning = match (target.place(), target.memory()) {
+                _ if keeps => Pinning::No,
+                (Place::Pinned, _) => Pinning::BySink,
+                (Place::Memory, Some(memory)) => {
+                    let is_whole = columns.note_pinned_in_part(name, opened.find_pinned(memory, true));
+                    if is_whole { Pinning::At(memory) } else { Pinning::No }
+                }
+                _ => Pinning::No,
+            };
+            columns.files |= target.path().is_some();
+            columns.outputs.push(PlannedOutput {
+                in_memory: target.place() != Place::Elsewhere && !keeps,
+                pinning,
+                sharded,
+            });
+        }
+        Ok(columns)
+    }
+
+    /// Of every input and output, what lies on devices.
+    pub(super) fn sharded(&self) -> impl Iterator<Item = Option<&Sharded>> {
+        let inputs = self.inputs.iter().map(|input| input.sharded.as_ref());
+        inputs.chain(self.outputs.iter().map(|output| output.sharded.as_ref()))
+    }
+
+    /// Whether an input is copied to devices by this run, to stay there.
+    pub(super) fn fills(&self) -> bool {
+        self.inputs.iter().any(|input| input.lent.as_ref().is_some_and(|lent: &Lent| lent.fills))
+    }
+
+    /// Notes on columns whose rows go from one device to another.
+    pub(super) fn notes_on(&self, segments: &[Segment], plan: &Plan) -> Vec<String> {
+        let devices: Vec<&str> = plan.devices.iter().map(|device| &*device.id).collect();
+        let away = |sharded: Option<&Sharded>| sharded.is_some_and(|sharded| sharded.goes_away(segments, &devices));
+        let names = self.names.iter().zip(self.sharded()).filter(|(_, sharded)| away(*sharded));
+        let note = |(name, _)| {
+            format!(
+                "some rows of '{name}' are on other devices than those that worked on them, and went by way of the host"
+            )
+        };
+        names.map(note).collect()
+    }
+
+    fn note_unused(&mut self, name: &str, is_on_devices: bool, used: Option<&Sharded>) {
+        if is_on_devices && used.is_none() {
+            self.notes.push(format!(
+                "'{name}' was not used on the devices that it is on: another job is copying it there, or its rows are not where \
+                 this kernel can use them"
+            ));
+        }
+    }
+
+    /// Whether all of a column is pinned in one piece; notes if it is, but not so.
+    fn note_pinned_in_part(&mut self, name: &str, pinned: Pinned) -> bool {
+        if pinned == Pinned::InPart {
+            self.notes.push(format!(
+                "the memory of '{name}' is pinned, but not as a whole in one piece that a GPU may use: it was staged like \
+                 ordinary memory"
+            ));
+        }
+        pinned == Pinned::Whole
+    }
+}

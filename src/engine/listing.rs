@@ -1,0 +1,37 @@
+//! What a job reads and writes, for its plan.
+
+use super::check::Bound;
+use crate::foreign::Given;
+use crate::job::{Job, What};
+use crate::plan::{PlanColumn, Role};
+
+/// The columns of a job, and what is the same for all rows.
+pub(super) fn of(job: &Job<'_>, bound: &Bound) -> Vec<PlanColumn> {
+    let inputs = job.inputs.iter().zip(&bound.inputs).map(|((name, input), bound)| {
+        column(name, Role::Input, bound.dtype, bound.elements, Some(input.source().name()))
+    });
+    let outputs = job.outputs.iter().zip(&bound.outputs).map(|((name, output), bound)| {
+        let target = output.target();
+        // Also what is a link that leads nowhere is in the way.
+        let exists = target.path().is_some_and(|path| path.symlink_metadata().is_ok());
+        PlanColumn { exists, ..column(name, Role::Output, bound.dtype, bound.elements, Some(target.name())) }
+    });
+    let values = job
+        .values
+        .iter()
+        .map(|(name, value)| column(name, Role::Value, value.dtype(), 1, (!job.late).then(|| value.to_string())));
+    let given = match &job.what {
+        What::Expression(_) => vec![],
+        What::Kernel(call) => call.given(),
+    };
+    let given = given.into_iter().map(|(name, given)| match given {
+        Given::Value(value) => column(name, Role::Value, value.dtype(), 1, Some(value.to_string())),
+        Given::Resident(dtype, elements) => column(name, Role::Resident, dtype, elements, None),
+        Given::Scratch(dtype, elements) => column(name, Role::Scratch, dtype, elements, None),
+    });
+    inputs.chain(outputs).chain(values).chain(given).collect()
+}
+
+fn column(name: &str, role: Role, dtype: impl ToString, elements: u64, place: Option<String>) -> PlanColumn {
+    PlanColumn { name: name.to_owned(), role, dtype: dtype.to_string(), elements, place, exists: false }
+}

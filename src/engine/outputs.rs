@@ -1,0 +1,103 @@
+//! The outputs of a run: opened before it and named after it, all of them or none.
+
+use super::check::Bound;
+use super::columns::{Pinning, PlannedOutput};
+use crate::data::{Output, Sink, whole_sink_memory};
+use crate::error::{Error, Result};
+use crate::pipeline::OutputColumn;
+use crate::report::OutputReport;
+
+/// The opened outputs, and what the report says of them.
+pub(super) struct Outputs<'a, 'b> {
+    bound: &'b Bound,
+    sinks: Vec<Box<dyn Sink + 'a>>,
+    reports: Vec<OutputReport>,
+}
+
+impl<'a, 'b> Outputs<'a, 'b> {
+    /// Opens all outputs of a job. A file written from an input with dimensions gets that `shape`.
+    ///
+    /// # Errors
+    /// Those of the targets. What was opened before is dropped, and leaves nothing behind.
+    pub(super) fn open(outputs: Vec<(String, Output<'a>)>, bound: &'b Bound, shape: Option<&[u64]>) -> Result<Self> {
+        let rows = bound.rows;
+        let (mut sinks, mut reports) = (Vec::with_capacity(outputs.len()), Vec::with_capacity(outputs.len()));
+        for ((name, output), column) in outputs.into_iter().zip(&bound.outputs) {
+            let count = rows.checked_mul(column.elements);
+            let count = count.ok_or_else(|| Error::Job(format!("output '{name}' is too large")))?;
+            reports.push(OutputReport {
+                name,
+                dtype: column.dtype.to_string(),
+                path: output.target().path().map(Into::into),
+                rows,
+                bytes: count.saturating_mul(column.dtype.size() as u64),
+            });
+            let of_rows = [rows, column.elements];
+            let shape = if column.elements > 1 { Some(&of_rows[..]) } else { shape };
+            sinks.push(output.open(column.dtype, count, shape)?);
+        }
+        Ok(Outputs { bound, sinks, reports })
+    }
+
+    /// What the sinks say to the user.
+    pub(super) fn notes(&self) -> impl Iterator<Item = String> {
+        self.sinks.iter().filter_map(|sink| sink.note())
+    }
+
+    /// Whether any output is a file.
+    pub(super) fn are_files(&self) -> bool {
+        self.reports.iter().any(|output| output.path.is_some())
+    }
+
+    /// The outputs as the pipeline writes them.
+    ///
+    /// # Errors
+    /// [`Error::Job`] if a sink has other memory than its target said.
+    pub(super) fn columns(&self, planned: Vec<PlannedOutput>) -> Result<Vec<OutputColumn<'_>>> {
+        let mut columns = Vec::with_capacity(self.sinks.len());
+        for (k, planned) in planned.into_iter().enumerate() {
+            let (sink, column) = (&*self.sinks[k], self.bound.outputs[k]);
+            // Where rows go is not known before they come back if only some are kept.
+            let memory = match self.bound.operator.keeps() {
+                true => None,
+                false => whole_sink_memory(sink, column.dtype, self.bound.rows * column.elements)?,
+            };
+            let pinned = memory.filter(|memory| match planned.pinning {
+                Pinning::No => false,
+                Pinning::BySink => memory.is_pinned(),
+                Pinning::At(address) => std::ptr::eq(memory.address().cast::<u8>(), address.cast()),
+            });
+            if planned.pinning != Pinning::No && pinned.is_none() {
+                return Err(Error::Job(format!(
+                    "output '{}': its Target said that its rows stand in pinned memory, but its Sink has other memory; both must \
+                     say the same",
+                    self.reports[k].name
+                )));
+            }
+            columns.push(OutputColumn { sink, memory, pinned, elements: column.elements, sharded: planned.sharded });
+        }
+        Ok(columns)
+    }
+
+    /// Says that only the first `rows` rows were kept.
+    ///
+    /// # Errors
+    /// Those of the sinks.
+    pub(super) fn truncate(&mut self, rows: u64) -> Result<()> {
+        for ((sink, report), column) in self.sinks.iter_mut().zip(&mut self.reports).zip(&self.bound.outputs) {
+            sink.shorten(rows * column.elements)?;
+            (report.rows, report.bytes) = (rows, rows * column.elements * column.dtype.size() as u64);
+        }
+        Ok(())
+    }
+
+    /// Gives all outputs their names.
+    ///
+    /// # Errors
+    /// Those of the sinks. All are asked whether they can before the first one is named.
+    pub(super) fn commit(self) -> Result<Vec<OutputReport>> {
+        self.sinks.iter().try_for_each(|sink| sink.check())?;
+        self.sinks.into_iter().try_for_each(Sink::commit)?;
+        Ok(self.reports)
+    }
+}

@@ -1,0 +1,136 @@
+//! Rows that stay on the devices of an engine: how datasets are cut, and the room for them.
+
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+
+use super::Engine;
+use super::devices::Room;
+use crate::arrays::{PinnedVec, Resident, ShardedArray};
+use crate::data::{Dtype, Element, Input, Shard, Shards};
+use crate::device::kernel::TILE_ROWS;
+use crate::error::{Error, Result};
+
+/// Of a device's memory, what is left to runs for their blocks: a part of it, within these.
+const LEFT_TO_RUNS: (u64, Range<u64>) = (8, 4 << 20..1 << 30);
+
+impl Engine {
+    /// An array of `rows` zeros in the memory of all GPUs, as far as they have any free.
+    ///
+    /// Each gets a range of rows as large as its share of the free memory, as it was when the engine first made such an array. An
+    /// eighth of a GPU's memory is left to the blocks of runs (4 MiB at least, 1 GiB at most), or of the engine's limit on device
+    /// memory, within which arrays and each run stay together. What does not fit is ordinary memory of the host (pinned if
+    /// nothing fits); reports say how much.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the host has no memory either, or a GPU fails.
+    pub fn sharded<T: Element>(&self, rows: usize) -> Result<ShardedArray<T>> {
+        let shards = self.place(T::DTYPE, rows as u64, true, "sharded array")?;
+        shards.iter().try_for_each(|shard| shard.memory.zero())?;
+        let on_host = rows - shards.rows_on_devices() as usize;
+        let rest = if shards.is_empty() { self.pinned(rows)? } else { PinnedVec::on_host(on_host)? };
+        Ok(ShardedArray::new(shards, rest, rows))
+    }
+
+    /// A copy of the rows of a slice, as [`sharded`](Engine::sharded) has them.
+    ///
+    /// # Errors
+    /// As [`sharded`](Engine::sharded).
+    pub fn shard<T: Element>(&self, rows: &[T]) -> Result<ShardedArray<T>> {
+        let mut array = self.sharded(rows.len())?;
+        array.write(0, rows)?;
+        Ok(array)
+    }
+
+    /// Keeps a dataset in the memory of all GPUs as far as it fits, as [`sharded`](Engine::sharded) has it. The room is taken now; the
+    /// first job that reads the dataset copies it there.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if a GPU fails.
+    pub fn resident<'a>(&self, input: impl Into<Input<'a>>) -> Result<Resident<'a>> {
+        let input = input.into();
+        let (source, what) = (input.source(), format!("'{}'", input.source().name()));
+        let shards = self.place(source.dtype(), source.rows(), false, &what)?;
+        Ok(Resident::new(input, shards))
+    }
+
+    /// Cuts a dataset and takes the room for it. On an engine without devices that have memory, all rows are on the host.
+    fn place(&self, dtype: Dtype, rows: u64, full: bool, what: &str) -> Result<Arc<Shards>> {
+        let (tile, tiles) = (TILE_ROWS as u64, rows.div_ceil(TILE_ROWS as u64));
+        let tile_bytes = tile * dtype.size() as u64;
+        // Held until all is taken: whoever comes next finds less.
+        let mut weights = self.weights.lock().unwrap_or_else(PoisonError::into_inner);
+        let rooms = self.rooms()?;
+        let free = rooms.iter().map(|room| self.free(room)).collect::<Result<Vec<_>>>()?;
+        if weights.len() != free.len() || weights.iter().all(|weight| *weight == 0) {
+            weights.clone_from(&free);
+        }
+        let mut shards = Vec::new();
+        for ((room, free), home) in rooms.iter().zip(free).zip(homes(tiles, &weights)) {
+            let mut end = home.end.min(home.start + free / tile_bytes);
+            while home.start < end {
+                let rows = home.start * tile..(end * tile).min(rows);
+                let bytes = (rows.end - rows.start) as usize * dtype.size();
+                match room.memory.take(bytes, &room.stays) {
+                    Ok(memory) => {
+                        shards.push(Shard { device: room.memory.id().into(), rows, memory });
+                        break;
+                    }
+                    // Somebody else took it, or it is in pieces.
+                    Err(Error::OutOfMemory { .. }) => end = home.start + (end - home.start) / 2,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let placed: u64 = shards.iter().map(|shard| shard.rows.end - shard.rows.start).sum();
+        let note = (placed < rows && !rooms.is_empty()).then(|| {
+            format!(
+                "{placed} of {rows} rows of {what} stay on devices, whose memory takes no more; the others are streamed"
+            )
+        });
+        Ok(Shards::new(dtype, rows, shards, full, note))
+    }
+
+    /// Bytes that may be taken of a device now.
+    fn free(&self, room: &Room) -> Result<u64> {
+        let most = self.limits.device_memory.map_or(room.memory_bytes, |limit| limit.min(room.memory_bytes));
+        let (part, within) = LEFT_TO_RUNS;
+        let left_to_runs = (most / part).clamp(within.start, within.end);
+        let free = room.memory.free_bytes()?.min(most.saturating_sub(room.stays.in_use()));
+        Ok(free.saturating_sub(left_to_runs))
+    }
+}
+
+/// Cuts so many tiles into a range for each device, as large as its weight.
+fn homes(tiles: u64, weights: &[u64]) -> impl Iterator<Item = Range<u64>> {
+    let all = weights.iter().map(|weight| u128::from(*weight)).sum::<u128>().max(1);
+    weights.iter().scan(0u128, move |before, weight| {
+        let end = *before + u128::from(*weight);
+        let border = |sum: u128| (u128::from(tiles) * sum).div_ceil(all) as u64;
+        let home = border(*before)..border(end);
+        *before = end;
+        Some(home)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn homes_are_all_tiles_by_weight(tiles in 0u64..1 << 40, weights in prop::collection::vec(0u64..1 << 40, 1..9)) {
+            let all: u64 = weights.iter().sum();
+            let homes: Vec<_> = homes(tiles, &weights).collect();
+            let mut next = 0;
+            for (home, weight) in homes.iter().zip(&weights) {
+                prop_assert_eq!(home.start, next);
+                next = home.end;
+                let share = tiles as f64 * *weight as f64 / all.max(1) as f64;
+                prop_assert!(((home.end - home.start) as f64 - share).abs() <= 1.0 + share * 1e-9);
+            }
+            prop_assert_eq!(next, if all == 0 { 0 } else { tiles });
+        }
+    }
+}

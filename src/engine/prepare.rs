@@ -1,0 +1,234 @@
+//! Preparing a run: its devices opened, its columns resolved, its plan made, its memory taken.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::time::Instant;
+
+use super::check::Bound;
+use super::columns::{Columns, Pinning};
+use super::devices::{Accounts, Full, Opened};
+use super::passes::Turn;
+use super::{CORE_RATE, Engine, OPENING, reports};
+use crate::data::{Input, Output};
+use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, cpu};
+use crate::error::{Error, Result};
+use crate::pipeline::{Part, Segment, Sharded, segments};
+use crate::plan::{Limits, Machine, Plan, Shape};
+use crate::report::Setup;
+
+/// A job that was checked, and where it is to run.
+#[derive(Clone, Copy)]
+pub(super) struct Request<'r, 'j> {
+    pub(super) bound: &'r Bound,
+    pub(super) columns: &'r Columns<'j>,
+    pub(super) devices: &'r [DeviceInfo],
+    pub(super) opened: &'r Opened,
+}
+
+/// All that a run needs before its outputs are opened.
+pub(super) struct Prepared<'j> {
+    pub(super) plan: Plan,
+    /// Whose rows are whose.
+    pub(super) segments: Vec<Segment>,
+    /// What the plan needs on each of its devices.
+    pub(super) parts: Vec<Box<dyn Part>>,
+    pub(super) accounts: Vec<Accounts>,
+    pub(super) columns: Columns<'j>,
+    pub(super) notes: Vec<String>,
+    pub(super) setup: Setup,
+}
+
+/// A plan, whose rows are whose, and what it needs on each of its devices.
+type Ready = (Plan, Vec<Segment>, Vec<Box<dyn Part>>, Vec<Accounts>);
+
+impl Engine {
+    /// Prepares a run. Devices that have no memory for it take no part, with a note, if others are there.
+    ///
+    /// # Errors
+    /// Those of [`run`](Engine::run) that can be known before the outputs are opened.
+    pub(super) fn prepare<'j>(
+        &self,
+        inputs: &'j [(String, Input<'_>)],
+        outputs: &[(String, Output<'_>)],
+        bound: &Bound,
+        turn: &Turn,
+    ) -> Result<Prepared<'j>> {
+        let mut notes: Vec<String> = self.note.iter().chain(&self.limits_note).cloned().collect();
+        let devices = self.devices_for(bound, &mut notes)?;
+        let on_cpu = devices.iter().all(|device| device.kind == DeviceKind::Cpu);
+        if self.limits.device_memory.or(self.limits.pinned_memory).is_some() && on_cpu {
+            notes.push("the CPU uses no device or pinned memory, so their limits have no effect".into());
+        }
+        let mut setup = Setup { find_seconds: self.found.as_secs_f64(), ..Setup::default() };
+        let (opened, devices) = self.open(devices, &mut notes, &mut setup)?;
+        let mut columns = Columns::resolve(inputs, outputs, bound, &opened, true)?;
+        notes.append(&mut columns.notes);
+        let request = Request { bound, columns: &columns, devices: &devices, opened: &opened };
+        let (plan, segments, parts, accounts) = self.ready(&request, turn, &mut notes, &mut setup)?;
+        notes.extend(opened.notes(&plan, bound.operator.kernel()));
+        Ok(Prepared { plan, segments, parts, accounts, columns, notes, setup })
+    }
+
+    /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than the work; GPUs alone
+    /// if the kernel has no function for the host.
+    ///
+    /// # Errors
+    /// [`Error::Job`] if no device can run the kernel.
+    pub(super) fn devices_for(&self, bound: &Bound, notes: &mut Vec<String>) -> Result<Vec<DeviceInfo>> {
+        let (kernel, rows) = (bound.operator.kernel(), bound.rows);
+        let is_cpu = |device: &&DeviceInfo| device.kind == DeviceKind::Cpu;
+        if kernel.twin.is_none() {
+            let gpus = self.devices.iter().filter(|device| device.kind == DeviceKind::Cuda);
+            let gpus: Vec<_> = gpus.cloned().collect();
+            return match self.devices.first() {
+                Some(first) if gpus.is_empty() => Err(match (&self.choice, DeviceChoice::Cuda.resolve()) {
+                    (DeviceChoice::Auto, Err(Error::Device { problem, .. })) => kernel.no_gpu(&problem),
+                    _ => kernel.no_twin(&first.id),
+                }),
+                _ if gpus.len() < self.devices.len() => {
+                    notes.push(format!("the CPU took no part: the kernel '{}' has no function for it", kernel.entry));
+                    Ok(gpus)
+                }
+                _ => Ok(gpus),
+            };
+        }
+        let gpus = self.devices.iter().any(|device| !is_cpu(&device));
+        // How much work a row is, is known of expressions only.
+        if self.choice != DeviceChoice::Auto || !gpus || self.is_opened() || !bound.is_expression {
+            return Ok(self.devices.clone());
+        }
+        let row_bytes: usize = kernel.columns.inputs.iter().chain(&kernel.columns.outputs).sum();
+        let seconds = rows as f64 * row_bytes.max(8) as f64 / (CORE_RATE * cpu::cores() as f64);
+        if seconds > OPENING {
+            return Ok(self.devices.clone());
+        }
+        notes.push(format!(
+            "no GPU was used: opening one takes about {OPENING} s, longer than the CPU takes for so few rows"
+        ));
+        Ok(self.devices.iter().filter(is_cpu).cloned().collect())
+    }
+
+    fn is_opened(&self) -> bool {
+        !self.opened.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Opens the GPUs among the devices, and leaves out those that have no memory for that.
+    fn open(
+        &self,
+        mut devices: Vec<DeviceInfo>,
+        notes: &mut Vec<String>,
+        setup: &mut Setup,
+    ) -> Result<(Opened, Vec<DeviceInfo>)> {
+        // The CPU needs nothing opened.
+        if devices.iter().all(|device| device.kind == DeviceKind::Cpu) {
+            return Ok((Opened::default(), devices));
+        }
+        let begin = Instant::now();
+        let (opened, full) = self.opened()?;
+        setup.open_seconds = begin.elapsed().as_secs_f64();
+        for (id, error) in full {
+            devices.retain(|device| device.id != id);
+            if devices.is_empty() {
+                return Err(error);
+            }
+            notes.push(format!("{id} took no part: it had no memory for a context"));
+        }
+        Ok((opened, devices))
+    }
+
+    /// The limits of a run that starts now; `is_half`, beside another one that has the other half.
+    pub(super) fn limits(&self, is_half: bool) -> Limits {
+        let stays = self.devices.iter().zip(&self.accounts);
+        let stays = stays.map(|(device, accounts)| (device.id.clone(), accounts.stays.in_use())).collect();
+        Limits { stays, is_half, ..self.limits.clone() }
+    }
+
+    pub(super) fn plan_of(&self, request: &Request<'_, '_>, limits: &Limits) -> Result<(Plan, Vec<Segment>)> {
+        let Request { bound, columns, devices, .. } = *request;
+        let (rows, kernel, keeps) = (bound.rows, bound.operator.kernel(), bound.operator.keeps());
+        let names: Vec<&str> = devices.iter().map(|device| &*device.id).collect();
+        let sharded: Vec<_> = columns.sharded().collect();
+        let segments = segments(&sharded, rows, kernel.columns.tile_rows, &names, keeps);
+        let is_home = |column: &Option<&Sharded>| {
+            column.is_some_and(|column| !column.fills && column.stays_home(&segments, &names))
+        };
+        let inputs = columns.inputs.iter().map(|input| input.pinned.is_some());
+        let pinned = inputs.chain(columns.outputs.iter().map(|output| output.pinning != Pinning::No));
+        let shape = Shape {
+            rows,
+            columns: kernel.columns.clone(),
+            resident_bytes: kernel.resident.iter().map(|array| array.bytes().len() as u64).sum(),
+            in_memory: columns.at_hand.iter().copied().chain(columns.outputs.iter().map(|out| out.in_memory)).collect(),
+            pinned: pinned.zip(&sharded).map(|(pinned, sharded)| pinned || is_home(sharded)).collect(),
+        };
+        let files = columns.files;
+        let plan = Plan::new(&shape, devices, limits, &Machine::of(self.machine.as_ref(), cpu::cores(), files))?;
+        Ok((plan, segments))
+    }
+
+    /// Plans, and makes every device ready. A device that has less memory than it said gets smaller chunks, or takes no part
+    /// if it has none and others are there; but a pass that is made ready while another one runs had better wait for the memory of that.
+    fn ready(
+        &self,
+        request: &Request<'_, '_>,
+        turn: &Turn,
+        notes: &mut Vec<String>,
+        setup: &mut Setup,
+    ) -> Result<Ready> {
+        let kernel = request.bound.operator.kernel();
+        let (mut devices, mut limits) = (request.devices.to_vec(), self.limits(turn.is_half));
+        // What each device that had too little memory was asked for first, in bytes.
+        let mut short = BTreeMap::new();
+        loop {
+            let (plan, segments) = self.plan_of(&Request { devices: &devices, ..*request }, &limits)?;
+            let accounts: Vec<_> = plan.devices.iter().map(|device| Accounts::of_run(&limits, &device.id)).collect();
+            let parts = plan.devices.iter().zip(&accounts).map(|(device, accounts)| {
+                request.opened.ready(&self.choice, device, kernel, accounts, self.accounts_of(&device.id))
+            });
+            match parts.collect::<Result<Vec<_>>>() {
+                Ok(parts) => {
+                    notes.extend(parts.iter().zip(&plan.devices).filter_map(|(part, device)| part.shortage(device)));
+                    notes.extend(reports::of_smaller_chunks(&plan, &short));
+                    notes.extend(request.columns.notes_on(&segments, &plan));
+                    for (kernel, memory) in parts.iter().map(|part| part.setup()) {
+                        setup.kernel_seconds += kernel.as_secs_f64();
+                        setup.memory_seconds += memory.as_secs_f64();
+                    }
+                    return Ok((plan, segments, parts, accounts));
+                }
+                Err(Error::OutOfMemory { device, bytes }) if !turn.place.is_behind() => {
+                    let its_own = plan.devices.iter().find(|plan| plan.id == device);
+                    let chunk_rows = its_own.map_or(0, |plan| plan.lane_rows);
+                    // A chunk that was set is kept.
+                    if chunk_rows > plan.tile_rows && self.limits.chunk.is_none() {
+                        limits.caps.insert(device.clone(), chunk_rows * plan.row_bytes / 2);
+                        short.entry(device).or_insert(bytes);
+                    } else if devices.len() > 1 {
+                        notes.push(format!("{device} took no part: it had no memory for a block of {bytes} bytes"));
+                        devices.retain(|other| other.id != device);
+                    } else {
+                        return Err(Error::OutOfMemory { device, bytes });
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The engine's devices, opened, and those that now have no memory for that.
+    pub(super) fn opened(&self) -> Result<(Opened, Vec<Full>)> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = opened.open(&self.devices, &self.accounts)?;
+        Ok((opened.clone(), full))
+    }
+
+    /// For whoever looks, and is not to open anything.
+    pub(super) fn opened_so_far(&self) -> Opened {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn accounts_of(&self, id: &str) -> &Accounts {
+        let number = self.devices.iter().position(|device| device.id == id);
+        &self.accounts[number.expect("a plan is for devices of the engine")]
+    }
+}

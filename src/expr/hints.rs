@@ -1,0 +1,230 @@
+//! What is said about words that the language does not have: the way to write the same, or that there is none.
+//!
+//! A word is suggested only if it means the same: a function whose name is merely spelled alike gives another result.
+
+use super::words::{Function, FunctionInfo, FunctionKind, functions};
+
+/// What to write instead of functions of NumPy, numexpr and others.
+const INSTEAD: &[(&[&str], &str)] = &[
+    (&["average", "avg", "nanaverage"], "write `mean(x)`, or with weights `sum(x * w)` and `sum(w)`"),
+    (&["float", "float64", "double"], "write `f64(x)`"),
+    (&["float32", "single"], "write `f32(x)`"),
+    (&["int", "int64", "long"], "write `i64(x)`"),
+    (&["int32"], "write `i32(x)`"),
+    (&["int16", "int8", "uint8", "uint16", "uint32", "uint64"], "write the dtype as in `i16(x)` or `u8(x)`"),
+    (&["bool_", "boolean"], "write `bool(x)`"),
+    (&["astype", "asarray", "array"], "convert with the name of a dtype, like `f32(x)`"),
+    (&["ln", "loge"], "write `log(x)`"),
+    (&["pow", "float_power"], "write `a ** b` or `power(a, b)`"),
+    (&["square"], "write `x ** 2`"),
+    (&["exp10"], "write `10.0 ** x`"),
+    (&["reciprocal"], "write `1 / x`"),
+    (&["negative"], "write `-x`"),
+    (&["positive"], "write `+x`"),
+    (&["fabs"], "write `abs(x)`"),
+    (&["rint", "around", "round_"], "write `round(x)`"),
+    (&["fix"], "write `trunc(x)`"),
+    (&["ceiling"], "write `ceil(x)`"),
+    (&["fmin"], "write `where(isnan(a), b, where(isnan(b), a, min(a, b)))`"),
+    (&["fmax"], "write `where(isnan(a), b, where(isnan(b), a, max(a, b)))`"),
+    (&["amin", "minimum_reduce"], "write `min(x)`"),
+    (&["amax", "maximum_reduce"], "write `max(x)`"),
+    (&["stddev", "stdev"], "write `std(x)`"),
+    (&["variance"], "write `var(x)`"),
+    (&["add"], "write `a + b`"),
+    (&["subtract"], "write `a - b`"),
+    (&["multiply"], "write `a * b`"),
+    (&["divide", "true_divide"], "write `a / b`"),
+    (&["floor_divide"], "write `a // b`"),
+    (&["mod", "remainder"], "write `a % b`"),
+    (&["logical_and", "bitwise_and"], "write `a & b`"),
+    (&["logical_or", "bitwise_or"], "write `a | b`"),
+    (&["logical_xor", "bitwise_xor"], "write `a ^ b`"),
+    (&["logical_not", "bitwise_not", "invert"], "write `~a`"),
+    (&["left_shift", "right_shift"], "write `a << b` or `a >> b`"),
+    (&["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"], "write the sign, like `a == b`"),
+    (&["isclose", "allclose"], "write `abs(a - b) <= tolerance`"),
+    (&["isin", "in1d"], "write `(x == a) | (x == b)`"),
+    (&["between"], "write `(low <= x) & (x <= high)`"),
+    (&["sign", "sgn", "signum"], "write `where(x > 0, 1, where(x < 0, -1, x))`"),
+    (&["signbit"], "write `x < 0`"),
+    (&["copysign"], "write `where(y < 0, -abs(x), abs(x))`"),
+    (&["fmod"], "write `where(x < 0, -(abs(x) % abs(y)), abs(x) % abs(y))`; `%` has the sign of the divisor"),
+    (&["heaviside"], "write `where(x > 0, 1, where(x < 0, 0, h))`"),
+    (&["iif", "ifelse", "cond", "select", "piecewise", "choose"], "write `where(condition, a, b)`"),
+    (&["nan_to_num"], "write `where(isnan(x), 0, x)`"),
+    (&["isneginf", "isposinf"], "write `x == -inf` or `x == inf`"),
+    (&["deg2rad", "radians"], "write `x * (pi / 180)`"),
+    (&["rad2deg", "degrees"], "write `x * (180 / pi)`"),
+    (&["sec"], "write `1 / cos(x)`"),
+    (&["csc", "cosec"], "write `1 / sin(x)`"),
+    (&["cot"], "write `1 / tan(x)`"),
+    (&["sigmoid", "expit"], "write `1 / (1 + exp(-x))`"),
+    (&["logaddexp"], "write `max(a, b) + log1p(exp(-abs(a - b)))`"),
+    (&["count_nonzero"], "write `count(x)`"),
+    (&["nansum"], "write `sum(where(isnan(x), 0, x))`"),
+    (&["nanmean"], "write `sum(where(isnan(x), 0, x))` and `count(~isnan(x))`"),
+    (&["nanmin"], "write `min(where(isnan(x), inf, x))`"),
+    (&["nanmax"], "write `max(where(isnan(x), -inf, x))`"),
+    (&["ptp"], "write `min(x), max(x)`"),
+    (&["dot", "vdot", "inner"], "write `sum(x * y)`"),
+    (&["norm"], "write `sum(x * x)`, of which the norm is the square root"),
+    (&["cov", "corrcoef", "corr"], "write `mean(x * y), mean(x), mean(y), std(x), std(y)`, from which it follows"),
+    (&["prod", "product"], "of rows above 0, `sum(log(x))` is its logarithm"),
+    (&["histogram", "bincount"], "count each bin, like `count((0 <= x) & (x < 1))`"),
+    (
+        &["median", "quantile", "percentile"],
+        "it needs the rows in order; `count(x < v)` tells how many lie below a number",
+    ),
+    (&["nanmedian", "nanquantile", "nanpercentile", "mode"], "it needs the rows in order"),
+    (&["sort", "argsort", "unique", "partition", "argpartition"], "rows keep their order"),
+    (&["diff", "cumsum", "cumprod", "cummax", "cummin", "roll", "shift", "gradient"], "a row cannot read other rows"),
+    (&["convolve", "interp", "rolling", "lag", "lead", "trapz", "trapezoid", "fft"], "a row cannot read other rows"),
+    (&["matmul", "einsum", "outer", "cross", "tensordot"], "operations are on single elements"),
+    (
+        &["keep", "filter", "compress", "extract", "nonzero", "flatnonzero"],
+        "every row stays; count rows with `count(x > 0)`",
+    ),
+    (&["searchsorted", "digitize", "take", "gather"], "a row cannot read other rows"),
+    (&["conj", "conjugate", "real", "imag", "angle", "complex"], "there are no complex numbers"),
+    (
+        &["zeros_like", "ones_like", "full_like", "zeros", "ones", "full"],
+        "a number stands for all rows, like `y = 0 * x + 1`",
+    ),
+    (&["arange", "linspace", "row", "rownum"], "write `index()`, the number of the row"),
+    (&["len", "size", "shape", "nrows"], "the report tells the number of rows"),
+    (&["rand", "random", "randn", "normal", "uniform"], "give random numbers as an input"),
+    (&["nextafter", "spacing", "frexp", "ldexp", "modf"], ""),
+    (&["erf", "erfc", "gamma", "lgamma", "gammaln", "sinc", "j0", "i0"], ""),
+];
+
+/// What is said about a function that does not exist.
+pub(super) fn unknown_function(name: &str) -> String {
+    let lower = name.to_lowercase();
+    let instead = INSTEAD.iter().find(|(names, _)| names.contains(&lower.as_str()));
+    match (instead, nearest(&lower)) {
+        (Some((_, "")), _) => format!("the function `{name}` is not supported"),
+        (Some((_, instead)), _) => format!("the function `{name}` is not supported; {instead}"),
+        (None, Some(near)) => format!("there is no function `{name}`; did you mean `{near}`?"),
+        (None, None) => format!("there is no function `{name}`"),
+    }
+}
+
+/// The function of which a name is a slip of the keyboard: one letter too many, too few or two swapped.
+fn nearest(name: &str) -> Option<&'static str> {
+    let callable = functions().filter(|word| !matches!(word.kind, FunctionKind::Operator | FunctionKind::Constant));
+    let mut names = callable.flat_map(|word| [word.name].into_iter().chain(word.aliases.iter().copied()));
+    names.find(|own| own.len() > 2 && (*own == name || is_slip(name, own)))
+}
+
+fn is_slip(name: &str, own: &str) -> bool {
+    let (name, own): (Vec<char>, Vec<char>) = (name.chars().collect(), own.chars().collect());
+    let lacks = |long: &[char], short: &[char]| {
+        long.len() == short.len() + 1
+            && (0..long.len())
+                .any(|left_out| long[..left_out] == short[..left_out] && long[left_out + 1..] == short[left_out..])
+    };
+    let mut swapped = name.clone();
+    let is_swap = (1..name.len()).any(|k| {
+        swapped.copy_from_slice(&name);
+        swapped.swap(k - 1, k);
+        swapped == own
+    });
+    is_swap || lacks(&name, &own) || lacks(&own, &name)
+}
+
+/// What is said about `name(…, keyword=…)`.
+pub(super) fn keyword(name: &str, keyword: &str) -> String {
+    let instead = match keyword {
+        "axis" | "keepdims" => "reductions are over all rows",
+        "ddof" | "correction" => "`var` and `std` divide by the number of rows; multiply the variance by n / (n - 1)",
+        "dtype" => "convert the argument, like `sum(f64(x))`",
+        "where" => "choose rows in the argument, like `sum(where(condition, x, 0))`",
+        "initial" | "default" => "put it into the argument",
+        _ => "give the arguments by their order",
+    };
+    format!("keyword arguments, like `{keyword}` of `{name}`, are not supported; {instead}")
+}
+
+/// What is said about a number of arguments that a function does not take.
+pub(super) fn arguments(name: &str, info: &FunctionInfo, given: usize) -> String {
+    let takes = match (info.least_arguments, info.most_arguments) {
+        _ if matches!(name, "min" | "max") => "1 argument (all rows) or more (the same row)".to_owned(),
+        (least, None) => format!("{least} or more arguments"),
+        (0, _) => "no arguments".to_owned(),
+        (1, _) => "1 argument".to_owned(),
+        (least, _) => format!("{least} arguments"),
+    };
+    format!("`{name}` takes {takes}, not {given}")
+}
+
+/// What is said about a sign that means nothing.
+pub(super) fn sign(sign: char) -> String {
+    match sign {
+        '[' | ']' => "slices and filters, like `x[…]`, are not supported: each row is computed by itself; choose with \
+                      `where(condition, x, 0)`, and count with `count(condition)`"
+            .to_owned(),
+        '"' | '\'' => "text in quotes means nothing here; names are written without quotes".to_owned(),
+        '.' => {
+            "`.` means nothing here; write functions alone, like `mean(x)` for `x.mean()` or `np.mean(x)`".to_owned()
+        }
+        '?' | ':' => format!("`{sign}` means nothing here; write `where(condition, a, b)` for a choice"),
+        '@' => "`@` is no operator here; write `sum(x * y)` for the product of two vectors".to_owned(),
+        '#' => "`#` means nothing here; there are no comments".to_owned(),
+        _ => format!("{sign:?} means nothing here"),
+    }
+}
+
+/// What is said about a name that is read, but has neither an input nor a value.
+pub(crate) fn unbound(name: &str) -> String {
+    let missing = format!("the expression reads '{name}', but no input of that name is given, and no value");
+    match Function::exists(name) {
+        true => format!("{missing}; the function of that name is written {name}(…)"),
+        false => format!("{missing}: give '{name}' one of them"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expr::Expression;
+
+    #[test]
+    fn suggestions_mean_the_same() {
+        for (name, part) in [
+            ("sqr", "did you mean `sqrt`?"),
+            ("Sqrt", "did you mean `sqrt`?"),
+            ("mena", "did you mean `mean`?"),
+            ("artan2", "did you mean `atan2`?"),
+            ("average", "write `mean(x)`"),
+            ("median", "not supported; it needs the rows in order"),
+            ("sort", "not supported; rows keep their order"),
+            ("sign", "write `where(x > 0, 1, where(x < 0, -1, x))`"),
+            ("histogram", "count each bin"),
+            ("cumsum", "a row cannot read other rows"),
+            ("dot", "write `sum(x * y)`"),
+            ("nextafter", "`nextafter` is not supported"),
+        ] {
+            let message = unknown_function(name);
+            assert!(message.contains(part), "{message}");
+        }
+        for name in ["keep", "cov", "sort", "median", "dot", "sim", "xyzzy", "lag", "mode", "qsort"] {
+            assert!(!unknown_function(name).contains("did you mean"), "{}", unknown_function(name));
+        }
+    }
+
+    #[test]
+    fn what_is_written_instead_parses() {
+        for (names, instead) in INSTEAD {
+            for name in *names {
+                assert!(!Function::exists(name), "{name} exists");
+            }
+            // What stands between backquotes is of the language, but for single signs.
+            let quoted = instead.split('`').skip(1).step_by(2).filter(|quoted| quoted.len() > 2);
+            for text in quoted {
+                let parses = Expression::parse(text).or_else(|_| Expression::parse(&format!("z = {text}")));
+                assert!(parses.is_ok(), "{names:?}: {text}");
+            }
+        }
+    }
+}

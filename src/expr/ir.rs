@@ -1,0 +1,95 @@
+//! The intermediate representation: a list of typed operations, each on the results of earlier ones.
+
+use std::collections::HashMap;
+
+use super::words::{Binary, Unary};
+use crate::data::Dtype;
+
+/// The result of one operation: its place in the list.
+pub(super) type Id = usize;
+
+/// One operation. Operands of [`Unary`] and [`Binary`] have one dtype among themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Op {
+    Input(usize),
+    /// What is the same for all rows, and known only when the kernel runs.
+    Value(usize),
+    /// The global row number.
+    Row,
+    /// A value by its bits: sign-extended for integers, 0 or 1 for `bool`.
+    Constant(u64),
+    Cast(Id),
+    Unary(Unary, Id),
+    Binary(Binary, Id, Id),
+    /// The second where the first, a `bool`, is true, else the third.
+    Select(Id, Id, Id),
+}
+
+impl Op {
+    /// The results it needs.
+    pub(super) fn operands(self) -> impl Iterator<Item = Id> {
+        let operands = match self {
+            Op::Input(_) | Op::Value(_) | Op::Row | Op::Constant(_) => [None; 3],
+            Op::Cast(a) | Op::Unary(_, a) => [Some(a), None, None],
+            Op::Binary(_, a, b) => [Some(a), Some(b), None],
+            Op::Select(a, b, c) => [Some(a), Some(b), Some(c)],
+        };
+        operands.into_iter().flatten()
+    }
+}
+
+/// An operation with the dtype of its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Node {
+    pub(super) op: Op,
+    pub(super) dtype: Dtype,
+}
+
+/// Builds a list in which nothing is computed twice.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    list: Vec<Node>,
+    known: HashMap<Node, Id>,
+}
+
+impl Nodes {
+    pub(super) fn push(&mut self, op: Op, dtype: Dtype) -> Id {
+        let node = Node { op, dtype };
+        *self.known.entry(node).or_insert_with(|| {
+            self.list.push(node);
+            self.list.len() - 1
+        })
+    }
+
+    pub(super) fn dtype(&self, id: Id) -> Dtype {
+        self.list[id].dtype
+    }
+
+    /// The list without what none of `roots` needs, and where each root went.
+    pub(super) fn keep(self, roots: &[Id]) -> (Vec<Node>, Vec<Id>) {
+        let mut needed = vec![false; self.list.len()];
+        for &root in roots {
+            needed[root] = true;
+        }
+        for id in (0..self.list.len()).rev().collect::<Vec<_>>() {
+            if needed[id] {
+                self.list[id].op.operands().for_each(|operand| needed[operand] = true);
+            }
+        }
+        let mut moved = vec![0; self.list.len()];
+        let mut kept = Vec::new();
+        for (id, node) in self.list.into_iter().enumerate().filter(|(id, _)| needed[*id]) {
+            moved[id] = kept.len();
+            let op = match node.op {
+                Op::Cast(a) => Op::Cast(moved[a]),
+                Op::Unary(op, a) => Op::Unary(op, moved[a]),
+                Op::Binary(op, a, b) => Op::Binary(op, moved[a], moved[b]),
+                Op::Select(a, b, c) => Op::Select(moved[a], moved[b], moved[c]),
+                leaf => leaf,
+            };
+            kept.push(Node { op, ..node });
+        }
+        let roots = roots.iter().map(|root| moved[*root]).collect();
+        (kept, roots)
+    }
+}

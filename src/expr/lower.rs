@@ -1,0 +1,31 @@
+//! Lowering: a program becomes a kernel, which is CUDA C++ and loops on the host.
+
+use std::sync::Arc;
+
+use super::program::Program;
+use super::reduce::Reduction;
+use super::{cuda, twin};
+use crate::device::kernel::{Code, Columns, Kernel, Launch, Values};
+
+impl Program {
+    /// The kernel: its columns are the inputs and the outputs in the order given to `bind`, as are its values, which are not known
+    /// yet if there are any.
+    pub(crate) fn kernel(self: &Arc<Self>) -> Kernel {
+        let program = Arc::clone(self);
+        let columns = Columns {
+            inputs: self.inputs.iter().map(|(_, dtype)| dtype.size()).collect(),
+            outputs: self.outputs.iter().map(|(_, dtype)| dtype.size()).collect(),
+            partial_words: self.reductions.iter().map(Reduction::words).sum(),
+            ..Columns::default()
+        };
+        Kernel {
+            entry: cuda::ENTRY.to_owned(),
+            code: Code::own(&cuda::source(self)),
+            launch: Launch::of(&columns, self.values.len()),
+            columns,
+            resident: vec![],
+            values: if self.values.is_empty() { Values::new(vec![]) } else { Values::late() },
+            twin: Some(Box::new(move || Box::new(twin::Twin::new(Arc::clone(&program))))),
+        }
+    }
+}

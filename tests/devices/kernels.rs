@@ -1,0 +1,180 @@
+//! Kernels of the caller's own.
+
+use overshot::testing::foreign::{FACTOR, TABLE, everything, keep};
+use overshot::{DeviceChoice, Engine, ForeignKernel, Job, Npy, Raw};
+
+use crate::harness::{Case, Module, NO_CASES, Outcome, check, engine, numbers};
+
+pub const MODULE: Module = Module { name: "kernels", cases: CASES, on_host: ON_HOST, ..NO_CASES };
+
+const CASES: &[(&str, Case)] = &[
+    ("rows of several sizes, values, arrays and scratch", all_parts),
+    ("what is kept stands in order, for all schedules", kept_in_order),
+    ("files of what is kept have its length", kept_files),
+    ("nothing kept, and no rows", kept_nothing),
+    ("what does not fit the parameters is an error", misfits),
+    ("a kernel that is not told its rows has whole blocks", without_rows),
+    ("rows of absurd size are an error", absurd_rows),
+];
+
+const ON_HOST: &[(&str, Case)] = &[("a kernel that lies about what it kept is an error", lying_kernel)];
+
+fn all_parts(choice: &DeviceChoice) -> Outcome {
+    for rows in [1, 99, 100, 101, 50_000] {
+        let x: Vec<f32> = numbers(3 * rows, 1).iter().map(|x| *x as f32).collect();
+        let (mut y, mut z) = (vec![0.0; rows], vec![0.0f32; 2 * rows]);
+        let engine = engine(choice).chunk(64 << 10).build()?;
+        let report = engine.run(Job::kernel(everything()).input("x", &x).output("y", &mut y).output("z", &mut z))?;
+        let rows_of_x = x.as_chunks::<3>().0;
+        let right = |i: usize| {
+            let x = rows_of_x[i];
+            y[i] == TABLE[i % 7] + f64::from(x[0] + x[1]) * f64::from(FACTOR) && z[2 * i..][..2] == [x[2], x[0]]
+        };
+        check((0..rows).all(right), format!("{rows} rows: a wrong one"))?;
+        check(report.rows == rows as u64 && report.outputs[1].bytes == 8 * rows as u64, "the report counts rows")?;
+    }
+    Ok(())
+}
+
+/// What a naive filter keeps, and where it was.
+fn naive(x: &[f64]) -> (Vec<f64>, Vec<i64>) {
+    x.iter().zip(0..).filter(|(x, _)| **x > 50.0).map(|(x, i)| (*x, i)).unzip()
+}
+
+fn kept_in_order(choice: &DeviceChoice) -> Outcome {
+    let x = numbers(100_000, 1);
+    let (big, places) = naive(&x);
+    let mut choices = vec![choice.clone()];
+    if let DeviceChoice::Emulated(_) = choice {
+        choices = (0..20).map(|seed| format!("emulated:{seed}").parse()).collect::<Result<_, _>>()?;
+    }
+    for choice in &choices {
+        for (chunk, lanes) in [(8 << 10, 1), (40 << 10, 3), (200 << 10, 7)] {
+            let (mut b, mut w) = (vec![f64::NAN; x.len()], vec![-1; x.len()]);
+            let job = Job::kernel(&keep()).input("x", &x).output("big", &mut b).output("where", &mut w);
+            let report = engine(choice).chunk(chunk).lanes(lanes).build()?.run(job)?;
+            let kept = report.outputs[0].rows as usize;
+            check(kept == big.len(), format!("{choice}: {kept} of {} rows", big.len()))?;
+            check(b[..kept] == big[..] && w[..kept] == places[..], format!("{choice}: other rows"))?;
+        }
+    }
+    Ok(())
+}
+
+fn kept_files(choice: &DeviceChoice) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let (b, w) = (folder.path().join("b.npy"), folder.path().join("w.raw"));
+    let x = numbers(70_000, 1);
+    let (big, places) = naive(&x);
+    let job = Job::kernel(&keep()).input("x", &x).output("big", Npy::create(&b)).output("where", Raw::create(&w));
+    engine(choice).build()?.run(job)?;
+    check(std::fs::metadata(&w)?.len() == 8 * places.len() as u64, "the raw file has another length")?;
+    let written = std::fs::read(&w)?;
+    check(written == bytes_of(&places), "other rows in the raw file")?;
+    let mut again = vec![0.0; big.len()];
+    Engine::builder()
+        .device(DeviceChoice::Cpu)
+        .build()?
+        .run(Job::eval("y = x")?.input("x", Npy::open(&b)?).output("y", &mut again))?;
+    check(again == big, "other rows in the .npy file")
+}
+
+fn bytes_of(values: &[i64]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+}
+
+fn kept_nothing(choice: &DeviceChoice) -> Outcome {
+    for rows in [0, 10_000] {
+        let (x, mut b, mut w) = (vec![0.0; rows], vec![7.0; rows], vec![7i64; rows]);
+        let job = Job::kernel(&keep()).input("x", &x).output("big", &mut b).output("where", &mut w);
+        let report = engine(choice).build()?.run(job)?;
+        check(report.outputs.iter().all(|output| output.rows == 0 && output.bytes == 0), "something was kept")?;
+        check(b.iter().all(|b| *b == 7.0), "something was written")?;
+    }
+    Ok(())
+}
+
+fn misfits(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice).build()?;
+    let (x, x64) = (vec![0.0f32; 30], vec![0.0f64; 30]);
+    let (mut y, mut z, mut short) = (vec![0.0; 10], vec![0.0f32; 20], vec![0.0f32; 19]);
+    let error = |job: Job<'_>| engine.run(job).err().map(|error| error.to_string()).unwrap_or_default();
+    let mut wanted = vec![
+        (error(Job::kernel(everything()).input("x", &x).output("y", &mut y)), "'z' has no place"),
+        (error(Job::kernel(everything()).input("x", &x64).output("y", &mut y).output("z", &mut z)), "'x' is f32"),
+        (error(Job::kernel(everything()).input("x", &x).output("y", &mut y).output("z", &mut short)), "no whole rows"),
+        (error(Job::kernel(everything()).input("x", &x).input("w", &x)), "no parameter 'w'"),
+        (
+            error(Job::kernel(everything()).input("y", &x64)),
+            "'y' is no place for an input, as the kernel may write to it: declare it const",
+        ),
+        (error(Job::kernel(everything().value("a", 1.0f32)).input("x", &x)), "'a' is given twice"),
+    ];
+    let text = "extern \"C\" __global__ void f(const float *x, float a, float *y) {}";
+    // SAFETY: it does nothing.
+    let f = unsafe { ForeignKernel::cuda("f.cu", text, "f") }?.on_host(|_| {});
+    let mut y = vec![0.0f32; 30];
+    wanted.push((error(Job::kernel(&f).input("x", &x).output("y", &mut y)), "'a' has no value"));
+    wanted.push((
+        error(Job::kernel(f.call().value("a", 1.0)).input("x", &x).output("y", &mut y)),
+        "'a' is no place for a value",
+    ));
+    wanted.push((
+        // SAFETY: it is refused.
+        error(
+            Job::kernel(unsafe { f.clone().threads(0) }.call().value("a", 1.0f32)).input("x", &x).output("y", &mut y),
+        ),
+        "1 to 1024 threads",
+    ));
+    for (error, wanted) in wanted {
+        check(error.contains(wanted), format!("'{error}' does not say '{wanted}'"))?;
+    }
+    Ok(())
+}
+
+fn without_rows(choice: &DeviceChoice) -> Outcome {
+    let text = "extern \"C\" __global__ void f(const float *x, float *y) {}";
+    // SAFETY: it does nothing.
+    let f = unsafe { ForeignKernel::cuda("f.cu", text, "f")?.rows_per_block(10) }.on_host(|_| {});
+    let engine = engine(choice).build()?;
+    for (rows, words) in [(30, None), (0, None), (31, Some("1 of 10 rows")), (9, Some("9 of 10 rows"))] {
+        let (x, mut y) = (vec![0.0f32; rows], vec![0.0f32; rows]);
+        let error =
+            engine.plan(&Job::kernel(&f).input("x", &x).output("y", &mut y)).err().map(|error| error.to_string());
+        let is_right = match (&error, words) {
+            (None, None) => true,
+            (Some(error), Some(words)) => error.contains("no parameter 'rows'") && error.contains(words),
+            _ => false,
+        };
+        check(is_right, format!("{rows} rows: {error:?}"))?;
+    }
+    Ok(())
+}
+
+fn absurd_rows(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice).build()?;
+    for elements in ["4611686018427387904", "9223372036854775807", "68719476736"] {
+        let text = format!(
+            "extern \"C\" __global__ void f(long long rows, const float *x, float *y, float (*s)[{elements}]) {{}}"
+        );
+        // SAFETY: it does nothing.
+        let f = unsafe { ForeignKernel::cuda("f.cu", &text, "f") }?.on_host(|_| {});
+        let (x, mut y) = ([0.0f32; 10], [0.0f32; 10]);
+        let job = Job::kernel(f.call().scratch("s")).input("x", &x).output("y", &mut y);
+        let error = engine.plan(&job).err().ok_or("no error")?.to_string();
+        check(error.contains("make rows smaller"), error)?;
+    }
+    Ok(())
+}
+
+fn lying_kernel(choice: &DeviceChoice) -> Outcome {
+    let text = "extern \"C\" __global__ void f(long long rows, float *y, unsigned long long *kept) {}";
+    // SAFETY: it does nothing.
+    let kernel = unsafe { ForeignKernel::cuda("f.cu", text, "f") }?.on_host(|rows| {
+        rows.output::<f32>("y").fill(0.0);
+        rows.kept().fill(257);
+    });
+    let mut y = vec![0.0f32; 5000];
+    let error = engine(choice).build()?.run(Job::kernel(&kernel).output("y", &mut y)).err().ok_or("no error")?;
+    check(error.to_string().contains("kept 257 rows of a tile of 256"), error.to_string())
+}
