@@ -44,7 +44,7 @@ pub enum Error {
     Job(String),
 
     /// A file cannot be used.
-    #[error("{}: {problem}; {remedy}", path.display())]
+    #[error("{}: {problem}{}; {remedy}", path.display(), reason(cause))]
     File {
         /// The file.
         path: PathBuf,
@@ -52,8 +52,9 @@ pub enum Error {
         problem: String,
         /// What to do.
         remedy: String,
-        /// What the operating system said, when it said something.
-        source: Option<std::io::Error>,
+        /// What the operating system said, when it said something. It is a part of the message, and so it is not the error's
+        /// [`source`](std::error::Error::source).
+        cause: Option<std::io::Error>,
     },
 
     /// A memory limit is too small for even one chunk.
@@ -90,7 +91,7 @@ pub enum Error {
     },
 
     /// A chunk failed on its way through the pipeline.
-    #[error("{device}, lane {lane}, chunk {chunk} (rows {} to {}): {source}", rows.start, rows.end)]
+    #[error("{device}, lane {lane}, chunk {chunk} (rows {} to {}): {cause}", rows.start, rows.end)]
     Chunk {
         /// The device as `--device` names it.
         device: String,
@@ -100,9 +101,13 @@ pub enum Error {
         chunk: u64,
         /// Its rows, or those of all chunks that it may have been.
         rows: Range<u64>,
-        /// What happened.
-        source: Box<Error>,
+        /// What happened. It is a part of the message, and so it is not the error's [`source`](std::error::Error::source).
+        cause: Box<Error>,
     },
+
+    /// An error of the caller's own [`Source`](crate::Source), [`Sink`](crate::Sink) or [`Target`](crate::Target).
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
 
     /// A lane gave up because another lane failed, or the run is not needed any more. A run that is needed returns the other's
     /// error, never this one.
@@ -120,6 +125,11 @@ pub enum Error {
     },
 }
 
+/// What the operating system said, behind a problem.
+fn reason(cause: &Option<std::io::Error>) -> String {
+    cause.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default()
+}
+
 fn allocation(bytes: u64) -> String {
     if bytes == 0 { "a context".into() } else { format!("an allocation of {bytes} bytes") }
 }
@@ -135,12 +145,63 @@ impl Error {
     pub(crate) fn is_consequence(&self) -> bool {
         match self {
             Error::Abandoned => true,
-            Error::Chunk { source, .. } => source.is_consequence(),
+            Error::Chunk { cause, .. } => cause.is_consequence(),
             _ => false,
         }
     }
 
     pub(crate) fn file(path: impl Into<PathBuf>, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Error::File { path: path.into(), problem: problem.into(), remedy: remedy.into(), source: None }
+        Error::File { path: path.into(), problem: problem.into(), remedy: remedy.into(), cause: None }
+    }
+
+    /// An error of the caller's own, as [`Source::read`](crate::Source::read) and [`Sink::write`](crate::Sink::write) return them.
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Error::Other(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+    use std::io;
+
+    /// What programs print that print an error with all its sources.
+    fn chain(error: &dyn std::error::Error) -> Vec<String> {
+        let mut next = Some(error);
+        std::iter::from_fn(|| {
+            let error = next?;
+            next = error.source();
+            Some(error.to_string())
+        })
+        .collect()
+    }
+
+    fn in_chunk(cause: Error) -> Error {
+        Error::Chunk { device: "cpu".into(), lane: 0, chunk: 4, rows: 5..9, cause: cause.into() }
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = Some(io::Error::other("the disk is on fire"));
+        let file = Error::File { path: "a".into(), problem: "cannot be read".into(), remedy: "leave".into(), cause };
+        assert_eq!(chain(&file), ["a: cannot be read (the disk is on fire); leave"]);
+        let text = "cpu, lane 0, chunk 4 (rows 5 to 9): a: cannot be read (the disk is on fire); leave";
+        assert_eq!(chain(&in_chunk(file)), [text]);
+        assert_eq!(chain(&Error::file("a", "is short", "copy it")), ["a: is short; copy it"]);
+    }
+
+    #[test]
+    fn errors_of_the_callers_own_stay_what_they_are() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("S3 said 503")]
+        struct Own(#[source] io::Error);
+        let error = Error::other(Own(io::Error::other("timeout")));
+        assert_eq!(chain(&error), ["S3 said 503", "timeout"]);
+        assert!(error.source().is_some() && !error.is_usage());
+        let Error::Other(own) = &error else { panic!("{error:?}") };
+        assert!(own.is::<Own>());
+        assert_eq!(chain(&in_chunk(error)), ["cpu, lane 0, chunk 4 (rows 5 to 9): S3 said 503"]);
+        assert_eq!(Error::other("text alone").to_string(), "text alone");
     }
 }

@@ -92,8 +92,10 @@ mod trace;
 pub use arrays::{PinnedVec, Resident, ShardedArray};
 pub use data::{
     Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Place, Raw, Reading, Scalar, Sink,
-    SinkMemory, Source, Target, create, open, open_with,
+    SinkMemory, Source, Target, create, map, open, open_with,
 };
+#[doc(hidden)]
+pub use data::{Clash, FileId, FileSet, NamedFile, mapped_path, remove_unfinished_outputs};
 pub use device::{DeviceChoice, DeviceDetails, DeviceInfo, DeviceKind, Emulated, Fault, FaultAt, devices};
 pub use engine::{Engine, EngineBuilder};
 pub use error::{Error, Result};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
-use overshot::{DeviceChoice, Engine, Reading};
+use overshot::{DeviceChoice, Engine, Input, NamedFile, Reading};
 
 use super::help::{ENDINGS, EXAMPLES};
 use super::output::written;
@@ -50,10 +50,10 @@ pub struct JobArgs {
     pub expression: String,
 
     /// A file for a name: an output if the expression assigns the name, or the kernel's parameter is no pointer to const; else
-    /// an input. `.npy` files say their dtype, others are raw and need one to be read (bool, i8 to i64, u8 to u64, f32, f64).
-    /// An assigned name without a file is a temporary. For a name that is only read, or a parameter that is a value, also a
-    /// number, the same for all rows: m=5.0 is f64, n=3 is i64, on=true is bool, s=2:f32 is f32. A file with such a name is
-    /// written ./5.0
+    /// an input. `.npy` files say their dtype, others are raw and need one to be read (bool, i8 to i64, u8 to u64, f32, f64);
+    /// ':f64!' takes a file for raw that looks like another format. An assigned name without a file is a temporary. For a name
+    /// that is only read, or a parameter that is a value, also a number, the same for all rows: m=5.0 is f64, n=3 is i64, on=true
+    /// is bool, s=2:f32 is f32. A file with such a name is written ./5.0
     #[arg(value_name = "NAME=PATH[:DTYPE]", value_parser = binding())]
     pub files: Vec<Binding>,
 
@@ -131,13 +131,16 @@ pub enum ReadingArg {
     Direct,
 }
 
-impl From<ReadingArg> for Reading {
-    fn from(reading: ReadingArg) -> Reading {
-        match reading {
-            ReadingArg::Map => Reading::Map,
-            ReadingArg::Pread => Reading::Pread,
-            ReadingArg::Direct => Reading::Direct,
-        }
+impl JobArgs {
+    /// Opens an input.
+    pub fn open(&self, file: &NamedFile) -> Result<Input<'static>> {
+        Ok(match self.reading {
+            // SAFETY: whoever runs the command is told not to write to its inputs or shorten them meanwhile, as with every program
+            // that maps files; the library, whose callers are not told by us, has them say so with `unsafe`.
+            None | Some(ReadingArg::Map) => unsafe { file.map() }?,
+            Some(ReadingArg::Pread) => file.open(Reading::Pread)?,
+            Some(ReadingArg::Direct) => file.open(Reading::Direct)?,
+        })
     }
 }
 

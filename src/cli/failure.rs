@@ -94,14 +94,15 @@ fn in_fields(error: &Error) -> (&'static str, Value) {
         Error::Expression { column, text, .. } => ("expression", json!({ "column": column, "expression": text })),
         Error::Compile { name, line, text, .. } => ("kernel", json!({ "file": name, "line": line, "text": text })),
         Error::Job(_) => ("job", json!({})),
-        Error::File { path, problem, remedy, .. } => {
-            ("file", json!({ "path": path.to_string_lossy(), "problem": problem, "remedy": remedy }))
+        Error::File { path, problem, remedy, cause } => {
+            let (path, cause) = (path.to_string_lossy(), cause.as_ref().map(ToString::to_string));
+            ("file", json!({ "path": path, "problem": problem, "remedy": remedy, "cause": cause }))
         }
         Error::Budget { limit, needed, .. } => ("memory", json!({ "limit_bytes": limit, "needed_bytes": needed })),
         Error::OutOfMemory { device, .. } => ("memory", json!({ "device": device })),
         Error::Device { device, .. } => ("device", json!({ "device": device })),
-        Error::Chunk { device, chunk, rows, source, .. } => {
-            let (kind, mut fields) = in_fields(source);
+        Error::Chunk { device, chunk, rows, cause, .. } => {
+            let (kind, mut fields) = in_fields(cause);
             fields["device"] = device.as_str().into();
             fields["chunk"] = (*chunk).into();
             fields["first_row"] = rows.start.into();
@@ -151,8 +152,8 @@ mod tests {
         let expected =
             json!({"error": {"kind": "expression", "message": "no \"x\"", "column": 5, "expression": "c =\nx"}});
         assert_eq!(Failure::from(error).json(), expected);
-        let source = Error::File { path: "a".into(), problem: "p".into(), remedy: "r".into(), source: None };
-        let chunk = Error::Chunk { device: "cpu".into(), lane: 0, chunk: 3, rows: 10..30, source: Box::new(source) };
+        let source = Error::File { path: "a".into(), problem: "p".into(), remedy: "r".into(), cause: None };
+        let chunk = Error::Chunk { device: "cpu".into(), lane: 0, chunk: 3, rows: 10..30, cause: Box::new(source) };
         let json = Failure::from(chunk).json();
         assert_eq!((&json["error"]["kind"], &json["error"]["path"]), (&"file".into(), &"a".into()));
         assert_eq!((&json["error"]["first_row"], &json["error"]["rows"]), (&10.into(), &20.into()));

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use overshot::{Error, Job, Reading, Report};
+use overshot::{Error, Job, Report};
 
 use super::args::JobArgs;
 use super::failure::one_line;
@@ -37,7 +37,7 @@ pub fn run(args: &JobArgs) -> Result {
 /// The files of a job, and what they are.
 fn files(args: &JobArgs) -> impl Iterator<Item = (String, &Path)> {
     let kernel = kernel::file(&args.expression).map(|file| ("the kernel's file".to_owned(), file));
-    kernel.into_iter().chain(args.files.iter().map(|file| (format!("'{}'", file.name), file.path.as_path())))
+    kernel.into_iter().chain(args.files.iter().map(|file| (format!("'{}'", file.name), file.file.path.as_path())))
 }
 
 /// Prints how the job would be run.
@@ -66,7 +66,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
         job = job.rows(rows);
     }
     for file in files {
-        let (name, path) = (&file.name, file.path.display());
+        let (name, path) = (&file.name, file.file.path.display());
         let number = if is_expression { file.number()? } else { None };
         let (inputs, outputs) = (job.input_names(), job.output_names());
         job = if outputs.contains(name) {
@@ -74,14 +74,11 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
                 let text = format!("{name}={path}: the expression assigns '{name}': leave it out, or give it a file");
                 return Err(Error::Job(text).into());
             }
-            job.output(name, overshot::create(&file.path, file.dtype, args.force))
+            job.output(name, file.file.create(args.force)?)
         } else if inputs.contains(name) {
             match number {
                 Some(value) => job.value(name, value),
-                None => {
-                    let reading = args.reading.map(Reading::from).unwrap_or_default();
-                    job.input(name, overshot::open_with(&file.path, file.dtype, reading)?)
-                }
+                None => job.input(name, args.open(&file.file)?),
             }
         } else {
             return Err(Error::Job(format!("{name}={path}: {}", no_such_name(name, &job))).into());

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::{fs, io};
 
-use overshot::{Call, Error, ForeignKernel, Reading, Scalar};
+use overshot::{Call, Error, ForeignKernel, Scalar};
 
 use super::args::{JobArgs, KernelArgs};
 use super::{Failure, Result};
@@ -35,14 +35,13 @@ pub fn file(text: &str) -> Option<&Path> {
 
 /// Reads a kernel's file. Pipes and devices are refused, as reading them may never end.
 fn read(file: &Path) -> Result<Vec<u8>> {
-    let cannot = |problem: &str, remedy: &str, source| Error::File {
+    let cannot = |problem: &str, remedy: &str, cause| Error::File {
         path: file.into(),
         problem: problem.into(),
         remedy: remedy.into(),
-        source,
+        cause,
     };
-    let unreadable =
-        |error: io::Error| cannot(&format!("the kernel cannot be read ({error})"), "check the path", Some(error));
+    let unreadable = |error: io::Error| cannot("the kernel cannot be read", "check the path", Some(error));
     if !fs::metadata(file).map_err(unreadable)?.is_file() {
         return Err(cannot("is not a regular file", "save the kernel in a file first", None).into());
     }
@@ -93,14 +92,13 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
     for argument in &args.files {
         let name = &argument.name;
         if let Some(dtype) = call.value_type(name) {
-            let text = argument.path.display().to_string();
+            let text = argument.file.path.display().to_string();
             let Some(value) = Scalar::parse(&text, dtype) else {
                 return Err(Error::Job(format!("{name}={text}: write a number of {dtype}")).into());
             };
             call = call.value(name, value);
         } else if options.resident.contains(name) {
-            let reading = args.reading.map(Reading::from).unwrap_or_default();
-            let array = overshot::open_with(&argument.path, argument.dtype, reading)?;
+            let array = args.open(&argument.file)?;
             // SAFETY: as above.
             call = unsafe { call.resident_rows(name, array.source()) }?;
         }
@@ -116,14 +114,14 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
 fn check_outputs(args: &JobArgs, call: &Call) -> Result {
     let is_there = |path: &Path| !args.force && path.symlink_metadata().is_ok();
     let of_call = |name: &str| call.output_names().any(|output| output == name);
-    match args.files.iter().find(|file| of_call(&file.name) && is_there(&file.path)) {
+    match args.files.iter().find(|file| of_call(&file.name) && is_there(&file.file.path)) {
         None => Ok(()),
         Some(file) => Err(Error::File {
-            path: file.path.clone(),
+            path: file.file.path.clone(),
             problem: format!("is there, and '{}' is an output, as the kernel declares it without const", file.name),
             remedy: "declare it const if it is an input, else write to another file, or replace this one (--force)"
                 .into(),
-            source: None,
+            cause: None,
         }
         .into()),
     }

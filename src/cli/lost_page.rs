@@ -6,21 +6,12 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{mem, ptr};
 
-use super::unfinished;
-
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
 const WHAT: &[u8] =
     b"became shorter while it was read, or its disk failed; do not change a file while it is read, or read \
                       it by calls (--reading pread)";
-
-/// The path of the input file that is mapped at this address, if it is known.
-///
-/// A seam: the library is to tell where it mapped which file. Must allocate nothing and take no lock.
-fn file_at(_address: usize) -> Option<&'static [u8]> {
-    None
-}
 
 /// Handles SIGBUS from now on, with a message as JSON if that is asked for.
 pub fn handle(is_json: bool) {
@@ -50,10 +41,12 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_
         return;
     }
     if !IS_TOLD.swap(true, Ordering::Relaxed) {
+        let mut path = [0; 4096];
+        let path = overshot::mapped_path(address, &mut path).map(|length| &path[..length]);
         let mut buffer = [0; 9000];
-        let length = message(&mut buffer, file_at(address), IS_JSON.load(Ordering::Relaxed));
+        let length = message(&mut buffer, path, IS_JSON.load(Ordering::Relaxed));
         let _ = rustix::io::write(rustix::stdio::stderr(), &buffer[..length]);
-        unfinished::files();
+        overshot::remove_unfinished_outputs();
         // SAFETY: it ends the process without running anything of ours.
         unsafe { libc::_exit(1) };
     }

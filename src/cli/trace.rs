@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::fs::{self, Metadata, Permissions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use overshot::{Error, Timeline};
+use overshot::{Error, FileId, Timeline};
 
 use super::{Result, unfinished};
 
@@ -27,12 +27,11 @@ impl Trace {
     /// # Errors
     /// When the path is one of the others, is no file or has no directory in which files can be made.
     pub fn new<'a>(path: &Path, others: impl IntoIterator<Item = (String, &'a Path)>) -> Result<Trace> {
-        let cannot = |problem: &str, remedy: &str, source: Option<io::Error>| {
-            let problem = match &source {
-                Some(error) => format!("{problem} ({error})"),
-                None => problem.into(),
-            };
-            Error::File { path: path.into(), problem, remedy: remedy.into(), source }
+        let cannot = |problem: &str, remedy: &str, cause: Option<io::Error>| Error::File {
+            path: path.into(),
+            problem: problem.into(),
+            remedy: remedy.into(),
+            cause,
         };
         let no_file = "choose another file for the trace";
         let there = match fs::metadata(path) {
@@ -51,9 +50,9 @@ impl Trace {
         let Some(target) = target else {
             return Err(cannot("cannot be made", "check the path of the trace", None).into());
         };
-        let identity = Identity::of(path);
+        let id = FileId::of(path);
         let mut others = others.into_iter();
-        if let Some((what, _)) = others.find(|(_, other)| identity.is_some() && Identity::of(other) == identity) {
+        if let Some((what, _)) = others.find(|(_, other)| id.is_some() && FileId::of(other) == id) {
             let text = format!("{}: is both the trace and {what}: {no_file}", path.display());
             return Err(Error::Job(text).into());
         }
@@ -69,9 +68,8 @@ impl Trace {
     pub fn write(self, timeline: &Timeline) -> Result {
         let Trace { path, target, permissions } = self;
         write(&target, permissions, timeline).map_err(|error| {
-            let problem = format!("the trace cannot be written ({error})");
-            Error::File { path, problem, remedy: "choose another file for the trace".into(), source: Some(error) }
-                .into()
+            let (problem, remedy) = ("the trace cannot be written".into(), "choose another file for the trace".into());
+            Error::File { path, problem, remedy, cause: Some(error) }.into()
         })
     }
 }
@@ -83,10 +81,11 @@ fn write(target: &Path, permissions: Option<Permissions>, timeline: &Timeline) -
     prefix.push(".");
     let mut file = tempfile::Builder::new()
         .prefix(&prefix)
-        .suffix(unfinished::SUFFIX)
+        .suffix(".partial")
         // As for every new file: what the umask leaves of this.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(directory(target))?;
+    unfinished::path(file.path());
     if let Some(permissions) = permissions {
         file.as_file().set_permissions(permissions)?;
     }
@@ -96,23 +95,6 @@ fn write(target: &Path, permissions: Option<Permissions>, timeline: &Timeline) -
     drop(out);
     file.persist(target)?;
     Ok(())
-}
-
-/// What makes two paths the same file: where they lead to, or would lead to.
-#[derive(PartialEq)]
-enum Identity {
-    /// Device and inode.
-    File(u64, u64),
-    New(PathBuf),
-}
-
-impl Identity {
-    fn of(path: &Path) -> Option<Identity> {
-        match fs::metadata(path) {
-            Ok(metadata) => Some(Identity::File(metadata.dev(), metadata.ino())),
-            Err(_) => new_place(path).map(Identity::New),
-        }
-    }
 }
 
 /// The absolute path of a file that does not exist, if its directory does.

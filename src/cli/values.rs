@@ -1,19 +1,17 @@
 //! Values of arguments.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
 use bytesize::ByteSize;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use overshot::{DeviceChoice, Dtype, Emulated, Error, Scalar};
+use overshot::{DeviceChoice, Dtype, Emulated, Error, NamedFile, Scalar};
 
 /// A file, or a number, for a name of the expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binding {
     pub name: String,
-    pub path: PathBuf,
-    pub dtype: Option<Dtype>,
+    pub file: NamedFile,
 }
 
 impl Binding {
@@ -23,9 +21,9 @@ impl Binding {
     /// # Errors
     /// When there is a file of that name, so that it is not known which is meant; when it is no number of its dtype.
     pub fn number(&self) -> Result<Option<Scalar>, Error> {
-        let Some(text) = self.path.to_str().filter(|text| is_number(text)) else { return Ok(None) };
-        let Binding { name, dtype, .. } = self;
-        if self.path.symlink_metadata().is_ok() {
+        let Binding { name, file: NamedFile { path, dtype, .. } } = self;
+        let Some(text) = path.to_str().filter(|text| is_number(text)) else { return Ok(None) };
+        if path.symlink_metadata().is_ok() {
             let end = dtype.map(|dtype| format!(":{dtype}")).unwrap_or_default();
             return Err(Error::Job(format!(
                 "{name}={text}: it is a number, and there is a file of that name: write {name}=./{text}{end} for the file, or \
@@ -53,7 +51,7 @@ fn is_number(text: &str) -> bool {
     matches!(text, "true" | "false") || text.parse::<f64>().is_ok()
 }
 
-/// `NAME=PATH[:DTYPE]`. Paths are bytes, not text, and may hold colons: only the name of a dtype ends one.
+/// `NAME=PATH[:DTYPE[!]]`.
 pub fn binding() -> impl TypedValueParser<Value = Binding> {
     OsStringValueParser::new().try_map(|text| parse_binding(&text))
 }
@@ -68,17 +66,11 @@ fn parse_binding(text: &OsStr) -> Result<Binding, String> {
     if name.is_empty() {
         return Err("the name before '=' is missing".into());
     }
-    let (path, dtype) = match path.iter().rposition(|byte| *byte == b':') {
-        None => (path, None),
-        Some(colon) => match str::from_utf8(&path[colon + 1..]).ok().and_then(Dtype::from_name) {
-            None => (path, None),
-            dtype => (&path[..colon], dtype),
-        },
-    };
-    if path.is_empty() {
+    let file = NamedFile::parse(OsStr::from_bytes(path)).map_err(|error| error.to_string())?;
+    if file.path.as_os_str().is_empty() {
         return Err("the path after '=' is missing".into());
     }
-    Ok(Binding { name: name.into(), path: OsString::from_vec(path.into()).into(), dtype })
+    Ok(Binding { name: name.into(), file })
 }
 
 /// Bytes, as `64MiB`, `2GB` or a plain number; not 0.
@@ -139,15 +131,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dtype_ends_a_path_and_other_colons_are_its_own() {
-        let parse = |text: &str| {
-            let Binding { name, path, dtype } = parse_binding(OsStr::new(text)).unwrap();
-            (name, path.to_str().unwrap().to_owned(), dtype)
-        };
-        assert_eq!(parse("x=x.f32:f32"), ("x".into(), "x.f32".into(), Some(Dtype::F32)));
-        assert_eq!(parse("x=a:b"), ("x".into(), "a:b".into(), None));
-        assert_eq!(parse("x=a:b:i8"), ("x".into(), "a:b".into(), Some(Dtype::I8)));
-        assert_eq!(parse("x=a=b.npy"), ("x".into(), "a=b.npy".into(), None));
+    fn a_name_and_a_file() {
+        let Binding { name, file } = parse_binding(OsStr::new("x=a=b.npy:f32")).unwrap();
+        assert_eq!((name.as_str(), file.path.to_str(), file.dtype), ("x", Some("a=b.npy"), Some(Dtype::F32)));
         for text in ["", "x", "x=", "=x", "x=:f32"] {
             assert!(parse_binding(OsStr::new(text)).is_err(), "{text}");
         }

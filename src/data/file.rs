@@ -2,31 +2,52 @@
 
 use super::direct::{Direct, is_cached, memory};
 use super::memory::map_file;
+use super::signal_list::{Entry, SignalList};
 use super::{Dtype, Memory};
 use crate::error::{Error, Result};
 use memmap2::Mmap;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// How a file is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reading {
-    /// Through a memory map, used in place where possible; by calls where the system cannot map the file.
-    ///
-    /// The caller promises that nobody writes to the file or shortens it until the job is done. If someone does, results
-    /// may be any mixture of old and new, and touching a page that is gone kills the process (`SIGBUS`); so does a
-    /// disk that fails under a page. Replacing the file, as programs do that write a new one and rename it, is fine.
-    #[default]
-    Map,
-    /// By calls of `pread`, into memory of our own. A file that changes gives a mixture of old and new, one that
+    /// By calls of `pread`, into memory of our own. Of a file larger than half of the machine's memory, what is not in the page
+    /// cache is read past it, as [`Direct`](Reading::Direct) does. A file that changes meanwhile gives a mixture of old and new, one that
     /// becomes shorter gives an error.
+    #[default]
     Pread,
     /// Straight from the disk, past the page cache, into memory of our own. The page cache then holds no copy for the next
     /// job, and none that others want is pushed out of it. By [`Pread`](Reading::Pread) where the file system cannot do that.
     Direct,
+}
+
+/// The memory maps of files that exist now.
+static MAPPED: SignalList = SignalList::new();
+
+/// Finds the file whose map holds an address, for a handler of `SIGBUS`: it takes no lock and no memory. The path goes to `path`, as
+/// much of it as there is room for; returns how many bytes that is.
+pub fn mapped_path(address: usize, path: &mut [u8]) -> Option<usize> {
+    let mut len = None;
+    MAPPED.each(
+        |range| range.contains(&address),
+        |found| {
+            let fits = found.len().min(path.len());
+            path[..fits].copy_from_slice(&found[..fits]);
+            len = Some(fits);
+        },
+    );
+    len
+}
+
+/// Makes [`mapped_path`] find a map, until the entry is dropped.
+pub(super) fn announce_map(path: &Path, map: *const [u8]) -> Entry {
+    let start = map.cast::<u8>().addr();
+    MAPPED.add(path, start..start + map.len())
 }
 
 /// Files larger than this share of the machine's memory do not stay in the page cache: what is not in it is read past it.
@@ -43,8 +64,10 @@ pub(super) struct FileRows {
     offset: u64,
     /// Whether their byte order is not the machine's.
     swapped: bool,
-    map: Option<Mmap>,
+    map: Option<(Mmap, Entry)>,
     direct: Option<Direct>,
+    /// Whether all reads go past the page cache, and not only those of what is not in it.
+    is_direct: bool,
     /// Why it is not read as it was asked to be.
     note: Option<&'static str>,
 }
@@ -54,20 +77,29 @@ impl FileRows {
     pub fn new(opened: Opened, dtype: Dtype, rows: u64, offset: u64, swapped: bool, reading: Reading) -> Self {
         let Opened { path, file, len } = opened;
         debug_assert!(offset + rows * dtype.size() as u64 <= len);
-        let end = offset + rows * dtype.size() as u64;
-        let map = if reading == Reading::Map && rows > 0 { map_file(&file, end) } else { None };
-        let past_cache = reading == Reading::Direct || (map.is_some() && len > memory() / LARGE);
-        let direct = if past_cache { Direct::open(&path) } else { None };
-        let note = match reading {
-            Reading::Map if rows > 0 && map.is_none() => {
-                Some("cannot be mapped here, so it is read by calls, which is slower")
-            }
-            Reading::Direct if rows > 0 && direct.is_none() => {
-                Some("cannot be read past the page cache here, so it is read through it")
-            }
-            _ => None,
-        };
-        FileRows { path, dtype, rows, file, offset, swapped, map, direct, note }
+        let is_direct = reading == Reading::Direct;
+        let direct = if is_direct || len > memory() / LARGE { Direct::open(&path) } else { None };
+        let note = (is_direct && rows > 0 && direct.is_none())
+            .then_some("cannot be read past the page cache here, so it is read through it");
+        FileRows { path, dtype, rows, file, offset, swapped, map: None, direct, is_direct, note }
+    }
+
+    /// The same, used in place through a memory map, if the system can map it.
+    ///
+    /// # Safety
+    /// Nobody may write to the file or shorten it as long as this exists.
+    pub unsafe fn mapped(mut self) -> Self {
+        let end = self.offset + self.rows * self.dtype.size() as u64;
+        // SAFETY: passed on to the caller; the file is as long as its rows, as `new` requires.
+        let map = unsafe { map_file(&self.file, end) };
+        if self.rows > 0 && map.is_none() {
+            self.note = Some("cannot be mapped here, so it is read by calls, which is slower");
+        }
+        self.map = map.map(|map| {
+            let entry = announce_map(&self.path, &map[..]);
+            (map, entry)
+        });
+        self
     }
 
     pub fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
@@ -88,7 +120,7 @@ impl FileRows {
             }
             _ => io_error(&self.path, "cannot be read", "check the disk", e),
         };
-        match (&self.direct, self.mapped()) {
+        match (&self.direct, self.bytes_in_place()) {
             (Some(direct), _) if !self.is_at_hand(first, dst.len() as u64 / size) => {
                 direct.read(at, dst).map_err(failed)?;
             }
@@ -102,16 +134,16 @@ impl FileRows {
     }
 
     pub fn memory(&self) -> Option<Memory<'_>> {
-        if self.swapped { None } else { Memory::new(self.mapped()?, self.dtype) }
+        if self.swapped { None } else { Memory::new(self.bytes_in_place()?, self.dtype) }
     }
 
     /// Whether rows are to be had without a disk, as far as that matters.
     pub fn is_at_hand(&self, first: u64, rows: u64) -> bool {
         let size = self.dtype.size() as u64;
-        match (&self.direct, &self.map) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(_), Some(_)) => is_cached(&self.file, self.offset + first * size, rows * size),
+        match &self.direct {
+            None => true,
+            Some(_) if self.is_direct => false,
+            Some(_) => is_cached(&self.file, self.offset + first * size, rows * size),
         }
     }
 
@@ -126,8 +158,8 @@ impl FileRows {
     }
 
     /// The rows as they stand in the map.
-    fn mapped(&self) -> Option<&[u8]> {
-        self.map.as_ref()?.get(usize::try_from(self.offset).ok()?..)
+    fn bytes_in_place(&self) -> Option<&[u8]> {
+        self.map.as_ref()?.0.get(usize::try_from(self.offset).ok()?..)
     }
 }
 
@@ -169,7 +201,7 @@ impl Opened {
             let remedy = match e.kind() {
                 io::ErrorKind::NotFound => "check the path",
                 io::ErrorKind::PermissionDenied => "ask its owner for permission to read it",
-                _ => "check the path and the disk",
+                _ => too_many_open(&e).unwrap_or("check the path and the disk"),
             };
             io_error(path, "cannot be opened", remedy, e)
         };
@@ -197,8 +229,8 @@ impl Opened {
 }
 
 /// An error of the operating system, in a line with what it means here.
-pub(super) fn io_error(path: &Path, problem: impl std::fmt::Display, remedy: &str, e: io::Error) -> Error {
-    Error::File { path: path.into(), problem: format!("{problem} ({e})"), remedy: remedy.into(), source: Some(e) }
+pub(super) fn io_error(path: &Path, problem: impl Into<String>, remedy: &str, e: io::Error) -> Error {
+    Error::File { path: path.into(), problem: problem.into(), remedy: remedy.into(), cause: Some(e) }
 }
 
 /// An error met while bytes are put into a file.
@@ -217,17 +249,16 @@ pub(super) fn write_error(path: &Path, needed: u64, e: io::Error) -> Error {
     }
 }
 
-/// Whether two paths lead to one file, which need not exist yet. If that cannot be found out, they do not.
-pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
-    /// What a path leads to if it does not exist: a name in a directory.
-    fn place(path: &Path) -> Option<PathBuf> {
-        Some(directory(path).canonicalize().ok()?.join(path.file_name()?))
-    }
-    match (fs::metadata(a), fs::metadata(b)) {
-        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
-        (Err(_), Err(_)) => place(a).is_some_and(|a| Some(a) == place(b)),
-        _ => false,
-    }
+/// What to do about an error that says that too many files are open, if it is one.
+pub(super) fn too_many_open(e: &io::Error) -> Option<&'static str> {
+    use rustix::io::Errno;
+    let is_one = matches!(Errno::from_io_error(e), Some(Errno::MFILE | Errno::NFILE));
+    is_one.then_some("raise the limit of open files (ulimit -n), or use fewer files at once")
+}
+
+/// Whether a path ends as that of a directory does.
+pub(super) fn ends_with_slash(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b"/")
 }
 
 /// The directory of a file's path.

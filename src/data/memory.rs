@@ -251,13 +251,12 @@ impl fmt::Debug for SinkMemory<'_> {
 
 /// Maps the first `len` bytes of a file for reading. `None` if that is not possible, as for `len` 0.
 ///
-/// The contract is the user's, stated at [`Reading::Map`](super::Reading::Map): nobody changes the file while it is
-/// mapped.
-pub(crate) fn map_file(file: &File, len: u64) -> Option<Mmap> {
+/// # Safety
+/// The file has at least `len` bytes, and nobody writes to it or shortens it as long as the map exists.
+pub(crate) unsafe fn map_file(file: &File, len: u64) -> Option<Mmap> {
     let len = usize::try_from(len).ok().filter(|&len| len > 0)?;
-    // SAFETY: the mapping is private to this process and read-only, and the file was at least `len` bytes long when it
-    // was opened. That nobody writes or shortens the file meanwhile cannot be checked on any system; users of
-    // `Reading::Map` promise it, as users of every tool that maps files do.
+    // SAFETY: the mapping is private to this process and read-only. That its bytes are there and do not change is passed on to
+    // the caller.
     unsafe { MmapOptions::new().len(len).map(file).ok() }
 }
 

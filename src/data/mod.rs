@@ -7,47 +7,56 @@
 //! | [`Generator`] | | rows computed when they are asked for |
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
 //!
-//! All `unsafe` of this module stands in `memory.rs`. What is specific to Unix stands in `file.rs`, `direct.rs`, `partial.rs` and
-//! `new_file.rs`.
+//! All `unsafe` blocks of this module stand in `memory.rs`, but for calls that pass the contract of a memory map on. What is specific to Unix stands in `file.rs`, `direct.rs`, `partial.rs`,
+//! `temporary.rs`, `rights.rs`, `identity.rs` and `new_file.rs`.
 
 mod chunk;
 mod direct;
 mod dtype;
 mod file;
+mod foreign_format;
 mod format;
 mod gate;
 mod generator;
+mod identity;
 mod memory;
 mod new_file;
 mod npy;
 mod partial;
 mod raw;
+mod rights;
 mod shards;
+mod signal_list;
 mod sink;
 mod slice;
 mod source;
+mod temporary;
 #[cfg(test)]
 mod tests;
 
 pub use dtype::{Dtype, Element, Scalar};
-pub use file::Reading;
-pub use format::{create, open, open_with};
+pub use file::{Reading, mapped_path};
+pub use format::{NamedFile, create, map, open, open_with};
 pub use generator::Generator;
+pub use identity::{Clash, FileId, FileSet};
 pub use memory::{Claim, Memory, SinkMemory};
 pub use new_file::NewFile;
 pub use npy::Npy;
 pub use raw::Raw;
 pub use sink::{Output, Place, Sink, Target};
 pub use source::{Input, Source};
+pub use temporary::remove_unfinished_outputs;
 
 pub(crate) use chunk::Chunk;
 pub(crate) use direct::PIECE as DIRECT_PIECE;
-pub(crate) use file::same_file;
+#[cfg(test)]
+pub(crate) use identity::tests::LOOKED_UP;
 pub(crate) use memory::{copy_past_cache, map_file};
 pub(crate) use partial::reserve;
 #[cfg(test)]
 pub(crate) use shards::Nowhere;
 pub(crate) use shards::{Lent, Shard, ShardMemory, Shards, whole_shards};
-pub(crate) use sink::whole_sink_memory;
+pub(crate) use sink::{commit_all, whole_sink_memory};
 pub(crate) use slice::slice_output;
 pub(crate) use source::whole_memory;
+pub(crate) use temporary::leftovers;

@@ -1,9 +1,10 @@
 //! Files to be written.
 
-use super::file::write_error;
+use super::file::{announce_map, write_error};
 use super::gate::Gate;
 use super::memory::copy_past_cache;
 use super::partial::Partial;
+use super::signal_list::Entry;
 use super::sink::rows_of;
 use super::{Dtype, Sink, SinkMemory, Target};
 use crate::error::{Error, Result};
@@ -11,9 +12,11 @@ use std::path::{Path, PathBuf};
 
 /// A file to be written by a job: [`Npy::create`](super::Npy::create) and [`Raw::create`](super::Raw::create) make one.
 ///
-/// The rows go into a hidden file `.NAME.xxxxxx.partial` beside it, whose space is reserved before any work starts. It
-/// takes the name when all rows are written; when the job fails or is stopped it is removed. A process that is killed
-/// cannot remove it. The data is on the disk when the system writes it back, as after any `write`.
+/// The rows go into a file without a name in the same directory, whose space is reserved before any work starts. It takes its
+/// name when all outputs of the job are complete. When the job fails, is stopped or is killed, nothing of it remains.
+/// File systems without such files (NFS, for example) get a hidden file `.NAME.xxxxxx.partial` instead, which is removed when
+/// the job ends; a process that is killed cannot remove it, and a later job that writes to the same path says so in a
+/// note of its report. The data is on the disk when the system writes it back, as after any `write`.
 ///
 /// A path that is a symbolic link stands for the file it leads to.
 #[derive(Debug)]
@@ -40,6 +43,9 @@ impl NewFile {
 
     /// Whether to replace a file that exists. Otherwise it is an error, found before any work is done and again before
     /// the file gets its name.
+    ///
+    /// The new file has the permissions, owner, group and access control list of the one that it replaces. What cannot be kept
+    /// is a note in the report, and then the group may do no more than everybody may. A file that may not be written to is not replaced.
     pub fn force(self, force: bool) -> Self {
         NewFile { force, ..self }
     }
@@ -89,7 +95,7 @@ pub(super) struct FileSink {
     header: Header,
     /// Dimensions, if there are more than one.
     shape: Vec<u64>,
-    map: Option<SinkMemory<'static>>,
+    map: Option<(SinkMemory<'static>, Entry)>,
     writers: Gate,
 }
 
@@ -120,6 +126,10 @@ impl FileSink {
         let first = header(dtype, rows, shape);
         partial.write_at(&first, 0)?;
         let map = if partial.is_reserved() { SinkMemory::map(partial.file(), first.len(), dtype) } else { None };
+        let map = map.map(|map| {
+            let entry = announce_map(partial.path(), map.address());
+            (map, entry)
+        });
         let (offset, writers) = (first.len() as u64, Gate::new(writers()));
         Ok(FileSink { partial, dtype, rows, offset, header, shape: shape.unwrap_or_default().to_vec(), map, writers })
     }
@@ -135,7 +145,7 @@ impl Sink for FileSink {
         let rows = rows_of(first_row, bytes, self.dtype.size()).filter(|rows| rows.end <= self.rows);
         let rows = rows.ok_or_else(|| self.misfit(first_row, bytes))?;
         let _pass = self.writers.enter();
-        let Some(map) = &self.map else {
+        let Some((map, _)) = &self.map else {
             return self.partial.write_at(bytes, self.offset + rows.start * self.dtype.size() as u64);
         };
         let mut claim = map.try_claim(rows).ok_or_else(|| self.misfit(first_row, bytes))?;
@@ -144,11 +154,11 @@ impl Sink for FileSink {
     }
 
     fn note(&self) -> Option<String> {
-        let slow = self.map.is_none() && self.rows > 0;
-        slow.then(|| {
-            let path = self.partial.path().display();
-            format!("{path}: it cannot be mapped there with its space reserved, so it was written by slower calls")
-        })
+        let is_slow = self.map.is_none() && self.rows > 0;
+        let slow =
+            is_slow.then_some("it cannot be mapped there with its space reserved, so it was written by slower calls");
+        let notes: Vec<&str> = [slow, self.partial.note()].into_iter().flatten().collect();
+        (!notes.is_empty()).then(|| format!("{}: {}", self.partial.path().display(), notes.join("; ")))
     }
 
     fn shorten(&mut self, rows: u64) -> Result<()> {
@@ -174,10 +184,14 @@ impl Sink for FileSink {
         self.partial.check()
     }
 
-    fn commit(self: Box<Self>) -> Result<()> {
-        let FileSink { partial, map, .. } = *self;
-        drop(map);
-        partial.commit()
+    fn publish(&mut self) -> Result<()> {
+        self.map = None;
+        self.partial.publish()
+    }
+
+    fn commit(mut self: Box<Self>) -> Result<()> {
+        self.publish()?;
+        self.partial.commit()
     }
 }
 

@@ -10,7 +10,8 @@ use std::path::Path;
 pub struct Raw(FileRows);
 
 impl Raw {
-    /// Opens a file of elements of `dtype`, to be read through a memory map; its contract is [`Reading::Map`].
+    /// Opens a file of elements of `dtype`, to be read by calls. Whatever it holds is taken for rows: that it is of another
+    /// format is found out only by [`open`](crate::open), which goes by names and first bytes.
     ///
     /// # Errors
     /// When the file cannot be opened, or its length is not a whole number of elements.
@@ -31,6 +32,19 @@ impl Raw {
         }
         let rows = opened.len / size;
         Ok(Raw(FileRows::new(opened, dtype, rows, 0, false, reading)))
+    }
+
+    /// Opens a file, to be used in place through a memory map; to be read by calls where the system cannot map it.
+    ///
+    /// # Safety
+    /// As for [`Npy::map`](super::Npy::map): nobody may write to the file or shorten it as long as this exists.
+    ///
+    /// # Errors
+    /// As [`open`](Raw::open).
+    pub unsafe fn map(path: impl AsRef<Path>, dtype: Dtype) -> Result<Raw> {
+        let Raw(rows) = Raw::open(path, dtype)?;
+        // SAFETY: passed on to the caller.
+        Ok(Raw(unsafe { rows.mapped() }))
     }
 
     /// A raw file to be written. Nothing happens until the job runs.

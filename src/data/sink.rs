@@ -38,7 +38,7 @@ pub trait Sink: Send + Sync {
     }
 
     /// Whether [`commit`](Sink::commit) would succeed now. Asked of all outputs of a job before the first one is
-    /// committed.
+    /// published.
     ///
     /// # Errors
     /// As [`commit`](Sink::commit).
@@ -46,8 +46,18 @@ pub trait Sink: Send + Sync {
         Ok(())
     }
 
-    /// Makes the output visible: all rows are written. A file that is dropped without it leaves no trace; a slice
-    /// keeps what was written so far.
+    /// Makes the output visible, in a way that dropping it takes back. Asked of all outputs of a job before the first one is
+    /// committed, so that a job whose second file cannot be named leaves no first one. Sinks that cannot take it
+    /// back do nothing here.
+    ///
+    /// # Errors
+    /// When the output cannot be given its name.
+    fn publish(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Makes the output visible for good, also if it was not [published](Sink::publish): all rows are written. A file that is dropped
+    /// without it leaves no trace; a slice keeps what was written so far.
     ///
     /// # Errors
     /// When the output cannot be given its name.
@@ -67,6 +77,12 @@ pub enum Place {
 }
 
 /// A place for an output whose dtype and rows are not known yet.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no output of a job",
+    label = "no `Target`, and no mutable slice",
+    note = "slices, vectors and arrays go by mutable reference, as in `&mut v` or `a.as_mut_slice()`",
+    note = "elements are `bool`, `i8` to `i64`, `u8` to `u64`, `f32` and `f64`"
+)]
 pub trait Target: Send {
     /// What messages call it: the path of a file, `slice`, …
     fn name(&self) -> String;
@@ -180,4 +196,11 @@ pub(crate) fn whole_sink_memory(sink: &dyn Sink, dtype: Dtype, rows: u64) -> Res
         memory.rows(),
         memory.row_bytes()
     )))
+}
+
+/// Makes all outputs visible, or none: what is published and not committed is taken back when it is dropped.
+pub(crate) fn commit_all(mut sinks: Vec<Box<dyn Sink + '_>>) -> Result<()> {
+    sinks.iter().try_for_each(|sink| sink.check())?;
+    sinks.iter_mut().try_for_each(|sink| sink.publish())?;
+    sinks.into_iter().try_for_each(Sink::commit)
 }

@@ -4,6 +4,7 @@ use super::memory::{Disjoint, copy_past_cache};
 use super::sink::rows_of;
 use super::{Dtype, Element, Input, Memory, Output, Place, Sink, SinkMemory, Source, Target};
 use crate::error::{Error, Result};
+use std::sync::Arc;
 
 struct SliceSource<'a> {
     bytes: &'a [u8],
@@ -45,6 +46,59 @@ impl<'a> From<&'a [bool]> for Input<'a> {
         SliceSource { bytes: bytemuck::cast_slice(slice), dtype: Dtype::Bool }.into()
     }
 }
+
+/// Elements that the source owns, so that a job with them needs nothing else to live on.
+struct OwnedSource<V> {
+    values: V,
+    dtype: Dtype,
+    bytes: fn(&V) -> &[u8],
+}
+
+impl<V: Send + Sync> OwnedSource<V> {
+    fn slice(&self) -> SliceSource<'_> {
+        SliceSource { bytes: (self.bytes)(&self.values), dtype: self.dtype }
+    }
+}
+
+impl<V: Send + Sync> Source for OwnedSource<V> {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn rows(&self) -> u64 {
+        self.slice().rows()
+    }
+
+    fn name(&self) -> String {
+        self.slice().name()
+    }
+
+    fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
+        self.slice().read(first, dst)
+    }
+
+    fn memory(&self) -> Option<Memory<'_>> {
+        Memory::new((self.bytes)(&self.values), self.dtype)
+    }
+}
+
+/// Vectors and shared slices, as they are.
+macro_rules! owned {
+    ($($element:ty, $dtype:expr $(, $bound:ident)?);*) => {$(
+        impl<$(T: $bound)?> From<Vec<$element>> for Input<'_> {
+            fn from(values: Vec<$element>) -> Self {
+                OwnedSource { values, dtype: $dtype, bytes: |values| bytemuck::cast_slice(values) }.into()
+            }
+        }
+
+        impl<$(T: $bound)?> From<Arc<[$element]>> for Input<'_> {
+            fn from(values: Arc<[$element]>) -> Self {
+                OwnedSource { values, dtype: $dtype, bytes: |values| bytemuck::cast_slice(values) }.into()
+            }
+        }
+    )*};
+}
+owned!(T, T::DTYPE, Element; bool, Dtype::Bool);
 
 /// A slice of numbers: written in place.
 struct SliceTarget<'a, T> {

@@ -10,6 +10,12 @@ use std::sync::Arc;
 /// Reads row ranges of a dataset. A row is one element.
 ///
 /// A row of dtype `bool` is one byte: 0 is false, every other byte is true.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no input of a job",
+    label = "no `Source`, and no slice",
+    note = "slices, vectors and arrays go by reference, as in `&v` or `a.as_slice()`; a `Vec` or an `Arc<[T]>` may also be given away",
+    note = "elements are `bool`, `i8` to `i64`, `u8` to `u64`, `f32` and `f64`"
+)]
 pub trait Source: Send + Sync {
     /// The type of a row.
     fn dtype(&self) -> Dtype;
@@ -102,7 +108,8 @@ impl<S: Source + ?Sized> Source for &S {
     }
 }
 
-/// What a job reads under one name: any [`Source`] or reference to one, a slice, a vector or an array.
+/// What a job reads under one name: any [`Source`] or reference to one; a slice, a vector or an array by reference; or a vector or
+/// an `Arc<[T]>` that it then owns.
 pub struct Input<'a> {
     source: Box<dyn Source + 'a>,
     shards: Option<Arc<Shards>>,

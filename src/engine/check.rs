@@ -1,6 +1,8 @@
 //! Whether the parts of a job fit each other.
 
-use crate::data::{Dtype, Input, Output, Scalar, same_file};
+use std::path::Path;
+
+use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar};
 use crate::error::{Error, Result};
 use crate::foreign;
 use crate::job::{Job, What};
@@ -146,15 +148,18 @@ fn numpy_shape(shape: &[u64]) -> String {
 
 /// No output may be one of the inputs, or another output.
 fn check_files(inputs: &[(String, Input<'_>)], outputs: &[(String, Output<'_>)]) -> Result<()> {
-    for (k, (name, output)) in outputs.iter().enumerate() {
-        let Some(path) = output.target().path() else { continue };
-        let inputs = inputs.iter().filter_map(|(other, input)| Some((other, input.source().path()?)));
-        let others = outputs[..k].iter().filter_map(|(other, output)| Some((other, output.target().path()?)));
-        if let Some((other, _)) = inputs.chain(others).find(|(_, other)| same_file(path, other)) {
-            return Err(Error::Job(format!(
-                "{} is both '{other}' and the output '{name}': write to another file",
-                path.display()
-            )));
+    let mut files = FileSet::new();
+    let refused = |path: &Path, name: &str, Clash(other): Clash| {
+        Error::Job(format!("{} is both '{other}' and the output '{name}': write to another file", path.display()))
+    };
+    for (name, input) in inputs {
+        if let Some(path) = input.source().path() {
+            files.read(path, name).map_err(|clash| refused(path, name, clash))?;
+        }
+    }
+    for (name, output) in outputs {
+        if let Some(path) = output.target().path() {
+            files.write(path, name).map_err(|clash| refused(path, name, clash))?;
         }
     }
     Ok(())
@@ -222,6 +227,23 @@ mod tests {
         assert!(!values.are_known());
         values.set(late.bits_of(&[("b".into(), Scalar::F64(0.5)), ("a".into(), Scalar::I8(-1))]).unwrap());
         assert_eq!(values.wait(), Some(&[255, 0.5f64.to_bits()][..]));
+    }
+
+    #[test]
+    fn every_path_is_looked_up_once() {
+        use crate::data::{LOOKED_UP, Raw};
+        let dir = tempfile::tempdir().unwrap();
+        let read = dir.path().join("read");
+        std::fs::write(&read, [0]).unwrap();
+        let inputs = [("a".to_owned(), Raw::open(&read, Dtype::U8).unwrap().into())];
+        let outputs: Vec<_> =
+            (0..500).map(|k| (format!("out{k}"), Raw::create(dir.path().join(k.to_string())).into())).collect();
+        LOOKED_UP.set(0);
+        check_files(&inputs, &outputs).unwrap();
+        assert_eq!(LOOKED_UP.get(), 501);
+        let twice = [("b".to_owned(), Raw::create(dir.path().join("./read")).into())];
+        let error = check_files(&inputs, &twice).unwrap_err().to_string();
+        assert!(error.contains("is both 'a' and the output 'b'"), "{error}");
     }
 
     #[test]

@@ -25,7 +25,7 @@ use self::devices::{Accounts, Opened};
 use self::outputs::Outputs;
 use self::passes::Turn;
 use self::prepare::{Prepared, Request};
-use crate::data::Input;
+use crate::data::{Input, leftovers};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -113,9 +113,10 @@ impl Engine {
     /// # Errors
     /// [`Error::Expression`] and [`Error::Job`] if the job does not fit together, [`Error::Budget`] if a memory limit is
     /// too small for one chunk, [`Error::File`] and [`Error::Chunk`] if something failed on the way,
-    /// [`Error::Cancelled`]. No output file appears or changes then, unless another program makes a file of an output's
-    /// name in the moment between the check of all outputs and the naming of the last; slices hold whatever was written
-    /// so far.
+    /// [`Error::Cancelled`]. No output file appears or changes then; if the last one cannot be given its name, those before it
+    /// lose theirs again, and files that they replaced come back. Only a file system that has neither `RENAME_EXCHANGE` nor hard links
+    /// cannot bring a replaced file back, and outputs after a caller's own [`Sink`] that fails in its
+    /// [`commit`](Sink::commit). Slices hold whatever was written so far.
     ///
     /// # Panics
     /// When code of the caller that it runs (a source, a sink, a generator, the progress function) panics.
@@ -134,6 +135,7 @@ impl Engine {
         let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();
         // A file written from one with dimensions gets the same.
         let shape = inputs.iter().find_map(|(_, input)| input.source().shape());
+        notes.extend(leftovers(outputs.iter().filter_map(|(_, output)| output.target().path())));
         let mut outputs = Outputs::open(outputs, &bound, shape)?;
         notes.extend(outputs.notes());
 

@@ -2,7 +2,7 @@
 
 use super::check::Bound;
 use super::columns::{Pinning, PlannedOutput};
-use crate::data::{Output, Sink, whole_sink_memory};
+use crate::data::{Output, Sink, commit_all, whole_sink_memory};
 use crate::error::{Error, Result};
 use crate::pipeline::OutputColumn;
 use crate::report::OutputReport;
@@ -96,8 +96,7 @@ impl<'a, 'b> Outputs<'a, 'b> {
     /// # Errors
     /// Those of the sinks. All are asked whether they can before the first one is named.
     pub(super) fn commit(self) -> Result<Vec<OutputReport>> {
-        self.sinks.iter().try_for_each(|sink| sink.check())?;
-        self.sinks.into_iter().try_for_each(Sink::commit)?;
+        commit_all(self.sinks)?;
         Ok(self.reports)
     }
 }

@@ -82,7 +82,7 @@ fn save_to(folder: &Path, limits: &MachineLimits) -> Result<PathBuf> {
         path: path.clone(),
         problem: format!("cannot be written ({problem})"),
         remedy: "set OVERSHOT_CACHE to a folder that can".into(),
-        source: None,
+        cause: None,
     };
     let text = serde_json::to_vec_pretty(&all).map_err(|error| cannot(error.to_string()))?;
     write_whole(&path, &text).map_err(|refused| cannot(refused.to_string()))?;

@@ -209,13 +209,13 @@ pub(crate) struct LaneName {
 
 impl LaneName {
     /// Names this lane and a chunk in an error.
-    pub(crate) fn with_chunk(&self, chunk: &Chunk, source: Error) -> Error {
+    pub(crate) fn with_chunk(&self, chunk: &Chunk, cause: Error) -> Error {
         Error::Chunk {
             device: self.device.clone(),
             lane: self.lane,
             chunk: chunk.index(),
             rows: chunk.rows(),
-            source: Box::new(source),
+            cause: Box::new(cause),
         }
     }
 }

@@ -13,6 +13,8 @@ pub const CASES: &[Case] = &[
     ("a wrong magic", wrong_magic),
     ("a dtype that is none of ours", odd_dtypes),
     ("a raw file without a dtype", raw_dtype),
+    ("a file of another format", other_formats),
+    ("too many files", too_many_files),
     ("row counts that differ", mismatched_rows),
     ("an unknown name", unknown_name),
     ("an expression with a mistake", expressions),
@@ -93,6 +95,37 @@ fn raw_dtype(device: &str) -> Outcome {
     RAN
 }
 
+fn other_formats(device: &str) -> Outcome {
+    let place = place(device);
+    place.raw("t.parquet", &[0; 16]);
+    place.raw("noext", &npy("<f8", "False", "(2,)", &[0; 16]));
+    place.refused(1, &["t.parquet", "is a Parquet file", "t.parquet:f64!"], &["sum(a)", "a=t.parquet:f64"]);
+    place.refused(1, &["noext", "is a .npy file", "rename it"], &["sum(a)", "a=noext:f64"]);
+    place.refused(1, &["out.csv", "write a .npy file"], &["c = a", "a=a.npy", "c=out.csv"]);
+    place.refused(2, &["c2.npy:float16", "no dtype", "float32"], &["c = a", "a=a.npy", "c=c2.npy:float16"]);
+    place.refused(1, &["new/", "name a file"], &["c = a", "a=a.npy", "c=new/"]);
+    place.refused(1, &["standard input"], &["sum(a)", "a=-"]);
+    let report = place.report(&["c = a; sum(c)", "a=t.parquet:float64!", "c=out.csv:f32!"]);
+    assert_eq!((&report["rows"], place.files()["out.csv"].len()), (&2.into(), 8));
+    RAN
+}
+
+fn too_many_files(device: &str) -> Outcome {
+    if device != "cpu" {
+        return not_run("a device opens files of its own");
+    }
+    let place = place(device);
+    let names: Vec<String> = (0..30).map(|k| format!("c{k}")).collect();
+    let text: Vec<String> = names.iter().map(|name| format!("{name} = a")).collect();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 24 && exec \"$0\" \"$@\""]).arg(crate::tools::binary());
+    command.args(["run", "--device", device, &text.join("; "), "a=a.npy"]);
+    command.args(names.iter().map(|name| format!("{name}={name}.npy"))).current_dir(place.folder.path());
+    crate::tools::done(command.output().unwrap()).is_error(1, &["Too many open files", "ulimit -n"]);
+    assert_eq!(place.names(), ["a.npy", "b.npy"]);
+    RAN
+}
+
 fn mismatched_rows(device: &str) -> Outcome {
     let place = place(device);
     place.npy("long.npy", &[0.0; 4]);
@@ -137,7 +170,7 @@ fn output_exists(device: &str) -> Outcome {
     let place = place(device);
     place.raw("c.npy", b"precious");
     let args = ["c = a * b", "a=a.npy", "b=b.npy", "c=c.npy"];
-    place.refused(1, &["c.npy", "exists", "force"], &args);
+    place.refused(1, &["c.npy", "exists", "'force'"], &args);
     place.report(&[&args[..], &["--force"]].concat());
     assert_eq!(rows(&place.files()["c.npy"]), [4.0, 10.0, 18.0]);
     RAN

@@ -222,7 +222,7 @@ fn failing_source(choice: &DeviceChoice) -> Outcome {
             }
             Some(NONE)
         });
-        let is_right = matches!(&result, Err(Error::Chunk { source, .. }) if source.to_string() == "on demand");
+        let is_right = matches!(&result, Err(Error::Chunk { cause, .. }) if cause.to_string() == "on demand");
         check(is_right && passes == usize::from(is_second), format!("{more}: {passes} passes, {result:?}"))?;
         check(in_use(&engine) == 0, "memory comes back")?;
     }

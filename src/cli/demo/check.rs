@@ -27,9 +27,9 @@ pub struct Truth {
 pub fn file(path: &Path, rows: u64, cancel: &CancelToken, bar: &Bar) -> Result<Truth> {
     let cannot = |error: io::Error| Error::File {
         path: path.into(),
-        problem: format!("cannot be read ({error})"),
+        problem: "cannot be read".into(),
         remedy: "check its disk".into(),
-        source: Some(error),
+        cause: Some(error),
     };
     let file = File::open(path).map_err(cannot)?;
     let mut head = [0; 10];

@@ -44,9 +44,9 @@ pub fn blocks(rows: u64) -> impl IndexedParallelIterator<Item = Range<u64>> {
 pub fn write(path: &Path, file: u64, rows: u64, cancel: &CancelToken, bar: &Bar) -> Result {
     let cannot = |error: io::Error| Error::File {
         path: path.into(),
-        problem: format!("cannot be written ({error})"),
+        problem: "cannot be written".into(),
         remedy: "check its disk, or set another --dir".into(),
-        source: Some(error),
+        cause: Some(error),
     };
     let out = File::create_new(path).map_err(cannot)?;
     out.write_all_at(&header(rows), 0).map_err(cannot)?;

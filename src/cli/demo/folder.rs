@@ -19,27 +19,27 @@ impl Folder {
     /// A new folder inside `parent` (or the current one), where `needed` bytes are free.
     pub fn new(parent: Option<&Path>, keep: bool, needed: u64) -> Result<Folder> {
         let parent = parent.unwrap_or(Path::new("."));
-        let cannot = |problem, remedy: &str, source| Error::File {
+        let cannot = |problem: String, remedy: &str, cause| Error::File {
             path: parent.into(),
             problem,
             remedy: remedy.into(),
-            source: Some(source),
+            cause,
         };
-        let unusable = |error: io::Error| cannot(format!("cannot be used ({error})"), "check --dir", error);
+        let unusable = |error: io::Error| cannot("cannot be used".into(), "check --dir", Some(error));
         let space = rustix::fs::statvfs(parent).map_err(|error| unusable(error.into()))?;
         let free = space.f_bavail.saturating_mul(space.f_frsize);
         // A file system that cannot count its space says 0 blocks.
         if space.f_blocks > 0 && free < needed {
             let problem = format!("the demo needs {} but {} are free", ByteSize(needed), ByteSize(free));
             let remedy = "set a smaller --size, or --dir on another disk";
-            return Err(cannot(problem, remedy, io::ErrorKind::StorageFull.into()).into());
+            return Err(cannot(problem, remedy, None).into());
         }
         let directory = tempfile::Builder::new()
             .prefix("overshot-demo-")
             // Absolute, so that what is printed can be used anywhere.
             .tempdir_in(parent.canonicalize().map_err(unusable)?)
-            .map_err(|error| cannot(format!("no folder can be made in it ({error})"), "set another --dir", error))?;
-        unfinished::folder(directory.path());
+            .map_err(|error| cannot("no folder can be made in it".into(), "set another --dir", Some(error)))?;
+        unfinished::path(directory.path());
         Ok(Folder { directory, keep })
     }
 
@@ -58,9 +58,9 @@ impl Folder {
             Ok(()) => Ok(false),
             Err(error) => Err(Error::File {
                 path,
-                problem: format!("cannot be removed ({error})"),
+                problem: "cannot be removed".into(),
                 remedy: "remove it by hand".into(),
-                source: Some(error),
+                cause: Some(error),
             }
             .into()),
         }

@@ -7,6 +7,9 @@ use crate::data::Dtype;
 /// 128, so this only bounds what a broken file makes us read.
 pub(super) const MAX_LEN: u64 = 1 << 16;
 
+/// NumPy's arrays have no more.
+const MAX_DIMENSIONS: usize = 64;
+
 const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// Rows start at a multiple of this, so that a map of the file is aligned for them.
@@ -31,9 +34,9 @@ pub(in crate::data) struct Header {
 impl Header {
     /// Parses a header from `head`, the first [`MAX_LEN`] bytes of a file or all of a shorter one.
     pub fn parse(head: &[u8]) -> Result<Self, Refusal> {
-        let (text, offset) = text(head)?;
+        let (text, version, offset) = text(head)?;
         let garbage = |reason: String| (format!("not a valid .npy header: {reason}"), "save it again with numpy.save");
-        let Literal::Dict(entries) = literal::parse(text).map_err(garbage)? else {
+        let Literal::Dict(entries) = literal::parse(text, version < 3).map_err(garbage)? else {
             return Err(garbage("no dict".into()));
         };
         let (mut descr, mut fortran, mut shape) = (None, None, None);
@@ -56,17 +59,22 @@ impl Header {
             let problem = "its columns stand before its rows (Fortran order)";
             return Err((problem.into(), "save it again with numpy.save(path, numpy.ascontiguousarray(array))"));
         }
-        let rows = product(&shape).filter(|rows| {
-            let end = rows.checked_mul(dtype.size() as u64).and_then(|n| n.checked_add(offset));
+        if shape.len() > MAX_DIMENSIONS {
+            return Err(garbage(format!("{} dimensions, of which NumPy has {MAX_DIMENSIONS} at most", shape.len())));
+        }
+        // As NumPy, which does not read an array without elements either if the other lengths are too much.
+        let fits = extent(&shape).is_some_and(|extent| {
+            let end = extent.checked_mul(dtype.size() as u64).and_then(|n| n.checked_add(offset));
             end.is_some_and(|end| i64::try_from(end).is_ok())
         });
+        let rows = product(&shape).filter(|_| fits);
         let rows = rows.ok_or_else(|| garbage(format!("no file holds the shape {shape:?}")))?;
         Ok(Header { dtype, swapped, shape, rows, offset })
     }
 }
 
-/// The dict of a header as text, and where the rows start.
-fn text(head: &[u8]) -> Result<(&str, u64), Refusal> {
+/// The dict of a header as text, the version of the format, and where the rows start.
+fn text(head: &[u8]) -> Result<(&str, u8, u64), Refusal> {
     if head.starts_with(b"PK\x03\x04") {
         return Err(("is a .npz archive, not a .npy file".into(), "save each array by itself with numpy.save"));
     }
@@ -76,11 +84,11 @@ fn text(head: &[u8]) -> Result<(&str, u64), Refusal> {
     let truncated = || (format!("its header ends early, after {} bytes", head.len()), "copy or save it again");
     let (version, rest) = rest.split_first_chunk::<2>().ok_or_else(truncated)?;
     let (len, rest) = match version {
-        [1, _] => {
+        [1, 0] => {
             let (len, rest) = rest.split_first_chunk::<2>().ok_or_else(truncated)?;
             (u16::from_le_bytes(*len).into(), rest)
         }
-        [2 | 3, _] => {
+        [2 | 3, 0] => {
             let (len, rest) = rest.split_first_chunk::<4>().ok_or_else(truncated)?;
             (u32::from_le_bytes(*len), rest)
         }
@@ -100,7 +108,7 @@ fn text(head: &[u8]) -> Result<(&str, u64), Refusal> {
     // Versions 1 and 2 are in Latin-1, version 3 in UTF-8; beyond ASCII there are only names of fields, which are not
     // read here in any case.
     match str::from_utf8(bytes) {
-        Ok(text) => Ok((text, offset)),
+        Ok(text) => Ok((text, version[0], offset)),
         Err(_) => Err(("its header is not text".into(), "save it again as a plain array with numpy.save")),
     }
 }
@@ -113,12 +121,14 @@ fn dimensions(lengths: Vec<Literal<'_>>) -> Result<Vec<u64>, String> {
     lengths.into_iter().map(length).collect()
 }
 
-/// The number of elements, if it fits. An array with a dimension of length 0 has none, however long the others are.
+/// The number of elements, if NumPy has arrays of such lengths.
 fn product(shape: &[u64]) -> Option<u64> {
-    if shape.contains(&0) {
-        return Some(0);
-    }
-    shape.iter().try_fold(1u64, |product, &length| product.checked_mul(length))
+    extent(shape).map(|extent| if shape.contains(&0) { 0 } else { extent })
+}
+
+/// The product of the lengths that are not 0, if it fits.
+fn extent(shape: &[u64]) -> Option<u64> {
+    shape.iter().filter(|length| **length > 0).try_fold(1u64, |product, &length| product.checked_mul(length))
 }
 
 /// The dtype that a `descr` names, and whether its byte order is not the machine's.
@@ -178,8 +188,7 @@ fn no_dtype(name: &str, kind: &str) -> Refusal {
 /// The header that NumPy writes for an array of `rows` elements: of this `shape`, or one-dimensional if the shape is
 /// none or another number of elements.
 pub(in crate::data) fn header(dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Vec<u8> {
-    // NumPy reads no more than 64 dimensions.
-    let fits = |shape: &&[u64]| product(shape) == Some(rows) && shape.len() <= 64;
+    let fits = |shape: &&[u64]| product(shape) == Some(rows) && shape.len() <= MAX_DIMENSIONS;
     let shape = shape.filter(fits).unwrap_or(std::slice::from_ref(&rows));
     let order = match dtype.size() {
         1 => '|',

@@ -12,9 +12,16 @@ pub(super) enum Literal<'a> {
     Dict(Vec<(&'a str, Literal<'a>)>),
 }
 
-/// Parses all of `text` as one literal. An error says what is wrong and where, in bytes from the start.
-pub(super) fn parse(text: &str) -> Result<Literal<'_>, String> {
-    let mut parser = Parser { text, at: 0 };
+/// Parses all of `text` as one literal. An error says what is wrong and where, in bytes from the start. Whether integers may be
+/// `long`, with an `L` behind them as in Python 2, depends on the version of the format.
+pub(super) fn parse(text: &str, long: bool) -> Result<Literal<'_>, String> {
+    let mut parser = Parser { text, at: 0, long };
+    // A blank at the start of a line is an indentation, other than at the start of the first one.
+    let lines = text.trim_start_matches([' ', '\t']);
+    let first = lines.trim_start_matches(['\n', '\r']);
+    if first.len() < lines.len() && first.starts_with([' ', '\t']) {
+        return Err("a line begins with a blank".into());
+    }
     let literal = parser.literal(0)?;
     match parser.peek() {
         None => Ok(literal),
@@ -28,6 +35,7 @@ const MAX_DEPTH: usize = 4;
 struct Parser<'a> {
     text: &'a str,
     at: usize,
+    long: bool,
 }
 
 impl<'a> Parser<'a> {
@@ -117,8 +125,12 @@ impl<'a> Parser<'a> {
         let rest = &self.text[self.at..];
         let digits = &rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())];
         let value = digits.parse().map_err(|_| self.wrong("a number below 2^64"))?;
+        // Python has zeros in front of a zero only.
+        if value != 0 && digits.starts_with('0') {
+            return Err(self.wrong("a number that does not begin with 0"));
+        }
         self.at += digits.len();
-        if self.text[self.at..].starts_with('L') {
+        if self.long && self.text[self.at..].starts_with('L') {
             self.at += 1;
         }
         Ok(Literal::Integer(value))

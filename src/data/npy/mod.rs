@@ -23,7 +23,7 @@ pub struct Npy {
 }
 
 impl Npy {
-    /// Opens a `.npy` file, to be read through a memory map; its contract is [`Reading::Map`]. Only the header is read.
+    /// Opens a `.npy` file, to be read by calls. Only the header is read.
     ///
     /// # Errors
     /// When the file cannot be opened, is no `.npy` file or shorter than its header says, or holds what is no
@@ -48,6 +48,22 @@ impl Npy {
             return Err(Error::file(opened.path, problem, "copy or save it again"));
         }
         Ok(Npy { rows: FileRows::new(opened, dtype, rows, offset, swapped, reading), shape })
+    }
+
+    /// Opens a `.npy` file, to be used in place through a memory map; to be read by calls where the system cannot map it.
+    /// That saves a copy on the CPU, and memory for it.
+    ///
+    /// # Safety
+    /// Nobody may write to the file or shorten it as long as this exists: results may then be any mixture of old and new, slices of
+    /// the file's bytes change while they are borrowed, and touching a page that is gone kills the process (`SIGBUS`); so does a
+    /// disk that fails under a page. Replacing the file is fine, as programs do that write a new one and rename it.
+    ///
+    /// # Errors
+    /// As [`open`](Npy::open).
+    pub unsafe fn map(path: impl AsRef<Path>) -> Result<Npy> {
+        let Npy { rows, shape } = Npy::open(path)?;
+        // SAFETY: passed on to the caller.
+        Ok(Npy { rows: unsafe { rows.mapped() }, shape })
     }
 
     /// A `.npy` file to be written, with the dimensions of the job's first input. Nothing happens until the job runs.

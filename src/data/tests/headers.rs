@@ -30,8 +30,10 @@ fn odd_but_valid_headers() {
     // The order of a single dimension says nothing.
     let text = "{'descr': '|u1', 'fortran_order': True, 'shape': (3,)}";
     assert_eq!(Header::parse(&head(text)).unwrap().rows, 3);
-    let text = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({}, 0)}}", u64::MAX);
-    assert_eq!(Header::parse(&head(&text)).unwrap().rows, 0);
+    for shape in ["(1152921504606846000, 0)", "(00, 3)"] {
+        let text = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}}}");
+        assert_eq!(Header::parse(&head(&text)).unwrap().rows, 0);
+    }
 }
 
 #[test]
@@ -60,6 +62,15 @@ fn garbage() {
     refused(&with("'<f8'", "False", "(99999999999999999999,)"), "a number below 2^64");
     refused(&with("'<f8'", "False", "(4294967296, 4294967296)"), "no file holds");
     refused(&with("'<f8'", "False", "(1152921504606846976,)"), "no file holds");
+    // What numpy.load refuses, too.
+    refused(&with("'<f8'", "False", "(0, 9223372036854775808)"), "no file holds");
+    refused(&with("'<f8'", "False", "(0, 1152921504606846976)"), "no file holds");
+    refused(&with("'<f8'", "False", "(03,)"), "does not begin with 0");
+    refused(&with("'<f8'", "False", &format!("({})", "1, ".repeat(65))), "65 dimensions");
+    refused(&head("\n {'descr': '<f8', 'fortran_order': False, 'shape': (1,)}"), "a line begins with a blank");
+    let mut third = [&b"\x93NUMPY\x03\x00"[..], &[60, 0, 0, 0]].concat();
+    third.extend(b"{'descr': '<f8', 'fortran_order': False, 'shape': (3L,)}    ");
+    refused(&third, "expected at 52 but 'L' found");
     refused(&with("1", "False", "(1,)"), "'descr' is Integer(1)");
     refused(&with("'f8'", "False", "(1,)"), "no byte order");
     refused(&with("'|f8'", "False", "(1,)"), "no byte order");
@@ -74,6 +85,10 @@ fn odd_versions_and_lengths() {
     let mut other = head("{}");
     other[6] = 4;
     refused(&other, "version 4.0");
+    for major in 1..4 {
+        (other[6], other[7]) = (major, 1);
+        refused(&other, &format!("version {major}.1"));
+    }
     refused(b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}", "4294967295 bytes long");
     refused(b"\x93NUMPY\x01\x00\xff\xff{}", "65535 bytes long");
     refused(b"\x93NUMPY\x01\x00\x02\x00\xff\xfe", "is not text");

@@ -3,21 +3,27 @@
 use super::*;
 use std::fs;
 
-const READINGS: [Reading; 3] = [Reading::Map, Reading::Pread, Reading::Direct];
+/// Opens a file in every way.
+fn opened(name: &str) -> [(bool, Npy); 3] {
+    let path = fixture(name);
+    // SAFETY: nobody writes to fixtures.
+    let mapped = unsafe { Npy::map(&path) }.unwrap();
+    let read = |reading| (false, Npy::open_with(&path, reading).unwrap());
+    [(true, mapped), read(Reading::Pread), read(Reading::Direct)]
+}
 
 #[test]
 fn every_dtype_in_both_byte_orders() {
     for dtype in Dtype::ALL {
         for order in ["le", "be"] {
-            for reading in READINGS {
-                let npy = Npy::open_with(fixture(&format!("{order}_{dtype}")), reading).unwrap();
+            for (is_mapped, npy) in opened(&format!("{order}_{dtype}")) {
                 assert_eq!((npy.dtype(), npy.rows(), npy.shape()), (dtype, 5, Some(&[5][..])));
                 for step in [1, 2, 5, 9] {
-                    assert_eq!(read_all(&npy, step), values(dtype), "{order} {dtype} {reading:?}");
+                    assert_eq!(read_all(&npy, step), values(dtype), "{order} {dtype}, mapped: {is_mapped}");
                 }
                 let native = dtype.size() == 1 || order == if cfg!(target_endian = "little") { "le" } else { "be" };
-                let in_place = native && reading == Reading::Map;
-                assert_eq!(memory_of(&npy).unwrap().is_some(), in_place, "{order} {dtype} {reading:?}");
+                let in_place = native && is_mapped;
+                assert_eq!(memory_of(&npy).unwrap().is_some(), in_place, "{order} {dtype}");
                 if let Some(memory) = npy.memory() {
                     assert_eq!(memory.bytes(), values(dtype));
                     assert!(!memory.is_pinned());
@@ -41,8 +47,7 @@ fn every_version_and_rank() {
         ("python2", Dtype::I32, &[3]),
     ];
     for (name, dtype, shape) in cases {
-        for reading in READINGS {
-            let npy = Npy::open_with(fixture(name), reading).unwrap();
+        for (_, npy) in opened(name) {
             assert_eq!(npy.dtype(), dtype, "{name}");
             assert_eq!(npy.shape(), Some(shape), "{name}");
             assert_eq!(npy.rows(), shape.iter().product::<u64>(), "{name}");
@@ -64,10 +69,22 @@ fn every_version_and_rank() {
 }
 
 #[test]
+fn a_signal_handler_finds_the_file_of_a_map() {
+    let mut path = [0; 4096];
+    let [(_, mapped), (_, read), _] = opened("le_f64");
+    assert!(read.memory().is_none(), "the safe way does not map");
+    let at = mapped.memory().unwrap().bytes().as_ptr().addr();
+    let len = mapped_path(at, &mut path).unwrap();
+    assert_eq!(&path[..len], fixture("le_f64").as_os_str().as_encoded_bytes());
+    assert_eq!((mapped_path(at, &mut path[..3]), mapped_path(8, &mut path)), (Some(3), None));
+}
+
+#[test]
 fn rows_that_are_not_aligned_are_copied() {
-    let npy = Npy::open(fixture("misaligned")).unwrap();
-    assert!(npy.memory().is_none());
-    assert_eq!(read_all(&npy, 2), values(Dtype::F64));
+    for (_, npy) in opened("misaligned") {
+        assert!(npy.memory().is_none());
+        assert_eq!(read_all(&npy, 2), values(Dtype::F64));
+    }
 }
 
 #[test]

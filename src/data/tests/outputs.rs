@@ -3,11 +3,13 @@
 use super::*;
 use crate::data::new_file::FileSink;
 use crate::data::npy;
-use crate::data::partial::Partial;
+use crate::data::partial::{Abilities, Partial};
 use crate::data::raw::no_header;
+use crate::data::temporary::{leftovers, remove_unfinished};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::thread;
 
@@ -25,8 +27,14 @@ fn unreserved(file: &File, len: u64) -> io::Result<bool> {
     file.set_len(len).map(|()| false)
 }
 
-fn full(_: &File, _: u64) -> io::Result<bool> {
-    Err(io::ErrorKind::StorageFull.into())
+fn reserve_by(reserve: fn(&File, u64) -> io::Result<bool>) -> Abilities {
+    Abilities { reserve, ..Abilities::default() }
+}
+
+/// File systems of all kinds.
+fn file_systems() -> impl Iterator<Item = Abilities> {
+    let kinds = [(true, true), (true, false), (false, true), (false, false)];
+    kinds.into_iter().map(|(unnamed, exchange)| Abilities { unnamed, exchange, ..Abilities::default() })
 }
 
 /// Writes the row numbers 0 to `rows` as u32 from several threads, each chunk in place or by a call.
@@ -106,7 +114,8 @@ fn files_written_by_many_threads() {
             let sink: Box<dyn Sink> = if reserved {
                 output(Raw::create(&path)).open(Dtype::U32, rows, None).unwrap()
             } else {
-                let partial = Partial::create_with(&path, header as u64 + rows * 4, false, unreserved).unwrap();
+                let partial =
+                    Partial::create_with(&path, header as u64 + rows * 4, false, reserve_by(unreserved)).unwrap();
                 Box::new(FileSink::new(partial, npy::header, Dtype::U32, rows, None).unwrap())
             };
             assert!(!path.exists());
@@ -141,7 +150,7 @@ fn writes_that_do_not_fit_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("c");
     for reserve in [|_: &File, _| Ok(true), unreserved] {
-        let partial = Partial::create_with(&path, 8, false, reserve).unwrap();
+        let partial = Partial::create_with(&path, 8, false, reserve_by(reserve)).unwrap();
         partial.file().set_len(8).unwrap();
         let sink = FileSink::new(partial, no_header, Dtype::U32, 2, None).unwrap();
         says(sink.write(0, &[0; 6]), &["c: 6 bytes from row 0 on do not fit"]);
@@ -149,40 +158,218 @@ fn writes_that_do_not_fit_a_file() {
     }
 }
 
+/// The temporary names in a directory.
+fn temporary_names(dir: &Path) -> Vec<String> {
+    names(dir).into_iter().filter(|name| name.starts_with('.')).collect()
+}
+
 #[test]
 fn a_file_without_commit_leaves_no_trace() {
+    for abilities in file_systems() {
+        for published in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let (path, new) = (dir.path().join("c"), dir.path().join("d"));
+            fs::write(&path, b"old").unwrap();
+            for path in [&path, &new] {
+                let mut partial = Partial::create_with(path, 3, true, abilities).unwrap();
+                partial.write_at(b"new", 0).unwrap();
+                let temporary = temporary_names(dir.path());
+                assert_eq!(temporary.len(), usize::from(!abilities.unnamed), "{temporary:?}");
+                assert!(temporary.iter().all(|name| name.ends_with(".partial")), "{temporary:?}");
+                if published {
+                    partial.publish().unwrap();
+                    assert_eq!(fs::read(path).unwrap(), b"new");
+                }
+                drop(partial);
+                assert_eq!(
+                    (names(dir.path()), fs::read(&dir.path().join("c")).unwrap()),
+                    (vec!["c".into()], b"old".into())
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_published_is_taken_back_if_it_is_still_there() {
+    for abilities in file_systems() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c");
+        let mut partial = Partial::create_with(&path, 0, false, abilities).unwrap();
+        partial.publish().unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, b"another's").unwrap();
+        drop(partial);
+        assert_eq!(fs::read(&path).unwrap(), b"another's");
+    }
+}
+
+#[test]
+fn outputs_of_a_job_appear_together_or_not_at_all() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("c.npy");
-    fs::write(&path, b"old").unwrap();
-    let sink = output(Npy::create(&path).force(true)).open(Dtype::U32, 10, None).unwrap();
-    write_rows(&*sink, 10, 3);
-    let partial = names(dir.path()).into_iter().find(|name| name != "c.npy").unwrap();
-    assert!(partial.starts_with(".c.npy.") && partial.ends_with(".partial"), "{partial}");
-    drop(sink);
-    assert_eq!(names(dir.path()), ["c.npy"]);
-    assert_eq!(fs::read(&path).unwrap(), b"old");
+    let [new, old, blocked] = ["new", "old", "blocked"].map(|name| dir.path().join(name));
+    fs::write(&old, b"old").unwrap();
+    let open = |path: &Path| output(Raw::create(path).force(true)).open(Dtype::U8, 3, None).unwrap();
+    let sinks = || [&new, &old, &blocked].map(|path| open(path)).into();
+    let failing: Vec<_> = sinks();
+    fs::create_dir(&blocked).unwrap();
+    says(commit_all(failing), &["blocked: cannot take its name"]);
+    assert!(!new.exists() && fs::read(&old).unwrap() == b"old" && names(dir.path()).len() == 2);
+    fs::remove_dir(&blocked).unwrap();
+    commit_all(sinks()).unwrap();
+    assert!([new, old, blocked].iter().all(|path| fs::read(path).unwrap() == [0; 3]));
+    assert_eq!(names(dir.path()).len(), 3);
 }
 
 #[test]
 fn files_are_replaced_only_by_force() {
+    for abilities in file_systems() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c");
+        let create = |force| Partial::create_with(&path, 1, force, abilities);
+
+        // It appears while the job runs.
+        let partial = create(false).unwrap();
+        fs::write(&path, b"old").unwrap();
+        says(partial.check(), &["c: appeared while the job ran"]);
+        says(partial.commit(), &["c: appeared while the job ran", "'force'"]);
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(names(dir.path()), ["c"]);
+
+        says(create(false), &["c: exists already; choose another name, or have it replaced with 'force'"]);
+        assert_eq!(names(dir.path()), ["c"], "refused before anything is made");
+        let partial = create(true).unwrap();
+        partial.write_at(b"n", 0).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        partial.commit().unwrap();
+        assert_eq!((names(dir.path()), fs::read(&path).unwrap()), (vec!["c".into()], b"n".into()));
+
+        // It is there when the job begins, and not when it ends; and the other way round.
+        let partial = create(true).unwrap();
+        fs::remove_file(&path).unwrap();
+        partial.commit().unwrap();
+        fs::remove_file(&path).unwrap();
+        let partial = create(true).unwrap();
+        fs::write(&path, b"old").unwrap();
+        partial.commit().unwrap();
+        assert_eq!((names(dir.path()), fs::read(&path).unwrap()), (vec!["c".into()], b"\0".into()));
+
+        // A directory has taken the name.
+        let partial = create(true).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        says(partial.commit(), &["c: cannot take its name (it is no regular file any more)"]);
+        assert_eq!(names(dir.path()), ["c"]);
+    }
+}
+
+#[test]
+fn a_file_that_replaces_another_has_its_rights_from_the_start() {
+    for abilities in file_systems() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c");
+        for mode in [0o600, 0o640, 0o666, 0o755, 0o4711] {
+            fs::write(&path, b"old").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            // Only root may give a file away.
+            let given = std::os::unix::fs::chown(&path, Some(12_345), Some(54_321)).is_ok();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let old = fs::metadata(&path).unwrap();
+            let partial = Partial::create_with(&path, 3, true, abilities).unwrap();
+            let of = |new: fs::Metadata| (new.mode() & 0o7777, new.uid(), new.gid());
+            let expected = (mode & 0o777, old.uid(), old.gid());
+            assert_eq!(of(partial.file().metadata().unwrap()), expected, "before a byte is written");
+            assert_eq!(partial.note(), None);
+            partial.commit().unwrap();
+            assert_eq!(of(fs::metadata(&path).unwrap()), expected);
+            assert!(!given || old.uid() == 12_345);
+            fs::remove_file(&path).unwrap();
+        }
+    }
+}
+
+/// Runs something as a user without any rights. `None` if that takes rights that we do not have.
+fn as_nobody<T: Send>(run: impl FnOnce() -> T + Send) -> Option<T> {
+    use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
+    const NOBODY: u32 = 65_534;
+    // Of this thread alone, which ends with it.
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            set_thread_groups(&[]).ok()?;
+            set_thread_gid(rustix::fs::Gid::from_raw(NOBODY)).ok()?;
+            set_thread_uid(rustix::fs::Uid::from_raw(NOBODY)).ok()?;
+            Some(run())
+        });
+        thread.join().unwrap()
+    })
+}
+
+#[test]
+fn what_cannot_be_kept_is_said_and_opens_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let path = dir.path().join("c");
+    fs::write(&path, b"old").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o662)).unwrap();
+    let replaced = as_nobody(|| {
+        let sink = output(Raw::create(&path).force(true)).open(Dtype::U8, 0, None).unwrap();
+        let note = sink.note().unwrap();
+        sink.commit().unwrap();
+        note
+    });
+    if let Some(note) = replaced {
+        assert!(
+            note.ends_with("its owner was user 0 and is now user 65534, its group was 0 and is now 65534"),
+            "{note}"
+        );
+        let new = fs::metadata(&path).unwrap();
+        assert_eq!((new.mode() & 0o777, new.uid()), (0o622, 65_534), "a new group may do what everybody may");
+    }
+}
+
+#[test]
+fn what_may_not_be_written_is_not_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let path = dir.path().join("c");
+    fs::write(&path, b"old").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
+    let open = || output(Raw::create(&path).force(true)).open(Dtype::U8, 0, None).map(drop);
+    // Root may write to it, as to everything.
+    let opened = as_nobody(open).unwrap_or_else(open);
+    says(opened, &["c: may not be written to (Permission denied", "chmod u+w"]);
+    assert_eq!(fs::read(&path).unwrap(), b"old");
+}
+
+#[test]
+fn a_signal_handler_can_remove_temporary_names() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("c");
-    let open = |force| output(Raw::create(&path).force(force)).open(Dtype::U8, 1, None);
+    let named = Abilities { unnamed: false, ..Abilities::default() };
+    let done = Partial::create_with(&dir.path().join("done"), 1, false, named).unwrap();
+    done.commit().unwrap();
+    let partial = Partial::create_with(&path, 1, false, named).unwrap();
+    assert_eq!(temporary_names(dir.path()).len(), 1);
+    // Those of other tests are none of our business.
+    remove_unfinished(|path| path.starts_with(dir.path().as_os_str().as_bytes()));
+    assert_eq!(names(dir.path()), ["done"]);
+    says(partial.commit(), &["c: cannot take its name (No such file"]);
+}
 
-    // It appears while the job runs.
-    let sink = open(false).unwrap();
-    fs::write(&path, b"old").unwrap();
-    says(sink.commit(), &["c: appeared while the job ran", "--force"]);
-    assert_eq!(fs::read(&path).unwrap(), b"old");
-    assert_eq!(names(dir.path()), ["c"]);
-
-    says(open(false), &["c: exists already; replace it with --force or .force(true)"]);
-    assert_eq!(names(dir.path()), ["c"], "refused before anything is made");
-    let sink = open(true).unwrap();
-    sink.write(0, b"n").unwrap();
-    assert_eq!(fs::read(&path).unwrap(), b"old");
-    sink.commit().unwrap();
-    assert_eq!(fs::read(&path).unwrap(), b"n");
+#[test]
+fn what_killed_jobs_left_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("c.npy");
+    let named = Abilities { unnamed: false, ..Abilities::default() };
+    let partial = Partial::create_with(&path, 1, false, named).unwrap();
+    let notes = || leftovers([path.as_path(), &dir.path().join("d"), Path::new("/no/such/e")].into_iter());
+    assert_eq!(notes(), [""; 0], "it is in use");
+    drop(partial);
+    for name in [".c.npy.yWftqi.partial", ".d.000000.partial", ".other.npy.yWftqi.partial", ".c.npy.partial", "c.npy"] {
+        fs::write(dir.path().join(name), b"").unwrap();
+    }
+    let left = |name: &str| format!("{}/{name} was left by a job that was killed: remove it", dir.path().display());
+    assert_eq!(notes(), [left(".c.npy.yWftqi.partial"), left(".d.000000.partial")]);
 }
 
 #[test]
@@ -220,6 +407,9 @@ fn places_where_no_file_can_be() {
     let file = dir.path().join("file");
     fs::write(&file, b"").unwrap();
     says(open(&file.join("c")), &["file/c: ", "file is not a directory; check the path"]);
+    let slash = |name: &str| PathBuf::from(format!("{}/{name}/", dir.path().display()));
+    says(open(&slash("new")), &["new/: ends with '/', as the path of a directory does; name a file"]);
+    says(open(&slash("file")), &["file/: ends with '/'"]);
     // Not even root may make files there.
     if Path::new("/sys/kernel").is_dir() {
         says(open(Path::new("/sys/kernel/c")), &["/sys/kernel/c: no file can be made in its directory /sys/kernel"]);
@@ -238,6 +428,7 @@ fn a_disk_without_room() {
     for rows in [u64::MAX, 1 << 60] {
         says(open(rows), &["c.npy: cannot hold", "rows of f64"]);
     }
+    let full = reserve_by(|_, _| Err(io::ErrorKind::StorageFull.into()));
     says(Partial::create_with(&path, 5, false, full), &["c.npy: no space: needs 5 bytes"]);
     assert!(names(dir.path()).is_empty());
 }
@@ -258,9 +449,9 @@ fn a_disk_that_is_really_full() {
         // The space is taken by the first, though nothing is written yet.
         says(open(), &["c: no space: needs 700000 bytes"]);
         first.write(0, &vec![1; 700_000]).unwrap();
-        assert_eq!(names(dir.path()).len(), 1);
+        assert!(names(dir.path()).is_empty());
         // Without a reservation, the write finds out.
-        let partial = Partial::create_with(&dir.path().join("d"), 700_000, false, unreserved).unwrap();
+        let partial = Partial::create_with(&dir.path().join("d"), 700_000, false, reserve_by(unreserved)).unwrap();
         let sink = FileSink::new(partial, no_header, Dtype::U8, 700_000, None).unwrap();
         says(sink.write(0, &vec![1; 700_000]), &["d: no space: needs 700000 bytes"]);
         drop((first, sink));

@@ -33,6 +33,8 @@ fn inputs_of_many_kinds() {
         input(&vec),
         input(&vec[..]),
         input(&[1.0, 2.0, 3.0]),
+        input(vec.clone()),
+        input(std::sync::Arc::<[f64]>::from(&vec[..])),
         input(&raw),
         input(generator()),
         input(boxed),
@@ -56,7 +58,8 @@ fn inputs_of_many_kinds() {
 #[test]
 fn slices_of_bool_are_bytes() {
     let flags = vec![true, false, true];
-    for input in [input(&flags), input(&flags[..]), input(&[true, false, true])] {
+    let shared = std::sync::Arc::<[bool]>::from(&flags[..]);
+    for input in [input(&flags), input(&flags[..]), input(&[true, false, true]), input(flags.clone()), input(shared)] {
         assert_eq!((input.source().dtype(), input.source().rows()), (Dtype::Bool, 3));
         assert_eq!(memory_of(input.source()).unwrap().unwrap().bytes(), [1, 0, 1]);
     }
@@ -83,7 +86,7 @@ fn nothing_is_a_dataset_too() {
 fn reading_beyond_the_end_is_an_error() {
     let values = [1u16, 2, 3];
     says(input(&values).source().read(2, &mut [0; 4]), &["slice", "has 3 rows"]);
-    for reading in [Reading::Map, Reading::Pread, Reading::Direct] {
+    for reading in [Reading::Pread, Reading::Direct] {
         let npy = Npy::open_with(fixture("le_i16"), reading).unwrap();
         for (first, len) in [(5, 2), (0, 12), (u64::MAX, 2), (u64::MAX / 2, 4)] {
             says(npy.read(first, &mut vec![0; len]), &["le_i16.npy", "it has 5 rows"]);
@@ -141,10 +144,14 @@ fn raw_files() {
     let path = dir.path().join("x.bin");
     for dtype in Dtype::ALL {
         fs::write(&path, values(dtype)).unwrap();
-        for reading in [Reading::Map, Reading::Pread, Reading::Direct] {
-            let raw = Raw::open_with(&path, dtype, reading).unwrap();
-            assert_eq!((raw.rows(), raw.memory().is_some()), (5, reading == Reading::Map));
-            assert_eq!(read_all(&raw, 2), values(dtype));
+        // SAFETY: nobody else knows the file.
+        let mapped = unsafe { Raw::map(&path, dtype) }.unwrap();
+        assert!(mapped.memory().is_some());
+        let read = [Reading::Pread, Reading::Direct].map(|reading| Raw::open_with(&path, dtype, reading).unwrap());
+        assert!(read.iter().all(|raw| raw.memory().is_none()));
+        for raw in [mapped].iter().chain(&read) {
+            assert_eq!(raw.rows(), 5);
+            assert_eq!(read_all(raw, 2), values(dtype));
         }
     }
     fs::write(&path, [0; 10]).unwrap();
@@ -181,29 +188,96 @@ fn formats_go_by_the_name() {
 
     for (name, dtype, npy) in [("y.NPY", Some(Dtype::F32), true), ("y.bin", None, false)] {
         let path = dir.path().join(name);
-        let output = create(&path, dtype, false);
+        let output = create(&path, dtype, false).unwrap();
         assert_eq!((output.target().dtype(), output.target().path()), (dtype, Some(path.as_path())));
         assert!(output.target().cast());
         output.open(Dtype::F32, 0, None).unwrap().commit().unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), if npy { 128 } else { 0 });
-        says(create(&path, dtype, false).open(Dtype::F32, 0, None), &["exists already"]);
-        create(&path, dtype, true).open(Dtype::F32, 0, None).unwrap().commit().unwrap();
+        says(create(&path, dtype, false).unwrap().open(Dtype::F32, 0, None), &["exists already"]);
+        create(&path, dtype, true).unwrap().open(Dtype::F32, 0, None).unwrap().commit().unwrap();
     }
 }
 
 #[test]
-fn one_file_under_two_names() {
+fn files_of_other_formats_are_not_raw() {
     let dir = tempfile::tempdir().unwrap();
-    let (a, b) = (dir.path().join("a"), dir.path().join("b"));
-    let around = dir.path().join("..").join(dir.path().file_name().unwrap()).join("a");
-    assert!(same_file(&a, &a) && same_file(&a, &around), "files that are to come");
-    assert!(!same_file(&a, &b) && !same_file(&a, Path::new("/no/such/directory/a")));
-    fs::write(&a, b"a").unwrap();
-    assert!(!same_file(&a, &b));
-    assert!(same_file(&a, &around));
-    fs::hard_link(&a, &b).unwrap();
-    assert!(same_file(&a, &b));
-    fs::remove_file(&b).unwrap();
-    std::os::unix::fs::symlink(&a, &b).unwrap();
-    assert!(same_file(&a, &b));
+    let file = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let rows = [0; 16];
+    for (name, bytes, what) in [
+        ("t.parquet", &rows[..], "is a Parquet file, not a raw file; save each column with numpy.save"),
+        ("t.CSV", &rows, "is a table in text"),
+        ("t.raw.gz", &rows, "is a compressed file, not a raw file; decompress it first"),
+        ("noext", b"\x93NUMPY\x01\x00........", "is a .npy file under another name, not a raw file; rename it"),
+        ("a.raw", b"PK\x03\x04............", "is a .npz or other archive"),
+        ("b.raw", b"PAR1............", "is a Parquet file"),
+        ("c.raw", b"ARROW1\0\0........", "is an Arrow file"),
+        ("d.raw", b"\x1f\x8b\x08.............", "is compressed by gzip"),
+        ("e.raw", b"\x28\xb5\x2f\xfd............", "is compressed by zstd"),
+        ("f.raw", b"\x89HDF\r\n\x1a\n........", "is an HDF5 file"),
+    ] {
+        let path = file(name, bytes);
+        let insist = format!("to take its bytes for rows in spite of that, write {}:f64!", path.display());
+        for dtype in [None, Some(Dtype::F64)] {
+            says(open(&path, dtype), &[name, what, &insist]);
+        }
+        let named = NamedFile::parse(format!("{}:f64!", path.display()).as_ref()).unwrap();
+        assert_eq!(named.open(Reading::Pread).unwrap().source().rows(), 2, "{name}");
+        assert_eq!(Raw::open(&path, Dtype::F64).unwrap().rows(), 2, "{name}");
+    }
+    for name in ["x.raw", "x.bin", "x.f64", "x"] {
+        open(file(name, &rows), Some(Dtype::F64)).unwrap();
+    }
+    for (name, what) in [("o.parquet", "a Parquet file"), ("o.npz", "a .npz archive"), ("o.csv", "a table in text")] {
+        let path = dir.path().join(name);
+        says(
+            create(&path, None, true),
+            &[name, &format!("is named as {what}, which is not written; write a .npy file")],
+        );
+        NamedFile::parse(format!("{}:f64!", path.display()).as_ref()).unwrap().create(true).unwrap();
+    }
+}
+
+#[test]
+fn what_is_no_file_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let read = |path: &Path| open(path, Some(Dtype::F64));
+    says(read(Path::new("-")), &["-: standard input and output cannot be used; name a file"]);
+    says(create("-", None, false), &["-: standard input and output cannot be used"]);
+    says(read(Path::new("s3://b/x.npy")), &["s3://b/x.npy: is an address and not a file; copy the data"]);
+    says(create("s3://b/x", None, false), &["is an address and not a file"]);
+    says(read(&at("*.npy")), &["*.npy: there is no such file, and patterns are not expanded; name one file"]);
+    says(open(dir.path(), None), &["is a directory; name a file"]);
+    says(open(at("none.raw"), None), &["none.raw: cannot be opened (No such file", "check the path"]);
+    says(create(at("new/"), None, false), &["new/: ends with '/'"]);
+    fs::write(at("[1]*.raw"), [0; 8]).unwrap();
+    read(&at("[1]*.raw")).unwrap();
+}
+
+#[test]
+fn a_word_behind_the_last_colon_is_a_dtype() {
+    let parse = |text: &str| {
+        let NamedFile { path, dtype, is_raw } = NamedFile::parse(text.as_ref())?;
+        Ok((path.to_str().unwrap().to_owned(), dtype, is_raw))
+    };
+    for (text, path, dtype, is_raw) in [
+        ("x.f32:f32", "x.f32", Some(Dtype::F32), false),
+        ("x.raw:float64", "x.raw", Some(Dtype::F64), false),
+        ("x.raw:uint8!", "x.raw", Some(Dtype::U8), true),
+        ("a:b:i8", "a:b", Some(Dtype::I8), false),
+        ("a:b=c.npy", "a:b=c.npy", None, false),
+        ("run_10:30", "run_10:30", None, false),
+        ("s3://b/x", "s3://b/x", None, false),
+        ("x.npy", "x.npy", None, false),
+    ] {
+        assert_eq!(parse(text).unwrap(), (path.to_owned(), dtype, is_raw), "{text}");
+    }
+    for text in ["c2.npy:float16", "x.raw:bf16", "x:f64x!", "a:b"] {
+        let error = says(parse(text), &[text, "is no dtype: write one of bool i8", "f64, or NumPy's name", ":f64"]);
+        assert!(error.is_usage());
+    }
 }

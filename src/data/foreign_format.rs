@@ -1,0 +1,86 @@
+//! Formats that are not read and not written, so that their files are not taken for raw rows.
+
+use std::path::Path;
+
+/// A format of others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Foreign {
+    /// What a file of it is.
+    pub what: &'static str,
+    /// How its data can be used here.
+    pub remedy: &'static str,
+}
+
+const DECOMPRESS: &str = "decompress it first";
+const COLUMNS: &str = "save each column with numpy.save, as in numpy.save('x.npy', pandas.read_parquet(path)['x'])";
+const FEATHER: &str = "save each column with numpy.save, as in numpy.save('x.npy', pandas.read_feather(path)['x'])";
+const TABLE: &str = "save each column with numpy.save, as in numpy.save('x.npy', pandas.read_csv(path)['x'])";
+const ARRAYS: &str = "save each array by itself with numpy.save";
+const HDF5: &str = "save each dataset with numpy.save, as in numpy.save('x.npy', h5py.File(path)['x'])";
+const NUMBERS: &str = "save its numbers with numpy.save";
+
+/// Kinds, by the endings of names in lower case.
+const ENDINGS: [(&[&str], &str, &str); 14] = [
+    (&["npz"], "a .npz archive", ARRAYS),
+    (&["zip", "7z", "tar", "tgz", "rar"], "an archive", "unpack it first"),
+    (&["gz", "bz2", "xz", "zst", "lz4", "lzma", "br"], "a compressed file", DECOMPRESS),
+    (&["parquet", "pq"], "a Parquet file", COLUMNS),
+    (&["arrow", "feather", "ipc"], "an Arrow file", FEATHER),
+    (&["orc", "avro"], "a table", NUMBERS),
+    (&["csv", "tsv"], "a table in text", TABLE),
+    (&["txt", "json", "jsonl", "ndjson", "xml", "yaml", "yml", "toml", "md", "html", "log"], "text", NUMBERS),
+    (&["h5", "hdf5", "he5", "nc", "nc4"], "an HDF5 file", HDF5),
+    (&["zarr", "n5"], "a Zarr array", "save it with numpy.save, as in numpy.save('x.npy', zarr.open(path)[:])"),
+    (&["xls", "xlsx", "ods", "db", "sqlite", "mdb"], "a table", NUMBERS),
+    (
+        &["pkl", "pickle", "pt", "pth", "safetensors", "mat", "rds", "rdata", "dta", "sav"],
+        "a file of a program",
+        NUMBERS,
+    ),
+    (&["png", "jpg", "jpeg", "gif", "bmp", "tif", "tiff", "webp", "wav", "mp3", "flac", "mp4"], "a medium", NUMBERS),
+    (&["py", "ipynb", "cu", "ptx", "cubin", "fatbin"], "a program", NUMBERS),
+];
+
+/// Kinds, by the first bytes of files.
+const FIRST_BYTES: [(&[u8], &str, &str); 27] = [
+    (b"\x93NUMPY", "a .npy file under another name", "rename it, so that its name ends with .npy"),
+    (b"PK\x03\x04", "a .npz or other archive", ARRAYS),
+    (b"PK\x05\x06", "an empty archive", ARRAYS),
+    (b"7z\xbc\xaf\x27\x1c", "an archive", "unpack it first"),
+    (b"\x1f\x8b\x08", "compressed by gzip", DECOMPRESS),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", DECOMPRESS),
+    (b"BZh", "compressed by bzip2", DECOMPRESS),
+    (b"\xfd7zXZ\x00", "compressed by xz", DECOMPRESS),
+    (b"\x04\x22\x4d\x18", "compressed by lz4", DECOMPRESS),
+    (b"PAR1", "a Parquet file", COLUMNS),
+    (b"ARROW1", "an Arrow file", FEATHER),
+    (b"FEA1", "a Feather file", FEATHER),
+    (b"Obj\x01", "an Avro file", NUMBERS),
+    (b"ORC", "an ORC file", NUMBERS),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", HDF5),
+    (b"CDF\x01", "a NetCDF file", NUMBERS),
+    (b"CDF\x02", "a NetCDF file", NUMBERS),
+    (b"CDF\x05", "a NetCDF file", NUMBERS),
+    (b"SQLite format 3\x00", "a database", NUMBERS),
+    (b"MATLAB 5.0", "a MATLAB file", NUMBERS),
+    (b"SIMPLE  =", "a FITS file", NUMBERS),
+    (b"\x80\x04\x95", "a pickle", NUMBERS),
+    (b"\x89PNG\r\n", "an image", NUMBERS),
+    (b"%PDF-", "a document", NUMBERS),
+    (b"RIFF", "a sound or a film", NUMBERS),
+    (b"\x7fELF", "a program", NUMBERS),
+    (b"{\"", "JSON", NUMBERS),
+];
+
+/// The format that a name says, if it is not one of ours.
+pub(super) fn by_name(path: &Path) -> Option<Foreign> {
+    let ending = path.extension()?.to_str()?.to_ascii_lowercase();
+    let (_, what, remedy) = ENDINGS.iter().find(|(endings, ..)| endings.contains(&ending.as_str()))?;
+    Some(Foreign { what, remedy })
+}
+
+/// The format that the first bytes of a file say, if they say any.
+pub(super) fn by_first_bytes(head: &[u8]) -> Option<Foreign> {
+    let (_, what, remedy) = FIRST_BYTES.iter().find(|(bytes, ..)| head.starts_with(bytes))?;
+    Some(Foreign { what, remedy })
+}

@@ -1,0 +1,128 @@
+//! Temporary names of outputs, where the file system has no files without a name: removed when a job ends, by a signal
+//! handler when a signal ends it, and reported when nothing could remove them.
+
+use super::file::directory;
+use super::signal_list::{Entry, PATH_BYTES, SignalList};
+use rustix::fs::FlockOperation;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CStr, OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use tempfile::TempPath;
+
+const SUFFIX: &str = ".partial";
+
+/// The system takes names of up to 255 bytes. A longer name than this leaves no room for what is added to it.
+const LONGEST_NAME: usize = 230;
+
+/// The temporary names that exist now.
+static UNFINISHED: SignalList = SignalList::new();
+
+/// Removes the temporary names of all outputs that are not finished. For a signal handler of a process that is about to end:
+/// it takes no lock and no memory, so that it may be called in any moment. Outputs of file systems that have files without a name
+/// need it not.
+pub fn remove_unfinished_outputs() {
+    remove_unfinished(|_| true);
+}
+
+/// The same for the paths that are `wanted`.
+pub(super) fn remove_unfinished(wanted: impl Fn(&[u8]) -> bool) {
+    let remove = |path: &[u8]| {
+        let mut name = [0; PATH_BYTES];
+        name[..path.len()].copy_from_slice(path);
+        if let (true, Ok(name)) = (wanted(path), CStr::from_bytes_until_nul(&name)) {
+            // Nobody is left to be told.
+            let _ = rustix::fs::unlink(name);
+        }
+    };
+    UNFINISHED.each(|_| true, remove);
+}
+
+/// A temporary name beside a target. Dropping it removes the file.
+#[derive(Debug)]
+pub(super) struct Temporary {
+    path: TempPath,
+    entry: Option<Entry>,
+}
+
+impl Temporary {
+    /// Gives a name beside `target` to what `make` makes under it. `make` is called again with another name if one is taken.
+    pub fn beside<T>(target: &Path, mut make: impl FnMut(&Path) -> io::Result<T>) -> io::Result<(Temporary, T)> {
+        let name = target.file_name().unwrap_or_default();
+        let mut prefix = OsString::from(".");
+        if name.len() <= LONGEST_NAME {
+            prefix.push(name);
+            prefix.push(".");
+        }
+        let made =
+            tempfile::Builder::new().prefix(&prefix).suffix(SUFFIX).make_in(directory(target), |path| make(path))?;
+        let (made, path) = made.into_parts();
+        let entry = Some(UNFINISHED.add(&path, 0..0));
+        Ok((Temporary { path, entry }, made))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// No signal handler removes it from now on.
+    pub fn withdraw(&mut self) {
+        self.entry = None;
+    }
+
+    /// Leaves what stands under the name where it is.
+    pub fn keep(self) -> PathBuf {
+        let path = self.path.to_path_buf();
+        // It fails where a mark on the file cannot be changed, of which there is none on Unix.
+        let _ = self.path.keep();
+        path
+    }
+}
+
+/// Locks a file with a temporary name for as long as it is open, so that others see that it is in use. Where there are no locks it has
+/// none, and others cannot know.
+pub(super) fn mark_in_use(file: &File) {
+    let _ = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
+}
+
+/// What earlier jobs that were killed left beside these paths, as notes: nothing removed their temporary files, which take as
+/// much space as the whole output. They are only reported, because locks do not tell everywhere whether a job on another machine
+/// still writes to one.
+pub(crate) fn leftovers<'p>(paths: impl Iterator<Item = &'p Path>) -> Vec<String> {
+    let mut directories: HashMap<&Path, HashSet<&OsStr>> = HashMap::new();
+    for path in paths {
+        if let Some(name) = path.file_name() {
+            directories.entry(directory(path)).or_default().insert(name);
+        }
+    }
+    let mut notes = Vec::new();
+    for (directory, names) in directories {
+        // An output whose directory cannot be read has an error of its own, or needs none.
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            if target_of(&entry.file_name()).is_some_and(|target| names.contains(target)) && !is_in_use(&entry.path()) {
+                notes.push(format!("{} was left by a job that was killed: remove it", entry.path().display()));
+            }
+        }
+    }
+    notes.sort();
+    notes
+}
+
+/// The name of the output that a temporary name is for: `c.npy` of `.c.npy.yWftqi.partial`.
+fn target_of(name: &OsStr) -> Option<&OsStr> {
+    let name = name.as_bytes().strip_prefix(b".")?.strip_suffix(SUFFIX.as_bytes())?;
+    let dot = name.iter().rposition(|byte| *byte == b'.')?;
+    let is_random = name.len() - dot == 7 && name[dot + 1..].iter().all(u8::is_ascii_alphanumeric);
+    (is_random && dot > 0).then(|| OsStr::from_bytes(&name[..dot]))
+}
+
+/// Whether a job that runs now writes to it.
+fn is_in_use(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(e) => e == rustix::io::Errno::WOULDBLOCK,
+        Ok(()) => false,
+    }
+}
