@@ -267,8 +267,8 @@ fn trace_is_data(device: &str) -> Outcome {
         place.refused(2, &[trace, "both the trace and 'a'"], &["sum(a)", "a=a.npy", "--trace", trace]);
     }
     for force in [&[][..], &["--force"]] {
-        let args = ["c = a", "a=a.npy", "c=c.json", "--trace", "./c.json"];
-        place.refused(2, &["./c.json", "both the trace and 'c'"], &[&args[..], force].concat());
+        let args = ["c = a", "a=a.npy", "c=c.raw", "--trace", "./c.raw"];
+        place.refused(2, &["./c.raw", "both the trace and 'c'"], &[&args[..], force].concat());
     }
     // A job that is refused leaves the trace that is there alone.
     place.refused(1, &["b.npy", "exists"], &["c = a", "a=a.npy", "c=b.npy", "--trace", "old.json"]);
