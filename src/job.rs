@@ -118,6 +118,15 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// Names of the results, one for each reduction of the expression, in order: the name that is given to it, or else its
+    /// text. A kernel has none.
+    pub fn result_names(&self) -> Vec<String> {
+        match &self.what {
+            What::Expression(expression) => expression.reductions().map(str::to_owned).collect(),
+            What::Kernel(_) => vec![],
+        }
+    }
+
     /// Where the rows of `name` come from.
     pub fn input(mut self, name: &str, input: impl Into<Input<'a>>) -> Self {
         self.inputs.push((name.to_owned(), input.into()));

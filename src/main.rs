@@ -2,11 +2,6 @@
 
 mod cli;
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    match cli::Args::read().and_then(|args| cli::run(&args)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
+fn main() -> std::process::ExitCode {
+    cli::main()
 }

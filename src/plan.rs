@@ -360,7 +360,7 @@ impl Need<'_> {
             } else if let Some(rows) = self.smaller(draft, 0) {
                 draft.chunk_rows = rows;
             } else {
-                return Err(self.too_small("pinned memory", draft.pinned_limit, needed, "--pinned-memory"));
+                return Err(self.too_small("pinned memory", draft.pinned_limit, needed));
             }
         }
     }
@@ -375,7 +375,7 @@ impl Need<'_> {
                 _ if blocks > 0 => return Ok(()),
                 _ => {
                     let needed = self.layout(draft.chunk_rows).block_bytes as u64 + self.resident_bytes;
-                    return Err(self.too_small("device memory", draft.device_limit, needed, "--device-memory"));
+                    return Err(self.too_small("device memory", draft.device_limit, needed));
                 }
             }
         }
@@ -387,10 +387,10 @@ impl Need<'_> {
         usize::try_from(fit).unwrap_or(usize::MAX).min(draft.lanes * draft.slots)
     }
 
-    fn too_small(&self, what: &'static str, limit: u64, needed: u64, option: &str) -> Error {
-        let mut remedy = format!("set {option} to at least {needed}");
+    fn too_small(&self, what: &'static str, limit: u64, needed: u64) -> Error {
+        let mut remedy = format!("set the {what} limit to at least {needed} bytes");
         if self.limits.chunk.is_some() || self.limits.lanes.is_some() {
-            remedy += ", or leave --chunk and --lanes to the plan";
+            remedy += ", or leave the chunk size and the number of lanes to the plan";
         }
         Error::Budget { what, limit, needed, remedy }
     }
@@ -520,7 +520,7 @@ mod tests {
     fn a_set_chunk_is_kept_or_refused() {
         let limits = Limits { chunk: Some(48 << 20), pinned_memory: Some(1 << 20), ..Limits::default() };
         let error = Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &limits, &Machine::guess(16)).unwrap_err();
-        assert!(error.to_string().contains("leave --chunk"), "{error}");
+        assert!(error.to_string().contains("leave the chunk size"), "{error}");
     }
 
     #[test]

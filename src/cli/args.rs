@@ -1,16 +1,22 @@
 //! The arguments. Their doc comments are the help texts.
 
+use std::env;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use overshot::{DeviceChoice, Engine, Input, NamedFile, Reading};
 
-use super::values::{Binding, binding, file, size};
+use super::help::{ENDINGS, EXAMPLES};
+use super::output::written;
+use super::values::{Binding, binding, count, device, file, size};
 use super::{Failure, Result};
 
 /// Streams datasets larger than a GPU's memory through a computation.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(version, arg_required_else_help = true, args_override_self = true, max_term_width = 100)]
+#[command(after_help = ENDINGS)]
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
@@ -19,14 +25,16 @@ pub struct Args {
 #[derive(Subcommand)]
 pub enum Command {
     /// Evaluate an expression over files
+    #[command(after_help = EXAMPLES)]
     Run(JobArgs),
     /// Print what `run` would use, with the formulas; run nothing
+    #[command(after_help = EXAMPLES)]
     Plan(JobArgs),
     /// List the devices, without touching any GPU
     Devices(DevicesArgs),
     /// Make two files, stream them through a device smaller than they are, check the result
     Demo(DemoArgs),
-    /// Measure how fast this machine is: bench --limits
+    /// Measure how fast this machine is
     ///
     /// It takes a few seconds, and a few more for each GPU. The result is kept in ~/.cache/overshot (or $OVERSHOT_CACHE; empty:
     /// nowhere) for plans and reports
@@ -43,7 +51,6 @@ pub enum Command {
     Man(ManArgs),
 }
 
-/// Examples: overshot run 'c = a * b; mean(c)' a=a.npy b=b.npy c=c.npy; overshot run saxpy.cu:saxpy x=x.npy y=y.npy a=2.5
 #[derive(clap::Args)]
 pub struct JobArgs {
     /// What to compute for every row: statements separated by ';', such as 'c = a * b; mean(c)', with the functions that
@@ -54,46 +61,47 @@ pub struct JobArgs {
     pub expression: String,
 
     /// A file for a name: an output if the expression assigns the name, or the kernel's parameter is no pointer to const; else
-    /// an input. Where the parameter is a value, a number. `.npy` files say their dtype,
-    /// others are raw and need one to be read (bool, i8 to i64, u8 to u64, f32, f64); ':f64!' takes a file for raw that
-    /// looks like another format. An assigned name without a file is a temporary
+    /// an input. `.npy` files say their dtype, others are raw and need one to be read (bool, i8 to i64, u8 to u64, f32, f64);
+    /// ':f64!' takes a file for raw that looks like another format. An assigned name without a file is a temporary. For a name
+    /// that is only read, or a parameter that is a value, also a number, the same for all rows: m=5.0 is f64, n=3 is i64, on=true
+    /// is bool, s=2:f32 is f32. A file with such a name is written ./5.0
     #[arg(value_name = "NAME=PATH[:DTYPE]", value_parser = binding())]
     pub files: Vec<Binding>,
 
-    #[command(flatten)]
-    pub kernel: KernelArgs,
+    /// How many rows there are, such as 1000000, 1e6 or 1M; only without inputs, as in 'x = f64(i)'
+    #[arg(long, value_name = "N", value_parser = count, help_heading = "Data")]
+    pub rows: Option<u64>,
+
+    /// Replace outputs that exist
+    #[arg(long, help_heading = "Data")]
+    pub force: bool,
+
+    /// How input files are read [default: through a memory map; past the page cache if they are large and not in it]
+    #[arg(long, value_name = "HOW", help_heading = "Data")]
+    pub reading: Option<ReadingArg>,
+
+    /// Print JSON on standard output, and errors as JSON on standard error
+    #[arg(long, help_heading = "Report")]
+    pub json: bool,
+
+    /// No progress; of the report only the results, one 'expression = value' a line
+    #[arg(long, help_heading = "Report")]
+    pub quiet: bool,
+
+    /// The whole report: chunks, memory, devices, the time of each stage and what bound it
+    #[arg(short, long, help_heading = "Report")]
+    pub verbose: bool,
+
+    /// Write when every stage of every chunk began and ended to this file, for <https://ui.perfetto.dev> (Chrome's trace
+    /// format); it is replaced if it exists
+    #[arg(long, value_name = "FILE", help_heading = "Report")]
+    pub trace: Option<PathBuf>,
 
     #[command(flatten)]
     pub limits: Limits,
 
-    /// How many rows there are; only without inputs, as in 'x = f64(i)'
-    #[arg(long, value_name = "N")]
-    pub rows: Option<u64>,
-
-    /// Print JSON on standard output (progress stays on standard error)
-    #[arg(long)]
-    pub json: bool,
-
-    /// No progress; of the report only the results, one 'expression = value' a line
-    #[arg(long)]
-    pub quiet: bool,
-
-    /// The whole report: chunks, memory, devices, the time of each stage and what bound it
-    #[arg(short, long)]
-    pub verbose: bool,
-
-    /// Replace outputs that exist
-    #[arg(long)]
-    pub force: bool,
-
-    /// How input files are read [default: through a memory map; past the page cache if they are large and not in it]
-    #[arg(long, value_name = "HOW")]
-    pub reading: Option<ReadingArg>,
-
-    /// Write when every stage of every chunk began and ended to this file, for <https://ui.perfetto.dev> (Chrome's trace
-    /// format); it is replaced if it exists
-    #[arg(long, value_name = "FILE")]
-    pub trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub kernel: KernelArgs,
 }
 
 #[derive(clap::Args)]
@@ -153,9 +161,10 @@ impl JobArgs {
 }
 
 #[derive(clap::Args)]
+#[command(next_help_heading = "Device and memory")]
 pub struct Limits {
     /// Where to compute: auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda, emulated, emulated:SEED or emulated:SEED*3
-    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device)]
     pub device: DeviceChoice,
 
     /// The most device memory to use, per device, such as 512MiB or 2GB
@@ -217,7 +226,7 @@ pub struct DemoArgs {
     pub dir: Option<PathBuf>,
 
     /// Where to compute: auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda, emulated, emulated:SEED or emulated:SEED*3
-    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device)]
     pub device: DeviceChoice,
 
     /// No progress
@@ -228,7 +237,7 @@ pub struct DemoArgs {
 #[derive(clap::Args)]
 pub struct BenchArgs {
     /// Measure the limits of this machine: memory by threads, files, disk, copies by size, pinning, launches; each GPU and
-    /// all at once
+    /// all at once. There is nothing else to measure, so this is what happens without it, too
     #[arg(long)]
     pub limits: bool,
 
@@ -256,7 +265,7 @@ pub struct InfoArgs {
     pub stats: bool,
 
     /// Where to compute --stats: auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda
-    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device)]
     pub device: DeviceChoice,
 
     /// Print JSON
@@ -281,12 +290,21 @@ pub struct ManArgs {
 }
 
 impl Args {
-    /// The arguments of this process. Prints the help or the version and exits, if asked for.
-    pub fn read() -> Result<Args> {
-        Args::try_parse().map_err(|error| match error.kind() {
-            clap::error::ErrorKind::DisplayHelp | clap::error::ErrorKind::DisplayVersion => error.exit(),
-            clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
-            _ => Failure::Arguments(error),
-        })
+    /// The arguments of this process; `None` if the help or the version was asked for, which is printed.
+    pub fn read() -> Result<Option<Args>> {
+        match Args::try_parse() {
+            Ok(args) => Ok(Some(args)),
+            Err(help) if matches!(help.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+                written(help.print().and_then(|()| io::stdout().flush())).map(|()| None)
+            }
+            // On standard error, with 2.
+            Err(help) if help.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => help.exit(),
+            Err(error) => Err(Failure::Arguments(error)),
+        }
     }
+}
+
+/// Whether the arguments of this process ask for JSON, be they right otherwise or not: then errors in them are JSON as well.
+pub fn ask_for_json() -> bool {
+    env::args_os().skip(1).take_while(|argument| argument != "--").any(|argument| argument == "--json")
 }

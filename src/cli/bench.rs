@@ -1,21 +1,16 @@
-//! `overshot bench --limits`.
+//! `overshot bench`, with `--limits` or without: there is one thing to measure.
 
 use std::io::{self, Write};
 
 use overshot::{DeviceChoice, Error, MachineLimits, Rate, Size, units};
 
+use super::Result;
 use super::args::BenchArgs;
 use super::output::{print, print_json};
 use super::progress::Line;
-use super::{Failure, Result};
 
 /// Measures the machine, keeps the result and prints it.
 pub fn bench(args: &BenchArgs) -> Result {
-    if !args.limits {
-        let text =
-            "bench measures one thing so far: add --limits for what memory, files, disk and GPUs of this machine reach";
-        return Err(Failure::Usage(format!("{text}; see overshot bench --help")));
-    }
     if let DeviceChoice::Emulated(_) = args.device {
         let text = "--device emulated: its time is virtual, so there is nothing to measure";
         return Err(Error::Job(format!("{text}; use auto, cpu, cuda or cuda:0")).into());

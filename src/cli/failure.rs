@@ -3,7 +3,13 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use clap::CommandFactory;
+use clap::error::ErrorKind;
 use overshot::Error;
+use serde_json::{Value, json};
+
+use super::args::Args;
+use super::interrupt;
 
 use super::style;
 
@@ -29,11 +35,33 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// Tells the user, and returns the exit code: 2 for what cannot be run as it was asked for, 1 for a run that failed.
-    pub fn report(&self) -> ExitCode {
+    /// Tells the user, as JSON if that was asked for, and returns the exit code: 2 for what cannot be run as it was asked for, 1
+    /// for a run that failed.
+    pub fn report(&self, is_json: bool) -> ExitCode {
         // When standard error is gone, nobody is left to tell.
-        let _ = writeln!(anstream::stderr(), "{}", style::error(&self.text()));
+        let _ = match is_json {
+            true => writeln!(io::stderr(), "{}", self.json()),
+            false => writeln!(anstream::stderr(), "{}", style::error(&self.text())),
+        };
         ExitCode::from(if self.is_usage() { 2 } else { 1 })
+    }
+
+    /// `{"error": {"kind": …, "message": …}}`, and what else is known as further fields.
+    fn json(&self) -> Value {
+        let (kind, mut fields) = match self {
+            Failure::Arguments(_) | Failure::Usage(_) => ("arguments", json!({})),
+            Failure::Overshot(error) => in_fields(error),
+            Failure::Wrong(_) => ("check", json!({})),
+            Failure::Output(_) => ("output", json!({})),
+        };
+        fields["kind"] = kind.into();
+        fields["message"] = match self {
+            Failure::Overshot(Error::Expression { message, .. }) => message.clone(),
+            Failure::Overshot(error) => error.to_string(),
+            other => other.text(),
+        }
+        .into();
+        json!({ "error": fields })
     }
 
     fn is_usage(&self) -> bool {
@@ -46,7 +74,12 @@ impl Failure {
 
     fn text(&self) -> String {
         match self {
-            Failure::Arguments(error) => in_short(&error.to_string()),
+            Failure::Arguments(error) if error.kind() == ErrorKind::InvalidSubcommand => {
+                let names: Vec<_> =
+                    Args::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
+                in_short(&error.to_string(), &format!("there are {}; see --help", names.join(", ")))
+            }
+            Failure::Arguments(error) => in_short(&error.to_string(), "see --help"),
             Failure::Usage(text) | Failure::Wrong(text) => text.clone(),
             Failure::Overshot(Error::Expression { column, text, message }) => {
                 format!("column {column}: {}\n{}", one_line(message), pointed_at(text, *column))
@@ -57,16 +90,44 @@ impl Failure {
     }
 }
 
-/// What clap says, with its tips, in one line. Its usage lines are for `--help`.
-fn in_short(text: &str) -> String {
+/// The kind of an error, and what a program would want to know of it beside the message.
+fn in_fields(error: &Error) -> (&'static str, Value) {
+    match error {
+        Error::Expression { column, text, .. } => ("expression", json!({ "column": column, "expression": text })),
+        Error::Compile { name, line, text, .. } => ("kernel", json!({ "file": name, "line": line, "text": text })),
+        Error::Job(_) => ("job", json!({})),
+        Error::File { path, problem, remedy, cause } => {
+            let (path, cause) = (path.to_string_lossy(), cause.as_ref().map(ToString::to_string));
+            ("file", json!({ "path": path, "problem": problem, "remedy": remedy, "cause": cause }))
+        }
+        Error::Budget { limit, needed, .. } => ("memory", json!({ "limit_bytes": limit, "needed_bytes": needed })),
+        Error::OutOfMemory { device, .. } => ("memory", json!({ "device": device })),
+        Error::Device { device, .. } => ("device", json!({ "device": device })),
+        Error::Chunk { device, chunk, rows, cause, .. } => {
+            let (kind, mut fields) = in_fields(cause);
+            fields["device"] = device.as_str().into();
+            fields["chunk"] = (*chunk).into();
+            fields["first_row"] = rows.start.into();
+            fields["rows"] = (rows.end - rows.start).into();
+            (kind, fields)
+        }
+        Error::Cancelled { done, rows } => {
+            ("stopped", json!({ "done_rows": done, "rows": rows, "signal": interrupt::received() }))
+        }
+        _ => ("other", json!({})),
+    }
+}
+
+/// What clap says, with its tips, in one line, and a remedy. Its usage lines are for `--help`.
+fn in_short(text: &str, remedy: &str) -> String {
     let text = text.trim_start_matches("error: ").split("\nUsage:").next().unwrap_or_default();
     let text = text.split("\nFor more information").next().unwrap_or_default();
     let words: Vec<&str> = text.split_whitespace().collect();
-    one_line(&(words.join(" ").replace(" tip: ", "; ") + "; see --help"))
+    one_line(&format!("{}; {remedy}", words.join(" ").replace(" tip: ", "; ")))
 }
 
 /// Names of files may hold line breaks, which must not break the line.
-fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(escape).collect()
 }
@@ -85,6 +146,19 @@ mod tests {
     fn an_expression_is_shown_with_a_caret() {
         let error = Error::Expression { column: 5, text: "c =\n§ b".into(), message: "no".into() };
         assert_eq!(Failure::from(error).text(), "column 5: no\n  c = § b\n      ^");
+    }
+
+    #[test]
+    fn json_has_the_kind_and_the_place() {
+        let error = Error::Expression { column: 5, text: "c =\nx".into(), message: "no \"x\"".into() };
+        let expected =
+            json!({"error": {"kind": "expression", "message": "no \"x\"", "column": 5, "expression": "c =\nx"}});
+        assert_eq!(Failure::from(error).json(), expected);
+        let source = Error::File { path: "a".into(), problem: "p".into(), remedy: "r".into(), cause: None };
+        let chunk = Error::Chunk { device: "cpu".into(), lane: 0, chunk: 3, rows: 10..30, cause: Box::new(source) };
+        let json = Failure::from(chunk).json();
+        assert_eq!((&json["error"]["kind"], &json["error"]["path"]), (&"file".into(), &"a".into()));
+        assert_eq!((&json["error"]["first_row"], &json["error"]["rows"]), (&10.into(), &20.into()));
     }
 
     #[test]

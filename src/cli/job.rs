@@ -1,5 +1,7 @@
 //! `overshot run` and `overshot plan`.
 
+use std::path::Path;
+
 use overshot::{Error, Job};
 
 use super::args::JobArgs;
@@ -13,22 +15,29 @@ pub fn run(args: &JobArgs) -> Result {
     let engine = args.limits.engine()?;
     let job = job(args)?;
     let plan = engine.plan(&job)?;
-    // Made before the run: a path that cannot be written is found out before any work is done.
-    let trace = args.trace.as_deref().map(Trace::create).transpose()?;
+    let trace = args.trace.as_deref().map(|path| Trace::new(path, files(args))).transpose()?;
     // Without files there is no data, whose rate one could show.
     let row_bytes = if args.files.is_empty() { 0 } else { plan.row_bytes };
     let bar = Bar::new(args.quiet, "overshot", plan.rows, row_bytes);
     let job = job.cancel_token(interrupt::token()).progress(|progress| bar.show(progress)).timeline(trace.is_some());
     let report = engine.run(job)?;
     drop(bar);
-    if let (Some(trace), Some(timeline)) = (trace, &report.timeline) {
-        trace.write(timeline)?;
-    }
-    match (args.json, args.quiet) {
+    let printed = match (args.json, args.quiet) {
         (true, _) => print_json(&report),
         (false, true) => print(report.values()),
         (false, false) => print(render::report(&report, args.verbose)),
+    };
+    // Last, so that the results are there even if it fails.
+    if let (Some(trace), Some(timeline)) = (trace, &report.timeline) {
+        trace.write(timeline)?;
     }
+    printed
+}
+
+/// The files of a job, and what they are.
+fn files(args: &JobArgs) -> impl Iterator<Item = (String, &Path)> {
+    let kernel = kernel::file(&args.expression).map(|file| ("the kernel's file".to_owned(), file));
+    kernel.into_iter().chain(args.files.iter().map(|file| (format!("'{}'", file.name), file.file.path.as_path())))
 }
 
 /// Prints how the job would be run.
@@ -39,8 +48,8 @@ pub fn plan(args: &JobArgs) -> Result {
 
 /// The job with its files. Inputs are opened; outputs are only named.
 fn job(args: &JobArgs) -> Result<Job<'static>> {
-    let call = match kernel::of(&args.expression) {
-        Some((file, entry)) => Some(kernel::call(args, &file, entry)?),
+    let call = match kernel::of(&args.expression)? {
+        Some((file, entry)) => Some(kernel::call(args, file, entry)?),
         None => kernel::refuse_options(&args.kernel).map(|()| None)?,
     };
     let is_argument = |name: &str| {
@@ -48,6 +57,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
             || args.kernel.resident.iter().any(|r| r == name)
     };
     let files: Vec<_> = args.files.iter().filter(|file| !is_argument(&file.name)).collect();
+    let is_expression = call.is_none();
     let mut job = match call {
         Some(call) => Job::kernel(call),
         None => Job::eval(&args.expression)?,
@@ -56,16 +66,34 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
         job = job.rows(rows);
     }
     for file in files {
-        job = if job.output_names().contains(&file.name) {
-            job.output(&file.name, file.file.create(args.force)?)
-        } else if job.input_names().contains(&file.name) {
-            job.input(&file.name, args.open(&file.file)?)
+        let (name, path) = (&file.name, file.file.path.display());
+        let number = if is_expression { file.number()? } else { None };
+        let (inputs, outputs) = (job.input_names(), job.output_names());
+        job = if outputs.contains(name) {
+            if number.is_some() {
+                let text = format!("{name}={path}: the expression assigns '{name}': leave it out, or give it a file");
+                return Err(Error::Job(text).into());
+            }
+            job.output(name, file.file.create(args.force)?)
+        } else if inputs.contains(name) {
+            match number {
+                Some(value) => job.value(name, value),
+                None => job.input(name, args.open(&file.file)?),
+            }
         } else {
-            let names = [job.input_names(), job.output_names()].concat().join(", ");
-            let (name, path) = (&file.name, file.file.path.display());
-            let text = format!("{name}={path}: there is no name '{name}', only {names}; check its spelling");
-            return Err(Error::Job(text).into());
+            return Err(Error::Job(format!("{name}={path}: {}", no_such_name(name, &job))).into());
         };
     }
     Ok(job)
+}
+
+/// Why a name of the arguments is none of the job's.
+fn no_such_name(name: &str, job: &Job<'_>) -> String {
+    if job.result_names().iter().any(|result| result == name) {
+        return format!("'{name}' is one number, which is printed: leave the file out");
+    }
+    match [job.input_names(), job.output_names()].concat() {
+        names if names.is_empty() => format!("there is no name '{name}', and no other: leave the file out"),
+        names => format!("there is no name '{name}', only {}; check its spelling", names.join(", ")),
+    }
 }

@@ -1,41 +1,69 @@
 //! `overshot run kernel.cu:entry …`: kernels of the user's own.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::{fs, io};
 
 use overshot::{Call, Error, ForeignKernel, Scalar};
 
-use super::Result;
 use super::args::{JobArgs, KernelArgs};
+use super::{Failure, Result};
 
 /// The file and the entry point, if the text is no expression but a kernel: `kernel.cu:saxpy`.
-pub fn of(text: &str) -> Option<(PathBuf, &str)> {
-    let (file, entry) = text.rsplit_once(':')?;
-    let extension = Path::new(file).extension()?.to_str()?;
-    matches!(extension, "cu" | "ptx" | "cubin" | "fatbin").then(|| (file.into(), entry))
+///
+/// # Errors
+/// When it is a kernel's file without an entry point.
+pub fn of(text: &str) -> Result<Option<(&Path, &str)>> {
+    let Some(file) = file(text) else { return Ok(None) };
+    match text.rsplit_once(':') {
+        Some((_, entry)) if file.as_os_str().len() < text.len() && !entry.trim().is_empty() => Ok(Some((file, entry))),
+        _ => {
+            let file = file.display();
+            Err(Error::Job(format!("{file}: say which kernel of the file is to run, as in {file}:NAME")).into())
+        }
+    }
+}
+
+/// The kernel's file, if the text is no expression.
+pub fn file(text: &str) -> Option<&Path> {
+    let is_kernel = |file: &&str| {
+        let extension = Path::new(file).extension().and_then(|extension| extension.to_str());
+        matches!(extension, Some("cu" | "ptx" | "cubin" | "fatbin"))
+    };
+    let before_entry = text.rsplit_once(':').map(|(file, _)| file);
+    before_entry.into_iter().chain([text]).find(is_kernel).map(Path::new)
+}
+
+/// Reads a kernel's file. Pipes and devices are refused, as reading them may never end.
+fn read(file: &Path) -> Result<Vec<u8>> {
+    let cannot = |problem: &str, remedy: &str, cause| Error::File {
+        path: file.into(),
+        problem: problem.into(),
+        remedy: remedy.into(),
+        cause,
+    };
+    let unreadable = |error: io::Error| cannot("the kernel cannot be read", "check the path", Some(error));
+    if !fs::metadata(file).map_err(unreadable)?.is_file() {
+        return Err(cannot("is not a regular file", "save the kernel in a file first", None).into());
+    }
+    Ok(fs::read(file).map_err(unreadable)?)
 }
 
 /// The kernel with its values and resident arrays, which are removed from the files.
 pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
     let options = &args.kernel;
-    let unreadable = |error: std::io::Error| Error::File {
-        path: file.into(),
-        problem: "the kernel cannot be read".into(),
-        remedy: "check the path".into(),
-        cause: Some(error),
-    };
     let name = file.display().to_string();
+    let text = || {
+        let not_text = |_| Error::Job(format!("{name}: is not UTF-8 text: save it as UTF-8"));
+        Ok::<_, Failure>(String::from_utf8(read(file)?).map_err(not_text)?)
+    };
     let is_text = file.extension().is_some_and(|extension| extension == "cu");
     // SAFETY: whoever runs a kernel from the command line vouches for it and for how it is launched, as with every program: the
     // help says so.
     let mut kernel = unsafe {
         match &options.parameters {
-            None if is_text => ForeignKernel::cuda(&name, &fs::read_to_string(file).map_err(unreadable)?, entry)?,
-            Some(parameters) if is_text => {
-                let text = fs::read_to_string(file).map_err(unreadable)?;
-                ForeignKernel::cuda_with_parameters(&name, &text, entry, parameters)?
-            }
-            Some(parameters) => ForeignKernel::image(fs::read(file).map_err(unreadable)?, entry, parameters)?,
+            None if is_text => ForeignKernel::cuda(&name, &text()?, entry)?,
+            Some(parameters) if is_text => ForeignKernel::cuda_with_parameters(&name, &text()?, entry, parameters)?,
+            Some(parameters) => ForeignKernel::image(read(file)?, entry, parameters)?,
             None => {
                 return Err(Error::Job(format!("{name}: give the kernel's parameters as in C (--parameters)")).into());
             }

@@ -24,6 +24,9 @@ pub fn start() -> Result {
         .with_span_events(FmtSpan::CLOSE)
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
+        // A log that cannot be written, as its reader is gone or its disk full, is no reason to stop the job: the subscriber
+        // would tell with a macro that panics.
+        .log_internal_errors(false)
         .init();
     Ok(())
 }

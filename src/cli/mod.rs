@@ -7,27 +7,44 @@ mod demo;
 mod devices;
 mod failure;
 mod functions;
+mod help;
 mod info;
 mod interrupt;
 mod job;
 mod kernel;
 mod log;
+mod lost_page;
 mod man;
 mod output;
 mod progress;
 mod render;
 mod style;
 mod trace;
+mod unfinished;
 mod values;
 
-pub use args::Args;
-use args::Command;
+use std::process::ExitCode;
+
+use args::{Args, Command};
 use failure::Failure;
 
 type Result<T = ()> = std::result::Result<T, Failure>;
 
-/// Runs what the arguments ask for.
-pub fn run(args: &Args) -> Result {
+/// Runs what the arguments of this process ask for, and returns its exit code, unless a signal stopped it: then it ends the
+/// process by this signal.
+pub fn main() -> ExitCode {
+    let is_json = args::ask_for_json();
+    lost_page::handle(is_json);
+    interrupt::survive_file_size_limit();
+    let code = match Args::read().and_then(|args| args.map_or(Ok(()), |args| run(&args))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(is_json),
+    };
+    interrupt::end_if_received();
+    code
+}
+
+fn run(args: &Args) -> Result {
     log::start()?;
     match &args.command {
         Command::Run(args) => job::run(args),

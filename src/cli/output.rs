@@ -2,15 +2,39 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
 use super::{Failure, Result};
 
+/// Whether standard output was closed when the process began (`>&-`).
+static IS_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Run by the loader: before `main`, Rust opens `/dev/null` in place of a standard stream that is closed, and what is written is
+/// lost without an error.
+// SAFETY: the section holds functions of this type, and this one needs nothing of Rust's runtime.
+#[cfg(target_os = "linux")]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK: extern "C" fn() = look;
+
+#[cfg(target_os = "linux")]
+extern "C" fn look() {
+    // SAFETY: it only asks for the flags of a descriptor, which need not be open.
+    let closed = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } == -1;
+    IS_CLOSED.store(closed, Ordering::Relaxed);
+}
+
 /// Prints text to standard output, in colour if that is a terminal that has it. A reader that went away, as `head` does,
 /// has what it wanted.
 pub fn print(text: impl Display) -> Result {
-    write(&mut anstream::stdout().lock(), &text)
+    let text = text.to_string();
+    if text.is_empty() {
+        return Ok(());
+    }
+    let mut out = anstream::stdout().lock();
+    written(write!(out, "{text}").and_then(|()| out.flush()))
 }
 
 /// Prints a value as JSON.
@@ -25,13 +49,10 @@ pub fn print_bytes(bytes: &[u8]) -> Result {
     written(out.write_all(bytes).and_then(|()| out.flush()))
 }
 
-fn write(out: &mut impl Write, text: &impl Display) -> Result {
-    written(write!(out, "{text}").and_then(|()| out.flush()))
-}
-
 /// How a write to standard output went.
 pub fn written(result: io::Result<()>) -> Result {
     match result {
+        Ok(()) if IS_CLOSED.load(Ordering::Relaxed) => Err(Failure::Output(rustix::io::Errno::BADF.into())),
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::Output(error)),
         _ => Ok(()),
     }

@@ -1,35 +1,107 @@
 //! The file of `--trace`.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::ffi::OsString;
+use std::fs::{self, Metadata, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use overshot::Timeline;
+use overshot::{Error, FileId, Timeline};
 
-use super::{Failure, Result};
+use super::{Result, unfinished};
 
-/// A file that was made and waits for the timeline.
+/// Where the timeline of a job will be written, once there is one.
 pub struct Trace {
+    /// The path as the user gave it, for messages.
     path: PathBuf,
-    file: File,
+    /// The path with its links followed, absolute.
+    target: PathBuf,
+    /// The permissions of the file that is replaced.
+    permissions: Option<Permissions>,
 }
 
 impl Trace {
-    /// Makes the file.
-    pub fn create(path: &Path) -> Result<Trace> {
-        match File::create(path) {
-            Ok(file) => Ok(Trace { path: path.into(), file }),
-            Err(error) => Err(failure(path, &error)),
+    /// Checks that the file can be made, without touching it: a trace that is there stays as it is until another one is
+    /// complete. `others` are the files of the job, and what they are.
+    ///
+    /// # Errors
+    /// When the path is one of the others, is no file or has no directory in which files can be made.
+    pub fn new<'a>(path: &Path, others: impl IntoIterator<Item = (String, &'a Path)>) -> Result<Trace> {
+        let cannot = |problem: &str, remedy: &str, cause: Option<io::Error>| Error::File {
+            path: path.into(),
+            problem: problem.into(),
+            remedy: remedy.into(),
+            cause,
+        };
+        let no_file = "choose another file for the trace";
+        let there = match fs::metadata(path) {
+            Ok(metadata) if !metadata.is_file() => {
+                return Err(cannot("is not a regular file", no_file, None).into());
+            }
+            Ok(metadata) => Some(metadata),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(cannot("cannot be looked up", no_file, Some(error)).into()),
+        };
+        let target = match &there {
+            Some(_) => path.canonicalize().ok(),
+            None if path.is_symlink() => None,
+            None => new_place(path),
+        };
+        let Some(target) = target else {
+            return Err(cannot("cannot be made", "check the path of the trace", None).into());
+        };
+        let id = FileId::of(path);
+        let mut others = others.into_iter();
+        if let Some((what, _)) = others.find(|(_, other)| id.is_some() && FileId::of(other) == id) {
+            let text = format!("{}: is both the trace and {what}: {no_file}", path.display());
+            return Err(Error::Job(text).into());
         }
+        // A folder that takes no file is found out before any work is done. This file never has a name.
+        if let Err(error) = tempfile::tempfile_in(directory(&target)) {
+            return Err(cannot("no file can be made in its directory", no_file, Some(error)).into());
+        }
+        let permissions = there.as_ref().map(Metadata::permissions);
+        Ok(Trace { path: path.into(), target, permissions })
     }
 
     /// Writes the timeline.
     pub fn write(self, timeline: &Timeline) -> Result {
-        let mut file = BufWriter::new(self.file);
-        timeline.write_chrome(&mut file).and_then(|()| file.flush()).map_err(|error| failure(&self.path, &error))
+        let Trace { path, target, permissions } = self;
+        write(&target, permissions, timeline).map_err(|error| {
+            let (problem, remedy) = ("the trace cannot be written".into(), "choose another file for the trace".into());
+            Error::File { path, problem, remedy, cause: Some(error) }.into()
+        })
     }
 }
 
-fn failure(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::Usage(format!("--trace {}: cannot be written ({error}); choose another file", path.display()))
+/// Writes it under a temporary name, which becomes the right one when it is complete.
+fn write(target: &Path, permissions: Option<Permissions>, timeline: &Timeline) -> io::Result<()> {
+    let mut prefix = OsString::from(".");
+    prefix.push(target.file_name().unwrap_or_default());
+    prefix.push(".");
+    let mut file = tempfile::Builder::new()
+        .prefix(&prefix)
+        .suffix(".partial")
+        // As for every new file: what the umask leaves of this.
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(directory(target))?;
+    unfinished::path(file.path());
+    if let Some(permissions) = permissions {
+        file.as_file().set_permissions(permissions)?;
+    }
+    let mut out = BufWriter::new(file.as_file_mut());
+    timeline.write_chrome(&mut out)?;
+    out.flush()?;
+    drop(out);
+    file.persist(target)?;
+    Ok(())
+}
+
+/// The absolute path of a file that does not exist, if its directory does.
+fn new_place(path: &Path) -> Option<PathBuf> {
+    Some(directory(path).canonicalize().ok()?.join(path.file_name()?))
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -5,13 +5,50 @@ use std::os::unix::ffi::OsStrExt;
 
 use bytesize::ByteSize;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use overshot::NamedFile;
+use overshot::{DeviceChoice, Dtype, Emulated, Error, NamedFile, Scalar};
 
-/// A file for a name of the expression.
+/// A file, or a number, for a name of the expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binding {
     pub name: String,
     pub file: NamedFile,
+}
+
+impl Binding {
+    /// The number that the text is, if it is one: `true` and `false` are bool, whole numbers i64, or u64 if they are too large
+    /// for that, others f64; a dtype behind a colon decides otherwise.
+    ///
+    /// # Errors
+    /// When there is a file of that name, so that it is not known which is meant; when it is no number of its dtype.
+    pub fn number(&self) -> Result<Option<Scalar>, Error> {
+        let Binding { name, file: NamedFile { path, dtype, .. } } = self;
+        let Some(text) = path.to_str().filter(|text| is_number(text)) else { return Ok(None) };
+        if path.symlink_metadata().is_ok() {
+            let end = dtype.map(|dtype| format!(":{dtype}")).unwrap_or_default();
+            return Err(Error::Job(format!(
+                "{name}={text}: it is a number, and there is a file of that name: write {name}=./{text}{end} for the file, or \
+                 the number in another way"
+            )));
+        }
+        let dtypes = match dtype {
+            Some(dtype) => vec![*dtype],
+            None => vec![Dtype::Bool, Dtype::I64, Dtype::U64, Dtype::F64],
+        };
+        let value = dtypes.iter().find_map(|dtype| Scalar::parse(text, *dtype));
+        match (value, dtypes[0]) {
+            // Infinity by its name is meant.
+            (Some(value), _) if value.as_f64().is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
+                Err(Error::Job(format!("{name}={text}: is too large for {}", value.dtype())))
+            }
+            (Some(value), _) => Ok(Some(value)),
+            (None, dtype) => Err(Error::Job(format!("{name}={text}:{dtype}: write a number of {dtype}"))),
+        }
+    }
+}
+
+/// Whether a text is a number or truth value, of whatever dtype.
+fn is_number(text: &str) -> bool {
+    matches!(text, "true" | "false") || text.parse::<f64>().is_ok()
 }
 
 /// `NAME=PATH[:DTYPE[!]]`.
@@ -55,10 +92,53 @@ pub fn size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A count, as `1000000`, `1e6` or `1M`.
+pub fn count(text: &str) -> Result<u64, String> {
+    let error = || "write a whole number, such as 1000000, 1e6 or 1M (k, M, G and T are thousands)".to_owned();
+    if let Ok(count) = text.parse() {
+        return Ok(count);
+    }
+    let suffixes = [("k", 3), ("K", 3), ("M", 6), ("G", 9), ("T", 12)];
+    let suffix = suffixes.iter().find_map(|(suffix, zeros)| Some((text.strip_suffix(suffix)?, *zeros)));
+    let (digits, zeros) = match suffix {
+        Some(found) => found,
+        None => {
+            let (digits, zeros) = text.split_once(['e', 'E']).ok_or_else(error)?;
+            (digits, zeros.parse::<u32>().map_err(|_| error())?)
+        }
+    };
+    // 2.5M is whole.
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    let zeros = usize::try_from(zeros).ok().and_then(|zeros| zeros.checked_sub(part.len())).ok_or_else(error)?;
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !is_digits(whole) || !is_digits(part) {
+        return Err(error());
+    }
+    let power = u32::try_from(zeros).ok().and_then(|zeros| 10u64.checked_pow(zeros)).ok_or_else(error)?;
+    format!("{whole}{part}").parse::<u64>().ok().and_then(|count| count.checked_mul(power)).ok_or_else(error)
+}
+
+/// A device. Emulated ones have the speed of [`emulated`].
+pub fn device(text: &str) -> Result<DeviceChoice, Error> {
+    Ok(match text.parse()? {
+        DeviceChoice::Emulated(all) => DeviceChoice::Emulated(all.into_iter().map(with_rates).collect()),
+        other => other,
+    })
+}
+
+/// An emulated device as the command has it: with the speed of a GPU behind PCIe 4 and of a core that stages, about, so that
+/// there are times to look at.
+pub fn emulated() -> Emulated {
+    with_rates(Emulated::new())
+}
+
+fn with_rates(device: Emulated) -> Emulated {
+    device.copy_in_rate(25e9).copy_out_rate(25e9).kernel_rate(5e9).fill_rate(10e9).drain_rate(10e9)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use overshot::Dtype;
 
     #[test]
     fn a_name_and_a_file() {
@@ -66,6 +146,51 @@ mod tests {
         assert_eq!((name.as_str(), file.path.to_str(), file.dtype), ("x", Some("a=b.npy"), Some(Dtype::F32)));
         for text in ["", "x", "x=", "=x", "x=:f32"] {
             assert!(parse_binding(OsStr::new(text)).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_a_dtype() {
+        let number = |text: &str| parse_binding(OsStr::new(text)).unwrap().number();
+        for (text, value) in [
+            ("x=5.0", Scalar::F64(5.0)),
+            ("x=-1", Scalar::I64(-1)),
+            ("x=1e-3", Scalar::F64(0.001)),
+            ("x=true", Scalar::Bool(true)),
+            ("x=5:f32", Scalar::F32(5.0)),
+            ("x=18446744073709551615", Scalar::U64(u64::MAX)),
+            ("x=inf", Scalar::F64(f64::INFINITY)),
+        ] {
+            assert_eq!(number(text).unwrap(), Some(value), "{text}");
+        }
+        for text in ["x=./5", "x=5.npy", "x=True.npy", "x=e", "x=0x10", "x=1,5"] {
+            assert_eq!(number(text).unwrap(), None, "{text}");
+        }
+        for text in ["x=5.5:i32", "x=300:u8", "x=1e400", "x=1e39:f32", "x=2:bool"] {
+            assert!(number(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn counts() {
+        for (text, value) in [("1000", 1000), ("1e6", 1_000_000), ("1M", 1_000_000), ("2.5k", 2500), ("1.5e1", 15)] {
+            assert_eq!(count(text), Ok(value), "{text}");
+        }
+        for text in [
+            "",
+            "1.5",
+            "1e-3",
+            "-1",
+            "1.25e1",
+            "e6",
+            "M",
+            "1e20",
+            "1e99999999999",
+            "many",
+            "1.+5e3",
+            "18446744073709551615k",
+        ] {
+            assert!(count(text).is_err(), "{text}");
         }
     }
 

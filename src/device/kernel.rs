@@ -246,7 +246,17 @@ impl Kernel {
     /// That it cannot run on a device that needs a twin.
     pub(crate) fn no_twin(&self, device: &str) -> Error {
         Error::Job(format!(
-            "the kernel '{}' has no function for the host, which '{device}' needs: give it one, or use a GPU with CUDA",
+            "the kernel '{}' has no function for the host, which '{device}' needs: run it on a CUDA GPU, or give it such a \
+             function in Rust",
+            self.entry
+        ))
+    }
+
+    /// The same where a GPU was looked for and not found, for this reason.
+    pub(crate) fn no_gpu(&self, reason: &str) -> Error {
+        Error::Job(format!(
+            "the kernel '{}' has no function for the host, and no GPU was found: {reason}; run it where there is a CUDA GPU, or \
+             give it such a function in Rust",
             self.entry
         ))
     }

@@ -61,7 +61,7 @@ impl EngineBuilder {
     pub fn build(self) -> Result<Engine> {
         let EngineBuilder { mut choice, limits } = self;
         if limits.lanes.is_some_and(|lanes| !(1..=MAX_LANES).contains(&lanes)) {
-            return Err(Error::Job(format!("the number of lanes (--lanes) must be 1 to {MAX_LANES}")));
+            return Err(Error::Job(format!("the number of lanes must be 1 to {MAX_LANES}")));
         }
         if let (DeviceChoice::Emulated(all), Some(bytes)) = (&mut choice, limits.device_memory) {
             // Their memory is what one says it is.

@@ -215,8 +215,7 @@ fn check(job: &Job<'_>) -> Result<()> {
     }
     if job.values.is_empty() {
         return Err(Error::Job(
-            "the job has no values, so that all passes would be the same: give it some (Job::value), or run it once"
-                .into(),
+            "the job has no values, so that all passes would be the same: give it some, or run it once".into(),
         ));
     }
     Ok(())

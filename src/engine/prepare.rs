@@ -81,10 +81,9 @@ impl Engine {
             let gpus = self.devices.iter().filter(|device| device.kind == DeviceKind::Cuda);
             let gpus: Vec<_> = gpus.cloned().collect();
             return match self.devices.first() {
-                Some(first) if gpus.is_empty() => Err(match (kernel.no_twin(&first.id), &self.note) {
-                    // Why no GPU is among them.
-                    (Error::Job(problem), Some(note)) => Error::Job(format!("{problem} ({note})")),
-                    (error, _) => error,
+                Some(first) if gpus.is_empty() => Err(match (&self.choice, DeviceChoice::Cuda.resolve()) {
+                    (DeviceChoice::Auto, Err(Error::Device { problem, .. })) => kernel.no_gpu(&problem),
+                    _ => kernel.no_twin(&first.id),
                 }),
                 _ if gpus.len() < self.devices.len() => {
                     notes.push(format!("the CPU took no part: the kernel '{}' has no function for it", kernel.entry));

@@ -26,7 +26,7 @@ fn allocate(bytes: usize) -> Result<MmapMut> {
     let mut memory = MmapMut::map_anon(bytes.max(1)).map_err(|error| Error::Device {
         device: "host".into(),
         problem: format!("cannot get {bytes} bytes of memory ({error})"),
-        remedy: "close other programs or set a smaller --pinned-memory".into(),
+        remedy: "close other programs or set a smaller pinned memory limit".into(),
     })?;
     // Best effort: without huge pages everything is the same, only slower to touch and to register.
     #[cfg(target_os = "linux")]

@@ -79,7 +79,7 @@ fn on_threads(
                 Err(error) => fail(Error::Device {
                     device: "host".into(),
                     problem: format!("cannot start a thread ({error})"),
-                    remedy: "use fewer --lanes".into(),
+                    remedy: "set a smaller number of lanes".into(),
                 }),
             }
         }

@@ -210,7 +210,7 @@ fn bytes_of(staging: &mut Vec<u64>, bytes: usize) -> Result<&mut [u8]> {
         staging.try_reserve_exact(words - staging.len()).map_err(|_| Error::Device {
             device: "cpu".into(),
             problem: format!("no memory to stage {bytes} bytes"),
-            remedy: "set a smaller --chunk, or fewer --lanes".into(),
+            remedy: "set a smaller chunk size, or a smaller number of lanes".into(),
         })?;
         staging.resize(words, 0);
     }

@@ -24,6 +24,10 @@ pub const CASES: &[Case] = &[
     ("no space", no_space),
     ("a budget too small for one chunk", small_budget),
     ("arguments that are none", arguments),
+    ("names that are something else", other_names),
+    ("a trace that is a file of the job", trace_is_data),
+    ("a number that is no value", numbers),
+    ("errors as JSON", json),
     ("a file name with a line break", line_break),
 ];
 
@@ -202,7 +206,11 @@ fn small_budget(device: &str) -> Outcome {
     let place = place(device);
     let args = ["c = a * b", "a=a.npy", "b=b.npy", "c=c.npy"];
     for (option, name) in [("--device-memory", "device memory"), ("--pinned-memory", "pinned memory")] {
-        place.refused(1, &[name, "1024", option], &[&args[..], &[option, "1KiB"]].concat());
+        place.refused(
+            1,
+            &[name, "1024", &format!("set the {name} limit to at least")],
+            &[&args[..], &[option, "1KiB"]].concat(),
+        );
     }
     RAN
 }
@@ -222,11 +230,13 @@ fn arguments(device: &str) -> Outcome {
         let done = place.overshot(&["run", "sum(a)", "a=a.npy", option, value]);
         done.is_error(2, &[option, value, "--help"]);
     }
-    place.refused(2, &["--lanes", "1 to 1024"], &["sum(a)", "a=a.npy", "--lanes", "0"]);
+    place.refused(2, &["number of lanes", "1 to 1024"], &["sum(a)", "a=a.npy", "--lanes", "0"]);
     place.refused(2, &["NAME=PATH"], &["sum(a)", "a.npy"]);
     place.refused(2, &["--frobnicate"], &["sum(a)", "a=a.npy", "--frobnicate"]);
     place.refused(2, &["EXPR"], &[]);
-    place.overshot(&["frobnicate"]).is_error(2, &["frobnicate"]);
+    place.overshot(&["frobnicate"]).is_error(2, &["frobnicate", "there are run, plan, devices"]);
+    place.overshot(&["run", "sum(a)", "a=a.npy", "--qiet"]).is_error(2, &["--qiet", "'--quiet'"]);
+    place.overshot(&["run", "x = i", "x=x.npy", "--rows", "many"]).is_error(2, &["'many'", "1e6 or 1M"]);
     let log = place.command(&["devices"]).env("OVERSHOT_LOG", "a=b=c").output().unwrap();
     crate::tools::done(log).is_error(2, &["OVERSHOT_LOG", "debug"]);
     RAN
@@ -234,5 +244,82 @@ fn arguments(device: &str) -> Outcome {
 
 fn line_break(device: &str) -> Outcome {
     place(device).refused(1, &["no\\nne.npy"], &["sum(a)", "a=no\nne.npy"]);
+    RAN
+}
+
+fn other_names(device: &str) -> Outcome {
+    let place = place(device);
+    place.refused(2, &["x=a.npy", "no name 'x', and no other"], &["sum(1)", "x=a.npy", "--rows", "3"]);
+    place.refused(2, &["y=m.npy", "'y' is one number, which is printed"], &["y = mean(a)", "a=a.npy", "y=m.npy"]);
+    place.refused(2, &["'b'", "no input of that name", "no value"], &["c = a * b", "a=a.npy", "c=c.npy"]);
+    place.refused(2, &["column 1", "`c`", "give 'c' an output"], &["c = a * 2", "a=a.npy"]);
+    RAN
+}
+
+fn trace_is_data(device: &str) -> Outcome {
+    let place = place(device);
+    place.raw("k.cu", b"extern \"C\" __global__ void k(const double *x, double *y, long long rows) {}");
+    place.raw("old.json", b"[]");
+    place.raw("table.npy", b"table");
+    symlink("a.npy", place.path("link.json")).unwrap();
+    std::fs::hard_link(place.path("a.npy"), place.path("hard.json")).unwrap();
+    for trace in ["a.npy", "./a.npy", "link.json", "hard.json"] {
+        place.refused(2, &[trace, "both the trace and 'a'"], &["sum(a)", "a=a.npy", "--trace", trace]);
+    }
+    for force in [&[][..], &["--force"]] {
+        let args = ["c = a", "a=a.npy", "c=c.raw", "--trace", "./c.raw"];
+        place.refused(2, &["./c.raw", "both the trace and 'c'"], &[&args[..], force].concat());
+    }
+    // A job that is refused leaves the trace that is there alone.
+    place.refused(1, &["b.npy", "exists"], &["c = a", "a=a.npy", "c=b.npy", "--trace", "old.json"]);
+    place.refused(1, &["no/such/t.json"], &["sum(a)", "a=a.npy", "--trace", "no/such/t.json"]);
+    place.refused(1, &["/dev/full: is not a regular file"], &["sum(a)", "a=a.npy", "--trace", "/dev/full"]);
+    place.refused(1, &[".: is not a regular file"], &["sum(a)", "a=a.npy", "--trace", "."]);
+    symlink("nowhere", place.path("dangling")).unwrap();
+    place.refused(1, &["dangling: cannot be made"], &["sum(a)", "a=a.npy", "--trace", "dangling"]);
+    if Command::new("mkfifo").arg(place.path("pipe")).status().is_ok_and(|status| status.success()) {
+        place.refused(1, &["pipe: is not a regular file"], &["sum(a)", "a=a.npy", "--trace", "pipe"]);
+    }
+    // The files of a kernel's run, wherever it may run: with a GPU the trace is looked at, without one the kernel is refused.
+    for trace in ["k.cu", "a.npy"] {
+        let before = place.files();
+        let done = place.run(&["k.cu:k", "x=a.npy", "y=y.npy", "--trace", trace]);
+        done.is_error(2, &[]);
+        assert_eq!(place.files(), before, "--trace {trace}");
+    }
+    RAN
+}
+
+fn numbers(device: &str) -> Outcome {
+    let place = place(device);
+    place.raw("5", b"12345678");
+    place.refused(2, &["m=5: it is a number, and there is a file", "m=./5 for"], &["sum(a * m)", "a=a.npy", "m=5"]);
+    place.refused(2, &["m=./5:f32 for"], &["sum(a * m)", "a=a.npy", "m=5:f32"]);
+    place.refused(2, &["m=5.5:i32", "a number of i32"], &["sum(a * m)", "a=a.npy", "m=5.5:i32"]);
+    place.refused(2, &["m=1e400", "too large for f64"], &["sum(a * m)", "a=a.npy", "m=1e400"]);
+    place.refused(2, &["c=7", "assigns 'c'"], &["c = a", "a=a.npy", "c=7"]);
+    place.refused(2, &["given twice"], &["sum(a * m)", "a=a.npy", "m=2", "m=3"]);
+    RAN
+}
+
+fn json(device: &str) -> Outcome {
+    let place = place(device);
+    let error = |code: i32, args: &[&str]| {
+        let done = place.overshot(args);
+        assert_eq!((done.code, done.stdout.as_str(), done.stderr.lines().count()), (Some(code), "", 1), "{done:?}");
+        let json: serde_json::Value = serde_json::from_str(&done.stderr).unwrap();
+        assert!(json["error"]["message"].as_str().is_some_and(|message| !message.is_empty()), "{json}");
+        json["error"].clone()
+    };
+    let run = |code, args: &[&str]| error(code, &[&["run", "--json", "--device", device], args].concat());
+    assert_eq!(run(2, &["sum(a)", "a=a.npy", "--frobnicate"])["kind"], "arguments");
+    let expression = run(2, &["c = a & 1.5", "a=a.npy", "c=c.npy"]);
+    assert_eq!((&expression["kind"], &expression["column"]), (&"expression".into(), &7.into()));
+    assert_eq!(run(2, &["sum(a)"])["kind"], "job");
+    let file = run(1, &["sum(a)", "a=no\nne.npy"]);
+    assert_eq!(
+        (&file["kind"], &file["path"], &file["remedy"]),
+        (&"file".into(), &"no\nne.npy".into(), &"check the path".into())
+    );
     RAN
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -16,7 +17,11 @@ pub const CASES: &[Case] = &[
     ("no rows and one row", few_rows),
     ("the report as JSON", json),
     ("a trace has every stage of every chunk", trace),
+    ("a trace that exists is replaced", old_trace),
     ("quiet prints the results alone", quiet),
+    ("numbers for names", numbers),
+    ("the examples of the help", examples),
+    ("the headings of the help", headings),
     ("a plan shows its formulas and makes nothing", plan),
     ("rows without inputs", generated),
     ("names that are not UTF-8", odd_names),
@@ -115,27 +120,127 @@ fn trace(device: &str) -> Outcome {
     let stages = if device == "cpu" { &["compute"][..] } else { &["fill", "copy in", "kernel", "copy out", "drain"] };
     for stage in stages {
         let rows_of = |event: &Value| event["args"]["rows"].as_u64().unwrap();
-        // What takes no time, as fills on a device of virtual time, is no span on a lane.
-        let all: u64 = named(stage).map(rows_of).sum();
-        let is_virtual = device.starts_with("emulated") && matches!(*stage, "fill" | "drain");
-        assert!(all == rows as u64 || (all == 0 && is_virtual), "{stage}: {all} rows");
+        assert_eq!(named(stage).map(rows_of).sum::<u64>(), rows as u64, "{stage}");
         assert!(named(stage).all(|event| event["ts"].as_f64() >= Some(0.0) && event["dur"].as_f64() >= Some(0.0)));
+    }
+    if device.starts_with("emulated") {
+        // Its time is virtual, but it is no zero, and copies go on beside kernels.
+        let times = |name| named(name).map(|event| (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap()));
+        assert!(stages.iter().all(|stage| times(stage).all(|(_, duration)| duration > 0.0)), "{events:?}");
+        let overlap = |(a, long): (f64, f64)| times("kernel").any(|(b, wide)| a < b + wide && b < a + long);
+        assert!(times("copy in").any(overlap), "{events:?}");
+        let virtual_seconds = report["devices"][0]["virtual_seconds"].as_f64();
+        assert!(virtual_seconds > Some(0.0), "{report}");
+        assert!(report["stages"]["kernel"]["busy_seconds"].as_f64() > Some(0.0), "{report}");
     }
     let names = || events.iter().filter(|event| event["name"] == "thread_name").map(|event| &event["args"]["name"]);
     for row in if device == "cpu" { &["lane "][..] } else { &["copy in", "kernels", "copy out"] } {
         assert!(names().any(|name| name.as_str().is_some_and(|name| name.starts_with(row))), "{row}");
     }
     assert!(report["chunks"].as_u64() > Some(4));
-    let wrong = place.run(&["sum(a)", "a=a.npy", "--trace", "no/such/folder/t.json"]);
-    assert!(wrong.code == Some(2) && wrong.stderr.contains("--trace no/such/folder/t.json"), "{wrong:?}");
+    RAN
+}
+
+/// A trace that is there is replaced through its link, and keeps its permissions.
+fn old_trace(device: &str) -> Outcome {
+    let place = Place::new(device);
+    place.npy("a.npy", &[1.0; 10]);
+    place.raw("t.json", b"the trace of an earlier job");
+    fs::set_permissions(place.path("t.json"), fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("t.json", place.path("link.json")).unwrap();
+    place.report(&["sum(a)", "a=a.npy", "--trace", "link.json"]);
+    assert!(fs::symlink_metadata(place.path("link.json")).unwrap().is_symlink());
+    let metadata = fs::metadata(place.path("t.json")).unwrap();
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o640);
+    serde_json::from_slice::<Vec<Value>>(&fs::read(place.path("t.json")).unwrap()).unwrap();
+    assert_eq!(place.names(), ["a.npy", "link.json", "t.json"]);
     RAN
 }
 
 fn quiet(device: &str) -> Outcome {
     let place = Place::new(device);
     place.npy("a.npy", &[1.0, 2.0]);
-    let done = place.run(&["sum(a), m = max(a)", "a=a.npy", "--quiet"]);
+    // Said twice, it means the same.
+    let done = place.run(&["sum(a), m = max(a)", "a=a.npy", "--quiet", "--quiet"]);
     assert_eq!((done.code, done.stdout.as_str(), done.stderr.as_str()), (Some(0), "sum(a) = 3.0\nm = 2.0\n", ""));
+    // A line break in the text is none in the result.
+    let done = place.run(&["sum(a *\n\t2)", "a=a.npy", "--quiet"]);
+    assert_eq!((done.code, done.stdout.as_str()), (Some(0), "sum(a * 2) = 6.0\n"), "{done:?}");
+    RAN
+}
+
+fn numbers(device: &str) -> Outcome {
+    let place = Place::new(device);
+    place.npy("x.npy", &[1.0, 2.0]);
+    place.raw("f.f32", &[0, 0, 128, 63]);
+    // A file of that name is one if the path says so.
+    place.raw("5", &3f32.to_le_bytes());
+    let report = place.report(&[
+        "z = (x - m) / s; t = where(on, x, n); sum(z), max(t)",
+        "x=x.npy",
+        "m=5.0",
+        "s=-1",
+        "on=false",
+        "n=1e-3",
+        "z=z.npy",
+    ]);
+    assert_eq!(results(&report), serde_json::json!({"sum(z)": 7.0, "max(t)": 0.001}));
+    assert_eq!(rows(&place.files()["z.npy"]), [4.0, 3.0]);
+    // The dtype is the number's, and takes none from the column.
+    for (number, dtype) in [("2.5:f32", "f32"), ("2.5", "f64")] {
+        let report = place.report(&["y = x * m", "x=f.f32:f32", &format!("m={number}"), "y=y.raw", "--force"]);
+        assert_eq!(report["outputs"][0]["dtype"], dtype, "{number}");
+    }
+    let report = place.report(&["sum(x * m)", "x=f.f32:f32", "m=./5:f32"]);
+    assert_eq!(results(&report)["sum(x * m)"], 3.0);
+    RAN
+}
+
+fn examples(device: &str) -> Outcome {
+    let place = Place::new(device);
+    for name in ["a.npy", "b.npy", "x.npy"] {
+        place.npy(name, &[1.0, 2.0, 3.0]);
+    }
+    place.raw("x.f32", &[0; 8]);
+    let help = place.overshot(&["run", "--help"]).stdout;
+    let examples = help.lines().filter_map(|line| line.strip_prefix("  overshot run "));
+    // A kernel needs a GPU.
+    let examples: Vec<_> = examples.filter(|example| !example.contains(".cu")).collect();
+    assert!(examples.len() >= 4, "{help}");
+    for example in examples {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("\"$0\" run --device {device} {example}")).arg(binary());
+        let done = done(command.current_dir(place.folder.path()).output().unwrap());
+        assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{example}: {done:?}");
+    }
+    RAN
+}
+
+fn headings(device: &str) -> Outcome {
+    let help = Place::new(device).overshot(&["run", "--help"]).stdout;
+    let mut heading = "";
+    let mut found = Vec::new();
+    for line in help.lines() {
+        match line.trim_start().strip_prefix("--") {
+            Some(option) => found.push((heading, option.split(' ').next().unwrap())),
+            None if line.ends_with(':') && !line.starts_with(' ') => heading = line,
+            None => {}
+        }
+    }
+    for (heading, option) in [
+        ("Data:", "rows"),
+        ("Data:", "force"),
+        ("Report:", "json"),
+        ("Report:", "trace"),
+        ("Device and memory:", "device"),
+        ("Device and memory:", "chunk"),
+        ("Options for kernels:", "threads"),
+    ] {
+        assert!(found.contains(&(heading, option)), "--{option} is not under {heading} {found:?}");
+    }
+    assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+    let help = Place::new(device).overshot(&["--help"]).stdout;
+    assert!(["Exit codes: 0", "130", "--json"].iter().all(|part| help.contains(part)), "{help}");
     RAN
 }
 
@@ -163,9 +268,10 @@ fn generated(device: &str) -> Outcome {
     let report = place.report(&["x = f64(i) / 2; max(x)", "x=x.npy", "--rows", "5"]);
     assert_eq!(results(&report)["max(x)"], 2.0);
     assert_eq!(rows(&place.files()["x.npy"]), [0.0, 0.5, 1.0, 1.5, 2.0]);
-    place.refused(2, &["the number of rows is unknown"], &["y = f64(i)", "y=y.npy"]);
+    place.refused(2, &["number of rows is unknown"], &["y = f64(i)", "y=y.npy"]);
     // A column may have the name of a constant.
-    assert_eq!(place.report(&["mean(i + e)", "i=x.npy", "e=x.npy"])["results"]["mean(i + e)"], 2.0);
+    assert_eq!(results(&place.report(&["mean(i + e)", "i=x.npy", "e=x.npy"]))["mean(i + e)"], 2.0);
+    assert_eq!(results(&place.report(&["max(i)", "--rows", "1e3"]))["max(i)"], 999);
     // More than a file can hold, and more than a number of bytes can say.
     for rows in ["4611686018427387904", "18446744073709551615"] {
         place.refused(1, &["y.npy", rows], &["y = f64(i)", "y=y.npy", "--rows", rows]);

@@ -1,6 +1,7 @@
 //! Kernels of the user's own.
 
 use std::fs;
+use std::process::Command;
 
 use libtest_mimic::Completion;
 use overshot::testing::foreign;
@@ -125,16 +126,29 @@ fn refused(device: &str) -> Outcome {
     place.npy("x.npy", &[1.0]);
     let refused = |words: &[&str], args: &[&str]| place.refused(2, words, args);
     refused(&["no kernel 'other'", "check the name"], &["keep.cu:other", "x=x.npy"]);
-    refused(&["'' is no name of a kernel"], &["keep.cu:", "x=x.npy"]);
     place.raw("rows.cu", b"extern \"C\" __global__ void k(const double *x, double *y, int rows) {}");
     refused(&["rows.cu", "'int rows'", "long long rows"], &["rows.cu:k", "x=x.npy", "y=y.npy", "rows=1"]);
     place.raw("mangled.cu", b"__global__ void k(const double *x, double *y, long long rows) {}");
     refused(&["mangled.cu", "extern \"C\""], &["mangled.cu:k", "x=x.npy", "y=y.npy"]);
     refused(&["--parameters"], &["k.ptx:keep", "x=x.npy"]);
     refused(&["no name 'v'", "x, big, where"], &["keep.cu:keep", "v=x.npy"]);
+    for text in ["keep.cu", "keep.cu:", "no.ptx"] {
+        refused(&["say which kernel of the file", &format!("{}:NAME", text.trim_end_matches(':'))], &[text, "x=x.npy"]);
+    }
     refused(&["first_row=a", "a number of i64"], &["keep.cu:keep", "x=x.npy", "first_row=a"]);
     refused(&["--resident t", "no file"], &["keep.cu:keep", "x=x.npy", "--resident", "t"]);
     refused(&["--threads", "kernels"], &["y = x + 1", "x=x.npy", "--threads", "32"]);
     place.refused(1, &["no.cu", "check the path"], &["no.cu:keep", "x=x.npy"]);
+    if Command::new("mkfifo").arg(place.path("pipe.cu")).status().is_ok_and(|status| status.success()) {
+        place.refused(1, &["pipe.cu: is not a regular file"], &["pipe.cu:keep", "x=x.npy"]);
+    }
+    // Without a GPU, auto says why there is none; it does not send one to a device that cannot run the kernel.
+    let found = place.overshot(&["devices", "--json"]).stdout;
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    if found["devices"].as_array().unwrap().iter().all(|device| device["kind"] != "cuda") {
+        let done = place.overshot(&["run", "keep.cu:keep", "x=x.npy", "big=big.npy", "where=w.raw"]);
+        done.is_error(2, &["no function for the host", "no GPU was found: "]);
+        assert!(!done.stderr.contains("emulated"), "{done:?}");
+    }
     RAN
 }

@@ -14,6 +14,7 @@ mod jobs;
 mod kernels;
 mod process;
 mod report;
+mod signals;
 mod tools;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -30,7 +31,7 @@ fn main() {
     };
     let mut trials = Vec::new();
     for device in &devices {
-        for (name, case) in [
+        let cases = [
             bad_input::CASES,
             jobs::CASES,
             kernels::CASES,
@@ -39,9 +40,9 @@ fn main() {
             process::CASES,
             report::CASES,
             info::CASES,
-        ]
-        .concat()
-        {
+            signals::CASES,
+        ];
+        for (name, case) in cases.concat() {
             let given = device.clone();
             trials.push(Trial::ignorable_test(format!("{device}: {name}"), move || case(&given)));
         }

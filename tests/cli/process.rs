@@ -1,20 +1,16 @@
-//! What the operating system sees: memory, signals.
+//! What the operating system sees: memory, standard output and error.
 
-use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::Duration;
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
 
 use crate::tools::{Place, RAN, binary, done, not_run, results};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
     ("a file of 3 GiB in 512 MiB of memory", memory),
-    ("Ctrl-C leaves nothing behind", interrupt),
-    ("the second Ctrl-C ends it at once", second_interrupt),
-    ("Ctrl-C ends the demo, which cleans up", interrupt_demo),
-    ("a process that is killed leaves nothing behind", kill),
+    ("a log that nobody reads stops no job", lost_log),
+    ("standard output that is closed is an error", closed_output),
+    ("a help that cannot be written is an error", full_output),
 ];
 
 const GIB: u64 = 1 << 30;
@@ -40,123 +36,48 @@ fn memory(device: &str) -> Outcome {
     RAN
 }
 
-/// A job that is at work: its log says so. As nobody reads on, it stands still once the pipe is full, so it cannot end
-/// before it is told to.
-struct Running {
-    child: Child,
-    log: BufReader<ChildStderr>,
-}
-
-impl Running {
-    fn start(mut command: Command) -> Running {
-        let mut child =
-            command.env("OVERSHOT_LOG", "debug").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        while !["compute{", "drain{"].iter().any(|span| line.contains(span)) {
-            line.clear();
-            assert!(log.read_line(&mut line).unwrap() > 0, "it ended before it worked");
-        }
-        Running { child, log }
-    }
-
-    fn job(place: &Place, device: &str) -> Running {
-        Running::start(place.command(&["run", "y = x > 0", "x=x.f64:f64", "y=y.bool", "--device", device]))
-    }
-
-    fn signal(&self, name: &str) {
-        let kill = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status();
-        assert!(kill.unwrap().success());
-    }
-
-    /// Reads on until it ends. Returns what it said last.
-    fn end(mut self) -> (ExitStatus, String) {
-        let mut rest = String::new();
-        self.log.read_to_string(&mut rest).unwrap();
-        (self.child.wait().unwrap(), rest.lines().last().unwrap_or_default().into())
-    }
-}
-
-/// Why Ctrl-C cannot be tested, if it cannot.
-fn cannot_interrupt(place: &Place) -> Option<&'static str> {
-    // Signal 2 is bit 1. Who ignores it hands that down to all children, as shells do to background jobs.
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    if ignored.is_none_or(|mask| mask & 2 != 0) {
-        return Some("SIGINT is ignored here, as in a background job");
-    }
-    (!place.sparse("x.f64", 4 * GIB)).then_some(NO_SPARSE)
-}
-
-fn interrupt(device: &str) -> Outcome {
+fn lost_log(device: &str) -> Outcome {
     let place = Place::new(device);
-    if let Some(why) = cannot_interrupt(&place) {
-        return not_run(why);
+    place.npy("a.npy", &[1.0; 1000]);
+    let job = |stderr: Stdio| {
+        let mut command = place.command(&["run", "c = a; sum(a)", "a=a.npy", "c=c.npy", "--force", "--device", device]);
+        let child = command.args(["--quiet", "--chunk", "4KiB"]).env("OVERSHOT_LOG", "trace").stderr(stderr);
+        let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
+        drop(child.stderr.take());
+        done(child.wait_with_output().unwrap())
+    };
+    let full = File::options().write(true).open("/dev/full").map(Stdio::from);
+    for stderr in [Stdio::piped()].into_iter().chain(full) {
+        let done = job(stderr);
+        assert_eq!((done.code, done.stdout.as_str()), (Some(0), "sum(a) = 1000.0\n"), "{done:?}");
+        assert_eq!(place.names(), ["a.npy", "c.npy"]);
     }
-    let job = Running::job(&place, device);
-    job.signal("INT");
-    let (status, last) = job.end();
-    assert_eq!(status.code(), Some(1), "{last}");
-    assert!(last.starts_with("overshot: error: stopped after") && last.contains("no output"), "{last}");
-    assert_eq!(place.names(), ["x.f64"]);
     RAN
 }
 
-fn second_interrupt(device: &str) -> Outcome {
+fn closed_output(device: &str) -> Outcome {
     let place = Place::new(device);
-    if let Some(why) = cannot_interrupt(&place) {
-        return not_run(why);
+    place.npy("a.npy", &[1.0]);
+    let closed = |args: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" >&-"]).arg(binary()).args(args);
+        done(command.current_dir(place.folder.path()).output().unwrap())
+    };
+    for args in [&["run", "sum(a)", "a=a.npy", "--device", device][..], &["devices"], &["--help"]] {
+        closed(args).is_error(1, &["standard output cannot be written"]);
     }
-    // If the first signal comes before the pipe is full, the job may stop in good order before the second one comes.
-    for attempt in 0..20 {
-        let mut job = Running::job(&place, device);
-        thread::sleep(Duration::from_millis(10) * attempt);
-        // Signals that come together count as one, so how many it takes is not known.
-        let status = loop {
-            match job.child.try_wait().unwrap() {
-                Some(status) => break status,
-                None => job.signal("INT"),
-            }
-        };
-        assert!(!place.names().contains(&"y.bool".into()));
-        match status.code() {
-            Some(130) => return RAN,
-            Some(1) => {}
-            _ => panic!("{status}"),
-        }
-    }
-    panic!("it never ended with 130");
-}
-
-fn interrupt_demo(device: &str) -> Outcome {
-    let place = Place::new(device);
-    if let Some(why) = cannot_interrupt(&place) {
-        return not_run(why);
-    }
-    let job = Running::start(place.command(&["demo", "--size", "256MiB", "--device", device]));
-    job.signal("INT");
-    let (status, last) = job.end();
-    assert_eq!(status.code(), Some(1), "{last}");
-    assert_eq!(place.names(), ["x.f64"]);
+    // Nothing to print is nothing lost.
+    let done = closed(&["run", "c = a", "a=a.npy", "c=c.npy", "--quiet", "--device", device]);
+    assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""));
     RAN
 }
 
-fn kill(device: &str) -> Outcome {
+fn full_output(device: &str) -> Outcome {
     let place = Place::new(device);
-    if !place.sparse("x.f64", 4 * GIB) {
-        return not_run(NO_SPARSE);
-    }
-    let unnamed = rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR;
-    if rustix::fs::open(place.folder.path(), unnamed, rustix::fs::Mode::RUSR).is_err() {
-        return not_run("the file system has no files without a name");
-    }
-    for signal in ["TERM", "KILL"] {
-        let job = Running::job(&place, device);
-        assert_eq!(place.names(), ["x.f64"], "the output has no name yet");
-        job.signal(signal);
-        job.end();
-        assert_eq!(place.names(), ["x.f64"]);
+    for args in [&["--help"][..], &["run", "--help"], &["--version"], &["devices"]] {
+        let Ok(full) = File::options().write(true).open("/dev/full") else { return not_run("there is no /dev/full") };
+        let done = done(place.command(args).stdout(full).output().unwrap());
+        done.is_error(1, &["standard output cannot be written"]);
     }
     RAN
 }

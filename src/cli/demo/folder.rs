@@ -7,7 +7,7 @@ use bytesize::ByteSize;
 use overshot::Error;
 use tempfile::TempDir;
 
-use crate::cli::Result;
+use crate::cli::{Result, unfinished};
 
 /// A new folder, removed with everything in it when dropped, unless it is to be kept.
 pub struct Folder {
@@ -39,6 +39,7 @@ impl Folder {
             // Absolute, so that what is printed can be used anywhere.
             .tempdir_in(parent.canonicalize().map_err(unusable)?)
             .map_err(|error| cannot("no folder can be made in it".into(), "set another --dir", Some(error)))?;
+        unfinished::path(directory.path());
         Ok(Folder { directory, keep })
     }
 

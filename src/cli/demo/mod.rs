@@ -6,11 +6,12 @@ mod folder;
 
 use std::{env, fs};
 
-use overshot::{CancelToken, DeviceChoice, DeviceKind, Emulated, Engine, EngineBuilder, Job, Npy, Report, units};
+use overshot::{CancelToken, DeviceChoice, DeviceKind, Engine, EngineBuilder, Job, Npy, Report, units};
 
 use super::args::DemoArgs;
 use super::output::print;
 use super::progress::Bar;
+use super::values::emulated;
 use super::{Result, interrupt, render};
 use folder::Folder;
 
@@ -50,12 +51,6 @@ pub fn demo(args: &DemoArgs) -> Result {
         demo.stream(args.device.clone(), kinds.first().copied().unwrap_or(DeviceKind::Cpu))?;
     }
     demo.farewell()
-}
-
-/// An emulated device with the speed of a GPU behind PCIe 4 and of cores that stage, about, so that there are times to
-/// look at.
-fn emulated() -> Emulated {
-    Emulated::new().copy_in_rate(25e9).copy_out_rate(25e9).kernel_rate(5e9).fill_rate(10e9).drain_rate(10e9)
 }
 
 impl Demo<'_> {
