@@ -73,6 +73,7 @@ mod progress;
 mod report;
 #[doc(hidden)]
 pub mod testing;
+mod threads;
 mod trace;
 
 pub use data::{

@@ -20,6 +20,7 @@ use crate::device::kernel::Values;
 use crate::error::{Error, Result};
 use crate::job::{Job, What};
 use crate::report::Report;
+use crate::threads;
 
 /// The note on a pass that had nobody beside it for this reason.
 const FILLS: &str = "the next pass did not begin before the end of this one, which copies a dataset to devices";
@@ -197,11 +198,7 @@ impl Engine {
         let turn = Turn { is_half, place: Place { ready: Some(ready), before }, dry: Some(dry) };
         let run = move || self.run_in_turn(job, bound, turn);
         let thread = thread::Builder::new().name("pass".into()).spawn_scoped(scope, run);
-        let thread = thread.map_err(|error| Error::Device {
-            device: "host".into(),
-            problem: format!("cannot start a thread ({error})"),
-            remedy: "run fewer jobs at once".into(),
-        })?;
+        let thread = thread.map_err(|error| threads::not_started(&error))?;
         Ok(Pass { values, ready: is_ready, dry: Some(is_dry), thread })
     }
 }

@@ -7,6 +7,7 @@ use super::{Lane, LaneOutcome, Work};
 use crate::device::Schedule;
 use crate::device::emulated::Random;
 use crate::error::{Error, Result};
+use crate::threads;
 
 /// Drives all lanes to the end of the queue, and drops them. If there is something to wait for first, the lanes begin after it.
 ///
@@ -76,11 +77,7 @@ fn on_threads(
         for (k, lane) in lanes.rev() {
             match thread::Builder::new().name(format!("lane {k}")).spawn_scoped(scope, || run(lane)) {
                 Ok(thread) => threads.push(thread),
-                Err(error) => fail(Error::Device {
-                    device: "host".into(),
-                    problem: format!("cannot start a thread ({error})"),
-                    remedy: "use fewer --lanes".into(),
-                }),
+                Err(error) => fail(threads::not_started(&error)),
             }
         }
         if let Some(wait) = wait {

@@ -140,7 +140,12 @@ impl Machine {
         let id = ready[self.random.below(ready.len())];
         match (self.streams.get_mut(&id).and_then(VecDeque::pop_front), self.failed) {
             (Some(Operation::Record(mark)), Some(_)) => mark.done.store(true, Ordering::Release),
-            (Some(operation), None) => self.failed = self.perform(operation),
+            (Some(operation), None) => {
+                // A function of the caller's may panic in there. Nothing more runs then, as after any other failure: streams run
+                // what they have left when they are dropped, and a second panic would end the process.
+                self.failed = Some("a function for the host panicked");
+                self.failed = self.perform(operation);
+            }
             _ => {}
         }
         true
