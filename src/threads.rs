@@ -32,7 +32,8 @@ pub(crate) fn not_started(error: &io::Error) -> Error {
     Error::Device {
         device: "host".into(),
         problem: format!("cannot start a thread ({error})"),
-        remedy: "run fewer jobs at once, use fewer workers, or raise the system's limit on threads (`ulimit -u`)".into(),
+        remedy: "run fewer jobs at once, use fewer workers, or raise the system's limit on threads (`ulimit -u`)"
+            .into(),
     }
 }
 

@@ -1,8 +1,11 @@
 //! Kernels of the caller's own, on every device: `cpu` and `emulated`, or what `OVERSHOT_TEST_DEVICE` says.
 
+mod watchdog;
+
 use libtest_mimic::{Arguments, Failed, Trial};
 use overshot::testing::foreign::{FACTOR, TABLE, everything, keep};
 use overshot::{DeviceChoice, Engine, EngineBuilder, ForeignKernel, Job, Npy, Raw};
+use watchdog::watched;
 
 type Outcome<T = ()> = Result<T, Failed>;
 type Case = fn(&DeviceChoice) -> Outcome;
@@ -30,7 +33,7 @@ fn main() {
         let on_host = ON_HOST.iter().filter(|_| !device.contains("cuda"));
         for &(name, case) in CASES.iter().chain(on_host) {
             let choice = choice.clone();
-            trials.push(Trial::test(format!("{device}: {name}"), move || case(&choice)));
+            trials.push(Trial::test(format!("{device}: {name}"), move || watched(name, || case(&choice))));
         }
     }
     libtest_mimic::run(&arguments, trials).exit();

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
 mod rows;
+mod watchdog;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;

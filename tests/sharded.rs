@@ -5,6 +5,7 @@
 #![allow(clippy::single_range_in_vec_init, reason = "some lists of ranges have one")]
 
 mod rows;
+mod watchdog;
 
 use std::ops::Range;
 

@@ -3,6 +3,8 @@
 //! Runs on `cpu`, on one emulated device and on three; `OVERSHOT_TEST_DEVICE` (as `--device`, for example `cuda`) runs it on another device.
 //! Trials that make no sense on a device are listed as ignored, with the reason in their name.
 
+mod watchdog;
+
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +14,8 @@ use overshot::{
     Bound, CancelToken, Chunk, DeviceChoice, DeviceKind, Dtype, Emulated, Engine, EngineBuilder, Error, Fault, FaultAt,
     Generator, Job, Npy, Place, Raw, Reading, Report, Scalar, Sink, SinkMemory, Source, Stage, Target,
 };
+
+use watchdog::watched;
 
 type Outcome = Result<(), Failed>;
 type Case = fn(&DeviceChoice) -> Outcome;
@@ -74,14 +78,15 @@ fn main() {
         for (&(name, case), runs) in CASES.iter().map(|case| (case, true)).chain(GPU.iter().map(|case| (case, gpu))) {
             let choice = choice.clone();
             let why = if runs { "" } else { " (not run: needs a GPU)" };
-            let trial = Trial::test(format!("{device}: {name}{why}"), move || case(&choice));
+            let trial = Trial::test(format!("{device}: {name}{why}"), move || watched(name, || case(&choice)));
             trials.push(trial.with_ignored_flag(!runs));
         }
     }
     for &(name, case) in EMULATED {
         let ignored = !devices.iter().any(|device| device == "emulated");
         let why = if ignored { " (not run: another device was asked for)" } else { "" };
-        trials.push(Trial::test(format!("emulated: {name}{why}"), case).with_ignored_flag(ignored));
+        let trial = Trial::test(format!("emulated: {name}{why}"), move || watched(name, case));
+        trials.push(trial.with_ignored_flag(ignored));
     }
     libtest_mimic::run(&arguments, trials).exit();
 }

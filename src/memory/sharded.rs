@@ -90,7 +90,9 @@ impl<T: Element> ShardedArray<T> {
         }
         // To all devices at the same time.
         let on_devices = parts.iter().filter_map(|(part, shard)| Some((part, (*shard)?)));
-        threads::each(on_devices.collect(), |(part, shard)| shard.memory.write(shard.offset(part.start, size), of(part)))
+        threads::each(on_devices.collect(), |(part, shard)| {
+            shard.memory.write(shard.offset(part.start, size), of(part))
+        })
     }
 
     fn rows_of(&self, first: u64, rows: usize) -> Result<Range<u64>> {

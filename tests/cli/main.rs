@@ -13,6 +13,8 @@ mod jobs;
 mod kernels;
 mod process;
 mod tools;
+#[path = "../watchdog/mod.rs"]
+mod watchdog;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
@@ -32,7 +34,9 @@ fn main() {
             [bad_input::CASES, jobs::CASES, kernels::CASES, demo::CASES, bench::CASES, process::CASES].concat()
         {
             let given = device.clone();
-            trials.push(Trial::ignorable_test(format!("{device}: {name}"), move || case(&given)));
+            trials.push(Trial::ignorable_test(format!("{device}: {name}"), move || {
+                watchdog::watched(name, || case(&given))
+            }));
         }
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit();

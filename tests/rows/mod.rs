@@ -11,6 +11,8 @@ use std::time::Duration;
 use libtest_mimic::{Arguments, Failed, Trial};
 use overshot::{DeviceChoice, DeviceKind, Dtype, Engine, EngineBuilder, Error, Report, Resident, Source};
 
+use crate::watchdog::watched;
+
 pub type Outcome = Result<(), Failed>;
 pub type Case = fn(&DeviceChoice) -> Outcome;
 
@@ -49,7 +51,7 @@ pub fn run(cases: &[(&'static str, Case)], others: Vec<Trial>) -> ! {
         let choice: DeviceChoice = device.parse().expect("OVERSHOT_TEST_DEVICE is a device as --device takes it");
         for &(name, case) in cases {
             let choice = choice.clone();
-            trials.push(Trial::test(format!("{device}: {name}"), move || case(&choice)));
+            trials.push(Trial::test(format!("{device}: {name}"), move || watched(name, || case(&choice))));
         }
     }
     libtest_mimic::run(&arguments, trials).exit();
@@ -96,6 +98,11 @@ pub fn check(condition: bool, message: impl Into<String>) -> Outcome {
 /// Whether the engine has devices with memory of their own, so that rows are to be there.
 pub fn has_memory(engine: &Engine) -> bool {
     engine.devices().iter().any(|device| device.kind != DeviceKind::Cpu)
+}
+
+/// What runs, arrays and datasets have of memory.
+pub fn in_use(engine: &Engine) -> u64 {
+    engine.memory().iter().map(|memory| memory.device.in_use + memory.pinned.in_use).sum()
 }
 
 /// Whether devices have all rows to themselves, so that what they move is known.

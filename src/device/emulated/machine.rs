@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use super::clock::{Clock, Mark};
 use super::options::{Emulated, Fault, FaultAt};
@@ -84,6 +85,11 @@ impl Machine {
 
     /// Runs what the stream still has to do, and forgets the stream.
     pub(super) fn close(&mut self, stream: u64) {
+        if thread::panicking() {
+            // Nothing more runs, as after any other failure: if a function of the caller's panicked, which may be on another device,
+            // it might do so again, which would end the process.
+            self.failed.get_or_insert("a thread panicked");
+        }
         while self.streams.get(&stream).is_some_and(|queue| !queue.is_empty()) && self.run_one() {}
         self.clock.close(stream);
         // What could not run waits for an event that will never come; who waits for this stream shall not.
@@ -140,12 +146,7 @@ impl Machine {
         let id = ready[self.random.below(ready.len())];
         match (self.streams.get_mut(&id).and_then(VecDeque::pop_front), self.failed) {
             (Some(Operation::Record(mark)), Some(_)) => mark.done.store(true, Ordering::Release),
-            (Some(operation), None) => {
-                // A function of the caller's may panic in there. Nothing more runs then, as after any other failure: streams run
-                // what they have left when they are dropped, and a second panic would end the process.
-                self.failed = Some("a function for the host panicked");
-                self.failed = self.perform(operation);
-            }
+            (Some(operation), None) => self.failed = self.perform(operation),
             _ => {}
         }
         true
