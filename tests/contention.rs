@@ -13,7 +13,7 @@ use std::thread;
 use overshot::testing::foreign::{everything, keep};
 use overshot::{DeviceChoice, Dtype, Engine, Error, ForeignKernel, Job, Source};
 use rayon::prelude::*;
-use rows::{Case, Outcome, builder, check, has_memory, numbers};
+use rows::{Case, Outcome, builder, check, numbers};
 
 const CASES: &[(&str, Case)] = &[
     ("passes from every thread of the caller's pool", passes_in_a_pool),

@@ -10,7 +10,7 @@ mod reports;
 mod rooms;
 
 use std::cell::Cell;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tracing::debug_span;
@@ -25,6 +25,7 @@ use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::limits::MachineLimits;
+use crate::memory::{InRun, MemoryBudget};
 use crate::pipeline::{InputColumn, Kept, OutputColumn, Part, Queue, Share, TIMED_EVERY, Work, drive};
 use crate::plan::{Limits, Plan};
 use crate::report::{OutputReport, Report, Setup, StageTimes};
@@ -59,6 +60,8 @@ pub struct Engine {
     machine: Option<MachineLimits>,
     /// What all its runs have of each device.
     accounts: Vec<Accounts>,
+    /// Which runs have memory, and which wait for it.
+    budget: Arc<MemoryBudget>,
     /// How datasets are shared out among the devices: the memory that each had free when that was first asked.
     weights: Mutex<Vec<u64>>,
     /// What is costly to open and is kept for the next run.
@@ -90,6 +93,11 @@ impl Engine {
 
     /// Runs the job to its end.
     ///
+    /// Several threads may run jobs on one engine. All together keep its limits on memory: a run waits until those before it leave
+    /// enough for it, and is admitted in the order in which it came. Only a run that begins within another one, on a thread
+    /// that calls a source, a sink, a function of the caller's or [`progress`](Job::progress), never waits, and may pass the
+    /// limits; no such code may wait for a job that *another* thread runs on the engine, as that might wait for this one.
+    ///
     /// Slices in memory that is pinned for the GPUs are used in place, also if other code of the program pinned it, with
     /// `cudaHostRegister` say: then it must stay pinned until this returns.
     ///
@@ -110,6 +118,8 @@ impl Engine {
     /// Runs a job that was checked, by itself or as one of several passes.
     fn run_in_turn(&self, job: Job<'_>, bound: Bound, turn: Turn) -> Result<Report> {
         let begin = Instant::now();
+        let turn = Turn { nested: turn.nested || InRun::is_entered(), ..turn };
+        let _in_run = InRun::enter();
         let (operator, rows) = (&*bound.operator, bound.rows);
         let mut notes: Vec<String> = self.note.iter().cloned().collect();
         notes.extend(job.inputs.iter().filter_map(|(_, input)| input.source().note()));
@@ -125,7 +135,8 @@ impl Engine {
         let sharded = rooms::sharded(&job, &bound, Some(&lent))?;
         let request = Request { job: &job, bound: &bound, devices: &devices, opened: &opened, sharded: &sharded };
         notes.extend(memory::pinned_in_part(&request));
-        let (plan, segments, mut parts, accounts) = self.ready(&request, &turn, &mut notes, &mut setup)?;
+        // What is reserved is given up after the memory is: variables are dropped in reverse.
+        let (_reserved, plan, segments, mut parts, accounts) = self.ready(&request, &turn, &mut notes, &mut setup)?;
 
         let Job { what, inputs, outputs, cancel, progress, timeline, .. } = job;
         let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();

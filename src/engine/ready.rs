@@ -12,8 +12,10 @@ use crate::data::{Place, whole_memory};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Pinned, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
+use crate::memory::{Admission, Need, Reserved};
 use crate::pipeline::{Part, Segment, Sharded, segments};
 use crate::plan::{Limits, Machine, Plan, Shape};
+use crate::progress::CancelToken;
 use crate::report::Setup;
 
 /// A job that was checked, and where it is to run.
@@ -27,8 +29,19 @@ pub(super) struct Request<'r, 'a> {
     pub(super) sharded: &'r [Option<Sharded>],
 }
 
-/// A plan, whose rows are whose, and what it needs on each of its devices.
-type Ready = (Plan, Vec<Segment>, Vec<Box<dyn Part>>, Vec<Accounts>);
+impl Request<'_, '_> {
+    /// Why the run need not wait any longer to begin, if it need not.
+    fn given_up(&self) -> Option<Error> {
+        let Request { job, bound, .. } = self;
+        if job.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
+            return Some(Error::Cancelled { done: 0, rows: bound.rows });
+        }
+        bound.operator.kernel().values.are_given_up().then_some(Error::Abandoned)
+    }
+}
+
+/// What is reserved for a run, its plan, whose rows are whose, and what it needs on each of its devices.
+type Ready = (Option<Reserved>, Plan, Vec<Segment>, Vec<Box<dyn Part>>, Vec<Accounts>);
 
 impl Engine {
     /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than the work; GPUs alone
@@ -145,7 +158,7 @@ impl Engine {
         Ok((plan, segments))
     }
 
-    /// Plans, and makes every device ready. A device that has less memory than it said gets smaller chunks, or takes no part
+    /// Plans, waits until there is memory for that beside other runs of the engine, and makes every device ready. A device that has less memory than it said gets smaller chunks, or takes no part
     /// if it has none and others are there; but a pass that is made ready while another one runs had better wait for the memory of that.
     pub(super) fn ready(
         &self,
@@ -158,8 +171,16 @@ impl Engine {
         let (mut devices, mut limits) = (request.devices.to_vec(), self.limits(turn.is_half));
         // What each device that had too little memory was asked for first, in bytes.
         let mut short = BTreeMap::new();
+        let mut admission = Admission { nested: turn.nested, ..Admission::default() };
+        let mut reserved: Option<Reserved> = None;
         loop {
             let (plan, segments) = self.plan_of(&Request { devices: &devices, ..*request }, &limits)?;
+            let needs = self.needs(&plan);
+            match &mut reserved {
+                Some(reserved) => reserved.change(needs),
+                None if needs.is_empty() => {}
+                None => reserved = Some(self.budget.reserve(needs, admission, || request.given_up())?),
+            }
             let accounts: Vec<_> = plan.devices.iter().map(|device| Accounts::of_run(&limits, &device.id)).collect();
             let parts = plan.devices.iter().zip(&accounts).map(|(device, accounts)| {
                 request.opened.ready(&self.choice, device, kernel, accounts, self.accounts_of(&device.id))
@@ -173,7 +194,16 @@ impl Engine {
                         setup.kernel_seconds += kernel.as_secs_f64();
                         setup.memory_seconds += memory.as_secs_f64();
                     }
-                    return Ok((plan, segments, parts, accounts));
+                    return Ok((reserved, plan, segments, parts, accounts));
+                }
+                // What is kept for the next run is for this one first.
+                Err(Error::OutOfMemory { .. }) if request.opened.trim() > 0 => {}
+                Err(Error::OutOfMemory { .. })
+                    if !turn.place.is_behind()
+                        && !turn.nested
+                        && reserved.as_ref().is_some_and(Reserved::has_others) =>
+                {
+                    admission = Admission { alone: true, place: reserved.take().map(|own| own.place), ..admission };
                 }
                 Err(Error::OutOfMemory { device, bytes }) if !turn.place.is_behind() => {
                     let its_own = plan.devices.iter().find(|plan| plan.id == device);
@@ -192,6 +222,16 @@ impl Engine {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// What a plan needs of the engine's accounts; nothing on the CPU.
+    fn needs(&self, plan: &Plan) -> Vec<Need> {
+        let staging = plan.devices.iter().filter(|device| device.kind != DeviceKind::Cpu);
+        let needs = staging.flat_map(|device| {
+            let accounts = self.accounts_of(&device.id);
+            [(accounts.device.clone(), device.device_bytes), (accounts.pinned.clone(), device.pinned_bytes)]
+        });
+        needs.collect()
     }
 
     /// The engine's devices, opened, and those that now have no memory for that.

@@ -2,6 +2,7 @@
 //! the accounts of it all.
 
 mod account;
+mod budget;
 mod cache;
 mod layout;
 mod pinned;
@@ -13,6 +14,7 @@ mod sharded;
 mod usage;
 
 pub(crate) use account::{Account, Booked};
+pub(crate) use budget::{Admission, InRun, MemoryBudget, Need, Reserved};
 pub(crate) use cache::MemoryCache;
 pub(crate) use layout::Layout;
 pub(crate) use pinned::{PinnedMemory, PinnedRing};

@@ -7,6 +7,7 @@ use super::{Lane, LaneOutcome, Work};
 use crate::device::Schedule;
 use crate::device::emulated::Random;
 use crate::error::{Error, Result};
+use crate::memory::InRun;
 use crate::threads;
 
 /// Drives all lanes to the end of the queue, and drops them. If there is something to wait for first, the lanes begin after it.
@@ -54,6 +55,7 @@ fn on_threads(
     };
     let run = |mut lane: Box<dyn Lane + '_>| {
         let _stop = StopOnPanic(work);
+        let _in_run = InRun::enter();
         if !begin.wait() {
             return None;
         }
