@@ -144,10 +144,11 @@ impl<'a> From<Box<dyn Source + 'a>> for Input<'a> {
     }
 }
 
-/// The memory of a source, checked: it holds all rows. Sources may come from outside, so the pipeline asks here.
-pub(crate) fn whole_memory(source: &dyn Source) -> Result<Option<Memory<'_>>> {
+/// The memory of a source, checked: it holds all rows, which are so many of this dtype. Sources may come from outside, so the
+/// pipeline asks here.
+pub(crate) fn whole_memory(source: &dyn Source, (dtype, rows): (Dtype, u64)) -> Result<Option<Memory<'_>>> {
     let Some(memory) = source.memory() else { return Ok(None) };
-    let (rows, dtype, bytes) = (source.rows(), source.dtype(), memory.bytes());
+    let bytes = memory.bytes();
     let fits = rows.checked_mul(dtype.size() as u64) == Some(bytes.len() as u64);
     let aligned = (bytes.as_ptr() as usize).is_multiple_of(dtype.size());
     if fits && aligned {

@@ -12,6 +12,9 @@ pub(super) struct Bound {
     pub(super) rows: u64,
     /// Whether it is an expression, and no kernel of the caller's own.
     pub(super) is_expression: bool,
+    /// The dtype of each input, and how many elements it has. Its source is asked once: one that says something else later must not
+    /// change what is copied where.
+    pub(super) sources: Vec<(Dtype, u64)>,
     /// Elements of a row of each input.
     pub(super) inputs: Vec<u64>,
     /// The dtype of each output, and the elements of a row.
@@ -52,12 +55,15 @@ impl Bound {
 pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
     check_files(&job.inputs, &job.outputs)?;
     // In the order of the job, which is then that of the columns.
-    let inputs: Vec<_> = job.inputs.iter().map(|(name, input)| (name.clone(), input.source().dtype())).collect();
+    let sources: Vec<_> = job.inputs.iter().map(|(_, input)| (input.source().dtype(), input.source().rows())).collect();
+    let named = job.inputs.iter().zip(&sources);
+    let inputs: Vec<_> = named.map(|((name, _), (dtype, _))| (name.clone(), *dtype)).collect();
+    let counts: Vec<u64> = sources.iter().map(|(_, count)| *count).collect();
     let bound = match &job.what {
         What::Expression(expression) => {
             job.check_names(expression)?;
             let (ins, outs) = (vec![1; inputs.len()], vec![1; job.outputs.len()]);
-            let rows = job.row_count((&ins, &outs))?;
+            let rows = job.row_count(&counts, (&ins, &outs))?;
             check_shapes(&job.inputs)?;
             let casts = job.outputs.iter().map(|(name, output)| {
                 let target = output.target();
@@ -67,7 +73,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
             let program = expression.bind(&inputs, &values, &casts.collect::<Vec<_>>())?;
             let outputs = program.outputs().iter().map(|(_, dtype)| (*dtype, 1)).collect();
             let operator = Box::new(Eval::new(program));
-            let bound = Bound { operator, rows, is_expression: true, inputs: ins, outputs, values };
+            let bound = Bound { operator, rows, is_expression: true, sources, inputs: ins, outputs, values };
             if !job.late {
                 bound.operator.kernel().values.set(bound.bits_of(&job.values)?);
             }
@@ -82,9 +88,10 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
             }
             let names: Vec<_> = job.outputs.iter().map(|(name, _)| name.clone()).collect();
             let foreign::Bound { kernel, inputs, outputs } = call.bind(&inputs, &names)?;
-            let rows = job.row_count((&inputs, &outputs.iter().map(|(_, elements)| *elements).collect::<Vec<_>>()))?;
+            let outs: Vec<_> = outputs.iter().map(|(_, elements)| *elements).collect();
+            let rows = job.row_count(&counts, (&inputs, &outs))?;
             let operator = Box::new(Foreign::new(kernel));
-            Bound { operator, rows, is_expression: false, inputs, outputs, values: vec![] }
+            Bound { operator, rows, is_expression: false, sources, inputs, outputs, values: vec![] }
         }
     };
     for ((name, output), (dtype, _)) in job.outputs.iter().zip(&bound.outputs) {

@@ -131,7 +131,7 @@ impl Engine {
         let mut setup = Setup { find_seconds: self.found.as_secs_f64(), ..Setup::default() };
         let (opened, devices) = self.open(devices, &mut notes, &mut setup)?;
         // Dropped after all lanes: what they had of it is done then.
-        let lent = rooms::lend(&job)?;
+        let lent = rooms::lend(&job, &bound)?;
         let sharded = rooms::sharded(&job, &bound, Some(&lent))?;
         let request = Request { job: &job, bound: &bound, devices: &devices, opened: &opened, sharded: &sharded };
         notes.extend(memory::pinned_in_part(&request));
@@ -167,10 +167,10 @@ impl Engine {
         let queue = Queue::new(&segments, tile_rows as usize, chunk_rows as usize, least_rows as usize, &each_lanes);
         let queue = queue.watched(cancel, progress.as_deref()).tells(turn.dry);
         let (sharded_inputs, sharded_outputs) = sharded.split_at(inputs.len());
-        let ins = inputs.iter().zip(&bound.inputs).zip(sharded_inputs).zip(&lent);
-        let inputs_in_place = ins.map(|((((_, input), &elements), sharded), lent)| {
+        let ins = inputs.iter().zip(&bound.sources).zip(&bound.inputs).zip(sharded_inputs).zip(&lent);
+        let inputs_in_place = ins.map(|(((((_, input), own), &elements), sharded), lent)| {
             let source = input.source();
-            let memory = whole_memory(source)?;
+            let memory = whole_memory(source, *own)?;
             let pinned = memory.is_some_and(|memory| opened.is_input_pinned(memory));
             Ok(InputColumn { source, memory, pinned, elements, sharded: sharded.as_ref(), lent: lent.as_ref() })
         });

@@ -123,7 +123,7 @@ impl Engine {
         let is_home = |column: &Option<Sharded>| {
             column.as_ref().is_some_and(|column| !column.fills && column.stays_home(&segments, &names))
         };
-        let inputs = job.inputs.iter().map(|(_, input)| whole_memory(input.source()));
+        let inputs = job.inputs.iter().zip(&bound.sources).map(|((_, input), own)| whole_memory(input.source(), *own));
         let inputs: Vec<_> = inputs.collect::<Result<_>>()?;
         let outputs = || job.outputs.iter().map(|(_, output)| output.target());
         let shape = Shape {
@@ -133,8 +133,8 @@ impl Engine {
             // Rows in memory that are not at hand are staged.
             in_memory: inputs
                 .iter()
-                .zip(&job.inputs)
-                .map(|(memory, (_, input))| memory.is_some() && input.source().is_at_hand(0, input.source().rows()))
+                .zip(job.inputs.iter().zip(&bound.sources))
+                .map(|(memory, ((_, input), (_, count)))| memory.is_some() && input.source().is_at_hand(0, *count))
                 .chain(outputs().map(|target| target.place() != Place::Elsewhere && !keeps))
                 .collect(),
             pinned: inputs

@@ -106,11 +106,12 @@ impl Engine {
 }
 
 /// Lends the rows that the inputs of a job have on devices to a run of it.
-pub(super) fn lend(job: &Job<'_>) -> Result<Vec<Option<Lent>>> {
-    let shards = job.inputs.iter().map(|(_, input)| {
-        let source = input.source();
-        whole_shards(source.shards(), source.dtype(), source.rows())
-    });
+pub(super) fn lend(job: &Job<'_>, bound: &Bound) -> Result<Vec<Option<Lent>>> {
+    let shards = job
+        .inputs
+        .iter()
+        .zip(&bound.sources)
+        .map(|((_, input), &(dtype, count))| whole_shards(input.source().shards(), dtype, count));
     shards.map(|shards| Ok(shards?.and_then(Shards::lend))).collect()
 }
 
@@ -119,8 +120,8 @@ pub(super) fn sharded(job: &Job<'_>, bound: &Bound, lent: Option<&[Option<Lent>]
     let tile_rows = bound.operator.kernel().columns.tile_rows;
     let mut all = Vec::with_capacity(job.inputs.len() + job.outputs.len());
     for (k, ((_, input), elements)) in job.inputs.iter().zip(&bound.inputs).enumerate() {
-        let source = input.source();
-        let shards = whole_shards(source.shards(), source.dtype(), source.rows())?;
+        let (dtype, count) = bound.sources[k];
+        let shards = whole_shards(input.source().shards(), dtype, count)?;
         let fills = match lent {
             Some(lent) => lent[k].as_ref().map(|lent| lent.fills),
             None => shards.map(|shards| !shards.is_full()),

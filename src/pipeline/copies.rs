@@ -1,7 +1,7 @@
 //! The copies of a chunk, and what of it needs none.
 
-use super::Work;
 use super::slot::Slot;
+use super::{Sharded, Work};
 use crate::data::{Chunk, Claim};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -70,7 +70,7 @@ impl<'r, D: Device> Slot<'r, D> {
                 None => {
                     let output = &work.outputs[k];
                     let memory = output.memory.filter(|_| output.pinned).ok_or_else(not_pinned)?;
-                    let mut claim = memory.claim(chunk.times(output.elements).rows());
+                    let mut claim = memory.claim_for_run(chunk.times(output.elements).rows())?;
                     assert_eq!(claim.len(), bytes, "rows of an output in place");
                     let start = claim.as_mut_ptr();
                     in_place.push(claim);
@@ -105,9 +105,16 @@ pub(super) type Copies<'c, D> = Vec<Copy<'c, <D as Device>::Memory>>;
 
 /// For every input and output, where the rows of a chunk are on this device, if they stay there.
 pub(super) fn here<'w, D: Device>(device: &D, chunk: &Chunk, work: &Work<'w>) -> Vec<Option<(&'w D::Memory, usize)>> {
-    let inputs = work.inputs.iter().map(|input| input.sharded);
-    let all = inputs.chain(work.outputs.iter().map(|output| output.sharded));
-    all.map(|sharded| sharded?.on(device, chunk)).collect()
+    let columns = &work.operator.kernel().columns;
+    let inputs = work.inputs.iter().map(|input| input.sharded).zip(&columns.inputs);
+    let all = inputs.chain(work.outputs.iter().map(|output| output.sharded).zip(&columns.outputs));
+    let place = |(sharded, row_bytes): (Option<&'w Sharded>, &usize)| {
+        let sharded = sharded?;
+        // Rows of a chunk that lie in a shard are inside its memory if they are as large as its rows.
+        assert_eq!(sharded.row_bytes(), *row_bytes, "bytes of a row that stays on a device");
+        sharded.on(device, chunk)
+    };
+    all.map(place).collect()
 }
 
 /// The plan does not stage columns that are pinned. Sources and sinks of a caller's own may say what is not so, and other code of

@@ -102,7 +102,7 @@ impl<'r> HostLane<'r> {
             outputs.push(match output.memory {
                 Some(memory) => {
                     let rows = chunk.times(output.elements).rows();
-                    Rows::InPlace(memory.claim(rows), bytes_of(staging, step * size)?)
+                    Rows::InPlace(memory.claim_for_run(rows)?, bytes_of(staging, step * size)?)
                 }
                 None => Rows::Staged(bytes_of(staging, rows * size)?),
             });

@@ -44,6 +44,11 @@ impl Sharded {
         Some((shard.memory.memory().downcast_ref()?, shard.offset(rows.start, self.shards.row_bytes())))
     }
 
+    /// Bytes of a row of the job.
+    pub(super) fn row_bytes(&self) -> usize {
+        self.elements as usize * self.shards.row_bytes()
+    }
+
     /// The elements of a chunk.
     pub(super) fn elements_of(&self, chunk: &Chunk) -> u64 {
         chunk.len() as u64 * self.elements

@@ -16,6 +16,11 @@ fn fixture(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "data", &format!("{name}.npy")].iter().collect()
 }
 
+/// The memory of a source, as a job has it that asked once what the source is.
+fn memory_of(source: &dyn Source) -> Result<Option<Memory<'_>>> {
+    whole_memory(source, (source.dtype(), source.rows()))
+}
+
 /// All rows of a source, read in pieces of `step` rows.
 fn read_all(source: &dyn Source, step: usize) -> Vec<u8> {
     let size = source.dtype().size();

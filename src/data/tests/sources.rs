@@ -43,7 +43,7 @@ fn inputs_of_many_kinds() {
         for step in [1, 2, 3] {
             assert_eq!(read_all(source, step), bytemuck::cast_slice::<f64, u8>(&vec), "{input:?}");
         }
-        if let Some(memory) = whole_memory(source).unwrap() {
+        if let Some(memory) = memory_of(source).unwrap() {
             assert_eq!(memory.bytes(), bytemuck::cast_slice::<f64, u8>(&vec));
         }
     }
@@ -58,7 +58,7 @@ fn slices_of_bool_are_bytes() {
     let flags = vec![true, false, true];
     for input in [input(&flags), input(&flags[..]), input(&[true, false, true])] {
         assert_eq!((input.source().dtype(), input.source().rows()), (Dtype::Bool, 3));
-        assert_eq!(whole_memory(input.source()).unwrap().unwrap().bytes(), [1, 0, 1]);
+        assert_eq!(memory_of(input.source()).unwrap().unwrap().bytes(), [1, 0, 1]);
     }
 }
 
@@ -75,7 +75,7 @@ fn nothing_is_a_dataset_too() {
     ] {
         assert_eq!(input.source().rows(), 0);
         input.source().read(0, &mut []).unwrap();
-        whole_memory(input.source()).unwrap();
+        memory_of(input.source()).unwrap();
     }
 }
 
@@ -130,9 +130,9 @@ fn sources_from_outside_are_checked() {
             Memory::new(bytemuck::cast_slice(&self.0), self.dtype())
         }
     }
-    assert!(whole_memory(&Wrong(vec![1, 2], 2)).unwrap().is_some());
-    says(whole_memory(&Wrong(vec![1, 2], 3)), &["wrong: its Source says 3 rows of u64", "16 bytes"]);
-    says(whole_memory(&Wrong(vec![1, 2], u64::MAX)), &["wrong"]);
+    assert!(memory_of(&Wrong(vec![1, 2], 2)).unwrap().is_some());
+    says(memory_of(&Wrong(vec![1, 2], 3)), &["wrong: its Source says 3 rows of u64", "16 bytes"]);
+    says(memory_of(&Wrong(vec![1, 2], u64::MAX)), &["wrong"]);
 }
 
 #[test]
