@@ -71,6 +71,7 @@ mod pipeline;
 mod plan;
 mod progress;
 mod report;
+mod sync;
 #[doc(hidden)]
 pub mod testing;
 mod threads;
