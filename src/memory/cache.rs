@@ -253,6 +253,27 @@ mod tests {
         assert_eq!((shelf.usage().in_use, driver.used()), (0, 0));
     }
 
+    #[test]
+    fn what_is_kept_and_what_runs_have_is_no_more_than_they_may_have() {
+        let account = Account::of_engine("memory", 100, None);
+        let (driver, shelf) = (Driver { used: Arc::default(), room: u64::MAX }, Shelf::new(&account));
+        account.reserve(60);
+        driver.take(&shelf, 60..=100).unwrap().keep();
+        account.release(60);
+        // A run that gets more than it reserved has reserved that, too.
+        account.reserve(50);
+        let first = driver.take(&shelf, 50..=100).unwrap();
+        assert_eq!((first.bytes(), account.reserved()), (60, 60));
+        first.keep();
+        assert_eq!(account.reserved(), 50);
+        // What is kept does not fit beside what runs have reserved: it is given back, and as much as was reserved is made.
+        account.reserve(45);
+        let second = driver.take(&shelf, 45..=100).unwrap();
+        assert_eq!((second.bytes(), driver.used()), (45, 45));
+        second.keep();
+        assert_eq!(driver.take(&shelf, 30..=40).unwrap().bytes(), 30);
+    }
+
     proptest! {
         /// Whatever comes and goes, no more is there than the most at once had, each the size of the largest.
         #[test]
