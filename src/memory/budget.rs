@@ -76,7 +76,10 @@ impl MemoryBudget {
         state.waiting.insert(place);
         let fits =
             |state: &State| state.runs == 0 || !alone && needs.iter().all(|(account, bytes)| account.has_room(*bytes));
-        while !nested && !(state.waiting.first() == Some(&place) && fits(&state)) {
+        loop {
+            if nested || state.waiting.first() == Some(&place) && fits(&state) {
+                break;
+            }
             if let Some(error) = given_up() {
                 state.waiting.remove(&place);
                 self.changed.notify_all();
