@@ -281,5 +281,6 @@ mod tests {
             share.end();
             assert!(!waiting.join().unwrap());
         });
+        assert_eq!(share.state().staging, 0, "a lane that stands aside does not count");
     }
 }
