@@ -189,9 +189,9 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// The number of rows that all inputs, fixed-size outputs and [`rows`](Job::rows) agree on. A row has so many elements of each
-    /// input and output.
-    pub(crate) fn row_count(&self, elements: (&[u64], &[u64])) -> Result<u64> {
+    /// The number of rows that all inputs, which have so many elements, fixed-size outputs and [`rows`](Job::rows) agree on. A row
+    /// has so many elements of each input and output.
+    pub(crate) fn row_count(&self, counts: &[u64], elements: (&[u64], &[u64])) -> Result<u64> {
         let whole = |what: String, count: u64, elements: u64| match count.is_multiple_of(elements) {
             true => Ok((what, count / elements)),
             false => {
@@ -199,9 +199,8 @@ impl<'a> Job<'a> {
             }
         };
         let set = self.rows.map(|rows| Ok(("the job".to_owned(), rows)));
-        let inputs = self.inputs.iter().zip(elements.0).map(|((name, input), elements)| {
-            let source = input.source();
-            whole(format!("input {name} ({})", source.name()), source.rows(), *elements)
+        let inputs = self.inputs.iter().zip(counts).zip(elements.0).map(|(((name, input), count), elements)| {
+            whole(format!("input {name} ({})", input.source().name()), *count, *elements)
         });
         let outputs = self.outputs.iter().zip(elements.1).filter_map(|((name, output), elements)| {
             let target = output.target();

@@ -84,9 +84,11 @@ mod pipeline;
 mod plan;
 mod progress;
 mod report;
+mod sync;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
+mod threads;
 mod trace;
 #[doc(hidden)]
 pub mod units;

@@ -36,7 +36,9 @@ impl CancelToken {
     }
 
     /// Lets the job stop: no lane claims another chunk, chunks in flight are finished, no file appears, and
-    /// [`Engine::run`](crate::Engine::run) returns [`Error::Cancelled`](crate::Error::Cancelled).
+    /// [`Engine::run`](crate::Engine::run) returns [`Error::Cancelled`](crate::Error::Cancelled). A job that waits for the memory of
+    /// others stops waiting. There is no time limit: the job ends when the device, and the caller's code that it is in, have
+    /// finished the chunks in flight, and never if a device hangs.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

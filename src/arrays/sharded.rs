@@ -3,14 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::PinnedVec;
 use crate::data::{
     Dtype, Element, Input, Memory, Output, Place, Shards, Sink, SinkMemory, Source, Target, copy_past_cache,
     slice_output,
 };
 use crate::error::{Error, Result};
+use crate::threads;
 
 /// A fixed-size array in the memory of all GPUs of an engine, made by [`Engine::sharded`](crate::Engine::sharded) or
 /// [`Engine::shard`](crate::Engine::shard).
@@ -90,8 +89,10 @@ impl<T: Element> ShardedArray<T> {
             self.rest[host..host + from.len() / size].copy_from_slice(bytemuck::cast_slice(from));
         }
         // To all devices at the same time.
-        let on_devices = parts.par_iter().filter_map(|(part, shard)| Some((part, (*shard)?)));
-        on_devices.try_for_each(|(part, shard)| shard.memory.write(shard.offset(part.start, size), of(part)))
+        let on_devices = parts.iter().filter_map(|(part, shard)| Some((part, (*shard)?)));
+        threads::each(on_devices.collect(), |(part, shard)| {
+            shard.memory.write(shard.offset(part.start, size), of(part))
+        })
     }
 
     fn read_bytes(&self, first: u64, to: &mut [u8]) -> Result<()> {
@@ -103,7 +104,7 @@ impl<T: Element> ShardedArray<T> {
             (part.start, shard, to)
         });
         // Of all devices at the same time.
-        parts.collect::<Vec<_>>().into_par_iter().try_for_each(|(first, shard, to)| match shard {
+        threads::each(parts.collect(), |(first, shard, to)| match shard {
             Some(shard) => shard.memory.read(shard.offset(first, size), to),
             None => Input::from(&*self.rest).source().read(self.shards.host_row(first), to),
         })

@@ -1,6 +1,6 @@
 //! A gate that lets a few through at a time.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use crate::sync::{Condvar, Mutex, PoisonError};
 
 /// Lets at most a set number of threads through at a time; the others wait.
 #[derive(Debug)]

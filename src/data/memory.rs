@@ -8,6 +8,7 @@
 //! - [`copy_past_cache`]: writes rows that nobody reads again soon.
 
 use super::Dtype;
+use crate::{Error, Result};
 use memmap2::{Mmap, MmapOptions, MmapRaw};
 use std::fmt;
 use std::fs::File;
@@ -98,7 +99,8 @@ impl<'a, T> Disjoint<'a, T> {
         // SAFETY: `part` lies within the `len` elements at `start`, checked above, which belong to one allocation or
         // mapping.
         let start = unsafe { self.start.add(part.start) };
-        Some(Claim { elements: NonNull::slice_from_raw_parts(start, part.len()), part, claimed: &self.claimed })
+        let elements = NonNull::slice_from_raw_parts(start, part.len());
+        Some(Claim { elements, part, claimed: &self.claimed, _borrow: PhantomData })
     }
 }
 
@@ -123,6 +125,8 @@ pub struct Claim<'m, T = u8> {
     elements: NonNull<[T]>,
     part: Range<usize>,
     claimed: &'m Mutex<Vec<Range<usize>>>,
+    /// As a `&mut [T]`, and so invariant in `T`.
+    _borrow: PhantomData<&'m mut [T]>,
 }
 
 // SAFETY: it stands for a `&mut [T]`, which is `Send` if `T` is; `claimed` is a shared reference to a `Sync` type.
@@ -217,6 +221,19 @@ impl<'a> SinkMemory<'a> {
     pub fn claim(&self, rows: Range<u64>) -> Claim<'_> {
         self.try_claim(rows.clone()).unwrap_or_else(|| {
             panic!("rows {} to {} of {} are out of bounds or in use", rows.start, rows.end, self.rows())
+        })
+    }
+
+    /// The same for a run, which no sink of the caller's is to bring down.
+    ///
+    /// # Errors
+    /// [`Error::Job`] instead of a panic.
+    pub(crate) fn claim_for_run(&self, rows: Range<u64>) -> Result<Claim<'_>> {
+        self.try_claim(rows.clone()).ok_or_else(|| {
+            Error::Job(format!(
+                "rows {} to {} of an output are in use: its Sink or Target must hold no claim of its memory during a job",
+                rows.start, rows.end
+            ))
         })
     }
 

@@ -174,7 +174,8 @@ impl Drop for Lent {
 pub(crate) fn whole_shards(shards: Option<&Arc<Shards>>, dtype: Dtype, rows: u64) -> Result<Option<&Arc<Shards>>> {
     match shards.filter(|shards| !shards.is_empty()) {
         Some(shards) if (shards.dtype, shards.rows) != (dtype, rows) => Err(Error::Job(format!(
-            "a Source or Sink of {rows} rows of {dtype} passes on shards of {} rows of {}: leave out the hidden method",
+            "a Source or Sink of {rows} rows of {dtype} has shards of {} rows of {}: it must say the same every time, and must not \
+             pass on the shards of another one",
             shards.rows, shards.dtype
         ))),
         shards => Ok(shards),

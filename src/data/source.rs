@@ -23,6 +23,10 @@ pub trait Source: Send + Sync {
     /// Fills `dst`, a whole number of rows in native byte order, with the rows from `first` on. Several threads call
     /// it at once, for any ranges within [`rows`](Source::rows).
     ///
+    /// These are threads of the engine, and the caller of [`Engine::run`](crate::Engine::run) waits for them. So `read` must not
+    /// wait for the thread that called `run`, nor for a thread pool all of whose threads may have called it: a `read` that uses
+    /// rayon never ends if jobs are run from every thread of rayon's global pool.
+    ///
     /// # Errors
     /// When the rows cannot be read; `dst` then holds anything.
     fn read(&self, first: u64, dst: &mut [u8]) -> Result<()>;

@@ -1,6 +1,6 @@
 //! What can be set on an engine.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::Engine;
@@ -28,15 +28,19 @@ impl EngineBuilder {
         self
     }
 
-    /// The most device memory that one run may use, together with arrays and datasets that stay there
-    /// ([`sharded`](Engine::sharded), [`resident`](Engine::resident)), in bytes per device. It counts these and the blocks that chunks live in, not what the driver
-    /// takes for its own. Two [`passes`](Engine::passes) at once share it. If not set, all of the device's memory, of which a run uses only what its plan says.
+    /// The most device memory that the runs of the engine may use, all at one time together with arrays and datasets that stay there
+    /// ([`sharded`](Engine::sharded), [`resident`](Engine::resident)), in bytes per device. It counts these and the blocks that
+    /// chunks live in, not what the driver takes for its own. If not set, all of the device's memory.
+    ///
+    /// A run uses what its plan says, and [waits](Engine::run) until there is as much. Each of two [`passes`](Engine::passes) plans
+    /// for half of the limit.
     pub fn device_memory(mut self, bytes: u64) -> Self {
         self.limits.device_memory = Some(bytes);
         self
     }
 
-    /// The most pinned memory that one run may use, in bytes per device; 256 MiB if not set. Two [`passes`](Engine::passes) at once share it.
+    /// The most pinned memory that the runs of the engine may use at one time, in bytes per device; 256 MiB if not set. Runs share it
+    /// as they share [device memory](EngineBuilder::device_memory).
     pub fn pinned_memory(mut self, bytes: u64) -> Self {
         self.limits.pinned_memory = Some(bytes);
         self
@@ -71,7 +75,7 @@ impl EngineBuilder {
         let (devices, note) = choice.resolve()?;
         let found = begin.elapsed();
         let (machine, limits_note) = MachineLimits::load_or_note(&devices);
-        let accounts = devices.iter().map(|_| Accounts::of_engine()).collect();
+        let accounts = devices.iter().map(|device| Accounts::of_engine(&limits, device)).collect();
         Ok(Engine {
             choice,
             limits,
@@ -81,6 +85,7 @@ impl EngineBuilder {
             machine,
             limits_note,
             accounts,
+            budget: Arc::default(),
             weights: Mutex::default(),
             opened: Mutex::default(),
         })

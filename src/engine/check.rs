@@ -58,11 +58,14 @@ impl Bound {
 pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
     check_files(&job.inputs, &job.outputs)?;
     // In the order of the job, which is then that of the columns.
-    let inputs: Vec<_> = job.inputs.iter().map(|(name, input)| (name.clone(), input.source().dtype())).collect();
+    let sources: Vec<_> = job.inputs.iter().map(|(_, input)| (input.source().dtype(), input.source().rows())).collect();
+    let named = job.inputs.iter().zip(&sources);
+    let inputs: Vec<_> = named.map(|((name, _), (dtype, _))| (name.clone(), *dtype)).collect();
+    let counts: Vec<u64> = sources.iter().map(|(_, count)| *count).collect();
     let bound = match &job.what {
         What::Expression(expression) => {
             job.check_names(expression)?;
-            let rows = job.row_count((&vec![1; inputs.len()], &vec![1; job.outputs.len()]))?;
+            let rows = job.row_count(&counts, (&vec![1; inputs.len()], &vec![1; job.outputs.len()]))?;
             check_shapes(&job.inputs)?;
             let casts = job.outputs.iter().map(|(name, output)| {
                 let target = output.target();
@@ -90,7 +93,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
             let names: Vec<_> = job.outputs.iter().map(|(name, _)| name.clone()).collect();
             let bound = call.bind(&inputs, &names)?;
             let elements: Vec<_> = bound.outputs.iter().map(|(_, elements)| *elements).collect();
-            let rows = job.row_count((&bound.inputs, &elements))?;
+            let rows = job.row_count(&counts, (&bound.inputs, &elements))?;
             bound.check_rows(rows)?;
             let foreign::Bound { kernel, inputs: elements, outputs } = bound;
             let column = |(dtype, elements)| Column { dtype, elements };

@@ -30,6 +30,8 @@ pub(super) struct Room {
     pub(super) memory_bytes: u64,
     /// What such rows have of it.
     pub(super) stays: Arc<Account>,
+    /// All that is in use of it, and what runs have reserved.
+    pub(super) device: Arc<Account>,
 }
 
 /// A device that has no memory for being opened, and the error that says so.
@@ -69,7 +71,8 @@ impl Opened {
                 (None, Some(gpu)) => gpu.clone(),
                 (None, None) => return None,
             };
-            Some(Room { memory, memory_bytes: info.memory_bytes, stays: accounts.stays.clone() })
+            let (stays, device) = (accounts.stays.clone(), accounts.device.clone());
+            Some(Room { memory, memory_bytes: info.memory_bytes, stays, device })
         };
         devices.iter().zip(accounts).filter_map(room).collect()
     }
@@ -186,10 +189,12 @@ impl Accounts {
         self.pinned.reset_peak();
     }
 
-    /// For an engine, all of whose runs have limits.
-    pub(super) fn of_engine() -> Self {
-        let [device, pinned, stays] =
-            ["device memory", "pinned memory", "device memory"].map(|what| Account::new(what, u64::MAX));
+    /// For an engine, whose runs have these limits together.
+    pub(super) fn of_engine(limits: &Limits, info: &DeviceInfo) -> Self {
+        let stays = Account::new("device memory", u64::MAX);
+        let bytes = limits.device_memory.map_or(info.memory_bytes, |limit| limit.min(info.memory_bytes));
+        let device = Account::of_engine("device memory", bytes, Some(&stays));
+        let pinned = Account::of_engine("pinned memory", limits.pinned(), None);
         Accounts { device, pinned, stays }
     }
 }

@@ -34,8 +34,8 @@ impl Engine {
     /// The memory that it has of each of its [`devices`](Engine::devices), in their order. Touches no device.
     ///
     /// What a run took is kept for the next run, as taking it costs milliseconds: on each GPU at most as much as the largest
-    /// run took, for each of the runs that there were at once. A run uses what fits it, within the limits of the engine, and
-    /// what is too small is given back before more is taken. A run that fails keeps nothing. The emulated device is made anew for
+    /// run took, for each of the runs that there were at once, and together with what runs have no more than the limits of the
+    /// engine. A run uses what fits it, and what is too small is given back before more is taken. A run that fails keeps nothing. The emulated device is made anew for
     /// every run and keeps nothing either.
     ///
     /// ```

@@ -13,7 +13,7 @@ mod prepare;
 mod reports;
 
 use std::cell::Cell;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tracing::debug_span;
@@ -30,6 +30,7 @@ use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::limits::MachineLimits;
+use crate::memory::{InRun, MemoryBudget};
 use crate::pipeline::{Compaction, Part, Queue, Share, TIMED_EVERY, Work, drive};
 use crate::plan::{Limits, Plan};
 use crate::report::Report;
@@ -66,6 +67,8 @@ pub struct Engine {
     limits_note: Option<String>,
     /// What all its runs have of each device.
     accounts: Vec<Accounts>,
+    /// Which runs have memory, and which wait for it.
+    budget: Arc<MemoryBudget>,
     /// How datasets are shared out among the devices: the memory that each had free when that was first asked.
     weights: Mutex<Vec<u64>>,
     /// What is costly to open and is kept for the next run.
@@ -100,12 +103,17 @@ impl Engine {
         };
         let opened = &self.opened_so_far();
         let columns = &Columns::resolve(&job.inputs, &job.outputs, &bound, opened, false)?;
-        let request = Request { bound: &bound, columns, devices: &devices, opened };
+        let request = Request { bound: &bound, columns, devices: &devices, opened, cancel: None };
         let plan = self.plan_of(&request, &self.limits(false))?.0;
         Ok(Plan { columns: listing::of(job, &bound), notes, ..plan })
     }
 
     /// Runs the job to its end.
+    ///
+    /// Several threads may run jobs on one engine. All together keep its limits on memory: a run waits until those before it leave
+    /// enough for it, and is admitted in the order in which it came. Only a run that begins within another one, on a thread
+    /// that calls a source, a sink, a function of the caller's or [`progress`](Job::progress), never waits, and may pass the
+    /// limits; no such code may wait for a job that *another* thread runs on the engine, as that might wait for this one.
     ///
     /// Slices in memory that is pinned for the GPUs are used in place, also if other code of the program pinned it, with
     /// `cudaHostRegister` say: then it must stay pinned until this returns.
@@ -128,11 +136,14 @@ impl Engine {
     /// Runs a job that was checked, by itself or as one of several passes.
     fn run_in_turn(&self, job: Job<'_>, bound: Bound, turn: Turn) -> Result<Report> {
         let begin = Instant::now();
+        let turn = Turn { nested: turn.nested || InRun::is_entered(), ..turn };
+        let _in_run = InRun::enter();
         let (operator, rows) = (&*bound.operator, bound.rows);
         let Job { what, inputs, outputs, cancel, progress, timeline, .. } = job;
         let (computation, read) = (reports::of_computation(&what), reports::of_inputs(&inputs));
-        let prepared = self.prepare(&inputs, &outputs, &bound, &turn)?;
-        let Prepared { plan, segments, mut parts, accounts, columns, mut notes, setup } = prepared;
+        let prepared = self.prepare(&inputs, &outputs, &bound, cancel.as_ref(), &turn)?;
+        // What is reserved is given up after the memory is: variables are dropped in reverse.
+        let Prepared { reserved: _reserved, plan, segments, mut parts, accounts, columns, mut notes, setup } = prepared;
         let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();
         // A file written from one with dimensions gets the same.
         let shape = inputs.iter().find_map(|(_, input)| input.source().shape());

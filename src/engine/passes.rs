@@ -19,7 +19,9 @@ use crate::data::Scalar;
 use crate::device::kernel::Values;
 use crate::error::{Error, Result};
 use crate::job::{Job, What};
+use crate::memory::InRun;
 use crate::report::Report;
+use crate::threads;
 
 /// The note on a pass that had nobody beside it for this reason.
 const FILLS: &str = "the next pass did not begin before the end of this one, which copies a dataset to devices";
@@ -29,6 +31,8 @@ const FILLS: &str = "the next pass did not begin before the end of this one, whi
 pub(super) struct Turn {
     /// Whether it shares the limits of the engine with another pass.
     pub(super) is_half: bool,
+    /// Whether it begins within another run.
+    pub(super) nested: bool,
     pub(super) place: Place,
     /// Who is told once all its chunks are claimed.
     pub(super) dry: Option<Sender<()>>,
@@ -134,8 +138,11 @@ impl Engine {
         check(&job)?;
         let bound = bind(&job)?;
         let mut values = job.values.clone();
+        // What `next` runs is within the pass that waits for its values.
+        let nested = InRun::is_entered();
+        let _in_run = InRun::enter();
         thread::scope(|scope| {
-            let begin = |bits: &[u64], is_half| self.begin(scope, &job, Some(bits), is_half, None);
+            let begin = |bits: &[u64], is_half| self.begin(scope, &job, Some(bits), (is_half, nested), None);
             // Why there are no two passes at once, if there are not.
             let mut alone: Option<String> = None;
             let mut bits = bound.bits_of(&values)?;
@@ -155,7 +162,9 @@ impl Engine {
                 };
                 // Not before the pass that is needed has its memory.
                 let ahead = match pass.dry.take() {
-                    Some(dry) if alone.is_none() && !fills => Some(self.begin(scope, &job, None, true, Some(dry))?),
+                    Some(dry) if alone.is_none() && !fills => {
+                        Some(self.begin(scope, &job, None, (true, nested), Some(dry))?)
+                    }
                     _ => None,
                 };
                 let mut report = pass.end()?;
@@ -183,7 +192,7 @@ impl Engine {
         scope: &'s Scope<'s, '_>,
         job: &'s Job<'_>,
         bits: Option<&[u64]>,
-        is_half: bool,
+        (is_half, nested): (bool, bool),
         before: Option<Receiver<()>>,
     ) -> Result<Pass<'s>> {
         let job = job.again();
@@ -194,14 +203,10 @@ impl Engine {
         }
         let (ready, is_ready) = channel();
         let (dry, is_dry) = channel();
-        let turn = Turn { is_half, place: Place { ready: Some(ready), before }, dry: Some(dry) };
+        let turn = Turn { is_half, nested, place: Place { ready: Some(ready), before }, dry: Some(dry) };
         let run = move || self.run_in_turn(job, bound, turn);
         let thread = thread::Builder::new().name("pass".into()).spawn_scoped(scope, run);
-        let thread = thread.map_err(|error| Error::Device {
-            device: "host".into(),
-            problem: format!("cannot start a thread ({error})"),
-            remedy: "run fewer jobs at once".into(),
-        })?;
+        let thread = thread.map_err(|error| threads::not_started(&error))?;
         Ok(Pass { values, ready: is_ready, dry: Some(is_dry), thread })
     }
 }

@@ -95,7 +95,7 @@ impl Engine {
         let most = self.limits.device_memory.map_or(room.memory_bytes, |limit| limit.min(room.memory_bytes));
         let (part, within) = LEFT_TO_RUNS;
         let left_to_runs = (most / part).clamp(within.start, within.end);
-        let free = room.memory.free_bytes()?.min(most.saturating_sub(room.stays.in_use()));
+        let free = room.memory.free_bytes()?.min(most.saturating_sub(room.stays.in_use() + room.device.reserved()));
         Ok(free.saturating_sub(left_to_runs))
     }
 }

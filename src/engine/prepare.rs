@@ -12,8 +12,10 @@ use super::{CORE_RATE, Engine, OPENING, reports};
 use crate::data::{Input, Output};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, cpu};
 use crate::error::{Error, Result};
+use crate::memory::{Admission, Need, Reserved};
 use crate::pipeline::{Part, Segment, Sharded, segments};
 use crate::plan::{Limits, Machine, Plan, Shape};
+use crate::progress::CancelToken;
 use crate::report::Setup;
 
 /// A job that was checked, and where it is to run.
@@ -23,10 +25,13 @@ pub(super) struct Request<'r, 'j> {
     pub(super) columns: &'r Columns<'j>,
     pub(super) devices: &'r [DeviceInfo],
     pub(super) opened: &'r Opened,
+    pub(super) cancel: Option<&'r CancelToken>,
 }
 
 /// All that a run needs before its outputs are opened.
 pub(super) struct Prepared<'j> {
+    /// Its place among the runs that have memory of the engine; `None` if it needs none.
+    pub(super) reserved: Option<Reserved>,
     pub(super) plan: Plan,
     /// Whose rows are whose.
     pub(super) segments: Vec<Segment>,
@@ -38,8 +43,19 @@ pub(super) struct Prepared<'j> {
     pub(super) setup: Setup,
 }
 
-/// A plan, whose rows are whose, and what it needs on each of its devices.
-type Ready = (Plan, Vec<Segment>, Vec<Box<dyn Part>>, Vec<Accounts>);
+impl Request<'_, '_> {
+    /// Why the run need not wait any longer to begin, if it need not.
+    fn given_up(&self) -> Option<Error> {
+        let Request { cancel, bound, .. } = self;
+        if cancel.is_some_and(CancelToken::is_cancelled) {
+            return Some(Error::Cancelled { done: 0, rows: bound.rows });
+        }
+        bound.operator.kernel().values.are_given_up().then_some(Error::Abandoned)
+    }
+}
+
+/// What is reserved for a run, its plan, whose rows are whose, and what it needs on each of its devices.
+type Ready = (Option<Reserved>, Plan, Vec<Segment>, Vec<Box<dyn Part>>, Vec<Accounts>);
 
 impl Engine {
     /// Prepares a run. Devices that have no memory for it take no part, with a note, if others are there.
@@ -51,6 +67,7 @@ impl Engine {
         inputs: &'j [(String, Input<'_>)],
         outputs: &[(String, Output<'_>)],
         bound: &Bound,
+        cancel: Option<&CancelToken>,
         turn: &Turn,
     ) -> Result<Prepared<'j>> {
         let mut notes: Vec<String> = self.note.iter().chain(&self.limits_note).cloned().collect();
@@ -63,10 +80,10 @@ impl Engine {
         let (opened, devices) = self.open(devices, &mut notes, &mut setup)?;
         let mut columns = Columns::resolve(inputs, outputs, bound, &opened, true)?;
         notes.append(&mut columns.notes);
-        let request = Request { bound, columns: &columns, devices: &devices, opened: &opened };
-        let (plan, segments, parts, accounts) = self.ready(&request, turn, &mut notes, &mut setup)?;
+        let request = Request { bound, columns: &columns, devices: &devices, opened: &opened, cancel };
+        let (reserved, plan, segments, parts, accounts) = self.ready(&request, turn, &mut notes, &mut setup)?;
         notes.extend(opened.notes(&plan, bound.operator.kernel()));
-        Ok(Prepared { plan, segments, parts, accounts, columns, notes, setup })
+        Ok(Prepared { reserved, plan, segments, parts, accounts, columns, notes, setup })
     }
 
     /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than the work; GPUs alone
@@ -166,7 +183,7 @@ impl Engine {
         Ok((plan, segments))
     }
 
-    /// Plans, and makes every device ready. A device that has less memory than it said gets smaller chunks, or takes no part
+    /// Plans, waits until there is memory for that beside other runs of the engine, and makes every device ready. A device that has less memory than it said gets smaller chunks, or takes no part
     /// if it has none and others are there; but a pass that is made ready while another one runs had better wait for the memory of that.
     fn ready(
         &self,
@@ -179,8 +196,16 @@ impl Engine {
         let (mut devices, mut limits) = (request.devices.to_vec(), self.limits(turn.is_half));
         // What each device that had too little memory was asked for first, in bytes.
         let mut short = BTreeMap::new();
+        let mut admission = Admission { nested: turn.nested, ..Admission::default() };
+        let mut reserved: Option<Reserved> = None;
         loop {
             let (plan, segments) = self.plan_of(&Request { devices: &devices, ..*request }, &limits)?;
+            let needs = self.needs(&plan);
+            match &mut reserved {
+                Some(reserved) => reserved.change(needs),
+                None if needs.is_empty() => {}
+                None => reserved = Some(self.budget.reserve(needs, admission, || request.given_up())?),
+            }
             let accounts: Vec<_> = plan.devices.iter().map(|device| Accounts::of_run(&limits, &device.id)).collect();
             let parts = plan.devices.iter().zip(&accounts).map(|(device, accounts)| {
                 request.opened.ready(&self.choice, device, kernel, accounts, self.accounts_of(&device.id))
@@ -194,7 +219,16 @@ impl Engine {
                         setup.kernel += kernel;
                         setup.memory += memory;
                     }
-                    return Ok((plan, segments, parts, accounts));
+                    return Ok((reserved, plan, segments, parts, accounts));
+                }
+                // What is kept for the next run is for this one first.
+                Err(Error::OutOfMemory { .. }) if request.opened.trim() > 0 => {}
+                Err(Error::OutOfMemory { .. })
+                    if !turn.place.is_behind()
+                        && !turn.nested
+                        && reserved.as_ref().is_some_and(Reserved::has_others) =>
+                {
+                    admission = Admission { alone: true, place: reserved.take().map(|own| own.place), ..admission };
                 }
                 Err(Error::OutOfMemory { device, bytes }) if !turn.place.is_behind() => {
                     let its_own = plan.devices.iter().find(|plan| plan.id == device);
@@ -213,6 +247,16 @@ impl Engine {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// What a plan needs of the engine's accounts; nothing on the CPU.
+    fn needs(&self, plan: &Plan) -> Vec<Need> {
+        let staging = plan.devices.iter().filter(|device| device.kind != DeviceKind::Cpu);
+        let needs = staging.flat_map(|device| {
+            let accounts = self.accounts_of(&device.id);
+            [(accounts.device.clone(), device.device_bytes), (accounts.pinned.clone(), device.pinned_bytes)]
+        });
+        needs.collect()
     }
 
     /// The engine's devices, opened, and those that now have no memory for that.

@@ -1,4 +1,4 @@
-//! Counts bytes against a limit: those of a run, and those of an engine, which has none.
+//! Counts bytes: those of a run against its limit; those of an engine, of which its runs reserve what they need.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,18 +10,65 @@ pub(crate) struct Account {
     what: &'static str,
     limit: u64,
     used: Mutex<Used>,
+    /// What all runs of an engine may have together, less what the other account has.
+    for_runs: (u64, Option<Arc<Account>>),
 }
 
 #[derive(Debug, Default)]
 struct Used {
     now: u64,
     peak: u64,
+    /// What is set aside for runs, whether they took it or not.
+    reserved: u64,
 }
 
 impl Account {
     /// An account for `what` (as in "device memory") of at most `limit` bytes.
     pub(crate) fn new(what: &'static str, limit: u64) -> Arc<Self> {
-        Arc::new(Account { what, limit, used: Mutex::default() })
+        Arc::new(Account { what, limit, used: Mutex::default(), for_runs: (u64::MAX, None) })
+    }
+
+    /// An account of an engine, of which all its runs may have `for_runs` bytes together, less what `stays` has. That is a matter of
+    /// what they reserve: not everything that is booked is for runs.
+    pub(crate) fn of_engine(what: &'static str, for_runs: u64, stays: Option<&Arc<Account>>) -> Arc<Self> {
+        Arc::new(Account { what, limit: u64::MAX, used: Mutex::default(), for_runs: (for_runs, stays.cloned()) })
+    }
+
+    /// The bytes that all runs may have together now.
+    pub(crate) fn for_runs(&self) -> u64 {
+        let (bytes, stays) = &self.for_runs;
+        bytes.saturating_sub(stays.as_ref().map_or(0, |stays| stays.in_use()))
+    }
+
+    /// The bytes that are set aside for runs.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.used().reserved
+    }
+
+    /// Whether so many bytes more can be set aside.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        self.reserved().saturating_add(bytes) <= self.for_runs()
+    }
+
+    /// Sets bytes aside.
+    pub(super) fn reserve(&self, bytes: u64) {
+        self.used().reserved += bytes;
+    }
+
+    /// Sets more bytes aside for a run that has some, if there are any left.
+    pub(super) fn reserve_more(self: &Arc<Self>, bytes: u64) -> Option<More> {
+        let for_runs = self.for_runs();
+        let mut used = self.used();
+        let fits = used.reserved.saturating_add(bytes) <= for_runs;
+        fits.then(|| {
+            used.reserved += bytes;
+            More { account: self.clone(), bytes }
+        })
+    }
+
+    /// Undoes [`reserve`](Account::reserve).
+    pub(super) fn release(&self, bytes: u64) {
+        self.used().reserved -= bytes;
     }
 
     /// Books `bytes` until the result is dropped.
@@ -85,6 +132,19 @@ impl Drop for Booked {
     }
 }
 
+/// Bytes that were set aside beside those that a run had reserved; given back on drop.
+#[derive(Debug)]
+pub(super) struct More {
+    account: Arc<Account>,
+    bytes: u64,
+}
+
+impl Drop for More {
+    fn drop(&mut self) {
+        self.account.release(self.bytes);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,5 +164,25 @@ mod tests {
         drop(c);
         account.book(100).unwrap();
         assert!(account.book(u64::MAX).is_err());
+    }
+
+    #[test]
+    fn runs_share_what_does_not_stay() {
+        let stays = Account::new("device memory", u64::MAX);
+        let account = Account::of_engine("device memory", 100, Some(&stays));
+        let there = stays.book(30).unwrap();
+        assert!(account.has_room(70) && !account.has_room(71));
+        account.reserve(50);
+        assert!(account.reserve_more(21).is_none());
+        let more = account.reserve_more(20).unwrap();
+        assert!(account.reserved() == 70 && !account.has_room(1));
+        drop(there);
+        assert!(account.has_room(30));
+        drop(more);
+        account.release(50);
+        // What is booked is another matter: arrays are, too.
+        let booked = account.book(1000).unwrap();
+        assert!(account.reserved() == 0 && account.has_room(100));
+        drop(booked);
     }
 }

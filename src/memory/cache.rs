@@ -1,14 +1,16 @@
 //! Memory that outlives a run: what one took of the device and of pinned memory is kept for the next, as the driver takes
 //! milliseconds for both.
 //!
-//! What is kept is no more than what runs had at once. A run takes the smallest memory there is that is large enough. If
-//! there is none, one that is too small is given back before something larger is taken, and all of it if there is not
-//! enough. Only memory of runs that went well is kept.
+//! What is kept, and what runs have at the time, is together no more than all runs may have; in an engine without limits, no more
+//! than as many pieces as runs had at once, each as large as the largest. A run takes the smallest memory there is that is
+//! large enough; if it is larger than what the run has reserved, the rest is reserved, too. If there is none, one that is too
+//! small is given back before something larger is taken, more if the limit wants it, and all of it if there is not enough. Only
+//! memory of runs that went well is kept.
 
 use std::ops::{Deref, DerefMut, RangeInclusive};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::account::Booked;
+use super::account::{Booked, More};
 use super::{Account, MemoryUse, PinnedMemory};
 use crate::device::Device;
 use crate::error::Result;
@@ -78,23 +80,33 @@ impl<T> Shelf<T> {
     pub(super) fn take(self: &Arc<Self>, bytes: RangeInclusive<u64>, make: impl Fn() -> Result<T>) -> Result<Held<T>> {
         let mut idle = self.idle();
         let fitting = (0..idle.len()).filter(|&k| bytes.contains(&idle[k].bytes)).min_by_key(|&k| idle[k].bytes);
-        if let Some(fitting) = fitting {
+        if let Some(fitting) = fitting
+            && let Some(more) = self.in_use.reserve_more(idle[fitting].bytes - bytes.start())
+        {
             let Idle { memory, bytes } = idle.swap_remove(fitting);
-            return self.hold(memory, bytes);
+            return self.hold(memory, bytes, Some(more));
         }
-        let too_small = (0..idle.len()).min_by_key(|&k| idle[k].bytes).map(|smallest| idle.swap_remove(smallest));
+        let mut too_many = Vec::new();
+        while let Some(smallest) = (0..idle.len()).min_by_key(|&k| idle[k].bytes) {
+            // What is about to be made is reserved already.
+            let all = idle.iter().map(|idle| idle.bytes).sum::<u64>().saturating_add(self.in_use.reserved());
+            if !too_many.is_empty() && all <= self.in_use.for_runs() {
+                break;
+            }
+            too_many.push(idle.swap_remove(smallest));
+        }
         // The driver takes its time.
         drop(idle);
-        drop(too_small);
+        drop(too_many);
         let memory = match make() {
             Err(_) if self.clear() > 0 => make()?,
             made => made?,
         };
-        self.hold(memory, *bytes.start())
+        self.hold(memory, *bytes.start(), None)
     }
 
-    fn hold(self: &Arc<Self>, memory: T, bytes: u64) -> Result<Held<T>> {
-        Ok(Held { memory, bytes, booked: self.in_use.book(bytes)?, shelf: self.clone() })
+    fn hold(self: &Arc<Self>, memory: T, bytes: u64, more: Option<More>) -> Result<Held<T>> {
+        Ok(Held { memory, bytes, booked: self.in_use.book(bytes)?, _more: more, shelf: self.clone() })
     }
 
     /// Gives back what nobody uses, and returns how many bytes.
@@ -119,6 +131,8 @@ pub(super) struct Held<T> {
     // Dropped in this order: what is gone is not in use any more.
     memory: T,
     booked: Booked,
+    /// Reserved beside what the run had reserved.
+    _more: Option<More>,
     bytes: u64,
     shelf: Arc<Shelf<T>>,
 }
@@ -131,7 +145,7 @@ impl<T> Held<T> {
 
     /// Keeps it for the next run. No work may be left that uses it.
     pub(super) fn keep(self) {
-        let Held { memory, booked, bytes, shelf } = self;
+        let Held { memory, booked, _more, bytes, shelf } = self;
         let mut idle = shelf.idle();
         idle.push(Idle { memory, bytes });
         // Under the lock, so that nobody counts it twice.
@@ -237,6 +251,27 @@ mod tests {
         assert_eq!(driver.used(), 700);
         assert!(driver.take(&shelf, 1001..=2000).is_err());
         assert_eq!((shelf.usage().in_use, driver.used()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_kept_and_what_runs_have_is_no_more_than_they_may_have() {
+        let account = Account::of_engine("memory", 100, None);
+        let (driver, shelf) = (Driver { used: Arc::default(), room: u64::MAX }, Shelf::new(&account));
+        account.reserve(60);
+        driver.take(&shelf, 60..=100).unwrap().keep();
+        account.release(60);
+        // A run that gets more than it reserved has reserved that, too.
+        account.reserve(50);
+        let first = driver.take(&shelf, 50..=100).unwrap();
+        assert_eq!((first.bytes(), account.reserved()), (60, 60));
+        first.keep();
+        assert_eq!(account.reserved(), 50);
+        // What is kept does not fit beside what runs have reserved: it is given back, and as much as was reserved is made.
+        account.reserve(45);
+        let second = driver.take(&shelf, 45..=100).unwrap();
+        assert_eq!((second.bytes(), driver.used()), (45, 45));
+        second.keep();
+        assert_eq!(driver.take(&shelf, 30..=40).unwrap().bytes(), 30);
     }
 
     proptest! {

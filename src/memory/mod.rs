@@ -2,6 +2,7 @@
 //! of it all.
 
 mod account;
+mod budget;
 mod cache;
 mod layout;
 mod pinned;
@@ -10,6 +11,7 @@ mod room;
 mod usage;
 
 pub(crate) use account::{Account, Booked};
+pub(crate) use budget::{Admission, InRun, MemoryBudget, Need, Reserved};
 pub(crate) use cache::MemoryCache;
 pub(crate) use layout::Layout;
 pub(crate) use pinned::{PinnedMemory, PinnedRing};

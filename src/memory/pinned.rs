@@ -9,17 +9,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memmap2::MmapMut;
-use rayon::prelude::*;
 
 use super::account::Booked;
 use super::cache::Held;
 use super::{Account, MemoryCache};
-use crate::device::Device;
+use crate::device::{Device, cpu};
 use crate::error::{Error, Result};
+use crate::threads;
 
 /// Bytes of a page; also the alignment of slots.
 pub(crate) const PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
+/// Bytes that a thread touches at least: it takes about as long to start it.
+const TOUCH: usize = 4 * HUGE_PAGE;
 
 /// Page-aligned, zeroed, resident host memory of at least one byte.
 fn allocate(bytes: usize) -> Result<MmapMut> {
@@ -31,7 +33,11 @@ fn allocate(bytes: usize) -> Result<MmapMut> {
     // Best effort: without huge pages everything is the same, only slower to touch and to register.
     #[cfg(target_os = "linux")]
     let _ = memory.advise(memmap2::Advice::HugePage);
-    memory.par_chunks_mut(HUGE_PAGE).for_each(|part| part.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0));
+    let part = memory.len().div_ceil(cpu::cores()).max(TOUCH).next_multiple_of(HUGE_PAGE);
+    threads::each(memory.chunks_mut(part).collect(), |part| {
+        part.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0);
+        Ok(())
+    })?;
     Ok(memory)
 }
 

@@ -9,7 +9,8 @@ use super::account::Booked;
 use super::{Account, MemoryCache};
 use crate::data::ShardMemory;
 use crate::device::{Device, Host, Stream};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::threads;
 
 /// A device, whatever its type, as a place for rows that outlive a run.
 pub(crate) trait Room {
@@ -67,11 +68,7 @@ impl<D: Device> Taken<D> {
         };
         thread::scope(|scope| match thread::Builder::new().spawn_scoped(scope, work) {
             Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            Err(error) => Err(Error::Device {
-                device: "host".into(),
-                problem: format!("cannot start a thread ({error})"),
-                remedy: "raise the system's limit on threads (`ulimit -u`)".into(),
-            }),
+            Err(error) => Err(threads::not_started(&error)),
         })
     }
 
@@ -109,6 +106,7 @@ impl<D: Device> ShardMemory for Taken<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
     use crate::device::emulated::{Emulated, EmulatedDevice};
 
     #[test]

@@ -125,6 +125,63 @@ mod tests {
         assert_eq!(fold(&tiles, &[7, 13], &[2, 0, 1]).to_bits(), naive_full(&tiles).to_bits());
     }
 
+    /// Neither commutative nor associative, and exact: any other tree shows.
+    struct Shape;
+
+    impl Combine for Shape {
+        fn words(&self) -> usize {
+            1
+        }
+        fn combine(&self, left: &mut [u64], right: &[u64]) {
+            left[0] = left[0].wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17).wrapping_add(right[0]) ^ 0x5555;
+        }
+    }
+
+    /// The definition for any number of tiles: full trees of powers of two, the largest first, from left to right.
+    fn shape(tiles: &[u64]) -> u64 {
+        let combine = |left: u64, right: u64| {
+            let mut left = [left];
+            Shape.combine(&mut left, &[right]);
+            left[0]
+        };
+        let half = match tiles.len() {
+            1 => return tiles[0],
+            count if count.is_power_of_two() => count / 2,
+            count => {
+                let mut trees = Vec::new();
+                let mut rest = tiles;
+                for power in (0..=count.ilog2()).rev().filter(|power| count >> power & 1 == 1) {
+                    let (tree, others) = rest.split_at(1 << power);
+                    trees.push(shape(tree));
+                    rest = others;
+                }
+                return trees.into_iter().reduce(combine).unwrap();
+            }
+        };
+        combine(shape(&tiles[..half]), shape(&tiles[half..]))
+    }
+
+    #[test]
+    fn any_number_of_tiles_has_the_tree_of_its_definition() {
+        for count in 1..130 {
+            let tiles: Vec<u64> = (1..=count).collect();
+            for step in [1, 3, 7, 64] {
+                let mut all = Fold::default();
+                // In another order, a few tiles at a time.
+                let starts: Vec<u64> = (0..count).step_by(step as usize).collect();
+                for &start in starts.iter().skip(1).rev().chain(&starts[..1]) {
+                    let part = &tiles[start as usize..(start + step).min(count) as usize];
+                    let rows = part.len() * TILE_ROWS;
+                    all.merge(
+                        Fold::of_tiles(start * TILE_ROWS as u64, rows, bytemuck::cast_slice(part), &Shape),
+                        &Shape,
+                    );
+                }
+                assert_eq!(all.finish(&Shape).unwrap()[0], shape(&tiles), "{count} tiles, {step} at a time");
+            }
+        }
+    }
+
     #[test]
     fn memory_stays_small_when_chunks_come_in_the_worst_order() {
         let mut all = Fold::default();

@@ -7,6 +7,8 @@ use super::{Lane, LaneOutcome, Work};
 use crate::device::Schedule;
 use crate::device::emulated::Random;
 use crate::error::{Error, Result};
+use crate::memory::InRun;
+use crate::threads;
 
 /// Drives all lanes to the end of the queue, and drops them. If there is something to wait for first, the lanes begin after it.
 ///
@@ -53,6 +55,7 @@ fn on_threads(
     };
     let run = |mut lane: Box<dyn Lane + '_>| {
         let _stop = StopOnPanic(work);
+        let _in_run = InRun::enter();
         if !begin.wait() {
             return None;
         }
@@ -76,11 +79,7 @@ fn on_threads(
         for (k, lane) in lanes.rev() {
             match thread::Builder::new().name(format!("lane {k}")).spawn_scoped(scope, || run(lane)) {
                 Ok(thread) => threads.push(thread),
-                Err(error) => fail(Error::Device {
-                    device: "host".into(),
-                    problem: format!("cannot start a thread ({error})"),
-                    remedy: "set a smaller number of lanes".into(),
-                }),
+                Err(error) => fail(threads::not_started(&error)),
             }
         }
         if let Some(wait) = wait {

@@ -96,7 +96,9 @@ impl<'r> HostLane<'r> {
         let mut outputs: Vec<Rows<'_>> = Vec::with_capacity(columns.outputs.len());
         for ((&size, output), staging) in columns.outputs.iter().zip(&self.work.outputs).zip(out_staging) {
             outputs.push(match output.memory {
-                Some(memory) => Rows::InPlace(memory.claim(output.rows(chunk)), bytes_of(staging, step * size)?),
+                Some(memory) => {
+                    Rows::InPlace(memory.claim_for_run(output.rows(chunk))?, bytes_of(staging, step * size)?)
+                }
                 None => Rows::Staged(bytes_of(staging, rows * size)?),
             });
         }

@@ -5,9 +5,9 @@
 //! claimed them, so the first chunk that is not counted is always in the hands of a lane that does not wait.
 
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The places of all chunks of a run.
 #[derive(Default)]

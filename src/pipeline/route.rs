@@ -71,9 +71,14 @@ impl<'r, D: Device> Route<'r, D> {
         self.outputs.clear();
         let columns = &work.operator.kernel().columns;
         let (rows, first) = (chunk.len(), chunk.rows().start);
-        let on = |sharded: &'r Option<Sharded>| sharded.as_ref().and_then(|sharded| sharded.on(device, chunk));
+        let on = |sharded: &'r Option<Sharded>, row_bytes: usize| {
+            let sharded = sharded.as_ref()?;
+            // Rows of a chunk that lie in a shard are inside its memory if they are as large as its rows.
+            assert_eq!(sharded.row_bytes(), row_bytes, "bytes of a row that stays on a device");
+            sharded.on(device, chunk)
+        };
         for (column, (&size, input)) in columns.inputs.iter().zip(&work.inputs).enumerate() {
-            let at = on(&input.sharded);
+            let at = on(&input.sharded, size);
             let from = || match (layout.in_slot[column], input.pinned) {
                 (Some(_), _) => Ok(From::Staged),
                 (None, Some(memory)) => Ok(From::Pinned(&memory[first as usize * size..][..rows * size])),
@@ -84,20 +89,13 @@ impl<'r, D: Device> Route<'r, D> {
                 to => In::Upload { from: from()?, to },
             });
         }
-        for (k, output) in work.outputs.iter().enumerate() {
+        for (k, (&size, output)) in columns.outputs.iter().zip(&work.outputs).enumerate() {
             let to = || match (layout.in_slot[columns.inputs.len() + k], output.pinned) {
                 (Some(_), _) => Ok(To::Staged),
-                (None, Some(memory)) => {
-                    let rows = output.rows(chunk);
-                    let claim = memory.try_claim(rows.clone()).ok_or_else(|| Error::Job(format!(
-                        "rows {} to {} of an output in pinned memory are in use: its Sink must not hold a claim on them",
-                        rows.start, rows.end
-                    )))?;
-                    Ok(To::Pinned(ManuallyDrop::new(claim)))
-                }
+                (None, Some(memory)) => Ok(To::Pinned(ManuallyDrop::new(memory.claim_for_run(output.rows(chunk))?))),
                 (None, None) => Err(unplanned()),
             };
-            self.outputs.push(match on(&output.sharded) {
+            self.outputs.push(match on(&output.sharded, size) {
                 Some(at) => Out::Resident(at),
                 None => Out::Download(to()?),
             });

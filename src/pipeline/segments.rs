@@ -39,6 +39,11 @@ impl Sharded {
         Some((shard.memory.memory().downcast_ref()?, shard.offset(rows.start, self.shards.row_bytes())))
     }
 
+    /// Bytes of a row of the job.
+    pub(super) fn row_bytes(&self) -> usize {
+        self.elements as usize * self.shards.row_bytes()
+    }
+
     /// Whether all rows of the segment lie on this device.
     fn lies_on(&self, segment: &Segment, device: &str) -> bool {
         let rows = segment.rows.start * self.elements..segment.rows.end * self.elements;

@@ -10,8 +10,9 @@
 //! may compute, which the end of a chunk that was computed wakes one lane for and a higher number all; and that staging
 //! is allowed, which a verdict to that end wakes all for. The end of the queue makes both true for good.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Chunks of each kind before a verdict is given.
 const ENOUGH: u64 = 6;
@@ -273,5 +274,6 @@ mod tests {
             share.end();
             assert!(!waiting.join().unwrap());
         });
+        assert_eq!(share.state().staging, 0, "a lane that stands aside does not count");
     }
 }

@@ -16,6 +16,8 @@ mod process;
 mod report;
 mod signals;
 mod tools;
+#[path = "../watchdog/mod.rs"]
+mod watchdog;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
@@ -44,7 +46,9 @@ fn main() {
         ];
         for (name, case) in cases.concat() {
             let given = device.clone();
-            trials.push(Trial::ignorable_test(format!("{device}: {name}"), move || case(&given)));
+            trials.push(Trial::ignorable_test(format!("{device}: {name}"), move || {
+                watchdog::watched(name, || case(&given))
+            }));
         }
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit();

@@ -8,6 +8,8 @@ use std::sync::{PoisonError, RwLock};
 use libtest_mimic::{Arguments, Failed, Trial};
 use overshot::{DeviceChoice, Engine, EngineBuilder};
 
+use crate::watchdog::watched;
+
 pub type Outcome<T = ()> = Result<T, Failed>;
 pub type Case = fn(&DeviceChoice) -> Outcome;
 pub type EmulatedCase = fn() -> Outcome;
@@ -65,7 +67,7 @@ pub fn run(modules: &'static [Module]) -> ! {
             let runs = devices.contains(&"emulated");
             let why = if runs { "" } else { " (not run: another device was asked for)" };
             let name = format!("{}, emulated: {name}{why}", module.name);
-            trials.push(Trial::test(name, case).with_ignored_flag(!runs));
+            trials.push(Trial::test(name.clone(), move || watched(&name, case)).with_ignored_flag(!runs));
         }
         if module.counts_memory && asked.is_none() && cfg!(feature = "cuda") {
             trials.extend(STANDINS.iter().map(|settings| {
@@ -86,18 +88,20 @@ fn trials_on(module: &'static Module, device: &str, is_shared: bool) -> Vec<Tria
     let trial = |(&(name, case), runs, why): (&(&str, Case), bool, &str)| {
         let choice = choice.clone();
         let why = if runs { "" } else { why };
+        let full_name = format!("{}, {device}: {name}{why}", module.name);
+        let what = full_name.clone();
         let run = move || match (is_shared, module.counts_memory) {
-            (false, _) => case(&choice),
+            (false, _) => watched(&what, || case(&choice)),
             (true, true) => {
                 let _alone = DEVICE.write().unwrap_or_else(PoisonError::into_inner);
-                case(&choice)
+                watched(&what, || case(&choice))
             }
             (true, false) => {
                 let _together = DEVICE.read().unwrap_or_else(PoisonError::into_inner);
-                case(&choice)
+                watched(&what, || case(&choice))
             }
         };
-        Trial::test(format!("{}, {device}: {name}{why}", module.name), run).with_ignored_flag(!runs)
+        Trial::test(full_name, run).with_ignored_flag(!runs)
     };
     cases.map(trial).collect()
 }

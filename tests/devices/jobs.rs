@@ -20,6 +20,7 @@ pub const MODULE: Module = Module { name: "jobs", cases: CASES, gpu: GPU, emulat
 const CASES: &[(&str, Case)] = &[
     ("a map writes every row, for all chunk sizes and lanes", map_over_schedules),
     ("reductions are the same bits for all chunk sizes and lanes", reductions_over_schedules),
+    ("the bits of floats that were reduced are those of every release", golden_bits),
     ("odd lengths", odd_lengths),
     ("no rows", no_rows),
     ("limits on device and pinned memory hold", limits_hold),
@@ -92,6 +93,17 @@ fn reductions(engine: &Engine, rows: usize) -> Result<Report, Error> {
     let x: Vec<f32> = a.iter().map(|a| *a as f32).collect();
     let n: Vec<i32> = b.iter().map(|b| (*b * 1e6) as i32).collect();
     engine.run(Job::eval(REDUCTIONS)?.input("a", &a).input("b", &b).input("x", &x).input("n", &n))
+}
+
+/// Any other shape of the tree, or order within it, shows in the last bits.
+fn golden_bits(choice: &DeviceChoice) -> Outcome {
+    let x = numbers(4096 * 11 + 77, 12);
+    let report =
+        engine(choice).chunk(100_000).build()?.run(Job::eval("sum(x), mean(x), var(x), std(x)")?.input("x", &x))?;
+    let found = all_bits(&report).into_iter().map(|(_, bits)| bits.unwrap_or(0));
+    let found: Vec<u64> = found.collect();
+    let golden = [0x40b2_1fed_9403_5886, 0x3fba_5178_d556_13d4, 0x40aa_09f0_b13b_8e5a, 0x404c_ddae_4825_9e92];
+    check(found == golden, format!("{found:#x?}"))
 }
 
 fn reductions_over_schedules(choice: &DeviceChoice) -> Outcome {

@@ -5,6 +5,7 @@
 //! alone. The name of a trial begins with its module: `cargo test --test devices passes,` runs one of them.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
+mod contention;
 mod harness;
 mod jobs;
 mod kernels;
@@ -12,7 +13,11 @@ mod numpy;
 mod passes;
 mod rows;
 mod sharded;
+#[path = "../watchdog/mod.rs"]
+mod watchdog;
 
 fn main() {
-    harness::run(&[jobs::MODULE, kernels::MODULE, sharded::MODULE, passes::MODULE, numpy::MODULE])
+    static MODULES: &[harness::Module] =
+        &[jobs::MODULE, kernels::MODULE, sharded::MODULE, passes::MODULE, contention::MODULE, numpy::MODULE];
+    harness::run(MODULES)
 }

@@ -16,6 +16,7 @@ const CASES: &[(&str, Case)] = &[
     ("passes give the bits of single runs", same_as_runs),
     ("a dataset larger than the devices moves only what does not fit, the same rows each time", resident),
     ("rows of the next pass are read before its values are known", ahead),
+    ("a pass begins when the one before it has no more rows to hand out", begins_when_dry),
     ("a pass that is not needed leaves nothing behind", not_needed),
     ("a source that fails, at any time", failing_source),
     ("next that panics", panics),
@@ -184,6 +185,58 @@ fn ahead(choice: &DeviceChoice) -> Outcome {
         check(passes == 4, "another number of passes")?;
     }
     Ok(())
+}
+
+/// Rows that give way to other threads whenever they are read, and take down how many there are still to be read for the first time
+/// when some are read for the second time.
+struct Twice<'a> {
+    rows: &'a [f64],
+    /// Which were read, and what was left when that was more than once.
+    read: Mutex<(Vec<bool>, Option<usize>)>,
+}
+
+impl overshot::Source for Twice<'_> {
+    fn dtype(&self) -> overshot::Dtype {
+        overshot::Dtype::F64
+    }
+
+    fn rows(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    fn name(&self) -> String {
+        "twice".into()
+    }
+
+    fn read(&self, first: u64, to: &mut [u8]) -> overshot::Result<()> {
+        let rows = first as usize..first as usize + to.len() / 8;
+        to.copy_from_slice(bytemuck::cast_slice(&self.rows[rows.clone()]));
+        let mut read = self.read.lock().unwrap();
+        if read.0[rows.start] && read.1.is_none() {
+            read.1 = Some(read.0.iter().filter(|read| !**read).count());
+        }
+        read.0[rows].fill(true);
+        drop(read);
+        // A pass that begins too early gets far then.
+        (0..100).for_each(|_| std::thread::yield_now());
+        Ok(())
+    }
+}
+
+fn begins_when_dry(choice: &DeviceChoice) -> Outcome {
+    let engine = small_chunks(choice);
+    let x = numbers(600_000, 9);
+    let source = Twice { rows: &x, read: Mutex::new((vec![false; x.len()], None)) };
+    let mut passes = 0;
+    let report = engine.passes(pass().input("x", &source), |_| {
+        passes += 1;
+        (passes < 2).then_some(NONE)
+    })?;
+    // Each lane may have claimed a chunk that it had not read yet.
+    let lanes: usize = report.devices.iter().map(|device| device.lanes).sum();
+    let (_, left) = source.read.into_inner().unwrap();
+    let left = left.ok_or("no row was read twice")?;
+    check(left <= lanes * report.chunk_rows as usize, format!("{left} rows were left when the next pass began"))
 }
 
 fn not_needed(choice: &DeviceChoice) -> Outcome {

@@ -27,6 +27,11 @@ pub fn has_memory(engine: &Engine) -> bool {
     engine.devices().iter().any(|device| device.kind != DeviceKind::Cpu)
 }
 
+/// What runs, arrays and datasets have of memory.
+pub fn in_use(engine: &Engine) -> u64 {
+    engine.memory().iter().map(|memory| memory.device.in_use + memory.pinned.in_use).sum()
+}
+
 /// Whether devices have all rows to themselves, so that what they move is known.
 pub fn without_cpu(engine: &Engine) -> bool {
     engine.devices().iter().all(|device| device.kind != DeviceKind::Cpu)

@@ -22,6 +22,8 @@ const CASES: &[(&str, Case)] = &[
     ("jobs at once use one dataset", at_once),
     ("a job that fails leaves a dataset as it was", failed_job),
     ("kernels that keep rows, or have rows of several elements", kernels),
+    ("a job fills a dataset beside other inputs of all kinds", fills_beside_others),
+    ("outputs with several elements a row in pinned memory", vectors_in_place),
     ("memory comes back", comes_back),
     ("without memory everything is streamed, with a note", no_memory),
 ];
@@ -401,4 +403,51 @@ fn smaller_range() -> Outcome {
     let mut found = vec![0.0; x.len()];
     shard.read(0, &mut found)?;
     check(found == x, "other rows")
+}
+
+/// Datasets that are being filled, with other columns before and behind them, so that copies that go to different memories follow
+/// each other.
+fn fills_beside_others(choice: &DeviceChoice) -> Outcome {
+    let rows = 150_001;
+    let [a, b, c, d] = [1, 2, 3, 4].map(|seed| numbers(rows, seed));
+    let w: Vec<f32> = c.iter().map(|c| *c as f32).collect();
+    let naive = |i: usize| a[i] + 2.0 * b[i] + 3.0 * c[i] + 5.0 * d[i] + 7.0 * f64::from(w[i]);
+    for chunk in [20_000, 200_000, 4 << 20] {
+        let engine = builder(choice).chunk(chunk).lanes(2).build()?;
+        let (filled_a, filled_b, filled_w) = (engine.resident(&a)?, engine.resident(&b)?, engine.resident(&w)?);
+        let mut pinned = engine.pinned::<f64>(rows)?;
+        pinned.copy_from_slice(&d);
+        for round in 0..3 {
+            let (mut y, mut z) = (engine.pinned::<f64>(rows)?, engine.sharded::<f32>(rows)?);
+            let job = Job::eval("y = a + 2 * b + 3 * c + 5 * d + 7 * f64(w); z = w * f32(2)")?;
+            let job = if round % 2 == 0 {
+                job.input("a", &filled_a).input("c", &c).input("b", &filled_b).input("d", &pinned).input("w", &filled_w)
+            } else {
+                job.input("w", &filled_w).input("d", &pinned).input("c", &c).input("a", &filled_a).input("b", &filled_b)
+            };
+            engine.run(job.output("y", &mut y).output("z", &mut z))?;
+            let what = format!("chunks of {chunk} bytes, round {round}");
+            check((0..rows).all(|i| y[i] == naive(i)), format!("{what}: y"))?;
+            let mut back = vec![0f32; rows];
+            z.read(0, &mut back)?;
+            check(back.iter().zip(&w).all(|(z, w)| *z == 2.0 * w), format!("{what}: z"))?;
+        }
+    }
+    Ok(())
+}
+
+fn vectors_in_place(choice: &DeviceChoice) -> Outcome {
+    for rows in [1usize, 100, 4097, 70_001] {
+        let engine = builder(choice).chunk(20_000).lanes(3).build()?;
+        let mut x = engine.pinned::<f32>(3 * rows)?;
+        x.iter_mut().enumerate().for_each(|(i, x)| *x = (i % 1000) as f32);
+        let (mut y, mut z) = (engine.pinned::<f64>(rows)?, engine.pinned::<f32>(2 * rows)?);
+        engine.run(Job::kernel(everything()).input("x", &x).output("y", &mut y).output("z", &mut z))?;
+        let right = |i: usize| {
+            y[i] == TABLE[i % 7] + f64::from(x[3 * i] + x[3 * i + 1]) * f64::from(FACTOR)
+                && z[2 * i..][..2] == [x[3 * i + 2], x[3 * i]]
+        };
+        check((0..rows).all(right), format!("{rows} rows: a wrong one"))?;
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use super::clock::{Clock, Mark};
 use super::options::{Emulated, Fault, FaultAt};
@@ -56,7 +57,7 @@ pub(super) struct Machine {
     next_stream: u64,
     random: Random,
     faults: Vec<Fault>,
-    counts: [u64; 4],
+    counts: [u64; FaultAt::COUNT],
     /// The first failure. As on a GPU, nothing runs any more after it; marks are reached all the same.
     failed: Option<&'static str>,
 }
@@ -70,7 +71,7 @@ impl Machine {
             next_stream: 0,
             random: Random(options.seed),
             faults: options.faults.clone(),
-            counts: [0; 4],
+            counts: [0; FaultAt::COUNT],
             failed: None,
         }
     }
@@ -84,6 +85,11 @@ impl Machine {
 
     /// Runs what the stream still has to do, and forgets the stream.
     pub(super) fn close(&mut self, stream: u64) {
+        if thread::panicking() {
+            // Nothing more runs, as after any other failure: if a function of the caller's panicked, which may be on another device,
+            // it might do so again, which would end the process.
+            self.failed.get_or_insert("a thread panicked");
+        }
         while self.streams.get(&stream).is_some_and(|queue| !queue.is_empty()) && self.run_one() {}
         self.clock.close(stream);
         // What could not run waits for an event that will never come; who waits for this stream shall not.
@@ -150,7 +156,7 @@ impl Machine {
         match operation {
             Operation::CopyIn { from, to, offset } => {
                 if self.fault(FaultAt::CopyIn) {
-                    return Some("a copy to the device failed (on demand)");
+                    return Some(FaultAt::CopyIn.problem());
                 }
                 let mut words = to.lock().unwrap_or_else(PoisonError::into_inner);
                 let to = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut words)[offset..offset + from.bytes];
@@ -160,7 +166,7 @@ impl Machine {
             }
             Operation::CopyOut { from, offset, to } => {
                 if self.fault(FaultAt::CopyOut) {
-                    return Some("a copy to the host failed (on demand)");
+                    return Some(FaultAt::CopyOut.problem());
                 }
                 let words = from.lock().unwrap_or_else(PoisonError::into_inner);
                 let from = &bytemuck::cast_slice::<u64, u8>(&words)[offset..offset + to.bytes];
@@ -169,12 +175,15 @@ impl Machine {
                 unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.start, to.bytes) };
             }
             Operation::Zero { to, offset, bytes } => {
+                if self.fault(FaultAt::Zero) {
+                    return Some(FaultAt::Zero.problem());
+                }
                 let mut words = to.lock().unwrap_or_else(PoisonError::into_inner);
                 bytemuck::cast_slice_mut::<u64, u8>(&mut words)[offset..offset + bytes].fill(0);
             }
             Operation::Launch(launch) => {
                 if self.fault(FaultAt::Kernel) {
-                    return Some("a kernel failed (on demand)");
+                    return Some(FaultAt::Kernel.problem());
                 }
                 let poison = self.poison_word() as u8;
                 launch.run(poison);
@@ -191,6 +200,11 @@ impl Machine {
         let nth = *count;
         *count += 1;
         self.faults.iter().any(|f| f.at == at && f.nth == nth)
+    }
+
+    /// Counts a call, and refuses it if it is to fail; the device stays usable.
+    pub(super) fn call(&mut self, at: FaultAt) -> Result<()> {
+        if self.fault(at) { Err(failure(at.problem())) } else { Ok(()) }
     }
 
     /// A value that no computation is likely to leave behind.

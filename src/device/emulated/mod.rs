@@ -47,6 +47,12 @@ impl EmulatedDevice {
             machine: Arc::new(Mutex::new(Machine::new(options))),
         }
     }
+
+    /// Bytes of its memory that nobody uses.
+    fn free(&self, machine: &Machine) -> u64 {
+        let taken = self.options.taken_bytes.saturating_add(machine.used);
+        self.options.memory_bytes().saturating_sub(taken)
+    }
 }
 
 /// Emulated devices and their names: `emulated` for the only one, `emulated:0`, `emulated:1`, … for several.
@@ -108,13 +114,14 @@ impl Device for EmulatedDevice {
     }
 
     fn free_bytes(&self) -> Result<u64> {
-        let taken = self.options.taken_bytes.saturating_add(lock(&self.machine).used);
-        Ok(self.options.memory_bytes().saturating_sub(taken))
+        let mut machine = lock(&self.machine);
+        machine.call(FaultAt::FreeBytes)?;
+        Ok(self.free(&machine))
     }
 
     fn allocate(&self, bytes: usize) -> Result<EmulatedMemory> {
-        let full = bytes as u64 > self.free_bytes()?;
         let mut machine = lock(&self.machine);
+        let full = bytes as u64 > self.free(&machine);
         if machine.fault(FaultAt::Allocate) || full {
             return Err(Error::OutOfMemory { device: self.info.id.clone(), bytes: bytes as u64 });
         }
@@ -124,20 +131,23 @@ impl Device for EmulatedDevice {
     }
 
     unsafe fn pin(&self, _start: *mut u8, _bytes: usize) -> Result<()> {
-        Ok(())
+        lock(&self.machine).call(FaultAt::Pin)
     }
 
     fn load(&self, kernel: &SharedKernel) -> Result<EmulatedKernel> {
+        lock(&self.machine).call(FaultAt::Load)?;
         let twin = kernel.new_twin().ok_or_else(|| kernel.no_twin("emulated"))?;
         let (columns, values) = (kernel.columns.clone(), kernel.values.clone());
         Ok(EmulatedKernel { columns, values, twin: Arc::new(Mutex::new(twin)) })
     }
 
     fn open_stream(&self) -> Result<EmulatedStream> {
+        lock(&self.machine).call(FaultAt::OpenStream)?;
         Ok(EmulatedStream::new(self.machine.clone(), &self.options))
     }
 
     fn event(&self, _keeps_time: bool) -> Result<EmulatedEvent> {
+        lock(&self.machine).call(FaultAt::Event)?;
         Ok(EmulatedEvent::default())
     }
 

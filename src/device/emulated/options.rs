@@ -124,7 +124,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// The operation `nth` of this kind, counted from 0 in the order in which the device runs them, fails.
+    /// The operation `nth` of this kind fails, counted from 0 in the order in which the device runs copies, zeros and kernels and in which
+    /// it is called for all others.
     pub fn new(at: FaultAt, nth: u64) -> Self {
         Fault { at, nth }
     }
@@ -142,4 +143,49 @@ pub enum FaultAt {
     Kernel,
     /// A copy to the host.
     CopyOut,
+    /// The registration of host memory.
+    Pin,
+    /// Zeros for device memory.
+    Zero,
+    /// The opening of a stream.
+    OpenStream,
+    /// The making of an event.
+    Event,
+    /// The recording of an event.
+    Record,
+    /// A stream that is to wait for an event.
+    Wait,
+    /// The question whether an event is done.
+    Query,
+    /// The wait of the host for an event.
+    Synchronize,
+    /// The loading of a kernel.
+    Load,
+    /// The question how much memory is free.
+    FreeBytes,
+}
+
+impl FaultAt {
+    /// How many there are.
+    pub(super) const COUNT: usize = FaultAt::FreeBytes as usize + 1;
+
+    /// What failed.
+    pub(super) fn problem(self) -> &'static str {
+        match self {
+            FaultAt::Allocate => "an allocation failed (on demand)",
+            FaultAt::CopyIn => "a copy to the device failed (on demand)",
+            FaultAt::Kernel => "a kernel failed (on demand)",
+            FaultAt::CopyOut => "a copy to the host failed (on demand)",
+            FaultAt::Pin => "host memory could not be registered (on demand)",
+            FaultAt::Zero => "zeros could not be written (on demand)",
+            FaultAt::OpenStream => "a stream could not be opened (on demand)",
+            FaultAt::Event => "an event could not be made (on demand)",
+            FaultAt::Record => "an event could not be recorded (on demand)",
+            FaultAt::Wait => "a stream could not be told to wait (on demand)",
+            FaultAt::Query => "an event could not be asked for (on demand)",
+            FaultAt::Synchronize => "an event could not be waited for (on demand)",
+            FaultAt::Load => "a kernel could not be loaded (on demand)",
+            FaultAt::FreeBytes => "the device could not say how much memory is free (on demand)",
+        }
+    }
 }

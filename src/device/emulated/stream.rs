@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::clock::{Engine, Mark};
 use super::machine::{HostSpan, Launch, Machine, Operation, failure};
-use super::options::Emulated;
+use super::options::{Emulated, FaultAt};
 use super::{EmulatedDevice, EmulatedKernel, EmulatedMemory, lock};
 use crate::device::{Host, HostWork, Stream};
 use crate::error::Result;
@@ -104,6 +104,7 @@ impl Stream for EmulatedStream {
 
     fn record(&mut self, event: &EmulatedEvent) -> Result<()> {
         let mut machine = lock(&self.machine);
+        machine.call(FaultAt::Record)?;
         let mark = machine.clock.record(self.id, self.now);
         *event.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark.clone());
         machine.push(self.id, Operation::Record(mark));
@@ -113,6 +114,7 @@ impl Stream for EmulatedStream {
     fn wait(&mut self, event: &EmulatedEvent) -> Result<()> {
         if let Some(mark) = event.mark() {
             let mut machine = lock(&self.machine);
+            machine.call(FaultAt::Wait)?;
             machine.clock.wait(self.id, &mark);
             machine.push(self.id, Operation::Wait(mark));
         }
@@ -159,13 +161,17 @@ impl Host for EmulatedHost {
     }
 
     fn query(&mut self, event: &EmulatedEvent) -> Result<bool> {
-        lock(&self.machine).idle();
+        let mut machine = lock(&self.machine);
+        machine.call(FaultAt::Query)?;
+        machine.idle();
+        drop(machine);
         Ok(event.mark().is_none_or(|mark| mark.done.load(Ordering::Acquire)))
     }
 
     fn synchronize(&mut self, event: &EmulatedEvent) -> Result<()> {
         if let Some(mark) = event.mark() {
             let mut machine = lock(&self.machine);
+            machine.call(FaultAt::Synchronize)?;
             machine.run_until(&mark)?;
             self.now = self.now.max(machine.clock.time_of(&mark));
             machine.clock.settle(self.now);

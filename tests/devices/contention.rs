@@ -1,0 +1,494 @@
+//! Many jobs at once, jobs within jobs, threads that wait for each other, and sources, sinks and devices that fail or lie.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Condvar, Mutex};
+use std::thread;
+
+use overshot::testing::foreign::{everything, keep};
+use overshot::{
+    CancelToken, DeviceChoice, Dtype, Emulated, Engine, Error, Fault, FaultAt, ForeignKernel, Job, Place, Sink,
+    SinkMemory, Source, Target,
+};
+use rayon::prelude::*;
+
+use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, cpu, numbers};
+use crate::rows::{self, builder, has_memory};
+
+const CASES: &[(&str, Case)] = &[
+    ("passes from every thread of the caller's pool", passes_in_a_pool),
+    ("rows on both sides of a shard's end, read from every thread of the caller's pool", shards_in_a_pool),
+    ("a function for the host that panics ends the run and not the process", host_function_panics),
+    ("a source that fails while others wait for its place", fails_where_rows_are_kept),
+    ("64 threads run jobs within the limits of one engine", many_threads),
+    ("runs within runs do not wait for them", nested),
+    ("a job that is cancelled does not wait for memory", cancelled_in_line),
+    ("a dataset whose source changes its dtype", liar),
+    ("a sink that holds its rows", holder),
+];
+
+const EMULATED: &[(&str, EmulatedCase)] = &[("every call fails on demand", faults)];
+
+pub const MODULE: Module =
+    Module { name: "contention", cases: CASES, emulated: EMULATED, counts_memory: true, ..NO_CASES };
+
+/// The caller's pool: rayon's global one, which has two threads.
+fn pool() {
+    // Not the first case: it is there.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(2).build_global();
+    assert_eq!(rayon::current_num_threads(), 2);
+}
+
+fn passes_in_a_pool(choice: &DeviceChoice) -> Outcome {
+    pool();
+    // A ring of several huge pages.
+    let engine = Engine::builder().device(choice.clone()).chunk(1 << 20).build()?;
+    let x = numbers(600_000, 1);
+    let expected = rows::bits(&cpu().run(Job::eval("sum(x + c)")?.input("x", &x).value("c", 2.0))?);
+    (0..6u32).into_par_iter().try_for_each(|_| -> Outcome {
+        let mut passes = 0;
+        let job = Job::eval("sum(x + c)")?.input("x", &x).value("c", 0.0);
+        let last = engine.passes(job, |_| {
+            passes += 1;
+            (passes < 3).then_some([("c", f64::from(passes))])
+        })?;
+        check(rows::bits(&last) == expected, "another result")
+    })
+}
+
+fn shards_in_a_pool(choice: &DeviceChoice) -> Outcome {
+    pool();
+    let engine = builder(choice).chunk(20_000).lanes(2).build()?;
+    // Three elements a row, so that a tile lies on both sides of a shard's end, and more than the devices can hold.
+    let rows = (rows::device_bytes(&engine) / 12) as usize + 100_000;
+    let x: Vec<f32> = (0..rows * 3).map(|i| (i % 100) as f32).collect();
+    let shard = engine.shard(&x)?;
+    (0..6u32).into_par_iter().try_for_each(|_| -> Outcome {
+        let (mut y, mut z) = (vec![0.0; rows], vec![0f32; 2 * rows]);
+        engine.run(Job::kernel(everything()).input("x", &shard).output("y", &mut y).output("z", &mut z))?;
+        check((0..rows).all(|i| z[2 * i] == x[3 * i + 2] && z[2 * i + 1] == x[3 * i]), "wrong rows")
+    })
+}
+
+/// A kernel without a sense, whose function for the host panics.
+fn panicking() -> ForeignKernel {
+    const TEXT: &str = "extern \"C\" __global__ void f(long long rows, const float *x, float *y) { }";
+    // SAFETY: it touches nothing.
+    let kernel = unsafe { ForeignKernel::cuda("f.cu", TEXT, "f") };
+    kernel.unwrap().on_host(|_| panic!("the caller's own"))
+}
+
+fn host_function_panics(choice: &DeviceChoice) -> Outcome {
+    let engine = builder(choice).chunk(100_000).lanes(4).build()?;
+    if !matches!(choice, DeviceChoice::Cpu | DeviceChoice::Emulated(_)) {
+        // The function does not run on GPUs.
+        return Ok(());
+    }
+    let x = vec![1f32; 1_000_000];
+    let mut y = vec![0f32; x.len()];
+    let kernel = panicking();
+    let job = Job::kernel(kernel.call()).input("x", &x).output("y", &mut y);
+    let run = catch_unwind(AssertUnwindSafe(|| engine.run(job).map(drop)));
+    let panic = run.err().and_then(|panic| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    check(panic.as_deref() == Some("the caller's own"), format!("another end: {panic:?}"))?;
+    check(rows::in_use(&engine) == 0, "memory comes back")
+}
+
+/// Rows of which a read fails. Not before all other rows that can be on their way were read, so that others wait for their place.
+struct Failing<'a> {
+    rows: &'a [f64],
+    /// Reads before the one that fails.
+    left: AtomicU64,
+    reads: AtomicU64,
+    panics: bool,
+}
+
+impl Source for Failing<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F64
+    }
+
+    fn rows(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    fn name(&self) -> String {
+        "failing".into()
+    }
+
+    fn read(&self, first: u64, to: &mut [u8]) -> overshot::Result<()> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            // Others go on as far as they can meanwhile. How far does not matter for the verdict.
+            (0..200).for_each(|_| thread::yield_now());
+            if self.panics {
+                panic!("on demand");
+            }
+            return Err(Error::Job("on demand".into()));
+        }
+        let first = first as usize;
+        to.copy_from_slice(bytemuck::cast_slice(&self.rows[first..first + to.len() / 8]));
+        Ok(())
+    }
+}
+
+fn fails_where_rows_are_kept(choice: &DeviceChoice) -> Outcome {
+    let x: Vec<f64> = (0..60_000).map(|i| f64::from(i % 100)).collect();
+    let engine = builder(choice).chunk(30_000).lanes(4).build()?;
+    let (mut failed, mut went_well) = (0, 0);
+    for panics in [false, true] {
+        for left in 1..40 {
+            let source = Failing { rows: &x, left: left.into(), reads: AtomicU64::new(0), panics };
+            let (mut big, mut at) = (vec![0f64; x.len()], vec![0i64; x.len()]);
+            let job = Job::kernel(&keep()).input("x", &source).output("big", &mut big).output("where", &mut at);
+            let run = catch_unwind(AssertUnwindSafe(|| engine.run(job).map(drop)));
+            let is_right = match (&run, source.reads.into_inner() >= left) {
+                (Err(_), true) => panics,
+                (Ok(Err(error)), true) => !panics && error.to_string().contains("on demand"),
+                (Ok(Ok(())), false) => true,
+                _ => false,
+            };
+            check(is_right, format!("read {left}: {:?}", run.as_ref().map_err(drop)))?;
+            failed += u32::from(!matches!(run, Ok(Ok(()))));
+            went_well += u32::from(matches!(run, Ok(Ok(()))));
+            check(rows::in_use(&engine) == 0, "memory comes back")?;
+        }
+    }
+    check(failed > 10, format!("{failed} runs failed and {went_well} went well"))
+}
+
+/// Runs a job of one of three kinds.
+fn one(engine: &Engine, k: u64) -> overshot::Result<()> {
+    let rows = 20_000 + (k as usize * 7919) % 100_000;
+    let x: Vec<f64> = (0..rows as u64).map(|i| ((i + k) % 1000) as f64).collect();
+    let sum = Some(x.iter().sum::<f64>());
+    let found = |report: &overshot::Report| report.value("sum(x)").unwrap().map(|value| value.as_f64());
+    match k % 3 {
+        0 => assert_eq!(found(&engine.run(Job::eval("sum(x)")?.input("x", &x))?), sum),
+        1 => {
+            let mut y = vec![0.0; rows];
+            let report = engine.run(Job::eval("y = x + 1; sum(x)")?.input("x", &x).output("y", &mut y))?;
+            assert!(found(&report) == sum && x.iter().zip(&y).all(|(x, y)| x + 1.0 == *y));
+        }
+        _ => {
+            let mut passes = 0;
+            let job = Job::eval("sum(x), sum(x + c)")?.input("x", &x).value("c", 0.0);
+            engine.passes(job, |report| {
+                assert_eq!(found(report), sum);
+                passes += 1;
+                (passes < 3).then_some([("c", f64::from(passes))])
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn many_threads(choice: &DeviceChoice) -> Outcome {
+    let limit = 4 << 20;
+    let engine = builder(choice).device_memory(limit).pinned_memory(limit).build()?;
+    thread::scope(|scope| -> Outcome {
+        let run = |t: u64| {
+            let engine = &engine;
+            scope.spawn(move || (0..6).try_for_each(|k| one(engine, t * 6 + k)))
+        };
+        let threads: Vec<_> = (0..64).map(run).collect();
+        threads.into_iter().try_for_each(|thread| Ok(thread.join().unwrap()?))
+    })?;
+    for memory in engine.memory() {
+        let both = [memory.device, memory.pinned];
+        check(both.iter().all(|memory| memory.in_use == 0), "memory comes back")?;
+        check(both.iter().all(|memory| memory.peak <= limit && memory.cached <= limit), format!("{memory}"))?;
+        check(!has_memory(&engine) || memory.id == "cpu" || memory.device.peak > 0, format!("nothing used: {memory}"))?;
+    }
+    Ok(())
+}
+
+/// An engine whose limits are just what the plan of a job over `x` takes, so that no two of them have memory at once.
+fn for_one_job(choice: &DeviceChoice, x: &[f64]) -> overshot::Result<(Engine, u64)> {
+    let builder = || builder(choice).chunk(64 << 10).lanes(2);
+    let plan = builder().build()?.plan(&Job::eval("sum(x)")?.input("x", x))?;
+    let bytes = plan.devices.iter().map(|device| device.device_bytes).max().unwrap_or(0).max(1);
+    Ok((builder().device_memory(bytes).build()?, bytes))
+}
+
+/// A source that does something before each read.
+struct Before<'a, F> {
+    rows: &'a [f64],
+    before: F,
+}
+
+impl<F: Fn() -> overshot::Result<()> + Send + Sync> Source for Before<'_, F> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F64
+    }
+
+    fn rows(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    fn name(&self) -> String {
+        "before".into()
+    }
+
+    fn read(&self, first: u64, to: &mut [u8]) -> overshot::Result<()> {
+        (self.before)()?;
+        let first = first as usize;
+        to.copy_from_slice(bytemuck::cast_slice(&self.rows[first..first + to.len() / 8]));
+        Ok(())
+    }
+}
+
+fn nested(choice: &DeviceChoice) -> Outcome {
+    let x = numbers(60_000, 3);
+    let (engine, _) = for_one_job(choice, &x)?;
+    let job = || Job::eval("sum(x * c)").map(|job| job.input("x", &x).value("c", 1.0));
+    let runs = AtomicU64::new(0);
+    let run = || -> overshot::Result<()> {
+        runs.fetch_add(1, Ordering::Relaxed);
+        engine.run(job()?)?;
+        let mut passes = 0;
+        engine.passes(job()?, |_| {
+            passes += 1;
+            (passes < 2).then_some([("c", 2.0)])
+        })?;
+        Ok(())
+    };
+    // Within a source, a progress function, and what gives the values of the next pass.
+    let source = Before { rows: &x, before: &run };
+    engine.run(Job::eval("sum(x)")?.input("x", &source))?;
+    let mut passes = 0;
+    engine.passes(job()?.progress(|_| run().unwrap()), |_| {
+        passes += 1;
+        run().unwrap();
+        (passes < 3).then_some([("c", f64::from(passes))])
+    })?;
+    check(runs.into_inner() > 5 && rows::in_use(&engine) == 0, "memory comes back")
+}
+
+fn cancelled_in_line(choice: &DeviceChoice) -> Outcome {
+    let x = numbers(60_000, 4);
+    let (engine, limit) = for_one_job(choice, &x)?;
+    let (is_open, opened) = (Mutex::new(false), Condvar::new());
+    let (reads, has_begun) = channel();
+    let waits = Before {
+        rows: &x,
+        before: move || {
+            let _ = reads.send(());
+            Ok(())
+        },
+    };
+    let gated = Before {
+        rows: &x,
+        before: || {
+            drop(opened.wait_while(is_open.lock().unwrap(), |open| !*open).unwrap());
+            Ok(())
+        },
+    };
+    thread::scope(|scope| -> Outcome {
+        // One job that has the memory until it may go on: it has begun once its progress could be asked, or its source.
+        let both = Job::eval("sum(x + y)")?.input("x", &waits).input("y", &gated);
+        let first = scope.spawn(|| engine.run(both).map(drop));
+        let begun = has_begun.recv();
+        let token = CancelToken::new();
+        token.cancel();
+        let second = engine.run(Job::eval("sum(x)")?.input("x", &x).cancel_token(token));
+        *is_open.lock().unwrap() = true;
+        opened.notify_all();
+        let first = first.join().unwrap();
+        check(begun.is_ok(), "the first job did not begin")?;
+        check(matches!(second, Err(Error::Cancelled { done: 0, .. })), format!("{second:?}"))?;
+        Ok(first?)
+    })?;
+    let peak = engine.memory().iter().map(|memory| memory.device.peak).max().unwrap_or(0);
+    check(peak <= limit, format!("{peak} bytes at once, for {limit}"))
+}
+
+/// A source whose dtype changes with the calls.
+struct Liar {
+    calls: AtomicU64,
+    /// The calls at which it says f64; f32 at all others.
+    lies: std::ops::Range<u64>,
+}
+
+impl Source for Liar {
+    fn dtype(&self) -> Dtype {
+        let call = self.calls.fetch_add(1, Ordering::SeqCst);
+        if self.lies.contains(&call) { Dtype::F64 } else { Dtype::F32 }
+    }
+
+    fn rows(&self) -> u64 {
+        500_000
+    }
+
+    fn name(&self) -> String {
+        "liar".into()
+    }
+
+    fn read(&self, _: u64, to: &mut [u8]) -> overshot::Result<()> {
+        to.fill(0x41);
+        Ok(())
+    }
+}
+
+fn liar(choice: &DeviceChoice) -> Outcome {
+    let mut refused = 0;
+    for (begin, count) in (0..6).flat_map(|begin| [(begin, 1), (begin, 2)]) {
+        let engine = builder(choice).build()?;
+        let liar = Liar { calls: AtomicU64::new(0), lies: begin..begin + count };
+        let data = engine.resident(&liar)?;
+        let run = engine.run(Job::eval("sum(x)")?.input("x", &data));
+        match run {
+            Ok(report) => check(report.rows == 500_000, "rows")?,
+            Err(Error::Job(text)) => {
+                check(text.contains("say the same every time"), text)?;
+                refused += 1;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        check(has_memory(&engine) || refused == 0, "nothing to refuse without devices")?;
+    }
+    check(refused > 0 || !has_memory(&builder(choice).build()?), "no lie was seen")
+}
+
+/// A sink that keeps a claim of its own memory.
+struct Holder<'a>(SinkMemory<'a>);
+
+struct HolderTarget<'a>(&'a mut [u8]);
+
+impl Target for HolderTarget<'_> {
+    fn name(&self) -> String {
+        "holder".into()
+    }
+
+    fn place(&self) -> Place {
+        Place::Memory
+    }
+
+    fn open<'s>(self: Box<Self>, dtype: Dtype, _: u64, _: Option<&[u64]>) -> overshot::Result<Box<dyn Sink + 's>>
+    where
+        Self: 's,
+    {
+        let memory = SinkMemory::new(self.0, dtype).unwrap();
+        std::mem::forget(memory.claim(0..10));
+        Ok(Box::new(Holder(memory)))
+    }
+}
+
+impl Sink for Holder<'_> {
+    fn write(&self, _: u64, _: &[u8]) -> overshot::Result<()> {
+        Ok(())
+    }
+
+    fn memory(&self) -> Option<&SinkMemory<'_>> {
+        Some(&self.0)
+    }
+
+    fn commit(self: Box<Self>) -> overshot::Result<()> {
+        Ok(())
+    }
+}
+
+fn holder(choice: &DeviceChoice) -> Outcome {
+    let x = vec![1f64; 100_000];
+    let mut y = vec![0f64; x.len()];
+    let engine = builder(choice).chunk(100_000).build()?;
+    let output = HolderTarget(bytemuck::cast_slice_mut(&mut y));
+    match engine.run(Job::eval("y = x")?.input("x", &x).output("y", output)) {
+        // What is staged is given to the sink, whatever its memory.
+        Ok(_) => check(has_memory(&engine), "no error on the CPU"),
+        Err(error) => check(error.to_string().contains("must hold no claim"), error.to_string()),
+    }
+}
+
+/// Every kind of call.
+const CALLS: [FaultAt; 14] = [
+    FaultAt::Allocate,
+    FaultAt::CopyIn,
+    FaultAt::Kernel,
+    FaultAt::CopyOut,
+    FaultAt::Pin,
+    FaultAt::Zero,
+    FaultAt::OpenStream,
+    FaultAt::Event,
+    FaultAt::Record,
+    FaultAt::Wait,
+    FaultAt::Query,
+    FaultAt::Synchronize,
+    FaultAt::Load,
+    FaultAt::FreeBytes,
+];
+
+/// Jobs of all kinds; they check their results.
+fn job_of_kind(engine: &Engine, kind: u32, x: &[f64]) -> overshot::Result<()> {
+    let sum = Some(x.iter().sum::<f64>());
+    let found = |report: &overshot::Report| report.value("sum(x)").unwrap().map(|value| value.as_f64());
+    let mut y = vec![0.0; x.len()];
+    match kind {
+        0 => {
+            let report = engine.run(Job::eval("y = x + 1; sum(x)")?.input("x", x).output("y", &mut y))?;
+            assert!(found(&report) == sum && x.iter().zip(&y).all(|(x, y)| x + 1.0 == *y), "wrong rows");
+        }
+        1 => {
+            let data = engine.resident(x)?;
+            // The second run finds the rows there, or copies those again that the first one did not.
+            let runs = [(); 2].map(|()| engine.run(Job::eval("sum(x)")?.input("x", &data)));
+            assert!(runs.iter().flatten().all(|report| found(report) == sum), "a wrong sum");
+            runs.into_iter().collect::<overshot::Result<Vec<_>>>()?;
+        }
+        2 => {
+            let a = engine.shard(x)?;
+            let mut b = engine.sharded::<f64>(x.len())?;
+            engine.run(Job::eval("b = a + 1")?.input("a", &a).output("b", &mut b))?;
+            b.read(0, &mut y)?;
+            assert!(x.iter().zip(&y).all(|(x, y)| x + 1.0 == *y), "wrong rows");
+        }
+        3 => {
+            let mut passes = 0;
+            engine.passes(Job::eval("sum(x), sum(x + c)")?.input("x", x).value("c", 0.0), |report| {
+                assert_eq!(found(report), sum);
+                passes += 1;
+                (passes < 3).then_some([("c", f64::from(passes))])
+            })?;
+        }
+        _ => {
+            let mut at = vec![0i64; x.len()];
+            let job = Job::kernel(&keep()).input("x", x).output("big", &mut y).output("where", &mut at);
+            let kept = engine.run(job)?.outputs[0].rows as usize;
+            let right: Vec<usize> = (0..x.len()).filter(|i| x[*i] > 50.0).collect();
+            assert!(kept == right.len() && right.iter().zip(&at).all(|(i, at)| *i as i64 == *at), "wrong rows kept");
+        }
+    }
+    Ok(())
+}
+
+fn faults() -> Outcome {
+    let x: Vec<f64> = (0..20_000).map(|i| f64::from(i % 100)).collect();
+    for at in CALLS {
+        let mut failed = 0;
+        for (devices, kind) in [1, 3].into_iter().flat_map(|devices| (0..5).map(move |kind| (devices, kind))) {
+            for nth in [0, 1, 2, 3, 5, 8, 13, 21, 34] {
+                // The last of the devices fails.
+                let device = |k| Emulated::new().seed(nth).memory(16 << 20).copy_in_rate(1e9 + f64::from(k));
+                let mut all: Vec<_> = (1..devices).map(device).collect();
+                all.push(device(0).fault(Fault::new(at, nth)));
+                let engine = Engine::builder().device(DeviceChoice::Emulated(all)).chunk(64 << 10).lanes(2).build()?;
+                let what = format!("{at:?} {nth} on the last of {devices} devices, job {kind}");
+                let run = catch_unwind(AssertUnwindSafe(|| job_of_kind(&engine, kind, &x)));
+                match run.map_err(|_| format!("{what}: a panic"))? {
+                    Ok(()) => {}
+                    Err(error) => {
+                        let text = error.to_string();
+                        let is_told = text.contains("on demand") || text.contains("out of memory");
+                        check(is_told, format!("{what}: {text}"))?;
+                        failed += 1;
+                    }
+                }
+                check(rows::in_use(&engine) == 0, format!("{what}: memory does not come back"))?;
+            }
+        }
+        // An allocation that fails makes a chunk, or a dataset's part on the device, smaller.
+        check(failed > 0 || at == FaultAt::Allocate, format!("{at:?} never failed"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! What threads wait for each other with, under thousands of schedules: no deadlock, and nothing that a thread may not do.
+//!
+//! The files are those of the library, built here a second time on shuttle's locks, which let one thread run at a time and choose
+//! which: at random, and by priorities that change a few times (PCT). Workers are modelled after `HostLane::turn` and
+//! `StagedLane::turn`.
+#![allow(clippy::unwrap_used, reason = "in tests")]
+
+mod sync {
+    pub use shuttle::sync::{Condvar, Mutex, MutexGuard};
+    pub use std::sync::PoisonError;
+}
+
+mod error {
+    pub use overshot::{Error, Result};
+}
+
+#[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
+#[path = "../../src/data/gate.rs"]
+mod gate;
+#[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
+#[path = "../../src/pipeline/kept.rs"]
+mod kept;
+#[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
+#[path = "../../src/pipeline/share.rs"]
+mod share;
+#[path = "../watchdog/mod.rs"]
+mod watchdog;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use shuttle::sync::{Arc, Mutex};
+use shuttle::thread;
+
+use kept::Kept;
+use share::Share;
+
+/// Schedules of each kind for each model.
+const SCHEDULES: usize = 300;
+
+fn main() {
+    let trial = |name: &'static str, case: fn()| {
+        Trial::test(name, move || {
+            watchdog::watched(name, case);
+            Ok::<(), Failed>(())
+        })
+    };
+    let trials = vec![
+        trial("workers that share the cores", || shared(false, None)),
+        trial("workers that share the cores and keep rows in order", || shared(true, None)),
+        trial("a worker that computes fails", || shared(true, Some(0))),
+        trial("a worker that stages fails", || shared(true, Some(1))),
+        trial("a gate lets its width through", gated),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// Checks a model under schedules of both kinds.
+fn check(model: impl Fn() + Send + Sync + Clone + 'static) {
+    shuttle::check_random(model.clone(), SCHEDULES);
+    shuttle::check_pct(model, SCHEDULES, 3);
+}
+
+/// A run: workers of the CPU and of a device claim chunks of one queue.
+struct Run {
+    share: Share,
+    kept: Option<Kept>,
+    next: AtomicU64,
+    chunks: u64,
+    /// Which kind of worker fails, at the second chunk or later: 0 computes, 1 stages.
+    fails: Option<u8>,
+    stopped: AtomicBool,
+    /// Whether anybody said that the queue is empty.
+    over: AtomicBool,
+    computing: AtomicUsize,
+    /// Each chunk that was done, and its place if rows are kept.
+    done: Mutex<BTreeMap<u64, u64>>,
+}
+
+/// How long a chunk takes a core that computes, and one that stages.
+type Costs = (Duration, Duration);
+
+const CORES: usize = 2;
+
+impl Run {
+    fn claim(&self) -> Option<u64> {
+        let chunk = (!self.stopped.load(Ordering::SeqCst)).then(|| self.next.fetch_add(1, Ordering::SeqCst))?;
+        (chunk < self.chunks).then_some(chunk)
+    }
+
+    fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        self.share.end();
+    }
+
+    /// As `Work::stop`.
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.end();
+        if let Some(kept) = &self.kept {
+            kept.stop();
+        }
+    }
+
+    /// Writes a chunk to its place; false once the run was stopped.
+    fn write(&self, chunk: u64) -> bool {
+        let place = match &self.kept {
+            Some(kept) => match kept.place(chunk) {
+                Ok(place) => place,
+                Err(_) => return false,
+            },
+            None => 0,
+        };
+        assert!(self.done.lock().unwrap().insert(chunk, place).is_none(), "chunk {chunk} twice");
+        true
+    }
+
+    fn count(&self, chunk: u64) {
+        if let Some(kept) = &self.kept {
+            kept.count(chunk, chunk + 1);
+        }
+    }
+
+    /// As `HostLane::turn`, to the end.
+    fn computes(&self, (cost, _): Costs) {
+        loop {
+            self.share.start_computing();
+            let computing = self.computing.fetch_add(1, Ordering::SeqCst) + 1;
+            assert!(computing <= CORES || self.over.load(Ordering::SeqCst), "{computing} workers compute");
+            let chunk = self.claim();
+            let fails = chunk.is_some_and(|chunk| chunk > 0 && self.fails == Some(0));
+            let goes_on = match chunk {
+                Some(chunk) if !fails => {
+                    self.count(chunk);
+                    self.write(chunk)
+                }
+                _ => false,
+            };
+            self.computing.fetch_sub(1, Ordering::SeqCst);
+            self.share.end_computing(if chunk.is_some() { 1000 } else { 0 }, cost);
+            match chunk {
+                None => return self.end(),
+                Some(_) if !goes_on => return self.stop(),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// As `StagedLane::turn`, to the end, on a device that has every chunk back at once. The worker has two slots.
+    fn stages(&self, (_, cost): Costs) {
+        let (mut stages, mut in_flight) = (false, std::collections::VecDeque::new());
+        loop {
+            let has_slot = in_flight.len() < 2;
+            let may_stage = has_slot && self.share.may_stage(&mut stages, !in_flight.is_empty());
+            let stands_aside = has_slot && !may_stage && in_flight.is_empty();
+            assert!(
+                !stands_aside || self.over.load(Ordering::SeqCst),
+                "a worker that stands aside woke before the end"
+            );
+            match if may_stage { self.claim() } else { None } {
+                Some(chunk) if chunk > 0 && self.fails == Some(1) => return self.stop(),
+                Some(chunk) => {
+                    self.share.end_filling(1000, cost / 2);
+                    in_flight.push_back(chunk);
+                }
+                None => {
+                    let Some(chunk) = in_flight.pop_front() else { return self.end() };
+                    self.count(chunk);
+                    if !self.write(chunk) {
+                        return self.stop();
+                    }
+                    self.share.end_staging(1000, cost, false);
+                }
+            }
+        }
+    }
+}
+
+fn shared(keeps: bool, fails: Option<u8>) {
+    let (fast, slow) = (Duration::from_millis(1), Duration::from_millis(10));
+    for chunks in [0, 3, 24] {
+        for costs in [(fast, slow), (slow, fast)] {
+            for (computing, staging) in [(3, 2), (2, 0), (0, 3)] {
+                check(move || {
+                    let run = Arc::new(Run {
+                        share: Share::new(if computing > 0 { CORES } else { 0 }, staging),
+                        kept: keeps.then(Kept::default),
+                        next: AtomicU64::new(0),
+                        chunks,
+                        fails,
+                        stopped: AtomicBool::new(false),
+                        // Workers of one kind alone do as they like.
+                        over: AtomicBool::new(computing == 0 || staging == 0),
+                        computing: AtomicUsize::new(0),
+                        done: Mutex::new(BTreeMap::new()),
+                    });
+                    let spawn = |k: usize| {
+                        let run = run.clone();
+                        thread::spawn(move || if k < computing { run.computes(costs) } else { run.stages(costs) })
+                    };
+                    let threads: Vec<_> = (0..computing + staging).map(spawn).collect();
+                    threads.into_iter().for_each(|thread| thread.join().unwrap());
+                    let done = run.done.lock().unwrap();
+                    assert!(fails.is_some() || done.len() as u64 == chunks, "{} of {chunks} chunks", done.len());
+                    // Chunk k keeps k + 1 rows.
+                    assert!(
+                        done.iter().all(|(chunk, place)| *place == if keeps { chunk * (chunk + 1) / 2 } else { 0 })
+                    );
+                });
+            }
+        }
+    }
+}
+
+fn gated() {
+    check(|| {
+        let (gate, inside) = (Arc::new(gate::Gate::new(2)), Arc::new(AtomicUsize::new(0)));
+        let enter = |_| {
+            let (gate, inside) = (gate.clone(), inside.clone());
+            thread::spawn(move || {
+                for _ in 0..3 {
+                    let _pass = gate.enter();
+                    assert!(inside.fetch_add(1, Ordering::SeqCst) < 2);
+                    thread::yield_now();
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                }
+            })
+        };
+        let threads: Vec<_> = (0..4).map(enter).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}

@@ -1,0 +1,24 @@
+//! Ends the process when a case hangs, with its name, so that a deadlock fails and does not block whoever runs the tests.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+use std::{process, thread};
+
+/// Far longer than any case takes, also with a sanitizer on a busy machine.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Runs a case.
+pub fn watched<T>(name: &str, case: impl FnOnce() -> T) -> T {
+    let (running, is_running) = channel::<()>();
+    let what = name.to_owned();
+    thread::spawn(move || {
+        if is_running.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("the case '{what}' hangs: it has run for {} s", LIMIT.as_secs());
+            process::abort();
+        }
+    });
+    let outcome = case();
+    // Also dropped by a panic.
+    drop(running);
+    outcome
+}
