@@ -4,7 +4,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use overshot::{DeviceChoice, Engine, Job};
 
 fn expressions(criterion: &mut Criterion) {
-    let engine = Engine::builder().device(DeviceChoice::Cpu).lanes(1).build().expect("the CPU is always there");
+    let engine = Engine::builder().device(DeviceChoice::Cpu).workers(1).build().expect("the CPU is always there");
     for (place, rows) in [("64 KiB columns", 8usize << 10), ("64 MiB columns", 8 << 20)] {
         let a: Vec<f64> = (0..rows).map(|i| i as f64 * 1e-3 + 0.5).collect();
         let b: Vec<f64> = (0..rows).map(|i| 2.0 - i as f64 * 1e-9).collect();

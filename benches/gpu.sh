@@ -84,10 +84,10 @@ PY
     rm -rf "$folder"
 fi
 if part tune; then
-    for lanes in 8 12 16; do
+    for workers in 8 12 16; do
         for chunk in 3MiB 6MiB 12MiB 24MiB; do
-            echo "lanes $lanes, chunk $chunk"
-            try "$bin/throughput" --device cuda --size 2GiB --runs 3 --lanes $lanes --chunk $chunk
+            echo "workers $workers, chunk $chunk"
+            try "$bin/throughput" --device cuda --size 2GiB --runs 3 --workers $workers --chunk $chunk
         done
     done
 fi

@@ -59,8 +59,8 @@ fn main() -> Outcome {
     let mut x = vec![0.0f64; bytes as usize / 8];
     x.par_iter_mut().enumerate().for_each(|(row, x)| *x = (row.wrapping_mul(0x9e37_79b9) % 1_000_003) as f64 / 1e6);
     let data = engine.resident(&x)?;
-    let streamed = |center| Ok(Job::eval(PASS)?.input("x", &x).value("c", center));
-    let resident = |center| Ok(Job::eval(PASS)?.input("x", &data).value("c", center));
+    let streamed = |center| Ok(Job::eval(PASS)?.input("x", &x).scalar("c", center));
+    let resident = |center| Ok(Job::eval(PASS)?.input("x", &data).scalar("c", center));
     let mut expected = None;
     let ways: [(&str, Make<'_, '_>, bool); 4] = [
         ("streamed, a run each", &streamed, false),

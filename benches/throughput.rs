@@ -11,7 +11,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
-use overshot::{DeviceChoice, DeviceKind, Engine, Job, MachineLimits, Npy, PinnedVec, Reading, Report};
+use overshot::{DeviceChoice, DeviceKind, Engine, Job, MachineLimits, Npy, PinnedBuffer, ReadMode, Report};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ struct Options {
     json: Option<PathBuf>,
     only: Option<String>,
     chunk: Option<u64>,
-    lanes: Option<usize>,
+    workers: Option<usize>,
     folder: PathBuf,
 }
 
@@ -36,7 +36,7 @@ fn main() -> Outcome {
         json: None,
         only: None,
         chunk: None,
-        lanes: None,
+        workers: None,
         folder: std::env::temp_dir(),
     };
     let mut arguments = std::env::args().skip(1);
@@ -50,7 +50,7 @@ fn main() -> Outcome {
             "--dir" => options.folder = value()?.into(),
             "--only" => options.only = Some(value()?),
             "--chunk" => options.chunk = Some(value()?.parse::<ByteSize>()?.as_u64()),
-            "--lanes" => options.lanes = Some(value()?.parse()?),
+            "--workers" => options.workers = Some(value()?.parse()?),
             // What `cargo bench` and `cargo test` pass on.
             "--bench" | "--test" => {}
             other => return Err(format!("unknown argument {other}").into()),
@@ -93,8 +93,8 @@ impl Target {
             if let Some(chunk) = options.chunk {
                 builder = builder.chunk(chunk);
             }
-            if let Some(lanes) = options.lanes {
-                builder = builder.lanes(lanes);
+            if let Some(workers) = options.workers {
+                builder = builder.workers(workers);
             }
             builder
         };
@@ -117,7 +117,7 @@ impl Target {
             }
         }
         let device = limits.devices.first();
-        let best = |sizes: &[overshot::Size]| Some(overshot::Size::best(sizes)?.bytes_per_second);
+        let best = |sizes: &[overshot::RateBySize]| Some(overshot::RateBySize::best(sizes)?.bytes_per_second);
         match name {
             "h2d" => best(&device?.copy_in),
             "duplex" => best(&device?.duplex),
@@ -178,12 +178,12 @@ impl Table<'_> {
             };
             println!("{name:24} {:8} {:7.1} GB/s ({slowest:.1} to {fastest:.1}) {held}", target.name, rate(median));
             for device in &median.devices {
-                let bound = device.bound.map(|bound| bound.to_string()).unwrap_or_default();
+                let bound = device.bottleneck.map(|bound| bound.to_string()).unwrap_or_default();
                 println!(
-                    "    {:8} {:3.0} % of the rows, {} lanes, {bound}",
+                    "    {:8} {:3.0} % of the rows, {} workers, {bound}",
                     device.id,
                     100.0 * device.rows as f64 / median.rows.max(1) as f64,
-                    device.lanes
+                    device.workers
                 );
             }
             self.rows.push(json!({
@@ -284,13 +284,13 @@ fn files(table: &mut Table<'_>, folder: &Path, cpu: &Engine, a: &[f64], sum: Opt
     let aim = |limit, ratio| Some(Aim { limit, ratio });
     for (name, reading, limit) in [
         ("sum file", None, aim("h2d", 0.96)),
-        ("sum file, pread", Some(Reading::Pread), None),
-        ("sum cold file", Some(Reading::Direct), aim("direct_read", 0.97)),
+        ("sum file, pread", Some(ReadMode::Pread), None),
+        ("sum cold file", Some(ReadMode::Direct), aim("direct_read", 0.97)),
     ] {
         std::fs::File::open(&path)?.sync_all()?;
         let bare = table.bare;
         table.row(name, 1, limit, |target, _| {
-            if reading == Some(Reading::Direct) && target.name.starts_with("cuda") {
+            if reading == Some(ReadMode::Direct) && target.name.starts_with("cuda") {
                 bare.borrow_mut().push(overshot::testing::bare_direct_read(&path)?);
             }
             let file = match reading {
@@ -331,7 +331,7 @@ fn column(rows: usize, seed: u64) -> Vec<f64> {
     column
 }
 
-fn copy(to: &mut PinnedVec<f64>, from: &[f64]) {
+fn copy(to: &mut PinnedBuffer<f64>, from: &[f64]) {
     to.par_chunks_mut(1 << 16).zip(from.par_chunks(1 << 16)).for_each(|(to, from)| to.copy_from_slice(from));
 }
 

@@ -18,7 +18,7 @@ fn main() {
         println!("  free memory, MiB     {}", of(details.free_bytes.map(|bytes| bytes >> 20)));
         println!("  busy, percent        {}", of(details.busy_percent.map(u64::from)));
         println!("  PCIe generation      {}", of(details.pcie_generation.map(u64::from)));
-        println!("  PCIe lanes           {}", of(details.pcie_width.map(u64::from)));
+        println!("  PCIe workers           {}", of(details.pcie_width.map(u64::from)));
         println!("  NUMA node            {}", of(details.numa_node.map(u64::from)));
     }
     notes.iter().for_each(|note| println!("note: {note}"));

@@ -4,12 +4,12 @@
 
 use std::error::Error;
 
-use overshot::{DeviceChoice, Engine, ForeignKernel, Job};
+use overshot::{CustomKernel, DeviceChoice, Engine, Job};
 
 const INSIDE: &str = r#"
 // Block b looks at 1024 points, and writes those that it keeps to the start of its 1024 rows of the output.
 extern "C" __global__ void inside(const double (*points)[2], double radius, long long rows, double (*near)[2],
-                                  unsigned long long *kept)
+                                  unsigned long long *num_selected)
 {
     __shared__ int counts[8];
     long long begin = blockIdx.x * 1024ll;
@@ -31,7 +31,7 @@ extern "C" __global__ void inside(const double (*points)[2], double radius, long
         }
         __syncthreads();
     }
-    if (threadIdx.x == 0) kept[blockIdx.x] = total;
+    if (threadIdx.x == 0) num_selected[blockIdx.x] = total;
 }"#;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -39,10 +39,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn keep(device: DeviceChoice, rows: usize) -> Result<(), Box<dyn Error>> {
-    // SAFETY: a block touches its 1024 rows of both columns, those that there are, and its own number in `kept`.
-    let inside = unsafe { ForeignKernel::cuda("inside.cu", INSIDE, "inside")?.rows_per_block(1024) }.on_host(|rows| {
+    // SAFETY: a block touches its 1024 rows of both columns, those that there are, and its own number in `num_selected`.
+    let inside = unsafe { CustomKernel::cuda("inside.cu", INSIDE, "inside")?.rows_per_block(1024) }.on_host(|rows| {
         let (points, radius, tile_rows) = (rows.input::<f64>("points"), rows.value::<f64>("radius"), rows.tile_rows());
-        let (near, kept) = (rows.output::<f64>("near"), rows.kept());
+        let (near, kept) = (rows.output::<f64>("near"), rows.num_selected());
         for ((points, near), kept) in points.chunks(2 * tile_rows).zip(near.chunks_mut(2 * tile_rows)).zip(kept) {
             let inside = points.as_chunks::<2>().0.iter().filter(|[x, y]| x * x + y * y < radius * radius);
             *kept = inside.zip(near.as_chunks_mut::<2>().0).map(|(point, to)| *to = *point).count() as u64;
@@ -51,7 +51,7 @@ fn keep(device: DeviceChoice, rows: usize) -> Result<(), Box<dyn Error>> {
     let points: Vec<f64> = (0..2 * rows).map(|i| (i * 7919 % 10_007) as f64 / 10_007.0).collect();
     let mut near = vec![0.0; points.len()];
     let engine = Engine::builder().device(device).build()?;
-    let job = Job::kernel(inside.call().value("radius", 0.5)).input("points", &points).output("near", &mut near);
+    let job = Job::kernel(inside.call().scalar("radius", 0.5)).input("points", &points).output("near", &mut near);
     let report = engine.run(job)?;
     let kept = report.outputs[0].rows as usize;
     println!("{kept} of {rows} points are inside\n\n{report}");

@@ -37,7 +37,7 @@ fn show(choice: DeviceChoice, device_memory: u64) -> overshot::Result<()> {
     let data: Vec<f32> = (0..all as usize / 4 / 4 * 5).map(|row| (row % 1001) as f32).collect();
     let data = engine.resident(&data)?;
     println!("a dataset of {} rows: {:?}", data.rows(), data.on_devices());
-    let job = Job::eval("m = mean(clip(x, center - 100, center + 300))")?.input("x", &data).value("center", 0.0);
+    let job = Job::eval("m = mean(clip(x, center - 100, center + 300))")?.input("x", &data).scalar("center", 0.0);
     let mut pass = 0;
     engine.passes(job, |report| {
         let center = report.value("m").ok()??;

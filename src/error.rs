@@ -91,12 +91,12 @@ pub enum Error {
     },
 
     /// A chunk failed on its way through the pipeline.
-    #[error("{device}, lane {lane}, chunk {chunk} (rows {} to {}): {cause}", rows.start, rows.end)]
+    #[error("{device}, worker {worker}, chunk {chunk} (rows {} to {}): {cause}", rows.start, rows.end)]
     Chunk {
         /// The device as `--device` names it.
         device: String,
-        /// The lane, counted from 0 on each device.
-        lane: usize,
+        /// The worker, counted from 0 on each device.
+        worker: usize,
         /// The chunk, counted from 0 in claim order; the first one that it may have been, if the device does not tell.
         chunk: u64,
         /// Its rows, or those of all chunks that it may have been.
@@ -110,10 +110,10 @@ pub enum Error {
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
 
-    /// A lane gave up because another lane failed, or the run is not needed any more. A run that is needed returns the other's
+    /// A worker gave up because another worker failed, or the run is not needed any more. A run that is needed returns the other's
     /// error, never this one.
     #[doc(hidden)]
-    #[error("another lane failed")]
+    #[error("another worker failed")]
     Abandoned,
 
     /// The job was stopped by its [`CancelToken`](crate::CancelToken).
@@ -180,7 +180,7 @@ mod tests {
     }
 
     fn in_chunk(cause: Error) -> Error {
-        Error::Chunk { device: "cpu".into(), lane: 0, chunk: 4, rows: 5..9, cause: cause.into() }
+        Error::Chunk { device: "cpu".into(), worker: 0, chunk: 4, rows: 5..9, cause: cause.into() }
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
         let cause = Some(io::Error::other("the disk is on fire"));
         let file = Error::File { path: "a".into(), problem: "cannot be read".into(), remedy: "leave".into(), cause };
         assert_eq!(chain(&file), ["a: cannot be read (the disk is on fire); leave"]);
-        let text = "cpu, lane 0, chunk 4 (rows 5 to 9): a: cannot be read (the disk is on fire); leave";
+        let text = "cpu, worker 0, chunk 4 (rows 5 to 9): a: cannot be read (the disk is on fire); leave";
         assert_eq!(chain(&in_chunk(file)), [text]);
         assert_eq!(chain(&Error::file("a", "is short", "copy it")), ["a: is short; copy it"]);
     }
@@ -203,7 +203,7 @@ mod tests {
         assert!(error.source().is_some() && !error.is_usage());
         let Error::Other(own) = &error else { panic!("{error:?}") };
         assert!(own.is::<Own>());
-        assert_eq!(chain(&in_chunk(error)), ["cpu, lane 0, chunk 4 (rows 5 to 9): S3 said 503"]);
+        assert_eq!(chain(&in_chunk(error)), ["cpu, worker 0, chunk 4 (rows 5 to 9): S3 said 503"]);
         assert_eq!(Error::other("text alone").to_string(), "text alone");
     }
 }

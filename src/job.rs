@@ -2,27 +2,27 @@
 
 use std::collections::HashSet;
 
+use crate::custom::Call;
 use crate::data::{Input, Output, Scalar};
 use crate::error::{Error, Result};
 use crate::expr::{self, Expression};
-use crate::foreign::Call;
 use crate::progress::{CancelToken, Progress};
 
 pub(crate) type ProgressFn<'a> = Box<dyn Fn(Progress) + Send + Sync + 'a>;
 
 /// What is computed for every row.
 #[derive(Clone)]
-pub(crate) enum What {
+pub(crate) enum JobBody {
     Expression(Expression),
     Kernel(Call),
 }
 
-impl What {
+impl JobBody {
     /// What traces call it.
     pub(crate) fn text(&self) -> &str {
         match self {
-            What::Expression(expression) => expression.text(),
-            What::Kernel(call) => call.entry(),
+            JobBody::Expression(expression) => expression.text(),
+            JobBody::Kernel(call) => call.entry(),
         }
     }
 }
@@ -30,15 +30,15 @@ impl What {
 /// An expression, or a kernel of the caller's own, with the data it reads and writes.
 ///
 /// Every name that the expression reads needs an [`input`](Job::input), all of the same number of rows, or a
-/// [`value`](Job::value), the same for all rows. A name that it assigns may have an [`output`](Job::output); without one it is a
+/// [`value`](Job::scalar), the same for all rows. A name that it assigns may have an [`output`](Job::output); without one it is a
 /// temporary of the expression. The names of a kernel are those of its parameters.
 #[must_use = "a job does nothing until an engine runs it"]
 pub struct Job<'a> {
-    pub(crate) what: What,
+    pub(crate) what: JobBody,
     pub(crate) inputs: Vec<(String, Input<'a>)>,
     pub(crate) values: Vec<(String, Scalar)>,
     /// Whether the values are not known yet, but only their names and dtypes: the engine gives them to the kernel later.
-    pub(crate) late: bool,
+    pub(crate) deferred: bool,
     pub(crate) outputs: Vec<(String, Output<'a>)>,
     pub(crate) rows: Option<u64>,
     pub(crate) cancel: Option<CancelToken>,
@@ -49,7 +49,7 @@ pub struct Job<'a> {
 impl<'a> Job<'a> {
     /// A job that evaluates an expression, which any number of jobs may do.
     pub fn new(expression: &Expression) -> Self {
-        Job::of(What::Expression(expression.clone()))
+        Job::of(JobBody::Expression(expression.clone()))
     }
 
     /// A job that evaluates an expression, in the language described in the [crate documentation](crate): short for
@@ -61,18 +61,18 @@ impl<'a> Job<'a> {
         Ok(Job::new(&Expression::parse(expression)?))
     }
 
-    /// A job that runs a kernel of the caller's own on every row. A [`ForeignKernel`](crate::ForeignKernel) without values, resident
+    /// A job that runs a kernel of the caller's own on every row. A [`CustomKernel`](crate::CustomKernel) without values, resident
     /// arrays and scratch is a call by itself.
     pub fn kernel(call: impl Into<Call>) -> Self {
-        Job::of(What::Kernel(call.into()))
+        Job::of(JobBody::Kernel(call.into()))
     }
 
-    fn of(what: What) -> Self {
+    fn of(what: JobBody) -> Self {
         Job {
             what,
             inputs: vec![],
             values: vec![],
-            late: false,
+            deferred: false,
             outputs: vec![],
             rows: None,
             cancel: None,
@@ -89,7 +89,7 @@ impl<'a> Job<'a> {
             what: self.what.clone(),
             inputs: self.inputs.iter().map(|(name, input)| (name.clone(), input.borrowed())).collect(),
             values: self.values.clone(),
-            late: true,
+            deferred: true,
             outputs: vec![],
             rows: self.rows,
             cancel: self.cancel.clone(),
@@ -103,18 +103,18 @@ impl<'a> Job<'a> {
     /// take inputs.
     pub fn input_names(&self) -> Vec<String> {
         match &self.what {
-            What::Expression(expression) => {
+            JobBody::Expression(expression) => {
                 expression.inputs().chain(expression.constants()).map(str::to_owned).collect()
             }
-            What::Kernel(call) => call.input_names().map(str::to_owned).collect(),
+            JobBody::Kernel(call) => call.input_names().map(str::to_owned).collect(),
         }
     }
 
     /// Names that are written, in order.
     pub fn output_names(&self) -> Vec<String> {
         match &self.what {
-            What::Expression(expression) => expression.outputs().map(str::to_owned).collect(),
-            What::Kernel(call) => call.output_names().map(str::to_owned).collect(),
+            JobBody::Expression(expression) => expression.outputs().map(str::to_owned).collect(),
+            JobBody::Kernel(call) => call.output_names().map(str::to_owned).collect(),
         }
     }
 
@@ -122,8 +122,8 @@ impl<'a> Job<'a> {
     /// text. A kernel has none.
     pub fn result_names(&self) -> Vec<String> {
         match &self.what {
-            What::Expression(expression) => expression.reductions().map(str::to_owned).collect(),
-            What::Kernel(_) => vec![],
+            JobBody::Expression(expression) => expression.reductions().map(str::to_owned).collect(),
+            JobBody::Kernel(_) => vec![],
         }
     }
 
@@ -138,7 +138,7 @@ impl<'a> Job<'a> {
     /// It is as a column with this value in every row. So it has the dtype of the Rust value and takes none from what it meets, as
     /// a number in the text does: beside an `f32` column, `2.0f32` gives `f32`, and `2.0` gives `f64`. The kernel does not depend on
     /// the value: the same expression with other values is not compiled again. A kernel of the caller's own has
-    /// [`Call::value`].
+    /// [`Call::scalar`].
     ///
     /// ```
     /// use overshot::{DeviceChoice, Engine, Job};
@@ -146,13 +146,13 @@ impl<'a> Job<'a> {
     /// let x = vec![1.0, 2.0, 3.0, 4.0, 100.0];
     /// let mut center = 0.0;
     /// for _ in 0..3 {
-    ///     let job = Job::eval("mean(clip(x, center - 5, center + 5))")?.input("x", &x).value("center", center);
+    ///     let job = Job::eval("mean(clip(x, center - 5, center + 5))")?.input("x", &x).scalar("center", center);
     ///     center = engine.run(job)?.results[0].1.map_or(center, |mean| mean.as_f64());
     /// }
     /// assert_eq!(center, 3.72);
     /// # Ok::<(), overshot::Error>(())
     /// ```
-    pub fn value(mut self, name: &str, value: impl Into<Scalar>) -> Self {
+    pub fn scalar(mut self, name: &str, value: impl Into<Scalar>) -> Self {
         self.values.push((name.to_owned(), value.into()));
         self
     }

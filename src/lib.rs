@@ -1,14 +1,14 @@
 //! Overshot streams datasets larger than a GPU's memory through a computation.
 //!
 //! ```text
-//!                  one lane: a thread, one to three slots
+//!                  one worker: a thread, one to three slots
 //!  Source ──▶ fill slot ──▶ copy in ──▶ kernel ──▶ copy out ──▶ drain slot ──▶ Sink
 //!      ▲        (host)       (DMA)      (GPU)       (DMA)         (host)
-//!      └── every lane of every device claims its next chunk from the same queue
+//!      └── every worker of every device claims its next chunk from the same queue
 //! ```
 //!
 //! An [`Engine`] holds devices and memory limits and runs [`Job`]s. A job is an expression with inputs and outputs, which
-//! are slices, files ([`Npy`], [`Raw`]), [`PinnedVec`]s, [`Generator`]s, arrays that stay on GPUs ([`ShardedArray`],
+//! are slices, files ([`Npy`], [`Raw`]), [`PinnedBuffer`]s, [`Generator`]s, arrays that stay on GPUs ([`ShardedArray`],
 //! [`Resident`]), or anything that implements [`Source`] or [`Target`]. What happened is in the [`Report`]; what would happen, in the [`Plan`].
 //!
 //! ```
@@ -38,7 +38,7 @@
 //!   `m = mean(x)`;
 //! - the same by NumPy's and other names: `minimum maximum absolute arcsin arccos arctan arctan2 arcsinh arccosh arctanh true false`.
 //!
-//! [`expr::functions`] lists all of them for programs. Other names are columns, or values that are the same for all rows ([`Job::value`]): the same text with other values is the same
+//! [`expr::functions`] lists all of them for programs. Other names are columns, or values that are the same for all rows ([`Job::scalar`]): the same text with other values is the same
 //! kernel, and is not compiled again.
 //!
 //! A name is a constant only if no input, value or result has it: columns may be called `e`, `i` and `pi`. Functions are told by
@@ -56,26 +56,26 @@
 //!
 //! # Results
 //!
-//! Results are the same bits for every chunk size, number of lanes, device and repeat. That holds for functions without an
+//! Results are the same bits for every chunk size, number of workers, device and repeat. That holds for functions without an
 //! exact result too (`exp`, `sin`, `**`, …): each is defined here, once for all devices, and within 1 ulp wherever the tests
 //! look. Those of `f32` are computed in `f64` and rounded.
 //!
 //! # Tracing
 //!
-//! Lanes emit [`tracing`] spans at level `DEBUG`: `run` for a job, and in it `send` and `drain` (`compute` on the CPU) for each
-//! chunk, with the fields `chunk`, `row`, `rows`, `device` and `lane`.
+//! Workers emit [`tracing`] spans at level `DEBUG`: `run` for a job, and in it `send` and `drain` (`compute` on the CPU) for each
+//! chunk, with the fields `chunk`, `row`, `rows`, `device` and `worker`.
 
 // Of a library alone: in programs and tests nothing that is `pub` is reached from outside.
 #![warn(missing_debug_implementations, unnameable_types)]
 
 mod arrays;
 mod cache_folder;
+mod custom;
 mod data;
 mod device;
 mod engine;
 mod error;
 pub mod expr;
-mod foreign;
 mod job;
 mod limits;
 mod memory;
@@ -93,9 +93,10 @@ mod trace;
 #[doc(hidden)]
 pub mod units;
 
-pub use arrays::{PinnedVec, Resident, ShardedArray};
+pub use arrays::{PinnedBuffer, Resident, ShardedArray};
+pub use custom::{Call, CustomKernel, HostRows};
 pub use data::{
-    Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Place, Raw, Reading, Scalar, Sink,
+    Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Placement, Raw, ReadMode, Scalar, Sink,
     SinkMemory, Source, Target, create, map, open, open_with,
 };
 #[doc(hidden)]
@@ -104,14 +105,13 @@ pub use device::{DeviceChoice, DeviceDetails, DeviceInfo, DeviceKind, Emulated, 
 pub use engine::{Engine, EngineBuilder};
 pub use error::{Error, Result};
 pub use expr::Expression;
-pub use foreign::{Call, ForeignKernel, HostRows};
 pub use job::Job;
-pub use limits::{DeviceLimits, HostLimits, MachineLimits, Rate, Size, Together};
+pub use limits::{AggregateLimits, DeviceLimits, HostLimits, MachineLimits, RateBySize, RateByThreads};
 pub use memory::{DeviceMemory, MemoryUse};
 pub use plan::{DevicePlan, Plan, PlanColumn, Role};
 pub use progress::{CancelToken, Progress};
 pub use report::{
-    Bound, Computation, DeviceReport, InputReport, OutputReport, Report, Setup, Stage, StageTime, StageTimes,
+    Bottleneck, Computation, DeviceReport, InputReport, OutputReport, Report, Setup, Stage, StageTime, StageTimes,
     UnknownResult,
 };
 pub use trace::Timeline;
@@ -140,8 +140,8 @@ mod tests {
         is_send_and_sync::<NewFile>();
         is_send_and_sync::<CancelToken>();
         is_send_and_sync::<Progress>();
-        is_send_and_sync::<ForeignKernel>();
-        is_send_and_sync::<PinnedVec<f64>>();
+        is_send_and_sync::<CustomKernel>();
+        is_send_and_sync::<PinnedBuffer<f64>>();
         is_send_and_sync::<ShardedArray<f64>>();
         is_send_and_sync::<Resident<'_>>();
         is_send::<Job<'_>>();

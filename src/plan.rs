@@ -1,4 +1,4 @@
-//! How a job would be run: chunk rows, lanes, slots and bytes. Pure: nothing is opened, allocated or run here.
+//! How a job would be run: chunk rows, workers, slots and bytes. Pure: nothing is opened, allocated or run here.
 
 mod column;
 
@@ -12,7 +12,7 @@ pub use self::column::{PlanColumn, Role};
 use crate::device::kernel::Columns;
 use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{Error, Result};
-use crate::limits::{MachineLimits, Rate, Size};
+use crate::limits::{MachineLimits, RateBySize, RateByThreads};
 use crate::memory::Layout;
 
 /// Bytes of a chunk (inputs + outputs) where nothing is staged: only the link matters, which likes long copies.
@@ -32,15 +32,15 @@ const OVERLAP_BLOCKS: usize = 4;
 
 /// What the caller set; `None` leaves it to the plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub(crate) struct RunLimits {
     /// Bytes per device.
     pub(crate) device_memory: Option<u64>,
     /// Bytes per device.
     pub(crate) pinned_memory: Option<u64>,
     /// Bytes of a chunk, inputs + outputs.
     pub(crate) chunk: Option<u64>,
-    /// Lanes per device.
-    pub(crate) lanes: Option<usize>,
+    /// Workers per device.
+    pub(crate) workers: Option<usize>,
     /// Bytes that chunks of a device may have at most, by its name, because it had no memory for larger ones.
     pub(crate) caps: BTreeMap<String, u64>,
     /// Bytes of device memory that rows have which outlive runs, by the device's name: runs have only the rest.
@@ -49,7 +49,7 @@ pub(crate) struct Limits {
     pub(crate) is_half: bool,
 }
 
-impl Limits {
+impl RunLimits {
     /// What is left to a run of so many bytes of a device's memory.
     pub(crate) fn left(&self, id: &str, bytes: u64) -> u64 {
         self.part(bytes.saturating_sub(self.stays.get(id).copied().unwrap_or(0)))
@@ -72,9 +72,9 @@ const DEFAULT_PINNED: u64 = 256 << 20;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Machine {
     pub(crate) cores: usize,
-    /// Bytes that the rings of all devices may take of the last cache. Slots that stay in it are filled, copied and drained
+    /// Bytes that the slabs of all devices may take of the last cache. Slots that stay in it are filled, copied and drained
     /// at the speed of the cache; beyond it everything is at the mercy of memory.
-    pub(crate) ring_bytes: u64,
+    pub(crate) slab_bytes: u64,
     /// Bytes per second that one core fills or drains while the others do so too.
     pub(crate) core_stages: f64,
     /// Bytes per second that the link of a GPU carries one way.
@@ -84,7 +84,7 @@ pub(crate) struct Machine {
 impl Machine {
     /// A machine of which nothing was measured: a server of these years, with a link to match.
     const fn guess(cores: usize) -> Machine {
-        Machine { cores, ring_bytes: MOST_RING, core_stages: 7e9, link: 55e9 }
+        Machine { cores, slab_bytes: MOST_RING, core_stages: 7e9, link: 55e9 }
     }
 
     /// The machine as it was measured, or else a guess. `files` says whether rows come from or go to files: mapping their
@@ -102,20 +102,20 @@ impl Machine {
 
     fn measured(&mut self, MachineLimits { host, devices, .. }: &MachineLimits, files: bool) {
         if host.last_level_cache_bytes > 0 {
-            self.ring_bytes = (host.last_level_cache_bytes / 3).clamp(LEAST_RING, MOST_RING);
+            self.slab_bytes = (host.last_level_cache_bytes / 3).clamp(LEAST_RING, MOST_RING);
         }
         let busy = (self.cores * 3 / 4).max(1);
-        let [stage, page_cache] = [&host.stage, &host.page_cache].map(|rates| Rate::with(rates, busy));
+        let [stage, page_cache] = [&host.stage, &host.page_cache].map(|rates| RateByThreads::with(rates, busy));
         if let Some(rate) = stage.into_iter().chain(page_cache.filter(|_| files)).reduce(f64::min) {
             // Copies to and from the device take their part of memory, and those of the measurement did not.
             self.core_stages = (0.9 * rate / busy as f64).max(1e9);
         }
-        let links = devices.iter().filter_map(|device| Some(Size::best(&device.copy_in)?.bytes_per_second));
+        let links = devices.iter().filter_map(|device| Some(RateBySize::best(&device.copy_in)?.bytes_per_second));
         self.link = links.reduce(f64::max).unwrap_or(self.link);
     }
 }
 
-/// Bytes of the rings of all devices together: more leave any cache, with less there is no overlap.
+/// Bytes of the slabs of all devices together: more leave any cache, with less there is no overlap.
 const MOST_RING: u64 = 96 << 20;
 const LEAST_RING: u64 = 64 << 20;
 
@@ -150,7 +150,7 @@ pub struct Plan {
     /// Rows of the largest chunk of any device, whole tiles; the first and the last chunks are smaller.
     pub chunk_rows: u64,
     /// Rows of the smallest chunks at the end.
-    pub least_rows: u64,
+    pub min_chunk_rows: u64,
     /// The devices.
     pub devices: Vec<DevicePlan>,
 }
@@ -166,10 +166,10 @@ pub struct DevicePlan {
     /// Its kind.
     pub kind: DeviceKind,
     /// Workers, each a thread of the host.
-    pub lanes: usize,
-    /// Rows that a lane claims at most: a full chunk of this device.
-    pub lane_rows: u64,
-    /// Slots per lane; 0 on the CPU.
+    pub workers: usize,
+    /// Rows that a worker claims at most: a full chunk of this device.
+    pub max_chunk_rows: u64,
+    /// Slots per worker; 0 on the CPU.
     pub slots: usize,
     /// Blocks in the freelist of device memory.
     pub blocks: usize,
@@ -181,9 +181,9 @@ pub struct DevicePlan {
     pub resident_bytes: u64,
     /// `blocks * block_bytes + resident_bytes`.
     pub device_bytes: u64,
-    /// `lanes * slots * slot_bytes`.
+    /// `workers * slots * slot_bytes`.
     pub pinned_bytes: u64,
-    /// Ordinary memory: what the CPU's lanes stage of columns that are not in memory.
+    /// Ordinary memory: what the CPU's workers stage of columns that are not in memory.
     pub other_bytes: u64,
     /// The limit on device memory in bytes, less what arrays and datasets have that stay there; 0 on the CPU.
     pub device_limit: u64,
@@ -195,7 +195,7 @@ pub struct DevicePlan {
 
 impl Plan {
     /// The plan of a job on devices of this machine.
-    pub(crate) fn new(shape: &Shape, devices: &[DeviceInfo], limits: &Limits, machine: &Machine) -> Result<Plan> {
+    pub(crate) fn new(shape: &Shape, devices: &[DeviceInfo], limits: &RunLimits, machine: &Machine) -> Result<Plan> {
         let columns = &shape.columns;
         let row_bytes = columns.inputs.iter().chain(&columns.outputs).sum::<usize>().max(1) as u64;
         let staged: Vec<bool> = shape.pinned.iter().map(|pinned| !pinned).collect();
@@ -205,11 +205,11 @@ impl Plan {
         let resident_bytes = shape.resident_bytes;
         let need = Need { columns, staged: &staged, limits, row_bytes, resident_bytes, tiles, machine, gpus };
         let drafts = devices.iter().map(|info| need.draft(info)).collect::<Result<Vec<_>>>()?;
-        // One queue serves all devices, and each claims what it can hold. Lanes of the CPU claim no more than a GPU beside them.
+        // One queue serves all devices, and each claims what it can hold. Workers of the CPU claim no more than a GPU beside them.
         let staging = drafts.iter().filter(|draft| draft.slots > 0).map(|draft| draft.chunk_rows).max();
         let chunk_rows = staging.or(drafts.iter().map(|draft| draft.chunk_rows).max()).unwrap_or(tile);
         // Copies of a third of a chunk are still worth it; a core loses nothing by less.
-        let least_rows = (if gpus > 0 { chunk_rows / 3 } else { chunk_rows / 8 } / tile * tile).max(tile);
+        let min_chunk_rows = (if gpus > 0 { chunk_rows / 3 } else { chunk_rows / 8 } / tile * tile).max(tile);
         let devices = drafts.into_iter().map(|draft| need.settle(draft, chunk_rows, shape)).collect();
         Ok(Plan {
             columns: vec![],
@@ -218,19 +218,19 @@ impl Plan {
             row_bytes,
             tile_rows: tile as u64,
             chunk_rows: chunk_rows as u64,
-            least_rows: least_rows as u64,
+            min_chunk_rows: min_chunk_rows as u64,
             devices,
         })
     }
 
-    /// Lanes of all devices of a kind.
-    pub(crate) fn lanes_of(&self, kind: DeviceKind) -> usize {
-        self.devices.iter().filter(|device| device.kind == kind).map(|device| device.lanes).sum()
+    /// Workers of all devices of a kind.
+    pub(crate) fn workers_of(&self, kind: DeviceKind) -> usize {
+        self.devices.iter().filter(|device| device.kind == kind).map(|device| device.workers).sum()
     }
 
-    /// Lanes of all devices.
-    pub(crate) fn lanes(&self) -> usize {
-        self.devices.iter().map(|device| device.lanes).sum()
+    /// Workers of all devices.
+    pub(crate) fn workers(&self) -> usize {
+        self.devices.iter().map(|device| device.workers).sum()
     }
 }
 
@@ -238,7 +238,7 @@ impl Plan {
 struct Need<'a> {
     columns: &'a Columns,
     staged: &'a [bool],
-    limits: &'a Limits,
+    limits: &'a RunLimits,
     row_bytes: u64,
     resident_bytes: u64,
     /// Tiles of the job: no chunk needs more.
@@ -251,7 +251,7 @@ struct Need<'a> {
 /// What a device gets, before it is known what the others do.
 struct Draft<'a> {
     info: &'a DeviceInfo,
-    lanes: usize,
+    workers: usize,
     slots: usize,
     chunk_rows: usize,
     device_limit: u64,
@@ -260,22 +260,22 @@ struct Draft<'a> {
 
 impl Need<'_> {
     fn draft<'d>(&self, info: &'d DeviceInfo) -> Result<Draft<'d>> {
-        let (lanes, slots, target) = match info.kind {
+        let (workers, slots, target) = match info.kind {
             DeviceKind::Cpu => (self.machine.cores, 0, HOST_CHUNK),
             DeviceKind::Emulated => (4, 2, EMULATED_CHUNK),
             DeviceKind::Cuda => {
                 let staged = self.staged.contains(&true);
-                let (lanes, slots, target) = if staged { self.staging() } else { (2, 3, PINNED_CHUNK) };
+                let (workers, slots, target) = if staged { self.staging() } else { (2, 3, PINNED_CHUNK) };
                 // A small job is over before many threads have started.
                 let bytes = self.row_bytes.saturating_mul((self.tiles * self.columns.tile_rows) as u64);
-                (lanes.min(usize::try_from(bytes.div_ceil(SMALL_CHUNK)).unwrap_or(lanes)), slots, target)
+                (workers.min(usize::try_from(bytes.div_ceil(SMALL_CHUNK)).unwrap_or(workers)), slots, target)
             }
         };
         let staged_limits = info.kind != DeviceKind::Cpu;
         let cap = self.limits.caps.get(&info.id).copied().unwrap_or(MAX_CHUNK);
         let mut draft = Draft {
             info,
-            lanes: self.limits.lanes.unwrap_or(lanes).max(1),
+            workers: self.limits.workers.unwrap_or(workers).max(1),
             slots,
             chunk_rows: self.rows_of(self.limits.chunk.unwrap_or(target).min(cap)),
             device_limit: match self.limits.device_memory {
@@ -292,12 +292,12 @@ impl Need<'_> {
         Ok(draft)
     }
 
-    /// Lanes, slots and bytes of a chunk for a GPU that rows are staged for: as many lanes as fill and drain what its link
+    /// Workers, slots and bytes of a chunk for a GPU that rows are staged for: as many workers as fill and drain what its link
     /// carries, and a tenth more, as they wait now and then; slots that all together stay in the cache.
     fn staging(&self) -> (usize, usize, u64) {
-        // Two, so that a lane fills one while the other is on its way.
+        // Two, so that a worker fills one while the other is on its way.
         let slots = 2;
-        let Machine { cores, ring_bytes, core_stages, link } = *self.machine;
+        let Machine { cores, slab_bytes, core_stages, link } = *self.machine;
         let bytes = |columns: &[usize], staged: &[bool]| -> usize {
             columns.iter().zip(staged).filter(|(_, staged)| **staged).map(|(bytes, _)| bytes).sum()
         };
@@ -309,18 +309,18 @@ impl Need<'_> {
         let wanted = 1.1 * rows_per_second * (fills + drains) as f64 / core_stages;
         // A core or two for everything else that a machine does.
         let most = (cores - cores.div_ceil(8).min(cores - 1)) / self.gpus.max(1);
-        let lanes = (wanted.ceil() as usize).clamp(2, most.clamp(2, 16));
-        // What also comes back is in the cache for twice as long. So a ring takes 4/3 of its share of the cache if nothing comes
+        let workers = (wanted.ceil() as usize).clamp(2, most.clamp(2, 16));
+        // What also comes back is in the cache for twice as long. So a slab takes 4/3 of its share of the cache if nothing comes
         // back, 1 if half as much does, 2/3 if as much does. Measured on two H200 on one host with 300 MiB of last cache
         // (`throughput --device cuda --size 2GiB --only JOB --chunk SIZE`): of slots of 1 to 2.5 MiB `sum(a)` is fastest with
         // the largest (75 to 90 GB/s), `c = a * b` with 2 (127), `c = a + 1` with 1 to 1.25 (132, and 100 with the largest).
         let (less, more) = (fills.min(drains) as u64, fills.max(drains).max(1) as u64);
-        let ring_bytes = ring_bytes.saturating_mul(4 * more - 2 * less) / (3 * more);
-        let slot = ring_bytes / self.gpus.max(1) as u64 / (lanes * slots) as u64;
+        let slab_bytes = slab_bytes.saturating_mul(4 * more - 2 * less) / (3 * more);
+        let slot = slab_bytes / self.gpus.max(1) as u64 / (workers * slots) as u64;
         let slot = slot.clamp(STAGED_SLOT.start, STAGED_SLOT.end);
         // What comes back lies in a slot where the inputs were.
         let chunk = slot.saturating_mul(self.row_bytes) / more;
-        (lanes, slots, chunk.min(PINNED_CHUNK))
+        (workers, slots, chunk.min(PINNED_CHUNK))
     }
 
     /// Rows of a chunk of about `bytes`: whole tiles, at least one.
@@ -343,18 +343,18 @@ impl Need<'_> {
             .filter(|rows| *rows < draft.chunk_rows)
     }
 
-    /// Gives up, in this order, chunk size down to a small chunk, lanes, slots, chunk size down to one tile.
+    /// Gives up, in this order, chunk size down to a small chunk, workers, slots, chunk size down to one tile.
     fn fit_pinned(&self, draft: &mut Draft<'_>) -> Result<()> {
         loop {
             let slot = self.layout(draft.chunk_rows).slot_bytes as u64;
-            let needed = slot.saturating_mul((draft.lanes * draft.slots) as u64);
+            let needed = slot.saturating_mul((draft.workers * draft.slots) as u64);
             if needed <= draft.pinned_limit {
                 return Ok(());
             }
             if let Some(rows) = self.smaller(draft, SMALL_CHUNK) {
                 draft.chunk_rows = rows;
-            } else if draft.lanes > 1 && self.limits.lanes.is_none() {
-                draft.lanes -= 1;
+            } else if draft.workers > 1 && self.limits.workers.is_none() {
+                draft.workers -= 1;
             } else if draft.slots > 1 {
                 draft.slots -= 1;
             } else if let Some(rows) = self.smaller(draft, 0) {
@@ -369,7 +369,7 @@ impl Need<'_> {
     fn fit_device(&self, draft: &mut Draft<'_>) -> Result<()> {
         loop {
             let blocks = self.blocks(draft, self.layout(draft.chunk_rows).block_bytes);
-            let enough = blocks >= OVERLAP_BLOCKS.min(draft.lanes * draft.slots);
+            let enough = blocks >= OVERLAP_BLOCKS.min(draft.workers * draft.slots);
             match self.smaller(draft, if blocks == 0 { 0 } else { SMALL_CHUNK }) {
                 Some(rows) if !enough => draft.chunk_rows = rows,
                 _ if blocks > 0 => return Ok(()),
@@ -384,43 +384,43 @@ impl Need<'_> {
     /// As many blocks as slots, if they fit.
     fn blocks(&self, draft: &Draft<'_>, block_bytes: usize) -> usize {
         let fit = draft.device_limit.saturating_sub(self.resident_bytes) / (block_bytes.max(1) as u64);
-        usize::try_from(fit).unwrap_or(usize::MAX).min(draft.lanes * draft.slots)
+        usize::try_from(fit).unwrap_or(usize::MAX).min(draft.workers * draft.slots)
     }
 
     fn too_small(&self, what: &'static str, limit: u64, needed: u64) -> Error {
         let mut remedy = format!("set the {what} limit to at least {needed} bytes");
-        if self.limits.chunk.is_some() || self.limits.lanes.is_some() {
-            remedy += ", or leave the chunk size and the number of lanes to the plan";
+        if self.limits.chunk.is_some() || self.limits.workers.is_some() {
+            remedy += ", or leave the chunk size and the number of workers to the plan";
         }
         Error::Budget { what, limit, needed, remedy }
     }
 
     fn settle(&self, draft: Draft<'_>, chunk_rows: usize, shape: &Shape) -> DevicePlan {
-        let lane_rows = draft.chunk_rows.min(chunk_rows);
-        let layout = self.layout(lane_rows);
+        let max_chunk_rows = draft.chunk_rows.min(chunk_rows);
+        let layout = self.layout(max_chunk_rows);
         let blocks = self.blocks(&draft, layout.block_bytes);
-        let (slots, lanes) = (draft.slots, draft.lanes);
+        let (slots, workers) = (draft.slots, draft.workers);
         let cpu = draft.info.kind == DeviceKind::Cpu;
         let sizes = self.columns.inputs.iter().chain(&self.columns.outputs);
         let staged: usize =
             sizes.zip(&shape.in_memory).filter(|(_, in_memory)| !**in_memory).map(|(size, _)| size).sum();
         // Outputs in memory are computed tile by tile.
         let tile = self.columns.outputs.iter().sum::<usize>() * self.columns.rows_in_cache();
-        let staging = staged * lane_rows + tile + self.columns.partial_bytes(lane_rows);
+        let staging = staged * max_chunk_rows + tile + self.columns.partial_bytes(max_chunk_rows);
         DevicePlan {
             id: draft.info.id.clone(),
             name: draft.info.name.clone(),
             kind: draft.info.kind,
-            lanes,
-            lane_rows: lane_rows as u64,
+            workers,
+            max_chunk_rows: max_chunk_rows as u64,
             slots,
             blocks,
             block_bytes: layout.block_bytes as u64,
             slot_bytes: layout.slot_bytes as u64,
             resident_bytes: if cpu { 0 } else { self.resident_bytes },
             device_bytes: if cpu { 0 } else { (blocks * layout.block_bytes) as u64 + self.resident_bytes },
-            pinned_bytes: (lanes * slots * layout.slot_bytes) as u64,
-            other_bytes: if cpu { (lanes * staging) as u64 } else { 0 },
+            pinned_bytes: (workers * slots * layout.slot_bytes) as u64,
+            other_bytes: if cpu { (workers * staging) as u64 } else { 0 },
             device_limit: draft.device_limit,
             pinned_limit: draft.pinned_limit,
             layout,
@@ -436,20 +436,20 @@ impl fmt::Display for Plan {
         writeln!(f, "rows           {rows} x {row_bytes} bytes = {}", ByteSize(rows.saturating_mul(*row_bytes)))?;
         writeln!(f, "chunk rows     {chunk_rows} x {row_bytes} bytes = {chunk} (whole tiles of {tile_rows} rows)")?;
         for device in &self.devices {
-            let DevicePlan { id, name, lanes, slots, blocks, .. } = device;
+            let DevicePlan { id, name, workers, slots, blocks, .. } = device;
             writeln!(f, "device         {id} ({name})")?;
-            writeln!(f, "  lanes        {lanes}")?;
-            if device.lane_rows < *chunk_rows {
-                writeln!(f, "  chunk rows   {}", device.lane_rows)?;
+            writeln!(f, "  workers        {workers}")?;
+            if device.max_chunk_rows < *chunk_rows {
+                writeln!(f, "  chunk rows   {}", device.max_chunk_rows)?;
             }
             if device.kind == DeviceKind::Cpu {
                 writeln!(f, "  slots        0 (rows are used where they are)")?;
-                let each = ByteSize(device.other_bytes / (*lanes).max(1) as u64);
-                writeln!(f, "  other        {lanes} lanes x {each} staging = {}", ByteSize(device.other_bytes))?;
+                let each = ByteSize(device.other_bytes / (*workers).max(1) as u64);
+                writeln!(f, "  other        {workers} workers x {each} staging = {}", ByteSize(device.other_bytes))?;
                 continue;
             }
             let (block, slot) = (ByteSize(device.block_bytes), ByteSize(device.slot_bytes));
-            writeln!(f, "  slots        {slots} a lane")?;
+            writeln!(f, "  slots        {slots} a worker")?;
             writeln!(
                 f,
                 "  device       {blocks} blocks x {block}{} = {} (limit {})",
@@ -462,7 +462,7 @@ impl fmt::Display for Plan {
             )?;
             writeln!(
                 f,
-                "  pinned       {lanes} lanes x {slots} slots x {slot} = {} (limit {})",
+                "  pinned       {workers} workers x {slots} slots x {slot} = {} (limit {})",
                 ByteSize(device.pinned_bytes),
                 ByteSize(device.pinned_limit)
             )?;
@@ -498,18 +498,18 @@ mod tests {
 
     #[test]
     fn a_large_device_gets_a_block_for_every_slot() {
-        let plan = Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &Limits::default(), &Machine::guess(16)).unwrap();
+        let plan = Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &RunLimits::default(), &Machine::guess(16)).unwrap();
         let device = &plan.devices[0];
-        assert_eq!((device.lanes, device.slots, device.blocks), (13, 2, 26));
+        assert_eq!((device.workers, device.slots, device.blocks), (13, 2, 26));
         assert!(device.pinned_bytes <= DEFAULT_PINNED);
     }
 
     #[test]
     fn a_budget_below_one_tile_is_an_error_that_says_how_much() {
-        let limits = Limits { device_memory: Some(1000), ..Limits::default() };
+        let limits = RunLimits { device_memory: Some(1000), ..RunLimits::default() };
         let error = Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &limits, &Machine::guess(16)).unwrap_err();
         let Error::Budget { needed, .. } = error else { panic!("{error}") };
-        let limits = Limits { device_memory: Some(needed), ..Limits::default() };
+        let limits = RunLimits { device_memory: Some(needed), ..RunLimits::default() };
         assert_eq!(
             Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &limits, &Machine::guess(16)).unwrap().devices[0].blocks,
             1
@@ -518,7 +518,7 @@ mod tests {
 
     #[test]
     fn a_set_chunk_is_kept_or_refused() {
-        let limits = Limits { chunk: Some(48 << 20), pinned_memory: Some(1 << 20), ..Limits::default() };
+        let limits = RunLimits { chunk: Some(48 << 20), pinned_memory: Some(1 << 20), ..RunLimits::default() };
         let error = Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &limits, &Machine::guess(16)).unwrap_err();
         assert!(error.to_string().contains("leave the chunk size"), "{error}");
     }
@@ -526,46 +526,46 @@ mod tests {
     #[test]
     fn few_rows_take_a_small_chunk() {
         for rows in [0, 1, 5000] {
-            let plan = Plan::new(&shape(rows), &[gpu(1 << 30)], &Limits::default(), &Machine::guess(16)).unwrap();
+            let plan = Plan::new(&shape(rows), &[gpu(1 << 30)], &RunLimits::default(), &Machine::guess(16)).unwrap();
             assert_eq!(plan.chunk_rows, rows.div_ceil(4096).max(1) * 4096);
         }
     }
 
     #[test]
     fn a_small_device_makes_no_others_chunks_smaller() {
-        let plan = |devices: &[DeviceInfo], limits: &Limits| {
+        let plan = |devices: &[DeviceInfo], limits: &RunLimits| {
             Plan::new(&shape(1 << 30), devices, limits, &Machine::guess(16)).unwrap()
         };
         let named = |number: usize, memory| DeviceInfo { id: format!("cuda:{number}"), ..gpu(memory) };
-        let alike = plan(&[named(0, 80 << 30), named(1, 80 << 30)], &Limits::default());
-        let unlike = plan(&[named(0, 80 << 30), named(1, 2 << 20)], &Limits::default());
+        let alike = plan(&[named(0, 80 << 30), named(1, 80 << 30)], &RunLimits::default());
+        let unlike = plan(&[named(0, 80 << 30), named(1, 2 << 20)], &RunLimits::default());
         let [large, small] = &unlike.devices[..] else { panic!("two devices, two plans") };
-        assert_eq!((large.lane_rows, large.blocks), (alike.devices[0].lane_rows, alike.devices[0].blocks));
-        assert!(small.lane_rows < large.lane_rows && small.device_bytes <= 2 << 20, "{unlike}");
-        assert_eq!(unlike.chunk_rows, large.lane_rows);
+        assert_eq!((large.max_chunk_rows, large.blocks), (alike.devices[0].max_chunk_rows, alike.devices[0].blocks));
+        assert!(small.max_chunk_rows < large.max_chunk_rows && small.device_bytes <= 2 << 20, "{unlike}");
+        assert_eq!(unlike.chunk_rows, large.max_chunk_rows);
         // So it is with a device that turned out to have less than it said.
         let cap = 1 << 20;
-        let limits = Limits { caps: [("cuda:0".to_owned(), cap)].into(), ..Limits::default() };
+        let limits = RunLimits { caps: [("cuda:0".to_owned(), cap)].into(), ..RunLimits::default() };
         let capped = plan(&[named(0, 80 << 30), named(1, 80 << 30)], &limits);
-        assert!(capped.devices[0].lane_rows * capped.row_bytes <= cap);
-        assert_eq!(capped.devices[1].lane_rows, alike.devices[1].lane_rows);
+        assert!(capped.devices[0].max_chunk_rows * capped.row_bytes <= cap);
+        assert_eq!(capped.devices[1].max_chunk_rows, alike.devices[1].max_chunk_rows);
     }
 
     proptest! {
         #[test]
         fn limits_hold(
             rows in 0u64..1 << 40, device in 1u64..1 << 36, pinned in 1u64..1 << 32, cores in 1usize..128,
-            chunk in prop::option::of(1u64..1 << 30), lanes in prop::option::of(1usize..64),
+            chunk in prop::option::of(1u64..1 << 30), workers in prop::option::of(1usize..64),
             sizes in prop::collection::vec(20u32..36, 1..9),
         ) {
-            let limits = Limits { device_memory: Some(device), pinned_memory: Some(pinned), chunk, lanes, ..Limits::default() };
+            let limits = RunLimits { device_memory: Some(device), pinned_memory: Some(pinned), chunk, workers, ..RunLimits::default() };
             let gpus: Vec<_> = sizes.iter().map(|size| gpu(1 << size)).collect();
             if let Ok(plan) = Plan::new(&shape(rows), &gpus, &limits, &Machine::guess(cores)) {
                 for (d, size) in plan.devices.iter().zip(sizes) {
                     prop_assert!(d.blocks > 0 && d.device_bytes <= device.min(1 << size) && d.pinned_bytes <= pinned);
                     prop_assert_eq!(d.device_bytes, d.blocks as u64 * d.block_bytes);
-                    prop_assert!(d.lane_rows > 0 && d.lane_rows.is_multiple_of(TILE_ROWS as u64));
-                    prop_assert!(d.lane_rows <= plan.chunk_rows);
+                    prop_assert!(d.max_chunk_rows > 0 && d.max_chunk_rows.is_multiple_of(TILE_ROWS as u64));
+                    prop_assert!(d.max_chunk_rows <= plan.chunk_rows);
                 }
                 prop_assert!(plan.chunk_rows > 0 && plan.chunk_rows.is_multiple_of(TILE_ROWS as u64));
             }

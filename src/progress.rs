@@ -35,7 +35,7 @@ impl CancelToken {
         Self::default()
     }
 
-    /// Lets the job stop: no lane claims another chunk, chunks in flight are finished, no file appears, and
+    /// Lets the job stop: no worker claims another chunk, chunks in flight are finished, no file appears, and
     /// [`Engine::run`](crate::Engine::run) returns [`Error::Cancelled`](crate::Error::Cancelled). A job that waits for the memory of
     /// others stops waiting. There is no time limit: the job ends when the device, and the caller's code that it is in, have
     /// finished the chunks in flight, and never if a device hangs.

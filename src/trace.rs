@@ -18,23 +18,23 @@ pub struct Timeline {
 #[derive(Clone, Debug)]
 struct Device {
     name: String,
-    /// A row of the picture each: the engines of the device, then its lanes.
+    /// A row of the picture each: the engines of the device, then its workers.
     rows: BTreeMap<(Track, usize), Vec<Span>>,
 }
 
 impl Timeline {
-    /// The timeline of devices with these names, from the spans of their lanes: each with the number of its device.
+    /// The timeline of devices with these names, from the spans of their workers: each with the number of its device.
     pub(crate) fn new(
         names: impl Iterator<Item = String>,
-        lanes: impl Iterator<Item = (usize, Vec<Span>)>,
+        workers: impl Iterator<Item = (usize, Vec<Span>)>,
     ) -> Timeline {
         let mut devices: Vec<Device> = names.map(|name| Device { name, rows: BTreeMap::new() }).collect();
         let mut count = vec![0; devices.len()];
-        for (number, spans) in lanes {
-            let (device, lane) = (&mut devices[number], count[number]);
+        for (number, spans) in workers {
+            let (device, worker) = (&mut devices[number], count[number]);
             count[number] += 1;
             for span in spans {
-                let row = if span.track == Track::Lane { lane } else { 0 };
+                let row = if span.track == Track::Worker { worker } else { 0 };
                 device.rows.entry((span.track, row)).or_default().push(span);
             }
         }
@@ -42,7 +42,7 @@ impl Timeline {
     }
 
     /// Writes it in the Trace Event Format of Chrome, which <https://ui.perfetto.dev> opens: a process for each device, in it
-    /// a thread for each copy engine, for the kernels and for each lane. Times are microseconds since the start of the run.
+    /// a thread for each copy engine, for the kernels and for each worker. Times are microseconds since the start of the run.
     ///
     /// # Errors
     /// When the writer fails.
@@ -56,12 +56,12 @@ impl Timeline {
         };
         for (pid, device) in self.devices.iter().enumerate() {
             line(to, json!({ "ph": "M", "name": "process_name", "pid": pid, "args": { "name": device.name } }))?;
-            for (tid, ((track, lane), spans)) in device.rows.iter().enumerate() {
+            for (tid, ((track, worker), spans)) in device.rows.iter().enumerate() {
                 let name = match track {
                     Track::CopyIn => "copy in".to_owned(),
                     Track::Compute => "kernels".to_owned(),
                     Track::CopyOut => "copy out".to_owned(),
-                    Track::Lane => format!("lane {lane}"),
+                    Track::Worker => format!("worker {worker}"),
                 };
                 line(
                     to,
@@ -105,8 +105,8 @@ pub(crate) enum Track {
     Compute,
     /// On the engine of the device that copies out.
     CopyOut,
-    /// On the lane's own thread.
-    Lane,
+    /// On the worker's own thread.
+    Worker,
 }
 
 impl Span {

@@ -15,7 +15,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use cudarc::driver::sys;
-use overshot::testing::foreign::{FACTOR, TABLE, everything, keep};
+use overshot::testing::custom::{FACTOR, TABLE, everything, keep};
 use overshot::{DeviceChoice, Dtype, Engine, Job, Raw, Report, Result};
 
 /// The functions that may fail, beside those that are called once in a process.
@@ -205,7 +205,7 @@ fn sharded(engine: &Engine) -> Result<bool> {
 fn passes(engine: &Engine) -> Result<bool> {
     let data = engine.resident(numbers())?;
     let (mut done, mut are_right) = (0, true);
-    engine.passes(Job::eval("sum(x), sum(x * c)")?.input("x", &data).value("c", 1.0), |report| {
+    engine.passes(Job::eval("sum(x), sum(x * c)")?.input("x", &data).scalar("c", 1.0), |report| {
         are_right &= sum_of(report) == right_sum();
         done += 1;
         (done < 3).then_some([("c", f64::from(done))])
@@ -270,7 +270,7 @@ fn bytes(of: &str) -> u64 {
 
 fn engine() -> Result<Engine> {
     let device: DeviceChoice = env::var("FAULTS_DEVICE").unwrap_or("cuda".into()).parse()?;
-    Engine::builder().device(device).chunk(100_000).lanes(2).build()
+    Engine::builder().device(device).chunk(100_000).workers(2).build()
 }
 
 fn setting(name: &str, default: u64) -> u64 {

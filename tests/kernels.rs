@@ -19,7 +19,7 @@ fn main() {
         eprintln!("kernels are not compiled: {reason}");
     }
     let ignored = missing.is_some() && !required;
-    let samples = testing::samples().into_iter().chain(testing::foreign::samples()).enumerate();
+    let samples = testing::samples().into_iter().chain(testing::custom::samples()).enumerate();
     let samples = samples.map(|(number, kernel)| (format!("sample {number}"), kernel.code.text().to_owned()));
     let trial = |(name, source): (String, String)| {
         Trial::test(name, move || compile(&source)).with_ignored_flag(ignored).with_kind("nvrtc")

@@ -343,7 +343,7 @@ fn memory_pinned_by_others() {
 #[test]
 #[ignore = "needs the stand-in driver"]
 fn rows_of_the_next_pass() {
-    let engine = Engine::builder().device(DeviceChoice::Cuda).chunk(1 << 16).lanes(2).build().unwrap();
+    let engine = Engine::builder().device(DeviceChoice::Cuda).chunk(1 << 16).workers(2).build().unwrap();
     let mut x = engine.pinned::<f64>(300_000).unwrap();
     x.iter_mut().zip(0..).for_each(|(x, row)| *x = f64::from(row));
     let ordinary = x.to_vec();
@@ -352,7 +352,7 @@ fn rows_of_the_next_pass() {
     // Staged, and from where they are.
     for x in [&ordinary[..], &x[..]] {
         let (mut moved, mut most, mut passes) = (standin("standinCopiedBytes"), (0, 0), 0.0);
-        let job = Job::eval("m = mean(x - c)").unwrap().input("x", x).value("c", 0.0);
+        let job = Job::eval("m = mean(x - c)").unwrap().input("x", x).scalar("c", 0.0);
         engine
             .passes(job, |report| {
                 assert_eq!(report.value("m").unwrap().unwrap().as_f64(), 149_999.5 - passes);
@@ -389,7 +389,7 @@ fn failed_passes() {
     let mut failed = 0;
     for _ in 0..6 {
         let mut passes = 0;
-        let job = Job::eval("sum(x * c)").unwrap().input("x", &x).value("c", 1.0);
+        let job = Job::eval("sum(x * c)").unwrap().input("x", &x).scalar("c", 1.0);
         let result = engine.passes(job, |report| {
             assert_eq!(report.value("sum(x * c)").unwrap().unwrap().as_f64(), 44_999_850_000.0);
             passes += 1;

@@ -1,4 +1,4 @@
-//! What the lanes trace. Alone in its process: which spans are made is decided for all threads together.
+//! What the workers trace. Alone in its process: which spans are made is decided for all threads together.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ impl std::io::Write for Log {
 }
 
 #[test]
-fn spans_tell_chunk_device_and_lane() -> Result<(), Error> {
+fn spans_tell_chunk_device_and_worker() -> Result<(), Error> {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -30,14 +30,14 @@ fn spans_tell_chunk_device_and_lane() -> Result<(), Error> {
         .with_writer(move || writer.clone())
         .finish();
     let x = vec![1.0f64; 20_000];
-    let engine = Engine::builder().device(DeviceChoice::from(Emulated::new())).chunk(1).lanes(2).build()?;
-    // The lanes of an emulated device take turns on this thread, so a subscriber of this thread sees them.
+    let engine = Engine::builder().device(DeviceChoice::from(Emulated::new())).chunk(1).workers(2).build()?;
+    // The workers of an emulated device take turns on this thread, so a subscriber of this thread sees them.
     let run = || engine.run(Job::eval("sum(x)")?.input("x", &x));
     let report = tracing::subscriber::with_default(subscriber, run)?;
     let text = String::from_utf8(log.0.lock().expect("no panics").clone()).expect("text");
     let count = |name: &str| text.lines().filter(|line| line.contains(name)).count() as u64;
     assert_eq!((count(":send{chunk="), count(":drain{chunk=")), (report.chunks, report.chunks), "{text}");
-    assert!(text.contains("chunk=4 row=16384 rows=3616 device=\"emulated\" lane="), "{text}");
-    assert!(text.contains("lane=0") && text.contains("lane=1"), "{text}");
+    assert!(text.contains("chunk=4 row=16384 rows=3616 device=\"emulated\" worker="), "{text}");
+    assert!(text.contains("worker=0") && text.contains("worker=1"), "{text}");
     Ok(())
 }

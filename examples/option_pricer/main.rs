@@ -10,7 +10,7 @@ mod host;
 use std::error::Error;
 use std::time::Instant;
 
-use overshot::{Call, DeviceChoice, Engine, EngineBuilder, ForeignKernel, Job, Npy, Output};
+use overshot::{Call, CustomKernel, DeviceChoice, Engine, EngineBuilder, Job, Npy, Output};
 
 const SOURCE: &str = include_str!("kernels.cu");
 const STEPS: usize = 200;
@@ -41,20 +41,20 @@ fn main() -> Outcome {
 }
 
 /// The parameters that both kernels have.
-fn with_market(kernel: &ForeignKernel) -> Call {
+fn with_market(kernel: &CustomKernel) -> Call {
     let step = YEARS / STEPS as f64;
     kernel
         .call()
-        .value("start", SPOT.ln())
-        .value("drift", (RATE - VOLATILITY * VOLATILITY / 2.0) * step)
-        .value("volatility", VOLATILITY * step.sqrt())
-        .value("seed", SEED)
+        .scalar("start", SPOT.ln())
+        .scalar("drift", (RATE - VOLATILITY * VOLATILITY / 2.0) * step)
+        .scalar("volatility", VOLATILITY * step.sqrt())
+        .scalar("seed", SEED)
 }
 
 /// Writes `count` paths, a row each.
 fn write_paths<'o>(engine: &Engine, count: u64, prices: impl Into<Output<'o>>) -> Outcome {
     // SAFETY: each thread writes the prices of its own row, if that is one of `rows`.
-    let paths = unsafe { ForeignKernel::cuda("kernels.cu", SOURCE, "paths")?.threads(128) }.on_host(host::paths);
+    let paths = unsafe { CustomKernel::cuda("kernels.cu", SOURCE, "paths")?.threads(128) }.on_host(host::paths);
     engine.run(Job::kernel(with_market(&paths)).rows(count).output("prices", prices))?;
     Ok(())
 }
@@ -63,11 +63,11 @@ fn write_paths<'o>(engine: &Engine, count: u64, prices: impl Into<Output<'o>>) -
 fn sums(engine: &Engine, count: u64) -> Outcome<[f64; 2]> {
     // SAFETY: each block writes the row of its own number, and there is one for every row.
     let payoffs =
-        unsafe { ForeignKernel::cuda("kernels.cu", SOURCE, "payoffs")?.threads(BATCH as u32).rows_per_block(1) };
+        unsafe { CustomKernel::cuda("kernels.cu", SOURCE, "payoffs")?.threads(BATCH as u32).rows_per_block(1) };
     let payoffs = payoffs.on_host(host::payoffs);
     let batches = count.div_ceil(BATCH);
     let mut sums = vec![0.0; 2 * batches as usize];
-    let call = with_market(&payoffs).value("strike", STRIKE).value("count", count);
+    let call = with_market(&payoffs).scalar("strike", STRIKE).scalar("count", count);
     engine.run(Job::kernel(call).rows(batches).output("sums", &mut sums))?;
     Ok(sums.as_chunks::<2>().0.iter().fold([0.0; 2], |[sum, squares], batch| [sum + batch[0], squares + batch[1]]))
 }

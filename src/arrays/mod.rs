@@ -1,9 +1,9 @@
 //! Arrays that users hold: in pinned memory, or on the devices of an engine. They are sources and targets of jobs.
 
-mod pinned_vec;
+mod pinned_buffer;
 mod resident;
 mod sharded;
 
-pub use pinned_vec::PinnedVec;
+pub use pinned_buffer::PinnedBuffer;
 pub use resident::Resident;
 pub use sharded::ShardedArray;

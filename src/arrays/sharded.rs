@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::PinnedVec;
+use super::PinnedBuffer;
 use crate::data::{
-    Dtype, Element, Input, Memory, Output, Place, Shards, Sink, SinkMemory, Source, Target, copy_past_cache,
+    Dtype, Element, Input, Memory, Output, Placement, Shards, Sink, SinkMemory, Source, Target, copy_past_cache,
     slice_output,
 };
 use crate::error::{Error, Result};
@@ -39,13 +39,13 @@ use crate::threads;
 pub struct ShardedArray<T: Element> {
     shards: Arc<Shards>,
     /// The rows on the host, one after the other.
-    rest: PinnedVec<T>,
+    rest: PinnedBuffer<T>,
     rows: usize,
 }
 
 impl<T: Element> ShardedArray<T> {
     /// An array of these shards; `rest` has as many rows as are on the host.
-    pub(crate) fn new(shards: Arc<Shards>, rest: PinnedVec<T>, rows: usize) -> Self {
+    pub(crate) fn new(shards: Arc<Shards>, rest: PinnedBuffer<T>, rows: usize) -> Self {
         ShardedArray { shards, rest, rows }
     }
 
@@ -182,8 +182,8 @@ impl<T: Element> Target for ShardedTarget<'_, T> {
         Some(self.0.rows as u64)
     }
 
-    fn place(&self) -> Place {
-        Place::Elsewhere
+    fn place(&self) -> Placement {
+        Placement::Elsewhere
     }
 
     fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, _: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
@@ -204,7 +204,7 @@ impl<T: Element> Target for ShardedTarget<'_, T> {
     }
 }
 
-/// Rows that no lane has where they belong: those on the host, and those that come from another device.
+/// Rows that no worker has where they belong: those on the host, and those that come from another device.
 struct ShardedSink<'a> {
     shards: Arc<Shards>,
     rest: SinkMemory<'a>,
@@ -240,7 +240,7 @@ impl Sink for ShardedSink<'_> {
     }
 
     /// As for a slice.
-    fn shorten(&mut self, _: u64) -> Result<()> {
+    fn truncate(&mut self, _: u64) -> Result<()> {
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
-use overshot::{DeviceChoice, Engine, Input, NamedFile, Reading};
+use overshot::{DeviceChoice, Engine, Input, NamedFile, ReadMode};
 
 use super::help::{ENDINGS, EXAMPLES};
 use super::output::written;
@@ -98,7 +98,7 @@ pub struct JobArgs {
     pub trace: Option<PathBuf>,
 
     #[command(flatten)]
-    pub limits: Limits,
+    pub limits: LimitArgs,
 
     #[command(flatten)]
     pub kernel: KernelArgs,
@@ -150,19 +150,19 @@ impl JobArgs {
     /// Opens an input.
     pub fn open(&self, file: &NamedFile) -> Result<Input<'static>> {
         Ok(match self.reading {
-            // SAFETY: whoever runs the command is told not to write to its inputs or shorten them meanwhile, as with
+            // SAFETY: whoever runs the command is told not to write to its inputs or truncate them meanwhile, as with
             // every program that maps files; the library, whose callers are not told by us, has them say so with
             // `unsafe`.
             None | Some(ReadingArg::Map) => unsafe { file.map() }?,
-            Some(ReadingArg::Pread) => file.open(Reading::Pread)?,
-            Some(ReadingArg::Direct) => file.open(Reading::Direct)?,
+            Some(ReadingArg::Pread) => file.open(ReadMode::Pread)?,
+            Some(ReadingArg::Direct) => file.open(ReadMode::Direct)?,
         })
     }
 }
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Device and memory")]
-pub struct Limits {
+pub struct LimitArgs {
     /// Where to compute: auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda, emulated, emulated:SEED or emulated:SEED*3
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device)]
     pub device: DeviceChoice,
@@ -179,12 +179,12 @@ pub struct Limits {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub chunk: Option<u64>,
 
-    /// Lanes per device [default: chosen by the plan]
+    /// Workers per device [default: chosen by the plan]
     #[arg(long, value_name = "N")]
-    pub lanes: Option<usize>,
+    pub workers: Option<usize>,
 }
 
-impl Limits {
+impl LimitArgs {
     /// An engine within these limits.
     pub fn engine(&self) -> Result<Engine> {
         let mut engine = Engine::builder().device(self.device.clone());
@@ -197,8 +197,8 @@ impl Limits {
         if let Some(bytes) = self.chunk {
             engine = engine.chunk(bytes);
         }
-        if let Some(lanes) = self.lanes {
-            engine = engine.lanes(lanes);
+        if let Some(workers) = self.workers {
+            engine = engine.workers(workers);
         }
         Ok(engine.build()?)
     }

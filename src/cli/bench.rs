@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use overshot::{DeviceChoice, Error, MachineLimits, Rate, Size, units};
+use overshot::{DeviceChoice, Error, MachineLimits, RateBySize, RateByThreads, units};
 
 use super::Result;
 use super::args::BenchArgs;
@@ -58,7 +58,7 @@ fn replaced(earlier: &MachineLimits, now: &MachineLimits) -> String {
 
 /// The best rates by their names in the tables.
 fn rates(limits: &MachineLimits) -> Vec<(String, f64)> {
-    let best = |list: &[Rate]| Rate::best(list).map(|rate| rate.bytes_per_second);
+    let best = |list: &[RateByThreads]| RateByThreads::best(list).map(|rate| rate.bytes_per_second);
     let host = &limits.host;
     let of_host = [
         ("copy", best(&host.copy)),
@@ -70,7 +70,7 @@ fn rates(limits: &MachineLimits) -> Vec<(String, f64)> {
     ];
     let of_host = of_host.into_iter().filter_map(|(name, rate)| Some((name.to_owned(), rate?)));
     let of_devices = limits.devices.iter().flat_map(|device| {
-        let best = |list: &[Size]| Size::best(list).map(|size| size.bytes_per_second);
+        let best = |list: &[RateBySize]| RateBySize::best(list).map(|size| size.bytes_per_second);
         let rates = [
             ("in", best(&device.copy_in)),
             ("out", best(&device.copy_out)),

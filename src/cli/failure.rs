@@ -155,7 +155,7 @@ mod tests {
             json!({"error": {"kind": "expression", "message": "no \"x\"", "column": 5, "expression": "c =\nx"}});
         assert_eq!(Failure::from(error).json(), expected);
         let source = Error::File { path: "a".into(), problem: "p".into(), remedy: "r".into(), cause: None };
-        let chunk = Error::Chunk { device: "cpu".into(), lane: 0, chunk: 3, rows: 10..30, cause: Box::new(source) };
+        let chunk = Error::Chunk { device: "cpu".into(), worker: 0, chunk: 3, rows: 10..30, cause: Box::new(source) };
         let json = Failure::from(chunk).json();
         assert_eq!((&json["error"]["kind"], &json["error"]["path"]), (&"file".into(), &"a".into()));
         assert_eq!((&json["error"]["first_row"], &json["error"]["rows"]), (&10.into(), &20.into()));

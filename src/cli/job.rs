@@ -77,7 +77,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
             job.output(name, file.file.create(args.force)?)
         } else if inputs.contains(name) {
             match number {
-                Some(value) => job.value(name, value),
+                Some(value) => job.scalar(name, value),
                 None => job.input(name, args.open(&file.file)?),
             }
         } else {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::{fs, io};
 
-use overshot::{Call, Error, ForeignKernel, Scalar};
+use overshot::{Call, CustomKernel, Error, Scalar};
 
 use super::args::{JobArgs, KernelArgs};
 use super::{Failure, Result};
@@ -61,9 +61,9 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
     // help says so.
     let mut kernel = unsafe {
         match &options.parameters {
-            None if is_text => ForeignKernel::cuda(&name, &text()?, entry)?,
-            Some(parameters) if is_text => ForeignKernel::cuda_with_parameters(&name, &text()?, entry, parameters)?,
-            Some(parameters) => ForeignKernel::image(read(file)?, entry, parameters)?,
+            None if is_text => CustomKernel::cuda(&name, &text()?, entry)?,
+            Some(parameters) if is_text => CustomKernel::cuda_with_parameters(&name, &text()?, entry, parameters)?,
+            Some(parameters) => CustomKernel::image(read(file)?, entry, parameters)?,
             None => {
                 return Err(Error::Job(format!("{name}: give the kernel's parameters as in C (--parameters)")).into());
             }
@@ -96,7 +96,7 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
             let Some(value) = Scalar::parse(&text, dtype) else {
                 return Err(Error::Job(format!("{name}={text}: write a number of {dtype}")).into());
             };
-            call = call.value(name, value);
+            call = call.scalar(name, value);
         } else if options.resident.contains(name) {
             let array = args.open(&argument.file)?;
             // SAFETY: as above.

@@ -18,7 +18,7 @@ pub fn start() -> Result {
         Err(VarError::NotUnicode(_)) => return Err(invalid("is not UTF-8 text".into())),
         Ok(text) => EnvFilter::try_new(text).map_err(|error| invalid(error.to_string()))?,
     };
-    // The work of a chunk is a span: its end tells what was done, by which lane, in what time.
+    // The work of a chunk is a span: its end tells what was done, by which worker, in what time.
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_span_events(FmtSpan::CLOSE)

@@ -11,7 +11,7 @@ static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
 const WHAT: &[u8] =
     b"became shorter while it was read, or its disk failed; do not change a file while it is read, or read \
-                      it by calls (--reading pread)";
+                      it by calls (--read-mode pread)";
 
 /// Handles SIGBUS from now on, with a message as JSON if that is asked for.
 pub fn handle(is_json: bool) {
@@ -108,6 +108,6 @@ mod tests {
     #[test]
     fn the_longest_path_fits() {
         let line = text(Some(&[b'"'; 4096]), true);
-        assert!(line.ends_with("(--reading pread)\"}}\n"), "{line}");
+        assert!(line.ends_with("(--read-mode pread)\"}}\n"), "{line}");
     }
 }

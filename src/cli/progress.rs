@@ -50,7 +50,7 @@ struct State {
 impl State {
     /// Takes in that so many rows are done, and says whether it is time to show that.
     fn is_due(&mut self, how: How, elapsed: Duration, done: u64, rows: u64) -> bool {
-        // Lanes tell in any order: it never goes back.
+        // Workers tell in any order: it never goes back.
         self.done = self.done.max(done);
         let (last, told) = self.shown.unwrap_or_default();
         let since = elapsed.saturating_sub(last);

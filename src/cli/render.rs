@@ -34,7 +34,7 @@ fn could_be_compared(report: &Report) -> bool {
         && report.devices.iter().any(|device| {
             // Whether the cores of the CPU compute or wait for memory is told by the limit of memory.
             let tells = |stage| has_limit(stage) || (stage == Stage::Kernel && device.kind == DeviceKind::Cpu);
-            device.kind != DeviceKind::Emulated && device.bound.is_some_and(|bound| tells(bound.stage))
+            device.kind != DeviceKind::Emulated && device.bottleneck.is_some_and(|bottleneck| tells(bottleneck.stage))
         })
 }
 

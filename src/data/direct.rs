@@ -11,7 +11,7 @@ use bytemuck::{Pod, Zeroable};
 
 /// What disks want offsets, lengths and memory to be multiples of. Many are content with less.
 const ALIGNMENT: u64 = 4096;
-/// Bytes of one read: enough for a disk to be at its best, with a lane's reads one after the other and those of other lanes
+/// Bytes of one read: enough for a disk to be at its best, with a worker's reads one after the other and those of other workers
 /// beside it; larger ones are slower on virtual disks.
 pub(crate) const PIECE: usize = 512 << 10;
 

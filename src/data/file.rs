@@ -15,14 +15,14 @@ use std::path::{Path, PathBuf};
 /// How a file is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Reading {
+pub enum ReadMode {
     /// By calls of `pread`, into memory of our own. Of a file larger than half of the machine's memory, what is not in
-    /// the page cache is read past it, as [`Direct`](Reading::Direct) does. A file that changes meanwhile gives a
+    /// the page cache is read past it, as [`Direct`](ReadMode::Direct) does. A file that changes meanwhile gives a
     /// mixture of old and new, one that becomes shorter gives an error.
     #[default]
     Pread,
     /// Straight from the disk, past the page cache, into memory of our own. The page cache then holds no copy for the next
-    /// job, and none that others want is pushed out of it. By [`Pread`](Reading::Pread) where the file system cannot do that.
+    /// job, and none that others want is pushed out of it. By [`Pread`](ReadMode::Pread) where the file system cannot do that.
     Direct,
 }
 
@@ -74,10 +74,10 @@ pub(super) struct FileRows {
 
 impl FileRows {
     /// The `rows` rows at `offset`. `len` is the length of the file, which holds them.
-    pub fn new(opened: Opened, dtype: Dtype, rows: u64, offset: u64, swapped: bool, reading: Reading) -> Self {
+    pub fn new(opened: Opened, dtype: Dtype, rows: u64, offset: u64, swapped: bool, reading: ReadMode) -> Self {
         let Opened { path, file, len } = opened;
         debug_assert!(offset + rows * dtype.size() as u64 <= len);
-        let is_direct = reading == Reading::Direct;
+        let is_direct = reading == ReadMode::Direct;
         let direct = if is_direct || len > memory() / LARGE { Direct::open(&path) } else { None };
         let note = (is_direct && rows > 0 && direct.is_none())
             .then_some("cannot be read past the page cache here, so it is read through it");
@@ -87,7 +87,7 @@ impl FileRows {
     /// The same, used in place through a memory map, if the system can map it.
     ///
     /// # Safety
-    /// Nobody may write to the file or shorten it as long as this exists.
+    /// Nobody may write to the file or truncate it as long as this exists.
     pub unsafe fn mapped(mut self) -> Self {
         let end = self.offset + self.rows * self.dtype.size() as u64;
         // SAFETY: passed on to the caller; the file is as long as its rows, as `new` requires.
@@ -121,7 +121,7 @@ impl FileRows {
             _ => io_error(&self.path, "cannot be read", "check the disk", e),
         };
         match (&self.direct, self.bytes_in_place()) {
-            (Some(direct), _) if !self.is_at_hand(first, dst.len() as u64 / size) => {
+            (Some(direct), _) if !self.is_cached(first, dst.len() as u64 / size) => {
                 direct.read(at, dst).map_err(failed)?;
             }
             (_, Some(bytes)) => copy_rows(bytes, first, self.dtype, dst).ok_or_else(beyond)?,
@@ -138,7 +138,7 @@ impl FileRows {
     }
 
     /// Whether rows are to be had without a disk, as far as that matters.
-    pub fn is_at_hand(&self, first: u64, rows: u64) -> bool {
+    pub fn is_cached(&self, first: u64, rows: u64) -> bool {
         let size = self.dtype.size() as u64;
         match &self.direct {
             None => true,
@@ -148,12 +148,12 @@ impl FileRows {
     }
 
     /// Bytes read past the page cache so far.
-    pub fn direct_bytes(&self) -> u64 {
+    pub fn bytes_read_direct(&self) -> u64 {
         self.direct.as_ref().map_or(0, Direct::bytes)
     }
 
     /// Why it is not read as it was asked to be.
-    pub fn note(&self) -> Option<String> {
+    pub fn warning(&self) -> Option<String> {
         self.note.map(|note| format!("{} {note}", self.path.display()))
     }
 

@@ -2,7 +2,7 @@
 
 use super::file::{Opened, ends_with_slash};
 use super::foreign_format::{Foreign, by_first_bytes, by_name};
-use super::{Dtype, Input, NewFile, Npy, Output, Raw, Reading, Source};
+use super::{Dtype, Input, NewFile, Npy, Output, Raw, ReadMode, Source};
 use crate::error::{Error, Result};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// As [`Npy::open`] and [`Raw::open`]; and when `dtype` is missing for a raw file, or not the one of a `.npy` file.
 pub fn open(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<Input<'static>> {
-    open_with(path, dtype, Reading::default())
+    open_with(path, dtype, ReadMode::default())
 }
 
 /// Opens a file as [`open`] does, to be read as `reading` says.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_with(path: impl AsRef<Path>, dtype: Option<Dtype>, reading: Reading) -> Result<Input<'static>> {
+pub fn open_with(path: impl AsRef<Path>, dtype: Option<Dtype>, reading: ReadMode) -> Result<Input<'static>> {
     match readable(path.as_ref(), dtype)? {
         None => agreed(Npy::open_with(path, reading)?, dtype),
         Some(dtype) => Ok(Raw::open_with(path, dtype, reading)?.into()),
@@ -32,7 +32,7 @@ pub fn open_with(path: impl AsRef<Path>, dtype: Option<Dtype>, reading: Reading)
 /// map it.
 ///
 /// # Safety
-/// As for [`Npy::map`]: nobody may write to the file or shorten it as long as the input exists.
+/// As for [`Npy::map`]: nobody may write to the file or truncate it as long as the input exists.
 ///
 /// # Errors
 /// As [`open`].
@@ -184,7 +184,7 @@ impl NamedFile {
     ///
     /// # Errors
     /// As [`open`].
-    pub fn open(&self, reading: Reading) -> Result<Input<'static>> {
+    pub fn open(&self, reading: ReadMode) -> Result<Input<'static>> {
         match self.raw_dtype() {
             Some(dtype) => Ok(Raw::open_with(&self.path, dtype, reading)?.into()),
             None => open_with(&self.path, self.dtype, reading),

@@ -52,7 +52,7 @@ impl<'a> Memory<'a> {
 pub(super) struct Disjoint<'a, T> {
     start: NonNull<T>,
     len: usize,
-    /// The parts that are borrowed now: one per slot in flight or lane that computes, so a few
+    /// The parts that are borrowed now: one per slot in flight or worker that computes, so a few
     /// dozen, searched linearly.
     claimed: Mutex<Vec<Range<usize>>>,
     /// Keeps a mapping alive for as long as its bytes are used.
@@ -278,7 +278,7 @@ pub(crate) unsafe fn map_file(file: &File, len: u64) -> Option<Mmap> {
 }
 
 /// Copies bytes that nobody reads again soon, past the cache. Ordinary stores read every line before they write it, and
-/// push out of the cache what is still needed there, such as the slots of other lanes.
+/// push out of the cache what is still needed there, such as the slots of other workers.
 ///
 /// # Panics
 /// If the lengths differ.

@@ -36,7 +36,7 @@ mod temporary;
 mod tests;
 
 pub use dtype::{Dtype, Element, Scalar};
-pub use file::{Reading, mapped_path};
+pub use file::{ReadMode, mapped_path};
 pub use format::{NamedFile, create, map, open, open_with};
 pub use generator::Generator;
 pub use identity::{Clash, FileId, FileSet};
@@ -44,7 +44,7 @@ pub use memory::{Claim, Memory, SinkMemory};
 pub use new_file::NewFile;
 pub use npy::Npy;
 pub use raw::Raw;
-pub use sink::{Output, Place, Sink, Target};
+pub use sink::{Output, Placement, Sink, Target};
 pub use source::{Input, Source};
 pub use temporary::remove_unfinished_outputs;
 
@@ -56,7 +56,7 @@ pub(crate) use memory::{copy_past_cache, map_file};
 pub(crate) use partial::reserve;
 #[cfg(test)]
 pub(crate) use shards::Nowhere;
-pub(crate) use shards::{Lent, Shard, ShardMemory, Shards, whole_shards};
+pub(crate) use shards::{FillGuard, Shard, ShardMemory, Shards, whole_shards};
 pub(crate) use sink::{commit_all, whole_sink_memory};
 pub(crate) use slice::slice_output;
 pub(crate) use source::whole_memory;

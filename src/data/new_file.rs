@@ -154,15 +154,15 @@ impl Sink for FileSink {
         Ok(())
     }
 
-    fn note(&self) -> Option<String> {
+    fn warning(&self) -> Option<String> {
         let is_slow = self.map.is_none() && self.rows > 0;
         let slow =
             is_slow.then_some("it cannot be mapped there with its space reserved, so it was written by slower calls");
-        let notes: Vec<&str> = [slow, self.partial.note()].into_iter().flatten().collect();
+        let notes: Vec<&str> = [slow, self.partial.warning()].into_iter().flatten().collect();
         (!notes.is_empty()).then(|| format!("{}: {}", self.partial.path().display(), notes.join("; ")))
     }
 
-    fn shorten(&mut self, rows: u64) -> Result<()> {
+    fn truncate(&mut self, rows: u64) -> Result<()> {
         // Of the dimensions, the first one is that of the rows.
         if let [first, rest @ ..] = &mut self.shape[..] {
             *first = rows.checked_div(rest.iter().product()).unwrap_or(0);

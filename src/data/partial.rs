@@ -104,7 +104,7 @@ impl Partial {
     }
 
     /// What could not be kept of the file that it replaces.
-    pub fn note(&self) -> Option<&str> {
+    pub fn warning(&self) -> Option<&str> {
         self.note.as_deref()
     }
 

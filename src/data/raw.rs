@@ -1,7 +1,7 @@
 //! Raw files: rows in native byte order and nothing else.
 
 use super::file::{FileRows, Opened};
-use super::{Dtype, Memory, NewFile, Reading, Source};
+use super::{Dtype, Memory, NewFile, ReadMode, Source};
 use crate::error::{Error, Result};
 use std::path::Path;
 
@@ -16,14 +16,14 @@ impl Raw {
     /// # Errors
     /// When the file cannot be opened, or its length is not a whole number of elements.
     pub fn open(path: impl AsRef<Path>, dtype: Dtype) -> Result<Raw> {
-        Raw::open_with(path, dtype, Reading::default())
+        Raw::open_with(path, dtype, ReadMode::default())
     }
 
     /// Opens a file, to be read as `reading` says.
     ///
     /// # Errors
     /// As [`open`](Raw::open).
-    pub fn open_with(path: impl AsRef<Path>, dtype: Dtype, reading: Reading) -> Result<Raw> {
+    pub fn open_with(path: impl AsRef<Path>, dtype: Dtype, reading: ReadMode) -> Result<Raw> {
         let opened = Opened::new(path.as_ref())?;
         let size = dtype.size() as u64;
         if !opened.len.is_multiple_of(size) {
@@ -37,7 +37,7 @@ impl Raw {
     /// Opens a file, to be used in place through a memory map; to be read by calls where the system cannot map it.
     ///
     /// # Safety
-    /// As for [`Npy::map`](super::Npy::map): nobody may write to the file or shorten it as long as this exists.
+    /// As for [`Npy::map`](super::Npy::map): nobody may write to the file or truncate it as long as this exists.
     ///
     /// # Errors
     /// As [`open`](Raw::open).
@@ -83,15 +83,15 @@ impl Source for Raw {
         Some(&self.0.path)
     }
 
-    fn is_at_hand(&self, first: u64, rows: u64) -> bool {
-        self.0.is_at_hand(first, rows)
+    fn is_cached(&self, first: u64, rows: u64) -> bool {
+        self.0.is_cached(first, rows)
     }
 
-    fn direct_bytes(&self) -> u64 {
-        self.0.direct_bytes()
+    fn bytes_read_direct(&self) -> u64 {
+        self.0.bytes_read_direct()
     }
 
-    fn note(&self) -> Option<String> {
-        self.0.note()
+    fn warning(&self) -> Option<String> {
+        self.0.warning()
     }
 }

@@ -68,7 +68,7 @@ impl Shards {
     }
 
     /// What a user may want to know about where the rows are.
-    pub(crate) fn note(&self) -> Option<String> {
+    pub(crate) fn warning(&self) -> Option<String> {
         self.note.clone()
     }
 
@@ -117,13 +117,13 @@ impl Shards {
     }
 
     /// Lends the shards to a run, which fills them if nobody has yet; `None` while another run does.
-    pub(crate) fn lend(self: &Arc<Self>) -> Option<Lent> {
-        let fills = match self.state.compare_exchange(EMPTY, FILLING, Ordering::Acquire, Ordering::Acquire) {
+    pub(crate) fn begin_use(self: &Arc<Self>) -> Option<FillGuard> {
+        let is_filling = match self.state.compare_exchange(EMPTY, FILLING, Ordering::Acquire, Ordering::Acquire) {
             Ok(_) => true,
             Err(FULL) => false,
             Err(_) => return None,
         };
-        Some(Lent { shards: self.clone(), fills, filled: AtomicU64::new(0) })
+        Some(FillGuard { shards: self.clone(), is_filling, filled: AtomicU64::new(0) })
     }
 
     /// Forgets what the devices have, so that the next run copies the rows again.
@@ -147,23 +147,23 @@ impl Shard {
 }
 
 /// The shards of an input in the hands of a run.
-pub(crate) struct Lent {
+pub(crate) struct FillGuard {
     shards: Arc<Shards>,
     /// Whether this run copies the rows there.
-    pub(crate) fills: bool,
+    pub(crate) is_filling: bool,
     filled: AtomicU64,
 }
 
-impl Lent {
+impl FillGuard {
     /// Says that so many rows more are there.
-    pub(crate) fn fill(&self, rows: u64) {
+    pub(crate) fn record_filled(&self, rows: u64) {
         self.filled.fetch_add(rows, Ordering::Relaxed);
     }
 }
 
-impl Drop for Lent {
+impl Drop for FillGuard {
     fn drop(&mut self) {
-        if self.fills {
+        if self.is_filling {
             let full = *self.filled.get_mut() == self.shards.rows_on_devices();
             self.shards.state.store(if full { FULL } else { EMPTY }, Ordering::Release);
         }
@@ -240,15 +240,15 @@ mod tests {
     #[test]
     fn one_run_fills_and_only_all_rows_are_full() {
         let shards = shards(false);
-        let first = shards.lend().unwrap();
-        assert!(first.fills && shards.lend().is_none());
-        first.fill(69);
+        let first = shards.begin_use().unwrap();
+        assert!(first.is_filling && shards.begin_use().is_none());
+        first.record_filled(69);
         drop(first);
-        let again = shards.lend().unwrap();
-        assert!(again.fills);
-        (0..7).for_each(|_| again.fill(10));
+        let again = shards.begin_use().unwrap();
+        assert!(again.is_filling);
+        (0..7).for_each(|_| again.record_filled(10));
         drop(again);
-        let [one, two] = [shards.lend().unwrap(), shards.lend().unwrap()];
-        assert!(!one.fills && !two.fills);
+        let [one, two] = [shards.begin_use().unwrap(), shards.begin_use().unwrap()];
+        assert!(!one.is_filling && !two.is_filling);
     }
 }

@@ -24,7 +24,7 @@ pub trait Sink: Send + Sync {
     }
 
     /// Something a user may want to know about how it writes, for the report.
-    fn note(&self) -> Option<String> {
+    fn warning(&self) -> Option<String> {
         None
     }
 
@@ -33,8 +33,8 @@ pub trait Sink: Send + Sync {
     ///
     /// # Errors
     /// When it cannot have fewer, as those that do not say otherwise.
-    fn shorten(&mut self, _rows: u64) -> Result<()> {
-        Err(Error::Job("this Sink cannot have fewer rows than it was opened for: implement Sink::shorten".into()))
+    fn truncate(&mut self, _rows: u64) -> Result<()> {
+        Err(Error::Job("this Sink cannot have fewer rows than it was opened for: implement Sink::truncate".into()))
     }
 
     /// Whether [`commit`](Sink::commit) would succeed now. Asked of all outputs of a job before the first one is
@@ -67,7 +67,7 @@ pub trait Sink: Send + Sync {
 /// Where the rows of an output will stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Place {
+pub enum Placement {
     /// In memory.
     Memory,
     /// In pinned memory.
@@ -102,12 +102,12 @@ pub trait Target: Send {
     }
 
     /// Whether the sink that it becomes will have [`memory`](Sink::memory): what a plan goes by.
-    fn place(&self) -> Place {
-        Place::Elsewhere
+    fn place(&self) -> Placement {
+        Placement::Elsewhere
     }
 
     /// The memory that the rows will stand in, if it is there already, as that of a slice is. If a device finds that it is
-    /// pinned, it is used in place as with [`Place::Pinned`]; the sink's [`memory`](Sink::memory) must be the same then.
+    /// pinned, it is used in place as with [`Placement::Pinned`]; the sink's [`memory`](Sink::memory) must be the same then.
     fn memory(&self) -> Option<&[u8]> {
         None
     }

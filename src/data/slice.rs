@@ -2,7 +2,7 @@
 
 use super::memory::{Disjoint, copy_past_cache};
 use super::sink::rows_of;
-use super::{Dtype, Element, Input, Memory, Output, Place, Sink, SinkMemory, Source, Target};
+use super::{Dtype, Element, Input, Memory, Output, Placement, Sink, SinkMemory, Source, Target};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 
@@ -124,8 +124,8 @@ impl<T: Element> Target for SliceTarget<'_, T> {
         Some(self.slice.len() as u64)
     }
 
-    fn place(&self) -> Place {
-        if self.pinned { Place::Pinned } else { Place::Memory }
+    fn place(&self) -> Placement {
+        if self.pinned { Placement::Pinned } else { Placement::Memory }
     }
 
     fn memory(&self) -> Option<&[u8]> {
@@ -160,7 +160,7 @@ impl Sink for SliceSink<'_> {
     }
 
     /// A slice keeps its length: the report says how many rows there are.
-    fn shorten(&mut self, _: u64) -> Result<()> {
+    fn truncate(&mut self, _: u64) -> Result<()> {
         Ok(())
     }
 
@@ -208,7 +208,7 @@ impl Sink for BoolSink<'_> {
     }
 
     /// As for other slices.
-    fn shorten(&mut self, _: u64) -> Result<()> {
+    fn truncate(&mut self, _: u64) -> Result<()> {
         Ok(())
     }
 

@@ -49,17 +49,17 @@ pub trait Source: Send + Sync {
 
     /// Whether these rows of its [`memory`](Source::memory) are to be used in place. If not, they are better
     /// [`read`](Source::read), as those of a file that is not in the page cache are.
-    fn is_at_hand(&self, _first: u64, _rows: u64) -> bool {
+    fn is_cached(&self, _first: u64, _rows: u64) -> bool {
         true
     }
 
     /// How many bytes it has read from a disk so far, past the page cache.
-    fn direct_bytes(&self) -> u64 {
+    fn bytes_read_direct(&self) -> u64 {
         0
     }
 
     /// Something a user may want to know about how it reads, for the report.
-    fn note(&self) -> Option<String> {
+    fn warning(&self) -> Option<String> {
         None
     }
 }
@@ -93,16 +93,16 @@ impl<S: Source + ?Sized> Source for &S {
         (**self).path()
     }
 
-    fn is_at_hand(&self, first: u64, rows: u64) -> bool {
-        (**self).is_at_hand(first, rows)
+    fn is_cached(&self, first: u64, rows: u64) -> bool {
+        (**self).is_cached(first, rows)
     }
 
-    fn direct_bytes(&self) -> u64 {
-        (**self).direct_bytes()
+    fn bytes_read_direct(&self) -> u64 {
+        (**self).bytes_read_direct()
     }
 
-    fn note(&self) -> Option<String> {
-        (**self).note()
+    fn warning(&self) -> Option<String> {
+        (**self).warning()
     }
 }
 

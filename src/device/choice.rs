@@ -77,7 +77,7 @@ fn check_numbers(numbers: &[usize]) -> Result<()> {
     }
 }
 
-/// With the CPU first, whose lanes can start at once.
+/// With the CPU first, whose workers can start at once.
 fn with_cpu(mut devices: Vec<DeviceInfo>) -> Vec<DeviceInfo> {
     devices.insert(0, cpu::info());
     devices

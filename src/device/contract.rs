@@ -5,7 +5,7 @@ use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::kernel::{Kernel, SharedKernel, TILE_ROWS, Uniform, Values};
+use super::kernel::{Kernel, ScalarArgs, SharedKernel, TILE_ROWS, Uniform};
 use super::{Device, Host as _, Stream, probe};
 use crate::error::{Error, Result};
 
@@ -31,7 +31,7 @@ pub(crate) fn check<D: Device>(device: &D) {
     time_passes_on_the_device(device);
     a_dropped_stream_is_done_with_host_memory(device);
     all_may_be_dropped_in_any_order(device);
-    lanes_work_side_by_side(device);
+    workers_work_side_by_side(device);
 }
 
 /// Checks that a failed allocation is an error that leaves the device usable: `device` fails the next one.
@@ -119,7 +119,7 @@ fn columns_lie_in_any_memory<D: Device>(device: &D) {
     }
     stream.record(&event).unwrap();
     device.host(Instant::now()).synchronize(&event).unwrap();
-    let (output, sums) = twin(&source);
+    let (output, sums) = on_host(&source);
     assert_eq!(target.words()[..ROWS], output);
     assert_eq!(target.words()[ROWS..ROWS + 3], sums);
 }
@@ -135,14 +135,14 @@ fn what_is_allocated_is_not_free<D: Device>(device: &D) {
 fn a_kernel_does_what_its_twin_does<D: Device>(device: &D) {
     let host = Host::filled(3);
     let (output, sums) = run_probe(device, &host).unwrap();
-    assert_eq!((output, sums), twin(&host));
+    assert_eq!((output, sums), on_host(&host));
 }
 
 fn a_kernel_is_launched_only_with_its_values<D: Device>(device: &D) {
-    let [late, given_up] = [Values::late(), Values::late()];
-    given_up.give_up();
+    let [late, given_up] = [ScalarArgs::late(), ScalarArgs::late()];
+    given_up.abandon();
     let memory = device.allocate(3 * COLUMN).unwrap();
-    let launch = |values: &Arc<Values>| {
+    let launch = |values: &Arc<ScalarArgs>| {
         let kernel = Arc::new(Kernel { values: values.clone(), ..probe::probe() });
         let loaded = device.load(&kernel).unwrap();
         let mut stream = device.open_stream().unwrap();
@@ -182,9 +182,9 @@ fn run_probe<D: Device>(device: &D, input: &Host) -> Result<(Vec<u64>, Vec<u64>)
 
 const ROWS_BEFORE: u64 = 5 * TILE_ROWS as u64;
 
-fn twin(input: &Host) -> (Vec<u64>, Vec<u64>) {
+fn on_host(input: &Host) -> (Vec<u64>, Vec<u64>) {
     let (mut output, mut sums) = (vec![0_u64; ROWS], vec![0_u64; ROWS.div_ceil(TILE_ROWS)]);
-    probe().new_twin().unwrap().run(
+    probe().new_host_kernel().unwrap().run(
         ROWS_BEFORE,
         ROWS,
         &[bytemuck::cast_slice(&input.words()[..ROWS])],
@@ -246,7 +246,7 @@ fn running_out_of_memory_leaves_the_device_usable<D: Device>(device: &D) {
 
 fn pageable_memory_can_be_copied<D: Device>(device: &D) {
     let host = Host::filled(5);
-    assert_eq!(run_probe(device, &host).unwrap(), twin(&host));
+    assert_eq!(run_probe(device, &host).unwrap(), on_host(&host));
 }
 
 fn time_passes_on_the_device<D: Device>(device: &D) {
@@ -297,13 +297,13 @@ fn all_may_be_dropped_in_any_order<D: Device>(device: &D) {
     drop(again);
 }
 
-fn lanes_work_side_by_side<D: Device>(device: &D) {
+fn workers_work_side_by_side<D: Device>(device: &D) {
     std::thread::scope(|scope| {
-        for lane in 0..4 {
+        for worker in 0..4 {
             scope.spawn(move || {
                 for turn in 0..5 {
-                    let host = Host::filled(10 * lane + turn);
-                    assert_eq!(run_probe(device, &host).unwrap(), twin(&host), "lane {lane}, turn {turn}");
+                    let host = Host::filled(10 * worker + turn);
+                    assert_eq!(run_probe(device, &host).unwrap(), on_host(&host), "worker {worker}, turn {turn}");
                 }
             });
         }

@@ -1,4 +1,4 @@
-//! What the CPU says of itself. It runs kernels' twins and needs nothing more of this room.
+//! What the CPU says of itself. It runs kernels' host kernels and needs nothing more of this room.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What a device computes: one kernel as device code and as its plain twin on the host.
+//! What a device computes: one kernel as device code and as its plain host kernel on the host.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 /// whole tiles, except the last.
 pub const TILE_ROWS: usize = 4096;
 
-/// Threads of the block that computes one tile on a GPU, and lanes of a reduction inside a tile everywhere.
-pub const TILE_LANES: usize = 256;
+/// Threads of the block that computes one tile on a GPU, and workers of a reduction inside a tile everywhere.
+pub const TILE_THREADS: usize = 256;
 
 /// Where a kernel's columns lie: inputs, then outputs, then the partials, then scratch.
 ///
@@ -129,12 +129,12 @@ pub struct Declared {
 
 impl Launch {
     /// Of kernels of Overshot's own: `extern "C" __global__ void ENTRY(long long first_row, long long rows, in0, in1, …, out0, …,
-    /// partials, value0, …)` with [`TILE_LANES`] threads, the partials only when there are any.
+    /// partials, value0, …)` with [`TILE_THREADS`] threads, the partials only when there are any.
     pub fn of(columns: &Columns, values: usize) -> Launch {
         let count = columns.inputs.len() + columns.outputs.len() + usize::from(columns.partial_words > 0);
         let arguments = [Argument::FirstRow, Argument::Rows].into_iter().chain((0..count).map(Argument::Column));
         let arguments = arguments.chain((0..values).map(Argument::Value));
-        Launch { arguments: arguments.collect(), threads: TILE_LANES as u32, shared_bytes: 0, declared: None }
+        Launch { arguments: arguments.collect(), threads: TILE_THREADS as u32, shared_bytes: 0, declared: None }
     }
 }
 
@@ -151,12 +151,12 @@ pub struct Kernel {
     /// The bytes of arrays that stay on the device for the whole job.
     pub resident: Vec<Arc<Resident>>,
     /// The values.
-    pub values: Arc<Values>,
-    /// Makes a twin with scratch memory of its own; called once a lane. `None`: there is none, so it runs on CUDA only.
-    pub twin: Option<MakeTwin>,
+    pub values: Arc<ScalarArgs>,
+    /// Makes a host kernel with scratch memory of its own; called once a worker. `None`: there is none, so it runs on CUDA only.
+    pub host: Option<MakeTwin>,
 }
 
-/// Makes a twin.
+/// Makes a host kernel.
 pub type MakeTwin = Box<dyn Fn() -> Box<dyn HostKernel> + Send + Sync>;
 
 /// An array of any dtype, in words so that it is aligned for all of them.
@@ -181,17 +181,17 @@ impl Resident {
 }
 
 /// The values of a kernel's parameters: one each for all rows. They may come after the first chunks were copied; whoever
-/// launches the kernel, or runs its twin, waits for them.
+/// launches the kernel, or runs its host kernel, waits for them.
 #[derive(Debug, Default)]
-pub struct Values(OnceLock<Option<Vec<u64>>>);
+pub struct ScalarArgs(OnceLock<Option<Vec<u64>>>);
 
-impl Values {
-    /// Values that are known: the bits of each, in the lowest ones of a word.
+impl ScalarArgs {
+    /// ScalarArgs that are known: the bits of each, in the lowest ones of a word.
     pub fn new(bits: Vec<u64>) -> Arc<Self> {
-        Arc::new(Values(Some(bits).into()))
+        Arc::new(ScalarArgs(Some(bits).into()))
     }
 
-    /// Values that are not known yet.
+    /// ScalarArgs that are not known yet.
     pub fn late() -> Arc<Self> {
         Arc::default()
     }
@@ -202,7 +202,7 @@ impl Values {
     }
 
     /// Says that they never come, as what they are of has ended, unless they are known.
-    pub fn give_up(&self) {
+    pub fn abandon(&self) {
         self.0.get_or_init(|| None);
     }
 
@@ -212,7 +212,7 @@ impl Values {
     }
 
     /// Whether they never come.
-    pub fn are_given_up(&self) -> bool {
+    pub fn are_abandoned(&self) -> bool {
         matches!(self.0.get(), Some(None))
     }
 
@@ -238,13 +238,13 @@ impl Values {
 }
 
 impl Kernel {
-    /// A twin, if there is one.
-    pub fn new_twin(&self) -> Option<Box<dyn HostKernel>> {
-        Some(self.twin.as_ref()?())
+    /// A host kernel, if there is one.
+    pub fn new_host_kernel(&self) -> Option<Box<dyn HostKernel>> {
+        Some(self.host.as_ref()?())
     }
 
-    /// That it cannot run on a device that needs a twin.
-    pub(crate) fn no_twin(&self, device: &str) -> Error {
+    /// That it cannot run on a device that needs a host kernel.
+    pub(crate) fn no_host_kernel(&self, device: &str) -> Error {
         Error::Job(format!(
             "the kernel '{}' has no function for the host, which '{device}' needs: run it on a CUDA GPU, or give it such a \
              function in Rust",
@@ -277,7 +277,7 @@ pub struct Uniform<'a> {
     pub values: &'a [u64],
 }
 
-/// The twin of a kernel: the same function of the same bytes, on the host.
+/// The host kernel of a kernel: the same function of the same bytes, on the host.
 pub trait HostKernel: Send {
     /// Computes `rows` rows that start at global row `first_row`, which is the first of a tile.
     ///
@@ -298,7 +298,7 @@ pub trait HostKernel: Send {
     );
 }
 
-/// A kernel as it is shared by the lanes.
+/// A kernel as it is shared by the workers.
 pub type SharedKernel = Arc<Kernel>;
 
 #[cfg(test)]
@@ -307,21 +307,21 @@ mod tests {
 
     #[test]
     fn values_come_once() {
-        let values = Values::late();
+        let values = ScalarArgs::late();
         assert!(!values.are_known());
         assert!(matches!(values.known(), Err(Error::Job(problem)) if problem.contains("before its values were known")));
         values.set(vec![1, 2]);
         values.set(vec![3]);
-        values.give_up();
+        values.abandon();
         assert!(values.are_known());
         assert_eq!((values.wait(), values.known().unwrap()), (Some(&[1, 2][..]), &[1, 2][..]));
-        assert_eq!(Values::new(vec![4]).wait(), Some(&[4][..]));
+        assert_eq!(ScalarArgs::new(vec![4]).wait(), Some(&[4][..]));
     }
 
     #[test]
     fn values_that_were_given_up_never_come() {
-        let values = Values::late();
-        values.give_up();
+        let values = ScalarArgs::late();
+        values.abandon();
         values.set(vec![1]);
         assert!(!values.are_known());
         assert_eq!(values.wait(), None);
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn whoever_waits_gets_the_values_of_another_thread() {
-        let values = Values::late();
+        let values = ScalarArgs::late();
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| values.wait().map(<[u64]>::to_vec));
             values.set(vec![7]);

@@ -2,8 +2,9 @@
 //!
 //! A device knows nothing of jobs, chunks or files. It has memory, streams and events, and it runs [`Kernel`]s. Two
 //! devices implement [`Device`]: `emulated`, made of host memory, and `cuda`. The CPU is no [`Device`]: it needs no
-//! copies, so its lane runs a kernel's twin on the data where it is.
+//! copies, so its worker runs a kernel's host kernel on the data where it is.
 
+mod backoff;
 mod choice;
 #[cfg(test)]
 pub(crate) mod contract;
@@ -12,15 +13,14 @@ pub(crate) mod cpu;
 pub(crate) mod cuda;
 pub(crate) mod emulated;
 pub(crate) mod kernel;
-mod patience;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
 mod visible;
 
+pub(crate) use backoff::SpinThenSleep;
 pub(crate) use choice::driver_version;
 pub use choice::{DeviceChoice, devices};
 pub use emulated::{Emulated, Fault, FaultAt};
-pub(crate) use patience::Patience;
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -99,12 +99,12 @@ pub(crate) enum Pinned {
     Whole,
 }
 
-/// How the lanes of a device are driven.
+/// How the workers of a device are driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Schedule {
-    /// Each lane on a thread of its own.
+    /// Each worker on a thread of its own.
     Threads,
-    /// All lanes on one thread, one turn at a time, in the order of the device's virtual time and of this seed.
+    /// All workers on one thread, one turn at a time, in the order of the device's virtual time and of this seed.
     Seeded(u64),
 }
 
@@ -131,7 +131,7 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
     /// What it is.
     fn info(&self) -> &DeviceInfo;
 
-    /// How its lanes are to be driven.
+    /// How its workers are to be driven.
     fn schedule(&self) -> Schedule {
         Schedule::Threads
     }
@@ -287,7 +287,7 @@ pub(crate) trait Host: Send {
 /// What a thread of the host does with a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostWork {
-    /// Reading rows into a slot.
+    /// ReadMode rows into a slot.
     Fill,
     /// Writing rows from a slot.
     Drain,

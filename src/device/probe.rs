@@ -1,6 +1,6 @@
 //! A kernel for tests of devices.
 
-use super::kernel::{Code, Columns, HostKernel, Kernel, Launch, TILE_ROWS, Uniform, Values};
+use super::kernel::{Code, Columns, HostKernel, Kernel, Launch, ScalarArgs, TILE_ROWS, Uniform};
 
 /// The first line of [`probe`]'s source.
 const PROBE: &str = "// overshot probe v1";
@@ -9,7 +9,7 @@ const PROBE_BODY: &str = r#"
 typedef unsigned long long word;
 extern "C" __global__ void overshot_probe(long long first_row, long long rows, const word *in, word *out, word *sums)
 {
-    __shared__ word lanes[256];
+    __shared__ word workers[256];
     const long long start = blockIdx.x * 4096ll;
     const long long end = start + 4096 < rows ? start + 4096 : rows;
     word sum = 0;
@@ -17,13 +17,13 @@ extern "C" __global__ void overshot_probe(long long first_row, long long rows, c
         out[i] = in[i] * 3 + (word)(first_row + i);
         sum += in[i];
     }
-    lanes[threadIdx.x] = sum;
+    workers[threadIdx.x] = sum;
     __syncthreads();
     for (int half = 128; half > 0; half /= 2) {
-        if (threadIdx.x < half) lanes[threadIdx.x] += lanes[threadIdx.x + half];
+        if (threadIdx.x < half) workers[threadIdx.x] += workers[threadIdx.x + half];
         __syncthreads();
     }
-    if (threadIdx.x == 0) sums[blockIdx.x] = lanes[0];
+    if (threadIdx.x == 0) sums[blockIdx.x] = workers[0];
 }
 "#;
 
@@ -36,8 +36,8 @@ pub(crate) fn probe() -> Kernel {
         launch: Launch::of(&columns, 0),
         columns,
         resident: vec![],
-        values: Values::new(vec![]),
-        twin: Some(Box::new(|| Box::new(ProbeTwin))),
+        values: ScalarArgs::new(vec![]),
+        host: Some(Box::new(|| Box::new(ProbeTwin))),
     }
 }
 

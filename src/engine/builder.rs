@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::Engine;
-use super::devices::Accounts;
+use super::devices::Budgets;
 use crate::device::DeviceChoice;
 use crate::error::{Error, Result};
 use crate::limits::MachineLimits;
-use crate::plan::Limits;
+use crate::plan::RunLimits;
 
-/// Each lane is a thread: more than this is a mistake.
+/// Each worker is a thread: more than this is a mistake.
 const MAX_LANES: usize = 1024;
 
 /// Builds an [`Engine`]. Everything has a default.
@@ -18,7 +18,7 @@ const MAX_LANES: usize = 1024;
 #[must_use = "a builder does nothing until it builds"]
 pub struct EngineBuilder {
     choice: DeviceChoice,
-    limits: Limits,
+    limits: RunLimits,
 }
 
 impl EngineBuilder {
@@ -52,20 +52,20 @@ impl EngineBuilder {
         self
     }
 
-    /// Lanes per device; chosen by the plan if not set.
-    pub fn lanes(mut self, lanes: usize) -> Self {
-        self.limits.lanes = Some(lanes);
+    /// Workers per device; chosen by the plan if not set.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.limits.workers = Some(workers);
         self
     }
 
     /// Finds the devices. Nothing is allocated, and no GPU is touched before the first run.
     ///
     /// # Errors
-    /// [`Error::Device`] if a device was asked for by name and is not there; [`Error::Job`] for no lanes or more than 1024.
+    /// [`Error::Device`] if a device was asked for by name and is not there; [`Error::Job`] for no workers or more than 1024.
     pub fn build(self) -> Result<Engine> {
         let EngineBuilder { mut choice, limits } = self;
-        if limits.lanes.is_some_and(|lanes| !(1..=MAX_LANES).contains(&lanes)) {
-            return Err(Error::Job(format!("the number of lanes must be 1 to {MAX_LANES}")));
+        if limits.workers.is_some_and(|workers| !(1..=MAX_LANES).contains(&workers)) {
+            return Err(Error::Job(format!("the number of workers must be 1 to {MAX_LANES}")));
         }
         if let (DeviceChoice::Emulated(all), Some(bytes)) = (&mut choice, limits.device_memory) {
             // Their memory is what one says it is.
@@ -75,7 +75,7 @@ impl EngineBuilder {
         let (devices, note) = choice.resolve()?;
         let found = begin.elapsed();
         let (machine, limits_note) = MachineLimits::load_or_note(&devices);
-        let accounts = devices.iter().map(|device| Accounts::of_engine(&limits, device)).collect();
+        let budgets = devices.iter().map(|device| Budgets::of_engine(&limits, device)).collect();
         Ok(Engine {
             choice,
             limits,
@@ -84,8 +84,8 @@ impl EngineBuilder {
             found,
             machine,
             limits_note,
-            accounts,
-            budget: Arc::default(),
+            budgets,
+            admissions: Arc::default(),
             weights: Mutex::default(),
             opened: Mutex::default(),
         })

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
+use crate::custom;
 use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar};
 use crate::error::{Error, Result};
-use crate::foreign;
-use crate::job::{Job, What};
-use crate::ops::{Eval, Foreign, Operator};
+use crate::job::{Job, JobBody};
+use crate::ops::{CustomOp, Eval, Operator};
 
 /// A job that fits together: its operator, and what its columns are.
-pub(super) struct Bound {
+pub(super) struct BoundJob {
     pub(super) operator: Box<dyn Operator>,
     pub(super) rows: u64,
     /// Whether it is an expression, and no kernel of the caller's own.
@@ -28,7 +28,7 @@ pub(super) struct Column {
     pub(super) elements: u64,
 }
 
-impl Bound {
+impl BoundJob {
     /// The bits of other values than those of the job, in the order of the kernel's values.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Bound {
 }
 
 /// Checks a job as far as that is possible before anything runs.
-pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
+pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
     check_files(&job.inputs, &job.outputs)?;
     // In the order of the job, which is then that of the columns.
     let sources: Vec<_> = job.inputs.iter().map(|(_, input)| (input.source().dtype(), input.source().rows())).collect();
@@ -63,7 +63,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
     let inputs: Vec<_> = named.map(|((name, _), (dtype, _))| (name.clone(), *dtype)).collect();
     let counts: Vec<u64> = sources.iter().map(|(_, count)| *count).collect();
     let bound = match &job.what {
-        What::Expression(expression) => {
+        JobBody::Expression(expression) => {
             job.check_names(expression)?;
             let rows = job.row_count(&counts, (&vec![1; inputs.len()], &vec![1; job.outputs.len()]))?;
             check_shapes(&job.inputs)?;
@@ -77,13 +77,13 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
             let outputs = program.outputs().iter().map(column).collect();
             let inputs = inputs.iter().map(column).collect();
             let operator = Box::new(Eval::new(program));
-            let bound = Bound { operator, rows, is_expression: true, inputs, outputs, values };
-            if !job.late {
+            let bound = BoundJob { operator, rows, is_expression: true, inputs, outputs, values };
+            if !job.deferred {
                 bound.operator.kernel().values.set(bound.bits_of(&job.values)?);
             }
             bound
         }
-        What::Kernel(call) => {
+        JobBody::Kernel(call) => {
             if let Some((name, _)) = job.values.first() {
                 return Err(Error::Job(format!(
                     "the kernel '{}' has the values of its call: give '{name}' a value there",
@@ -95,22 +95,22 @@ pub(super) fn bind(job: &Job<'_>) -> Result<Bound> {
             let elements: Vec<_> = bound.outputs.iter().map(|(_, elements)| *elements).collect();
             let rows = job.row_count(&counts, (&bound.inputs, &elements))?;
             bound.check_rows(rows)?;
-            let foreign::Bound { kernel, inputs: elements, outputs } = bound;
+            let custom::BoundCall { kernel, inputs: elements, outputs } = bound;
             let column = |(dtype, elements)| Column { dtype, elements };
             let inputs = inputs.iter().map(|(_, dtype)| *dtype).zip(elements).map(column).collect();
             let outputs = outputs.into_iter().map(column).collect();
-            let operator = Box::new(Foreign::new(kernel));
-            Bound { operator, rows, is_expression: false, inputs, outputs, values: vec![] }
+            let operator = Box::new(CustomOp::new(kernel));
+            BoundJob { operator, rows, is_expression: false, inputs, outputs, values: vec![] }
         }
     };
     for ((name, output), Column { dtype, .. }) in job.outputs.iter().zip(&bound.outputs) {
         match output.target().dtype() {
             Some(own) if own != *dtype => {
                 let remedy = match job.what {
-                    What::Expression(_) => {
+                    JobBody::Expression(_) => {
                         format!("cast it in the expression ({name} = {own}(…)) or pass one of {dtype}")
                     }
-                    What::Kernel(_) => format!("pass one of {dtype}"),
+                    JobBody::Kernel(_) => format!("pass one of {dtype}"),
                 };
                 return Err(Error::Job(format!(
                     "output '{name}' ({}) holds {own}, but the result is {dtype}: {remedy}",
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     fn job() -> Job<'static> {
-        Job::eval("sum(i * b + a)").unwrap().rows(1).value("a", 1i8).value("b", 2.0)
+        Job::eval("sum(i * b + a)").unwrap().rows(1).scalar("a", 1i8).scalar("b", 2.0)
     }
 
     /// Zeros of some shape.
@@ -225,10 +225,10 @@ mod tests {
     fn values_come_with_the_job_or_late() {
         let bits = [1, 2f64.to_bits()];
         assert_eq!(bind(&job()).unwrap().operator.kernel().values.wait(), Some(&bits[..]));
-        let late = bind(&Job { late: true, ..job() }).unwrap();
-        let values = &late.operator.kernel().values;
+        let deferred = bind(&Job { deferred: true, ..job() }).unwrap();
+        let values = &deferred.operator.kernel().values;
         assert!(!values.are_known());
-        values.set(late.bits_of(&[("b".into(), Scalar::F64(0.5)), ("a".into(), Scalar::I8(-1))]).unwrap());
+        values.set(deferred.bits_of(&[("b".into(), Scalar::F64(0.5)), ("a".into(), Scalar::I8(-1))]).unwrap());
         assert_eq!(values.wait(), Some(&[255, 0.5f64.to_bits()][..]));
     }
 

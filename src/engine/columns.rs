@@ -1,9 +1,9 @@
 //! What the engine has to know of every input and output of a job. It is asked once in a run, before the plan, so that the plan and the
 //! pipeline cannot differ.
 
-use super::check::Bound;
+use super::check::BoundJob;
 use super::devices::Opened;
-use crate::data::{Input, Lent, Output, Place, Shards, whole_memory, whole_shards};
+use crate::data::{FillGuard, Input, Output, Placement, Shards, whole_memory, whole_shards};
 use crate::device::Pinned;
 use crate::error::{Error, Result};
 use crate::pipeline::{InputColumn, Segment, Sharded};
@@ -15,7 +15,7 @@ pub(super) struct Columns<'j> {
     pub(super) names: Vec<String>,
     pub(super) inputs: Vec<InputColumn<'j>>,
     /// Whether an input stands in memory and is to be used there.
-    pub(super) at_hand: Vec<bool>,
+    pub(super) is_cached: Vec<bool>,
     pub(super) outputs: Vec<PlannedOutput>,
     /// Whether any of them is a file.
     pub(super) files: bool,
@@ -42,44 +42,45 @@ pub(super) enum Pinning {
 }
 
 impl<'j> Columns<'j> {
-    /// Asks for everything. A run `lends` the resident rows of its inputs, as one run at a time can copy them to the devices; who only
+    /// Asks for everything. A run `begins_use` the resident rows of its inputs, as one run at a time can copy them to the devices; who only
     /// plans looks as if it did.
     pub(super) fn resolve(
         inputs: &'j [(String, Input<'_>)],
         outputs: &[(String, Output<'_>)],
-        bound: &Bound,
+        bound: &BoundJob,
         opened: &Opened,
-        lends: bool,
+        begins_use: bool,
     ) -> Result<Self> {
         let tile_rows = bound.operator.kernel().columns.tile_rows;
         let names = inputs.iter().map(|(name, _)| name).chain(outputs.iter().map(|(name, _)| name));
         let mut columns = Columns {
             names: names.cloned().collect(),
             inputs: Vec::with_capacity(inputs.len()),
-            at_hand: Vec::with_capacity(inputs.len()),
+            is_cached: Vec::with_capacity(inputs.len()),
             outputs: Vec::with_capacity(outputs.len()),
             files: false,
             notes: Vec::new(),
         };
         for ((name, input), column) in inputs.iter().zip(&bound.inputs) {
             let (source, rows) = (input.source(), bound.rows.saturating_mul(column.elements));
-            columns.notes.extend(source.note());
+            columns.notes.extend(source.warning());
             let shards = whole_shards(input.shards(), column.dtype, rows)?;
-            columns.notes.extend(input.shards().and_then(|shards| shards.note()));
-            let lent = if lends { shards.and_then(Shards::lend) } else { None };
-            let fills = match &lent {
-                Some(lent) => Some(lent.fills),
-                None => shards.filter(|_| !lends).map(|shards| !shards.is_full()),
+            columns.notes.extend(input.shards().and_then(|shards| shards.warning()));
+            let guard = if begins_use { shards.and_then(Shards::begin_use) } else { None };
+            let is_filling = match &guard {
+                Some(guard) => Some(guard.is_filling),
+                None => shards.filter(|_| !begins_use).map(|shards| !shards.is_full()),
             };
-            let sharded =
-                shards.zip(fills).and_then(|(shards, fills)| Sharded::new(shards, column.elements, tile_rows, fills));
+            let sharded = shards
+                .zip(is_filling)
+                .and_then(|(shards, is_filling)| Sharded::new(shards, column.elements, tile_rows, is_filling));
             columns.note_unused(name, shards.is_some(), sharded.as_ref());
             let memory = whole_memory(source, column.dtype, rows)?;
             let pinned = memory.filter(|memory| match memory.is_pinned() {
                 true => true,
                 false => columns.note_pinned_in_part(name, opened.find_pinned(memory.bytes(), false)),
             });
-            columns.at_hand.push(memory.is_some() && source.is_at_hand(0, rows));
+            columns.is_cached.push(memory.is_some() && source.is_cached(0, rows));
             columns.files |= source.path().is_some();
             columns.inputs.push(InputColumn {
                 source,
@@ -87,14 +88,14 @@ impl<'j> Columns<'j> {
                 pinned: pinned.map(|memory| memory.bytes()),
                 elements: column.elements,
                 sharded,
-                lent,
+                guard,
             });
         }
         for ((name, output), column) in outputs.iter().zip(&bound.outputs) {
-            let (target, keeps) = (output.target(), bound.operator.keeps());
+            let (target, keeps) = (output.target(), bound.operator.compacts());
             let rows = bound.rows.saturating_mul(column.elements);
             let shards = whole_shards(output.shards(), column.dtype, rows)?;
-            columns.notes.extend(output.shards().and_then(|shards| shards.note()));
+            columns.notes.extend(output.shards().and_then(|shards| shards.warning()));
             let sharded = shards.and_then(|shards| Sharded::new(shards, column.elements, tile_rows, false));
             if let Some(own) = &sharded
                 && columns.sharded().any(|other| other.is_some_and(|other| own.is_same(other)))
@@ -106,8 +107,8 @@ impl<'j> Columns<'j> {
             columns.note_unused(name, shards.is_some(), sharded.as_ref());
             let pinning = match (target.place(), target.memory()) {
                 _ if keeps => Pinning::No,
-                (Place::Pinned, _) => Pinning::BySink,
-                (Place::Memory, Some(memory)) => {
+                (Placement::Pinned, _) => Pinning::BySink,
+                (Placement::Memory, Some(memory)) => {
                     let is_whole = columns.note_pinned_in_part(name, opened.find_pinned(memory, true));
                     if is_whole { Pinning::At(memory) } else { Pinning::No }
                 }
@@ -115,7 +116,7 @@ impl<'j> Columns<'j> {
             };
             columns.files |= target.path().is_some();
             columns.outputs.push(PlannedOutput {
-                in_memory: target.place() != Place::Elsewhere && !keeps,
+                in_memory: target.place() != Placement::Elsewhere && !keeps,
                 pinning,
                 sharded,
             });
@@ -130,8 +131,8 @@ impl<'j> Columns<'j> {
     }
 
     /// Whether an input is copied to devices by this run, to stay there.
-    pub(super) fn fills(&self) -> bool {
-        self.inputs.iter().any(|input| input.lent.as_ref().is_some_and(|lent: &Lent| lent.fills))
+    pub(super) fn is_filling(&self) -> bool {
+        self.inputs.iter().any(|input| input.guard.as_ref().is_some_and(|guard: &FillGuard| guard.is_filling))
     }
 
     /// Notes on columns whose rows go from one device to another.

@@ -11,9 +11,9 @@ use crate::device::emulated::EmulatedDevice as Gpu;
 use crate::device::kernel::SharedKernel;
 use crate::device::{Device, DeviceChoice, DeviceInfo, DeviceKind, Pinned};
 use crate::error::{Error, Result};
-use crate::memory::{self, Account, DeviceMemory, MemoryCache, MemoryUse};
-use crate::pipeline::{HostPart, Part, Staging};
-use crate::plan::{DevicePlan, Limits, Plan};
+use crate::memory::{self, DeviceMemory, MemoryBudget, MemoryCache, MemoryUse};
+use crate::pipeline::{CpuRun, DeviceRun, Staging};
+use crate::plan::{DevicePlan, Plan, RunLimits};
 
 /// Devices that are costly to open and so are kept for the next run, with what runs left of their memory.
 #[derive(Clone, Default)]
@@ -24,31 +24,31 @@ pub(super) struct Opened {
 }
 
 /// A device as a place for rows that outlive a run.
-pub(super) struct Room {
-    pub(super) memory: Arc<dyn memory::Room>,
+pub(super) struct PlacementDevice {
+    pub(super) memory: Arc<dyn memory::DeviceAllocator>,
     /// All of its memory.
     pub(super) memory_bytes: u64,
     /// What such rows have of it.
-    pub(super) stays: Arc<Account>,
+    pub(super) stays: Arc<MemoryBudget>,
     /// All that is in use of it, and what runs have reserved.
-    pub(super) device: Arc<Account>,
+    pub(super) device: Arc<MemoryBudget>,
 }
 
 /// A device that has no memory for being opened, and the error that says so.
 pub(super) type Full = (String, Error);
 
 impl Opened {
-    /// Opens those GPUs among the devices that are not open yet, and returns those that cannot be for want of memory. `accounts`
+    /// Opens those GPUs among the devices that are not open yet, and returns those that cannot be for want of memory. `budgets`
     /// are the engine's of each device.
-    pub(super) fn open(&mut self, devices: &[DeviceInfo], accounts: &[Accounts]) -> Result<Vec<Full>> {
+    pub(super) fn open(&mut self, devices: &[DeviceInfo], budgets: &[Budgets]) -> Result<Vec<Full>> {
         let mut full = Vec::new();
-        for (device, accounts) in devices.iter().zip(accounts) {
+        for (device, budgets) in devices.iter().zip(budgets) {
             if self.cache_of(&device.id).is_some() {
                 continue;
             }
             match open(device) {
                 None => {}
-                Some(Ok(gpu)) => self.gpus.push(MemoryCache::new(gpu, &accounts.device, &accounts.pinned)),
+                Some(Ok(gpu)) => self.gpus.push(MemoryCache::new(gpu, &budgets.device, &budgets.pinned)),
                 Some(Err(error @ Error::OutOfMemory { .. })) => full.push((device.id.clone(), error)),
                 Some(Err(error)) => return Err(error),
             }
@@ -56,25 +56,30 @@ impl Opened {
         Ok(full)
     }
 
-    /// Of these devices, those that rows can stay on: emulated ones, and GPUs that are open. `accounts` are the engine's of each.
-    pub(super) fn rooms(&mut self, choice: &DeviceChoice, devices: &[DeviceInfo], accounts: &[Accounts]) -> Vec<Room> {
+    /// Of these devices, those that rows can stay on: emulated ones, and GPUs that are open. `budgets` are the engine's of each.
+    pub(super) fn placement_devices(
+        &mut self,
+        choice: &DeviceChoice,
+        devices: &[DeviceInfo],
+        budgets: &[Budgets],
+    ) -> Vec<PlacementDevice> {
         if let (DeviceChoice::Emulated(all), true) = (choice, self.emulated.is_empty()) {
-            let caches = emulated::named(all).zip(accounts).map(|((id, options), accounts)| {
-                MemoryCache::new(EmulatedDevice::named(id, options), &accounts.device, &accounts.pinned)
+            let caches = emulated::named(all).zip(budgets).map(|((id, options), budgets)| {
+                MemoryCache::new(EmulatedDevice::named(id, options), &budgets.device, &budgets.pinned)
             });
             self.emulated = caches.collect();
         }
-        let room = |(info, accounts): (&DeviceInfo, &Accounts)| {
+        let device_of = |(info, budgets): (&DeviceInfo, &Budgets)| {
             let emulated = self.emulated.iter().find(|cache| cache.device().info().id == info.id);
-            let memory: Arc<dyn memory::Room> = match (emulated, self.cache_of(&info.id)) {
+            let memory: Arc<dyn memory::DeviceAllocator> = match (emulated, self.cache_of(&info.id)) {
                 (Some(emulated), _) => emulated.clone(),
                 (None, Some(gpu)) => gpu.clone(),
                 (None, None) => return None,
             };
-            let (stays, device) = (accounts.stays.clone(), accounts.device.clone());
-            Some(Room { memory, memory_bytes: info.memory_bytes, stays, device })
+            let (stays, device) = (budgets.stays.clone(), budgets.device.clone());
+            Some(PlacementDevice { memory, memory_bytes: info.memory_bytes, stays, device })
         };
-        devices.iter().zip(accounts).filter_map(room).collect()
+        devices.iter().zip(budgets).filter_map(device_of).collect()
     }
 
     /// Whether none is open.
@@ -82,10 +87,10 @@ impl Opened {
         self.gpus.is_empty()
     }
 
-    /// The device that pinned arrays are registered with, if any, and the account that they are booked on. Memory pinned on
+    /// The device that pinned arrays are registered with, if any, and the budget that they are booked on. Memory pinned on
     /// one GPU is pinned for all of them.
-    pub(super) fn pins_with(&self) -> Option<(&Gpu, &Arc<Account>)> {
-        self.gpus.first().map(|cache| (&**cache.device(), cache.pinned_account()))
+    pub(super) fn pins_with(&self) -> Option<(&Gpu, &Arc<MemoryBudget>)> {
+        self.gpus.first().map(|cache| (&**cache.device(), cache.pinned_budget()))
     }
 
     /// How far all GPUs find this memory pinned, by whomever: by other code of the program's that uses CUDA, say. Nothing is
@@ -96,15 +101,15 @@ impl Opened {
     }
 
     /// Makes a device of the engine ready for a run: its kernel loaded, its memory taken. `run` and `engine` are the
-    /// device's accounts in both.
+    /// device's budgets in both.
     pub(super) fn ready(
         &self,
         choice: &DeviceChoice,
         plan: &DevicePlan,
         kernel: &SharedKernel,
-        run: &Accounts,
-        engine: &Accounts,
-    ) -> Result<Box<dyn Part>> {
+        run: &Budgets,
+        engine: &Budgets,
+    ) -> Result<Box<dyn DeviceRun>> {
         Ok(match (plan.kind, choice) {
             // A new one for every run, so that a seed means the same in every run.
             (DeviceKind::Emulated, DeviceChoice::Emulated(all)) => {
@@ -120,7 +125,7 @@ impl Opened {
                 let Some(cache) = self.cache_of(&plan.id) else { unreachable!("every GPU of the engine was opened") };
                 Box::new(Staging::new(cache, plan, kernel, &run.device, &run.pinned)?)
             }
-            _ => Box::new(HostPart::new(plan.lanes, plan.lane_rows as usize)),
+            _ => Box::new(CpuRun::new(plan.workers, plan.max_chunk_rows as usize)),
         })
     }
 
@@ -132,12 +137,12 @@ impl Opened {
         notes
     }
 
-    /// What there is of the memory of a device, whose accounts these are.
-    pub(super) fn memory_of(&self, info: &DeviceInfo, accounts: &Accounts) -> DeviceMemory {
+    /// What there is of the memory of a device, whose budgets these are.
+    pub(super) fn memory_of(&self, info: &DeviceInfo, budgets: &Budgets) -> DeviceMemory {
         let (device, pinned) = match self.cache_of(&info.id) {
             Some(cache) => cache.usage(),
             // Nothing is kept.
-            None => (MemoryUse::new(&accounts.device, 0), MemoryUse::new(&accounts.pinned, 0)),
+            None => (MemoryUse::new(&budgets.device, 0), MemoryUse::new(&budgets.pinned, 0)),
         };
         DeviceMemory { id: info.id.clone(), device, pinned }
     }
@@ -163,24 +168,24 @@ fn open(_: &DeviceInfo) -> Option<Result<Gpu>> {
     None
 }
 
-/// The accounts of one device: in one run, or in an engine.
-pub(super) struct Accounts {
-    pub(super) device: Arc<Account>,
-    pub(super) pinned: Arc<Account>,
+/// The budgets of one device: in one run, or in an engine.
+pub(super) struct Budgets {
+    pub(super) device: Arc<MemoryBudget>,
+    pub(super) pinned: Arc<MemoryBudget>,
     /// Of the device memory, what rows have that outlive runs. A run has none.
-    pub(super) stays: Arc<Account>,
+    pub(super) stays: Arc<MemoryBudget>,
 }
 
-impl Accounts {
+impl Budgets {
     /// For a run, within its limits.
-    pub(super) fn of_run(limits: &Limits, id: &str) -> Self {
-        Accounts {
-            device: Account::new(
+    pub(super) fn of_run(limits: &RunLimits, id: &str) -> Self {
+        Budgets {
+            device: MemoryBudget::new(
                 "device memory",
                 limits.device_memory.map_or(u64::MAX, |limit| limits.left(id, limit)),
             ),
-            pinned: Account::new("pinned memory", limits.pinned()),
-            stays: Account::new("device memory", 0),
+            pinned: MemoryBudget::new("pinned memory", limits.pinned()),
+            stays: MemoryBudget::new("device memory", 0),
         }
     }
 
@@ -190,11 +195,11 @@ impl Accounts {
     }
 
     /// For an engine, whose runs have these limits together.
-    pub(super) fn of_engine(limits: &Limits, info: &DeviceInfo) -> Self {
-        let stays = Account::new("device memory", u64::MAX);
+    pub(super) fn of_engine(limits: &RunLimits, info: &DeviceInfo) -> Self {
+        let stays = MemoryBudget::new("device memory", u64::MAX);
         let bytes = limits.device_memory.map_or(info.memory_bytes, |limit| limit.min(info.memory_bytes));
-        let device = Account::of_engine("device memory", bytes, Some(&stays));
-        let pinned = Account::of_engine("pinned memory", limits.pinned(), None);
-        Accounts { device, pinned, stays }
+        let device = MemoryBudget::of_engine("device memory", bytes, Some(&stays));
+        let pinned = MemoryBudget::of_engine("pinned memory", limits.pinned(), None);
+        Budgets { device, pinned, stays }
     }
 }

@@ -1,12 +1,12 @@
 //! What a job reads and writes, for its plan.
 
-use super::check::Bound;
-use crate::foreign::Given;
-use crate::job::{Job, What};
+use super::check::BoundJob;
+use crate::custom::Given;
+use crate::job::{Job, JobBody};
 use crate::plan::{PlanColumn, Role};
 
 /// The columns of a job, and what is the same for all rows.
-pub(super) fn of(job: &Job<'_>, bound: &Bound) -> Vec<PlanColumn> {
+pub(super) fn of(job: &Job<'_>, bound: &BoundJob) -> Vec<PlanColumn> {
     let inputs = job.inputs.iter().zip(&bound.inputs).map(|((name, input), bound)| {
         column(name, Role::Input, bound.dtype, bound.elements, Some(input.source().name()))
     });
@@ -19,10 +19,10 @@ pub(super) fn of(job: &Job<'_>, bound: &Bound) -> Vec<PlanColumn> {
     let values = job
         .values
         .iter()
-        .map(|(name, value)| column(name, Role::Value, value.dtype(), 1, (!job.late).then(|| value.to_string())));
+        .map(|(name, value)| column(name, Role::Value, value.dtype(), 1, (!job.deferred).then(|| value.to_string())));
     let given = match &job.what {
-        What::Expression(_) => vec![],
-        What::Kernel(call) => call.given(),
+        JobBody::Expression(_) => vec![],
+        JobBody::Kernel(call) => call.given(),
     };
     let given = given.into_iter().map(|(name, given)| match given {
         Given::Value(value) => column(name, Role::Value, value.dtype(), 1, Some(value.to_string())),

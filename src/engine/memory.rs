@@ -3,8 +3,8 @@
 use std::sync::PoisonError;
 
 use super::Engine;
-use super::devices::{Accounts, Room};
-use crate::arrays::PinnedVec;
+use super::devices::{Budgets, PlacementDevice};
+use crate::arrays::PinnedBuffer;
 use crate::data::Element;
 use crate::error::Result;
 use crate::memory::DeviceMemory;
@@ -15,20 +15,20 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) if there is no memory, or it cannot be pinned.
-    pub fn pinned<T: Element>(&self, rows: usize) -> Result<PinnedVec<T>> {
+    pub fn pinned<T: Element>(&self, rows: usize) -> Result<PinnedBuffer<T>> {
         let (opened, mut full) = self.opened()?;
         match (opened.pins_with(), full.pop()) {
             (None, Some((_, error))) => Err(error),
-            (device, _) => PinnedVec::new(device, rows),
+            (device, _) => PinnedBuffer::new(device, rows),
         }
     }
 
     /// Its devices as places for rows that outlive a run: GPUs are opened for that.
-    pub(super) fn rooms(&self) -> Result<Vec<Room>> {
+    pub(super) fn placement_devices(&self) -> Result<Vec<PlacementDevice>> {
         // What has no memory for being opened has none for rows either.
         drop(self.opened()?);
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(opened.rooms(&self.choice, &self.devices, &self.accounts))
+        Ok(opened.placement_devices(&self.choice, &self.devices, &self.budgets))
     }
 
     /// The memory that it has of each of its [`devices`](Engine::devices), in their order. Touches no device.
@@ -49,7 +49,7 @@ impl Engine {
     /// ```
     pub fn memory(&self) -> Vec<DeviceMemory> {
         let opened = self.opened_so_far();
-        self.devices.iter().zip(&self.accounts).map(|(device, accounts)| opened.memory_of(device, accounts)).collect()
+        self.devices.iter().zip(&self.budgets).map(|(device, budgets)| opened.memory_of(device, budgets)).collect()
     }
 
     /// Gives the memory back that is kept for the next run, and returns how many bytes that was, of devices and of pinned
@@ -60,6 +60,6 @@ impl Engine {
 
     /// Lets the peaks of [`memory`](Engine::memory) begin anew with what is in use now.
     pub fn reset_peak(&self) {
-        self.accounts.iter().for_each(Accounts::reset_peak);
+        self.budgets.iter().for_each(Budgets::reset_peak);
     }
 }

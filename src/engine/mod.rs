@@ -19,20 +19,20 @@ use std::time::{Duration, Instant};
 use tracing::debug_span;
 
 pub use self::builder::EngineBuilder;
-use self::check::{Bound, bind};
+use self::check::{BoundJob, bind};
 use self::columns::Columns;
-use self::devices::{Accounts, Opened};
+use self::devices::{Budgets, Opened};
 use self::outputs::Outputs;
-use self::passes::Turn;
+use self::passes::PassContext;
 use self::prepare::{Prepared, Request};
 use crate::data::{Input, leftovers};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::limits::MachineLimits;
-use crate::memory::{InRun, MemoryBudget};
-use crate::pipeline::{Compaction, Part, Queue, Share, TIMED_EVERY, Work, drive};
-use crate::plan::{Limits, Plan};
+use crate::memory::{AdmissionQueue, InRun};
+use crate::pipeline::{Arbiter, Compaction, DeviceRun, Queue, TIMED_EVERY, Work, drive};
+use crate::plan::{Plan, RunLimits};
 use crate::report::Report;
 use crate::trace::Timeline;
 
@@ -55,7 +55,7 @@ const CORE_RATE: f64 = 0.5e9;
 /// ```
 pub struct Engine {
     choice: DeviceChoice,
-    limits: Limits,
+    limits: RunLimits,
     devices: Vec<DeviceInfo>,
     /// Why the devices are not those one might expect.
     note: Option<String>,
@@ -66,9 +66,9 @@ pub struct Engine {
     /// Why what was measured is not used.
     limits_note: Option<String>,
     /// What all its runs have of each device.
-    accounts: Vec<Accounts>,
+    budgets: Vec<Budgets>,
     /// Which runs have memory, and which wait for it.
-    budget: Arc<MemoryBudget>,
+    admissions: Arc<AdmissionQueue>,
     /// How datasets are shared out among the devices: the memory that each had free when that was first asked.
     weights: Mutex<Vec<u64>>,
     /// What is costly to open and is kept for the next run.
@@ -95,7 +95,7 @@ impl Engine {
         let bound = bind(job)?;
         let mut notes = vec![];
         let devices = match self.devices_for(&bound, &mut Vec::new()) {
-            Err(error) if bound.operator.kernel().twin.is_none() => {
+            Err(error) if bound.operator.kernel().host.is_none() => {
                 notes.push(format!("this can be planned but not run: {error}"));
                 self.devices.clone()
             }
@@ -130,20 +130,20 @@ impl Engine {
     /// When code of the caller that it runs (a source, a sink, a generator, the progress function) panics.
     pub fn run(&self, job: Job<'_>) -> Result<Report> {
         let bound = bind(&job)?;
-        self.run_in_turn(job, bound, Turn::default())
+        self.run_pass(job, bound, PassContext::default())
     }
 
     /// Runs a job that was checked, by itself or as one of several passes.
-    fn run_in_turn(&self, job: Job<'_>, bound: Bound, turn: Turn) -> Result<Report> {
+    fn run_pass(&self, job: Job<'_>, bound: BoundJob, context: PassContext) -> Result<Report> {
         let begin = Instant::now();
-        let turn = Turn { nested: turn.nested || InRun::is_entered(), ..turn };
+        let context = PassContext { nested: context.nested || InRun::is_entered(), ..context };
         let _in_run = InRun::enter();
         let (operator, rows) = (&*bound.operator, bound.rows);
         let Job { what, inputs, outputs, cancel, progress, timeline, .. } = job;
         let (computation, read) = (reports::of_computation(&what), reports::of_inputs(&inputs));
-        let prepared = self.prepare(&inputs, &outputs, &bound, cancel.as_ref(), &turn)?;
+        let prepared = self.prepare(&inputs, &outputs, &bound, cancel.as_ref(), &context)?;
         // What is reserved is given up after the memory is: variables are dropped in reverse.
-        let Prepared { reserved: _reserved, plan, segments, mut parts, accounts, columns, mut notes, setup } = prepared;
+        let Prepared { reserved: _reserved, plan, segments, mut runs, budgets, columns, mut notes, setup } = prepared;
         let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();
         // A file written from one with dimensions gets the same.
         let shape = inputs.iter().find_map(|(_, input)| input.source().shape());
@@ -151,43 +151,45 @@ impl Engine {
         let mut outputs = Outputs::open(outputs, &bound, shape)?;
         notes.extend(outputs.notes());
 
-        let fills = columns.fills();
-        let each_lanes: Vec<usize> = plan.devices.iter().map(|device| device.lanes).collect();
-        let (tile_rows, chunk_rows, least_rows) = (plan.tile_rows, plan.chunk_rows, plan.least_rows);
-        let queue = Queue::new(&segments, tile_rows as usize, chunk_rows as usize, least_rows as usize, &each_lanes);
+        let is_filling = columns.is_filling();
+        let each_workers: Vec<usize> = plan.devices.iter().map(|device| device.workers).collect();
+        let (tile_rows, chunk_rows, min_chunk_rows) = (plan.tile_rows, plan.chunk_rows, plan.min_chunk_rows);
+        let queue =
+            Queue::new(&segments, tile_rows as usize, chunk_rows as usize, min_chunk_rows as usize, &each_workers);
         let real = self.devices.iter().any(|device| device.kind != DeviceKind::Emulated);
-        let on_cpu = plan.lanes_of(DeviceKind::Cpu);
+        let on_cpu = plan.workers_of(DeviceKind::Cpu);
         let work = Work {
             operator,
             inputs: columns.inputs,
             outputs: outputs.columns(columns.outputs)?,
-            queue: queue.watched(cancel, progress.as_deref()).tells(turn.dry),
+            queue: queue.watched(cancel, progress.as_deref()).on_exhausted(context.exhausted),
             compaction: Compaction::of(operator),
-            share: (on_cpu > 0 && plan.lanes() > on_cpu).then(|| Share::new(cpu::cores(), plan.lanes() - on_cpu)),
+            arbiter: (on_cpu > 0 && plan.workers() > on_cpu)
+                .then(|| Arbiter::new(cpu::cores(), plan.workers() - on_cpu)),
             epoch: Instant::now(),
             timed_every: if real && !timeline { TIMED_EVERY } else { 1 },
             timeline,
         };
-        let schedule = parts.first().map_or(Schedule::Threads, |part| part.schedule());
-        let lanes = parts.iter_mut().enumerate().map(|(number, part)| part.lanes(number, &work));
-        let lanes = lanes.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+        let schedule = runs.first().map_or(Schedule::Threads, |run| run.schedule());
+        let workers = runs.iter_mut().enumerate().map(|(number, run)| run.workers(number, &work));
+        let workers = workers.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
         let started = Cell::new(Instant::now());
-        let wait = turn.place.take(fills).map(|wait| {
+        let wait = context.place.take(is_filling).map(|wait| {
             || {
                 wait()?;
                 started.set(Instant::now());
                 Ok(())
             }
         });
-        let read_before = direct_bytes(&inputs);
-        let driven = drive(lanes, &work, schedule, wait);
+        let read_before = bytes_read_direct(&inputs);
+        let driven = drive(workers, &work, schedule, wait);
         let time = started.get().elapsed();
         let kept = work.compaction.as_ref().map(Compaction::rows);
         // With it goes what the run had of rows that stay on devices: nothing uses them any more.
         drop(work);
         if matches!(driven, Err(Error::Abandoned)) {
             // A pass that is not needed: nothing is wrong with what it has.
-            parts.into_iter().for_each(Part::keep_memory);
+            runs.into_iter().for_each(DeviceRun::recycle_memory);
             return Err(Error::Abandoned);
         }
         let outcomes = driven?;
@@ -195,15 +197,15 @@ impl Engine {
             outputs.truncate(kept)?;
         }
         let row = &operator.kernel().columns;
-        let medium = reports::Medium {
+        let medium = reports::IoProfile {
             row_in: row.inputs.iter().sum::<usize>() as u64,
             row_out: row.outputs.iter().sum::<usize>() as u64,
-            from_disk: direct_bytes(&inputs) - read_before,
+            from_disk: bytes_read_direct(&inputs) - read_before,
             from_files: inputs.iter().any(|(_, input)| input.source().path().is_some()),
             to_files: outputs.are_files(),
         };
         let written = outputs.commit()?;
-        parts.into_iter().for_each(Part::keep_memory);
+        runs.into_iter().for_each(DeviceRun::recycle_memory);
 
         let mut report = Report {
             computation,
@@ -211,21 +213,21 @@ impl Engine {
             results: operator.results(rows),
             inputs: read,
             outputs: written,
-            chunks: outcomes.iter().map(|lane| lane.chunks).sum(),
+            chunks: outcomes.iter().map(|worker| worker.chunks).sum(),
             chunk_rows: plan.chunk_rows,
             time,
             total_time: Duration::ZERO,
             setup,
-            bytes_to_device: outcomes.iter().map(|lane| lane.bytes_in).sum(),
-            bytes_ahead: outcomes.iter().map(|lane| lane.bytes_ahead).sum(),
+            bytes_to_device: outcomes.iter().map(|worker| worker.bytes_in).sum(),
+            bytes_ahead: outcomes.iter().map(|worker| worker.bytes_ahead).sum(),
             bytes_read_directly: medium.from_disk,
-            bytes_from_device: outcomes.iter().map(|lane| lane.bytes_out).sum(),
-            peak_pinned_bytes: accounts.iter().map(|account| account.pinned.peak()).sum(),
-            devices: reports::of_devices(&plan, &outcomes, &accounts, &medium, self.machine.as_ref(), time),
+            bytes_from_device: outcomes.iter().map(|worker| worker.bytes_out).sum(),
+            peak_pinned_bytes: budgets.iter().map(|budget| budget.pinned.peak()).sum(),
+            devices: reports::of_devices(&plan, &outcomes, &budgets, &medium, self.machine.as_ref(), time),
             notes,
             timeline: timeline.then(|| {
                 let names = plan.devices.iter().map(|device| format!("{} ({})", device.id, device.name));
-                Timeline::new(names, outcomes.into_iter().map(|lane| (lane.device, lane.spans)))
+                Timeline::new(names, outcomes.into_iter().map(|worker| (worker.device, worker.spans)))
             }),
             measured: self.machine.is_some(),
         };
@@ -235,8 +237,8 @@ impl Engine {
 }
 
 /// Bytes that the inputs have read past the page cache so far; a source may have served other jobs before.
-fn direct_bytes(inputs: &[(String, Input<'_>)]) -> u64 {
-    inputs.iter().map(|(_, input)| input.source().direct_bytes()).sum()
+fn bytes_read_direct(inputs: &[(String, Input<'_>)]) -> u64 {
+    inputs.iter().map(|(_, input)| input.source().bytes_read_direct()).sum()
 }
 
 impl std::fmt::Debug for Engine {

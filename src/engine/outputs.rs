@@ -1,6 +1,6 @@
 //! The outputs of a run: opened before it and named after it, all of them or none.
 
-use super::check::Bound;
+use super::check::BoundJob;
 use super::columns::{Pinning, PlannedOutput};
 use crate::data::{Output, Sink, commit_all, whole_sink_memory};
 use crate::error::{Error, Result};
@@ -9,7 +9,7 @@ use crate::report::OutputReport;
 
 /// The opened outputs, and what the report says of them.
 pub(super) struct Outputs<'a, 'b> {
-    bound: &'b Bound,
+    bound: &'b BoundJob,
     sinks: Vec<Box<dyn Sink + 'a>>,
     reports: Vec<OutputReport>,
 }
@@ -19,7 +19,7 @@ impl<'a, 'b> Outputs<'a, 'b> {
     ///
     /// # Errors
     /// Those of the targets. What was opened before is dropped, and leaves nothing behind.
-    pub(super) fn open(outputs: Vec<(String, Output<'a>)>, bound: &'b Bound, shape: Option<&[u64]>) -> Result<Self> {
+    pub(super) fn open(outputs: Vec<(String, Output<'a>)>, bound: &'b BoundJob, shape: Option<&[u64]>) -> Result<Self> {
         let rows = bound.rows;
         let (mut sinks, mut reports) = (Vec::with_capacity(outputs.len()), Vec::with_capacity(outputs.len()));
         for ((name, output), column) in outputs.into_iter().zip(&bound.outputs) {
@@ -41,7 +41,7 @@ impl<'a, 'b> Outputs<'a, 'b> {
 
     /// What the sinks say to the user.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
-        self.sinks.iter().filter_map(|sink| sink.note())
+        self.sinks.iter().filter_map(|sink| sink.warning())
     }
 
     /// Whether any output is a file.
@@ -58,7 +58,7 @@ impl<'a, 'b> Outputs<'a, 'b> {
         for (k, planned) in planned.into_iter().enumerate() {
             let (sink, column) = (&*self.sinks[k], self.bound.outputs[k]);
             // Where rows go is not known before they come back if only some are kept.
-            let memory = match self.bound.operator.keeps() {
+            let memory = match self.bound.operator.compacts() {
                 true => None,
                 false => whole_sink_memory(sink, column.dtype, self.bound.rows * column.elements)?,
             };
@@ -85,7 +85,7 @@ impl<'a, 'b> Outputs<'a, 'b> {
     /// Those of the sinks.
     pub(super) fn truncate(&mut self, rows: u64) -> Result<()> {
         for ((sink, report), column) in self.sinks.iter_mut().zip(&mut self.reports).zip(&self.bound.outputs) {
-            sink.shorten(rows * column.elements)?;
+            sink.truncate(rows * column.elements)?;
             (report.rows, report.bytes) = (rows, rows * column.elements * column.dtype.size() as u64);
         }
         Ok(())

@@ -6,7 +6,7 @@
 //!  pass 3                                          ready … waits                      │ …
 //!  caller                                next()  ──┘
 //! ```
-//! A pass begins to get ready when the one before it has all it needs, so that there are two at a time; its lanes start when that
+//! A pass begins to get ready when the one before it has all it needs, so that there are two at a time; its workers start when that
 //! has nothing left to claim, and go as far as they can without the values.
 
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use super::Engine;
 use super::check::bind;
 use crate::data::Scalar;
-use crate::device::kernel::Values;
+use crate::device::kernel::ScalarArgs;
 use crate::error::{Error, Result};
-use crate::job::{Job, What};
+use crate::job::{Job, JobBody};
 use crate::memory::InRun;
 use crate::report::Report;
 use crate::threads;
@@ -28,14 +28,14 @@ const FILLS: &str = "the next pass did not begin before the end of this one, whi
 
 /// How a run stands to others. By default it is alone.
 #[derive(Default)]
-pub(super) struct Turn {
+pub(super) struct PassContext {
     /// Whether it shares the limits of the engine with another pass.
     pub(super) is_half: bool,
     /// Whether it begins within another run.
     pub(super) nested: bool,
     pub(super) place: Place,
     /// Who is told once all its chunks are claimed.
-    pub(super) dry: Option<Sender<()>>,
+    pub(super) exhausted: Option<Sender<()>>,
 }
 
 /// Where a run stands among passes.
@@ -55,10 +55,10 @@ impl Place {
 
     /// Says that the run has all it needs; returns what to wait for before it begins, which is [`Error::Abandoned`] if the pass
     /// before it was stopped.
-    pub(super) fn take(self, fills: bool) -> Option<impl FnOnce() -> Result<()>> {
+    pub(super) fn take(self, is_filling: bool) -> Option<impl FnOnce() -> Result<()>> {
         if let Some(ready) = self.ready {
             // Nobody listens once the passes have ended.
-            let _ = ready.send(fills);
+            let _ = ready.send(is_filling);
         }
         self.before.map(|before| move || before.recv().map_err(|_| Error::Abandoned))
     }
@@ -68,16 +68,16 @@ impl Place {
 struct Pass<'s> {
     values: Late,
     ready: Receiver<bool>,
-    dry: Option<Receiver<()>>,
+    exhausted: Option<Receiver<()>>,
     thread: ScopedJoinHandle<'s, Result<Report>>,
 }
 
-/// Values that are given up if they are dropped unknown, so that nobody waits for them any more.
-struct Late(Arc<Values>);
+/// ScalarArgs that are given up if they are dropped unknown, so that nobody waits for them any more.
+struct Late(Arc<ScalarArgs>);
 
 impl Drop for Late {
     fn drop(&mut self) {
-        self.0.give_up();
+        self.0.abandon();
     }
 }
 
@@ -89,7 +89,7 @@ impl Pass<'_> {
 }
 
 impl Engine {
-    /// Runs a job again and again over the same rows, each time with other [values](Job::value), for algorithms whose next pass
+    /// Runs a job again and again over the same rows, each time with other [values](Job::scalar), for algorithms whose next pass
     /// depends on the results of the one before.
     ///
     /// The first pass has the values of the job. After each pass `next` is called on this thread with its report, and gives the values
@@ -113,7 +113,7 @@ impl Engine {
     /// use overshot::{DeviceChoice, Engine, Job};
     /// let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
     /// let x = vec![1.0, 2.0, 3.0, 4.0, 100.0];
-    /// let job = Job::eval("m = mean(clip(x, center - 5, center + 5))")?.input("x", &x).value("center", 0.0);
+    /// let job = Job::eval("m = mean(clip(x, center - 5, center + 5))")?.input("x", &x).scalar("center", 0.0);
     /// let mut center = 0.0;
     /// let last = engine.passes(job, |report| {
     ///     let before = std::mem::replace(&mut center, report.value("m").ok()??.as_f64());
@@ -148,7 +148,7 @@ impl Engine {
             let mut bits = bound.bits_of(&values)?;
             let mut pass = begin(&bits, true)?;
             loop {
-                let Ok(fills) = pass.ready.recv() else {
+                let Ok(is_filling) = pass.ready.recv() else {
                     match pass.end() {
                         Err(error @ (Error::Budget { .. } | Error::OutOfMemory { .. })) if alone.is_none() => {
                             alone = Some(format!(
@@ -161,15 +161,15 @@ impl Engine {
                     }
                 };
                 // Not before the pass that is needed has its memory.
-                let ahead = match pass.dry.take() {
-                    Some(dry) if alone.is_none() && !fills => {
-                        Some(self.begin(scope, &job, None, (true, nested), Some(dry))?)
+                let ahead = match pass.exhausted.take() {
+                    Some(exhausted) if alone.is_none() && !is_filling => {
+                        Some(self.begin(scope, &job, None, (true, nested), Some(exhausted))?)
                     }
                     _ => None,
                 };
                 let mut report = pass.end()?;
                 report.notes.extend(alone.clone());
-                report.notes.extend(fills.then(|| FILLS.to_owned()));
+                report.notes.extend(is_filling.then(|| FILLS.to_owned()));
                 let Some(new) = next(&report) else { return Ok(report) };
                 let new: Vec<_> = new.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
                 values.retain(|(name, _)| !new.iter().any(|(other, _)| other == name));
@@ -202,18 +202,19 @@ impl Engine {
             values.0.set(bits.to_vec());
         }
         let (ready, is_ready) = channel();
-        let (dry, is_dry) = channel();
-        let turn = Turn { is_half, nested, place: Place { ready: Some(ready), before }, dry: Some(dry) };
-        let run = move || self.run_in_turn(job, bound, turn);
+        let (exhausted, is_exhausted) = channel();
+        let context =
+            PassContext { is_half, nested, place: Place { ready: Some(ready), before }, exhausted: Some(exhausted) };
+        let run = move || self.run_pass(job, bound, context);
         let thread = thread::Builder::new().name("pass".into()).spawn_scoped(scope, run);
         let thread = thread.map_err(|error| threads::not_started(&error))?;
-        Ok(Pass { values, ready: is_ready, dry: Some(is_dry), thread })
+        Ok(Pass { values, ready: is_ready, exhausted: Some(is_exhausted), thread })
     }
 }
 
 /// Whether passes of a job make sense.
 fn check(job: &Job<'_>) -> Result<()> {
-    if !job.outputs.is_empty() || matches!(job.what, What::Kernel(_)) {
+    if !job.outputs.is_empty() || matches!(job.what, JobBody::Kernel(_)) {
         return Err(Error::Job(
             "passes are for reductions: leave out outputs, and run kernels of your own and jobs with outputs once, after them".into(),
         ));

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use super::Engine;
-use super::devices::Room;
-use crate::arrays::{PinnedVec, Resident, ShardedArray};
+use super::devices::PlacementDevice;
+use crate::arrays::{PinnedBuffer, Resident, ShardedArray};
 use crate::data::{Dtype, Element, Input, Shard, Shards};
 use crate::device::kernel::TILE_ROWS;
 use crate::error::{Error, Result};
@@ -27,7 +27,7 @@ impl Engine {
         let shards = self.place(T::DTYPE, rows as u64, true, "sharded array")?;
         shards.iter().try_for_each(|shard| shard.memory.zero())?;
         let on_host = rows - shards.rows_on_devices() as usize;
-        let rest = if shards.is_empty() { self.pinned(rows)? } else { PinnedVec::on_host(on_host)? };
+        let rest = if shards.is_empty() { self.pinned(rows)? } else { PinnedBuffer::on_host(on_host)? };
         Ok(ShardedArray::new(shards, rest, rows))
     }
 
@@ -59,20 +59,20 @@ impl Engine {
         let tile_bytes = tile * dtype.size() as u64;
         // Held until all is taken: whoever comes next finds less.
         let mut weights = self.weights.lock().unwrap_or_else(PoisonError::into_inner);
-        let rooms = self.rooms()?;
-        let free = rooms.iter().map(|room| self.free(room)).collect::<Result<Vec<_>>>()?;
+        let devices = self.placement_devices()?;
+        let free = devices.iter().map(|device| self.free(device)).collect::<Result<Vec<_>>>()?;
         if weights.len() != free.len() || weights.iter().all(|weight| *weight == 0) {
             weights.clone_from(&free);
         }
         let mut shards = Vec::new();
-        for ((room, free), home) in rooms.iter().zip(free).zip(homes(tiles, &weights)) {
+        for ((device, free), home) in devices.iter().zip(free).zip(homes(tiles, &weights)) {
             let mut end = home.end.min(home.start + free / tile_bytes);
             while home.start < end {
                 let rows = home.start * tile..(end * tile).min(rows);
                 let bytes = (rows.end - rows.start) as usize * dtype.size();
-                match room.memory.take(bytes, &room.stays) {
+                match device.memory.take(bytes, &device.stays) {
                     Ok(memory) => {
-                        shards.push(Shard { device: room.memory.id().into(), rows, memory });
+                        shards.push(Shard { device: device.memory.id().into(), rows, memory });
                         break;
                     }
                     // Somebody else took it, or it is in pieces.
@@ -82,7 +82,7 @@ impl Engine {
             }
         }
         let placed: u64 = shards.iter().map(|shard| shard.rows.end - shard.rows.start).sum();
-        let note = (placed < rows && !rooms.is_empty()).then(|| {
+        let note = (placed < rows && !devices.is_empty()).then(|| {
             format!(
                 "{placed} of {rows} rows of {what} stay on devices, whose memory takes no more; the others are streamed"
             )
@@ -91,11 +91,12 @@ impl Engine {
     }
 
     /// Bytes that may be taken of a device now.
-    fn free(&self, room: &Room) -> Result<u64> {
-        let most = self.limits.device_memory.map_or(room.memory_bytes, |limit| limit.min(room.memory_bytes));
+    fn free(&self, device: &PlacementDevice) -> Result<u64> {
+        let most = self.limits.device_memory.map_or(device.memory_bytes, |limit| limit.min(device.memory_bytes));
         let (part, within) = LEFT_TO_RUNS;
         let left_to_runs = (most / part).clamp(within.start, within.end);
-        let free = room.memory.free_bytes()?.min(most.saturating_sub(room.stays.in_use() + room.device.reserved()));
+        let free =
+            device.memory.free_bytes()?.min(most.saturating_sub(device.stays.in_use() + device.device.reserved()));
         Ok(free.saturating_sub(left_to_runs))
     }
 }

@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use super::check::Bound;
+use super::check::BoundJob;
 use super::columns::{Columns, Pinning};
-use super::devices::{Accounts, Full, Opened};
-use super::passes::Turn;
+use super::devices::{Budgets, Full, Opened};
+use super::passes::PassContext;
 use super::{CORE_RATE, Engine, OPENING, reports};
 use crate::data::{Input, Output};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, cpu};
 use crate::error::{Error, Result};
-use crate::memory::{Admission, Need, Reserved};
-use crate::pipeline::{Part, Segment, Sharded, segments};
-use crate::plan::{Limits, Machine, Plan, Shape};
+use crate::memory::{Admission, Admitted, Need};
+use crate::pipeline::{DeviceRun, Segment, Sharded, segments};
+use crate::plan::{Machine, Plan, RunLimits, Shape};
 use crate::progress::CancelToken;
 use crate::report::Setup;
 
 /// A job that was checked, and where it is to run.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'r, 'j> {
-    pub(super) bound: &'r Bound,
+    pub(super) bound: &'r BoundJob,
     pub(super) columns: &'r Columns<'j>,
     pub(super) devices: &'r [DeviceInfo],
     pub(super) opened: &'r Opened,
@@ -31,13 +31,13 @@ pub(super) struct Request<'r, 'j> {
 /// All that a run needs before its outputs are opened.
 pub(super) struct Prepared<'j> {
     /// Its place among the runs that have memory of the engine; `None` if it needs none.
-    pub(super) reserved: Option<Reserved>,
+    pub(super) reserved: Option<Admitted>,
     pub(super) plan: Plan,
     /// Whose rows are whose.
     pub(super) segments: Vec<Segment>,
     /// What the plan needs on each of its devices.
-    pub(super) parts: Vec<Box<dyn Part>>,
-    pub(super) accounts: Vec<Accounts>,
+    pub(super) runs: Vec<Box<dyn DeviceRun>>,
+    pub(super) budgets: Vec<Budgets>,
     pub(super) columns: Columns<'j>,
     pub(super) notes: Vec<String>,
     pub(super) setup: Setup,
@@ -50,12 +50,12 @@ impl Request<'_, '_> {
         if cancel.is_some_and(CancelToken::is_cancelled) {
             return Some(Error::Cancelled { done: 0, rows: bound.rows });
         }
-        bound.operator.kernel().values.are_given_up().then_some(Error::Abandoned)
+        bound.operator.kernel().values.are_abandoned().then_some(Error::Abandoned)
     }
 }
 
 /// What is reserved for a run, its plan, whose rows are whose, and what it needs on each of its devices.
-type Ready = (Option<Reserved>, Plan, Vec<Segment>, Vec<Box<dyn Part>>, Vec<Accounts>);
+type Ready = (Option<Admitted>, Plan, Vec<Segment>, Vec<Box<dyn DeviceRun>>, Vec<Budgets>);
 
 impl Engine {
     /// Prepares a run. Devices that have no memory for it take no part, with a note, if others are there.
@@ -66,9 +66,9 @@ impl Engine {
         &self,
         inputs: &'j [(String, Input<'_>)],
         outputs: &[(String, Output<'_>)],
-        bound: &Bound,
+        bound: &BoundJob,
         cancel: Option<&CancelToken>,
-        turn: &Turn,
+        context: &PassContext,
     ) -> Result<Prepared<'j>> {
         let mut notes: Vec<String> = self.note.iter().chain(&self.limits_note).cloned().collect();
         let devices = self.devices_for(bound, &mut notes)?;
@@ -81,9 +81,9 @@ impl Engine {
         let mut columns = Columns::resolve(inputs, outputs, bound, &opened, true)?;
         notes.append(&mut columns.notes);
         let request = Request { bound, columns: &columns, devices: &devices, opened: &opened, cancel };
-        let (reserved, plan, segments, parts, accounts) = self.ready(&request, turn, &mut notes, &mut setup)?;
+        let (reserved, plan, segments, runs, budgets) = self.ready(&request, context, &mut notes, &mut setup)?;
         notes.extend(opened.notes(&plan, bound.operator.kernel()));
-        Ok(Prepared { reserved, plan, segments, parts, accounts, columns, notes, setup })
+        Ok(Prepared { reserved, plan, segments, runs, budgets, columns, notes, setup })
     }
 
     /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than the work; GPUs alone
@@ -91,19 +91,19 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Job`] if no device can run the kernel.
-    pub(super) fn devices_for(&self, bound: &Bound, notes: &mut Vec<String>) -> Result<Vec<DeviceInfo>> {
+    pub(super) fn devices_for(&self, bound: &BoundJob, notes: &mut Vec<String>) -> Result<Vec<DeviceInfo>> {
         let (kernel, rows) = (bound.operator.kernel(), bound.rows);
         let is_cpu = |device: &&DeviceInfo| device.kind == DeviceKind::Cpu;
-        if kernel.twin.is_none() {
+        if kernel.host.is_none() {
             let gpus = self.devices.iter().filter(|device| device.kind == DeviceKind::Cuda);
             let gpus: Vec<_> = gpus.cloned().collect();
             return match self.devices.first() {
                 Some(first) if gpus.is_empty() => Err(match (&self.choice, DeviceChoice::Cuda.resolve()) {
                     (DeviceChoice::Auto, Err(Error::Device { problem, .. })) => kernel.no_gpu(&problem),
-                    _ => kernel.no_twin(&first.id),
+                    _ => kernel.no_host_kernel(&first.id),
                 }),
                 _ if gpus.len() < self.devices.len() => {
-                    notes.push(format!("the CPU took no part: the kernel '{}' has no function for it", kernel.entry));
+                    notes.push(format!("the CPU took no run: the kernel '{}' has no function for it", kernel.entry));
                     Ok(gpus)
                 }
                 _ => Ok(gpus),
@@ -148,26 +148,26 @@ impl Engine {
             if devices.is_empty() {
                 return Err(error);
             }
-            notes.push(format!("{id} took no part: it had no memory for a context"));
+            notes.push(format!("{id} took no run: it had no memory for a context"));
         }
         Ok((opened, devices))
     }
 
     /// The limits of a run that starts now; `is_half`, beside another one that has the other half.
-    pub(super) fn limits(&self, is_half: bool) -> Limits {
-        let stays = self.devices.iter().zip(&self.accounts);
-        let stays = stays.map(|(device, accounts)| (device.id.clone(), accounts.stays.in_use())).collect();
-        Limits { stays, is_half, ..self.limits.clone() }
+    pub(super) fn limits(&self, is_half: bool) -> RunLimits {
+        let stays = self.devices.iter().zip(&self.budgets);
+        let stays = stays.map(|(device, budgets)| (device.id.clone(), budgets.stays.in_use())).collect();
+        RunLimits { stays, is_half, ..self.limits.clone() }
     }
 
-    pub(super) fn plan_of(&self, request: &Request<'_, '_>, limits: &Limits) -> Result<(Plan, Vec<Segment>)> {
+    pub(super) fn plan_of(&self, request: &Request<'_, '_>, limits: &RunLimits) -> Result<(Plan, Vec<Segment>)> {
         let Request { bound, columns, devices, .. } = *request;
-        let (rows, kernel, keeps) = (bound.rows, bound.operator.kernel(), bound.operator.keeps());
+        let (rows, kernel, keeps) = (bound.rows, bound.operator.kernel(), bound.operator.compacts());
         let names: Vec<&str> = devices.iter().map(|device| &*device.id).collect();
         let sharded: Vec<_> = columns.sharded().collect();
         let segments = segments(&sharded, rows, kernel.columns.tile_rows, &names, keeps);
         let is_home = |column: &Option<&Sharded>| {
-            column.is_some_and(|column| !column.fills && column.stays_home(&segments, &names))
+            column.is_some_and(|column| !column.is_filling && column.stays_home(&segments, &names))
         };
         let inputs = columns.inputs.iter().map(|input| input.pinned.is_some());
         let pinned = inputs.chain(columns.outputs.iter().map(|output| output.pinning != Pinning::No));
@@ -175,7 +175,12 @@ impl Engine {
             rows,
             columns: kernel.columns.clone(),
             resident_bytes: kernel.resident.iter().map(|array| array.bytes().len() as u64).sum(),
-            in_memory: columns.at_hand.iter().copied().chain(columns.outputs.iter().map(|out| out.in_memory)).collect(),
+            in_memory: columns
+                .is_cached
+                .iter()
+                .copied()
+                .chain(columns.outputs.iter().map(|out| out.in_memory))
+                .collect(),
             pinned: pinned.zip(&sharded).map(|(pinned, sharded)| pinned || is_home(sharded)).collect(),
         };
         let files = columns.files;
@@ -188,57 +193,57 @@ impl Engine {
     fn ready(
         &self,
         request: &Request<'_, '_>,
-        turn: &Turn,
+        context: &PassContext,
         notes: &mut Vec<String>,
         setup: &mut Setup,
     ) -> Result<Ready> {
         let kernel = request.bound.operator.kernel();
-        let (mut devices, mut limits) = (request.devices.to_vec(), self.limits(turn.is_half));
+        let (mut devices, mut limits) = (request.devices.to_vec(), self.limits(context.is_half));
         // What each device that had too little memory was asked for first, in bytes.
         let mut short = BTreeMap::new();
-        let mut admission = Admission { nested: turn.nested, ..Admission::default() };
-        let mut reserved: Option<Reserved> = None;
+        let mut admission = Admission { nested: context.nested, ..Admission::default() };
+        let mut reserved: Option<Admitted> = None;
         loop {
             let (plan, segments) = self.plan_of(&Request { devices: &devices, ..*request }, &limits)?;
             let needs = self.needs(&plan);
             match &mut reserved {
                 Some(reserved) => reserved.change(needs),
                 None if needs.is_empty() => {}
-                None => reserved = Some(self.budget.reserve(needs, admission, || request.given_up())?),
+                None => reserved = Some(self.admissions.admit(needs, admission, || request.given_up())?),
             }
-            let accounts: Vec<_> = plan.devices.iter().map(|device| Accounts::of_run(&limits, &device.id)).collect();
-            let parts = plan.devices.iter().zip(&accounts).map(|(device, accounts)| {
-                request.opened.ready(&self.choice, device, kernel, accounts, self.accounts_of(&device.id))
+            let budgets: Vec<_> = plan.devices.iter().map(|device| Budgets::of_run(&limits, &device.id)).collect();
+            let runs = plan.devices.iter().zip(&budgets).map(|(device, budgets)| {
+                request.opened.ready(&self.choice, device, kernel, budgets, self.budgets_of(&device.id))
             });
-            match parts.collect::<Result<Vec<_>>>() {
-                Ok(parts) => {
-                    notes.extend(parts.iter().zip(&plan.devices).filter_map(|(part, device)| part.shortage(device)));
+            match runs.collect::<Result<Vec<_>>>() {
+                Ok(runs) => {
+                    notes.extend(runs.iter().zip(&plan.devices).filter_map(|(run, device)| run.shortage(device)));
                     notes.extend(reports::of_smaller_chunks(&plan, &short));
                     notes.extend(request.columns.notes_on(&segments, &plan));
-                    for (kernel, memory) in parts.iter().map(|part| part.setup()) {
+                    for (kernel, memory) in runs.iter().map(|run| run.setup()) {
                         setup.kernel += kernel;
                         setup.memory += memory;
                     }
-                    return Ok((reserved, plan, segments, parts, accounts));
+                    return Ok((reserved, plan, segments, runs, budgets));
                 }
                 // What is kept for the next run is for this one first.
                 Err(Error::OutOfMemory { .. }) if request.opened.trim() > 0 => {}
                 Err(Error::OutOfMemory { .. })
-                    if !turn.place.is_behind()
-                        && !turn.nested
-                        && reserved.as_ref().is_some_and(Reserved::has_others) =>
+                    if !context.place.is_behind()
+                        && !context.nested
+                        && reserved.as_ref().is_some_and(Admitted::has_others) =>
                 {
                     admission = Admission { alone: true, place: reserved.take().map(|own| own.place), ..admission };
                 }
-                Err(Error::OutOfMemory { device, bytes }) if !turn.place.is_behind() => {
+                Err(Error::OutOfMemory { device, bytes }) if !context.place.is_behind() => {
                     let its_own = plan.devices.iter().find(|plan| plan.id == device);
-                    let chunk_rows = its_own.map_or(0, |plan| plan.lane_rows);
+                    let chunk_rows = its_own.map_or(0, |plan| plan.max_chunk_rows);
                     // A chunk that was set is kept.
                     if chunk_rows > plan.tile_rows && self.limits.chunk.is_none() {
                         limits.caps.insert(device.clone(), chunk_rows * plan.row_bytes / 2);
                         short.entry(device).or_insert(bytes);
                     } else if devices.len() > 1 {
-                        notes.push(format!("{device} took no part: it had no memory for a block of {bytes} bytes"));
+                        notes.push(format!("{device} took no run: it had no memory for a block of {bytes} bytes"));
                         devices.retain(|other| other.id != device);
                     } else {
                         return Err(Error::OutOfMemory { device, bytes });
@@ -249,12 +254,12 @@ impl Engine {
         }
     }
 
-    /// What a plan needs of the engine's accounts; nothing on the CPU.
+    /// What a plan needs of the engine's budgets; nothing on the CPU.
     fn needs(&self, plan: &Plan) -> Vec<Need> {
         let staging = plan.devices.iter().filter(|device| device.kind != DeviceKind::Cpu);
         let needs = staging.flat_map(|device| {
-            let accounts = self.accounts_of(&device.id);
-            [(accounts.device.clone(), device.device_bytes), (accounts.pinned.clone(), device.pinned_bytes)]
+            let budgets = self.budgets_of(&device.id);
+            [(budgets.device.clone(), device.device_bytes), (budgets.pinned.clone(), device.pinned_bytes)]
         });
         needs.collect()
     }
@@ -262,7 +267,7 @@ impl Engine {
     /// The engine's devices, opened, and those that now have no memory for that.
     pub(super) fn opened(&self) -> Result<(Opened, Vec<Full>)> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = opened.open(&self.devices, &self.accounts)?;
+        let full = opened.open(&self.devices, &self.budgets)?;
         Ok((opened.clone(), full))
     }
 
@@ -271,8 +276,8 @@ impl Engine {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn accounts_of(&self, id: &str) -> &Accounts {
+    fn budgets_of(&self, id: &str) -> &Budgets {
         let number = self.devices.iter().position(|device| device.id == id);
-        &self.accounts[number.expect("a plan is for devices of the engine")]
+        &self.budgets[number.expect("a plan is for devices of the engine")]
     }
 }

@@ -1,19 +1,19 @@
-//! What each device did, from what its lanes say.
+//! What each device did, from what its workers say.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::devices::Accounts;
+use super::devices::Budgets;
 use crate::data::Input;
 use crate::device::DeviceKind;
-use crate::job::What;
+use crate::job::JobBody;
 use crate::limits::MachineLimits;
-use crate::pipeline::LaneOutcome;
+use crate::pipeline::WorkerOutcome;
 use crate::plan::{DevicePlan, Plan};
 use crate::report::{Computation, DeviceReport, DeviceWork, InputReport, StageTimes};
 
 /// What rows are and where they come from and go to.
-pub(super) struct Medium {
+pub(super) struct IoProfile {
     /// Bytes of a row.
     pub(super) row_in: u64,
     pub(super) row_out: u64,
@@ -24,10 +24,10 @@ pub(super) struct Medium {
 }
 
 /// What a job computes.
-pub(super) fn of_computation(what: &What) -> Computation {
+pub(super) fn of_computation(what: &JobBody) -> Computation {
     match what {
-        What::Expression(expression) => Computation::Expression(expression.text().to_owned()),
-        What::Kernel(call) => Computation::Kernel(call.entry().to_owned()),
+        JobBody::Expression(expression) => Computation::Expression(expression.text().to_owned()),
+        JobBody::Kernel(call) => Computation::Kernel(call.entry().to_owned()),
     }
 }
 
@@ -53,13 +53,13 @@ pub(super) fn of_inputs(inputs: &[(String, Input<'_>)]) -> Vec<InputReport> {
 pub(super) fn of_smaller_chunks(plan: &Plan, short: &BTreeMap<String, u64>) -> Vec<String> {
     let staging = plan.devices.iter().filter(|device| device.kind != DeviceKind::Cpu);
     let note = |device: &DevicePlan| {
-        let DevicePlan { id, lane_rows, .. } = device;
+        let DevicePlan { id, max_chunk_rows, .. } = device;
         match short.get(id) {
             Some(bytes) => Some(format!(
-                "{id} had no memory for a block of {bytes} bytes: its chunks were made smaller, {lane_rows} rows"
+                "{id} had no memory for a block of {bytes} bytes: its chunks were made smaller, {max_chunk_rows} rows"
             )),
-            None if *lane_rows < plan.chunk_rows => {
-                Some(format!("{id} has less memory than others: its chunks are smaller, {lane_rows} rows"))
+            None if *max_chunk_rows < plan.chunk_rows => {
+                Some(format!("{id} has less memory than others: its chunks are smaller, {max_chunk_rows} rows"))
             }
             None => None,
         }
@@ -70,38 +70,38 @@ pub(super) fn of_smaller_chunks(plan: &Plan, short: &BTreeMap<String, u64>) -> V
 /// The reports of the plan's devices.
 pub(super) fn of_devices(
     plan: &Plan,
-    outcomes: &[LaneOutcome],
-    accounts: &[Accounts],
-    medium: &Medium,
+    outcomes: &[WorkerOutcome],
+    budgets: &[Budgets],
+    medium: &IoProfile,
     limits: Option<&MachineLimits>,
     time: Duration,
 ) -> Vec<DeviceReport> {
-    let reports = plan.devices.iter().zip(accounts).enumerate().map(|(number, (device, accounts))| {
-        let lanes: Vec<&LaneOutcome> = outcomes.iter().filter(|lane| lane.device == number).collect();
-        let sum = |of: fn(&LaneOutcome) -> u64| lanes.iter().map(|lane| of(lane)).sum::<u64>();
+    let reports = plan.devices.iter().zip(budgets).enumerate().map(|(number, (device, budgets))| {
+        let workers: Vec<&WorkerOutcome> = outcomes.iter().filter(|worker| worker.device == number).collect();
+        let sum = |of: fn(&WorkerOutcome) -> u64| workers.iter().map(|worker| of(worker)).sum::<u64>();
         let is_virtual = device.kind == DeviceKind::Emulated;
-        let virtual_end = lanes.iter().map(|lane| lane.end).max().unwrap_or_default();
-        let (rows, sampled) = (sum(|lane| lane.rows), sum(|lane| lane.sampled_rows));
+        let virtual_end = workers.iter().map(|worker| worker.end).max().unwrap_or_default();
+        let (rows, sampled) = (sum(|worker| worker.rows), sum(|worker| worker.sampled_rows));
         let mut stages = StageTimes::default();
-        lanes.iter().for_each(|lane| stages.add(&lane.sample));
+        workers.iter().for_each(|worker| stages.add(&worker.sample));
         // As the chunks that were timed, so the others.
         stages.scale(if sampled == 0 { 0.0 } else { rows as f64 / sampled as f64 });
-        lanes.iter().for_each(|lane| stages.add(&lane.times));
+        workers.iter().for_each(|worker| stages.add(&worker.times));
         // Nothing is copied to the CPU: what counts is what it reads and writes.
         let touched = |bytes: u64, row: u64| if device.kind == DeviceKind::Cpu { rows * row } else { bytes };
         let work = DeviceWork {
             kind: device.kind,
             id: &device.id,
             limits,
-            lanes: device.lanes,
+            workers: device.workers,
             seconds: if is_virtual { virtual_end } else { time }.as_secs_f64(),
             stages,
-            bytes_in: touched(sum(|lane| lane.bytes_in), medium.row_in),
-            bytes_out: touched(sum(|lane| lane.bytes_out), medium.row_out),
-            staged_in: sum(|lane| lane.staged_in),
-            staged_out: sum(|lane| lane.staged_out),
-            aside: lanes.iter().map(|lane| lane.aside.as_secs_f64()).sum(),
-            from_disk: medium.from_disk * 2 > sum(|lane| lane.staged_in),
+            bytes_in: touched(sum(|worker| worker.bytes_in), medium.row_in),
+            bytes_out: touched(sum(|worker| worker.bytes_out), medium.row_out),
+            staged_in: sum(|worker| worker.staged_in),
+            staged_out: sum(|worker| worker.staged_out),
+            throttled: workers.iter().map(|worker| worker.throttled.as_secs_f64()).sum(),
+            from_disk: medium.from_disk * 2 > sum(|worker| worker.staged_in),
             from_files: medium.from_files,
             to_files: medium.to_files,
         };
@@ -109,14 +109,14 @@ pub(super) fn of_devices(
             id: device.id.clone(),
             name: device.name.clone(),
             kind: device.kind,
-            chunks: sum(|lane| lane.chunks),
+            chunks: sum(|worker| worker.chunks),
             rows,
-            chunk_rows: device.lane_rows,
-            lanes: device.lanes,
-            peak_device_bytes: accounts.device.peak(),
+            chunk_rows: device.max_chunk_rows,
+            workers: device.workers,
+            peak_device_bytes: budgets.device.peak(),
             virtual_time: (is_virtual && !virtual_end.is_zero()).then_some(virtual_end),
             stages,
-            bound: work.bound(),
+            bottleneck: work.bottleneck(),
         }
     });
     reports.collect()

@@ -9,7 +9,7 @@ use super::program::Program;
 use super::reduce::Fold;
 use super::words::{Binary, Unary};
 use crate::data::Dtype;
-use crate::device::kernel::{TILE_LANES, TILE_ROWS};
+use crate::device::kernel::{TILE_ROWS, TILE_THREADS};
 
 /// The entry point.
 pub(super) const ENTRY: &str = "overshot_eval";
@@ -52,7 +52,7 @@ impl Body {
             parameters.push(format!("{} value{index}", stored_type(*dtype)));
         }
         self.line(0, format_args!("using namespace overshot;"));
-        self.line(0, format_args!("extern \"C\" __global__ void __launch_bounds__({TILE_LANES}) {ENTRY}("));
+        self.line(0, format_args!("extern \"C\" __global__ void __launch_bounds__({TILE_THREADS}) {ENTRY}("));
         self.line(1, format_args!("{})", parameters.join(", ")));
         self.line(0, format_args!("{{"));
         self.line(1, format_args!("const i64 tile = blockIdx.x;"));
@@ -60,8 +60,8 @@ impl Body {
             let state = state_type(reduction.fold, reduction.state);
             self.line(1, format_args!("{state} state{index}; state{index}.clear();"));
         }
-        self.line(1, format_args!("for (int turn = 0; turn < {}; ++turn) {{", TILE_ROWS / TILE_LANES));
-        self.line(2, format_args!("const i64 at = tile * {TILE_ROWS} + turn * {TILE_LANES} + threadIdx.x;"));
+        self.line(1, format_args!("for (int turn = 0; turn < {}; ++turn) {{", TILE_ROWS / TILE_THREADS));
+        self.line(2, format_args!("const i64 at = tile * {TILE_ROWS} + turn * {TILE_THREADS} + threadIdx.x;"));
         self.line(2, format_args!("if (at >= rows) break;"));
         if !program.reductions.is_empty() || program.nodes.iter().any(|node| node.op == Op::Row) {
             self.line(2, format_args!("const i64 row = first_row + at;"));
@@ -78,7 +78,7 @@ impl Body {
         }
         self.line(1, format_args!("}}"));
         if let Some(most) = program.reductions.iter().map(|reduction| reduction.words()).max() {
-            self.line(1, format_args!("__shared__ u64 shared[{TILE_LANES} * {most}];"));
+            self.line(1, format_args!("__shared__ u64 shared[{TILE_THREADS} * {most}];"));
         }
         let words: usize = program.reductions.iter().map(|reduction| reduction.words()).sum();
         let mut before = 0;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::program::Program;
 use super::reduce::Reduction;
-use super::{cuda, twin};
-use crate::device::kernel::{Code, Columns, Kernel, Launch, Values};
+use super::{cuda, host};
+use crate::device::kernel::{Code, Columns, Kernel, Launch, ScalarArgs};
 
 impl Program {
     /// The kernel: its columns are the inputs and the outputs in the order given to `bind`, as are its values, which are not known
@@ -24,8 +24,8 @@ impl Program {
             launch: Launch::of(&columns, self.values.len()),
             columns,
             resident: vec![],
-            values: if self.values.is_empty() { Values::new(vec![]) } else { Values::late() },
-            twin: Some(Box::new(move || Box::new(twin::Twin::new(Arc::clone(&program))))),
+            values: if self.values.is_empty() { ScalarArgs::new(vec![]) } else { ScalarArgs::late() },
+            host: Some(Box::new(move || Box::new(host::HostProgram::new(Arc::clone(&program))))),
         }
     }
 }

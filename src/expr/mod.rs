@@ -1,7 +1,7 @@
 //! The expression language: `y = where(x > 0, sqrt(x), 0); m = mean(x)`.
 //!
 //! ```text
-//! text ── lex, parse ──▶ terms ── bind (dtypes) ──▶ program ── lower ──┬── twin ──▶ loops on the host
+//! text ── lex, parse ──▶ terms ── bind (dtypes) ──▶ program ── lower ──┬── host kernel ──▶ loops on the host
 //!                                                                     └── cuda ──▶ CUDA C++
 //! ```
 //! Statements stand on lines of their own or between `;` or `,`. `NAME = VALUE` gives every row a value; a reduction, named
@@ -10,7 +10,7 @@
 //! for all rows, which is typed as columns are. A name that is neither may be a constant, such as `pi`: which it is, is known
 //! when the inputs are. All words are in `words.rs`; what is said about others is in `hints.rs`.
 //!
-//! Each file knows those to its left alone: `words` and `ir`; `lex`, `parse`, `typing`, `bind`; `program`; `twin` and `cuda`;
+//! Each file knows those to its left alone: `words` and `ir`; `lex`, `parse`, `typing`, `bind`; `program`; `host kernel` and `cuda`;
 //! `lower`. Nothing that walks a text or a program recurses, but for the parser, which counts how deep.
 //!
 //! Results and dtypes are NumPy 2's; `tests/numpy` holds us to that. Where NumPy leaves a result to the processor, it
@@ -31,6 +31,7 @@ mod fold;
 mod functions;
 mod header;
 mod hints;
+mod host;
 mod ir;
 mod lex;
 mod lower;
@@ -42,7 +43,6 @@ mod samples;
 mod scalar;
 #[cfg(test)]
 mod tests;
-mod twin;
 mod typing;
 mod words;
 

@@ -8,7 +8,7 @@ use super::ir::Id;
 use super::scalar::{Float, greatest, least};
 use super::words::Kind;
 use crate::data::{Dtype, Scalar};
-use crate::device::kernel::TILE_LANES;
+use crate::device::kernel::TILE_THREADS;
 
 /// The most words a state has.
 pub(super) const MAX_WORDS: usize = 3;
@@ -275,10 +275,10 @@ pub(super) struct Lanes {
 
 impl Lanes {
     pub(super) fn new(reduction: &Reduction) -> Lanes {
-        let lanes = |is_used: bool| vec![0; if is_used { TILE_LANES } else { 0 }];
+        let lanes = |is_used: bool| vec![0; if is_used { TILE_THREADS } else { 0 }];
         let words = std::array::from_fn(|word| lanes(word < reduction.words()));
         let beside = if reduction.fold == Fold::Moments { 1.0_f64.to_bits() } else { 0 };
-        Lanes { words, beside: vec![beside; TILE_LANES], zeros: lanes(true) }
+        Lanes { words, beside: vec![beside; TILE_THREADS], zeros: lanes(true) }
     }
 
     /// Forgets all rows.
@@ -290,7 +290,7 @@ impl Lanes {
 
     /// Takes the values of rows that begin at a multiple of the lanes.
     pub(super) fn push(&mut self, reduction: &Reduction, first_row: u64, values: &[u64]) {
-        for (first_row, values) in (first_row..).step_by(TILE_LANES).zip(values.chunks(TILE_LANES)) {
+        for (first_row, values) in (first_row..).step_by(TILE_THREADS).zip(values.chunks(TILE_THREADS)) {
             if matches!(reduction.fold, Fold::ArgMin | Fold::ArgMax) {
                 self.beside.iter_mut().zip(first_row..).for_each(|(slot, row)| *slot = row);
             }
@@ -304,7 +304,7 @@ impl Lanes {
 
     /// Combines the lanes and writes the state of the tile.
     pub(super) fn finish(&mut self, reduction: &Reduction, state: &mut [u64]) {
-        let mut half = TILE_LANES / 2;
+        let mut half = TILE_THREADS / 2;
         while half > 0 {
             let mut right: [&[u64]; MAX_WORDS] = Default::default();
             let mut words = self.words.iter_mut().zip(&mut right);

@@ -19,7 +19,7 @@ pub(crate) fn samples() -> Vec<Kernel> {
     kernels.into_iter().flatten().collect()
 }
 
-/// The kernel that a generated source came from, if it is one: what runs sources without a GPU runs its twin.
+/// The kernel that a generated source came from, if it is one: what runs sources without a GPU runs its host kernel.
 pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
     let header::Origin { text, inputs, values, outputs } = header::read(source)?;
     let program = Expression::parse(&text).ok()?.bind(&inputs, &values, &outputs).ok()?;

@@ -3,10 +3,10 @@
 use std::io;
 use std::time::Instant;
 
-use super::crew::{best, together};
 use super::link::{Link, MOST_BYTES, Traffic};
-use super::rates::Size;
-use super::{DeviceLimits, Together};
+use super::rates::RateBySize;
+use super::team::{best, together};
+use super::{AggregateLimits, DeviceLimits};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::PinnedMemory;
@@ -85,7 +85,7 @@ pub(super) fn measure_together<D: Device>(
     devices: &[D],
     memory: usize,
     progress: &mut dyn FnMut(&str),
-) -> Result<Option<Together>> {
+) -> Result<Option<AggregateLimits>> {
     if devices.len() < 2 {
         return Ok(None);
     }
@@ -96,7 +96,7 @@ pub(super) fn measure_together<D: Device>(
         let rates = by_size_of(&mut links, traffic, &SIZES_TOGETHER)?;
         Ok(rates.iter().map(|size| size.bytes_per_second).fold(0.0, f64::max))
     };
-    Ok(Some(Together {
+    Ok(Some(AggregateLimits {
         copy_in: rate(Traffic::In)?,
         copy_out: rate(Traffic::Out)?,
         duplex: rate(Traffic::Duplex)?,
@@ -104,12 +104,12 @@ pub(super) fn measure_together<D: Device>(
     }))
 }
 
-fn by_size<D: Device>(links: &mut [Link<D>], traffic: Traffic) -> Result<Vec<Size>> {
+fn by_size<D: Device>(links: &mut [Link<D>], traffic: Traffic) -> Result<Vec<RateBySize>> {
     by_size_of(links, traffic, &SIZES)
 }
 
 /// The rate of all links together, by sizes in ascending order, as far as there is memory for them.
-fn by_size_of<D: Device>(links: &mut [Link<D>], traffic: Traffic, sizes: &[usize]) -> Result<Vec<Size>> {
+fn by_size_of<D: Device>(links: &mut [Link<D>], traffic: Traffic, sizes: &[usize]) -> Result<Vec<RateBySize>> {
     let fitting = links.iter().map(|link| link.most_bytes()).min().unwrap_or(0);
     let mut sizes: Vec<usize> = sizes.iter().map(|&size| size.min(fitting)).collect();
     sizes.dedup();
@@ -122,7 +122,7 @@ fn by_size_of<D: Device>(links: &mut [Link<D>], traffic: Traffic, sizes: &[usize
         let rounds = (each / round).max(2);
         let moved = (rounds * round * links.len()) as u64;
         rate = best(moved, || on_threads(links, |link| link.copy(traffic, bytes, rounds)))?;
-        found.push(Size { bytes: bytes as u64, bytes_per_second: rate });
+        found.push(RateBySize { bytes: bytes as u64, bytes_per_second: rate });
     }
     found.reverse();
     Ok(found)

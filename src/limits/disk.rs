@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use memmap2::MmapMut;
 
 use super::HostLimits;
-use super::crew::{best, seconds, thread_counts};
 use super::host::{Ordinary, PIECE, Slots, slots_of};
-use super::rates::Rate;
+use super::rates::RateByThreads;
+use super::team::{best, seconds, thread_counts};
 use crate::data::{DIRECT_PIECE, Dtype, SinkMemory, map_file, reserve};
 
 /// The most bytes of a new file, and of the one that is read from the disk.
@@ -65,23 +65,23 @@ fn file(folder: &Path, bytes: usize) -> io::Result<File> {
     Ok(file)
 }
 
-fn page_cache(memory: &Ordinary, folder: &Path, cores: usize) -> io::Result<Vec<Rate>> {
+fn page_cache(memory: &Ordinary, folder: &Path, cores: usize) -> io::Result<Vec<RateByThreads>> {
     let content = memory.bytes();
     let content = &content[..content.len() / 2];
     let mut file = file(folder, content.len())?;
     file.write_all(content)?;
     let rate = |threads| {
-        let mut crew = Slots::of(threads)?;
+        let mut team = Slots::of(threads)?;
         let bytes_per_second = best(content.len() as u64, || {
             // A job maps its files anew, and meets every page for the first time.
             // SAFETY: the file has no name, so nobody else can open it, and all of `content` is in it.
             let map = unsafe { map_file(&file, content.len() as u64) }.ok_or(ErrorKind::Unsupported)?;
-            seconds(&mut crew, slots_of(&map), |slots, piece| {
+            seconds(&mut team, slots_of(&map), |slots, piece| {
                 slots.fill(piece);
                 Ok(())
             })
         })?;
-        Ok(Rate { threads, bytes_per_second })
+        Ok(RateByThreads { threads, bytes_per_second })
     };
     thread_counts(cores).into_iter().map(rate).collect()
 }

@@ -6,8 +6,8 @@ use std::io;
 use memmap2::MmapMut;
 
 use super::HostLimits;
-use super::crew::{best, seconds, thread_counts};
-use super::rates::Rate;
+use super::rates::RateByThreads;
+use super::team::{best, seconds, thread_counts};
 use crate::data::copy_past_cache;
 use crate::device::cpu;
 
@@ -79,7 +79,7 @@ pub(super) fn measure(memory: &mut Ordinary, progress: &mut dyn FnMut(&str)) -> 
     let mut host = HostLimits { cores, last_level_cache_bytes: cpu::last_level_cache_bytes(), ..HostLimits::default() };
     for threads in thread_counts(cores) {
         progress(&format!("memory, {threads} of {cores} threads"));
-        let rate = |bytes_per_second| Rate { threads, bytes_per_second };
+        let rate = |bytes_per_second| RateByThreads { threads, bytes_per_second };
         host.copy.push(rate(copy(memory, threads)?));
         host.stage.push(rate(stage(memory, threads)?));
         host.read.push(rate(read(memory, threads)?));
@@ -90,10 +90,10 @@ pub(super) fn measure(memory: &mut Ordinary, progress: &mut dyn FnMut(&str)) -> 
 fn copy(memory: &mut Ordinary, threads: usize) -> io::Result<f64> {
     let half = memory.words.len() / 2;
     let (from, to) = memory.words.split_at_mut(half);
-    let mut crew = vec![(); threads];
+    let mut team = vec![(); threads];
     best(half as u64 * 8, || {
         let pieces = to.chunks_mut(PIECE / 8).zip(from.chunks(PIECE / 8));
-        seconds(&mut crew, pieces, |(), (to, from)| {
+        seconds(&mut team, pieces, |(), (to, from)| {
             // The last piece of an odd number of words may be longer on one side.
             let words = to.len().min(from.len());
             copy_past_cache(bytemuck::cast_slice_mut(&mut to[..words]), bytemuck::cast_slice(&from[..words]));
@@ -103,9 +103,9 @@ fn copy(memory: &mut Ordinary, threads: usize) -> io::Result<f64> {
 }
 
 fn stage(memory: &Ordinary, threads: usize) -> io::Result<f64> {
-    let mut crew = Slots::of(threads)?;
+    let mut team = Slots::of(threads)?;
     best(memory.bytes().len() as u64, || {
-        seconds(&mut crew, slots_of(memory.bytes()), |slots, piece| {
+        seconds(&mut team, slots_of(memory.bytes()), |slots, piece| {
             slots.fill(piece);
             Ok(())
         })
@@ -145,7 +145,7 @@ mod tests {
             slots.fill(&[value; 10]);
         }
         assert_eq!((slots.memory[0], slots.memory[SLOT]), (4, 3));
-        let crew = Slots::of(16).unwrap();
-        assert_eq!((crew.len(), crew[0].memory.len()), (16, SLOT));
+        let team = Slots::of(16).unwrap();
+        assert_eq!((team.len(), team[0].memory.len()), (16, SLOT));
     }
 }

@@ -1,6 +1,6 @@
 //! The kernel that measures device memory and launches: `out = in`, on 64-bit words.
 
-use crate::device::kernel::{Code, Columns, HostKernel, Kernel, Launch, Uniform, Values};
+use crate::device::kernel::{Code, Columns, HostKernel, Kernel, Launch, ScalarArgs, Uniform};
 
 /// It names itself in its first line.
 const SOURCE: &str = include_str!("../../kernels/copy.cu");
@@ -14,8 +14,8 @@ pub(crate) fn copy_kernel() -> Kernel {
         launch: Launch::of(&columns, 0),
         columns,
         resident: vec![],
-        values: Values::new(vec![]),
-        twin: Some(Box::new(|| Box::new(CopyTwin))),
+        values: ScalarArgs::new(vec![]),
+        host: Some(Box::new(|| Box::new(CopyTwin))),
     }
 }
 

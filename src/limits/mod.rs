@@ -5,10 +5,9 @@
 //! | --- | --- |
 //! | `rates.rs` | rates by size and by threads, and what follows from them (pure) |
 //! | `measure.rs`, `host.rs`, `disk.rs`, `device.rs` | the measurements, by what they measure |
-//! | `crew.rs`, `link.rs`, `kernel.rs` | what they measure with: threads, copies to and from a device, a kernel |
+//! | `team.rs`, `link.rs`, `kernel.rs` | what they measure with: threads, copies to and from a device, a kernel |
 //! | `store.rs`, `show.rs` | where the result is kept; how it is printed |
 
-mod crew;
 mod device;
 mod disk;
 mod host;
@@ -18,6 +17,7 @@ mod measure;
 mod rates;
 mod show;
 mod store;
+mod team;
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ pub(crate) use disk::bare_direct_read;
 pub(crate) use kernel::copy_kernel;
 #[cfg(feature = "testing")]
 pub(crate) use kernel::rebuild;
-pub use rates::{Rate, Size};
+pub use rates::{RateBySize, RateByThreads};
 
 /// How fast a machine is. Rates are in bytes per second, times in seconds. `Display` is for people.
 ///
@@ -50,7 +50,7 @@ pub struct MachineLimits {
     /// Each GPU by itself.
     pub devices: Vec<DeviceLimits>,
     /// All GPUs at the same time; `None` for fewer than two.
-    pub all_devices: Option<Together>,
+    pub all_devices: Option<AggregateLimits>,
     /// What could not be measured, and why.
     pub notes: Vec<String>,
 }
@@ -64,19 +64,19 @@ pub struct HostLimits {
     /// Bytes of the last cache before memory that one core uses; 0 if unknown.
     pub last_level_cache_bytes: u64,
     /// Copying from ordinary memory to ordinary memory, by threads: bytes copied, so half of what memory moves.
-    pub copy: Vec<Rate>,
+    pub copy: Vec<RateByThreads>,
     /// Copying from ordinary memory to a few slots of 2 MiB that stay in the cache, by threads: what the filling of slots
     /// reaches.
-    pub stage: Vec<Rate>,
-    /// Reading ordinary memory (summing words), by threads.
-    pub read: Vec<Rate>,
+    pub stage: Vec<RateByThreads>,
+    /// ReadMode ordinary memory (summing words), by threads.
+    pub read: Vec<RateByThreads>,
     /// Copying from a new mapping of a file that the system has in memory, to slots as in `stage`, by threads. Empty if no
     /// file could be made.
-    pub page_cache: Vec<Rate>,
+    pub page_cache: Vec<RateByThreads>,
     /// Copying from ordinary memory to the mapping of a new file whose space is set aside, with as many threads as are
     /// best at it. `None` if no such file could be made.
     pub new_file: Option<f64>,
-    /// Reading a file past the system's cache (`O_DIRECT`), in pieces of 512 KiB by several threads. `None` if the file
+    /// ReadMode a file past the system's cache (`O_DIRECT`), in pieces of 512 KiB by several threads. `None` if the file
     /// system of the folder does not permit that or is none of a disk.
     pub direct_read: Option<f64>,
 }
@@ -93,13 +93,13 @@ pub struct DeviceLimits {
     /// The driver: the newest CUDA that it knows, as `CUDA 13.0`.
     pub driver: String,
     /// Copies to the device.
-    pub copy_in: Vec<Size>,
+    pub copy_in: Vec<RateBySize>,
     /// Copies from the device.
-    pub copy_out: Vec<Size>,
+    pub copy_out: Vec<RateBySize>,
     /// As many copies in as out, both at once: bytes in and out together.
-    pub duplex: Vec<Size>,
+    pub duplex: Vec<RateBySize>,
     /// Two copies in for one out, as in `c = a * b`: bytes in and out together.
-    pub two_in_one_out: Vec<Size>,
+    pub two_in_one_out: Vec<RateBySize>,
     /// Making host memory that is resident known to the device.
     pub pin: f64,
     /// Taking new pinned memory, as [`Engine::pinned`](crate::Engine::pinned) does, and giving it back.
@@ -115,7 +115,7 @@ pub struct DeviceLimits {
 /// All GPUs at the same time, at the best size of a copy: bytes of all of them together per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Together {
+pub struct AggregateLimits {
     /// Copies to the devices.
     pub copy_in: f64,
     /// Copies from the devices.
@@ -196,14 +196,14 @@ pub(crate) mod tests {
     /// Limits with a value of its own in every place.
     pub(crate) fn example() -> MachineLimits {
         let rates = |first: f64| {
-            let rates = [1, 2, 4].map(|threads| Rate { threads, bytes_per_second: first * threads as f64 });
+            let rates = [1, 2, 4].map(|threads| RateByThreads { threads, bytes_per_second: first * threads as f64 });
             rates.to_vec()
         };
         let sizes = |most: f64| {
             let sizes = [64 << 10, 1 << 20, 64 << 20];
             // Whole numbers, which come back from JSON as they were to the last bit.
             let rate = |bytes: u64| (most * bytes as f64 / (bytes as f64 + 1e5)).round();
-            sizes.map(|bytes| Size { bytes, bytes_per_second: rate(bytes) }).to_vec()
+            sizes.map(|bytes| RateBySize { bytes, bytes_per_second: rate(bytes) }).to_vec()
         };
         let device = DeviceLimits {
             id: "cuda:0".into(),
@@ -234,7 +234,12 @@ pub(crate) mod tests {
                 direct_read: None,
             },
             devices: vec![device.clone(), DeviceLimits { id: "cuda:1".into(), ..device }],
-            all_devices: Some(Together { copy_in: 1e11, copy_out: 9e10, duplex: 1.8e11, two_in_one_out: 1.5e11 }),
+            all_devices: Some(AggregateLimits {
+                copy_in: 1e11,
+                copy_out: 9e10,
+                duplex: 1.8e11,
+                two_in_one_out: 1.5e11,
+            }),
             notes: vec!["a note".into()],
         }
     }

@@ -5,22 +5,22 @@ use serde::{Deserialize, Serialize};
 /// What so many threads reach together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Rate {
+pub struct RateByThreads {
     /// The number of threads.
     pub threads: usize,
     /// Bytes per second of all of them.
     pub bytes_per_second: f64,
 }
 
-impl Rate {
+impl RateByThreads {
     /// The highest rate; `None` of no rates.
-    pub fn best(rates: &[Rate]) -> Option<Rate> {
+    pub fn best(rates: &[RateByThreads]) -> Option<RateByThreads> {
         rates.iter().copied().max_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second))
     }
 
     /// The rate with so many threads: on a straight line between those measured, and that of the nearest beyond them.
     /// The list ascends in threads.
-    pub fn with(rates: &[Rate], threads: usize) -> Option<f64> {
+    pub fn with(rates: &[RateByThreads], threads: usize) -> Option<f64> {
         let (below, above) = neighbours(rates, |rate| rate.threads <= threads)?;
         if above.threads == below.threads {
             return Some(below.bytes_per_second);
@@ -31,32 +31,32 @@ impl Rate {
     }
 
     /// The fewest threads that reach a rate; `None` if none do. The list ascends in threads.
-    pub fn fewest_threads(rates: &[Rate], bytes_per_second: f64) -> Option<usize> {
+    pub fn fewest_threads(rates: &[RateByThreads], bytes_per_second: f64) -> Option<usize> {
         let most = rates.last()?.threads;
-        (1..=most).find(|&threads| Rate::with(rates, threads).is_some_and(|rate| rate >= bytes_per_second))
+        (1..=most).find(|&threads| RateByThreads::with(rates, threads).is_some_and(|rate| rate >= bytes_per_second))
     }
 }
 
 /// What copies of one size reach.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Size {
+pub struct RateBySize {
     /// Bytes of one copy.
     pub bytes: u64,
     /// Bytes per second.
     pub bytes_per_second: f64,
 }
 
-impl Size {
+impl RateBySize {
     /// The size with the highest rate; `None` of no sizes.
-    pub fn best(sizes: &[Size]) -> Option<Size> {
+    pub fn best(sizes: &[RateBySize]) -> Option<RateBySize> {
         sizes.iter().copied().max_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second))
     }
 
     /// The rate of copies of `bytes`. A copy takes some time whatever its size and more with every byte, so its *time* is on
     /// a straight line between the sizes measured, and below the smallest on the line of the first two; above the
     /// largest the rate is that of the largest. The list ascends in bytes.
-    pub fn rate_at(sizes: &[Size], bytes: u64) -> Option<f64> {
+    pub fn rate_at(sizes: &[RateBySize], bytes: u64) -> Option<f64> {
         let bytes = bytes.max(1);
         let (below, above) = neighbours(sizes, |size| size.bytes <= bytes)?;
         if bytes >= above.bytes {
@@ -86,12 +86,12 @@ fn neighbours<T: Copy>(list: &[T], is_below: impl Fn(&T) -> bool) -> Option<(T, 
 mod tests {
     use super::*;
 
-    fn sizes(pairs: &[(u64, f64)]) -> Vec<Size> {
-        pairs.iter().map(|&(bytes, bytes_per_second)| Size { bytes, bytes_per_second }).collect()
+    fn sizes(pairs: &[(u64, f64)]) -> Vec<RateBySize> {
+        pairs.iter().map(|&(bytes, bytes_per_second)| RateBySize { bytes, bytes_per_second }).collect()
     }
 
-    fn rates(pairs: &[(usize, f64)]) -> Vec<Rate> {
-        pairs.iter().map(|&(threads, bytes_per_second)| Rate { threads, bytes_per_second }).collect()
+    fn rates(pairs: &[(usize, f64)]) -> Vec<RateByThreads> {
+        pairs.iter().map(|&(threads, bytes_per_second)| RateByThreads { threads, bytes_per_second }).collect()
     }
 
     /// A link with 10 µs for a copy and 1 GB/s.
@@ -103,27 +103,27 @@ mod tests {
     fn the_time_of_a_copy_is_on_a_line() {
         let measured = sizes(&[link(1000), link(8000), link(64_000)]);
         for bytes in [1, 500, 1000, 3000, 8000, 20_000, 64_000] {
-            let rate = Size::rate_at(&measured, bytes).unwrap();
+            let rate = RateBySize::rate_at(&measured, bytes).unwrap();
             assert!((rate / link(bytes).1 - 1.0).abs() < 1e-9, "{bytes} bytes: {rate}");
         }
-        assert_eq!(Size::rate_at(&measured, 1 << 40), Some(link(64_000).1));
-        assert_eq!(Size::best(&measured).unwrap().bytes, 64_000);
+        assert_eq!(RateBySize::rate_at(&measured, 1 << 40), Some(link(64_000).1));
+        assert_eq!(RateBySize::best(&measured).unwrap().bytes, 64_000);
     }
 
     #[test]
     fn noise_and_short_lists_give_a_rate_of_the_list() {
-        assert_eq!(Size::rate_at(&[], 1), None);
-        assert_eq!(Size::best(&[]), None);
-        assert_eq!(Size::rate_at(&sizes(&[(100, 5.0)]), 7), Some(5.0));
-        assert_eq!(Size::rate_at(&sizes(&[(100, 5.0)]), 700), Some(5.0));
+        assert_eq!(RateBySize::rate_at(&[], 1), None);
+        assert_eq!(RateBySize::best(&[]), None);
+        assert_eq!(RateBySize::rate_at(&sizes(&[(100, 5.0)]), 7), Some(5.0));
+        assert_eq!(RateBySize::rate_at(&sizes(&[(100, 5.0)]), 700), Some(5.0));
         // The larger copy took less time: the line falls, and meets zero above.
         let odd = sizes(&[(100, 10.0), (200, 1000.0)]);
         for bytes in [0, 1, 100, 150, 199, 200, 1000] {
-            let rate = Size::rate_at(&odd, bytes).unwrap();
+            let rate = RateBySize::rate_at(&odd, bytes).unwrap();
             assert!(rate > 0.0 && rate <= 1000.0, "{bytes} bytes: {rate}");
         }
         // The smaller copy is the faster one: below it the line would meet zero.
-        assert_eq!(Size::rate_at(&sizes(&[(100, 1000.0), (200, 10.0)]), 1), Some(1000.0));
+        assert_eq!(RateBySize::rate_at(&sizes(&[(100, 1000.0), (200, 10.0)]), 1), Some(1000.0));
     }
 
     #[test]
@@ -131,21 +131,21 @@ mod tests {
         let measured = rates(&[(1, 10.0), (2, 18.0), (4, 30.0), (8, 28.0)]);
         let expected = [(0, 10.0), (1, 10.0), (2, 18.0), (3, 24.0), (4, 30.0), (6, 29.0), (8, 28.0), (100, 28.0)];
         for (threads, rate) in expected {
-            assert_eq!(Rate::with(&measured, threads), Some(rate), "{threads} threads");
+            assert_eq!(RateByThreads::with(&measured, threads), Some(rate), "{threads} threads");
         }
-        assert_eq!(Rate::with(&[], 1), None);
-        assert_eq!(Rate::with(&measured[..1], 5), Some(10.0));
-        assert_eq!(Rate::best(&measured), Some(measured[2]));
-        assert_eq!(Rate::best(&[]), None);
+        assert_eq!(RateByThreads::with(&[], 1), None);
+        assert_eq!(RateByThreads::with(&measured[..1], 5), Some(10.0));
+        assert_eq!(RateByThreads::best(&measured), Some(measured[2]));
+        assert_eq!(RateByThreads::best(&[]), None);
     }
 
     #[test]
     fn the_fewest_threads_that_reach_a_rate() {
         let measured = rates(&[(1, 10.0), (2, 18.0), (4, 30.0), (8, 28.0)]);
         for (rate, threads) in [(0.0, 1), (10.0, 1), (10.1, 2), (20.0, 3), (30.0, 4)] {
-            assert_eq!(Rate::fewest_threads(&measured, rate), Some(threads), "{rate}");
+            assert_eq!(RateByThreads::fewest_threads(&measured, rate), Some(threads), "{rate}");
         }
-        assert_eq!(Rate::fewest_threads(&measured, 30.1), None);
-        assert_eq!(Rate::fewest_threads(&[], 1.0), None);
+        assert_eq!(RateByThreads::fewest_threads(&measured, 30.1), None);
+        assert_eq!(RateByThreads::fewest_threads(&[], 1.0), None);
     }
 }

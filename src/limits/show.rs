@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{DeviceLimits, HostLimits, MachineLimits, Rate, Size};
+use super::{DeviceLimits, HostLimits, MachineLimits, RateBySize, RateByThreads};
 use crate::units::{self, gigabytes as gb};
 
 impl fmt::Display for MachineLimits {
@@ -20,9 +20,10 @@ impl fmt::Display for MachineLimits {
 
 impl fmt::Display for HostLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let column = |list: &[Rate], row: usize| list.get(row).map_or("-".into(), |rate| gb(rate.bytes_per_second));
+        let column =
+            |list: &[RateByThreads], row: usize| list.get(row).map_or("-".into(), |rate| gb(rate.bytes_per_second));
         writeln!(f, "{:10}{:>8} {:>10} {:>8} {:>16}", "threads", "copy", "to slots", "read", "file in memory")?;
-        for (row, Rate { threads, .. }) in self.copy.iter().enumerate() {
+        for (row, RateByThreads { threads, .. }) in self.copy.iter().enumerate() {
             let [copy, stage, read, file] =
                 [&self.copy, &self.stage, &self.read, &self.page_cache].map(|list| column(list, row));
             writeln!(f, "{threads:<10}{copy:>8} {stage:>10} {read:>8} {file:>16}")?;
@@ -40,8 +41,8 @@ impl fmt::Display for DeviceLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} ({}, {})", self.id, self.name, self.driver)?;
         writeln!(f, "{:10}{:>8} {:>8} {:>10} {:>16}", "copies of", "in", "out", "both ways", "two in, one out")?;
-        for Size { bytes, .. } in &self.copy_in {
-            let rate = |list: &[Size]| Size::rate_at(list, *bytes).map_or("-".into(), gb);
+        for RateBySize { bytes, .. } in &self.copy_in {
+            let rate = |list: &[RateBySize]| RateBySize::rate_at(list, *bytes).map_or("-".into(), gb);
             let size = units::memory(*bytes);
             let [copy_in, copy_out, duplex, two] =
                 [&self.copy_in, &self.copy_out, &self.duplex, &self.two_in_one_out].map(|list| rate(list));

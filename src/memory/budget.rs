@@ -1,268 +1,188 @@
-//! Admission: runs at once have no more memory than their engine may have, and a run waits until there is enough for it.
-//!
-//! A run reserves what its plan needs of all devices at once and before it takes anything, so that runs that wait have nothing
-//! that others wait for. They are admitted in the order in which they came; the first in line stops those behind it, so that none
-//! waits for ever.
-//!
-//! A run that begins within another one (in a source, a sink, a progress function) never waits: the outer run would wait for it, and
-//! it for the memory of the outer run. It is counted, and all together may then have more than the limit.
+//! Counts bytes: those of a run against its limit; those of an engine, of which its runs reserve what they need.
 
-use std::cell::Cell;
-use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Account;
 use crate::error::{Error, Result};
 
-/// How often a run that waits looks whether it is still needed, and whether arrays gave memory back.
-const LOOK: Duration = Duration::from_millis(10);
-
-/// Which runs of an engine have memory, and which wait for it.
-#[derive(Debug, Default)]
-pub(crate) struct MemoryBudget {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// The number of the next run that comes.
-    next: u64,
-    /// The numbers of those that wait.
-    waiting: BTreeSet<u64>,
-    /// How many runs have memory.
-    runs: usize,
-}
-
-/// What a run needs of an account of the engine, in bytes.
-pub(crate) type Need = (Arc<Account>, u64);
-
-/// How a run stands to the others of its engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Admission {
-    /// Whether it begins within another run.
-    pub(crate) nested: bool,
-    /// Whether it waits until no other run has memory: it found too little beside them.
-    pub(crate) alone: bool,
-    /// Its place in line, if it had one before.
-    pub(crate) place: Option<u64>,
-}
-
-/// Memory that is set aside for a run until this is dropped.
+/// Bytes in use of one kind of memory, their peak, and the limit that they never pass.
 #[derive(Debug)]
-pub(crate) struct Reserved {
-    budget: Arc<MemoryBudget>,
-    needs: Vec<Need>,
-    /// Its place in line.
-    pub(crate) place: u64,
+pub(crate) struct MemoryBudget {
+    what: &'static str,
+    limit: u64,
+    used: Mutex<Used>,
+    /// What all runs of an engine may have together, less what the other budget has.
+    for_runs: (u64, Option<Arc<MemoryBudget>>),
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    now: u64,
+    peak: u64,
+    /// What is set aside for runs, whether they took it or not.
+    reserved: u64,
 }
 
 impl MemoryBudget {
-    /// Waits until there is enough for a run, and sets it aside. A run that is by itself gets whatever it needs: its plan has seen to
-    /// the limits.
+    /// A budget for `what` (as in "device memory") of at most `limit` bytes.
+    pub(crate) fn new(what: &'static str, limit: u64) -> Arc<Self> {
+        Arc::new(MemoryBudget { what, limit, used: Mutex::default(), for_runs: (u64::MAX, None) })
+    }
+
+    /// A budget of an engine, of which all its runs may have `for_runs` bytes together, less what `stays` has. That is a matter of
+    /// what they reserve: not everything that is reserved is for runs.
+    pub(crate) fn of_engine(what: &'static str, for_runs: u64, stays: Option<&Arc<MemoryBudget>>) -> Arc<Self> {
+        Arc::new(MemoryBudget { what, limit: u64::MAX, used: Mutex::default(), for_runs: (for_runs, stays.cloned()) })
+    }
+
+    /// The bytes that all runs may have together now.
+    pub(crate) fn for_runs(&self) -> u64 {
+        let (bytes, stays) = &self.for_runs;
+        bytes.saturating_sub(stays.as_ref().map_or(0, |stays| stays.in_use()))
+    }
+
+    /// The bytes that are set aside for runs.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.used().reserved
+    }
+
+    /// Whether so many bytes more can be set aside.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        self.reserved().saturating_add(bytes) <= self.for_runs()
+    }
+
+    /// Sets bytes aside.
+    pub(super) fn set_aside(&self, bytes: u64) {
+        self.used().reserved += bytes;
+    }
+
+    /// Sets more bytes aside for a run that has some, if there are any left.
+    pub(super) fn reserve_more(self: &Arc<Self>, bytes: u64) -> Option<More> {
+        let for_runs = self.for_runs();
+        let mut used = self.used();
+        let fits = used.reserved.saturating_add(bytes) <= for_runs;
+        fits.then(|| {
+            used.reserved += bytes;
+            More { budget: self.clone(), bytes }
+        })
+    }
+
+    /// Undoes [`reserve`](MemoryBudget::reserve).
+    pub(super) fn release(&self, bytes: u64) {
+        self.used().reserved -= bytes;
+    }
+
+    /// Books `bytes` until the result is dropped.
     ///
     /// # Errors
-    /// The error of `given_up`, which is asked again and again while the run waits.
-    pub(crate) fn reserve(
-        self: &Arc<Self>,
-        needs: Vec<Need>,
-        Admission { nested, alone, place }: Admission,
-        given_up: impl Fn() -> Option<Error>,
-    ) -> Result<Reserved> {
-        let mut state = self.state();
-        let place = place.unwrap_or(state.next);
-        state.next = state.next.max(place + 1);
-        state.waiting.insert(place);
-        let fits =
-            |state: &State| state.runs == 0 || !alone && needs.iter().all(|(account, bytes)| account.has_room(*bytes));
-        loop {
-            if nested || state.waiting.first() == Some(&place) && fits(&state) {
-                break;
-            }
-            if let Some(error) = given_up() {
-                state.waiting.remove(&place);
-                self.changed.notify_all();
-                return Err(error);
-            }
-            (state, _) = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner);
+    /// [`Error::Budget`] if the limit would be passed; nothing is reserved then.
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation> {
+        let mut used = self.used();
+        let now = used.now.saturating_add(bytes);
+        if now > self.limit {
+            return Err(Error::Budget {
+                what: self.what,
+                limit: self.limit,
+                needed: now,
+                remedy: "this is a defect of the plan, which should have kept the limit: please report it".into(),
+            });
         }
-        state.waiting.remove(&place);
-        state.runs += 1;
-        needs.iter().for_each(|(account, bytes)| account.reserve(*bytes));
-        // There may be enough for the next one in line, too.
-        self.changed.notify_all();
-        drop(state);
-        Ok(Reserved { budget: self.clone(), needs, place })
+        used.now = now;
+        used.peak = used.peak.max(now);
+        drop(used);
+        Ok(Reservation { budget: Arc::clone(self), bytes })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Every change is complete before anything can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The limit.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The bytes that are reserved now.
+    pub(crate) fn in_use(&self) -> u64 {
+        self.used().now
+    }
+
+    /// The most bytes that were reserved at once.
+    pub(crate) fn peak(&self) -> u64 {
+        self.used().peak
+    }
+
+    /// Lets the peak begin anew with what is reserved now.
+    pub(crate) fn reset_peak(&self) {
+        let mut used = self.used();
+        used.peak = used.now;
+    }
+
+    fn used(&self) -> MutexGuard<'_, Used> {
+        // Two numbers that are set together cannot be left inconsistent by a panic elsewhere.
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Reserved {
-    /// Sets aside what is needed now instead, as a run does that found too little memory and goes on with less.
-    pub(crate) fn change(&mut self, needs: Vec<Need>) {
-        // Under the lock, so that nobody is admitted in between.
-        let state = self.budget.state();
-        self.needs.iter().for_each(|(account, bytes)| account.release(*bytes));
-        needs.iter().for_each(|(account, bytes)| account.reserve(*bytes));
-        self.needs = needs;
-        drop(state);
-        self.budget.changed.notify_all();
-    }
-
-    /// Whether other runs have memory, too.
-    pub(crate) fn has_others(&self) -> bool {
-        self.budget.state().runs > 1
-    }
+/// Bytes reserved on a budget; given back on drop.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    budget: Arc<MemoryBudget>,
+    bytes: u64,
 }
 
-impl Drop for Reserved {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut state = self.budget.state();
-        state.runs -= 1;
-        self.needs.iter().for_each(|(account, bytes)| account.release(*bytes));
-        self.budget.changed.notify_all();
+        self.budget.used().now -= self.bytes;
     }
 }
 
-thread_local! {
-    static IN_RUN: Cell<bool> = const { Cell::new(false) };
+/// Bytes that were set aside beside those that a run had reserved; given back on drop.
+#[derive(Debug)]
+pub(super) struct More {
+    budget: Arc<MemoryBudget>,
+    bytes: u64,
 }
 
-/// Marks this thread as one that works for a run, until it is dropped: a run that begins on it is a nested one.
-pub(crate) struct InRun {
-    was: bool,
-}
-
-impl InRun {
-    pub(crate) fn enter() -> Self {
-        InRun { was: IN_RUN.replace(true) }
-    }
-
-    /// Whether this thread works for a run.
-    pub(crate) fn is_entered() -> bool {
-        IN_RUN.get()
-    }
-}
-
-impl Drop for InRun {
+impl Drop for More {
     fn drop(&mut self) {
-        IN_RUN.set(self.was);
+        self.budget.release(self.bytes);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::mpsc::channel;
-    use std::thread;
-
     use super::*;
 
-    fn account(limit: u64) -> Arc<Account> {
-        Account::of_engine("memory", limit, None)
-    }
-
-    fn never() -> Option<Error> {
-        None
+    #[test]
+    fn keeps_the_limit_and_remembers_the_peak() {
+        let budget = MemoryBudget::new("device memory", 100);
+        let a = budget.reserve(60).unwrap();
+        assert!(matches!(budget.reserve(41), Err(Error::Budget { needed: 101, limit: 100, .. })));
+        let b = budget.reserve(40).unwrap();
+        drop(a);
+        drop(b);
+        assert_eq!((budget.in_use(), budget.peak()), (0, 100));
+        let c = budget.reserve(30).unwrap();
+        budget.reset_peak();
+        assert_eq!((budget.in_use(), budget.peak()), (30, 30));
+        drop(c);
+        budget.reserve(100).unwrap();
+        assert!(budget.reserve(u64::MAX).is_err());
     }
 
     #[test]
-    fn runs_at_once_stay_within_the_limit_and_all_are_admitted() {
-        let (budget, a, b) = (Arc::<MemoryBudget>::default(), account(100), account(10));
-        thread::scope(|scope| {
-            for k in 0..16u64 {
-                let (budget, a, b) = (&budget, &a, &b);
-                scope.spawn(move || {
-                    for round in 0..50 {
-                        let needs = vec![(a.clone(), 1 + (k * 37 + round) % 100), (b.clone(), (k + round) % 11)];
-                        let reserved = budget.reserve(needs, Admission::default(), never).unwrap();
-                        assert!(a.reserved() <= 100 && b.reserved() <= 10);
-                        thread::yield_now();
-                        drop(reserved);
-                    }
-                });
-            }
-        });
-        assert_eq!((a.reserved(), b.reserved()), (0, 0));
-    }
-
-    #[test]
-    fn who_comes_first_is_admitted_first() {
-        let (budget, account) = (Arc::<MemoryBudget>::default(), account(100));
-        let first = budget.reserve(vec![(account.clone(), 60)], Admission::default(), never).unwrap();
-        let (admitted, order) = channel();
-        thread::scope(|scope| {
-            // The second needs all; the third would fit beside the first, and is behind the second.
-            for (number, bytes) in [(2, 100), (3, 10)] {
-                let (budget, account, admitted) = (&budget, &account, admitted.clone());
-                scope.spawn(move || {
-                    let reserved = budget.reserve(vec![(account.clone(), bytes)], Admission::default(), never).unwrap();
-                    admitted.send(number).unwrap();
-                    drop(reserved);
-                });
-                while budget.state().waiting.len() < number - 1 {
-                    thread::yield_now();
-                }
-            }
-            assert!(order.try_recv().is_err());
-            drop(first);
-            assert_eq!((order.recv().unwrap(), order.recv().unwrap()), (2, 3));
-        });
-    }
-
-    #[test]
-    fn a_nested_run_does_not_wait_and_one_that_is_given_up_leaves_the_line() {
-        let (budget, account) = (Arc::<MemoryBudget>::default(), account(100));
-        let needs = || vec![(account.clone(), 80)];
-        let outer = budget.reserve(needs(), Admission::default(), never).unwrap();
-        let nested = budget.reserve(needs(), Admission { nested: true, ..Admission::default() }, never).unwrap();
-        assert!(account.reserved() == 160 && nested.has_others());
-        drop(nested);
-        assert!(!outer.has_others());
-        let cancelled = budget.reserve(needs(), Admission::default(), || Some(Error::Abandoned));
-        assert!(matches!(cancelled, Err(Error::Abandoned)) && budget.state().waiting.is_empty());
-        assert_eq!(account.reserved(), 80);
-    }
-
-    #[test]
-    fn who_has_to_be_alone_keeps_its_place() {
-        let (budget, account) = (Arc::<MemoryBudget>::default(), account(100));
-        let needs = |bytes| vec![(account.clone(), bytes)];
-        let other = budget.reserve(needs(10), Admission::default(), never).unwrap();
-        let first = budget.reserve(needs(10), Admission::default(), never).unwrap();
-        let place = Some(first.place);
-        let later = budget.reserve(needs(10), Admission::default(), never).unwrap();
-        drop(first);
-        let is_alone = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                let admission = Admission { alone: true, place, ..Admission::default() };
-                let reserved = budget.reserve(needs(10), admission, never).unwrap();
-                is_alone.store(true, Ordering::SeqCst);
-                assert!(!reserved.has_others() && account.reserved() == 10);
-            });
-            while budget.state().waiting.is_empty() {
-                thread::yield_now();
-            }
-            drop(other);
-            assert!(!is_alone.load(Ordering::SeqCst));
-            drop(later);
-        });
-        assert!(is_alone.into_inner());
-    }
-
-    #[test]
-    fn a_thread_works_for_a_run_until_the_outermost_ends() {
-        assert!(!InRun::is_entered());
-        let outer = InRun::enter();
-        drop(InRun::enter());
-        assert!(InRun::is_entered());
-        drop(outer);
-        assert!(!InRun::is_entered());
+    fn runs_share_what_does_not_stay() {
+        let stays = MemoryBudget::new("device memory", u64::MAX);
+        let budget = MemoryBudget::of_engine("device memory", 100, Some(&stays));
+        let there = stays.reserve(30).unwrap();
+        assert!(budget.has_room(70) && !budget.has_room(71));
+        budget.set_aside(50);
+        assert!(budget.reserve_more(21).is_none());
+        let more = budget.reserve_more(20).unwrap();
+        assert!(budget.reserved() == 70 && !budget.has_room(1));
+        drop(there);
+        assert!(budget.has_room(30));
+        drop(more);
+        budget.release(50);
+        // What is reserved is another matter: arrays are, too.
+        let reserved = budget.reserve(1000).unwrap();
+        assert!(budget.reserved() == 0 && budget.has_room(100));
+        drop(reserved);
     }
 }

@@ -10,8 +10,8 @@
 use std::ops::{Deref, DerefMut, RangeInclusive};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::account::{Booked, More};
-use super::{Account, MemoryUse, PinnedMemory};
+use super::budget::{More, Reservation};
+use super::{MemoryBudget, MemoryUse, PinnedMemory};
 use crate::device::Device;
 use crate::error::Result;
 
@@ -19,16 +19,16 @@ use crate::error::Result;
 pub(crate) struct MemoryCache<D: Device> {
     // Dropped in this order: what the device gave, before the device.
     /// Device memory, of which a run cuts blocks.
-    pub(super) blocks: Arc<Shelf<D::Memory>>,
+    pub(super) blocks: Arc<FreeList<D::Memory>>,
     /// Pinned memory, of which a run cuts slots.
-    pub(super) rings: Arc<Shelf<PinnedMemory>>,
+    pub(super) slabs: Arc<FreeList<PinnedMemory>>,
     device: Arc<D>,
 }
 
 impl<D: Device> MemoryCache<D> {
-    /// Nothing yet. What is in use is booked on these accounts.
-    pub(crate) fn new(device: D, memory: &Arc<Account>, pinned: &Arc<Account>) -> Arc<Self> {
-        Arc::new(MemoryCache { blocks: Shelf::new(memory), rings: Shelf::new(pinned), device: Arc::new(device) })
+    /// Nothing yet. What is in use is reserved on these budgets.
+    pub(crate) fn new(device: D, memory: &Arc<MemoryBudget>, pinned: &Arc<MemoryBudget>) -> Arc<Self> {
+        Arc::new(MemoryCache { blocks: FreeList::new(memory), slabs: FreeList::new(pinned), device: Arc::new(device) })
     }
 
     /// The device.
@@ -36,31 +36,31 @@ impl<D: Device> MemoryCache<D> {
         &self.device
     }
 
-    /// The account of pinned memory in use.
-    pub(crate) fn pinned_account(&self) -> &Arc<Account> {
-        &self.rings.in_use
+    /// The budget of pinned memory in use.
+    pub(crate) fn pinned_budget(&self) -> &Arc<MemoryBudget> {
+        &self.slabs.in_use
     }
 
-    /// The account of device memory in use.
-    pub(crate) fn device_account(&self) -> &Arc<Account> {
+    /// The budget of device memory in use.
+    pub(crate) fn device_budget(&self) -> &Arc<MemoryBudget> {
         &self.blocks.in_use
     }
 
     /// How much there is, of device memory and of pinned memory.
     pub(crate) fn usage(&self) -> (MemoryUse, MemoryUse) {
-        (self.blocks.usage(), self.rings.usage())
+        (self.blocks.usage(), self.slabs.usage())
     }
 
     /// Gives back what nobody uses, and returns how many bytes.
     pub(crate) fn trim(&self) -> u64 {
-        self.blocks.clear() + self.rings.clear()
+        self.blocks.clear() + self.slabs.clear()
     }
 }
 
-/// Memory of one kind that nobody uses, and the account of what is in use.
-pub(super) struct Shelf<T> {
+/// Memory of one kind that nobody uses, and the budget of what is in use.
+pub(super) struct FreeList<T> {
     idle: Mutex<Vec<Idle<T>>>,
-    in_use: Arc<Account>,
+    in_use: Arc<MemoryBudget>,
 }
 
 struct Idle<T> {
@@ -68,16 +68,20 @@ struct Idle<T> {
     bytes: u64,
 }
 
-impl<T> Shelf<T> {
-    fn new(in_use: &Arc<Account>) -> Arc<Self> {
-        Arc::new(Shelf { idle: Mutex::default(), in_use: in_use.clone() })
+impl<T> FreeList<T> {
+    fn new(in_use: &Arc<MemoryBudget>) -> Arc<Self> {
+        Arc::new(FreeList { idle: Mutex::default(), in_use: in_use.clone() })
     }
 
     /// Takes memory of a size within `bytes`: kept, or else just made, of the least size.
     ///
     /// # Errors
     /// Those of `make`, when there is not enough even without what is kept.
-    pub(super) fn take(self: &Arc<Self>, bytes: RangeInclusive<u64>, make: impl Fn() -> Result<T>) -> Result<Held<T>> {
+    pub(super) fn take(
+        self: &Arc<Self>,
+        bytes: RangeInclusive<u64>,
+        make: impl Fn() -> Result<T>,
+    ) -> Result<Cached<T>> {
         let mut idle = self.idle();
         let fitting = (0..idle.len()).filter(|&k| bytes.contains(&idle[k].bytes)).min_by_key(|&k| idle[k].bytes);
         if let Some(fitting) = fitting
@@ -105,8 +109,8 @@ impl<T> Shelf<T> {
         self.hold(memory, *bytes.start(), None)
     }
 
-    fn hold(self: &Arc<Self>, memory: T, bytes: u64, more: Option<More>) -> Result<Held<T>> {
-        Ok(Held { memory, bytes, booked: self.in_use.book(bytes)?, _more: more, shelf: self.clone() })
+    fn hold(self: &Arc<Self>, memory: T, bytes: u64, more: Option<More>) -> Result<Cached<T>> {
+        Ok(Cached { memory, bytes, reserved: self.in_use.reserve(bytes)?, _more: more, free_list: self.clone() })
     }
 
     /// Gives back what nobody uses, and returns how many bytes.
@@ -127,17 +131,17 @@ impl<T> Shelf<T> {
 }
 
 /// Memory in the hands of a run. Dropped, it is given back to the driver.
-pub(super) struct Held<T> {
+pub(super) struct Cached<T> {
     // Dropped in this order: what is gone is not in use any more.
     memory: T,
-    booked: Booked,
-    /// Reserved beside what the run had reserved.
+    reserved: Reservation,
+    /// Admitted beside what the run had reserved.
     _more: Option<More>,
     bytes: u64,
-    shelf: Arc<Shelf<T>>,
+    free_list: Arc<FreeList<T>>,
 }
 
-impl<T> Held<T> {
+impl<T> Cached<T> {
     /// How many bytes it has, at least those that were asked for.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
@@ -145,15 +149,15 @@ impl<T> Held<T> {
 
     /// Keeps it for the next run. No work may be left that uses it.
     pub(super) fn keep(self) {
-        let Held { memory, booked, _more, bytes, shelf } = self;
-        let mut idle = shelf.idle();
+        let Cached { memory, reserved, _more, bytes, free_list } = self;
+        let mut idle = free_list.idle();
         idle.push(Idle { memory, bytes });
         // Under the lock, so that nobody counts it twice.
-        drop(booked);
+        drop(reserved);
     }
 }
 
-impl<T> Deref for Held<T> {
+impl<T> Deref for Cached<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -161,7 +165,7 @@ impl<T> Deref for Held<T> {
     }
 }
 
-impl<T> DerefMut for Held<T> {
+impl<T> DerefMut for Cached<T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.memory
     }
@@ -195,18 +199,18 @@ mod tests {
     }
 
     impl Driver {
-        fn new(room: u64) -> (Driver, Arc<Shelf<Taken>>) {
-            let shelf = Shelf::new(&Account::new("memory", u64::MAX));
-            (Driver { used: Arc::default(), room }, shelf)
+        fn new(room: u64) -> (Driver, Arc<FreeList<Taken>>) {
+            let free_list = FreeList::new(&MemoryBudget::new("memory", u64::MAX));
+            (Driver { used: Arc::default(), room }, free_list)
         }
 
         fn used(&self) -> u64 {
             self.used.load(Ordering::Relaxed)
         }
 
-        fn take(&self, shelf: &Arc<Shelf<Taken>>, bytes: RangeInclusive<u64>) -> Result<Held<Taken>> {
+        fn take(&self, free_list: &Arc<FreeList<Taken>>, bytes: RangeInclusive<u64>) -> Result<Cached<Taken>> {
             let least = *bytes.start();
-            shelf.take(bytes, || {
+            free_list.take(bytes, || {
                 if self.used() + least > self.room {
                     return Err(Error::OutOfMemory { device: "test".into(), bytes: least });
                 }
@@ -218,82 +222,82 @@ mod tests {
 
     #[test]
     fn what_fits_is_used_again_and_nothing_else() {
-        let (driver, shelf) = Driver::new(1000);
-        driver.take(&shelf, 100..=1000).unwrap().keep();
-        let held = driver.take(&shelf, 60..=1000).unwrap();
+        let (driver, free_list) = Driver::new(1000);
+        driver.take(&free_list, 100..=1000).unwrap().keep();
+        let held = driver.take(&free_list, 60..=1000).unwrap();
         assert_eq!((held.bytes(), driver.used()), (100, 100));
-        assert_eq!(shelf.usage(), MemoryUse { in_use: 100, peak: 100, cached: 0 });
+        assert_eq!(free_list.usage(), MemoryUse { in_use: 100, peak: 100, cached: 0 });
         held.keep();
         // Too large for this one, as for any that comes.
-        let held = driver.take(&shelf, 50..=99).unwrap();
+        let held = driver.take(&free_list, 50..=99).unwrap();
         assert_eq!((held.bytes(), driver.used()), (50, 50));
         held.keep();
         // Given back before something larger is taken.
-        driver.take(&shelf, 1000..=1000).unwrap().keep();
-        assert_eq!(shelf.usage(), MemoryUse { in_use: 0, peak: 1000, cached: 1000 });
-        assert_eq!((shelf.clear(), driver.used()), (1000, 0));
+        driver.take(&free_list, 1000..=1000).unwrap().keep();
+        assert_eq!(free_list.usage(), MemoryUse { in_use: 0, peak: 1000, cached: 1000 });
+        assert_eq!((free_list.clear(), driver.used()), (1000, 0));
     }
 
     #[test]
     fn what_is_not_kept_is_given_back() {
-        let (driver, shelf) = Driver::new(1000);
-        drop(driver.take(&shelf, 100..=1000).unwrap());
-        assert_eq!((shelf.clear(), driver.used()), (0, 0));
-        assert_eq!(shelf.usage(), MemoryUse { in_use: 0, peak: 100, cached: 0 });
+        let (driver, free_list) = Driver::new(1000);
+        drop(driver.take(&free_list, 100..=1000).unwrap());
+        assert_eq!((free_list.clear(), driver.used()), (0, 0));
+        assert_eq!(free_list.usage(), MemoryUse { in_use: 0, peak: 100, cached: 0 });
     }
 
     #[test]
     fn everything_idle_goes_before_there_is_not_enough() {
-        let (driver, shelf) = Driver::new(1000);
-        let held = [200, 300, 400].map(|bytes| driver.take(&shelf, bytes..=1000).unwrap());
-        held.into_iter().for_each(Held::keep);
-        driver.take(&shelf, 700..=1000).unwrap().keep();
+        let (driver, free_list) = Driver::new(1000);
+        let held = [200, 300, 400].map(|bytes| driver.take(&free_list, bytes..=1000).unwrap());
+        held.into_iter().for_each(Cached::keep);
+        driver.take(&free_list, 700..=1000).unwrap().keep();
         assert_eq!(driver.used(), 700);
-        assert!(driver.take(&shelf, 1001..=2000).is_err());
-        assert_eq!((shelf.usage().in_use, driver.used()), (0, 0));
+        assert!(driver.take(&free_list, 1001..=2000).is_err());
+        assert_eq!((free_list.usage().in_use, driver.used()), (0, 0));
     }
 
     #[test]
     fn what_is_kept_and_what_runs_have_is_no_more_than_they_may_have() {
-        let account = Account::of_engine("memory", 100, None);
-        let (driver, shelf) = (Driver { used: Arc::default(), room: u64::MAX }, Shelf::new(&account));
-        account.reserve(60);
-        driver.take(&shelf, 60..=100).unwrap().keep();
-        account.release(60);
+        let budget = MemoryBudget::of_engine("memory", 100, None);
+        let (driver, free_list) = (Driver { used: Arc::default(), room: u64::MAX }, FreeList::new(&budget));
+        budget.set_aside(60);
+        driver.take(&free_list, 60..=100).unwrap().keep();
+        budget.release(60);
         // A run that gets more than it reserved has reserved that, too.
-        account.reserve(50);
-        let first = driver.take(&shelf, 50..=100).unwrap();
-        assert_eq!((first.bytes(), account.reserved()), (60, 60));
+        budget.set_aside(50);
+        let first = driver.take(&free_list, 50..=100).unwrap();
+        assert_eq!((first.bytes(), budget.reserved()), (60, 60));
         first.keep();
-        assert_eq!(account.reserved(), 50);
+        assert_eq!(budget.reserved(), 50);
         // What is kept does not fit beside what runs have reserved: it is given back, and as much as was reserved is made.
-        account.reserve(45);
-        let second = driver.take(&shelf, 45..=100).unwrap();
+        budget.set_aside(45);
+        let second = driver.take(&free_list, 45..=100).unwrap();
         assert_eq!((second.bytes(), driver.used()), (45, 45));
         second.keep();
-        assert_eq!(driver.take(&shelf, 30..=40).unwrap().bytes(), 30);
+        assert_eq!(driver.take(&free_list, 30..=40).unwrap().bytes(), 30);
     }
 
     proptest! {
         /// Whatever comes and goes, no more is there than the most at once had, each the size of the largest.
         #[test]
         fn it_does_not_grow(steps in prop::collection::vec((1u64..100, 0usize..4, any::<bool>()), 1..200)) {
-            let (driver, shelf) = Driver::new(u64::MAX);
-            let mut held: Vec<Held<Taken>> = Vec::new();
+            let (driver, free_list) = Driver::new(u64::MAX);
+            let mut held: Vec<Cached<Taken>> = Vec::new();
             let (mut largest, mut at_once) = (0, 0);
             for (bytes, most, keep) in steps {
                 while held.len() > most {
                     let one = held.swap_remove(bytes as usize % held.len());
                     if keep { one.keep() } else { drop(one) }
                 }
-                held.push(driver.take(&shelf, bytes..=u64::MAX).unwrap());
+                held.push(driver.take(&free_list, bytes..=u64::MAX).unwrap());
                 (largest, at_once) = (largest.max(bytes), at_once.max(held.len() as u64));
-                let MemoryUse { in_use, peak, cached } = shelf.usage();
+                let MemoryUse { in_use, peak, cached } = free_list.usage();
                 prop_assert_eq!(in_use + cached, driver.used());
                 prop_assert!(driver.used() <= largest * at_once && in_use <= peak);
             }
             drop(held);
-            shelf.clear();
+            free_list.clear();
             prop_assert_eq!(driver.used(), 0);
         }
     }

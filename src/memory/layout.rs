@@ -26,7 +26,7 @@ pub(crate) struct Layout {
     pub(crate) slot_bytes: usize,
     /// Rows of the largest chunk that has all its inputs and outputs on the device, so that only partials need a place: all of the
     /// block is theirs then.
-    pub(crate) whole_rows: usize,
+    pub(crate) resident_chunk_rows: usize,
 }
 
 impl Layout {
@@ -39,7 +39,7 @@ impl Layout {
             block_bytes: partials.next_multiple_of(ALIGNMENT),
             in_slot: Vec::new(),
             slot_bytes: 0,
-            whole_rows: rows,
+            resident_chunk_rows: rows,
         };
         let (staged_inputs, staged_outputs) = staged.split_at(columns.inputs.len());
         let bytes = |bytes_per_row: &usize| bytes_per_row * rows;
@@ -57,7 +57,7 @@ impl Layout {
             let room = layout.block_bytes.min(layout.slot_bytes - end);
             let tiles = room.checked_div(columns.partial_words * 8).unwrap_or(usize::MAX);
             let tiles = tiles.min(WHOLE_CHUNK / row_bytes / columns.tile_rows);
-            layout.whole_rows = rows.max(tiles * columns.tile_rows);
+            layout.resident_chunk_rows = rows.max(tiles * columns.tile_rows);
         }
         layout
     }
@@ -102,8 +102,8 @@ mod tests {
             let (offsets, lengths): (Vec<_>, Vec<_>) = in_block.into_iter().unzip();
             prop_assert!(ends(&offsets, &lengths, layout.block_bytes));
             // What only has partials may be larger.
-            let whole = columns.partial_bytes(layout.whole_rows);
-            prop_assert!(layout.whole_rows >= rows && whole <= layout.block_bytes.max(columns.partial_bytes(rows)));
+            let whole = columns.partial_bytes(layout.resident_chunk_rows);
+            prop_assert!(layout.resident_chunk_rows >= rows && whole <= layout.block_bytes.max(columns.partial_bytes(rows)));
             if partial_words > 0 {
                 let place = columns.inputs.len() + columns.outputs.len();
                 prop_assert_eq!(layout.in_block[place], 0);

@@ -1,20 +1,20 @@
-//! Memory with a limit: the freelist of device blocks, the pinned ring, what is kept of them for the next run, and the accounts
+//! Memory with a limit: the freelist of device blocks, the pinned slab, what is kept of them for the next run, and the budgets
 //! of it all.
 
-mod account;
+mod admission;
+mod allocator;
 mod budget;
 mod cache;
 mod layout;
 mod pinned;
 mod pool;
-mod room;
 mod usage;
 
-pub(crate) use account::{Account, Booked};
-pub(crate) use budget::{Admission, InRun, MemoryBudget, Need, Reserved};
+pub(crate) use admission::{Admission, AdmissionQueue, Admitted, InRun, Need};
+pub(crate) use allocator::DeviceAllocator;
+pub(crate) use budget::{MemoryBudget, Reservation};
 pub(crate) use cache::MemoryCache;
 pub(crate) use layout::Layout;
-pub(crate) use pinned::{PinnedMemory, PinnedRing};
+pub(crate) use pinned::{PinnedMemory, StagingSlab};
 pub(crate) use pool::{Block, DevicePool};
-pub(crate) use room::Room;
 pub use usage::{DeviceMemory, MemoryUse};

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use memmap2::MmapMut;
 
-use super::account::Booked;
-use super::cache::Held;
-use super::{Account, MemoryCache};
+use super::budget::Reservation;
+use super::cache::Cached;
+use super::{MemoryBudget, MemoryCache};
 use crate::device::{Device, cpu};
 use crate::error::{Error, Result};
 use crate::threads;
@@ -76,31 +76,31 @@ impl PinnedMemory {
 }
 
 /// The pinned memory of all slots of one device in one run.
-pub(crate) struct PinnedRing {
+pub(crate) struct StagingSlab {
     /// `None` if nothing is staged.
-    memory: Option<Held<PinnedMemory>>,
+    memory: Option<Cached<PinnedMemory>>,
     slot_bytes: usize,
     slots: usize,
-    _booked: Booked,
+    _reserved: Reservation,
 }
 
-impl PinnedRing {
+impl StagingSlab {
     /// Takes `slots` × `slot_bytes`, the latter a multiple of the page size, and books them.
     pub(crate) fn new<D: Device>(
         cache: &MemoryCache<D>,
         slots: usize,
         slot_bytes: usize,
-        account: &Arc<Account>,
+        budget: &Arc<MemoryBudget>,
     ) -> Result<Self> {
         debug_assert!(slot_bytes.is_multiple_of(PAGE));
         let bytes = slots * slot_bytes;
-        let _booked = account.book(bytes as u64)?;
+        let _reserved = budget.reserve(bytes as u64)?;
         let take = || {
             let make = || PinnedMemory::new(Some(&**cache.device()), bytes);
-            cache.rings.take(bytes as u64..=account.limit(), make)
+            cache.slabs.take(bytes as u64..=budget.limit(), make)
         };
         let memory = (bytes > 0).then(take).transpose()?;
-        Ok(PinnedRing { memory, slot_bytes, slots, _booked })
+        Ok(StagingSlab { memory, slot_bytes, slots, _reserved })
     }
 
     /// The memory of each slot.

@@ -2,14 +2,14 @@
 //!
 //! A block goes back to the list as soon as its last use is *enqueued*, not when it is done. Whoever takes it next makes
 //! its **stream** wait for that event; the host never waits for the device here. So a device with memory for few blocks
-//! still serves many lanes, one after the other, in stream order.
+//! still serves many workers, one after the other, in stream order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::account::Booked;
-use super::cache::Held;
-use super::{Account, MemoryCache};
+use super::budget::Reservation;
+use super::cache::Cached;
+use super::{MemoryBudget, MemoryCache};
 use crate::device::{Device, Host, Stream};
 use crate::error::{Error, Result};
 
@@ -20,8 +20,8 @@ pub(crate) struct DevicePool<D: Device> {
     free: VecDeque<Block<D>>,
     blocks: usize,
     /// What blocks are cut of: one, unless the device had none that is large enough for all.
-    pieces: Vec<Held<D::Memory>>,
-    _booked: Booked,
+    pieces: Vec<Cached<D::Memory>>,
+    _reserved: Reservation,
 }
 
 /// A block. Once taken it is for the work of one chunk; one that is dropped, because something failed, is lost to the run: nobody
@@ -43,12 +43,12 @@ impl<D: Device> DevicePool<D> {
         cache: &MemoryCache<D>,
         blocks: usize,
         block_bytes: usize,
-        account: &Arc<Account>,
+        budget: &Arc<MemoryBudget>,
     ) -> Result<Self> {
         let device = cache.device();
-        let mut pieces: Vec<Held<D::Memory>> = Vec::new();
+        let mut pieces: Vec<Cached<D::Memory>> = Vec::new();
         let mut free = VecDeque::with_capacity(blocks);
-        let (mut size, mut room) = (blocks, account.limit());
+        let (mut size, mut room) = (blocks, budget.limit());
         while free.len() < blocks {
             let bytes = size * block_bytes;
             match cache.blocks.take(bytes as u64..=room, || device.allocate(bytes)) {
@@ -68,8 +68,8 @@ impl<D: Device> DevicePool<D> {
             }
         }
         let blocks = free.len();
-        let _booked = account.book((blocks * block_bytes) as u64)?;
-        Ok(DevicePool { free, blocks, pieces, _booked })
+        let _reserved = budget.reserve((blocks * block_bytes) as u64)?;
+        Ok(DevicePool { free, blocks, pieces, _reserved })
     }
 
     /// How many blocks there are.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bytesize::ByteSize;
 
-use super::Account;
+use super::MemoryBudget;
 
 /// Memory that an engine has on one of its devices, from [`Engine::memory`](crate::Engine::memory). `Display` is for people,
 /// `Serialize` for programs.
@@ -20,7 +20,7 @@ pub struct DeviceMemory {
     /// Its own memory; nothing for the CPU.
     pub device: MemoryUse,
     /// Pinned memory of the host: the slots of runs on this device. What is pinned is so for all GPUs; a
-    /// [`PinnedVec`](crate::PinnedVec) counts on the first of them, for as long as it lives. Nothing for the CPU.
+    /// [`PinnedBuffer`](crate::PinnedBuffer) counts on the first of them, for as long as it lives. Nothing for the CPU.
     pub pinned: MemoryUse,
 }
 
@@ -32,12 +32,12 @@ pub struct MemoryUse {
     pub in_use: u64,
     /// The most that was in use at once, since the engine was built or [`reset_peak`](crate::Engine::reset_peak).
     pub peak: u64,
-    /// Kept for the next run and used by nobody; [`trim`](crate::Engine::trim) gives it back.
+    /// Linearizer for the next run and used by nobody; [`trim`](crate::Engine::trim) gives it back.
     pub cached: u64,
 }
 
 impl MemoryUse {
-    pub(crate) fn new(in_use: &Account, cached: u64) -> Self {
+    pub(crate) fn new(in_use: &MemoryBudget, cached: u64) -> Self {
         MemoryUse { in_use: in_use.in_use(), peak: in_use.peak(), cached }
     }
 }

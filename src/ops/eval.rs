@@ -89,7 +89,7 @@ mod tests {
         .collect();
         let mut starts: Vec<usize> = (0..rows).step_by(chunk_tiles * TILE_ROWS).collect();
         order(&mut starts);
-        let mut host = eval.kernel().new_twin().unwrap();
+        let mut host = eval.kernel().new_host_kernel().unwrap();
         for start in starts {
             let part = &column[start..rows.min(start + chunk_tiles * TILE_ROWS)];
             let mut partials = vec![0_u64; eval.kernel().columns.partial_bytes(part.len()) / 8];

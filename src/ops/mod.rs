@@ -1,11 +1,11 @@
 //! Operators: what is done to a chunk. An operator knows kernels and partial results, nothing of files or devices.
 
+mod custom;
 mod eval;
 mod fold;
-mod foreign;
 
+pub(crate) use custom::CustomOp;
 pub(crate) use eval::Eval;
-pub(crate) use foreign::Foreign;
 
 use crate::data::Scalar;
 use crate::device::kernel::SharedKernel;
@@ -16,11 +16,11 @@ pub(crate) trait Operator: Send + Sync {
     fn kernel(&self) -> &SharedKernel;
 
     /// Takes the partial results of a chunk, whose first row is the first of a tile. Called once a chunk, in any
-    /// order and from any lane; the final result must not depend on that.
+    /// order and from any worker; the final result must not depend on that.
     fn absorb(&self, first_row: u64, rows: usize, partials: &[u8]);
 
     /// Whether the outputs have some of the rows only: the partials then are how many of each tile.
-    fn keeps(&self) -> bool {
+    fn compacts(&self) -> bool {
         false
     }
 

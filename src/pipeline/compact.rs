@@ -1,7 +1,7 @@
 //! Compaction: kernels that keep some of the rows only, whose outputs have these rows one behind the other.
 
 use super::OutputColumn;
-use super::kept::Kept;
+use super::linearizer::Linearizer;
 use crate::data::Chunk;
 use crate::device::kernel::Columns;
 use crate::error::{Error, Result};
@@ -10,13 +10,13 @@ use crate::ops::Operator;
 /// The compaction of one run. The partial results of a chunk are the numbers of rows that the kernel kept, one for each tile.
 pub(crate) struct Compaction<'w> {
     operator: &'w dyn Operator,
-    order: Kept,
+    order: Linearizer,
 }
 
 impl<'w> Compaction<'w> {
     /// The compaction of a run of this operator, if it compacts.
     pub(crate) fn of(operator: &'w dyn Operator) -> Option<Self> {
-        operator.keeps().then(|| Compaction { operator, order: Kept::default() })
+        operator.compacts().then(|| Compaction { operator, order: Linearizer::default() })
     }
 
     /// Counts the rows kept of a chunk, so that the place of later chunks is known.

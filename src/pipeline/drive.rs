@@ -1,31 +1,31 @@
-//! Drives lanes: a thread each, or by turns on one thread.
+//! Drives workers: a thread each, or by turns on one thread.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use super::{Lane, LaneOutcome, Work};
+use super::{Work, Worker, WorkerOutcome};
 use crate::device::Schedule;
 use crate::device::emulated::Random;
 use crate::error::{Error, Result};
 use crate::memory::InRun;
 use crate::threads;
 
-/// Drives all lanes to the end of the queue, and drops them. If there is something to wait for first, the lanes begin after it.
+/// Drives all workers to the end of the queue, and drops them. If there is something to wait for first, the workers begin after it.
 ///
 /// # Errors
-/// The error of the first lane that failed, the others stop at their next chunk; or of the wait.
+/// The error of the first worker that failed, the others stop at their next chunk; or of the wait.
 pub(crate) fn drive(
-    lanes: Vec<Box<dyn Lane + '_>>,
+    workers: Vec<Box<dyn Worker + '_>>,
     work: &Work<'_>,
     schedule: Schedule,
     wait: Option<impl FnOnce() -> Result<()>>,
-) -> Result<Vec<LaneOutcome>> {
+) -> Result<Vec<WorkerOutcome>> {
     let queue = &work.queue;
     let outcomes = match schedule {
-        Schedule::Threads => on_threads(lanes, work, wait)?,
+        Schedule::Threads => on_threads(workers, work, wait)?,
         Schedule::Seeded(seed) => {
             wait.map_or(Ok(()), |wait| wait())?;
-            by_turns(lanes, seed)?
+            round_robin(workers, seed)?
         }
     };
     if queue.done() < queue.rows() {
@@ -35,16 +35,16 @@ pub(crate) fn drive(
 }
 
 fn on_threads(
-    lanes: Vec<Box<dyn Lane + '_>>,
+    workers: Vec<Box<dyn Worker + '_>>,
     work: &Work<'_>,
     wait: Option<impl FnOnce() -> Result<()>>,
-) -> Result<Vec<LaneOutcome>> {
-    // Whether the lanes may begin: threads are costly to start, so they are there before.
+) -> Result<Vec<WorkerOutcome>> {
+    // Whether the workers may begin: threads are costly to start, so they are there before.
     let begin = OnceLock::new();
     if wait.is_none() {
         begin.get_or_init(|| true);
     }
-    // The first failure in time is the cause: on a device that is lost all lanes fail, one after the other.
+    // The first failure in time is the cause: on a device that is lost all workers fail, one after the other.
     let failure: Mutex<Option<Error>> = Mutex::new(None);
     let fail = |error: Error| {
         work.stop();
@@ -53,16 +53,16 @@ fn on_threads(
             *failure = Some(error);
         }
     };
-    let run = |mut lane: Box<dyn Lane + '_>| {
+    let run = |mut worker: Box<dyn Worker + '_>| {
         let _stop = StopOnPanic(work);
         let _in_run = InRun::enter();
         if !begin.wait() {
             return None;
         }
         loop {
-            match lane.turn() {
+            match worker.step() {
                 Ok(true) => {}
-                Ok(false) => return Some(lane.outcome()),
+                Ok(false) => return Some(worker.outcome()),
                 Err(error) => {
                     fail(error);
                     return None;
@@ -71,13 +71,13 @@ fn on_threads(
         }
     };
     let outcomes = thread::scope(|scope| {
-        // In reverse, as a device's submitter, for which its lanes wait, is behind them. The first lane runs on this thread, which has
+        // In reverse, as a device's submitter, for which its workers wait, is behind them. The first worker runs on this thread, which has
         // nothing else to do.
-        let mut lanes = lanes.into_iter().enumerate();
-        let first = lanes.next();
-        let mut threads = Vec::with_capacity(lanes.len());
-        for (k, lane) in lanes.rev() {
-            match thread::Builder::new().name(format!("lane {k}")).spawn_scoped(scope, || run(lane)) {
+        let mut workers = workers.into_iter().enumerate();
+        let first = workers.next();
+        let mut threads = Vec::with_capacity(workers.len());
+        for (k, worker) in workers.rev() {
+            match thread::Builder::new().name(format!("worker {k}")).spawn_scoped(scope, || run(worker)) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => fail(threads::not_started(&error)),
             }
@@ -87,7 +87,7 @@ fn on_threads(
             begin.get_or_init(|| waited.is_ok());
             waited.unwrap_or_else(fail);
         }
-        let first = first.and_then(|(_, lane)| run(lane));
+        let first = first.and_then(|(_, worker)| run(worker));
         let others = threads.into_iter().rev().filter_map(|thread| match thread.join() {
             Ok(outcome) => outcome,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -100,7 +100,7 @@ fn on_threads(
     }
 }
 
-/// Lets the other lanes stop when a lane panics, so that the panic comes through at once.
+/// Lets the other workers stop when a worker panics, so that the panic comes through at once.
 struct StopOnPanic<'q, 'w>(&'q Work<'w>);
 
 impl Drop for StopOnPanic<'_, '_> {
@@ -111,16 +111,16 @@ impl Drop for StopOnPanic<'_, '_> {
     }
 }
 
-/// One turn at a time, always of a lane that can go on earliest in virtual time; the seed chooses among several.
-fn by_turns(mut lanes: Vec<Box<dyn Lane + '_>>, seed: u64) -> Result<Vec<LaneOutcome>> {
+/// One turn at a time, always of a worker that can go on earliest in virtual time; the seed chooses among several.
+fn round_robin(mut workers: Vec<Box<dyn Worker + '_>>, seed: u64) -> Result<Vec<WorkerOutcome>> {
     let mut random = Random(seed ^ 0x6c61_6e65);
-    let mut running: Vec<usize> = (0..lanes.len()).collect();
-    while let Some(earliest) = running.iter().map(|&k| lanes[k].ready_at()).min() {
-        let ready: Vec<usize> = (0..running.len()).filter(|&r| lanes[running[r]].ready_at() == earliest).collect();
+    let mut running: Vec<usize> = (0..workers.len()).collect();
+    while let Some(earliest) = running.iter().map(|&k| workers[k].ready_at()).min() {
+        let ready: Vec<usize> = (0..running.len()).filter(|&r| workers[running[r]].ready_at() == earliest).collect();
         let chosen = ready[random.below(ready.len())];
-        if !lanes[running[chosen]].turn()? {
+        if !workers[running[chosen]].step()? {
             running.swap_remove(chosen);
         }
     }
-    Ok(lanes.iter_mut().map(|lane| lane.outcome()).collect())
+    Ok(workers.iter_mut().map(|worker| worker.outcome()).collect())
 }

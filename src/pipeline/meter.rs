@@ -6,24 +6,24 @@ use std::time::Duration;
 use tracing::span::EnteredSpan;
 use tracing::{debug_span, trace};
 
-use super::streams::{Stages, Taken};
-use super::{LaneName, LaneOutcome};
+use super::streams::{StageTiming, Stages};
+use super::{WorkerName, WorkerOutcome};
 use crate::data::Chunk;
 use crate::error::Error;
 use crate::trace::{Span, Track};
 
 /// Measures one worker of a run.
 pub(super) struct Meter {
-    name: LaneName,
+    name: WorkerName,
     /// Whether every stage of every timed chunk is recorded.
     timeline: bool,
     /// What was measured so far. The loops add the bytes they move.
-    pub(super) outcome: LaneOutcome,
+    pub(super) outcome: WorkerOutcome,
 }
 
 /// What a worker does with a chunk, as tracing spans name it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Step {
+pub(super) enum Task {
     Send,
     Drain,
     Compute,
@@ -39,17 +39,17 @@ pub(super) enum HostStage {
 
 impl Meter {
     /// The meter of a worker on the device with this number in the run.
-    pub(super) fn new(name: LaneName, device: usize, timeline: bool) -> Self {
-        Meter { name, timeline, outcome: LaneOutcome { device, ..LaneOutcome::default() } }
+    pub(super) fn new(name: WorkerName, device: usize, timeline: bool) -> Self {
+        Meter { name, timeline, outcome: WorkerOutcome { device, ..WorkerOutcome::default() } }
     }
 
     /// The number of the worker on its device.
     pub(super) fn worker(&self) -> usize {
-        self.name.lane
+        self.name.worker
     }
 
     /// Opens the tracing span of a step.
-    pub(super) fn span(&self, step: Step, chunk: &Chunk) -> EnteredSpan {
+    pub(super) fn span(&self, step: Task, chunk: &Chunk) -> EnteredSpan {
         // The name of a span is a constant of the place that opens it.
         macro_rules! span {
             ($name:literal) => {
@@ -59,14 +59,14 @@ impl Meter {
                     row = chunk.rows().start,
                     rows = chunk.len(),
                     device = self.name.device,
-                    lane = self.name.lane
+                    worker = self.name.worker
                 )
             };
         }
         match step {
-            Step::Send => span!("send"),
-            Step::Drain => span!("drain"),
-            Step::Compute => span!("compute"),
+            Task::Send => span!("send"),
+            Task::Drain => span!("drain"),
+            Task::Compute => span!("compute"),
         }
         .entered()
     }
@@ -81,12 +81,12 @@ impl Meter {
         };
         time.busy += end - begin;
         if self.timeline {
-            self.outcome.spans.push(Span::new(Track::Lane, name, chunk, begin, end));
+            self.outcome.spans.push(Span::new(Track::Worker, name, chunk, begin, end));
         }
     }
 
     /// Records the stages of a chunk on the device, which were timed there; the chunk was filled at that time.
-    pub(super) fn ran_on_device(&mut self, chunk: &Chunk, filled_at: Duration, stages: &Stages<Taken>) {
+    pub(super) fn ran_on_device(&mut self, chunk: &Chunk, filled_at: Duration, stages: &Stages<StageTiming>) {
         let mut before = filled_at;
         let sample = &mut self.outcome.sample;
         for (name, track, taken, time) in [
@@ -123,7 +123,7 @@ impl Meter {
     }
 
     /// What was measured, at the end.
-    pub(super) fn take(&mut self, end: Duration) -> LaneOutcome {
-        LaneOutcome { end, ..std::mem::take(&mut self.outcome) }
+    pub(super) fn take(&mut self, end: Duration) -> WorkerOutcome {
+        WorkerOutcome { end, ..std::mem::take(&mut self.outcome) }
     }
 }

@@ -1,44 +1,44 @@
-//! The pipeline: lanes that carry chunks from the sources through a device to the sinks.
+//! The pipeline: workers that carry chunks from the sources through a device to the sinks.
 //!
 //! ```text
-//!                  one lane: a thread, one to three slots
+//!                  one worker: a thread, one to three slots
 //!  Source ──▶ fill slot ──▶ copy in ──▶ kernel ──▶ copy out ──▶ drain slot ──▶ Sink
 //!      ▲          (host)      (DMA)      (GPU)       (DMA)        (host)
-//!      └── every lane of every device claims its next chunk from the same queue
+//!      └── every worker of every device claims its next chunk from the same queue
 //! ```
 //!
-//! The loop is [`staged::StagedLane::turn`], which fills and drains, and [`submitter::Submitter::turn`], the one thread that speaks to
-//! the device; on the CPU, where nothing is staged, [`host::HostLane::turn`]. A turn is one chunk's work at most, so that they run on a
+//! The loop is [`staged::StagingWorker::step`], which fills and drains, and [`submitter::Submitter::step`], the one thread that speaks to
+//! the device; on the CPU, where nothing is staged, [`cpu::CpuWorker::step`]. A turn is one chunk's work at most, so that they run on a
 //! thread each or take turns on one thread (see [`drive`]).
 
+mod arbiter;
 mod compact;
+mod cpu;
 mod drive;
-mod host;
-mod kept;
+mod linearizer;
 mod meter;
 mod permit;
 mod queue;
 mod route;
 mod segments;
-mod share;
 mod slot;
 mod staged;
 mod staging;
 mod streams;
 mod submitter;
 
+pub(crate) use arbiter::Arbiter;
 pub(crate) use compact::Compaction;
+pub(crate) use cpu::CpuRun;
 pub(crate) use drive::drive;
-pub(crate) use host::HostPart;
 pub(crate) use queue::{Queue, Segment};
 pub(crate) use segments::{Sharded, segments};
-pub(crate) use share::Share;
 pub(crate) use staging::Staging;
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::data::{Chunk, Lent, Memory, Sink, SinkMemory, Source};
+use crate::data::{Chunk, FillGuard, Memory, Sink, SinkMemory, Source};
 use crate::device::Schedule;
 use crate::error::{Error, Result};
 use crate::ops::Operator;
@@ -46,7 +46,7 @@ use crate::plan::DevicePlan;
 use crate::report::StageTimes;
 use crate::trace::Span;
 
-/// What the lanes of a run share.
+/// What the workers of a run share.
 pub(crate) struct Work<'w> {
     pub(crate) operator: &'w dyn Operator,
     pub(crate) inputs: Vec<InputColumn<'w>>,
@@ -54,8 +54,8 @@ pub(crate) struct Work<'w> {
     pub(crate) queue: Queue<'w>,
     /// If the kernel keeps some of the rows only.
     pub(crate) compaction: Option<Compaction<'w>>,
-    /// How lanes of the CPU and of GPUs share the cores, where there are both.
-    pub(crate) share: Option<Share>,
+    /// How workers of the CPU and of GPUs share the cores, where there are both.
+    pub(crate) arbiter: Option<Arbiter>,
     /// Time zero of the run.
     pub(crate) epoch: Instant,
     /// Of so many chunks of a device, one is timed there: events that keep time slow it down.
@@ -68,11 +68,11 @@ pub(crate) struct Work<'w> {
 pub(crate) const TIMED_EVERY: u64 = 16;
 
 impl Work<'_> {
-    /// Ends the run early: a lane failed. Nobody claims another chunk, or waits to.
+    /// Ends the run early: a worker failed. Nobody claims another chunk, or waits to.
     fn stop(&self) {
         self.queue.stop();
-        if let Some(share) = &self.share {
-            share.end();
+        if let Some(arbiter) = &self.arbiter {
+            arbiter.end();
         }
         if let Some(compaction) = &self.compaction {
             compaction.stop();
@@ -92,13 +92,13 @@ pub(crate) struct InputColumn<'w> {
     /// If some rows lie on devices.
     pub(crate) sharded: Option<Sharded>,
     /// These rows, in the hands of this run.
-    pub(crate) lent: Option<Lent>,
+    pub(crate) guard: Option<FillGuard>,
 }
 
 impl InputColumn<'_> {
     /// Whether this run copies the rows that stay on devices there.
-    pub(crate) fn fills(&self) -> bool {
-        self.sharded.as_ref().is_some_and(|sharded| sharded.fills)
+    pub(crate) fn is_filling(&self) -> bool {
+        self.sharded.as_ref().is_some_and(|sharded| sharded.is_filling)
     }
 
     /// Reads the rows of a chunk.
@@ -108,8 +108,8 @@ impl InputColumn<'_> {
 
     /// Says that the rows of a chunk were copied to the device that they stay on.
     fn filled(&self, chunk: &Chunk) {
-        if let Some(lent) = &self.lent {
-            lent.fill(chunk.len() as u64 * self.elements);
+        if let Some(guard) = &self.guard {
+            guard.record_filled(chunk.len() as u64 * self.elements);
         }
     }
 }
@@ -141,12 +141,12 @@ impl OutputColumn<'_> {
     }
 }
 
-/// One device's part in a run: what its lanes share.
-pub(crate) trait Part {
-    /// The lanes, `number` being the device's place in the run.
-    fn lanes<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Lane + 'r>>>;
+/// One device's part in a run: what its workers share.
+pub(crate) trait DeviceRun {
+    /// The workers, `number` being the device's place in the run.
+    fn workers<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Worker + 'r>>>;
 
-    /// How the lanes want to be driven.
+    /// How the workers want to be driven.
     fn schedule(&self) -> Schedule;
 
     /// How long it took to get the kernel ready, and the memory.
@@ -158,24 +158,24 @@ pub(crate) trait Part {
     fn shortage(&self, plan: &DevicePlan) -> Option<String>;
 
     /// Keeps its memory for the next run, after one that went well. Otherwise it is dropped, and given back.
-    fn keep_memory(self: Box<Self>) {}
+    fn recycle_memory(self: Box<Self>) {}
 }
 
-/// One lane of any device, or its submitter.
-pub(crate) trait Lane: Send {
+/// One worker of any device, or its submitter.
+pub(crate) trait Worker: Send {
     /// Does the host work of one chunk, or finishes one, or looks whether it can. False when there is nothing left to do.
-    fn turn(&mut self) -> Result<bool>;
+    fn step(&mut self) -> Result<bool>;
 
     /// The virtual time at which the next turn can begin.
     fn ready_at(&self) -> Duration;
 
-    /// What the lane did, after its last turn.
-    fn outcome(&mut self) -> LaneOutcome;
+    /// What the worker did, after its last turn.
+    fn outcome(&mut self) -> WorkerOutcome;
 }
 
-/// What one lane did.
+/// What one worker did.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LaneOutcome {
+pub(crate) struct WorkerOutcome {
     /// Which device of the run.
     pub(crate) device: usize,
     pub(crate) chunks: u64,
@@ -194,25 +194,25 @@ pub(crate) struct LaneOutcome {
     pub(crate) staged_in: u64,
     pub(crate) staged_out: u64,
     /// Time in which it stood aside, so that others might use the cores.
-    pub(crate) aside: Duration,
+    pub(crate) throttled: Duration,
     /// When it was done, on its clock.
     pub(crate) end: Duration,
     pub(crate) spans: Vec<Span>,
 }
 
-/// Names a lane in errors and spans.
+/// Names a worker in errors and spans.
 #[derive(Clone, Debug)]
-pub(crate) struct LaneName {
+pub(crate) struct WorkerName {
     pub(crate) device: String,
-    pub(crate) lane: usize,
+    pub(crate) worker: usize,
 }
 
-impl LaneName {
-    /// Names this lane and a chunk in an error.
+impl WorkerName {
+    /// Names this worker and a chunk in an error.
     pub(crate) fn with_chunk(&self, chunk: &Chunk, cause: Error) -> Error {
         Error::Chunk {
             device: self.device.clone(),
-            lane: self.lane,
+            worker: self.worker,
             chunk: chunk.index(),
             rows: chunk.rows(),
             cause: Box::new(cause),

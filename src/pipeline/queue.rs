@@ -1,4 +1,4 @@
-//! The queue from which every lane claims its next chunk.
+//! The queue from which every worker claims its next chunk.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,17 +13,17 @@ use crate::progress::{CancelToken, Progress};
 
 /// Hands out the rows of a job as chunks: each row once, in whole tiles, and none across the border of two segments.
 ///
-/// Rows that lie in the memory of a device are claimed by lanes of that device alone, in larger chunks where nothing has to be copied
+/// Rows that lie in the memory of a device are claimed by workers of that device alone, in larger chunks where nothing has to be copied
 /// for them; those that lie on the host by everybody. Both in order.
 ///
-/// The first chunks, as many as there are lanes, grow from one to the next, so that the first is on its way soon and lanes do
-/// not all fill, and then all wait, at the same time. Chunks shrink towards the end, so that no lane waits long for the last one.
+/// The first chunks, as many as there are workers, grow from one to the next, so that the first is on its way soon and workers do
+/// not all fill, and then all wait, at the same time. Chunks shrink towards the end, so that no worker waits long for the last one.
 pub(crate) struct Queue<'w> {
     rows: u64,
     tile_rows: u64,
     chunk_rows: u64,
     /// Chunks do not shrink further: the cost of a chunk would outweigh the wait for it.
-    least_rows: u64,
+    min_chunk_rows: u64,
     next: CachePadded<Mutex<Next>>,
     done: CachePadded<AtomicU64>,
     stopped: AtomicBool,
@@ -31,77 +31,77 @@ pub(crate) struct Queue<'w> {
     progress: Option<&'w (dyn Fn(Progress) + Send + Sync)>,
 }
 
-/// Rows next to each other that the same lanes may claim.
+/// Rows next to each other that the same workers may claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) rows: Range<u64>,
-    /// The device of the run whose lanes alone may claim them, if they are not for all.
+    /// The device of the run whose workers alone may claim them, if they are not for all.
     pub(crate) owner: Option<usize>,
     /// Whether all their columns lie on that device, so that chunks need no room for them.
-    pub(crate) whole: bool,
+    pub(crate) fully_resident: bool,
 }
 
 /// What was not claimed yet.
 struct Next {
     index: u64,
-    /// For the lanes of all devices.
+    /// For the workers of all devices.
     common: Portion,
-    /// For the lanes of each device.
+    /// For the workers of each device.
     own: Vec<Portion>,
     /// Who is told once all are claimed.
-    dry: Option<Sender<()>>,
+    exhausted: Option<Sender<()>>,
 }
 
 impl Next {
-    fn tell_if_dry(&mut self) {
+    fn tell_if_exhausted(&mut self) {
         if self.common.rows == 0
             && self.own.iter().all(|own| own.rows == 0)
-            && let Some(dry) = self.dry.take()
+            && let Some(exhausted) = self.exhausted.take()
         {
             // Nobody has to listen.
-            let _ = dry.send(());
+            let _ = exhausted.send(());
         }
     }
 }
 
-/// What some lanes may claim.
+/// What some workers may claim.
 #[derive(Default)]
 struct Portion {
     segments: VecDeque<Segment>,
     rows: u64,
-    lanes: u64,
+    workers: u64,
     /// Chunks so far.
     chunks: u64,
 }
 
 impl<'w> Queue<'w> {
     /// A queue over all rows, cut into segments that begin at whole tiles of `tile_rows`, in chunks of at most `chunk_rows`, a
-    /// multiple of that, that shrink down to about `least_rows`, for so many lanes of each device.
+    /// multiple of that, that shrink down to about `min_chunk_rows`, for so many workers of each device.
     pub(crate) fn new(
         segments: &[Segment],
         tile_rows: usize,
         chunk_rows: usize,
-        least_rows: usize,
-        lanes: &[usize],
+        min_chunk_rows: usize,
+        workers: &[usize],
     ) -> Self {
         debug_assert!(chunk_rows > 0 && chunk_rows.is_multiple_of(tile_rows));
-        let portion = |owner: Option<usize>, lanes: usize| {
+        let portion = |owner: Option<usize>, workers: usize| {
             let segments = segments.iter().filter(|segment| segment.owner == owner && !segment.rows.is_empty());
             let segments: VecDeque<_> = segments.cloned().collect();
             let rows = segments.iter().map(|segment| segment.rows.end - segment.rows.start).sum();
-            Portion { segments, rows, lanes: lanes.max(1) as u64, chunks: 0 }
+            Portion { segments, rows, workers: workers.max(1) as u64, chunks: 0 }
         };
         let next = Next {
             index: 0,
-            common: portion(None, lanes.iter().sum()),
-            own: lanes.iter().enumerate().map(|(device, lanes)| portion(Some(device), *lanes)).collect(),
-            dry: None,
+            common: portion(None, workers.iter().sum()),
+            own: workers.iter().enumerate().map(|(device, workers)| portion(Some(device), *workers)).collect(),
+            exhausted: None,
         };
         Queue {
             rows: segments.iter().map(|segment| segment.rows.end - segment.rows.start).sum(),
             tile_rows: tile_rows as u64,
             chunk_rows: chunk_rows as u64,
-            least_rows: (least_rows / tile_rows * tile_rows).clamp(tile_rows, chunk_rows) as u64,
+            min_chunk_rows: (min_chunk_rows / tile_rows * tile_rows).clamp(tile_rows, chunk_rows) as u64,
             next: CachePadded::new(Mutex::new(next)),
             done: CachePadded::default(),
             stopped: AtomicBool::new(false),
@@ -120,11 +120,11 @@ impl<'w> Queue<'w> {
         self
     }
 
-    /// Tells `dry` once the last chunk is claimed. If that never happens, as the queue was stopped, it is dropped with the queue.
-    pub(crate) fn tells(self, dry: Option<Sender<()>>) -> Self {
+    /// Tells `exhausted` once the last chunk is claimed. If that never happens, as the queue was stopped, it is dropped with the queue.
+    pub(crate) fn on_exhausted(self, exhausted: Option<Sender<()>>) -> Self {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        next.dry = dry;
-        next.tell_if_dry();
+        next.exhausted = exhausted;
+        next.tell_if_exhausted();
         drop(next);
         self
     }
@@ -135,23 +135,23 @@ impl<'w> Queue<'w> {
         self.claim_of(|next| Some((&mut next.common, &mut next.index)), (most, most))
     }
 
-    /// The same of the rows for the lanes of a device of the run alone; `whole` are the most where nothing needs room.
-    pub(crate) fn claim_own(&self, device: usize, most: usize, whole: usize) -> Option<Chunk> {
-        self.claim_of(|next| Some((next.own.get_mut(device)?, &mut next.index)), (most, whole))
+    /// The same of the rows for the workers of a device of the run alone; `whole` are the most where nothing needs room.
+    pub(crate) fn claim_own(&self, device: usize, most: usize, fully_resident: usize) -> Option<Chunk> {
+        self.claim_of(|next| Some((next.own.get_mut(device)?, &mut next.index)), (most, fully_resident))
     }
 
     fn claim_of(
         &self,
         portion: impl FnOnce(&mut Next) -> Option<(&mut Portion, &mut u64)>,
-        (most, whole): (usize, usize),
+        (most, fully_resident): (usize, usize),
     ) -> Option<Chunk> {
         if self.is_stopped() {
             return None;
         }
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let (portion, index) = portion(&mut next)?;
-        let rows = match portion.segments.front()?.whole {
-            true => self.whole_chunk_of(portion, whole),
+        let rows = match portion.segments.front()?.fully_resident {
+            true => self.resident_chunk_of(portion, fully_resident),
             false => self.chunk_of(portion, most),
         };
         let segment = &mut portion.segments.front_mut()?.rows;
@@ -163,24 +163,25 @@ impl<'w> Queue<'w> {
         portion.rows -= chunk.len() as u64;
         portion.chunks += 1;
         *index += 1;
-        next.tell_if_dry();
+        next.tell_if_exhausted();
         Some(chunk)
     }
 
-    /// The rows of the next chunk, in whole tiles: an even part of what is left for each lane, but not more than a full
+    /// The rows of the next chunk, in whole tiles: an even part of what is left for each worker, but not more than a full
     /// chunk; in the first round a part of it.
     fn chunk_of(&self, portion: &Portion, most: usize) -> u64 {
-        let Portion { rows, lanes, chunks, .. } = *portion;
+        let Portion { rows, workers, chunks, .. } = *portion;
         let tile = self.tile_rows;
-        let first = self.chunk_rows * (chunks + 1).min(lanes) / lanes;
-        let rows = (rows / lanes).max(self.least_rows).min(first).min(self.chunk_rows).min(most as u64) / tile * tile;
+        let first = self.chunk_rows * (chunks + 1).min(workers) / workers;
+        let rows =
+            (rows / workers).max(self.min_chunk_rows).min(first).min(self.chunk_rows).min(most as u64) / tile * tile;
         rows.max(tile)
     }
 
-    /// The same where nothing has to be copied: as many as a device can take, and at the end an even part for each lane.
-    fn whole_chunk_of(&self, portion: &Portion, most: usize) -> u64 {
+    /// The same where nothing has to be copied: as many as a device can take, and at the end an even part for each worker.
+    fn resident_chunk_of(&self, portion: &Portion, most: usize) -> u64 {
         let most = most as u64;
-        let rows = (portion.rows / portion.lanes).clamp((most / 8).max(self.least_rows).min(most), most);
+        let rows = (portion.rows / portion.workers).clamp((most / 8).max(self.min_chunk_rows).min(most), most);
         (rows / self.tile_rows * self.tile_rows).max(self.tile_rows)
     }
 
@@ -192,7 +193,7 @@ impl<'w> Queue<'w> {
         }
     }
 
-    /// Ends the run early: a lane failed.
+    /// Ends the run early: a worker failed.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
@@ -219,15 +220,15 @@ mod tests {
     use proptest::prelude::*;
 
     fn all(rows: u64) -> Vec<Segment> {
-        vec![Segment { rows: 0..rows, owner: None, whole: false }]
+        vec![Segment { rows: 0..rows, owner: None, fully_resident: false }]
     }
 
     proptest! {
         #[test]
         fn every_row_once_in_whole_tiles(
-            rows in 0u64..10_000_000, tiles in 1usize..100, least in 0usize..500_000, lanes in 1usize..40,
+            rows in 0u64..10_000_000, tiles in 1usize..100, least in 0usize..500_000, workers in 1usize..40,
         ) {
-            let queue = Queue::new(&all(rows), TILE_ROWS, tiles * TILE_ROWS, least, &[lanes]);
+            let queue = Queue::new(&all(rows), TILE_ROWS, tiles * TILE_ROWS, least, &[workers]);
             let mut next = 0;
             while let Some(chunk) = queue.claim(usize::MAX) {
                 prop_assert_eq!(chunk.rows().start, next);
@@ -240,7 +241,7 @@ mod tests {
         }
 
         #[test]
-        fn rows_of_a_device_go_to_its_lanes(
+        fn rows_of_a_device_go_to_its_workers(
             tiles in prop::collection::vec((0u64..50, prop::option::of((0usize..3, any::<bool>()))), 1..10), rest in 1u64..4096,
             most in prop::collection::vec(1usize..20, 3),
         ) {
@@ -249,9 +250,9 @@ mod tests {
             let mut segments: Vec<Segment> = tiles.iter().map(|&(tiles, owner)| {
                 let start = end;
                 end += tiles * tile;
-                Segment { rows: start..end, owner: owner.map(|(owner, _)| owner), whole: owner.is_some_and(|(_, whole)| whole) }
+                Segment { rows: start..end, owner: owner.map(|(owner, _)| owner), fully_resident: owner.is_some_and(|(_, fully_resident)| fully_resident) }
             }).collect();
-            segments.push(Segment { rows: end..end + rest, owner: None, whole: false });
+            segments.push(Segment { rows: end..end + rest, owner: None, fully_resident: false });
             let queue = Queue::new(&segments, TILE_ROWS, 16 * TILE_ROWS, TILE_ROWS, &[2, 1, 3]);
             let mut claimed = Vec::new();
             let mut tired = 0;
@@ -266,7 +267,7 @@ mod tests {
                 tired = 0;
                 let (start, end) = (chunk.rows().start, chunk.rows().end);
                 let home = segments.iter().find(|segment| segment.rows.contains(&start)).unwrap();
-                let most = if home.whole { 5 * most } else { most };
+                let most = if home.fully_resident { 5 * most } else { most };
                 prop_assert!(chunk.len() <= most && chunk.index() == claimed.len() as u64);
                 prop_assert!(home.owner == owner && end <= home.rows.end && start.is_multiple_of(tile));
                 claimed.push((start, end));
@@ -288,28 +289,30 @@ mod tests {
     #[test]
     fn the_last_claim_is_told_and_nothing_else() {
         let segments =
-            [all(4 * TILE_ROWS as u64), vec![Segment { rows: 16384..20000, owner: Some(0), whole: false }]].concat();
+            [all(4 * TILE_ROWS as u64), vec![Segment { rows: 16384..20000, owner: Some(0), fully_resident: false }]]
+                .concat();
         for stops in [false, true] {
-            let (dry, is_dry) = std::sync::mpsc::channel();
-            let queue = Queue::new(&segments, TILE_ROWS, 2 * TILE_ROWS, TILE_ROWS, &[1]).tells(Some(dry));
+            let (exhausted, is_exhausted) = std::sync::mpsc::channel();
+            let queue = Queue::new(&segments, TILE_ROWS, 2 * TILE_ROWS, TILE_ROWS, &[1]).on_exhausted(Some(exhausted));
             while queue.claim(usize::MAX).is_some() {
-                assert!(is_dry.try_recv().is_err());
+                assert!(is_exhausted.try_recv().is_err());
             }
             if stops {
                 queue.stop();
             }
             assert_eq!(queue.claim_own(0, usize::MAX, usize::MAX).is_none(), stops);
             drop(queue);
-            assert_eq!(is_dry.recv().is_err(), stops);
+            assert_eq!(is_exhausted.recv().is_err(), stops);
         }
-        let (dry, is_dry) = std::sync::mpsc::channel();
-        let queue = Queue::new(&all(0), TILE_ROWS, TILE_ROWS, TILE_ROWS, &[1]).tells(Some(dry));
-        assert!(is_dry.try_recv().is_ok() && queue.claim(usize::MAX).is_none());
+        let (exhausted, is_exhausted) = std::sync::mpsc::channel();
+        let queue = Queue::new(&all(0), TILE_ROWS, TILE_ROWS, TILE_ROWS, &[1]).on_exhausted(Some(exhausted));
+        assert!(is_exhausted.try_recv().is_ok() && queue.claim(usize::MAX).is_none());
     }
 
     #[test]
     fn a_stopped_queue_hands_out_nothing() {
-        let segments = [all(1 << 20), vec![Segment { rows: 1 << 20..1 << 21, owner: Some(0), whole: false }]].concat();
+        let segments =
+            [all(1 << 20), vec![Segment { rows: 1 << 20..1 << 21, owner: Some(0), fully_resident: false }]].concat();
         let queue = Queue::new(&segments, TILE_ROWS, TILE_ROWS, TILE_ROWS, &[1]);
         assert!(queue.claim(usize::MAX).is_some() && queue.claim_own(0, usize::MAX, usize::MAX).is_some());
         queue.stop();

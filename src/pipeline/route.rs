@@ -85,7 +85,7 @@ impl<'r, D: Device> Route<'r, D> {
                 (None, None) => Err(unplanned()),
             };
             self.inputs.push(match at {
-                Some(at) if !input.fills() => In::Resident(at),
+                Some(at) if !input.is_filling() => In::Resident(at),
                 to => In::Upload { from: from()?, to },
             });
         }

@@ -17,14 +17,14 @@ pub(crate) struct Sharded {
     /// Elements that make a row of the job.
     elements: u64,
     /// Whether this run copies the rows there first.
-    pub(crate) fills: bool,
+    pub(crate) is_filling: bool,
 }
 
 impl Sharded {
     /// A column; `None` if no rows of it can be used where they lie, as kernels want columns to begin at multiples of eight bytes.
-    pub(crate) fn new(shards: &Arc<Shards>, elements: u64, tile_rows: usize, fills: bool) -> Option<Self> {
+    pub(crate) fn new(shards: &Arc<Shards>, elements: u64, tile_rows: usize, is_filling: bool) -> Option<Self> {
         let tile_bytes = tile_rows as u64 * elements * shards.row_bytes() as u64;
-        tile_bytes.is_multiple_of(8).then(|| Sharded { shards: shards.clone(), elements, fills })
+        tile_bytes.is_multiple_of(8).then(|| Sharded { shards: shards.clone(), elements, is_filling })
     }
 
     /// Whether both are in the same memory.
@@ -61,7 +61,7 @@ impl Sharded {
         })
     }
 
-    /// Whether no lane works on rows that do not lie on its device.
+    /// Whether no worker works on rows that do not lie on its device.
     pub(crate) fn stays_home(&self, segments: &[Segment], devices: &[&str]) -> bool {
         segments.iter().all(|segment| segment.owner.is_some_and(|owner| self.lies_on(segment, devices[owner])))
     }
@@ -76,7 +76,7 @@ pub(crate) fn segments(
     devices: &[&str],
     in_order: bool,
 ) -> Vec<Segment> {
-    let are_all = columns.iter().all(|column| column.is_some_and(|column| !column.fills));
+    let are_all = columns.iter().all(|column| column.is_some_and(|column| !column.is_filling));
     let columns: Vec<&Sharded> = columns.iter().copied().flatten().collect();
     let tile = tile_rows as u64;
     let ends = columns.iter().flat_map(|column| {
@@ -91,7 +91,7 @@ pub(crate) fn segments(
     borders.sort_unstable();
     borders.dedup();
     let segment = |rows: &[u64]| {
-        let mut segment = Segment { rows: rows[0]..rows[1], owner: None, whole: false };
+        let mut segment = Segment { rows: rows[0]..rows[1], owner: None, fully_resident: false };
         let bytes = |device: &str| -> u64 {
             let here = columns.iter().filter(|column| column.lies_on(&segment, device));
             here.map(|column| column.elements * column.shards.row_bytes() as u64).sum()
@@ -100,7 +100,7 @@ pub(crate) fn segments(
         segment.owner = each.max().filter(|(bytes, _)| *bytes > 0 && !in_order).map(|(_, Reverse(number))| number);
         let owner = segment.owner.map(|number| devices[number]);
         let lies = |device: &str| columns.iter().all(|column| column.lies_on(&segment, device));
-        segment.whole = are_all && owner.is_some_and(lies);
+        segment.fully_resident = are_all && owner.is_some_and(lies);
         segment
     };
     borders.windows(2).map(segment).collect()
@@ -143,7 +143,7 @@ mod tests {
         let segments = segments_of(&columns, 9500, false);
         let [Some(small), None, Some(large)] = &columns else { unreachable!() };
         assert!(small.goes_away(&segments, &["a", "b"]) && !large.goes_away(&segments, &["a", "b"]));
-        assert!(!small.stays_home(&segments, &["a", "b"]) && segments.iter().all(|segment| !segment.whole));
+        assert!(!small.stays_home(&segments, &["a", "b"]) && segments.iter().all(|segment| !segment.fully_resident));
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
         let columns = [column(Dtype::F32, 5000, 3, &[("a", 0..4096), ("b", 8192..15000)])];
         let cuts = [(0, 1000, Some(0)), (1000, 2000, None), (2000, 3000, None), (3000, 5000, Some(1))];
         assert_eq!(cut(&columns, 5000, false), cuts);
-        let whole = segments_of(&columns, 5000, false).into_iter().map(|segment| segment.whole);
+        let whole = segments_of(&columns, 5000, false).into_iter().map(|segment| segment.fully_resident);
         assert_eq!(whole.collect::<Vec<_>>(), [true, false, false, true]);
     }
 
@@ -161,7 +161,7 @@ mod tests {
         let columns = [column(Dtype::I8, 2500, 1, &[("b", 0..2500)])];
         assert_eq!(cut(&columns, 2500, false), [(0, 2500, Some(1))]);
         let segments = segments_of(&columns, 2500, false);
-        assert!(segments.iter().all(|segment| segment.whole));
+        assert!(segments.iter().all(|segment| segment.fully_resident));
         assert!(columns[0].as_ref().is_some_and(|column| column.stays_home(&segments, &["a", "b"])));
     }
 }

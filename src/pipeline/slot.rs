@@ -1,7 +1,7 @@
 //! Slots: the pinned memory that stages one chunk, as four types that exclude each other.
 //!
 //! ```text
-//!       lane               submitter                    lane
+//!       worker               submitter                    worker
 //!  Idle ──filled──▶ Filled ──submit──▶ InFlight ──finish──▶ Done ──recycle──▶ Idle
 //! ```
 //! Only an [`Idle`] slot can be filled and only a [`Done`] one read; while copies run, the slot is a [`Filled`], whose rows may be
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::Work;
 use super::route::{From, In, Out, Route, To};
-use super::streams::{Stages, Streams, Taken};
+use super::streams::{StageTiming, Stages, Streams};
 use crate::data::Chunk;
 use crate::device::kernel::Columns;
 use crate::device::{Device, Host, Schedule, Stream};
@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::memory::{Block, Layout};
 
 /// The events of one chunk.
-struct Marks<E> {
+struct ChunkEvents<E> {
     /// The ends of the first stages, for which the next stream waits, and of the last, for which the host does.
     copied_in: E,
     computed: E,
@@ -31,16 +31,16 @@ struct Marks<E> {
     timed: Stages<(E, E)>,
 }
 
-/// A slot's part of the ring. A pointer and not a reference, because the device writes here while an [`InFlight`] is moved about.
+/// A slot's part of the slab. A pointer and not a reference, because the device writes here while an [`InFlight`] is moved about.
 struct SlotMemory<'r>(NonNull<u8>, PhantomData<&'r mut [u8]>);
 
-// SAFETY: it is the only owner of its part of the ring, as a `&mut [u8]` would be, and that is Send.
+// SAFETY: it is the only owner of its part of the slab, as a `&mut [u8]` would be, and that is Send.
 unsafe impl Send for SlotMemory<'_> {}
 
 /// What every state of a slot holds.
 pub(super) struct Slot<'r, D: Device> {
     memory: SlotMemory<'r>,
-    marks: Marks<D::Event>,
+    events: ChunkEvents<D::Event>,
     layout: &'r Layout,
     columns: &'r Columns,
     route: Route<'r, D>,
@@ -64,7 +64,7 @@ pub(super) struct Filled<'r, D: Device> {
 
 /// A slot whose chunk is on its way.
 ///
-/// Dropping it early is fine for the memory (it belongs to the ring, which outlives the streams, and those wait for their
+/// Dropping it early is fine for the memory (it belongs to the slab, which outlives the streams, and those wait for their
 /// copies when they are dropped), but loses the chunk.
 pub(super) struct InFlight<'r, D: Device> {
     slot: Slot<'r, D>,
@@ -80,7 +80,7 @@ pub(super) struct Done<'r, D: Device> {
     pub(super) filled_at: Duration,
     pub(super) back_at: Duration,
     /// How long it was in each stage, if it was timed.
-    pub(super) taken: Option<Stages<Taken>>,
+    pub(super) taken: Option<Stages<StageTiming>>,
 }
 
 impl<'r, D: Device> Idle<'r, D> {
@@ -89,14 +89,14 @@ impl<'r, D: Device> Idle<'r, D> {
         assert!(memory.len() >= layout.slot_bytes, "room of a slot");
         let end = || device.event(false);
         let pair = || Ok::<_, Error>((device.event(true)?, device.event(true)?));
-        let marks = Marks {
+        let events = ChunkEvents {
             copied_in: end()?,
             computed: end()?,
             copied_out: end()?,
             timed: Stages { copy_in: pair()?, kernel: pair()?, copy_out: pair()? },
         };
         let memory = SlotMemory(NonNull::from(memory).cast(), PhantomData);
-        Ok(Idle(Slot { memory, marks, layout, columns, route: Route::new() }))
+        Ok(Idle(Slot { memory, events, layout, columns, route: Route::new() }))
     }
 
     /// Decides what becomes of every column of a chunk.
@@ -190,7 +190,7 @@ impl<'r, D: Device> Slot<'r, D> {
     fn copy_in(&self, at: Duration, streams: &mut Streams<'r, D>, host: &mut D::Host) -> Result<(Block<D>, bool)> {
         let timed = streams.next(at);
         let Streams { copy_in, pool, .. } = streams;
-        let Marks { copied_in, timed: pairs, .. } = &self.marks;
+        let ChunkEvents { copied_in, timed: pairs, .. } = &self.events;
         let block = pool.take(copy_in, host)?;
         let (memory, start) = pool.memory(&block);
 
@@ -198,7 +198,7 @@ impl<'r, D: Device> Slot<'r, D> {
         for Piece { in_slot, in_block, bytes } in joined(self.staged_inputs()) {
             // SAFETY: the bytes are in this slot's memory, as `staged` checks, which no safe code reaches before the copy is done: the
             // slot is a `Filled` or an `InFlight` until then, or is dropped. The streams end their copies when they are dropped, which is
-            // with the submitter, before the ring is. The block has the same layout, so the offset fits it, and it is this chunk's alone
+            // with the submitter, before the slab is. The block has the same layout, so the offset fits it, and it is this chunk's alone
             // until it is retired.
             unsafe {
                 copy_in.copy_in(self.memory.0.as_ptr().add(in_slot).cast_const(), memory, start + in_block, bytes)?
@@ -230,8 +230,8 @@ impl<'r, D: Device> Slot<'r, D> {
         let (memory, start) = pool.memory(&block);
         let chunk = &self.route.chunk;
 
-        compute.wait(&self.marks.copied_in)?;
-        begin::<D>(compute, timed, &self.marks.timed.kernel)?;
+        compute.wait(&self.events.copied_in)?;
+        begin::<D>(compute, timed, &self.events.timed.kernel)?;
         let ins = self.route.inputs.iter().map(|input| match input {
             In::Resident(at) => Some(*at),
             In::Upload { to, .. } => *to,
@@ -245,14 +245,14 @@ impl<'r, D: Device> Slot<'r, D> {
         let columns: Vec<_> = places.map(|(at, offset)| at.unwrap_or((memory, start + offset))).collect();
         // SAFETY: the columns fit the block, which is this chunk's, aligned as that is, without overlap: the layout was made for at
         // least as many rows, or, if all inputs and outputs lie on the device and only partials are in the block, for these
-        // (`Layout::whole_rows`). Rows that stay on the device are all there, from a multiple of eight bytes on, and no output has
+        // (`Layout::resident_chunk_rows`). Rows that stay on the device are all there, from a multiple of eight bytes on, and no output has
         // them in common with another column (`Engine::run` checks that), nor with another chunk. The resident arrays were
         // made for this kernel. Kernels of Overshot's own stay within all these, and whoever made another one vouched for it.
         unsafe { compute.launch(kernel, &columns, resident, chunk.rows().start, chunk.len())? };
-        end::<D>(compute, timed, &self.marks.timed.kernel, &self.marks.computed)?;
+        end::<D>(compute, timed, &self.events.timed.kernel, &self.events.computed)?;
 
-        copy_out.wait(&self.marks.computed)?;
-        begin::<D>(copy_out, timed, &self.marks.timed.copy_out)?;
+        copy_out.wait(&self.events.computed)?;
+        begin::<D>(copy_out, timed, &self.events.timed.copy_out)?;
         for Piece { in_slot, in_block, bytes } in joined(self.staged_outputs()) {
             // SAFETY: the bytes are in the block, and in this slot's memory as above, where inputs may lie that are on the device by then,
             // as this stream waits for the kernel and that for them.
@@ -274,7 +274,7 @@ impl<'r, D: Device> Slot<'r, D> {
                 };
             }
         }
-        end::<D>(copy_out, timed, &self.marks.timed.copy_out, &self.marks.copied_out)?;
+        end::<D>(copy_out, timed, &self.events.timed.copy_out, &self.events.copied_out)?;
         pool.retire(block, copy_out)
     }
 
@@ -355,12 +355,12 @@ impl<'r, D: Device> InFlight<'r, D> {
         streams: &Streams<'r, D>,
         host: &mut D::Host,
     ) -> Result<Result<Done<'r, D>, Self>, (Chunk, Error)> {
-        let end = &self.slot.marks.copied_out;
+        let end = &self.slot.events.copied_out;
         let is_back = match streams.device.schedule() {
             Schedule::Threads => host.query(end),
             Schedule::Seeded(_) => host.synchronize(end).map(|()| true),
         };
-        let pairs = &self.slot.marks.timed;
+        let pairs = &self.slot.events.timed;
         let taken = |pair| streams.taken(host, pair);
         let stages = || -> Result<_> {
             Ok(Stages {
@@ -383,7 +383,7 @@ impl<'r, D: Device> InFlight<'r, D> {
 
     /// The virtual time at which the chunk will be back.
     pub(super) fn done_at(&self, host: &D::Host) -> Duration {
-        host.done_at(&self.slot.marks.copied_out)
+        host.done_at(&self.slot.events.copied_out)
     }
 }
 

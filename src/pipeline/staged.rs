@@ -1,19 +1,19 @@
-//! The lane of a device with memory of its own: **the** loop.
+//! The worker of a device with memory of its own: **the** loop.
 
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, TryRecvError};
 
-use super::meter::{HostStage, Meter, Step};
+use super::meter::{HostStage, Meter, Task};
 use super::permit::Permit;
 use super::slot::{Done, Filled, Idle};
-use super::{Lane, LaneOutcome, Work};
+use super::{Work, Worker, WorkerOutcome};
 use crate::data::Chunk;
-use crate::device::{Device, Host, HostWork, Patience, Schedule};
+use crate::device::{Device, Host, HostWork, Schedule, SpinThenSleep};
 use crate::error::{Error, Result};
 
-/// One lane: a thread of the host and its slots.
-pub(super) struct StagedLane<'r, D: Device> {
+/// One worker: a thread of the host and its slots.
+pub(super) struct StagingWorker<'r, D: Device> {
     idle: Vec<Idle<'r, D>>,
     /// Chunks that the submitter has.
     in_flight: usize,
@@ -23,8 +23,8 @@ pub(super) struct StagedLane<'r, D: Device> {
     done: Receiver<Done<'r, D>>,
     /// Since when it has nothing to do before a chunk is back.
     waits: Option<Duration>,
-    patience: Patience,
-    /// A chunk that is back and waits for its place, and whether this lane had to wait for it.
+    backoff: SpinThenSleep,
+    /// A chunk that is back and waits for its place, and whether this worker had to wait for it.
     held: Option<(Done<'r, D>, bool)>,
     device: &'r D,
     /// Of the device in the run.
@@ -33,14 +33,14 @@ pub(super) struct StagedLane<'r, D: Device> {
     work: &'r Work<'r>,
     chunk_rows: usize,
     /// Of those that have all their columns on the device.
-    whole_rows: usize,
+    resident_chunk_rows: usize,
     permit: Permit<'r>,
     meter: Meter,
 }
 
-impl<'r, D: Device> Lane for StagedLane<'r, D> {
+impl<'r, D: Device> Worker for StagingWorker<'r, D> {
     /// Claims a chunk, fills a slot and hands it to the submitter; when there is no idle slot or no chunk, drains one that is back.
-    fn turn(&mut self) -> Result<bool> {
+    fn step(&mut self) -> Result<bool> {
         if let Some((done, awaited)) = self.held.take() {
             self.drain(done, awaited)?;
         } else if self.idle.is_empty() || self.waits.is_some() {
@@ -68,13 +68,13 @@ impl<'r, D: Device> Lane for StagedLane<'r, D> {
         }
     }
 
-    fn outcome(&mut self) -> LaneOutcome {
+    fn outcome(&mut self) -> WorkerOutcome {
         self.meter.take(self.host.now())
     }
 }
 
-impl<'r, D: Device> StagedLane<'r, D> {
-    /// A lane with these slots, on the device that has this number in the run.
+impl<'r, D: Device> StagingWorker<'r, D> {
+    /// A worker with these slots, on the device that has this number in the run.
     pub(super) fn new(
         idle: Vec<Idle<'r, D>>,
         device: &'r D,
@@ -82,29 +82,29 @@ impl<'r, D: Device> StagedLane<'r, D> {
         meter: Meter,
         (submitter, done): (Sender<Filled<'r, D>>, Receiver<Done<'r, D>>),
         work: &'r Work<'r>,
-        (chunk_rows, whole_rows): (usize, usize),
+        (chunk_rows, resident_chunk_rows): (usize, usize),
     ) -> Self {
-        StagedLane {
+        StagingWorker {
             idle,
             in_flight: 0,
             submitter: Some(submitter),
             done,
             waits: None,
-            patience: Patience::new(),
+            backoff: SpinThenSleep::new(),
             held: None,
             device,
             number,
             host: device.host(work.epoch),
             work,
             chunk_rows,
-            whole_rows,
-            permit: Permit::new(work.share.as_ref()),
+            resident_chunk_rows,
+            permit: Permit::new(work.arbiter.as_ref()),
             meter,
         }
     }
 
-    /// Claims a chunk. Half of the lanes begin with the rows that lie on this device and half with those of everybody, so that the
-    /// link and the device are both busy; before the kernel's values are known, only the link can be. The first lane never waits
+    /// Claims a chunk. Half of the workers begin with the rows that lie on this device and half with those of everybody, so that the
+    /// link and the device are both busy; before the kernel's values are known, only the link can be. The first worker never waits
     /// for the CPU before it has seen to the device's own.
     fn claim(&mut self) -> Option<Chunk> {
         let is_device_idle = !self.work.operator.kernel().values.are_known() && !self.permit.is_shared();
@@ -117,21 +117,21 @@ impl<'r, D: Device> StagedLane<'r, D> {
 
     /// Claims rows that lie on this device: no other does them, nor the CPU.
     fn claim_own(&self) -> Option<Chunk> {
-        self.work.queue.claim_own(self.number, self.chunk_rows, self.whole_rows)
+        self.work.queue.claim_own(self.number, self.chunk_rows, self.resident_chunk_rows)
     }
 
-    /// Claims rows that any lane may, once this lane may stage.
+    /// Claims rows that any worker may, once this worker may stage.
     fn claim_common(&mut self) -> Option<Chunk> {
         let begin = self.host.now();
         let may_claim = self.permit.admit(self.in_flight > 0);
-        self.meter.outcome.aside += self.host.now() - begin;
+        self.meter.outcome.throttled += self.host.now() - begin;
         if may_claim { self.work.queue.claim(self.chunk_rows) } else { None }
     }
 
     /// Fills a slot with the chunk's rows and hands it to the submitter.
     fn send(&mut self, chunk: &Chunk) -> Result<()> {
         let mut slot = self.idle.pop().ok_or(Error::Abandoned)?;
-        let _span = self.meter.span(Step::Send, chunk);
+        let _span = self.meter.span(Task::Send, chunk);
         let begin = self.host.now();
         slot.route(chunk, self.device, self.work).map_err(|error| self.meter.with_chunk(chunk, error))?;
         for (k, input) in self.work.inputs.iter().enumerate() {
@@ -164,13 +164,13 @@ impl<'r, D: Device> StagedLane<'r, D> {
                     // Nothing comes back before, and the pass before this one needs the core.
                     values.wait();
                 }
-                self.patience.pause();
+                self.backoff.pause();
                 return Ok(());
             }
             // The device failed.
             Err(TryRecvError::Disconnected) => return Err(Error::Abandoned),
         };
-        (self.waits, self.patience) = (None, Patience::new());
+        (self.waits, self.backoff) = (None, SpinThenSleep::new());
         self.in_flight -= 1;
         let awaited = done.back_at > begin;
         self.host.reach(done.back_at);
@@ -185,7 +185,7 @@ impl<'r, D: Device> StagedLane<'r, D> {
     /// Hands the rows of a chunk to the sinks; its slot is idle then.
     fn drain(&mut self, done: Done<'r, D>, awaited: bool) -> Result<()> {
         let chunk = done.chunk();
-        let _span = self.meter.span(Step::Drain, chunk);
+        let _span = self.meter.span(Task::Drain, chunk);
         let begin = self.host.now();
         let written = self.write(&done).map_err(|error| self.meter.with_chunk(chunk, error))?;
         self.host.worked(HostWork::Drain, written as usize);

@@ -1,4 +1,4 @@
-//! A device with memory of its own: what its lanes share.
+//! A device with memory of its own: what its workers share.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,29 +7,29 @@ use crossbeam::channel::bounded;
 
 use super::meter::Meter;
 use super::slot::Idle;
-use super::staged::StagedLane;
+use super::staged::StagingWorker;
 use super::streams::Streams;
 use super::submitter::Submitter;
-use super::{Lane, LaneName, Part, Work};
+use super::{DeviceRun, Work, Worker, WorkerName};
 use crate::device::kernel::SharedKernel;
 use crate::device::{Device, Schedule};
 use crate::error::Result;
-use crate::memory::{Account, Booked, DevicePool, Layout, MemoryCache, PinnedRing};
+use crate::memory::{DevicePool, Layout, MemoryBudget, MemoryCache, Reservation, StagingSlab};
 use crate::plan::DevicePlan;
 
-/// The part of a device with memory of its own: its block freelist, its loaded kernel, and the ring, of which each
-/// lane gets its slots.
+/// The part of a device with memory of its own: its block freelist, its loaded kernel, and the slab, of which each
+/// worker gets its slots.
 pub(crate) struct Staging<D: Device> {
     // Dropped in this order: what the device gave, before the device.
     pool: DevicePool<D>,
     kernel: D::Kernel,
     resident: Vec<D::Memory>,
-    _booked: [Booked; 2],
-    ring: PinnedRing,
+    _reserved: [Reservation; 2],
+    slab: StagingSlab,
     layout: Layout,
-    lanes: usize,
+    workers: usize,
     slots: usize,
-    /// Rows that a lane claims at most.
+    /// Rows that a worker claims at most.
     chunk_rows: usize,
     device: Arc<D>,
     setup: (Duration, Duration),
@@ -41,8 +41,8 @@ impl<D: Device> Staging<D> {
         cache: &MemoryCache<D>,
         plan: &DevicePlan,
         kernel: &SharedKernel,
-        memory: &Arc<Account>,
-        pinned: &Arc<Account>,
+        memory: &Arc<MemoryBudget>,
+        pinned: &Arc<MemoryBudget>,
     ) -> Result<Self> {
         let device = cache.device().clone();
         let begin = Instant::now();
@@ -51,20 +51,20 @@ impl<D: Device> Staging<D> {
         let layout = plan.layout.clone();
         let arrays = || kernel.resident.iter().map(|array| array.bytes().len());
         let bytes = arrays().sum::<usize>() as u64;
-        let booked = [memory.book(bytes)?, cache.device_account().book(bytes)?];
+        let reserved = [memory.reserve(bytes)?, cache.device_budget().reserve(bytes)?];
         let resident = arrays().map(|bytes| device.allocate(bytes.max(1))).collect::<Result<_>>()?;
         let pool = DevicePool::new(cache, plan.blocks, layout.block_bytes, memory)?;
-        let ring = PinnedRing::new(cache, plan.lanes * plan.slots, layout.slot_bytes, pinned)?;
+        let slab = StagingSlab::new(cache, plan.workers * plan.slots, layout.slot_bytes, pinned)?;
         let setup = (ready - begin, ready.elapsed());
-        let (lanes, slots, chunk_rows) = (plan.lanes, plan.slots, plan.lane_rows as usize);
+        let (workers, slots, chunk_rows) = (plan.workers, plan.slots, plan.max_chunk_rows as usize);
         Ok(Staging {
             pool,
             kernel: loaded,
             resident,
-            _booked: booked,
-            ring,
+            _reserved: reserved,
+            slab,
             layout,
-            lanes,
+            workers,
             slots,
             chunk_rows,
             device,
@@ -73,35 +73,35 @@ impl<D: Device> Staging<D> {
     }
 }
 
-impl<D: Device> Part for Staging<D> {
-    fn lanes<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Lane + 'r>>> {
-        let Staging { pool, kernel, resident, ring, layout, lanes, slots, chunk_rows, device, .. } = self;
+impl<D: Device> DeviceRun for Staging<D> {
+    fn workers<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Worker + 'r>>> {
+        let Staging { pool, kernel, resident, slab, layout, workers, slots, chunk_rows, device, .. } = self;
         let (device, layout, slots, chunk_rows) = (&**device, &*layout, *slots, *chunk_rows);
         let columns = &work.operator.kernel().columns;
         let streams = Streams::open(device, pool, kernel, resident, work)?;
         // Room for all slots, so that nobody ever waits to hand one over.
-        let (to_submitter, filled) = bounded(*lanes * slots);
-        let mut to_lanes = Vec::with_capacity(*lanes);
-        let mut all: Vec<Box<dyn Lane + 'r>> = Vec::with_capacity(*lanes + 1);
-        let mut memory = ring.slots();
-        for lane in 0..*lanes {
+        let (to_submitter, filled) = bounded(*workers * slots);
+        let mut to_workers = Vec::with_capacity(*workers);
+        let mut all: Vec<Box<dyn Worker + 'r>> = Vec::with_capacity(*workers + 1);
+        let mut memory = slab.slots();
+        for worker in 0..*workers {
             let idle = memory.by_ref().take(slots).map(|memory| Idle::new(memory, layout, columns, device));
             let idle = idle.collect::<Result<Vec<_>>>()?;
-            let name = LaneName { device: device.info().id.clone(), lane };
-            let (to_lane, done) = bounded(slots);
-            to_lanes.push(to_lane);
+            let name = WorkerName { device: device.info().id.clone(), worker };
+            let (to_worker, done) = bounded(slots);
+            to_workers.push(to_worker);
             let ends = (to_submitter.clone(), done);
-            all.push(Box::new(StagedLane::new(
+            all.push(Box::new(StagingWorker::new(
                 idle,
                 device,
                 number,
                 Meter::new(name, number, work.timeline),
                 ends,
                 work,
-                (chunk_rows, layout.whole_rows),
+                (chunk_rows, layout.resident_chunk_rows),
             )));
         }
-        all.push(Box::new(Submitter::new(streams, number, filled, to_lanes)));
+        all.push(Box::new(Submitter::new(streams, number, filled, to_workers)));
         Ok(all)
     }
 
@@ -119,9 +119,9 @@ impl<D: Device> Part for Staging<D> {
         (given < planned).then(note)
     }
 
-    fn keep_memory(self: Box<Self>) {
-        // The streams waited for their work when they were dropped with the lanes, which borrowed the part.
+    fn recycle_memory(self: Box<Self>) {
+        // The streams waited for their work when they were dropped with the workers, which borrowed the part.
         self.pool.keep();
-        self.ring.keep();
+        self.slab.keep();
     }
 }

@@ -1,11 +1,11 @@
-//! The streams of a device, which all its lanes share: one for copies in, one for kernels, one for copies out.
+//! The streams of a device, which all its workers share: one for copies in, one for kernels, one for copies out.
 //!
 //! ```text
 //!  copy in   │ chunk 3 │ chunk 4 │ chunk 5 │ …
 //!  compute             │ 3 │     │ 4 │     │ 5 │ …
 //!  copy out                │ chunk 3 │ chunk 4 │ …
 //! ```
-//! A stream for each lane instead would let chunks overtake each other, but the copy engines lose time whenever they go from
+//! A stream for each worker instead would let chunks overtake each other, but the copy engines lose time whenever they go from
 //! one stream to another.
 
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) struct Stages<T> {
 
 /// When a stage of a chunk began on the device, on the host's clock, and how long it took.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct StageTiming {
     pub(super) begin: Duration,
     pub(super) busy: Duration,
 }
@@ -94,8 +94,8 @@ impl<'r, D: Device> Streams<'r, D> {
     }
 
     /// When a stage began and how long it took, from the events around it.
-    pub(super) fn taken(&self, host: &D::Host, (begin, end): &(D::Event, D::Event)) -> Result<Taken> {
+    pub(super) fn taken(&self, host: &D::Host, (begin, end): &(D::Event, D::Event)) -> Result<StageTiming> {
         let (epoch, at) = &self.epoch;
-        Ok(Taken { begin: at.unwrap_or_default() + host.elapsed(epoch, begin)?, busy: host.elapsed(begin, end)? })
+        Ok(StageTiming { begin: at.unwrap_or_default() + host.elapsed(epoch, begin)?, busy: host.elapsed(begin, end)? })
     }
 }

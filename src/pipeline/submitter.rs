@@ -1,11 +1,11 @@
 //! The submitter of a device: the thread that speaks to it.
 //!
 //! ```text
-//!  lanes ──Filled──▶ submitter ──Done──▶ the lane it came from
+//!  workers ──Filled──▶ submitter ──Done──▶ the worker it came from
 //! ```
-//! Lanes fill and drain; the submitter takes what they filled, in order, enqueues it, and looks which chunk is back. A call of the
+//! Workers fill and drain; the submitter takes what they filled, in order, enqueues it, and looks which chunk is back. A call of the
 //! driver takes a few microseconds on a thread that does nothing else, and several times as long on one that has just moved
-//! megabytes through its caches, while all others wait for it. So lanes never call the driver.
+//! megabytes through its caches, while all others wait for it. So workers never call the driver.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crossbeam::channel::{Receiver, Sender, TryRecvError};
 
 use super::slot::{Done, Filled, InFlight};
 use super::streams::Streams;
-use super::{Lane, LaneName, LaneOutcome};
+use super::{Worker, WorkerName, WorkerOutcome};
 use crate::data::Chunk;
-use crate::device::kernel::Values;
-use crate::device::{Device, Patience, Schedule};
+use crate::device::kernel::ScalarArgs;
+use crate::device::{Device, Schedule, SpinThenSleep};
 use crate::error::{Error, Result};
 
-/// The thread of a device. It goes on until all lanes are gone and nothing is in flight.
+/// The thread of a device. It goes on until all workers are gone and nothing is in flight.
 pub(super) struct Submitter<'r, D: Device> {
     /// Oldest first: the streams have all chunks in the same order.
     in_flight: VecDeque<InFlight<'r, D>>,
@@ -28,17 +28,17 @@ pub(super) struct Submitter<'r, D: Device> {
     ahead: VecDeque<Filled<'r, D>>,
     streams: Streams<'r, D>,
     filled: Receiver<Filled<'r, D>>,
-    /// To each lane.
+    /// To each worker.
     done: Vec<Sender<Done<'r, D>>>,
-    values: &'r Values,
+    values: &'r ScalarArgs,
     device: &'r D,
     host: D::Host,
-    patience: Patience,
-    outcome: LaneOutcome,
+    backoff: SpinThenSleep,
+    outcome: WorkerOutcome,
 }
 
 impl<'r, D: Device> Submitter<'r, D> {
-    /// A submitter that takes what comes from `filled` and hands it back to the lane that it is of, on the device that has this
+    /// A submitter that takes what comes from `filled` and hands it back to the worker that it is of, on the device that has this
     /// number in the run.
     pub(super) fn new(
         streams: Streams<'r, D>,
@@ -57,17 +57,17 @@ impl<'r, D: Device> Submitter<'r, D> {
             values: &work.operator.kernel().values,
             device,
             host: device.host(work.epoch),
-            patience: Patience::new(),
-            outcome: LaneOutcome { device: number, ..LaneOutcome::default() },
+            backoff: SpinThenSleep::new(),
+            outcome: WorkerOutcome { device: number, ..WorkerOutcome::default() },
         }
     }
 
     /// Enqueues a chunk, or as much of it as can be if the kernel's values are not known.
     fn submit(&mut self, mut filled: Filled<'r, D>, has_values: bool) -> Result<()> {
-        let lane = filled.worker;
+        let worker = filled.worker;
         if !has_values {
             let copied = filled.copy_ahead(&mut self.streams, &mut self.host);
-            self.outcome.bytes_ahead += copied.map_err(|error| self.with_chunk(lane, filled.chunk(), error))?;
+            self.outcome.bytes_ahead += copied.map_err(|error| self.with_chunk(worker, filled.chunk(), error))?;
             self.ahead.push_back(filled);
             return Ok(());
         }
@@ -76,32 +76,32 @@ impl<'r, D: Device> Submitter<'r, D> {
                 self.in_flight.push_back(in_flight);
                 Ok(())
             }
-            Err((chunk, error)) => Err(self.with_chunk(lane, &chunk, error)),
+            Err((chunk, error)) => Err(self.with_chunk(worker, &chunk, error)),
         }
     }
 
     /// Hands on the oldest chunk if it is back.
     fn look(&mut self) -> Result<bool> {
         let Some(oldest) = self.in_flight.pop_front() else { return Ok(false) };
-        let lane = oldest.worker;
+        let worker = oldest.worker;
         match oldest.finish(&self.streams, &mut self.host) {
             Ok(Ok(done)) => {
-                // There is room for all slots of a lane. One that is gone has failed, and its chunk is lost with the run.
-                let _ = self.done[lane].try_send(done);
+                // There is room for all slots of a worker. One that is gone has failed, and its chunk is lost with the run.
+                let _ = self.done[worker].try_send(done);
                 Ok(true)
             }
             Ok(Err(oldest)) => {
                 self.in_flight.push_front(oldest);
                 Ok(false)
             }
-            Err((chunk, error)) => Err(self.with_chunk(lane, &chunk, error)),
+            Err((chunk, error)) => Err(self.with_chunk(worker, &chunk, error)),
         }
     }
 
     /// Names the chunk in an error of the device: after a fault all chunks that are there are lost, and nobody can tell which one
     /// it was.
-    fn with_chunk(&self, lane: usize, chunk: &Chunk, error: Error) -> Error {
-        let name = LaneName { device: self.device.info().id.clone(), lane };
+    fn with_chunk(&self, worker: usize, chunk: &Chunk, error: Error) -> Error {
+        let name = WorkerName { device: self.device.info().id.clone(), worker };
         let there = || self.in_flight.iter().map(InFlight::chunk).chain([chunk]);
         let first = there().min_by_key(|chunk| chunk.index()).unwrap_or(chunk);
         let last = there().map(Chunk::index).max().unwrap_or(chunk.index());
@@ -120,9 +120,9 @@ impl<'r, D: Device> Submitter<'r, D> {
     }
 }
 
-impl<D: Device> Lane for Submitter<'_, D> {
+impl<D: Device> Worker for Submitter<'_, D> {
     /// Enqueues a chunk, and looks for one that is back.
-    fn turn(&mut self) -> Result<bool> {
+    fn step(&mut self) -> Result<bool> {
         self.streams.start(&mut self.host)?;
         // Asked once: a chunk must not overtake those before it, which have blocks.
         let has_values = self.values.are_known();
@@ -136,18 +136,18 @@ impl<D: Device> Lane for Submitter<'_, D> {
         if let Ok(filled) = next {
             self.submit(filled, has_values)?;
         }
-        let is_by_turns = self.device.schedule() != Schedule::Threads;
+        let is_cooperative = self.device.schedule() != Schedule::Threads;
         // By turns it is one or the other, so that nothing is waited for before its time.
-        let finds = if submits && is_by_turns { false } else { self.look()? };
+        let finds = if submits && is_cooperative { false } else { self.look()? };
         if submits || finds {
-            self.patience = Patience::new();
-        } else if self.values.are_given_up() {
+            self.backoff = SpinThenSleep::new();
+        } else if self.values.are_abandoned() {
             return Err(Error::Abandoned);
-        } else if is_by_turns && !self.ahead.is_empty() || Some(self.ahead.len()) == self.filled.capacity() {
-            // Nobody can go on before they come: all slots are here, or all lanes wait on this thread.
+        } else if is_cooperative && !self.ahead.is_empty() || Some(self.ahead.len()) == self.filled.capacity() {
+            // Nobody can go on before they come: all slots are here, or all workers wait on this thread.
             self.values.wait();
         } else {
-            self.patience.pause();
+            self.backoff.pause();
         }
         Ok(true)
     }
@@ -160,7 +160,7 @@ impl<D: Device> Lane for Submitter<'_, D> {
         }
     }
 
-    fn outcome(&mut self) -> LaneOutcome {
+    fn outcome(&mut self) -> WorkerOutcome {
         std::mem::take(&mut self.outcome)
     }
 }

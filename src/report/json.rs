@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::ser::{Serialize, Serializer};
 
-use super::{Bound, Computation, DeviceReport, InputReport, OutputReport, Report, Setup, StageTime, StageTimes};
+use super::{Bottleneck, Computation, DeviceReport, InputReport, OutputReport, Report, Setup, StageTime, StageTimes};
 use crate::data::Scalar;
 use crate::device::DeviceKind;
 
@@ -79,11 +79,11 @@ struct DeviceJson<'a> {
     chunks: u64,
     rows: u64,
     chunk_rows: u64,
-    lanes: usize,
+    workers: usize,
     peak_device_bytes: u64,
     virtual_seconds: Option<f64>,
     stages: Option<StagesJson>,
-    bound: Option<Bound>,
+    bottleneck: Option<Bottleneck>,
 }
 
 #[derive(serde::Serialize)]
@@ -169,11 +169,11 @@ fn device(device: &DeviceReport) -> DeviceJson<'_> {
         chunks: device.chunks,
         rows: device.rows,
         chunk_rows: device.chunk_rows,
-        lanes: device.lanes,
+        workers: device.workers,
         peak_device_bytes: device.peak_device_bytes,
         virtual_seconds: device.virtual_time.as_ref().map(Duration::as_secs_f64),
         stages: stages(&device.stages),
-        bound: device.bound,
+        bottleneck: device.bottleneck,
     }
 }
 

@@ -1,13 +1,13 @@
 //! What a run did.
 
-mod bound;
+mod bottleneck;
 mod json;
 mod show;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bound::DeviceWork;
-pub use bound::{Bound, Stage};
+pub(crate) use bottleneck::DeviceWork;
+pub use bottleneck::{Bottleneck, Stage};
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -161,19 +161,19 @@ pub struct DeviceReport {
     pub rows: u64,
     /// Rows of a full chunk of this device: what it has memory for.
     pub chunk_rows: u64,
-    /// Lanes it had.
-    pub lanes: usize,
+    /// Workers it had.
+    pub workers: usize,
     /// The most device memory the freelist held, in bytes; 0 for the CPU.
     pub peak_device_bytes: u64,
     /// For emulated devices: how long the run took in virtual time; `None` if none of its operations takes any.
     pub virtual_time: Option<Duration>,
-    /// Time per stage, summed over its lanes.
+    /// Time per stage, summed over its workers.
     pub stages: StageTimes,
     /// What bound it; `None` if it did nothing.
-    pub bound: Option<Bound>,
+    pub bottleneck: Option<Bottleneck>,
 }
 
-/// Time per stage, summed over lanes: eight lanes that fill for one second each are eight seconds. On an emulated device
+/// Time per stage, summed over workers: eight workers that fill for one second each are eight seconds. On an emulated device
 /// all times are virtual.
 ///
 /// Times on a device are measured by its own events, on a GPU for one chunk of sixteen, since such events slow it down; the
@@ -311,7 +311,7 @@ impl Report {
         self.outputs.iter().map(|output| output.bytes).sum()
     }
 
-    /// Time per stage, summed over the lanes of all devices.
+    /// Time per stage, summed over the workers of all devices.
     #[must_use]
     pub fn stages(&self) -> StageTimes {
         let mut all = StageTimes::default();

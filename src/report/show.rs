@@ -65,9 +65,9 @@ impl Report {
         }
         let worked = || self.devices.iter().filter(|device| device.rows > 0);
         let most = worked().max_by_key(|device| device.rows);
-        if let Some((device, bound)) = most.and_then(|device| Some((device, device.bound?))) {
+        if let Some((device, bottleneck)) = most.and_then(|device| Some((device, device.bottleneck?))) {
             let whose = if worked().count() > 1 { format!("{}, ", device.id) } else { String::new() };
-            let _ = write!(text, "; bottleneck: {whose}{bound}");
+            let _ = write!(text, "; bottleneck: {whose}{bottleneck}");
         }
         text
     }
@@ -117,8 +117,8 @@ impl Report {
         }
         self.devices.iter().try_for_each(|device| self.write_overlap(f, device))?;
         for device in &self.devices {
-            if let Some(bound) = &device.bound {
-                writeln!(f, "{}: bottleneck: {bound:#}", device.id)?;
+            if let Some(bottleneck) = &device.bottleneck {
+                writeln!(f, "{}: bottleneck: {bottleneck:#}", device.id)?;
             }
         }
         Ok(())
@@ -139,8 +139,8 @@ impl Report {
 impl fmt::Display for DeviceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (rows, chunks) = (units::counted(self.rows, "row"), units::counted(self.chunks, "chunk"));
-        let lanes = units::counted(self.lanes as u64, "lane");
-        write!(f, "{} ({}): {rows} in {chunks} over {lanes}", self.id, self.name)?;
+        let workers = units::counted(self.workers as u64, "worker");
+        write!(f, "{} ({}): {rows} in {chunks} over {workers}", self.id, self.name)?;
         if self.kind != DeviceKind::Cpu {
             write!(f, ", peak device memory {}", units::memory(self.peak_device_bytes))?;
         }
@@ -157,7 +157,7 @@ impl fmt::Display for StageTimes {
         if self.is_empty() {
             return Ok(());
         }
-        writeln!(f, "{:10} {:>12} {:>12}   (summed over lanes)", "stage", "busy", "waiting")?;
+        writeln!(f, "{:10} {:>12} {:>12}   (summed over workers)", "stage", "busy", "waiting")?;
         for (name, StageTime { busy, waiting }) in self.named() {
             if !(busy + waiting).is_zero() {
                 writeln!(f, "{name:10} {:>12} {:>12}", units::time(busy), units::time(waiting))?;

@@ -13,7 +13,7 @@ fn example() -> Report {
         copy_out: stage(90, 40),
         drain: StageTime { busy: Duration::from_micros(850), waiting: ms(2500) },
     };
-    let bound = Bound {
+    let bottleneck = Bottleneck {
         stage: Stage::CopyIn,
         kind: DeviceKind::Cuda,
         busy: 0.949,
@@ -27,11 +27,11 @@ fn example() -> Report {
         chunks: 300,
         rows: 1_000_000_000,
         chunk_rows: 4_194_304,
-        lanes: 8,
+        workers: 8,
         peak_device_bytes: 64 << 20,
         virtual_time: None,
         stages,
-        bound: Some(bound),
+        bottleneck: Some(bottleneck),
     };
     Report {
         computation: Computation::Expression("c = x * 2; m = mean(x), min(nothing), min(log(c))".into()),
@@ -100,9 +100,9 @@ fn the_details() {
 setup: CUDA initialised in 300 ms, kernel ready in 40 ms, memory in 50 ms
 copied to and from devices: 8.0 GB and 2.0 GB, 50.0 GB/s together
 peak pinned memory: 96.0 MiB
-cuda:0 (NVIDIA Test): 1,000,000,000 rows in 300 chunks over 8 lanes, peak device memory 64.0 MiB
+cuda:0 (NVIDIA Test): 1,000,000,000 rows in 300 chunks over 8 workers, peak device memory 64.0 MiB
 
-stage              busy      waiting   (summed over lanes)
+stage              busy      waiting   (summed over workers)
 fill             300 ms       1.0 ms
 copy in          190 ms        20 ms
 kernel            50 ms        30 ms
@@ -125,13 +125,14 @@ fn summaries_of_other_runs() {
         (report.inputs, report.outputs) = (vec![], vec![]);
         let device = &mut report.devices[0];
         (device.id, device.kind, device.rows) = ("cpu".into(), DeviceKind::Cpu, rows);
-        device.bound = None;
+        device.bottleneck = None;
         report
     };
     // Without data there is no rate, and no setup or verdict without any.
     assert_eq!(cpu(1, Duration::from_micros(90)).summary(), "1 row in 90 µs");
     let mut latency = cpu(10, Duration::from_micros(90));
-    latency.devices[0].bound = example().devices[0].bound.map(|bound| Bound { stage: Stage::Latency, ..bound });
+    latency.devices[0].bottleneck =
+        example().devices[0].bottleneck.map(|bottleneck| Bottleneck { stage: Stage::Latency, ..bottleneck });
     assert_eq!(latency.summary(), "10 rows in 90 µs; bottleneck: none (no stage was busy for half of the time)");
     // Two devices: whose bottleneck it is.
     let mut two = example();
@@ -223,7 +224,7 @@ fn the_json() {
       "chunks": 300,
       "rows": 1000000000,
       "chunk_rows": 4194304,
-      "lanes": 8,
+      "workers": 8,
       "peak_device_bytes": 67108864,
       "virtual_seconds": null,
       "stages": {
@@ -248,7 +249,7 @@ fn the_json() {
           "waiting_seconds": 2.5
         }
       },
-      "bound": {
+      "bottleneck": {
         "stage": "copy_in",
         "kind": "cuda",
         "busy": 0.949,

@@ -1,25 +1,26 @@
 //! What Overshot's own tests and its stand-in for the CUDA driver need of the inside, behind the feature `testing`, which
 //! they have by a dev-dependency of this package on itself. No part of the API: it may change with any release.
 
-pub mod foreign;
+pub mod custom;
 
 use crate::device::emulated::{Emulated, EmulatedDevice, EmulatedHost, EmulatedStream};
 use crate::device::{Device, Host, Stream, probe};
 use crate::error::Result;
 use crate::expr;
 use crate::limits;
-use crate::memory::{Account, DevicePool, MemoryCache};
+use crate::memory::{DevicePool, MemoryBudget, MemoryCache};
 use std::sync::Arc;
 use std::time::Instant;
 
 pub use crate::device::kernel::{
-    Argument, Code, Columns, Declared, HostKernel, Kernel, Launch, Resident, TILE_LANES, TILE_ROWS, Uniform, Values,
+    Argument, Code, Columns, Declared, HostKernel, Kernel, Launch, Resident, ScalarArgs, TILE_ROWS, TILE_THREADS,
+    Uniform,
 };
 
-/// The kernel with this source, whose twin the stand-in driver runs. `None` if the source does not say what it is.
+/// The kernel with this source, whose host kernel the stand-in driver runs. `None` if the source does not say what it is.
 pub fn rebuild(source: &str) -> Option<Kernel> {
     let own = probe::rebuild(source).or_else(|| limits::rebuild(source));
-    own.or_else(|| foreign::rebuild(source)).or_else(|| expr::rebuild(source))
+    own.or_else(|| custom::rebuild(source)).or_else(|| expr::rebuild(source))
 }
 
 /// Kernels that together use all that the code generator can produce, without resident arrays.
@@ -66,9 +67,9 @@ impl Freelist {
     /// # Errors
     /// Never: the blocks are small.
     pub fn new(blocks: usize) -> Result<Self> {
-        let account = Account::new("device memory", u64::MAX);
-        let cache = MemoryCache::new(EmulatedDevice::new(&Emulated::new()), &account, &account);
-        let pool = DevicePool::new(&cache, blocks, 256, &account)?;
+        let budget = MemoryBudget::new("device memory", u64::MAX);
+        let cache = MemoryCache::new(EmulatedDevice::new(&Emulated::new()), &budget, &budget);
+        let pool = DevicePool::new(&cache, blocks, 256, &budget)?;
         let device = cache.device().clone();
         Ok(Freelist { pool, stream: device.open_stream()?, host: device.host(Instant::now()), device })
     }
@@ -76,7 +77,7 @@ impl Freelist {
     /// Takes a block and gives it back, and lets the device come to that point.
     ///
     /// # Errors
-    /// Never, as no lane fails.
+    /// Never, as no worker fails.
     pub fn cycle(&mut self) -> Result<()> {
         let block = self.pool.take(&mut self.stream, &mut self.host)?;
         self.pool.retire(block, &mut self.stream)?;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use crate::tools::{Place, RAN, not_run, npy, rows};
+use crate::tools::{Placement, RAN, not_run, npy, rows};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
@@ -31,8 +31,8 @@ pub const CASES: &[Case] = &[
     ("a file name with a line break", line_break),
 ];
 
-fn place(device: &str) -> Place {
-    let place = Place::new(device);
+fn place(device: &str) -> Placement {
+    let place = Placement::new(device);
     place.npy("a.npy", &[1.0, 2.0, 3.0]);
     place.npy("b.npy", &[4.0, 5.0, 6.0]);
     place
@@ -222,7 +222,7 @@ fn arguments(device: &str) -> Outcome {
         ("--chunk", "many"),
         ("--device-memory", "0GiB"),
         ("--pinned-memory", "1 apple"),
-        ("--lanes", "x"),
+        ("--workers", "x"),
         ("--device", "gpu"),
         ("--device", "emulated:x"),
     ] {
@@ -230,7 +230,7 @@ fn arguments(device: &str) -> Outcome {
         let done = place.overshot(&["run", "sum(a)", "a=a.npy", option, value]);
         done.is_error(2, &[option, value, "--help"]);
     }
-    place.refused(2, &["number of lanes", "1 to 1024"], &["sum(a)", "a=a.npy", "--lanes", "0"]);
+    place.refused(2, &["number of workers", "1 to 1024"], &["sum(a)", "a=a.npy", "--workers", "0"]);
     place.refused(2, &["NAME=PATH"], &["sum(a)", "a.npy"]);
     place.refused(2, &["--frobnicate"], &["sum(a)", "a=a.npy", "--frobnicate"]);
     place.refused(2, &["EXPR"], &[]);

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::tools::{Done, Place, RAN, done, not_run};
+use crate::tools::{Done, Placement, RAN, done, not_run};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
@@ -13,7 +13,7 @@ pub const CASES: &[Case] = &[
     ("limits of nothing", refused),
 ];
 
-fn bench(place: &Place, cache: &str, args: &[&str]) -> Done {
+fn bench(place: &Placement, cache: &str, args: &[&str]) -> Done {
     done(place.command(&[&["bench"], args].concat()).env("OVERSHOT_CACHE", cache).output().unwrap())
 }
 
@@ -29,12 +29,12 @@ fn numbers(value: &Value) -> Vec<f64> {
 
 fn limits(device: &str) -> Outcome {
     if device.starts_with("emulated") {
-        let place = Place::new(device);
+        let place = Placement::new(device);
         bench(&place, "cache", &["--limits", "--device", device]).is_error(2, &["virtual", "--device"]);
         assert_eq!(place.names(), [""; 0]);
         return RAN;
     }
-    let place = Place::new(device);
+    let place = Placement::new(device);
     let printed = bench(&place, "cache", &["--limits", "--json", "--device", device]);
     assert_eq!(printed.code, Some(0), "{printed:?}");
     let path = printed.stderr.trim().strip_prefix("saved in ").unwrap_or_else(|| panic!("{printed:?}"));
@@ -70,7 +70,7 @@ fn not_kept(device: &str) -> Outcome {
     if device != "cpu" {
         return not_run("the same on every device");
     }
-    let place = Place::new(device);
+    let place = Placement::new(device);
     // Without --limits it measures them as well, as there is nothing else.
     let printed = bench(&place, "", &["--device", device, "--dir", "."]);
     assert_eq!((printed.code, printed.stderr.as_str()), (Some(0), ""), "{printed:?}");
@@ -82,7 +82,7 @@ fn not_kept(device: &str) -> Outcome {
 }
 
 fn refused(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     bench(&place, "cache", &["--limits", "--device", "cpu", "--dir", "none"]).is_error(1, &["none", "not a folder"]);
     bench(&place, "cache", &["--limits", "--device", "abacus"]).is_error(2, &["abacus"]);
     bench(&place, "cache", &["--limits", "--device", "cuda:99"]).is_error(1, &["cuda"]);

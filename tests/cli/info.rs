@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::tools::{Done, Place, RAN, npy};
+use crate::tools::{Done, Placement, RAN, npy};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
@@ -13,18 +13,18 @@ pub const CASES: &[Case] = &[
     ("info of files that cannot be read", unreadable),
 ];
 
-fn info(place: &Place, args: &[&str]) -> Done {
+fn info(place: &Placement, args: &[&str]) -> Done {
     place.overshot(&[&["info"], args].concat())
 }
 
-fn json_of(place: &Place, args: &[&str]) -> Value {
+fn json_of(place: &Placement, args: &[&str]) -> Value {
     let done = info(place, &[&["--json"], args].concat());
     assert_eq!(done.stderr, "", "{args:?}");
     serde_json::from_str(&done.stdout).unwrap()
 }
 
 fn files(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     place.raw("x.npy", &npy("<f8", "False", "(1000, 3)", &[0; 24_000]));
     place.raw("big.npy", &npy(">i4", "False", "(1,)", &[0; 4]));
     place.raw("x.raw", &[0; 12]);
@@ -57,7 +57,7 @@ x.raw: 3 rows of f32, 12 B
 }
 
 fn stats(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     let of = |name: &str| json_of(&place, &["--stats", "--device", device, name])["files"][0]["stats"].clone();
     place.npy("x.npy", &[4.0, f64::NAN, -1.0, 3.0]);
     assert_eq!(of("x.npy"), json!({ "min": -1.0, "max": 4.0, "mean": 2.0, "nan": 1 }));
@@ -82,7 +82,7 @@ fn stats(device: &str) -> Outcome {
 }
 
 fn unreadable(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     place.npy("good.npy", &[1.0]);
     for (name, bytes, problem) in [
         ("t.parquet", &b"PAR1........"[..], "is Parquet; save each column by itself"),

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::tools::{Place, RAN, binary, done, not_run, results, rows};
+use crate::tools::{Placement, RAN, binary, done, not_run, results, rows};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
@@ -31,7 +31,7 @@ pub const CASES: &[Case] = &[
 ];
 
 fn product(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     let a: Vec<f64> = (0..100_000).map(f64::from).collect();
     place.npy("a.npy", &a);
     place.npy("b.npy", &vec![2.0; a.len()]);
@@ -47,7 +47,7 @@ fn same_as_cpu(device: &str) -> Outcome {
     // Enough rows for several chunks, with all that floats can be among them.
     let mut a: Vec<f64> = (0..300_001).map(|row| f64::from(row) * 0.7 - 1e5).collect();
     (a[7], a[70_000], a[200_000]) = (f64::NAN, f64::INFINITY, -0.0);
-    let places = [Place::new(device), Place::new("cpu")];
+    let places = [Placement::new(device), Placement::new("cpu")];
     for text in [
         "c = sqrt(a * a + 1) / 3; mean(c), min(c), argmax(a), sum(a), std(a - 5)",
         "c = i32(a) // 7 % 5; sum(c), any(c > 3), all(c < 5)",
@@ -56,7 +56,7 @@ fn same_as_cpu(device: &str) -> Outcome {
     ] {
         let [here, cpu] = places.each_ref().map(|place| {
             place.npy("a.npy", &a);
-            let limits = ["--chunk", "300KiB", "--lanes", "3", "--force"];
+            let limits = ["--chunk", "300KiB", "--workers", "3", "--force"];
             let report = place.report(&[&[text, "a=a.npy", "c=c.npy"], &limits[..]].concat());
             (results(&report), fs::read(place.path("c.npy")).unwrap())
         });
@@ -67,7 +67,7 @@ fn same_as_cpu(device: &str) -> Outcome {
 }
 
 fn few_rows(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     for values in [&[][..], &[4.0]] {
         place.npy("a.npy", values);
         let report = place.report(&["c = sqrt(a); sum(c), max(c)", "a=a.npy", "c=c.npy", "--force"]);
@@ -83,7 +83,7 @@ fn few_rows(device: &str) -> Outcome {
 }
 
 fn json(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     place.npy("a.npy", &[1.0; 10_000]);
     let report = place.report(&["c = a + 1; sum(c), min(log(0 * c))", "a=a.npy", "c=c.npy"]);
     assert_eq!((&report["rows"], &results(&report)["sum(c)"]), (&10_000.into(), &20_000.0.into()));
@@ -111,7 +111,7 @@ fn json(device: &str) -> Outcome {
 }
 
 fn trace(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     let rows = 200_000;
     place.npy("a.npy", &vec![1.0; rows]);
     let report = place.report(&["c = a + 1", "a=a.npy", "c=c.npy", "--trace", "t.json", "--chunk", "256KiB"]);
@@ -134,7 +134,7 @@ fn trace(device: &str) -> Outcome {
         assert!(report["stages"]["kernel"]["busy_seconds"].as_f64() > Some(0.0), "{report}");
     }
     let names = || events.iter().filter(|event| event["name"] == "thread_name").map(|event| &event["args"]["name"]);
-    for row in if device == "cpu" { &["lane "][..] } else { &["copy in", "kernels", "copy out"] } {
+    for row in if device == "cpu" { &["worker "][..] } else { &["copy in", "kernels", "copy out"] } {
         assert!(names().any(|name| name.as_str().is_some_and(|name| name.starts_with(row))), "{row}");
     }
     assert!(report["chunks"].as_u64() > Some(4));
@@ -143,7 +143,7 @@ fn trace(device: &str) -> Outcome {
 
 /// A trace that is there is replaced through its link, and keeps its permissions.
 fn old_trace(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     place.npy("a.npy", &[1.0; 10]);
     place.raw("t.json", b"the trace of an earlier job");
     fs::set_permissions(place.path("t.json"), fs::Permissions::from_mode(0o640)).unwrap();
@@ -158,7 +158,7 @@ fn old_trace(device: &str) -> Outcome {
 }
 
 fn quiet(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     place.npy("a.npy", &[1.0, 2.0]);
     // Said twice, it means the same.
     let done = place.run(&["sum(a), m = max(a)", "a=a.npy", "--quiet", "--quiet"]);
@@ -170,7 +170,7 @@ fn quiet(device: &str) -> Outcome {
 }
 
 fn numbers(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     place.npy("x.npy", &[1.0, 2.0]);
     place.raw("f.f32", &[0, 0, 128, 63]);
     // A file of that name is one if the path says so.
@@ -197,7 +197,7 @@ fn numbers(device: &str) -> Outcome {
 }
 
 fn examples(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     for name in ["a.npy", "b.npy", "x.npy"] {
         place.npy(name, &[1.0, 2.0, 3.0]);
     }
@@ -217,7 +217,7 @@ fn examples(device: &str) -> Outcome {
 }
 
 fn headings(device: &str) -> Outcome {
-    let help = Place::new(device).overshot(&["run", "--help"]).stdout;
+    let help = Placement::new(device).overshot(&["run", "--help"]).stdout;
     let mut heading = "";
     let mut found = Vec::new();
     for line in help.lines() {
@@ -239,19 +239,19 @@ fn headings(device: &str) -> Outcome {
         assert!(found.contains(&(heading, option)), "--{option} is not under {heading} {found:?}");
     }
     assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
-    let help = Place::new(device).overshot(&["--help"]).stdout;
+    let help = Placement::new(device).overshot(&["--help"]).stdout;
     assert!(["Exit codes: 0", "130", "--json"].iter().all(|part| help.contains(part)), "{help}");
     RAN
 }
 
 fn plan(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     place.npy("a.npy", &[1.0; 1000]);
     let before = place.files();
     let args = ["plan", "c = a * a", "a=a.npy", "c=c.npy", "--device", device];
     let text = place.overshot(&args);
     assert_eq!(text.code, Some(0), "{text:?}");
-    for word in ["chunk rows", "lanes", "slots", "other", " x ", " = "] {
+    for word in ["chunk rows", "workers", "slots", "other", " x ", " = "] {
         assert!(text.stdout.contains(word), "{word}: {}", text.stdout);
     }
     let json: Value = serde_json::from_str(&place.overshot(&[&args[..], &["--json"]].concat()).stdout).unwrap();
@@ -264,7 +264,7 @@ fn plan(device: &str) -> Outcome {
 }
 
 fn generated(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     let report = place.report(&["x = f64(i) / 2; max(x)", "x=x.npy", "--rows", "5"]);
     assert_eq!(results(&report)["max(x)"], 2.0);
     assert_eq!(rows(&place.files()["x.npy"]), [0.0, 0.5, 1.0, 1.5, 2.0]);
@@ -280,7 +280,7 @@ fn generated(device: &str) -> Outcome {
 }
 
 fn odd_names(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     place.npy("a:b=c.npy", &[9.0]);
     let output = std::ffi::OsStr::from_bytes(b"c=\xff.npy");
     let args = ["run", "--json", "--device", device, "c = sqrt(a)", "a=a:b=c.npy"].map(std::ffi::OsStr::new);
@@ -291,7 +291,7 @@ fn odd_names(device: &str) -> Outcome {
 }
 
 fn broken_pipe(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     place.npy("a.npy", &[1.0]);
     let mut child = place
         .command(&["run", "c = a; sum(a)", "a=a.npy", "c=c.npy", "--device", device])
@@ -307,7 +307,7 @@ fn broken_pipe(device: &str) -> Outcome {
 }
 
 fn devices(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     let kind = device.split(':').next().unwrap();
     let text = place.overshot(&["devices"]);
     assert!(text.code == Some(0) && text.stdout.lines().any(|line| line.starts_with(kind)), "{text:?}");
@@ -328,7 +328,7 @@ fn batch(device: &str) -> Outcome {
     if !script.exists() {
         return not_run("the sources are not on this machine");
     }
-    let place = Place::new(device);
+    let place = Placement::new(device);
     fs::create_dir(place.path("in")).unwrap();
     place.npy("in/one.npy", &[1.0, 4.0]);
     place.npy("in/two.npy", &[9.0]);

@@ -4,9 +4,9 @@ use std::fs;
 use std::process::Command;
 
 use libtest_mimic::Completion;
-use overshot::testing::foreign;
+use overshot::testing::custom;
 
-use crate::tools::{Place, RAN, rows};
+use crate::tools::{Placement, RAN, rows};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
@@ -23,8 +23,8 @@ fn runs_cuda(device: &str) -> bool {
 }
 
 fn keep(device: &str) -> Outcome {
-    let place = Place::new(device);
-    place.raw("keep.cu", foreign::KEEP.as_bytes());
+    let place = Placement::new(device);
+    place.raw("keep.cu", custom::KEEP.as_bytes());
     let x: Vec<f64> = (0..10_000).map(|i| f64::from(i * 7919 % 101)).collect();
     place.npy("x.npy", &x);
     let args = ["keep.cu:keep", "x=x.npy", "big=big.npy", "where=w.raw", "--threads", "32", "--rows-per-block", "512"];
@@ -43,7 +43,7 @@ fn keep(device: &str) -> Outcome {
 }
 
 fn forgotten_const(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     place.raw(
         "k.cu",
         b"extern \"C\" __global__ void k(double *x, float a, long long rows, double *y, float (*z)[3]) {}",
@@ -76,24 +76,24 @@ fn everything(device: &str) -> Outcome {
     if !runs_cuda(device) {
         return Ok(Completion::ignored_with("runs on CUDA only"));
     }
-    let place = Place::new(device);
-    place.raw("all.cu", foreign::EVERYTHING.as_bytes());
+    let place = Placement::new(device);
+    place.raw("all.cu", custom::EVERYTHING.as_bytes());
     let x: Vec<u8> = (0..300u16).flat_map(|i| f32::from(i).to_le_bytes()).collect();
     place.raw("x.f32", &x);
-    place.npy("table.npy", &foreign::TABLE);
+    place.npy("table.npy", &custom::TABLE);
     let files = ["all.cu:everything", "x=x.f32:f32", "y=y.npy", "z=z.npy", "table=table.npy", "a=2.5"];
     let options = ["--resident", "table", "--scratch", "work", "--threads", "64", "--rows-per-block", "100"];
     let report = place.report(&[&files[..], &options].concat());
     assert_eq!(report["rows"], 100);
     let y = rows(&fs::read(place.path("y.npy")).unwrap());
-    assert_eq!(y[5], foreign::TABLE[5] + f64::from((15 + 16) as f32) * 2.5);
+    assert_eq!(y[5], custom::TABLE[5] + f64::from((15 + 16) as f32) * 2.5);
     let z = fs::read(place.path("z.npy")).unwrap();
     assert!(String::from_utf8_lossy(&z[..128]).contains("'shape': (100, 2)"), "rows of two elements");
     RAN
 }
 
 fn faulty(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     let devices = place.overshot(&["devices"]).stdout;
     if !runs_cuda(device) || !devices.lines().any(|line| line.starts_with("cuda") && line.contains("NVIDIA")) {
         return Ok(Completion::ignored_with("needs a real GPU"));
@@ -120,8 +120,8 @@ fn faulty(device: &str) -> Outcome {
 }
 
 fn refused(device: &str) -> Outcome {
-    let place = Place::new(device);
-    place.raw("keep.cu", foreign::KEEP.as_bytes());
+    let place = Placement::new(device);
+    place.raw("keep.cu", custom::KEEP.as_bytes());
     place.raw("k.ptx", b"//");
     place.npy("x.npy", &[1.0]);
     let refused = |words: &[&str], args: &[&str]| place.refused(2, words, args);

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
-use crate::tools::{Place, RAN, binary, done, not_run, results};
+use crate::tools::{Placement, RAN, binary, done, not_run, results};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
@@ -20,7 +20,7 @@ fn memory(device: &str) -> Outcome {
     if device.starts_with("cuda") {
         return not_run("the driver takes memory of its own, which the limit would count");
     }
-    let place = Place::new(device);
+    let place = Placement::new(device);
     if !place.sparse("x.f64", 3 * GIB) {
         return not_run(NO_SPARSE);
     }
@@ -37,7 +37,7 @@ fn memory(device: &str) -> Outcome {
 }
 
 fn lost_log(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     place.npy("a.npy", &[1.0; 1000]);
     let job = |stderr: Stdio| {
         let mut command = place.command(&["run", "c = a; sum(a)", "a=a.npy", "c=c.npy", "--force", "--device", device]);
@@ -56,7 +56,7 @@ fn lost_log(device: &str) -> Outcome {
 }
 
 fn closed_output(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     place.npy("a.npy", &[1.0]);
     let closed = |args: &[&str]| {
         let mut command = Command::new("sh");
@@ -73,7 +73,7 @@ fn closed_output(device: &str) -> Outcome {
 }
 
 fn full_output(device: &str) -> Outcome {
-    let place = Place::new(device);
+    let place = Placement::new(device);
     for args in [&["--help"][..], &["run", "--help"], &["--version"], &["devices"]] {
         let Ok(full) = File::options().write(true).open("/dev/full") else { return not_run("there is no /dev/full") };
         let done = done(place.command(args).stdout(full).output().unwrap());

@@ -24,7 +24,7 @@ pub fn binary() -> PathBuf {
 }
 
 /// A folder of its own for a case.
-pub struct Place {
+pub struct Placement {
     pub folder: tempfile::TempDir,
     device: String,
 }
@@ -37,9 +37,9 @@ pub struct Done {
     pub stderr: String,
 }
 
-impl Place {
-    pub fn new(device: &str) -> Place {
-        Place { folder: tempfile::tempdir().unwrap(), device: device.into() }
+impl Placement {
+    pub fn new(device: &str) -> Placement {
+        Placement { folder: tempfile::tempdir().unwrap(), device: device.into() }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

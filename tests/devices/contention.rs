@@ -6,9 +6,9 @@ use std::sync::mpsc::channel;
 use std::sync::{Condvar, Mutex};
 use std::thread;
 
-use overshot::testing::foreign::{everything, keep};
+use overshot::testing::custom::{everything, keep};
 use overshot::{
-    CancelToken, DeviceChoice, Dtype, Emulated, Engine, Error, Fault, FaultAt, ForeignKernel, Job, Place, Sink,
+    CancelToken, CustomKernel, DeviceChoice, Dtype, Emulated, Engine, Error, Fault, FaultAt, Job, Placement, Sink,
     SinkMemory, Source, Target,
 };
 use rayon::prelude::*;
@@ -45,10 +45,10 @@ fn passes_in_a_pool(choice: &DeviceChoice) -> Outcome {
     // A ring of several huge pages.
     let engine = Engine::builder().device(choice.clone()).chunk(1 << 20).build()?;
     let x = numbers(600_000, 1);
-    let expected = rows::bits(&cpu().run(Job::eval("sum(x + c)")?.input("x", &x).value("c", 2.0))?);
+    let expected = rows::bits(&cpu().run(Job::eval("sum(x + c)")?.input("x", &x).scalar("c", 2.0))?);
     (0..6u32).into_par_iter().try_for_each(|_| -> Outcome {
         let mut passes = 0;
-        let job = Job::eval("sum(x + c)")?.input("x", &x).value("c", 0.0);
+        let job = Job::eval("sum(x + c)")?.input("x", &x).scalar("c", 0.0);
         let last = engine.passes(job, |_| {
             passes += 1;
             (passes < 3).then_some([("c", f64::from(passes))])
@@ -59,7 +59,7 @@ fn passes_in_a_pool(choice: &DeviceChoice) -> Outcome {
 
 fn shards_in_a_pool(choice: &DeviceChoice) -> Outcome {
     pool();
-    let engine = builder(choice).chunk(20_000).lanes(2).build()?;
+    let engine = builder(choice).chunk(20_000).workers(2).build()?;
     // Three elements a row, so that a tile lies on both sides of a shard's end, and more than the devices can hold.
     let rows = (rows::device_bytes(&engine) / 12) as usize + 100_000;
     let x: Vec<f32> = (0..rows * 3).map(|i| (i % 100) as f32).collect();
@@ -72,15 +72,15 @@ fn shards_in_a_pool(choice: &DeviceChoice) -> Outcome {
 }
 
 /// A kernel without a sense, whose function for the host panics.
-fn panicking() -> ForeignKernel {
+fn panicking() -> CustomKernel {
     const TEXT: &str = "extern \"C\" __global__ void f(long long rows, const float *x, float *y) { }";
     // SAFETY: it touches nothing.
-    let kernel = unsafe { ForeignKernel::cuda("f.cu", TEXT, "f") };
+    let kernel = unsafe { CustomKernel::cuda("f.cu", TEXT, "f") };
     kernel.unwrap().on_host(|_| panic!("the caller's own"))
 }
 
 fn host_function_panics(choice: &DeviceChoice) -> Outcome {
-    let engine = builder(choice).chunk(100_000).lanes(4).build()?;
+    let engine = builder(choice).chunk(100_000).workers(4).build()?;
     if !matches!(choice, DeviceChoice::Cpu | DeviceChoice::Emulated(_)) {
         // The function does not run on GPUs.
         return Ok(());
@@ -135,7 +135,7 @@ impl Source for Failing<'_> {
 
 fn fails_where_rows_are_kept(choice: &DeviceChoice) -> Outcome {
     let x: Vec<f64> = (0..60_000).map(|i| f64::from(i % 100)).collect();
-    let engine = builder(choice).chunk(30_000).lanes(4).build()?;
+    let engine = builder(choice).chunk(30_000).workers(4).build()?;
     let (mut failed, mut went_well) = (0, 0);
     for panics in [false, true] {
         for left in 1..40 {
@@ -173,7 +173,7 @@ fn one(engine: &Engine, k: u64) -> overshot::Result<()> {
         }
         _ => {
             let mut passes = 0;
-            let job = Job::eval("sum(x), sum(x + c)")?.input("x", &x).value("c", 0.0);
+            let job = Job::eval("sum(x), sum(x + c)")?.input("x", &x).scalar("c", 0.0);
             engine.passes(job, |report| {
                 assert_eq!(found(report), sum);
                 passes += 1;
@@ -206,7 +206,7 @@ fn many_threads(choice: &DeviceChoice) -> Outcome {
 
 /// An engine whose limits are just what the plan of a job over `x` takes, so that no two of them have memory at once.
 fn for_one_job(choice: &DeviceChoice, x: &[f64]) -> overshot::Result<(Engine, u64)> {
-    let builder = || builder(choice).chunk(64 << 10).lanes(2);
+    let builder = || builder(choice).chunk(64 << 10).workers(2);
     let plan = builder().build()?.plan(&Job::eval("sum(x)")?.input("x", x))?;
     let bytes = plan.devices.iter().map(|device| device.device_bytes).max().unwrap_or(0).max(1);
     Ok((builder().device_memory(bytes).build()?, bytes))
@@ -242,7 +242,7 @@ impl<F: Fn() -> overshot::Result<()> + Send + Sync> Source for Before<'_, F> {
 fn nested(choice: &DeviceChoice) -> Outcome {
     let x = numbers(60_000, 3);
     let (engine, _) = for_one_job(choice, &x)?;
-    let job = || Job::eval("sum(x * c)").map(|job| job.input("x", &x).value("c", 1.0));
+    let job = || Job::eval("sum(x * c)").map(|job| job.input("x", &x).scalar("c", 1.0));
     let runs = AtomicU64::new(0);
     let run = || -> overshot::Result<()> {
         runs.fetch_add(1, Ordering::Relaxed);
@@ -361,8 +361,8 @@ impl Target for HolderTarget<'_> {
         "holder".into()
     }
 
-    fn place(&self) -> Place {
-        Place::Memory
+    fn place(&self) -> Placement {
+        Placement::Memory
     }
 
     fn open<'s>(self: Box<Self>, dtype: Dtype, _: u64, _: Option<&[u64]>) -> overshot::Result<Box<dyn Sink + 's>>
@@ -445,7 +445,7 @@ fn job_of_kind(engine: &Engine, kind: u32, x: &[f64]) -> overshot::Result<()> {
         }
         3 => {
             let mut passes = 0;
-            engine.passes(Job::eval("sum(x), sum(x + c)")?.input("x", x).value("c", 0.0), |report| {
+            engine.passes(Job::eval("sum(x), sum(x + c)")?.input("x", x).scalar("c", 0.0), |report| {
                 assert_eq!(found(report), sum);
                 passes += 1;
                 (passes < 3).then_some([("c", f64::from(passes))])
@@ -472,7 +472,8 @@ fn faults() -> Outcome {
                 let device = |k| Emulated::new().seed(nth).memory(16 << 20).copy_in_rate(1e9 + f64::from(k));
                 let mut all: Vec<_> = (1..devices).map(device).collect();
                 all.push(device(0).fault(Fault::new(at, nth)));
-                let engine = Engine::builder().device(DeviceChoice::Emulated(all)).chunk(64 << 10).lanes(2).build()?;
+                let engine =
+                    Engine::builder().device(DeviceChoice::Emulated(all)).chunk(64 << 10).workers(2).build()?;
                 let what = format!("{at:?} {nth} on the last of {devices} devices, job {kind}");
                 let run = catch_unwind(AssertUnwindSafe(|| job_of_kind(&engine, kind, &x)));
                 match run.map_err(|_| format!("{what}: a panic"))? {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libtest_mimic::Failed;
 use overshot::{
-    Bound, CancelToken, DeviceChoice, DeviceKind, Dtype, Emulated, Engine, Error, Fault, FaultAt, Generator, Job, Npy,
-    Place, Raw, Reading, Report, Scalar, Sink, SinkMemory, Source, Stage, Target,
+    Bottleneck, CancelToken, DeviceChoice, DeviceKind, Dtype, Emulated, Engine, Error, Fault, FaultAt, Generator, Job,
+    Npy, Placement, Raw, ReadMode, Report, Scalar, Sink, SinkMemory, Source, Stage, Target,
 };
 
 use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, cpu, engine, numbers};
@@ -18,8 +18,8 @@ type Results = Vec<(String, Option<u64>)>;
 pub const MODULE: Module = Module { name: "jobs", cases: CASES, gpu: GPU, emulated: EMULATED, ..NO_CASES };
 
 const CASES: &[(&str, Case)] = &[
-    ("a map writes every row, for all chunk sizes and lanes", map_over_schedules),
-    ("reductions are the same bits for all chunk sizes and lanes", reductions_over_schedules),
+    ("a map writes every row, for all chunk sizes and workers", map_over_schedules),
+    ("reductions are the same bits for all chunk sizes and workers", reductions_over_schedules),
     ("the bits of floats that were reduced are those of every release", golden_bits),
     ("odd lengths", odd_lengths),
     ("no rows", no_rows),
@@ -74,12 +74,12 @@ fn map_over_schedules(choice: &DeviceChoice) -> Outcome {
     let (a, b) = (numbers(rows, 1), numbers(rows, 2));
     let expected: Vec<f64> = a.iter().zip(&b).map(|(a, b)| (a * a + b * b).sqrt()).collect();
     for chunk in [1, 100_000, 1 << 20, 1 << 30] {
-        for lanes in [1, 2, 5] {
+        for workers in [1, 2, 5] {
             let engine =
-                engine(choice).chunk(chunk).lanes(lanes).pinned_memory(1 << 30).device_memory(256 << 20).build()?;
+                engine(choice).chunk(chunk).workers(workers).pinned_memory(1 << 30).device_memory(256 << 20).build()?;
             let mut c = vec![f64::NAN; rows];
             engine.run(Job::eval("c = sqrt(a * a + b * b)")?.input("a", &a).input("b", &b).output("c", &mut c))?;
-            check(same_bits(&c, &expected), format!("chunk {chunk}, lanes {lanes}: wrong rows"))?;
+            check(same_bits(&c, &expected), format!("chunk {chunk}, workers {workers}: wrong rows"))?;
         }
     }
     Ok(())
@@ -122,11 +122,11 @@ fn reductions_over_schedules(choice: &DeviceChoice) -> Outcome {
     };
     check(close("sum(a)", mean * rows as f64) && close("var(a)", var), "sum or var")?;
     for chunk in [1, 300_000, 4 << 20] {
-        for lanes in [1, 3, 8] {
-            let engine = engine(choice).chunk(chunk).lanes(lanes).build()?;
+        for workers in [1, 3, 8] {
+            let engine = engine(choice).chunk(chunk).workers(workers).build()?;
             let found = reductions(&engine, rows)?;
             let (found, expected) = (all_bits(&found), all_bits(&expected));
-            check(found == expected, format!("chunk {chunk}, lanes {lanes}: {found:x?} instead of {expected:x?}"))?;
+            check(found == expected, format!("chunk {chunk}, workers {workers}: {found:x?} instead of {expected:x?}"))?;
         }
     }
     Ok(())
@@ -218,7 +218,7 @@ fn values(choice: &DeviceChoice) -> Outcome {
                 let v: $t = v;
                 let (mut c, mut d) = ([a.clone(), a.clone()], [vec![-1i64; rows], vec![-2; rows]]);
                 let ([c0, c1], [d0, d1]) = (&mut c, &mut d);
-                let found = Job::eval(TEXT)?.input("a", &a).value("w", w).value("v", v);
+                let found = Job::eval(TEXT)?.input("a", &a).scalar("w", w).scalar("v", v);
                 let found = engine.run(found.output("c", c0).output("d", d0))?;
                 let (vs, ws) = (vec![v; rows], vec![w; rows]);
                 let expected = Job::eval(TEXT)?.input("a", &a).input("v", &vs).input("w", &ws);
@@ -244,7 +244,7 @@ fn values(choice: &DeviceChoice) -> Outcome {
         f32: |x| x as f32, [-0.1, f32::NAN, 1e-40, f32::INFINITY];
         f64: |x| x, [-0.1, f64::NAN, 1e-310, f64::NEG_INFINITY];
     }
-    let alone = |step: i64| engine.run(Job::eval("sum(i * step)")?.value("step", step).rows(100_000));
+    let alone = |step: i64| engine.run(Job::eval("sum(i * step)")?.scalar("step", step).rows(100_000));
     for step in [3, -5] {
         let sum = alone(step)?.value("sum(i * step)")?;
         check(sum == Some(Scalar::I64(step * 4_999_950_000)), format!("{sum:?} by steps of {step}"))?;
@@ -257,14 +257,20 @@ fn wrong_values(choice: &DeviceChoice) -> Outcome {
     let x = [1.0];
     let job = |text| Job::eval(text).map(|job| job.input("x", &x));
     for (job, problem) in [
-        (job("sum(x * v)")?.value("x", 1.0).value("v", 1.0), "'x' is given as an input and as a value: leave one out"),
-        (job("sum(x * v)")?.value("v", 1.0).value("v", 2.0), "value 'v' is given twice: leave one out"),
-        (job("sum(x)")?.value("v", 1.0), "no name 'v' that could have a value; it reads 'x'"),
-        (job("v = x; sum(v)")?.value("v", 1.0), "'v' is assigned by the expression, so it is an output, not a value"),
-        (job("sum(x * v)")?, "reads 'v', but no input of that name is given, and no value: give 'v' one of them"),
-        (Job::eval("sum(i * v)")?.value("v", 1), "the number of rows is unknown: give an input, or the number of rows"),
         (
-            Job::kernel(overshot::testing::foreign::everything()).value("a", 1.0f32),
+            job("sum(x * v)")?.scalar("x", 1.0).scalar("v", 1.0),
+            "'x' is given as an input and as a value: leave one out",
+        ),
+        (job("sum(x * v)")?.scalar("v", 1.0).scalar("v", 2.0), "value 'v' is given twice: leave one out"),
+        (job("sum(x)")?.scalar("v", 1.0), "no name 'v' that could have a value; it reads 'x'"),
+        (job("v = x; sum(v)")?.scalar("v", 1.0), "'v' is assigned by the expression, so it is an output, not a value"),
+        (job("sum(x * v)")?, "reads 'v', but no input of that name is given, and no value: give 'v' one of them"),
+        (
+            Job::eval("sum(i * v)")?.scalar("v", 1),
+            "the number of rows is unknown: give an input, or the number of rows",
+        ),
+        (
+            Job::kernel(overshot::testing::custom::everything()).scalar("a", 1.0f32),
             "the kernel 'everything' has the values of its call: give 'a' a value there",
         ),
     ] {
@@ -312,7 +318,7 @@ fn files(choice: &DeviceChoice) -> Outcome {
             .output("b", Npy::create(path("b.npy"))),
     )?;
     big_endian(&path("b.npy"), &path("big.npy"))?;
-    for reading in [None, Some(Reading::Pread), Some(Reading::Direct)] {
+    for reading in [None, Some(ReadMode::Pread), Some(ReadMode::Direct)] {
         let mut c = vec![0.0; rows];
         let open = |name| match reading {
             Some(reading) => Npy::open_with(path(name), reading),
@@ -526,7 +532,7 @@ impl Source for Broken {
 
 fn failing_source(choice: &DeviceChoice) -> Outcome {
     let folder = tempfile::tempdir()?;
-    let engine = engine(choice).chunk(1).lanes(3).build()?;
+    let engine = engine(choice).chunk(1).workers(3).build()?;
     for from in [0, 1, 100_000, 499_999] {
         let job = Job::eval("c = x")?.input("x", Broken { rows: 500_000, from });
         let error = engine.run(job.output("c", Npy::create(folder.path().join("c.npy")))).err().ok_or("no error")?;
@@ -552,7 +558,7 @@ fn cancelled(choice: &DeviceChoice) -> Outcome {
         }
     };
     let job = Job::eval("c = x")?.input("x", &x).output("c", Npy::create(folder.path().join("c.npy")));
-    let result = engine(choice).chunk(1).lanes(2).build()?.run(job.cancel_token(token.clone()).progress(stop));
+    let result = engine(choice).chunk(1).workers(2).build()?.run(job.cancel_token(token.clone()).progress(stop));
     let Err(Error::Cancelled { done, rows }) = result else { return Err("it was not cancelled".into()) };
     check(done > 0 && done < rows, format!("{done} of {rows} rows done"))?;
     check(std::fs::read_dir(folder.path())?.count() == 0, "something was left behind")
@@ -581,8 +587,8 @@ impl Target for Lying<'_> {
     fn name(&self) -> String {
         "lying".into()
     }
-    fn place(&self) -> Place {
-        Place::Pinned
+    fn place(&self) -> Placement {
+        Placement::Pinned
     }
     fn open<'s>(self: Box<Self>, _: Dtype, _: u64, _: Option<&[u64]>) -> overshot::Result<Box<dyn Sink + 's>>
     where
@@ -618,10 +624,10 @@ fn lying_sink(choice: &DeviceChoice) -> Outcome {
 }
 
 fn absurd_limits(choice: &DeviceChoice) -> Outcome {
-    check(engine(choice).lanes(usize::MAX).build().is_err(), "so many lanes")?;
-    check(engine(choice).lanes(0).build().is_err(), "no lanes")?;
+    check(engine(choice).workers(usize::MAX).build().is_err(), "so many workers")?;
+    check(engine(choice).workers(0).build().is_err(), "no workers")?;
     let x = numbers(10_000, 2);
-    let huge = engine(choice).chunk(u64::MAX).device_memory(1 << 30).pinned_memory(u64::MAX).lanes(64).build()?;
+    let huge = engine(choice).chunk(u64::MAX).device_memory(1 << 30).pinned_memory(u64::MAX).workers(64).build()?;
     let report = huge.run(Job::eval("count(x < 1000)")?.input("x", &x))?;
     check(report.value("count(x < 1000)") == Ok(Some(Scalar::I64(10_000))), "a wrong count")?;
     // A plan of more rows than there is memory for is a plan or an error, not a panic.
@@ -657,13 +663,13 @@ fn seeds() -> Outcome {
     let expected = all_bits(&reductions(&cpu(), rows)?);
     let a = numbers(rows, 20);
     for seed in 0..60 {
-        // Memory for one block to a few, so that blocks go from lane to lane while work on them is pending.
+        // Memory for one block to a few, so that blocks go from worker to worker while work on them is pending.
         let device = Emulated::new().seed(seed);
         let memory = 400_000 + seed % 7 * 300_000;
-        let lanes = 1 + (seed % 6) as usize;
+        let workers = 1 + (seed % 6) as usize;
         let choice = DeviceChoice::from(device);
         let engine =
-            Engine::builder().device(choice).device_memory(memory).chunk(1 + seed * 3000).lanes(lanes).build()?;
+            Engine::builder().device(choice).device_memory(memory).chunk(1 + seed * 3000).workers(workers).build()?;
         check(all_bits(&reductions(&engine, rows)?) == expected, format!("seed {seed}: other results"))?;
         let mut c = vec![0.0; rows];
         engine.run(Job::eval("c = a + f64(i)")?.input("a", &a).output("c", &mut c))?;
@@ -708,7 +714,7 @@ fn faults() -> Outcome {
         let device = Emulated::new().seed(nth).fault(Fault::new(FaultAt::Kernel, nth));
         // Of a tile each, on a device that holds so many.
         let memory = slots * 2 * 4096 * 8;
-        let engine = Engine::builder().device(device).chunk(1).lanes(1).device_memory(memory).build()?;
+        let engine = Engine::builder().device(device).chunk(1).workers(1).device_memory(memory).build()?;
         let mut y = vec![0.0; x.len()];
         let error = engine.run(Job::eval("y = x + 1")?.input("x", &x).output("y", &mut y)).err().ok_or("no error")?;
         let Error::Chunk { rows, .. } = &error else { return Err(format!("{error}").into()) };
@@ -818,7 +824,7 @@ fn unequal_speeds() -> Outcome {
         for devices in [
             [quick(0).kernel_rate(slow), quick(1).kernel_rate(fast)],
             [quick(0).copy_in_rate(8.0 * slow), quick(1).copy_out_rate(8.0 * fast)],
-            // Four lanes fill.
+            // Four workers fill.
             [quick(0).fill_rate(8.0 / 4.0 * slow), quick(1).kernel_rate(fast)],
         ] {
             let mut y = vec![0.0; x.len()];
@@ -872,13 +878,13 @@ fn overlap() -> Outcome {
 
 fn verdict() -> Outcome {
     let x = numbers(4096 * 256, 25);
-    let bound = |device: Emulated, rows: usize| -> Result<Bound, Failed> {
+    let bound = |device: Emulated, rows: usize| -> Result<Bottleneck, Failed> {
         let mut y = vec![0.0; rows];
         let engine = Engine::builder().device(DeviceChoice::from(device)).chunk(16 * 4096 * 4).build()?;
         let report = engine.run(Job::eval("y = x")?.input("x", &x[..rows]).output("y", &mut y))?;
-        report.devices[0].bound.ok_or("no verdict".into())
+        report.devices[0].bottleneck.ok_or("no verdict".into())
     };
-    // Everything as fast, but for one stage at a time. Four lanes fill and drain.
+    // Everything as fast, but for one stage at a time. Four workers fill and drain.
     let even = || {
         let device = Emulated::new().copy_in_rate(8e6).kernel_rate(1e6).copy_out_rate(8e6);
         device.fill_rate(8e6).drain_rate(8e6)

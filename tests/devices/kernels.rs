@@ -1,7 +1,7 @@
 //! Kernels of the caller's own.
 
-use overshot::testing::foreign::{FACTOR, TABLE, everything, keep};
-use overshot::{DeviceChoice, Engine, ForeignKernel, Job, Npy, Raw};
+use overshot::testing::custom::{FACTOR, TABLE, everything, keep};
+use overshot::{CustomKernel, DeviceChoice, Engine, Job, Npy, Raw};
 
 use crate::harness::{Case, Module, NO_CASES, Outcome, check, engine, numbers};
 
@@ -49,10 +49,10 @@ fn kept_in_order(choice: &DeviceChoice) -> Outcome {
         choices = (0..20).map(|seed| format!("emulated:{seed}").parse()).collect::<Result<_, _>>()?;
     }
     for choice in &choices {
-        for (chunk, lanes) in [(8 << 10, 1), (40 << 10, 3), (200 << 10, 7)] {
+        for (chunk, workers) in [(8 << 10, 1), (40 << 10, 3), (200 << 10, 7)] {
             let (mut b, mut w) = (vec![f64::NAN; x.len()], vec![-1; x.len()]);
             let job = Job::kernel(&keep()).input("x", &x).output("big", &mut b).output("where", &mut w);
-            let report = engine(choice).chunk(chunk).lanes(lanes).build()?.run(job)?;
+            let report = engine(choice).chunk(chunk).workers(workers).build()?.run(job)?;
             let kept = report.outputs[0].rows as usize;
             check(kept == big.len(), format!("{choice}: {kept} of {} rows", big.len()))?;
             check(b[..kept] == big[..] && w[..kept] == places[..], format!("{choice}: other rows"))?;
@@ -108,21 +108,21 @@ fn misfits(choice: &DeviceChoice) -> Outcome {
             error(Job::kernel(everything()).input("y", &x64)),
             "'y' is no place for an input, as the kernel may write to it: declare it const",
         ),
-        (error(Job::kernel(everything().value("a", 1.0f32)).input("x", &x)), "'a' is given twice"),
+        (error(Job::kernel(everything().scalar("a", 1.0f32)).input("x", &x)), "'a' is given twice"),
     ];
     let text = "extern \"C\" __global__ void f(const float *x, float a, float *y) {}";
     // SAFETY: it does nothing.
-    let f = unsafe { ForeignKernel::cuda("f.cu", text, "f") }?.on_host(|_| {});
+    let f = unsafe { CustomKernel::cuda("f.cu", text, "f") }?.on_host(|_| {});
     let mut y = vec![0.0f32; 30];
     wanted.push((error(Job::kernel(&f).input("x", &x).output("y", &mut y)), "'a' has no value"));
     wanted.push((
-        error(Job::kernel(f.call().value("a", 1.0)).input("x", &x).output("y", &mut y)),
+        error(Job::kernel(f.call().scalar("a", 1.0)).input("x", &x).output("y", &mut y)),
         "'a' is no place for a value",
     ));
     // SAFETY: it is refused.
     let no_threads = unsafe { f.clone().threads(0) };
     wanted.push((
-        error(Job::kernel(no_threads.call().value("a", 1.0f32)).input("x", &x).output("y", &mut y)),
+        error(Job::kernel(no_threads.call().scalar("a", 1.0f32)).input("x", &x).output("y", &mut y)),
         "1 to 1024 threads",
     ));
     for (error, wanted) in wanted {
@@ -134,7 +134,7 @@ fn misfits(choice: &DeviceChoice) -> Outcome {
 fn without_rows(choice: &DeviceChoice) -> Outcome {
     let text = "extern \"C\" __global__ void f(const float *x, float *y) {}";
     // SAFETY: it does nothing.
-    let f = unsafe { ForeignKernel::cuda("f.cu", text, "f")?.rows_per_block(10) }.on_host(|_| {});
+    let f = unsafe { CustomKernel::cuda("f.cu", text, "f")?.rows_per_block(10) }.on_host(|_| {});
     let engine = engine(choice).build()?;
     for (rows, words) in [(30, None), (0, None), (31, Some("1 of 10 rows")), (9, Some("9 of 10 rows"))] {
         let (x, mut y) = (vec![0.0f32; rows], vec![0.0f32; rows]);
@@ -157,7 +157,7 @@ fn absurd_rows(choice: &DeviceChoice) -> Outcome {
             "extern \"C\" __global__ void f(long long rows, const float *x, float *y, float (*s)[{elements}]) {{}}"
         );
         // SAFETY: it does nothing.
-        let f = unsafe { ForeignKernel::cuda("f.cu", &text, "f") }?.on_host(|_| {});
+        let f = unsafe { CustomKernel::cuda("f.cu", &text, "f") }?.on_host(|_| {});
         let (x, mut y) = ([0.0f32; 10], [0.0f32; 10]);
         let job = Job::kernel(f.call().scratch("s")).input("x", &x).output("y", &mut y);
         let error = engine.plan(&job).err().ok_or("no error")?.to_string();
@@ -167,11 +167,11 @@ fn absurd_rows(choice: &DeviceChoice) -> Outcome {
 }
 
 fn lying_kernel(choice: &DeviceChoice) -> Outcome {
-    let text = "extern \"C\" __global__ void f(long long rows, float *y, unsigned long long *kept) {}";
+    let text = "extern \"C\" __global__ void f(long long rows, float *y, unsigned long long *num_selected) {}";
     // SAFETY: it does nothing.
-    let kernel = unsafe { ForeignKernel::cuda("f.cu", text, "f") }?.on_host(|rows| {
+    let kernel = unsafe { CustomKernel::cuda("f.cu", text, "f") }?.on_host(|rows| {
         rows.output::<f32>("y").fill(0.0);
-        rows.kept().fill(257);
+        rows.num_selected().fill(257);
     });
     let mut y = vec![0.0f32; 5000];
     let error = engine(choice).build()?.run(Job::kernel(&kernel).output("y", &mut y)).err().ok_or("no error")?;

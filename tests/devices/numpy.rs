@@ -27,7 +27,7 @@ pub const MODULE: Module = Module { name: "numpy", devices: &["cpu"], cases: CAS
 const CASES: &[(&str, harness::Case)] = &[("gives what NumPy gives", gives_what_numpy_gives)];
 
 fn gives_what_numpy_gives(choice: &DeviceChoice) -> Outcome {
-    let engine = engine(choice).lanes(1).build()?;
+    let engine = engine(choice).workers(1).build()?;
     let table = Table::parse(TABLE);
     let mut wrong = Vec::new();
     for line in &table.errors {

@@ -29,7 +29,7 @@ const EMULATED: &[(&str, EmulatedCase)] = &[("any seed gives the same answer", s
 
 /// With few and small chunks, so that there is memory for two passes everywhere, and each has several chunks.
 fn small_chunks(choice: &DeviceChoice) -> Engine {
-    builder(choice).chunk(64 << 10).lanes(2).build().unwrap()
+    builder(choice).chunk(64 << 10).workers(2).build().unwrap()
 }
 
 /// What runs have of memory: all but what datasets have.
@@ -39,7 +39,7 @@ fn in_use(engine: &Engine) -> u64 {
 
 /// A job over `x` that has a value, and no new one for its next pass.
 fn pass<'a>() -> Job<'a> {
-    Job::eval("mean(x - center), std(x), argmin(x), sum(x * f64(i))").unwrap().value("center", 3.0)
+    Job::eval("mean(x - center), std(x), argmin(x), sum(x * f64(i))").unwrap().scalar("center", 3.0)
 }
 
 const NONE: [(&str, f64); 0] = [];
@@ -70,7 +70,7 @@ fn same_as_runs(choice: &DeviceChoice) -> Outcome {
             vec![("scale", 2.0f32.into()), ("center", 0.0.into()), ("width", 50.0.into()), ("step", 7u32.into())];
         let job = |values: &[(&'static str, Scalar)]| -> Result<Job<'_>, Error> {
             let job = Job::eval(STEP)?.input("x", &x);
-            Ok(values.iter().fold(job, |job, (name, value)| job.value(name, *value)))
+            Ok(values.iter().fold(job, |job, (name, value)| job.scalar(name, *value)))
         };
         let mut expected = Vec::new();
         let first = job(&values)?;
@@ -145,9 +145,9 @@ fn resident(choice: &DeviceChoice) -> Outcome {
 
 fn ahead(choice: &DeviceChoice) -> Outcome {
     // A dataset that is copied to devices first: the pass that does so has none beside it, and others only read the rest, also
-    // where one lane sees to both.
-    for (lanes, stays) in [(2, false), (2, true), (1, true)] {
-        let engine = builder(choice).chunk(64 << 10).lanes(lanes).build()?;
+    // where one worker sees to both.
+    for (workers, stays) in [(2, false), (2, true), (1, true)] {
+        let engine = builder(choice).chunk(64 << 10).workers(workers).build()?;
         let x = numbers(if stays { device_bytes(&engine) as usize / 8 * 9 / 8 } else { 1_000_000 }, 2);
         let watched = Watched::new(&x);
         let data = if stays { Some(engine.resident(&watched)?) } else { None };
@@ -232,11 +232,11 @@ fn begins_when_dry(choice: &DeviceChoice) -> Outcome {
         passes += 1;
         (passes < 2).then_some(NONE)
     })?;
-    // Each lane may have claimed a chunk that it had not read yet.
-    let lanes: usize = report.devices.iter().map(|device| device.lanes).sum();
+    // Each worker may have claimed a chunk that it had not read yet.
+    let workers: usize = report.devices.iter().map(|device| device.workers).sum();
     let (_, left) = source.read.into_inner().unwrap();
     let left = left.ok_or("no row was read twice")?;
-    check(left <= lanes * report.chunk_rows as usize, format!("{left} rows were left when the next pass began"))
+    check(left <= workers * report.chunk_rows as usize, format!("{left} rows were left when the next pass began"))
 }
 
 fn not_needed(choice: &DeviceChoice) -> Outcome {
@@ -378,9 +378,9 @@ fn refused(choice: &DeviceChoice) -> Outcome {
     let x = [1.0];
     let mut y = [0.0];
     let next = |_: &Report| -> Option<[(&str, Scalar); 0]> { panic!("nothing ran") };
-    let kernel = overshot::testing::foreign::everything();
+    let kernel = overshot::testing::custom::everything();
     for (job, problem) in [
-        (Job::eval("y = x * a; sum(x)")?.input("x", &x).value("a", 1.0).output("y", &mut y), "after them"),
+        (Job::eval("y = x * a; sum(x)")?.input("x", &x).scalar("a", 1.0).output("y", &mut y), "after them"),
         (Job::kernel(kernel).input("x", &x), "after them"),
         (Job::eval("sum(x)")?.input("x", &x), "no values"),
         (pass(), "no input of that name"),
@@ -396,7 +396,7 @@ fn refused(choice: &DeviceChoice) -> Outcome {
         (vec![("a", Scalar::F64(1.0)); 2], "twice"),
     ] {
         let mut passes = 0;
-        let result = engine.passes(Job::eval("sum(x * a)")?.input("x", &x).value("a", 1.0), |_| {
+        let result = engine.passes(Job::eval("sum(x * a)")?.input("x", &x).scalar("a", 1.0), |_| {
             passes += 1;
             Some(values.clone())
         });

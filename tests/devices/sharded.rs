@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use libtest_mimic::Failed;
-use overshot::testing::foreign::{FACTOR, TABLE, everything, keep};
+use overshot::testing::custom::{FACTOR, TABLE, everything, keep};
 use overshot::{DeviceChoice, Dtype, Emulated, Engine, Fault, FaultAt, Job};
 
 use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, cpu, numbers};
@@ -219,7 +219,7 @@ fn forgotten(choice: &DeviceChoice) -> Outcome {
 
 fn at_once(choice: &DeviceChoice) -> Outcome {
     // What is left to runs is enough for all of them.
-    let engine = builder(choice).chunk(64 << 10).lanes(2).build()?;
+    let engine = builder(choice).chunk(64 << 10).workers(2).build()?;
     let x = numbers(300_000, 6);
     let expected = bits(&cpu().run(Job::eval(PASS)?.input("x", &x))?);
     let (data, shard) = (engine.resident(&x)?, engine.shard(&x)?);
@@ -413,7 +413,7 @@ fn fills_beside_others(choice: &DeviceChoice) -> Outcome {
     let w: Vec<f32> = c.iter().map(|c| *c as f32).collect();
     let naive = |i: usize| a[i] + 2.0 * b[i] + 3.0 * c[i] + 5.0 * d[i] + 7.0 * f64::from(w[i]);
     for chunk in [20_000, 200_000, 4 << 20] {
-        let engine = builder(choice).chunk(chunk).lanes(2).build()?;
+        let engine = builder(choice).chunk(chunk).workers(2).build()?;
         let (filled_a, filled_b, filled_w) = (engine.resident(&a)?, engine.resident(&b)?, engine.resident(&w)?);
         let mut pinned = engine.pinned::<f64>(rows)?;
         pinned.copy_from_slice(&d);
@@ -438,7 +438,7 @@ fn fills_beside_others(choice: &DeviceChoice) -> Outcome {
 
 fn vectors_in_place(choice: &DeviceChoice) -> Outcome {
     for rows in [1usize, 100, 4097, 70_001] {
-        let engine = builder(choice).chunk(20_000).lanes(3).build()?;
+        let engine = builder(choice).chunk(20_000).workers(3).build()?;
         let mut x = engine.pinned::<f32>(3 * rows)?;
         x.iter_mut().enumerate().for_each(|(i, x)| *x = (i % 1000) as f32);
         let (mut y, mut z) = (engine.pinned::<f64>(rows)?, engine.pinned::<f32>(2 * rows)?);

@@ -1,8 +1,8 @@
 //! What threads wait for each other with, under thousands of schedules: no deadlock, and nothing that a thread may not do.
 //!
 //! The files are those of the library, built here a second time on shuttle's locks, which let one thread run at a time and choose
-//! which: at random, and by priorities that change a few times (PCT). Workers are modelled after `HostLane::turn` and
-//! `StagedLane::turn`.
+//! which: at random, and by priorities that change a few times (PCT). Workers are modelled after `CpuWorker::turn` and
+//! `StagingWorker::turn`.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
 mod sync {
@@ -15,14 +15,14 @@ mod error {
 }
 
 #[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
+#[path = "../../src/pipeline/arbiter.rs"]
+mod arbiter;
+#[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
 #[path = "../../src/data/gate.rs"]
 mod gate;
 #[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
-#[path = "../../src/pipeline/kept.rs"]
-mod kept;
-#[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
-#[path = "../../src/pipeline/share.rs"]
-mod share;
+#[path = "../../src/pipeline/linearizer.rs"]
+mod linearizer;
 #[path = "../watchdog/mod.rs"]
 mod watchdog;
 
@@ -34,8 +34,8 @@ use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
 
-use kept::Kept;
-use share::Share;
+use arbiter::Arbiter;
+use linearizer::Linearizer;
 
 /// Schedules of each kind for each model.
 const SCHEDULES: usize = 300;
@@ -48,8 +48,8 @@ fn main() {
         })
     };
     let trials = vec![
-        trial("workers that share the cores", || shared(false, None)),
-        trial("workers that share the cores and keep rows in order", || shared(true, None)),
+        trial("workers that arbiter the cores", || shared(false, None)),
+        trial("workers that arbiter the cores and keep rows in order", || shared(true, None)),
         trial("a worker that computes fails", || shared(true, Some(0))),
         trial("a worker that stages fails", || shared(true, Some(1))),
         trial("a gate lets its width through", gated),
@@ -65,8 +65,8 @@ fn check(model: impl Fn() + Send + Sync + Clone + 'static) {
 
 /// A run: workers of the CPU and of a device claim chunks of one queue.
 struct Run {
-    share: Share,
-    kept: Option<Kept>,
+    arbiter: Arbiter,
+    kept: Option<Linearizer>,
     next: AtomicU64,
     chunks: u64,
     /// Which kind of worker fails, at the second chunk or later: 0 computes, 1 stages.
@@ -92,7 +92,7 @@ impl Run {
 
     fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
-        self.share.end();
+        self.arbiter.end();
     }
 
     /// As `Work::stop`.
@@ -123,10 +123,10 @@ impl Run {
         }
     }
 
-    /// As `HostLane::turn`, to the end.
+    /// As `CpuWorker::turn`, to the end.
     fn computes(&self, (cost, _): Costs) {
         loop {
-            self.share.start_computing();
+            self.arbiter.start_computing();
             let computing = self.computing.fetch_add(1, Ordering::SeqCst) + 1;
             assert!(computing <= CORES || self.over.load(Ordering::SeqCst), "{computing} workers compute");
             let chunk = self.claim();
@@ -139,7 +139,7 @@ impl Run {
                 _ => false,
             };
             self.computing.fetch_sub(1, Ordering::SeqCst);
-            self.share.end_computing(if chunk.is_some() { 1000 } else { 0 }, cost);
+            self.arbiter.end_computing(if chunk.is_some() { 1000 } else { 0 }, cost);
             match chunk {
                 None => return self.end(),
                 Some(_) if !goes_on => return self.stop(),
@@ -148,12 +148,12 @@ impl Run {
         }
     }
 
-    /// As `StagedLane::turn`, to the end, on a device that has every chunk back at once. The worker has two slots.
+    /// As `StagingWorker::turn`, to the end, on a device that has every chunk back at once. The worker has two slots.
     fn stages(&self, (_, cost): Costs) {
         let (mut stages, mut in_flight) = (false, std::collections::VecDeque::new());
         loop {
             let has_slot = in_flight.len() < 2;
-            let may_stage = has_slot && self.share.may_stage(&mut stages, !in_flight.is_empty());
+            let may_stage = has_slot && self.arbiter.try_admit(&mut stages, !in_flight.is_empty());
             let stands_aside = has_slot && !may_stage && in_flight.is_empty();
             assert!(
                 !stands_aside || self.over.load(Ordering::SeqCst),
@@ -162,7 +162,7 @@ impl Run {
             match if may_stage { self.claim() } else { None } {
                 Some(chunk) if chunk > 0 && self.fails == Some(1) => return self.stop(),
                 Some(chunk) => {
-                    self.share.end_filling(1000, cost / 2);
+                    self.arbiter.end_filling(1000, cost / 2);
                     in_flight.push_back(chunk);
                 }
                 None => {
@@ -171,7 +171,7 @@ impl Run {
                     if !self.write(chunk) {
                         return self.stop();
                     }
-                    self.share.end_staging(1000, cost, false);
+                    self.arbiter.end_staging(1000, cost, false);
                 }
             }
         }
@@ -185,8 +185,8 @@ fn shared(keeps: bool, fails: Option<u8>) {
             for (computing, staging) in [(3, 2), (2, 0), (0, 3)] {
                 check(move || {
                     let run = Arc::new(Run {
-                        share: Share::new(if computing > 0 { CORES } else { 0 }, staging),
-                        kept: keeps.then(Kept::default),
+                        arbiter: Arbiter::new(if computing > 0 { CORES } else { 0 }, staging),
+                        kept: keeps.then(Linearizer::default),
                         next: AtomicU64::new(0),
                         chunks,
                         fails,

@@ -2,7 +2,7 @@
 //!
 //! Built as `libcuda.so`; the loader takes it for the driver when its folder is on `LD_LIBRARY_PATH`. It has the functions
 //! that Overshot calls, on devices made of host memory: every stream has a thread that works in order, copies of
-//! registered memory and launches happen later than they are called, and a kernel is run by its twin on the host. Whatever
+//! registered memory and launches happen later than they are called, and a kernel is run by its host kernel on the host. Whatever
 //! breaks a rule of the driver's (or is no use of ours, such as the default stream) ends the process with a message; so
 //! do handles that are left over when the last user of a context gives it back.
 //!

@@ -46,7 +46,7 @@ pub struct Kernel {
     pub launch: Launch,
     /// Bytes of the arrays that stay on the device.
     pub resident: Vec<usize>,
-    pub twin: Mutex<Box<dyn HostKernel>>,
+    pub host: Mutex<Box<dyn HostKernel>>,
 }
 
 /// A piece of work. What it uses is held by it, so that giving that back too early can be noticed.
@@ -104,7 +104,7 @@ impl Stream {
         let left = pending.clone();
         let thread = thread::spawn(move || {
             if catch_unwind(AssertUnwindSafe(|| run(&work, &left, &fault, delays))).is_err() {
-                misuse(format_args!("a kernel's twin panicked"));
+                misuse(format_args!("a kernel's host panicked"));
             }
         });
         Stream { device, queue, pending, thread }
@@ -179,7 +179,7 @@ fn launch(kernel: &Kernel, first_row: u64, rows: usize, columns: &[Column], resi
     // Aligned as partials are, even if there are none.
     let none = bytemuck::cast_slice_mut(&mut [0_u64; 0]);
     let partials = columns.get(inputs + outputs).filter(|_| kernel.columns.partial_words > 0).map_or(none, output);
-    kernel.twin.lock().unwrap().run(
+    kernel.host.lock().unwrap().run(
         first_row,
         rows,
         &columns[..inputs].iter().map(input).collect::<Vec<&[u8]>>(),

@@ -209,10 +209,10 @@ impl Driver {
             return None;
         }
         let kernel = testing::rebuild(&module.source)?;
-        let twin = Mutex::new(kernel.new_twin()?);
+        let host = Mutex::new(kernel.new_host_kernel()?);
         let resident = kernel.resident.iter().map(|array| array.bytes().len()).collect();
         module.functions.push(handle);
-        let kernel = Kernel { columns: kernel.columns, launch: kernel.launch, resident, twin };
+        let kernel = Kernel { columns: kernel.columns, launch: kernel.launch, resident, host };
         self.functions.insert(handle, Arc::new(kernel));
         Some(handle)
     }

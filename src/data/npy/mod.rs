@@ -4,7 +4,7 @@ mod header;
 mod literal;
 
 use super::file::{FileRows, Opened};
-use super::{Dtype, Memory, NewFile, Reading, Source};
+use super::{Dtype, Memory, NewFile, ReadMode, Source};
 use crate::error::{Error, Result};
 use std::path::Path;
 
@@ -29,14 +29,14 @@ impl Npy {
     /// When the file cannot be opened, is no `.npy` file or shorter than its header says, or holds what is no
     /// [`Dtype`], or columns before rows (Fortran order).
     pub fn open(path: impl AsRef<Path>) -> Result<Npy> {
-        Npy::open_with(path, Reading::default())
+        Npy::open_with(path, ReadMode::default())
     }
 
     /// Opens a `.npy` file, to be read as `reading` says.
     ///
     /// # Errors
     /// As [`open`](Npy::open).
-    pub fn open_with(path: impl AsRef<Path>, reading: Reading) -> Result<Npy> {
+    pub fn open_with(path: impl AsRef<Path>, reading: ReadMode) -> Result<Npy> {
         let opened = Opened::new(path.as_ref())?;
         let head = opened.head(header::MAX_LEN)?;
         let refused = |(problem, remedy): header::Refusal| Error::file(&opened.path, problem, remedy);
@@ -54,7 +54,7 @@ impl Npy {
     /// it. That saves a copy on the CPU, and memory for it.
     ///
     /// # Safety
-    /// Nobody may write to the file or shorten it as long as this exists: results may then be any mixture of old and
+    /// Nobody may write to the file or truncate it as long as this exists: results may then be any mixture of old and
     /// new, slices of the file's bytes change while they are borrowed, and touching a page that is gone kills the
     /// process (`SIGBUS`); so does a disk that fails under a page. Replacing the file is fine, as programs do that
     /// write a new one and rename it.
@@ -102,15 +102,15 @@ impl Source for Npy {
         Some(&self.rows.path)
     }
 
-    fn is_at_hand(&self, first: u64, rows: u64) -> bool {
-        self.rows.is_at_hand(first, rows)
+    fn is_cached(&self, first: u64, rows: u64) -> bool {
+        self.rows.is_cached(first, rows)
     }
 
-    fn direct_bytes(&self) -> u64 {
-        self.rows.direct_bytes()
+    fn bytes_read_direct(&self) -> u64 {
+        self.rows.bytes_read_direct()
     }
 
-    fn note(&self) -> Option<String> {
-        self.rows.note()
+    fn warning(&self) -> Option<String> {
+        self.rows.warning()
     }
 }

@@ -1,4 +1,4 @@
-//! Reading what NumPy writes, and writing what NumPy would.
+//! ReadMode what NumPy writes, and writing what NumPy would.
 
 use super::*;
 use std::fs;
@@ -9,7 +9,7 @@ fn opened(name: &str) -> [(bool, Npy); 3] {
     // SAFETY: nobody writes to fixtures.
     let mapped = unsafe { Npy::map(&path) }.unwrap();
     let read = |reading| (false, Npy::open_with(&path, reading).unwrap());
-    [(true, mapped), read(Reading::Pread), read(Reading::Direct)]
+    [(true, mapped), read(ReadMode::Pread), read(ReadMode::Direct)]
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_file_that_shrinks_is_an_error_when_it_is_read_by_calls() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.npy");
     fs::copy(fixture("le_f64"), &path).unwrap();
-    let npy = Npy::open_with(&path, Reading::Pread).unwrap();
+    let npy = Npy::open_with(&path, ReadMode::Pread).unwrap();
     fs::File::options().write(true).open(&path).unwrap().set_len(150).unwrap();
     says(npy.read(0, &mut [0; 40]), &["x.npy: it became shorter than 5 rows"]);
     npy.read(0, &mut [0; 16]).unwrap();

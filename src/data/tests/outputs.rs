@@ -120,7 +120,7 @@ fn files_written_by_many_threads() {
             };
             assert!(!path.exists());
             assert!(sink.memory().is_none(), "files are written through their gate");
-            assert_eq!(sink.note().is_some(), !reserved && rows > 0);
+            assert_eq!(sink.warning().is_some(), !reserved && rows > 0);
             write_rows(&*sink, rows, chunk_rows);
             sink.commit().unwrap();
             let written = fs::read(&path).unwrap();
@@ -137,7 +137,7 @@ fn a_file_that_is_shortened_keeps_its_dimensions() {
     for (shape, shorter) in [(Some(&[1000, 2][..]), Some(&[3, 2][..])), (None, Some(&[6][..]))] {
         let mut sink = output(Npy::create(&path).force(true)).open(Dtype::U32, 2000, shape).unwrap();
         write_rows(&*sink, 2000, 7);
-        sink.shorten(6).unwrap();
+        sink.truncate(6).unwrap();
         sink.commit().unwrap();
         let npy = Npy::open(&path).unwrap();
         assert_eq!((npy.rows(), npy.shape()), (6, shorter));
@@ -279,7 +279,7 @@ fn a_file_that_replaces_another_has_its_rights_from_the_start() {
             let of = |new: fs::Metadata| (new.mode() & 0o7777, new.uid(), new.gid());
             let expected = (mode & 0o777, old.uid(), old.gid());
             assert_eq!(of(partial.file().metadata().unwrap()), expected, "before a byte is written");
-            assert_eq!(partial.note(), None);
+            assert_eq!(partial.warning(), None);
             partial.commit().unwrap();
             assert_eq!(of(fs::metadata(&path).unwrap()), expected);
             assert!(!given || old.uid() == 12_345);
@@ -313,7 +313,7 @@ fn what_cannot_be_kept_is_said_and_opens_nothing() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o662)).unwrap();
     let replaced = as_nobody(|| {
         let sink = output(Raw::create(&path).force(true)).open(Dtype::U8, 0, None).unwrap();
-        let note = sink.note().unwrap();
+        let note = sink.warning().unwrap();
         sink.commit().unwrap();
         note
     });

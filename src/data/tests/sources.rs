@@ -86,7 +86,7 @@ fn nothing_is_a_dataset_too() {
 fn reading_beyond_the_end_is_an_error() {
     let values = [1u16, 2, 3];
     says(input(&values).source().read(2, &mut [0; 4]), &["slice", "has 3 rows"]);
-    for reading in [Reading::Pread, Reading::Direct] {
+    for reading in [ReadMode::Pread, ReadMode::Direct] {
         let npy = Npy::open_with(fixture("le_i16"), reading).unwrap();
         for (first, len) in [(5, 2), (0, 12), (u64::MAX, 2), (u64::MAX / 2, 4)] {
             says(npy.read(first, &mut vec![0; len]), &["le_i16.npy", "it has 5 rows"]);
@@ -147,7 +147,7 @@ fn raw_files() {
         // SAFETY: nobody else knows the file.
         let mapped = unsafe { Raw::map(&path, dtype) }.unwrap();
         assert!(mapped.memory().is_some());
-        let read = [Reading::Pread, Reading::Direct].map(|reading| Raw::open_with(&path, dtype, reading).unwrap());
+        let read = [ReadMode::Pread, ReadMode::Direct].map(|reading| Raw::open_with(&path, dtype, reading).unwrap());
         assert!(read.iter().all(|raw| raw.memory().is_none()));
         for raw in [mapped].iter().chain(&read) {
             assert_eq!(raw.rows(), 5);
@@ -225,7 +225,7 @@ fn files_of_other_formats_are_not_raw() {
             says(open(&path, dtype), &[name, what, &insist]);
         }
         let named = NamedFile::parse(format!("{}:f64!", path.display()).as_ref()).unwrap();
-        assert_eq!(named.open(Reading::Pread).unwrap().source().rows(), 2, "{name}");
+        assert_eq!(named.open(ReadMode::Pread).unwrap().source().rows(), 2, "{name}");
         assert_eq!(Raw::open(&path, Dtype::F64).unwrap().rows(), 2, "{name}");
     }
     for name in ["x.raw", "x.bin", "x.f64", "x"] {

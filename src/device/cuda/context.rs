@@ -82,9 +82,9 @@ impl Context {
         driver::check(&self.id, call, result)
     }
 
-    /// Makes the context current on this thread and leaves it so: for lane threads, which are ours.
+    /// Makes the context current on this thread and leaves it so: for worker threads, which are ours.
     ///
-    /// The driver is asked each time, as a source or sink of the caller's that runs on the lane may use CUDA too. That
+    /// The driver is asked each time, as a source or sink of the caller's that runs on the worker may use CUDA too. That
     /// costs a read of a thread-local variable.
     pub(super) fn make_current(&self) -> Result<()> {
         if self.current()? == self.handle {

@@ -63,7 +63,7 @@ const OLDEST_DRIVER: c_int = 12_000;
 const HIDDEN: &str =
     "check that `nvidia-smi` lists a GPU and that CUDA_VISIBLE_DEVICES does not hide it, or run on the cpu";
 
-/// Why a library cannot be used. Kept for the life of the process, as the answer does not change.
+/// Why a library cannot be used. Linearizer for the life of the process, as the answer does not change.
 pub(super) struct Missing {
     pub(super) problem: String,
     pub(super) remedy: &'static str,

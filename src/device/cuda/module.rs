@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 
 use super::context::Context;
 use super::driver;
-use crate::device::kernel::{Declared, Launch, Values};
+use crate::device::kernel::{Declared, Launch, ScalarArgs};
 use crate::error::{Error, Result};
 
 /// The entry point of a kernel, with the module that holds it.
@@ -22,7 +22,7 @@ pub(crate) struct Function {
 pub(crate) struct Loaded {
     pub(super) function: Arc<Function>,
     pub(super) launch: Launch,
-    pub(super) values: Arc<Values>,
+    pub(super) values: Arc<ScalarArgs>,
     pub(super) tile_rows: usize,
 }
 

@@ -11,7 +11,7 @@ use super::context::{Context, Memory, keep, take};
 use super::driver;
 use super::module::Loaded;
 use crate::device::kernel::Argument;
-use crate::device::{Host, Patience, Stream};
+use crate::device::{Host, SpinThenSleep, Stream};
 use crate::error::{Error, Result};
 
 /// A stream that does not wait for the default stream.
@@ -177,9 +177,9 @@ impl Host for CudaHost {
 
     fn synchronize(&mut self, event: &Event) -> Result<()> {
         self.context.make_current()?;
-        let mut patience = Patience::new();
+        let mut backoff = SpinThenSleep::new();
         while !event.is_done()? {
-            patience.pause();
+            backoff.pause();
         }
         Ok(())
     }

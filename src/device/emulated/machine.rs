@@ -38,7 +38,7 @@ pub(super) enum Operation {
 }
 
 pub(super) struct Launch {
-    pub(super) twin: Arc<Mutex<Box<dyn HostKernel>>>,
+    pub(super) host: Arc<Mutex<Box<dyn HostKernel>>>,
     pub(super) columns: Columns,
     /// Where each column begins.
     pub(super) places: Vec<(Arc<Mutex<Vec<u64>>>, usize)>,
@@ -214,7 +214,7 @@ impl Machine {
 }
 
 impl Launch {
-    /// Runs the twin on copies of the columns: these may lie anywhere, and inputs may be the same.
+    /// Runs the host kernel on copies of the columns: these may lie anywhere, and inputs may be the same.
     fn run(&self, poison: u8) {
         let Columns { inputs, outputs, .. } = &self.columns;
         let (inputs, written) = (inputs.len(), outputs.len() + usize::from(self.columns.partial_words > 0));
@@ -228,7 +228,7 @@ impl Launch {
         let mut columns =
             copies.iter_mut().zip(&sizes).map(|(copy, &bytes)| &mut bytemuck::cast_slice_mut(copy)[..bytes]);
         let inputs: Vec<&[u8]> = columns.by_ref().take(inputs).map(|column| &*column).collect();
-        // Twins have scratch memory of their own.
+        // HostPrograms have scratch memory of their own.
         let mut outputs: Vec<&mut [u8]> = columns.take(written).collect();
         // What a kernel leaves unwritten must not look like the result of an earlier chunk.
         outputs.iter_mut().for_each(|part| part.fill(poison));
@@ -240,8 +240,8 @@ impl Launch {
             resident.iter().zip(&self.resident).map(|(words, (_, bytes))| &bytemuck::cast_slice(words)[..*bytes]);
         let resident: Vec<&[u8]> = resident.collect();
         let uniform = Uniform { resident: &resident, values: &self.values };
-        let mut twin = self.twin.lock().unwrap_or_else(PoisonError::into_inner);
-        twin.run(self.first_row, self.rows, &inputs, &mut outputs, partials.unwrap_or(none), &uniform);
+        let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        host.run(self.first_row, self.rows, &inputs, &mut outputs, partials.unwrap_or(none), &uniform);
         let first = inputs.len();
         for ((place, copy), &bytes) in self.places.iter().zip(&copies).zip(&sizes).skip(first).take(written) {
             let mut words = place.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,7 +6,7 @@
 //! machine, and the same one every time. Failures come on demand. Times are virtual: every operation has a start and
 //! an end from the rates in [`Emulated`], as if two copy engines and one compute engine served all streams in order.
 //!
-//! There are no threads here: its lanes are driven on one thread ([`Schedule::Seeded`]), so that a run is repeatable.
+//! There are no threads here: its workers are driven on one thread ([`Schedule::Seeded`]), so that a run is repeatable.
 
 mod clock;
 mod machine;
@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use self::machine::Machine;
 pub(crate) use self::stream::{EmulatedEvent, EmulatedHost, EmulatedStream};
-use super::kernel::{Columns, HostKernel, SharedKernel, Values};
+use super::kernel::{Columns, HostKernel, ScalarArgs, SharedKernel};
 use super::{Device, DeviceDetails, DeviceInfo, DeviceKind, Schedule};
 use crate::error::{Error, Result};
 
@@ -90,11 +90,11 @@ impl Drop for EmulatedMemory {
     }
 }
 
-/// A loaded kernel: its twin.
+/// A loaded kernel: its host kernel.
 pub(crate) struct EmulatedKernel {
     columns: Columns,
-    values: Arc<Values>,
-    twin: Arc<Mutex<Box<dyn HostKernel>>>,
+    values: Arc<ScalarArgs>,
+    host: Arc<Mutex<Box<dyn HostKernel>>>,
 }
 
 impl Device for EmulatedDevice {
@@ -136,9 +136,9 @@ impl Device for EmulatedDevice {
 
     fn load(&self, kernel: &SharedKernel) -> Result<EmulatedKernel> {
         lock(&self.machine).call(FaultAt::Load)?;
-        let twin = kernel.new_twin().ok_or_else(|| kernel.no_twin("emulated"))?;
+        let host = kernel.new_host_kernel().ok_or_else(|| kernel.no_host_kernel("emulated"))?;
         let (columns, values) = (kernel.columns.clone(), kernel.values.clone());
-        Ok(EmulatedKernel { columns, values, twin: Arc::new(Mutex::new(twin)) })
+        Ok(EmulatedKernel { columns, values, host: Arc::new(Mutex::new(host)) })
     }
 
     fn open_stream(&self) -> Result<EmulatedStream> {

@@ -24,7 +24,7 @@ pub struct Emulated {
     pub(crate) copy_in_rate: f64,
     pub(crate) kernel_rate: f64,
     pub(crate) copy_out_rate: f64,
-    /// Bytes per virtual second of one lane.
+    /// Bytes per virtual second of one worker.
     pub(crate) fill_rate: f64,
     pub(crate) drain_rate: f64,
     pub(crate) faults: Vec<Fault>,
@@ -92,13 +92,13 @@ impl Emulated {
         self
     }
 
-    /// The speed at which one lane fills slots, in bytes per virtual second (> 0).
+    /// The speed at which one worker fills slots, in bytes per virtual second (> 0).
     pub fn fill_rate(mut self, bytes_per_second: f64) -> Self {
         self.fill_rate = bytes_per_second;
         self
     }
 
-    /// The speed at which one lane drains slots, in bytes per virtual second (> 0).
+    /// The speed at which one worker drains slots, in bytes per virtual second (> 0).
     pub fn drain_rate(mut self, bytes_per_second: f64) -> Self {
         self.drain_rate = bytes_per_second;
         self

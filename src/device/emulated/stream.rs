@@ -90,7 +90,7 @@ impl Stream for EmulatedStream {
         rows: usize,
     ) -> Result<()> {
         let operation = Operation::Launch(Launch {
-            twin: kernel.twin.clone(),
+            host: kernel.host.clone(),
             columns: kernel.columns.clone(),
             places: columns.iter().map(|(memory, offset)| (memory.words.clone(), *offset)).collect(),
             resident: resident.iter().map(|array| (array.words.clone(), array.bytes as usize)).collect(),

@@ -1,4 +1,4 @@
-//! The CUDA source compiled as plain C++: without a GPU, the closest look at whether it gives the twin's bits.
+//! The CUDA source compiled as plain C++: without a GPU, the closest look at whether it gives the host kernel's bits.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -119,8 +119,8 @@ const STEP: u64 = 6_364_136_223_846_793_005;
 
 fn compare(program: &Arc<Program>, inputs: &[Column], values: &[u64]) {
     let (first_row, rows) = (3 << 40, inputs[0].rows());
-    let mut twin = program.kernel().new_twin().unwrap();
-    let (outputs, partials) = run_values(&mut *twin, program, first_row, rows, inputs, values);
+    let mut host = program.kernel().new_host_kernel().unwrap();
+    let (outputs, partials) = run_values(&mut *host, program, first_row, rows, inputs, values);
     let cpp = run_as_cpp(program, first_row, rows, inputs, values);
     let mut rest = cpp.as_slice();
     for (k, output) in outputs.iter().enumerate() {

@@ -1,9 +1,9 @@
 //! Tests of the expression language.
 
 mod cuda;
+mod host;
 mod language;
 mod parse;
-mod twin;
 mod values;
 
 use std::sync::Arc;
@@ -116,14 +116,14 @@ impl Column {
     }
 }
 
-/// Runs the twin: the outputs, and the partials of all tiles.
+/// Runs the host kernel: the outputs, and the partials of all tiles.
 fn run_partials(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Column]) -> (Vec<Column>, Vec<u64>) {
-    run_values(&mut *program.kernel().new_twin().unwrap(), program, first_row, rows, inputs, &[])
+    run_values(&mut *program.kernel().new_host_kernel().unwrap(), program, first_row, rows, inputs, &[])
 }
 
-/// The same with a twin that there is, and with values.
+/// The same with a host kernel that there is, and with values.
 fn run_values(
-    twin: &mut dyn HostKernel,
+    host: &mut dyn HostKernel,
     program: &Arc<Program>,
     first_row: u64,
     rows: usize,
@@ -136,11 +136,11 @@ fn run_values(
     let inputs: Vec<&[u8]> = inputs.iter().map(Column::bytes).collect();
     let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Column::bytes_mut).collect();
     let uniform = Uniform { values, ..Uniform::default() };
-    twin.run(first_row, rows, &inputs, &mut slices, bytemuck::cast_slice_mut(&mut partials), &uniform);
+    host.run(first_row, rows, &inputs, &mut slices, bytemuck::cast_slice_mut(&mut partials), &uniform);
     (outputs, partials)
 }
 
-/// Runs the twin: the outputs, and the state of every reduction over all rows.
+/// Runs the host kernel: the outputs, and the state of every reduction over all rows.
 fn run(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Column]) -> (Vec<Column>, Vec<Vec<u64>>) {
     let (outputs, partials) = run_partials(program, first_row, rows, inputs);
     let words: usize = program.reductions().iter().map(|reduction| reduction.words()).sum();

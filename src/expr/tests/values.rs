@@ -13,7 +13,7 @@ fn named(names: &[&str], dtype: Dtype) -> Vec<(String, Dtype)> {
     names.iter().map(|name| ((*name).to_owned(), dtype)).collect()
 }
 
-/// Every operation on every dtype, with one or both operands the same for all rows; one twin for all, which follows them.
+/// Every operation on every dtype, with one or both operands the same for all rows; one host kernel for all, which follows them.
 #[test]
 fn a_value_is_as_a_column_of_it() {
     let (first_row, rows) = (3 << 40, 4096 + 1100);
@@ -22,7 +22,7 @@ fn a_value_is_as_a_column_of_it() {
         let (of_columns, values) = (everything(&named(&["a", "b"], dtype), &[]), named(&["b"], dtype));
         let beside = everything(&named(&["a"], dtype), &values);
         let alone = everything(&[], &named(&["a", "b"], dtype));
-        let [mut beside_twin, mut alone_twin] = [&beside, &alone].map(|of| of.kernel().new_twin().unwrap());
+        let [mut beside_twin, mut alone_twin] = [&beside, &alone].map(|of| of.kernel().new_host_kernel().unwrap());
         let special = Column::mixed(dtype, 12, 2);
         for (a_bits, b_bits) in special.bits().zip(special.bits().skip(1)) {
             let b = Column::from_bits(dtype, vec![b_bits; rows]);
@@ -77,5 +77,5 @@ fn values_are_the_last_parameters() {
 #[should_panic(expected = "number of values")]
 fn a_twin_wants_all_values() {
     let program = everything(&[], &named(&["a", "b"], Dtype::F32));
-    run_values(&mut *program.kernel().new_twin().unwrap(), &program, 0, 1, &[], &[0]);
+    run_values(&mut *program.kernel().new_host_kernel().unwrap(), &program, 0, 1, &[], &[0]);
 }

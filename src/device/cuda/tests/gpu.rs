@@ -124,7 +124,7 @@ fn a_page_lock_of_memory_that_is_gone_is_not_taken_for_one() {
 #[test]
 #[ignore = "needs a CUDA driver that tells parameters, and NVRTC"]
 fn a_kernel_that_is_not_as_declared_is_refused() {
-    use crate::testing::foreign::everything;
+    use crate::testing::custom::everything;
     let device = CudaDevice::open(0).unwrap();
     let load = |change: fn(&mut Vec<Declared>)| {
         let bound = everything().bind(&[("x".into(), Dtype::F32)], &["y".into(), "z".into()]).unwrap();
@@ -151,14 +151,14 @@ fn a_kernel_that_is_not_as_declared_is_refused() {
 #[test]
 #[ignore = "needs a CUDA driver that tells parameters, and NVRTC"]
 fn a_wrong_declaration_ends_the_job() {
-    use crate::testing::foreign::KEEP;
-    let text = "const double *x, long long first_row, int rest, long long rows, double *big, long long *where, unsigned long long *kept";
+    use crate::testing::custom::KEEP;
+    let text = "const double *x, long long first_row, int rest, long long rows, double *big, long long *where, unsigned long long *num_selected";
     // SAFETY: it is not launched.
-    let kernel = unsafe { crate::ForeignKernel::cuda_with_parameters("keep.cu", KEEP, "keep", text) }.unwrap();
+    let kernel = unsafe { crate::CustomKernel::cuda_with_parameters("keep.cu", KEEP, "keep", text) }.unwrap();
     let engine = Engine::builder().device(DeviceChoice::Cuda).build().unwrap();
     let (x, mut big, mut at) = ([1.0; 10], [0.0; 10], [0i64; 10]);
     let job =
-        Job::kernel(kernel.call().value("rest", 1)).input("x", &x).output("big", &mut big).output("where", &mut at);
+        Job::kernel(kernel.call().scalar("rest", 1)).input("x", &x).output("big", &mut big).output("where", &mut at);
     let error = engine.run(job).unwrap_err();
     assert!(error.is_usage() && error.to_string().contains("'rest' has 8 bytes and not 4"), "{error}");
 }

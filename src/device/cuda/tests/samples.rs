@@ -1,4 +1,4 @@
-//! Every kernel that the code generator can produce, on a device and by its twin.
+//! Every kernel that the code generator can produce, on a device and by its host kernel.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::device::kernel::{SharedKernel, TILE_ROWS, Uniform};
 use crate::device::{Device, Host, Stream};
 use crate::{DeviceChoice, Engine, Job};
 
-/// Not for a GPU, whose functions without an exact result may differ from the twin's.
+/// Not for a GPU, whose functions without an exact result may differ from the host kernel's.
 #[test]
 #[ignore = "needs the stand-in driver"]
 fn every_sample_runs() {
@@ -22,7 +22,7 @@ fn every_sample_runs() {
         let written = [&outputs[..], &[columns.partial_bytes(ROWS)]].concat();
         let mut expected: Vec<Vec<u64>> = written.iter().map(|bytes| vec![0; bytes.div_ceil(8)]).collect();
         let mut found = expected.clone();
-        twin(&kernel, ROWS, &inputs, &mut expected);
+        host(&kernel, ROWS, &inputs, &mut expected);
         run_kernel(&device, &kernel, ROWS, &inputs, &mut found);
         assert_eq!(found, expected, "{}", kernel.code.text().lines().next().unwrap());
     }
@@ -36,7 +36,7 @@ fn other_values_compile_nothing() {
     let sum = |value: Scalar| {
         // An engine of its own, so that a kernel which is loaded already is not what is found.
         let engine = Engine::builder().device(DeviceChoice::Cuda).build().unwrap();
-        let job = Job::eval("s = sum(i * v)").unwrap().rows(5).value("v", value);
+        let job = Job::eval("s = sum(i * v)").unwrap().rows(5).scalar("v", value);
         engine.run(job).unwrap().value("s").unwrap().unwrap()
     };
     assert_eq!((sum(Scalar::I64(2)), compiled()), (Scalar::I64(20), 1));
@@ -50,7 +50,7 @@ fn input(width: usize, rows: usize) -> Vec<u64> {
     words.map(|word| if width == 1 { word & 0x0101_0101_0101_0101 } else { word }).collect()
 }
 
-fn twin(kernel: &SharedKernel, rows: usize, inputs: &[Vec<u64>], written: &mut [Vec<u64>]) {
+fn host(kernel: &SharedKernel, rows: usize, inputs: &[Vec<u64>], written: &mut [Vec<u64>]) {
     let columns = &kernel.columns;
     let inputs: Vec<&[u8]> =
         inputs.iter().zip(&columns.inputs).map(|(input, width)| &bytemuck::cast_slice(input)[..width * rows]).collect();
@@ -60,9 +60,9 @@ fn twin(kernel: &SharedKernel, rows: usize, inputs: &[Vec<u64>], written: &mut [
         .zip(&columns.outputs)
         .map(|(output, width)| &mut bytemuck::cast_slice_mut(output)[..width * rows])
         .collect();
-    let mut twin = kernel.new_twin().unwrap();
+    let mut host = kernel.new_host_kernel().unwrap();
     let uniform = Uniform { values: kernel.values.known().unwrap(), ..Uniform::default() };
-    twin.run(0, rows, &inputs, &mut outputs, bytemuck::cast_slice_mut(partials), &uniform);
+    host.run(0, rows, &inputs, &mut outputs, bytemuck::cast_slice_mut(partials), &uniform);
 }
 
 fn run_kernel(device: &CudaDevice, kernel: &SharedKernel, rows: usize, inputs: &[Vec<u64>], found: &mut [Vec<u64>]) {

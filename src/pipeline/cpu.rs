@@ -1,33 +1,33 @@
-//! The lane of the CPU: the kernel's twin runs on the data where it is. What is not in memory, or of a file not at hand, is
+//! The worker of the CPU: the kernel's host kernel runs on the data where it is. What is not in memory, or of a file not at hand, is
 //! staged; outputs in memory are computed in the cache, a tile at a time, and written from there.
 
 use std::time::Duration;
 
-use super::meter::{HostStage, Meter, Step};
-use super::{Lane, LaneName, LaneOutcome, Part, Work};
+use super::meter::{HostStage, Meter, Task};
+use super::{DeviceRun, Work, Worker, WorkerName, WorkerOutcome};
 use crate::data::{Chunk, Claim, copy_past_cache};
 use crate::device::Schedule;
 use crate::device::kernel::{HostKernel, Uniform};
 use crate::error::{Error, Result};
 use crate::plan::DevicePlan;
 
-/// The CPU's part in a run: its lanes share nothing.
-pub(crate) struct HostPart {
-    lanes: usize,
-    /// Rows that a lane claims at most.
+/// The CPU's part in a run: its workers share nothing.
+pub(crate) struct CpuRun {
+    workers: usize,
+    /// Rows that a worker claims at most.
     chunk_rows: usize,
 }
 
-impl HostPart {
-    pub(crate) fn new(lanes: usize, chunk_rows: usize) -> Self {
-        HostPart { lanes, chunk_rows }
+impl CpuRun {
+    pub(crate) fn new(workers: usize, chunk_rows: usize) -> Self {
+        CpuRun { workers, chunk_rows }
     }
 }
 
-impl Part for HostPart {
-    fn lanes<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Lane + 'r>>> {
-        let lane = |lane| Ok(Box::new(HostLane::new(lane, number, self.chunk_rows, work)?) as Box<dyn Lane>);
-        (0..self.lanes).map(lane).collect()
+impl DeviceRun for CpuRun {
+    fn workers<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Worker + 'r>>> {
+        let worker = |worker| Ok(Box::new(CpuWorker::new(worker, number, self.chunk_rows, work)?) as Box<dyn Worker>);
+        (0..self.workers).map(worker).collect()
     }
 
     fn schedule(&self) -> Schedule {
@@ -39,9 +39,9 @@ impl Part for HostPart {
     }
 }
 
-/// One core's lane.
-struct HostLane<'r> {
-    twin: Box<dyn HostKernel>,
+/// One core's worker.
+struct CpuWorker<'r> {
+    host: Box<dyn HostKernel>,
     resident: Vec<&'r [u8]>,
     work: &'r Work<'r>,
     chunk_rows: usize,
@@ -51,17 +51,17 @@ struct HostLane<'r> {
     meter: Meter,
 }
 
-impl<'r> HostLane<'r> {
-    /// The lane with this number on the CPU, which is device `number` of the run.
-    fn new(lane: usize, number: usize, chunk_rows: usize, work: &'r Work<'r>) -> Result<Self> {
+impl<'r> CpuWorker<'r> {
+    /// The worker with this number on the CPU, which is device `number` of the run.
+    fn new(worker: usize, number: usize, chunk_rows: usize, work: &'r Work<'r>) -> Result<Self> {
         let kernel = work.operator.kernel();
-        Ok(HostLane {
-            twin: kernel.new_twin().ok_or_else(|| kernel.no_twin("cpu"))?,
+        Ok(CpuWorker {
+            host: kernel.new_host_kernel().ok_or_else(|| kernel.no_host_kernel("cpu"))?,
             resident: kernel.resident.iter().map(|array| array.bytes()).collect(),
             work,
             chunk_rows,
             staging: vec![Vec::new(); work.inputs.len() + work.outputs.len() + 1],
-            meter: Meter::new(LaneName { device: "cpu".into(), lane }, number, work.timeline),
+            meter: Meter::new(WorkerName { device: "cpu".into(), worker }, number, work.timeline),
         })
     }
 
@@ -77,7 +77,7 @@ impl<'r> HostLane<'r> {
         let mut inputs: Vec<&[u8]> = Vec::with_capacity(columns.inputs.len());
         for ((&size, input), staging) in columns.inputs.iter().zip(&self.work.inputs).zip(in_staging) {
             inputs.push(match input.memory {
-                Some(memory) if input.source.is_at_hand(first * input.elements, rows as u64 * input.elements) => {
+                Some(memory) if input.source.is_cached(first * input.elements, rows as u64 * input.elements) => {
                     &memory.bytes()[first as usize * size..][..rows * size]
                 }
                 _ => {
@@ -117,7 +117,7 @@ impl<'r> HostLane<'r> {
                 });
             }
             let partials = &mut partials[columns.partial_bytes(tile)..columns.partial_bytes(tile + len)];
-            self.twin.run(first + tile as u64, len, &inputs, &mut each, partials, &uniform);
+            self.host.run(first + tile as u64, len, &inputs, &mut each, partials, &uniform);
             for (rows, &size) in outputs.iter_mut().zip(&columns.outputs) {
                 if let Rows::InPlace(claim, tile) = rows {
                     copy_past_cache(&mut claim[part(size)], &tile[..len * size]);
@@ -154,7 +154,7 @@ impl<'r> HostLane<'r> {
 enum Rows<'c> {
     /// Into the output itself, tile by tile: each is computed in the cache and then written past it.
     InPlace(Claim<'c>, &'c mut [u8]),
-    /// Into memory of the lane, all of them, for the sink.
+    /// Into memory of the worker, all of them, for the sink.
     Staged(&'c mut [u8]),
 }
 
@@ -168,27 +168,27 @@ impl Rows<'_> {
     }
 }
 
-impl Lane for HostLane<'_> {
-    fn turn(&mut self) -> Result<bool> {
-        let Work { queue, share, epoch, .. } = self.work;
+impl Worker for CpuWorker<'_> {
+    fn step(&mut self) -> Result<bool> {
+        let Work { queue, arbiter, epoch, .. } = self.work;
         let asked = epoch.elapsed();
-        if let Some(share) = share {
-            share.start_computing();
+        if let Some(arbiter) = arbiter {
+            arbiter.start_computing();
         }
         let begin = epoch.elapsed();
-        self.meter.outcome.aside += begin - asked;
+        self.meter.outcome.throttled += begin - asked;
         let Some(chunk) = queue.claim(self.chunk_rows) else {
-            if let Some(share) = share {
-                share.end_computing(0, Duration::ZERO);
-                share.end();
+            if let Some(arbiter) = arbiter {
+                arbiter.end_computing(0, Duration::ZERO);
+                arbiter.end();
             }
             return Ok(false);
         };
-        let _span = self.meter.span(Step::Compute, &chunk);
+        let _span = self.meter.span(Task::Compute, &chunk);
         let computed = self.compute(&chunk).map_err(|error| self.meter.with_chunk(&chunk, error));
-        if let Some(share) = share {
+        if let Some(arbiter) = arbiter {
             let waited = computed.as_ref().copied().unwrap_or_default();
-            share.end_computing(chunk.len() as u64, (epoch.elapsed() - begin).saturating_sub(waited));
+            arbiter.end_computing(chunk.len() as u64, (epoch.elapsed() - begin).saturating_sub(waited));
         }
         computed?;
         queue.finish(&chunk);
@@ -200,7 +200,7 @@ impl Lane for HostLane<'_> {
         Duration::ZERO
     }
 
-    fn outcome(&mut self) -> LaneOutcome {
+    fn outcome(&mut self) -> WorkerOutcome {
         self.meter.take(self.work.epoch.elapsed())
     }
 }
@@ -212,7 +212,7 @@ fn bytes_of(staging: &mut Vec<u64>, bytes: usize) -> Result<&mut [u8]> {
         staging.try_reserve_exact(words - staging.len()).map_err(|_| Error::Device {
             device: "cpu".into(),
             problem: format!("no memory to stage {bytes} bytes"),
-            remedy: "set a smaller chunk size, or a smaller number of lanes".into(),
+            remedy: "set a smaller chunk size, or a smaller number of workers".into(),
         })?;
         staging.resize(words, 0);
     }

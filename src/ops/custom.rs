@@ -6,22 +6,22 @@ use super::Operator;
 use crate::data::Scalar;
 use crate::device::kernel::{Kernel, SharedKernel};
 
-pub(crate) struct Foreign(SharedKernel);
+pub(crate) struct CustomOp(SharedKernel);
 
-impl Foreign {
+impl CustomOp {
     pub(crate) fn new(kernel: Kernel) -> Self {
-        Foreign(Arc::new(kernel))
+        CustomOp(Arc::new(kernel))
     }
 }
 
-impl Operator for Foreign {
+impl Operator for CustomOp {
     fn kernel(&self) -> &SharedKernel {
         &self.0
     }
 
     fn absorb(&self, _: u64, _: usize, _: &[u8]) {}
 
-    fn keeps(&self) -> bool {
+    fn compacts(&self) -> bool {
         self.0.columns.partial_words > 0
     }
 

@@ -1,13 +1,13 @@
-//! How lanes of the CPU and lanes that stage for GPUs share the cores of one machine, where a job has both.
+//! How workers of the CPU and workers that stage for GPUs share the cores of one machine, where a job has both.
 //!
 //! A core can compute rows itself, or stage rows for a GPU: fill and drain slots. Which is the better use of it is measured
-//! while the job runs, as rows per second of a core's work; until that is known, a few lanes stage and the others compute.
-//! If staging is better, GPUs come first: as few lanes compute as leave the GPUs with work, and one more whenever staging
-//! lanes have to wait for a device that is busy. If computing is better, staging lanes finish what they have and stand
+//! while the job runs, as rows per second of a core's work; until that is known, a few workers stage and the others compute.
+//! If staging is better, GPUs come first: as few workers compute as leave the GPUs with work, and one more whenever staging
+//! workers have to wait for a device that is busy. If computing is better, staging workers finish what they have and stand
 //! aside.
 //!
-//! What a lane may do is decided under one lock, once a chunk. There are two conditions that lanes wait for: that one more
-//! may compute, which the end of a chunk that was computed wakes one lane for and a higher number all; and that staging
+//! What a worker may do is decided under one lock, once a chunk. There are two conditions that workers wait for: that one more
+//! may compute, which the end of a chunk that was computed wakes one worker for and a higher number all; and that staging
 //! is allowed, which a verdict to that end wakes all for. The end of the queue makes both true for good.
 
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 const ENOUGH: u64 = 6;
 /// Fills before the verdict that computing is better: draining can only make staging slower than that.
 const ENOUGH_FILLS: u64 = 4;
-/// Between two changes of the number of lanes that compute, chunks that were staged.
+/// Between two changes of the number of workers that compute, chunks that were staged.
 const ROUND: u64 = 16;
-/// Computing is preferred if a core computes at least this share of the rows that it could stage: lanes of the CPU need
+/// Computing is preferred if a core computes at least this share of the rows that it could stage: workers of the CPU need
 /// neither the link nor the memory of slots.
 const PREFER_COMPUTING: f64 = 0.9;
 
 /// The share-out of one run.
-pub(crate) struct Share {
+pub(crate) struct Arbiter {
     state: Mutex<State>,
     may_compute: Condvar,
     may_stage: Condvar,
@@ -34,12 +34,12 @@ pub(crate) struct Share {
 #[derive(Debug)]
 struct State {
     cores: usize,
-    /// Lanes that stage.
+    /// Workers that stage.
     stagers: usize,
-    /// Lanes that compute now, and how many may.
+    /// Workers that compute now, and how many may.
     computing: usize,
     may_compute: usize,
-    /// Lanes that stage now, and how many may.
+    /// Workers that stage now, and how many may.
     staging: usize,
     may_stage: usize,
     computed: Tally,
@@ -71,9 +71,9 @@ impl Tally {
     }
 }
 
-impl Share {
-    /// The share-out of `cores` cores, with so many lanes that stage; there are some of both.
-    pub(crate) fn new(cores: usize, stagers: usize) -> Share {
+impl Arbiter {
+    /// The share-out of `cores` cores, with so many workers that stage; there are some of both.
+    pub(crate) fn new(cores: usize, stagers: usize) -> Arbiter {
         let first = stagers.div_ceil(5);
         let state = State {
             cores,
@@ -89,17 +89,17 @@ impl Share {
             drains: 0,
             over: false,
         };
-        Share { state: Mutex::new(state), may_compute: Condvar::new(), may_stage: Condvar::new() }
+        Arbiter { state: Mutex::new(state), may_compute: Condvar::new(), may_stage: Condvar::new() }
     }
 
-    /// Waits until one more lane may compute a chunk, and counts it.
+    /// Waits until one more worker may compute a chunk, and counts it.
     pub(super) fn start_computing(&self) {
         let waits = |state: &mut State| state.computing >= state.may_compute && !state.over;
         let mut state = self.may_compute.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner);
         state.computing += 1;
     }
 
-    /// Says that the lane is done with the chunk: `rows` rows (0 if there was no chunk) in so much time.
+    /// Says that the worker is done with the chunk: `rows` rows (0 if there was no chunk) in so much time.
     pub(super) fn end_computing(&self, rows: u64, busy: Duration) {
         let mut state = self.state();
         state.computing -= 1;
@@ -114,9 +114,9 @@ impl Share {
         }
     }
 
-    /// Whether a lane may stage another chunk. `stages` is whether it is one of those that stage now, which changes here. A
-    /// lane that is one too many drains what it has in flight, and then waits until it may again.
-    pub(super) fn may_stage(&self, stages: &mut bool, in_flight: bool) -> bool {
+    /// Whether a worker may stage another chunk. `stages` is whether it is one of those that stage now, which changes here. A
+    /// worker that is one too many drains what it has in flight, and then waits until it may again.
+    pub(super) fn try_admit(&self, stages: &mut bool, in_flight: bool) -> bool {
         let mut state = self.state();
         if *stages && (state.staging <= state.may_stage || in_flight) {
             return state.staging <= state.may_stage;
@@ -216,14 +216,14 @@ mod tests {
     use super::*;
 
     fn after(compute: f64, stage: f64, awaited: bool, rounds: usize) -> (usize, usize) {
-        let share = Share::new(16, 14);
+        let arbiter = Arbiter::new(16, 14);
         for _ in 0..rounds {
-            share.start_computing();
-            share.end_computing(1000, Duration::from_secs_f64(1000.0 / compute));
-            share.end_filling(1000, Duration::from_secs_f64(500.0 / stage));
-            share.end_staging(1000, Duration::from_secs_f64(1000.0 / stage), awaited);
+            arbiter.start_computing();
+            arbiter.end_computing(1000, Duration::from_secs_f64(1000.0 / compute));
+            arbiter.end_filling(1000, Duration::from_secs_f64(500.0 / stage));
+            arbiter.end_staging(1000, Duration::from_secs_f64(1000.0 / stage), awaited);
         }
-        let state = share.state();
+        let state = arbiter.state();
         (state.may_stage, state.may_compute)
     }
 
@@ -234,15 +234,15 @@ mod tests {
 
     #[test]
     fn filling_alone_tells_that_computing_is_better() {
-        let share = Share::new(16, 14);
+        let arbiter = Arbiter::new(16, 14);
         for _ in 0..ENOUGH {
-            share.start_computing();
-            share.end_computing(1000, Duration::from_millis(1));
+            arbiter.start_computing();
+            arbiter.end_computing(1000, Duration::from_millis(1));
         }
-        (1..ENOUGH_FILLS).for_each(|_| share.end_filling(1000, Duration::from_millis(2)));
-        assert_eq!(share.state().may_stage, 3);
-        share.end_filling(1000, Duration::from_millis(2));
-        let state = share.state();
+        (1..ENOUGH_FILLS).for_each(|_| arbiter.end_filling(1000, Duration::from_millis(2)));
+        assert_eq!(arbiter.state().may_stage, 3);
+        arbiter.end_filling(1000, Duration::from_millis(2));
+        let state = arbiter.state();
         assert_eq!((state.may_stage, state.may_compute), (0, 16));
     }
 
@@ -259,21 +259,21 @@ mod tests {
     }
 
     #[test]
-    fn lanes_that_stand_aside_wake_at_the_end() {
-        let share = Share::new(4, 2);
+    fn workers_that_stand_aside_wake_at_the_end() {
+        let arbiter = Arbiter::new(4, 2);
         for _ in 0..ENOUGH {
-            share.start_computing();
-            share.end_computing(1000, Duration::from_millis(1));
-            share.end_staging(1000, Duration::from_secs(1), true);
+            arbiter.start_computing();
+            arbiter.end_computing(1000, Duration::from_millis(1));
+            arbiter.end_staging(1000, Duration::from_secs(1), true);
         }
         let mut stages = true;
-        share.state().staging = 1;
-        assert!(!share.may_stage(&mut stages, true) && stages, "may not stage, but has chunks in flight");
+        arbiter.state().staging = 1;
+        assert!(!arbiter.try_admit(&mut stages, true) && stages, "may not stage, but has chunks in flight");
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| share.may_stage(&mut stages, false));
-            share.end();
+            let waiting = scope.spawn(|| arbiter.try_admit(&mut stages, false));
+            arbiter.end();
             assert!(!waiting.join().unwrap());
         });
-        assert_eq!(share.state().staging, 0, "a lane that stands aside does not count");
+        assert_eq!(arbiter.state().staging, 0, "a worker that stands throttled does not count");
     }
 }

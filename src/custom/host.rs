@@ -92,12 +92,14 @@ impl<'r> HostRows<'r> {
         bytemuck::pod_read_unaligned(&self.uniform.values[place].to_ne_bytes()[..size_of::<T>()])
     }
 
-    /// For a kernel with the parameter `kept`: how many rows of the outputs each tile has, which stand at its start.
+    /// For a kernel with the parameter `num_selected`: how many rows of the outputs each tile has, which stand at its start.
     ///
     /// # Panics
     /// See the type.
-    pub fn kept(&mut self) -> &'r mut [u64] {
-        let Some(kept) = self.kept.take() else { panic!("the kernel has no 'kept', or it was asked for twice") };
+    pub fn num_selected(&mut self) -> &'r mut [u64] {
+        let Some(kept) = self.kept.take() else {
+            panic!("the kernel has no 'num_selected', or it was asked for twice")
+        };
         kept
     }
 }
@@ -113,7 +115,7 @@ fn place<T: Element>(what: &str, columns: &[(String, Kind)], name: &str) -> usiz
     }
 }
 
-/// The twin of a foreign kernel: its function for the host.
+/// The host kernel of a foreign kernel: its function for the host.
 pub(super) struct ForeignTwin {
     pub(super) function: HostFunction,
     pub(super) names: Arc<Names>,

@@ -1,8 +1,8 @@
 //! Where the rows of a chunk go when a kernel keeps some of them only: behind those that all chunks before it kept.
 //!
-//! A chunk is **counted** when it is back from its device; its place is known when all chunks before it are counted. Lanes
-//! wait for that before they write, with at most one chunk each. Every lane hands its chunks on in the order in which it
-//! claimed them, so the first chunk that is not counted is always in the hands of a lane that does not wait.
+//! A chunk is **counted** when it is back from its device; its place is known when all chunks before it are counted. Workers
+//! wait for that before they write, with at most one chunk each. Every worker hands its chunks on in the order in which it
+//! claimed them, so the first chunk that is not counted is always in the hands of a worker that does not wait.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The places of all chunks of a run.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct Linearizer {
     state: Mutex<State>,
     known: Condvar,
 }
@@ -28,7 +28,7 @@ struct State {
     stopped: bool,
 }
 
-impl Kept {
+impl Linearizer {
     /// Says how many rows a chunk kept.
     pub(super) fn count(&self, chunk: u64, rows: u64) {
         let mut state = self.state();
@@ -91,7 +91,7 @@ mod tests {
             (counts, order) in prop::collection::vec(0u64..100, 1..50)
                 .prop_flat_map(|counts| { let chunks: Vec<usize> = (0..counts.len()).collect(); (Just(counts), Just(chunks).prop_shuffle()) }),
         ) {
-            let kept = Kept::default();
+            let kept = Linearizer::default();
             for &chunk in &order {
                 prop_assert!(!kept.is_known(chunk as u64));
                 kept.count(chunk as u64, counts[chunk]);
@@ -104,8 +104,8 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_waits_for_the_chunks_before_and_no_longer_than_the_run() {
-        let kept = Kept::default();
+    fn a_worker_waits_for_the_chunks_before_and_no_longer_than_the_run() {
+        let kept = Linearizer::default();
         kept.count(1, 5);
         kept.count(3, 5);
         std::thread::scope(|scope| {

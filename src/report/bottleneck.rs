@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::StageTimes;
 use crate::device::DeviceKind;
-use crate::limits::{DeviceLimits, MachineLimits, Rate, Size};
+use crate::limits::{DeviceLimits, MachineLimits, RateBySize, RateByThreads};
 use crate::units;
 
 /// A stage of the pipeline.
@@ -12,7 +12,7 @@ use crate::units;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Stage {
-    /// Reading rows into slots, or into memory of the CPU's lanes.
+    /// ReadMode rows into slots, or into memory of the CPU's workers.
     Fill,
     /// Copies from the host to the device.
     CopyIn,
@@ -31,14 +31,14 @@ pub enum Stage {
 /// What bound a device in a run.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 #[non_exhaustive]
-pub struct Bound {
+pub struct Bottleneck {
     /// The stage that was busiest.
     pub stage: Stage,
     /// On which kind of device.
     pub kind: DeviceKind,
-    /// The share of the time that it was at work, 0 to 1: of the device's engine, or of all lanes that did not stand aside.
+    /// The share of the time that it was at work, 0 to 1: of the device's engine, or of all workers that did not stand aside.
     pub busy: f64,
-    /// Bytes per second that went through it, inputs and outputs together; while lanes fill or drain, of all of them at it.
+    /// Bytes per second that went through it, inputs and outputs together; while workers fill or drain, of all of them at it.
     pub bytes_per_second: f64,
     /// What this machine was measured to reach there at best (`overshot bench --limits`), in the same bytes per second.
     pub limit_bytes_per_second: Option<f64>,
@@ -50,17 +50,17 @@ const BUSY: f64 = 0.5;
 /// Cores that move at least this share of what memory carries wait for memory.
 const MEMORY: f64 = 0.75;
 
-/// What a device and its lanes did.
+/// What a device and its workers did.
 pub(crate) struct DeviceWork<'a> {
     pub(crate) kind: DeviceKind,
     /// As `--device` names it.
     pub(crate) id: &'a str,
     /// What the machine was measured to reach.
     pub(crate) limits: Option<&'a MachineLimits>,
-    pub(crate) lanes: usize,
+    pub(crate) workers: usize,
     /// How long all of it took.
     pub(crate) seconds: f64,
-    /// Summed over lanes.
+    /// Summed over workers.
     pub(crate) stages: StageTimes,
     /// Bytes copied to and from the device; on the CPU, bytes of the inputs and outputs.
     pub(crate) bytes_in: u64,
@@ -68,8 +68,8 @@ pub(crate) struct DeviceWork<'a> {
     /// Bytes filled and drained.
     pub(crate) staged_in: u64,
     pub(crate) staged_out: u64,
-    /// Seconds in which lanes stood aside, summed over them: these count for nothing.
-    pub(crate) aside: f64,
+    /// Seconds in which workers stood aside, summed over them: these count for nothing.
+    pub(crate) throttled: f64,
     /// Most of the bytes filled came straight from a disk.
     pub(crate) from_disk: bool,
     /// Some inputs are files.
@@ -79,33 +79,33 @@ pub(crate) struct DeviceWork<'a> {
 }
 
 impl DeviceWork<'_> {
-    /// The stage that was at work for the largest share of the time. Lanes fill and drain in turns, on the CPU they compute
+    /// The stage that was at work for the largest share of the time. Workers fill and drain in turns, on the CPU they compute
     /// too: if all of them are always at work, what takes them longest is what binds.
-    pub(crate) fn bound(&self) -> Option<Bound> {
+    pub(crate) fn bottleneck(&self) -> Option<Bottleneck> {
         if self.seconds <= 0.0 || self.stages.is_empty() {
             return None;
         }
         let share = |busy: f64| busy / self.seconds;
         let [fill, copy_in, kernel, copy_out, drain] = self.stages.named().map(|(_, time)| time.busy.as_secs_f64());
-        let mut of_lanes = vec![(Stage::Fill, fill), (Stage::Drain, drain)];
+        let mut of_workers = vec![(Stage::Fill, fill), (Stage::Drain, drain)];
         let mut of_device = Vec::new();
         if self.kind == DeviceKind::Cpu {
-            of_lanes.push((Stage::Kernel, kernel));
+            of_workers.push((Stage::Kernel, kernel));
         } else {
             of_device = vec![(Stage::CopyIn, copy_in), (Stage::Kernel, kernel), (Stage::CopyOut, copy_out)];
         }
         let longest = |stages: &[(Stage, f64)]| stages.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
-        let lane_seconds = (self.lanes.max(1) as f64 * self.seconds - self.aside).max(1e-9);
-        let lanes_busy = of_lanes.iter().map(|(_, busy)| busy).sum::<f64>() / lane_seconds;
-        let lanes = longest(&of_lanes).map(|(stage, _)| (stage, lanes_busy));
+        let worker_seconds = (self.workers.max(1) as f64 * self.seconds - self.throttled).max(1e-9);
+        let workers_busy = of_workers.iter().map(|(_, busy)| busy).sum::<f64>() / worker_seconds;
+        let workers = longest(&of_workers).map(|(stage, _)| (stage, workers_busy));
         let device = longest(&of_device).map(|(stage, busy)| (stage, share(busy)));
-        let busiest = [lanes, device].into_iter().flatten().max_by(|a, b| a.1.total_cmp(&b.1));
+        let busiest = [workers, device].into_iter().flatten().max_by(|a, b| a.1.total_cmp(&b.1));
         let (mut stage, busy) = busiest.filter(|(_, busy)| *busy >= BUSY).unwrap_or((Stage::Latency, 0.0));
-        // Lanes do one thing at a time: what they reach while they fill is what a limit of filling says something of.
-        let all_lanes = |busy: f64| (busy / self.lanes.max(1) as f64).max(1e-9);
+        // Workers do one thing at a time: what they reach while they fill is what a limit of filling says something of.
+        let all_workers = |busy: f64| (busy / self.workers.max(1) as f64).max(1e-9);
         let bytes_per_second = match stage {
-            Stage::Fill => self.staged_in as f64 / all_lanes(fill),
-            Stage::Drain => self.staged_out as f64 / all_lanes(drain),
+            Stage::Fill => self.staged_in as f64 / all_workers(fill),
+            Stage::Drain => self.staged_out as f64 / all_workers(drain),
             _ => (self.bytes_in + self.bytes_out) as f64 / self.seconds,
         };
         let mut limit = self.limit(stage);
@@ -114,7 +114,13 @@ impl DeviceWork<'_> {
             limit = limit.filter(|limit| bytes_per_second >= MEMORY * limit);
             stage = if limit.is_some() { Stage::Memory } else { stage };
         }
-        Some(Bound { stage, kind: self.kind, busy: busy.min(1.0), bytes_per_second, limit_bytes_per_second: limit })
+        Some(Bottleneck {
+            stage,
+            kind: self.kind,
+            busy: busy.min(1.0),
+            bytes_per_second,
+            limit_bytes_per_second: limit,
+        })
     }
 
     /// What this machine reaches at that stage, in bytes per second as they are counted there.
@@ -126,16 +132,17 @@ impl DeviceWork<'_> {
             (Stage::CopyIn | Stage::CopyOut, _) => {
                 link(limits.devices.iter().find(|device| device.id == self.id)?, self.bytes_in, self.bytes_out)
             }
-            // Reading alone, or reading as much as is written.
+            // ReadMode alone, or reading as much as is written.
             (Stage::Kernel, DeviceKind::Cpu) => {
-                let [read, copy] = [&host.read, &host.copy].map(|rates| Some(Rate::best(rates)?.bytes_per_second));
+                let [read, copy] =
+                    [&host.read, &host.copy].map(|rates| Some(RateByThreads::best(rates)?.bytes_per_second));
                 between(&[(0.0, read?), (0.5, 2.0 * copy?)], self.bytes_in, self.bytes_out)
             }
             (Stage::Fill, _) if self.from_disk => host.direct_read,
-            (Stage::Fill, _) if self.from_files => Rate::with(&host.page_cache, self.lanes),
-            (Stage::Fill, _) => Rate::with(&host.stage, self.lanes),
+            (Stage::Fill, _) if self.from_files => RateByThreads::with(&host.page_cache, self.workers),
+            (Stage::Fill, _) => RateByThreads::with(&host.stage, self.workers),
             (Stage::Drain, _) if self.to_files => host.new_file,
-            (Stage::Drain, _) => Rate::with(&host.copy, self.lanes),
+            (Stage::Drain, _) => RateByThreads::with(&host.copy, self.workers),
             _ => None,
         }
     }
@@ -143,7 +150,7 @@ impl DeviceWork<'_> {
 
 /// What a link carries of such a mixture of copies in and out.
 fn link(device: &DeviceLimits, bytes_in: u64, bytes_out: u64) -> Option<f64> {
-    let best = |sizes: &[Size]| Some(Size::best(sizes)?.bytes_per_second);
+    let best = |sizes: &[RateBySize]| Some(RateBySize::best(sizes)?.bytes_per_second);
     let points = [
         (0.0, best(&device.copy_in)?),
         (1.0 / 3.0, best(&device.two_in_one_out)?),
@@ -176,7 +183,7 @@ impl fmt::Display for Stage {
     }
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for Bottleneck {
     /// `computing (83 % busy)`; in the alternate form `{:#}` also the rate, and the limit of the machine where it is known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.stage == Stage::Latency {
@@ -206,31 +213,31 @@ mod tests {
     use crate::report::StageTime;
 
     /// Work of cores that were busy all the time, and read so many bytes in a second.
-    fn computing(bytes: u64, limits: &MachineLimits) -> Bound {
+    fn computing(bytes: u64, limits: &MachineLimits) -> Bottleneck {
         let kernel = StageTime { busy: Duration::from_secs(4), waiting: Duration::ZERO };
         let work = DeviceWork {
             kind: DeviceKind::Cpu,
             id: "cpu",
             limits: Some(limits),
-            lanes: 4,
+            workers: 4,
             seconds: 1.0,
             stages: StageTimes { kernel, ..StageTimes::default() },
             bytes_in: bytes,
             bytes_out: 0,
             staged_in: 0,
             staged_out: 0,
-            aside: 0.0,
+            throttled: 0.0,
             from_disk: false,
             from_files: false,
             to_files: false,
         };
-        work.bound().unwrap()
+        work.bottleneck().unwrap()
     }
 
     #[test]
     fn computing_is_not_held_against_a_limit_of_memory() {
         let limits = crate::limits::tests::example();
-        let read = Rate::best(&limits.host.read).unwrap().bytes_per_second;
+        let read = RateByThreads::best(&limits.host.read).unwrap().bytes_per_second;
         let slow = computing((read * 0.06) as u64, &limits);
         assert_eq!((slow.stage, slow.limit_bytes_per_second), (Stage::Kernel, None));
         assert!(!format!("{slow:#}").contains("limit"), "{slow:#}");

@@ -25,7 +25,7 @@ enum Step {
 }
 
 /// A program with memory to run it.
-pub(super) struct Twin {
+pub(super) struct HostProgram {
     program: Arc<Program>,
     steps: Vec<Step>,
     places: Vec<Place>,
@@ -38,12 +38,12 @@ pub(super) struct Twin {
     scalars: Option<Vec<u64>>,
 }
 
-impl Twin {
-    pub(super) fn new(program: Arc<Program>) -> Twin {
+impl HostProgram {
+    pub(super) fn new(program: Arc<Program>) -> HostProgram {
         let Plan { steps, constants, places, registers } = plan(&program);
         let lanes = program.reductions.iter().map(Lanes::new).collect();
         let registers = vec![vec![0; BLOCK_ROWS]; registers];
-        Twin { program, steps, places, registers, lanes, constants, scalars: None }
+        HostProgram { program, steps, places, registers, lanes, constants, scalars: None }
     }
 
     /// Computes what depends on no row, unless it is there already.
@@ -99,7 +99,7 @@ impl Twin {
     }
 }
 
-impl HostKernel for Twin {
+impl HostKernel for HostProgram {
     fn run(
         &mut self,
         first_row: u64,

@@ -9,7 +9,7 @@ pub(super) const ROWS: &str = "rows";
 /// The parameter that says which row is the first one of a launch.
 pub(super) const FIRST_ROW: &str = "first_row";
 /// The parameter that takes how many rows each tile kept.
-pub(super) const KEPT: &str = "kept";
+pub(super) const NUM_SELECTED: &str = "num_selected";
 
 /// One parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl Parameter {
         let (is_right, meaning, right) = match self.name.as_str() {
             ROWS => (is_count, "the number of rows of a launch", "long long rows"),
             FIRST_ROW => (is_count, "the number of the first row of a launch", "long long first_row"),
-            KEPT => (self.kind == kept, "how many rows each block keeps", "unsigned long long *kept"),
+            NUM_SELECTED => (self.kind == kept, "how many rows each block keeps", "unsigned long long *num_selected"),
             _ => return Ok(()),
         };
         match is_right {

@@ -12,16 +12,16 @@ const POLL: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// One wait: made anew for the next.
-pub(crate) struct Patience {
+pub(crate) struct SpinThenSleep {
     backoff: Backoff,
     /// Since the first pause.
     start: Option<Instant>,
 }
 
-impl Patience {
+impl SpinThenSleep {
     /// A wait that begins now.
     pub(crate) fn new() -> Self {
-        Patience { backoff: Backoff::new(), start: None }
+        SpinThenSleep { backoff: Backoff::new(), start: None }
     }
 
     /// Lets a moment pass.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::ForeignKernel;
+use super::CustomKernel;
 use super::host::{ForeignTwin, Names};
-use super::parameter::{FIRST_ROW, KEPT, Kind, Parameter, ROWS};
+use super::parameter::{FIRST_ROW, Kind, NUM_SELECTED, Parameter, ROWS};
 use crate::data::{Dtype, Element, Scalar, Source};
-use crate::device::kernel::{Argument, Columns, HostKernel, Kernel, Launch, MakeTwin, Resident, Values};
+use crate::device::kernel::{Argument, Columns, HostKernel, Kernel, Launch, MakeTwin, Resident, ScalarArgs};
 use crate::error::{Error, Result};
 
 /// The most threads of a block on any GPU.
@@ -14,29 +14,29 @@ const MOST_THREADS: u32 = 1024;
 /// The most bytes that the rows of one block have: far beyond all use, and so few that no product of them overflows.
 const MOST_BLOCK_BYTES: usize = 64 << 30;
 
-/// A [`ForeignKernel`] with all arguments that are not inputs or outputs.
+/// A [`CustomKernel`] with all arguments that are not inputs or outputs.
 #[derive(Clone, Debug)]
 #[must_use = "a call does nothing until a job runs it"]
 pub struct Call {
-    kernel: ForeignKernel,
+    kernel: CustomKernel,
     values: Vec<(String, Scalar)>,
     resident: Vec<(String, Dtype, Arc<Resident>)>,
     scratch: Vec<String>,
 }
 
-impl From<&ForeignKernel> for Call {
-    fn from(kernel: &ForeignKernel) -> Call {
+impl From<&CustomKernel> for Call {
+    fn from(kernel: &CustomKernel) -> Call {
         kernel.call()
     }
 }
 
 impl Call {
-    pub(super) fn new(kernel: ForeignKernel) -> Call {
+    pub(super) fn new(kernel: CustomKernel) -> Call {
         Call { kernel, values: vec![], resident: vec![], scratch: vec![] }
     }
 
     /// Gives a parameter its value, of exactly its type.
-    pub fn value(mut self, name: &str, value: impl Into<Scalar>) -> Self {
+    pub fn scalar(mut self, name: &str, value: impl Into<Scalar>) -> Self {
         self.values.push((name.into(), value.into()));
         self
     }
@@ -84,7 +84,7 @@ impl Call {
 
     /// Names of parameters that take outputs (or are scratch).
     pub fn output_names(&self) -> impl Iterator<Item = &str> {
-        self.pointers(false).filter(|name| *name != KEPT && !self.scratch.iter().any(|other| other == name))
+        self.pointers(false).filter(|name| *name != NUM_SELECTED && !self.scratch.iter().any(|other| other == name))
     }
 
     fn pointers(&self, constant: bool) -> impl Iterator<Item = &str> {
@@ -124,8 +124,8 @@ impl Call {
     ///
     /// # Errors
     /// [`Error::Job`] if what is given does not fit the parameters.
-    pub(crate) fn bind(&self, inputs: &[(String, Dtype)], outputs: &[String]) -> Result<Bound> {
-        let ForeignKernel { entry, code, parameters, threads, shared_bytes, host, .. } = &self.kernel;
+    pub(crate) fn bind(&self, inputs: &[(String, Dtype)], outputs: &[String]) -> Result<BoundCall> {
+        let CustomKernel { entry, code, parameters, threads, shared_bytes, host, .. } = &self.kernel;
         let fail = |problem: String| Error::Job(format!("the kernel '{entry}': {problem}"));
         let tile_rows = self.kernel.rows_per_block.unwrap_or(*threads as usize);
         if !(1..=MOST_THREADS).contains(threads) || tile_rows == 0 || tile_rows > 1 << 30 {
@@ -151,12 +151,15 @@ impl Call {
         let columns = Columns {
             inputs: inputs.iter().map(|(name, _)| bytes(name)).collect(),
             outputs: outputs.iter().map(|name| bytes(name)).collect(),
-            partial_words: usize::from(kind(KEPT).is_some()),
+            partial_words: usize::from(kind(NUM_SELECTED).is_some()),
             scratch: self.scratch.iter().map(|name| bytes(name)).collect(),
             tile_rows,
         };
         let names: Vec<&str> = inputs.iter().map(|(name, _)| name).chain(outputs).map(String::as_str).collect();
-        let names = names.into_iter().chain(kind(KEPT).map(|_| KEPT)).chain(self.scratch.iter().map(String::as_str));
+        let names = names
+            .into_iter()
+            .chain(kind(NUM_SELECTED).map(|_| NUM_SELECTED))
+            .chain(self.scratch.iter().map(String::as_str));
         let names: Vec<&str> = names.collect();
         let argument = |parameter: &Parameter| {
             let name = &parameter.name;
@@ -190,7 +193,7 @@ impl Call {
             values: self.values.iter().map(|(name, value)| (name.clone(), value.dtype())).collect(),
             tile_rows,
         });
-        let twin = host.clone().map(|function| {
+        let host = host.clone().map(|function| {
             let make = move || -> Box<dyn HostKernel> {
                 Box::new(ForeignTwin { function: function.clone(), names: host_names.clone() })
             };
@@ -207,10 +210,10 @@ impl Call {
             },
             columns,
             resident: self.resident.iter().map(|(_, _, array)| array.clone()).collect(),
-            values: Values::new(self.values.iter().map(|(_, value)| value.bits()).collect()),
-            twin,
+            values: ScalarArgs::new(self.values.iter().map(|(_, value)| value.bits()).collect()),
+            host,
         };
-        Ok(Bound {
+        Ok(BoundCall {
             kernel,
             inputs: inputs.iter().map(|(name, _)| pointer(name).1 as u64).collect(),
             outputs: outputs.iter().map(|name| (pointer(name).0, pointer(name).1 as u64)).collect(),
@@ -235,7 +238,7 @@ impl Call {
             let fits = match (wanted, parameter.kind) {
                 (Use::Read, Kind::Pointer { is_const, .. }) => is_const,
                 (Use::Resident(own), Kind::Pointer { dtype, is_const, .. }) => is_const && own == dtype,
-                (Use::Write, Kind::Pointer { is_const, .. }) => !is_const && name != KEPT,
+                (Use::Write, Kind::Pointer { is_const, .. }) => !is_const && name != NUM_SELECTED,
                 (Use::Value(own), Kind::Value(dtype)) => own == dtype,
                 _ => false,
             };
@@ -299,7 +302,7 @@ enum Use {
 }
 
 /// A kernel that is ready to be run, and what its columns are.
-pub(crate) struct Bound {
+pub(crate) struct BoundCall {
     pub(crate) kernel: Kernel,
     /// Elements of a row of each input.
     pub(crate) inputs: Vec<u64>,
@@ -307,7 +310,7 @@ pub(crate) struct Bound {
     pub(crate) outputs: Vec<(Dtype, u64)>,
 }
 
-impl Bound {
+impl BoundCall {
     /// Whether the kernel can know where its rows end.
     ///
     /// # Errors

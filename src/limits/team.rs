@@ -31,16 +31,16 @@ pub(super) fn thread_counts(cores: usize) -> Vec<usize> {
     powers.chain([cores.max(1)]).collect()
 }
 
-/// Has a thread for each member of the crew take pieces until there are none left. Seconds as of [`together`].
+/// Has a thread for each member of the team take pieces until there are none left. Seconds as of [`together`].
 pub(super) fn seconds<M: Send, I: Iterator + Send>(
-    crew: &mut [M],
+    team: &mut [M],
     pieces: I,
     work: impl Fn(&mut M, I::Item) -> io::Result<()> + Sync,
 ) -> io::Result<f64> {
     let pieces = Mutex::new(pieces);
     // The lock is let go before the work.
     let next = || pieces.lock().unwrap_or_else(PoisonError::into_inner).next();
-    together(crew, |member| {
+    together(team, |member| {
         while let Some(piece) = next() {
             work(member, piece)?;
         }
@@ -48,10 +48,10 @@ pub(super) fn seconds<M: Send, I: Iterator + Send>(
     })
 }
 
-/// Has every member of the crew work on a thread of its own. The seconds from when the first one begins until the last
+/// Has every member of the team work on a thread of its own. The seconds from when the first one begins until the last
 /// one is done: the threads are there before that.
 pub(super) fn together<M: Send, E: From<io::Error> + Send>(
-    crew: &mut [M],
+    team: &mut [M],
     work: impl Fn(&mut M) -> Result<(), E> + Sync,
 ) -> Result<f64, E> {
     let gate = RwLock::new(());
@@ -62,7 +62,7 @@ pub(super) fn together<M: Send, E: From<io::Error> + Send>(
     };
     let spans: Vec<Result<(Instant, Instant), E>> = thread::scope(|scope| {
         let closed = gate.write();
-        let threads = crew.iter_mut().map(|member| thread::Builder::new().spawn_scoped(scope, || labour(member)));
+        let threads = team.iter_mut().map(|member| thread::Builder::new().spawn_scoped(scope, || labour(member)));
         let threads: Vec<_> = threads.collect();
         drop(closed);
         let join = |thread: thread::ScopedJoinHandle<'_, _>| {
@@ -83,15 +83,15 @@ mod tests {
     #[test]
     fn every_piece_is_done_once() {
         let mut done = vec![0; 1000];
-        let mut crew = [0; 3];
-        let time = seconds(&mut crew, done.iter_mut(), |count, piece| {
+        let mut team = [0; 3];
+        let time = seconds(&mut team, done.iter_mut(), |count, piece| {
             *piece += 1;
             *count += 1;
             Ok(())
         });
         assert!(time.unwrap() >= 0.0);
         assert!(done.iter().all(|&times| times == 1));
-        assert_eq!(crew.iter().sum::<usize>(), 1000);
+        assert_eq!(team.iter().sum::<usize>(), 1000);
     }
 
     #[test]

@@ -266,7 +266,7 @@ mod tests {
     fn parameters_of_all_kinds() {
         let text = "const float *__restrict__ x, double (*paths)[200], float a, unsigned long long n, const float4* v,
                     int m[][3], const unsigned char b[], size_t k, bool *ok, float const *y, float *const z,
-                    long long rows, size_t first_row, unsigned long long *kept";
+                    long long rows, size_t first_row, unsigned long long *num_selected";
         assert_eq!(
             of_text(text).unwrap(),
             [
@@ -283,7 +283,7 @@ mod tests {
                 pointer("z", Dtype::F32, 1, false),
                 Parameter { name: "rows".into(), kind: Kind::Value(Dtype::I64) },
                 Parameter { name: "first_row".into(), kind: Kind::Value(Dtype::U64) },
-                pointer("kept", Dtype::U64, 1, false),
+                pointer("num_selected", Dtype::U64, 1, false),
             ]
         );
         assert_eq!(of_text(" void "), Ok(vec![]));
@@ -423,9 +423,12 @@ mod tests {
             ("double rows", ["'double rows'", "long long rows"]),
             ("const float *rows", ["'const float *rows'", "rename"]),
             ("int first_row", ["'int first_row'", "long long first_row"]),
-            ("unsigned long long kept", ["'unsigned long long kept'", "unsigned long long *kept"]),
-            ("unsigned *kept", ["'unsigned *kept'", "unsigned long long *kept"]),
-            ("const unsigned long long *kept", ["kept'", "unsigned long long *kept"]),
+            (
+                "unsigned long long num_selected",
+                ["'unsigned long long num_selected'", "unsigned long long *num_selected"],
+            ),
+            ("unsigned *num_selected", ["'unsigned *num_selected'", "unsigned long long *num_selected"]),
+            ("const unsigned long long *num_selected", ["num_selected'", "unsigned long long *num_selected"]),
         ] {
             let error = of_text(text).unwrap_err();
             assert!(words.iter().all(|word| error.contains(word)), "{error}");

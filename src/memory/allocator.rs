@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use super::account::Booked;
-use super::{Account, MemoryCache};
+use super::budget::Reservation;
+use super::{MemoryBudget, MemoryCache};
 use crate::data::ShardMemory;
 use crate::device::{Device, Host, Stream};
 use crate::error::Result;
 use crate::threads;
 
 /// A device, whatever its type, as a place for rows that outlive a run.
-pub(crate) trait Room {
+pub(crate) trait DeviceAllocator {
     /// The device as `--device` names it.
     fn id(&self) -> &str;
 
@@ -27,10 +27,10 @@ pub(crate) trait Room {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] when there are not so many in one piece.
-    fn take(&self, bytes: usize, stays: &Arc<Account>) -> Result<Box<dyn ShardMemory>>;
+    fn take(&self, bytes: usize, stays: &Arc<MemoryBudget>) -> Result<Box<dyn ShardMemory>>;
 }
 
-impl<D: Device> Room for MemoryCache<D> {
+impl<D: Device> DeviceAllocator for MemoryCache<D> {
     fn id(&self) -> &str {
         &self.device().info().id
     }
@@ -40,10 +40,10 @@ impl<D: Device> Room for MemoryCache<D> {
         self.device().free_bytes()
     }
 
-    fn take(&self, bytes: usize, stays: &Arc<Account>) -> Result<Box<dyn ShardMemory>> {
+    fn take(&self, bytes: usize, stays: &Arc<MemoryBudget>) -> Result<Box<dyn ShardMemory>> {
         let memory = self.device().allocate(bytes)?;
-        let _booked = [self.device_account().book(bytes as u64)?, stays.book(bytes as u64)?];
-        Ok(Box::new(Taken { memory, _booked, bytes, device: self.device().clone() }))
+        let _reserved = [self.device_budget().reserve(bytes as u64)?, stays.reserve(bytes as u64)?];
+        Ok(Box::new(Taken { memory, _reserved, bytes, device: self.device().clone() }))
     }
 }
 
@@ -51,7 +51,7 @@ impl<D: Device> Room for MemoryCache<D> {
 struct Taken<D: Device> {
     // Dropped in this order: what is gone is not in use any more.
     memory: D::Memory,
-    _booked: [Booked; 2],
+    _reserved: [Reservation; 2],
     bytes: usize,
     device: Arc<D>,
 }
@@ -111,12 +111,12 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_memory_comes_back() {
-        let accounts = ["device", "pinned", "stays"].map(|what| Account::new(what, 1 << 20));
+        let budgets = ["device", "pinned", "stays"].map(|what| MemoryBudget::new(what, 1 << 20));
         let device = EmulatedDevice::new(&Emulated::new().memory(1000).seed(3));
-        let cache = MemoryCache::new(device, &accounts[0], &accounts[1]);
-        let memory = cache.take(600, &accounts[2]).unwrap();
-        assert!(matches!(cache.take(600, &accounts[2]), Err(Error::OutOfMemory { bytes: 600, .. })));
-        assert_eq!((cache.free_bytes().unwrap(), accounts[0].in_use(), accounts[2].in_use()), (400, 600, 600));
+        let cache = MemoryCache::new(device, &budgets[0], &budgets[1]);
+        let memory = cache.take(600, &budgets[2]).unwrap();
+        assert!(matches!(cache.take(600, &budgets[2]), Err(Error::OutOfMemory { bytes: 600, .. })));
+        assert_eq!((cache.free_bytes().unwrap(), budgets[0].in_use(), budgets[2].in_use()), (400, 600, 600));
         memory.zero().unwrap();
         memory.write(101, &[1, 2, 3]).unwrap();
         let mut bytes = [9; 600];
@@ -125,6 +125,6 @@ mod tests {
         expected[101..104].copy_from_slice(&[1, 2, 3]);
         assert_eq!(bytes, expected);
         drop(memory);
-        assert_eq!((cache.free_bytes().unwrap(), accounts[0].in_use(), accounts[2].in_use()), (1000, 0, 0));
+        assert_eq!((cache.free_bytes().unwrap(), budgets[0].in_use(), budgets[2].in_use()), (1000, 0, 0));
     }
 }

@@ -1,15 +1,15 @@
-//! The twin, and the shape of reductions.
+//! The host kernel, and the shape of reductions.
 
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::super::host::HostProgram;
 use super::super::program::Program;
-use super::super::twin::Twin;
 use super::super::{Expression, rebuild, samples};
 use super::{Column, run};
 use crate::data::{Dtype, Scalar};
-use crate::device::kernel::{HostKernel, TILE_LANES, TILE_ROWS, Uniform};
+use crate::device::kernel::{HostKernel, TILE_ROWS, TILE_THREADS, Uniform};
 
 fn program(text: &str, inputs: &[(&str, Dtype)]) -> Arc<Program> {
     let expression = Expression::parse(text).unwrap();
@@ -50,14 +50,14 @@ fn registers_are_used_again() {
     let chain: String = (0..100).map(|k| format!("t{} = t{k} * 1.5 + t{k}; ", k + 1)).collect();
     let expression = Expression::parse(&format!("t0 = a + 1; {chain} y = t100")).unwrap();
     let program = expression.bind(&[("a".into(), Dtype::F64)], &[], &[("y".into(), None)]).unwrap();
-    assert!(Twin::new(Arc::new(program)).registers() <= 5);
+    assert!(HostProgram::new(Arc::new(program)).registers() <= 5);
 }
 
 #[test]
 fn numbers_take_few_registers_however_many_there_are() {
     let terms: Vec<String> = (0..5_000).map(|k| format!("a * {k} + sqrt({k})")).collect();
     let program = program(&format!("y = {}", terms.join(" + ")), &[("a", Dtype::F64)]);
-    assert!(Twin::new(Arc::clone(&program)).registers() <= 64 + 5);
+    assert!(HostProgram::new(Arc::clone(&program)).registers() <= 64 + 5);
     let (outputs, _) = run(&program, 0, 2, &[Column::from_bits(Dtype::F64, [1.0, 2.0].map(f64::to_bits))]);
     // In the order of the text: what is computed does not depend on where it is kept.
     let sum = |a: f64| (1..5_000).fold(0.0, |sum, k| sum + a * f64::from(k) + f64::from(k).sqrt());
@@ -91,11 +91,11 @@ fn one_nan_is_stored() {
 #[test]
 fn empty_slices_need_no_alignment() {
     let program = program("y = a * 2", &[("a", Dtype::F64)]);
-    Twin::new(Arc::clone(&program)).run(0, 0, &[&[]], &mut [&mut []], &mut [], &Uniform::default());
+    HostProgram::new(Arc::clone(&program)).run(0, 0, &[&[]], &mut [&mut []], &mut [], &Uniform::default());
     let input = [1.5_f64.to_bits()];
     let mut output = [1_u64];
     let outputs: &mut [&mut [u8]] = &mut [bytemuck::cast_slice_mut(&mut output)];
-    Twin::new(program).run(0, 1, &[bytemuck::cast_slice(&input)], outputs, &mut [], &Uniform::default());
+    HostProgram::new(program).run(0, 1, &[bytemuck::cast_slice(&input)], outputs, &mut [], &Uniform::default());
     assert_eq!(output, [3.0_f64.to_bits()]);
 }
 
@@ -117,9 +117,9 @@ fn sums_have_the_shape_that_is_promised() {
     let column = finite(Dtype::F64, rows);
     let values: Vec<f64> = column.values().collect();
     let tile = |values: &[f64]| {
-        let mut lanes = [-0.0; TILE_LANES];
-        values.iter().enumerate().for_each(|(row, value)| lanes[row % TILE_LANES] += value);
-        let mut half = TILE_LANES / 2;
+        let mut lanes = [-0.0; TILE_THREADS];
+        values.iter().enumerate().for_each(|(row, value)| lanes[row % TILE_THREADS] += value);
+        let mut half = TILE_THREADS / 2;
         while half > 0 {
             (0..half).for_each(|lane| lanes[lane] += lanes[lane + half]);
             half /= 2;
@@ -139,13 +139,13 @@ fn chunks_do_not_show() {
         let program = program(text, &[("a", dtype)]);
         let kernel = program.kernel();
         let column = finite(dtype, rows);
-        let whole = bytes_of(&mut *kernel.new_twin().unwrap(), &program, 0, &column);
+        let whole = bytes_of(&mut *kernel.new_host_kernel().unwrap(), &program, 0, &column);
         for chunk in [TILE_ROWS, 2 * TILE_ROWS, 3 * TILE_ROWS] {
-            let mut twin = kernel.new_twin().unwrap();
+            let mut host = kernel.new_host_kernel().unwrap();
             let (mut outputs, mut partials) = (Vec::new(), Vec::new());
             for start in (0..rows).step_by(chunk) {
                 let part = column.slice(start, rows.min(start + chunk));
-                let (output, partial) = bytes_of(&mut *twin, &program, start as u64, &part);
+                let (output, partial) = bytes_of(&mut *host, &program, start as u64, &part);
                 outputs.extend(output);
                 partials.extend(partial);
             }
@@ -154,11 +154,11 @@ fn chunks_do_not_show() {
     }
 }
 
-fn bytes_of(twin: &mut dyn HostKernel, program: &Arc<Program>, first_row: u64, input: &Column) -> (Vec<u8>, Vec<u64>) {
+fn bytes_of(host: &mut dyn HostKernel, program: &Arc<Program>, first_row: u64, input: &Column) -> (Vec<u8>, Vec<u64>) {
     let mut output = Column::zeros(program.outputs()[0].1, input.rows());
     let mut partials = vec![u64::MAX; program.kernel().columns.partial_bytes(input.rows()) / 8];
     let outputs = &mut [output.bytes_mut()];
-    twin.run(
+    host.run(
         first_row,
         input.rows(),
         &[input.bytes()],

@@ -1,8 +1,8 @@
 //! Kernels as callers have them, for tests: also the stand-in driver knows them.
 
+use crate::custom::{Call, CustomKernel};
 use crate::data::Dtype;
 use crate::device::kernel::Kernel;
-use crate::foreign::{Call, ForeignKernel};
 
 /// The text of [`everything`].
 pub const EVERYTHING: &str = "// overshot foreign sample: everything
@@ -21,7 +21,7 @@ extern \"C\" __global__ void everything(const float (*x)[3], float a, const doub
 /// The text of [`keep`].
 pub const KEEP: &str = "// overshot foreign sample: keep
 extern \"C\" __global__ void keep(const double *x, long long first_row, long long rows, double *big, long long *where,
-                                unsigned long long *kept)
+                                unsigned long long *num_selected)
 {
     if (threadIdx.x > 0) return;
     long long begin = blockIdx.x * 512ll, end = begin + 512 < rows ? begin + 512 : rows, n = begin;
@@ -31,7 +31,7 @@ extern \"C\" __global__ void keep(const double *x, long long first_row, long lon
             where[n++] = first_row + i;
         }
     }
-    kept[blockIdx.x] = n - begin;
+    num_selected[blockIdx.x] = n - begin;
 }
 ";
 
@@ -48,7 +48,7 @@ pub fn everything() -> Call {
     // SAFETY: it touches the rows of its columns, in blocks of 100, and the first seven numbers of its table, which
     // `resident` below gives it.
     let kernel = unsafe {
-        let kernel = ForeignKernel::cuda("everything.cu", EVERYTHING, "everything").expect("a right text");
+        let kernel = CustomKernel::cuda("everything.cu", EVERYTHING, "everything").expect("a right text");
         kernel.threads(64).rows_per_block(100)
     };
     let kernel = kernel.on_host(|rows| {
@@ -61,23 +61,23 @@ pub fn everything() -> Call {
         }
     });
     // SAFETY: the kernel reads seven numbers of its table, and this one has seven.
-    unsafe { kernel.call().value("a", FACTOR).resident("table", &TABLE) }.scratch("work")
+    unsafe { kernel.call().scalar("a", FACTOR).resident("table", &TABLE) }.scratch("work")
 }
 
 /// A kernel that keeps the values over 50, and their row numbers.
 ///
 /// # Panics
 /// Never: the text is right.
-pub fn keep() -> ForeignKernel {
+pub fn keep() -> CustomKernel {
     // SAFETY: a block touches its 512 rows of its columns, those that there are, of its outputs only those that it keeps, and its
-    // number in `kept`.
+    // number in `num_selected`.
     let kernel = unsafe {
-        let kernel = ForeignKernel::cuda("keep.cu", KEEP, "keep").expect("a right text");
+        let kernel = CustomKernel::cuda("keep.cu", KEEP, "keep").expect("a right text");
         kernel.threads(32).rows_per_block(512)
     };
     kernel.on_host(|rows| {
         let (x, first, tile_rows) = (rows.input::<f64>("x"), rows.first_row(), rows.tile_rows());
-        let (big, at, kept) = (rows.output::<f64>("big"), rows.output::<i64>("where"), rows.kept());
+        let (big, at, kept) = (rows.output::<f64>("big"), rows.output::<i64>("where"), rows.num_selected());
         for (tile, (kept, x)) in kept.iter_mut().zip(x.chunks(tile_rows)).enumerate() {
             let mut n = tile * tile_rows;
             for (i, &value) in x.iter().enumerate().filter(|(_, value)| **value > 50.0) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::data::{Dtype, Element, Input, Memory, Output, Source, slice_output};
 use crate::device::Device;
 use crate::error::Result;
-use crate::memory::{Account, Booked, PinnedMemory};
+use crate::memory::{MemoryBudget, PinnedMemory, Reservation};
 
 /// A fixed-size array in pinned memory, made by [`Engine::pinned`](crate::Engine::pinned).
 ///
@@ -25,27 +25,27 @@ use crate::memory::{Account, Booked, PinnedMemory};
 /// # Ok(())
 /// # }
 /// ```
-pub struct PinnedVec<T: Element> {
+pub struct PinnedBuffer<T: Element> {
     // Dropped in this order: what is gone is not in use any more.
     memory: PinnedMemory,
-    _booked: Option<Booked>,
+    _reserved: Option<Reservation>,
     rows: usize,
     _element: std::marker::PhantomData<T>,
 }
 
-impl<T: Element> PinnedVec<T> {
-    /// `rows` zeros, registered with the device if there is one, and booked on this account then.
-    pub(crate) fn new<D: Device>(device: Option<(&D, &Arc<Account>)>, rows: usize) -> Result<Self> {
+impl<T: Element> PinnedBuffer<T> {
+    /// `rows` zeros, registered with the device if there is one, and reserved on this budget then.
+    pub(crate) fn new<D: Device>(device: Option<(&D, &Arc<MemoryBudget>)>, rows: usize) -> Result<Self> {
         let bytes = rows.saturating_mul(size_of::<T>());
         let memory = PinnedMemory::new(device.map(|(device, _)| device), bytes)?;
-        let _booked = device.map(|(_, account)| account.book(bytes as u64)).transpose()?;
-        Ok(PinnedVec { memory, _booked, rows, _element: std::marker::PhantomData })
+        let _reserved = device.map(|(_, budget)| budget.reserve(bytes as u64)).transpose()?;
+        Ok(PinnedBuffer { memory, _reserved, rows, _element: std::marker::PhantomData })
     }
 
     /// `rows` zeros in ordinary memory.
     pub(crate) fn on_host(rows: usize) -> Result<Self> {
         let memory = PinnedMemory::on_host(rows.saturating_mul(size_of::<T>()))?;
-        Ok(PinnedVec { memory, _booked: None, rows, _element: std::marker::PhantomData })
+        Ok(PinnedBuffer { memory, _reserved: None, rows, _element: std::marker::PhantomData })
     }
 
     /// Whether the memory is registered with a device, so that copies need no staging.
@@ -54,9 +54,9 @@ impl<T: Element> PinnedVec<T> {
     }
 }
 
-impl<T: Element> std::fmt::Debug for PinnedVec<T> {
+impl<T: Element> std::fmt::Debug for PinnedBuffer<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut all = f.debug_struct("PinnedVec");
+        let mut all = f.debug_struct("PinnedBuffer");
         all.field("dtype", &T::DTYPE)
             .field("rows", &self.rows)
             .field("pinned", &self.is_pinned())
@@ -64,7 +64,7 @@ impl<T: Element> std::fmt::Debug for PinnedVec<T> {
     }
 }
 
-impl<T: Element> Deref for PinnedVec<T> {
+impl<T: Element> Deref for PinnedBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -72,14 +72,14 @@ impl<T: Element> Deref for PinnedVec<T> {
     }
 }
 
-impl<T: Element> DerefMut for PinnedVec<T> {
+impl<T: Element> DerefMut for PinnedBuffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         let bytes = self.rows * size_of::<T>();
         bytemuck::cast_slice_mut(&mut self.memory.bytes[..bytes])
     }
 }
 
-impl<T: Element> Source for PinnedVec<T> {
+impl<T: Element> Source for PinnedBuffer<T> {
     fn dtype(&self) -> Dtype {
         T::DTYPE
     }
@@ -102,8 +102,8 @@ impl<T: Element> Source for PinnedVec<T> {
     }
 }
 
-impl<'a, T: Element> From<&'a mut PinnedVec<T>> for Output<'a> {
-    fn from(array: &'a mut PinnedVec<T>) -> Self {
+impl<'a, T: Element> From<&'a mut PinnedBuffer<T>> for Output<'a> {
+    fn from(array: &'a mut PinnedBuffer<T>) -> Self {
         let pinned = array.is_pinned();
         slice_output(array, pinned)
     }

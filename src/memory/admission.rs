@@ -1,0 +1,268 @@
+//! Admission: runs at once have no more memory than their engine may have, and a run waits until there is enough for it.
+//!
+//! A run reserves what its plan needs of all devices at once and before it takes anything, so that runs that wait have nothing
+//! that others wait for. They are admitted in the order in which they came; the first in line stops those behind it, so that none
+//! waits for ever.
+//!
+//! A run that begins within another one (in a source, a sink, a progress function) never waits: the outer run would wait for it, and
+//! it for the memory of the outer run. It is counted, and all together may then have more than the limit.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::MemoryBudget;
+use crate::error::{Error, Result};
+
+/// How often a run that waits looks whether it is still needed, and whether arrays gave memory back.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Which runs of an engine have memory, and which wait for it.
+#[derive(Debug, Default)]
+pub(crate) struct AdmissionQueue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The number of the next run that comes.
+    next: u64,
+    /// The numbers of those that wait.
+    waiting: BTreeSet<u64>,
+    /// How many runs have memory.
+    runs: usize,
+}
+
+/// What a run needs of a budget of the engine, in bytes.
+pub(crate) type Need = (Arc<MemoryBudget>, u64);
+
+/// How a run stands to the others of its engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Admission {
+    /// Whether it begins within another run.
+    pub(crate) nested: bool,
+    /// Whether it waits until no other run has memory: it found too little beside them.
+    pub(crate) alone: bool,
+    /// Its place in line, if it had one before.
+    pub(crate) place: Option<u64>,
+}
+
+/// Memory that is set aside for a run until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    queue: Arc<AdmissionQueue>,
+    needs: Vec<Need>,
+    /// Its place in line.
+    pub(crate) place: u64,
+}
+
+impl AdmissionQueue {
+    /// Waits until there is enough for a run, and sets it aside. A run that is by itself gets whatever it needs: its plan has seen to
+    /// the limits.
+    ///
+    /// # Errors
+    /// The error of `given_up`, which is asked again and again while the run waits.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        needs: Vec<Need>,
+        Admission { nested, alone, place }: Admission,
+        given_up: impl Fn() -> Option<Error>,
+    ) -> Result<Admitted> {
+        let mut state = self.state();
+        let place = place.unwrap_or(state.next);
+        state.next = state.next.max(place + 1);
+        state.waiting.insert(place);
+        let fits =
+            |state: &State| state.runs == 0 || !alone && needs.iter().all(|(budget, bytes)| budget.has_room(*bytes));
+        loop {
+            if nested || state.waiting.first() == Some(&place) && fits(&state) {
+                break;
+            }
+            if let Some(error) = given_up() {
+                state.waiting.remove(&place);
+                self.changed.notify_all();
+                return Err(error);
+            }
+            (state, _) = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.waiting.remove(&place);
+        state.runs += 1;
+        needs.iter().for_each(|(budget, bytes)| budget.set_aside(*bytes));
+        // There may be enough for the next one in line, too.
+        self.changed.notify_all();
+        drop(state);
+        Ok(Admitted { queue: self.clone(), needs, place })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change is complete before anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Admitted {
+    /// Sets aside what is needed now instead, as a run does that found too little memory and goes on with less.
+    pub(crate) fn change(&mut self, needs: Vec<Need>) {
+        // Under the lock, so that nobody is admitted in between.
+        let state = self.queue.state();
+        self.needs.iter().for_each(|(budget, bytes)| budget.release(*bytes));
+        needs.iter().for_each(|(budget, bytes)| budget.set_aside(*bytes));
+        self.needs = needs;
+        drop(state);
+        self.queue.changed.notify_all();
+    }
+
+    /// Whether other runs have memory, too.
+    pub(crate) fn has_others(&self) -> bool {
+        self.queue.state().runs > 1
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut state = self.queue.state();
+        state.runs -= 1;
+        self.needs.iter().for_each(|(budget, bytes)| budget.release(*bytes));
+        self.queue.changed.notify_all();
+    }
+}
+
+thread_local! {
+    static IN_RUN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks this thread as one that works for a run, until it is dropped: a run that begins on it is a nested one.
+pub(crate) struct InRun {
+    was: bool,
+}
+
+impl InRun {
+    pub(crate) fn enter() -> Self {
+        InRun { was: IN_RUN.replace(true) }
+    }
+
+    /// Whether this thread works for a run.
+    pub(crate) fn is_entered() -> bool {
+        IN_RUN.get()
+    }
+}
+
+impl Drop for InRun {
+    fn drop(&mut self) {
+        IN_RUN.set(self.was);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    fn budget(limit: u64) -> Arc<MemoryBudget> {
+        MemoryBudget::of_engine("memory", limit, None)
+    }
+
+    fn never() -> Option<Error> {
+        None
+    }
+
+    #[test]
+    fn runs_at_once_stay_within_the_limit_and_all_are_admitted() {
+        let (queue, a, b) = (Arc::<AdmissionQueue>::default(), budget(100), budget(10));
+        thread::scope(|scope| {
+            for k in 0..16u64 {
+                let (queue, a, b) = (&queue, &a, &b);
+                scope.spawn(move || {
+                    for round in 0..50 {
+                        let needs = vec![(a.clone(), 1 + (k * 37 + round) % 100), (b.clone(), (k + round) % 11)];
+                        let reserved = queue.admit(needs, Admission::default(), never).unwrap();
+                        assert!(a.reserved() <= 100 && b.reserved() <= 10);
+                        thread::yield_now();
+                        drop(reserved);
+                    }
+                });
+            }
+        });
+        assert_eq!((a.reserved(), b.reserved()), (0, 0));
+    }
+
+    #[test]
+    fn who_comes_first_is_admitted_first() {
+        let (queue, budget) = (Arc::<AdmissionQueue>::default(), budget(100));
+        let first = queue.admit(vec![(budget.clone(), 60)], Admission::default(), never).unwrap();
+        let (admitted, order) = channel();
+        thread::scope(|scope| {
+            // The second needs all; the third would fit beside the first, and is behind the second.
+            for (number, bytes) in [(2, 100), (3, 10)] {
+                let (queue, budget, admitted) = (&queue, &budget, admitted.clone());
+                scope.spawn(move || {
+                    let reserved = queue.admit(vec![(budget.clone(), bytes)], Admission::default(), never).unwrap();
+                    admitted.send(number).unwrap();
+                    drop(reserved);
+                });
+                while queue.state().waiting.len() < number - 1 {
+                    thread::yield_now();
+                }
+            }
+            assert!(order.try_recv().is_err());
+            drop(first);
+            assert_eq!((order.recv().unwrap(), order.recv().unwrap()), (2, 3));
+        });
+    }
+
+    #[test]
+    fn a_nested_run_does_not_wait_and_one_that_is_given_up_leaves_the_line() {
+        let (queue, budget) = (Arc::<AdmissionQueue>::default(), budget(100));
+        let needs = || vec![(budget.clone(), 80)];
+        let outer = queue.admit(needs(), Admission::default(), never).unwrap();
+        let nested = queue.admit(needs(), Admission { nested: true, ..Admission::default() }, never).unwrap();
+        assert!(budget.reserved() == 160 && nested.has_others());
+        drop(nested);
+        assert!(!outer.has_others());
+        let cancelled = queue.admit(needs(), Admission::default(), || Some(Error::Abandoned));
+        assert!(matches!(cancelled, Err(Error::Abandoned)) && queue.state().waiting.is_empty());
+        assert_eq!(budget.reserved(), 80);
+    }
+
+    #[test]
+    fn who_has_to_be_alone_keeps_its_place() {
+        let (queue, budget) = (Arc::<AdmissionQueue>::default(), budget(100));
+        let needs = |bytes| vec![(budget.clone(), bytes)];
+        let other = queue.admit(needs(10), Admission::default(), never).unwrap();
+        let first = queue.admit(needs(10), Admission::default(), never).unwrap();
+        let place = Some(first.place);
+        let later = queue.admit(needs(10), Admission::default(), never).unwrap();
+        drop(first);
+        let is_alone = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let admission = Admission { alone: true, place, ..Admission::default() };
+                let reserved = queue.admit(needs(10), admission, never).unwrap();
+                is_alone.store(true, Ordering::SeqCst);
+                assert!(!reserved.has_others() && budget.reserved() == 10);
+            });
+            while queue.state().waiting.is_empty() {
+                thread::yield_now();
+            }
+            drop(other);
+            assert!(!is_alone.load(Ordering::SeqCst));
+            drop(later);
+        });
+        assert!(is_alone.into_inner());
+    }
+
+    #[test]
+    fn a_thread_works_for_a_run_until_the_outermost_ends() {
+        assert!(!InRun::is_entered());
+        let outer = InRun::enter();
+        drop(InRun::enter());
+        assert!(InRun::is_entered());
+        drop(outer);
+        assert!(!InRun::is_entered());
+    }
+}
