@@ -180,7 +180,7 @@ fn output_impossible(device: &str) -> Outcome {
     let place = place(device);
     place.refused(1, &["no/c.npy", "mkdir"], &["c = a", "a=a.npy", "c=no/c.npy"]);
     place.refused(1, &["a.npy/c.npy"], &["c = a", "a=a.npy", "c=a.npy/c.npy"]);
-    place.refused(1, &[".: names no file"], &["c = a", "a=a.npy", "c=.", "--force"]);
+    place.refused(1, &[".: does not name a file"], &["c = a", "a=a.npy", "c=.", "--force"]);
     std::fs::create_dir(place.path("folder")).unwrap();
     place.refused(1, &["folder: is a directory"], &["c = a", "a=a.npy", "c=folder", "--force"]);
     place.refused(1, &["/dev/null", "not a regular file"], &["c = a", "a=a.npy", "c=/dev/null", "--force"]);

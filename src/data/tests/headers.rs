@@ -42,7 +42,7 @@ fn garbage() {
         head(&format!("{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}, }}"))
     };
     refused(&head(""), "a value expected at 0 but nothing found");
-    refused(&head("(1, 2)"), "no dict");
+    refused(&head("(1, 2)"), "it is not a dict");
     refused(&head("{}"), "is missing");
     refused(&head("{'descr': '<f8', 'shape': (1,)}"), "is missing");
     refused(&head("{'descr' '<f8'}"), "':' expected at 9 but '\\'' found");
@@ -60,14 +60,14 @@ fn garbage() {
     refused(&with("'<f8'", "False", "(1.0,)"), "expected");
     refused(&with("'<f8'", "False", "(True,)"), "Bool(true) in 'shape'");
     refused(&with("'<f8'", "False", "(99999999999999999999,)"), "a number below 2^64");
-    refused(&with("'<f8'", "False", "(4294967296, 4294967296)"), "no file holds");
-    refused(&with("'<f8'", "False", "(1152921504606846976,)"), "no file holds");
+    refused(&with("'<f8'", "False", "(4294967296, 4294967296)"), "is too large");
+    refused(&with("'<f8'", "False", "(1152921504606846976,)"), "is too large");
     // What numpy.load refuses, too.
-    refused(&with("'<f8'", "False", "(0, 9223372036854775808)"), "no file holds");
-    refused(&with("'<f8'", "False", "(0, 1152921504606846976)"), "no file holds");
+    refused(&with("'<f8'", "False", "(0, 9223372036854775808)"), "is too large");
+    refused(&with("'<f8'", "False", "(0, 1152921504606846976)"), "is too large");
     refused(&with("'<f8'", "False", "(03,)"), "does not begin with 0");
     refused(&with("'<f8'", "False", &format!("({})", "1, ".repeat(65))), "65 dimensions");
-    refused(&head("\n {'descr': '<f8', 'fortran_order': False, 'shape': (1,)}"), "a line begins with a blank");
+    refused(&head("\n {'descr': '<f8', 'fortran_order': False, 'shape': (1,)}"), "a line begins with whitespace");
     let mut third = [&b"\x93NUMPY\x03\x00"[..], &[60, 0, 0, 0]].concat();
     third.extend(b"{'descr': '<f8', 'fortran_order': False, 'shape': (3L,)}    ");
     refused(&third, "expected at 52 but 'L' found");

@@ -1,4 +1,4 @@
-//! Tests of the data room. The files that NumPy wrote, and the script that made it write them, are in `tests/data`.
+//! Tests of the data module. The files that NumPy wrote, and the script that generated them, are in `tests/data`.
 #![allow(clippy::unwrap_used)]
 
 mod headers;
@@ -17,7 +17,7 @@ fn dtypes_are_parsed_from_their_names() {
         assert_eq!(dtype.to_string().parse::<Dtype>().unwrap(), dtype);
     }
     for name in ["", "F64", "float64", "f16"] {
-        says(name.parse::<Dtype>(), &[&format!("'{name}' is no dtype: write one of bool i8"), "f32 f64"]);
+        says(name.parse::<Dtype>(), &[&format!("'{name}' is not a dtype: write one of bool i8"), "f32 f64"]);
     }
 }
 

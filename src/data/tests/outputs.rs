@@ -236,7 +236,7 @@ fn files_are_replaced_only_by_force() {
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(names(dir.path()), ["c"]);
 
-        says(create(false), &["c: exists already; choose another name, or have it replaced with 'force'"]);
+        says(create(false), &["c: exists already; choose another name, or set 'force' to replace it"]);
         assert_eq!(names(dir.path()), ["c"], "refused before anything is made");
         let partial = create(true).unwrap();
         partial.write_at(b"n", 0).unwrap();
@@ -258,7 +258,7 @@ fn files_are_replaced_only_by_force() {
         let partial = create(true).unwrap();
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        says(partial.commit(), &["c: cannot take its name (it is no regular file any more)"]);
+        says(partial.commit(), &["c: cannot take its name (it is no longer a regular file)"]);
         assert_eq!(names(dir.path()), ["c"]);
     }
 }
@@ -392,7 +392,7 @@ fn links_stand_for_what_they_lead_to() {
     output(Raw::create(&link).force(true)).open(Dtype::U8, 0, None).unwrap().commit().unwrap();
     assert_eq!(fs::read(&file).unwrap(), b"");
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-    says(output(Raw::create(&lost)).open(Dtype::U8, 0, None), &["lost: is a symbolic link that leads nowhere"]);
+    says(output(Raw::create(&lost)).open(Dtype::U8, 0, None), &["lost: is a symbolic link to a missing file"]);
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn places_where_no_file_can_be() {
     says(open(dir.path()), &["is a directory; name a file in it"]);
     says(open(&dir.path().join("no/c")), &["no/c: its directory ", "cannot be used (No such file", "mkdir -p"]);
     says(open(Path::new("/dev/full")), &["/dev/full: is not a regular file"]);
-    says(open(Path::new("..")), &["..: names no file"]);
+    says(open(Path::new("..")), &["..: does not name a file"]);
     says(open(&dir.path().join("n".repeat(300))), &["cannot be looked up"]);
     let file = dir.path().join("file");
     fs::write(&file, b"").unwrap();
@@ -412,7 +412,7 @@ fn places_where_no_file_can_be() {
     says(open(&slash("file")), &["file/: ends with '/'"]);
     // Not even root may make files there.
     if Path::new("/sys/kernel").is_dir() {
-        says(open(Path::new("/sys/kernel/c")), &["/sys/kernel/c: no file can be made in its directory /sys/kernel"]);
+        says(open(Path::new("/sys/kernel/c")), &["/sys/kernel/c: no file can be created in its directory /sys/kernel"]);
     }
     // Long names are fine as long as the system takes them.
     open(&dir.path().join("n".repeat(255))).unwrap().commit().unwrap();
