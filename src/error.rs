@@ -82,7 +82,10 @@ pub enum Error {
     },
 
     /// A device has no memory left for an allocation.
-    #[error("{device}: out of memory for {}; close other programs on the device, or set a smaller chunk", allocation(*bytes))]
+    #[error(
+        "{device}: out of memory for {}; close other programs on the device, or set a smaller chunk",
+        allocation(*bytes)
+    )]
     OutOfMemory {
         /// The device, as `--device` names it.
         device: String,

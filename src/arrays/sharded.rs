@@ -115,7 +115,10 @@ impl<T: Element> ShardedArray<T> {
     fn rows_of(&self, first: u64, rows: usize) -> Result<Range<u64>> {
         let end = first.checked_add(rows as u64).filter(|end| *end <= self.rows as u64);
         end.map(|end| first..end).ok_or_else(|| {
-            Error::Job(format!("sharded array: {rows} rows from {first} on were requested, but it has {} rows", self.rows))
+            Error::Job(format!(
+                "sharded array: {rows} rows from {first} on were requested, but it has {} rows",
+                self.rows
+            ))
         })
     }
 }

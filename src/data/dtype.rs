@@ -145,7 +145,9 @@ macro_rules! elements {
         }
     )*};
 }
-elements!(i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32, u64 => U64, f32 => F32, f64 => F64);
+elements!(
+    i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32, u64 => U64, f32 => F32, f64 => F64
+);
 
 impl From<bool> for Scalar {
     fn from(value: bool) -> Scalar {

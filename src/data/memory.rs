@@ -236,7 +236,8 @@ impl<'a> SinkMemory<'a> {
     pub(crate) fn claim_for_run(&self, rows: Range<u64>) -> Result<Claim<'_>> {
         self.try_claim(rows.clone()).ok_or_else(|| {
             Error::Job(format!(
-                "rows {} to {} of an output are in use: its Sink or Target must hold no claim of its memory during a job",
+                "rows {} to {} of an output are in use: its Sink or Target must hold no claim of its memory during a \
+                 job",
                 rows.start, rows.end
             ))
         })

@@ -176,8 +176,8 @@ impl Drop for FillGuard {
 pub(crate) fn whole_shards(shards: Option<&Arc<Shards>>, dtype: Dtype, rows: u64) -> Result<Option<&Arc<Shards>>> {
     match shards.filter(|shards| !shards.is_empty()) {
         Some(shards) if (shards.dtype, shards.rows) != (dtype, rows) => Err(Error::Job(format!(
-            "a Source or Sink of {rows} rows of {dtype} has shards of {} rows of {}: it must report the same rows and dtype \
-             every time, and must not pass on the shards of another dataset",
+            "a Source or Sink of {rows} rows of {dtype} has shards of {} rows of {}: it must report the same rows and \
+             dtype every time, and must not pass on the shards of another dataset",
             shards.rows, shards.dtype
         ))),
         shards => Ok(shards),

@@ -88,7 +88,8 @@ mod tests {
         #[test]
         fn columns_are_aligned_and_do_not_overlap(
             inputs in prop::collection::vec(1usize..9, 0..5), outputs in prop::collection::vec(1usize..9, 0..5),
-            partial_words in 0usize..4, scratch in prop::collection::vec(1usize..9, 0..3), staged in prop::collection::vec(any::<bool>(), 10), rows in 1usize..100_000,
+            partial_words in 0usize..4, scratch in prop::collection::vec(1usize..9, 0..3),
+            staged in prop::collection::vec(any::<bool>(), 10), rows in 1usize..100_000,
         ) {
             let columns = Columns { inputs, outputs, partial_words, scratch, ..Columns::default() };
             let layout = Layout::new(&columns, &staged, rows);
@@ -104,7 +105,8 @@ mod tests {
             prop_assert!(ends(&offsets, &lengths, layout.block_bytes));
             // A chunk that only has partials may be larger.
             let whole = columns.partial_bytes(layout.resident_chunk_rows);
-            prop_assert!(layout.resident_chunk_rows >= rows && whole <= layout.block_bytes.max(columns.partial_bytes(rows)));
+            prop_assert!(layout.resident_chunk_rows >= rows);
+            prop_assert!(whole <= layout.block_bytes.max(columns.partial_bytes(rows)));
             if partial_words > 0 {
                 let place = columns.inputs.len() + columns.outputs.len();
                 prop_assert_eq!(layout.in_block[place], 0);

@@ -1,11 +1,11 @@
-//! Slices, generators, raw files, and what a job is given.
+//! Slices, generators, raw files, and other inputs of a job.
 
 use super::*;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Stands for `Job::input`.
+/// Stands in for `Job::input`.
 fn input<'a>(input: impl Into<Input<'a>>) -> Input<'a> {
     input.into()
 }
