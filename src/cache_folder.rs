@@ -1,7 +1,8 @@
-//! The folder where things are kept for this user from one process to the next: compiled kernels, measured limits.
+//! The cache folder, where data is stored for this user from one process to the next: compiled kernels and measured
+//! limits.
 //!
-//! What is read from there is code that runs beside the user's data, so it has to be the user's own: files and folder belong to
-//! the user or to root, and nobody else may write to them.
+//! Compiled kernels from this folder are executed with access to the user's data. The folder and its files must
+//! therefore belong to the user or to root, and nobody else may have write permission.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,8 +16,8 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
-/// `$OVERSHOT_CACHE`, else `overshot` in the user's cache folder. `None` when `$OVERSHOT_CACHE` is empty, which means that
-/// nothing is to be kept, or there is no home. It need not exist yet.
+/// Returns `$OVERSHOT_CACHE`, or else `overshot` in the user's cache folder. Returns `None` if `$OVERSHOT_CACHE` is
+/// empty, which disables caching, or if there is no home folder. The folder may not exist yet.
 pub(crate) fn cache_folder() -> Option<PathBuf> {
     folder(|name| env::var_os(name))
 }
@@ -25,13 +26,13 @@ fn folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     if let Some(folder) = variable("OVERSHOT_CACHE") {
         return (!folder.is_empty()).then(|| folder.into());
     }
-    // A relative path there is invalid by the XDG specification, and to be ignored.
+    // The XDG specification says that a relative path there is invalid and must be ignored.
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
     base.map(|base| base.join("overshot"))
 }
 
-/// Why a file or a folder is not used: what is wrong with it, with its path.
+/// The reason why a file or folder is not used, with its path.
 #[derive(Debug)]
 pub(crate) struct Refused(String);
 
@@ -47,10 +48,11 @@ impl fmt::Display for Refused {
     }
 }
 
-/// The content of a file of at most `most` bytes; `None` if there is none. Never waits, whatever stands at the path.
+/// Returns the content of a file of at most `most` bytes, or `None` if there is no file. Never blocks, whatever is
+/// at the path.
 ///
 /// # Errors
-/// [`Refused`] if anybody else could have written it, or it cannot be read.
+/// Returns [`Refused`] if another user could have written the file, or it cannot be read.
 pub(crate) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, Refused> {
     let (folder, Some(name)) = (folder_of(path), path.file_name()) else { return Ok(None) };
     let opened = match openat(CWD, folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
@@ -58,7 +60,7 @@ pub(crate) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, Refused> {
         opened => opened.map_err(|error| Refused::new(folder, error))?,
     };
     check(folder, &opened, FileType::Directory)?;
-    // A link could lead anywhere, and a pipe would let everybody wait who opens it.
+    // A symbolic link could lead anywhere, and opening a pipe would block.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = match openat(&opened, name, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
@@ -74,10 +76,11 @@ pub(crate) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, Refused> {
     Ok(Some(content))
 }
 
-/// Writes a file and, if need be, its folder, for this user alone. Another process sees all of it or nothing.
+/// Writes a file that only this user may access, and creates its folder if necessary. Other processes see the whole
+/// file or nothing.
 ///
 /// # Errors
-/// [`Refused`] if others may write to the folder, or it cannot be written.
+/// Returns [`Refused`] if others may write to the folder, or the file cannot be written.
 pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<(), Refused> {
     let folder = folder_of(path);
     let cannot = |error: io::Error| Refused::new(path, error);
@@ -94,11 +97,12 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Whether what was opened is of this type, and only its owner, this user or root, may write to it.
+/// Checks that the opened file is of this type, and that only its owner, which is this user or root, may write to
+/// it.
 fn check(path: &Path, opened: &OwnedFd, wanted: FileType) -> Result<(), Refused> {
     let found = fstat(opened).map_err(|error| Refused::new(path, error))?;
     if FileType::from_raw_mode(found.st_mode) != wanted {
-        return Err(Refused::new(path, "is no file or folder that is expected there"));
+        return Err(Refused::new(path, "is not the expected kind of file"));
     }
     match distrust(found.st_uid, found.st_mode, rustix::process::geteuid().as_raw()) {
         Some(problem) => Err(Refused::new(path, problem)),
@@ -106,16 +110,18 @@ fn check(path: &Path, opened: &OwnedFd, wanted: FileType) -> Result<(), Refused>
     }
 }
 
-/// Why `user` cannot trust what belongs to `owner` and has this mode.
+/// Returns why `user` cannot trust a file with this owner and mode.
 fn distrust(owner: u32, mode: u32, user: u32) -> Option<String> {
     if owner != user && owner != 0 {
         return Some(format!("belongs to another user (number {owner})"));
     }
-    (mode & 0o022 != 0)
-        .then(|| format!("others may write to it (mode {:o}); let only its owner (chmod go-w)", mode & 0o7777))
+    (mode & 0o022 != 0).then(|| {
+        format!("others may write to it (mode {:o}); allow only its owner to write (chmod go-w)", mode & 0o7777)
+    })
 }
 
-/// The FNV-1a hash: enough to name files and to notice damage, and the same in every version of Rust.
+/// The FNV-1a hash. It is good enough to name files and to detect damage, and it is the same in every version of
+/// Rust.
 pub(crate) fn fnv1a(parts: &[&[u8]]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.iter());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
@@ -184,7 +190,7 @@ mod tests {
         assert_eq!(distrust(0, 0o100_644, 1000), None);
         assert!(distrust(1001, 0o100_600, 1000).unwrap().contains("another user (number 1001)"));
         assert!(distrust(1001, 0o100_600, 0).unwrap().contains("another user (number 1001)"));
-        // The whole way, where the tests may give files away.
+        // The complete check, if the tests may change the owner of files.
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("file");
         write_whole(&path, b"content").unwrap();
@@ -206,8 +212,8 @@ mod tests {
         std::os::unix::fs::symlink("/dev/zero", path("zero")).unwrap();
         for (name, words) in [
             ("file", "more than 100 bytes"),
-            ("pipe", "is no file"),
-            ("folder", "is no file"),
+            ("pipe", "is not the expected"),
+            ("folder", "is not the expected"),
             ("link", "symbolic link"),
             ("zero", "symbolic link"),
             ("file/below", "ot a directory"),

@@ -1,21 +1,21 @@
-//! What can go wrong, in words that say where and what to do.
+//! Errors: each says where it happened, why, and what to do about it.
 
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// The result of everything in Overshot that can fail.
+/// The result of a fallible operation of Overshot.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of Overshot.
 ///
-/// Its `Display` is one line that names the place (file, column, device, rows), the reason and the remedy.
+/// The `Display` text is one line that names the place (file, column, device, rows), the reason and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An expression does not parse or does not type-check.
     #[error("column {column} of '{text}': {message}")]
     Expression {
-        /// Where, counted in characters from 1.
+        /// The position of the error, in characters counted from 1.
         column: usize,
         /// The whole expression.
         text: String,
@@ -28,18 +28,18 @@ pub enum Error {
         if *line > 0 { format!(", line {line}") } else { String::new() },
         if text.is_empty() { String::new() } else { format!(": `{text}`") })]
     Compile {
-        /// What the source is called.
+        /// The name of the source.
         name: String,
         /// The line, counted from 1; 0 if the compiler named none.
         line: usize,
-        /// That line of the source.
+        /// The text of that line.
         text: String,
-        /// What the compiler said.
+        /// The message of the compiler.
         message: String,
     },
 
-    /// The parts of a job do not fit each other: an unknown or missing name, row counts that differ, a dtype that
-    /// cannot be written.
+    /// The parts of a job do not match: an unknown or missing name, different row counts, or a dtype that cannot be
+    /// written.
     #[error("{0}")]
     Job(String),
 
@@ -52,19 +52,19 @@ pub enum Error {
         problem: String,
         /// What to do.
         remedy: String,
-        /// What the operating system said, when it said something. It is a part of the message, and so it is not the
-        /// error's [`source`](std::error::Error::source).
+        /// The error of the operating system, if there is one. It is part of the message and is therefore not
+        /// returned by [`source`](std::error::Error::source).
         cause: Option<std::io::Error>,
     },
 
     /// A memory limit is too small for even one chunk.
     #[error("{what} is limited to {limit} bytes but one chunk needs {needed} bytes; {remedy}")]
     Budget {
-        /// Which limit.
+        /// The name of the limit.
         what: &'static str,
         /// The limit in bytes.
         limit: u64,
-        /// What the smallest possible chunk needs, in bytes.
+        /// The memory that the smallest possible chunk needs, in bytes.
         needed: u64,
         /// What to do.
         remedy: String,
@@ -73,7 +73,7 @@ pub enum Error {
     /// A device cannot be used, or failed outside any chunk.
     #[error("{device}: {problem}; {remedy}")]
     Device {
-        /// The device as `--device` names it.
+        /// The device, as `--device` names it.
         device: String,
         /// The reason.
         problem: String,
@@ -82,51 +82,56 @@ pub enum Error {
     },
 
     /// A device has no memory left for an allocation.
-    #[error("{device}: out of memory for {}; close other programs on the device, or set a smaller chunk", allocation(*bytes))]
+    #[error(
+        "{device}: out of memory for {}; close other programs on the device, or set a smaller chunk",
+        allocation(*bytes)
+    )]
     OutOfMemory {
-        /// The device as `--device` names it.
+        /// The device, as `--device` names it.
         device: String,
-        /// The size of the allocation in bytes; 0 for a context, whose size the driver keeps to itself.
+        /// The size of the allocation in bytes; 0 for a context, whose size the driver does not report.
         bytes: u64,
     },
 
-    /// A chunk failed on its way through the pipeline.
+    /// A chunk failed in the pipeline.
     #[error("{device}, worker {worker}, chunk {chunk} (rows {} to {}): {cause}", rows.start, rows.end)]
     Chunk {
-        /// The device as `--device` names it.
+        /// The device, as `--device` names it.
         device: String,
-        /// The worker, counted from 0 on each device.
+        /// The index of the worker, counted from 0 on each device.
         worker: usize,
-        /// The chunk, counted from 0 in claim order; the first one that it may have been, if the device does not tell.
+        /// The index of the chunk, counted from 0 in claim order. If the device does not report which chunk failed,
+        /// this is the first chunk that may have failed.
         chunk: u64,
-        /// Its rows, or those of all chunks that it may have been.
+        /// The rows of the chunk, or of all chunks that may have failed.
         rows: Range<u64>,
-        /// What happened. It is a part of the message, and so it is not the error's
+        /// The cause. It is part of the message and is therefore not returned by
         /// [`source`](std::error::Error::source).
         cause: Box<Error>,
     },
 
-    /// An error of the caller's own [`Source`](crate::Source), [`Sink`](crate::Sink) or [`Target`](crate::Target).
+    /// An error of a [`Source`](crate::Source), [`Sink`](crate::Sink) or [`Target`](crate::Target) that the caller
+    /// implements.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
 
-    /// A worker gave up because another worker failed, or the run is not needed any more. A run that is needed returns the other's
-    /// error, never this one.
+    /// A worker stopped because another worker failed, or because the run is not needed any more. A run whose
+    /// result is needed returns the original error, never this one.
     #[doc(hidden)]
     #[error("another worker failed")]
     Abandoned,
 
-    /// The job was stopped by its [`CancelToken`](crate::CancelToken).
+    /// The job was cancelled through its [`CancelToken`](crate::CancelToken).
     #[error("stopped after {done} of {rows} rows; no output file was written")]
     Cancelled {
-        /// Rows done when it stopped.
+        /// Number of rows completed before the job stopped.
         done: u64,
-        /// Rows of the job.
+        /// Number of rows of the job.
         rows: u64,
     },
 }
 
-/// What the operating system said, behind a problem.
+/// Returns the operating system's error in parentheses, to follow a problem.
 fn reason(cause: &Option<std::io::Error>) -> String {
     cause.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default()
 }
@@ -136,13 +141,13 @@ fn allocation(bytes: u64) -> String {
 }
 
 impl Error {
-    /// Whether the job as it was asked for cannot be run at all, as opposed to a run that failed: the command exits
-    /// with 2 for these and with 1 for the others.
+    /// Returns whether the job is invalid as requested, as opposed to a run that failed. The command exits with
+    /// status 2 for invalid jobs and with status 1 for other errors.
     pub fn is_usage(&self) -> bool {
         matches!(self, Error::Expression { .. } | Error::Compile { .. } | Error::Job(_))
     }
 
-    /// Whether it happened only because of another error.
+    /// Returns whether this error is only a consequence of another error.
     pub(crate) fn is_consequence(&self) -> bool {
         match self {
             Error::Abandoned => true,
@@ -155,8 +160,8 @@ impl Error {
         Error::File { path: path.into(), problem: problem.into(), remedy: remedy.into(), cause: None }
     }
 
-    /// An error of the caller's own, as [`Source::read`](crate::Source::read) and [`Sink::write`](crate::Sink::write)
-    /// return them.
+    /// Wraps an error of the caller, to be returned from [`Source::read`](crate::Source::read) or
+    /// [`Sink::write`](crate::Sink::write).
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Error::Other(error.into())
     }
@@ -168,7 +173,7 @@ mod tests {
     use std::error::Error as _;
     use std::io;
 
-    /// What programs print that print an error with all its sources.
+    /// Returns what a program prints that reports an error with all its sources.
     fn chain(error: &dyn std::error::Error) -> Vec<String> {
         let mut next = Some(error);
         std::iter::from_fn(|| {

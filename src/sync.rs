@@ -1,4 +1,4 @@
-//! The locks of what threads wait for each other with. `tests/schedules` builds these files a second time, with shuttle's locks in
-//! their place, and runs them under schedules of every kind.
+//! The locks that threads use to wait for each other. `tests/schedules` compiles the files that use them a second
+//! time, with shuttle's locks instead, and runs them under many schedules.
 
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,16 +1,18 @@
-//! Threads of our own for a few pieces of work.
+//! Threads of Overshot for a few pieces of work.
 //!
-//! Never rayon's global pool: it belongs to the caller's program, whose jobs may block all of its threads until we are done.
+//! Overshot never uses rayon's global pool: it belongs to the calling program, whose jobs may block all of its
+//! threads until we are done.
 
 use std::io;
 use std::thread;
 
 use crate::error::{Error, Result};
 
-/// Does all pieces of work at the same time: the first on this thread, each of the others on a new one.
+/// Executes all pieces of work concurrently: the first on this thread, each of the others on a new one.
 ///
 /// # Errors
-/// The first error of the work; [`Error::Device`] if the system starts no more threads. All work has ended then.
+/// Returns the first error of the work, or [`Error::Device`] if the system starts no more threads. All work has
+/// ended when this function returns.
 pub(crate) fn each<T: Send>(pieces: Vec<T>, work: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
     let mut pieces = pieces.into_iter();
     let Some(first) = pieces.next() else { return Ok(()) };
@@ -27,7 +29,7 @@ pub(crate) fn each<T: Send>(pieces: Vec<T>, work: impl Fn(T) -> Result<()> + Syn
     })
 }
 
-/// That the system starts no more threads.
+/// Returns the error for a thread that the system does not start.
 pub(crate) fn not_started(error: &io::Error) -> Error {
     Error::Device {
         device: "host".into(),

@@ -1,15 +1,15 @@
-//! Numbers for people, written in one way by the library and the command. No part of the API: it may change with any
-//! release.
+//! Formats numbers for people, in the same way in the library and the command. This module is not part of the API:
+//! it may change with any release.
 //!
-//! - Data that moves, and rates, are decimal: `16.0 MB`, `1.3 GB/s`. Rates have one unit, so that two of them compare at
-//!   a glance.
-//! - Memory is binary, as the limits that users set on it: `64.0 MiB`.
-//! - Rows have separators: `2,000,000`.
-//! - Times have the unit that suits them: `850 µs`, `13 ms`, `2.79 s`, `2 min 39 s`.
+//! - Amounts of data and rates are decimal: `16.0 MB`, `1.3 GB/s`. Rates have one unit, so that two of them compare
+//!   at a glance.
+//! - Amounts of memory are binary, as are the limits that users set on memory: `64.0 MiB`.
+//! - Numbers of rows have separators: `2,000,000`.
+//! - Times have a suitable unit: `850 µs`, `13 ms`, `2.79 s`, `2 min 39 s`.
 
 use std::time::Duration;
 
-/// A number with separators: `2,000,000`.
+/// Formats a number with separators: `2,000,000`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -22,12 +22,12 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// A number of things: `1 row`, `2,000,000 rows`.
+/// Formats a number of things: `1 row`, `2,000,000 rows`.
 pub fn counted(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// An amount of data: `999 B`, `16.0 MB`.
+/// Formats an amount of data: `999 B`, `16.0 MB`.
 pub fn bytes(number: u64) -> String {
     if number < 1000 {
         return format!("{number} B");
@@ -36,7 +36,7 @@ pub fn bytes(number: u64) -> String {
     let mut unit = "";
     for next in ["kB", "MB", "GB", "TB", "PB", "EB"] {
         (value, unit) = (value / 1000.0, next);
-        // What is rounded to 1000.0 has the next unit.
+        // A value that would be rounded to 1000.0 gets the next unit.
         if value < 999.95 {
             break;
         }
@@ -44,17 +44,17 @@ pub fn bytes(number: u64) -> String {
     format!("{value:.1} {unit}")
 }
 
-/// An amount of memory: `64.0 MiB`.
+/// Formats an amount of memory: `64.0 MiB`.
 pub fn memory(number: u64) -> String {
     bytesize::ByteSize(number).display().iec().to_string()
 }
 
-/// Bytes per second, always in GB/s: `104 GB/s`, `1.3 GB/s`, `0.052 GB/s`.
+/// Formats bytes per second, always in GB/s: `104 GB/s`, `1.3 GB/s`, `0.052 GB/s`.
 pub fn rate(bytes_per_second: f64) -> String {
     format!("{} GB/s", gigabytes(bytes_per_second))
 }
 
-/// Bytes per second in GB/s, without the unit: three digits at most, and at least two that are not zeros in front.
+/// Formats bytes per second in GB/s, without the unit: at most three digits, and at least two after leading zeros.
 pub fn gigabytes(bytes_per_second: f64) -> String {
     let value = bytes_per_second / 1e9;
     let digits = match value {
@@ -67,7 +67,7 @@ pub fn gigabytes(bytes_per_second: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// A time: `850 µs`, `3.6 ms`, `2.79 s`, `2 min 39 s`, `3 h 5 min`.
+/// Formats a time: `850 µs`, `3.6 ms`, `2.79 s`, `2 min 39 s`, `3 h 5 min`.
 pub fn time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     // Each unit ends where its numbers would be rounded up to the next one.

@@ -1,4 +1,4 @@
-//! Arrays that users hold: in pinned memory, or on the devices of an engine. They are sources and targets of jobs.
+//! Arrays that users hold, in pinned memory or on the devices of an engine. They are inputs and outputs of jobs.
 
 mod pinned_buffer;
 mod resident;

@@ -1,4 +1,4 @@
-//! Arrays in pinned memory that sources and sinks use in place.
+//! Arrays in pinned memory that jobs use in place.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -8,11 +8,10 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::memory::{MemoryBudget, PinnedMemory, Reservation};
 
-/// A fixed-size array in pinned memory, made by [`Engine::pinned`](crate::Engine::pinned).
+/// A fixed-size array in pinned memory, created by [`Engine::pinned`](crate::Engine::pinned).
 ///
-/// As an input or output of a job it is used in place: its rows cross the link straight from and to it, with no copy
-/// in between, and the run pins no other memory for them. It dereferences to a slice. On an engine without a GPU it is ordinary
-/// memory.
+/// A job uses it in place: devices copy its rows directly from and to it, without a staging copy, and the run pins
+/// no other memory for them. It dereferences to a slice. On an engine without a GPU it is ordinary memory.
 ///
 /// ```
 /// # fn main() -> overshot::Result<()> {
@@ -26,7 +25,7 @@ use crate::memory::{MemoryBudget, PinnedMemory, Reservation};
 /// # }
 /// ```
 pub struct PinnedBuffer<T: Element> {
-    // Dropped in this order: what is gone is not in use any more.
+    // Dropped in this order: the memory is released before its reservation.
     memory: PinnedMemory,
     _reserved: Option<Reservation>,
     rows: usize,
@@ -34,7 +33,8 @@ pub struct PinnedBuffer<T: Element> {
 }
 
 impl<T: Element> PinnedBuffer<T> {
-    /// `rows` zeros, registered with the device if there is one, and reserved on this budget then.
+    /// Creates an array of `rows` zeros. If there is a device, the memory is registered with it and reserved on
+    /// this budget.
     pub(crate) fn new<D: Device>(device: Option<(&D, &Arc<MemoryBudget>)>, rows: usize) -> Result<Self> {
         let bytes = rows.saturating_mul(size_of::<T>());
         let memory = PinnedMemory::new(device.map(|(device, _)| device), bytes)?;
@@ -42,13 +42,13 @@ impl<T: Element> PinnedBuffer<T> {
         Ok(PinnedBuffer { memory, _reserved, rows, _element: std::marker::PhantomData })
     }
 
-    /// `rows` zeros in ordinary memory.
+    /// Creates an array of `rows` zeros in ordinary memory.
     pub(crate) fn on_host(rows: usize) -> Result<Self> {
         let memory = PinnedMemory::on_host(rows.saturating_mul(size_of::<T>()))?;
         Ok(PinnedBuffer { memory, _reserved: None, rows, _element: std::marker::PhantomData })
     }
 
-    /// Whether the memory is registered with a device, so that copies need no staging.
+    /// Returns whether the memory is registered with a device, so that copies need no staging.
     pub fn is_pinned(&self) -> bool {
         self.memory.is_pinned()
     }

@@ -1,18 +1,20 @@
-//! Datasets that stay on the devices of an engine, as far as they fit.
+//! Datasets that stay in the memory of an engine's devices, as far as they fit.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::data::{Dtype, Input, Shards};
 
-/// A dataset that stays in the memory of the GPUs of an engine as far as it fits, made by
+/// A dataset that stays in the memory of an engine's GPUs as far as it fits, created by
 /// [`Engine::resident`](crate::Engine::resident).
 ///
-/// The first job that reads it copies it there on its way; later ones move only the rows that do not fit, the same rows each time.
-/// On an engine without a GPU it is the dataset itself. The memory is given back when it is dropped.
+/// The first job that reads the dataset copies its rows to the GPUs. Later jobs move only the rows that do not fit,
+/// which are the same rows each time. On an engine without a GPU, every job reads the dataset itself. Dropping this
+/// value frees the memory.
 ///
-/// Nobody may change the data meanwhile, unless [`forget`](Resident::forget) is called before the next job: devices would have the old
-/// rows. While a job copies the rows, others that run at the same time read them from the source.
+/// Nobody may change the data in the meantime, unless [`forget`](Resident::forget) is called before the next job;
+/// otherwise devices use the old rows. While one job copies the rows, other jobs that run at the same time read
+/// them from the source.
 ///
 /// ```
 /// # fn main() -> overshot::Result<()> {
@@ -33,28 +35,28 @@ pub struct Resident<'a> {
 }
 
 impl<'a> Resident<'a> {
-    /// A dataset and the room for it.
+    /// Creates a resident dataset from a source and the memory for its rows.
     pub(crate) fn new(source: Input<'a>, shards: Arc<Shards>) -> Self {
         Resident { source, shards }
     }
 
-    /// The dtype of its rows.
+    /// Returns the dtype of the rows.
     pub fn dtype(&self) -> Dtype {
         self.source.source().dtype()
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn rows(&self) -> u64 {
         self.source.source().rows()
     }
 
-    /// The devices that have room for rows, as `--device` names them, and for which; all others come from the source in every
-    /// job.
+    /// Returns the devices that have memory for rows, as `--device` names them, and the range of rows of each. All
+    /// other rows come from the source in every job.
     pub fn on_devices(&self) -> Vec<(String, Range<u64>)> {
         self.shards.iter().map(|shard| (shard.device.clone(), shard.rows.clone())).collect()
     }
 
-    /// Forgets what the devices have: the next job copies all rows again.
+    /// Discards the rows on the devices, so that the next job copies all rows again.
     pub fn forget(&mut self) {
         self.shards.forget();
     }
@@ -62,7 +64,7 @@ impl<'a> Resident<'a> {
 
 impl<'a> From<&'a Resident<'_>> for Input<'a> {
     fn from(resident: &'a Resident<'_>) -> Self {
-        // It is its source, of which some rows lie on devices.
+        // The input is the source, some rows of which are on devices.
         resident.source.with_shards(resident.shards.clone())
     }
 }

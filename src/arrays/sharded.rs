@@ -1,4 +1,4 @@
-//! Arrays that lie in the memory of all devices of an engine.
+//! Arrays in the memory of all devices of an engine.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,15 +11,16 @@ use crate::data::{
 use crate::error::{Error, Result};
 use crate::threads;
 
-/// A fixed-size array in the memory of all GPUs of an engine, made by [`Engine::sharded`](crate::Engine::sharded) or
-/// [`Engine::shard`](crate::Engine::shard).
+/// A fixed-size array in the memory of all GPUs of an engine, created by
+/// [`Engine::sharded`](crate::Engine::sharded) or [`Engine::shard`](crate::Engine::shard).
 ///
-/// Each GPU has one range of its rows. As an input or output of a job, its rows are worked on where they lie, and do not cross the link.
-/// What does not fit the GPUs lies in memory of the host and is streamed, and so is all of it on an engine without a
-/// GPU: the program is the same, and so are the results, bit for bit. The memory is given back when the array is dropped.
+/// Each GPU holds one range of rows. A job processes the rows of an input or output where they are, without copying
+/// them over the link. Rows that do not fit the GPUs are in host memory and are streamed; on an engine without a
+/// GPU, this applies to all rows. The program is the same in every case, and the results are the same bit for bit.
+/// Dropping the array frees the memory.
 ///
-/// Arrays of the same number of rows that an engine makes are cut alike. Where two arrays of a job are not, rows that lie on different
-/// GPUs are copied by way of the host, which is slow.
+/// Arrays of equal length from one engine are partitioned identically. If the partitions of two arrays in a job
+/// differ, rows that are on different GPUs are copied through host memory, which is slow.
 ///
 /// ```
 /// # fn main() -> overshot::Result<()> {
@@ -38,44 +39,45 @@ use crate::threads;
 /// ```
 pub struct ShardedArray<T: Element> {
     shards: Arc<Shards>,
-    /// The rows on the host, one after the other.
+    /// The rows on the host, contiguously.
     rest: PinnedBuffer<T>,
     rows: usize,
 }
 
 impl<T: Element> ShardedArray<T> {
-    /// An array of these shards; `rest` has as many rows as are on the host.
+    /// Creates an array from these shards. `rest` has as many rows as there are on the host.
     pub(crate) fn new(shards: Arc<Shards>, rest: PinnedBuffer<T>, rows: usize) -> Self {
         ShardedArray { shards, rest, rows }
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.rows
     }
 
-    /// Whether there are none.
+    /// Returns whether the array has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// The devices that rows lie on, as `--device` names them, and which rows; all others are on the host.
+    /// Returns the devices that hold rows, as `--device` names them, and the range of rows of each. All other rows
+    /// are on the host.
     pub fn on_devices(&self) -> Vec<(String, Range<u64>)> {
         self.shards.iter().map(|shard| (shard.device.clone(), shard.rows.clone())).collect()
     }
 
-    /// Copies rows from `first` on to the host.
+    /// Copies the rows that start at `first` to a host slice.
     ///
     /// # Errors
-    /// [`Error::Job`] if there are not so many rows; [`Error::Device`] if a device fails.
+    /// Returns [`Error::Job`] if the rows do not exist, or [`Error::Device`] if a device fails.
     pub fn read(&self, first: usize, to: &mut [T]) -> Result<()> {
         self.read_bytes(first as u64, bytemuck::cast_slice_mut(to))
     }
 
-    /// Copies rows from the host to those from `first` on.
+    /// Copies a host slice to the rows that start at `first`.
     ///
     /// # Errors
-    /// As [`read`](ShardedArray::read).
+    /// Returns the same errors as [`read`](ShardedArray::read).
     pub fn write(&mut self, first: usize, from: &[T]) -> Result<()> {
         let size = size_of::<T>();
         let rows = self.rows_of(first as u64, from.len())?;
@@ -88,7 +90,7 @@ impl<T: Element> ShardedArray<T> {
             let (host, from) = (self.shards.host_row(part.start) as usize, of(part));
             self.rest[host..host + from.len() / size].copy_from_slice(bytemuck::cast_slice(from));
         }
-        // To all devices at the same time.
+        // Write to all devices concurrently.
         let on_devices = parts.iter().filter_map(|(part, shard)| Some((part, (*shard)?)));
         threads::each(on_devices.collect(), |(part, shard)| {
             shard.memory.write(shard.offset(part.start, size), of(part))
@@ -103,7 +105,7 @@ impl<T: Element> ShardedArray<T> {
             left = rest;
             (part.start, shard, to)
         });
-        // Of all devices at the same time.
+        // Read from all devices concurrently.
         threads::each(parts.collect(), |(first, shard, to)| match shard {
             Some(shard) => shard.memory.read(shard.offset(first, size), to),
             None => Input::from(&*self.rest).source().read(self.shards.host_row(first), to),
@@ -113,7 +115,10 @@ impl<T: Element> ShardedArray<T> {
     fn rows_of(&self, first: u64, rows: usize) -> Result<Range<u64>> {
         let end = first.checked_add(rows as u64).filter(|end| *end <= self.rows as u64);
         end.map(|end| first..end).ok_or_else(|| {
-            Error::Job(format!("sharded array: {rows} rows from {first} on, but it has {} rows", self.rows))
+            Error::Job(format!(
+                "sharded array: {rows} rows from {first} on were requested, but it has {} rows",
+                self.rows
+            ))
         })
     }
 }
@@ -124,7 +129,7 @@ impl<'a, T: Element> From<&'a ShardedArray<T>> for Input<'a> {
     }
 }
 
-/// An array as a source: where its rows lie, the [`Input`] says.
+/// An array as a source. The [`Input`] records where the rows are.
 struct ShardedSource<'a, T: Element>(&'a ShardedArray<T>);
 
 impl<T: Element> Source for ShardedSource<'_, T> {
@@ -166,7 +171,7 @@ impl<'a, T: Element> From<&'a mut ShardedArray<T>> for Output<'a> {
     }
 }
 
-/// An array of which some rows lie on devices.
+/// An array as a target, some rows of which are on devices.
 struct ShardedTarget<'a, T: Element>(&'a mut ShardedArray<T>);
 
 impl<T: Element> Target for ShardedTarget<'_, T> {
@@ -204,7 +209,7 @@ impl<T: Element> Target for ShardedTarget<'_, T> {
     }
 }
 
-/// Rows that no worker has where they belong: those on the host, and those that come from another device.
+/// Receives the rows that are not written in place: rows on the host, and rows that come from another device.
 struct ShardedSink<'a> {
     shards: Arc<Shards>,
     rest: SinkMemory<'a>,
@@ -239,7 +244,7 @@ impl Sink for ShardedSink<'_> {
         Ok(())
     }
 
-    /// As for a slice.
+    /// A sharded array keeps its length, as a slice does.
     fn truncate(&mut self, _: u64) -> Result<()> {
         Ok(())
     }

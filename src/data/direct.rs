@@ -1,4 +1,4 @@
-//! Reads past the page cache, for files that are not in it and would not stay in it.
+//! Direct I/O: reads that bypass the page cache, for files that are not in it and would not stay in it.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::{Pod, Zeroable};
 
-/// What disks want offsets, lengths and memory to be multiples of. Many are content with less.
+/// The alignment of offsets, lengths and memory that disks require. Many disks accept less.
 const ALIGNMENT: u64 = 4096;
-/// Bytes of one read: enough for a disk to be at its best, with a worker's reads one after the other and those of other workers
-/// beside it; larger ones are slower on virtual disks.
+/// Bytes of one read. This is enough for full disk speed when each worker reads sequentially and several workers
+/// read concurrently; larger reads are slower on virtual disks.
 pub(crate) const PIECE: usize = 512 << 10;
 
-/// A file opened a second time, without the page cache.
+/// A file opened a second time, for direct I/O.
 #[derive(Debug)]
 pub(super) struct Direct {
     file: File,
-    /// Bytes read so far.
+    /// Number of bytes read so far.
     read: AtomicU64,
 }
 
@@ -28,31 +28,31 @@ pub(super) struct Direct {
 struct Page([u8; ALIGNMENT as usize]);
 
 thread_local! {
-    /// Where bytes go that are not aligned in the file as they are in memory: at the speed of a disk, and in a piece that
-    /// stays in the cache, copying them once more costs nothing.
+    /// A bounce buffer for bytes whose alignment in the file differs from their alignment in memory. The additional
+    /// copy costs nothing at the speed of a disk, because the buffer stays in the cache.
     static BOUNCE: RefCell<Vec<Page>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Direct {
-    /// Opens the file; `None` if its file system cannot do that.
+    /// Opens the file. Returns `None` if its file system does not support direct I/O.
     pub(super) fn open(path: &Path) -> Option<Direct> {
         #[cfg(target_os = "linux")]
         let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
         #[cfg(not(target_os = "linux"))]
         let flags = return None;
         let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
-        // Some file systems open it, and then want other alignments or refuse every read.
+        // Some file systems open the file and then require other alignments or refuse every read.
         let direct = Direct { file, read: AtomicU64::new(0) };
         direct.bounce(0, &mut [0]).ok()?;
         Some(direct)
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read so far.
     pub(super) fn bytes(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
 
-    /// Fills `dst` with the bytes from `at` on.
+    /// Fills `dst` with the bytes of the file that start at `at`.
     pub(super) fn read(&self, mut at: u64, mut dst: &mut [u8]) -> io::Result<()> {
         self.read.fetch_add(dst.len() as u64, Ordering::Relaxed);
         while !dst.is_empty() {
@@ -81,7 +81,8 @@ impl Direct {
         }
     }
 
-    /// Reads the aligned piece that `at` is in, and copies what is wanted of it. Returns how much that is.
+    /// Reads the aligned piece that contains `at`, and copies the requested part of it. Returns the number of bytes
+    /// copied.
     fn bounce(&self, at: u64, dst: &mut [u8]) -> io::Result<usize> {
         BOUNCE.with_borrow_mut(|pages| {
             pages.resize(PIECE / ALIGNMENT as usize, Page::zeroed());
@@ -99,7 +100,8 @@ impl Direct {
     }
 }
 
-/// Whether a range of a file seems to be in the page cache: a few bytes of it are. If the system cannot say, it is.
+/// Returns whether a range of a file seems to be in the page cache, judging by a few of its bytes. Returns `true`
+/// if the system cannot tell.
 pub(super) fn is_cached(file: &File, start: u64, bytes: u64) -> bool {
     const LOOKS: u64 = 4;
     (0..LOOKS).all(|look| is_byte_cached(file, start + bytes * look / LOOKS))
@@ -119,7 +121,7 @@ fn is_byte_cached(_: &File, _: u64) -> bool {
     true
 }
 
-/// Bytes of this machine's memory; `u64::MAX` if that is unknown.
+/// Returns the size of this machine's memory in bytes; `u64::MAX` if it is unknown.
 pub(super) fn memory() -> u64 {
     #[cfg(target_os = "linux")]
     {

@@ -1,10 +1,21 @@
-//! Element types, and single values of them.
+//! Element types and scalar values.
 
 use crate::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// The type of one element. It is parsed from its [name](Dtype::name).
+/// The type of an element.
+///
+/// A dtype is parsed from its [name](Dtype::name):
+///
+/// ```
+/// use overshot::Dtype;
+/// let dtype: Dtype = "i16".parse()?;
+/// assert_eq!(dtype, Dtype::I16);
+/// assert_eq!(dtype.size(), 2);
+/// assert!(dtype.is_signed());
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the names say it
@@ -23,7 +34,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// Every dtype.
+    /// All dtypes.
     pub const ALL: &'static [Dtype] = &[
         Dtype::Bool,
         Dtype::I8,
@@ -38,7 +49,7 @@ impl Dtype {
         Dtype::F64,
     ];
 
-    /// Bytes of one element.
+    /// Returns the size of an element in bytes.
     pub const fn size(self) -> usize {
         match self {
             Dtype::Bool | Dtype::I8 | Dtype::U8 => 1,
@@ -48,7 +59,7 @@ impl Dtype {
         }
     }
 
-    /// The name used in expressions and on the command line: `bool`, `i8` … `u64`, `f32`, `f64`.
+    /// Returns the name used in expressions and on the command line: `bool`, `i8` … `u64`, `f32`, `f64`.
     pub const fn name(self) -> &'static str {
         match self {
             Dtype::Bool => "bool",
@@ -65,22 +76,22 @@ impl Dtype {
         }
     }
 
-    /// Whether it is `f32` or `f64`.
+    /// Returns whether this is `f32` or `f64`.
     pub const fn is_float(self) -> bool {
         matches!(self, Dtype::F32 | Dtype::F64)
     }
 
-    /// Whether it is a signed integer.
+    /// Returns whether this is a signed integer.
     pub const fn is_signed(self) -> bool {
         matches!(self, Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::I64)
     }
 
-    /// Whether it is an unsigned integer.
+    /// Returns whether this is an unsigned integer.
     pub const fn is_unsigned(self) -> bool {
         matches!(self, Dtype::U8 | Dtype::U16 | Dtype::U32 | Dtype::U64)
     }
 
-    /// Whether it is an integer (`bool` is not).
+    /// Returns whether this is an integer. `bool` is not an integer.
     pub const fn is_integer(self) -> bool {
         self.is_signed() || self.is_unsigned()
     }
@@ -89,12 +100,14 @@ impl Dtype {
 impl FromStr for Dtype {
     type Err = Error;
 
+    /// Parses the name of a dtype.
+    ///
     /// # Errors
-    /// [`Error::Job`] if there is no such dtype.
+    /// Returns [`Error::Job`] if no dtype has this name.
     fn from_str(name: &str) -> Result<Dtype> {
         Dtype::ALL.iter().copied().find(|dtype| dtype.name() == name).ok_or_else(|| {
             let names: Vec<&str> = Dtype::ALL.iter().map(|dtype| dtype.name()).collect();
-            Error::Job(format!("'{name}' is no dtype: write one of {}", names.join(" ")))
+            Error::Job(format!("'{name}' is not a dtype: write one of {}", names.join(" ")))
         })
     }
 }
@@ -105,11 +118,12 @@ impl fmt::Display for Dtype {
     }
 }
 
-/// A plain Rust type that is an element: `i8` … `u64`, `f32`, `f64`.
+/// A Rust type that can be an element: `i8` … `u64`, `f32`, `f64`.
 ///
-/// `bool` is not among them, because not every byte is one; slices of `bool` have sources and sinks of their own.
+/// `bool` does not implement this trait, because not every byte is a valid `bool`. Slices of `bool` have separate
+/// sources and sinks.
 pub trait Element: bytemuck::Pod + Send + Sync + sealed::Sealed {
-    /// Its dtype.
+    /// The dtype of this type.
     const DTYPE: Dtype;
 }
 
@@ -131,7 +145,9 @@ macro_rules! elements {
         }
     )*};
 }
-elements!(i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32, u64 => U64, f32 => F32, f64 => F64);
+elements!(
+    i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32, u64 => U64, f32 => F32, f64 => F64
+);
 
 impl From<bool> for Scalar {
     fn from(value: bool) -> Scalar {
@@ -139,7 +155,16 @@ impl From<bool> for Scalar {
     }
 }
 
-/// One value of any dtype: the result of a reduction, or what is the same for all rows of a job.
+/// A value of any dtype: the result of a reduction, or a value that is the same for all rows of a job.
+///
+/// ```
+/// use overshot::{Dtype, Scalar};
+/// let value = Scalar::from(2.5f32);
+/// assert_eq!(value.dtype(), Dtype::F32);
+/// assert_eq!(value.as_f64(), 2.5);
+/// assert_eq!(Scalar::parse("-3", Dtype::I64), Some(Scalar::I64(-3)));
+/// assert_eq!(Scalar::parse("-3", Dtype::U8), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the names say it
@@ -158,7 +183,7 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// Its dtype.
+    /// Returns the dtype of the value.
     pub const fn dtype(self) -> Dtype {
         match self {
             Scalar::Bool(_) => Dtype::Bool,
@@ -175,7 +200,8 @@ impl Scalar {
         }
     }
 
-    /// The value that a text such as `2.5`, `-3` or `true` is in this dtype; `None` if it is none, or out of its range.
+    /// Parses a text such as `2.5`, `-3` or `true` as a value of `dtype`. Returns `None` if the text is not a value
+    /// of that dtype or is out of its range.
     pub fn parse(text: &str, dtype: Dtype) -> Option<Scalar> {
         Some(match dtype {
             Dtype::Bool => Scalar::Bool(text.parse().ok()?),
@@ -192,7 +218,7 @@ impl Scalar {
         })
     }
 
-    /// Its bits, in the lowest ones of a word.
+    /// Returns the bits of the value, in the low bits of the word.
     pub(crate) fn bits(self) -> u64 {
         match self {
             Scalar::Bool(v) => u64::from(v),
@@ -209,7 +235,8 @@ impl Scalar {
         }
     }
 
-    /// The value as a float: exact except for 64-bit integers beyond 2⁵³, which round to nearest; `true` is 1.
+    /// Returns the value as a float. The result is exact except for 64-bit integers beyond 2⁵³, which round to
+    /// nearest; `true` is 1.
     pub const fn as_f64(self) -> f64 {
         match self {
             Scalar::Bool(v) => v as u8 as f64,
@@ -228,7 +255,7 @@ impl Scalar {
 }
 
 impl fmt::Display for Scalar {
-    /// The shortest decimal that reads back as the same value.
+    /// Writes the shortest decimal number that parses to the same value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Scalar::Bool(v) => fmt::Display::fmt(&v, f),

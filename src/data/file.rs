@@ -1,4 +1,4 @@
-//! Rows that lie in a file one after the other, whatever its header says.
+//! Rows stored contiguously in a file, for all formats.
 
 use super::direct::{Direct, is_cached, memory};
 use super::memory::map_file;
@@ -16,21 +16,24 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadMode {
-    /// By calls of `pread`, into memory of our own. Of a file larger than half of the machine's memory, what is not in
-    /// the page cache is read past it, as [`Direct`](ReadMode::Direct) does. A file that changes meanwhile gives a
-    /// mixture of old and new, one that becomes shorter gives an error.
+    /// Reads with `pread`, into memory of Overshot. If the file is larger than half of the machine's memory, rows
+    /// that are not in the page cache are read as [`Direct`](ReadMode::Direct) does. If the file changes during the
+    /// run, the result is a mixture of old and new rows; if it becomes shorter, the run returns an error.
     #[default]
     Pread,
-    /// Straight from the disk, past the page cache, into memory of our own. The page cache then holds no copy for the next
-    /// job, and none that others want is pushed out of it. By [`Pread`](ReadMode::Pread) where the file system cannot do that.
+    /// Reads from the disk with direct I/O, bypassing the page cache, into memory of Overshot. The page cache then
+    /// holds no copy for the next job, and pages that other programs need are not evicted. Falls back to
+    /// [`Pread`](ReadMode::Pread) if the file system does not support direct I/O.
     Direct,
 }
 
 /// The memory maps of files that exist now.
 static MAPPED: SignalList = SignalList::new();
 
-/// Finds the file whose map holds an address, for a handler of `SIGBUS`: it takes no lock and no memory. The path goes
-/// to `path`, as much of it as there is room for; returns how many bytes that is.
+/// Finds the file whose memory map contains an address.
+///
+/// This function is for handlers of `SIGBUS`: it takes no lock and allocates no memory. It copies as much of the
+/// path to `path` as fits, and returns the number of bytes copied.
 pub fn mapped_path(address: usize, path: &mut [u8]) -> Option<usize> {
     let mut len = None;
     MAPPED.each(
@@ -44,56 +47,57 @@ pub fn mapped_path(address: usize, path: &mut [u8]) -> Option<usize> {
     len
 }
 
-/// Makes [`mapped_path`] find a map, until the entry is dropped.
+/// Registers a map, so that [`mapped_path`] finds it until the entry is dropped.
 pub(super) fn announce_map(path: &Path, map: *const [u8]) -> Entry {
     let start = map.cast::<u8>().addr();
     MAPPED.add(path, start..start + map.len())
 }
 
-/// Files larger than this share of the machine's memory do not stay in the page cache: what is not in it is read past it.
+/// Files larger than 1/`LARGE` of the machine's memory do not stay in the page cache. Rows of them that are not
+/// cached are read with direct I/O.
 const LARGE: u64 = 2;
 
-/// A file of which a part is rows.
+/// A file, part of which is rows.
 #[derive(Debug)]
 pub(super) struct FileRows {
     pub path: PathBuf,
     pub dtype: Dtype,
     pub rows: u64,
     file: File,
-    /// Where the rows start.
+    /// The offset of the first row, in bytes.
     offset: u64,
-    /// Whether their byte order is not the machine's.
+    /// Whether the byte order differs from the machine's.
     swapped: bool,
     map: Option<(Mmap, Entry)>,
     direct: Option<Direct>,
-    /// Whether all reads go past the page cache, and not only those of what is not in it.
+    /// Whether all reads bypass the page cache, and not only reads of rows that are not cached.
     is_direct: bool,
-    /// Why it is not read as it was asked to be.
+    /// Why the file is not read as requested.
     note: Option<&'static str>,
 }
 
 impl FileRows {
-    /// The `rows` rows at `offset`. `len` is the length of the file, which holds them.
+    /// The `rows` rows at `offset`. `len` is the length of the file, which contains them.
     pub fn new(opened: Opened, dtype: Dtype, rows: u64, offset: u64, swapped: bool, reading: ReadMode) -> Self {
         let Opened { path, file, len } = opened;
         debug_assert!(offset + rows * dtype.size() as u64 <= len);
         let is_direct = reading == ReadMode::Direct;
         let direct = if is_direct || len > memory() / LARGE { Direct::open(&path) } else { None };
         let note = (is_direct && rows > 0 && direct.is_none())
-            .then_some("cannot be read past the page cache here, so it is read through it");
+            .then_some("direct I/O is not available here, so it is read through the page cache");
         FileRows { path, dtype, rows, file, offset, swapped, map: None, direct, is_direct, note }
     }
 
-    /// The same, used in place through a memory map, if the system can map it.
+    /// Uses the rows in place through a memory map, if the system can map the file.
     ///
     /// # Safety
-    /// Nobody may write to the file or truncate it as long as this exists.
+    /// Nobody may write to the file or truncate it while this value exists.
     pub unsafe fn mapped(mut self) -> Self {
         let end = self.offset + self.rows * self.dtype.size() as u64;
-        // SAFETY: passed on to the caller; the file is as long as its rows, as `new` requires.
+        // SAFETY: the caller upholds the contract; the file is as long as its rows, as `new` requires.
         let map = unsafe { map_file(&self.file, end) };
         if self.rows > 0 && map.is_none() {
-            self.note = Some("cannot be mapped here, so it is read by calls, which is slower");
+            self.note = Some("cannot be memory-mapped here, so it is read with system calls, which is slower");
         }
         self.map = map.map(|map| {
             let entry = announce_map(&self.path, &map[..]);
@@ -104,8 +108,8 @@ impl FileRows {
 
     pub fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
         let beyond = || {
-            let problem = format!("rows from {first} on were read, but it has {} rows", self.rows);
-            Error::file(&self.path, problem, "this is a mistake in the caller of Source::read")
+            let problem = format!("rows from {first} on were requested, but it has {} rows", self.rows);
+            Error::file(&self.path, problem, "this is a bug in the caller of Source::read")
         };
         let size = self.dtype.size() as u64;
         let fits = first.checked_mul(size).and_then(|at| at.checked_add(dst.len() as u64));
@@ -137,7 +141,7 @@ impl FileRows {
         if self.swapped { None } else { Memory::new(self.bytes_in_place()?, self.dtype) }
     }
 
-    /// Whether rows are to be had without a disk, as far as that matters.
+    /// Returns whether the rows can be read without a disk. An estimate is enough here.
     pub fn is_cached(&self, first: u64, rows: u64) -> bool {
         let size = self.dtype.size() as u64;
         match &self.direct {
@@ -147,23 +151,24 @@ impl FileRows {
         }
     }
 
-    /// Bytes read past the page cache so far.
+    /// Returns the number of bytes read with direct I/O so far.
     pub fn bytes_read_direct(&self) -> u64 {
         self.direct.as_ref().map_or(0, Direct::bytes)
     }
 
-    /// Why it is not read as it was asked to be.
+    /// Returns why the file is not read as requested.
     pub fn warning(&self) -> Option<String> {
         self.note.map(|note| format!("{} {note}", self.path.display()))
     }
 
-    /// The rows as they stand in the map.
+    /// Returns the rows in the map, if they can be used as they are.
     fn bytes_in_place(&self) -> Option<&[u8]> {
         self.map.as_ref()?.0.get(usize::try_from(self.offset).ok()?..)
     }
 }
 
-/// Copies the rows from `first` on out of `bytes`, all rows. `None` if there are not as many.
+/// Copies the rows that start at row `first` out of `bytes`, which holds all rows. Returns `None` if there are not
+/// enough rows.
 pub(super) fn copy_rows(bytes: &[u8], first: u64, dtype: Dtype, dst: &mut [u8]) -> Option<()> {
     let start = usize::try_from(first).ok()?.checked_mul(dtype.size())?;
     let end = start.checked_add(dst.len())?;
@@ -186,16 +191,16 @@ fn swap_bytes(rows: &mut [u8], size: usize) {
     }
 }
 
-/// A file opened for reading, before anything is known of its format.
+/// A file opened for reading, before its format is known.
 pub(super) struct Opened {
     pub path: PathBuf,
     pub file: File,
-    /// Its length in bytes.
+    /// The length of the file in bytes.
     pub len: u64,
 }
 
 impl Opened {
-    /// Opens a regular file. Others are refused: the rows of a pipe cannot be read in any order.
+    /// Opens a regular file. Other kinds are refused: the rows of a pipe cannot be read in any order.
     pub fn new(path: &Path) -> Result<Self> {
         let cannot = |e: io::Error| {
             let remedy = match e.kind() {
@@ -205,7 +210,7 @@ impl Opened {
             };
             io_error(path, "cannot be opened", remedy, e)
         };
-        // Looked at before it is opened, because opening a pipe waits for someone to write into it.
+        // The kind is checked before the file is opened, because opening a pipe waits for a writer.
         let metadata = fs::metadata(path).map_err(cannot)?;
         if metadata.is_dir() {
             return Err(Error::file(path, "is a directory", "name a file"));
@@ -228,12 +233,12 @@ impl Opened {
     }
 }
 
-/// An error of the operating system, in a line with what it means here.
+/// Returns an operating-system error with the problem and the remedy.
 pub(super) fn io_error(path: &Path, problem: impl Into<String>, remedy: &str, e: io::Error) -> Error {
     Error::File { path: path.into(), problem: problem.into(), remedy: remedy.into(), cause: Some(e) }
 }
 
-/// An error met while bytes are put into a file.
+/// Returns an error that occurred while `needed` bytes were written to a file.
 pub(super) fn write_error(path: &Path, needed: u64, e: io::Error) -> Error {
     use io::ErrorKind as Kind;
     match e.kind() {
@@ -249,19 +254,19 @@ pub(super) fn write_error(path: &Path, needed: u64, e: io::Error) -> Error {
     }
 }
 
-/// What to do about an error that says that too many files are open, if it is one.
+/// Returns the remedy if the error says that too many files are open.
 pub(super) fn too_many_open(e: &io::Error) -> Option<&'static str> {
     use rustix::io::Errno;
     let is_one = matches!(Errno::from_io_error(e), Some(Errno::MFILE | Errno::NFILE));
     is_one.then_some("raise the limit of open files (ulimit -n), or use fewer files at once")
 }
 
-/// Whether a path ends as that of a directory does.
+/// Returns whether a path ends with a slash, as the path of a directory may.
 pub(super) fn ends_with_slash(path: &Path) -> bool {
     path.as_os_str().as_bytes().ends_with(b"/")
 }
 
-/// The directory of a file's path.
+/// Returns the directory of a file's path.
 pub(super) fn directory(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -1,13 +1,13 @@
-//! Formats that are not read and not written, so that their files are not taken for raw rows.
+//! Formats that Overshot neither reads nor writes. They are listed so that their files are not read as raw rows.
 
 use std::path::Path;
 
-/// A format of others.
+/// A format that is not supported.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Foreign {
-    /// What a file of it is.
+    /// A description of a file of this format.
     pub what: &'static str,
-    /// How its data can be used here.
+    /// How its data can be used with Overshot.
     pub remedy: &'static str,
 }
 
@@ -15,11 +15,11 @@ const DECOMPRESS: &str = "decompress it first";
 const COLUMNS: &str = "save each column with numpy.save, as in numpy.save('x.npy', pandas.read_parquet(path)['x'])";
 const FEATHER: &str = "save each column with numpy.save, as in numpy.save('x.npy', pandas.read_feather(path)['x'])";
 const TABLE: &str = "save each column with numpy.save, as in numpy.save('x.npy', pandas.read_csv(path)['x'])";
-const ARRAYS: &str = "save each array by itself with numpy.save";
+const ARRAYS: &str = "save each array separately with numpy.save";
 const HDF5: &str = "save each dataset with numpy.save, as in numpy.save('x.npy', h5py.File(path)['x'])";
 const NUMBERS: &str = "save its numbers with numpy.save";
 
-/// Kinds, by the endings of names in lower case.
+/// Formats by file extension, in lower case.
 const ENDINGS: [(&[&str], &str, &str); 14] = [
     (&["npz"], "a .npz archive", ARRAYS),
     (&["zip", "7z", "tar", "tgz", "rar"], "an archive", "unpack it first"),
@@ -27,21 +27,25 @@ const ENDINGS: [(&[&str], &str, &str); 14] = [
     (&["parquet", "pq"], "a Parquet file", COLUMNS),
     (&["arrow", "feather", "ipc"], "an Arrow file", FEATHER),
     (&["orc", "avro"], "a table", NUMBERS),
-    (&["csv", "tsv"], "a table in text", TABLE),
+    (&["csv", "tsv"], "a CSV or TSV file", TABLE),
     (&["txt", "json", "jsonl", "ndjson", "xml", "yaml", "yml", "toml", "md", "html", "log"], "text", NUMBERS),
     (&["h5", "hdf5", "he5", "nc", "nc4"], "an HDF5 file", HDF5),
     (&["zarr", "n5"], "a Zarr array", "save it with numpy.save, as in numpy.save('x.npy', zarr.open(path)[:])"),
     (&["xls", "xlsx", "ods", "db", "sqlite", "mdb"], "a table", NUMBERS),
     (
         &["pkl", "pickle", "pt", "pth", "safetensors", "mat", "rds", "rdata", "dta", "sav"],
-        "a file of a program",
+        "a file of another program",
         NUMBERS,
     ),
-    (&["png", "jpg", "jpeg", "gif", "bmp", "tif", "tiff", "webp", "wav", "mp3", "flac", "mp4"], "a medium", NUMBERS),
+    (
+        &["png", "jpg", "jpeg", "gif", "bmp", "tif", "tiff", "webp", "wav", "mp3", "flac", "mp4"],
+        "an image, audio or video file",
+        NUMBERS,
+    ),
     (&["py", "ipynb", "cu", "ptx", "cubin", "fatbin"], "a program", NUMBERS),
 ];
 
-/// Kinds, by the first bytes of files.
+/// Formats by the first bytes of a file.
 const FIRST_BYTES: [(&[u8], &str, &str); 27] = [
     (b"\x93NUMPY", "a .npy file under another name", "rename it, so that its name ends with .npy"),
     (b"PK\x03\x04", "a .npz or other archive", ARRAYS),
@@ -67,19 +71,19 @@ const FIRST_BYTES: [(&[u8], &str, &str); 27] = [
     (b"\x80\x04\x95", "a pickle", NUMBERS),
     (b"\x89PNG\r\n", "an image", NUMBERS),
     (b"%PDF-", "a document", NUMBERS),
-    (b"RIFF", "a sound or a film", NUMBERS),
+    (b"RIFF", "an audio or video file", NUMBERS),
     (b"\x7fELF", "a program", NUMBERS),
     (b"{\"", "JSON", NUMBERS),
 ];
 
-/// The format that a name says, if it is not one of ours.
+/// Returns the unsupported format that a file name indicates, if any.
 pub(super) fn by_name(path: &Path) -> Option<Foreign> {
     let ending = path.extension()?.to_str()?.to_ascii_lowercase();
     let (_, what, remedy) = ENDINGS.iter().find(|(endings, ..)| endings.contains(&ending.as_str()))?;
     Some(Foreign { what, remedy })
 }
 
-/// The format that the first bytes of a file say, if they say any.
+/// Returns the unsupported format that the first bytes of a file indicate, if any.
 pub(super) fn by_first_bytes(head: &[u8]) -> Option<Foreign> {
     let (_, what, remedy) = FIRST_BYTES.iter().find(|(bytes, ..)| head.starts_with(bytes))?;
     Some(Foreign { what, remedy })

@@ -1,4 +1,4 @@
-//! File formats by file name, for the command.
+//! Selects the file format by the file name, for the command.
 
 use super::file::{Opened, ends_with_slash};
 use super::foreign_format::{Foreign, by_first_bytes, by_name};
@@ -8,19 +8,21 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Opens a file to be read: `.npy` as [`Npy`], every other name as [`Raw`]. Files of other formats are refused, by
-/// their names and their first bytes; [`Raw::open`] takes any file.
+/// Opens a file for reading: `.npy` as [`Npy`], every other name as [`Raw`].
+///
+/// Files of other formats are refused, by their names and their first bytes. [`Raw::open`] accepts any file.
 ///
 /// # Errors
-/// As [`Npy::open`] and [`Raw::open`]; and when `dtype` is missing for a raw file, or not the one of a `.npy` file.
+/// Returns the same errors as [`Npy::open`] and [`Raw::open`]. Also returns an error if `dtype` is missing for a
+/// raw file, or differs from the dtype of a `.npy` file.
 pub fn open(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<Input<'static>> {
     open_with(path, dtype, ReadMode::default())
 }
 
-/// Opens a file as [`open`] does, to be read as `reading` says.
+/// Opens a file as [`open`] does, to be read as `reading` specifies.
 ///
 /// # Errors
-/// As [`open`].
+/// Returns the same errors as [`open`].
 pub fn open_with(path: impl AsRef<Path>, dtype: Option<Dtype>, reading: ReadMode) -> Result<Input<'static>> {
     match readable(path.as_ref(), dtype)? {
         None => agreed(Npy::open_with(path, reading)?, dtype),
@@ -28,28 +30,29 @@ pub fn open_with(path: impl AsRef<Path>, dtype: Option<Dtype>, reading: ReadMode
     }
 }
 
-/// Opens a file as [`open`] does, to be used in place through a memory map; to be read by calls where the system cannot
-/// map it.
+/// Opens a file as [`open`] does, to be used in place through a memory map. If the system cannot map it, it is read
+/// with system calls.
 ///
 /// # Safety
-/// As for [`Npy::map`]: nobody may write to the file or truncate it as long as the input exists.
+/// The contract of [`Npy::map`]: nobody may write to the file or truncate it while the input exists.
 ///
 /// # Errors
-/// As [`open`].
+/// Returns the same errors as [`open`].
 pub unsafe fn map(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<Input<'static>> {
     match readable(path.as_ref(), dtype)? {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller upholds the same contract.
         None => agreed(unsafe { Npy::map(path) }?, dtype),
         // SAFETY: as above.
         Some(dtype) => Ok(unsafe { Raw::map(path, dtype) }?.into()),
     }
 }
 
-/// A file to be written: `.npy` as by [`Npy::create`], every other name as by [`Raw::create`]. The result is cast to
-/// `dtype`, if given. A file that exists is replaced only if `force`.
+/// Returns a file to be written: `.npy` as by [`Npy::create`], every other name as by [`Raw::create`].
+///
+/// The result is cast to `dtype`, if given. An existing file is replaced only if `force` is set.
 ///
 /// # Errors
-/// When the name is that of another format; [`Raw::create`] takes any name.
+/// Returns an error if the name belongs to another format. [`Raw::create`] accepts any name.
 pub fn create(path: impl AsRef<Path>, dtype: Option<Dtype>, force: bool) -> Result<Output<'static>> {
     let path = path.as_ref();
     if is_npy(path) {
@@ -57,9 +60,9 @@ pub fn create(path: impl AsRef<Path>, dtype: Option<Dtype>, force: bool) -> Resu
     }
     refuse_places(path)?;
     if let Some(foreign) = by_name(path) {
-        let problem = format!("is named as {}, which is not written", foreign.what);
+        let problem = format!("has the name of {}, which cannot be written", foreign.what);
         let remedy = format!(
-            "write a .npy file, which NumPy and others read, or raw rows (.raw); for raw rows under this name, write {}:f64!",
+            "write a .npy file, which NumPy reads, or raw rows (.raw); for raw rows under this name, write {}:f64!",
             path.display()
         );
         return Err(Error::file(path, problem, remedy));
@@ -78,7 +81,7 @@ fn is_npy(path: &Path) -> bool {
     path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy"))
 }
 
-/// The dtype as which a raw file may be read; `None` for a `.npy` file.
+/// Returns the dtype with which a raw file is read; `None` for a `.npy` file.
 fn readable(path: &Path, dtype: Option<Dtype>) -> Result<Option<Dtype>> {
     refuse_places(path)?;
     let shown = path.display();
@@ -93,7 +96,7 @@ fn readable(path: &Path, dtype: Option<Dtype>) -> Result<Option<Dtype>> {
         return Ok(None);
     }
     if let Some(Foreign { what, remedy }) = by_first_bytes(&opened.head(16)?).or_else(|| by_name(path)) {
-        let remedy = format!("{remedy}; to take its bytes for rows in spite of that, write {shown}:f64!");
+        let remedy = format!("{remedy}; to read its bytes as rows anyway, write {shown}:f64!");
         return Err(Error::file(path, format!("is {what}, not a raw file"), remedy));
     }
     match dtype {
@@ -102,16 +105,16 @@ fn readable(path: &Path, dtype: Option<Dtype>) -> Result<Option<Dtype>> {
     }
 }
 
-/// Refuses what is no place of a file.
+/// Returns an error if the path cannot be that of a file.
 fn refuse_places(path: &Path) -> Result<()> {
     let refused = |problem: &str, remedy: &str| Err(Error::file(path, problem, remedy));
     let bytes = path.as_os_str().as_bytes();
     if bytes == b"-" {
-        return refused("standard input and output cannot be used", "name a file; one that is called so is ./-");
+        return refused("standard input and output cannot be used", "name a file; for a file called '-', write ./-");
     }
     let scheme = bytes.windows(3).position(|part| part == b"://").map(|end| &bytes[..end]);
     if scheme.is_some_and(|scheme| !scheme.is_empty() && scheme.iter().all(u8::is_ascii_alphanumeric)) {
-        return refused("is an address and not a file", "copy the data to a disk first, or mount it");
+        return refused("is a URL, not a file", "copy the data to a disk first, or mount it");
     }
     if ends_with_slash(path) && !path.is_dir() {
         return refused("ends with '/', as the path of a directory does", "name a file");
@@ -119,41 +122,40 @@ fn refuse_places(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a path may be meant for several files.
+/// Returns whether a path may be a pattern for several files.
 fn is_pattern(path: &Path) -> bool {
     path.as_os_str().as_bytes().iter().any(|byte| b"*?[{".contains(byte))
 }
 
-/// A `.npy` file of the dtype that it is said to have.
+/// Returns a `.npy` file as an input, if it has the dtype that was given.
 fn agreed(npy: Npy, dtype: Option<Dtype>) -> Result<Input<'static>> {
     match dtype {
         Some(dtype) if dtype != npy.dtype() => {
             let (shown, own) = (npy.name(), npy.dtype());
-            Err(Error::Job(format!(
-                "{shown}: holds {own}, not {dtype}; leave ':{dtype}' away, and cast in the expression"
-            )))
+            Err(Error::Job(format!("{shown}: holds {own}, not {dtype}; omit ':{dtype}', and cast in the expression")))
         }
         _ => Ok(npy.into()),
     }
 }
 
-/// A file as a text names it: `PATH`, `PATH:DTYPE`, or `PATH:DTYPE!`, which is a raw file whatever its name and its
-/// first bytes are.
+/// A file named by a text: `PATH`, `PATH:DTYPE`, or `PATH:DTYPE!`, which is a raw file regardless of its name and
+/// its first bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedFile {
-    /// The path.
+    /// The path of the file.
     pub path: PathBuf,
-    /// The dtype, if the text has one.
+    /// The dtype, if the text contains one.
     pub dtype: Option<Dtype>,
-    /// Whether it is raw in any case. It has a dtype then.
+    /// Whether the file is raw regardless of its name. It then has a dtype.
     pub is_raw: bool,
 }
 
 impl NamedFile {
-    /// Takes a text apart. Paths are bytes, not text, and may hold colons: only a word behind the last one is a dtype.
+    /// Parses a text. Paths are bytes, not text, and may contain colons: only a word after the last colon is a
+    /// dtype.
     ///
     /// # Errors
-    /// [`Error::Job`] if the word behind the last colon is no dtype.
+    /// Returns [`Error::Job`] if the word after the last colon is not a dtype.
     pub fn parse(text: &OsStr) -> Result<NamedFile> {
         let bytes = text.as_bytes();
         let whole = || Ok(NamedFile { path: text.into(), dtype: None, is_raw: false });
@@ -173,8 +175,8 @@ impl NamedFile {
             Err(error) => {
                 let shown = Path::new(text).display();
                 Err(Error::Job(format!(
-                    "{shown}: {error}, or NumPy's name of it, such as float32; \
-                     the path of a raw file that ends so needs its dtype behind it, as in {shown}:f64"
+                    "{shown}: {error}, or NumPy's name for one, such as float32; \
+                     if the path of a raw file ends like this, add its dtype, as in {shown}:f64"
                 )))
             }
         }
@@ -183,7 +185,7 @@ impl NamedFile {
     /// Opens the file as [`open_with`] does.
     ///
     /// # Errors
-    /// As [`open`].
+    /// Returns the same errors as [`open`].
     pub fn open(&self, reading: ReadMode) -> Result<Input<'static>> {
         match self.raw_dtype() {
             Some(dtype) => Ok(Raw::open_with(&self.path, dtype, reading)?.into()),
@@ -194,23 +196,23 @@ impl NamedFile {
     /// Opens the file as [`map()`] does.
     ///
     /// # Safety
-    /// As for [`Npy::map`].
+    /// The contract of [`Npy::map`].
     ///
     /// # Errors
-    /// As [`open`].
+    /// Returns the same errors as [`open`].
     pub unsafe fn map(&self) -> Result<Input<'static>> {
         match self.raw_dtype() {
-            // SAFETY: passed on to the caller.
+            // SAFETY: the caller upholds the same contract.
             Some(dtype) => Ok(unsafe { Raw::map(&self.path, dtype) }?.into()),
             // SAFETY: as above.
             None => unsafe { map(&self.path, self.dtype) },
         }
     }
 
-    /// The file to be written, as by [`create`].
+    /// Returns the file as an output, as [`create`] does.
     ///
     /// # Errors
-    /// As [`create`].
+    /// Returns the same errors as [`create`].
     pub fn create(&self, force: bool) -> Result<Output<'static>> {
         match self.raw_dtype() {
             Some(dtype) => Ok(Raw::create(&self.path).dtype(dtype).force(force).into()),
@@ -223,7 +225,7 @@ impl NamedFile {
     }
 }
 
-/// The dtype of a name, ours or NumPy's.
+/// Returns the dtype with this name, in Overshot's or NumPy's spelling.
 fn dtype_of(word: &str) -> Result<Dtype> {
     let own = match word {
         "bool_" => "bool",

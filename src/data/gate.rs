@@ -1,15 +1,15 @@
-//! A gate that lets a few through at a time.
+//! A counting semaphore.
 
 use crate::sync::{Condvar, Mutex, PoisonError};
 
-/// Lets at most a set number of threads through at a time; the others wait.
+/// Limits the number of threads that are inside at the same time; the others wait.
 #[derive(Debug)]
 pub(super) struct Gate {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
-/// The right to be inside, until it is dropped.
+/// A permit of the gate. Dropping it leaves the gate.
 #[derive(Debug)]
 pub(super) struct Pass<'g>(&'g Gate);
 

@@ -1,4 +1,4 @@
-//! Rows that are computed when they are asked for.
+//! Rows that are computed on demand.
 
 use super::{Dtype, Element, Source};
 use crate::error::{Error, Result};
@@ -8,12 +8,16 @@ use std::marker::PhantomData;
 /// A source whose rows are computed by a function on the host.
 ///
 /// ```
-/// # use overshot::Generator;
-/// let squares = Generator::new(1_000_000, |first: u64, rows: &mut [f64]| {
+/// use overshot::{Engine, Generator, Job};
+/// let squares = Generator::new(1000, |first: u64, rows: &mut [f64]| {
 ///     for (i, row) in (first..).zip(rows) {
 ///         *row = (i * i) as f64;
 ///     }
 /// });
+/// let engine = Engine::builder().build()?;
+/// let report = engine.run(Job::eval("max(x)")?.input("x", squares))?;
+/// assert_eq!(report.value("max(x)")?.map(|v| v.as_f64()), Some(998_001.0));
+/// # Ok::<(), overshot::Error>(())
 /// ```
 pub struct Generator<T, F> {
     rows: u64,
@@ -22,9 +26,11 @@ pub struct Generator<T, F> {
 }
 
 impl<T: Element, F: Fn(u64, &mut [T]) + Send + Sync> Generator<T, F> {
-    /// A source of `rows` rows. `fill(first, dst)` is to overwrite all of `dst` with the rows from `first` on; several
-    /// threads call it at once, for ranges of any length in any order, and a range more than once when a chunk is tried
-    /// again. So each row must depend on its number alone.
+    /// Creates a source of `rows` rows.
+    ///
+    /// `fill(first, dst)` must overwrite all of `dst` with the rows that start at row `first`. Several threads call
+    /// it concurrently, for ranges of any length and in any order, and again for the same range when a chunk is
+    /// retried. The value of a row must therefore depend on its row number only.
     pub fn new(rows: u64, fill: F) -> Self {
         Generator { rows, fill, _element: PhantomData }
     }
@@ -48,9 +54,13 @@ impl<T: Element, F: Fn(u64, &mut [T]) + Send + Sync> Source for Generator<T, F> 
             (self.fill)(first, rows);
             return Ok(());
         }
-        // Slots are aligned; this is for callers of `read` whose buffers are not.
+        // Staging slots are aligned. This path is for callers of `read` whose buffers are not.
         if !dst.len().is_multiple_of(size_of::<T>()) {
-            return Err(Error::Job(format!("generator: {} bytes are no whole number of {} rows", dst.len(), T::DTYPE)));
+            return Err(Error::Job(format!(
+                "generator: {} bytes are not a whole number of {} rows",
+                dst.len(),
+                T::DTYPE
+            )));
         }
         let mut rows = vec![T::zeroed(); dst.len() / size_of::<T>()];
         (self.fill)(first, &mut rows);

@@ -1,4 +1,4 @@
-//! Which file a path leads to, so that a job does not write to what it reads.
+//! The identity of files, so that a job does not write to a file that it reads.
 
 use super::file::directory;
 use std::collections::HashMap;
@@ -7,17 +7,18 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The file that a path leads to, whether it exists or not. Two paths are of one file if these are equal.
+/// The file that a path leads to, whether it exists or not. Two paths lead to the same file if their values are
+/// equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FileId {
-    /// A file that exists: its device and its number there.
+    /// An existing file: its device and its inode number.
     Existing(u64, u64),
-    /// A name in an existing directory, which is known by its device and number.
+    /// A name in an existing directory, which is identified by its device and inode number.
     Missing(u64, u64, OsString),
 }
 
 impl FileId {
-    /// Looks a path up. `None` if it leads nowhere, and no file can be made there.
+    /// Looks up a path. Returns `None` if it leads nowhere and no file can be created there.
     pub fn of(path: &Path) -> Option<FileId> {
         #[cfg(test)]
         tests::LOOKED_UP.set(tests::LOOKED_UP.get() + 1);
@@ -29,35 +30,35 @@ impl FileId {
     }
 }
 
-/// The files that are read and written together: a file that is written must have no other use. Each path is looked up
-/// once.
+/// The files that are read and written together. A file that is written must have no other use. Each path is looked
+/// up once.
 #[derive(Debug, Default)]
 pub struct FileSet {
     uses: HashMap<FileId, (String, bool)>,
 }
 
-/// A file with two uses, one of which is to write it: what the first one was called.
+/// A file with two uses, at least one of which writes it. The value is the name of the first use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clash(pub String);
 
 impl FileSet {
-    /// A set without files.
+    /// Creates an empty set.
     pub fn new() -> Self {
         FileSet::default()
     }
 
-    /// Adds a file that is read, and what messages call this use of it.
+    /// Adds a file that is read. `name` is the name of this use in messages.
     ///
     /// # Errors
-    /// If the set has the file as one that is written.
+    /// Returns an error if the set contains the file as one that is written.
     pub fn read(&mut self, path: &Path, name: impl Into<String>) -> Result<(), Clash> {
         self.add(path, name.into(), false)
     }
 
-    /// Adds a file that is written, and what messages call this use of it.
+    /// Adds a file that is written. `name` is the name of this use in messages.
     ///
     /// # Errors
-    /// If the set has the file already.
+    /// Returns an error if the set contains the file already.
     pub fn write(&mut self, path: &Path, name: impl Into<String>) -> Result<(), Clash> {
         self.add(path, name.into(), true)
     }
@@ -81,7 +82,7 @@ pub(crate) mod tests {
     use std::cell::Cell;
 
     thread_local! {
-        /// How many paths this thread has looked up.
+        /// Number of paths that this thread has looked up.
         pub(crate) static LOOKED_UP: Cell<usize> = const { Cell::new(0) };
     }
 

@@ -1,11 +1,11 @@
-//! Datasets that stand in memory. All `unsafe` of the data room is here, behind safe types.
+//! Datasets in memory. All `unsafe` code of this module is in this file, behind safe types.
 //!
-//! - [`Memory`]: a source's rows, shared.
-//! - [`Disjoint`]: a slice that many threads write at once, each its own part. Like a `RefCell`, it checks at run time
-//!   what the borrow checker cannot see: that no two parts alive at one time overlap.
-//! - [`SinkMemory`]: a [`Disjoint`] counted in rows.
-//! - [`map_file`]: a file's bytes as a slice.
-//! - [`copy_past_cache`]: writes rows that nobody reads again soon.
+//! - [`Memory`]: the rows of a source, shared.
+//! - [`Disjoint`]: a slice whose parts are written concurrently by several threads. Like a `RefCell`, it checks at
+//!   run time what the borrow checker cannot prove: that no two live parts overlap.
+//! - [`SinkMemory`]: a [`Disjoint`] measured in rows.
+//! - [`map_file`]: the bytes of a file as a slice.
+//! - [`copy_past_cache`]: writes rows that are not read again soon, bypassing the cache.
 
 use super::Dtype;
 use crate::{Error, Result};
@@ -17,7 +17,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
-/// A whole dataset in memory, in native byte order, aligned for its dtype.
+/// A whole dataset in memory, in native byte order and aligned for its dtype.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory<'a> {
     bytes: &'a [u8],
@@ -25,46 +25,46 @@ pub struct Memory<'a> {
 }
 
 impl<'a> Memory<'a> {
-    /// The dataset whose rows are `bytes`. `None` if these do not start at an address aligned for `dtype`: such a
-    /// dataset cannot be used in place and has to be read.
+    /// Creates the memory of a dataset whose rows are `bytes`. Returns `None` if `bytes` is not aligned for
+    /// `dtype`; such a dataset cannot be used in place and must be read.
     pub fn new(bytes: &'a [u8], dtype: Dtype) -> Option<Self> {
         let aligned = bytes.as_ptr().addr().is_multiple_of(dtype.size());
         aligned.then_some(Memory { bytes, pinned: false })
     }
 
-    /// The same, known to be pinned: devices may copy from it directly.
+    /// Marks the memory as pinned: devices may copy from it directly.
     pub(crate) fn pinned(self) -> Self {
         Memory { pinned: true, ..self }
     }
 
-    /// The rows, as bytes.
+    /// Returns the rows as bytes.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Whether it is pinned.
+    /// Returns whether the memory is pinned.
     pub fn is_pinned(&self) -> bool {
         self.pinned
     }
 }
 
-/// A slice whose parts are borrowed mutably by many threads at once, each part by one of them at a time.
+/// A slice whose parts are borrowed mutably by several threads at once, each part by one thread at a time.
 pub(super) struct Disjoint<'a, T> {
     start: NonNull<T>,
     len: usize,
-    /// The parts that are borrowed now: one per slot in flight or worker that computes, so a few
-    /// dozen, searched linearly.
+    /// The parts that are borrowed now: one per slot in flight or computing worker, so there are a few dozen, and a
+    /// linear search is enough.
     claimed: Mutex<Vec<Range<usize>>>,
-    /// Keeps a mapping alive for as long as its bytes are used.
+    /// Keeps a mapping alive while its bytes are used.
     _map: Option<MmapRaw>,
     _borrow: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: it stands for a `&'a mut [T]` and hands out `&mut [T]` of parts that do not overlap, which is what
-// `split_at_mut` does; both need `T: Send` to go to other threads and nothing else. The list of parts is behind a
-// mutex, and `MmapRaw` is `Send` and `Sync` itself.
+// SAFETY: a `Disjoint` represents a `&'a mut [T]` and hands out `&mut [T]` to parts that do not overlap, as
+// `split_at_mut` does. Both need only `T: Send` to move to other threads. The list of parts is behind a mutex, and
+// `MmapRaw` is `Send` and `Sync`.
 unsafe impl<T: Send> Send for Disjoint<'_, T> {}
-// SAFETY: as above. A shared `Disjoint` gives no access to elements other than through a `Claim`.
+// SAFETY: as above. A shared `Disjoint` gives access to elements only through a `Claim`.
 unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
 
 impl<'a, T> Disjoint<'a, T> {
@@ -83,12 +83,13 @@ impl<'a, T> Disjoint<'a, T> {
         self.len
     }
 
-    /// Borrows a part until the claim is dropped; `None` if it is out of bounds or overlaps a part in use.
+    /// Borrows a part until the claim is dropped. Returns `None` if the part is out of bounds or overlaps a
+    /// borrowed part.
     pub(super) fn claim(&self, part: Range<usize>) -> Option<Claim<'_, T>> {
         if part.start > part.end || part.end > self.len {
             return None;
         }
-        // An empty part overlaps nothing, and must not: two of them would be equal in the list.
+        // An empty part overlaps nothing, and is not recorded: two empty parts would be equal in the list.
         if !part.is_empty() {
             let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
             if claimed.iter().any(|c| c.start < part.end && part.start < c.end) {
@@ -96,7 +97,7 @@ impl<'a, T> Disjoint<'a, T> {
             }
             claimed.push(part.clone());
         }
-        // SAFETY: `part` lies within the `len` elements at `start`, checked above, which belong to one allocation or
+        // SAFETY: `part` is within the `len` elements at `start` (checked above), which belong to one allocation or
         // mapping.
         let start = unsafe { self.start.add(part.start) };
         let elements = NonNull::slice_from_raw_parts(start, part.len());
@@ -108,7 +109,7 @@ impl Disjoint<'static, u8> {
     /// The bytes of a mapping from `offset` to its end.
     ///
     /// # Panics
-    /// If `offset` is beyond the end.
+    /// Panics if `offset` is beyond the end.
     fn from_map(map: MmapRaw, offset: usize) -> Self {
         let len = map.len().checked_sub(offset).expect("a header longer than its file");
         let base = NonNull::new(map.as_mut_ptr()).expect("a mapping at address 0");
@@ -118,20 +119,21 @@ impl Disjoint<'static, u8> {
     }
 }
 
-/// A part of a sink's memory, borrowed mutably until it is dropped.
+/// A part of a sink's memory, borrowed mutably until the claim is dropped.
 pub struct Claim<'m, T = u8> {
-    // Not a `&mut [T]`: that would promise to be the only one for the whole of a call it is passed to, even after
-    // `drop` inside of that call gave the part back.
+    // Not a `&mut [T]`, which as an argument of a call would have to be unique for the whole call, even after
+    // `drop` inside that call returned the part.
     elements: NonNull<[T]>,
     part: Range<usize>,
     claimed: &'m Mutex<Vec<Range<usize>>>,
-    /// As a `&mut [T]`, and so invariant in `T`.
+    /// Acts as a `&mut [T]`, and is therefore invariant in `T`.
     _borrow: PhantomData<&'m mut [T]>,
 }
 
-// SAFETY: it stands for a `&mut [T]`, which is `Send` if `T` is; `claimed` is a shared reference to a `Sync` type.
+// SAFETY: a `Claim` represents a `&mut [T]`, which is `Send` if `T` is; `claimed` is a shared reference to a `Sync`
+// type.
 unsafe impl<T: Send> Send for Claim<'_, T> {}
-// SAFETY: as above; `&&mut [T]` allows reading only, so `T: Sync` suffices.
+// SAFETY: as above; a `&&mut [T]` permits reading only, so `T: Sync` suffices.
 unsafe impl<T: Sync> Sync for Claim<'_, T> {}
 
 impl<T> Deref for Claim<'_, T> {
@@ -139,14 +141,15 @@ impl<T> Deref for Claim<'_, T> {
 
     fn deref(&self) -> &[T] {
         // SAFETY: `elements` are initialised elements of a `Disjoint` that outlives `self`. They are in its list of
-        // claimed parts, so no other claim overlaps them, and its lifetime keeps all other uses of the slice away.
+        // claimed parts, so that no other claim overlaps them, and the lifetime of the `Disjoint` excludes all
+        // other uses of the slice.
         unsafe { self.elements.as_ref() }
     }
 }
 
 impl<T> DerefMut for Claim<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `deref`, and `&mut self` makes this the only reference made from this claim.
+        // SAFETY: as in `deref`, and `&mut self` makes this the only reference created from this claim.
         unsafe { self.elements.as_mut() }
     }
 }
@@ -177,13 +180,13 @@ pub struct SinkMemory<'a> {
 }
 
 impl<'a> SinkMemory<'a> {
-    /// The output whose rows of `dtype` are `bytes`. `None` if these do not start at an address aligned for `dtype`, or
-    /// end within a row.
+    /// Creates the memory of an output whose rows of `dtype` are `bytes`. Returns `None` if `bytes` is not aligned
+    /// for `dtype` or is not a whole number of rows.
     pub fn new(bytes: &'a mut [u8], dtype: Dtype) -> Option<Self> {
         Self::over(Disjoint::new(bytes), dtype)
     }
 
-    /// The same, known to be pinned: devices may copy to it directly.
+    /// Marks the memory as pinned: devices may copy to it directly.
     pub(crate) fn pinned(self) -> Self {
         SinkMemory { pinned: true, ..self }
     }
@@ -194,50 +197,53 @@ impl<'a> SinkMemory<'a> {
         whole.then_some(SinkMemory { bytes, row_bytes, pinned: false })
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn rows(&self) -> u64 {
         (self.bytes.len() / self.row_bytes) as u64
     }
 
-    /// Bytes of a row.
+    /// Returns the size of a row in bytes.
     pub fn row_bytes(&self) -> usize {
         self.row_bytes
     }
 
-    /// Whether it is pinned.
+    /// Returns whether the memory is pinned.
     pub fn is_pinned(&self) -> bool {
         self.pinned
     }
 
-    /// Where the rows are.
+    /// Returns the address range of the rows.
     pub(crate) fn address(&self) -> *const [u8] {
         std::ptr::slice_from_raw_parts(self.bytes.start.as_ptr(), self.bytes.len())
     }
 
-    /// Borrows the bytes of some rows until the claim is dropped. A claim that is forgotten is never given back.
+    /// Borrows the bytes of some rows until the claim is dropped. A claim that is passed to `mem::forget` borrows
+    /// its rows forever.
     ///
     /// # Panics
-    /// If there are no such rows, or some of them are borrowed already.
+    /// Panics if the rows do not exist, or if some of them are borrowed already.
     pub fn claim(&self, rows: Range<u64>) -> Claim<'_> {
         self.try_claim(rows.clone()).unwrap_or_else(|| {
             panic!("rows {} to {} of {} are out of bounds or in use", rows.start, rows.end, self.rows())
         })
     }
 
-    /// The same for a run, which no sink of the caller's is to bring down.
+    /// Borrows like [`claim`](SinkMemory::claim), for a run, which a sink that the caller implements must not make
+    /// panic.
     ///
     /// # Errors
-    /// [`Error::Job`] instead of a panic.
+    /// Returns [`Error::Job`] instead of panicking.
     pub(crate) fn claim_for_run(&self, rows: Range<u64>) -> Result<Claim<'_>> {
         self.try_claim(rows.clone()).ok_or_else(|| {
             Error::Job(format!(
-                "rows {} to {} of an output are in use: its Sink or Target must hold no claim of its memory during a job",
+                "rows {} to {} of an output are in use: its Sink or Target must hold no claim of its memory during a \
+                 job",
                 rows.start, rows.end
             ))
         })
     }
 
-    /// The same; `None` instead of a panic.
+    /// Borrows like [`claim`](SinkMemory::claim), but returns `None` instead of panicking.
     pub(crate) fn try_claim(&self, rows: Range<u64>) -> Option<Claim<'_>> {
         let byte = |row: u64| usize::try_from(row).ok()?.checked_mul(self.row_bytes);
         self.bytes.claim(byte(rows.start)?..byte(rows.end)?)
@@ -245,14 +251,14 @@ impl<'a> SinkMemory<'a> {
 }
 
 impl SinkMemory<'static> {
-    /// Maps a new file, to be written from `offset` to its end. `None` if the system cannot map it; the file is
-    /// then to be written by calls.
+    /// Maps a new file, to be written from `offset` to its end. Returns `None` if the system cannot map it; the
+    /// file is then written with system calls.
     ///
-    /// The space must be reserved already: when a page has no room on the disk, a write to it kills the process.
+    /// The space must be reserved already: if the disk has no room for a page, writing to it kills the process.
     pub(crate) fn map(file: &File, offset: usize, dtype: Dtype) -> Option<Self> {
         let map = MmapOptions::new().map_raw(file).ok()?;
-        // Making pages one by one is the slowest thing there is here, and does not scale with threads. Where the file system
-        // cannot have large ones, nothing changes.
+        // Creating pages one by one is the slowest step here, and does not scale with threads. If the file system
+        // does not support large pages, this changes nothing.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         Self::over(Disjoint::from_map(map, offset), dtype)
@@ -266,22 +272,22 @@ impl fmt::Debug for SinkMemory<'_> {
     }
 }
 
-/// Maps the first `len` bytes of a file for reading. `None` if that is not possible, as for `len` 0.
+/// Maps the first `len` bytes of a file for reading. Returns `None` if that is not possible, as for a `len` of 0.
 ///
 /// # Safety
-/// The file has at least `len` bytes, and nobody writes to it or shortens it as long as the map exists.
+/// The file has at least `len` bytes, and nobody writes to it or truncates it while the map exists.
 pub(crate) unsafe fn map_file(file: &File, len: u64) -> Option<Mmap> {
     let len = usize::try_from(len).ok().filter(|&len| len > 0)?;
-    // SAFETY: the mapping is private to this process and read-only. That its bytes are there and do not change is
-    // passed on to the caller.
+    // SAFETY: the mapping is private to this process and read-only. The caller guarantees that its bytes exist and
+    // do not change.
     unsafe { MmapOptions::new().len(len).map(file).ok() }
 }
 
-/// Copies bytes that nobody reads again soon, past the cache. Ordinary stores read every line before they write it, and
-/// push out of the cache what is still needed there, such as the slots of other workers.
+/// Copies bytes that are not read again soon, bypassing the cache. Ordinary stores read every cache line before
+/// they write it, and evict data that is still needed, such as the slots of other workers.
 ///
 /// # Panics
-/// If the lengths differ.
+/// Panics if the lengths differ.
 pub(crate) fn copy_past_cache(to: &mut [u8], from: &[u8]) {
     assert_eq!(to.len(), from.len(), "bytes to copy");
     #[cfg(target_arch = "x86_64")]
@@ -296,20 +302,21 @@ pub(crate) fn copy_past_cache(to: &mut [u8], from: &[u8]) {
         for (to, from) in to_lines.iter_mut().zip(from_lines) {
             let (to, from) = (to.as_mut_ptr().cast::<__m128i>(), from.as_ptr().cast::<__m128i>());
             for part in 0..LINE / size_of::<__m128i>() {
-                // SAFETY: SSE2 is a part of x86-64. Both pointers are to a whole line of `LINE` bytes, that of `to`
-                // aligned to it, as the head was cut off, and borrowed for writing.
+                // SAFETY: SSE2 is part of x86-64. Both pointers point to a whole line of `LINE` bytes; the line of
+                // `to` is aligned, because the head was split off, and is borrowed for writing.
                 unsafe { _mm_stream_si128(to.add(part), _mm_loadu_si128(from.add(part))) };
             }
         }
         to_tail.copy_from_slice(from_tail);
-        // Such stores are not ordered with others: whoever is told that the rows are there must find them.
-        // SAFETY: SSE is a part of x86-64.
+        // Non-temporal stores are not ordered with other stores. A thread that is told that the rows are complete
+        // must see them.
+        // SAFETY: SSE is part of x86-64.
         unsafe { _mm_sfence() };
     }
     #[cfg(not(target_arch = "x86_64"))]
     to.copy_from_slice(from);
 }
 
-/// Bytes of a line of the cache.
+/// Bytes of a cache line.
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;

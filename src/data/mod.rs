@@ -1,15 +1,15 @@
-//! Datasets: dtypes, sources, sinks and file formats. Nothing here knows of devices.
+//! Datasets: dtypes, sources, sinks and file formats. This module knows nothing about devices.
 //!
 //! | read | written | what |
 //! | --- | --- | --- |
 //! | [`Source`], in an [`Input`] | [`Sink`], opened from a [`Target`] in an [`Output`] | the traits |
 //! | `&[T]` | `&mut [T]` | slices of an [`Element`] or of `bool`, used in place |
-//! | [`Generator`] | | rows computed when they are asked for |
+//! | [`Generator`] | | rows computed on demand |
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
 //!
-//! All `unsafe` blocks of this module stand in `memory.rs`, but for calls that pass the contract of a memory map on.
-//! What is specific to Unix stands in `file.rs`, `direct.rs`, `partial.rs`, `temporary.rs`, `rights.rs`, `identity.rs`
-//! and `new_file.rs`.
+//! All `unsafe` blocks of this module are in `memory.rs`, except calls that pass on the contract of a memory map.
+//! Code that is specific to Unix is in `file.rs`, `direct.rs`, `partial.rs`, `temporary.rs`, `rights.rs`,
+//! `identity.rs` and `new_file.rs`.
 
 mod chunk;
 mod direct;

@@ -1,4 +1,4 @@
-//! Files to be written.
+//! Output files.
 
 use super::file::{announce_map, write_error};
 use super::gate::Gate;
@@ -10,15 +10,31 @@ use super::{Dtype, Sink, SinkMemory, Target};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// A file to be written by a job: [`Npy::create`](super::Npy::create) and [`Raw::create`](super::Raw::create) make one.
+/// A file to be written by a job, created by [`Npy::create`](super::Npy::create) or
+/// [`Raw::create`](super::Raw::create).
 ///
-/// The rows go into a file without a name in the same directory, whose space is reserved before any work starts. It
-/// takes its name when all outputs of the job are complete. When the job fails, is stopped or is killed, nothing of it
-/// remains. File systems without such files (NFS, for example) get a hidden file `.NAME.xxxxxx.partial` instead, which
-/// is removed when the job ends; a process that is killed cannot remove it, and a later job that writes to the same
-/// path says so in a note of its report. The data is on the disk when the system writes it back, as after any `write`.
+/// The rows are written to an unnamed file in the same directory, whose space is reserved before any work starts.
+/// The file gets its name when all outputs of the job are complete. If the job fails, is stopped or is killed,
+/// nothing of it remains.
 ///
-/// A path that is a symbolic link stands for the file it leads to.
+/// On file systems without unnamed files (NFS, for example), the rows are written to a hidden file
+/// `.NAME.xxxxxx.partial` instead, which is removed when the job ends. A process that is killed cannot remove it; a
+/// later job that writes to the same path reports it in a note.
+///
+/// The operating system decides when the data reaches the disk, as after any `write`.
+///
+/// If the path is a symbolic link, the file that it leads to is written.
+///
+/// ```
+/// use overshot::{Dtype, Engine, Job, Npy};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("y.npy");
+/// let engine = Engine::builder().build()?;
+/// let file = Npy::create(&path).dtype(Dtype::F32).force(true);
+/// engine.run(Job::eval("y = x / 2")?.input("x", &[1.0f64, 3.0]).output("y", file))?;
+/// assert!(path.exists());
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "no file is written until a job has it as an output"]
 pub struct NewFile {
@@ -28,7 +44,7 @@ pub struct NewFile {
     force: bool,
 }
 
-/// What stands before the rows of so many rows of this dtype and shape. A shorter file has a header of the same length.
+/// Returns the header for a dtype, a number of rows and a shape. The header of a shorter file has the same length.
 pub(super) type Header = fn(Dtype, u64, Option<&[u64]>) -> Vec<u8>;
 
 impl NewFile {
@@ -36,17 +52,17 @@ impl NewFile {
         NewFile { path: path.into(), header, dtype: None, force: false }
     }
 
-    /// Casts the result to `dtype`. Without it the file has the dtype of the result.
+    /// Casts the result to `dtype`. Without this call, the file has the dtype of the result.
     pub fn dtype(self, dtype: Dtype) -> Self {
         NewFile { dtype: Some(dtype), ..self }
     }
 
-    /// Whether to replace a file that exists. Otherwise it is an error, found before any work is done and again before
-    /// the file gets its name.
+    /// Sets whether an existing file is replaced. If not, an existing file is an error, which is detected before
+    /// any work is done and again before the file gets its name.
     ///
-    /// The new file has the permissions, owner, group and access control list of the one that it replaces. What cannot
-    /// be kept is a note in the report, and then the group may do no more than everybody may. A file that may not be
-    /// written to is not replaced.
+    /// The new file has the permissions, owner, group and access control list of the file that it replaces. The
+    /// report has a note about every attribute that could not be kept; in that case the group gets no more
+    /// permissions than other users have. A file that may not be written to is not replaced.
     pub fn force(self, force: bool) -> Self {
         NewFile { force, ..self }
     }
@@ -76,7 +92,7 @@ impl Target for NewFile {
         let header = (self.header)(dtype, rows, shape);
         let offset = header.len() as u64;
         let bytes = rows.checked_mul(dtype.size() as u64).and_then(|n| n.checked_add(offset));
-        // No file system holds more than an i64 can count.
+        // No file system supports files whose size exceeds an `i64`.
         let Some(bytes) = bytes.filter(|&n| i64::try_from(n).is_ok()) else {
             let problem = format!("cannot hold {rows} rows of {dtype}");
             return Err(Error::file(self.path, problem, "write fewer rows"));
@@ -91,18 +107,18 @@ pub(super) struct FileSink {
     partial: Partial,
     dtype: Dtype,
     rows: u64,
-    /// Where the rows start.
+    /// The offset of the first row, in bytes.
     offset: u64,
     header: Header,
-    /// Dimensions, if there are more than one.
+    /// The dimensions, if there is more than one.
     shape: Vec<u64>,
     map: Option<(SinkMemory<'static>, Entry)>,
     writers: Gate,
 }
 
-/// Threads that write to one new file at a time. Every page of it is new, and making small pages does not scale: 16 threads
-/// are slower at it than one, four are fastest. With large pages, which the map asks for, all may write: since Linux 6.16
-/// also ext4 has them.
+/// Returns the number of threads that write to one new file concurrently. Every page of the file is new, and
+/// creating small pages does not scale: 16 threads are slower than one, and four are fastest. With large pages,
+/// which the map requests, all threads may write; ext4 supports them since Linux 6.16.
 fn writers() -> usize {
     const FEW: usize = 4;
     #[cfg(target_os = "linux")]
@@ -114,7 +130,7 @@ fn writers() -> usize {
     FEW
 }
 
-/// The first two numbers of a kernel's release.
+/// Returns the first two numbers of a kernel release.
 #[cfg(target_os = "linux")]
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
@@ -122,7 +138,8 @@ fn version(release: &str) -> Option<(u32, u32)> {
 }
 
 impl FileSink {
-    /// Writes `rows` rows of `dtype` behind the header, which together are as long as the file.
+    /// Creates a sink for `rows` rows of `dtype` after the header. Header and rows together are as long as the
+    /// file.
     pub fn new(partial: Partial, header: Header, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Self> {
         let first = header(dtype, rows, shape);
         partial.write_at(&first, 0)?;
@@ -137,7 +154,7 @@ impl FileSink {
 
     fn misfit(&self, first_row: u64, bytes: &[u8]) -> Error {
         let problem = format!("{} bytes from row {first_row} on do not fit, or these rows are in use", bytes.len());
-        Error::file(self.partial.path(), problem, "this is a mistake in the caller of Sink::write")
+        Error::file(self.partial.path(), problem, "this is a bug in the caller of Sink::write")
     }
 }
 
@@ -156,14 +173,14 @@ impl Sink for FileSink {
 
     fn warning(&self) -> Option<String> {
         let is_slow = self.map.is_none() && self.rows > 0;
-        let slow =
-            is_slow.then_some("it cannot be mapped there with its space reserved, so it was written by slower calls");
+        let slow = is_slow
+            .then_some("it cannot be memory-mapped with reserved space, so it was written with slower system calls");
         let notes: Vec<&str> = [slow, self.partial.warning()].into_iter().flatten().collect();
         (!notes.is_empty()).then(|| format!("{}: {}", self.partial.path().display(), notes.join("; ")))
     }
 
     fn truncate(&mut self, rows: u64) -> Result<()> {
-        // Of the dimensions, the first one is that of the rows.
+        // The first dimension is the number of rows.
         if let [first, rest @ ..] = &mut self.shape[..] {
             *first = rows.checked_div(rest.iter().product()).unwrap_or(0);
         }
@@ -173,7 +190,7 @@ impl Sink for FileSink {
             let problem = format!("its header does not fit {rows} rows");
             return Err(Error::file(self.partial.path(), problem, "report this as a bug of Overshot"));
         }
-        // Nobody may touch pages that the file has no more.
+        // The map must be gone first, because nobody may touch pages that the file no longer has.
         self.map = None;
         self.rows = rows;
         self.partial.write_at(&header, 0)?;

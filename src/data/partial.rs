@@ -11,13 +11,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A file of fixed length that has no name yet, or a temporary one where the file system has no files without a name.
-/// Dropping it removes it, also after [`publish`](Partial::publish); only [`commit`](Partial::commit) keeps it.
+/// A file of fixed length that has no name yet, or a temporary name on file systems without unnamed files. Dropping
+/// it removes it, even after [`publish`](Partial::publish); only [`commit`](Partial::commit) keeps it.
 #[derive(Debug)]
 pub(super) struct Partial {
-    /// The path as the user gave it, for messages.
+    /// The path as given by the user, for messages.
     path: PathBuf,
-    /// The name to take: `path` with its links followed, absolute, so that it means the same at the end.
+    /// The final name: `path` with its links resolved, and absolute, so that it means the same at the end of the
+    /// run.
     target: PathBuf,
     file: File,
     stage: Stage,
@@ -25,31 +26,31 @@ pub(super) struct Partial {
     force: bool,
     reserved: bool,
     abilities: Abilities,
-    /// What could not be kept of the file that it replaces.
+    /// The attributes of the replaced file that could not be kept.
     note: Option<String>,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// It has no name, and vanishes with the process.
+    /// The file has no name, and disappears with the process.
     Unnamed,
     Temporary(Temporary),
-    /// It has its name, which no file had before.
+    /// The file has its name, which no other file had before.
     Named,
-    /// It has its name; the file that had it before is under this one.
+    /// The file has its name. The file that it replaced has this temporary name.
     Replaced(PathBuf),
-    /// It keeps its name.
+    /// The file keeps its name.
     Committed,
 }
 
-/// What the file system can do. Tests take some of it away.
+/// The features of the file system. Tests disable some of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Abilities {
-    /// Reserves space; `Ok(false)` where that cannot be done.
+    /// Reserves space. Returns `Ok(false)` if the file system does not support it.
     pub reserve: fn(&File, u64) -> io::Result<bool>,
-    /// Whether there are files without a name (`O_TMPFILE`).
+    /// Whether there are unnamed files (`O_TMPFILE`).
     pub unnamed: bool,
-    /// Whether two files can change names (`RENAME_EXCHANGE`).
+    /// Whether two files can exchange names (`RENAME_EXCHANGE`).
     pub exchange: bool,
 }
 
@@ -61,19 +62,20 @@ impl Default for Abilities {
 }
 
 impl Partial {
-    /// Makes a file of `len` bytes in the directory of `path`, in space of its own.
+    /// Creates a file of `len` bytes, with reserved space, in the directory of `path`.
     ///
     /// # Errors
-    /// When `path` exists and `force` is not set, is no regular file, may not be written, or has no directory in which
-    /// a file can be made; or when `len` bytes do not fit.
+    /// Returns an error if `path` exists and `force` is not set, is not a regular file, may not be written to, or
+    /// has no directory in which a file can be created; or if `len` bytes do not fit.
     pub fn create(path: &Path, len: u64, force: bool) -> Result<Self> {
         Self::create_with(path, len, force, Abilities::default())
     }
 
-    /// `create` on a file system that can do so much.
+    /// Like `create`, on a file system with these abilities.
     pub fn create_with(path: &Path, len: u64, force: bool, abilities: Abilities) -> Result<Self> {
         let (target, replaced) = target(path, force)?;
-        // A file that replaces another one has its rights from the start. A new one has what the umask leaves of this.
+        // A file that replaces another one is private until it has the permissions of that file. A new file gets
+        // this mode, reduced by the umask.
         let mode = if replaced.is_some() { 0o600 } else { 0o666 };
         let made = match unnamed(directory(&target), mode, abilities) {
             Ok(Some(file)) => Ok((file, Stage::Unnamed)),
@@ -84,7 +86,8 @@ impl Partial {
         let note = match replaced {
             Some(replaced) => {
                 let rights = Rights::of(&target, &replaced).give(&file);
-                rights.map_err(|e| io_error(path, "cannot be given the rights of the file it replaces", RIGHTS, e))?
+                rights
+                    .map_err(|e| io_error(path, "cannot be given the permissions of the file it replaces", RIGHTS, e))?
             }
             None => None,
         };
@@ -94,7 +97,7 @@ impl Partial {
         Ok(partial)
     }
 
-    /// The path as the user gave it.
+    /// Returns the path as given by the user.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -103,12 +106,12 @@ impl Partial {
         &self.file
     }
 
-    /// What could not be kept of the file that it replaces.
+    /// Returns the attributes of the replaced file that could not be kept.
     pub fn warning(&self) -> Option<&str> {
         self.note.as_deref()
     }
 
-    /// Whether space for all bytes is set aside, so that the file may be written through a map.
+    /// Returns whether space for all bytes is reserved, so that the file may be written through a map.
     pub fn is_reserved(&self) -> bool {
         self.reserved
     }
@@ -117,13 +120,13 @@ impl Partial {
         self.file.write_all_at(bytes, offset).map_err(|e| write_error(&self.path, self.len, e))
     }
 
-    /// Whether its name is free, or may be taken from the file that has it.
+    /// Checks whether the name is free, or may be taken from the file that has it.
     pub fn check(&self) -> Result<()> {
         let taken = !self.force && fs::symlink_metadata(&self.target).is_ok();
         if taken { Err(appeared(&self.path)) } else { Ok(()) }
     }
 
-    /// Gives the file its name. Dropping it takes the name back, and gives it back to the file that had it before.
+    /// Gives the file its name. Dropping it then releases the name, and returns it to the file that had it before.
     pub fn publish(&mut self) -> Result<()> {
         let done = match self.take_free_name() {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && self.force => self.replace(),
@@ -135,13 +138,13 @@ impl Partial {
         })
     }
 
-    /// Gives the file its name, and keeps it.
+    /// Gives the file its name permanently.
     pub fn commit(mut self) -> Result<()> {
         self.publish()?;
         if let Stage::Replaced(old) = std::mem::replace(&mut self.stage, Stage::Committed) {
             fs::remove_file(&old).map_err(|e| {
                 let problem = format!("is complete, but the old file is still there as {}", old.display());
-                io_error(&self.path, problem, "remove that", e)
+                io_error(&self.path, problem, "remove the old file", e)
             })?;
         }
         Ok(())
@@ -160,10 +163,10 @@ impl Partial {
         Ok(())
     }
 
-    /// Takes the name from the file that has it, which is kept under a temporary one.
+    /// Takes the name from the file that has it, which then has a temporary name.
     fn replace(&mut self) -> io::Result<()> {
         if !fs::symlink_metadata(&self.target)?.is_file() {
-            return Err(io::Error::other("it is no regular file any more"));
+            return Err(io::Error::other("it is no longer a regular file"));
         }
         let (file, target) = (&self.file, &self.target);
         let mut temporary = match std::mem::replace(&mut self.stage, Stage::Unnamed) {
@@ -181,7 +184,7 @@ impl Partial {
                     self.stage = Stage::Replaced(old.keep());
                     temporary.keep();
                 }
-                // Nothing is left by which the old file could come back.
+                // No name is left under which the old file could be restored.
                 Err(_) => {
                     fs::rename(temporary.path(), target)?;
                     self.stage = Stage::Committed;
@@ -193,7 +196,7 @@ impl Partial {
         Ok(())
     }
 
-    /// Whether the file still has its name.
+    /// Returns whether the file still has its name.
     fn has_its_name(&self) -> bool {
         let (named, own) = (fs::symlink_metadata(&self.target), self.file.metadata());
         matches!((named, own), (Ok(named), Ok(own)) if (named.dev(), named.ino()) == (own.dev(), own.ino()))
@@ -202,7 +205,7 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // There is an error already, which says more than one of these would.
+        // An error was returned already, and it says more than an error from here would.
         match &self.stage {
             Stage::Named if self.has_its_name() => drop(fs::remove_file(&self.target)),
             Stage::Replaced(old) if self.has_its_name() => drop(fs::rename(old, &self.target)),
@@ -214,17 +217,17 @@ impl Drop for Partial {
 const RIGHTS: &str = "choose another name, or remove that file first";
 
 fn appeared(path: &Path) -> Error {
-    let problem = "appeared while the job ran; it was left alone and the result dropped";
+    let problem = "appeared while the job ran; it was left unchanged and the result was discarded";
     Error::file(path, problem, FORCE)
 }
 
-const FORCE: &str = "choose another name, or have it replaced with 'force'";
+const FORCE: &str = "choose another name, or set 'force' to replace it";
 
-/// The file that `path` stands for, if it may be written, and what is known of the file that is there.
+/// Returns the file that `path` resolves to, if it may be written, and the metadata of the existing file.
 fn target(path: &Path, force: bool) -> Result<(PathBuf, Option<Metadata>)> {
     let error = |problem: &str, remedy: &str| Err(Error::file(path, problem, remedy));
     let Some(name) = path.file_name() else {
-        return error("names no file", "name a file");
+        return error("does not name a file", "name a file");
     };
     let unknown = |e| io_error(path, "cannot be looked up", "check the path", e);
     match fs::metadata(path) {
@@ -237,7 +240,7 @@ fn target(path: &Path, force: bool) -> Result<(PathBuf, Option<Metadata>)> {
             })?;
             return Ok((path.canonicalize().map_err(unknown)?, Some(metadata)));
         }
-        // What is missing, the file or its directory, is found out below.
+        // A missing file or directory is handled below.
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
         Err(e) => return Err(unknown(e)),
     }
@@ -245,7 +248,7 @@ fn target(path: &Path, force: bool) -> Result<(PathBuf, Option<Metadata>)> {
         return error("ends with '/', as the path of a directory does", "name a file");
     }
     if fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink()) {
-        return error("is a symbolic link that leads nowhere", "remove the link, or name the file itself");
+        return error("is a symbolic link to a missing file", "remove the link, or name the file itself");
     }
     let directory = directory(path);
     match directory.canonicalize() {
@@ -258,18 +261,18 @@ fn target(path: &Path, force: bool) -> Result<(PathBuf, Option<Metadata>)> {
     }
 }
 
-/// Why no file can be made beside `target`.
+/// Returns why no file can be created beside `target`.
 fn cannot_create(path: &Path, target: &Path, len: u64, e: io::Error) -> Error {
     if matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
         return write_error(path, len, e);
     }
-    let problem = format!("no file can be made in its directory {}", directory(target).display());
+    let problem = format!("no file can be created in its directory {}", directory(target).display());
     let remedy = too_many_open(&e).unwrap_or("choose a directory that you may write to");
     io_error(path, problem, remedy, e)
 }
 
-/// A new file without a name. `None` where the file system has no such files, or there is no way to give it a name
-/// later.
+/// Creates an unnamed file. Returns `None` if the file system does not support unnamed files, or if the file could
+/// not be named later.
 #[cfg(target_os = "linux")]
 fn unnamed(directory: &Path, mode: u32, abilities: Abilities) -> io::Result<Option<File>> {
     use rustix::fs::OFlags;
@@ -278,10 +281,11 @@ fn unnamed(directory: &Path, mode: u32, abilities: Abilities) -> io::Result<Opti
     }
     let flags = OFlags::TMPFILE.bits() as i32;
     match File::options().read(true).write(true).mode(mode).custom_flags(flags).open(directory) {
-        // Its name will be that of its descriptor, for which /proc must be there.
+        // The file is named through its descriptor later, which requires /proc.
         Ok(file) => Ok(fs::metadata(descriptor(&file)).is_ok().then_some(file)),
         Err(e) => match Errno::from_io_error(&e) {
-            // File systems without, and systems that know no such files and take the path for what is to be opened.
+            // The file system has no unnamed files, or the kernel does not know them and treats the path as the
+            // file to open.
             Some(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => Ok(None),
             _ => Err(e),
         },
@@ -293,12 +297,12 @@ fn unnamed(_: &Path, _: u32, _: Abilities) -> io::Result<Option<File>> {
     Ok(None)
 }
 
-/// The path by which the system finds an open file that has no name.
+/// Returns the path under which the system finds an open unnamed file.
 fn descriptor(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// A new file with a temporary name beside `target`.
+/// Creates a file with a temporary name beside `target`.
 fn named(target: &Path, mode: u32) -> io::Result<(Temporary, File)> {
     let mut options = File::options();
     options.read(true).write(true).create_new(true).mode(mode);
@@ -307,13 +311,13 @@ fn named(target: &Path, mode: u32) -> io::Result<(Temporary, File)> {
     Ok((temporary, file))
 }
 
-/// Gives a file without a name this one, if no file has it.
+/// Gives an unnamed file this name, if no file has it.
 fn link_unnamed(file: &File, name: &Path) -> io::Result<()> {
     use rustix::fs::{AtFlags, CWD, linkat};
     Ok(linkat(CWD, descriptor(file), CWD, name, AtFlags::SYMLINK_FOLLOW)?)
 }
 
-/// Gives a file another name, if no file has that.
+/// Renames a file, if no file has the new name.
 fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -327,7 +331,7 @@ fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
     fs::remove_file(from)
 }
 
-/// Lets two files change names.
+/// Exchanges the names of two files.
 fn exchange(a: &Path, b: &Path, abilities: Abilities) -> rustix::io::Result<()> {
     if !abilities.exchange {
         return Err(Errno::INVAL);
@@ -344,19 +348,20 @@ fn exchange(a: &Path, b: &Path, abilities: Abilities) -> rustix::io::Result<()> 
     }
 }
 
-/// Whether an error says that the file system cannot do what it was asked for.
+/// Returns whether an error says that the file system does not support the operation.
 fn is_unsupported(e: Errno) -> bool {
     matches!(e, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
 }
 
-/// Gives a new file `len` bytes of real space. `Ok(false)` if the file system cannot do that: the file then only has the
-/// length.
+/// Reserves `len` bytes of space for a new file. Returns `Ok(false)` if the file system does not support this: the
+/// file then only has the length.
 pub(crate) fn reserve(file: &File, len: u64) -> io::Result<bool> {
     if len == 0 {
         return Ok(true);
     }
-    // Some file systems set aside all they have before they find that it is not enough, and others that their answer was
-    // a guess. So ask first. Those that cannot count say 0 blocks.
+    // Some file systems allocate all the space they have before they find that it is not enough, and the answer of
+    // others turns out to be a guess. So ask for the free space first. File systems that cannot count report 0
+    // blocks.
     let space = rustix::fs::fstatvfs(file)?;
     if space.f_blocks > 0 && space.f_bavail.saturating_mul(space.f_frsize) < len {
         return Err(rustix::io::Errno::NOSPC.into());
@@ -373,7 +378,7 @@ pub(crate) fn reserve(file: &File, len: u64) -> io::Result<bool> {
 #[cfg(target_os = "linux")]
 fn allocate(file: &File, len: u64) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
-    // Straight from the kernel: the C library would imitate it, on file systems without, by writing every page.
+    // Called directly: the C library emulates it, on file systems that do not support it, by writing every page.
     Ok(rustix::io::retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, len))?)
 }
 

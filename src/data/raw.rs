@@ -1,59 +1,74 @@
-//! Raw files: rows in native byte order and nothing else.
+//! Raw files: rows in native byte order, without a header.
 
 use super::file::{FileRows, Opened};
 use super::{Dtype, Memory, NewFile, ReadMode, Source};
 use crate::error::{Error, Result};
 use std::path::Path;
 
-/// A file of rows in native byte order, without any header.
+/// A file of rows in native byte order, without a header.
+///
+/// ```
+/// use overshot::{Dtype, Engine, Job, Raw};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("x.raw");
+/// std::fs::write(&path, [1u8, 2, 3]).unwrap();
+/// let engine = Engine::builder().build()?;
+/// let report = engine.run(Job::eval("max(x)")?.input("x", Raw::open(&path, Dtype::U8)?))?;
+/// assert_eq!(report.value("max(x)")?.map(|v| v.as_f64()), Some(3.0));
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Raw(FileRows);
 
 impl Raw {
-    /// Opens a file of elements of `dtype`, to be read by calls. Whatever it holds is taken for rows: that it is of
-    /// another format is found out only by [`open`](crate::open), which goes by names and first bytes.
+    /// Opens a file of elements of `dtype`, to be read with system calls.
+    ///
+    /// The content is not checked: any file is read as rows. [`open`](crate::open) rejects files of other formats
+    /// by their names and first bytes.
     ///
     /// # Errors
-    /// When the file cannot be opened, or its length is not a whole number of elements.
+    /// Returns an error if the file cannot be opened, or its length is not a whole number of elements.
     pub fn open(path: impl AsRef<Path>, dtype: Dtype) -> Result<Raw> {
         Raw::open_with(path, dtype, ReadMode::default())
     }
 
-    /// Opens a file, to be read as `reading` says.
+    /// Opens a file, to be read as `reading` specifies.
     ///
     /// # Errors
-    /// As [`open`](Raw::open).
+    /// Returns the same errors as [`open`](Raw::open).
     pub fn open_with(path: impl AsRef<Path>, dtype: Dtype, reading: ReadMode) -> Result<Raw> {
         let opened = Opened::new(path.as_ref())?;
         let size = dtype.size() as u64;
         if !opened.len.is_multiple_of(size) {
-            let problem = format!("its {} bytes are no whole number of {dtype} ({size} bytes each)", opened.len);
+            let problem = format!("its {} bytes are not a whole number of {dtype} ({size} bytes each)", opened.len);
             return Err(Error::file(opened.path, problem, "check the dtype and that the file is complete"));
         }
         let rows = opened.len / size;
         Ok(Raw(FileRows::new(opened, dtype, rows, 0, false, reading)))
     }
 
-    /// Opens a file, to be used in place through a memory map; to be read by calls where the system cannot map it.
+    /// Opens a file, to be used in place through a memory map. If the system cannot map it, it is read with system
+    /// calls.
     ///
     /// # Safety
-    /// As for [`Npy::map`](super::Npy::map): nobody may write to the file or truncate it as long as this exists.
+    /// The contract of [`Npy::map`](super::Npy::map): nobody may write to the file or truncate it while this value
+    /// exists.
     ///
     /// # Errors
-    /// As [`open`](Raw::open).
+    /// Returns the same errors as [`open`](Raw::open).
     pub unsafe fn map(path: impl AsRef<Path>, dtype: Dtype) -> Result<Raw> {
         let Raw(rows) = Raw::open(path, dtype)?;
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller upholds the same contract.
         Ok(Raw(unsafe { rows.mapped() }))
     }
 
-    /// A raw file to be written. Nothing happens until the job runs.
+    /// Returns a raw file to be written by a job. Nothing is created until the job runs.
     pub fn create(path: impl AsRef<Path>) -> NewFile {
         NewFile::new(path.as_ref(), no_header)
     }
 }
 
-/// Before the rows of a raw file stands nothing.
+/// Returns the empty header of a raw file.
 pub(super) fn no_header(_: Dtype, _: u64, _: Option<&[u64]>) -> Vec<u8> {
     Vec::new()
 }

@@ -1,4 +1,4 @@
-//! The rights of a file that replaces another one: its mode, owner, group and access control list.
+//! The permissions of a file that replaces another one: its mode, owner, group and access control list.
 
 use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, Uid, accessat, fchmod, fchown, fstat};
 use rustix::io::Errno;
@@ -7,17 +7,17 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Of the mode, only who may read, write and execute: a mark such as `setuid` is not for data.
+/// Only the permission bits of the mode: bits such as `setuid` are not meant for data.
 const PERMISSIONS: u32 = 0o777;
 const GROUP: u32 = 0o070;
 const OTHERS: u32 = 0o007;
 
-/// What a file that replaces another one is given of it.
+/// The attributes that a file gets from the file that it replaces.
 pub(super) struct Rights {
     mode: u32,
     owner: u32,
     group: u32,
-    /// Its access control list as the system keeps it, if it has one.
+    /// The access control list in the format of the system, if there is one.
     list: Option<Vec<u8>>,
 }
 
@@ -27,8 +27,8 @@ impl Rights {
         Rights { mode, owner: metadata.uid(), group: metadata.gid(), list: access_list(path) }
     }
 
-    /// Gives a file that nobody but us may read these rights, and never more. Returns what could not be kept, for the
-    /// user.
+    /// Applies these permissions to a file that only we may read, and never grants more. Returns the attributes
+    /// that could not be kept, for the user.
     pub fn give(self, file: &File) -> io::Result<Option<String>> {
         let Rights { mut mode, owner, group, list } = self;
         let own = fstat(file)?;
@@ -42,9 +42,10 @@ impl Rights {
         }
         let has_list = set_access_list(file, list.as_deref()).is_ok();
         if !has_list {
-            lost.push("its access control list is gone".into());
+            lost.push("its access control list was not kept".into());
         }
-        // Another group, or all of the group instead of those on the list, may do what everybody may and no more.
+        // If the group is another one, or the access list is lost and the mode would apply to the whole group, the
+        // group gets the permissions of other users only.
         if !has_group || !has_list {
             mode = mode & !GROUP | (mode & OTHERS) << 3 & mode;
         }
@@ -53,10 +54,10 @@ impl Rights {
     }
 }
 
-/// Whether we may write to a file, as its rights say.
+/// Checks whether we may write to a file, according to its permissions.
 pub(super) fn may_write(path: &Path) -> io::Result<()> {
     match accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS) {
-        // A system that is too old to tell.
+        // The kernel is too old to tell.
         Err(Errno::NOSYS | Errno::INVAL) => Ok(()),
         answer => Ok(answer?),
     }
@@ -77,7 +78,7 @@ fn access_list(path: &Path) -> Option<Vec<u8>> {
 fn set_access_list(file: &File, list: Option<&[u8]>) -> rustix::io::Result<()> {
     match list {
         Some(list) => rustix::fs::fsetxattr(file, LIST, list, rustix::fs::XattrFlags::empty()),
-        // The directory may give every new file a list.
+        // The directory may have a default list that every new file gets.
         None => match rustix::fs::fremovexattr(file, LIST) {
             Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             done => done,

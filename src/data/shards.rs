@@ -1,4 +1,5 @@
-//! Datasets of which some rows lie in the memory of devices. What that memory is, devices know; here it is only where rows are.
+//! Datasets, some rows of which are in device memory. This file only records where the rows are; what the memory
+//! is, only the devices know.
 
 use std::any::Any;
 use std::fmt;
@@ -9,81 +10,81 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use super::Dtype;
 use crate::error::{Error, Result};
 
-/// The rows of a dataset that lie in the memory of devices; all others are on the host.
+/// The locations of the rows of a dataset that are in device memory. All other rows are on the host.
 #[allow(unnameable_types, reason = "hidden methods of public traits hand it on")]
 pub struct Shards {
     dtype: Dtype,
     rows: u64,
-    /// In the order of their rows, none empty.
+    /// Ordered by row; none is empty.
     shards: Vec<Shard>,
-    /// Whether the devices have what is to be there.
+    /// Whether the devices hold the rows.
     state: AtomicU8,
     note: Option<String>,
 }
 
-/// Nobody has copied the rows there yet; a run does so now; they are there.
+/// The states: the rows have not been copied to the devices; a run is copying them; they are there.
 const EMPTY: u8 = 0;
 const FILLING: u8 = 1;
 const FULL: u8 = 2;
 
-/// Some rows next to each other in the memory of one device.
+/// A contiguous range of rows in the memory of one device.
 pub(crate) struct Shard {
-    /// The device as `--device` names it.
+    /// The device, as `--device` names it.
     pub(crate) device: String,
     pub(crate) rows: Range<u64>,
     pub(crate) memory: Box<dyn ShardMemory>,
 }
 
-/// Memory of a device. Its functions wait until they are done.
+/// Memory of a device. Its methods block until the operation is complete.
 pub(crate) trait ShardMemory: Send + Sync {
-    /// The memory as the device has it.
+    /// Returns the memory in the type of the device.
     fn memory(&self) -> &(dyn Any + Send + Sync);
 
-    /// Copies bytes from `offset` on to the host.
+    /// Copies the bytes that start at `offset` to the host.
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<()>;
 
-    /// Copies bytes from the host to `offset` on.
+    /// Copies bytes from the host to `offset`.
     fn write(&self, offset: usize, from: &[u8]) -> Result<()>;
 
-    /// Makes all of it zeros.
+    /// Sets all bytes to zero.
     fn zero(&self) -> Result<()>;
 }
 
 impl Shards {
-    /// The shards of a dataset, in the order of their rows; if they are not `full`, a run has to copy the rows there. The note is for
-    /// reports.
+    /// Creates the shards of a dataset, ordered by row. If they are not `full`, a run has to copy the rows to the
+    /// devices. The note is for reports.
     pub(crate) fn new(dtype: Dtype, rows: u64, shards: Vec<Shard>, full: bool, note: Option<String>) -> Arc<Self> {
         let state = AtomicU8::new(if full { FULL } else { EMPTY });
         Arc::new(Shards { dtype, rows, shards, state, note })
     }
 
-    /// Each shard.
+    /// Returns an iterator over the shards.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Shard> {
         self.shards.iter()
     }
 
-    /// Whether all rows are on the host.
+    /// Returns whether all rows are on the host.
     pub(crate) fn is_empty(&self) -> bool {
         self.shards.is_empty()
     }
 
-    /// What a user may want to know about where the rows are.
+    /// Returns a note for the user about where the rows are.
     pub(crate) fn warning(&self) -> Option<String> {
         self.note.clone()
     }
 
-    /// Rows on devices.
+    /// Returns the number of rows on devices.
     pub(crate) fn rows_on_devices(&self) -> u64 {
         self.shards.iter().map(|shard| shard.rows.end - shard.rows.start).sum()
     }
 
-    /// Among all rows that are on the host, the number of the first one that is not before `row`.
+    /// Returns the index, among all rows on the host, of the first one at or after `row`.
     pub(crate) fn host_row(&self, row: u64) -> u64 {
         let before = |shard: &Shard| shard.rows.end.min(row).saturating_sub(shard.rows.start);
         row - self.shards.iter().map(before).sum::<u64>()
     }
 
-    /// Cuts rows into those on each device and those on the host, in order.
+    /// Splits rows into those on each device and those on the host, in order.
     pub(crate) fn parts(&self, rows: Range<u64>) -> Vec<(Range<u64>, Option<&Shard>)> {
         let mut parts = Vec::new();
         let mut next = rows.start;
@@ -99,24 +100,24 @@ impl Shards {
         parts
     }
 
-    /// The shard that all of these rows lie in, on a device that `is_it`.
+    /// Returns the shard that contains all of these rows, on a device that `is_it` accepts.
     pub(crate) fn find(&self, rows: &Range<u64>, is_it: impl Fn(&str) -> bool) -> Option<&Shard> {
         self.shards.iter().find(|shard| {
             shard.rows.start <= rows.start && rows.end <= shard.rows.end && !rows.is_empty() && is_it(&shard.device)
         })
     }
 
-    /// Bytes of a row.
+    /// Returns the size of a row in bytes.
     pub(crate) fn row_bytes(&self) -> usize {
         self.dtype.size()
     }
 
-    /// Whether the devices have the rows.
+    /// Returns whether the devices hold the rows.
     pub(crate) fn is_full(&self) -> bool {
         self.state.load(Ordering::Acquire) == FULL
     }
 
-    /// Lends the shards to a run, which fills them if nobody has yet; `None` while another run does.
+    /// Lends the shards to a run, which fills them if they are empty. Returns `None` while another run fills them.
     pub(crate) fn begin_use(self: &Arc<Self>) -> Option<FillGuard> {
         let is_filling = match self.state.compare_exchange(EMPTY, FILLING, Ordering::Acquire, Ordering::Acquire) {
             Ok(_) => true,
@@ -126,7 +127,7 @@ impl Shards {
         Some(FillGuard { shards: self.clone(), is_filling, filled: AtomicU64::new(0) })
     }
 
-    /// Forgets what the devices have, so that the next run copies the rows again.
+    /// Discards the rows on the devices, so that the next run copies them again.
     pub(crate) fn forget(&self) {
         self.state.store(EMPTY, Ordering::Release);
     }
@@ -140,22 +141,22 @@ impl fmt::Debug for Shards {
 }
 
 impl Shard {
-    /// Where a row begins, in bytes.
+    /// Returns the offset of a row in bytes.
     pub(crate) fn offset(&self, row: u64, row_bytes: usize) -> usize {
         (row - self.rows.start) as usize * row_bytes
     }
 }
 
-/// The shards of an input in the hands of a run.
+/// The shards of an input while a run uses them.
 pub(crate) struct FillGuard {
     shards: Arc<Shards>,
-    /// Whether this run copies the rows there.
+    /// Whether this run copies the rows to the devices.
     pub(crate) is_filling: bool,
     filled: AtomicU64,
 }
 
 impl FillGuard {
-    /// Says that so many rows more are there.
+    /// Records that this number of rows more has been copied.
     pub(crate) fn record_filled(&self, rows: u64) {
         self.filled.fetch_add(rows, Ordering::Relaxed);
     }
@@ -170,19 +171,20 @@ impl Drop for FillGuard {
     }
 }
 
-/// The shards of a source or sink, checked: they are of so many rows of this dtype. Sources and sinks may come from outside.
+/// Returns the shards of a source or sink after checking that they are of `rows` rows of `dtype`. Callers implement
+/// sources and sinks, so their answers are not trusted.
 pub(crate) fn whole_shards(shards: Option<&Arc<Shards>>, dtype: Dtype, rows: u64) -> Result<Option<&Arc<Shards>>> {
     match shards.filter(|shards| !shards.is_empty()) {
         Some(shards) if (shards.dtype, shards.rows) != (dtype, rows) => Err(Error::Job(format!(
-            "a Source or Sink of {rows} rows of {dtype} has shards of {} rows of {}: it must say the same every time, and must not \
-             pass on the shards of another one",
+            "a Source or Sink of {rows} rows of {dtype} has shards of {} rows of {}: it must report the same rows and \
+             dtype every time, and must not pass on the shards of another dataset",
             shards.rows, shards.dtype
         ))),
         shards => Ok(shards),
     }
 }
 
-/// No memory, for tests.
+/// A shard without memory, for tests.
 #[cfg(test)]
 pub(crate) struct Nowhere;
 

@@ -1,4 +1,4 @@
-//! Paths that a signal handler can read: without a lock, an allocation or `unsafe`.
+//! Paths that a signal handler can read without locks, allocations or `unsafe`.
 
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -6,22 +6,22 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
 
-/// Bytes of the longest path that the system takes, with the zero behind it.
+/// The length of the longest path that the system accepts, including the terminating zero.
 pub(super) const PATH_BYTES: usize = 4096;
 
-/// A list of paths, each with a range of addresses. Nodes are never freed; those of entries that are gone are used
-/// again, so that the list has as many nodes as it had entries at one time.
+/// A list of paths, each with a range of addresses. Nodes are never freed; nodes of dropped entries are reused, so
+/// that the list has only as many nodes as it ever had entries at the same time.
 pub(super) struct SignalList {
     first: OnceLock<&'static Node>,
 }
 
 struct Node {
-    /// Counts how often the node changed: `sequence % 3` is one of the states below. A reader that finds another number
-    /// after reading than before has read a mixture of two entries, and drops it.
+    /// Counts the changes of the node: `sequence % 3` is one of the states below. A reader that finds another
+    /// number after reading than before has read a mixture of two entries, and discards it.
     sequence: AtomicUsize,
     start: AtomicUsize,
     end: AtomicUsize,
-    /// Ends with a zero.
+    /// Terminated by a zero.
     path: [AtomicU8; PATH_BYTES],
     next: OnceLock<&'static Node>,
 }
@@ -38,7 +38,7 @@ impl SignalList {
         SignalList { first: OnceLock::new() }
     }
 
-    /// Adds a path. A path that is longer than the system takes is cut off.
+    /// Adds a path. A path that is longer than the system accepts is truncated.
     pub fn add(&self, path: &Path, range: Range<usize>) -> Entry {
         let node = self.claim();
         node.start.store(range.start, Ordering::Relaxed);
@@ -52,12 +52,12 @@ impl SignalList {
         Entry(node)
     }
 
-    /// A free node, which is now being written.
+    /// Returns a free node and marks it as being written.
     fn claim(&self) -> &'static Node {
         let mut link = &self.first;
         loop {
             let Some(node) = link.get() else {
-                // Whoever comes first puts its node here; the other one goes on with that.
+                // The thread that arrives first adds its node here; the others continue with that node.
                 link.get_or_init(|| {
                     Box::leak(Box::new(Node {
                         sequence: AtomicUsize::new(FREE),
@@ -79,7 +79,7 @@ impl SignalList {
         }
     }
 
-    /// Calls `visit` with each path, without its zero, whose range `wanted` accepts.
+    /// Calls `visit` with each path, without its terminating zero, whose range `wanted` accepts.
     pub fn each(&self, wanted: impl Fn(Range<usize>) -> bool, mut visit: impl FnMut(&[u8])) {
         let mut link = &self.first;
         while let Some(node) = link.get() {

@@ -1,4 +1,4 @@
-//! What is written: the [`Sink`] trait, the [`Target`] that becomes one, and the [`Output`] that a job takes.
+//! Outputs: the [`Sink`] trait, the [`Target`] that opens one, and the [`Output`] that a job takes.
 
 use super::shards::Shards;
 use super::{Dtype, SinkMemory};
@@ -8,63 +8,65 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Receives the rows of one output.
+/// Receives the rows of one output. A job opens it from a [`Target`], which has an example.
 pub trait Sink: Send + Sync {
-    /// Writes the rows from `first_row` on: `bytes` are a whole number of rows in native byte order; `bool` rows are 0 or 1.
-    /// Called from several threads at once, in any order; every row of the output is written once.
+    /// Writes the rows that start at row `first_row`. `bytes` is a whole number of rows in native byte order;
+    /// `bool` rows are 0 or 1. Several threads call this method concurrently and in any order. Every row of the
+    /// output is written once.
     ///
     /// # Errors
-    /// When the rows cannot be written. The run stops then, and [`commit`](Sink::commit) is not called.
+    /// Returns an error if the rows cannot be written. The run then stops, and [`commit`](Sink::commit) is not
+    /// called.
     fn write(&self, first_row: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Where all rows stand, in native byte order, if they can be written in place. A chunk is either written there or
-    /// given to [`write`](Sink::write).
+    /// Returns the memory of all rows, in native byte order, if they can be written in place. Each chunk is either
+    /// written there or passed to [`write`](Sink::write).
     fn memory(&self) -> Option<&SinkMemory<'_>> {
         None
     }
 
-    /// Something a user may want to know about how it writes, for the report.
+    /// Returns a note for the report about how the sink writes.
     fn warning(&self) -> Option<String> {
         None
     }
 
-    /// Says that there are only so many rows, the first ones: fewer than it was opened for. Called at most once, after the last
-    /// [`write`](Sink::write).
+    /// Reduces the output to its first `rows` rows, fewer than it was opened for. Called at most once, after the
+    /// last [`write`](Sink::write).
     ///
     /// # Errors
-    /// When it cannot have fewer, as those that do not say otherwise.
+    /// Returns an error if the sink does not support fewer rows, which is the default.
     fn truncate(&mut self, _rows: u64) -> Result<()> {
         Err(Error::Job("this Sink cannot have fewer rows than it was opened for: implement Sink::truncate".into()))
     }
 
-    /// Whether [`commit`](Sink::commit) would succeed now. Asked of all outputs of a job before the first one is
-    /// published.
+    /// Checks whether [`commit`](Sink::commit) would succeed now. A job calls this for all outputs before it
+    /// publishes the first one.
     ///
     /// # Errors
-    /// As [`commit`](Sink::commit).
+    /// Returns the same errors as [`commit`](Sink::commit).
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Makes the output visible, in a way that dropping it takes back. Asked of all outputs of a job before the first
-    /// one is committed, so that a job whose second file cannot be named leaves no first one. Sinks that cannot take it
-    /// back do nothing here.
+    /// Makes the output visible, in a way that dropping the sink undoes. A job calls this for all outputs before it
+    /// commits the first one, so that it leaves no first file if the second one cannot be named. Sinks that cannot
+    /// undo it do nothing here.
     ///
     /// # Errors
-    /// When the output cannot be given its name.
+    /// Returns an error if the output cannot be given its name.
     fn publish(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// Makes the output visible for good, also if it was not [published](Sink::publish): all rows are written. A file
-    /// that is dropped without it leaves no trace; a slice keeps what was written so far.
+    /// Makes the output visible permanently, even if it was not [published](Sink::publish). All rows have been
+    /// written. A file that is dropped without a commit leaves no trace; a slice keeps the rows written so far.
     ///
     /// # Errors
-    /// When the output cannot be given its name.
+    /// Returns an error if the output cannot be given its name.
     fn commit(self: Box<Self>) -> Result<()>;
 }
 
-/// Where the rows of an output will stand.
+/// Where the rows of an output will be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Placement {
@@ -72,83 +74,127 @@ pub enum Placement {
     Memory,
     /// In pinned memory.
     Pinned,
-    /// Elsewhere: they are given to [`Sink::write`].
+    /// Elsewhere: the rows are passed to [`Sink::write`].
     Elsewhere,
 }
 
-/// A place for an output whose dtype and rows are not known yet.
+/// The destination of an output, before its dtype and number of rows are known.
+///
+/// ```
+/// use overshot::{Dtype, Engine, Job, Result, Sink, Target};
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+///
+/// /// Counts the bytes of an output.
+/// struct Counter<'a>(&'a AtomicUsize);
+///
+/// impl Target for Counter<'_> {
+///     fn name(&self) -> String {
+///         "counter".into()
+///     }
+///     fn open<'s>(self: Box<Self>, _: Dtype, _: u64, _: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
+///     where
+///         Self: 's,
+///     {
+///         Ok(self)
+///     }
+/// }
+///
+/// impl Sink for Counter<'_> {
+///     fn write(&self, _: u64, bytes: &[u8]) -> Result<()> {
+///         self.0.fetch_add(bytes.len(), Ordering::Relaxed);
+///         Ok(())
+///     }
+///     fn commit(self: Box<Self>) -> Result<()> {
+///         Ok(())
+///     }
+/// }
+///
+/// let bytes = AtomicUsize::new(0);
+/// let engine = Engine::builder().build()?;
+/// engine.run(Job::eval("y = x + 1")?.input("x", &[1.0f64, 2.0]).output("y", Counter(&bytes)))?;
+/// assert_eq!(bytes.into_inner(), 16);
+/// # Ok::<(), overshot::Error>(())
+/// ```
 pub trait Target: Send {
-    /// What messages call it: the path of a file, `slice`, …
+    /// Returns the name used in messages: the path of a file, `slice`, …
     fn name(&self) -> String;
 
-    /// The dtype that it asks for, if any.
+    /// Returns the dtype that the target requires, if any.
     fn dtype(&self) -> Option<Dtype> {
         None
     }
 
-    /// Whether values of another dtype are to be cast to [`dtype`](Target::dtype). If not, they must have it.
+    /// Returns whether values of another dtype are cast to [`dtype`](Target::dtype). If not, they must have that
+    /// dtype.
     fn cast(&self) -> bool {
         false
     }
 
-    /// How many rows it has room for, if that is fixed.
+    /// Returns the number of rows that the target has room for, if that is fixed.
     fn rows(&self) -> Option<u64> {
         None
     }
 
-    /// The file behind it, if it is one.
+    /// Returns the path of the file, if the target is a file.
     fn path(&self) -> Option<&Path> {
         None
     }
 
-    /// Whether the sink that it becomes will have [`memory`](Sink::memory): what a plan goes by.
+    /// Returns whether the opened sink will have [`memory`](Sink::memory). The plan depends on this.
     fn place(&self) -> Placement {
         Placement::Elsewhere
     }
 
-    /// The memory that the rows will stand in, if it is there already, as that of a slice is. If a device finds that it is
-    /// pinned, it is used in place as with [`Placement::Pinned`]; the sink's [`memory`](Sink::memory) must be the same then.
+    /// Returns the memory that the rows will be stored in, if it exists already, as for a slice. If a device
+    /// reports that it is pinned, it is used in place as with [`Placement::Pinned`]; the [`memory`](Sink::memory)
+    /// of the sink must then be the same.
     fn memory(&self) -> Option<&[u8]> {
         None
     }
 
-    /// Makes room for `rows` rows of `dtype`. `shape` are the dimensions to record, outermost first, if their product
-    /// is `rows` and the format records any.
+    /// Makes room for `rows` rows of `dtype`. `shape` is the dimensions to record, outermost first, if their
+    /// product is `rows` and the format records dimensions.
     ///
     /// # Errors
-    /// When the place cannot take the rows: a file that exists, a full disk, a slice of another length. Nothing is left
-    /// behind.
+    /// Returns an error if the target cannot take the rows: the file exists, the disk is full, or the slice has
+    /// another length. Nothing is left behind.
     fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
     where
         Self: 's;
 }
 
-/// What a job writes under one name: any [`Target`], or a mutable slice, vector or array.
+/// An output of a job: any [`Target`], or a mutable slice, vector or array.
+///
+/// ```
+/// use overshot::Output;
+/// let mut y = vec![0.0f32; 8];
+/// assert_eq!(Output::from(&mut y).target().rows(), Some(8));
+/// ```
 pub struct Output<'a> {
     target: Box<dyn Target + 'a>,
     shards: Option<Arc<Shards>>,
 }
 
 impl<'a> Output<'a> {
-    /// An output of which some rows lie in the memory of devices. Nobody else reads or writes these.
+    /// An output, some rows of which are in device memory. Only the run reads or writes these rows.
     pub(crate) fn sharded(target: impl Target + 'a, shards: Arc<Shards>) -> Self {
         Output { target: Box::new(target), shards: Some(shards) }
     }
 
-    /// The target itself.
+    /// Returns the target.
     pub fn target(&self) -> &(dyn Target + 'a) {
         &*self.target
     }
 
-    /// The rows that lie in the memory of devices.
+    /// Returns the rows that are in device memory.
     pub(crate) fn shards(&self) -> Option<&Arc<Shards>> {
         self.shards.as_ref()
     }
 
-    /// Opens the target, see [`Target::open`].
+    /// Opens the target; see [`Target::open`].
     ///
     /// # Errors
-    /// As [`Target::open`].
+    /// Returns the same errors as [`Target::open`].
     pub fn open(self, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Box<dyn Sink + 'a>> {
         self.target.open(dtype, rows, shape)
     }
@@ -160,7 +206,7 @@ impl fmt::Debug for Output<'_> {
     }
 }
 
-// So that the compiler lists slices, vectors and arrays when a type is none of them, and not the trait.
+// With this, the compiler lists slices, vectors and arrays as candidates for a wrong type, and not the trait.
 #[diagnostic::do_not_recommend]
 impl<'a, T: Target + 'a> From<T> for Output<'a> {
     fn from(target: T) -> Self {
@@ -174,14 +220,15 @@ impl<'a> From<Box<dyn Target + 'a>> for Output<'a> {
     }
 }
 
-/// The rows from `first_row` on that are `bytes`; `None` if these end within a row.
+/// Returns the range of the rows that `bytes` holds, from `first_row` on. Returns `None` if `bytes` is not a whole
+/// number of rows.
 pub(super) fn rows_of(first_row: u64, bytes: &[u8], row_bytes: usize) -> Option<Range<u64>> {
     let rows = (bytes.len() / row_bytes) as u64;
     Some(first_row..first_row.checked_add(rows)?).filter(|_| bytes.len().is_multiple_of(row_bytes))
 }
 
-/// The memory of a sink, checked: it holds exactly `rows` rows of `dtype`. Sinks may come from outside, so the pipeline
-/// asks here.
+/// Returns the memory of a sink after checking that it holds exactly `rows` rows of `dtype`. Callers implement
+/// sinks, so the pipeline does not trust them.
 pub(crate) fn whole_sink_memory(sink: &dyn Sink, dtype: Dtype, rows: u64) -> Result<Option<&SinkMemory<'_>>> {
     let Some(memory) = sink.memory() else { return Ok(None) };
     if memory.rows() == rows && memory.row_bytes() == dtype.size() {
@@ -194,7 +241,7 @@ pub(crate) fn whole_sink_memory(sink: &dyn Sink, dtype: Dtype, rows: u64) -> Res
     )))
 }
 
-/// Makes all outputs visible, or none: what is published and not committed is taken back when it is dropped.
+/// Makes all outputs visible, or none: dropping a sink that is published and not committed undoes its publication.
 pub(crate) fn commit_all(mut sinks: Vec<Box<dyn Sink + '_>>) -> Result<()> {
     sinks.iter().try_for_each(|sink| sink.check())?;
     sinks.iter_mut().try_for_each(|sink| sink.publish())?;

@@ -1,4 +1,4 @@
-//! Slices as sources and sinks. They are used in place: nothing is copied that need not be.
+//! Slices as sources and sinks. They are used in place, so that nothing is copied unnecessarily.
 
 use super::memory::{Disjoint, copy_past_cache};
 use super::sink::rows_of;
@@ -26,7 +26,7 @@ impl Source for SliceSource<'_> {
 
     fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
         super::file::copy_rows(self.bytes, first, self.dtype, dst).ok_or_else(|| {
-            Error::Job(format!("slice: rows from {first} on were read, but it has {} rows", self.rows()))
+            Error::Job(format!("slice: rows from {first} on were requested, but it has {} rows", self.rows()))
         })
     }
 
@@ -47,7 +47,7 @@ impl<'a> From<&'a [bool]> for Input<'a> {
     }
 }
 
-/// Elements that the source owns, so that a job with them needs nothing else to live on.
+/// Elements that the source owns, so that a job that reads them borrows nothing.
 struct OwnedSource<V> {
     values: V,
     dtype: Dtype,
@@ -82,7 +82,7 @@ impl<V: Send + Sync> Source for OwnedSource<V> {
     }
 }
 
-/// Vectors and shared slices, as they are.
+/// Implements owned sources for vectors and shared slices.
 macro_rules! owned {
     ($($element:ty, $dtype:expr $(, $bound:ident)?);*) => {$(
         impl<$(T: $bound)?> From<Vec<$element>> for Input<'_> {
@@ -100,13 +100,13 @@ macro_rules! owned {
 }
 owned!(T, T::DTYPE, Element; bool, Dtype::Bool);
 
-/// A slice of numbers: written in place.
+/// A slice of numbers as an output. It is written in place.
 struct SliceTarget<'a, T> {
     slice: &'a mut [T],
     pinned: bool,
 }
 
-/// A slice as an output, if `pinned` in pinned memory.
+/// Returns a slice as an output; `pinned` says whether it is in pinned memory.
 pub(crate) fn slice_output<T: Element>(slice: &mut [T], pinned: bool) -> Output<'_> {
     SliceTarget { slice, pinned }.into()
 }
@@ -159,7 +159,7 @@ impl Sink for SliceSink<'_> {
         Some(&self.0)
     }
 
-    /// A slice keeps its length: the report says how many rows there are.
+    /// A slice keeps its length; the report says how many rows are valid.
     fn truncate(&mut self, _: u64) -> Result<()> {
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Sink for SliceSink<'_> {
     }
 }
 
-/// A slice of `bool`: never written in place, since not every byte is a `bool`.
+/// A slice of `bool` as an output. It is never written in place, because not every byte is a valid `bool`.
 struct BoolTarget<'a>(&'a mut [bool]);
 
 impl Target for BoolTarget<'_> {
@@ -217,7 +217,7 @@ impl Sink for BoolSink<'_> {
     }
 }
 
-/// Whether the output of a job fits a slice, which can neither cast nor grow.
+/// Returns an error if the output of a job does not fit a slice, which can neither cast nor grow.
 fn fits(target: &dyn Target, dtype: Dtype, rows: u64) -> Result<()> {
     match (target.dtype(), target.rows()) {
         (Some(own), _) if own != dtype => Err(Error::Job(format!(
@@ -249,7 +249,7 @@ impl<'a> From<&'a mut [bool]> for Output<'a> {
     }
 }
 
-/// Vectors and arrays go as the slices they are.
+/// Vectors and arrays are outputs as the slices that they dereference to.
 macro_rules! as_slices {
     ($($element:ty $(, $bound:ident)?);*) => {$(
         impl<'a $(, T: $bound)?> From<&'a Vec<$element>> for Input<'a> {

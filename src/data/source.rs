@@ -1,4 +1,4 @@
-//! What is read: the [`Source`] trait and the [`Input`] that a job takes.
+//! Inputs: the [`Source`] trait, and the [`Input`] that a job takes.
 
 use super::shards::Shards;
 use super::{Dtype, Memory};
@@ -7,58 +7,88 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Reads row ranges of a dataset. A row is one element.
+/// A dataset that a job reads by ranges of rows. A row is one element.
 ///
-/// A row of dtype `bool` is one byte: 0 is false, every other byte is true.
+/// A row of dtype `bool` is one byte: 0 is false, every other value is true.
+///
+/// ```
+/// use overshot::{Dtype, Engine, Job, Result, Source};
+///
+/// /// The numbers 0 to 999.
+/// struct Numbers;
+///
+/// impl Source for Numbers {
+///     fn dtype(&self) -> Dtype {
+///         Dtype::U64
+///     }
+///     fn rows(&self) -> u64 {
+///         1000
+///     }
+///     fn name(&self) -> String {
+///         "numbers".into()
+///     }
+///     fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
+///         for (number, row) in (first..).zip(dst.chunks_exact_mut(8)) {
+///             row.copy_from_slice(&number.to_ne_bytes());
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// let engine = Engine::builder().build()?;
+/// let report = engine.run(Job::eval("max(x)")?.input("x", Numbers))?;
+/// assert_eq!(report.value("max(x)")?.map(|v| v.as_f64()), Some(999.0));
+/// # Ok::<(), overshot::Error>(())
+/// ```
 pub trait Source: Send + Sync {
-    /// The type of a row.
+    /// Returns the dtype of the rows.
     fn dtype(&self) -> Dtype;
 
-    /// How many rows there are. It never changes.
+    /// Returns the number of rows. It must never change.
     fn rows(&self) -> u64;
 
-    /// What messages call it: the path of a file, `slice`, …
+    /// Returns the name used in messages: the path of a file, `slice`, …
     fn name(&self) -> String;
 
-    /// Fills `dst`, a whole number of rows in native byte order, with the rows from `first` on. Several threads call
-    /// it at once, for any ranges within [`rows`](Source::rows).
+    /// Fills `dst` with the rows that start at row `first`. `dst` is a whole number of rows in native byte order.
+    /// Several threads call this method concurrently, for any ranges within [`rows`](Source::rows).
     ///
-    /// These are threads of the engine, and the caller of [`Engine::run`](crate::Engine::run) waits for them. So `read` must not
-    /// wait for the thread that called `run`, nor for a thread pool all of whose threads may have called it: a `read` that uses
-    /// rayon never ends if jobs are run from every thread of rayon's global pool.
+    /// The callers are threads of the engine, and the caller of [`Engine::run`](crate::Engine::run) waits for them.
+    /// Therefore `read` must not wait for the thread that called `run`, nor for a thread pool whose threads may all
+    /// have called `run`: a `read` that uses rayon deadlocks if every thread of rayon's global pool runs a job.
     ///
     /// # Errors
-    /// When the rows cannot be read; `dst` then holds anything.
+    /// Returns an error if the rows cannot be read. The content of `dst` is then unspecified.
     fn read(&self, first: u64, dst: &mut [u8]) -> Result<()>;
 
-    /// The whole dataset, if it stands in memory in native byte order, so that it can be used in place.
+    /// Returns the whole dataset, if it is in memory in native byte order, so that it can be used in place.
     fn memory(&self) -> Option<Memory<'_>> {
         None
     }
 
-    /// The lengths of the dimensions, outermost first, if the dataset has any besides its rows: their product is
-    /// [`rows`](Source::rows), and a file written from this source takes them over.
+    /// Returns the lengths of the dimensions, outermost first, if the dataset has dimensions. Their product is
+    /// [`rows`](Source::rows). A file that is written from this source gets the same dimensions.
     fn shape(&self) -> Option<&[u64]> {
         None
     }
 
-    /// The file behind it, if it is one.
+    /// Returns the path of the file, if the source is a file.
     fn path(&self) -> Option<&Path> {
         None
     }
 
-    /// Whether these rows of its [`memory`](Source::memory) are to be used in place. If not, they are better
-    /// [`read`](Source::read), as those of a file that is not in the page cache are.
+    /// Returns whether these rows of [`memory`](Source::memory) should be used in place. If not, they are
+    /// [`read`](Source::read), which is faster for mapped rows that are not in the page cache.
     fn is_cached(&self, _first: u64, _rows: u64) -> bool {
         true
     }
 
-    /// How many bytes it has read from a disk so far, past the page cache.
+    /// Returns the number of bytes read from a disk with direct I/O so far.
     fn bytes_read_direct(&self) -> u64 {
         0
     }
 
-    /// Something a user may want to know about how it reads, for the report.
+    /// Returns a note for the report about how the source reads.
     fn warning(&self) -> Option<String> {
         None
     }
@@ -106,35 +136,45 @@ impl<S: Source + ?Sized> Source for &S {
     }
 }
 
-/// What a job reads under one name: any [`Source`] or reference to one; a slice, a vector or an array by reference; or a vector or
-/// an `Arc<[T]>` that it then owns.
+/// An input of a job.
+///
+/// It is made from any [`Source`] or a reference to one; from a slice, a vector or an array by reference; or from a
+/// vector or an `Arc<[T]>`, which it then owns.
+///
+/// ```
+/// use overshot::Input;
+/// let borrowed = [1.0f32, 2.0];
+/// assert_eq!(Input::from(&borrowed).source().rows(), 2);
+/// let owned: Input<'static> = Input::from(vec![1u8, 2, 3]);
+/// assert_eq!(owned.source().rows(), 3);
+/// ```
 pub struct Input<'a> {
     source: Box<dyn Source + 'a>,
     shards: Option<Arc<Shards>>,
 }
 
 impl<'a> Input<'a> {
-    /// An input of which some rows lie in the memory of devices.
+    /// An input, some rows of which are in device memory.
     pub(crate) fn sharded(source: impl Source + 'a, shards: Arc<Shards>) -> Self {
         Input { source: Box::new(source), shards: Some(shards) }
     }
 
-    /// The source itself.
+    /// Returns the source.
     pub fn source(&self) -> &(dyn Source + 'a) {
         &*self.source
     }
 
-    /// The rows that lie in the memory of devices.
+    /// Returns the rows that are in device memory.
     pub(crate) fn shards(&self) -> Option<&Arc<Shards>> {
         self.shards.as_ref()
     }
 
-    /// The same input once more.
+    /// Returns an input that borrows this one.
     pub(crate) fn borrowed(&self) -> Input<'_> {
         Input { source: Box::new(&*self.source), shards: self.shards.clone() }
     }
 
-    /// The same input, of which some rows lie in the memory of devices.
+    /// Returns an input that borrows this one, some rows of which are in device memory.
     pub(crate) fn with_shards(&self, shards: Arc<Shards>) -> Input<'_> {
         Input { source: Box::new(&*self.source), shards: Some(shards) }
     }
@@ -146,7 +186,7 @@ impl fmt::Debug for Input<'_> {
     }
 }
 
-// So that the compiler lists slices, vectors and arrays when a type is none of them, and not the trait.
+// With this, the compiler lists slices, vectors and arrays as candidates for a wrong type, and not the trait.
 #[diagnostic::do_not_recommend]
 impl<'a, S: Source + 'a> From<S> for Input<'a> {
     fn from(source: S) -> Self {
@@ -160,8 +200,8 @@ impl<'a> From<Box<dyn Source + 'a>> for Input<'a> {
     }
 }
 
-/// The memory of a source, checked: it holds all rows, of so many and of this dtype. Sources may come from outside, so the pipeline
-/// asks here.
+/// Returns the memory of a source after checking that it holds exactly `rows` rows of `dtype`. Callers implement
+/// sources, so the pipeline does not trust them.
 pub(crate) fn whole_memory(source: &dyn Source, dtype: Dtype, rows: u64) -> Result<Option<Memory<'_>>> {
     let Some(memory) = source.memory() else { return Ok(None) };
     let bytes = memory.bytes();

@@ -1,5 +1,5 @@
-//! Temporary names of outputs, where the file system has no files without a name: removed when a job ends, by a signal
-//! handler when a signal ends it, and reported when nothing could remove them.
+//! Temporary names of outputs, for file systems without unnamed files. They are removed when a job ends, by a
+//! signal handler when a signal ends it, and reported when nothing could remove them.
 
 use super::file::directory;
 use super::signal_list::{Entry, PATH_BYTES, SignalList};
@@ -14,26 +14,28 @@ use tempfile::TempPath;
 
 const SUFFIX: &str = ".partial";
 
-/// The system takes names of up to 255 bytes. A longer name than this leaves no room for what is added to it.
+/// The system accepts names of up to 255 bytes. A name longer than this leaves no room for the added prefix and
+/// suffix.
 const LONGEST_NAME: usize = 230;
 
 /// The temporary names that exist now.
 static UNFINISHED: SignalList = SignalList::new();
 
-/// Removes the temporary names of all outputs that are not finished. For a signal handler of a process that is about to
-/// end: it takes no lock and no memory, so that it may be called in any moment. Outputs of file systems that have files
-/// without a name need it not.
+/// Removes the temporary files of all unfinished outputs.
+///
+/// This function is for the signal handler of a process that is about to end: it takes no lock and allocates no
+/// memory, so that it may be called at any time. File systems with unnamed files do not need it.
 pub fn remove_unfinished_outputs() {
     remove_unfinished(|_| true);
 }
 
-/// The same for the paths that are `wanted`.
+/// Removes the temporary files whose paths `wanted` accepts.
 pub(super) fn remove_unfinished(wanted: impl Fn(&[u8]) -> bool) {
     let remove = |path: &[u8]| {
         let mut name = [0; PATH_BYTES];
         name[..path.len()].copy_from_slice(path);
         if let (true, Ok(name)) = (wanted(path), CStr::from_bytes_until_nul(&name)) {
-            // Nobody is left to be told.
+            // An error could not be reported to anybody.
             let _ = rustix::fs::unlink(name);
         }
     };
@@ -48,8 +50,8 @@ pub(super) struct Temporary {
 }
 
 impl Temporary {
-    /// Gives a name beside `target` to what `make` makes under it. `make` is called again with another name if one is
-    /// taken.
+    /// Creates a file with `make` under a temporary name beside `target`. `make` is called again with another name
+    /// if a name is taken.
     pub fn beside<T>(target: &Path, mut make: impl FnMut(&Path) -> io::Result<T>) -> io::Result<(Temporary, T)> {
         let name = target.file_name().unwrap_or_default();
         let mut prefix = OsString::from(".");
@@ -68,28 +70,28 @@ impl Temporary {
         &self.path
     }
 
-    /// No signal handler removes it from now on.
+    /// From now on no signal handler removes the file.
     pub fn withdraw(&mut self) {
         self.entry = None;
     }
 
-    /// Leaves what stands under the name where it is.
+    /// Keeps the file that has the name.
     pub fn keep(self) -> PathBuf {
         let path = self.path.to_path_buf();
-        // It fails where a mark on the file cannot be changed, of which there is none on Unix.
+        // `keep` fails only if a file attribute cannot be changed, and there is no such attribute on Unix.
         let _ = self.path.keep();
         path
     }
 }
 
-/// Locks a file with a temporary name for as long as it is open, so that others see that it is in use. Where there are
-/// no locks it has none, and others cannot know.
+/// Locks a file with a temporary name while it is open, so that other processes see that it is in use. Without
+/// support for locks the file has none, and other processes cannot tell.
 pub(super) fn mark_in_use(file: &File) {
     let _ = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
 }
 
-/// What earlier jobs that were killed left beside these paths, as notes: nothing removed their temporary files, which
-/// take as much space as the whole output. They are only reported, because locks do not tell everywhere whether a job
+/// Returns notes about the temporary files that killed jobs left beside these paths. Nothing removed them, and they
+/// take as much space as the whole output. They are only reported, because locks do not always tell whether a job
 /// on another machine still writes to one.
 pub(crate) fn leftovers<'p>(paths: impl Iterator<Item = &'p Path>) -> Vec<String> {
     let mut directories: HashMap<&Path, HashSet<&OsStr>> = HashMap::new();
@@ -100,7 +102,7 @@ pub(crate) fn leftovers<'p>(paths: impl Iterator<Item = &'p Path>) -> Vec<String
     }
     let mut notes = Vec::new();
     for (directory, names) in directories {
-        // An output whose directory cannot be read has an error of its own, or needs none.
+        // An output whose directory cannot be read returns an error itself, or does not need one.
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             if target_of(&entry.file_name()).is_some_and(|target| names.contains(target)) && !is_in_use(&entry.path()) {
                 notes.push(format!("{} was left by a job that was killed: remove it", entry.path().display()));
@@ -111,7 +113,7 @@ pub(crate) fn leftovers<'p>(paths: impl Iterator<Item = &'p Path>) -> Vec<String
     notes
 }
 
-/// The name of the output that a temporary name is for: `c.npy` of `.c.npy.yWftqi.partial`.
+/// Returns the name of the output that a temporary name belongs to: `c.npy` for `.c.npy.yWftqi.partial`.
 fn target_of(name: &OsStr) -> Option<&OsStr> {
     let name = name.as_bytes().strip_prefix(b".")?.strip_suffix(SUFFIX.as_bytes())?;
     let dot = name.iter().rposition(|byte| *byte == b'.')?;
@@ -119,7 +121,7 @@ fn target_of(name: &OsStr) -> Option<&OsStr> {
     (is_random && dot > 0).then(|| OsStr::from_bytes(&name[..dot]))
 }
 
-/// Whether a job that runs now writes to it.
+/// Returns whether a running job writes to the file.
 fn is_in_use(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {

@@ -1,11 +1,13 @@
-//! Admission: runs at once have no more memory than their engine may have, and a run waits until there is enough for it.
+//! Admission control: concurrent runs together use no more memory than their engine may use. A run waits until
+//! enough memory is free.
 //!
-//! A run reserves what its plan needs of all devices at once and before it takes anything, so that runs that wait have nothing
-//! that others wait for. They are admitted in the order in which they came; the first in line stops those behind it, so that none
-//! waits for ever.
+//! A run reserves the memory that its plan needs on all devices at once, before it allocates anything. A waiting
+//! run therefore holds nothing that another run waits for. Runs are admitted in order of arrival; the first run in
+//! the queue blocks the runs behind it, so that no run waits forever.
 //!
-//! A run that begins within another one (in a source, a sink, a progress function) never waits: the outer run would wait for it, and
-//! it for the memory of the outer run. It is counted, and all together may then have more than the limit.
+//! A nested run, which begins within another run (in a source, a sink or a progress function), never waits: the
+//! outer run would wait for it, and it would wait for the memory of the outer run. Its memory is counted, and all
+//! runs together may then exceed the limit.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -15,10 +17,10 @@ use std::time::Duration;
 use super::MemoryBudget;
 use crate::error::{Error, Result};
 
-/// How often a run that waits looks whether it is still needed, and whether arrays gave memory back.
+/// The interval at which a waiting run checks whether it is still needed, and whether arrays have freed memory.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Which runs of an engine have memory, and which wait for it.
+/// The runs of an engine that have memory, and those that wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct AdmissionQueue {
     state: Mutex<State>,
@@ -27,43 +29,43 @@ pub(crate) struct AdmissionQueue {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The number of the next run that comes.
+    /// The number of the next run that arrives.
     next: u64,
-    /// The numbers of those that wait.
+    /// The numbers of the waiting runs.
     waiting: BTreeSet<u64>,
-    /// How many runs have memory.
+    /// The number of runs that have memory.
     runs: usize,
 }
 
-/// What a run needs of a budget of the engine, in bytes.
+/// The bytes that a run needs of one budget of the engine.
 pub(crate) type Need = (Arc<MemoryBudget>, u64);
 
-/// How a run stands to the others of its engine.
+/// How a run is admitted relative to the other runs of its engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Admission {
-    /// Whether it begins within another run.
+    /// Whether the run begins within another run.
     pub(crate) nested: bool,
-    /// Whether it waits until no other run has memory: it found too little beside them.
+    /// Whether the run waits until no other run has memory. It found too little memory beside other runs.
     pub(crate) alone: bool,
-    /// Its place in line, if it had one before.
+    /// Its place in the queue, if it had one before.
     pub(crate) place: Option<u64>,
 }
 
-/// Memory that is set aside for a run until this is dropped.
+/// Memory that is reserved for a run until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     queue: Arc<AdmissionQueue>,
     needs: Vec<Need>,
-    /// Its place in line.
+    /// Its place in the queue.
     pub(crate) place: u64,
 }
 
 impl AdmissionQueue {
-    /// Waits until there is enough for a run, and sets it aside. A run that is by itself gets whatever it needs: its plan has seen to
-    /// the limits.
+    /// Waits until enough memory is free for a run, and reserves it. If no other run has memory, the run gets
+    /// whatever it needs, because its plan respects the limits.
     ///
     /// # Errors
-    /// The error of `given_up`, which is asked again and again while the run waits.
+    /// Returns the error of `given_up`, which is called repeatedly while the run waits.
     pub(crate) fn admit(
         self: &Arc<Self>,
         needs: Vec<Need>,
@@ -90,22 +92,22 @@ impl AdmissionQueue {
         state.waiting.remove(&place);
         state.runs += 1;
         needs.iter().for_each(|(budget, bytes)| budget.set_aside(*bytes));
-        // There may be enough for the next one in line, too.
+        // There may be enough memory for the next run in the queue, too.
         self.changed.notify_all();
         drop(state);
         Ok(Admitted { queue: self.clone(), needs, place })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change is complete before anything can panic.
+        // A panic cannot leave a partial change, because every change is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Admitted {
-    /// Sets aside what is needed now instead, as a run does that found too little memory and goes on with less.
+    /// Replaces the reservation. A run uses this when it found too little memory and continues with less.
     pub(crate) fn change(&mut self, needs: Vec<Need>) {
-        // Under the lock, so that nobody is admitted in between.
+        // Under the lock, so that no other run is admitted in between.
         let state = self.queue.state();
         self.needs.iter().for_each(|(budget, bytes)| budget.release(*bytes));
         needs.iter().for_each(|(budget, bytes)| budget.set_aside(*bytes));
@@ -114,7 +116,7 @@ impl Admitted {
         self.queue.changed.notify_all();
     }
 
-    /// Whether other runs have memory, too.
+    /// Returns whether other runs have memory, too.
     pub(crate) fn has_others(&self) -> bool {
         self.queue.state().runs > 1
     }
@@ -133,7 +135,7 @@ thread_local! {
     static IN_RUN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks this thread as one that works for a run, until it is dropped: a run that begins on it is a nested one.
+/// Marks this thread as working for a run until the value is dropped. A run that begins on such a thread is nested.
 pub(crate) struct InRun {
     was: bool,
 }
@@ -143,7 +145,7 @@ impl InRun {
         InRun { was: IN_RUN.replace(true) }
     }
 
-    /// Whether this thread works for a run.
+    /// Returns whether this thread works for a run.
     pub(crate) fn is_entered() -> bool {
         IN_RUN.get()
     }
@@ -197,7 +199,8 @@ mod tests {
         let first = queue.admit(vec![(budget.clone(), 60)], Admission::default(), never).unwrap();
         let (admitted, order) = channel();
         thread::scope(|scope| {
-            // The second needs all; the third would fit beside the first, and is behind the second.
+            // The second run needs all of the memory. The third would fit beside the first, but is behind the
+            // second.
             for (number, bytes) in [(2, 100), (3, 10)] {
                 let (queue, budget, admitted) = (&queue, &budget, admitted.clone());
                 scope.spawn(move || {

@@ -1,4 +1,4 @@
-//! Memory of a device for rows that stay there.
+//! Device memory for rows that stay there.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use crate::device::{Device, Host, Stream};
 use crate::error::Result;
 use crate::threads;
 
-/// A device, whatever its type, as a place for rows that outlive a run.
+/// A device of any type, as an allocator of memory that outlives a run.
 pub(crate) trait DeviceAllocator {
-    /// The device as `--device` names it.
+    /// Returns the device, as `--device` names it.
     fn id(&self) -> &str;
 
-    /// Bytes of its memory that nobody uses; what is kept for the next run is given back for that.
+    /// Returns the number of free bytes of device memory. Memory that is cached for the next run is freed first.
     ///
     /// # Errors
-    /// When the device cannot be asked.
+    /// Returns an error if the device cannot be queried.
     fn free_bytes(&self) -> Result<u64>;
 
-    /// Takes so many bytes (> 0), of unspecified content, and books them on `stays`, too.
+    /// Allocates this number of bytes (> 0), with unspecified content, and also reserves them on `stays`.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] when there are not so many in one piece.
+    /// Returns [`Error::OutOfMemory`] if the device has no contiguous block of this size.
     fn take(&self, bytes: usize, stays: &Arc<MemoryBudget>) -> Result<Box<dyn ShardMemory>>;
 }
 
@@ -47,9 +47,9 @@ impl<D: Device> DeviceAllocator for MemoryCache<D> {
     }
 }
 
-/// Memory of a device that is given back on drop.
+/// Device memory that is freed on drop.
 struct Taken<D: Device> {
-    // Dropped in this order: what is gone is not in use any more.
+    // Dropped in this order: the memory is freed before its reservation.
     memory: D::Memory,
     _reserved: [Reservation; 2],
     bytes: usize,
@@ -57,7 +57,8 @@ struct Taken<D: Device> {
 }
 
 impl<D: Device> Taken<D> {
-    /// Enqueues something and waits for it, on a thread of ours: the device may become the current one of the thread.
+    /// Enqueues an operation and waits for it, on a thread of Overshot, because the device may become the current
+    /// device of the thread.
     fn wait_for(&self, enqueue: impl FnOnce(&mut D::Stream) -> Result<()> + Send) -> Result<()> {
         let work = || {
             let (event, mut host) = (self.device.event(false)?, self.device.host(Instant::now()));
@@ -85,8 +86,8 @@ impl<D: Device> ShardMemory for Taken<D> {
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         self.check(offset, to.len());
         self.wait_for(|stream| {
-            // SAFETY: inside the memory, checked above; `to` is borrowed until the stream has done its work, for which it also
-            // waits when it is dropped after an error.
+            // SAFETY: inside the memory (checked above). `to` is borrowed until the stream has completed its work;
+            // the stream also waits for it when it is dropped after an error.
             unsafe { stream.copy_out(&self.memory, offset, to.as_mut_ptr(), to.len()) }
         })
     }
@@ -98,7 +99,7 @@ impl<D: Device> ShardMemory for Taken<D> {
     }
 
     fn zero(&self) -> Result<()> {
-        // SAFETY: all of the memory, which has so many bytes.
+        // SAFETY: this is the whole memory, which has `self.bytes` bytes.
         self.wait_for(|stream| unsafe { stream.zero(&self.memory, 0, self.bytes) })
     }
 }

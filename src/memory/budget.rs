@@ -1,16 +1,17 @@
-//! Counts bytes: those of a run against its limit; those of an engine, of which its runs reserve what they need.
+//! Memory budgets: a run's budget counts bytes against its limit; an engine's budget also records the memory
+//! reserved for its runs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
 
-/// Bytes in use of one kind of memory, their peak, and the limit that they never pass.
+/// The bytes of one kind of memory that are in use, their peak, and the limit that they never exceed.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     what: &'static str,
     limit: u64,
     used: Mutex<Used>,
-    /// What all runs of an engine may have together, less what the other budget has.
+    /// The bytes that all runs of an engine may use together, minus the bytes in use on the other budget.
     for_runs: (u64, Option<Arc<MemoryBudget>>),
 }
 
@@ -18,44 +19,45 @@ pub(crate) struct MemoryBudget {
 struct Used {
     now: u64,
     peak: u64,
-    /// What is set aside for runs, whether they took it or not.
+    /// The bytes reserved for runs, whether they are allocated or not.
     reserved: u64,
 }
 
 impl MemoryBudget {
-    /// A budget for `what` (as in "device memory") of at most `limit` bytes.
+    /// Creates a budget for `what` (as in "device memory") with a limit of `limit` bytes.
     pub(crate) fn new(what: &'static str, limit: u64) -> Arc<Self> {
         Arc::new(MemoryBudget { what, limit, used: Mutex::default(), for_runs: (u64::MAX, None) })
     }
 
-    /// A budget of an engine, of which all its runs may have `for_runs` bytes together, less what `stays` has. That is a matter of
-    /// what they reserve: not everything that is reserved is for runs.
+    /// Creates a budget of an engine, all of whose runs may use `for_runs` bytes together, minus the bytes in use
+    /// on `stays`. This limits only the memory set aside for runs, because other users reserve bytes on this
+    /// budget, too.
     pub(crate) fn of_engine(what: &'static str, for_runs: u64, stays: Option<&Arc<MemoryBudget>>) -> Arc<Self> {
         Arc::new(MemoryBudget { what, limit: u64::MAX, used: Mutex::default(), for_runs: (for_runs, stays.cloned()) })
     }
 
-    /// The bytes that all runs may have together now.
+    /// Returns the bytes that all runs may use together now.
     pub(crate) fn for_runs(&self) -> u64 {
         let (bytes, stays) = &self.for_runs;
         bytes.saturating_sub(stays.as_ref().map_or(0, |stays| stays.in_use()))
     }
 
-    /// The bytes that are set aside for runs.
+    /// Returns the bytes that are set aside for runs.
     pub(crate) fn reserved(&self) -> u64 {
         self.used().reserved
     }
 
-    /// Whether so many bytes more can be set aside.
+    /// Returns whether this number of bytes more can be set aside.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         self.reserved().saturating_add(bytes) <= self.for_runs()
     }
 
-    /// Sets bytes aside.
+    /// Sets bytes aside for a run.
     pub(super) fn set_aside(&self, bytes: u64) {
         self.used().reserved += bytes;
     }
 
-    /// Sets more bytes aside for a run that has some, if there are any left.
+    /// Sets more bytes aside for a run that has some already. Returns `None` if not enough are left.
     pub(super) fn reserve_more(self: &Arc<Self>, bytes: u64) -> Option<More> {
         let for_runs = self.for_runs();
         let mut used = self.used();
@@ -66,15 +68,15 @@ impl MemoryBudget {
         })
     }
 
-    /// Undoes [`reserve`](MemoryBudget::reserve).
+    /// Returns bytes that were set aside.
     pub(super) fn release(&self, bytes: u64) {
         self.used().reserved -= bytes;
     }
 
-    /// Books `bytes` until the result is dropped.
+    /// Reserves `bytes` until the result is dropped.
     ///
     /// # Errors
-    /// [`Error::Budget`] if the limit would be passed; nothing is reserved then.
+    /// Returns [`Error::Budget`] if this would exceed the limit. Nothing is reserved then.
     pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation> {
         let mut used = self.used();
         let now = used.now.saturating_add(bytes);
@@ -83,7 +85,7 @@ impl MemoryBudget {
                 what: self.what,
                 limit: self.limit,
                 needed: now,
-                remedy: "this is a defect of the plan, which should have kept the limit: please report it".into(),
+                remedy: "this is a bug in Overshot, whose plan should have kept the limit: please report it".into(),
             });
         }
         used.now = now;
@@ -92,34 +94,34 @@ impl MemoryBudget {
         Ok(Reservation { budget: Arc::clone(self), bytes })
     }
 
-    /// The limit.
+    /// Returns the limit.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The bytes that are reserved now.
+    /// Returns the bytes that are reserved now.
     pub(crate) fn in_use(&self) -> u64 {
         self.used().now
     }
 
-    /// The most bytes that were reserved at once.
+    /// Returns the most bytes that were reserved at the same time.
     pub(crate) fn peak(&self) -> u64 {
         self.used().peak
     }
 
-    /// Lets the peak begin anew with what is reserved now.
+    /// Resets the peak to the bytes that are reserved now.
     pub(crate) fn reset_peak(&self) {
         let mut used = self.used();
         used.peak = used.now;
     }
 
     fn used(&self) -> MutexGuard<'_, Used> {
-        // Two numbers that are set together cannot be left inconsistent by a panic elsewhere.
+        // A panic elsewhere cannot leave the two numbers inconsistent, because they are set together.
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Bytes reserved on a budget; given back on drop.
+/// Bytes reserved on a budget. They are returned on drop.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     budget: Arc<MemoryBudget>,
@@ -132,7 +134,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Bytes that were set aside beside those that a run had reserved; given back on drop.
+/// Bytes set aside in addition to those that a run had. They are returned on drop.
 #[derive(Debug)]
 pub(super) struct More {
     budget: Arc<MemoryBudget>,
@@ -180,7 +182,7 @@ mod tests {
         assert!(budget.has_room(30));
         drop(more);
         budget.release(50);
-        // What is reserved is another matter: arrays are, too.
+        // Reserved bytes are counted separately, because arrays reserve bytes, too.
         let reserved = budget.reserve(1000).unwrap();
         assert!(budget.reserved() == 0 && budget.has_room(100));
         drop(reserved);

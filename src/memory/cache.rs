@@ -1,11 +1,13 @@
-//! Memory that outlives a run: what one took of the device and of pinned memory is kept for the next, as the driver takes
-//! milliseconds for both.
+//! Memory that outlives a run. The device memory and pinned memory of a run are cached for the next run, because
+//! the driver takes milliseconds to allocate either.
 //!
-//! What is kept, and what runs have at the time, is together no more than all runs may have; in an engine without limits, no more
-//! than as many pieces as runs had at once, each as large as the largest. A run takes the smallest memory there is that is
-//! large enough; if it is larger than what the run has reserved, the rest is reserved, too. If there is none, one that is too
-//! small is given back before something larger is taken, more if the limit wants it, and all of it if there is not enough. Only
-//! memory of runs that went well is kept.
+//! With limits, cached memory and the memory of current runs together never exceed what all runs may use. Without
+//! limits, there are at most as many pieces as runs had at the same time, each as large as the largest.
+//!
+//! A run takes the smallest cached piece that is large enough. If the piece is larger than what the run has
+//! reserved, the difference is reserved, too. If there is no such piece, a cached piece that is too small is freed
+//! before a larger one is allocated; more pieces are freed if the limit requires it, and all of them if memory runs
+//! out. Only the memory of successful runs is cached.
 
 use std::ops::{Deref, DerefMut, RangeInclusive};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,47 +19,47 @@ use crate::error::Result;
 
 /// The memory of an opened device.
 pub(crate) struct MemoryCache<D: Device> {
-    // Dropped in this order: what the device gave, before the device.
-    /// Device memory, of which a run cuts blocks.
+    // Dropped in this order: the device's memory before the device.
+    /// Device memory, from which a run cuts blocks.
     pub(super) blocks: Arc<FreeList<D::Memory>>,
-    /// Pinned memory, of which a run cuts slots.
+    /// Pinned memory, from which a run cuts slots.
     pub(super) slabs: Arc<FreeList<PinnedMemory>>,
     device: Arc<D>,
 }
 
 impl<D: Device> MemoryCache<D> {
-    /// Nothing yet. What is in use is reserved on these budgets.
+    /// Creates an empty cache. Memory in use is reserved on these budgets.
     pub(crate) fn new(device: D, memory: &Arc<MemoryBudget>, pinned: &Arc<MemoryBudget>) -> Arc<Self> {
         Arc::new(MemoryCache { blocks: FreeList::new(memory), slabs: FreeList::new(pinned), device: Arc::new(device) })
     }
 
-    /// The device.
+    /// Returns the device.
     pub(crate) fn device(&self) -> &Arc<D> {
         &self.device
     }
 
-    /// The budget of pinned memory in use.
+    /// Returns the budget of pinned memory in use.
     pub(crate) fn pinned_budget(&self) -> &Arc<MemoryBudget> {
         &self.slabs.in_use
     }
 
-    /// The budget of device memory in use.
+    /// Returns the budget of device memory in use.
     pub(crate) fn device_budget(&self) -> &Arc<MemoryBudget> {
         &self.blocks.in_use
     }
 
-    /// How much there is, of device memory and of pinned memory.
+    /// Returns the usage of device memory and of pinned memory.
     pub(crate) fn usage(&self) -> (MemoryUse, MemoryUse) {
         (self.blocks.usage(), self.slabs.usage())
     }
 
-    /// Gives back what nobody uses, and returns how many bytes.
+    /// Frees unused memory, and returns the number of bytes freed.
     pub(crate) fn trim(&self) -> u64 {
         self.blocks.clear() + self.slabs.clear()
     }
 }
 
-/// Memory of one kind that nobody uses, and the budget of what is in use.
+/// Unused memory of one kind, and the budget of the memory in use.
 pub(super) struct FreeList<T> {
     idle: Mutex<Vec<Idle<T>>>,
     in_use: Arc<MemoryBudget>,
@@ -73,10 +75,10 @@ impl<T> FreeList<T> {
         Arc::new(FreeList { idle: Mutex::default(), in_use: in_use.clone() })
     }
 
-    /// Takes memory of a size within `bytes`: kept, or else just made, of the least size.
+    /// Takes memory whose size is within `bytes`: a cached piece, or else a new one of the smallest size.
     ///
     /// # Errors
-    /// Those of `make`, when there is not enough even without what is kept.
+    /// Returns the errors of `make`, if there is not enough memory even after all cached memory was freed.
     pub(super) fn take(
         self: &Arc<Self>,
         bytes: RangeInclusive<u64>,
@@ -92,14 +94,14 @@ impl<T> FreeList<T> {
         }
         let mut too_many = Vec::new();
         while let Some(smallest) = (0..idle.len()).min_by_key(|&k| idle[k].bytes) {
-            // What is about to be made is reserved already.
+            // The memory that is about to be allocated is reserved already.
             let all = idle.iter().map(|idle| idle.bytes).sum::<u64>().saturating_add(self.in_use.reserved());
             if !too_many.is_empty() && all <= self.in_use.for_runs() {
                 break;
             }
             too_many.push(idle.swap_remove(smallest));
         }
-        // The driver takes its time.
+        // The lock is released first, because the driver is slow.
         drop(idle);
         drop(too_many);
         let memory = match make() {
@@ -113,7 +115,7 @@ impl<T> FreeList<T> {
         Ok(Cached { memory, bytes, reserved: self.in_use.reserve(bytes)?, _more: more, free_list: self.clone() })
     }
 
-    /// Gives back what nobody uses, and returns how many bytes.
+    /// Frees unused memory, and returns the number of bytes freed.
     fn clear(&self) -> u64 {
         let idle = std::mem::take(&mut *self.idle());
         idle.iter().map(|idle| idle.bytes).sum()
@@ -125,34 +127,34 @@ impl<T> FreeList<T> {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Idle<T>>> {
-        // A list that a panic elsewhere leaves whole.
+        // A panic elsewhere cannot leave the list in an invalid state.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Memory in the hands of a run. Dropped, it is given back to the driver.
+/// Memory that a run uses. Dropping it frees it.
 pub(super) struct Cached<T> {
-    // Dropped in this order: what is gone is not in use any more.
+    // Dropped in this order: the memory is freed before its reservation.
     memory: T,
     reserved: Reservation,
-    /// Admitted beside what the run had reserved.
+    /// Bytes set aside in addition to those that the run had.
     _more: Option<More>,
     bytes: u64,
     free_list: Arc<FreeList<T>>,
 }
 
 impl<T> Cached<T> {
-    /// How many bytes it has, at least those that were asked for.
+    /// Returns the size in bytes, which is at least the requested size.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Keeps it for the next run. No work may be left that uses it.
+    /// Caches the memory for the next run. No pending work may use it.
     pub(super) fn keep(self) {
         let Cached { memory, reserved, _more, bytes, free_list } = self;
         let mut idle = free_list.idle();
         idle.push(Idle { memory, bytes });
-        // Under the lock, so that nobody counts it twice.
+        // Under the lock, so that the bytes are not counted twice.
         drop(reserved);
     }
 }
@@ -180,13 +182,13 @@ mod tests {
     use super::*;
     use crate::error::Error;
 
-    /// A driver with some memory.
+    /// A driver with a limited amount of memory.
     struct Driver {
         used: Arc<AtomicU64>,
         room: u64,
     }
 
-    /// Memory of its, which comes back.
+    /// Memory of the driver, which is returned on drop.
     struct Taken {
         bytes: u64,
         used: Arc<AtomicU64>,
@@ -228,11 +230,11 @@ mod tests {
         assert_eq!((held.bytes(), driver.used()), (100, 100));
         assert_eq!(free_list.usage(), MemoryUse { in_use: 100, peak: 100, cached: 0 });
         held.keep();
-        // Too large for this one, as for any that comes.
+        // Too large for this request and all later ones.
         let held = driver.take(&free_list, 50..=99).unwrap();
         assert_eq!((held.bytes(), driver.used()), (50, 50));
         held.keep();
-        // Given back before something larger is taken.
+        // The cached piece is freed before a larger one is allocated.
         driver.take(&free_list, 1000..=1000).unwrap().keep();
         assert_eq!(free_list.usage(), MemoryUse { in_use: 0, peak: 1000, cached: 1000 });
         assert_eq!((free_list.clear(), driver.used()), (1000, 0));
@@ -264,13 +266,14 @@ mod tests {
         budget.set_aside(60);
         driver.take(&free_list, 60..=100).unwrap().keep();
         budget.release(60);
-        // A run that gets more than it reserved has reserved that, too.
+        // A run that gets more than it reserved has the difference set aside, too.
         budget.set_aside(50);
         let first = driver.take(&free_list, 50..=100).unwrap();
         assert_eq!((first.bytes(), budget.reserved()), (60, 60));
         first.keep();
         assert_eq!(budget.reserved(), 50);
-        // What is kept does not fit beside what runs have reserved: it is given back, and as much as was reserved is made.
+        // The cached piece does not fit beside the memory set aside for runs: it is freed, and a piece of the
+        // reserved size is allocated.
         budget.set_aside(45);
         let second = driver.take(&free_list, 45..=100).unwrap();
         assert_eq!((second.bytes(), driver.used()), (45, 45));
@@ -279,7 +282,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes, no more is there than the most at once had, each the size of the largest.
+        /// Whatever the sequence, the cache never has more pieces than were in use at the same time, each of the
+        /// largest size.
         #[test]
         fn it_does_not_grow(steps in prop::collection::vec((1u64..100, 0usize..4, any::<bool>()), 1..200)) {
             let (driver, free_list) = Driver::new(u64::MAX);

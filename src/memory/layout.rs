@@ -1,4 +1,4 @@
-//! Where the columns of a chunk lie in a slot and in a device block.
+//! The layout of the columns of a chunk in a slot and in a device block.
 
 use super::pinned::PAGE;
 use crate::device::kernel::Columns;
@@ -6,32 +6,32 @@ use crate::device::kernel::Columns;
 /// Columns start at multiples of this many bytes, so that every dtype is aligned and device accesses coalesce.
 const ALIGNMENT: usize = 256;
 
-/// Bytes of the largest chunk that has all its rows on the device: the device reads so many in the time that it takes to enqueue
-/// a few chunks.
+/// Bytes of the largest chunk whose rows are all on the device. The device reads that many bytes in the time that
+/// it takes to enqueue a few chunks.
 const WHOLE_CHUNK: usize = 256 << 20;
 
-/// Offsets in bytes, for chunks of up to a set number of rows. The order of columns is that of [`Columns`]: inputs,
-/// outputs, the partials if there are any, scratch.
+/// Offsets in bytes, for chunks of up to a fixed number of rows. The order of columns is that of [`Columns`]:
+/// inputs, outputs, the partials if there are any, scratch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Of every column, in a device block. The partials are in front.
+    /// The offset of every column in a device block. The partials come first.
     pub(crate) in_block: Vec<usize>,
-    /// Bytes of a block.
+    /// The size of a block in bytes.
     pub(crate) block_bytes: usize,
-    /// Of every column that is staged, in a slot; `None` for columns that are pinned where they are. Outputs and partials lie
-    /// where the inputs were: these are on the device before anything comes back, so that a slot, which has to stay in the
-    /// cache, is as large as the larger side only.
+    /// The offset of every staged column in a slot; `None` for columns that are pinned where they are. Outputs and
+    /// partials reuse the space of the inputs, which are on the device before anything is copied back. A slot,
+    /// which has to stay in the cache, is therefore only as large as the larger side.
     pub(crate) in_slot: Vec<Option<usize>>,
-    /// Bytes of a slot: whole pages.
+    /// The size of a slot in bytes, a multiple of the page size.
     pub(crate) slot_bytes: usize,
-    /// Rows of the largest chunk that has all its inputs and outputs on the device, so that only partials need a place: all of the
-    /// block is theirs then.
+    /// The number of rows of the largest chunk whose inputs and outputs are all on the device. Only its partials
+    /// need space, and they get the whole block.
     pub(crate) resident_chunk_rows: usize,
 }
 
 impl Layout {
-    /// The layout of chunks of `rows` rows; `staged` says for every input and output whether it needs pinned memory
-    /// of its own. Partials always do.
+    /// Computes the layout of chunks of `rows` rows. `staged` says for every input and output whether it needs
+    /// staging in pinned memory. Partials always do.
     pub(crate) fn new(columns: &Columns, staged: &[bool], rows: usize) -> Self {
         let partials = columns.partial_bytes(rows);
         let mut layout = Layout {
@@ -62,7 +62,8 @@ impl Layout {
         layout
     }
 
-    /// Adds the columns of one side, inputs or outputs: their bytes, and whether they are staged. Returns where they end in the slot.
+    /// Adds the columns of one side, inputs or outputs: their sizes in bytes, and whether they are staged. Returns
+    /// the end offset in the slot.
     fn push(&mut self, columns: impl Iterator<Item = (usize, bool)>) -> usize {
         let mut end = 0;
         for (bytes, staged) in columns {
@@ -87,7 +88,8 @@ mod tests {
         #[test]
         fn columns_are_aligned_and_do_not_overlap(
             inputs in prop::collection::vec(1usize..9, 0..5), outputs in prop::collection::vec(1usize..9, 0..5),
-            partial_words in 0usize..4, scratch in prop::collection::vec(1usize..9, 0..3), staged in prop::collection::vec(any::<bool>(), 10), rows in 1usize..100_000,
+            partial_words in 0usize..4, scratch in prop::collection::vec(1usize..9, 0..3),
+            staged in prop::collection::vec(any::<bool>(), 10), rows in 1usize..100_000,
         ) {
             let columns = Columns { inputs, outputs, partial_words, scratch, ..Columns::default() };
             let layout = Layout::new(&columns, &staged, rows);
@@ -101,9 +103,10 @@ mod tests {
             in_block.sort_unstable();
             let (offsets, lengths): (Vec<_>, Vec<_>) = in_block.into_iter().unzip();
             prop_assert!(ends(&offsets, &lengths, layout.block_bytes));
-            // What only has partials may be larger.
+            // A chunk that only has partials may be larger.
             let whole = columns.partial_bytes(layout.resident_chunk_rows);
-            prop_assert!(layout.resident_chunk_rows >= rows && whole <= layout.block_bytes.max(columns.partial_bytes(rows)));
+            prop_assert!(layout.resident_chunk_rows >= rows);
+            prop_assert!(whole <= layout.block_bytes.max(columns.partial_bytes(rows)));
             if partial_words > 0 {
                 let place = columns.inputs.len() + columns.outputs.len();
                 prop_assert_eq!(layout.in_block[place], 0);

@@ -1,5 +1,5 @@
-//! Memory with a limit: the freelist of device blocks, the pinned slab, what is kept of them for the next run, and the budgets
-//! of it all.
+//! Memory with limits: the freelist of device blocks, the pinned staging slab, the memory cached for the next run,
+//! and the budgets of all of them.
 
 mod admission;
 mod allocator;

@@ -1,8 +1,9 @@
-//! Pinned host memory: anonymous pages in huge pages where possible, touched in parallel, then registered.
+//! Pinned host memory: anonymous memory with huge pages where possible, touched in parallel and then registered.
 //!
-//! Our own pages and not the driver's allocation, because that one is slow to make, aligned to 256 bytes only (too little
-//! for direct I/O) and, as some bindings hand it out, write-combined and so very slow to read back. Registered in one piece,
-//! though threads could register several at once: a copy must not go from one piece into the next.
+//! Overshot maps these pages itself instead of using the driver's allocator. That one is slow, aligns to 256 bytes
+//! only (too little for direct I/O) and, as some bindings call it, returns write-combined memory, which is very
+//! slow to read. The memory is registered in one piece, although several threads could register parts concurrently,
+//! because a copy must not cross from one registration to the next.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -17,20 +18,20 @@ use crate::device::{Device, cpu};
 use crate::error::{Error, Result};
 use crate::threads;
 
-/// Bytes of a page; also the alignment of slots.
+/// The size of a page in bytes, which is also the alignment of slots.
 pub(crate) const PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
-/// Bytes that a thread touches at least: it takes about as long to start it.
+/// The minimum number of bytes that a thread touches. Starting the thread takes about as long.
 const TOUCH: usize = 4 * HUGE_PAGE;
 
-/// Page-aligned, zeroed, resident host memory of at least one byte.
+/// Allocates page-aligned, zeroed, resident host memory of at least one byte.
 fn allocate(bytes: usize) -> Result<MmapMut> {
     let mut memory = MmapMut::map_anon(bytes.max(1)).map_err(|error| Error::Device {
         device: "host".into(),
-        problem: format!("cannot get {bytes} bytes of memory ({error})"),
+        problem: format!("cannot allocate {bytes} bytes of memory ({error})"),
         remedy: "close other programs or set a smaller pinned memory limit".into(),
     })?;
-    // Best effort: without huge pages everything is the same, only slower to touch and to register.
+    // Best effort: without huge pages, the memory is only slower to touch and to register.
     #[cfg(target_os = "linux")]
     let _ = memory.advise(memmap2::Advice::HugePage);
     let part = memory.len().div_ceil(cpu::cores()).max(TOUCH).next_multiple_of(HUGE_PAGE);
@@ -41,35 +42,35 @@ fn allocate(bytes: usize) -> Result<MmapMut> {
     Ok(memory)
 }
 
-/// Host memory that is registered with a device, or ordinary memory if there is no device to register it with.
+/// Host memory that is registered with a device, or ordinary memory if there is no device.
 pub(crate) struct PinnedMemory {
-    // Dropped in this order: unregistered before it is unmapped.
+    // Dropped in this order: the memory is unregistered before it is unmapped.
     pin: Option<Box<dyn Any + Send + Sync>>,
     pub(crate) bytes: MmapMut,
-    /// How long it took to register memory that was resident already.
+    /// The time it took to register the resident memory.
     pub(crate) pinning: Duration,
 }
 
 impl PinnedMemory {
-    /// At least `bytes` zeroed bytes from the start of a page on.
+    /// Allocates at least `bytes` zeroed bytes, aligned to a page.
     pub(crate) fn new<D: Device>(device: Option<&D>, bytes: usize) -> Result<Self> {
         let mut memory = allocate(bytes)?;
         let begin = Instant::now();
         let pin = match device.filter(|_| bytes > 0) {
-            // SAFETY: the mapping starts on a page, is at least `bytes` long and is unmapped only after the pin, which
-            // stands before it in the struct, is dropped.
+            // SAFETY: the mapping starts on a page, is at least `bytes` long, and is unmapped only after the pin,
+            // the preceding field of the struct, is dropped.
             Some(device) => Some(Box::new(unsafe { device.pin(memory.as_mut_ptr(), bytes)? }) as _),
             None => None,
         };
         Ok(PinnedMemory { pin, bytes: memory, pinning: begin.elapsed() })
     }
 
-    /// The same in ordinary memory.
+    /// Allocates ordinary memory in the same way.
     pub(crate) fn on_host(bytes: usize) -> Result<Self> {
         Ok(PinnedMemory { pin: None, bytes: allocate(bytes)?, pinning: Duration::ZERO })
     }
 
-    /// Whether it is registered.
+    /// Returns whether the memory is registered.
     pub(crate) fn is_pinned(&self) -> bool {
         self.pin.is_some()
     }
@@ -85,7 +86,7 @@ pub(crate) struct StagingSlab {
 }
 
 impl StagingSlab {
-    /// Takes `slots` × `slot_bytes`, the latter a multiple of the page size, and books them.
+    /// Allocates and reserves `slots` × `slot_bytes` bytes; `slot_bytes` is a multiple of the page size.
     pub(crate) fn new<D: Device>(
         cache: &MemoryCache<D>,
         slots: usize,
@@ -103,7 +104,7 @@ impl StagingSlab {
         Ok(StagingSlab { memory, slot_bytes, slots, _reserved })
     }
 
-    /// The memory of each slot.
+    /// Returns the memory of each slot.
     pub(crate) fn slots(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let mut rest: &mut [u8] = self.memory.as_mut().map_or(&mut [], |memory| &mut memory.bytes);
         let bytes = self.slot_bytes;
@@ -114,7 +115,7 @@ impl StagingSlab {
         })
     }
 
-    /// Keeps its memory for the next run. No copy may be left that uses it.
+    /// Caches the memory for the next run. No pending copy may use it.
     pub(crate) fn keep(self) {
         if let Some(memory) = self.memory {
             memory.keep();

@@ -1,8 +1,8 @@
-//! Device memory: a freelist of equal blocks, each with the event of its last use.
+//! A freelist of equal device memory blocks, each with the event of its last use.
 //!
-//! A block goes back to the list as soon as its last use is *enqueued*, not when it is done. Whoever takes it next makes
-//! its **stream** wait for that event; the host never waits for the device here. So a device with memory for few blocks
-//! still serves many workers, one after the other, in stream order.
+//! A block returns to the list as soon as its last use is *enqueued*, not when it is complete. The next user makes
+//! its **stream** wait for that event; the host never waits for the device here. A device with memory for few
+//! blocks can therefore serve many workers, one after the other, in stream order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,32 +13,34 @@ use super::{MemoryBudget, MemoryCache};
 use crate::device::{Device, Host, Stream};
 use crate::error::{Error, Result};
 
-/// The freelist. Who takes a block enqueues the work of a chunk on it and gives it back, so that there always is one, unless blocks
-/// are kept for chunks that are copied ahead.
+/// The freelist. A worker takes a block, enqueues the work of a chunk on it and returns it. A block is therefore
+/// always available, unless blocks are held for chunks that are copied ahead.
 pub(crate) struct DevicePool<D: Device> {
-    /// Longest returned first, so the front is the likeliest to be done.
+    /// In the order of return, so the front block is the likeliest to be complete.
     free: VecDeque<Block<D>>,
     blocks: usize,
-    /// What blocks are cut of: one, unless the device had none that is large enough for all.
+    /// The allocations that blocks are cut from. There is one, unless the device had no allocation large enough for
+    /// all blocks.
     pieces: Vec<Cached<D::Memory>>,
     _reserved: Reservation,
 }
 
-/// A block. Once taken it is for the work of one chunk; one that is dropped, because something failed, is lost to the run: nobody
-/// knows what still runs on it.
+/// A block. It is taken for the work of one chunk. If it is dropped after an error, it is lost to the run, because
+/// work that still uses it may be running.
 pub(crate) struct Block<D: Device> {
     piece: usize,
     offset: usize,
-    /// Its own, although a slot records one at the same point: the slot's is recorded again with its next chunk, and whoever
-    /// took the block then would wait for that.
+    /// A separate event, although a slot records one at the same point: the slot records its event again with its
+    /// next chunk, and the next user of the block would wait for that chunk.
     last_use: D::Event,
 }
 
 impl<D: Device> DevicePool<D> {
-    /// Takes and books memory for up to `blocks` blocks of `block_bytes` each: fewer when the device has none for all of them.
+    /// Allocates and reserves memory for up to `blocks` blocks of `block_bytes` each. There are fewer if the device
+    /// does not have enough memory.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if not even one block fits the device.
+    /// Returns [`Error::OutOfMemory`] if not even one block fits the device.
     pub(crate) fn new(
         cache: &MemoryCache<D>,
         blocks: usize,
@@ -54,7 +56,7 @@ impl<D: Device> DevicePool<D> {
             match cache.blocks.take(bytes as u64..=room, || device.allocate(bytes)) {
                 Ok(piece) => {
                     room -= piece.bytes();
-                    // One that was kept may be larger than it has to be.
+                    // A cached piece may be larger than necessary.
                     let cut = (piece.bytes() / block_bytes as u64).min((blocks - free.len()) as u64) as usize;
                     for offset in (0..cut).map(|number| number * block_bytes) {
                         free.push_back(Block { piece: pieces.len(), offset, last_use: device.event(false)? });
@@ -72,16 +74,16 @@ impl<D: Device> DevicePool<D> {
         Ok(DevicePool { free, blocks, pieces, _reserved })
     }
 
-    /// How many blocks there are.
+    /// Returns the number of blocks.
     pub(crate) fn blocks(&self) -> usize {
         self.blocks
     }
 
-    /// Takes a block for work that is about to be enqueued, and makes `stream`, where that work begins, wait for the
-    /// block's last use if that may still run.
+    /// Takes a block for work that is about to be enqueued. `stream`, on which that work begins, waits for the last
+    /// use of the block if it may still be running.
     ///
     /// # Errors
-    /// [`Error::Abandoned`] if there is none: something failed while it had the last one.
+    /// Returns [`Error::Abandoned`] if there is none: an error occurred while the last one was in use.
     pub(crate) fn take(&mut self, stream: &mut D::Stream, host: &mut D::Host) -> Result<Block<D>> {
         let block = self.free.pop_front().ok_or(Error::Abandoned)?;
         if !host.query(&block.last_use)? {
@@ -90,25 +92,25 @@ impl<D: Device> DevicePool<D> {
         Ok(block)
     }
 
-    /// Whether there is a block to take.
+    /// Returns whether a block is available.
     pub(crate) fn has_free(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// The memory that a block is a part of, and where it begins there. Only work that comes behind the stream that took
-    /// the block may use it.
+    /// Returns the allocation that contains a block, and the offset of the block in it. Only work that is ordered
+    /// after the stream that took the block may use it.
     pub(crate) fn memory(&self, block: &Block<D>) -> (&D::Memory, usize) {
         (&self.pieces[block.piece], block.offset)
     }
 
-    /// Takes a block back, behind all work enqueued so far on `stream`, where its last use is.
+    /// Returns a block to the list, after all work enqueued so far on `stream`, which has its last use.
     pub(crate) fn retire(&mut self, block: Block<D>, stream: &mut D::Stream) -> Result<()> {
         stream.record(&block.last_use)?;
         self.free.push_back(block);
         Ok(())
     }
 
-    /// Keeps the memory for the next run, if all blocks are of one piece. No work may be left that uses it.
+    /// Caches the memory for the next run, if all blocks are in one allocation. No pending work may use it.
     pub(crate) fn keep(mut self) {
         if let (Some(piece), []) = (self.pieces.pop(), &self.pieces[..]) {
             piece.keep();

@@ -1,4 +1,4 @@
-//! How much memory an engine has of its devices, as it says to its users.
+//! Memory usage of an engine on its devices, as reported to users.
 
 use std::fmt;
 
@@ -6,33 +6,46 @@ use bytesize::ByteSize;
 
 use super::MemoryBudget;
 
-/// Memory that an engine has on one of its devices, from [`Engine::memory`](crate::Engine::memory). `Display` is for people,
-/// `Serialize` for programs.
+/// The memory that an engine uses on one of its devices, from [`Engine::memory`](crate::Engine::memory).
 ///
-/// It counts what the engine asked the driver for: the blocks and slots that chunks live in, arrays that stay on devices, and
-/// pinned arrays. It does not count
-/// what the driver takes for its own, such as contexts and loaded kernels, nor what others have.
+/// `Display` is for people, `Serialize` for programs.
+///
+/// It counts the memory that the engine requested from the driver: the device blocks and staging slots of chunks,
+/// arrays that stay on devices, and pinned arrays. It does not count the memory that the driver uses itself, such
+/// as contexts and loaded kernels, nor the memory of other programs.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeviceMemory {
-    /// The device as `--device` names it.
+    /// The device, as `--device` names it.
     pub id: String,
-    /// Its own memory; nothing for the CPU.
+    /// The memory of the device; zero for the CPU.
     pub device: MemoryUse,
-    /// Pinned memory of the host: the slots of runs on this device. What is pinned is so for all GPUs; a
-    /// [`PinnedBuffer`](crate::PinnedBuffer) counts on the first of them, for as long as it lives. Nothing for the CPU.
+    /// Pinned host memory: the staging slots of runs on this device; zero for the CPU. Pinned memory is pinned for
+    /// all GPUs; a [`PinnedBuffer`](crate::PinnedBuffer) is counted on the first GPU for as long as it exists.
     pub pinned: MemoryUse,
 }
 
 /// Memory of one kind, in bytes.
+///
+/// ```
+/// use overshot::{Emulated, Engine, Job};
+/// let engine = Engine::builder().device(Emulated::new()).build()?;
+/// engine.run(Job::eval("sum(x)")?.input("x", &[1.0f32, 2.0]))?;
+/// let memory = engine.memory();
+/// println!("{}", memory[0]);
+/// assert!(memory[0].device.peak > 0);
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct MemoryUse {
-    /// In use now, by runs, by arrays and datasets that stay there, and by pinned arrays. A run that got memory of a larger one before it has all of that.
+    /// The memory in use now: by runs, by arrays and datasets that stay on devices, and by pinned arrays. A run
+    /// that reuses a larger cached allocation is charged for all of it.
     pub in_use: u64,
-    /// The most that was in use at once, since the engine was built or [`reset_peak`](crate::Engine::reset_peak).
+    /// The most memory in use at the same time, since the engine was built or
+    /// [`reset_peak`](crate::Engine::reset_peak) was called.
     pub peak: u64,
-    /// Linearizer for the next run and used by nobody; [`trim`](crate::Engine::trim) gives it back.
+    /// Unused memory that is cached for the next run. [`trim`](crate::Engine::trim) frees it.
     pub cached: u64,
 }
 

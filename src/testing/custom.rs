@@ -1,13 +1,13 @@
-//! Kernels as callers have them, for tests: also the stand-in driver knows them.
+//! Custom kernels for tests. The stand-in driver knows them, too.
 
 use crate::custom::{Call, CustomKernel};
 use crate::data::Dtype;
 use crate::device::kernel::Kernel;
 
-/// The text of [`everything`].
+/// The source of [`everything`].
 pub const EVERYTHING: &str = "// overshot foreign sample: everything
-extern \"C\" __global__ void everything(const float (*x)[3], float a, const double *table, long long first_row, long long rows,
-                                      double *y, float (*z)[2], double *work)
+extern \"C\" __global__ void everything(const float (*x)[3], float a, const double *table, long long first_row,
+                                      long long rows, double *y, float (*z)[2], double *work)
 {
     for (long long i = blockIdx.x * 100ll + threadIdx.x; i < rows && i < (blockIdx.x + 1) * 100ll; i += blockDim.x) {
         work[i] = table[(first_row + i) % 7];
@@ -18,7 +18,7 @@ extern \"C\" __global__ void everything(const float (*x)[3], float a, const doub
 }
 ";
 
-/// The text of [`keep`].
+/// The source of [`keep`].
 pub const KEEP: &str = "// overshot foreign sample: keep
 extern \"C\" __global__ void keep(const double *x, long long first_row, long long rows, double *big, long long *where,
                                 unsigned long long *num_selected)
@@ -35,20 +35,21 @@ extern \"C\" __global__ void keep(const double *x, long long first_row, long lon
 }
 ";
 
-/// The arrays and values of [`everything`].
+/// The array of [`everything`].
 pub const TABLE: [f64; 7] = [0.5, -1.0, 1e10, 3.25, 0.0, 7.0, 1e-3];
-/// See [`TABLE`].
+/// The scalar of [`everything`].
 pub const FACTOR: f32 = 2.5;
 
-/// A kernel with inputs and outputs of several sizes, a value, an array and scratch: `y = table[row % 7] + (x₀ + x₁) a`, `z = (x₂, x₀)`.
+/// A kernel with inputs and outputs of several sizes, a scalar, an array and scratch: `y = table[row % 7] + (x₀ +
+/// x₁) a`, `z = (x₂, x₀)`.
 ///
 /// # Panics
-/// Never: the text is right.
+/// Never panics, because the source is correct.
 pub fn everything() -> Call {
     // SAFETY: it touches the rows of its columns, in blocks of 100, and the first seven numbers of its table, which
-    // `resident` below gives it.
+    // `resident` below provides.
     let kernel = unsafe {
-        let kernel = CustomKernel::cuda("everything.cu", EVERYTHING, "everything").expect("a right text");
+        let kernel = CustomKernel::cuda("everything.cu", EVERYTHING, "everything").expect("a valid kernel");
         kernel.threads(64).rows_per_block(100)
     };
     let kernel = kernel.on_host(|rows| {
@@ -64,15 +65,15 @@ pub fn everything() -> Call {
     unsafe { kernel.call().scalar("a", FACTOR).resident("table", &TABLE) }.scratch("work")
 }
 
-/// A kernel that keeps the values over 50, and their row numbers.
+/// A compacting kernel that selects the values over 50, and their row numbers.
 ///
 /// # Panics
-/// Never: the text is right.
+/// Never panics, because the source is correct.
 pub fn keep() -> CustomKernel {
-    // SAFETY: a block touches its 512 rows of its columns, those that there are, of its outputs only those that it keeps, and its
-    // number in `num_selected`.
+    // SAFETY: a block touches only existing rows among its 512 rows of the columns, only the selected rows of the
+    // outputs, and its number in `num_selected`.
     let kernel = unsafe {
-        let kernel = CustomKernel::cuda("keep.cu", KEEP, "keep").expect("a right text");
+        let kernel = CustomKernel::cuda("keep.cu", KEEP, "keep").expect("a valid kernel");
         kernel.threads(32).rows_per_block(512)
     };
     kernel.on_host(|rows| {
@@ -89,12 +90,12 @@ pub fn keep() -> CustomKernel {
     })
 }
 
-/// The kernels, bound.
+/// Returns the kernels, bound.
 pub fn samples() -> Vec<Kernel> {
     [EVERYTHING, KEEP].into_iter().filter_map(rebuild).collect()
 }
 
-/// The kernel with this source, as jobs of tests bind it.
+/// Returns the kernel with this source, as tests bind it.
 pub(super) fn rebuild(source: &str) -> Option<Kernel> {
     let (call, inputs, outputs) = match source {
         EVERYTHING => (everything(), [("x".into(), Dtype::F32)], ["y".into(), "z".into()]),

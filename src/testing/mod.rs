@@ -1,5 +1,6 @@
-//! What Overshot's own tests and its stand-in for the CUDA driver need of the inside, behind the feature `testing`, which
-//! they have by a dev-dependency of this package on itself. No part of the API: it may change with any release.
+//! Internals that Overshot's own tests and its stand-in for the CUDA driver need. They are behind the feature
+//! `testing`, which the tests enable through a dev-dependency of this package on itself. This module is not part of
+//! the API: it may change with any release.
 
 pub mod custom;
 
@@ -17,32 +18,33 @@ pub use crate::device::kernel::{
     Uniform,
 };
 
-/// The kernel with this source, whose host kernel the stand-in driver runs. `None` if the source does not say what it is.
+/// Returns the kernel with this source, whose host kernel the stand-in driver runs. Returns `None` if the source
+/// does not identify it.
 pub fn rebuild(source: &str) -> Option<Kernel> {
     let own = probe::rebuild(source).or_else(|| limits::rebuild(source));
     own.or_else(|| custom::rebuild(source)).or_else(|| expr::rebuild(source))
 }
 
-/// Kernels that together use all that the code generator can produce, without resident arrays.
+/// Returns kernels that together use everything that the code generator can produce, except resident arrays.
 pub fn samples() -> Vec<Kernel> {
     let mut samples = expr::samples();
     samples.extend([probe::probe(), limits::copy_kernel()]);
     samples
 }
 
-/// Compiles CUDA C++ for an architecture such as `"sm_90"` with NVRTC: the device code and the warnings.
+/// Compiles CUDA C++ with NVRTC for an architecture such as `"sm_90"`. Returns the device code and the warnings.
 ///
 /// # Errors
-/// When there is no NVRTC, it does not know the architecture, or the source does not compile.
+/// Returns an error if NVRTC is missing or does not know the architecture, or if the source does not compile.
 #[cfg(feature = "cuda")]
 pub fn compile_cuda(source: &str, architecture: &str) -> Result<(Vec<u8>, String)> {
     crate::device::cuda::nvrtc_compile(source, architecture)
 }
 
-/// Bytes per second of bare direct reads of a file, for benches.
+/// Returns the bandwidth of direct reads of a file in bytes per second, for benchmarks.
 ///
 /// # Errors
-/// When the file cannot be read past the system's cache.
+/// Returns an error if the file cannot be read with direct I/O.
 pub fn bare_direct_read(path: &std::path::Path) -> std::io::Result<f64> {
     limits::bare_direct_read(path)
 }
@@ -62,10 +64,10 @@ impl std::fmt::Debug for Freelist {
 }
 
 impl Freelist {
-    /// A freelist of so many blocks.
+    /// Creates a freelist of this number of blocks.
     ///
     /// # Errors
-    /// Never: the blocks are small.
+    /// Never returns an error, because the blocks are small.
     pub fn new(blocks: usize) -> Result<Self> {
         let budget = MemoryBudget::new("device memory", u64::MAX);
         let cache = MemoryCache::new(EmulatedDevice::new(&Emulated::new()), &budget, &budget);
@@ -74,10 +76,10 @@ impl Freelist {
         Ok(Freelist { pool, stream: device.open_stream()?, host: device.host(Instant::now()), device })
     }
 
-    /// Takes a block and gives it back, and lets the device come to that point.
+    /// Takes a block, returns it, and lets the device reach that point.
     ///
     /// # Errors
-    /// Never, as no worker fails.
+    /// Never returns an error, because no worker fails.
     pub fn cycle(&mut self) -> Result<()> {
         let block = self.pool.take(&mut self.stream, &mut self.host)?;
         self.pool.retire(block, &mut self.stream)?;

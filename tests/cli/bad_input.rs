@@ -102,7 +102,7 @@ fn other_formats(device: &str) -> Outcome {
     place.refused(1, &["t.parquet", "is a Parquet file", "t.parquet:f64!"], &["sum(a)", "a=t.parquet:f64"]);
     place.refused(1, &["noext", "is a .npy file", "rename it"], &["sum(a)", "a=noext:f64"]);
     place.refused(1, &["out.csv", "write a .npy file"], &["c = a", "a=a.npy", "c=out.csv"]);
-    place.refused(2, &["c2.npy:float16", "no dtype", "float32"], &["c = a", "a=a.npy", "c=c2.npy:float16"]);
+    place.refused(2, &["c2.npy:float16", "not a dtype", "float32"], &["c = a", "a=a.npy", "c=c2.npy:float16"]);
     place.refused(1, &["new/", "name a file"], &["c = a", "a=a.npy", "c=new/"]);
     place.refused(1, &["standard input"], &["sum(a)", "a=-"]);
     let report = place.report(&["c = a; sum(c)", "a=t.parquet:float64!", "c=out.csv:f32!"]);
@@ -180,7 +180,7 @@ fn output_impossible(device: &str) -> Outcome {
     let place = place(device);
     place.refused(1, &["no/c.npy", "mkdir"], &["c = a", "a=a.npy", "c=no/c.npy"]);
     place.refused(1, &["a.npy/c.npy"], &["c = a", "a=a.npy", "c=a.npy/c.npy"]);
-    place.refused(1, &[".: names no file"], &["c = a", "a=a.npy", "c=.", "--force"]);
+    place.refused(1, &[".: does not name a file"], &["c = a", "a=a.npy", "c=.", "--force"]);
     std::fs::create_dir(place.path("folder")).unwrap();
     place.refused(1, &["folder: is a directory"], &["c = a", "a=a.npy", "c=folder", "--force"]);
     place.refused(1, &["/dev/null", "not a regular file"], &["c = a", "a=a.npy", "c=/dev/null", "--force"]);

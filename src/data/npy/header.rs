@@ -1,33 +1,34 @@
-//! The header of a `.npy` file, read and written: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>
+//! Reads and writes the header of a `.npy` file:
+//! <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>
 
 use super::literal::{self, Literal};
 use crate::data::Dtype;
 
-/// The longest header that is read, in bytes from the start of the file. NumPy's header of a plain array takes
-/// 128, so this only bounds what a broken file makes us read.
+/// The longest header that is read, in bytes from the start of the file. NumPy's header of a plain array takes 128
+/// bytes, so this only limits how much of a broken file is read.
 pub(super) const MAX_LEN: u64 = 1 << 16;
 
-/// NumPy's arrays have no more.
+/// The maximum number of dimensions in NumPy.
 const MAX_DIMENSIONS: usize = 64;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Rows start at a multiple of this, so that a map of the file is aligned for them.
+/// Rows start at a multiple of this, so that they are aligned in a map of the file.
 const ALIGN: usize = 64;
 
-/// What is wrong with a file, and what to do.
+/// The problem of a file, and the remedy.
 pub(in crate::data) type Refusal = (String, &'static str);
 
-/// What a header says.
+/// The content of a header.
 #[derive(Debug, PartialEq)]
 pub(in crate::data) struct Header {
     pub dtype: Dtype,
-    /// Whether the byte order is not the machine's.
+    /// Whether the byte order differs from the machine's.
     pub swapped: bool,
     pub shape: Vec<u64>,
     /// The product of the shape.
     pub rows: u64,
-    /// Where the rows start, in bytes from the start of the file. The end of the rows fits an i64.
+    /// The offset of the rows, in bytes from the start of the file. The end of the rows fits an `i64`.
     pub offset: u64,
 }
 
@@ -37,7 +38,7 @@ impl Header {
         let (text, version, offset) = text(head)?;
         let garbage = |reason: String| (format!("not a valid .npy header: {reason}"), "save it again with numpy.save");
         let Literal::Dict(entries) = literal::parse(text, version < 3).map_err(garbage)? else {
-            return Err(garbage("no dict".into()));
+            return Err(garbage("it is not a dict".into()));
         };
         let (mut descr, mut fortran, mut shape) = (None, None, None);
         for (key, value) in entries {
@@ -56,27 +57,28 @@ impl Header {
         };
         let (dtype, swapped) = dtype(&descr)?;
         if fortran && shape.len() > 1 {
-            let problem = "its columns stand before its rows (Fortran order)";
+            let problem = "is in Fortran order (column-major)";
             return Err((problem.into(), "save it again with numpy.save(path, numpy.ascontiguousarray(array))"));
         }
         if shape.len() > MAX_DIMENSIONS {
-            return Err(garbage(format!("{} dimensions, of which NumPy has {MAX_DIMENSIONS} at most", shape.len())));
+            return Err(garbage(format!("{} dimensions, but NumPy supports at most {MAX_DIMENSIONS}", shape.len())));
         }
-        // As NumPy, which does not read an array without elements either if the other lengths are too much.
+        // Like NumPy, which refuses an array without elements, too, if the product of its other lengths is too
+        // large.
         let fits = extent(&shape).is_some_and(|extent| {
             let end = extent.checked_mul(dtype.size() as u64).and_then(|n| n.checked_add(offset));
             end.is_some_and(|end| i64::try_from(end).is_ok())
         });
         let rows = product(&shape).filter(|_| fits);
-        let rows = rows.ok_or_else(|| garbage(format!("no file holds the shape {shape:?}")))?;
+        let rows = rows.ok_or_else(|| garbage(format!("the shape {shape:?} is too large")))?;
         Ok(Header { dtype, swapped, shape, rows, offset })
     }
 }
 
-/// The dict of a header as text, the version of the format, and where the rows start.
+/// Returns the dict of a header as text, the version of the format, and the offset of the rows.
 fn text(head: &[u8]) -> Result<(&str, u8, u64), Refusal> {
     if head.starts_with(b"PK\x03\x04") {
-        return Err(("is a .npz archive, not a .npy file".into(), "save each array by itself with numpy.save"));
+        return Err(("is a .npz archive, not a .npy file".into(), "save each array separately with numpy.save"));
     }
     let Some(rest) = head.strip_prefix(MAGIC) else {
         return Err(("is not a .npy file".into(), "save it with numpy.save, or name a raw file and its dtype"));
@@ -93,20 +95,20 @@ fn text(head: &[u8]) -> Result<(&str, u8, u64), Refusal> {
             (u32::from_le_bytes(*len), rest)
         }
         [major, minor] => {
-            let problem = format!("has version {major}.{minor} of .npy, which is not known here");
+            let problem = format!("has version {major}.{minor} of .npy, which is not supported");
             return Err((problem, "save it with numpy.save, which writes version 1"));
         }
     };
     let start = (head.len() - rest.len()) as u64;
     let offset = start + u64::from(len);
     if offset > MAX_LEN {
-        let problem = format!("its header is {len} bytes long, which no plain array needs");
+        let problem = format!("its header is {len} bytes long, too long for a plain array");
         return Err((problem, "save it again as a plain array"));
     }
-    // Within MAX_LEN, so it fits a usize.
+    // The length is at most `MAX_LEN`, so it fits a `usize`.
     let bytes = rest.get(..len as usize).ok_or_else(truncated)?;
-    // Versions 1 and 2 are in Latin-1, version 3 in UTF-8; beyond ASCII there are only names of fields, which are not
-    // read here in any case.
+    // Versions 1 and 2 are in Latin-1, version 3 in UTF-8. Only names of fields contain characters beyond ASCII,
+    // and these are not read.
     match str::from_utf8(bytes) {
         Ok(text) => Ok((text, version[0], offset)),
         Err(_) => Err(("its header is not text".into(), "save it again as a plain array with numpy.save")),
@@ -121,23 +123,23 @@ fn dimensions(lengths: Vec<Literal<'_>>) -> Result<Vec<u64>, String> {
     lengths.into_iter().map(length).collect()
 }
 
-/// The number of elements, if NumPy has arrays of such lengths.
+/// Returns the number of elements, if NumPy supports arrays with these lengths.
 fn product(shape: &[u64]) -> Option<u64> {
     extent(shape).map(|extent| if shape.contains(&0) { 0 } else { extent })
 }
 
-/// The product of the lengths that are not 0, if it fits.
+/// Returns the product of the lengths that are not 0, if it fits.
 fn extent(shape: &[u64]) -> Option<u64> {
     shape.iter().filter(|length| **length > 0).try_fold(1u64, |product, &length| product.checked_mul(length))
 }
 
-/// The dtype that a `descr` names, and whether its byte order is not the machine's.
+/// Returns the dtype that a `descr` names, and whether its byte order differs from the machine's.
 fn dtype(descr: &Literal<'_>) -> Result<(Dtype, bool), Refusal> {
     let name = match descr {
         Literal::Text(name) => *name,
         Literal::List | Literal::Tuple(_) => {
             let problem = "holds records of several fields (a structured dtype)";
-            return Err((problem.into(), "save each field by itself, as in numpy.save(path, array['field'])"));
+            return Err((problem.into(), "save each field separately, as in numpy.save(path, array['field'])"));
         }
         other => {
             return Err((format!("not a valid .npy header: 'descr' is {other:?}"), "save it again with numpy.save"));
@@ -163,18 +165,18 @@ fn dtype(descr: &Literal<'_>) -> Result<(Dtype, bool), Refusal> {
         "f8" => Dtype::F64,
         _ => return Err(no_dtype(name, kind)),
     };
-    // Elements of one byte have no byte order, longer ones need one.
+    // Elements of one byte have no byte order; longer ones need one.
     match name.len() - kind.len() {
         1 if !(name.starts_with('|') && dtype.size() > 1) => Ok((dtype, swapped && dtype.size() > 1)),
         _ => Err((format!("its dtype '{name}' has no byte order"), "save it again with numpy.save")),
     }
 }
 
-/// Why a dtype is refused.
+/// Returns why a dtype is refused.
 fn no_dtype(name: &str, kind: &str) -> Refusal {
     let (what, remedy) = match kind.as_bytes().first() {
         Some(b'O') => ("Python objects", "save numbers, as in numpy.save(path, array.astype('f8'))"),
-        Some(b'c') => ("complex numbers", "save array.real and array.imag by themselves"),
+        Some(b'c') => ("complex numbers", "save array.real and array.imag separately"),
         Some(b'f') if kind == "f2" => ("half-precision floats", "save array.astype('f4')"),
         Some(b'f') => ("long double floats", "save array.astype('f8')"),
         Some(b'M' | b'm') => ("dates or times", "save array.view('i8')"),
@@ -182,11 +184,11 @@ fn no_dtype(name: &str, kind: &str) -> Refusal {
         Some(b'V') => ("plain bytes", "save array.view('u1')"),
         _ => ("an unknown dtype", "save it again with numpy.save"),
     };
-    (format!("holds {what} ('{name}'), which cannot be computed with"), remedy)
+    (format!("holds {what} ('{name}'), which is not supported"), remedy)
 }
 
-/// The header that NumPy writes for an array of `rows` elements: of this `shape`, or one-dimensional if the shape is
-/// none or another number of elements.
+/// Returns the header that NumPy writes for an array of `rows` elements. The array has this `shape`, or one
+/// dimension if there is no shape or its product differs from `rows`.
 pub(in crate::data) fn header(dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Vec<u8> {
     let fits = |shape: &&[u64]| product(shape) == Some(rows) && shape.len() <= MAX_DIMENSIONS;
     let shape = shape.filter(fits).unwrap_or(std::slice::from_ref(&rows));
@@ -211,7 +213,8 @@ pub(in crate::data) fn header(dtype: Dtype, rows: u64, shape: Option<&[u64]>) ->
     if let Some(first) = shape.first() {
         text.extend(std::iter::repeat_n(' ', 21 - first.to_string().len()));
     }
-    // Version 1: magic, version, two bytes of length. NumPy pads by a whole ALIGN where none is needed.
+    // Version 1: magic, version, two bytes of length. Like NumPy, this pads by a whole `ALIGN` if no padding is
+    // needed.
     let before = MAGIC.len() + 4;
     let padding = ALIGN - (before + text.len() + 1) % ALIGN;
     text.extend(std::iter::repeat_n(' ', padding));

@@ -1,4 +1,4 @@
-//! The Python literals that NumPy writes into headers, and no others.
+//! A parser for the Python literals that NumPy writes into headers, and no others.
 
 /// A Python literal.
 #[derive(Debug, PartialEq)]
@@ -7,20 +7,20 @@ pub(super) enum Literal<'a> {
     Bool(bool),
     Integer(u64),
     Tuple(Vec<Literal<'a>>),
-    /// A list, which a header has for structured dtypes only; nothing reads what is in it.
+    /// A list, which only headers of structured dtypes contain. Its content is not used.
     List,
     Dict(Vec<(&'a str, Literal<'a>)>),
 }
 
-/// Parses all of `text` as one literal. An error says what is wrong and where, in bytes from the start. Whether
-/// integers may be `long`, with an `L` behind them as in Python 2, depends on the version of the format.
+/// Parses all of `text` as one literal. An error says what is wrong and where, in bytes from the start. Integers
+/// may end with `L`, as in Python 2, if `long` is set, which depends on the version of the format.
 pub(super) fn parse(text: &str, long: bool) -> Result<Literal<'_>, String> {
     let mut parser = Parser { text, at: 0, long };
-    // A blank at the start of a line is an indentation, other than at the start of the first one.
+    // A blank at the start of a line is an indentation, except at the start of the first line.
     let lines = text.trim_start_matches([' ', '\t']);
     let first = lines.trim_start_matches(['\n', '\r']);
     if first.len() < lines.len() && first.starts_with([' ', '\t']) {
-        return Err("a line begins with a blank".into());
+        return Err("a line begins with whitespace".into());
     }
     let literal = parser.literal(0)?;
     match parser.peek() {
@@ -81,7 +81,7 @@ impl<'a> Parser<'a> {
         Ok(Literal::Tuple(items))
     }
 
-    /// Skips a list with all lists inside of it. Brackets in strings do not count.
+    /// Skips a list, including the lists inside it. Brackets in strings do not count.
     fn list(&mut self) -> Result<Literal<'a>, String> {
         let mut open = 0;
         loop {
@@ -95,7 +95,7 @@ impl<'a> Parser<'a> {
                 Some(_) => {}
                 None => return Err(self.wrong("']'")),
             }
-            // `peek` stands at a character, which may be one of several bytes.
+            // `self.at` is at the start of a character, which may have several bytes.
             self.at += self.text[self.at..].chars().next().map_or(1, char::len_utf8);
             if open == 0 {
                 return Ok(Literal::List);
@@ -103,7 +103,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A string without escapes: NumPy's keys and dtypes have none.
+    /// A string without escapes: NumPy's keys and dtypes contain none.
     fn string(&mut self) -> Result<&'a str, String> {
         let quote = match self.peek() {
             Some(b'\'') => '\'',
@@ -120,12 +120,12 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// An integer, with the `L` that Python 2 put behind long ones.
+    /// An integer, with the `L` that Python 2 appends to long integers.
     fn integer(&mut self) -> Result<Literal<'a>, String> {
         let rest = &self.text[self.at..];
         let digits = &rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())];
         let value = digits.parse().map_err(|_| self.wrong("a number below 2^64"))?;
-        // Python has zeros in front of a zero only.
+        // Python permits leading zeros only in zero itself.
         if value != 0 && digits.starts_with('0') {
             return Err(self.wrong("a number that does not begin with 0"));
         }
@@ -144,7 +144,7 @@ impl<'a> Parser<'a> {
         found
     }
 
-    /// A comma, or the end of a sequence, which is left.
+    /// Parses a comma, or stops at the end of a sequence.
     fn separator(&mut self, end: char) -> Result<(), String> {
         if self.accept(',') || self.peek() == Some(end as u8) {
             return Ok(());
@@ -164,7 +164,7 @@ impl<'a> Parser<'a> {
         found
     }
 
-    /// The first byte of the next character that is no space.
+    /// Returns the first byte of the next character that is not a space.
     fn peek(&mut self) -> Option<u8> {
         let rest = &self.text[self.at..];
         self.at += rest.len() - rest.trim_start_matches([' ', '\n', '\t', '\r']).len();

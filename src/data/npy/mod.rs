@@ -14,8 +14,21 @@ pub(super) use header::header;
 
 /// A `.npy` file.
 ///
-/// The elements of an array of any rank are its rows, in C order. The file is of version 1, 2 or 3, its elements of
-/// either byte order.
+/// ```
+/// use overshot::{Engine, Job, Npy};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let (x, y) = (dir.path().join("x.npy"), dir.path().join("y.npy"));
+/// # let engine = Engine::builder().build()?;
+/// # engine.run(Job::eval("x = f64(i)")?.rows(4).output("x", Npy::create(&x)))?;
+/// let engine = Engine::builder().build()?;
+/// let job = Job::eval("y = x * x; max(y)")?.input("x", Npy::open(&x)?).output("y", Npy::create(&y));
+/// let report = engine.run(job)?;
+/// assert_eq!(report.value("max(y)")?.map(|v| v.as_f64()), Some(9.0));
+/// # Ok::<(), overshot::Error>(())
+/// ```
+///
+/// The rows are the elements of an array of any rank, in C order. Versions 1, 2 and 3 of the format and both byte
+/// orders are supported.
 #[derive(Debug)]
 pub struct Npy {
     rows: FileRows,
@@ -23,25 +36,25 @@ pub struct Npy {
 }
 
 impl Npy {
-    /// Opens a `.npy` file, to be read by calls. Only the header is read.
+    /// Opens a `.npy` file, to be read with system calls. Only the header is read.
     ///
     /// # Errors
-    /// When the file cannot be opened, is no `.npy` file or shorter than its header says, or holds what is no
-    /// [`Dtype`], or columns before rows (Fortran order).
+    /// Returns an error if the file cannot be opened, is not a `.npy` file, is shorter than its header says, has
+    /// elements of a type that is not a [`Dtype`], or is in Fortran order.
     pub fn open(path: impl AsRef<Path>) -> Result<Npy> {
         Npy::open_with(path, ReadMode::default())
     }
 
-    /// Opens a `.npy` file, to be read as `reading` says.
+    /// Opens a `.npy` file, to be read as `reading` specifies.
     ///
     /// # Errors
-    /// As [`open`](Npy::open).
+    /// Returns the same errors as [`open`](Npy::open).
     pub fn open_with(path: impl AsRef<Path>, reading: ReadMode) -> Result<Npy> {
         let opened = Opened::new(path.as_ref())?;
         let head = opened.head(header::MAX_LEN)?;
         let refused = |(problem, remedy): header::Refusal| Error::file(&opened.path, problem, remedy);
         let Header { dtype, swapped, shape, rows, offset } = Header::parse(&head).map_err(refused)?;
-        // Header::parse has made sure that this is no overflow.
+        // `Header::parse` has checked that this does not overflow.
         let needed = offset + rows * dtype.size() as u64;
         if opened.len < needed {
             let problem = format!("short file: {} bytes, its header says {needed}", opened.len);
@@ -50,24 +63,25 @@ impl Npy {
         Ok(Npy { rows: FileRows::new(opened, dtype, rows, offset, swapped, reading), shape })
     }
 
-    /// Opens a `.npy` file, to be used in place through a memory map; to be read by calls where the system cannot map
-    /// it. That saves a copy on the CPU, and memory for it.
+    /// Opens a `.npy` file, to be used in place through a memory map. If the system cannot map it, it is read with
+    /// system calls. A map saves a copy on the CPU, and the memory for it.
     ///
     /// # Safety
-    /// Nobody may write to the file or truncate it as long as this exists: results may then be any mixture of old and
-    /// new, slices of the file's bytes change while they are borrowed, and touching a page that is gone kills the
-    /// process (`SIGBUS`); so does a disk that fails under a page. Replacing the file is fine, as programs do that
-    /// write a new one and rename it.
+    /// Nobody may write to the file or truncate it while this value exists. Otherwise results may be any mixture of
+    /// old and new rows, slices of the file's bytes change while they are borrowed, and access to a page that no
+    /// longer exists kills the process (`SIGBUS`). A disk error under a page kills the process, too. Replacing the
+    /// file is permitted, as programs do that write a new file and rename it.
     ///
     /// # Errors
-    /// As [`open`](Npy::open).
+    /// Returns the same errors as [`open`](Npy::open).
     pub unsafe fn map(path: impl AsRef<Path>) -> Result<Npy> {
         let Npy { rows, shape } = Npy::open(path)?;
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller upholds the same contract.
         Ok(Npy { rows: unsafe { rows.mapped() }, shape })
     }
 
-    /// A `.npy` file to be written, with the dimensions of the job's first input. Nothing happens until the job runs.
+    /// Returns a `.npy` file to be written by a job, with the dimensions of the job's first input. Nothing is
+    /// created until the job runs.
     pub fn create(path: impl AsRef<Path>) -> NewFile {
         NewFile::new(path.as_ref(), header::header)
     }

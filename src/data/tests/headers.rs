@@ -1,10 +1,10 @@
-//! The header parser: everything that is not a header of a plain array is refused in words, nothing panics.
+//! The header parser refuses everything that is not a header of a plain array, with a message, and never panics.
 
 use super::*;
 use crate::data::npy::{Header, header};
 use proptest::prelude::*;
 
-/// A version 1 file head with this text.
+/// Returns the start of a version 1 file with this text as its header.
 fn head(text: &str) -> Vec<u8> {
     [&b"\x93NUMPY\x01\x00"[..], &(text.len() as u16).to_le_bytes(), text.as_bytes()].concat()
 }
@@ -27,7 +27,7 @@ fn odd_but_valid_headers() {
         assert_eq!((parsed.dtype, parsed.rows, parsed.shape.as_slice()), (Dtype::F64, 6, &[2, 3][..]));
         assert_eq!(parsed.offset, 10 + text.len() as u64);
     }
-    // The order of a single dimension says nothing.
+    // A single dimension is the same in both orders.
     let text = "{'descr': '|u1', 'fortran_order': True, 'shape': (3,)}";
     assert_eq!(Header::parse(&head(text)).unwrap().rows, 3);
     for shape in ["(1152921504606846000, 0)", "(00, 3)"] {
@@ -42,7 +42,7 @@ fn garbage() {
         head(&format!("{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}, }}"))
     };
     refused(&head(""), "a value expected at 0 but nothing found");
-    refused(&head("(1, 2)"), "no dict");
+    refused(&head("(1, 2)"), "it is not a dict");
     refused(&head("{}"), "is missing");
     refused(&head("{'descr': '<f8', 'shape': (1,)}"), "is missing");
     refused(&head("{'descr' '<f8'}"), "':' expected at 9 but '\\'' found");
@@ -60,14 +60,14 @@ fn garbage() {
     refused(&with("'<f8'", "False", "(1.0,)"), "expected");
     refused(&with("'<f8'", "False", "(True,)"), "Bool(true) in 'shape'");
     refused(&with("'<f8'", "False", "(99999999999999999999,)"), "a number below 2^64");
-    refused(&with("'<f8'", "False", "(4294967296, 4294967296)"), "no file holds");
-    refused(&with("'<f8'", "False", "(1152921504606846976,)"), "no file holds");
-    // What numpy.load refuses, too.
-    refused(&with("'<f8'", "False", "(0, 9223372036854775808)"), "no file holds");
-    refused(&with("'<f8'", "False", "(0, 1152921504606846976)"), "no file holds");
+    refused(&with("'<f8'", "False", "(4294967296, 4294967296)"), "is too large");
+    refused(&with("'<f8'", "False", "(1152921504606846976,)"), "is too large");
+    // `numpy.load` refuses these, too.
+    refused(&with("'<f8'", "False", "(0, 9223372036854775808)"), "is too large");
+    refused(&with("'<f8'", "False", "(0, 1152921504606846976)"), "is too large");
     refused(&with("'<f8'", "False", "(03,)"), "does not begin with 0");
     refused(&with("'<f8'", "False", &format!("({})", "1, ".repeat(65))), "65 dimensions");
-    refused(&head("\n {'descr': '<f8', 'fortran_order': False, 'shape': (1,)}"), "a line begins with a blank");
+    refused(&head("\n {'descr': '<f8', 'fortran_order': False, 'shape': (1,)}"), "a line begins with whitespace");
     let mut third = [&b"\x93NUMPY\x03\x00"[..], &[60, 0, 0, 0]].concat();
     third.extend(b"{'descr': '<f8', 'fortran_order': False, 'shape': (3L,)}    ");
     refused(&third, "expected at 52 but 'L' found");
@@ -128,7 +128,7 @@ proptest! {
         let mut bytes = header(dtype, 1000, Some(&[10, 100]));
         bytes[at] = byte;
         if let Ok(parsed) = Header::parse(&bytes) {
-            // Whatever it says now, its rows can be counted.
+            // Whatever the header says now, its rows can be counted.
             let end = parsed.offset + parsed.rows * parsed.dtype.size() as u64;
             prop_assert!(end <= i64::MAX as u64);
         }

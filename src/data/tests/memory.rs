@@ -1,4 +1,4 @@
-//! Memory that many threads write: no two claims overlap.
+//! Memory that several threads write: no two claims overlap.
 
 use super::*;
 use crate::data::memory::Disjoint;

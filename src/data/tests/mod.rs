@@ -1,4 +1,4 @@
-//! Tests of the data room. The files that NumPy wrote, and the script that made it write them, are in `tests/data`.
+//! Tests of the data module. The files that NumPy wrote, and the script that generated them, are in `tests/data`.
 #![allow(clippy::unwrap_used)]
 
 mod headers;
@@ -17,16 +17,16 @@ fn dtypes_are_parsed_from_their_names() {
         assert_eq!(dtype.to_string().parse::<Dtype>().unwrap(), dtype);
     }
     for name in ["", "F64", "float64", "f16"] {
-        says(name.parse::<Dtype>(), &[&format!("'{name}' is no dtype: write one of bool i8"), "f32 f64"]);
+        says(name.parse::<Dtype>(), &[&format!("'{name}' is not a dtype: write one of bool i8"), "f32 f64"]);
     }
 }
 
-/// A file that NumPy wrote.
+/// Returns the path of a file that NumPy wrote.
 fn fixture(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "data", &format!("{name}.npy")].iter().collect()
 }
 
-/// All rows of a source, read in pieces of `step` rows.
+/// Reads all rows of a source in pieces of `step` rows.
 fn read_all(source: &dyn Source, step: usize) -> Vec<u8> {
     let size = source.dtype().size();
     let mut bytes = vec![0xAA; source.rows() as usize * size];
@@ -36,12 +36,12 @@ fn read_all(source: &dyn Source, step: usize) -> Vec<u8> {
     bytes
 }
 
-/// The memory of a source, checked against what it says of itself.
+/// Returns the memory of a source, checked against its number of rows and dtype.
 fn memory_of(source: &dyn Source) -> Result<Option<Memory<'_>>> {
     whole_memory(source, source.dtype(), source.rows())
 }
 
-/// Asserts that an error says all of `parts`, in one line.
+/// Asserts that an error message contains all of `parts`, in one line.
 #[track_caller]
 fn says<T>(result: Result<T>, parts: &[&str]) -> Error {
     let Err(error) = result else { panic!("no error, but one that says {parts:?} was expected") };
@@ -59,8 +59,12 @@ fn values(dtype: Dtype) -> Vec<u8> {
         ($($d:ident: $t:ty),*) => {
             match dtype {
                 Dtype::Bool => vec![1, 0, 0, 1, 1],
-                Dtype::F32 => bytemuck::cast_slice(&[f32::NEG_INFINITY, f32::MAX, -0.0, 1.5, f32::MIN_POSITIVE]).to_vec(),
-                Dtype::F64 => bytemuck::cast_slice(&[f64::NEG_INFINITY, f64::MAX, -0.0, 1.5, f64::MIN_POSITIVE]).to_vec(),
+                Dtype::F32 => {
+                    bytemuck::cast_slice(&[f32::NEG_INFINITY, f32::MAX, -0.0, 1.5, f32::MIN_POSITIVE]).to_vec()
+                }
+                Dtype::F64 => {
+                    bytemuck::cast_slice(&[f64::NEG_INFINITY, f64::MAX, -0.0, 1.5, f64::MIN_POSITIVE]).to_vec()
+                }
                 $(Dtype::$d => bytemuck::cast_slice(&[<$t>::MIN, <$t>::MAX, 0, 1, 2]).to_vec(),)*
             }
         };

@@ -1,4 +1,4 @@
-//! ReadMode what NumPy writes, and writing what NumPy would.
+//! Reading what NumPy writes, and writing what NumPy would.
 
 use super::*;
 use std::fs;
@@ -159,7 +159,7 @@ fn broken_files_are_refused() {
     for n in 128..168 {
         says(open(&whole[..n]), &[&format!("short file: {n} bytes, its header says 168")]);
     }
-    // What follows the rows is not read; NumPy does not read it either.
+    // Bytes after the rows are not read; NumPy does not read them either.
     let npy = open(&[&whole[..], b"more"].concat()).unwrap();
     assert_eq!((npy.rows(), read_all(&npy, 5)), (5, values(Dtype::F64)));
 }

@@ -1,4 +1,4 @@
-//! Sinks: what is written stands there, what is not finished leaves no trace.
+//! Sinks: what is written is stored, and an unfinished output leaves no trace.
 
 use super::*;
 use crate::data::new_file::FileSink;
@@ -13,7 +13,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::thread;
 
-/// Stands for `Job::output`.
+/// Stands in for `Job::output`.
 fn output<'a>(output: impl Into<Output<'a>>) -> Output<'a> {
     output.into()
 }
@@ -31,13 +31,13 @@ fn reserve_by(reserve: fn(&File, u64) -> io::Result<bool>) -> Abilities {
     Abilities { reserve, ..Abilities::default() }
 }
 
-/// File systems of all kinds.
+/// Returns file systems of all kinds.
 fn file_systems() -> impl Iterator<Item = Abilities> {
     let kinds = [(true, true), (true, false), (false, true), (false, false)];
     kinds.into_iter().map(|(unnamed, exchange)| Abilities { unnamed, exchange, ..Abilities::default() })
 }
 
-/// Writes the row numbers 0 to `rows` as u32 from several threads, each chunk in place or by a call.
+/// Writes the row numbers 0 to `rows` as u32 from several threads, each chunk in place or with a call.
 fn write_rows(sink: &dyn Sink, rows: u64, chunk_rows: u64) {
     let next = std::sync::atomic::AtomicU64::new(0);
     thread::scope(|scope| {
@@ -158,7 +158,7 @@ fn writes_that_do_not_fit_a_file() {
     }
 }
 
-/// The temporary names in a directory.
+/// Returns the temporary names in a directory.
 fn temporary_names(dir: &Path) -> Vec<String> {
     names(dir).into_iter().filter(|name| name.starts_with('.')).collect()
 }
@@ -228,7 +228,7 @@ fn files_are_replaced_only_by_force() {
         let path = dir.path().join("c");
         let create = |force| Partial::create_with(&path, 1, force, abilities);
 
-        // It appears while the job runs.
+        // The file appears while the job runs.
         let partial = create(false).unwrap();
         fs::write(&path, b"old").unwrap();
         says(partial.check(), &["c: appeared while the job ran"]);
@@ -236,7 +236,7 @@ fn files_are_replaced_only_by_force() {
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(names(dir.path()), ["c"]);
 
-        says(create(false), &["c: exists already; choose another name, or have it replaced with 'force'"]);
+        says(create(false), &["c: exists already; choose another name, or set 'force' to replace it"]);
         assert_eq!(names(dir.path()), ["c"], "refused before anything is made");
         let partial = create(true).unwrap();
         partial.write_at(b"n", 0).unwrap();
@@ -244,7 +244,7 @@ fn files_are_replaced_only_by_force() {
         partial.commit().unwrap();
         assert_eq!((names(dir.path()), fs::read(&path).unwrap()), (vec!["c".into()], b"n".into()));
 
-        // It is there when the job begins, and not when it ends; and the other way round.
+        // The file exists when the job begins and not when it ends, and the other way round.
         let partial = create(true).unwrap();
         fs::remove_file(&path).unwrap();
         partial.commit().unwrap();
@@ -258,7 +258,7 @@ fn files_are_replaced_only_by_force() {
         let partial = create(true).unwrap();
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        says(partial.commit(), &["c: cannot take its name (it is no regular file any more)"]);
+        says(partial.commit(), &["c: cannot take its name (it is no longer a regular file)"]);
         assert_eq!(names(dir.path()), ["c"]);
     }
 }
@@ -271,7 +271,7 @@ fn a_file_that_replaces_another_has_its_rights_from_the_start() {
         for mode in [0o600, 0o640, 0o666, 0o755, 0o4711] {
             fs::write(&path, b"old").unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            // Only root may give a file away.
+            // Only root may change the owner of a file.
             let given = std::os::unix::fs::chown(&path, Some(12_345), Some(54_321)).is_ok();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let old = fs::metadata(&path).unwrap();
@@ -288,11 +288,11 @@ fn a_file_that_replaces_another_has_its_rights_from_the_start() {
     }
 }
 
-/// Runs something as a user without any rights. `None` if that takes rights that we do not have.
+/// Runs a function as a user without any permissions. Returns `None` if we do not have the permission to do so.
 fn as_nobody<T: Send>(run: impl FnOnce() -> T + Send) -> Option<T> {
     use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
     const NOBODY: u32 = 65_534;
-    // Of this thread alone, which ends with it.
+    // This changes only this thread, which ends afterwards.
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
             set_thread_groups(&[]).ok()?;
@@ -335,7 +335,7 @@ fn what_may_not_be_written_is_not_replaced() {
     fs::write(&path, b"old").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
     let open = || output(Raw::create(&path).force(true)).open(Dtype::U8, 0, None).map(drop);
-    // Root may write to it, as to everything.
+    // Root may write to every file.
     let opened = as_nobody(open).unwrap_or_else(open);
     says(opened, &["c: may not be written to (Permission denied", "chmod u+w"]);
     assert_eq!(fs::read(&path).unwrap(), b"old");
@@ -350,7 +350,7 @@ fn a_signal_handler_can_remove_temporary_names() {
     done.commit().unwrap();
     let partial = Partial::create_with(&path, 1, false, named).unwrap();
     assert_eq!(temporary_names(dir.path()).len(), 1);
-    // Those of other tests are none of our business.
+    // Other tests have temporary files of their own, which must stay.
     remove_unfinished(|path| path.starts_with(dir.path().as_os_str().as_bytes()));
     assert_eq!(names(dir.path()), ["done"]);
     says(partial.commit(), &["c: cannot take its name (No such file"]);
@@ -392,7 +392,7 @@ fn links_stand_for_what_they_lead_to() {
     output(Raw::create(&link).force(true)).open(Dtype::U8, 0, None).unwrap().commit().unwrap();
     assert_eq!(fs::read(&file).unwrap(), b"");
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-    says(output(Raw::create(&lost)).open(Dtype::U8, 0, None), &["lost: is a symbolic link that leads nowhere"]);
+    says(output(Raw::create(&lost)).open(Dtype::U8, 0, None), &["lost: is a symbolic link to a missing file"]);
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn places_where_no_file_can_be() {
     says(open(dir.path()), &["is a directory; name a file in it"]);
     says(open(&dir.path().join("no/c")), &["no/c: its directory ", "cannot be used (No such file", "mkdir -p"]);
     says(open(Path::new("/dev/full")), &["/dev/full: is not a regular file"]);
-    says(open(Path::new("..")), &["..: names no file"]);
+    says(open(Path::new("..")), &["..: does not name a file"]);
     says(open(&dir.path().join("n".repeat(300))), &["cannot be looked up"]);
     let file = dir.path().join("file");
     fs::write(&file, b"").unwrap();
@@ -410,11 +410,11 @@ fn places_where_no_file_can_be() {
     let slash = |name: &str| PathBuf::from(format!("{}/{name}/", dir.path().display()));
     says(open(&slash("new")), &["new/: ends with '/', as the path of a directory does; name a file"]);
     says(open(&slash("file")), &["file/: ends with '/'"]);
-    // Not even root may make files there.
+    // Not even root may create files there.
     if Path::new("/sys/kernel").is_dir() {
-        says(open(Path::new("/sys/kernel/c")), &["/sys/kernel/c: no file can be made in its directory /sys/kernel"]);
+        says(open(Path::new("/sys/kernel/c")), &["/sys/kernel/c: no file can be created in its directory /sys/kernel"]);
     }
-    // Long names are fine as long as the system takes them.
+    // Long names are accepted as long as the system accepts them.
     open(&dir.path().join("n".repeat(255))).unwrap().commit().unwrap();
 }
 
@@ -446,11 +446,11 @@ fn a_disk_that_is_really_full() {
         let path = dir.path().join("c");
         let open = || output(Raw::create(&path)).open(Dtype::U8, 700_000, None);
         let first = open().unwrap();
-        // The space is taken by the first, though nothing is written yet.
+        // The first file has reserved the space, although nothing is written yet.
         says(open(), &["c: no space: needs 700000 bytes"]);
         first.write(0, &vec![1; 700_000]).unwrap();
         assert!(names(dir.path()).is_empty());
-        // Without a reservation, the write finds out.
+        // Without a reservation, the write fails.
         let partial = Partial::create_with(&dir.path().join("d"), 700_000, false, reserve_by(unreserved)).unwrap();
         let sink = FileSink::new(partial, no_header, Dtype::U8, 700_000, None).unwrap();
         says(sink.write(0, &vec![1; 700_000]), &["d: no space: needs 700000 bytes"]);

@@ -1,11 +1,11 @@
-//! Slices, generators, raw files, and what a job is given.
+//! Slices, generators, raw files, and other inputs of a job.
 
 use super::*;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Stands for `Job::input`.
+/// Stands in for `Job::input`.
 fn input<'a>(input: impl Into<Input<'a>>) -> Input<'a> {
     input.into()
 }
@@ -157,7 +157,7 @@ fn raw_files() {
     fs::write(&path, [0; 10]).unwrap();
     says(
         Raw::open(&path, Dtype::F32),
-        &["x.bin: its 10 bytes are no whole number of f32 (4 bytes each); check the dtype"],
+        &["x.bin: its 10 bytes are not a whole number of f32 (4 bytes each); check the dtype"],
     );
 }
 
@@ -209,7 +209,7 @@ fn files_of_other_formats_are_not_raw() {
     let rows = [0; 16];
     for (name, bytes, what) in [
         ("t.parquet", &rows[..], "is a Parquet file, not a raw file; save each column with numpy.save"),
-        ("t.CSV", &rows, "is a table in text"),
+        ("t.CSV", &rows, "is a CSV or TSV file"),
         ("t.raw.gz", &rows, "is a compressed file, not a raw file; decompress it first"),
         ("noext", b"\x93NUMPY\x01\x00........", "is a .npy file under another name, not a raw file; rename it"),
         ("a.raw", b"PK\x03\x04............", "is a .npz or other archive"),
@@ -220,7 +220,7 @@ fn files_of_other_formats_are_not_raw() {
         ("f.raw", b"\x89HDF\r\n\x1a\n........", "is an HDF5 file"),
     ] {
         let path = file(name, bytes);
-        let insist = format!("to take its bytes for rows in spite of that, write {}:f64!", path.display());
+        let insist = format!("to read its bytes as rows anyway, write {}:f64!", path.display());
         for dtype in [None, Some(Dtype::F64)] {
             says(open(&path, dtype), &[name, what, &insist]);
         }
@@ -231,11 +231,11 @@ fn files_of_other_formats_are_not_raw() {
     for name in ["x.raw", "x.bin", "x.f64", "x"] {
         open(file(name, &rows), Some(Dtype::F64)).unwrap();
     }
-    for (name, what) in [("o.parquet", "a Parquet file"), ("o.npz", "a .npz archive"), ("o.csv", "a table in text")] {
+    for (name, what) in [("o.parquet", "a Parquet file"), ("o.npz", "a .npz archive"), ("o.csv", "a CSV or TSV file")] {
         let path = dir.path().join(name);
         says(
             create(&path, None, true),
-            &[name, &format!("is named as {what}, which is not written; write a .npy file")],
+            &[name, &format!("has the name of {what}, which cannot be written; write a .npy file")],
         );
         NamedFile::parse(format!("{}:f64!", path.display()).as_ref()).unwrap().create(true).unwrap();
     }
@@ -248,8 +248,8 @@ fn what_is_no_file_is_said() {
     let read = |path: &Path| open(path, Some(Dtype::F64));
     says(read(Path::new("-")), &["-: standard input and output cannot be used; name a file"]);
     says(create("-", None, false), &["-: standard input and output cannot be used"]);
-    says(read(Path::new("s3://b/x.npy")), &["s3://b/x.npy: is an address and not a file; copy the data"]);
-    says(create("s3://b/x", None, false), &["is an address and not a file"]);
+    says(read(Path::new("s3://b/x.npy")), &["s3://b/x.npy: is a URL, not a file; copy the data"]);
+    says(create("s3://b/x", None, false), &["is a URL, not a file"]);
     says(read(&at("*.npy")), &["*.npy: there is no such file, and patterns are not expanded; name one file"]);
     says(open(dir.path(), None), &["is a directory; name a file"]);
     says(open(at("none.raw"), None), &["none.raw: cannot be opened (No such file", "check the path"]);
@@ -277,7 +277,7 @@ fn a_word_behind_the_last_colon_is_a_dtype() {
         assert_eq!(parse(text).unwrap(), (path.to_owned(), dtype, is_raw), "{text}");
     }
     for text in ["c2.npy:float16", "x.raw:bf16", "x:f64x!", "a:b"] {
-        let error = says(parse(text), &[text, "is no dtype: write one of bool i8", "f64, or NumPy's name", ":f64"]);
+        let error = says(parse(text), &[text, "is not a dtype: write one of bool i8", "f64, or NumPy's name", ":f64"]);
         assert!(error.is_usage());
     }
 }
