@@ -107,7 +107,8 @@ fn run_command(command: &str, is_gpu: bool, folder: &Path) -> Result<Option<Stri
 fn shell(command: &str, folder: &Path) -> Result<String, String> {
     let overshot: PathBuf =
         env::var_os("OVERSHOT_BIN").map_or_else(|| env!("CARGO_BIN_EXE_overshot").into(), PathBuf::from);
-    let path = [overshot.parent().unwrap().into()].into_iter().chain(env::split_paths(&env::var_os("PATH").unwrap()));
+    let paths = env::var_os("PATH").unwrap_or_default();
+    let path = [overshot.parent().unwrap().into()].into_iter().chain(env::split_paths(&paths));
     let output = Command::new("sh")
         .args(["-c", command])
         .current_dir(folder)
