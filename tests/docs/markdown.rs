@@ -51,7 +51,7 @@ pub fn links(text: &str) -> impl Iterator<Item = &str> {
 
 /// The names of headings as links name them.
 pub fn headings(text: &str) -> impl Iterator<Item = String> {
-    let headings = prose(text).filter_map(|line| line.starts_with('#').then(|| line.trim_start_matches('#').trim()));
+    let headings = prose(text).filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
     headings.map(|heading| {
         let kept =
             heading.to_lowercase().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).collect::<String>();
