@@ -3,8 +3,8 @@
 //!
 //! Every document has its own folder with the files that documents name. Its blocks run in their order:
 //!
-//! - `sh`: every command has to succeed. Of `cargo`, `python3` and scripts only the targets and paths are checked; a pipe
-//!   to `jq` is left out.
+//! - `sh`: every command has to succeed. Of `cargo`, `python3` and scripts only the targets and paths are checked; a
+//!   pipe to `jq` is left out.
 //! - `sh gpu`: needs a GPU or takes long. `overshot run` becomes `overshot plan`, other commands print their help.
 //! - `text` behind a `sh` block: what its last command prints. Times, rates and line breaks may differ.
 //! - `LANGUAGE FILE`: the content of a file, which is written to the folder.
