@@ -1,4 +1,4 @@
-//! The example of the README: `cargo run --release --example library`
+//! From slice to slice: `cargo run --release --example library`
 
 use overshot::{Engine, Job};
 

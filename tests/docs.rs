@@ -1,0 +1,230 @@
+//! README and `docs/` are true: their commands run and print what is shown, and options, files and headings that they
+//! name exist.
+//!
+//! Every document has its own folder with the files that documents name. Its blocks run in their order:
+//!
+//! - `sh`: every command has to succeed. Of `cargo`, `python3` and scripts only the targets and paths are checked; a
+//!   pipe to `jq` is left out.
+//! - `sh gpu`: needs a GPU or takes long. `overshot run` becomes `overshot plan`, other commands print their help.
+//! - `text` behind a `sh` block: what its last command prints. Times, rates and line breaks may differ.
+//! - `LANGUAGE FILE`: the content of a file, which is written to the folder.
+//!
+//! Blocks of Rust are documentation tests (`src/lib.rs`).
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on should stop
+
+#[path = "docs/markdown.rs"]
+mod markdown;
+#[path = "watchdog/mod.rs"]
+mod watchdog;
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use markdown::{Block, blocks, commands, headings, links, options};
+
+/// Rows of the files that documents read.
+const ROWS: u64 = 1_000_000;
+
+fn main() {
+    let mut documents: Vec<PathBuf> =
+        fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    documents.sort();
+    documents.push(root().join("README.md"));
+    let mut trials = Vec::new();
+    for path in documents {
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        let (read, links_of) = (path.clone(), path);
+        let commands = format!("{name}: commands");
+        trials.push(Trial::test(commands.clone(), move || watchdog::watched(&commands, || run(&read))));
+        trials.push(Trial::test(format!("{name}: links and options"), move || check_names(&links_of)));
+    }
+    trials.push(Trial::test("what would be wrong is found", mistakes));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The commands of a document, in its folder.
+fn run(document: &Path) -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    // README makes its files itself, as a reader who tries it does.
+    if document.file_name().is_some_and(|name| name != "README.md") {
+        make_files(folder.path())?;
+    }
+    run_text(&fs::read_to_string(document)?, folder.path())
+}
+
+fn run_text(text: &str, folder: &Path) -> Result<(), Failed> {
+    let mut printed: Option<String> = None;
+    for Block { info, text, line } in blocks(text) {
+        let fail = |problem: String| Failed::from(format!("line {line}: {problem}"));
+        match info.split_whitespace().collect::<Vec<_>>()[..] {
+            ["sh"] | ["sh", "gpu"] => {
+                for command in commands(&text) {
+                    let output = run_command(&command, info == "sh gpu", folder).map_err(fail)?;
+                    printed = output.or(printed);
+                }
+            }
+            ["text"] => {
+                // A block that stands by itself is a picture.
+                if let Some(printed) = printed.take()
+                    && comparable(&text) != comparable(&printed)
+                {
+                    return Err(fail(format!("the command prints\n{printed}\nand not\n{text}")));
+                }
+            }
+            [_, file] => fs::write(folder.join(file), &text)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Runs a command or checks what it names; returns what it printed if it ran.
+fn run_command(command: &str, is_gpu: bool, folder: &Path) -> Result<Option<String>, String> {
+    let words: Vec<&str> = command.split_whitespace().skip_while(|word| word.contains('=')).collect();
+    match words[..] {
+        ["overshot", ..] => {}
+        ["cargo", ..] => return check_cargo(&words, folder).map(|()| None),
+        ["python3", path, ..] | [path, ..] if root().join(path).exists() => return Ok(None),
+        _ => return Err(format!("`{command}`: a test cannot run this, and there is no such file")),
+    }
+    let mut command = command.split(" | jq").next().unwrap_or_default().to_owned();
+    if is_gpu {
+        let shown =
+            if words[1] == "run" { "overshot plan".to_owned() } else { format!("overshot {} --help", words[1]) };
+        command = command.replacen(&format!("overshot {}", words[1]), &shown, 1);
+    }
+    shell(&command, folder).map(Some)
+}
+
+/// Runs a line of a shell, which has to succeed; returns its standard output.
+fn shell(command: &str, folder: &Path) -> Result<String, String> {
+    let overshot: PathBuf =
+        env::var_os("OVERSHOT_BIN").map_or_else(|| env!("CARGO_BIN_EXE_overshot").into(), PathBuf::from);
+    let paths = env::var_os("PATH").unwrap_or_default();
+    let path = [overshot.parent().unwrap().into()].into_iter().chain(env::split_paths(&paths));
+    let output = Command::new("sh")
+        .args(["-c", command])
+        .current_dir(folder)
+        .env("PATH", env::join_paths(path).unwrap())
+        .env("OVERSHOT_CACHE", folder.join("cache"))
+        .env_remove("OVERSHOT_LOG")
+        .output()
+        .map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(format!("`{command}`: {}, {}", output.status, String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+/// Whether the targets that a command of cargo names exist.
+fn check_cargo(words: &[&str], folder: &Path) -> Result<(), String> {
+    for pair in words.windows(2) {
+        let paths = match *pair {
+            ["--example", name] => [format!("examples/{name}.rs"), format!("examples/{name}/main.rs")],
+            ["--bench", name] => [format!("benches/{name}.rs"), format!("benches/{name}/main.rs")],
+            ["--test", name] => [format!("tests/{name}.rs"), format!("tests/{name}/main.rs")],
+            ["--", command] if words[1] == "run" && !words.contains(&"--example") => {
+                shell(&format!("overshot {command} --help"), folder)?;
+                continue;
+            }
+            _ => continue,
+        };
+        if !paths.iter().any(|path| root().join(path).exists()) {
+            return Err(format!("`{}`: there is no {}", words.join(" "), paths[0]));
+        }
+    }
+    Ok(())
+}
+
+/// What must be the same: words, without numbers that have a unit of time or rate, or `%`, behind them.
+fn comparable(text: &str) -> Vec<String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let is_timed = |unit: Option<&&str>| {
+        let unit = unit.map_or("", |unit| unit.trim_matches(|c: char| ",;:.()".contains(c)));
+        matches!(unit, "s" | "ms" | "µs" | "min" | "h" | "GB/s" | "%")
+    };
+    let mut compared = Vec::new();
+    for (place, word) in words.iter().enumerate() {
+        let is_number = word.trim_start_matches('(').starts_with(|c: char| c.is_ascii_digit());
+        if is_timed(Some(word)) {
+            compared.push("(time)".to_owned());
+        } else if !(is_number && is_timed(words.get(place + 1))) {
+            compared.push((*word).to_owned());
+        }
+    }
+    compared
+}
+
+/// The files that documents read.
+fn make_files(folder: &Path) -> Result<(), Failed> {
+    for name in ["a", "b", "x"] {
+        let text =
+            format!("overshot run --quiet '{name} = (i * 7919 % 10007) / 10007' {name}={name}.npy --rows {ROWS}");
+        shell(&text, folder)?;
+    }
+    shell(&format!("overshot run --quiet 'x = f32(i % 1000) / 1000' x=x.f32 --rows {ROWS}"), folder)?;
+    fs::write(folder.join("filter.ptx"), "// a kernel")?;
+    Ok(())
+}
+
+/// Whether links lead somewhere, and options that the text names are options of the command.
+fn check_names(document: &Path) -> Result<(), Failed> {
+    let text = fs::read_to_string(document)?;
+    for link in links(&text) {
+        if link.starts_with("http") {
+            continue;
+        }
+        let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+        let target = if path.is_empty() { document.into() } else { document.parent().unwrap().join(path) };
+        if !target.exists() {
+            return Err(format!("the link {link} leads nowhere").into());
+        }
+        if !heading.is_empty() && !headings(&fs::read_to_string(target)?).any(|other| other == heading) {
+            return Err(format!("the link {link} names no heading").into());
+        }
+    }
+    let folder = tempfile::tempdir()?;
+    let help = ["run", "plan", "info", "bench", "demo", "devices"]
+        .map(|command| shell(&format!("overshot {command} --help"), folder.path()));
+    let help = help.into_iter().collect::<Result<Vec<_>, _>>()?.join("\n");
+    let known: Vec<&str> = help.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).collect();
+    match options(&text).find(|option| !known.contains(option)) {
+        Some(option) => Err(format!("the command has no option {option}").into()),
+        None => Ok(()),
+    }
+}
+
+/// The checks above can fail.
+fn mistakes() -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    for (text, word) in [
+        ("```sh\novershot run 'x = nothere(1)' --rows 5\n```\n", "no function"),
+        ("```sh\novershot run 'sum(i)' --rows 5\n```\n\n```text\nsum(i) = 11\n```\n", "sum(i) = 10"),
+        ("```sh gpu\ncargo run --example nothere\n```\n", "there is no examples/nothere.rs"),
+        ("```sh\npython3 nothere.py\n```\n", "cannot run"),
+        ("```sh gpu\novershot nothere\n```\n", "nothere"),
+    ] {
+        match run_text(text, folder.path()) {
+            Err(error) if error.message().is_some_and(|message| message.contains(word)) => {}
+            outcome => return Err(format!("{text}: {outcome:?}").into()),
+        }
+    }
+    let link = folder.path().join("a.md");
+    for text in ["[a](b.md)", "[a](a.md#b)", "write `--nothere`"] {
+        fs::write(&link, text)?;
+        if check_names(&link).is_ok() {
+            return Err(format!("{text} is not found").into());
+        }
+    }
+    assert_eq!(comparable("1 row in 5.3 ms, (97 % busy)"), comparable("1 row in\n12 µs, (3 % busy)"));
+    assert_ne!(comparable("1 row in 5 ms"), comparable("2 rows in 5 ms"));
+    Ok(())
+}
