@@ -1,7 +1,7 @@
-//! The stand-in for the CUDA driver notices misuse: a driver that lets mistakes pass would make tests on it worthless.
+//! Checks that the stand-in for the CUDA driver notices misuse. Tests on a driver that accepts mistakes are worthless.
 //!
-//! Every case runs in a process of its own that loads the stand-in: this program, started again.
-//! What the CUDA device itself does with the stand-in is tested beside it, in `src/device/cuda/tests/`.
+//! Each case runs in a separate process that loads the stand-in: this program, started again. The tests of the CUDA
+//! device on the stand-in are in `src/device/cuda/tests/`.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the calls break the driver's rules on purpose")]
 #![allow(clippy::unwrap_used, reason = "in tests")]
 

@@ -1,8 +1,9 @@
-//! Whatever call of the driver fails: an error or the right rows, never a panic or a hang, and everything is given back.
+//! Fails calls of the driver, whichever they are: the job must return an error or the right rows, must not panic or
+//! hang, and must release everything.
 //!
-//! The stand-in driver fails calls when told (`tests/standin/inject.rs`). Which ones is drawn from all that a job makes, with a
-//! seed: `OVERSHOT_FAULTS_SEED` draws others, `OVERSHOT_FAULTS_TRIALS` sets how many for each case. Each case runs in a process of
-//! its own that loads the stand-in: this program, started again. A watchdog ends it if a trial hangs.
+//! The stand-in driver fails the calls that it is told to (`tests/standin/inject.rs`). A seed chooses them from all calls
+//! of a job: `OVERSHOT_FAULTS_SEED` sets the seed, `OVERSHOT_FAULTS_TRIALS` the number of trials for each case. Each case
+//! runs in a separate process that loads the stand-in: this program, started again. A watchdog ends it if a trial hangs.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
 use std::env;

@@ -1,7 +1,7 @@
-//! The memory of an engine on the stand-in for the CUDA driver, which is asked how much was taken of it.
+//! Tests the memory of an engine on the stand-in for the CUDA driver, which reports how much is allocated.
 //!
-//! Every case runs in a process of its own that loads the stand-ins: this program, started again. When the engine is dropped
-//! there, the stand-in ends the process if anything is left over.
+//! Each case runs in a separate process that loads the stand-ins: this program, started again. When the engine is
+//! dropped there, the stand-in ends the process if anything was not released.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
 use std::alloc::{self, Layout};
@@ -25,7 +25,7 @@ fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
         assert!(examples.join(library).exists(), "no stand-in: run `cargo build --examples`");
     }
     let mut command = Command::new(program);
-    // Each test has settings of its own, whatever the others run with.
+    // Each test sets its variables itself, whatever this process runs with.
     let inherited = env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("OVERSHOT_"));
     for name in inherited {
         command.env_remove(name);
@@ -151,7 +151,7 @@ fn failed_jobs() {
     let engine = Engine::builder().device(DeviceChoice::Cuda).chunk(1 << 16).build().unwrap();
     let a: Vec<f64> = (0..rows).map(f64::from).collect();
     let mut c = vec![0.0; a.len()];
-    // What comes from the caller fails: nothing is kept, and nothing lost.
+    // An input of the caller fails: no memory is cached, and none is lost.
     let chunks = AtomicU64::new(0);
     let token = CancelToken::new();
     let job = Job::eval("c = a").unwrap().input("a", &a).output("c", &mut c).cancel_token(token.clone());
@@ -171,7 +171,7 @@ fn failed_jobs() {
     });
     assert!(panics.is_err());
     assert_eq!((taken(), said(&engine)), ((0, 0), (0, 0)));
-    // The driver fails in one of the next jobs, at the call or later. What was kept before is not made worse.
+    // The driver fails in one of the next jobs, at the call or later. Memory cached before stays as it was.
     let (mut failed, mut kept) = (0, (0, 0));
     for _ in 0..12 {
         c.fill(f64::NAN);
@@ -326,9 +326,10 @@ fn memory_pinned_by_others() {
     }
     let read_only = 1 | sys::CU_MEMHOSTREGISTER_READ_ONLY;
     assert!(staged(&engine, whole, whole, read_only), "the device may not write there");
-    // What the driver allocated is pinned as well.
+    // Memory that the driver allocated is pinned as well.
     let mut start = ptr::null_mut();
-    // SAFETY: the pointer outlives the call that writes it; so many numbers were allocated, and are freed after their last use.
+    // SAFETY: the pointer outlives the call that writes it; that many numbers were allocated, and they are freed after
+    // their last use.
     unsafe {
         in_context(|| sys::cuMemAllocHost_v2(&mut start, 8 * 100_000));
         let numbers = slice::from_raw_parts_mut(start.cast::<f64>(), 100_000);

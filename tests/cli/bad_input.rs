@@ -8,10 +8,10 @@ use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
     ("a missing file", missing_file),
-    ("a file that is no file", no_file),
+    ("a path that is not a regular file", no_file),
     ("a short file", short_file),
     ("a wrong magic", wrong_magic),
-    ("a dtype that is none of ours", odd_dtypes),
+    ("a dtype that Overshot does not have", odd_dtypes),
     ("a raw file without a dtype", raw_dtype),
     ("a file of another format", other_formats),
     ("too many files", too_many_files),
@@ -23,10 +23,10 @@ pub const CASES: &[Case] = &[
     ("an output that cannot be made", output_impossible),
     ("no space", no_space),
     ("a budget too small for one chunk", small_budget),
-    ("arguments that are none", arguments),
-    ("names that are something else", other_names),
+    ("invalid arguments", arguments),
+    ("names with another meaning", other_names),
     ("a trace that is a file of the job", trace_is_data),
-    ("a number that is no value", numbers),
+    ("an invalid number", numbers),
     ("errors as JSON", json),
     ("a file name with a line break", line_break),
 ];
@@ -280,7 +280,7 @@ fn trace_is_data(device: &str) -> Outcome {
     if Command::new("mkfifo").arg(place.path("pipe")).status().is_ok_and(|status| status.success()) {
         place.refused(1, &["pipe: is not a regular file"], &["sum(a)", "a=a.npy", "--trace", "pipe"]);
     }
-    // The files of a kernel's run, wherever it may run: with a GPU the trace is looked at, without one the kernel is refused.
+    // The files of a run of a kernel, on any machine: with a GPU the trace is checked, without one the kernel is refused.
     for trace in ["k.cu", "a.npy"] {
         let before = place.files();
         let done = place.run(&["k.cu:k", "x=a.npy", "y=y.npy", "--trace", trace]);

@@ -8,9 +8,9 @@ use crate::tools::{Done, Placement, RAN, done, not_run};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
-    ("the limits are measured, printed and kept", limits),
-    ("limits that cannot be kept are printed", not_kept),
-    ("limits of nothing", refused),
+    ("the limits are measured, printed and stored", limits),
+    ("limits that cannot be stored are printed", not_stored),
+    ("a folder or a device that is missing", refused),
 ];
 
 fn bench(place: &Placement, cache: &str, args: &[&str]) -> Done {
@@ -66,7 +66,7 @@ fn limits(device: &str) -> Outcome {
     RAN
 }
 
-fn not_kept(device: &str) -> Outcome {
+fn not_stored(device: &str) -> Outcome {
     if device != "cpu" {
         return not_run("the same on every device");
     }

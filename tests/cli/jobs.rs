@@ -18,7 +18,7 @@ pub const CASES: &[Case] = &[
     ("the report as JSON", json),
     ("a trace has every stage of every chunk", trace),
     ("a trace that exists is replaced", old_trace),
-    ("quiet prints the results alone", quiet),
+    ("quiet prints only the results", quiet),
     ("numbers for names", numbers),
     ("the examples of the help", examples),
     ("the headings of the help", headings),

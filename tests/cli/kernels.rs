@@ -1,4 +1,4 @@
-//! Kernels of the user's own.
+//! Custom kernels.
 
 use std::fs;
 use std::process::Command;
@@ -10,9 +10,9 @@ use crate::tools::{Placement, RAN, rows};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
-    ("a kernel that keeps some rows, from its text", keep),
-    ("a kernel with values, resident arrays and scratch", everything),
-    ("what is wrong with a kernel's arguments", refused),
+    ("a compacting kernel, from its text", keep),
+    ("a kernel with scalars, resident arrays and scratch", everything),
+    ("errors in the arguments of a kernel", refused),
     ("a plan shows an input whose const was forgotten", forgotten_const),
     ("a kernel with an illegal address, or that does not compile", faulty),
 ];

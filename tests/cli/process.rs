@@ -8,7 +8,7 @@ use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
     ("a file of 3 GiB in 512 MiB of memory", memory),
-    ("a log that nobody reads stops no job", lost_log),
+    ("a log that nobody reads does not stop a job", lost_log),
     ("standard output that is closed is an error", closed_output),
     ("a help that cannot be written is an error", full_output),
 ];

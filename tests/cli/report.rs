@@ -6,8 +6,8 @@ use crate::tools::{Placement, RAN, not_run};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
-    ("a report is the results and a line", short),
-    ("the whole report is asked for", verbose),
+    ("a report is the results and one line", short),
+    ("verbose prints the whole report", verbose),
     ("the JSON of a report says what was run", golden),
     ("a job without data has no bytes and no rate", no_data),
     ("no GPU is a short note", no_gpu),

@@ -10,8 +10,8 @@ use crate::tools::{Placement, RAN, binary, done, not_run};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
-    ("SIGINT, SIGTERM and SIGHUP leave nothing behind and end it", stop),
-    ("a second signal ends it at once and leaves nothing behind", second),
+    ("SIGINT, SIGTERM and SIGHUP end the process and leave nothing behind", stop),
+    ("a second signal ends the process at once and leaves nothing behind", second),
     ("SIGINT ends the demo, which cleans up", demo),
     ("a second signal ends the demo, which cleans up", second_demo),
     ("a signal that is ignored stays ignored", ignored),
@@ -171,8 +171,8 @@ fn ignored(device: &str) -> Outcome {
     RAN
 }
 
-/// `examples/batch.sh` and the shell that runs it are a group of processes of their own, as on a terminal, where Ctrl-C goes to
-/// all of a group.
+/// Runs `examples/batch.sh` and its shell in a new process group, as a terminal does, where Ctrl-C goes to the whole
+/// group.
 fn shell_loop(device: &str) -> Outcome {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/batch.sh");
     if !script.exists() {

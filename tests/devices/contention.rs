@@ -1,4 +1,5 @@
-//! Many jobs at once, jobs within jobs, threads that wait for each other, and sources, sinks and devices that fail or lie.
+//! Concurrent jobs, nested jobs, threads that wait for each other, and sources, sinks and devices that fail or
+//! misbehave.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,14 +19,14 @@ use crate::rows::{self, builder, has_memory};
 
 const CASES: &[(&str, Case)] = &[
     ("passes from every thread of the caller's pool", passes_in_a_pool),
-    ("rows on both sides of a shard's end, read from every thread of the caller's pool", shards_in_a_pool),
-    ("a function for the host that panics ends the run and not the process", host_function_panics),
-    ("a source that fails while others wait for its place", fails_where_rows_are_kept),
+    ("rows across the end of a shard, read from every thread of the caller's pool", shards_in_a_pool),
+    ("a function for the host that panics ends the run, not the process", host_function_panics),
+    ("a source that fails while other chunks wait for its place", fails_where_rows_are_kept),
     ("64 threads run jobs within the limits of one engine", many_threads),
-    ("runs within runs do not wait for them", nested),
+    ("nested runs do not wait", nested),
     ("a job that is cancelled does not wait for memory", cancelled_in_line),
     ("a dataset whose source changes its dtype", liar),
-    ("a sink that holds its rows", holder),
+    ("a sink that holds a claim on its rows", holder),
 ];
 
 const EMULATED: &[(&str, EmulatedCase)] = &[("every call fails on demand", faults)];
@@ -33,16 +34,16 @@ const EMULATED: &[(&str, EmulatedCase)] = &[("every call fails on demand", fault
 pub const MODULE: Module =
     Module { name: "contention", cases: CASES, emulated: EMULATED, counts_memory: true, ..NO_CASES };
 
-/// The caller's pool: rayon's global one, which has two threads.
+/// Sets the number of threads of the caller's pool, the global one of rayon, to two.
 fn pool() {
-    // Not the first case: it is there.
+    // An earlier case may have built the pool.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(2).build_global();
     assert_eq!(rayon::current_num_threads(), 2);
 }
 
 fn passes_in_a_pool(choice: &DeviceChoice) -> Outcome {
     pool();
-    // A ring of several huge pages.
+    // A staging slab of several huge pages.
     let engine = Engine::builder().device(choice.clone()).chunk(1 << 20).build()?;
     let x = numbers(600_000, 1);
     let expected = rows::bits(&cpu().run(Job::eval("sum(x + c)")?.input("x", &x).scalar("c", 2.0))?);
@@ -95,7 +96,8 @@ fn host_function_panics(choice: &DeviceChoice) -> Outcome {
     check(rows::in_use(&engine) == 0, "memory comes back")
 }
 
-/// Rows of which a read fails. Not before all other rows that can be on their way were read, so that others wait for their place.
+/// Rows of which one read fails. It waits until all other rows that can be in flight were read, so that other chunks
+/// wait for its place.
 struct Failing<'a> {
     rows: &'a [f64],
     /// Reads before the one that fails.

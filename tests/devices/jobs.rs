@@ -20,40 +20,40 @@ pub const MODULE: Module = Module { name: "jobs", cases: CASES, gpu: GPU, emulat
 const CASES: &[(&str, Case)] = &[
     ("a map writes every row, for all chunk sizes and workers", map_over_schedules),
     ("reductions are the same bits for all chunk sizes and workers", reductions_over_schedules),
-    ("the bits of floats that were reduced are those of every release", golden_bits),
+    ("the bits of reduced floats are those of every release", golden_bits),
     ("odd lengths", odd_lengths),
     ("no rows", no_rows),
     ("limits on device and pinned memory hold", limits_hold),
     ("a limit too small for one chunk is an error", limit_too_small),
     ("every dtype goes in and out", dtypes),
-    ("values are as constant columns of them, in every run others", values),
-    ("values that do not fit are errors", wrong_values),
+    ("scalars act as constant columns, with other values in each run", values),
+    ("scalars that do not fit are errors", wrong_values),
     ("files in, files out", files),
     ("pinned arrays are used in place", pinned_arrays),
     ("generators and the row number", generators),
     ("a source that fails stops the job, and no file appears", failing_source),
     ("a cancelled job leaves no file", cancelled),
-    ("of two outputs none appears if one cannot", two_outputs),
-    ("a sink that lies about its memory is an error", lying_sink),
-    ("limits beyond all reason are errors or harmless", absurd_limits),
+    ("neither of two outputs appears if one cannot", two_outputs),
+    ("a sink that reports wrong memory is an error", lying_sink),
+    ("excessive limits are errors or harmless", absurd_limits),
     ("one engine runs many jobs at once", concurrent_jobs),
 ];
 
 const GPU: &[(&str, Case)] = &[
-    ("functions give the CPU's bits", functions),
+    ("functions give the bits of the CPU", functions),
     ("arithmetic is the same bits as on the CPU", arithmetic_bits),
-    ("auto leaves what is small to the CPU and shares the rest", auto),
+    ("auto runs small jobs on the CPU and splits the others", auto),
 ];
 
 const EMULATED: &[(&str, EmulatedCase)] = &[
     ("any seed gives the same answer", seeds),
     ("failures on demand end in an error, never in a wrong answer", faults),
-    ("a device with less memory than it said gets smaller chunks", shortage),
+    ("a device with less memory than it reported gets smaller chunks", shortage),
     ("devices of different sizes give the same bits as one", unequal_devices),
     ("a device that has no memory at all takes no part beside others", full_device),
     ("devices claim rows as fast as they are", unequal_speeds),
-    ("the whole takes the time of the slowest stage and one chunk", overlap),
-    ("the report says which stage bound the run", verdict),
+    ("a run takes the time of the slowest stage and one chunk", overlap),
+    ("the report names the bottleneck", verdict),
     ("a run is repeatable", repeatable),
 ];
 
@@ -85,8 +85,8 @@ fn map_over_schedules(choice: &DeviceChoice) -> Outcome {
     Ok(())
 }
 
-const REDUCTIONS: &str = "sum(a), mean(a * b), min(a), max(b), var(a), std(b), count(a > 0), any(a > 99.999), all(a < 100), \
-                          argmin(a), argmax(b), sum(x), mean(x), std(x), sum(n), min(n), argmax(n)";
+const REDUCTIONS: &str = "sum(a), mean(a * b), min(a), max(b), var(a), std(b), count(a > 0), any(a > 99.999), \
+                          all(a < 100), argmin(a), argmax(b), sum(x), mean(x), std(x), sum(n), min(n), argmax(n)";
 
 fn reductions(engine: &Engine, rows: usize) -> Result<Report, Error> {
     let (a, b) = (numbers(rows, 3), numbers(rows, 4));
@@ -224,7 +224,8 @@ fn values(choice: &DeviceChoice) -> Outcome {
                 let expected = Job::eval(TEXT)?.input("a", &a).input("v", &vs).input("w", &ws);
                 let expected = engine.run(expected.output("c", c1).output("d", d1))?;
                 let what = format!("{v} of {}", stringify!($t));
-                check(bytemuck::cast_slice::<$t, u8>(&c[0]) == bytemuck::cast_slice::<$t, u8>(&c[1]), format!("rows with {what}"))?;
+                let bytes = |rows| bytemuck::cast_slice::<$t, u8>(rows);
+                check(bytes(&c[0]) == bytes(&c[1]), format!("rows with {what}"))?;
                 check(d[0] == d[1], format!("other rows with {what}"))?;
                 let (found, expected) = (all_bits(&found), all_bits(&expected));
                 check(found == expected, format!("{what}: {found:x?} instead of {expected:x?}"))?;
@@ -292,7 +293,8 @@ fn dtypes(choice: &DeviceChoice) -> Outcome {
             let report = engine.run(Job::eval("c = a; max(a)")?.input("a", &a).output("c", &mut c))?;
             check(a == c, concat!("rows of ", stringify!($t)))?;
             let largest = a.iter().copied().fold(a[0], |m, x| if x > m { x } else { m });
-            check(report.value("max(a)")?.is_some_and(|m| m.as_f64() == largest as f64), concat!("max of ", stringify!($t)))?;
+            let found = report.value("max(a)")?.map(|m| m.as_f64());
+            check(found == Some(largest as f64), concat!("max of ", stringify!($t)))?;
         )*};
     }
     each!(i8, i16, i32, i64, u8, u16, u32, u64, f32, f64);
@@ -757,7 +759,7 @@ fn shortage() -> Outcome {
 }
 
 fn unequal_devices() -> Outcome {
-    // Enough chunks that each device claims one, although these take no time and the seed alone says whose turn it is.
+    // Enough chunks that each device claims one, although a chunk takes no time and only the seed chooses the worker.
     let rows = 2_100_001;
     let expected = all_bits(&reductions(&cpu(), rows)?);
     let a = numbers(rows, 28);
@@ -846,7 +848,7 @@ fn unequal_speeds() -> Outcome {
 
 fn overlap() -> Outcome {
     let rows = 4096 * 256u64;
-    // Rates so that in turn the copy in, the kernel and the copy out is slowest. A row is 8 bytes each way.
+    // The copy in, the kernel and the copy out are the slowest stage, one after the other. A row is 8 bytes each way.
     for (copy_in, kernel, copy_out) in [(1e6, 1e6, 1e8), (1e8, 1e5, 1e8), (1e8, 1e6, 1e6), (8e6, 1e6, 8e6)] {
         let stages = [8.0 / copy_in, 1.0 / kernel, 8.0 / copy_out];
         let slowest = stages.iter().copied().fold(0.0, f64::max) * rows as f64;

@@ -1,4 +1,4 @@
-//! Every device against NumPy's own answers: `tests/numpy/cases.txt`, which `tests/numpy/generate.py` explains and writes.
+//! Compares every device with NumPy: `tests/numpy/cases.txt`, which `tests/numpy/generate.py` explains and writes.
 //!
 //! Cases that read the same columns go into one job, so that a GPU compiles hundreds of kernels and not thousands.
 
@@ -232,7 +232,7 @@ impl Source for Column {
     }
 }
 
-/// An output of any dtype, kept in memory.
+/// An output of any dtype, in memory.
 #[derive(Clone, Default)]
 struct Captured(Arc<Mutex<Option<Column>>>);
 

@@ -1,5 +1,5 @@
-//! Passes over the same rows: the results are those of single runs, and rows of the next pass are on their way before its values
-//! are known.
+//! Passes over the same rows: the results are those of single runs, and the first rows of the next pass are copied
+//! before its scalars are known.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -15,14 +15,14 @@ pub const MODULE: Module = Module { name: "passes", cases: CASES, emulated: EMUL
 const CASES: &[(&str, Case)] = &[
     ("passes give the bits of single runs", same_as_runs),
     ("a dataset larger than the devices moves only what does not fit, the same rows each time", resident),
-    ("rows of the next pass are read before its values are known", ahead),
-    ("a pass begins when the one before it has no more rows to hand out", begins_when_dry),
+    ("rows of the next pass are read before its scalars are known", ahead),
+    ("a pass begins when the previous one has no rows left to claim", begins_when_exhausted),
     ("a pass that is not needed leaves nothing behind", not_needed),
     ("a source that fails, at any time", failing_source),
-    ("next that panics", panics),
+    ("a panic in next", panics),
     ("a token that is cancelled, at any time", cancelled),
-    ("without memory for two passes they go on one after the other", tiny_budgets),
-    ("what cannot be passes", refused),
+    ("without memory for two passes they run one after the other", tiny_budgets),
+    ("jobs that cannot run as passes", refused),
 ];
 
 const EMULATED: &[(&str, EmulatedCase)] = &[("any seed gives the same answer", seeds)];
@@ -144,8 +144,8 @@ fn resident(choice: &DeviceChoice) -> Outcome {
 }
 
 fn ahead(choice: &DeviceChoice) -> Outcome {
-    // A dataset that is copied to devices first: the pass that does so has none beside it, and others only read the rest, also
-    // where one worker sees to both.
+    // If a dataset is copied to devices first, no other pass runs during that pass, and later passes read only the rest.
+    // That holds for one worker, too.
     for (workers, stays) in [(2, false), (2, true), (1, true)] {
         let engine = builder(choice).chunk(64 << 10).workers(workers).build()?;
         let x = numbers(if stays { device_bytes(&engine) as usize / 8 * 9 / 8 } else { 1_000_000 }, 2);
@@ -187,8 +187,8 @@ fn ahead(choice: &DeviceChoice) -> Outcome {
     Ok(())
 }
 
-/// Rows that give way to other threads whenever they are read, and take down how many there are still to be read for the first time
-/// when some are read for the second time.
+/// Rows that yield to other threads on each read. They record how many rows had not been read yet when the first row
+/// was read again.
 struct Twice<'a> {
     rows: &'a [f64],
     /// Which were read, and what was left when that was more than once.
@@ -223,7 +223,7 @@ impl overshot::Source for Twice<'_> {
     }
 }
 
-fn begins_when_dry(choice: &DeviceChoice) -> Outcome {
+fn begins_when_exhausted(choice: &DeviceChoice) -> Outcome {
     let engine = small_chunks(choice);
     let x = numbers(600_000, 9);
     let source = Twice { rows: &x, read: Mutex::new((vec![false; x.len()], None)) };

@@ -1,4 +1,4 @@
-//! What the modules of rows that stay on devices have in common: devices to run on, with little memory, and datasets that are watched.
+//! Helpers for tests of rows that stay on devices: devices with little memory, and datasets that count their reads.
 
 use std::env;
 use std::ops::Range;

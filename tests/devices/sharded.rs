@@ -1,4 +1,4 @@
-//! Rows that stay on devices: the results are those of slices, and what is there does not cross the link again.
+//! Rows that stay on devices: the results are those of slices, and these rows do not cross the link again.
 #![allow(clippy::single_range_in_vec_init, reason = "some lists of ranges have one")]
 
 use std::ops::Range;
@@ -15,23 +15,23 @@ pub const MODULE: Module =
 
 const CASES: &[(&str, Case)] = &[
     ("sharded arrays give the bits of slices", same_as_slices),
-    ("arrays that are cut otherwise give the same bits", cut_otherwise),
+    ("arrays with other partitions give the same bits", cut_otherwise),
     ("rows are read and written where they lie", read_and_write),
     ("a dataset larger than the devices moves only what does not fit, the same rows each time", resident),
     ("a dataset that changed is copied again", forgotten),
-    ("jobs at once use one dataset", at_once),
+    ("concurrent jobs use one dataset", at_once),
     ("a job that fails leaves a dataset as it was", failed_job),
-    ("kernels that keep rows, or have rows of several elements", kernels),
-    ("a job fills a dataset beside other inputs of all kinds", fills_beside_others),
+    ("kernels that compact, or have rows of several elements", kernels),
+    ("a job fills a dataset and reads other inputs of all kinds", fills_beside_others),
     ("outputs with several elements a row in pinned memory", vectors_in_place),
-    ("memory comes back", comes_back),
+    ("memory is released", comes_back),
     ("without memory everything is streamed, with a note", no_memory),
 ];
 
 const EMULATED: &[(&str, EmulatedCase)] = &[
     ("an allocation that fails makes a range smaller", smaller_range),
     ("any seed gives the same answer", seeds),
-    ("rows there are computed while others are on their way", overlap),
+    ("resident rows are computed while others are copied", overlap),
 ];
 
 const MAP: &str = "c = sqrt(a * a + b) * f64(x) + f64(i)";
@@ -316,7 +316,7 @@ fn comes_back(choice: &DeviceChoice) -> Outcome {
         check(*first.get_or_insert_with(|| (there.clone(), also.clone())) == (there, also), "another cut")?;
         drop(data);
         drop(array);
-        check(in_use() == 0, "memory comes back")?;
+        check(in_use() == 0, "memory is released")?;
     }
     // An array outlives its engine.
     let array = engine.shard(&x)?;
@@ -405,8 +405,7 @@ fn smaller_range() -> Outcome {
     check(found == x, "other rows")
 }
 
-/// Datasets that are being filled, with other columns before and behind them, so that copies that go to different memories follow
-/// each other.
+/// Fills datasets that have other columns before and after them, so that consecutive copies go to different memories.
 fn fills_beside_others(choice: &DeviceChoice) -> Outcome {
     let rows = 150_001;
     let [a, b, c, d] = [1, 2, 3, 4].map(|seed| numbers(rows, seed));

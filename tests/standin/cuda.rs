@@ -1,12 +1,12 @@
 //! A stand-in for the CUDA driver library, so that the host code of the CUDA device runs on machines without a GPU.
 //!
-//! Built as `libcuda.so`; the loader takes it for the driver when its folder is on `LD_LIBRARY_PATH`. It has the functions
-//! that Overshot calls, on devices made of host memory: every stream has a thread that works in order, copies of
-//! registered memory and launches happen later than they are called, and a kernel is run by its host kernel on the host. Whatever
-//! breaks a rule of the driver's (or is no use of ours, such as the default stream) ends the process with a message; so
-//! do handles that are left over when the last user of a context gives it back.
+//! It is built as `libcuda.so`; the loader takes it for the driver when its folder is on `LD_LIBRARY_PATH`. It has the
+//! functions that Overshot calls, on devices made of host memory. Each stream has a thread that works in order. Copies
+//! of registered memory and launches run later than they are called. Launching a kernel runs its host kernel. A call
+//! that breaks a rule of the driver, or that Overshot never makes (the default stream, for example), ends the process
+//! with a message. So do handles that remain when the last user of a context releases it.
 //!
-//! [`settings`] has the environment variables that set it up.
+//! [`settings`] lists the environment variables that configure it.
 #![allow(non_snake_case, reason = "the names are the driver's")]
 #![allow(missing_docs, clippy::missing_safety_doc, reason = "CUDA's manual documents the functions")]
 #![allow(clippy::unwrap_used, reason = "a lock is poisoned only after a panic, which ends the process")]
@@ -259,8 +259,8 @@ pub unsafe extern "C" fn cuLaunchKernel(
         let stream = driver.stream(device, stream);
         let kernel = driver.kernel(function);
         let wanted = &kernel.columns;
-        // SAFETY: the driver's contract: a pointer to each argument of the kernel, of at most eight bytes, which Overshot passes
-        // in words.
+        // SAFETY: by the driver's contract there is a pointer to each argument of the kernel, of at most eight bytes,
+        // which Overshot passes in words.
         let argument = |i: usize| unsafe { (*arguments.add(i)).cast::<u64>().read_unaligned() };
         let place = |wanted: Argument| kernel.launch.arguments.iter().position(|argument| *argument == wanted);
         let first_row = place(Argument::FirstRow).map_or(0, argument);

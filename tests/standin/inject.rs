@@ -1,4 +1,4 @@
-//! Calls that fail when told, whichever they are: by `OVERSHOT_STANDIN_FAIL` from the start, or by [`standinArm`] later.
+//! Fails any call on request: `OVERSHOT_STANDIN_FAIL` sets the call at the start, [`standinArm`] later.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};

@@ -1,4 +1,4 @@
-//! Streams as queues of work, each with a thread that does it in order, and the records that streams wait for.
+//! Streams: queues of work, each with a thread that runs it in order, and the event records that streams wait for.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;

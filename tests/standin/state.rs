@@ -1,4 +1,4 @@
-//! What the stand-in driver keeps: contexts and everything in them, by handle.
+//! The state of the stand-in driver: contexts and everything in them, by handle.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
