@@ -1,9 +1,10 @@
 //! Fails calls of the driver, whichever they are: the job must return an error or the right rows, must not panic or
 //! hang, and must release everything.
 //!
-//! The stand-in driver fails the calls that it is told to (`tests/standin/inject.rs`). A seed chooses them from all calls
-//! of a job: `OVERSHOT_FAULTS_SEED` sets the seed, `OVERSHOT_FAULTS_TRIALS` the number of trials for each case. Each case
-//! runs in a separate process that loads the stand-in: this program, started again. A watchdog ends it if a trial hangs.
+//! The stand-in driver fails the calls that it is told to (`tests/standin/inject.rs`). A seed chooses them from
+//! all calls of a job: `OVERSHOT_FAULTS_SEED` sets the seed, `OVERSHOT_FAULTS_TRIALS` the number of trials for
+//! each case. Each case runs in a separate process that loads the stand-in: this program, started again. A
+//! watchdog ends it if a trial hangs.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
 use std::env;

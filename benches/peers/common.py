@@ -1,4 +1,4 @@
-"""What the peers share: the columns, timing, checks, and lines of JSON."""
+"""Shared code of the peers: the columns, timing, checks, and lines of JSON."""
 import importlib
 import json
 import math
@@ -29,11 +29,11 @@ JOBS = {
 
 
 class NotRun(Exception):
-    """Why a peer cannot run here."""
+    """Says why a peer cannot run here."""
 
 
 def load(name):
-    """Imports what a peer is about. What cannot be imported here is not run; no other error is taken for that."""
+    """Imports the library of a peer. A missing library skips the peer; any other error is not taken for that."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -83,7 +83,8 @@ def make(folder, rows):
 
 class Bench:
     def __init__(self, name, folder, rows, runs, lines):
-        self.name, self.folder, self.rows, self.runs, self.lines = name, pathlib.Path(folder), int(rows), int(runs), lines
+        self.name, self.folder, self.lines = name, pathlib.Path(folder), lines
+        self.rows, self.runs = int(rows), int(runs)
         self.total = json.loads((self.folder / "columns.json").read_text())["sum"]
         self.checked = [np.array(self.mapped(column)[::-STEP]) for column in "ab"]
 
@@ -98,7 +99,8 @@ class Bench:
         """a or b in memory, or c, which is NaN but touched, as arrays in use are; in `out` if that is given."""
         out = np.empty(self.rows) if out is None else out
         source = None if name == "c" else self.mapped(name)
-        parallel(lambda k: np.copyto(out[k : k + BLOCK], np.nan if source is None else source[k : k + BLOCK]), self.rows)
+        block = lambda k: np.nan if source is None else source[k : k + BLOCK]
+        parallel(lambda k: np.copyto(out[k : k + BLOCK], block(k)), self.rows)
         return out
 
     def line(self, job, run, out=None, peer=None, note="", before=lambda: None):
@@ -124,7 +126,8 @@ class Bench:
         rates = [columns * 8 * self.rows / s / 1e9 for s in seconds]
         rate = statistics.median(rates)
         write_line(self.lines, {"peer": peer, "job": job, "gb_per_s": rate, "runs": rates, "note": note})
-        print(f"{job:15} {peer:20} {rate:7.1f} GB/s  (runs {min(rates):.1f} to {max(rates):.1f})  {note}".rstrip(), flush=True)
+        runs = f"(runs {min(rates):.1f} to {max(rates):.1f})"
+        print(f"{job:15} {peer:20} {rate:7.1f} GB/s  {runs}  {note}".rstrip(), flush=True)
 
 
 def write_line(path, line):

@@ -280,7 +280,8 @@ fn trace_is_data(device: &str) -> Outcome {
     if Command::new("mkfifo").arg(place.path("pipe")).status().is_ok_and(|status| status.success()) {
         place.refused(1, &["pipe: is not a regular file"], &["sum(a)", "a=a.npy", "--trace", "pipe"]);
     }
-    // The files of a run of a kernel, on any machine: with a GPU the trace is checked, without one the kernel is refused.
+    // The files of a run of a kernel, on any machine: with a GPU the trace is checked, without one the kernel
+    // is refused.
     for trace in ["k.cu", "a.npy"] {
         let before = place.files();
         let done = place.run(&["k.cu:k", "x=a.npy", "y=y.npy", "--trace", trace]);

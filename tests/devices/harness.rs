@@ -27,8 +27,8 @@ pub struct Module {
     pub on_host: &'static [(&'static str, Case)],
     /// Cases only for the emulated device.
     pub emulated: &'static [(&'static str, EmulatedCase)],
-    /// Whether the cases count device memory. Then no other case runs at the same time on a device that all cases share,
-    /// and the cases run on the stand-ins, too.
+    /// Whether the cases count device memory. Then no other case runs at the same time on a device that all
+    /// cases share, and the cases run on the stand-ins, too.
     pub counts_memory: bool,
 }
 

@@ -144,8 +144,8 @@ fn resident(choice: &DeviceChoice) -> Outcome {
 }
 
 fn ahead(choice: &DeviceChoice) -> Outcome {
-    // If a dataset is copied to devices first, no other pass runs during that pass, and later passes read only the rest.
-    // That holds for one worker, too.
+    // If a dataset is copied to devices first, no other pass runs during that pass, and later passes read only
+    // the rest. That holds for one worker, too.
     for (workers, stays) in [(2, false), (2, true), (1, true)] {
         let engine = builder(choice).chunk(64 << 10).workers(workers).build()?;
         let x = numbers(if stays { device_bytes(&engine) as usize / 8 * 9 / 8 } else { 1_000_000 }, 2);
