@@ -3,8 +3,8 @@
 //!
 //! Run `overshot bench --limits` first, for the limits; then
 //! `cargo bench --bench throughput -- --device cuda,cpu,auto --size 4GiB --json results.json`. Every size is that of
-//! one `f64` column. Each job runs several times on one engine, one device after the other; the result is the median. Every
-//! result is checked. Machines differ, so compare only rows of one table.
+//! one `f64` column. Each job runs several times on one engine, one device after the other; the result is the
+//! median. Every result is checked. Machines differ, so compare only rows of one table.
 
 use std::cell::RefCell;
 use std::error::Error;
