@@ -31,7 +31,7 @@ INK, PAPER, MARK = "#22221f", "#fafaf7", "#c0392b"
 
 
 class Job:
-    """All that is known of one job: our rows by device, each with its limit and ratio, and peers, the best first."""
+    """One job: Overshot's rows by device, each with its limit and ratio, and the peers, the best first."""
 
     def __init__(self, name, ours, peers):
         self.name, self.title = name, TITLES.get(name, name)
@@ -71,7 +71,7 @@ def met(row):
 
 
 def cell(job, text):
-    """One text if the devices agree or only one has any, otherwise each with its device."""
+    """Returns one text if the devices agree or only one has a text, otherwise each with its device."""
     texts = {device: text(job.ours[device]) for device in DEVICES if device in job.ours and text(job.ours[device])}
     if len(set(texts.values())) <= 1:
         return next(iter(texts.values()), "–")
@@ -88,7 +88,7 @@ def table(ours, peers):
     heads = ["job", "limit", *ours_heads, "ratio to limit", "target", "met?", "best peer", "others"]
     lines = ["| " + " | ".join(heads) + " |", "| --- " * len(heads) + "|"]
     for job in jobs(ours, peers):
-        # Everything of theirs and ours is text in a table: a bar would end a cell.
+        # All texts are cells of a table: a bar would end a cell.
         others = [f"{peer['peer']} {peer['gb_per_s']:.1f}" for peer in job.peers]
         rates = [f"{job.ours[device]['gb_per_s']:.1f}" if device in job.ours else "–" for device in DEVICES]
         cells = [f"`{job.title}`", cell(job, limit), *rates, cell(job, ratio), cell(job, target), cell(job, met)]
@@ -150,14 +150,14 @@ def svg(ours, peers):
             rect(left, y, width, bar, COLOURS[colour])
             if most:
                 rect(left + most * scale - 1, y - 2, 2, bar + 4, MARK)
-            # Beside the mark, never under it.
+            # Beside the mark, not under it.
             label = f"{row['gb_per_s']:.1f}" + (f" of {most:.1f}" if most else "")
             text(left + max(width, (most or 0) * scale) + 6, y + 9.5, label)
             y += step
     size = f'width="{left + wide + right}" height="{y + 14}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {left + wide + right} {y + 14}" '
     head += f'font-family="system-ui, sans-serif" font-size="11" fill="{INK}">\n'
-    # A ground of its own, so that it reads the same on a light and on a dark page.
+    # A background, so that it looks the same on a light and on a dark page.
     return head + f'<rect width="100%" height="100%" rx="6" fill="{PAPER}"/>\n' + "\n".join(out) + "\n</svg>\n"
 
 
@@ -176,7 +176,7 @@ def load(path, key, fields):
 
 
 def self_check():
-    """With figures made up so that each cell has one right content."""
+    """Checks the table with invented figures for which each cell has one right content."""
     limits = {"two_in_one_out": 80.0, "h2d": 50.0}
     mul = {"job": "mul ordinary", "device": "cuda:0", "gb_per_s": 66.6, "limit": "two_in_one_out"}
     mul |= {"ratio": 0.8325, "target": 0.92}

@@ -55,7 +55,7 @@ fn compile(source: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The kernels that stand in files of their own.
+/// The kernels that have separate files.
 fn files() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
     let entries = fs::read_dir(folder).into_iter().flatten();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use overshot::{DeviceChoice, Emulated, Engine, Error, Job};
 use tracing_subscriber::fmt::format::FmtSpan;
 
-/// Collects what is traced.
+/// Collects the traced spans.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -57,7 +57,7 @@ def machine():
 
 
 def run(peer, options, folder, out):
-    """Runs one peer and adds to `out` what it found. False if it failed."""
+    """Runs one peer and adds its results to `out`. Returns False if it failed."""
     lines = folder / "lines.jsonl"
     lines.unlink(missing_ok=True)
     script = pathlib.Path(__file__).with_name(PEERS[peer])
@@ -69,7 +69,7 @@ def run(peer, options, folder, out):
             failed = f"failed: ended by signal {-code}" if code < 0 else "failed"
     except subprocess.TimeoutExpired:
         failed = f"failed: stopped after {options.limit:g} s"
-    # What it wrote before it failed still counts.
+    # Results that it wrote before it failed still count.
     for line in map(json.loads, lines.read_text().splitlines() if lines.exists() else []):
         if "not_run" in line:
             out["not_run"][peer] = line["not_run"]
@@ -95,7 +95,7 @@ def main():
     try:
         import common
     except ImportError as missing:
-        # Everything here needs NumPy, the making of the columns too.
+        # Everything here needs NumPy, also to create the columns.
         out["not_run"] = dict.fromkeys(options.only, f"no module named {missing.name}")
         print(f"not run: no module named {missing.name}")
     else:

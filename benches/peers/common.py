@@ -17,7 +17,7 @@ BLOCK = 1 << 20  # rows that a thread takes at a time
 CHUNK = 4 << 20  # rows that a GPU gets at a time: 32 MiB, enough for the full speed of the link
 STEP = 1009  # every such row is checked, from the last one on: no chunk and no end of one can be missing
 
-# By the first word of a job: the columns it moves, and what comes out of a row (None: the sum of a).
+# By the first word of a job: the columns it moves, and the result of a row (None: the sum of a).
 JOBS = {
     "mul": (3, lambda a, b: a * b),
     "add1": (2, lambda a, b: a + 1),
@@ -48,7 +48,7 @@ def parallel(function, rows, step=BLOCK):
 
 
 def create(path, rows):
-    """A new .npy file of f64, open for writing without a buffer, and where its rows begin."""
+    """Returns a new .npy file of f64, open for unbuffered writing, and the offset of its rows."""
     file = open(path, "wb", buffering=0)
     np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (rows,)})
     return file, file.tell()
@@ -60,7 +60,7 @@ def write(file, values, offset):
 
 
 def make(folder, rows):
-    """Columns a and b, from 0.5 to 1.5 as in throughput.rs, in files, unless they are there already."""
+    """Writes columns a and b, from 0.5 to 1.5 as in throughput.rs, to files, unless these exist."""
     about = folder / "columns.json"
     if about.exists() and json.loads(about.read_text())["rows"] == rows:
         return
@@ -96,7 +96,7 @@ class Bench:
         return np.asarray(np.load(self.path(column), mmap_mode="r"))
 
     def column(self, name, out=None):
-        """a or b in memory, or c, which is NaN but touched, as arrays in use are; in `out` if that is given."""
+        """Returns a or b in memory, or c, which is NaN but touched, like an array in use; in `out` if it is given."""
         out = np.empty(self.rows) if out is None else out
         source = None if name == "c" else self.mapped(name)
         block = lambda k: np.nan if source is None else source[k : k + BLOCK]
@@ -136,7 +136,7 @@ def write_line(path, line):
 
 
 def main(name, run):
-    """The whole of a peer's process, which __main__.py starts: FOLDER ROWS RUNS LINES."""
+    """The main function of a peer's process, which __main__.py starts: FOLDER ROWS RUNS LINES."""
     *arguments, lines = sys.argv[1:]
     try:
         run(Bench(name, *arguments, lines))

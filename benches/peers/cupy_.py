@@ -1,4 +1,4 @@
-"""CuPy: chunk by chunk from ordinary memory, and from pinned memory with two streams that overlap."""
+"""CuPy: chunk by chunk from pageable memory, and from pinned memory with two streams that overlap."""
 import time
 
 import numpy as np

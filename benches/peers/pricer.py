@@ -44,7 +44,7 @@ def step(last, out, drift, spread, numbers):
 
 
 def pricer(paths, keep_all):
-    """Prices of every step in `paths`, a row a step, or of the last one in its last row."""
+    """Writes the prices of all steps to `paths`, one row per step, or only of the last step to its last row."""
     part = PATHS // STREAMS
     grid = (part + 255) // 256
     parts = []

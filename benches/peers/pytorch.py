@@ -1,4 +1,4 @@
-"""PyTorch: chunk by chunk from ordinary memory, and from pinned memory with two streams that overlap."""
+"""PyTorch: chunk by chunk from pageable memory, and from pinned memory with two streams that overlap."""
 import time
 import warnings
 
@@ -14,7 +14,7 @@ def run(bench):
     kernels = {
         "mul": lambda a, b, c: torch.mul(a, b, out=c),
         "add1": lambda a, c: torch.add(a, 1, out=c),
-        # In place where it can be: a and b are buffers, and are filled anew for the next chunk.
+        # In place where possible: a and b are buffers, which are filled again for the next chunk.
         "heavy": lambda a, b, c: torch.mul(a, b, out=c).sqrt_().addcmul_(a.sin_(), b.exp_()),
     }
     streams = [torch.cuda.Stream() for _ in range(2)]

@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use crate::tools::{Placement, RAN, not_run, npy, rows};
+use crate::tools::{CaseFolder, RAN, not_run, npy, rows};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
@@ -31,8 +31,8 @@ pub const CASES: &[Case] = &[
     ("a file name with a line break", line_break),
 ];
 
-fn place(device: &str) -> Placement {
-    let place = Placement::new(device);
+fn place(device: &str) -> CaseFolder {
+    let place = CaseFolder::new(device);
     place.npy("a.npy", &[1.0, 2.0, 3.0]);
     place.npy("b.npy", &[4.0, 5.0, 6.0]);
     place
@@ -137,7 +137,7 @@ fn mismatched_rows(device: &str) -> Outcome {
 fn unknown_name(device: &str) -> Outcome {
     let place = place(device);
     place.refused(2, &["'b'"], &["c = a * b", "a=a.npy", "c=c.npy"]);
-    // The file is not there, but that is not the mistake.
+    // The file does not exist, but the error is about something else.
     place.refused(2, &["'d'", "d.npy", "a, b, c"], &["c = a * b", "a=a.npy", "b=b.npy", "d=d.npy"]);
     place.refused(2, &["'a'", "twice"], &["sum(a)", "a=a.npy", "a=b.npy"]);
     place.refused(2, &["column 1", "frobnicate"], &["frobnicate(a)", "a=a.npy"]);
@@ -226,7 +226,7 @@ fn arguments(device: &str) -> Outcome {
         ("--device", "gpu"),
         ("--device", "emulated:x"),
     ] {
-        // By itself: clap would find a second --device worse than a wrong one.
+        // Alone, because clap reports a second --device before a wrong one.
         let done = place.overshot(&["run", "sum(a)", "a=a.npy", option, value]);
         done.is_error(2, &[option, value, "--help"]);
     }
@@ -270,7 +270,7 @@ fn trace_is_data(device: &str) -> Outcome {
         let args = ["c = a", "a=a.npy", "c=c.raw", "--trace", "./c.raw"];
         place.refused(2, &["./c.raw", "both the trace and 'c'"], &[&args[..], force].concat());
     }
-    // A job that is refused leaves the trace that is there alone.
+    // A refused job does not touch an existing trace.
     place.refused(1, &["b.npy", "exists"], &["c = a", "a=a.npy", "c=b.npy", "--trace", "old.json"]);
     place.refused(1, &["no/such/t.json"], &["sum(a)", "a=a.npy", "--trace", "no/such/t.json"]);
     place.refused(1, &["/dev/full: is not a regular file"], &["sum(a)", "a=a.npy", "--trace", "/dev/full"]);

@@ -122,7 +122,7 @@ fn on_standin(module: &str, [devices, memory, taken, seed]: &[&str; 4]) -> Outco
     }
     let output = command.output()?;
     let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    // A filter that matches nothing is no success.
+    // A filter that matches no case is not a success.
     check(output.status.success() && !text.contains("running 0 tests"), text)
 }
 

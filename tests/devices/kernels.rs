@@ -36,7 +36,7 @@ fn all_parts(choice: &DeviceChoice) -> Outcome {
     Ok(())
 }
 
-/// What a naive filter keeps, and where it was.
+/// Returns the values that a simple filter keeps, and their rows.
 fn naive(x: &[f64]) -> (Vec<f64>, Vec<i64>) {
     x.iter().zip(0..).filter(|(x, _)| **x > 50.0).map(|(x, i)| (*x, i)).unzip()
 }

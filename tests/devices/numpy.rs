@@ -19,7 +19,7 @@ const MAX_ULP: u64 = 4;
 const CLOSE: f64 = 1e-12;
 const CLOSE_F32: f64 = 1e-6;
 
-/// Cases of one job: enough to save compiling, few enough to keep kernels small.
+/// The number of cases in one job: enough to save compilations, few enough to keep kernels small.
 const TOGETHER: usize = 24;
 
 pub const MODULE: Module = Module { name: "numpy", devices: &["cpu"], cases: CASES, ..NO_CASES };
@@ -93,7 +93,7 @@ impl<'t> Table<'t> {
     }
 }
 
-/// Runs cases with the same inputs as one job; what is wrong with them.
+/// Runs cases with the same inputs as one job, and returns their errors.
 fn run(engine: &Engine, table: &Table<'_>, cases: &[Case<'_>]) -> Result<Vec<String>> {
     let statement = |(k, case): (usize, &Case<'_>)| format!("y{k} = {}", case.text);
     let text: Vec<String> = cases.iter().enumerate().map(statement).collect();

@@ -50,7 +50,7 @@ fn same_as_slices(choice: &DeviceChoice) -> Outcome {
         let mut zeros = vec![1.0; rows];
         shard_c.read(0, &mut zeros)?;
         check(zeros.iter().all(|zero| zero.to_bits() == 0), "a new array is zeros")?;
-        // All of them, and each with slices beside it.
+        // All of them, and each together with slices.
         for mixed in 0..4 {
             let job = Job::eval(MAP)?.input("b", &shard_b);
             let job = if mixed & 1 == 0 { job.input("a", &shard_a) } else { job.input("a", &a) };
@@ -84,7 +84,7 @@ fn same_as_slices(choice: &DeviceChoice) -> Outcome {
     Ok(())
 }
 
-/// Rows that lie on other devices, or on devices that take no part, go by way of the host.
+/// Rows on other devices, or on devices that take no part, move through host memory.
 fn cut_otherwise(choice: &DeviceChoice) -> Outcome {
     let others: DeviceChoice = match choice {
         DeviceChoice::Emulated(all) if all.len() > 1 => DeviceChoice::Emulated(all[..2].to_vec()),
@@ -121,7 +121,7 @@ fn cut_otherwise(choice: &DeviceChoice) -> Outcome {
 
 fn read_and_write(choice: &DeviceChoice) -> Outcome {
     let engine = engine(choice);
-    // More than there is room for.
+    // More rows than fit in the memory.
     let rows = (device_bytes(&engine) / 4 * 5 / 4) as usize + 77;
     let mut x = engine.sharded::<u32>(rows)?;
     let mut expected = vec![0; rows];
@@ -177,13 +177,13 @@ fn resident(choice: &DeviceChoice) -> Outcome {
             format!("pass {pass} read {read:?}"),
         )?;
         check(there > 0 && report.notes.iter().any(|note| note.contains("stay on devices")), "a note")?;
-        // A quarter is too much, and an eighth is left to runs, 4 MiB at least.
+        // A quarter does not fit, and an eighth is reserved for runs, 4 MiB at least.
         check(there * 8 >= device_bytes(&engine) / 3, format!("only {there} rows are there"))?;
     }
     let limit = device_bytes(&engine);
     let peak: u64 = engine.memory().iter().map(|memory| memory.device.peak).sum();
     check(peak <= limit, format!("{peak} bytes of device memory were in use, of {limit}"))?;
-    // Pinned memory is copied from where it is.
+    // Pinned memory is copied from its place.
     let mut pinned = engine.pinned::<f64>(rows)?;
     pinned.copy_from_slice(&x);
     drop(data);
@@ -218,7 +218,7 @@ fn forgotten(choice: &DeviceChoice) -> Outcome {
 }
 
 fn at_once(choice: &DeviceChoice) -> Outcome {
-    // What is left to runs is enough for all of them.
+    // The memory reserved for runs is enough for all of them.
     let engine = builder(choice).chunk(64 << 10).workers(2).build()?;
     let x = numbers(300_000, 6);
     let expected = bits(&cpu().run(Job::eval(PASS)?.input("x", &x))?);
@@ -236,7 +236,7 @@ fn at_once(choice: &DeviceChoice) -> Outcome {
         each.collect::<Result<Vec<_>, _>>()
     })?;
     check(right.iter().all(|one| *one == expected), "another result")?;
-    // What has nothing to copy is not cut into chunks of 8192 rows, of which there would be 37.
+    // A job without copies is not split into chunks of 8192 rows, which would be 37.
     let report = engine.run(Job::eval(PASS)?.input("x", &shard))?;
     let is_there = has_memory(&engine) && rows_in(&shard.on_devices()) == x.len() as u64;
     check(bits(&report) == expected && (!is_there || report.chunks < 20), format!("{} chunks", report.chunks))?;
@@ -327,7 +327,7 @@ fn comes_back(choice: &DeviceChoice) -> Outcome {
 }
 
 fn no_memory(choice: &DeviceChoice) -> Outcome {
-    // Less than what is left to runs.
+    // Less than the memory reserved for runs.
     let engine = Engine::builder().device(choice.clone()).device_memory(3 << 20).build()?;
     let x = numbers(200_000, 11);
     let (shard, data) = (engine.shard(&x)?, engine.resident(&x)?);
@@ -371,11 +371,12 @@ fn seeds() -> Outcome {
     Ok(())
 }
 
-/// A pass takes the time of the link for the rows that are not there, or of the kernel for all rows, and little more.
+/// A pass takes little more than the time of the link for the rows that are not resident, or of the kernel for
+/// all rows.
 fn overlap() -> Outcome {
     let rows = 2_000_000;
     let x = numbers(rows, 14);
-    // Kernels of all rows take about as long as the link for those that are not there.
+    // The kernels of all rows take about as long as the link for the rows that are not resident.
     let device = Emulated::new().memory(16 << 20).copy_in_rate(2e9).kernel_rate(1e9);
     let engine = Engine::builder().device(device).chunk(256 << 10).build()?;
     let data = engine.resident(&x)?;

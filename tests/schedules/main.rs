@@ -38,7 +38,7 @@ use shuttle::thread;
 use arbiter::Arbiter;
 use linearizer::Linearizer;
 
-/// Schedules of each kind for each model.
+/// The number of schedules of each kind for each model.
 const SCHEDULES: usize = 300;
 
 fn main() {
@@ -64,7 +64,7 @@ fn check(model: impl Fn() + Send + Sync + Clone + 'static) {
     shuttle::check_pct(model, SCHEDULES, 3);
 }
 
-/// A run: workers of the CPU and of a device claim chunks of one queue.
+/// A run: workers of the CPU and of a device claim chunks from one queue.
 struct Run {
     arbiter: Arbiter,
     linearizer: Option<Linearizer>,
@@ -73,14 +73,14 @@ struct Run {
     /// Which kind of worker fails, at the second chunk or later: 0 computes, 1 stages.
     fails: Option<u8>,
     stopped: AtomicBool,
-    /// Whether anybody said that the queue is empty.
+    /// Whether a worker found the queue empty.
     over: AtomicBool,
     computing: AtomicUsize,
     /// Each finished chunk, and its place if the kernel compacts.
     done: Mutex<BTreeMap<u64, u64>>,
 }
 
-/// How long a chunk takes a core that computes, and one that stages.
+/// The time of a chunk on a core that computes, and on a core that stages.
 type Costs = (Duration, Duration);
 
 const CORES: usize = 2;
@@ -96,7 +96,7 @@ impl Run {
         self.arbiter.end();
     }
 
-    /// As `Work::stop`.
+    /// Does what `Work::stop` does.
     fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.end();
@@ -193,7 +193,7 @@ fn shared(keeps: bool, fails: Option<u8>) {
                         chunks,
                         fails,
                         stopped: AtomicBool::new(false),
-                        // Workers of one kind alone do as they like.
+                        // With workers of only one kind, the arbiter does not restrict them.
                         over: AtomicBool::new(computing == 0 || staging == 0),
                         computing: AtomicUsize::new(0),
                         done: Mutex::new(BTreeMap::new()),

@@ -55,12 +55,12 @@ pub(crate) fn misuse(what: fmt::Arguments) -> ! {
     process::abort();
 }
 
-/// Runs the body of an entry point, unless it is told to fail.
+/// Runs the body of an entry point, unless a failure is set for it.
 fn answer(call: &'static str, body: impl FnOnce() -> Result<(), Code>) -> Code {
     inject::failure(call).unwrap_or_else(|| body().err().unwrap_or(0))
 }
 
-/// The same of one that waits or gives something back: it does so and then fails.
+/// Runs the body of an entry point that waits or releases something, and then fails if a failure is set for it.
 fn release(call: &'static str, body: impl FnOnce() -> Result<(), Code>) -> Code {
     let code = body().err().unwrap_or(0);
     inject::failure(call).unwrap_or(code)
@@ -80,7 +80,7 @@ fn healthy(driver: &Driver) -> Result<usize, Code> {
     driver.fault(device).map(|()| device)
 }
 
-/// Where a device is on the bus: on one that no machine has.
+/// Returns the place of a device on the bus, on a bus that no machine has.
 fn bus_id(device: usize) -> String {
     format!("FFFF:{:02X}:00.0", 0x1a + device)
 }
@@ -148,7 +148,7 @@ fn copy(call: &'static str, from: usize, to: usize, (host, address): (usize, u64
             Fate::FailsLater => stream.push(Work::Fail(ECC_UNCORRECTABLE)),
         }
         if pageable {
-            // As the driver does, more or less: it is done with pageable memory when it returns.
+            // Like the driver, it no longer uses pageable memory when it returns.
             let mark = stream.mark();
             drop(driver);
             mark.wait();

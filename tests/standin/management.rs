@@ -12,7 +12,7 @@ use crate::{Code, answer, bus_id, give, misuse};
 
 const NOT_FOUND: Code = 6;
 
-/// Those who initialised it and have not shut it down.
+/// The number of initialisations without a shutdown.
 static USERS: AtomicUsize = AtomicUsize::new(0);
 
 /// The device behind a handle, which is its number counted from 1.

@@ -67,7 +67,7 @@ pub unsafe extern "C" fn nvrtcGetSupportedArchs(architectures: *mut c_int) -> Co
     if fails("nvrtcGetSupportedArchs") {
         return INTERNAL_ERROR;
     }
-    // SAFETY: NVRTC's contract: there is room for as many as the call before said.
+    // SAFETY: NVRTC's contract: there is room for as many bytes as the previous call returned.
     unsafe { give(architectures.cast(), ARCHITECTURES) }
 }
 
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn nvrtcDestroyProgram(program: *mut *mut Program) -> Code
     if fails("nvrtcDestroyProgram") {
         return INTERNAL_ERROR;
     }
-    // SAFETY: NVRTC's contract: made by `nvrtcCreateProgram`, and used no more.
+    // SAFETY: NVRTC's contract: made by `nvrtcCreateProgram`, and no longer used.
     drop(unsafe { Box::from_raw(*program) });
     0
 }

@@ -65,7 +65,7 @@ impl Settings {
     }
 }
 
-/// As the driver reads it: up to the first that names no device.
+/// Reads it as the driver does: up to the first number that is not a device.
 fn visible(devices: usize) -> Vec<usize> {
     match env::var("CUDA_VISIBLE_DEVICES") {
         Ok(text) => {
@@ -101,7 +101,7 @@ impl Failure {
         Failure { nth, later, calls: AtomicU64::new(0) }
     }
 
-    /// Counts a call and says what becomes of it.
+    /// Counts a call and returns its outcome.
     pub fn next(&self) -> Fate {
         match self.calls.fetch_add(1, Ordering::Relaxed) + 1 == self.nth {
             false => Fate::Succeeds,
