@@ -358,7 +358,7 @@ fn rows_of_the_next_pass() {
             .passes(job, |report| {
                 assert_eq!(report.value("m").unwrap().unwrap().as_f64(), 149_999.5 - passes);
                 assert!(passes == 0.0 || report.bytes_ahead >= least && report.bytes_ahead < report.bytes_to_device);
-                // The bytes copied from here on belong to the next pass, whose scalars are not set yet.
+                // What is copied now is of the next pass, which has no values yet.
                 moved += report.bytes_to_device + report.bytes_from_device;
                 let begin = Instant::now();
                 while standin("standinCopiedBytes") <= moved {

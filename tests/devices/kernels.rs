@@ -17,7 +17,7 @@ const CASES: &[(&str, Case)] = &[
     ("rows of excessive size are an error", absurd_rows),
 ];
 
-const ON_HOST: &[(&str, Case)] = &[("a kernel that reports a wrong number of selected rows is an error", lying_kernel)];
+const ON_HOST: &[(&str, Case)] = &[("a kernel that lies about what it kept is an error", lying_kernel)];
 
 fn all_parts(choice: &DeviceChoice) -> Outcome {
     for rows in [1, 99, 100, 101, 50_000] {

@@ -389,7 +389,7 @@ fn refused(choice: &DeviceChoice) -> Outcome {
         let right = matches!(&result, Err(Error::Job(text)) if text.contains(problem));
         check(right, format!("{result:?}"))?;
     }
-    // Scalars that the job does not have, of another dtype, given twice.
+    // Values that the job does not have, of another dtype, twice.
     for (values, problem) in [
         (vec![("b", Scalar::F64(1.0))], "no value 'b'"),
         (vec![("a", Scalar::F32(1.0))], "convert it"),
