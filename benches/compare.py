@@ -1,9 +1,9 @@
-"""Our throughput, the machine's limits and what people write by hand, side by side: a table and a plot.
+"""Compares Overshot's throughput, the limits of the machine and hand-written peers: a table and a plot.
 
 python3 benches/compare.py cuda.json cpu.json --peers peers.json [--svg compare.svg] > compare.md
 
-The first files are those of benches/throughput.rs, one a device; peers.json is that of benches/peers. All belong to one
-machine and one size, or the table says that they do not. GB/s = 1e9 bytes in + out per second. Nothing but Python is needed.
+The first files are those of benches/throughput.rs, one per device; peers.json is that of benches/peers. All should be
+of one machine and one size; if not, the table says so. GB/s = 1e9 bytes in + out per second. Needs only Python.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ INK, PAPER, MARK = "#22221f", "#fafaf7", "#c0392b"
 
 
 class Job:
-    """All that is known of one job: our rows by device, each with its limit and ratio, and peers, the best first."""
+    """One job: Overshot's rows by device, each with its limit and ratio, and the peers, the best first."""
 
     def __init__(self, name, ours, peers):
         self.name, self.title = name, TITLES.get(name, name)
@@ -71,7 +71,7 @@ def met(row):
 
 
 def cell(job, text):
-    """One text if the devices agree or only one has any, otherwise each with its device."""
+    """Returns one text if the devices agree or only one has a text, otherwise each with its device."""
     texts = {device: text(job.ours[device]) for device in DEVICES if device in job.ours and text(job.ours[device])}
     if len(set(texts.values())) <= 1:
         return next(iter(texts.values()), "–")
@@ -84,10 +84,11 @@ def machine(file):
 
 
 def table(ours, peers):
-    heads = ["job", "limit", *(f"overshot {device}" for device in DEVICES), "ratio to limit", "target", "met?", "best peer", "others"]
+    ours_heads = [f"overshot {device}" for device in DEVICES]
+    heads = ["job", "limit", *ours_heads, "ratio to limit", "target", "met?", "best peer", "others"]
     lines = ["| " + " | ".join(heads) + " |", "| --- " * len(heads) + "|"]
     for job in jobs(ours, peers):
-        # Everything of theirs and ours is text in a table: a bar would end a cell.
+        # All texts are cells of a table: a bar would end a cell.
         others = [f"{peer['peer']} {peer['gb_per_s']:.1f}" for peer in job.peers]
         rates = [f"{job.ours[device]['gb_per_s']:.1f}" if device in job.ours else "–" for device in DEVICES]
         cells = [f"`{job.title}`", cell(job, limit), *rates, cell(job, ratio), cell(job, target), cell(job, met)]
@@ -110,7 +111,8 @@ def table(ours, peers):
         if line.get("note"):
             notes.setdefault(line["peer"], {})[line["note"]] = None
     if notes:
-        lines += ["", "How the peers did it: " + ". ".join(f"{peer}: {'; '.join(each)}" for peer, each in notes.items()) + "."]
+        peers_notes = ". ".join(f"{peer}: {'; '.join(each)}" for peer, each in notes.items())
+        lines += ["", "How the peers did it: " + peers_notes + "."]
     if peers.get("not_run"):
         lines += ["", "Not run: " + "; ".join(f"{peer} ({why})" for peer, why in peers["not_run"].items()) + "."]
     return "\n".join(lines) + "\n"
@@ -148,14 +150,14 @@ def svg(ours, peers):
             rect(left, y, width, bar, COLOURS[colour])
             if most:
                 rect(left + most * scale - 1, y - 2, 2, bar + 4, MARK)
-            # Beside the mark, never under it.
+            # Beside the mark, not under it.
             label = f"{row['gb_per_s']:.1f}" + (f" of {most:.1f}" if most else "")
             text(left + max(width, (most or 0) * scale) + 6, y + 9.5, label)
             y += step
     size = f'width="{left + wide + right}" height="{y + 14}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {left + wide + right} {y + 14}" '
     head += f'font-family="system-ui, sans-serif" font-size="11" fill="{INK}">\n'
-    # A ground of its own, so that it reads the same on a light and on a dark page.
+    # A background, so that it looks the same on a light and on a dark page.
     return head + f'<rect width="100%" height="100%" rx="6" fill="{PAPER}"/>\n' + "\n".join(out) + "\n</svg>\n"
 
 
@@ -174,16 +176,20 @@ def load(path, key, fields):
 
 
 def self_check():
-    """With figures made up so that each cell has one right content."""
+    """Checks the table with invented figures for which each cell has one right content."""
     limits = {"two_in_one_out": 80.0, "h2d": 50.0}
-    mul = {"job": "mul ordinary", "device": "cuda:0", "gb_per_s": 66.6, "limit": "two_in_one_out", "ratio": 0.8325, "target": 0.92}
-    cuda = {"machine": {"gpu": "G", "cores": 16}, "limits": limits, "rows": [
-        mul, {"job": "sum ordinary", "device": "cuda:0", "gb_per_s": 48.0, "limit": "h2d", "target": 0.92}]}  # fmt: skip
-    cpu = {"rows": [{"job": "mul ordinary", "device": "cpu", "gb_per_s": 89.5}, {"job": "a|b", "device": "cpu", "gb_per_s": 1.0}]}
+    mul = {"job": "mul ordinary", "device": "cuda:0", "gb_per_s": 66.6, "limit": "two_in_one_out"}
+    mul |= {"ratio": 0.8325, "target": 0.92}
+    total = {"job": "sum ordinary", "device": "cuda:0", "gb_per_s": 48.0, "limit": "h2d", "target": 0.92}
+    cuda = {"machine": {"gpu": "G", "cores": 16}, "limits": limits, "rows": [mul, total]}
+    cpu = {"rows": [{"job": "mul ordinary", "device": "cpu", "gb_per_s": 89.5},
+                    {"job": "a|b", "device": "cpu", "gb_per_s": 1.0}]}  # fmt: skip
     auto = {"limits": limits, "rows": [{**mul, "device": "auto", "gb_per_s": 88.0, "ratio": 1.1, "target": 1.0}]}
-    lines = [("NumPy (1 thread)", "mul ordinary", 8.8), ("NumExpr", "mul ordinary", 95.53), ("CuPy", "sum pinned", 54.0)]
+    lines = [("NumPy (1 thread)", "mul ordinary", 8.8), ("NumExpr", "mul ordinary", 95.53),
+             ("CuPy", "sum pinned", 54.0)]  # fmt: skip
     peers = {"machine": {"gpu": "G", "cores": 16}, "not_run": {"kvikio": "no module named kvikio"},
-             "lines": [{"peer": peer, "job": job, "gb_per_s": rate, "note": "by map"} for peer, job, rate in lines]}  # fmt: skip
+             "lines": [{"peer": peer, "job": job, "gb_per_s": rate, "note": "by map"}
+                       for peer, job, rate in lines]}  # fmt: skip
 
     full = table([cuda, cpu, auto], peers)
     rows = full.splitlines()
@@ -224,7 +230,8 @@ def self_check():
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="compare", description=__doc__, formatter_class=raw)
     parser.add_argument("ours", nargs="*", metavar="OURS.json")
     parser.add_argument("--peers", metavar="PEERS.json")
     parser.add_argument("--svg", metavar="FILE")

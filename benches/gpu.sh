@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one go: tests, throughput, peers, one large job. Run benches/pack.sh first, where Rust
-# is; then this, where the GPU is: benches/gpu.sh OUTPUT_FOLDER [tests|bench|gpus|resident|pricer|small|tune|large ...]. Part gpus is
-# for hosts with several.
+# Runs everything that needs a GPU: tests, throughput, peers, one large job. First run benches/pack.sh on a machine with
+# Rust; then, on the machine with the GPU:
+#   benches/gpu.sh OUTPUT_FOLDER [tests|bench|gpus|resident|pricer|small|tune|large ...]
+# The part gpus is for hosts with several GPUs.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/target/gpu
@@ -25,24 +26,25 @@ suite() { # output file, command
     grep -E "^test result|FAILED|panicked|ERROR SUMMARY" "$log"
 }
 if part tests; then
-    # Tests of the stand-in driver need the stand-in; those of two GPUs need two, and nobody else on them.
+    # The tests on the stand-in driver do not run here. Those of two GPUs need two, without other users.
     suite gpu "$bin/lib" device::cuda::tests::gpu --ignored --skip side_by_side
     if [ "$(nvidia-smi --list-gpus | wc -l)" -gt 1 ]; then
         suite gpus "$bin/lib" side_by_side --ignored --test-threads=1
     fi
     for name in devices cli kernels; do suite "$name" "$bin/$name"; done
-    # Ordinary memory is asked whether it is pinned, which is an error of the call and none of the program.
+    # The engine asks whether pageable memory is pinned. The call returns an error, which is not one of the program.
     suite sanitizer compute-sanitizer --report-api-errors no --error-exitcode 1 "$bin/devices" "jobs, cuda: odd lengths"
 fi
 if part bench; then
-    # New memory of a virtual machine is slow at its first touch: that is not what is to be measured.
+    # New memory of a virtual machine is slow at its first access, which must not be part of the measurement.
     python3 -c 'import numpy as np; from concurrent.futures import ThreadPoolExecutor as P
 x = np.empty(min(60, max(1, int(open("/proc/meminfo").read().split()[1]) // 2**20 - 16)) << 27); n = len(x) // 64
 list(P(16).map(lambda k: x[k * n : (k + 1) * n].fill(0), range(64)))'
     try "$bin/overshot" bench --limits --device cuda --dir "${TMPDIR:-/tmp}" --json > "$out/limits.json"
     try "$bin/throughput" --device cuda,cpu,auto --size 4GiB --json "$out/throughput.json" | tee "$out/throughput.txt"
     try python3 benches/peers --size 4GiB --json "$out/peers.json"
-    try python3 benches/compare.py "$out/throughput.json" --peers "$out/peers.json" --svg "$out/compare.svg" > "$out/compare.md"
+    try python3 benches/compare.py "$out/throughput.json" --peers "$out/peers.json" --svg "$out/compare.svg" \
+        > "$out/compare.md"
     cat "$out/compare.md"
 fi
 if part gpus; then
@@ -50,11 +52,12 @@ if part gpus; then
     try "$bin/overshot" devices
     try "$bin/overshot" bench --limits --device cuda --dir "${TMPDIR:-/tmp}" --json > "$out/limits-gpus.json"
     for job in "mul ordinary" "add1 ordinary" "sum ordinary" pinned; do
-        try "$bin/throughput" --device "cuda:0,cuda" --size 4GiB --only "$job" --json "$out/$count-gpus-${job// /-}.json"
+        file=$out/$count-gpus-${job// /-}.json
+        try "$bin/throughput" --device "cuda:0,cuda" --size 4GiB --only "$job" --json "$file"
     done
 fi
 if part resident; then
-    # A quarter more than the device memory: small, where the time between passes counts, and large.
+    # Datasets a quarter larger than device memory: a small one, where the time between passes counts, and a large one.
     for memory in 256MiB 8GiB; do
         try "$bin/resident" --device cuda --device-memory $memory | tee "$out/resident-$memory.jsonl"
     done
@@ -66,7 +69,7 @@ if part pricer; then
     try python3 benches/peers/pricer.py | tee -a "$out/pricer.jsonl"
 fi
 if part small; then
-    # A small job: from the start of the process to its end, and what of it was spent in the pipeline and in setting up.
+    # A small job: the time of the whole process, and the parts of it in the pipeline and in setup.
     folder=$(mktemp -d "${TMPDIR:-/tmp}/overshot-small.XXXX")
     python3 - "$bin/overshot" "$folder" <<'PY'
 import json, subprocess, sys, time, numpy as np
@@ -79,7 +82,8 @@ for device in ("cpu", "auto", "cuda"):
         job = [tool, "run", "c = a * b", f"a={folder}/a.npy", f"b={folder}/b.npy", f"c={folder}/c.npy"]
         done = subprocess.run(job + ["--device", device, "--force", "--json"], capture_output=True, check=True)
         took, report = time.perf_counter() - begin, json.loads(done.stdout)
-        print(f"100 MB, {device} ({run}): process {took:.3f} s, run {report['total_seconds']:.3f} s, pipeline {report['seconds']:.3f} s")
+        inside = f"run {report['total_seconds']:.3f} s, pipeline {report['seconds']:.3f} s"
+        print(f"100 MB, {device} ({run}): process {took:.3f} s, {inside}")
 PY
     rm -rf "$folder"
 fi
@@ -101,14 +105,16 @@ for k in range(24):
 PY
     job="y = x > 0.75; sum(x), max(x), argmax(x), std(x), count(x > 0.75)"
     ls -l "$folder"
-    try "$bin/overshot" run "$job" x="$folder/x.npy" y="$folder/y.npy" --device cuda --device-memory 512MiB --json > "$out/large.json"
+    try "$bin/overshot" run "$job" x="$folder/x.npy" y="$folder/y.npy" --device cuda --device-memory 512MiB --json \
+        > "$out/large.json"
     try "$bin/overshot" run "$job" x="$folder/x.npy" y="$folder/y2.npy" --device cpu --json > "$out/large-cpu.json"
     try cmp "$folder/y.npy" "$folder/y2.npy"
     try python3 - "$out" "$folder/x.npy" <<'PY'
 import json, sys, numpy as np
 gpu, cpu = (json.load(open(f"{sys.argv[1]}/{name}.json")) for name in ("large", "large-cpu"))
 value = {result["name"]: result["value"] for result in gpu["results"]}
-print(json.dumps(value), "in", gpu["seconds"], "s; device", gpu["devices"][0]["peak_device_bytes"], "pinned", gpu["peak_pinned_bytes"])
+memory = ["device", gpu["devices"][0]["peak_device_bytes"], "pinned", gpu["peak_pinned_bytes"]]
+print(json.dumps(value), "in", gpu["seconds"], "s;", *memory)
 assert gpu["results"] == cpu["results"], cpu["results"]
 assert gpu["devices"][0]["peak_device_bytes"] <= 512 << 20
 x = np.load(sys.argv[2], mmap_mode="r")

@@ -1,4 +1,4 @@
-//! `.npy` files in the page cache: opening, reading by map and by pread, writing.
+//! `.npy` files in the page cache: opening, reading through a memory map and with `pread`, writing.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use overshot::{DeviceChoice, Engine, Job, Npy, Source};
@@ -18,7 +18,7 @@ fn files(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("npy/64 MiB");
     group.throughput(Throughput::Bytes(8 * rows as u64)).sample_size(20);
     let mut row = vec![0u8; 1 << 20];
-    // SAFETY: the file is this bench's own, and is replaced as a whole.
+    // SAFETY: the file belongs to this bench, which only replaces it as a whole.
     let mapped = unsafe { Npy::map(&path) }.expect("it opens");
     for (how, file) in [("Map", mapped), ("Pread", Npy::open(&path).expect("it opens"))] {
         group.bench_function(format!("read, {how}"), |b| {

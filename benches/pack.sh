@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds what benches/gpu.sh runs on a machine with a GPU, which then needs no Rust: release binaries of the command, the
-# tests and the benches, stripped, in target/gpu.
+# Builds the binaries for benches/gpu.sh, so that the machine with the GPU needs no Rust: the command, the tests and the
+# benches, in release mode and stripped, in target/gpu.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=target/gpu

@@ -1,4 +1,4 @@
-//! Planning: pure arithmetic, so it may be called as often as one likes.
+//! Planning, which is pure arithmetic and should be cheap to call.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use overshot::{DeviceChoice, Emulated, Engine, Generator, Job};

@@ -1,4 +1,4 @@
-//! The freelist of device blocks: taking a block and giving it back, with an event recorded and reached.
+//! The pool of device blocks: takes a block and returns it, with an event recorded and reached.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use overshot::testing::Freelist;

@@ -1,8 +1,9 @@
-//! Passes over a dataset that is larger than the devices' memory by a quarter: what moves in each, and how long it takes.
+//! Passes over a dataset that is a quarter larger than device memory: how many bytes each pass moves, and how long it
+//! takes.
 //!
-//! `cargo bench --bench resident -- --device cuda --device-memory 8GiB`. The device memory is that of each GPU. Each way runs so
-//! many passes on one engine; the first two, in which memory is taken and filled, do not count, and the median of the others does.
-//! All ways have to come to the same bits.
+//! `cargo bench --bench resident -- --device cuda --device-memory 8GiB`. The device memory is that of each GPU. Each
+//! variant runs the same number of passes on one engine. The first two, which allocate and fill the memory, do not
+//! count; the result is the median of the others. All variants must give the same bits.
 
 use std::error::Error;
 use std::time::Instant;
@@ -14,13 +15,13 @@ use serde_json::json;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// Makes the job with a center.
+/// Returns the job for a center.
 type Make<'m, 'a> = &'m dyn Fn(f64) -> overshot::Result<Job<'a>>;
 
-/// The mean of what is near the mean of before.
+/// The mean of the values near the previous mean.
 const PASS: &str = "m = mean(clip(x, c - 0.25, c + 0.25))";
 
-/// What came of the passes of one way.
+/// The measurements of the passes of one variant.
 #[derive(Default)]
 struct Passes {
     bits: Vec<u64>,
@@ -49,7 +50,7 @@ fn main() -> Outcome {
             "--device" => device = value()?.parse()?,
             "--device-memory" => memory = value()?.parse()?,
             "--passes" => count = value()?.parse::<usize>()?.max(3),
-            // What `cargo bench` and `cargo test` pass on.
+            // `cargo bench` and `cargo test` pass these.
             "--bench" | "--test" => {}
             other => return Err(format!("unknown argument {other}").into()),
         }
@@ -108,7 +109,7 @@ fn in_passes(engine: &Engine, job: Job<'_>, count: usize) -> Outcome<Passes> {
     Ok(passes)
 }
 
-/// The median of all but the first two.
+/// Returns the median of all but the first two.
 fn median(all: &[f64]) -> f64 {
     let mut rest = all[2..].to_vec();
     rest.sort_by(f64::total_cmp);

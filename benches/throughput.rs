@@ -1,10 +1,10 @@
-//! Whole jobs, from ordinary memory, pinned memory and files: bytes in + out per second, beside what this machine reaches
-//! at best.
+//! Whole jobs from pageable memory, pinned memory and files: bytes in + out per second, beside the measured limit of
+//! this machine.
 //!
-//! `overshot bench --limits` first, for the limits; then
-//! `cargo bench --bench throughput -- --device cuda,cpu,auto --size 4GiB --json results.json`. Every size is that of one f64
-//! column. Each job runs several times on one engine, one device after the other; the median counts. Every result is
-//! checked. All figures of a run belong together: machines differ, so compare rows of one table only.
+//! Run `overshot bench --limits` first, for the limits; then
+//! `cargo bench --bench throughput -- --device cuda,cpu,auto --size 4GiB --json results.json`. Every size is that of
+//! one `f64` column. Each job runs several times on one engine, one device after the other; the result is the
+//! median. Every result is checked. Machines differ, so compare only rows of one table.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -51,7 +51,7 @@ fn main() -> Outcome {
             "--only" => options.only = Some(value()?),
             "--chunk" => options.chunk = Some(value()?.parse::<ByteSize>()?.as_u64()),
             "--workers" => options.workers = Some(value()?.parse()?),
-            // What `cargo bench` and `cargo test` pass on.
+            // `cargo bench` and `cargo test` pass these.
             "--bench" | "--test" => {}
             other => return Err(format!("unknown argument {other}").into()),
         }
@@ -59,7 +59,8 @@ fn main() -> Outcome {
     run(&options)
 }
 
-/// Choices of devices, separated by commas; a number goes on with the GPUs of the choice before it: `cuda:0,1,cpu` are two.
+/// Parses choices of devices, separated by commas. A number belongs to the GPUs of the choice before it, so
+/// `cuda:0,1,cpu` is two choices.
 fn devices(text: &str) -> Outcome<Vec<DeviceChoice>> {
     let mut choices: Vec<String> = Vec::new();
     for part in text.split(',') {
@@ -71,14 +72,14 @@ fn devices(text: &str) -> Outcome<Vec<DeviceChoice>> {
     Ok(choices.iter().map(|choice| choice.parse()).collect::<Result<_, _>>()?)
 }
 
-/// What a row of the table is held against, in bytes in + out per second.
+/// The limit of a row of the table, in bytes in + out per second.
 #[derive(Clone, Copy)]
 struct Aim {
     limit: &'static str,
     ratio: f64,
 }
 
-/// One device with its engines: as it comes, and with little device memory.
+/// One device with its engines: one without limits, and one with little device memory.
 struct Target {
     name: String,
     engine: Engine,
@@ -99,7 +100,7 @@ impl Target {
             builder
         };
         let engine = builder().build()?;
-        // Opens the GPUs, so that no job pays for that.
+        // Opens the GPUs, so that the time of the first job does not include it.
         engine.pinned::<u8>(1)?;
         let limits = MachineLimits::load(engine.devices());
         Ok(Target { name: choice.to_string(), engine, capped: builder().device_memory(256 << 20).build()?, limits })
@@ -132,7 +133,8 @@ struct Table<'o> {
     options: &'o Options,
     targets: &'o [Target],
     rows: Vec<Value>,
-    /// What bare direct reads reached, of the same file just before each run: disks are too unsteady for one figure.
+    /// The rate of bare direct reads of the same file just before each run. The rate of a disk varies too much for one
+    /// figure.
     bare: &'o RefCell<Vec<f64>>,
 }
 
@@ -147,7 +149,7 @@ impl Table<'_> {
         Some(bare.get(bare.len() / 2)? / 1e9)
     }
 
-    /// Runs a job on every device, `job` being told whether this is the first run of all, and prints a line for each.
+    /// Runs a job on every device and prints a line for each. `job` is told whether this is the very first run.
     fn row(
         &mut self,
         name: &str,
@@ -166,7 +168,7 @@ impl Table<'_> {
             runs.sort_by(|a, b| a.time.cmp(&b.time));
             let rate = |report: &Report| (columns * 8 * self.options.rows) as f64 / report.time.as_secs_f64() / 1e9;
             let (fastest, slowest, median) = (rate(&runs[0]), rate(&runs[runs.len() - 1]), &runs[runs.len() / 2]);
-            // Only a GPU by itself is held against its link.
+            // Only a single GPU is compared with its link.
             let aim = aim.filter(|aim| target.name.starts_with("cuda") || aim.limit.starts_with("file"));
             let limit = aim.and_then(|aim| self.limit(target, aim.limit));
             let ratio = limit.map(|limit| rate(median) / limit);
@@ -222,7 +224,7 @@ fn run(options: &Options) -> Outcome {
                 job = job.input("b", &b);
             }
             let report = target.engine.run(job.output("c", &mut c))?;
-            // The standard library's `sin` and `exp` are within a few ulps of ours.
+            // `sin` and `exp` of the standard library are within a few ulp of those of Overshot.
             let slack = if name == "heavy" { 1e-14 } else { 0.0 };
             check(&c, first, slack, |i| expected(a[i], b[i]))?;
             Ok(report)
@@ -295,7 +297,7 @@ fn files(table: &mut Table<'_>, folder: &Path, cpu: &Engine, a: &[f64], sum: Opt
             }
             let file = match reading {
                 Some(reading) => Npy::open_with(&path, reading)?,
-                // SAFETY: the file is this bench's own, and is written no more.
+                // SAFETY: the file belongs to this bench, which no longer writes to it.
                 None => unsafe { Npy::map(&path) }?,
             };
             let report = target.engine.run(Job::eval("sum(a)")?.input("a", file))?;
@@ -335,12 +337,12 @@ fn copy(to: &mut PinnedBuffer<f64>, from: &[f64]) {
     to.par_chunks_mut(1 << 16).zip(from.par_chunks(1 << 16)).for_each(|(to, from)| to.copy_from_slice(from));
 }
 
-/// So that what an earlier run left is not taken for a result.
+/// Overwrites rows, so that those of an earlier run are not taken for a result.
 fn spoil(c: &mut [f64]) {
     c.par_chunks_mut(1 << 16).for_each(|part| part.fill(f64::NAN));
 }
 
-/// Every row of a first run, and every 1009th of the others: the same bits, or closer than `slack`.
+/// Checks every row of a first run, and every 1009th of the others: the same bits, or closer than `slack`.
 fn check(c: &[f64], all: bool, slack: f64, expected: impl Fn(usize) -> f64 + Sync) -> Outcome {
     let right = |i: usize| {
         let expected = expected(i);

@@ -1,8 +1,8 @@
-//! A job on all GPUs of the host, which gives the same bits as one of them:
+//! Runs a job on all GPUs of the host, with the same bits as on one of them:
 //!
 //! `cargo run --release --example all_gpus [DEVICE]`
 //!
-//! All GPUs by default; `cuda:0,2` are those two; `emulated` needs no GPU.
+//! The default is all GPUs; `cuda:0,2` names two of them; `emulated` needs no GPU.
 
 use std::env;
 use std::error::Error;

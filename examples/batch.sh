@@ -1,10 +1,10 @@
 #!/bin/sh
-# A batch job: the square root of every .npy file of a folder, into another folder.
+# A batch job: writes the square root of each .npy file of a folder into another folder.
 #
 #   sh examples/batch.sh IN OUT
 #
-# A file that is done is not done again: an output that stands under its name is complete. A file that fails does not
-# stop the others, and makes the whole exit with 1. OVERSHOT is the command, OVERSHOT_DEVICE the device.
+# Outputs that exist are skipped: an output has its name only when it is complete. A file that fails does not stop the
+# others, but the exit code is 1. OVERSHOT is the command, OVERSHOT_DEVICE the device.
 set -u
 in=${1:?usage: batch.sh IN OUT} out=${2:?usage: batch.sh IN OUT}
 mkdir -p "$out" || exit 1

@@ -1,4 +1,4 @@
-//! Looks at the devices of this host without touching them: on no GPU a context is made or memory taken.
+//! Lists the devices of this host without touching them: it creates no context and allocates no memory on a GPU.
 //!
 //! `cargo run --release --example devices`
 
@@ -11,7 +11,7 @@ fn main() {
         if device.kind != DeviceKind::Cuda {
             continue;
         }
-        // What is not known is `None`.
+        // A value that is not known is `None`.
         let of = |value: Option<u64>| value.map_or("unknown".to_owned(), |value| value.to_string());
         let details = device.details;
         println!("  on the bus at        {}", details.pci_bus_id.as_deref().unwrap_or("unknown"));

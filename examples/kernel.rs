@@ -1,4 +1,5 @@
-//! A kernel of one's own in CUDA C++, with the same function for the host: it keeps the points inside of a circle, in order.
+//! A custom kernel in CUDA C++, with the same function for the host. It compacts: it keeps the points inside a circle,
+//! in order.
 //!
 //! `cargo run --release --example kernel [DEVICE]`
 
@@ -7,7 +8,7 @@ use std::error::Error;
 use overshot::{CustomKernel, DeviceChoice, Engine, Job};
 
 const INSIDE: &str = r#"
-// Block b looks at 1024 points, and writes those that it keeps to the start of its 1024 rows of the output.
+// Block b reads 1024 points, and writes the points inside to the start of its 1024 rows of the output.
 extern "C" __global__ void inside(const double (*points)[2], double radius, long long rows, double (*near)[2],
                                   unsigned long long *num_selected)
 {
@@ -39,7 +40,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn keep(device: DeviceChoice, rows: usize) -> Result<(), Box<dyn Error>> {
-    // SAFETY: a block touches its 1024 rows of both columns, those that there are, and its own number in `num_selected`.
+    // SAFETY: a block accesses only its 1024 rows of both columns, as far as they exist, and its number in
+    // `num_selected`.
     let inside = unsafe { CustomKernel::cuda("inside.cu", INSIDE, "inside")?.rows_per_block(1024) }.on_host(|rows| {
         let (points, radius, tile_rows) = (rows.input::<f64>("points"), rows.value::<f64>("radius"), rows.tile_rows());
         let (near, kept) = (rows.output::<f64>("near"), rows.num_selected());

@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release --example larger_than_memory [ROWS]`
 //!
-//! Half a gibibyte of single floats by default. The emulated device has 16 MiB of memory, so this shows the same on every
-//! machine; with a GPU, try `DeviceChoice::Auto`.
+//! The default is half a gibibyte of `f32`. The emulated device has 16 MiB of memory, so the example shows the same on
+//! every machine; with a GPU, try `DeviceChoice::Auto`.
 
 use std::env;
 
@@ -18,7 +18,7 @@ fn stream(rows: u64) -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir_in(".")?;
     let (signal, power) = (folder.path().join("signal.npy"), folder.path().join("power.npy"));
 
-    // Rows that are computed when they are needed can be written to a file like any others.
+    // A generator computes its rows when they are needed. They can be written to a file like any others.
     let wave = Generator::new(rows, |first: u64, rows: &mut [f32]| {
         for (t, row) in (first..).zip(rows) {
             *row = (t as f32 * 1e-3).sin();

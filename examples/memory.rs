@@ -1,6 +1,6 @@
-//! The memory that an engine has, keeps for the next job, and gives back: `cargo run --release --example memory`
+//! The memory that an engine has in use, caches for the next job, and returns: `cargo run --release --example memory`
 //!
-//! On a machine without a GPU there is nothing to show but zeros; try `memory emulated` there.
+//! On a machine without a GPU all numbers are zero; try `memory emulated` there.
 
 use std::env;
 
@@ -27,7 +27,7 @@ fn show(choice: DeviceChoice, rows: usize) -> overshot::Result<()> {
         print(&format!("after a job of {rows} rows, whose memory was ready in {:.1} ms:", seconds * 1e3));
     }
 
-    // Peaks are of what jobs had in use at once; here they begin anew.
+    // The peak is the most memory that jobs had in use at once. This resets it.
     engine.reset_peak();
     println!("given back: {} bytes", engine.trim());
     print("then:");

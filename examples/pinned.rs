@@ -1,6 +1,6 @@
 //! Arrays in pinned memory, which jobs use in place: `cargo run --release --example pinned`
 //!
-//! On a machine without a GPU they are ordinary memory, and no memory is pinned.
+//! On a machine without a GPU they are pageable memory, and no memory is pinned.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ fn stream(choice: DeviceChoice, rows: usize) -> overshot::Result<()> {
     let report = engine.run(Job::eval("c = sqrt(a)")?.input("a", &a).output("c", &mut c))?;
     println!("c[{}] = {}; the run pinned {} bytes besides", rows - 1, c[rows - 1], report.peak_pinned_bytes);
 
-    // A slice beside them is staged: for it alone, the run takes pinned memory.
+    // An ordinary slice is staged. The run takes pinned memory only for this slice.
     let b = vec![2.0f32; rows];
     let report = engine.run(Job::eval("c = a * b")?.input("a", &a).input("b", &b).output("c", &mut c))?;
     println!("c[{}] = {}; the run pinned {} bytes besides", rows - 1, c[rows - 1], report.peak_pinned_bytes);

@@ -1,6 +1,9 @@
-//! Arrays in the memory of all GPUs, and passes over a dataset that is larger than it: `cargo run --release --example sharded [DEVICE]`
+//! Arrays in the memory of all GPUs, and passes over a dataset that is larger than that memory:
 //!
-//! All GPUs by default, which get 64 MiB each here so that something is left over; without one, two devices made of host memory.
+//! `cargo run --release --example sharded [DEVICE]`
+//!
+//! The default is all GPUs, limited to 64 MiB each so that the dataset does not fit. Without a GPU, it runs on two
+//! emulated devices.
 
 use std::env;
 
@@ -20,7 +23,7 @@ fn show(choice: DeviceChoice, device_memory: u64) -> overshot::Result<()> {
     let engine = Engine::builder().device(choice).device_memory(device_memory).build()?;
     let all = device_memory * engine.devices().len() as u64;
 
-    // An array of half of the memory: it is computed there, and used there, and nothing of it crosses the link.
+    // An array of half of the memory is computed on the devices and used there. None of it crosses the link.
     let mut x = engine.sharded::<f64>(all as usize / 16)?;
     println!("an array of {} rows: {:?}", x.len(), x.on_devices());
     let rows = x.len() as u64;
@@ -32,8 +35,8 @@ fn show(choice: DeviceChoice, device_memory: u64) -> overshot::Result<()> {
     }
     drop(x);
 
-    // A dataset larger than the memory: the first pass copies what fits, later ones move only the rest. The first rows of the
-    // next pass are on their way before the values are known that it gets from the one before.
+    // A dataset larger than the memory: the first pass copies the rows that fit, later passes move only the rest. The
+    // first rows of the next pass are copied before the scalars that depend on the previous pass are known.
     let data: Vec<f32> = (0..all as usize / 4 / 4 * 5).map(|row| (row % 1001) as f32).collect();
     let data = engine.resident(&data)?;
     println!("a dataset of {} rows: {:?}", data.rows(), data.on_devices());

@@ -1,7 +1,7 @@
-//! The stand-in for the CUDA driver notices misuse: a driver that lets mistakes pass would make tests on it worthless.
+//! Checks that the stand-in for the CUDA driver notices misuse. Tests on a driver that accepts mistakes are worthless.
 //!
-//! Every case runs in a process of its own that loads the stand-in: this program, started again.
-//! What the CUDA device itself does with the stand-in is tested beside it, in `src/device/cuda/tests/`.
+//! Each case runs in a separate process that loads the stand-in: this program, started again. The tests of the CUDA
+//! device on the stand-in are in `src/device/cuda/tests/`.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the calls break the driver's rules on purpose")]
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
@@ -13,7 +13,7 @@ use std::ptr;
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUresult::CUDA_SUCCESS;
 
-/// Runs an ignored test on the stand-in: whether it passed, and what it printed.
+/// Runs an ignored test on the stand-in. Returns whether it passed, and its output.
 fn run(test: &str) -> (bool, String) {
     let program = env::current_exe().unwrap();
     let examples = program.parent().and_then(Path::parent).unwrap().join("examples");
@@ -27,7 +27,7 @@ fn run(test: &str) -> (bool, String) {
     (output.status.success() && text.contains("1 passed"), text)
 }
 
-/// A device with a context, a stream and some memory, used as it should be.
+/// A device with a context, a stream and some memory, used correctly.
 struct Used {
     stream: sys::CUstream,
     memory: sys::CUdeviceptr,
@@ -122,7 +122,7 @@ misuse! {
         let host = PAGES.0.as_ptr().cast_mut().cast();
         let bytes = size_of_val(&PAGES);
         unsafe { sys::cuMemHostRegister_v2(host, bytes, 1) };
-        // So much that not all of it can be done at once.
+        // Enough work that it cannot be finished at once.
         for _ in 0..10_000 {
             unsafe { sys::cuMemcpyHtoDAsync_v2(used.memory, host, bytes, used.stream) };
         }

@@ -1,8 +1,10 @@
-//! Whatever call of the driver fails: an error or the right rows, never a panic or a hang, and everything is given back.
+//! Fails calls of the driver, whichever they are: the job must return an error or the right rows, must not panic or
+//! hang, and must release everything.
 //!
-//! The stand-in driver fails calls when told (`tests/standin/inject.rs`). Which ones is drawn from all that a job makes, with a
-//! seed: `OVERSHOT_FAULTS_SEED` draws others, `OVERSHOT_FAULTS_TRIALS` sets how many for each case. Each case runs in a process of
-//! its own that loads the stand-in: this program, started again. A watchdog ends it if a trial hangs.
+//! The stand-in driver fails the calls that it is told to (`tests/standin/inject.rs`). A seed chooses them from
+//! all calls of a job: `OVERSHOT_FAULTS_SEED` sets the seed, `OVERSHOT_FAULTS_TRIALS` the number of trials for
+//! each case. Each case runs in a separate process that loads the stand-in: this program, started again. A
+//! watchdog ends it if a trial hangs.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
 use std::env;
@@ -18,7 +20,7 @@ use cudarc::driver::sys;
 use overshot::testing::custom::{FACTOR, TABLE, everything, keep};
 use overshot::{DeviceChoice, Dtype, Engine, Job, Raw, Report, Result};
 
-/// The functions that may fail, beside those that are called once in a process.
+/// The functions that may fail, in addition to those that are called once per process.
 const CALLS: [&str; 30] = [
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
@@ -52,10 +54,10 @@ const CALLS: [&str; 30] = [
     "cuStreamWaitEvent",
 ];
 
-/// The longest that a trial may take before it counts as one that hangs: far more than any takes.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// The time after which a trial counts as hanging: far more than any trial takes.
+const TRIAL_LIMIT: Duration = Duration::from_secs(40);
 
-// ---- Cases, each in a process of its own.
+// ---- Cases, each in a separate process.
 
 /// Runs an ignored test here on the stand-in, with these settings.
 fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
@@ -106,7 +108,7 @@ fn a_call_fails_for_good() {
     trials("cuda", "1", "always");
 }
 
-/// What is called once in a process, and the compiler.
+/// Functions that are called once per process, and the compiler.
 #[test]
 fn the_driver_and_the_compiler_fail_from_the_start() {
     for call in ["cuInit", "cuDriverGetVersion", "cuGetErrorString", "cuDeviceGetCount", "cuDevicePrimaryCtxRetain"] {
@@ -186,7 +188,7 @@ fn pinned(engine: &Engine) -> Result<bool> {
     Ok(are_doubled(&y) && sum_of(&report) == right_sum())
 }
 
-/// The first run fills the array, and whether it did or failed, later ones are right or fail.
+/// The first run fills the array. Whether it succeeds or fails, later runs give the right rows or fail.
 fn resident(engine: &Engine) -> Result<bool> {
     let data = engine.resident(numbers())?;
     let run = || Ok(sum_of(&engine.run(Job::eval("sum(x)")?.input("x", &data))?) == right_sum());
@@ -239,18 +241,18 @@ const JOBS: [(&str, Run); 7] = [
     ("kernels", kernels),
 ];
 
-// ---- What runs on the stand-in.
+// ---- The code that runs on the stand-in.
 
-/// A function of the stand-in's own.
+/// Returns a function that only the stand-in has.
 ///
 /// # Safety
-/// It is of this type.
+/// The function has this type.
 unsafe fn standin<F: Copy>(name: &str) -> F {
-    // SAFETY: as the caller vouches for.
+    // SAFETY: the caller guarantees the type.
     unsafe { *sys::culib().get::<F>(name.as_bytes()).expect("the stand-in driver is loaded") }
 }
 
-/// Lets the Nth call fail; none if the name is empty.
+/// Makes the Nth call fail; no call if the name is empty.
 fn arm(call: &str, nth: u64, mode: usize) {
     let name = CString::new(call).unwrap();
     // SAFETY: it is declared so in `tests/standin/inject.rs`, and the name outlives the call.
@@ -277,7 +279,7 @@ fn setting(name: &str, default: u64) -> u64 {
     env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// Ends the process if there is no news for too long. News are what is tried next.
+/// Ends the process if no next trial is announced for too long.
 struct Watchdog(Sender<String>);
 
 impl Watchdog {
@@ -286,7 +288,7 @@ impl Watchdog {
         std::thread::spawn(move || {
             let mut trial = String::new();
             loop {
-                match heard.recv_timeout(PATIENCE) {
+                match heard.recv_timeout(TRIAL_LIMIT) {
                     Ok(next) => trial = next,
                     Err(RecvTimeoutError::Disconnected) => return,
                     Err(RecvTimeoutError::Timeout) => {
@@ -304,7 +306,7 @@ impl Watchdog {
     }
 }
 
-/// Runs a job on an engine of its own and looks at what is left of it. Returns what it said, or what is wrong.
+/// Runs a job on a new engine and checks that nothing remains allocated. Returns the result of the job, or the failure.
 fn run(job: Run) -> std::result::Result<Result<()>, String> {
     let built = match engine() {
         Ok(engine) => engine,
@@ -340,7 +342,7 @@ fn trials_on_the_standin() {
     let watchdog = Watchdog::start();
     watchdog.next("counting calls");
     right_sum();
-    // Loads the driver, which has to be there before anything is armed, and asks what is asked only once.
+    // Loads the driver, which must be loaded before any call is armed, and makes the calls that happen only once.
     drop(engine().unwrap());
     let mut candidates = Vec::new();
     for (name, job) in JOBS {
@@ -360,9 +362,9 @@ fn trials_on_the_standin() {
     let mut problems = Vec::new();
     let mut failed = 0;
     for number in 0..setting("OVERSHOT_FAULTS_TRIALS", 300) {
-        // All functions in turn, in whatever jobs call them.
+        // Each function, in every job that calls it.
         let call = CALLS[number as usize % CALLS.len()];
-        // Without a context nothing can be given back, ever.
+        // Without a context, memory can never be released.
         if mode == 3 && call.starts_with("cuCtx") {
             continue;
         }
@@ -377,7 +379,7 @@ fn trials_on_the_standin() {
         arm("", 0, 0);
         let problem = match outcome {
             Err(problem) => Some(problem),
-            // What failed once is well again in another engine.
+            // After a single failure, another engine works.
             Ok(_) => match run(job) {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(format!("fails for good: {error}")),

@@ -1,6 +1,6 @@
-//! Every kernel compiles with NVRTC, without a warning, for every architecture that Overshot names. Needs no GPU.
+//! Compiles every kernel with NVRTC, without a warning, for every architecture that Overshot names. Needs no GPU.
 //!
-//! Without NVRTC the trials are shown as ignored; with `OVERSHOT_REQUIRE_NVRTC=1` they fail.
+//! Without NVRTC the trials are listed as ignored; with `OVERSHOT_REQUIRE_NVRTC=1` they fail.
 
 use std::fmt::Display;
 use std::fs;
@@ -55,7 +55,7 @@ fn compile(source: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The kernels that stand in files of their own.
+/// The kernels that have separate files.
 fn files() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
     let entries = fs::read_dir(folder).into_iter().flatten();

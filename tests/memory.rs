@@ -1,7 +1,7 @@
-//! The memory of an engine on the stand-in for the CUDA driver, which is asked how much was taken of it.
+//! Tests the memory of an engine on the stand-in for the CUDA driver, which reports how much is allocated.
 //!
-//! Every case runs in a process of its own that loads the stand-ins: this program, started again. When the engine is dropped
-//! there, the stand-in ends the process if anything is left over.
+//! Each case runs in a separate process that loads the stand-ins: this program, started again. When the engine is
+//! dropped there, the stand-in ends the process if anything was not released.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
 use std::alloc::{self, Layout};
@@ -25,7 +25,7 @@ fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
         assert!(examples.join(library).exists(), "no stand-in: run `cargo build --examples`");
     }
     let mut command = Command::new(program);
-    // Each test has settings of its own, whatever the others run with.
+    // Each test sets its variables itself, whatever this process runs with.
     let inherited = env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("OVERSHOT_"));
     for name in inherited {
         command.env_remove(name);
@@ -41,18 +41,18 @@ fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
     assert!(output.status.success() && text.contains("1 passed"), "{test} with {settings:?}: {text}");
 }
 
-/// What the stand-in driver says of itself.
+/// Calls a function of the stand-in driver that reports a number.
 fn standin(name: &str) -> u64 {
     // SAFETY: the stand-in is there, as an engine was made, and has functions of these names without arguments.
     unsafe { sys::culib().get::<unsafe extern "C" fn() -> u64>(name.as_bytes()).unwrap()() }
 }
 
-/// Bytes of device memory, and of pinned memory, that are taken of the stand-in driver.
+/// Returns the bytes of device memory and of pinned memory that are allocated from the stand-in driver.
 fn taken() -> (u64, u64) {
     (standin("standinDeviceBytes"), standin("standinPinnedBytes"))
 }
 
-/// What the engine says that it has, all GPUs together: in use and cached, of devices and pinned.
+/// Returns the memory that the engine reports for all GPUs: in use and cached, of devices and pinned.
 fn said(engine: &Engine) -> (u64, u64) {
     let memory = engine.memory();
     let sum = |of: fn(&overshot::DeviceMemory) -> overshot::MemoryUse| {
@@ -109,7 +109,7 @@ fn many_jobs() {
     assert_eq!(said(&engine), taken());
     assert_eq!(engine.trim(), first.0 + first.1);
     assert_eq!((taken(), said(&engine), engine.trim()), ((0, 0), (0, 0), 0));
-    // Peaks are of what was in use, and begin anew.
+    // Peaks count the memory in use, and are reset.
     let peaks = || engine.memory().iter().map(|memory| (memory.device.peak, memory.pinned.peak)).collect::<Vec<_>>();
     assert!(peaks().iter().all(|peak| peak.0 > 0 && peak.1 > 0));
     engine.reset_peak();
@@ -151,7 +151,7 @@ fn failed_jobs() {
     let engine = Engine::builder().device(DeviceChoice::Cuda).chunk(1 << 16).build().unwrap();
     let a: Vec<f64> = (0..rows).map(f64::from).collect();
     let mut c = vec![0.0; a.len()];
-    // What comes from the caller fails: nothing is kept, and nothing lost.
+    // An input of the caller fails: no memory is cached, and none is lost.
     let chunks = AtomicU64::new(0);
     let token = CancelToken::new();
     let job = Job::eval("c = a").unwrap().input("a", &a).output("c", &mut c).cancel_token(token.clone());
@@ -171,7 +171,7 @@ fn failed_jobs() {
     });
     assert!(panics.is_err());
     assert_eq!((taken(), said(&engine)), ((0, 0), (0, 0)));
-    // The driver fails in one of the next jobs, at the call or later. What was kept before is not made worse.
+    // The driver fails in one of the next jobs, at the call or later. Memory cached before stays as it was.
     let (mut failed, mut kept) = (0, (0, 0));
     for _ in 0..12 {
         c.fill(f64::NAN);
@@ -212,7 +212,7 @@ fn pinned_vectors() {
     // Its parts are pinned, too: the driver says so.
     let report = engine.run(Job::eval("c = a").unwrap().input("a", &a[1..1000]).output("c", &mut c[2..1001])).unwrap();
     assert_eq!((report.peak_pinned_bytes, c[1000]), (0, 999.0));
-    // Partial results take slots, and nothing else does.
+    // Only partial results need slots.
     let report = engine.run(Job::eval("sum(a)").unwrap().input("a", &a)).unwrap();
     assert!(report.peak_pinned_bytes > 0 && report.peak_pinned_bytes < 1 << 20, "{}", report.peak_pinned_bytes);
     engine.trim();
@@ -222,7 +222,7 @@ fn pinned_vectors() {
     assert_eq!((c[1000], taken()), (999.0, (0, both / 2)), "it outlives its engine");
 }
 
-/// Whole pages, parts of which are registered by calls of our own.
+/// Whole pages, parts of which this test registers itself.
 struct Pages {
     start: *mut u8,
     layout: Layout,
@@ -270,7 +270,7 @@ impl Drop for Pages {
     }
 }
 
-/// Calls the driver as another library does that uses the same context, which stays current with nobody.
+/// Calls the driver as another library with the same context does, and leaves no context current.
 fn in_context(call: impl FnOnce() -> sys::CUresult) {
     let mut context = ptr::null_mut();
     // SAFETY: the stand-in is there, and `context` outlives the call that writes it. The engine keeps the context.
@@ -287,7 +287,7 @@ fn in_context(call: impl FnOnce() -> sys::CUresult) {
 type Part = (usize, usize);
 const PAGES: usize = 400;
 
-/// `c = a + 1` over [`PAGES`] that are registered like this; whether it was staged.
+/// Runs `c = a + 1` over [`PAGES`] that are registered like this, and returns whether it was staged.
 fn staged(engine: &Engine, input: &[Part], output: &[Part], flags: u32) -> bool {
     const ROWS: usize = PAGES * Pages::PAGE / 8 - 7;
     let (mut a, mut c) = (Pages::new(PAGES), Pages::new(PAGES));
@@ -312,7 +312,7 @@ fn staged(engine: &Engine, input: &[Part], output: &[Part], flags: u32) -> bool 
 #[ignore = "needs the stand-in driver"]
 fn memory_pinned_by_others() {
     let engine = engine();
-    // So that its contexts are there.
+    // Creates its contexts.
     small_job(&engine, 0);
     engine.trim();
     let whole: &[Part] = &[(0, PAGES)];
@@ -326,9 +326,10 @@ fn memory_pinned_by_others() {
     }
     let read_only = 1 | sys::CU_MEMHOSTREGISTER_READ_ONLY;
     assert!(staged(&engine, whole, whole, read_only), "the device may not write there");
-    // What the driver allocated is pinned as well.
+    // Memory that the driver allocated is pinned as well.
     let mut start = ptr::null_mut();
-    // SAFETY: the pointer outlives the call that writes it; so many numbers were allocated, and are freed after their last use.
+    // SAFETY: the pointer outlives the call that writes it; that many numbers were allocated, and they are freed after
+    // their last use.
     unsafe {
         in_context(|| sys::cuMemAllocHost_v2(&mut start, 8 * 100_000));
         let numbers = slice::from_raw_parts_mut(start.cast::<f64>(), 100_000);
@@ -349,7 +350,7 @@ fn rows_of_the_next_pass() {
     let ordinary = x.to_vec();
     let before = said(&engine);
     let mut least = 0;
-    // Staged, and from where they are.
+    // Staged, and in place.
     for x in [&ordinary[..], &x[..]] {
         let (mut moved, mut most, mut passes) = (standin("standinCopiedBytes"), (0, 0), 0.0);
         let job = Job::eval("m = mean(x - c)").unwrap().input("x", x).scalar("c", 0.0);

@@ -1,12 +1,12 @@
-//! The table of rooms in ARCHITECTURE.md is what the code does: a room imports from those alone that its row names, and all of
-//! these stand below it. Code of tests may import what it likes.
+//! Checks the table of rooms in ARCHITECTURE.md against the code: a room imports only from the rooms that its row
+//! names, and all of these stand below it in the table. Test code may import from any room.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The rooms of the table from top to bottom, and which others each may use.
+/// Returns the rooms of the table from top to bottom, each with the rooms that it may use.
 fn table() -> Vec<(String, BTreeSet<String>)> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let mut rooms = Vec::new();
@@ -19,7 +19,7 @@ fn table() -> Vec<(String, BTreeSet<String>)> {
     rooms
 }
 
-/// What stands between pairs of backquotes.
+/// Returns the texts between pairs of backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -34,7 +34,7 @@ fn room_of(path: &Path) -> String {
     name.strip_suffix(".rs").unwrap_or(name).to_owned()
 }
 
-/// All sources, as paths from the root of the repository.
+/// Returns all source files, as paths from the root of the repository.
 fn sources() -> Vec<PathBuf> {
     let (mut folders, mut found) = (vec![PathBuf::from("src")], Vec::new());
     while let Some(folder) = folders.pop() {
@@ -51,18 +51,18 @@ fn sources() -> Vec<PathBuf> {
     found
 }
 
-/// A source without comments and the module of unit tests.
+/// Returns a source without its comments and without its module of unit tests.
 fn code(source: &str) -> String {
     let source = source.split("mod tests {\n").next().unwrap();
     source.lines().map(|line| line.split("//").next().unwrap().to_owned() + "\n").collect()
 }
 
-/// The first name of every path that begins with `crate::`.
+/// Returns the first name of every path that begins with `crate::`.
 fn imports(code: &str) -> BTreeSet<String> {
     code.split("crate::").skip(1).flat_map(first_names).collect()
 }
 
-/// Whether a path of `super::super::…` leads out of the room of the file.
+/// Returns whether a path of `super::super::…` leads out of the room of the file.
 fn leaves_by_super(path: &Path, code: &str) -> bool {
     // `src` and the name of the file aside. A `mod.rs` is the module of its folder.
     let depth = path.components().count() - 2 - usize::from(path.ends_with("mod.rs"));

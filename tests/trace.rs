@@ -1,11 +1,12 @@
-//! What the workers trace. Alone in its process: which spans are made is decided for all threads together.
+//! Tests the spans that workers trace. It is alone in its process, because the subscriber decides for all threads which
+//! spans are recorded.
 
 use std::sync::{Arc, Mutex};
 
 use overshot::{DeviceChoice, Emulated, Engine, Error, Job};
 use tracing_subscriber::fmt::format::FmtSpan;
 
-/// Collects what is traced.
+/// Collects the traced spans.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -31,7 +32,7 @@ fn spans_tell_chunk_device_and_worker() -> Result<(), Error> {
         .finish();
     let x = vec![1.0f64; 20_000];
     let engine = Engine::builder().device(DeviceChoice::from(Emulated::new())).chunk(1).workers(2).build()?;
-    // The workers of an emulated device take turns on this thread, so a subscriber of this thread sees them.
+    // The workers of an emulated device run on this thread, one step at a time, so its subscriber sees them.
     let run = || engine.run(Job::eval("sum(x)")?.input("x", &x));
     let report = tracing::subscriber::with_default(subscriber, run)?;
     let text = String::from_utf8(log.0.lock().expect("no panics").clone()).expect("text");

@@ -1,11 +1,11 @@
-"""What people write by hand today, on the same machine and data sizes as benches/throughput.rs.
+"""Measures hand-written programs ("peers") on the same machine and data sizes as benches/throughput.rs.
 
 python3 benches/peers --size 4GiB --json peers.json [--dir FOLDER] [--only cupy,numexpr] [--runs 3]
 
-Bytes in + out per second (GB = 1e9), every size that of one f64 column, median of several runs, every result checked.
-Each peer runs in a process of its own: its pinned memory and contexts go away with it, and if it crashes the others still
-run. A peer that is not installed is not run. The columns are files in FOLDER, which stay there and serve again; without
---dir they are in a folder that is removed. benches/compare.py sets the figures beside ours.
+Prints bytes in + out per second (GB = 1e9), for sizes of one f64 column, as the median of several runs. Every result is
+checked. Each peer runs in a separate process, so its pinned memory and contexts end with it, and a crash does not stop
+the others. Peers that are not installed are skipped. The columns are files in FOLDER, which are kept and used again;
+without --dir they are in a temporary folder. benches/compare.py compares the figures with Overshot.
 """
 import argparse
 import contextlib
@@ -42,11 +42,13 @@ def some(text):
 
 
 def machine():
-    """What the figures hang on."""
-    found = {"date": datetime.date.today().isoformat(), "cores": len(os.sched_getaffinity(0)), "python": sys.version.split()[0]}
+    """Returns what the figures depend on."""
+    found = {"date": datetime.date.today().isoformat(), "cores": len(os.sched_getaffinity(0))}
+    found["python"] = sys.version.split()[0]
     with contextlib.suppress(OSError):
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-        found["cpu"] = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+        names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+        found["cpu"] = next(names, "unknown")
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         answer = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
@@ -55,7 +57,7 @@ def machine():
 
 
 def run(peer, options, folder, out):
-    """Runs one peer and adds to `out` what it found. False if it failed."""
+    """Runs one peer and adds its results to `out`. Returns False if it failed."""
     lines = folder / "lines.jsonl"
     lines.unlink(missing_ok=True)
     script = pathlib.Path(__file__).with_name(PEERS[peer])
@@ -67,7 +69,7 @@ def run(peer, options, folder, out):
             failed = f"failed: ended by signal {-code}" if code < 0 else "failed"
     except subprocess.TimeoutExpired:
         failed = f"failed: stopped after {options.limit:g} s"
-    # What it wrote before it failed still counts.
+    # Results that it wrote before it failed still count.
     for line in map(json.loads, lines.read_text().splitlines() if lines.exists() else []):
         if "not_run" in line:
             out["not_run"][peer] = line["not_run"]
@@ -79,7 +81,8 @@ def run(peer, options, folder, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="peers", description=__doc__, formatter_class=raw)
     parser.add_argument("--size", type=size, default=size("4GiB"), help="of one column (4GiB)")
     parser.add_argument("--runs", type=count, default=3)
     parser.add_argument("--dir", type=pathlib.Path, help="where the columns are, and stay")
@@ -92,13 +95,16 @@ def main():
     try:
         import common
     except ImportError as missing:
-        # Everything here needs NumPy, the making of the columns too.
+        # Everything here needs NumPy, also to create the columns.
         out["not_run"] = dict.fromkeys(options.only, f"no module named {missing.name}")
         print(f"not run: no module named {missing.name}")
     else:
         try:
             with contextlib.ExitStack() as stack:
-                folder = options.dir or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="overshot-peers-")))
+                folder = options.dir
+                if not folder:
+                    temporary = tempfile.TemporaryDirectory(prefix="overshot-peers-")
+                    folder = pathlib.Path(stack.enter_context(temporary))
                 folder.mkdir(parents=True, exist_ok=True)
                 common.make(folder, options.size // 8)
                 for peer in options.only:

@@ -1,4 +1,4 @@
-"""What the peers share: the columns, timing, checks, and lines of JSON."""
+"""Shared code of the peers: the columns, timing, checks, and lines of JSON."""
 import importlib
 import json
 import math
@@ -17,7 +17,7 @@ BLOCK = 1 << 20  # rows that a thread takes at a time
 CHUNK = 4 << 20  # rows that a GPU gets at a time: 32 MiB, enough for the full speed of the link
 STEP = 1009  # every such row is checked, from the last one on: no chunk and no end of one can be missing
 
-# By the first word of a job: the columns it moves, and what comes out of a row (None: the sum of a).
+# By the first word of a job: the columns it moves, and the result of a row (None: the sum of a).
 JOBS = {
     "mul": (3, lambda a, b: a * b),
     "add1": (2, lambda a, b: a + 1),
@@ -29,11 +29,11 @@ JOBS = {
 
 
 class NotRun(Exception):
-    """Why a peer cannot run here."""
+    """Says why a peer cannot run here."""
 
 
 def load(name):
-    """Imports what a peer is about. What cannot be imported here is not run; no other error is taken for that."""
+    """Imports the library of a peer. A missing library skips the peer; any other error is not taken for that."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -48,7 +48,7 @@ def parallel(function, rows, step=BLOCK):
 
 
 def create(path, rows):
-    """A new .npy file of f64, open for writing without a buffer, and where its rows begin."""
+    """Returns a new .npy file of f64, open for unbuffered writing, and the offset of its rows."""
     file = open(path, "wb", buffering=0)
     np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (rows,)})
     return file, file.tell()
@@ -60,7 +60,7 @@ def write(file, values, offset):
 
 
 def make(folder, rows):
-    """Columns a and b, from 0.5 to 1.5 as in throughput.rs, in files, unless they are there already."""
+    """Writes columns a and b, from 0.5 to 1.5 as in throughput.rs, to files, unless these exist."""
     about = folder / "columns.json"
     if about.exists() and json.loads(about.read_text())["rows"] == rows:
         return
@@ -83,7 +83,8 @@ def make(folder, rows):
 
 class Bench:
     def __init__(self, name, folder, rows, runs, lines):
-        self.name, self.folder, self.rows, self.runs, self.lines = name, pathlib.Path(folder), int(rows), int(runs), lines
+        self.name, self.folder, self.lines = name, pathlib.Path(folder), lines
+        self.rows, self.runs = int(rows), int(runs)
         self.total = json.loads((self.folder / "columns.json").read_text())["sum"]
         self.checked = [np.array(self.mapped(column)[::-STEP]) for column in "ab"]
 
@@ -95,10 +96,11 @@ class Bench:
         return np.asarray(np.load(self.path(column), mmap_mode="r"))
 
     def column(self, name, out=None):
-        """a or b in memory, or c, which is NaN but touched, as arrays in use are; in `out` if that is given."""
+        """Returns a or b in memory, or c, which is NaN but touched, like an array in use; in `out` if it is given."""
         out = np.empty(self.rows) if out is None else out
         source = None if name == "c" else self.mapped(name)
-        parallel(lambda k: np.copyto(out[k : k + BLOCK], np.nan if source is None else source[k : k + BLOCK]), self.rows)
+        block = lambda k: np.nan if source is None else source[k : k + BLOCK]
+        parallel(lambda k: np.copyto(out[k : k + BLOCK], block(k)), self.rows)
         return out
 
     def line(self, job, run, out=None, peer=None, note="", before=lambda: None):
@@ -124,7 +126,8 @@ class Bench:
         rates = [columns * 8 * self.rows / s / 1e9 for s in seconds]
         rate = statistics.median(rates)
         write_line(self.lines, {"peer": peer, "job": job, "gb_per_s": rate, "runs": rates, "note": note})
-        print(f"{job:15} {peer:20} {rate:7.1f} GB/s  (runs {min(rates):.1f} to {max(rates):.1f})  {note}".rstrip(), flush=True)
+        runs = f"(runs {min(rates):.1f} to {max(rates):.1f})"
+        print(f"{job:15} {peer:20} {rate:7.1f} GB/s  {runs}  {note}".rstrip(), flush=True)
 
 
 def write_line(path, line):
@@ -133,7 +136,7 @@ def write_line(path, line):
 
 
 def main(name, run):
-    """The whole of a peer's process, which __main__.py starts: FOLDER ROWS RUNS LINES."""
+    """The main function of a peer's process, which __main__.py starts: FOLDER ROWS RUNS LINES."""
     *arguments, lines = sys.argv[1:]
     try:
         run(Bench(name, *arguments, lines))

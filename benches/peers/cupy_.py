@@ -1,4 +1,4 @@
-"""CuPy: chunk by chunk from ordinary memory, and from pinned memory with two streams that overlap."""
+"""CuPy: chunk by chunk from pageable memory, and from pinned memory with two streams that overlap."""
 import time
 
 import numpy as np
@@ -11,7 +11,8 @@ def run(bench):
     if not cp.is_available():
         raise NotRun("no GPU")
     heavy = cp.ElementwiseKernel("float64 a, float64 b", "float64 c", "c = sin(a) * exp(b) + sqrt(a * b)", "heavy")
-    kernels = {"mul": lambda a, b, c: cp.multiply(a, b, out=c), "add1": lambda a, c: cp.add(a, 1, out=c), "heavy": heavy}
+    mul, add1 = lambda a, b, c: cp.multiply(a, b, out=c), lambda a, c: cp.add(a, 1, out=c)
+    kernels = {"mul": mul, "add1": add1, "heavy": heavy}
     streams = [cp.cuda.Stream(non_blocking=True) for _ in range(2)]
     buffers = [[cp.empty(CHUNK) for _ in range(3)] for _ in streams]
     sums = cp.empty(bench.rows // CHUNK + 1)

@@ -1,4 +1,4 @@
-"""Numba: a pipeline by hand. Buffers on the device come from a freelist, and go back with an event."""
+"""Numba: a hand-written pipeline. Device buffers come from a freelist, and return with an event."""
 import collections
 import os
 import time
@@ -7,7 +7,7 @@ import numpy as np
 
 from common import CHUNK, NotRun, load, main
 
-# Numba asks for names that newer NumPy has dropped.
+# Numba uses names that newer versions of NumPy removed.
 for old, new in [("row_stack", "vstack"), ("trapz", "trapezoid"), ("in1d", "isin")]:
     if not hasattr(np, old):
         setattr(np, old, getattr(np, new))
@@ -34,7 +34,7 @@ def run(bench):
             if event.query():
                 del free[place]
                 return buffer, event
-        # None is ready: the stream waits for the oldest, the host does not.
+        # No buffer is ready: the stream waits for the oldest one, the host does not.
         buffer, event = free.popleft()
         event.wait(stream)
         return buffer, event

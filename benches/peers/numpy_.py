@@ -1,4 +1,4 @@
-"""NumPy: on one thread as most write it, and on all, as its operations let go of Python's lock."""
+"""NumPy: on one thread, the usual way, and on all threads, because its operations release the GIL."""
 import math
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,7 +30,7 @@ def run(bench):
         x = bench.mapped("a")
         file, start = create(bench.path("c"), bench.rows)
         with file:
-            # list, so that what a thread raises is raised here.
+            # list, so that an exception of a thread is raised here.
             list(pool.map(lambda k: write(file, x[k : k + BLOCK] + 1, start + 8 * k), blocks))
         return bench.mapped("c")
 

@@ -1,10 +1,10 @@
-"""The option pricer as it is written by hand with Numba: two streams, a kernel for the normal numbers and one for the step, buffers
-from a freelist whose entries carry events, each step copied to pinned memory behind its kernel.
+"""The option pricer, written by hand with Numba: two streams, a kernel for the normal numbers and one for the step,
+buffers from a freelist whose entries carry events, each step copied to pinned memory after its kernel.
 
 python3 benches/peers/pricer.py [--runs 5]
 
-Prints the median seconds of 500 000 paths of 200 steps, with all paths written to pinned memory, and with the last prices only,
-as a line of JSON. The price is checked.
+Prints the median seconds of 500 000 paths of 200 steps as a line of JSON: with all paths written to pinned memory, and
+with only the last prices. The price is checked.
 """
 import argparse
 import collections
@@ -44,7 +44,7 @@ def step(last, out, drift, spread, numbers):
 
 
 def pricer(paths, keep_all):
-    """Prices of every step in `paths`, a row a step, or of the last one in its last row."""
+    """Writes the prices of all steps to `paths`, one row per step, or only of the last step to its last row."""
     part = PATHS // STREAMS
     grid = (part + 255) // 256
     parts = []

@@ -1,4 +1,4 @@
-//! What the host does: the kernels' functions where there is no CUDA, the formula, and the payoffs of paths that were written.
+//! The host side: the functions of the kernels for devices without CUDA, the formula, and the payoffs of written paths.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use overshot::{HostRows, Npy, Result};
 
 use super::{BATCH, STEPS, STRIKE};
 
-/// As `philox` in the kernels.
+/// Does the same as `philox` in the kernels.
 fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
         let (a, b) = (0xD251_1F53 * u64::from(counter[0]), 0xCD9E_8D57 * u64::from(counter[2]));
@@ -64,7 +64,7 @@ pub fn payoffs_of_rows(prices: &[f64]) -> [f64; 2] {
     payoffs.fold([0.0; 2], |[sum, squares], payoff| [sum + payoff, squares + payoff * payoff])
 }
 
-/// The same of a file, a few paths at a time.
+/// Returns the same sums of a file, which it reads a few paths at a time.
 pub fn payoffs_of_file(file: impl AsRef<Path>) -> Result<[f64; 2]> {
     use overshot::Source;
     let source = Npy::open(file)?;

@@ -1,7 +1,7 @@
 // Monte Carlo paths of a share price: a geometric Brownian motion in 200 steps.
 //
-// The generator is Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011): every number
-// is a function of the seed, the path and the step, so paths are the same however they are cut into chunks.
+// The generator is Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011).
+// Each number is a function of the seed, the path and the step, so the paths do not depend on the chunks.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -17,8 +17,8 @@ __device__ uint4 philox(uint4 counter, u32 key0, u32 key1)
     return counter;
 }
 
-// Two normal numbers of two uniform ones (Box and Muller, 1958), by the fast functions of the hardware: their errors of a few
-// millionths are far below those of any number of paths.
+// Makes two normal numbers from two uniform ones (Box and Muller, 1958), with the fast functions of the hardware. Their
+// errors of a few millionths are far below the statistical error of any number of paths.
 __device__ float2 normal(u32 a, u32 b)
 {
     float sine, cosine;
@@ -51,8 +51,8 @@ extern "C" __global__ void paths(long long first_row, long long rows, double sta
     }
 }
 
-// A row is a batch of 256 paths, of which there are `count`: the sum of their payoffs, and of the squares. Nothing else leaves
-// the device.
+// A row is a batch of 256 of the `count` paths: the sum of their payoffs, and of the squares. Nothing else leaves the
+// device.
 extern "C" __global__ void payoffs(long long first_row, long long rows, double start, double drift, double volatility,
                                  unsigned long long seed,
                                    double strike, unsigned long long count, double (*sums)[2])

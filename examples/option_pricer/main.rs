@@ -1,9 +1,10 @@
-//! The price of a European call option by Monte Carlo: 500 000 paths of 200 steps, made on the device by kernels of our own.
+//! The price of a European call option by Monte Carlo: 500 000 paths of 200 steps, computed on the device by custom
+//! kernels.
 //!
 //! `cargo run --release --example option_pricer [DEVICE] [FILE.npy]`
 //!
-//! With a file all paths are written there, with far less memory than they take; else only the price is computed. `--bench`
-//! instead of a file times both, with the paths in pinned memory.
+//! With a file, all paths are written to it, in far less memory than they take. Without one, only the price is
+//! computed. `--bench` instead of a file times both, with the paths in pinned memory.
 
 mod host;
 
@@ -40,7 +41,7 @@ fn main() -> Outcome {
     }
 }
 
-/// The parameters that both kernels have.
+/// The parameters of both kernels.
 fn with_market(kernel: &CustomKernel) -> Call {
     let step = YEARS / STEPS as f64;
     kernel
@@ -51,17 +52,17 @@ fn with_market(kernel: &CustomKernel) -> Call {
         .scalar("seed", SEED)
 }
 
-/// Writes `count` paths, a row each.
+/// Writes `count` paths, one per row.
 fn write_paths<'o>(engine: &Engine, count: u64, prices: impl Into<Output<'o>>) -> Outcome {
-    // SAFETY: each thread writes the prices of its own row, if that is one of `rows`.
+    // SAFETY: each thread writes only the prices of its row, and only if the row is less than `rows`.
     let paths = unsafe { CustomKernel::cuda("kernels.cu", SOURCE, "paths")?.threads(128) }.on_host(host::paths);
     engine.run(Job::kernel(with_market(&paths)).rows(count).output("prices", prices))?;
     Ok(())
 }
 
-/// The sum of the payoffs of `count` paths, and of their squares. Only these leave the device.
+/// Returns the sum of the payoffs of `count` paths, and of their squares. Nothing else leaves the device.
 fn sums(engine: &Engine, count: u64) -> Outcome<[f64; 2]> {
-    // SAFETY: each block writes the row of its own number, and there is one for every row.
+    // SAFETY: each block writes only the row with its number, and there is one block for each row.
     let payoffs =
         unsafe { CustomKernel::cuda("kernels.cu", SOURCE, "payoffs")?.threads(BATCH as u32).rows_per_block(1) };
     let payoffs = payoffs.on_host(host::payoffs);
@@ -76,7 +77,7 @@ fn price(engine: &Engine, count: u64) -> Outcome {
     check(sums(engine, count)?, count)
 }
 
-/// Discounts the mean payoff, and holds it against the formula of Black and Scholes.
+/// Discounts the mean payoff, and compares it with the formula of Black and Scholes.
 fn check([sum, squares]: [f64; 2], count: u64) -> Outcome {
     let discount = (-RATE * YEARS).exp();
     let mean = sum / count as f64;

@@ -1,6 +1,6 @@
 //! Element types and scalar values.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 

@@ -8,7 +8,7 @@
 //! - [`copy_past_cache`]: writes rows that are not read again soon, bypassing the cache.
 
 use super::Dtype;
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use memmap2::{Mmap, MmapOptions, MmapRaw};
 use std::fmt;
 use std::fs::File;

@@ -3,15 +3,15 @@
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use crate::tools::{Placement, RAN, not_run, npy, rows};
+use crate::tools::{CaseFolder, RAN, not_run, npy, rows};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
     ("a missing file", missing_file),
-    ("a file that is no file", no_file),
+    ("a path that is not a regular file", no_file),
     ("a short file", short_file),
     ("a wrong magic", wrong_magic),
-    ("a dtype that is none of ours", odd_dtypes),
+    ("a dtype that Overshot does not have", odd_dtypes),
     ("a raw file without a dtype", raw_dtype),
     ("a file of another format", other_formats),
     ("too many files", too_many_files),
@@ -23,16 +23,16 @@ pub const CASES: &[Case] = &[
     ("an output that cannot be made", output_impossible),
     ("no space", no_space),
     ("a budget too small for one chunk", small_budget),
-    ("arguments that are none", arguments),
-    ("names that are something else", other_names),
+    ("invalid arguments", arguments),
+    ("names with another meaning", other_names),
     ("a trace that is a file of the job", trace_is_data),
-    ("a number that is no value", numbers),
+    ("an invalid number", numbers),
     ("errors as JSON", json),
     ("a file name with a line break", line_break),
 ];
 
-fn place(device: &str) -> Placement {
-    let place = Placement::new(device);
+fn place(device: &str) -> CaseFolder {
+    let place = CaseFolder::new(device);
     place.npy("a.npy", &[1.0, 2.0, 3.0]);
     place.npy("b.npy", &[4.0, 5.0, 6.0]);
     place
@@ -137,7 +137,7 @@ fn mismatched_rows(device: &str) -> Outcome {
 fn unknown_name(device: &str) -> Outcome {
     let place = place(device);
     place.refused(2, &["'b'"], &["c = a * b", "a=a.npy", "c=c.npy"]);
-    // The file is not there, but that is not the mistake.
+    // The file does not exist, but the error is about something else.
     place.refused(2, &["'d'", "d.npy", "a, b, c"], &["c = a * b", "a=a.npy", "b=b.npy", "d=d.npy"]);
     place.refused(2, &["'a'", "twice"], &["sum(a)", "a=a.npy", "a=b.npy"]);
     place.refused(2, &["column 1", "frobnicate"], &["frobnicate(a)", "a=a.npy"]);
@@ -226,7 +226,7 @@ fn arguments(device: &str) -> Outcome {
         ("--device", "gpu"),
         ("--device", "emulated:x"),
     ] {
-        // By itself: clap would find a second --device worse than a wrong one.
+        // Alone, because clap reports a second --device before a wrong one.
         let done = place.overshot(&["run", "sum(a)", "a=a.npy", option, value]);
         done.is_error(2, &[option, value, "--help"]);
     }
@@ -270,7 +270,7 @@ fn trace_is_data(device: &str) -> Outcome {
         let args = ["c = a", "a=a.npy", "c=c.raw", "--trace", "./c.raw"];
         place.refused(2, &["./c.raw", "both the trace and 'c'"], &[&args[..], force].concat());
     }
-    // A job that is refused leaves the trace that is there alone.
+    // A refused job does not touch an existing trace.
     place.refused(1, &["b.npy", "exists"], &["c = a", "a=a.npy", "c=b.npy", "--trace", "old.json"]);
     place.refused(1, &["no/such/t.json"], &["sum(a)", "a=a.npy", "--trace", "no/such/t.json"]);
     place.refused(1, &["/dev/full: is not a regular file"], &["sum(a)", "a=a.npy", "--trace", "/dev/full"]);
@@ -280,7 +280,8 @@ fn trace_is_data(device: &str) -> Outcome {
     if Command::new("mkfifo").arg(place.path("pipe")).status().is_ok_and(|status| status.success()) {
         place.refused(1, &["pipe: is not a regular file"], &["sum(a)", "a=a.npy", "--trace", "pipe"]);
     }
-    // The files of a kernel's run, wherever it may run: with a GPU the trace is looked at, without one the kernel is refused.
+    // The files of a run of a kernel, on any machine: with a GPU the trace is checked, without one the kernel
+    // is refused.
     for trace in ["k.cu", "a.npy"] {
         let before = place.files();
         let done = place.run(&["k.cu:k", "x=a.npy", "y=y.npy", "--trace", trace]);

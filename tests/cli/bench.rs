@@ -4,16 +4,16 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::tools::{Done, Placement, RAN, done, not_run};
+use crate::tools::{CaseFolder, Done, RAN, done, not_run};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
-    ("the limits are measured, printed and kept", limits),
-    ("limits that cannot be kept are printed", not_kept),
-    ("limits of nothing", refused),
+    ("the limits are measured, printed and stored", limits),
+    ("limits that cannot be stored are printed", not_stored),
+    ("a folder or a device that is missing", refused),
 ];
 
-fn bench(place: &Placement, cache: &str, args: &[&str]) -> Done {
+fn bench(place: &CaseFolder, cache: &str, args: &[&str]) -> Done {
     done(place.command(&[&["bench"], args].concat()).env("OVERSHOT_CACHE", cache).output().unwrap())
 }
 
@@ -29,19 +29,19 @@ fn numbers(value: &Value) -> Vec<f64> {
 
 fn limits(device: &str) -> Outcome {
     if device.starts_with("emulated") {
-        let place = Placement::new(device);
+        let place = CaseFolder::new(device);
         bench(&place, "cache", &["--limits", "--device", device]).is_error(2, &["virtual", "--device"]);
         assert_eq!(place.names(), [""; 0]);
         return RAN;
     }
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     let printed = bench(&place, "cache", &["--limits", "--json", "--device", device]);
     assert_eq!(printed.code, Some(0), "{printed:?}");
     let path = printed.stderr.trim().strip_prefix("saved in ").unwrap_or_else(|| panic!("{printed:?}"));
     let limits: Value = serde_json::from_str(&printed.stdout).unwrap();
     let kept: Value = serde_json::from_slice(&fs::read(place.path(path)).unwrap()).unwrap();
     assert_eq!(kept, limits);
-    // No file is left of those that were measured.
+    // No measured file remains.
     assert_eq!(place.names(), ["cache"]);
 
     let host = &limits["host"];
@@ -54,7 +54,7 @@ fn limits(device: &str) -> Outcome {
     assert_eq!(limits["devices"].as_array().unwrap().is_empty(), is_cpu, "{limits}");
     assert_eq!(limits["all_devices"].is_null(), limits["devices"].as_array().unwrap().len() < 2, "{limits}");
     let mut measured = limits.clone();
-    // It is 0 where the system does not say.
+    // It is 0 where the system does not report it.
     measured["host"]["last_level_cache_bytes"] = Value::Null;
     assert!(numbers(&measured).iter().all(|number| number.is_finite() && *number > 0.0), "{limits}");
     if is_cpu {
@@ -66,12 +66,12 @@ fn limits(device: &str) -> Outcome {
     RAN
 }
 
-fn not_kept(device: &str) -> Outcome {
+fn not_stored(device: &str) -> Outcome {
     if device != "cpu" {
         return not_run("the same on every device");
     }
-    let place = Placement::new(device);
-    // Without --limits it measures them as well, as there is nothing else.
+    let place = CaseFolder::new(device);
+    // Without --limits it measures them, too, because there is no other bench.
     let printed = bench(&place, "", &["--device", device, "--dir", "."]);
     assert_eq!((printed.code, printed.stderr.as_str()), (Some(0), ""), "{printed:?}");
     for part in ["threads ", "a new file: ", "note: not saved", "OVERSHOT_CACHE"] {
@@ -82,7 +82,7 @@ fn not_kept(device: &str) -> Outcome {
 }
 
 fn refused(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     bench(&place, "cache", &["--limits", "--device", "cpu", "--dir", "none"]).is_error(1, &["none", "not a folder"]);
     bench(&place, "cache", &["--limits", "--device", "abacus"]).is_error(2, &["abacus"]);
     bench(&place, "cache", &["--limits", "--device", "cuda:99"]).is_error(1, &["cuda"]);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::tools::{Placement, RAN};
+use crate::tools::{CaseFolder, RAN};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
@@ -13,7 +13,7 @@ pub const CASES: &[Case] = &[
 ];
 
 fn sizes(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     for size in ["1", "12345", "5MiB"] {
         let done = place.overshot(&["demo", "--size", size, "--device", device]);
         assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{done:?}");
@@ -24,7 +24,7 @@ fn sizes(device: &str) -> Outcome {
 }
 
 fn automatic(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     let done = place.overshot(&["demo", "--size", "100KB"]);
     assert_eq!(done.code, Some(0), "{done:?}");
     // Without a GPU it says so, and runs on the CPU and on an emulated device.
@@ -40,7 +40,7 @@ fn automatic(device: &str) -> Outcome {
 }
 
 fn keep(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     fs::create_dir(place.path("here")).unwrap();
     let done = place.overshot(&["demo", "--size", "64KiB", "--keep", "--dir", "here", "--device", device]);
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -52,7 +52,7 @@ fn keep(device: &str) -> Outcome {
 }
 
 fn space(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     let done = place.overshot(&["demo", "--size", "1EB", "--device", device]);
     done.is_error(1, &["needs", "free", "--size"]);
     place.overshot(&["demo", "--dir", "none", "--device", device]).is_error(1, &["none", "--dir"]);

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::tools::{Done, Placement, RAN, npy};
+use crate::tools::{CaseFolder, Done, RAN, npy};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
@@ -13,18 +13,18 @@ pub const CASES: &[Case] = &[
     ("info of files that cannot be read", unreadable),
 ];
 
-fn info(place: &Placement, args: &[&str]) -> Done {
+fn info(place: &CaseFolder, args: &[&str]) -> Done {
     place.overshot(&[&["info"], args].concat())
 }
 
-fn json_of(place: &Placement, args: &[&str]) -> Value {
+fn json_of(place: &CaseFolder, args: &[&str]) -> Value {
     let done = info(place, &[&["--json"], args].concat());
     assert_eq!(done.stderr, "", "{args:?}");
     serde_json::from_str(&done.stdout).unwrap()
 }
 
 fn files(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.raw("x.npy", &npy("<f8", "False", "(1000, 3)", &[0; 24_000]));
     place.raw("big.npy", &npy(">i4", "False", "(1,)", &[0; 4]));
     place.raw("x.raw", &[0; 12]);
@@ -57,7 +57,7 @@ x.raw: 3 rows of f32, 12 B
 }
 
 fn stats(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     let of = |name: &str| json_of(&place, &["--stats", "--device", device, name])["files"][0]["stats"].clone();
     place.npy("x.npy", &[4.0, f64::NAN, -1.0, 3.0]);
     assert_eq!(of("x.npy"), json!({ "min": -1.0, "max": 4.0, "mean": 2.0, "nan": 1 }));
@@ -69,7 +69,7 @@ fn stats(device: &str) -> Outcome {
     assert_eq!(of("none.npy"), json!({ "min": null, "max": null, "mean": null, "nan": 1 }));
     place.npy("empty.npy", &[]);
     assert_eq!(of("empty.npy"), json!({ "min": null, "max": null, "mean": null, "nan": 0 }));
-    // The sum of these is no i8.
+    // The sum of these does not fit an i8.
     place.raw("small.i8", &[100; 10]);
     assert_eq!(of("small.i8:i8"), json!({ "min": 100, "max": 100, "mean": 100.0, "nan": 0 }));
     place.raw("truth.bool", &[0, 1, 1, 1]);
@@ -82,7 +82,7 @@ fn stats(device: &str) -> Outcome {
 }
 
 fn unreadable(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.npy("good.npy", &[1.0]);
     for (name, bytes, problem) in [
         ("t.parquet", &b"PAR1........"[..], "is Parquet; save each column by itself"),
@@ -104,7 +104,7 @@ fn unreadable(device: &str) -> Outcome {
     let done = info(&place, &["none.npy", "."]);
     assert!(done.code == Some(1) && done.stdout.contains("none.npy\n  cannot be opened"), "{done:?}");
     assert!(done.stdout.contains("is a directory"), "{done:?}");
-    // Told otherwise, a raw file is read as what its bytes are said to be; one of another format is not.
+    // With a dtype, a raw file is read as that dtype; a file of another format is refused.
     assert_eq!(info(&place, &["x.raw:i16"]).code, Some(0));
     assert_eq!(info(&place, &["t.parquet:u8"]).code, Some(1));
     assert!(info(&place, &["f.npy"]).stdout.contains("Fortran order"));

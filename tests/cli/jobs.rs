@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::tools::{Placement, RAN, binary, done, not_run, results, rows};
+use crate::tools::{CaseFolder, RAN, binary, done, not_run, results, rows};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
@@ -18,7 +18,7 @@ pub const CASES: &[Case] = &[
     ("the report as JSON", json),
     ("a trace has every stage of every chunk", trace),
     ("a trace that exists is replaced", old_trace),
-    ("quiet prints the results alone", quiet),
+    ("quiet prints only the results", quiet),
     ("numbers for names", numbers),
     ("the examples of the help", examples),
     ("the headings of the help", headings),
@@ -31,7 +31,7 @@ pub const CASES: &[Case] = &[
 ];
 
 fn product(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     let a: Vec<f64> = (0..100_000).map(f64::from).collect();
     place.npy("a.npy", &a);
     place.npy("b.npy", &vec![2.0; a.len()]);
@@ -44,10 +44,10 @@ fn product(device: &str) -> Outcome {
 }
 
 fn same_as_cpu(device: &str) -> Outcome {
-    // Enough rows for several chunks, with all that floats can be among them.
+    // Enough rows for several chunks, among them all kinds of floats.
     let mut a: Vec<f64> = (0..300_001).map(|row| f64::from(row) * 0.7 - 1e5).collect();
     (a[7], a[70_000], a[200_000]) = (f64::NAN, f64::INFINITY, -0.0);
-    let places = [Placement::new(device), Placement::new("cpu")];
+    let places = [CaseFolder::new(device), CaseFolder::new("cpu")];
     for text in [
         "c = sqrt(a * a + 1) / 3; mean(c), min(c), argmax(a), sum(a), std(a - 5)",
         "c = i32(a) // 7 % 5; sum(c), any(c > 3), all(c < 5)",
@@ -67,7 +67,7 @@ fn same_as_cpu(device: &str) -> Outcome {
 }
 
 fn few_rows(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     for values in [&[][..], &[4.0]] {
         place.npy("a.npy", values);
         let report = place.report(&["c = sqrt(a); sum(c), max(c)", "a=a.npy", "c=c.npy", "--force"]);
@@ -83,7 +83,7 @@ fn few_rows(device: &str) -> Outcome {
 }
 
 fn json(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.npy("a.npy", &[1.0; 10_000]);
     let report = place.report(&["c = a + 1; sum(c), min(log(0 * c))", "a=a.npy", "c=c.npy"]);
     assert_eq!((&report["rows"], &results(&report)["sum(c)"]), (&10_000.into(), &20_000.0.into()));
@@ -98,7 +98,7 @@ fn json(device: &str) -> Outcome {
     for part in report["devices"].as_array().unwrap() {
         assert!(part["name"].is_string() && part["kind"].is_string());
         assert!(part["chunks"].is_u64() && part["peak_device_bytes"].is_u64());
-        // Where nothing takes time, there are none.
+        // A device on which nothing takes time has no stages.
         for stage in ["fill", "copy_in", "kernel", "copy_out", "drain"].iter().filter(|_| !part["stages"].is_null()) {
             for time in ["busy_seconds", "waiting_seconds"] {
                 assert!(part["stages"][stage][time].as_f64().is_some_and(|seconds| seconds >= 0.0), "{stage} {time}");
@@ -111,7 +111,7 @@ fn json(device: &str) -> Outcome {
 }
 
 fn trace(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     let rows = 200_000;
     place.npy("a.npy", &vec![1.0; rows]);
     let report = place.report(&["c = a + 1", "a=a.npy", "c=c.npy", "--trace", "t.json", "--chunk", "256KiB"]);
@@ -124,7 +124,7 @@ fn trace(device: &str) -> Outcome {
         assert!(named(stage).all(|event| event["ts"].as_f64() >= Some(0.0) && event["dur"].as_f64() >= Some(0.0)));
     }
     if device.starts_with("emulated") {
-        // Its time is virtual, but it is no zero, and copies go on beside kernels.
+        // Its time is virtual, but not zero, and copies overlap kernels.
         let times = |name| named(name).map(|event| (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap()));
         assert!(stages.iter().all(|stage| times(stage).all(|(_, duration)| duration > 0.0)), "{events:?}");
         let overlap = |(a, long): (f64, f64)| times("kernel").any(|(b, wide)| a < b + wide && b < a + long);
@@ -141,9 +141,9 @@ fn trace(device: &str) -> Outcome {
     RAN
 }
 
-/// A trace that is there is replaced through its link, and keeps its permissions.
+/// An existing trace is replaced through its link, and keeps its permissions.
 fn old_trace(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.npy("a.npy", &[1.0; 10]);
     place.raw("t.json", b"the trace of an earlier job");
     fs::set_permissions(place.path("t.json"), fs::Permissions::from_mode(0o640)).unwrap();
@@ -158,7 +158,7 @@ fn old_trace(device: &str) -> Outcome {
 }
 
 fn quiet(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.npy("a.npy", &[1.0, 2.0]);
     // Said twice, it means the same.
     let done = place.run(&["sum(a), m = max(a)", "a=a.npy", "--quiet", "--quiet"]);
@@ -170,10 +170,10 @@ fn quiet(device: &str) -> Outcome {
 }
 
 fn numbers(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.npy("x.npy", &[1.0, 2.0]);
     place.raw("f.f32", &[0, 0, 128, 63]);
-    // A file of that name is one if the path says so.
+    // A file with such a name is a file if the path says so.
     place.raw("5", &3f32.to_le_bytes());
     let report = place.report(&[
         "z = (x - m) / s; t = where(on, x, n); sum(z), max(t)",
@@ -186,7 +186,7 @@ fn numbers(device: &str) -> Outcome {
     ]);
     assert_eq!(results(&report), serde_json::json!({"sum(z)": 7.0, "max(t)": 0.001}));
     assert_eq!(rows(&place.files()["z.npy"]), [4.0, 3.0]);
-    // The dtype is the number's, and takes none from the column.
+    // The dtype is that of the number, not that of the column.
     for (number, dtype) in [("2.5:f32", "f32"), ("2.5", "f64")] {
         let report = place.report(&["y = x * m", "x=f.f32:f32", &format!("m={number}"), "y=y.raw", "--force"]);
         assert_eq!(report["outputs"][0]["dtype"], dtype, "{number}");
@@ -197,7 +197,7 @@ fn numbers(device: &str) -> Outcome {
 }
 
 fn examples(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     for name in ["a.npy", "b.npy", "x.npy"] {
         place.npy(name, &[1.0, 2.0, 3.0]);
     }
@@ -217,7 +217,7 @@ fn examples(device: &str) -> Outcome {
 }
 
 fn headings(device: &str) -> Outcome {
-    let help = Placement::new(device).overshot(&["run", "--help"]).stdout;
+    let help = CaseFolder::new(device).overshot(&["run", "--help"]).stdout;
     let mut heading = "";
     let mut found = Vec::new();
     for line in help.lines() {
@@ -239,13 +239,13 @@ fn headings(device: &str) -> Outcome {
         assert!(found.contains(&(heading, option)), "--{option} is not under {heading} {found:?}");
     }
     assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
-    let help = Placement::new(device).overshot(&["--help"]).stdout;
+    let help = CaseFolder::new(device).overshot(&["--help"]).stdout;
     assert!(["Exit codes: 0", "130", "--json"].iter().all(|part| help.contains(part)), "{help}");
     RAN
 }
 
 fn plan(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.npy("a.npy", &[1.0; 1000]);
     let before = place.files();
     let args = ["plan", "c = a * a", "a=a.npy", "c=c.npy", "--device", device];
@@ -264,7 +264,7 @@ fn plan(device: &str) -> Outcome {
 }
 
 fn generated(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     let report = place.report(&["x = f64(i) / 2; max(x)", "x=x.npy", "--rows", "5"]);
     assert_eq!(results(&report)["max(x)"], 2.0);
     assert_eq!(rows(&place.files()["x.npy"]), [0.0, 0.5, 1.0, 1.5, 2.0]);
@@ -280,7 +280,7 @@ fn generated(device: &str) -> Outcome {
 }
 
 fn odd_names(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.npy("a:b=c.npy", &[9.0]);
     let output = std::ffi::OsStr::from_bytes(b"c=\xff.npy");
     let args = ["run", "--json", "--device", device, "c = sqrt(a)", "a=a:b=c.npy"].map(std::ffi::OsStr::new);
@@ -291,7 +291,7 @@ fn odd_names(device: &str) -> Outcome {
 }
 
 fn broken_pipe(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.npy("a.npy", &[1.0]);
     let mut child = place
         .command(&["run", "c = a; sum(a)", "a=a.npy", "c=c.npy", "--device", device])
@@ -307,7 +307,7 @@ fn broken_pipe(device: &str) -> Outcome {
 }
 
 fn devices(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     let kind = device.split(':').next().unwrap();
     let text = place.overshot(&["devices"]);
     assert!(text.code == Some(0) && text.stdout.lines().any(|line| line.starts_with(kind)), "{text:?}");
@@ -316,7 +316,7 @@ fn devices(device: &str) -> Outcome {
     assert!(listed.iter().any(|listed| listed["kind"] == kind), "{json}");
     let cuda = listed.iter().any(|listed| listed["kind"] == "cuda");
     assert!(cuda || json["notes"][0].as_str().is_some_and(|note| note.contains("cuda")), "{json}");
-    // What is not known of a GPU has a note that says why.
+    // A note says why a property of a GPU is not known.
     let known = listed.iter().all(|listed| listed["kind"] != "cuda" || !listed["details"]["free_bytes"].is_null());
     assert!(known || text.stdout.contains("(NVML)"), "{text:?}");
     assert!(!known || !cuda || text.stdout.contains(" free, "), "{text:?}");
@@ -328,7 +328,7 @@ fn batch(device: &str) -> Outcome {
     if !script.exists() {
         return not_run("the sources are not on this machine");
     }
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     fs::create_dir(place.path("in")).unwrap();
     place.npy("in/one.npy", &[1.0, 4.0]);
     place.npy("in/two.npy", &[9.0]);

@@ -1,4 +1,4 @@
-//! Kernels of the user's own.
+//! Custom kernels.
 
 use std::fs;
 use std::process::Command;
@@ -6,24 +6,24 @@ use std::process::Command;
 use libtest_mimic::Completion;
 use overshot::testing::custom;
 
-use crate::tools::{Placement, RAN, rows};
+use crate::tools::{CaseFolder, RAN, rows};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
-    ("a kernel that keeps some rows, from its text", keep),
-    ("a kernel with values, resident arrays and scratch", everything),
-    ("what is wrong with a kernel's arguments", refused),
+    ("a compacting kernel, from its text", keep),
+    ("a kernel with scalars, resident arrays and scratch", everything),
+    ("errors in the arguments of a kernel", refused),
     ("a plan shows an input whose const was forgotten", forgotten_const),
     ("a kernel with an illegal address, or that does not compile", faulty),
 ];
 
-/// Whether the device runs CUDA C++: the others need a function for the host, which a command line has not.
+/// Returns whether the device runs CUDA C++. Other devices need a function for the host, which the command cannot give.
 fn runs_cuda(device: &str) -> bool {
     device.contains("cuda")
 }
 
 fn keep(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.raw("keep.cu", custom::KEEP.as_bytes());
     let x: Vec<f64> = (0..10_000).map(|i| f64::from(i * 7919 % 101)).collect();
     place.npy("x.npy", &x);
@@ -43,7 +43,7 @@ fn keep(device: &str) -> Outcome {
 }
 
 fn forgotten_const(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.raw(
         "k.cu",
         b"extern \"C\" __global__ void k(double *x, float a, long long rows, double *y, float (*z)[3]) {}",
@@ -76,7 +76,7 @@ fn everything(device: &str) -> Outcome {
     if !runs_cuda(device) {
         return Ok(Completion::ignored_with("runs on CUDA only"));
     }
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.raw("all.cu", custom::EVERYTHING.as_bytes());
     let x: Vec<u8> = (0..300u16).flat_map(|i| f32::from(i).to_le_bytes()).collect();
     place.raw("x.f32", &x);
@@ -93,7 +93,7 @@ fn everything(device: &str) -> Outcome {
 }
 
 fn faulty(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     let devices = place.overshot(&["devices"]).stdout;
     if !runs_cuda(device) || !devices.lines().any(|line| line.starts_with("cuda") && line.contains("NVIDIA")) {
         return Ok(Completion::ignored_with("needs a real GPU"));
@@ -120,7 +120,7 @@ fn faulty(device: &str) -> Outcome {
 }
 
 fn refused(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.raw("keep.cu", custom::KEEP.as_bytes());
     place.raw("k.ptx", b"//");
     place.npy("x.npy", &[1.0]);

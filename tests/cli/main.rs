@@ -1,8 +1,8 @@
-//! The command, as a user meets it: exit codes, messages, files.
+//! Tests the command as users see it: exit codes, messages, files.
 //!
-//! Runs on `cpu` and `emulated`; `OVERSHOT_TEST_DEVICE` (as `--device`, for example `cuda`) runs it on another device.
-//! `OVERSHOT_BIN` names the command to test, for a test binary that runs on another machine than it was built on.
-//! A trial that finds at run time that it cannot run says why and counts as ignored.
+//! They run on `cpu` and `emulated`; `OVERSHOT_TEST_DEVICE` (with the values of `--device`, for example `cuda`)
+//! runs them on another device. `OVERSHOT_BIN` names the command to test, for a test binary that runs on
+//! another machine than the one that built it. A trial that cannot run says why and counts as ignored.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should stop
 

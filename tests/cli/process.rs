@@ -1,14 +1,14 @@
-//! What the operating system sees: memory, standard output and error.
+//! Memory, standard output and standard error, as the operating system sees them.
 
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
-use crate::tools::{Placement, RAN, binary, done, not_run, results};
+use crate::tools::{CaseFolder, RAN, binary, done, not_run, results};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
     ("a file of 3 GiB in 512 MiB of memory", memory),
-    ("a log that nobody reads stops no job", lost_log),
+    ("a log that nobody reads does not stop a job", lost_log),
     ("standard output that is closed is an error", closed_output),
     ("a help that cannot be written is an error", full_output),
 ];
@@ -20,7 +20,7 @@ fn memory(device: &str) -> Outcome {
     if device.starts_with("cuda") {
         return not_run("the driver takes memory of its own, which the limit would count");
     }
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     if !place.sparse("x.f64", 3 * GIB) {
         return not_run(NO_SPARSE);
     }
@@ -37,7 +37,7 @@ fn memory(device: &str) -> Outcome {
 }
 
 fn lost_log(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.npy("a.npy", &[1.0; 1000]);
     let job = |stderr: Stdio| {
         let mut command = place.command(&["run", "c = a; sum(a)", "a=a.npy", "c=c.npy", "--force", "--device", device]);
@@ -56,7 +56,7 @@ fn lost_log(device: &str) -> Outcome {
 }
 
 fn closed_output(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.npy("a.npy", &[1.0]);
     let closed = |args: &[&str]| {
         let mut command = Command::new("sh");
@@ -66,14 +66,14 @@ fn closed_output(device: &str) -> Outcome {
     for args in [&["run", "sum(a)", "a=a.npy", "--device", device][..], &["devices"], &["--help"]] {
         closed(args).is_error(1, &["standard output cannot be written"]);
     }
-    // Nothing to print is nothing lost.
+    // Without output, nothing is lost.
     let done = closed(&["run", "c = a", "a=a.npy", "c=c.npy", "--quiet", "--device", device]);
     assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""));
     RAN
 }
 
 fn full_output(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     for args in [&["--help"][..], &["run", "--help"], &["--version"], &["devices"]] {
         let Ok(full) = File::options().write(true).open("/dev/full") else { return not_run("there is no /dev/full") };
         let done = done(place.command(args).stdout(full).output().unwrap());

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::tools::{Placement, RAN, not_run};
+use crate::tools::{CaseFolder, RAN, not_run};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
-    ("a report is the results and a line", short),
-    ("the whole report is asked for", verbose),
+    ("a report is the results and one line", short),
+    ("verbose prints the whole report", verbose),
     ("the JSON of a report says what was run", golden),
     ("a job without data has no bytes and no rate", no_data),
     ("no GPU is a short note", no_gpu),
@@ -17,7 +17,7 @@ pub const CASES: &[Case] = &[
 ];
 
 fn short(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.npy("x.npy", &[1.5; 20_000]);
     let done = place.run(&["mean(x), n = count(x > 1)", "x=x.npy"]);
     assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{done:?}");
@@ -30,7 +30,7 @@ fn short(device: &str) -> Outcome {
 }
 
 fn verbose(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.npy("x.npy", &vec![1.5; 300_000]);
     for flag in ["-v", "--verbose"] {
         let done = place.run(&["y = x * 2; mean(x)", "x=x.npy", "y=y.npy", "--force", flag]);
@@ -46,7 +46,7 @@ fn verbose(device: &str) -> Outcome {
     RAN
 }
 
-/// A report without what differs from run to run and from machine to machine.
+/// Returns a report without the parts that differ between runs and machines.
 fn steady(mut report: Value) -> Value {
     for key in ["seconds", "total_seconds", "setup", "overshot_version", "notes", "measured", "chunks", "chunk_rows"] {
         assert!(!report[key].is_null(), "no '{key}' in {report}");
@@ -62,7 +62,7 @@ fn steady(mut report: Value) -> Value {
 }
 
 fn golden(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.npy("x.npy", &[1.0, 2.0, 4.0]);
     let report = place.report(&["y = x > 1; s = sum(x), min(log(x - 1)), max(i32(x)), any(y)", "x=x.npy", "y=y.npy"]);
     let expected = json!({
@@ -86,7 +86,7 @@ fn golden(device: &str) -> Outcome {
 }
 
 fn no_data(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     let done = place.run(&["max(i)", "--rows", "100000"]);
     let summary = done.stdout.lines().nth(1).unwrap_or_default();
     assert!(summary.starts_with("100,000 rows in ") && !summary.contains("B/s"), "{done:?}");
@@ -95,7 +95,7 @@ fn no_data(device: &str) -> Outcome {
 }
 
 fn no_gpu(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.npy("x.npy", &[1.0]);
     if !place.overshot(&["devices"]).stdout.contains("libcuda.so.1") {
         return not_run("this machine has a CUDA driver");
@@ -108,7 +108,7 @@ fn no_gpu(device: &str) -> Outcome {
 }
 
 fn no_colour(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.npy("x.npy", &[1.0]);
     for args in [&["sum(x)", "x=x.npy", "-v"][..], &["sum(x) +", "x=x.npy"]] {
         let done = place.run(args);
@@ -118,7 +118,7 @@ fn no_colour(device: &str) -> Outcome {
 }
 
 fn functions(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     let done = place.overshot(&["functions"]);
     assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{done:?}");
     for part in ["  where(condition, ", "  sqrt(x) ", "  argmax(x) ", "  pi "] {
@@ -130,7 +130,7 @@ fn functions(device: &str) -> Outcome {
 }
 
 fn pages(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let done = place.overshot(&["completions", shell]);
         assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{shell}");

@@ -1,4 +1,4 @@
-//! Signals: what stops, what stays, and how the process ends.
+//! Signals: what they stop, which files remain, and how the process ends.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,12 +6,12 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 
-use crate::tools::{Placement, RAN, binary, done, not_run};
+use crate::tools::{CaseFolder, RAN, binary, done, not_run};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
-    ("SIGINT, SIGTERM and SIGHUP leave nothing behind and end it", stop),
-    ("a second signal ends it at once and leaves nothing behind", second),
+    ("SIGINT, SIGTERM and SIGHUP end the process and leave nothing behind", stop),
+    ("a second signal ends the process at once and leaves nothing behind", second),
     ("SIGINT ends the demo, which cleans up", demo),
     ("a second signal ends the demo, which cleans up", second_demo),
     ("a signal that is ignored stays ignored", ignored),
@@ -45,13 +45,13 @@ impl Running {
         Running { child, log }
     }
 
-    fn job(place: &Placement, device: &str) -> Running {
+    fn job(place: &CaseFolder, device: &str) -> Running {
         let mut command = place.command(&["run", "y = x > 0", "x=x.f64:f64", "y=y.bool", "--device", device]);
         command.stdout(Stdio::null());
         Running::start(command)
     }
 
-    fn demo(place: &Placement, device: &str) -> Running {
+    fn demo(place: &CaseFolder, device: &str) -> Running {
         let mut command = place.command(&["demo", "--size", "256MiB", "--device", device]);
         command.stdout(Stdio::null());
         Running::start(command)
@@ -61,12 +61,12 @@ impl Running {
         send(name, &self.child.id().to_string());
     }
 
-    /// Sends two signals that are both there when it goes on.
+    /// Sends two signals while the process is stopped, so that both are pending when it continues.
     fn signal_twice(&self) {
         ["STOP", "INT", "TERM", "CONT"].iter().for_each(|name| self.signal(name));
     }
 
-    /// Reads on until it ends. Returns what it said last.
+    /// Reads its output until it ends, and returns the last part.
     fn end(mut self) -> (ExitStatus, String) {
         let mut rest = Vec::new();
         self.log.read_to_end(&mut rest).unwrap();
@@ -80,9 +80,9 @@ fn send(name: &str, process: &str) {
     assert!(Command::new("kill").args([&format!("-{name}"), "--", process]).status().unwrap().success());
 }
 
-/// Why signals cannot be tested, if they cannot.
-fn cannot_signal(place: &Placement) -> Option<&'static str> {
-    // Signal 1 is bit 0. Who ignores one hands that down to all children, as shells do to background jobs.
+/// Returns why signals cannot be tested, if they cannot.
+fn cannot_signal(place: &CaseFolder) -> Option<&'static str> {
+    // Signal 1 is bit 0. Children inherit ignored signals, for example the background jobs of a shell.
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
@@ -93,7 +93,7 @@ fn cannot_signal(place: &Placement) -> Option<&'static str> {
 }
 
 fn stop(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     if let Some(why) = cannot_signal(&place) {
         return not_run(why);
     }
@@ -109,7 +109,7 @@ fn stop(device: &str) -> Outcome {
 }
 
 /// Two signals at once: it ends by one of them and leaves nothing, and without a word in at least one of the attempts.
-fn ends_at_once(place: &Placement, start: impl Fn() -> Running) -> Outcome {
+fn ends_at_once(place: &CaseFolder, start: impl Fn() -> Running) -> Outcome {
     for _ in 0..ATTEMPTS {
         let job = start();
         job.signal_twice();
@@ -124,7 +124,7 @@ fn ends_at_once(place: &Placement, start: impl Fn() -> Running) -> Outcome {
 }
 
 fn second(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     if let Some(why) = cannot_signal(&place) {
         return not_run(why);
     }
@@ -132,7 +132,7 @@ fn second(device: &str) -> Outcome {
 }
 
 fn demo(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     if let Some(why) = cannot_signal(&place) {
         return not_run(why);
     }
@@ -145,7 +145,7 @@ fn demo(device: &str) -> Outcome {
 }
 
 fn second_demo(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     if let Some(why) = cannot_signal(&place) {
         return not_run(why);
     }
@@ -153,7 +153,7 @@ fn second_demo(device: &str) -> Outcome {
 }
 
 fn ignored(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     if let Some(why) = cannot_signal(&place) {
         return not_run(why);
     }
@@ -171,14 +171,14 @@ fn ignored(device: &str) -> Outcome {
     RAN
 }
 
-/// `examples/batch.sh` and the shell that runs it are a group of processes of their own, as on a terminal, where Ctrl-C goes to
-/// all of a group.
+/// Runs `examples/batch.sh` and its shell in a new process group, as a terminal does, where Ctrl-C goes to the whole
+/// group.
 fn shell_loop(device: &str) -> Outcome {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/batch.sh");
     if !script.exists() {
         return not_run("the sources are not on this machine");
     }
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     if let Some(why) = cannot_signal(&place) {
         return not_run(why);
     }
@@ -210,7 +210,7 @@ fn shell_loop(device: &str) -> Outcome {
 }
 
 fn kill(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     if !place.sparse("x.f64", 4 * GIB) {
         return not_run(NO_SPARSE);
     }
@@ -228,7 +228,7 @@ fn kill(device: &str) -> Outcome {
 }
 
 fn file_size_limit(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     place.npy("a.npy", &vec![1.0; 1 << 20]);
     let limited = |args: &[&str]| {
         let mut command = Command::new("sh");
@@ -245,7 +245,7 @@ fn file_size_limit(device: &str) -> Outcome {
 }
 
 fn shorter(device: &str) -> Outcome {
-    let place = Placement::new(device);
+    let place = CaseFolder::new(device);
     if !place.sparse("x.f64", GIB) {
         return not_run(NO_SPARSE);
     }

@@ -23,13 +23,13 @@ pub fn binary() -> PathBuf {
     env::var_os("OVERSHOT_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_overshot").into()).into()
 }
 
-/// A folder of its own for a case.
-pub struct Placement {
+/// A separate folder for a case.
+pub struct CaseFolder {
     pub folder: tempfile::TempDir,
     device: String,
 }
 
-/// What a run of the command left.
+/// The result of a run of the command.
 #[derive(Debug)]
 pub struct Done {
     pub code: Option<i32>,
@@ -37,9 +37,9 @@ pub struct Done {
     pub stderr: String,
 }
 
-impl Placement {
-    pub fn new(device: &str) -> Placement {
-        Placement { folder: tempfile::tempdir().unwrap(), device: device.into() }
+impl CaseFolder {
+    pub fn new(device: &str) -> CaseFolder {
+        CaseFolder { folder: tempfile::tempdir().unwrap(), device: device.into() }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -125,7 +125,7 @@ pub fn done(output: Output) -> Done {
 }
 
 impl Done {
-    /// One line says what is wrong; an error in an expression shows it in two more.
+    /// The error is one line; an error in an expression has two more, which show the place.
     pub fn is_error(&self, code: i32, words: &[&str]) {
         assert_eq!((self.code, self.stdout.as_str()), (Some(code), ""), "{self:?}");
         let lines: Vec<_> = self.stderr.lines().collect();

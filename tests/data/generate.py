@@ -1,4 +1,4 @@
-"""Writes the .npy files of this folder: python3 generate.py (NumPy 2.4). The values are known to src/data/tests/npy.rs."""
+"""Writes the .npy files of this folder: python3 generate.py (NumPy 2.4). src/data/tests/npy.rs expects their values."""
 
 import pathlib
 

@@ -1,4 +1,5 @@
-//! Many jobs at once, jobs within jobs, threads that wait for each other, and sources, sinks and devices that fail or lie.
+//! Concurrent jobs, nested jobs, threads that wait for each other, and sources, sinks and devices that fail or
+//! misbehave.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,14 +19,14 @@ use crate::rows::{self, builder, has_memory};
 
 const CASES: &[(&str, Case)] = &[
     ("passes from every thread of the caller's pool", passes_in_a_pool),
-    ("rows on both sides of a shard's end, read from every thread of the caller's pool", shards_in_a_pool),
-    ("a function for the host that panics ends the run and not the process", host_function_panics),
-    ("a source that fails while others wait for its place", fails_where_rows_are_kept),
+    ("rows across the end of a shard, read from every thread of the caller's pool", shards_in_a_pool),
+    ("a function for the host that panics ends the run, not the process", host_function_panics),
+    ("a source that fails while other chunks wait for its place", fails_where_rows_are_kept),
     ("64 threads run jobs within the limits of one engine", many_threads),
-    ("runs within runs do not wait for them", nested),
+    ("nested runs do not wait", nested),
     ("a job that is cancelled does not wait for memory", cancelled_in_line),
     ("a dataset whose source changes its dtype", liar),
-    ("a sink that holds its rows", holder),
+    ("a sink that holds a claim on its rows", holder),
 ];
 
 const EMULATED: &[(&str, EmulatedCase)] = &[("every call fails on demand", faults)];
@@ -33,16 +34,16 @@ const EMULATED: &[(&str, EmulatedCase)] = &[("every call fails on demand", fault
 pub const MODULE: Module =
     Module { name: "contention", cases: CASES, emulated: EMULATED, counts_memory: true, ..NO_CASES };
 
-/// The caller's pool: rayon's global one, which has two threads.
+/// Sets the number of threads of the caller's pool, the global one of rayon, to two.
 fn pool() {
-    // Not the first case: it is there.
+    // An earlier case may have built the pool.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(2).build_global();
     assert_eq!(rayon::current_num_threads(), 2);
 }
 
 fn passes_in_a_pool(choice: &DeviceChoice) -> Outcome {
     pool();
-    // A ring of several huge pages.
+    // A staging slab of several huge pages.
     let engine = Engine::builder().device(choice.clone()).chunk(1 << 20).build()?;
     let x = numbers(600_000, 1);
     let expected = rows::bits(&cpu().run(Job::eval("sum(x + c)")?.input("x", &x).scalar("c", 2.0))?);
@@ -60,7 +61,7 @@ fn passes_in_a_pool(choice: &DeviceChoice) -> Outcome {
 fn shards_in_a_pool(choice: &DeviceChoice) -> Outcome {
     pool();
     let engine = builder(choice).chunk(20_000).workers(2).build()?;
-    // Three elements a row, so that a tile lies on both sides of a shard's end, and more than the devices can hold.
+    // Three elements per row, so that a tile lies across the end of a shard, and more rows than the devices can hold.
     let rows = (rows::device_bytes(&engine) / 12) as usize + 100_000;
     let x: Vec<f32> = (0..rows * 3).map(|i| (i % 100) as f32).collect();
     let shard = engine.shard(&x)?;
@@ -71,10 +72,10 @@ fn shards_in_a_pool(choice: &DeviceChoice) -> Outcome {
     })
 }
 
-/// A kernel without a sense, whose function for the host panics.
+/// A kernel that does nothing and whose function for the host panics.
 fn panicking() -> CustomKernel {
     const TEXT: &str = "extern \"C\" __global__ void f(long long rows, const float *x, float *y) { }";
-    // SAFETY: it touches nothing.
+    // SAFETY: it accesses no memory.
     let kernel = unsafe { CustomKernel::cuda("f.cu", TEXT, "f") };
     kernel.unwrap().on_host(|_| panic!("the caller's own"))
 }
@@ -95,7 +96,8 @@ fn host_function_panics(choice: &DeviceChoice) -> Outcome {
     check(rows::in_use(&engine) == 0, "memory comes back")
 }
 
-/// Rows of which a read fails. Not before all other rows that can be on their way were read, so that others wait for their place.
+/// Rows of which one read fails. It waits until all other rows that can be in flight were read, so that other chunks
+/// wait for its place.
 struct Failing<'a> {
     rows: &'a [f64],
     /// Reads before the one that fails.
@@ -120,7 +122,7 @@ impl Source for Failing<'_> {
     fn read(&self, first: u64, to: &mut [u8]) -> overshot::Result<()> {
         self.reads.fetch_add(1, Ordering::SeqCst);
         if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
-            // Others go on as far as they can meanwhile. How far does not matter for the verdict.
+            // Meanwhile, other workers proceed as far as they can. The verdict does not depend on how far.
             (0..200).for_each(|_| thread::yield_now());
             if self.panics {
                 panic!("on demand");
@@ -204,7 +206,8 @@ fn many_threads(choice: &DeviceChoice) -> Outcome {
     Ok(())
 }
 
-/// An engine whose limits are just what the plan of a job over `x` takes, so that no two of them have memory at once.
+/// Returns an engine whose limit is exactly what the plan of a job over `x` takes, so that no two such jobs
+/// have memory at the same time.
 fn for_one_job(choice: &DeviceChoice, x: &[f64]) -> overshot::Result<(Engine, u64)> {
     let builder = || builder(choice).chunk(64 << 10).workers(2);
     let plan = builder().build()?.plan(&Job::eval("sum(x)")?.input("x", x))?;
@@ -254,7 +257,7 @@ fn nested(choice: &DeviceChoice) -> Outcome {
         })?;
         Ok(())
     };
-    // Within a source, a progress function, and what gives the values of the next pass.
+    // Nested in a source, in a progress function, and in the function that gives the scalars of the next pass.
     let source = Before { rows: &x, before: &run };
     engine.run(Job::eval("sum(x)")?.input("x", &source))?;
     let mut passes = 0;
@@ -286,7 +289,8 @@ fn cancelled_in_line(choice: &DeviceChoice) -> Outcome {
         },
     };
     thread::scope(|scope| -> Outcome {
-        // One job that has the memory until it may go on: it has begun once its progress could be asked, or its source.
+        // One job holds the memory until it may continue. It has begun when its progress function or its source
+        // is called.
         let both = Job::eval("sum(x + y)")?.input("x", &waits).input("y", &gated);
         let first = scope.spawn(|| engine.run(both).map(drop));
         let begun = has_begun.recv();
@@ -307,7 +311,7 @@ fn cancelled_in_line(choice: &DeviceChoice) -> Outcome {
 /// A source whose dtype changes with the calls.
 struct Liar {
     calls: AtomicU64,
-    /// The calls at which it says f64; f32 at all others.
+    /// The calls for which it returns f64; for all others it returns f32.
     lies: std::ops::Range<u64>,
 }
 
@@ -351,7 +355,7 @@ fn liar(choice: &DeviceChoice) -> Outcome {
     check(refused > 0 || !has_memory(&builder(choice).build()?), "no lie was seen")
 }
 
-/// A sink that keeps a claim of its own memory.
+/// A sink that holds a claim on its own memory.
 struct Holder<'a>(SinkMemory<'a>);
 
 struct HolderTarget<'a>(&'a mut [u8]);
@@ -395,7 +399,7 @@ fn holder(choice: &DeviceChoice) -> Outcome {
     let engine = builder(choice).chunk(100_000).build()?;
     let output = HolderTarget(bytemuck::cast_slice_mut(&mut y));
     match engine.run(Job::eval("y = x")?.input("x", &x).output("y", output)) {
-        // What is staged is given to the sink, whatever its memory.
+        // Staged rows are written to the sink, whatever its memory is.
         Ok(_) => check(has_memory(&engine), "no error on the CPU"),
         Err(error) => check(error.to_string().contains("must hold no claim"), error.to_string()),
     }
@@ -431,7 +435,7 @@ fn job_of_kind(engine: &Engine, kind: u32, x: &[f64]) -> overshot::Result<()> {
         }
         1 => {
             let data = engine.resident(x)?;
-            // The second run finds the rows there, or copies those again that the first one did not.
+            // The second run finds the rows on the devices, or copies those that the first run did not copy.
             let runs = [(); 2].map(|()| engine.run(Job::eval("sum(x)")?.input("x", &data)));
             assert!(runs.iter().flatten().all(|report| found(report) == sum), "a wrong sum");
             runs.into_iter().collect::<overshot::Result<Vec<_>>>()?;
@@ -488,7 +492,7 @@ fn faults() -> Outcome {
                 check(rows::in_use(&engine) == 0, format!("{what}: memory does not come back"))?;
             }
         }
-        // An allocation that fails makes a chunk, or a dataset's part on the device, smaller.
+        // A failed allocation makes chunks smaller, or the part of a dataset on the device.
         check(failed > 0 || at == FaultAt::Allocate, format!("{at:?} never failed"))?;
     }
     Ok(())

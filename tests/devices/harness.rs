@@ -1,4 +1,4 @@
-//! Runs the cases of all modules on the devices that they are for, and has what the modules share.
+//! Runs the cases of all modules on their devices, and holds the helpers that the modules share.
 
 use std::env;
 use std::path::Path;
@@ -17,18 +17,18 @@ pub type EmulatedCase = fn() -> Outcome;
 /// Cases with one subject.
 pub struct Module {
     pub name: &'static str,
-    /// Where its cases run if `OVERSHOT_TEST_DEVICE` does not say.
+    /// Where its cases run if `OVERSHOT_TEST_DEVICE` is not set.
     pub devices: &'static [&'static str],
     /// Cases for every device.
     pub cases: &'static [(&'static str, Case)],
-    /// Cases that compare with the CPU, and so say nothing of it, nor of the emulated device, which computes like it.
+    /// Cases that compare with the CPU. They run neither there nor on the emulated device, which runs the same code.
     pub gpu: &'static [(&'static str, Case)],
-    /// Cases that need a kernel's function for the host to be what runs.
+    /// Cases for devices that run a kernel's function for the host.
     pub on_host: &'static [(&'static str, Case)],
-    /// Cases of the emulated device alone.
+    /// Cases only for the emulated device.
     pub emulated: &'static [(&'static str, EmulatedCase)],
-    /// Whether the cases count device memory: then nothing runs beside them on a device that all cases have in common, and
-    /// they run on the stand-ins, too.
+    /// Whether the cases count device memory. Then no other case runs at the same time on a device that all
+    /// cases share, and the cases run on the stand-ins, too.
     pub counts_memory: bool,
 }
 
@@ -43,7 +43,7 @@ pub const NO_CASES: Module = Module {
     counts_memory: false,
 };
 
-/// Settings of the stand-in: devices, memory of each, what others have of it, seed.
+/// Settings of the stand-in: number of devices, their memory, how much of it others use, seed.
 const STANDINS: &[[&str; 4]] = &[
     ["1", "", "", ""],
     ["1", "16000000", "0", "1"],
@@ -51,10 +51,11 @@ const STANDINS: &[[&str; 4]] = &[
     ["4", "33554432,12000000,25000000,5000000", "0", "3"],
 ];
 
-/// Held alone by a case that counts memory, and together by all others, where a device was asked for: it is one for all.
+/// Lock on the device of `OVERSHOT_TEST_DEVICE`, which all cases share. A case that counts memory holds it exclusively,
+/// all other cases hold it shared.
 static DEVICE: RwLock<()> = RwLock::new(());
 
-/// Runs all cases. Those that make no sense on a device are listed as ignored, with the reason in their name.
+/// Runs all cases. Cases that do not apply to a device are listed as ignored, with the reason in their name.
 pub fn run(modules: &'static [Module]) -> ! {
     let asked = env::var("OVERSHOT_TEST_DEVICE").ok();
     let mut trials = Vec::new();
@@ -121,7 +122,7 @@ fn on_standin(module: &str, [devices, memory, taken, seed]: &[&str; 4]) -> Outco
     }
     let output = command.output()?;
     let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    // A filter that matches nothing is no success.
+    // A filter that matches no case is not a success.
     check(output.status.success() && !text.contains("running 0 tests"), text)
 }
 

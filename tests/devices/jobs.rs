@@ -20,40 +20,40 @@ pub const MODULE: Module = Module { name: "jobs", cases: CASES, gpu: GPU, emulat
 const CASES: &[(&str, Case)] = &[
     ("a map writes every row, for all chunk sizes and workers", map_over_schedules),
     ("reductions are the same bits for all chunk sizes and workers", reductions_over_schedules),
-    ("the bits of floats that were reduced are those of every release", golden_bits),
+    ("the bits of reduced floats are those of every release", golden_bits),
     ("odd lengths", odd_lengths),
     ("no rows", no_rows),
     ("limits on device and pinned memory hold", limits_hold),
     ("a limit too small for one chunk is an error", limit_too_small),
     ("every dtype goes in and out", dtypes),
-    ("values are as constant columns of them, in every run others", values),
-    ("values that do not fit are errors", wrong_values),
+    ("scalars act as constant columns, with other values in each run", values),
+    ("scalars that do not fit are errors", wrong_values),
     ("files in, files out", files),
     ("pinned arrays are used in place", pinned_arrays),
     ("generators and the row number", generators),
     ("a source that fails stops the job, and no file appears", failing_source),
     ("a cancelled job leaves no file", cancelled),
-    ("of two outputs none appears if one cannot", two_outputs),
-    ("a sink that lies about its memory is an error", lying_sink),
-    ("limits beyond all reason are errors or harmless", absurd_limits),
+    ("neither of two outputs appears if one cannot", two_outputs),
+    ("a sink that reports wrong memory is an error", lying_sink),
+    ("excessive limits are errors or harmless", absurd_limits),
     ("one engine runs many jobs at once", concurrent_jobs),
 ];
 
 const GPU: &[(&str, Case)] = &[
-    ("functions give the CPU's bits", functions),
+    ("functions give the bits of the CPU", functions),
     ("arithmetic is the same bits as on the CPU", arithmetic_bits),
-    ("auto leaves what is small to the CPU and shares the rest", auto),
+    ("auto runs small jobs on the CPU and splits the others", auto),
 ];
 
 const EMULATED: &[(&str, EmulatedCase)] = &[
     ("any seed gives the same answer", seeds),
     ("failures on demand end in an error, never in a wrong answer", faults),
-    ("a device with less memory than it said gets smaller chunks", shortage),
+    ("a device with less memory than it reported gets smaller chunks", shortage),
     ("devices of different sizes give the same bits as one", unequal_devices),
     ("a device that has no memory at all takes no part beside others", full_device),
     ("devices claim rows as fast as they are", unequal_speeds),
-    ("the whole takes the time of the slowest stage and one chunk", overlap),
-    ("the report says which stage bound the run", verdict),
+    ("a run takes the time of the slowest stage and one chunk", overlap),
+    ("the report names the bottleneck", verdict),
     ("a run is repeatable", repeatable),
 ];
 
@@ -85,8 +85,8 @@ fn map_over_schedules(choice: &DeviceChoice) -> Outcome {
     Ok(())
 }
 
-const REDUCTIONS: &str = "sum(a), mean(a * b), min(a), max(b), var(a), std(b), count(a > 0), any(a > 99.999), all(a < 100), \
-                          argmin(a), argmax(b), sum(x), mean(x), std(x), sum(n), min(n), argmax(n)";
+const REDUCTIONS: &str = "sum(a), mean(a * b), min(a), max(b), var(a), std(b), count(a > 0), any(a > 99.999), \
+                          all(a < 100), argmin(a), argmax(b), sum(x), mean(x), std(x), sum(n), min(n), argmax(n)";
 
 fn reductions(engine: &Engine, rows: usize) -> Result<Report, Error> {
     let (a, b) = (numbers(rows, 3), numbers(rows, 4));
@@ -110,7 +110,7 @@ fn reductions_over_schedules(choice: &DeviceChoice) -> Outcome {
     let rows = 200_001;
     let expected = reductions(&cpu(), rows)?;
     let (a, n) = (numbers(rows, 3), numbers(rows, 4));
-    // Not only the same everywhere but right: exact ones by a plain computation, floats to a tolerance.
+    // The bits must be right, too: exact results are compared with a plain computation, floats within a tolerance.
     let integers: i64 = n.iter().map(|b| i64::from((*b * 1e6) as i32)).sum();
     check(expected.value("sum(n)") == Ok(Some(Scalar::I64(integers))), "sum of integers")?;
     let least = (0..rows).min_by(|&i, &j| a[i].total_cmp(&a[j])).map(|i| Scalar::I64(i as i64));
@@ -177,7 +177,7 @@ fn limits_hold(choice: &DeviceChoice) -> Outcome {
                 peak == planned.device_bytes,
                 format!("{peak} bytes of device memory, planned {}", planned.device_bytes),
             )?;
-            // A test of the limit, not of a run that used none.
+            // The run must have used some memory, or this would not test the limit.
             check(found.kind == DeviceKind::Cpu || peak > 0, "no device memory was counted")?;
         }
         let peak = report.peak_pinned_bytes;
@@ -224,7 +224,8 @@ fn values(choice: &DeviceChoice) -> Outcome {
                 let expected = Job::eval(TEXT)?.input("a", &a).input("v", &vs).input("w", &ws);
                 let expected = engine.run(expected.output("c", c1).output("d", d1))?;
                 let what = format!("{v} of {}", stringify!($t));
-                check(bytemuck::cast_slice::<$t, u8>(&c[0]) == bytemuck::cast_slice::<$t, u8>(&c[1]), format!("rows with {what}"))?;
+                let bytes = |rows| bytemuck::cast_slice::<$t, u8>(rows);
+                check(bytes(&c[0]) == bytes(&c[1]), format!("rows with {what}"))?;
                 check(d[0] == d[1], format!("other rows with {what}"))?;
                 let (found, expected) = (all_bits(&found), all_bits(&expected));
                 check(found == expected, format!("{what}: {found:x?} instead of {expected:x?}"))?;
@@ -292,7 +293,8 @@ fn dtypes(choice: &DeviceChoice) -> Outcome {
             let report = engine.run(Job::eval("c = a; max(a)")?.input("a", &a).output("c", &mut c))?;
             check(a == c, concat!("rows of ", stringify!($t)))?;
             let largest = a.iter().copied().fold(a[0], |m, x| if x > m { x } else { m });
-            check(report.value("max(a)")?.is_some_and(|m| m.as_f64() == largest as f64), concat!("max of ", stringify!($t)))?;
+            let found = report.value("max(a)")?.map(|m| m.as_f64());
+            check(found == Some(largest as f64), concat!("max of ", stringify!($t)))?;
         )*};
     }
     each!(i8, i16, i32, i64, u8, u16, u32, u64, f32, f64);
@@ -322,7 +324,7 @@ fn files(choice: &DeviceChoice) -> Outcome {
         let mut c = vec![0.0; rows];
         let open = |name| match reading {
             Some(reading) => Npy::open_with(path(name), reading),
-            // SAFETY: the folder is this test's own, and nothing in it is written meanwhile.
+            // SAFETY: only this test uses the folder, and it writes nothing there while the map exists.
             None => unsafe { Npy::map(path(name)) },
         };
         let (b, big) = (open("b.npy")?, open("big.npy")?);
@@ -359,7 +361,7 @@ fn pinned_arrays(choice: &DeviceChoice) -> Outcome {
     if a.is_pinned() {
         check(report.peak_pinned_bytes == 0, "pinned arrays were staged in pinned memory")?;
     }
-    // Beside a slice, which is staged.
+    // Together with a slice, which is staged.
     let b = numbers(rows, 12);
     engine.run(Job::eval("c = a * b")?.input("a", &a).input("b", &b).output("c", &mut c))?;
     check(a.iter().zip(&b).zip(c.iter()).all(|((a, b), c)| (a * b).to_bits() == c.to_bits()), "wrong rows, mixed")
@@ -425,7 +427,7 @@ fn functions(choice: &DeviceChoice) -> Outcome {
         Ok([differs(wide, "f64"), differs(narrow, "f32")].into_iter().flatten().collect::<Vec<_>>())
     };
     let mut wrong = Vec::new();
-    // Any bits at all, so that every case of a function is met.
+    // Arbitrary bits, to reach every case of a function.
     let mut state = 12u64;
     let mut any = || -> Vec<f64> {
         let step = |_| {
@@ -458,7 +460,7 @@ fn auto(_: &DeviceChoice) -> Outcome {
     let (alone, report) = run(&engine)?;
     check(report.devices.len() == 1 && report.devices[0].kind == DeviceKind::Cpu, "a GPU was opened for so little")?;
     check(report.notes.iter().any(|note| note.contains("no GPU was used")), format!("{:?}", report.notes))?;
-    // An array that is to be pinned opens the GPUs; now they may as well help.
+    // Pinning an array opens the GPUs, so auto may use them now.
     engine.pinned::<u8>(1)?;
     let (shared, report) = run(&engine)?;
     check(report.devices.len() > 1, "the GPU is open, but was not used")?;
@@ -494,7 +496,7 @@ fn arithmetic_bits(choice: &DeviceChoice) -> Outcome {
         let mut hashes = Vec::new();
         for name in names {
             let bytes = std::fs::read(folder.path().join(name))?;
-            // FNV-1a: the place of a difference does not matter, that there is none does.
+            // FNV-1a: it only matters whether there is a difference, not where.
             hashes.push(
                 bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3)),
             );
@@ -505,7 +507,7 @@ fn arithmetic_bits(choice: &DeviceChoice) -> Outcome {
     check(found == expected, format!("{found:x?} instead of {expected:x?}"))
 }
 
-/// A source whose rows cannot be read from a certain one on.
+/// A source whose reads fail from a certain row on.
 struct Broken {
     rows: u64,
     from: u64,
@@ -568,7 +570,7 @@ fn two_outputs(choice: &DeviceChoice) -> Outcome {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name);
     let x = numbers(100_000, 19);
-    // Another program makes a file of the second output's name while the job runs.
+    // Another program creates a file with the name of the second output while the job runs.
     let appear = |_| std::fs::write(path("b.npy"), "mine").expect("a file");
     let job = Job::eval("a = x; b = x + 1")?.input("x", &x).progress(appear);
     let job = job.output("a", Npy::create(path("a.npy"))).output("b", Npy::create(path("b.npy")));
@@ -578,7 +580,7 @@ fn two_outputs(choice: &DeviceChoice) -> Outcome {
     check(std::fs::read_dir(folder.path())?.count() == 1, "something was left behind")
 }
 
-/// Says that its rows are pinned, and has memory for fewer, of another dtype.
+/// An output that reports pinned rows, but whose sink has memory for fewer rows, of another dtype.
 struct Lying<'a>(&'a mut [u8]);
 
 struct LyingSink<'a>(SinkMemory<'a>);
@@ -630,7 +632,7 @@ fn absurd_limits(choice: &DeviceChoice) -> Outcome {
     let huge = engine(choice).chunk(u64::MAX).device_memory(1 << 30).pinned_memory(u64::MAX).workers(64).build()?;
     let report = huge.run(Job::eval("count(x < 1000)")?.input("x", &x))?;
     check(report.value("count(x < 1000)") == Ok(Some(Scalar::I64(10_000))), "a wrong count")?;
-    // A plan of more rows than there is memory for is a plan or an error, not a panic.
+    // Planning more rows than fit in memory gives a plan or an error, not a panic.
     let _ = huge.plan(&Job::eval("a = f64(i); b = a + 1; sum(a * b)")?.rows(u64::MAX));
     Ok(())
 }
@@ -656,14 +658,14 @@ fn concurrent_jobs(choice: &DeviceChoice) -> Outcome {
     check(failures.is_empty(), format!("jobs {failures:?} failed"))
 }
 
-// The emulated device alone.
+// Cases only for the emulated device.
 
 fn seeds() -> Outcome {
     let rows = 120_000;
     let expected = all_bits(&reductions(&cpu(), rows)?);
     let a = numbers(rows, 20);
     for seed in 0..60 {
-        // Memory for one block to a few, so that blocks go from worker to worker while work on them is pending.
+        // Memory for one block to a few, so that blocks pass from worker to worker while work on them is pending.
         let device = Emulated::new().seed(seed);
         let memory = 400_000 + seed % 7 * 300_000;
         let workers = 1 + (seed % 6) as usize;
@@ -709,10 +711,10 @@ fn faults() -> Outcome {
         }
     }
     check(failed >= 12, format!("only {failed} of 15 failures showed"))?;
-    // A kernel that fails is named with its chunk, or with all that were on the device beside it.
+    // The error of a failed kernel names its chunk, or all chunks that were on the device at the time.
     for (nth, slots) in [(0u64, 1), (3, 1), (3, 2), (7, 2)] {
         let device = Emulated::new().seed(nth).fault(Fault::new(FaultAt::Kernel, nth));
-        // Of a tile each, on a device that holds so many.
+        // Chunks of one tile each, on a device with memory for this many.
         let memory = slots * 2 * 4096 * 8;
         let engine = Engine::builder().device(device).chunk(1).workers(1).device_memory(memory).build()?;
         let mut y = vec![0.0; x.len()];
@@ -757,11 +759,11 @@ fn shortage() -> Outcome {
 }
 
 fn unequal_devices() -> Outcome {
-    // Enough chunks that each device claims one, although these take no time and the seed alone says whose turn it is.
+    // Enough chunks that each device claims one, although a chunk takes no time and only the seed chooses the worker.
     let rows = 2_100_001;
     let expected = all_bits(&reductions(&cpu(), rows)?);
     let a = numbers(rows, 28);
-    // From plenty to a tile or two, the third with less than it says.
+    // From ample memory to a tile or two; the third device has less than it reports.
     let sizes = |seed: u64| {
         let device = |k: u64| Emulated::new().seed(seed + k);
         let less = device(2).memory(64 << 20).taken((64 << 20) - 2_000_000);
@@ -784,7 +786,7 @@ fn unequal_devices() -> Outcome {
             check(if count == 1 { found == ["emulated"] } else { found == names[..count] }, format!("{found:?}"))?;
             check(report.devices.iter().all(|device| device.rows > 0), format!("{what}: one did nothing"))?;
             check(report.devices.iter().map(|device| device.rows).sum::<u64>() == rows as u64, "rows of all devices")?;
-            // The small ones do not hold the large one back, and the report says which they are.
+            // The small devices do not slow the large one down, and the report names them.
             alone = alone.or(Some(report.devices[0].chunk_rows));
             check(report.devices[0].chunk_rows == report.chunk_rows, format!("{what}: {report}"))?;
             check(alone == Some(report.chunk_rows), format!("{what}: smaller chunks than alone: {report}"))?;
@@ -817,7 +819,7 @@ fn full_device() -> Outcome {
 fn unequal_speeds() -> Outcome {
     let rows = 4096 * 512u64;
     let x = numbers(rows as usize, 30);
-    // Rows per virtual second: each device is bound by another stage. A row is 8 bytes each way.
+    // Rows per virtual second: each device has another bottleneck. A row is 8 bytes each way.
     let (slow, fast) = (1e6, 2e6);
     for seed in 0..4u64 {
         let quick = |k: u64| Emulated::new().seed(seed + k).copy_in_rate(1e9).kernel_rate(1e8).copy_out_rate(1e9);
@@ -834,7 +836,7 @@ fn unequal_speeds() -> Outcome {
             let [first, second] = &report.devices[..] else { return Err("two devices, two reports".into()) };
             let ratio = second.rows as f64 / first.rows as f64;
             check((1.8..2.2).contains(&ratio), format!("{} and {} rows: {devices:?}", first.rows, second.rows))?;
-            // None waits long for the other: all together take as long as one that has the speed of both.
+            // Neither waits long for the other: together they take as long as one device with the speed of both.
             let took =
                 [first, second].iter().filter_map(|device| device.virtual_time).max().unwrap_or_default().as_secs_f64();
             let best = rows as f64 / (slow + fast);
@@ -846,7 +848,7 @@ fn unequal_speeds() -> Outcome {
 
 fn overlap() -> Outcome {
     let rows = 4096 * 256u64;
-    // Rates so that in turn the copy in, the kernel and the copy out is slowest. A row is 8 bytes each way.
+    // The copy in, the kernel and the copy out are the slowest stage, one after the other. A row is 8 bytes each way.
     for (copy_in, kernel, copy_out) in [(1e6, 1e6, 1e8), (1e8, 1e5, 1e8), (1e8, 1e6, 1e6), (8e6, 1e6, 8e6)] {
         let stages = [8.0 / copy_in, 1.0 / kernel, 8.0 / copy_out];
         let slowest = stages.iter().copied().fold(0.0, f64::max) * rows as f64;
@@ -884,7 +886,7 @@ fn verdict() -> Outcome {
         let report = engine.run(Job::eval("y = x")?.input("x", &x[..rows]).output("y", &mut y))?;
         report.devices[0].bottleneck.ok_or("no verdict".into())
     };
-    // Everything as fast, but for one stage at a time. Four workers fill and drain.
+    // All stages are equally fast, except for one at a time. Four workers fill and drain.
     let even = || {
         let device = Emulated::new().copy_in_rate(8e6).kernel_rate(1e6).copy_out_rate(8e6);
         device.fill_rate(8e6).drain_rate(8e6)
@@ -899,7 +901,7 @@ fn verdict() -> Outcome {
         let bound = bound(device, x.len())?;
         check(bound.stage == stage && bound.busy > 0.85 && bound.busy <= 1.0, format!("{stage:?}: {bound:?}"))?;
     }
-    // One chunk goes through all stages one after the other: none is busy for long.
+    // One chunk passes through all stages in sequence, so no stage is busy for long.
     let bound = bound(even(), 4096)?;
     check(bound.stage == Stage::Latency, format!("one chunk: {bound:?}"))
 }

@@ -1,4 +1,4 @@
-//! Kernels of the caller's own.
+//! Custom kernels.
 
 use overshot::testing::custom::{FACTOR, TABLE, everything, keep};
 use overshot::{CustomKernel, DeviceChoice, Engine, Job, Npy, Raw};
@@ -8,13 +8,13 @@ use crate::harness::{Case, Module, NO_CASES, Outcome, check, engine, numbers};
 pub const MODULE: Module = Module { name: "kernels", cases: CASES, on_host: ON_HOST, ..NO_CASES };
 
 const CASES: &[(&str, Case)] = &[
-    ("rows of several sizes, values, arrays and scratch", all_parts),
-    ("what is kept stands in order, for all schedules", kept_in_order),
-    ("files of what is kept have its length", kept_files),
-    ("nothing kept, and no rows", kept_nothing),
-    ("what does not fit the parameters is an error", misfits),
-    ("a kernel that is not told its rows has whole blocks", without_rows),
-    ("rows of absurd size are an error", absurd_rows),
+    ("rows of several sizes, scalars, arrays and scratch", all_parts),
+    ("compacted rows are in order, for all schedules", kept_in_order),
+    ("files of compacted rows have their length", kept_files),
+    ("compaction that selects nothing, and no rows", kept_nothing),
+    ("arguments that do not match the parameters are errors", misfits),
+    ("a kernel without the parameter rows gets whole blocks", without_rows),
+    ("rows of excessive size are an error", absurd_rows),
 ];
 
 const ON_HOST: &[(&str, Case)] = &[("a kernel that lies about what it kept is an error", lying_kernel)];
@@ -36,7 +36,7 @@ fn all_parts(choice: &DeviceChoice) -> Outcome {
     Ok(())
 }
 
-/// What a naive filter keeps, and where it was.
+/// Returns the values that a simple filter keeps, and their rows.
 fn naive(x: &[f64]) -> (Vec<f64>, Vec<i64>) {
     x.iter().zip(0..).filter(|(x, _)| **x > 50.0).map(|(x, i)| (*x, i)).unzip()
 }

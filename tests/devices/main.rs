@@ -1,8 +1,9 @@
-//! What must hold on every device.
+//! Tests that must pass on every device.
 //!
-//! Runs on `cpu`, on one emulated device and on three, and cases about device memory also on the stand-in for the CUDA
-//! driver, in processes of its own. `OVERSHOT_TEST_DEVICE` (as `--device`, for example `cuda`) runs all on that device
-//! alone. The name of a trial begins with its module: `cargo test --test devices passes,` runs one of them.
+//! They run on `cpu`, on one emulated device and on three. Cases about device memory also run on the stand-in for the
+//! CUDA driver, in separate processes. `OVERSHOT_TEST_DEVICE` (with the values of `--device`, for example `cuda`) runs
+//! all cases on that device only. The name of a trial begins with its module: `cargo test --test devices passes,` runs
+//! one module.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
 mod contention;

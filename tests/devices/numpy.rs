@@ -1,4 +1,4 @@
-//! Every device against NumPy's own answers: `tests/numpy/cases.txt`, which `tests/numpy/generate.py` explains and writes.
+//! Compares every device with NumPy: `tests/numpy/cases.txt`, which `tests/numpy/generate.py` explains and writes.
 //!
 //! Cases that read the same columns go into one job, so that a GPU compiles hundreds of kernels and not thousands.
 
@@ -19,7 +19,7 @@ const MAX_ULP: u64 = 4;
 const CLOSE: f64 = 1e-12;
 const CLOSE_F32: f64 = 1e-6;
 
-/// Cases of one job: enough to save compiling, few enough to keep kernels small.
+/// The number of cases in one job: enough to save compilations, few enough to keep kernels small.
 const TOGETHER: usize = 24;
 
 pub const MODULE: Module = Module { name: "numpy", devices: &["cpu"], cases: CASES, ..NO_CASES };
@@ -93,7 +93,7 @@ impl<'t> Table<'t> {
     }
 }
 
-/// Runs cases with the same inputs as one job; what is wrong with them.
+/// Runs cases with the same inputs as one job, and returns their errors.
 fn run(engine: &Engine, table: &Table<'_>, cases: &[Case<'_>]) -> Result<Vec<String>> {
     let statement = |(k, case): (usize, &Case<'_>)| format!("y{k} = {}", case.text);
     let text: Vec<String> = cases.iter().enumerate().map(statement).collect();
@@ -232,7 +232,7 @@ impl Source for Column {
     }
 }
 
-/// An output of any dtype, kept in memory.
+/// An output of any dtype, in memory.
 #[derive(Clone, Default)]
 struct Captured(Arc<Mutex<Option<Column>>>);
 

@@ -1,5 +1,5 @@
-//! Passes over the same rows: the results are those of single runs, and rows of the next pass are on their way before its values
-//! are known.
+//! Passes over the same rows: the results are those of single runs, and the first rows of the next pass are copied
+//! before its scalars are known.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -15,47 +15,47 @@ pub const MODULE: Module = Module { name: "passes", cases: CASES, emulated: EMUL
 const CASES: &[(&str, Case)] = &[
     ("passes give the bits of single runs", same_as_runs),
     ("a dataset larger than the devices moves only what does not fit, the same rows each time", resident),
-    ("rows of the next pass are read before its values are known", ahead),
-    ("a pass begins when the one before it has no more rows to hand out", begins_when_dry),
+    ("rows of the next pass are read before its scalars are known", ahead),
+    ("a pass begins when the previous one has no rows left to claim", begins_when_exhausted),
     ("a pass that is not needed leaves nothing behind", not_needed),
     ("a source that fails, at any time", failing_source),
-    ("next that panics", panics),
+    ("a panic in next", panics),
     ("a token that is cancelled, at any time", cancelled),
-    ("without memory for two passes they go on one after the other", tiny_budgets),
-    ("what cannot be passes", refused),
+    ("without memory for two passes they run one after the other", tiny_budgets),
+    ("jobs that cannot run as passes", refused),
 ];
 
 const EMULATED: &[(&str, EmulatedCase)] = &[("any seed gives the same answer", seeds)];
 
-/// With few and small chunks, so that there is memory for two passes everywhere, and each has several chunks.
+/// Returns an engine with few, small chunks, so that every device has memory for two passes of several chunks each.
 fn small_chunks(choice: &DeviceChoice) -> Engine {
     builder(choice).chunk(64 << 10).workers(2).build().unwrap()
 }
 
-/// What runs have of memory: all but what datasets have.
+/// Returns the memory in use by runs, without that of datasets.
 fn in_use(engine: &Engine) -> u64 {
     engine.memory().iter().map(|memory| memory.device.in_use + memory.pinned.in_use).sum()
 }
 
-/// A job over `x` that has a value, and no new one for its next pass.
+/// Returns a job over `x` with one scalar, which the next pass does not change.
 fn pass<'a>() -> Job<'a> {
     Job::eval("mean(x - center), std(x), argmin(x), sum(x * f64(i))").unwrap().scalar("center", 3.0)
 }
 
 const NONE: [(&str, f64); 0] = [];
 
-/// Values decide what is computed, and all are of another dtype.
+/// An expression whose result depends on scalars of different dtypes.
 const STEP: &str = "m = mean(clip(x, center - width, center + width)), n = count(x > center), \
                     last = max(where(i % i64(step) == 0, x, -1000.0)), std(x * scale)";
 
-/// The values of a pass after the one with these results.
+/// Returns the scalars of the pass that follows the one with these results.
 fn values_after(report: &Report, pass: u32) -> Vec<(&'static str, Scalar)> {
     let center = report.value("m").unwrap().map_or(0.0, |mean| mean.as_f64());
     let count = report.value("n").unwrap().map_or(0.0, Scalar::as_f64);
     let width = 1.0 + count % 50.0;
     let mut values: Vec<(&str, Scalar)> =
         vec![("width", width.into()), ("center", center.into()), ("step", pass.into())];
-    // What is left out stays as it is.
+    // Scalars that are not given stay as they are.
     if !pass.is_multiple_of(3) {
         values.push(("scale", (pass as f32).into()));
     }
@@ -119,7 +119,7 @@ fn resident(choice: &DeviceChoice) -> Outcome {
             |(pass, moved): (usize, &u64)| *moved == 8 * each(pass) || !without_cpu(&engine) && *moved < 8 * each(pass);
         check(moved.iter().enumerate().all(right), format!("{moved:?} bytes moved, {there} of {rows} rows there"))?;
     }
-    // Every row of the rest four times, but the pass that was made ready in vain has read some of them, too.
+    // Each streamed row four times. The pass that was prepared but not needed has read some of them, too.
     let (least, most) = match has_memory(&engine) {
         true => (rows as u64 + 3 * (rows as u64 - there), rows as u64 + 4 * (rows as u64 - there)),
         false => (4 * rows as u64, 5 * rows as u64),
@@ -129,7 +129,7 @@ fn resident(choice: &DeviceChoice) -> Outcome {
     check(in_use(&engine) == before, "memory comes back")?;
     let peak: u64 = engine.memory().iter().map(|memory| memory.device.peak).sum();
     check(peak <= device_bytes(&engine), format!("{peak} bytes of device memory were in use"))?;
-    // Rows that are there are read once.
+    // Resident rows are read once.
     let later = |reads: &[std::ops::Range<u64>]| {
         reads.iter().all(|read| rest.iter().any(|rest| rest.start <= read.start && read.end <= rest.end))
     };
@@ -144,8 +144,8 @@ fn resident(choice: &DeviceChoice) -> Outcome {
 }
 
 fn ahead(choice: &DeviceChoice) -> Outcome {
-    // A dataset that is copied to devices first: the pass that does so has none beside it, and others only read the rest, also
-    // where one worker sees to both.
+    // If a dataset is copied to devices first, no other pass runs during that pass, and later passes read only
+    // the rest. That holds for one worker, too.
     for (workers, stays) in [(2, false), (2, true), (1, true)] {
         let engine = builder(choice).chunk(64 << 10).workers(workers).build()?;
         let x = numbers(if stays { device_bytes(&engine) as usize / 8 * 9 / 8 } else { 1_000_000 }, 2);
@@ -162,7 +162,7 @@ fn ahead(choice: &DeviceChoice) -> Outcome {
         let mut before = 0;
         engine.passes(job, |report| {
             passes += 1;
-            // All that passes up to this one read; more is of the next one, whose values this returns.
+            // The rows that passes up to this one read. Any more belong to the next pass, whose scalars this returns.
             before += if passes == 1 { x.len() as u64 } else { each };
             let is_ahead = |report: &Report| match passes {
                 1 => report.bytes_ahead == 0,
@@ -187,11 +187,11 @@ fn ahead(choice: &DeviceChoice) -> Outcome {
     Ok(())
 }
 
-/// Rows that give way to other threads whenever they are read, and take down how many there are still to be read for the first time
-/// when some are read for the second time.
+/// Rows that yield to other threads on each read. They record how many rows had not been read yet when the first row
+/// was read again.
 struct Twice<'a> {
     rows: &'a [f64],
-    /// Which were read, and what was left when that was more than once.
+    /// The rows that were read, and how many were left when one was read again.
     read: Mutex<(Vec<bool>, Option<usize>)>,
 }
 
@@ -217,13 +217,13 @@ impl overshot::Source for Twice<'_> {
         }
         read.0[rows].fill(true);
         drop(read);
-        // A pass that begins too early gets far then.
+        // A pass that begins too early reads many rows here.
         (0..100).for_each(|_| std::thread::yield_now());
         Ok(())
     }
 }
 
-fn begins_when_dry(choice: &DeviceChoice) -> Outcome {
+fn begins_when_exhausted(choice: &DeviceChoice) -> Outcome {
     let engine = small_chunks(choice);
     let x = numbers(600_000, 9);
     let source = Twice { rows: &x, read: Mutex::new((vec![false; x.len()], None)) };
@@ -264,7 +264,7 @@ fn failing_source(choice: &DeviceChoice) -> Outcome {
     let x = numbers(400_000, 4);
     let rows = x.len() as u64;
     let watched = Watched::new(&x);
-    // In the first pass, at its end, in the second, maybe before it has its values, and at its end.
+    // In the first pass, at its end, in the second pass (possibly before its scalars are set), and at its end.
     for (more, is_second) in [(0, false), (rows - 1, false), (u64::MAX / 2, true), (2 * rows - 1, true)] {
         watched.fails_beyond(watched.total() + more);
         let mut passes = 0;
@@ -340,7 +340,7 @@ fn cancelled(choice: &DeviceChoice) -> Outcome {
 fn tiny_budgets(choice: &DeviceChoice) -> Outcome {
     let x = numbers(50_000, 8);
     let expected = bits(&cpu().run(pass().input("x", &x))?);
-    // One block, or one slot, of a tile, but not two.
+    // Memory for one block, or one slot, of one tile, but not for two.
     let limits = [
         Engine::builder().device(choice.clone()).device_memory(60_000),
         Engine::builder().device(choice.clone()).pinned_memory(60_000),
@@ -359,7 +359,7 @@ fn tiny_budgets(choice: &DeviceChoice) -> Outcome {
         }
         check(reports.len() == 3 && in_use(&engine) == 0, "memory comes back")?;
     }
-    // Two blocks: each pass has one, which a chunk has while it waits, and others after it.
+    // Two blocks: each pass has one, which a waiting chunk holds, and which later chunks use after it.
     let engine = Engine::builder().device(choice.clone()).device_memory(100_000).build()?;
     let mut passes = 0;
     let report = engine.passes(pass().input("x", &x), |report| {

@@ -1,4 +1,4 @@
-//! What the modules of rows that stay on devices have in common: devices to run on, with little memory, and datasets that are watched.
+//! Helpers for tests of rows that stay on devices: devices with little memory, and datasets that count their reads.
 
 use std::env;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use overshot::{DeviceChoice, DeviceKind, Dtype, Engine, EngineBuilder, Error, Re
 
 use crate::harness::{Outcome, check};
 
-/// An engine whose devices have 16 MiB each, or what the stand-in was told.
+/// Returns an engine whose devices have 16 MiB each, or as much as the settings of the stand-in say.
 pub fn builder(choice: &DeviceChoice) -> EngineBuilder {
     let builder = Engine::builder().device(choice.clone());
     match env::var("OVERSHOT_STANDIN_MEMORY") {
@@ -22,22 +22,22 @@ pub fn engine(choice: &DeviceChoice) -> Engine {
     builder(choice).build().unwrap()
 }
 
-/// Whether the engine has devices with memory of their own, so that rows are to be there.
+/// Returns whether the engine has devices with separate memory, where rows can stay.
 pub fn has_memory(engine: &Engine) -> bool {
     engine.devices().iter().any(|device| device.kind != DeviceKind::Cpu)
 }
 
-/// What runs, arrays and datasets have of memory.
+/// Returns the memory in use by runs, arrays and datasets.
 pub fn in_use(engine: &Engine) -> u64 {
     engine.memory().iter().map(|memory| memory.device.in_use + memory.pinned.in_use).sum()
 }
 
-/// Whether devices have all rows to themselves, so that what they move is known.
+/// Returns whether the CPU takes no part, so that the number of moved rows is known.
 pub fn without_cpu(engine: &Engine) -> bool {
     engine.devices().iter().all(|device| device.kind != DeviceKind::Cpu)
 }
 
-/// Bytes of all devices.
+/// Returns the memory of all devices, in bytes.
 pub fn device_bytes(engine: &Engine) -> u64 {
     let limit = if env::var("OVERSHOT_STANDIN_MEMORY").is_ok() { u64::MAX } else { 16 << 20 };
     let devices = engine.devices().iter().filter(|device| device.kind != DeviceKind::Cpu);
@@ -52,7 +52,7 @@ pub fn rows_in(ranges: &[(String, Range<u64>)]) -> u64 {
     ranges.iter().map(|(_, rows)| rows.end - rows.start).sum()
 }
 
-/// A slice that takes down which rows are read of it.
+/// A slice that records which of its rows are read.
 pub struct Watched<'a> {
     rows: &'a [f64],
     seen: Mutex<Seen>,
@@ -86,17 +86,17 @@ impl<'a> Watched<'a> {
         all
     }
 
-    /// Lets every read fail that would make it more rows than this, of all that were ever read.
+    /// Makes each read fail that would bring the total number of rows read above this.
     pub fn fails_beyond(&self, rows: u64) {
         self.seen.lock().unwrap().most = rows;
     }
 
-    /// Rows that were ever read, each as often as it was.
+    /// Returns the total number of rows read, repeated reads included.
     pub fn total(&self) -> u64 {
         self.seen.lock().unwrap().total
     }
 
-    /// Waits until more rows than this were ever read, or far too long.
+    /// Waits until the total number of rows read is larger than this; fails after a minute.
     pub fn waits_for_more_than(&self, rows: u64) -> Outcome {
         let seen = self.seen.lock().unwrap();
         let waited = self.more.wait_timeout_while(seen, Duration::from_secs(60), |seen| seen.total <= rows).unwrap();
@@ -132,7 +132,7 @@ impl Source for Watched<'_> {
     }
 }
 
-/// The rows that a dataset does not have on devices.
+/// Returns the rows of a dataset that are not on devices.
 pub fn not_there(data: &Resident<'_>) -> Vec<Range<u64>> {
     let ranges = data.on_devices();
     let ends = [0].into_iter().chain(ranges.iter().map(|(_, rows)| rows.end));

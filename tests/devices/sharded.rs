@@ -1,4 +1,4 @@
-//! Rows that stay on devices: the results are those of slices, and what is there does not cross the link again.
+//! Rows that stay on devices: the results are those of slices, and these rows do not cross the link again.
 #![allow(clippy::single_range_in_vec_init, reason = "some lists of ranges have one")]
 
 use std::ops::Range;
@@ -15,23 +15,23 @@ pub const MODULE: Module =
 
 const CASES: &[(&str, Case)] = &[
     ("sharded arrays give the bits of slices", same_as_slices),
-    ("arrays that are cut otherwise give the same bits", cut_otherwise),
+    ("arrays with other partitions give the same bits", cut_otherwise),
     ("rows are read and written where they lie", read_and_write),
     ("a dataset larger than the devices moves only what does not fit, the same rows each time", resident),
     ("a dataset that changed is copied again", forgotten),
-    ("jobs at once use one dataset", at_once),
+    ("concurrent jobs use one dataset", at_once),
     ("a job that fails leaves a dataset as it was", failed_job),
-    ("kernels that keep rows, or have rows of several elements", kernels),
-    ("a job fills a dataset beside other inputs of all kinds", fills_beside_others),
+    ("kernels that compact, or have rows of several elements", kernels),
+    ("a job fills a dataset and reads other inputs of all kinds", fills_beside_others),
     ("outputs with several elements a row in pinned memory", vectors_in_place),
-    ("memory comes back", comes_back),
+    ("memory is released", comes_back),
     ("without memory everything is streamed, with a note", no_memory),
 ];
 
 const EMULATED: &[(&str, EmulatedCase)] = &[
     ("an allocation that fails makes a range smaller", smaller_range),
     ("any seed gives the same answer", seeds),
-    ("rows there are computed while others are on their way", overlap),
+    ("resident rows are computed while others are copied", overlap),
 ];
 
 const MAP: &str = "c = sqrt(a * a + b) * f64(x) + f64(i)";
@@ -50,7 +50,7 @@ fn same_as_slices(choice: &DeviceChoice) -> Outcome {
         let mut zeros = vec![1.0; rows];
         shard_c.read(0, &mut zeros)?;
         check(zeros.iter().all(|zero| zero.to_bits() == 0), "a new array is zeros")?;
-        // All of them, and each with slices beside it.
+        // All of them, and each together with slices.
         for mixed in 0..4 {
             let job = Job::eval(MAP)?.input("b", &shard_b);
             let job = if mixed & 1 == 0 { job.input("a", &shard_a) } else { job.input("a", &a) };
@@ -84,7 +84,7 @@ fn same_as_slices(choice: &DeviceChoice) -> Outcome {
     Ok(())
 }
 
-/// Rows that lie on other devices, or on devices that take no part, go by way of the host.
+/// Rows on other devices, or on devices that take no part, move through host memory.
 fn cut_otherwise(choice: &DeviceChoice) -> Outcome {
     let others: DeviceChoice = match choice {
         DeviceChoice::Emulated(all) if all.len() > 1 => DeviceChoice::Emulated(all[..2].to_vec()),
@@ -121,7 +121,7 @@ fn cut_otherwise(choice: &DeviceChoice) -> Outcome {
 
 fn read_and_write(choice: &DeviceChoice) -> Outcome {
     let engine = engine(choice);
-    // More than there is room for.
+    // More rows than fit in the memory.
     let rows = (device_bytes(&engine) / 4 * 5 / 4) as usize + 77;
     let mut x = engine.sharded::<u32>(rows)?;
     let mut expected = vec![0; rows];
@@ -177,13 +177,13 @@ fn resident(choice: &DeviceChoice) -> Outcome {
             format!("pass {pass} read {read:?}"),
         )?;
         check(there > 0 && report.notes.iter().any(|note| note.contains("stay on devices")), "a note")?;
-        // A quarter is too much, and an eighth is left to runs, 4 MiB at least.
+        // A quarter does not fit, and an eighth is reserved for runs, 4 MiB at least.
         check(there * 8 >= device_bytes(&engine) / 3, format!("only {there} rows are there"))?;
     }
     let limit = device_bytes(&engine);
     let peak: u64 = engine.memory().iter().map(|memory| memory.device.peak).sum();
     check(peak <= limit, format!("{peak} bytes of device memory were in use, of {limit}"))?;
-    // Pinned memory is copied from where it is.
+    // Pinned memory is copied from its place.
     let mut pinned = engine.pinned::<f64>(rows)?;
     pinned.copy_from_slice(&x);
     drop(data);
@@ -218,7 +218,7 @@ fn forgotten(choice: &DeviceChoice) -> Outcome {
 }
 
 fn at_once(choice: &DeviceChoice) -> Outcome {
-    // What is left to runs is enough for all of them.
+    // The memory reserved for runs is enough for all of them.
     let engine = builder(choice).chunk(64 << 10).workers(2).build()?;
     let x = numbers(300_000, 6);
     let expected = bits(&cpu().run(Job::eval(PASS)?.input("x", &x))?);
@@ -236,7 +236,7 @@ fn at_once(choice: &DeviceChoice) -> Outcome {
         each.collect::<Result<Vec<_>, _>>()
     })?;
     check(right.iter().all(|one| *one == expected), "another result")?;
-    // What has nothing to copy is not cut into chunks of 8192 rows, of which there would be 37.
+    // A job without copies is not split into chunks of 8192 rows, which would be 37.
     let report = engine.run(Job::eval(PASS)?.input("x", &shard))?;
     let is_there = has_memory(&engine) && rows_in(&shard.on_devices()) == x.len() as u64;
     check(bits(&report) == expected && (!is_there || report.chunks < 20), format!("{} chunks", report.chunks))?;
@@ -316,7 +316,7 @@ fn comes_back(choice: &DeviceChoice) -> Outcome {
         check(*first.get_or_insert_with(|| (there.clone(), also.clone())) == (there, also), "another cut")?;
         drop(data);
         drop(array);
-        check(in_use() == 0, "memory comes back")?;
+        check(in_use() == 0, "memory is released")?;
     }
     // An array outlives its engine.
     let array = engine.shard(&x)?;
@@ -327,7 +327,7 @@ fn comes_back(choice: &DeviceChoice) -> Outcome {
 }
 
 fn no_memory(choice: &DeviceChoice) -> Outcome {
-    // Less than what is left to runs.
+    // Less than the memory reserved for runs.
     let engine = Engine::builder().device(choice.clone()).device_memory(3 << 20).build()?;
     let x = numbers(200_000, 11);
     let (shard, data) = (engine.shard(&x)?, engine.resident(&x)?);
@@ -371,11 +371,12 @@ fn seeds() -> Outcome {
     Ok(())
 }
 
-/// A pass takes the time of the link for the rows that are not there, or of the kernel for all rows, and little more.
+/// A pass takes little more than the time of the link for the rows that are not resident, or of the kernel for
+/// all rows.
 fn overlap() -> Outcome {
     let rows = 2_000_000;
     let x = numbers(rows, 14);
-    // Kernels of all rows take about as long as the link for those that are not there.
+    // The kernels of all rows take about as long as the link for the rows that are not resident.
     let device = Emulated::new().memory(16 << 20).copy_in_rate(2e9).kernel_rate(1e9);
     let engine = Engine::builder().device(device).chunk(256 << 10).build()?;
     let data = engine.resident(&x)?;
@@ -405,8 +406,7 @@ fn smaller_range() -> Outcome {
     check(found == x, "other rows")
 }
 
-/// Datasets that are being filled, with other columns before and behind them, so that copies that go to different memories follow
-/// each other.
+/// Fills datasets that have other columns before and after them, so that consecutive copies go to different memories.
 fn fills_beside_others(choice: &DeviceChoice) -> Outcome {
     let rows = 150_001;
     let [a, b, c, d] = [1, 2, 3, 4].map(|seed| numbers(rows, seed));

@@ -2,8 +2,7 @@
 """Writes cases.txt, the table that holds Overshot's expressions to NumPy's results.
 
 Run it with NumPy 2.4 in this folder; it always writes the same text. Expressions are valid Python: they are evaluated
-with the names below, so that NumPy itself says what each one gives. The table has four kinds of lines, with tabs where it
-says |:
+with the names below, so that NumPy computes each result. The table has four kinds of lines, with tabs in place of |:
 
     values NAME DTYPE HEX HEX …              the bits of an input column
     case BOUND | EXPRESSION | a=NAME b=NAME | DTYPE | HEX HEX …   every row of the result
@@ -186,7 +185,8 @@ def unary():
 
 
 def literals():
-    numbers = "0 1 2 -1 7 100 127 128 -128 -129 200 255 256 65535 65536 70000 2147483648 4294967296 0.1 -1.5 1e300 pi nan inf".split()
+    numbers = "0 1 2 -1 7 100 127 128 -128 -129 200 255 256 65535 65536 70000 2147483648 4294967296".split()
+    numbers += "0.1 -1.5 1e300 pi nan inf".split()
     for dtype in DTYPES:
         column = f"some_{dtype}"
         items = specials(dtype)

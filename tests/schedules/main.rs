@@ -1,8 +1,9 @@
-//! What threads wait for each other with, under thousands of schedules: no deadlock, and nothing that a thread may not do.
+//! Runs the synchronization of the pipeline under thousands of thread schedules, and checks that no schedule
+//! deadlocks or breaks a rule.
 //!
-//! The files are those of the library, built here a second time on shuttle's locks, which let one thread run at a time and choose
-//! which: at random, and by priorities that change a few times (PCT). Workers are modelled after `CpuWorker::turn` and
-//! `StagingWorker::turn`.
+//! The files are those of the library, compiled here a second time with the locks of shuttle. These let one thread run
+//! at a time and choose it at random, or by priorities that change a few times (PCT). Workers are modelled after
+//! `CpuWorker::step` and `StagingWorker::step`.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
 mod sync {
@@ -37,7 +38,7 @@ use shuttle::thread;
 use arbiter::Arbiter;
 use linearizer::Linearizer;
 
-/// Schedules of each kind for each model.
+/// The number of schedules of each kind for each model.
 const SCHEDULES: usize = 300;
 
 fn main() {
@@ -63,23 +64,23 @@ fn check(model: impl Fn() + Send + Sync + Clone + 'static) {
     shuttle::check_pct(model, SCHEDULES, 3);
 }
 
-/// A run: workers of the CPU and of a device claim chunks of one queue.
+/// A run: workers of the CPU and of a device claim chunks from one queue.
 struct Run {
     arbiter: Arbiter,
-    kept: Option<Linearizer>,
+    linearizer: Option<Linearizer>,
     next: AtomicU64,
     chunks: u64,
     /// Which kind of worker fails, at the second chunk or later: 0 computes, 1 stages.
     fails: Option<u8>,
     stopped: AtomicBool,
-    /// Whether anybody said that the queue is empty.
+    /// Whether a worker found the queue empty.
     over: AtomicBool,
     computing: AtomicUsize,
-    /// Each chunk that was done, and its place if rows are kept.
+    /// Each finished chunk, and its place if the kernel compacts.
     done: Mutex<BTreeMap<u64, u64>>,
 }
 
-/// How long a chunk takes a core that computes, and one that stages.
+/// The time of a chunk on a core that computes, and on a core that stages.
 type Costs = (Duration, Duration);
 
 const CORES: usize = 2;
@@ -95,19 +96,19 @@ impl Run {
         self.arbiter.end();
     }
 
-    /// As `Work::stop`.
+    /// Does what `Work::stop` does.
     fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.end();
-        if let Some(kept) = &self.kept {
-            kept.stop();
+        if let Some(linearizer) = &self.linearizer {
+            linearizer.stop();
         }
     }
 
     /// Writes a chunk to its place; false once the run was stopped.
     fn write(&self, chunk: u64) -> bool {
-        let place = match &self.kept {
-            Some(kept) => match kept.place(chunk) {
+        let place = match &self.linearizer {
+            Some(linearizer) => match linearizer.place(chunk) {
                 Ok(place) => place,
                 Err(_) => return false,
             },
@@ -118,12 +119,12 @@ impl Run {
     }
 
     fn count(&self, chunk: u64) {
-        if let Some(kept) = &self.kept {
-            kept.count(chunk, chunk + 1);
+        if let Some(linearizer) = &self.linearizer {
+            linearizer.count(chunk, chunk + 1);
         }
     }
 
-    /// As `CpuWorker::turn`, to the end.
+    /// Does what `CpuWorker::step` does, until there are no chunks left.
     fn computes(&self, (cost, _): Costs) {
         loop {
             self.arbiter.start_computing();
@@ -148,7 +149,8 @@ impl Run {
         }
     }
 
-    /// As `StagingWorker::turn`, to the end, on a device that has every chunk back at once. The worker has two slots.
+    /// Does what `StagingWorker::step` does, until there are no chunks left, on a device that returns each chunk at
+    /// once. The worker has two slots.
     fn stages(&self, (_, cost): Costs) {
         let (mut stages, mut in_flight) = (false, std::collections::VecDeque::new());
         loop {
@@ -186,12 +188,12 @@ fn shared(keeps: bool, fails: Option<u8>) {
                 check(move || {
                     let run = Arc::new(Run {
                         arbiter: Arbiter::new(if computing > 0 { CORES } else { 0 }, staging),
-                        kept: keeps.then(Linearizer::default),
+                        linearizer: keeps.then(Linearizer::default),
                         next: AtomicU64::new(0),
                         chunks,
                         fails,
                         stopped: AtomicBool::new(false),
-                        // Workers of one kind alone do as they like.
+                        // With workers of only one kind, the arbiter does not restrict them.
                         over: AtomicBool::new(computing == 0 || staging == 0),
                         computing: AtomicUsize::new(0),
                         done: Mutex::new(BTreeMap::new()),

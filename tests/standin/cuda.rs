@@ -1,12 +1,12 @@
 //! A stand-in for the CUDA driver library, so that the host code of the CUDA device runs on machines without a GPU.
 //!
-//! Built as `libcuda.so`; the loader takes it for the driver when its folder is on `LD_LIBRARY_PATH`. It has the functions
-//! that Overshot calls, on devices made of host memory: every stream has a thread that works in order, copies of
-//! registered memory and launches happen later than they are called, and a kernel is run by its host kernel on the host. Whatever
-//! breaks a rule of the driver's (or is no use of ours, such as the default stream) ends the process with a message; so
-//! do handles that are left over when the last user of a context gives it back.
+//! It is built as `libcuda.so`; the loader takes it for the driver when its folder is on `LD_LIBRARY_PATH`. It has the
+//! functions that Overshot calls, on devices made of host memory. Each stream has a thread that works in order. Copies
+//! of registered memory and launches run later than they are called. Launching a kernel runs its host kernel. A call
+//! that breaks a rule of the driver, or that Overshot never makes (the default stream, for example), ends the process
+//! with a message. So do handles that remain when the last user of a context releases it.
 //!
-//! [`settings`] has the environment variables that set it up.
+//! [`settings`] lists the environment variables that configure it.
 #![allow(non_snake_case, reason = "the names are the driver's")]
 #![allow(missing_docs, clippy::missing_safety_doc, reason = "CUDA's manual documents the functions")]
 #![allow(clippy::unwrap_used, reason = "a lock is poisoned only after a panic, which ends the process")]
@@ -55,12 +55,12 @@ pub(crate) fn misuse(what: fmt::Arguments) -> ! {
     process::abort();
 }
 
-/// Runs the body of an entry point, unless it is told to fail.
+/// Runs the body of an entry point, unless a failure is set for it.
 fn answer(call: &'static str, body: impl FnOnce() -> Result<(), Code>) -> Code {
     inject::failure(call).unwrap_or_else(|| body().err().unwrap_or(0))
 }
 
-/// The same of one that waits or gives something back: it does so and then fails.
+/// Runs the body of an entry point that waits or releases something, and then fails if a failure is set for it.
 fn release(call: &'static str, body: impl FnOnce() -> Result<(), Code>) -> Code {
     let code = body().err().unwrap_or(0);
     inject::failure(call).unwrap_or(code)
@@ -80,7 +80,7 @@ fn healthy(driver: &Driver) -> Result<usize, Code> {
     driver.fault(device).map(|()| device)
 }
 
-/// Where a device is on the bus: on one that no machine has.
+/// Returns the place of a device on the bus, on a bus that no machine has.
 fn bus_id(device: usize) -> String {
     format!("FFFF:{:02X}:00.0", 0x1a + device)
 }
@@ -148,7 +148,7 @@ fn copy(call: &'static str, from: usize, to: usize, (host, address): (usize, u64
             Fate::FailsLater => stream.push(Work::Fail(ECC_UNCORRECTABLE)),
         }
         if pageable {
-            // As the driver does, more or less: it is done with pageable memory when it returns.
+            // Like the driver, it no longer uses pageable memory when it returns.
             let mark = stream.mark();
             drop(driver);
             mark.wait();
@@ -259,8 +259,8 @@ pub unsafe extern "C" fn cuLaunchKernel(
         let stream = driver.stream(device, stream);
         let kernel = driver.kernel(function);
         let wanted = &kernel.columns;
-        // SAFETY: the driver's contract: a pointer to each argument of the kernel, of at most eight bytes, which Overshot passes
-        // in words.
+        // SAFETY: by the driver's contract there is a pointer to each argument of the kernel, of at most eight bytes,
+        // which Overshot passes in words.
         let argument = |i: usize| unsafe { (*arguments.add(i)).cast::<u64>().read_unaligned() };
         let place = |wanted: Argument| kernel.launch.arguments.iter().position(|argument| *argument == wanted);
         let first_row = place(Argument::FirstRow).map_or(0, argument);

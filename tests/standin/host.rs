@@ -1,4 +1,4 @@
-//! Entry points that concern memory of the host, and two that no driver has: how much memory is taken of it.
+//! Entry points for host memory, and two that no driver has: they report how much memory is allocated and copied.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering;

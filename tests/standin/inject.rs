@@ -1,4 +1,4 @@
-//! Calls that fail when told, whichever they are: by `OVERSHOT_STANDIN_FAIL` from the start, or by [`standinArm`] later.
+//! Fails any call on request: `OVERSHOT_STANDIN_FAIL` sets the call at the start, [`standinArm`] later.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
@@ -11,16 +11,16 @@ use crate::{CURRENT, Code, OUT_OF_MEMORY};
 const LAUNCH_FAILED: Code = 719;
 const UNKNOWN: Code = 999;
 
-/// What happens at the call that fails.
+/// The effect of the failing call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// This one fails and no other.
+    /// Only this call fails.
     Once,
-    /// The device is lost: this one fails, and all later ones in the context that is current.
+    /// The device is lost: this call fails, and all later calls in the current context.
     Device,
-    /// This one finds no memory.
+    /// This call finds no memory.
     Memory,
-    /// This one fails and all later ones of its name.
+    /// This call and all later calls of its name fail.
     Always,
 }
 
@@ -29,7 +29,7 @@ impl Mode {
         [("once", Mode::Once), ("device", Mode::Device), ("memory", Mode::Memory), ("always", Mode::Always)];
 }
 
-/// Which call fails.
+/// The call that fails.
 #[derive(Clone, Debug)]
 pub struct Failing {
     pub name: String,
@@ -54,7 +54,7 @@ fn armed() -> MutexGuard<'static, Armed> {
     ARMED.lock().unwrap()
 }
 
-/// Counts a call, and returns the code with which it fails, if it does.
+/// Counts a call, and returns its error code if it fails.
 pub fn failure(call: &'static str) -> Option<Code> {
     let mut armed = armed();
     let calls = armed.calls.entry(call).or_default();
@@ -79,7 +79,7 @@ pub fn failure(call: &'static str) -> Option<Code> {
     })
 }
 
-/// Lets the Nth call of this name from now on fail, in the mode of this number; none if the name is empty.
+/// Makes the Nth call of this name from now on fail, in the mode of this number; no call if the name is empty.
 ///
 /// # Safety
 /// The name is a C string.
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn standinArm(name: *const c_char, nth: u64, mode: usize) 
         Armed { failing: Some(Failing { name, nth, mode }).filter(|of| !of.name.is_empty()), ..Armed::default() };
 }
 
-/// How many calls of this name there were since [`standinArm`].
+/// Returns the number of calls of this name since [`standinArm`].
 ///
 /// # Safety
 /// The name is a C string.
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn standinCalls(name: *const c_char) -> u64 {
     armed().calls.get(&*name).copied().unwrap_or(0)
 }
 
-/// How many calls failed since [`standinArm`].
+/// Returns the number of failed calls since [`standinArm`].
 #[unsafe(no_mangle)]
 pub extern "C" fn standinFailed() -> u64 {
     armed().failed

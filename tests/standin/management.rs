@@ -1,7 +1,7 @@
-//! Entry points of the management library (NVML), which tells of devices without a context on them.
+//! Entry points of the management library (NVML), which describes devices without creating a context.
 //!
-//! They are in the same file as the driver, as they tell of its state: a link named `libnvidia-ml.so.1` to `libcuda.so` is the
-//! stand-in for that library. It sees all devices, whatever `CUDA_VISIBLE_DEVICES` says.
+//! They are in the same library as the driver, because they report its state: a link named `libnvidia-ml.so.1` to
+//! `libcuda.so` is the stand-in for NVML. It sees all devices, whatever `CUDA_VISIBLE_DEVICES` says.
 
 use std::ffi::{CStr, c_char, c_uint, c_ulonglong};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use crate::{Code, answer, bus_id, give, misuse};
 
 const NOT_FOUND: Code = 6;
 
-/// Those who initialised it and have not shut it down.
+/// The number of initialisations without a shutdown.
 static USERS: AtomicUsize = AtomicUsize::new(0);
 
 /// The device behind a handle, which is its number counted from 1.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::misuse;
 
 const ALIGNMENT: usize = 256;
-/// What fresh device memory is filled with, so that nobody takes it for zero.
+/// New device memory is filled with this, so that it is not taken for zeros.
 const POISON: u8 = 0xdb;
 
 /// An allocation of device memory.
@@ -22,7 +22,7 @@ pub struct Block {
 impl Block {
     pub fn allocate(device: usize, bytes: usize) -> Option<Block> {
         let layout = Layout::from_size_align(bytes, ALIGNMENT).ok()?;
-        // SAFETY: nobody asks for no bytes: the entry point refuses that.
+        // SAFETY: the size is not zero: the entry point refuses that.
         let start = unsafe { alloc(layout) };
         if start.is_null() {
             return None;
@@ -65,7 +65,7 @@ impl Drop for Pinned {
     }
 }
 
-/// All memory that the driver knows, by its start.
+/// All memory known to the driver, by its start.
 #[derive(Default)]
 pub struct Memory {
     pub blocks: BTreeMap<u64, Arc<Block>>,

@@ -1,8 +1,8 @@
-//! A stand-in for NVRTC that belongs to the stand-in for the CUDA driver: its "device code" is the source text, which that
-//! driver understands. Built as `libnvrtc.so`.
+//! A stand-in for NVRTC that goes with the stand-in for the CUDA driver: its "device code" is the source text, which
+//! that driver understands. It is built as `libnvrtc.so`.
 //!
-//! It finds no errors but one: a source without an entry point. `OVERSHOT_STANDIN_FAIL_NVRTC` names a function of which all calls
-//! fail.
+//! It reports only one error: a source without an entry point. All calls of the function that
+//! `OVERSHOT_STANDIN_FAIL_NVRTC` names fail.
 #![allow(non_snake_case, reason = "the names are NVRTC's")]
 #![allow(missing_docs, clippy::missing_safety_doc, reason = "NVRTC's manual documents the functions")]
 
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn nvrtcGetSupportedArchs(architectures: *mut c_int) -> Co
     if fails("nvrtcGetSupportedArchs") {
         return INTERNAL_ERROR;
     }
-    // SAFETY: NVRTC's contract: there is room for as many as the call before said.
+    // SAFETY: NVRTC's contract: there is room for as many bytes as the previous call returned.
     unsafe { give(architectures.cast(), ARCHITECTURES) }
 }
 
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn nvrtcDestroyProgram(program: *mut *mut Program) -> Code
     if fails("nvrtcDestroyProgram") {
         return INTERNAL_ERROR;
     }
-    // SAFETY: NVRTC's contract: made by `nvrtcCreateProgram`, and used no more.
+    // SAFETY: NVRTC's contract: made by `nvrtcCreateProgram`, and no longer used.
     drop(unsafe { Box::from_raw(*program) });
     0
 }

@@ -1,4 +1,4 @@
-//! Streams as queues of work, each with a thread that does it in order, and the records that streams wait for.
+//! Streams: queues of work, each with a thread that runs it in order, and the event records that streams wait for.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -18,7 +18,7 @@ use crate::settings::SETTINGS;
 /// Bytes that copies have moved, to and from all devices.
 pub static COPIED: AtomicU64 = AtomicU64::new(0);
 
-/// One record of an event: an event that is recorded again gets a new one, while streams that wait keep the old.
+/// One record of an event. Recording an event again creates a new record; waiting streams keep the old one.
 #[derive(Default)]
 pub struct Record {
     done: Mutex<Option<Instant>>,
@@ -49,7 +49,7 @@ pub struct Kernel {
     pub host: Mutex<Box<dyn HostKernel>>,
 }
 
-/// A piece of work. What it uses is held by it, so that giving that back too early can be noticed.
+/// A piece of work. It holds everything that it uses, so that releasing it too early is noticed.
 pub enum Work {
     Copy {
         from: usize,
@@ -95,7 +95,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Opens a stream whose work sets `fault` when it fails, and is not done any more once that is set.
+    /// Opens a stream whose work sets `fault` when it fails, and no longer runs once that is set.
     pub fn open(device: usize, number: u64, fault: Arc<AtomicU32>) -> Stream {
         let (queue, work) = channel();
         let pending = Arc::new(AtomicUsize::new(0));
@@ -157,7 +157,7 @@ fn run(queue: &Receiver<Work>, pending: &AtomicUsize, fault: &AtomicU32, mut del
             Work::Fail(code) if healthy => fault.store(code, Ordering::SeqCst),
             Work::Wait(record) => record.wait(),
             Work::Record(record) => {
-                // First, as the one who waits for the record may close the stream at once.
+                // First, because whoever waits for the record may close the stream at once.
                 pending.fetch_sub(1, Ordering::SeqCst);
                 record.finish();
                 continue;

@@ -1,25 +1,25 @@
-//! What the stand-in driver is told by environment variables.
+//! The environment variables of the stand-in driver.
 //!
 //! | variable | meaning | if not set |
 //! | --- | --- | --- |
 //! | `OVERSHOT_STANDIN_DEVICES` | number of devices | 1 |
-//! | `OVERSHOT_STANDIN_MEMORY` | bytes of memory of each device; `A,B,…` of the first, the second and all others, … | 256 MiB |
+//! | `OVERSHOT_STANDIN_MEMORY` | bytes of memory; `A,B,…`: one for each device, the last for all others | 256 MiB |
 //! | `OVERSHOT_STANDIN_TAKEN` | bytes of it that others use, likewise | 0 |
 //! | `CUDA_VISIBLE_DEVICES` | the devices that are visible, as numbers | all |
 //! | `OVERSHOT_STANDIN_SEED` | delays before each piece of work, from this seed | no delays |
 //! | `OVERSHOT_STANDIN_FAIL_ALLOC` | the Nth allocation finds no memory | none fails |
 //! | `OVERSHOT_STANDIN_FAIL_PIN` | the Nth registration of host memory fails | none fails |
-//! | `OVERSHOT_STANDIN_FAIL_COPY` | the Nth copy fails: `N` at the call, `N:later` when its turn comes | none fails |
+//! | `OVERSHOT_STANDIN_FAIL_COPY` | the Nth copy fails: `N` at the call, `N:later` when it runs | none fails |
 //! | `OVERSHOT_STANDIN_FAIL_LAUNCH` | the Nth launch fails: `N` or `N:later` | none fails |
 //! | `OVERSHOT_STANDIN_FAIL` | the Nth call of a function fails: `NAME:N:MODE`, with the modes below | none fails |
 //! | `OVERSHOT_STANDIN_FAIL_NVRTC` | all calls of this function of the stand-in for NVRTC fail | none fails |
 //!
-//! N counts from 1 over all devices. A failure at the call leaves the device usable; one that comes later makes every
-//! further call on the device fail, as a fault on a GPU does.
+//! N counts from 1 over all devices. A failure at the call leaves the device usable. A later failure makes
+//! every further call on the device fail, as a fault on a GPU does.
 //!
-//! MODE is `once` (this call alone), `device` (with it, the device is lost to the process until its context is given back),
-//! `memory` (it finds no memory) or `always` (this call and all later ones of the function). What is to fail can also be said in the
-//! process: see `inject.rs`.
+//! MODE is `once` (only this call), `device` (the device is lost to the process until its context is released),
+//! `memory` (the call finds no memory) or `always` (this call and all later ones of the function). A running
+//! process can set a failure, too: see `inject.rs`.
 
 use std::env;
 use std::str::FromStr;
@@ -65,7 +65,7 @@ impl Settings {
     }
 }
 
-/// As the driver reads it: up to the first that names no device.
+/// Reads it as the driver does: up to the first number that is not a device.
 fn visible(devices: usize) -> Vec<usize> {
     match env::var("CUDA_VISIBLE_DEVICES") {
         Ok(text) => {
@@ -101,7 +101,7 @@ impl Failure {
         Failure { nth, later, calls: AtomicU64::new(0) }
     }
 
-    /// Counts a call and says what becomes of it.
+    /// Counts a call and returns its outcome.
     pub fn next(&self) -> Fate {
         match self.calls.fetch_add(1, Ordering::Relaxed) + 1 == self.nth {
             false => Fate::Succeeds,

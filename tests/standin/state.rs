@@ -1,4 +1,4 @@
-//! What the stand-in driver keeps: contexts and everything in them, by handle.
+//! The state of the stand-in driver: contexts and everything in them, by handle.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,12 +13,12 @@ use crate::settings::SETTINGS;
 
 static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(Mutex::default);
 
-/// The state, locked. Nobody may wait for a stream while holding it.
+/// Returns the state, locked. The lock must not be held while waiting for a stream.
 pub fn driver() -> MutexGuard<'static, Driver> {
     DRIVER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a context takes of the device's memory.
+/// The device memory that a context uses.
 const CONTEXT_BYTES: usize = 256 << 10;
 
 /// The primary context of a device.
@@ -65,7 +65,7 @@ impl Default for Driver {
     }
 }
 
-/// Ends the process for a handle that names nothing.
+/// Ends the process for a handle that is not known.
 fn unknown(kind: &str, handle: u64) -> ! {
     misuse(format_args!("{handle:#x} is no {kind}, or one that was destroyed"))
 }
@@ -77,7 +77,7 @@ fn same(expected: usize, device: usize, kind: &str) {
 }
 
 impl Driver {
-    /// A handle that no other object had, and that is no address.
+    /// Returns a handle that no other object had, and that is not an address.
     fn handle(&mut self) -> u64 {
         self.handles += 1;
         self.handles << 4 | 0xf

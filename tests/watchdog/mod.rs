@@ -1,4 +1,5 @@
-//! Ends the process when a case hangs, with its name, so that a deadlock fails and does not block whoever runs the tests.
+//! Ends the process and prints the name of the case when a case hangs, so that a deadlock fails instead of blocking
+//! the test run.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
