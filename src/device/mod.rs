@@ -116,7 +116,7 @@ pub(crate) enum Schedule {
 ///
 /// - Only [`Host::synchronize`] waits for the device.
 /// - An error of asynchronous work is returned by a later call or by `synchronize`. After an error nothing more runs
-/// on the device.
+///   on the device.
 /// - Once the streams of a device were dropped, everything else may be dropped in any order.
 pub(crate) trait Device: Send + Sync + Sized + 'static {
     /// One allocation of device memory; freed on drop.

@@ -7,7 +7,8 @@ use crate::device::kernel::Columns;
 use crate::error::{Error, Result};
 use crate::ops::Operator;
 
-/// The compaction of one run. The partial results of a chunk are the numbers of rows that the kernel kept, one for each tile.
+/// The compaction of one run. The partial results of a chunk are the numbers of rows that the kernel kept, one for
+/// each tile.
 pub(crate) struct Compaction<'w> {
     operator: &'w dyn Operator,
     order: Linearizer,
@@ -40,8 +41,8 @@ impl<'w> Compaction<'w> {
         Ok(())
     }
 
-    /// Writes the rows kept of a chunk, which was counted, to their place, and returns how many bytes they are. Waits until the place
-    /// is known. `column` gives the staged rows of each output.
+    /// Writes the rows kept of a chunk, which was counted, to their place, and returns how many bytes they are. Waits
+    /// until the place is known. `column` gives the staged rows of each output.
     ///
     /// # Errors
     /// Those of the sinks; [`Error::Abandoned`] if the run was stopped.

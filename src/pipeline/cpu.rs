@@ -1,5 +1,5 @@
-//! The worker of the CPU: the kernel's host kernel runs on the data where it is. What is not in memory, or of a file not at hand, is
-//! staged; outputs in memory are computed in the cache, a tile at a time, and written from there.
+//! The worker of the CPU: the kernel's host kernel runs on the data where it is. What is not in memory, or of a file
+//! not at hand, is staged; outputs in memory are computed in the cache, a tile at a time, and written from there.
 
 use std::time::Duration;
 

@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 use crate::memory::InRun;
 use crate::threads;
 
-/// Drives all workers to the end of the queue, and drops them. If there is something to wait for first, the workers begin after it.
+/// Drives all workers to the end of the queue, and drops them. If there is something to wait for first, the workers
+/// begin after it.
 ///
 /// # Errors
 /// The error of the first worker that failed, the others stop at their next chunk; or of the wait.
@@ -71,8 +72,8 @@ fn on_threads(
         }
     };
     let outcomes = thread::scope(|scope| {
-        // In reverse, as a device's submitter, for which its workers wait, is behind them. The first worker runs on this thread, which has
-        // nothing else to do.
+        // In reverse, as a device's submitter, for which its workers wait, is behind them. The first worker runs on
+        // this thread, which has nothing else to do.
         let mut workers = workers.into_iter().enumerate();
         let first = workers.next();
         let mut threads = Vec::with_capacity(workers.len());

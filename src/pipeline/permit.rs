@@ -1,4 +1,5 @@
-//! The leave of a staging worker to stage, and what it reports for that. Only jobs that both the CPU and GPUs run need any.
+//! The leave of a staging worker to stage, and what it reports for that. Only jobs that both the CPU and GPUs run
+//! need any.
 
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ impl<'r> Permit<'r> {
         self.arbiter.is_some()
     }
 
-    /// Whether the worker may claim another chunk of those that the CPU could compute. Waits for that if nothing is in flight.
+    /// Whether the worker may claim another chunk of those that the CPU could compute. Waits for that if nothing is
+    /// in flight.
     pub(super) fn admit(&mut self, in_flight: bool) -> bool {
         self.arbiter.is_none_or(|arbiter| arbiter.try_admit(&mut self.stages, in_flight))
     }
@@ -35,8 +37,9 @@ impl<'r> Permit<'r> {
         }
     }
 
-    /// Reports a drained chunk. `staging_time` is all host time that the worker has spent on chunks; `awaited` says whether it had to
-    /// wait for the device. Of a chunk whose rows lie on the device nothing can be learnt (`rows` is `None`).
+    /// Reports a drained chunk. `staging_time` is all host time that the worker has spent on chunks; `awaited` says
+    /// whether it had to wait for the device. Of a chunk whose rows lie on the device nothing can be learnt (`rows`
+    /// is `None`).
     pub(super) fn drained(&mut self, rows: Option<usize>, staging_time: Duration, awaited: bool) {
         if let (Some(arbiter), Some(rows)) = (self.arbiter, rows) {
             arbiter.end_staging(rows as u64, staging_time - self.reported, awaited);

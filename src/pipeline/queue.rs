@@ -13,11 +13,12 @@ use crate::progress::{CancelToken, Progress};
 
 /// Hands out the rows of a job as chunks: each row once, in whole tiles, and none across the border of two segments.
 ///
-/// Rows that lie in the memory of a device are claimed by workers of that device alone, in larger chunks where nothing has to be copied
-/// for them; those that lie on the host by everybody. Both in order.
+/// Rows that lie in the memory of a device are claimed by workers of that device alone, in larger chunks where
+/// nothing has to be copied for them; those that lie on the host by everybody. Both in order.
 ///
-/// The first chunks, as many as there are workers, grow from one to the next, so that the first is on its way soon and workers do
-/// not all fill, and then all wait, at the same time. Chunks shrink towards the end, so that no worker waits long for the last one.
+/// The first chunks, as many as there are workers, grow from one to the next, so that the first is on its way soon
+/// and workers do not all fill, and then all wait, at the same time. Chunks shrink towards the end, so that no worker
+/// waits long for the last one.
 pub(crate) struct Queue<'w> {
     rows: u64,
     tile_rows: u64,
@@ -75,8 +76,9 @@ struct Portion {
 }
 
 impl<'w> Queue<'w> {
-    /// A queue over all rows, cut into segments that begin at whole tiles of `tile_rows`, in chunks of at most `chunk_rows`, a
-    /// multiple of that, that shrink down to about `min_chunk_rows`, for so many workers of each device.
+    /// A queue over all rows, cut into segments that begin at whole tiles of `tile_rows`, in chunks of at most
+    /// `chunk_rows`, a multiple of that, that shrink down to about `min_chunk_rows`, for so many workers of each
+    /// device.
     pub(crate) fn new(
         segments: &[Segment],
         tile_rows: usize,
@@ -120,7 +122,8 @@ impl<'w> Queue<'w> {
         self
     }
 
-    /// Tells `exhausted` once the last chunk is claimed. If that never happens, as the queue was stopped, it is dropped with the queue.
+    /// Tells `exhausted` once the last chunk is claimed. If that never happens, as the queue was stopped, it is
+    /// dropped with the queue.
     pub(crate) fn on_exhausted(self, exhausted: Option<Sender<()>>) -> Self {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         next.exhausted = exhausted;
@@ -129,13 +132,14 @@ impl<'w> Queue<'w> {
         self
     }
 
-    /// The next chunk of the rows for everybody, of at most `most` rows (at least a tile); `None` when all are claimed or the
-    /// queue was stopped.
+    /// The next chunk of the rows for everybody, of at most `most` rows (at least a tile); `None` when all are
+    /// claimed or the queue was stopped.
     pub(crate) fn claim(&self, most: usize) -> Option<Chunk> {
         self.claim_of(|next| Some((&mut next.common, &mut next.index)), (most, most))
     }
 
-    /// The same of the rows for the workers of a device of the run alone; `whole` are the most where nothing needs room.
+    /// The same of the rows for the workers of a device of the run alone; `whole` are the most where nothing needs
+    /// room.
     pub(crate) fn claim_own(&self, device: usize, most: usize, fully_resident: usize) -> Option<Chunk> {
         self.claim_of(|next| Some((next.own.get_mut(device)?, &mut next.index)), (most, fully_resident))
     }
@@ -167,8 +171,8 @@ impl<'w> Queue<'w> {
         Some(chunk)
     }
 
-    /// The rows of the next chunk, in whole tiles: an even part of what is left for each worker, but not more than a full
-    /// chunk; in the first round a part of it.
+    /// The rows of the next chunk, in whole tiles: an even part of what is left for each worker, but not more than a
+    /// full chunk; in the first round a part of it.
     fn chunk_of(&self, portion: &Portion, most: usize) -> u64 {
         let Portion { rows, workers, chunks, .. } = *portion;
         let tile = self.tile_rows;
@@ -178,7 +182,8 @@ impl<'w> Queue<'w> {
         rows.max(tile)
     }
 
-    /// The same where nothing has to be copied: as many as a device can take, and at the end an even part for each worker.
+    /// The same where nothing has to be copied: as many as a device can take, and at the end an even part for each
+    /// worker.
     fn resident_chunk_of(&self, portion: &Portion, most: usize) -> u64 {
         let most = most as u64;
         let rows = (portion.rows / portion.workers).clamp((most / 8).max(self.min_chunk_rows).min(most), most);

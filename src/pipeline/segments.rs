@@ -1,7 +1,7 @@
 //! Columns of which some rows lie in the memory of devices, and how the rows of a job are cut by that.
 //!
-//! Whose rows are whose is a matter of speed only: every chunk is looked at by itself ([`Sharded::on`]), and rows that do not lie on the
-//! device that works on them come from the source and go to the sink, as all others.
+//! Whose rows are whose is a matter of speed only: every chunk is looked at by itself ([`Sharded::on`]), and rows
+//! that do not lie on the device that works on them come from the source and go to the sink, as all others.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ pub(crate) struct Sharded {
 }
 
 impl Sharded {
-    /// A column; `None` if no rows of it can be used where they lie, as kernels want columns to begin at multiples of eight bytes.
+    /// A column; `None` if no rows of it can be used where they lie, as kernels want columns to begin at multiples of
+    /// eight bytes.
     pub(crate) fn new(shards: &Arc<Shards>, elements: u64, tile_rows: usize, is_filling: bool) -> Option<Self> {
         let tile_bytes = tile_rows as u64 * elements * shards.row_bytes() as u64;
         tile_bytes.is_multiple_of(8).then(|| Sharded { shards: shards.clone(), elements, is_filling })
@@ -67,8 +68,8 @@ impl Sharded {
     }
 }
 
-/// Cuts the rows of a job where shards of its columns begin or end, at whole tiles. Each segment is for the device that has most of
-/// its bytes, which may have all of them; `in_order`, all are for everybody.
+/// Cuts the rows of a job where shards of its columns begin or end, at whole tiles. Each segment is for the device
+/// that has most of its bytes, which may have all of them; `in_order`, all are for everybody.
 pub(crate) fn segments(
     columns: &[Option<&Sharded>],
     rows: u64,

@@ -5,8 +5,8 @@
 //!  compute             │ 3 │     │ 4 │     │ 5 │ …
 //!  copy out                │ chunk 3 │ chunk 4 │ …
 //! ```
-//! A stream for each worker instead would let chunks overtake each other, but the copy engines lose time whenever they go from
-//! one stream to another.
+//! A stream for each worker instead would let chunks overtake each other, but the copy engines lose time whenever
+//! they go from one stream to another.
 
 use std::time::Duration;
 
@@ -69,8 +69,8 @@ impl<'r, D: Device> Streams<'r, D> {
         })
     }
 
-    /// Copies the resident arrays, and waits for that; nothing if it was done. On the thread that enqueues all else: it is one of
-    /// ours, on which the device may stay current.
+    /// Copies the resident arrays, and waits for that; nothing if it was done. On the thread that enqueues all else:
+    /// it is one of ours, on which the device may stay current.
     pub(super) fn start(&mut self, host: &mut D::Host) -> Result<()> {
         let (event, at) = &mut self.epoch;
         if at.is_none() {
