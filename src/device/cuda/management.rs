@@ -1,6 +1,8 @@
-//! The management library (NVML), which tells of GPUs without a context on them: what it says of memory, link and load.
+//! The management library (NVML), which tells of GPUs without a context on them: what it says of memory, link and
+//! load.
 //!
-//! It counts all GPUs of the machine and knows nothing of `CUDA_VISIBLE_DEVICES`, so GPUs are known by their place on the bus.
+//! NVML numbers all GPUs of the machine and ignores `CUDA_VISIBLE_DEVICES`, so GPUs are identified by their PCI
+//! address.
 
 use std::fs;
 
@@ -9,8 +11,8 @@ use nvml_wrapper::error::NvmlError;
 
 use crate::device::{DeviceDetails, DeviceInfo};
 
-/// Adds what can be seen of the devices without touching them. A note if the library is not there or does not know one of
-/// them; its fields are `None` then.
+/// Adds what can be seen of the devices without touching them. A note if the library is not there or does not know
+/// one of them; its fields are `None` then.
 pub(crate) fn look(devices: &mut [DeviceInfo]) -> Option<String> {
     for DeviceDetails { pci_bus_id, numa_node, .. } in devices.iter_mut().map(|device| &mut device.details) {
         *numa_node = pci_bus_id.as_deref().and_then(numa_node_of);
