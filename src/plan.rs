@@ -571,7 +571,8 @@ mod tests {
             chunk in prop::option::of(1u64..1 << 30), workers in prop::option::of(1usize..64),
             sizes in prop::collection::vec(20u32..36, 1..9),
         ) {
-            let limits = RunLimits { device_memory: Some(device), pinned_memory: Some(pinned), chunk, workers, ..RunLimits::default() };
+            let (device_memory, pinned_memory) = (Some(device), Some(pinned));
+            let limits = RunLimits { device_memory, pinned_memory, chunk, workers, ..RunLimits::default() };
             let gpus: Vec<_> = sizes.iter().map(|size| gpu(1 << size)).collect();
             if let Ok(plan) = Plan::new(&shape(rows), &gpus, &limits, &Machine::guess(cores)) {
                 for (d, size) in plan.devices.iter().zip(sizes) {

@@ -76,7 +76,8 @@ impl Timeline {
                         json!({ "chunk": span.chunk, "row": span.rows.start, "rows": span.rows.end - span.rows.start });
                     let (begin, end) = (span.begin.as_secs_f64() * 1e6, span.end.as_secs_f64() * 1e6);
                     let event = json!({
-                        "ph": "X", "name": span.name, "pid": pid, "tid": tid, "ts": begin, "dur": end - begin, "args": args,
+                        "ph": "X", "name": span.name, "pid": pid, "tid": tid, "ts": begin, "dur": end - begin,
+                        "args": args,
                     });
                     line(to, event)?;
                 }

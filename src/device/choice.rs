@@ -119,7 +119,7 @@ fn usable_cuda_devices() -> Result<Vec<DeviceInfo>> {
 fn cuda_devices() -> Result<Vec<DeviceInfo>> {
     Err(Error::Device {
         device: "cuda".into(),
-        problem: "this build of overshot has no CUDA".into(),
+        problem: "overshot was built without CUDA".into(),
         remedy: "build it with the feature 'cuda'".into(),
     })
 }

@@ -233,7 +233,7 @@ impl ScalarArgs {
             Some(Some(bits)) => Ok(bits),
             Some(None) => Err(Error::Abandoned),
             None => Err(Error::Job(
-                "a kernel was to run before its values were known: this is a defect of the pipeline, please report it"
+                "a kernel was launched before its values were known: this is a defect of Overshot, please report it"
                     .into(),
             )),
         }
@@ -249,8 +249,8 @@ impl Kernel {
     /// Returns the error for a device that needs a host kernel.
     pub(crate) fn no_host_kernel(&self, device: &str) -> Error {
         Error::Job(format!(
-            "the kernel '{}' has no function for the host, which '{device}' needs: run it on a CUDA GPU, or give it such a \
-             function in Rust",
+            "the kernel '{}' has no host kernel, which '{device}' needs: run it on a CUDA GPU, or give it a host kernel \
+             in Rust",
             self.entry
         ))
     }
@@ -258,8 +258,8 @@ impl Kernel {
     /// Returns the error for a kernel without a host kernel if no GPU was found for this reason.
     pub(crate) fn no_gpu(&self, reason: &str) -> Error {
         Error::Job(format!(
-            "the kernel '{}' has no function for the host, and no GPU was found: {reason}; run it where there is a CUDA GPU, or \
-             give it such a function in Rust",
+            "the kernel '{}' has no host kernel, and no GPU was found: {reason}; run it on a machine with a CUDA GPU, \
+             or give it a host kernel in Rust",
             self.entry
         ))
     }

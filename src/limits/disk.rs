@@ -36,12 +36,12 @@ pub(super) fn measure(
     progress: &mut dyn FnMut(&str),
 ) {
     let mut note = |what: &str, error: io::Error| {
-        notes.push(format!("{what} was not measured: {} cannot do that ({error})", folder.display()));
+        notes.push(format!("{what} was not measured: {} does not support it ({error})", folder.display()));
     };
     progress("a file in memory");
     match page_cache(memory, folder, host.cores) {
         Ok(rates) => host.page_cache = rates,
-        Err(error) => note("reading files that are in memory", error),
+        Err(error) => note("reading files in the page cache", error),
     }
     progress("a new file");
     match new_file(memory, folder, host.cores) {
@@ -51,7 +51,7 @@ pub(super) fn measure(
     progress("the disk");
     match direct_read(memory, folder) {
         Ok(rate) => host.direct_read = Some(rate),
-        Err(error) => note("reading the disk past the system's cache", error),
+        Err(error) => note("reading the disk without the page cache", error),
     }
 }
 

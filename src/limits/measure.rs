@@ -72,7 +72,7 @@ pub(super) fn machine(choice: &DeviceChoice, folder: &Path, mut progress: impl F
 fn too_little(bytes: u64, cache_bytes: u64) -> Option<String> {
     let used = ByteSize(bytes);
     (bytes < cache_bytes.saturating_mul(4)).then(|| {
-        format!("only {used} of memory were used, as not much is free: rates of memory may be those of the cache")
+        format!("only {used} of memory were used, because little is free: memory rates may be those of the cache")
     })
 }
 

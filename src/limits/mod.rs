@@ -4,8 +4,8 @@
 //! | | |
 //! | --- | --- |
 //! | `rates.rs` | rates by size and by threads, and interpolation between them (pure) |
-//! | `measure.rs`, `host.rs`, `disk.rs`, `device.rs` | the measurements, one file per subject |
-//! | `team.rs`, `link.rs`, `kernel.rs` | the tools of the measurements: threads, copies to and from a device, a kernel |
+//! | `measure.rs`, `host.rs`, `disk.rs`, `device.rs` | the measurements, by subject |
+//! | `team.rs`, `link.rs`, `kernel.rs` | the tools: threads, copies to and from a device, a kernel |
 //! | `store.rs`, `show.rs` | the saved file; the printed form |
 
 mod device;

@@ -31,7 +31,7 @@ pub(super) fn load(devices: &[DeviceInfo]) -> Result<Option<MachineLimits>, Refu
 
 pub(super) fn save(limits: &MachineLimits) -> Result<PathBuf> {
     let Some(folder) = cache_folder() else {
-        let problem = "the limits are kept nowhere, as OVERSHOT_CACHE is empty or there is no home";
+        let problem = "the limits cannot be saved, because OVERSHOT_CACHE is empty or the user has no home directory";
         return Err(Error::Job(format!("{problem}; set OVERSHOT_CACHE to a folder")));
     };
     save_to(&folder, limits)
@@ -81,7 +81,7 @@ fn save_to(folder: &Path, limits: &MachineLimits) -> Result<PathBuf> {
     let cannot = |problem: String| Error::File {
         path: path.clone(),
         problem: format!("cannot be written ({problem})"),
-        remedy: "set OVERSHOT_CACHE to a folder that can".into(),
+        remedy: "set OVERSHOT_CACHE to a writable folder".into(),
         cause: None,
     };
     let text = serde_json::to_vec_pretty(&all).map_err(|error| cannot(error.to_string()))?;

@@ -32,7 +32,7 @@ impl<'w> Compaction<'w> {
             if count > len {
                 let entry = &self.operator.kernel().entry;
                 return Err(Error::Job(format!(
-                    "the kernel '{entry}' says that it kept {count} rows of a tile of {len}"
+                    "the kernel '{entry}' reports {count} selected rows in a tile of {len} rows"
                 )));
             }
             rows += count;

@@ -249,7 +249,8 @@ mod tests {
 
         #[test]
         fn rows_of_a_device_go_to_its_workers(
-            tiles in prop::collection::vec((0u64..50, prop::option::of((0usize..3, any::<bool>()))), 1..10), rest in 1u64..4096,
+            tiles in prop::collection::vec((0u64..50, prop::option::of((0usize..3, any::<bool>()))), 1..10),
+            rest in 1u64..4096,
             most in prop::collection::vec(1usize..20, 3),
         ) {
             let tile = TILE_ROWS as u64;
@@ -257,21 +258,22 @@ mod tests {
             let mut segments: Vec<Segment> = tiles.iter().map(|&(tiles, owner)| {
                 let start = end;
                 end += tiles * tile;
-                Segment { rows: start..end, owner: owner.map(|(owner, _)| owner), fully_resident: owner.is_some_and(|(_, fully_resident)| fully_resident) }
+                let (owner, fully_resident) = owner.map_or((None, false), |(owner, resident)| (Some(owner), resident));
+                Segment { rows: start..end, owner, fully_resident }
             }).collect();
             segments.push(Segment { rows: end..end + rest, owner: None, fully_resident: false });
             let queue = Queue::new(&segments, TILE_ROWS, 16 * TILE_ROWS, TILE_ROWS, &[2, 1, 3]);
             let mut claimed = Vec::new();
-            let mut tired = 0;
+            let mut exhausted = 0;
             for device in (0..3).cycle() {
                 let most = most[device] * TILE_ROWS;
                 let own = queue.claim_own(device, most, 5 * most);
                 let owner = own.is_some().then_some(device);
                 let Some(chunk) = own.or_else(|| queue.claim(most)) else {
-                    tired += 1;
-                    if tired == 3 { break } else { continue }
+                    exhausted += 1;
+                    if exhausted == 3 { break } else { continue }
                 };
-                tired = 0;
+                exhausted = 0;
                 let (start, end) = (chunk.rows().start, chunk.rows().end);
                 let home = segments.iter().find(|segment| segment.rows.contains(&start)).unwrap();
                 let most = if home.fully_resident { 5 * most } else { most };

@@ -6,9 +6,9 @@
 //! | column | host side | device side |
 //! | --- | --- | --- |
 //! | [`In::Resident`] | none | resident memory |
-//! | [`In::Upload`] | the slot, or pinned memory of the source ([`From`]) | the block of the chunk; resident memory, if this run fills it |
+//! | [`In::Upload`] | the slot, or pinned memory of the source ([`From`]) | the block, or resident memory to fill |
 //! | [`Out::Resident`] | none | resident memory |
-//! | [`Out::Download`] | the slot, or pinned memory of the sink ([`To`]) | the block of the chunk |
+//! | [`Out::Download`] | the slot, or pinned memory of the sink ([`To`]) | the block |
 //!
 //! A **slot** is pinned memory of the pipeline for staging; a **block** is device memory for one chunk; **resident**
 //! memory holds rows that stay on the device between runs.

@@ -64,7 +64,7 @@ impl Cache {
     /// Returns a note for the report if the cache had an error.
     pub(super) fn note(&self) -> Option<String> {
         let problem = self.problem.get()?;
-        Some(format!("compiled kernels are not kept for later runs: {problem}"))
+        Some(format!("compiled kernels are not cached for later runs: {problem}"))
     }
 
     fn path(&self, key: &[u8]) -> PathBuf {

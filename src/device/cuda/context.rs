@@ -272,10 +272,10 @@ unsafe fn remove_registrations(context: &Context, start: u64, bytes: u64) -> Res
             return Err(Error::Device {
                 device: context.id().into(),
                 problem: format!(
-                    "new memory at {start:#x} is page-locked as part of older memory at {first:#x}, which was unmapped before it \
-                     was unregistered"
+                    "new memory at {start:#x} is page-locked as part of older memory at {first:#x}, which was unmapped \
+                     before it was unregistered"
                 ),
-                remedy: "have the code that page-locked it unregister memory before it unmaps it".into(),
+                remedy: "change the code that page-locked it to unregister memory before unmapping it".into(),
             });
         }
         tracing::debug!(start = first, bytes = size, "removes a page-lock of memory that was unmapped");

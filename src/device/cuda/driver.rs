@@ -299,20 +299,20 @@ fn remedy(result: sys::CUresult) -> &'static str {
         CUDA_ERROR_SYSTEM_DRIVER_MISMATCH => "reboot: the driver was updated but the old kernel module still runs",
         CUDA_ERROR_SYSTEM_NOT_READY => "start the service that the GPU needs (nvidia-fabricmanager)",
         CUDA_ERROR_DEVICE_UNAVAILABLE => "wait until the GPU is free: another process uses it exclusively",
-        CUDA_ERROR_OUT_OF_MEMORY => "close other programs on the device, or set a smaller chunk or memory limit",
+        CUDA_ERROR_OUT_OF_MEMORY => "close other programs on the device, or set a smaller chunk size or memory limit",
         CUDA_ERROR_UNSUPPORTED_PTX_VERSION | CUDA_ERROR_NO_BINARY_FOR_GPU | CUDA_ERROR_INVALID_IMAGE => {
             "update the NVIDIA driver, or install an NVRTC that is no newer than the driver"
         }
         CUDA_ERROR_ECC_UNCORRECTABLE | CUDA_ERROR_NVLINK_UNCORRECTABLE => {
-            "run the job again; when it happens again, have the GPU checked (`nvidia-smi -q`)"
+            "run the job again; if it happens again, have the GPU checked (`nvidia-smi -q`)"
         }
         CUDA_ERROR_ILLEGAL_ADDRESS
         | CUDA_ERROR_MISALIGNED_ADDRESS
         | CUDA_ERROR_ILLEGAL_INSTRUCTION
         | CUDA_ERROR_LAUNCH_FAILED
         | CUDA_ERROR_LAUNCH_TIMEOUT => {
-            "start the program anew, as the GPU is lost to this process; a kernel of your own may be at fault (compute-sanitizer \
-             tells where), else report it as a bug"
+            "restart the program, because this process can no longer use the GPU; if you use a custom kernel, check it \
+             with compute-sanitizer, otherwise report a bug of Overshot"
         }
         _ => "see `nvidia-smi` and the kernel log for the state of the GPU",
     }

@@ -11,15 +11,16 @@ use nvml_wrapper::error::NvmlError;
 
 use crate::device::{DeviceDetails, DeviceInfo};
 
-/// Adds what can be seen of the devices without touching them. A note if the library is not there or does not know
-/// one of them; its fields are `None` then.
+/// Fills in the location and load of the devices without opening them. Returns a note if the library is missing or
+/// does not know a device, whose fields are then `None`.
 pub(crate) fn look(devices: &mut [DeviceInfo]) -> Option<String> {
     for DeviceDetails { pci_bus_id, numa_node, .. } in devices.iter_mut().map(|device| &mut device.details) {
         *numa_node = pci_bus_id.as_deref().and_then(numa_node_of);
     }
     let note = |device: &str, error| {
         format!(
-            "how busy {device} is and what of its memory is free is not known: the driver's management library (NVML): {error}"
+            "the utilisation and the free memory of {device} are unknown: the driver's management library (NVML): \
+             {error}"
         )
     };
     let library = match Nvml::init() {

@@ -59,7 +59,8 @@ impl CudaDevice {
     pub(crate) fn open(ordinal: usize) -> Result<CudaDevice> {
         let found = driver::find(ordinal)?;
         let context = Context::retain(&found)?;
-        tracing::debug!(device = %found.info.id, name = %found.info.name, pci = ?found.info.details.pci_bus_id, "opened");
+        let info = &found.info;
+        tracing::debug!(device = %info.id, name = %info.name, pci = ?info.details.pci_bus_id, "opened");
         Ok(CudaDevice {
             context,
             info: found.info,
@@ -159,7 +160,7 @@ impl Device for CudaDevice {
         let unchecked = kernel.launch.declared.is_some() && !driver::tells_parameters();
         let parameters = unchecked.then(|| {
             format!(
-                "the parameters of '{}' are believed to be as declared: only drivers for CUDA 12.4 and later tell them",
+                "the declared parameters of '{}' were not checked: only drivers for CUDA 12.4 and later report them",
                 kernel.entry
             )
         });

@@ -73,7 +73,7 @@ impl Function {
         };
         let differs = |problem: String| {
             Err(Error::Job(format!(
-                "the kernel '{entry}' is not as it is declared: {problem}; correct the declaration"
+                "the kernel '{entry}' does not match its declaration: {problem}; correct the declaration"
             )))
         };
         for (number, Declared { name, bytes: expected }) in declared.iter().enumerate() {

@@ -25,8 +25,8 @@ const FUNCTIONS: [&str; 12] = [
     "nvrtcGetPTX",
 ];
 
-const INSTALL: &str = "install NVRTC with the CUDA toolkit or with `pip install nvidia-cuda-nvrtc` (`nvidia-cuda-nvrtc-cu12` \
-                       for CUDA 12), and put the folder that holds libnvrtc.so.* on LD_LIBRARY_PATH (for pip, \
+const INSTALL: &str = "install NVRTC with the CUDA toolkit or with `pip install nvidia-cuda-nvrtc` \
+                       (`nvidia-cuda-nvrtc-cu12` for CUDA 12), and put the folder that holds libnvrtc.so.* on LD_LIBRARY_PATH (for pip, \
                        site-packages/nvidia/cu13/lib or site-packages/nvidia/cuda_nvrtc/lib)";
 
 /// The compiler found on this machine.
@@ -164,7 +164,7 @@ fn probe() -> Result<Compiler, Missing> {
 #[cfg(feature = "testing")]
 pub(crate) fn nvrtc_compile(source: &str, architecture: &str) -> Result<(Vec<u8>, String)> {
     let number = architecture.strip_prefix("sm_").and_then(|number| number.parse().ok());
-    let number = number.ok_or_else(|| failure(format!("'{architecture}' is no architecture such as sm_90")))?;
+    let number = number.ok_or_else(|| failure(format!("'{architecture}' is not an architecture such as sm_90")))?;
     let compiler = Compiler::find()?;
     let target = compiler.target(number)?;
     let Compiled { image, log } = compiler.compile("overshot.cu", source, target, target.options(&[]))?;

@@ -80,7 +80,7 @@ impl Stream for CudaStream {
             return Err(Error::Device {
                 device: self.context.id().into(),
                 problem: format!("{rows} rows are too many for one launch"),
-                remedy: "set a smaller chunk".into(),
+                remedy: "set a smaller chunk size".into(),
             });
         };
         let values = kernel.values.known()?;

@@ -179,15 +179,15 @@ impl FaultAt {
             FaultAt::Kernel => "a kernel failed (on demand)",
             FaultAt::CopyOut => "a copy to the host failed (on demand)",
             FaultAt::Pin => "host memory could not be registered (on demand)",
-            FaultAt::Zero => "zeros could not be written (on demand)",
+            FaultAt::Zero => "device memory could not be zeroed (on demand)",
             FaultAt::OpenStream => "a stream could not be opened (on demand)",
-            FaultAt::Event => "an event could not be made (on demand)",
+            FaultAt::Event => "an event could not be created (on demand)",
             FaultAt::Record => "an event could not be recorded (on demand)",
-            FaultAt::Wait => "a stream could not be told to wait (on demand)",
-            FaultAt::Query => "an event could not be asked for (on demand)",
+            FaultAt::Wait => "a stream could not wait for an event (on demand)",
+            FaultAt::Query => "an event could not be queried (on demand)",
             FaultAt::Synchronize => "an event could not be waited for (on demand)",
             FaultAt::Load => "a kernel could not be loaded (on demand)",
-            FaultAt::FreeBytes => "the device could not say how much memory is free (on demand)",
+            FaultAt::FreeBytes => "the free device memory could not be queried (on demand)",
         }
     }
 }

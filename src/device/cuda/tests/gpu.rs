@@ -152,7 +152,8 @@ fn a_kernel_that_is_not_as_declared_is_refused() {
 #[ignore = "needs a CUDA driver that tells parameters, and NVRTC"]
 fn a_wrong_declaration_ends_the_job() {
     use crate::testing::custom::KEEP;
-    let text = "const double *x, long long first_row, int rest, long long rows, double *big, long long *where, unsigned long long *num_selected";
+    let text = "const double *x, long long first_row, int rest, long long rows, double *big, \
+                long long *where, unsigned long long *num_selected";
     // SAFETY: it is not launched.
     let kernel = unsafe { crate::CustomKernel::cuda_with_parameters("keep.cu", KEEP, "keep", text) }.unwrap();
     let engine = Engine::builder().device(DeviceChoice::Cuda).build().unwrap();
