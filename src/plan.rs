@@ -156,7 +156,7 @@ pub struct Plan {
     pub tile_rows: u64,
     /// Rows of the largest chunk of any device, in whole tiles. The first and last chunks are smaller.
     pub chunk_rows: u64,
-    /// Rows of the smallest chunks, which are those at the end.
+    /// Rows of the smallest chunks, at the end of a run.
     pub min_chunk_rows: u64,
     /// The devices.
     pub devices: Vec<DevicePlan>,

@@ -12,9 +12,8 @@
 //! There are three kinds of [`Worker`], and the loop of each is its `step` method:
 //!
 //! * A **staging worker** ([`staged::StagingWorker::step`]) serves a device with its own memory. It claims a chunk
-//!   from
-//!   the queue, fills one of its slots with the rows of the inputs, and sends the slot to the submitter. When the slot
-//!   comes back, it drains the slot: it writes the outputs to the sinks and combines the partial results.
+//!   from the queue, fills one of its slots with the rows of the inputs, and sends the slot to the submitter. When the
+//!   slot comes back, it drains the slot: it writes the outputs to the sinks and combines the partial results.
 //! * The **submitter** ([`submitter::Submitter::step`]) is the only thread that calls the driver of a device. It
 //!   enqueues the copy in, the kernel and the copy out of each filled slot, and returns the slot to its worker when the
 //!   copies are done.

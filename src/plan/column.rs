@@ -1,4 +1,4 @@
-//! The columns of a plan: what a job reads and writes.
+//! The columns of a plan: the inputs, outputs, values and arrays of a job.
 
 use std::fmt;
 

@@ -37,7 +37,7 @@ pub(crate) fn look(devices: &mut [DeviceInfo]) -> Option<String> {
     problem
 }
 
-/// Asks for everything; what this GPU does not tell stays `None`.
+/// Queries all details. Those that this GPU does not report stay `None`.
 fn ask(library: &Nvml, details: &mut DeviceDetails) -> Result<(), NvmlError> {
     let device = library.device_by_pci_bus_id(details.pci_bus_id.as_deref().unwrap_or_default())?;
     details.free_bytes = device.memory_info().ok().map(|memory| memory.free);

@@ -114,7 +114,7 @@ fn a_page_lock_of_memory_that_is_gone_is_not_taken_for_one() {
         leave(0, all);
         let error = device.pin(start.add(half), half).err().unwrap().to_string();
         assert!(error.contains("older memory") && error.contains("unregister"), "{error}");
-        assert_eq!(pinned(), Pinned::Whole, "what goes on beyond stays as it is");
+        assert_eq!(pinned(), Pinned::Whole, "memory beyond the range stays pinned");
         let _guard = device.context.enter().unwrap();
         assert_eq!(sys::cuMemHostUnregister(start.cast()), sys::CUresult::CUDA_SUCCESS);
         std::alloc::dealloc(start, layout);
