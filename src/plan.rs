@@ -1,4 +1,4 @@
-//! How a job would be run: chunk rows, workers, slots and bytes. Pure: nothing is opened, allocated or run here.
+//! The plan of a job: chunk rows, workers, slots and bytes. Planning is pure: it opens, allocates and runs nothing.
 
 mod column;
 
@@ -15,22 +15,27 @@ use crate::error::{Error, Result};
 use crate::limits::{MachineLimits, RateBySize, RateByThreads};
 use crate::memory::Layout;
 
-/// Bytes of a chunk (inputs + outputs) where nothing is staged: only the link matters, which likes long copies.
+/// Bytes of a chunk (inputs + outputs) if nothing is staged. Only the link matters then, and it is fastest with long
+/// copies.
 const PINNED_CHUNK: u64 = 32 << 20;
-/// The same on the CPU: enough to hide the cost of a chunk, little enough to stay in a core's cache.
+/// Bytes of a chunk on the CPU: large enough to hide the overhead per chunk, small enough to stay in the cache of a
+/// core.
 const HOST_CHUNK: u64 = 1 << 20;
-/// Bytes of a slot where it is staged: copies get too short for the link below the first, and nothing is gained beyond the second.
+/// Bytes of a slot if columns are staged. Copies smaller than the first are too short for the link; nothing is gained
+/// beyond the second.
 const STAGED_SLOT: Range<u64> = 1 << 20..8 << 20;
-/// Bytes of a chunk on the emulated device: the same everywhere, so that a seed means the same everywhere.
+/// Bytes of a chunk on the emulated device. It does not depend on the machine, so that a seed gives the same run
+/// everywhere.
 const EMULATED_CHUNK: u64 = 4 << 20;
-/// Chunks are not made smaller than this to fit a limit as long as something else can give.
+/// To fit a memory limit, the plan reduces everything else before it makes chunks smaller than this.
 const SMALL_CHUNK: u64 = 512 << 10;
-/// No chunk is larger, whatever was set: far beyond all use, and small enough that no product of it overflows.
+/// The upper bound of every chunk, even if the caller sets more: far beyond any use, and small enough that no product
+/// with it overflows.
 const MAX_CHUNK: u64 = 64 << 30;
 /// With fewer blocks than this, copies in, kernels and copies out cannot overlap.
 const OVERLAP_BLOCKS: usize = 4;
 
-/// What the caller set; `None` leaves it to the plan.
+/// The limits set by the caller. `None` leaves a value to the plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunLimits {
     /// Bytes per device.
@@ -41,21 +46,22 @@ pub(crate) struct RunLimits {
     pub(crate) chunk: Option<u64>,
     /// Workers per device.
     pub(crate) workers: Option<usize>,
-    /// Bytes that chunks of a device may have at most, by its name, because it had no memory for larger ones.
+    /// Upper bounds for the bytes of a chunk, by device id, for devices that had no memory for larger chunks.
     pub(crate) caps: BTreeMap<String, u64>,
-    /// Bytes of device memory that rows have which outlive runs, by the device's name: runs have only the rest.
+    /// Bytes of device memory used by rows that outlive runs, by device id. Runs have only the rest.
     pub(crate) stays: BTreeMap<String, u64>,
-    /// Whether the run shares what is left, and pinned memory, with another one at the same time: each has half.
+    /// Whether the run shares the remaining device memory and the pinned memory with another run at the same time.
+    /// Each gets half.
     pub(crate) is_half: bool,
 }
 
 impl RunLimits {
-    /// What is left to a run of so many bytes of a device's memory.
+    /// Returns how many of these bytes of a device's memory are left for a run.
     pub(crate) fn left(&self, id: &str, bytes: u64) -> u64 {
         self.part(bytes.saturating_sub(self.stays.get(id).copied().unwrap_or(0)))
     }
 
-    /// What a run may have of pinned memory for each device.
+    /// Returns the pinned memory that a run may use for each device.
     pub(crate) fn pinned(&self) -> u64 {
         self.part(self.pinned_memory.unwrap_or(DEFAULT_PINNED))
     }
@@ -65,30 +71,30 @@ impl RunLimits {
     }
 }
 
-/// Pinned memory of a device that is not set otherwise, in bytes.
+/// The default limit on pinned memory per device, in bytes.
 const DEFAULT_PINNED: u64 = 256 << 20;
 
-/// What a plan goes by of the machine.
+/// The properties of the machine that a plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Machine {
     pub(crate) cores: usize,
-    /// Bytes that the slabs of all devices may take of the last cache. Slots that stay in it are filled, copied and drained
-    /// at the speed of the cache; beyond it everything is at the mercy of memory.
+    /// Bytes of the last-level cache that the slabs of all devices may occupy. Slots that stay in the cache are
+    /// filled, copied and drained at the speed of the cache; larger slabs are limited by memory.
     pub(crate) slab_bytes: u64,
-    /// Bytes per second that one core fills or drains while the others do so too.
+    /// Bytes per second that one core fills or drains while the other cores do the same.
     pub(crate) core_stages: f64,
-    /// Bytes per second that the link of a GPU carries one way.
+    /// Bandwidth of a GPU's link in one direction, in bytes per second.
     pub(crate) link: f64,
 }
 
 impl Machine {
-    /// A machine of which nothing was measured: a server of these years, with a link to match.
+    /// Returns the assumptions for a machine that was not measured: those of a current server and its link.
     const fn guess(cores: usize) -> Machine {
         Machine { cores, slab_bytes: MOST_RING, core_stages: 7e9, link: 55e9 }
     }
 
-    /// The machine as it was measured, or else a guess. `files` says whether rows come from or go to files: mapping their
-    /// pages takes cores, too.
+    /// Returns the machine as measured, or a guess. `files` tells whether rows come from or go to files: mapping
+    /// their pages takes time of the cores, too.
     pub(crate) fn of(limits: Option<&MachineLimits>, cores: usize, files: bool) -> Machine {
         let mut machine = Machine::guess(cores);
         if let Some(limits) = limits {
@@ -107,7 +113,7 @@ impl Machine {
         let busy = (self.cores * 3 / 4).max(1);
         let [stage, page_cache] = [&host.stage, &host.page_cache].map(|rates| RateByThreads::with(rates, busy));
         if let Some(rate) = stage.into_iter().chain(page_cache.filter(|_| files)).reduce(f64::min) {
-            // Copies to and from the device take their part of memory, and those of the measurement did not.
+            // Copies to and from the device take some memory bandwidth, which they did not during the measurement.
             self.core_stages = (0.9 * rate / busy as f64).max(1e9);
         }
         let links = devices.iter().filter_map(|device| Some(RateBySize::best(&device.copy_in)?.bytes_per_second));
@@ -115,31 +121,32 @@ impl Machine {
     }
 }
 
-/// Bytes of the slabs of all devices together: more leave any cache, with less there is no overlap.
+/// Bounds for the bytes of the slabs of all devices together. More does not stay in any cache; with less, nothing
+/// overlaps.
 const MOST_RING: u64 = 96 << 20;
 const LEAST_RING: u64 = 64 << 20;
 
-/// What a plan needs to know of a job.
+/// The properties of a job that a plan depends on.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) rows: u64,
     pub(crate) columns: Columns,
     /// Bytes of arrays that stay on every device for the whole job.
     pub(crate) resident_bytes: u64,
-    /// For every input and output: does it stand in memory (slice, map)?
+    /// For every input and output: whether it is in memory (slice, map).
     pub(crate) in_memory: Vec<bool>,
-    /// For every input and output: does it stand in pinned memory?
+    /// For every input and output: whether it is in pinned memory.
     pub(crate) pinned: Vec<bool>,
 }
 
-/// How a job would be run. `Display` is for people, `Serialize` for programs.
+/// The plan of a job: how it would be run. `Display` is for people, `Serialize` for programs.
 #[derive(Clone, Debug, serde::Serialize)]
 #[non_exhaustive]
 #[must_use = "a plan changes nothing"]
 pub struct Plan {
-    /// What the job reads and writes: inputs, outputs, then what is the same for all rows.
+    /// The columns of the job: inputs, outputs, then values and arrays that are the same for all rows.
     pub columns: Vec<PlanColumn>,
-    /// What stands in the way of a run here.
+    /// The reasons why the job could not be run here, if any.
     pub notes: Vec<String>,
     /// Rows of the job.
     pub rows: u64,
@@ -147,35 +154,35 @@ pub struct Plan {
     pub row_bytes: u64,
     /// Rows of a tile.
     pub tile_rows: u64,
-    /// Rows of the largest chunk of any device, whole tiles; the first and the last chunks are smaller.
+    /// Rows of the largest chunk of any device, in whole tiles. The first and last chunks are smaller.
     pub chunk_rows: u64,
-    /// Rows of the smallest chunks at the end.
+    /// Rows of the smallest chunks, at the end of a run.
     pub min_chunk_rows: u64,
     /// The devices.
     pub devices: Vec<DevicePlan>,
 }
 
-/// What one device of a plan would use.
+/// The part of a plan that concerns one device.
 #[derive(Clone, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct DevicePlan {
-    /// As `--device` names it.
+    /// Its id, as [`DeviceChoice`](crate::DeviceChoice) parses it, such as `cuda:0`.
     pub id: String,
-    /// As its maker names it.
+    /// The product name.
     pub name: String,
     /// Its kind.
     pub kind: DeviceKind,
-    /// Workers, each a thread of the host.
+    /// The number of workers. Each is a host thread.
     pub workers: usize,
-    /// Rows that a worker claims at most: a full chunk of this device.
+    /// The most rows that a worker claims at a time: a full chunk of this device.
     pub max_chunk_rows: u64,
     /// Slots per worker; 0 on the CPU.
     pub slots: usize,
-    /// Blocks in the freelist of device memory.
+    /// Blocks in the pool of device memory.
     pub blocks: usize,
-    /// Bytes of a block: one chunk on the device.
+    /// Bytes of a block, which holds one chunk on the device.
     pub block_bytes: u64,
-    /// Bytes of a slot: the staged columns of one chunk in pinned memory.
+    /// Bytes of a slot, which holds the staged columns of one chunk in pinned memory.
     pub slot_bytes: u64,
     /// Bytes of arrays that stay on the device for the whole job.
     pub resident_bytes: u64,
@@ -183,18 +190,19 @@ pub struct DevicePlan {
     pub device_bytes: u64,
     /// `workers * slots * slot_bytes`.
     pub pinned_bytes: u64,
-    /// Ordinary memory: what the CPU's workers stage of columns that are not in memory.
+    /// Bytes of pageable memory in which CPU workers stage columns that are not in memory.
     pub other_bytes: u64,
-    /// The limit on device memory in bytes, less what arrays and datasets have that stay there; 0 on the CPU.
+    /// The limit on device memory in bytes, without the memory of arrays and datasets that stay on the device; 0 on
+    /// the CPU.
     pub device_limit: u64,
-    /// The limit on pinned memory in bytes, 0 on the CPU.
+    /// The limit on pinned memory in bytes; 0 on the CPU.
     pub pinned_limit: u64,
     #[serde(skip)]
     pub(crate) layout: Layout,
 }
 
 impl Plan {
-    /// The plan of a job on devices of this machine.
+    /// Plans a job on these devices of this machine.
     pub(crate) fn new(shape: &Shape, devices: &[DeviceInfo], limits: &RunLimits, machine: &Machine) -> Result<Plan> {
         let columns = &shape.columns;
         let row_bytes = columns.inputs.iter().chain(&columns.outputs).sum::<usize>().max(1) as u64;
@@ -205,10 +213,11 @@ impl Plan {
         let resident_bytes = shape.resident_bytes;
         let need = Need { columns, staged: &staged, limits, row_bytes, resident_bytes, tiles, machine, gpus };
         let drafts = devices.iter().map(|info| need.draft(info)).collect::<Result<Vec<_>>>()?;
-        // One queue serves all devices, and each claims what it can hold. Workers of the CPU claim no more than a GPU beside them.
+        // One queue serves all devices, and each claims chunks that fit its memory. If there are GPUs, CPU workers
+        // claim no larger chunks than they do.
         let staging = drafts.iter().filter(|draft| draft.slots > 0).map(|draft| draft.chunk_rows).max();
         let chunk_rows = staging.or(drafts.iter().map(|draft| draft.chunk_rows).max()).unwrap_or(tile);
-        // Copies of a third of a chunk are still worth it; a core loses nothing by less.
+        // Copies of a third of a chunk are still efficient. A core loses nothing with smaller chunks.
         let min_chunk_rows = (if gpus > 0 { chunk_rows / 3 } else { chunk_rows / 8 } / tile * tile).max(tile);
         let devices = drafts.into_iter().map(|draft| need.settle(draft, chunk_rows, shape)).collect();
         Ok(Plan {
@@ -223,32 +232,32 @@ impl Plan {
         })
     }
 
-    /// Workers of all devices of a kind.
+    /// Returns the number of workers of all devices of a kind.
     pub(crate) fn workers_of(&self, kind: DeviceKind) -> usize {
         self.devices.iter().filter(|device| device.kind == kind).map(|device| device.workers).sum()
     }
 
-    /// Workers of all devices.
+    /// Returns the number of workers of all devices.
     pub(crate) fn workers(&self) -> usize {
         self.devices.iter().map(|device| device.workers).sum()
     }
 }
 
-/// What is the same for all devices of a plan.
+/// The inputs of planning that are the same for all devices.
 struct Need<'a> {
     columns: &'a Columns,
     staged: &'a [bool],
     limits: &'a RunLimits,
     row_bytes: u64,
     resident_bytes: u64,
-    /// Tiles of the job: no chunk needs more.
+    /// Tiles of the job. No chunk needs more.
     tiles: usize,
     machine: &'a Machine,
-    /// Devices with memory of their own.
+    /// The number of devices with their own memory.
     gpus: usize,
 }
 
-/// What a device gets, before it is known what the others do.
+/// The plan of one device before the chunk size of all devices is known.
 struct Draft<'a> {
     info: &'a DeviceInfo,
     workers: usize,
@@ -266,7 +275,7 @@ impl Need<'_> {
             DeviceKind::Cuda => {
                 let staged = self.staged.contains(&true);
                 let (workers, slots, target) = if staged { self.staging() } else { (2, 3, PINNED_CHUNK) };
-                // A small job is over before many threads have started.
+                // A small job ends before many threads have started.
                 let bytes = self.row_bytes.saturating_mul((self.tiles * self.columns.tile_rows) as u64);
                 (workers.min(usize::try_from(bytes.div_ceil(SMALL_CHUNK)).unwrap_or(workers)), slots, target)
             }
@@ -292,10 +301,11 @@ impl Need<'_> {
         Ok(draft)
     }
 
-    /// Workers, slots and bytes of a chunk for a GPU that rows are staged for: as many workers as fill and drain what its link
-    /// carries, and a tenth more, as they wait now and then; slots that all together stay in the cache.
+    /// Returns workers, slots and bytes of a chunk for a GPU with staged columns. There are enough workers to fill
+    /// and drain at the bandwidth of its link, and a tenth more, because workers sometimes wait. All slots together
+    /// stay in the cache.
     fn staging(&self) -> (usize, usize, u64) {
-        // Two, so that a worker fills one while the other is on its way.
+        // Two, so that a worker fills one while the other is in flight.
         let slots = 2;
         let Machine { cores, slab_bytes, core_stages, link } = *self.machine;
         let bytes = |columns: &[usize], staged: &[bool]| -> usize {
@@ -304,26 +314,27 @@ impl Need<'_> {
         let (ins, outs) = self.staged.split_at(self.columns.inputs.len());
         let (fills, drains) = (bytes(&self.columns.inputs, ins), bytes(&self.columns.outputs, outs));
         let [into, out] = [&self.columns.inputs, &self.columns.outputs].map(|columns| columns.iter().sum::<usize>());
-        // Both ways at once, the link is busy with the larger one.
+        // The link copies in both directions at once, so the direction with more bytes takes all of the time.
         let rows_per_second = link / into.max(out).max(1) as f64;
         let wanted = 1.1 * rows_per_second * (fills + drains) as f64 / core_stages;
-        // A core or two for everything else that a machine does.
+        // Leaves an eighth of the cores to everything else on the machine.
         let most = (cores - cores.div_ceil(8).min(cores - 1)) / self.gpus.max(1);
         let workers = (wanted.ceil() as usize).clamp(2, most.clamp(2, 16));
-        // What also comes back is in the cache for twice as long. So a slab takes 4/3 of its share of the cache if nothing comes
-        // back, 1 if half as much does, 2/3 if as much does. Measured on two H200 on one host with 300 MiB of last cache
-        // (`throughput --device cuda --size 2GiB --only JOB --chunk SIZE`): of slots of 1 to 2.5 MiB `sum(a)` is fastest with
-        // the largest (75 to 90 GB/s), `c = a * b` with 2 (127), `c = a + 1` with 1 to 1.25 (132, and 100 with the largest).
+        // Rows of outputs stay in the cache for twice as long. So the slab takes 4/3 of its share of the cache if
+        // there is no output, 1 if the output is half as large as the input, 2/3 if it is as large. Measured with two
+        // H200 in one host with 300 MiB of last-level cache (`throughput --device cuda --size 2GiB --only JOB --chunk
+        // SIZE`), with slots of 1 to 2.5 MiB: `sum(a)` is fastest with the largest (75 to 90 GB/s), `c = a * b` with
+        // 2 MiB (127), `c = a + 1` with 1 to 1.25 MiB (132, but 100 with the largest).
         let (less, more) = (fills.min(drains) as u64, fills.max(drains).max(1) as u64);
         let slab_bytes = slab_bytes.saturating_mul(4 * more - 2 * less) / (3 * more);
         let slot = slab_bytes / self.gpus.max(1) as u64 / (workers * slots) as u64;
         let slot = slot.clamp(STAGED_SLOT.start, STAGED_SLOT.end);
-        // What comes back lies in a slot where the inputs were.
+        // The outputs in a slot overwrite the inputs, so a slot holds the larger of the two.
         let chunk = slot.saturating_mul(self.row_bytes) / more;
         (workers, slots, chunk.min(PINNED_CHUNK))
     }
 
-    /// Rows of a chunk of about `bytes`: whole tiles, at least one.
+    /// Returns the rows of a chunk of about `bytes`: whole tiles, at least one.
     fn rows_of(&self, bytes: u64) -> usize {
         let tile = self.columns.tile_rows;
         let tiles = bytes / self.row_bytes / tile as u64;
@@ -334,7 +345,8 @@ impl Need<'_> {
         Layout::new(self.columns, self.staged, chunk_rows)
     }
 
-    /// Half a chunk, in whole tiles; `None` if it cannot be smaller or was set.
+    /// Returns the rows of half a chunk in whole tiles; `None` if the chunk cannot be smaller or the caller set its
+    /// size.
     fn smaller(&self, draft: &Draft<'_>, least: u64) -> Option<usize> {
         let can = self.limits.chunk.is_none() && draft.chunk_rows as u64 * self.row_bytes > least;
         let tile = self.columns.tile_rows;
@@ -343,7 +355,8 @@ impl Need<'_> {
             .filter(|rows| *rows < draft.chunk_rows)
     }
 
-    /// Gives up, in this order, chunk size down to a small chunk, workers, slots, chunk size down to one tile.
+    /// Fits the plan into pinned memory. Reduces, in this order: the chunk size down to a small chunk, workers,
+    /// slots, the chunk size down to one tile.
     fn fit_pinned(&self, draft: &mut Draft<'_>) -> Result<()> {
         loop {
             let slot = self.layout(draft.chunk_rows).slot_bytes as u64;
@@ -365,7 +378,7 @@ impl Need<'_> {
         }
     }
 
-    /// Makes chunks smaller until enough blocks fit to overlap, or at least one.
+    /// Fits the plan into device memory: makes chunks smaller until enough blocks fit for overlap, or at least one.
     fn fit_device(&self, draft: &mut Draft<'_>) -> Result<()> {
         loop {
             let blocks = self.blocks(draft, self.layout(draft.chunk_rows).block_bytes);
@@ -381,7 +394,7 @@ impl Need<'_> {
         }
     }
 
-    /// As many blocks as slots, if they fit.
+    /// Returns the number of blocks: as many as slots, or as many as fit.
     fn blocks(&self, draft: &Draft<'_>, block_bytes: usize) -> usize {
         let fit = draft.device_limit.saturating_sub(self.resident_bytes) / (block_bytes.max(1) as u64);
         usize::try_from(fit).unwrap_or(usize::MAX).min(draft.workers * draft.slots)
@@ -404,7 +417,7 @@ impl Need<'_> {
         let sizes = self.columns.inputs.iter().chain(&self.columns.outputs);
         let staged: usize =
             sizes.zip(&shape.in_memory).filter(|(_, in_memory)| !**in_memory).map(|(size, _)| size).sum();
-        // Outputs in memory are computed tile by tile.
+        // Outputs in memory are computed tile by tile, so only a tile of them is staged.
         let tile = self.columns.outputs.iter().sum::<usize>() * self.columns.rows_in_cache();
         let staging = staged * max_chunk_rows + tile + self.columns.partial_bytes(max_chunk_rows);
         DevicePlan {
@@ -558,7 +571,8 @@ mod tests {
             chunk in prop::option::of(1u64..1 << 30), workers in prop::option::of(1usize..64),
             sizes in prop::collection::vec(20u32..36, 1..9),
         ) {
-            let limits = RunLimits { device_memory: Some(device), pinned_memory: Some(pinned), chunk, workers, ..RunLimits::default() };
+            let (device_memory, pinned_memory) = (Some(device), Some(pinned));
+            let limits = RunLimits { device_memory, pinned_memory, chunk, workers, ..RunLimits::default() };
             let gpus: Vec<_> = sizes.iter().map(|size| gpu(1 << size)).collect();
             if let Ok(plan) = Plan::new(&shape(rows), &gpus, &limits, &Machine::guess(cores)) {
                 for (d, size) in plan.devices.iter().zip(sizes) {

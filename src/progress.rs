@@ -1,19 +1,19 @@
-//! What a running job tells and is told: how far it is, and to stop.
+//! Communication with a running job: its progress, and the request to stop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How far a job is, told after every chunk.
+/// The progress of a job, reported after every chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Rows that went all the way.
+    /// Rows that are finished: computed, and written to the outputs.
     pub done: u64,
     /// Rows of the job.
     pub rows: u64,
 }
 
-/// Stops a running job from another thread. Clones stop the same job.
+/// Cancels a running job from another thread. All clones of a token cancel the same job.
 ///
 /// ```
 /// use overshot::{CancelToken, DeviceChoice, Engine, Error, Job};
@@ -29,21 +29,23 @@ pub struct Progress {
 pub struct CancelToken(Arc<AtomicBool>);
 
 impl CancelToken {
-    /// A token that stops nothing yet.
+    /// Creates a token that is not cancelled.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets the job stop: no worker claims another chunk, chunks in flight are finished, no file appears, and
-    /// [`Engine::run`](crate::Engine::run) returns [`Error::Cancelled`](crate::Error::Cancelled). A job that waits for the memory of
-    /// others stops waiting. There is no time limit: the job ends when the device, and the caller's code that it is in, have
-    /// finished the chunks in flight, and never if a device hangs.
+    /// Cancels the job. Workers claim no more chunks, chunks in flight are finished, no output file appears, and
+    /// [`Engine::run`](crate::Engine::run) returns [`Error::Cancelled`](crate::Error::Cancelled). A job that waits
+    /// for memory of other jobs stops waiting.
+    ///
+    /// There is no time limit: the job ends when the device and the caller's sources, sinks and kernels have finished
+    /// the chunks in flight. If a device hangs, the job never ends.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether [`cancel`](CancelToken::cancel) was called.
+    /// Returns whether [`cancel`](CancelToken::cancel) was called.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)

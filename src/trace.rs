@@ -1,4 +1,4 @@
-//! The timeline of a run, and how it is written for a viewer.
+//! The timeline of a run, and its export for trace viewers.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::data::Chunk;
 
-/// When every stage of every chunk began and ended, from [`Report::timeline`](crate::Report::timeline).
+/// The begin and end of every stage of every chunk, from [`Report::timeline`](crate::Report::timeline).
 #[derive(Clone, Debug)]
 pub struct Timeline {
     devices: Vec<Device>,
@@ -18,12 +18,13 @@ pub struct Timeline {
 #[derive(Clone, Debug)]
 struct Device {
     name: String,
-    /// A row of the picture each: the engines of the device, then its workers.
+    /// One row of the picture per entry: the engines of the device, then its workers.
     rows: BTreeMap<(Track, usize), Vec<Span>>,
 }
 
 impl Timeline {
-    /// The timeline of devices with these names, from the spans of their workers: each with the number of its device.
+    /// Creates the timeline of the devices with these names from the spans of their workers. Each worker comes with
+    /// the number of its device.
     pub(crate) fn new(
         names: impl Iterator<Item = String>,
         workers: impl Iterator<Item = (usize, Vec<Span>)>,
@@ -41,14 +42,15 @@ impl Timeline {
         Timeline { devices }
     }
 
-    /// Writes it in the Trace Event Format of Chrome, which <https://ui.perfetto.dev> opens: a process for each device, in it
-    /// a thread for each copy engine, for the kernels and for each worker. Times are microseconds since the start of the run.
+    /// Writes the timeline in Chrome's Trace Event Format, which <https://ui.perfetto.dev> opens. Each device is a
+    /// process; each copy engine, the kernels and each worker are threads of it. Times are microseconds since the
+    /// start of the run.
     ///
     /// # Errors
-    /// When the writer fails.
+    /// The error of the writer.
     pub fn write_chrome(&self, mut to: impl Write) -> io::Result<()> {
         let to = &mut to;
-        // Line by line, as a long run has many: one value of all of them would take far more memory than the spans.
+        // Written line by line: a JSON value of all events of a long run would need far more memory than the spans.
         let mut first = true;
         let mut line = |to: &mut dyn Write, event: Value| {
             let before = if std::mem::take(&mut first) { "[\n" } else { ",\n" };
@@ -74,7 +76,8 @@ impl Timeline {
                         json!({ "chunk": span.chunk, "row": span.rows.start, "rows": span.rows.end - span.rows.start });
                     let (begin, end) = (span.begin.as_secs_f64() * 1e6, span.end.as_secs_f64() * 1e6);
                     let event = json!({
-                        "ph": "X", "name": span.name, "pid": pid, "tid": tid, "ts": begin, "dur": end - begin, "args": args,
+                        "ph": "X", "name": span.name, "pid": pid, "tid": tid, "ts": begin, "dur": end - begin,
+                        "args": args,
                     });
                     line(to, event)?;
                 }
@@ -91,21 +94,21 @@ pub(crate) struct Span {
     pub(crate) name: &'static str,
     pub(crate) chunk: u64,
     pub(crate) rows: Range<u64>,
-    /// On the clock of the run, which begins at its epoch.
+    /// Times on the clock of the run, which starts at its epoch.
     pub(crate) begin: Duration,
     pub(crate) end: Duration,
 }
 
-/// Where a stage ran.
+/// The place where a stage ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Track {
-    /// On the engine of the device that copies in.
+    /// The engine of the device that copies from the host.
     CopyIn,
-    /// On the device's stream of kernels.
+    /// The stream of the device that runs kernels.
     Compute,
-    /// On the engine of the device that copies out.
+    /// The engine of the device that copies to the host.
     CopyOut,
-    /// On the worker's own thread.
+    /// The thread of the worker.
     Worker,
 }
 

@@ -1,30 +1,30 @@
-//! How a thread waits for something that another thread or a device does.
+//! Waiting by polling: first spinning, then sleeping.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam::utils::Backoff;
 
-/// How long a wait polls without a pause. A thread that sleeps comes back late, which costs up to 40 % at small chunks;
-/// after so long a wait the delay is lost in it, and the core is better left to others.
+/// The time for which a wait polls without sleeping. A sleeping thread wakes late, which costs up to 40 % with small
+/// chunks. After this time the delay is insignificant compared with the wait, and other threads can use the core.
 const POLL: Duration = Duration::from_millis(10);
-/// The pause between two polls after that.
+/// The sleep between two polls after that time.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// One wait: made anew for the next.
+/// The state of one wait. A new wait needs a new value.
 pub(crate) struct SpinThenSleep {
     backoff: Backoff,
-    /// Since the first pause.
+    /// The time of the first pause.
     start: Option<Instant>,
 }
 
 impl SpinThenSleep {
-    /// A wait that begins now.
+    /// Creates the state of a new wait.
     pub(crate) fn new() -> Self {
         SpinThenSleep { backoff: Backoff::new(), start: None }
     }
 
-    /// Lets a moment pass.
+    /// Waits for a moment: spins or yields at first, later sleeps.
     pub(crate) fn pause(&mut self) {
         if self.start.get_or_insert_with(Instant::now).elapsed() < POLL {
             self.backoff.snooze();

@@ -1,4 +1,4 @@
-//! Which devices an engine uses.
+//! The choice of devices for an engine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,30 +8,32 @@ use super::visible::not_visible;
 use super::{DeviceInfo, cpu};
 use crate::error::{Error, Result};
 
-/// Which devices an engine uses. As text: `auto`, `cpu`, `cuda`, `cuda:0`, `cuda:0,2`, `cpu+cuda`, `emulated`,
-/// `emulated:SEED`, `emulated:SEED*3`.
+/// The devices that an engine uses. The text form is `auto`, `cpu`, `cuda`, `cuda:0`, `cuda:0,2`, `cpu+cuda`,
+/// `emulated`, `emulated:SEED` or `emulated:SEED*3`.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum DeviceChoice {
-    /// The CPU and all GPUs if there are any, which share the rows as fits them best: a job for which opening a GPU takes
-    /// longer than the work, or which the cores do better by themselves, is the CPU's. The report says what happened.
+    /// The CPU and all GPUs, if there are any. Overshot divides the rows among them as it measures their speed. The
+    /// CPU runs a job alone if opening a GPU would take longer than the job, or if the cores are faster without GPUs.
+    /// The report says what was done.
     #[default]
     Auto,
     /// The cores of this machine.
     Cpu,
     /// All CUDA GPUs that the process sees.
     Cuda,
-    /// The CUDA GPUs of these numbers, each once. Numbers are CUDA's, which counts those that `CUDA_VISIBLE_DEVICES` leaves
+    /// The CUDA GPUs with these numbers, each at most once. CUDA numbers the GPUs that `CUDA_VISIBLE_DEVICES` leaves
     /// visible.
     CudaDevices(Vec<usize>),
     /// The CPU and all CUDA GPUs, which share the rows of every job.
     CpuAndCuda,
-    /// Emulated devices, of whatever size and speed each. As text all are of the same, and with seeds from the one named on.
+    /// Emulated devices, each with its own size and speed. The text form creates equal devices with consecutive
+    /// seeds.
     Emulated(Vec<Emulated>),
 }
 
 impl DeviceChoice {
-    /// The devices chosen, as they look without touching them, and a note if something was not there.
+    /// Describes the chosen devices without opening them. Returns a note if a device is missing.
     pub(crate) fn resolve(&self) -> Result<(Vec<DeviceInfo>, Option<String>)> {
         match self {
             DeviceChoice::Cpu => Ok((vec![cpu::info()], None)),
@@ -54,7 +56,7 @@ impl DeviceChoice {
             DeviceChoice::Auto => match usable_cuda_devices() {
                 Ok(devices) => Ok((with_cpu(devices), None)),
                 Err(error) => {
-                    // What to do about it is in the notes of `devices`.
+                    // The remedy is in the notes of `devices`.
                     let why = match error {
                         Error::Device { problem, .. } => problem,
                         error => error.to_string(),
@@ -66,7 +68,7 @@ impl DeviceChoice {
     }
 }
 
-/// Every GPU at most once, and at least one.
+/// Checks that at least one GPU is named, and each at most once.
 fn check_numbers(numbers: &[usize]) -> Result<()> {
     if numbers.is_empty() {
         return Err(Error::Job("no GPU was named: name at least one, or use cuda for all".into()));
@@ -77,13 +79,13 @@ fn check_numbers(numbers: &[usize]) -> Result<()> {
     }
 }
 
-/// With the CPU first, whose workers can start at once.
+/// Adds the CPU as the first device, because its workers can start at once.
 fn with_cpu(mut devices: Vec<DeviceInfo>) -> Vec<DeviceInfo> {
     devices.insert(0, cpu::info());
     devices
 }
 
-/// The version of the driver that all CUDA devices share, such as `CUDA 13.0`; `None` without one.
+/// Returns the newest CUDA version that the driver supports, such as `CUDA 13.0`; `None` if there is no driver.
 pub(crate) fn driver_version() -> Option<String> {
     #[cfg(feature = "cuda")]
     return super::cuda::version().ok();
@@ -91,7 +93,7 @@ pub(crate) fn driver_version() -> Option<String> {
     None
 }
 
-/// The CUDA devices, at least one.
+/// Returns the CUDA devices, at least one.
 #[cfg(feature = "cuda")]
 fn cuda_devices() -> Result<Vec<DeviceInfo>> {
     super::cuda::devices()
@@ -107,7 +109,7 @@ fn check_cuda_compiler() -> Result<()> {
     Ok(())
 }
 
-/// The CUDA devices, if kernels can be compiled for them.
+/// Returns the CUDA devices, if kernels can be compiled for them.
 fn usable_cuda_devices() -> Result<Vec<DeviceInfo>> {
     let devices = cuda_devices()?;
     check_cuda_compiler().map(|()| devices)
@@ -117,7 +119,7 @@ fn usable_cuda_devices() -> Result<Vec<DeviceInfo>> {
 fn cuda_devices() -> Result<Vec<DeviceInfo>> {
     Err(Error::Device {
         device: "cuda".into(),
-        problem: "this build of overshot has no CUDA".into(),
+        problem: "overshot was built without CUDA".into(),
         remedy: "build it with the feature 'cuda'".into(),
     })
 }
@@ -132,8 +134,8 @@ fn look(_: &mut [DeviceInfo]) -> Option<String> {
     None
 }
 
-/// Every device of this machine with its [`details`](DeviceInfo::details), found without creating a context on any GPU, and
-/// notes on what was not found and why.
+/// Lists all devices of this machine with their [`details`](DeviceInfo::details), without creating a context on any
+/// GPU. Also returns notes about what was not found, and why.
 pub fn devices() -> (Vec<DeviceInfo>, Vec<String>) {
     let mut devices = vec![cpu::info(), emulated::info("emulated".into(), &Emulated::new())];
     match cuda_devices() {
@@ -146,11 +148,11 @@ pub fn devices() -> (Vec<DeviceInfo>, Vec<String>) {
     }
 }
 
-/// More emulated devices than this are a mistake.
+/// The text form does not accept more emulated devices than this, which are probably a mistake.
 const MOST_EMULATED: u64 = 64;
 
 impl From<Emulated> for DeviceChoice {
-    /// This one emulated device.
+    /// Chooses this emulated device.
     fn from(device: Emulated) -> Self {
         DeviceChoice::Emulated(vec![device])
     }

@@ -10,12 +10,13 @@ use super::{Device, Host as _, Stream, probe};
 use crate::error::{Error, Result};
 
 const PAGE: usize = 4096;
-/// Two tiles and a bit, so that the last tile is short.
+/// Two tiles and a part of a third, so that the last tile is short.
 const ROWS: usize = 2 * TILE_ROWS + 100;
 const COLUMN: usize = 3 * TILE_ROWS * 8;
 const WORDS: usize = COLUMN / 8;
 
-/// Checks everything; panics at the first breach. The device has at least 64 MiB of memory free, and less than 1 PiB.
+/// Checks the whole contract; panics at the first violation. The device has at least 64 MiB of free memory, and less
+/// than 1 PiB.
 pub(crate) fn check<D: Device>(device: &D) {
     a_copy_comes_back(device);
     partial_copies_go_where_they_belong(device);
@@ -34,14 +35,15 @@ pub(crate) fn check<D: Device>(device: &D) {
     workers_work_side_by_side(device);
 }
 
-/// Checks that a failed allocation is an error that leaves the device usable: `device` fails the next one.
+/// Checks that the device stays usable after a failed allocation. The next allocation on `device` fails.
 pub(crate) fn check_failed_allocation<D: Device>(device: &D) {
     let error = device.allocate(PAGE).err().expect("this allocation was to fail");
     assert!(matches!(error, Error::OutOfMemory { bytes, .. } if bytes == PAGE as u64), "{error}");
     a_copy_comes_back(device);
 }
 
-/// Checks that a failure in the work surfaces, at a call or at the wait: `device` fails one of the next copies or launches.
+/// Checks that a failure of asynchronous work is returned by a call or by the wait. One of the next copies or
+/// launches on `device` fails.
 pub(crate) fn check_failed_work<D: Device>(device: &D) {
     let error = run_probe(device, &Host::filled(3)).expect_err("this run was to fail");
     assert!(error.to_string().contains(&device.info().id), "names the device: {error}");
@@ -102,7 +104,7 @@ fn zeros_go_where_they_belong<D: Device>(device: &D) {
     assert_eq!(target.words(), expected);
 }
 
-/// Each column of the probe in an allocation of its own, none at its start.
+/// Runs the probe with each column in a separate allocation, none at its start.
 fn columns_lie_in_any_memory<D: Device>(device: &D) {
     let (source, target) = (Host::filled(3), Host::filled(4));
     let kernel = device.load(&probe()).unwrap();
@@ -147,7 +149,8 @@ fn a_kernel_is_launched_only_with_its_values<D: Device>(device: &D) {
         let loaded = device.load(&kernel).unwrap();
         let mut stream = device.open_stream().unwrap();
         let columns = [0, COLUMN, 2 * COLUMN].map(|offset| (&memory, offset));
-        // SAFETY: the columns have room for `ROWS` rows and their sums, and the stream is dropped, and so done, before them.
+        // SAFETY: the columns have room for `ROWS` rows and their sums, and the stream is dropped, and so done,
+        // before them.
         unsafe { stream.launch(&loaded, &columns, &[], ROWS_BEFORE, ROWS) }
     };
     assert!(matches!(launch(&late), Err(Error::Job(_))));
@@ -195,7 +198,7 @@ fn on_host(input: &Host) -> (Vec<u64>, Vec<u64>) {
     (output, sums)
 }
 
-/// One stream writes, the other reads when told so by one event that is recorded again for every round.
+/// One stream writes, and another waits for an event and reads. The same event is recorded again for every round.
 fn a_stream_waits_for_the_latest_record<D: Device>(device: &D) {
     const ROUNDS: usize = 20;
     let memory = device.allocate(COLUMN).unwrap();
@@ -314,7 +317,8 @@ fn probe() -> SharedKernel {
     Arc::new(probe::probe())
 }
 
-/// [`COLUMN`] bytes of page-aligned host memory. A raw pointer, as copies touch it behind the compiler's back.
+/// [`COLUMN`] bytes of page-aligned host memory. A raw pointer, because copies access it without the compiler's
+/// knowledge.
 struct Host {
     start: *mut u8,
 }
@@ -336,7 +340,7 @@ impl Host {
         host
     }
 
-    /// The content; no copy into it may be under way.
+    /// Returns the content. No copy into it may be in flight.
     fn words(&self) -> &[u64] {
         // SAFETY: allocated with that size, aligned to a page and initialised.
         unsafe { slice::from_raw_parts(self.start.cast(), WORDS) }

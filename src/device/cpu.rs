@@ -1,10 +1,10 @@
-//! What the CPU says of itself. It runs kernels' host kernels and needs nothing more of this room.
+//! The properties of the CPU. The CPU is not a `Device`: its workers run host kernels directly.
 
 use std::fs;
 
 use super::{DeviceDetails, DeviceInfo, DeviceKind};
 
-/// Cores that this process may use.
+/// Returns the number of cores that this process may use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get())
 }
@@ -22,14 +22,14 @@ pub(crate) fn info() -> DeviceInfo {
     }
 }
 
-/// Bytes of the last cache before memory, as one core sees it; 0 if the system does not say.
+/// Returns the bytes of the last-level cache of a core; 0 if unknown.
 pub(crate) fn last_level_cache_bytes() -> u64 {
     let caches = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").into_iter().flatten().flatten();
     let sizes = caches.filter_map(|cache| parse_size(&fs::read_to_string(cache.path().join("size")).ok()?));
     sizes.max().unwrap_or(0)
 }
 
-/// A size as the system writes it: `32768K`.
+/// Parses a size as the system writes it, such as `32768K`.
 fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let (digits, unit) = match text.char_indices().last()? {
@@ -40,10 +40,11 @@ fn parse_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// Bytes of memory that a program may take now without harm to others; `None` if the system does not say.
+/// Returns the bytes of memory that are available without swapping; `None` if unknown.
 pub(crate) fn available_memory() -> Option<u64> {
     let kib = field("/proc/meminfo", "MemAvailable")?.trim_end_matches(" kB").parse::<u64>().ok()?;
-    // In a container there may be less than the machine has. What it holds of files does not count: it goes when needed.
+    // The limit of a container may be smaller than the memory of the machine. Its inactive page cache counts as
+    // available, because the system reclaims it when needed.
     let read = |name| fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok();
     let number = |name| read(name)?.trim().parse::<u64>().ok();
     let files = read("memory.stat").and_then(|text| {
@@ -55,7 +56,7 @@ pub(crate) fn available_memory() -> Option<u64> {
     Some(limit.unwrap_or(u64::MAX).min(kib.saturating_mul(1024)))
 }
 
-/// The value of the first line `name : value` of a file of the system; `None` where there is no such file.
+/// Returns the value of the first line `name : value` of a system file; `None` if there is no such file or line.
 fn field(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;

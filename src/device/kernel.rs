@@ -1,56 +1,57 @@
-//! What a device computes: one kernel as device code and as its plain host kernel on the host.
+//! Kernels: device code, and the host kernel that computes the same on the CPU.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
 
-/// Rows of one **tile** of an expression, the unit in which reductions are shaped: every tile starts at a multiple of this
-/// row number and is reduced by itself in a fixed order, so that no result depends on where chunks begin or end. Chunks are
+/// Rows of a **tile** of an expression. A tile is the unit of reductions: every tile starts at a multiple of this row
+/// number and is reduced separately in a fixed order. So no result depends on where chunks begin or end. Chunks are
 /// whole tiles, except the last.
 pub const TILE_ROWS: usize = 4096;
 
-/// Threads of the block that computes one tile on a GPU, and workers of a reduction inside a tile everywhere.
+/// Threads of the block that computes a tile on a GPU, and partial accumulators of a reduction inside a tile on every
+/// device.
 pub const TILE_THREADS: usize = 256;
 
-/// Where a kernel's columns lie: inputs, then outputs, then the partials, then scratch.
+/// The columns of a kernel: inputs, then outputs, then partials, then scratch.
 ///
-/// The order is the same everywhere: in slots and in device blocks.
+/// The order is the same in slots and in device blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Columns {
     /// Bytes per row of each input.
     pub inputs: Vec<usize>,
     /// Bytes per row of each output.
     pub outputs: Vec<usize>,
-    /// Eight-byte words that the kernel writes per tile, 0 if there are none: partial results of reductions, or how many rows
-    /// it kept. The words of one tile stand together.
+    /// Eight-byte words that the kernel writes per tile: partial results of reductions, or the number of rows that it
+    /// selected; 0 if it writes neither. The words of a tile are contiguous.
     pub partial_words: usize,
-    /// Bytes per row of each column that is the kernel's own: it is on the device only, and holds anything at first.
+    /// Bytes per row of each scratch column. Scratch columns exist only on the device and are not initialised.
     pub scratch: Vec<usize>,
-    /// Rows of a tile: what one block of threads computes. Chunks are whole tiles, except the last.
+    /// Rows of a tile, which one block of threads computes. Chunks are whole tiles, except the last.
     pub tile_rows: usize,
 }
 
 impl Default for Columns {
-    /// None, in tiles of [`TILE_ROWS`].
+    /// No columns, in tiles of [`TILE_ROWS`].
     fn default() -> Self {
         Columns { inputs: vec![], outputs: vec![], partial_words: 0, scratch: vec![], tile_rows: TILE_ROWS }
     }
 }
 
 impl Columns {
-    /// Bytes of the partials of `rows` rows.
+    /// Returns the bytes of the partials of `rows` rows.
     pub fn partial_bytes(&self, rows: usize) -> usize {
         rows.div_ceil(self.tile_rows) * self.partial_words * 8
     }
 
-    /// Rows that a core computes at a time, so that what it writes stays in its cache: whole tiles.
+    /// Returns the rows that a core computes at a time, in whole tiles, so that its outputs stay in its cache.
     pub(crate) fn rows_in_cache(&self) -> usize {
         const BYTES: usize = 32 << 10;
         let bytes = self.outputs.iter().sum::<usize>().max(1) * self.tile_rows;
         self.tile_rows * (BYTES / bytes).clamp(1, (TILE_ROWS / self.tile_rows).max(1))
     }
 
-    /// Bytes of each column of `rows` rows, in order.
+    /// Returns the bytes of each column for `rows` rows, in order.
     pub fn bytes(&self, rows: usize) -> impl Iterator<Item = usize> {
         let sides = self.inputs.iter().chain(&self.outputs).map(move |bytes| bytes * rows);
         let partials = Some(self.partial_bytes(rows)).filter(|_| self.partial_words > 0);
@@ -61,13 +62,13 @@ impl Columns {
 /// Device code.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// CUDA C++ for NVRTC, complete: no includes but those of the options.
+    /// Complete CUDA C++ for NVRTC. It can include only files from the include paths in `options`.
     Cuda {
-        /// What messages of the compiler call it.
+        /// Its name in compiler messages.
         name: String,
         /// The text.
         text: String,
-        /// Options for the compiler beside those that every kernel gets.
+        /// Compiler options in addition to those of every kernel.
         options: Vec<String>,
     },
     /// PTX text, a cubin or a fatbin.
@@ -75,12 +76,12 @@ pub enum Code {
 }
 
 impl Code {
-    /// CUDA C++ of Overshot's own.
+    /// Creates code from CUDA C++ that Overshot generated or contains.
     pub fn own(text: &str) -> Code {
         Code::Cuda { name: "overshot.cu".into(), text: text.into(), options: vec![] }
     }
 
-    /// The text; empty for an image.
+    /// Returns the text; empty for an image.
     #[cfg(any(test, feature = "testing"))]
     pub fn text(&self) -> &str {
         match self {
@@ -97,11 +98,11 @@ pub enum Argument {
     FirstRow,
     /// The rows of the chunk, as a `long long`.
     Rows,
-    /// The address of the column of this number, in the order of [`Columns`].
+    /// The address of the column with this number, in the order of [`Columns`].
     Column(usize),
-    /// The address of the array of this number, which stays on the device for the whole job.
+    /// The address of the resident array with this number, which stays on the device for the whole job.
     Resident(usize),
-    /// The value of this number, of up to eight bytes.
+    /// The value with this number, of up to eight bytes.
     Value(usize),
 }
 
@@ -114,11 +115,11 @@ pub struct Launch {
     pub threads: u32,
     /// Bytes of dynamic shared memory of a block.
     pub shared_bytes: u32,
-    /// The parameters that the caller says the kernel has, one for each argument. `None` for kernels of Overshot's own.
+    /// The parameters of the kernel as the caller declared them, one for each argument. `None` for built-in kernels.
     pub declared: Option<Vec<Declared>>,
 }
 
-/// A parameter that a caller says a kernel has.
+/// A kernel parameter, as the caller declared it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declared {
     /// Its name.
@@ -128,8 +129,9 @@ pub struct Declared {
 }
 
 impl Launch {
-    /// Of kernels of Overshot's own: `extern "C" __global__ void ENTRY(long long first_row, long long rows, in0, in1, …, out0, …,
-    /// partials, value0, …)` with [`TILE_THREADS`] threads, the partials only when there are any.
+    /// Creates the launch of a built-in kernel: `extern "C" __global__ void ENTRY(long long first_row, long long
+    /// rows, in0, in1, …, out0, …, partials, value0, …)` with [`TILE_THREADS`] threads. The partials are omitted if
+    /// there are none.
     pub fn of(columns: &Columns, values: usize) -> Launch {
         let count = columns.inputs.len() + columns.outputs.len() + usize::from(columns.partial_words > 0);
         let arguments = [Argument::FirstRow, Argument::Rows].into_iter().chain((0..count).map(Argument::Column));
@@ -138,28 +140,29 @@ impl Launch {
     }
 }
 
-/// A kernel, device-neutral.
+/// A kernel, independent of the device.
 pub struct Kernel {
     /// The name of the entry point.
     pub entry: String,
     /// The code for CUDA.
     pub code: Code,
-    /// How it is launched.
+    /// The launch on CUDA.
     pub launch: Launch,
     /// The columns.
     pub columns: Columns,
     /// The bytes of arrays that stay on the device for the whole job.
     pub resident: Vec<Arc<Resident>>,
-    /// The values.
+    /// The values of its scalar parameters.
     pub values: Arc<ScalarArgs>,
-    /// Makes a host kernel with scratch memory of its own; called once a worker. `None`: there is none, so it runs on CUDA only.
+    /// Creates a host kernel with its own scratch memory. Called once per worker. `None` if there is no host kernel;
+    /// the kernel then runs on CUDA only.
     pub host: Option<MakeTwin>,
 }
 
-/// Makes a host kernel.
+/// Creates a host kernel.
 pub type MakeTwin = Box<dyn Fn() -> Box<dyn HostKernel> + Send + Sync>;
 
-/// An array of any dtype, in words so that it is aligned for all of them.
+/// An array of any dtype. It is stored in words, so that it is aligned for every dtype.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resident {
     words: Vec<u64>,
@@ -167,70 +170,70 @@ pub struct Resident {
 }
 
 impl Resident {
-    /// A copy of these bytes.
+    /// Copies these bytes.
     pub fn new(bytes: &[u8]) -> Self {
         let mut words = vec![0; bytes.len().div_ceil(8)];
         bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
         Resident { words, bytes: bytes.len() }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn bytes(&self) -> &[u8] {
         &bytemuck::cast_slice(&self.words)[..self.bytes]
     }
 }
 
-/// The values of a kernel's parameters: one each for all rows. They may come after the first chunks were copied; whoever
-/// launches the kernel, or runs its host kernel, waits for them.
+/// The scalar arguments of a kernel: one value per parameter, the same for all rows. They may become known only after
+/// the first chunks were copied. The thread that launches the kernel, or runs the host kernel, waits for them.
 #[derive(Debug, Default)]
 pub struct ScalarArgs(OnceLock<Option<Vec<u64>>>);
 
 impl ScalarArgs {
-    /// ScalarArgs that are known: the bits of each, in the lowest ones of a word.
+    /// Creates known values: the bits of each value are the lowest bits of a word.
     pub fn new(bits: Vec<u64>) -> Arc<Self> {
         Arc::new(ScalarArgs(Some(bits).into()))
     }
 
-    /// ScalarArgs that are not known yet.
+    /// Creates values that are not known yet.
     pub fn late() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Makes them known, unless they are, or were given up.
+    /// Sets the values. Does nothing if they are known or abandoned.
     pub fn set(&self, bits: Vec<u64>) {
         self.0.get_or_init(|| Some(bits));
     }
 
-    /// Says that they never come, as what they are of has ended, unless they are known.
+    /// Abandons the values, because the pass that would have set them has ended. Does nothing if they are known.
     pub fn abandon(&self) {
         self.0.get_or_init(|| None);
     }
 
-    /// Whether they are known.
+    /// Returns whether the values are known.
     pub fn are_known(&self) -> bool {
         matches!(self.0.get(), Some(Some(_)))
     }
 
-    /// Whether they never come.
+    /// Returns whether the values were abandoned.
     pub fn are_abandoned(&self) -> bool {
         matches!(self.0.get(), Some(None))
     }
 
-    /// The values, as soon as they are known; `None` once they were given up. Blocks until then.
+    /// Waits for the values and returns them; `None` if they were abandoned.
     pub fn wait(&self) -> Option<&[u64]> {
         self.0.wait().as_deref()
     }
 
-    /// The values, for who has waited for them.
+    /// Returns the values. The caller must have waited for them.
     ///
     /// # Errors
-    /// [`Error::Abandoned`] if they were given up, [`Error::Job`] if nobody has waited.
+    /// [`Error::Abandoned`] if they were abandoned, [`Error::Job`] if they are not known.
     pub fn known(&self) -> Result<&[u64]> {
         match self.0.get() {
             Some(Some(bits)) => Ok(bits),
             Some(None) => Err(Error::Abandoned),
             None => Err(Error::Job(
-                "a kernel was to run before its values were known: this is a defect of the pipeline, please report it"
+                "a kernel was launched before its values were known: this is a defect of Overshot, please report it"
                     .into(),
             )),
         }
@@ -238,25 +241,25 @@ impl ScalarArgs {
 }
 
 impl Kernel {
-    /// A host kernel, if there is one.
+    /// Creates a host kernel, if there is one.
     pub fn new_host_kernel(&self) -> Option<Box<dyn HostKernel>> {
         Some(self.host.as_ref()?())
     }
 
-    /// That it cannot run on a device that needs a host kernel.
+    /// Returns the error for a device that needs a host kernel.
     pub(crate) fn no_host_kernel(&self, device: &str) -> Error {
         Error::Job(format!(
-            "the kernel '{}' has no function for the host, which '{device}' needs: run it on a CUDA GPU, or give it such a \
-             function in Rust",
+            "the kernel '{}' has no host kernel, which '{device}' needs: run it on a CUDA GPU, or give it a host kernel \
+             in Rust",
             self.entry
         ))
     }
 
-    /// The same where a GPU was looked for and not found, for this reason.
+    /// Returns the error for a kernel without a host kernel if no GPU was found for this reason.
     pub(crate) fn no_gpu(&self, reason: &str) -> Error {
         Error::Job(format!(
-            "the kernel '{}' has no function for the host, and no GPU was found: {reason}; run it where there is a CUDA GPU, or \
-             give it such a function in Rust",
+            "the kernel '{}' has no host kernel, and no GPU was found: {reason}; run it on a machine with a CUDA GPU, \
+             or give it a host kernel in Rust",
             self.entry
         ))
     }
@@ -268,25 +271,25 @@ impl std::fmt::Debug for Kernel {
     }
 }
 
-/// What a kernel is given that is the same for all rows.
+/// The arguments of a host kernel that are the same for all rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Uniform<'a> {
-    /// The arrays that stay on the device.
+    /// The resident arrays.
     pub resident: &'a [&'a [u8]],
-    /// The values: the bits of each, in the lowest ones of a word.
+    /// The values. The bits of each value are the lowest bits of a word.
     pub values: &'a [u64],
 }
 
-/// The host kernel of a kernel: the same function of the same bytes, on the host.
+/// A host kernel: computes on the host the same bytes as the kernel does on a device.
 pub trait HostKernel: Send {
-    /// Computes `rows` rows that start at global row `first_row`, which is the first of a tile.
+    /// Computes `rows` rows from global row `first_row` on, which is the first row of a tile.
     ///
-    /// Each slice of `inputs` and `outputs` holds exactly `rows` rows in native byte order, aligned to its
-    /// elements; `partials` holds [`Columns::partial_bytes`]`(rows)` bytes, aligned to 8 if it is not empty; `uniform` has the
-    /// arrays and the values of the kernel. Every byte of `outputs` and `partials` is written, none is read.
+    /// Each slice of `inputs` and `outputs` holds exactly `rows` rows in native byte order, aligned to its elements.
+    /// `partials` holds [`Columns::partial_bytes`]`(rows)` bytes, aligned to 8 if it is not empty. `uniform` holds
+    /// the resident arrays and the values. Writes every byte of `outputs` and `partials`, and reads none of them.
     ///
     /// # Panics
-    /// If a slice is of another length or alignment.
+    /// If a slice has another length or alignment.
     fn run(
         &mut self,
         first_row: u64,
@@ -298,7 +301,7 @@ pub trait HostKernel: Send {
     );
 }
 
-/// A kernel as it is shared by the workers.
+/// A kernel shared by the workers.
 pub type SharedKernel = Arc<Kernel>;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Devices: what the pipeline asks of them, and what they say of themselves.
+//! Devices: the interface between the pipeline and its backends.
 //!
-//! A device knows nothing of jobs, chunks or files. It has memory, streams and events, and it runs [`Kernel`]s. Two
-//! devices implement [`Device`]: `emulated`, made of host memory, and `cuda`. The CPU is no [`Device`]: it needs no
-//! copies, so its worker runs a kernel's host kernel on the data where it is.
+//! A device knows nothing about jobs, chunks or files. It has memory, streams and events, and it runs kernels
+//! ([`kernel::Kernel`]). Two backends implement [`Device`]: `emulated`, which simulates a device in host memory, and
+//! `cuda`. The CPU is not a [`Device`]: it needs no copies, so its workers run the host kernel on the data in place.
 
 mod backoff;
 mod choice;
@@ -28,14 +28,14 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use kernel::SharedKernel;
 
-/// What kind of device.
+/// The kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum DeviceKind {
-    /// The cores of this machine, on the data where it is.
+    /// The cores of this machine, which use the data in place.
     Cpu,
-    /// A device made of host memory, for tests and for seeing how the pipeline works.
+    /// A device simulated in host memory, for tests and for exploring the pipeline.
     Emulated,
     /// An NVIDIA GPU.
     Cuda,
@@ -51,87 +51,92 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// A device as it looks from outside, without touching it.
+/// The description of a device, obtained without opening it.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// As `--device` names it: `cpu`, `emulated`, `cuda:0`.
+    /// Its id, as [`DeviceChoice`] parses it: `cpu`, `emulated`, `cuda:0`.
     pub id: String,
-    /// As its maker names it.
+    /// The product name.
     pub name: String,
     /// Its kind.
     pub kind: DeviceKind,
-    /// Its memory in bytes; for the CPU, the machine's.
+    /// Its memory in bytes; for the CPU, the memory of the machine.
     pub memory_bytes: u64,
-    /// Compute capability, for CUDA devices: `"9.0"`.
+    /// The compute capability of a CUDA device, such as `"9.0"`.
     pub compute_capability: Option<String>,
-    /// Where it is and what it does at the moment, of GPUs as [`devices`] lists them. An engine does not ask: it has no use
-    /// for what may be otherwise a moment later.
+    /// Location and current load of a GPU. Only [`devices`] fills these in. An engine does not, because they may
+    /// change at any moment.
     pub details: DeviceDetails,
 }
 
-/// What can be seen of a GPU without touching it. `None` is what is not known.
+/// The location and current load of a GPU, obtained without opening it. `None` if a value is unknown.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeviceDetails {
-    /// Its place on the bus, such as `0000:1B:00.0`: it tells GPUs apart whatever their numbers are.
+    /// Its PCI address, such as `0000:1B:00.0`. It identifies a GPU independently of how GPUs are numbered.
     pub pci_bus_id: Option<String>,
-    /// Bytes of its memory that nobody uses.
+    /// Free device memory in bytes.
     pub free_bytes: Option<u64>,
-    /// Percent of the last moments, a second at most, in which some kernel ran on it.
+    /// Utilisation: the percentage of the last sampling period (at most a second) in which a kernel was running.
     pub busy_percent: Option<u32>,
-    /// The generation of PCI Express that it and its slot can do.
+    /// The highest PCI Express generation that both the GPU and its slot support.
     pub pcie_generation: Option<u32>,
-    /// Lanes of PCI Express that it is connected by.
+    /// The number of PCI Express lanes of its connection.
     pub pcie_width: Option<u32>,
-    /// The NUMA node of the host that it is connected to; also `None` if there is only one.
+    /// The NUMA node of the host that the GPU is connected to. Also `None` if there is only one node.
     pub numa_node: Option<u32>,
 }
 
-/// How far memory of the host is page-locked.
+/// How much of a range of host memory is page-locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pinned {
-    /// Not at its ends.
+    /// Neither end is page-locked.
     No,
-    /// At an end, but not in one piece from end to end, or not to be written. Copies must not cross the ends of a piece.
+    /// An end is page-locked, but the range is not in a single registration, or the device may not write to it.
+    /// Copies must not cross the end of a registration.
     InPart,
-    /// In one piece: copies need no staging.
+    /// The whole range is in a single registration: copies need no staging.
     Whole,
 }
 
-/// How the workers of a device are driven.
+/// How the workers of a device are scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Schedule {
-    /// Each worker on a thread of its own.
+    /// Each worker on its own thread.
     Threads,
-    /// All workers on one thread, one turn at a time, in the order of the device's virtual time and of this seed.
+    /// All workers on one thread, one step at a time, in an order determined by the virtual time of the device and
+    /// this seed.
     Seeded(u64),
 }
 
-/// A device with memory of its own.
+/// A device with its own memory.
 ///
-/// Contract for all implementations: no call but [`Host::synchronize`] waits for the device; errors of asynchronous work
-/// surface at a later call or at `synchronize`, and after one nothing more runs on the device; everything may be dropped
-/// in any order after its streams were dropped.
+/// Every implementation keeps this contract:
+///
+/// - Only [`Host::synchronize`] waits for the device.
+/// - An error of asynchronous work is returned by a later call or by `synchronize`. After an error nothing more runs
+///   on the device.
+/// - Once the streams of a device were dropped, everything else may be dropped in any order.
 pub(crate) trait Device: Send + Sync + Sized + 'static {
     /// One allocation of device memory; freed on drop.
     type Memory: Send + Sync + 'static;
     /// A kernel loaded on this device.
     type Kernel: Send + Sync;
-    /// Host memory made known to the device for asynchronous copies, until dropped.
+    /// A registration of host memory for asynchronous copies; ends on drop.
     type Pin: Send + Sync;
     /// A queue of work.
     type Stream: Stream<Device = Self>;
-    /// A point in a stream's work. May be recorded again, on any stream; waiting concerns the latest record at the time of
-    /// the call. An event that was never recorded counts as done.
+    /// A point in the work of a stream. It may be recorded again, on any stream; a wait refers to the latest record
+    /// at the time of the call. An event that was never recorded counts as done.
     type Event: Send + Sync;
-    /// How one thread of the host sees the device.
+    /// The view that one host thread has of the device.
     type Host: Host<Device = Self>;
 
-    /// What it is.
+    /// Describes the device.
     fn info(&self) -> &DeviceInfo;
 
-    /// How its workers are to be driven.
+    /// Returns how its workers must be scheduled.
     fn schedule(&self) -> Schedule {
         Schedule::Threads
     }
@@ -139,41 +144,41 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
     /// Allocates `bytes` (> 0) of device memory, aligned to 256 bytes, content unspecified.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) when there is not enough; the device stays usable.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough free memory. The device stays usable.
     fn allocate(&self, bytes: usize) -> Result<Self::Memory>;
 
-    /// Bytes of its memory that nobody uses at the moment. Not all of them need to be there in one piece.
+    /// Returns the free device memory in bytes. It need not be contiguous.
     ///
     /// # Errors
-    /// When the device cannot be asked.
+    /// The error of the device if the query fails.
     fn free_bytes(&self) -> Result<u64>;
 
     /// Page-locks host memory, so that copies from and to it run asynchronously at the full speed of the link.
     ///
     /// # Errors
-    /// When the device refuses it.
+    /// The error of the device if it refuses.
     ///
     /// # Safety
-    /// `start` is page-aligned, and the `bytes` from it on are the caller's own memory that nobody has page-locked since it was
-    /// mapped, and stay mapped until the result is dropped.
+    /// `start` is page-aligned. The `bytes` from `start` on belong to the caller, have not been page-locked since
+    /// they were mapped, and stay mapped until the result is dropped.
     unsafe fn pin(&self, start: *mut u8, bytes: usize) -> Result<Self::Pin>;
 
-    /// Allocates page-locked memory the driver's own way and frees it, for measurements to compare with. False if there is no such
-    /// way.
+    /// Allocates page-locked memory with the driver's allocator and frees it, as a reference for measurements.
+    /// Returns false if there is no such allocator.
     fn allocate_pinned_once(&self, _bytes: usize) -> Result<bool> {
         Ok(false)
     }
 
-    /// How far memory of the host is page-locked already, by whomever: so that the device may write it, too, if it `is_written`.
-    /// Never [`Pinned::Whole`] where that cannot be known.
+    /// Returns how much of this host memory is already page-locked, no matter which code locked it. If `is_written`,
+    /// the device must also be allowed to write to it. Never returns [`Pinned::Whole`] if that cannot be known.
     fn pinned(&self, _memory: *const [u8], _is_written: bool) -> Pinned {
         Pinned::No
     }
 
-    /// Compiles (or finds in the cache) and loads a kernel.
+    /// Loads a kernel. Compiles it first, unless the compiled kernel is in the cache.
     fn load(&self, kernel: &SharedKernel) -> Result<Self::Kernel>;
 
-    /// What a report should say of how it runs this kernel.
+    /// Returns notes for the report about how this kernel runs here.
     fn notes(&self, _: &kernel::Kernel) -> Vec<String> {
         vec![]
     }
@@ -181,28 +186,28 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
     /// Opens a stream.
     fn open_stream(&self) -> Result<Self::Stream>;
 
-    /// Makes an event. Only one that keeps time can be asked for [`Host::elapsed`], and it costs the device more.
+    /// Creates an event. [`Host::elapsed`] accepts only events that keep time. These cost the device more.
     fn event(&self, keeps_time: bool) -> Result<Self::Event>;
 
-    /// The device as a thread of the host sees it, whose time counts from `epoch` (or is virtual and starts at zero).
+    /// Returns the view of a host thread. Its time counts from `epoch`, or is virtual and starts at zero.
     fn host(&self, epoch: Instant) -> Self::Host;
 }
 
 /// A queue of device work that runs in order, asynchronously to the host and to other streams.
 ///
-/// On drop a stream waits until none of its work can touch host memory any more.
+/// On drop, a stream waits until its work can no longer access host memory.
 pub(crate) trait Stream: Send {
     /// The device it belongs to.
     type Device: Device;
 
-    /// Says at what time of its own the host enqueues what follows: for devices whose time is virtual.
+    /// Sets the host time at which the following work is enqueued, for devices with virtual time.
     fn at(&mut self, _now: Duration) {}
 
     /// Enqueues a copy of `bytes` from the host to `to[offset..]`.
     ///
     /// # Safety
-    /// `from` is readable for `bytes` bytes and nobody writes them until work enqueued up to here is done, which an
-    /// event recorded later tells. `offset + bytes` is inside `to`.
+    /// `from` is readable for `bytes` bytes, and nobody writes to them until the work enqueued up to here is done, as
+    /// an event recorded later shows. `offset + bytes` is inside `to`.
     unsafe fn copy_in(
         &mut self,
         from: *const u8,
@@ -214,9 +219,8 @@ pub(crate) trait Stream: Send {
     /// Enqueues a copy of `bytes` from `from[offset..]` to the host.
     ///
     /// # Safety
-    /// `to` is writable for `bytes` bytes and nobody reads or writes them until work enqueued up to here is done, except for
-    /// copies in that this stream waits for.
-    /// `offset + bytes` is inside `from`.
+    /// `to` is writable for `bytes` bytes, and nobody reads or writes them until the work enqueued up to here is
+    /// done, except for copies in that this stream waits for. `offset + bytes` is inside `from`.
     unsafe fn copy_out(
         &mut self,
         from: &<Self::Device as Device>::Memory,
@@ -225,19 +229,19 @@ pub(crate) trait Stream: Send {
         bytes: usize,
     ) -> Result<()>;
 
-    /// Enqueues zeros for `bytes` bytes of `to[offset..]`.
+    /// Enqueues the zeroing of `bytes` bytes of `to[offset..]`.
     ///
     /// # Safety
     /// `offset + bytes` is inside `to`.
     unsafe fn zero(&mut self, to: &<Self::Device as Device>::Memory, offset: usize, bytes: usize) -> Result<()>;
 
-    /// Enqueues a kernel on `rows` rows (> 0) whose columns each begin in a memory at an offset, in the order of
-    /// [`Columns`](kernel::Columns), and whose resident arrays are `resident`.
+    /// Enqueues a kernel on `rows` rows (> 0). `columns` gives the memory and the offset of each column, in the order
+    /// of [`Columns`](kernel::Columns); `resident` gives the resident arrays.
     ///
     /// # Safety
-    /// Every column of `rows` rows fits its memory at its offset, columns that are written overlap no others, and offsets are
-    /// multiples of 8. The resident arrays are as large as those of the kernel. The kernel stays within these when it is
-    /// called as it says.
+    /// Every column of `rows` rows fits its memory at its offset, columns that are written overlap no other column,
+    /// and offsets are multiples of 8. The resident arrays are as large as those of the kernel. When the kernel is
+    /// called as its [`Launch`](kernel::Launch) says, it accesses no other memory.
     unsafe fn launch(
         &mut self,
         kernel: &<Self::Device as Device>::Kernel,
@@ -250,44 +254,47 @@ pub(crate) trait Stream: Send {
     /// Records an event behind all work enqueued so far.
     fn record(&mut self, event: &<Self::Device as Device>::Event) -> Result<()>;
 
-    /// Makes this stream (never the host) wait for an event of any stream of the same device.
+    /// Makes this stream wait for an event of any stream of the same device. The host does not wait.
     fn wait(&mut self, event: &<Self::Device as Device>::Event) -> Result<()>;
 }
 
 /// One thread of the host and its clock.
 pub(crate) trait Host: Send {
-    /// The device it looks at.
+    /// The device.
     type Device: Device;
 
-    /// Its time; virtual where the device's is.
+    /// Returns the time of this thread; virtual if the time of the device is.
     fn now(&self) -> Duration;
 
-    /// Says that this thread filled (or drained) so many bytes: virtual time passes with it, real time has.
+    /// Records that this thread filled or drained so many bytes. This advances virtual time; real time has already
+    /// passed.
     fn worked(&mut self, _work: HostWork, _bytes: usize) {}
 
-    /// Says that this thread waited until then: its virtual time is that now, if it was not later.
+    /// Records that this thread waited until `time`. This advances virtual time to `time`, unless it is already
+    /// later.
     fn reach(&mut self, _time: Duration) {}
 
-    /// Whether the event is done; never waits.
+    /// Returns whether the event is done. Never waits.
     fn query(&mut self, event: &<Self::Device as Device>::Event) -> Result<bool>;
 
-    /// Waits for the event, and reports errors of the work before it.
+    /// Waits for the event, and returns errors of the work before it.
     fn synchronize(&mut self, event: &<Self::Device as Device>::Event) -> Result<()>;
 
-    /// Time on the device between two events that keep time and are done.
+    /// Returns the time on the device between two events that keep time and are done.
     fn elapsed(&self, from: &<Self::Device as Device>::Event, to: &<Self::Device as Device>::Event)
     -> Result<Duration>;
 
-    /// The virtual time at which a recorded event will be done; zero where time is real and nobody can know.
+    /// Returns the virtual time at which a recorded event will be done; zero if time is real, because it cannot be
+    /// known.
     fn done_at(&self, _event: &<Self::Device as Device>::Event) -> Duration {
         Duration::ZERO
     }
 }
 
-/// What a thread of the host does with a chunk.
+/// The work of a host thread on a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostWork {
-    /// ReadMode rows into a slot.
+    /// Reading rows into a slot.
     Fill,
     /// Writing rows from a slot.
     Drain,

@@ -37,13 +37,13 @@ pub(crate) fn probe() -> Kernel {
         columns,
         resident: vec![],
         values: ScalarArgs::new(vec![]),
-        host: Some(Box::new(|| Box::new(ProbeTwin))),
+        host: Some(Box::new(|| Box::new(ProbeHostKernel))),
     }
 }
 
-struct ProbeTwin;
+struct ProbeHostKernel;
 
-impl HostKernel for ProbeTwin {
+impl HostKernel for ProbeHostKernel {
     fn run(
         &mut self,
         first_row: u64,
@@ -66,7 +66,7 @@ impl HostKernel for ProbeTwin {
     }
 }
 
-/// The kernel again, if `source` is its source.
+/// Returns the kernel if `source` is its source.
 pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
     (source.lines().next() == Some(PROBE)).then(probe)
 }

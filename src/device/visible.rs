@@ -1,8 +1,8 @@
-//! Which GPUs the environment leaves visible, for errors.
+//! The GPUs that the environment leaves visible, for error messages.
 
 use crate::error::Error;
 
-/// The error for a GPU that is not among the `count` visible ones.
+/// Returns the error for a GPU that is not among the `count` visible ones.
 pub(super) fn not_visible(number: usize, count: usize) -> Error {
     Error::Device {
         device: format!("cuda:{number}"),
@@ -11,7 +11,7 @@ pub(super) fn not_visible(number: usize, count: usize) -> Error {
     }
 }
 
-/// What the environment says of visible GPUs, for errors: empty if nothing.
+/// Returns the setting of `CUDA_VISIBLE_DEVICES` for error messages; empty if it is not set.
 pub(super) fn visible_devices() -> String {
     match std::env::var_os("CUDA_VISIBLE_DEVICES") {
         Some(value) => format!(", with CUDA_VISIBLE_DEVICES='{}'", value.to_string_lossy()),

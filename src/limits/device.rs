@@ -1,4 +1,4 @@
-//! Devices and their links: each by itself, and all at once.
+//! Measurements of devices and their links: each alone, and all at the same time.
 
 use std::io;
 use std::time::Instant;
@@ -11,17 +11,18 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::PinnedMemory;
 
-/// Sizes of copies.
+/// The sizes of copies.
 const SIZES: [usize; 8] = [64 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20, 64 << 20];
-/// The most bytes that one run of a measurement moves, and what it should take where that would take longer.
+/// The most bytes that one run of a measurement moves, and the time that it should take if moving them would take
+/// longer.
 const RUN_BYTES: usize = 256 << 20;
 const RUN_SECONDS: f64 = 0.02;
-/// Sizes of copies of all devices at once: one that most machines are best at, and the largest.
+/// The sizes of copies of all devices at the same time: the fastest size on most machines, and the largest.
 const SIZES_TOGETHER: [usize; 2] = [8 << 20, 64 << 20];
 /// Launches in a row.
 const LAUNCHES: usize = 1000;
 
-/// Everything of one device. `memory` is what may be pinned.
+/// Measures all limits of one device. `memory` is the most bytes that may be pinned.
 pub(super) fn measure<D: Device>(
     device: &D,
     driver: &str,
@@ -62,7 +63,8 @@ pub(super) fn measure<D: Device>(
     })
 }
 
-/// Bytes per second of taking new pinned memory and giving it back: as we do, and as the driver does.
+/// Returns the bytes per second of allocating and freeing pinned memory: with Overshot's allocator, and with the
+/// driver's.
 fn pinning<D: Device>(device: &D, bytes: usize) -> Result<(f64, Option<f64>)> {
     let ours = best(bytes as u64, || {
         let begin = Instant::now();
@@ -80,7 +82,8 @@ fn pinning<D: Device>(device: &D, bytes: usize) -> Result<(f64, Option<f64>)> {
     Ok((ours, Some(theirs)))
 }
 
-/// All devices at the same time; `None` for fewer than two. `memory` is what may be pinned for all of them.
+/// Measures all devices at the same time; returns `None` for fewer than two. `memory` is the most bytes that may be
+/// pinned for all of them.
 pub(super) fn measure_together<D: Device>(
     devices: &[D],
     memory: usize,
@@ -108,14 +111,15 @@ fn by_size<D: Device>(links: &mut [Link<D>], traffic: Traffic) -> Result<Vec<Rat
     by_size_of(links, traffic, &SIZES)
 }
 
-/// The rate of all links together, by sizes in ascending order, as far as there is memory for them.
+/// Returns the rate of all links together by size, in ascending order, for all sizes for which there is memory.
 fn by_size_of<D: Device>(links: &mut [Link<D>], traffic: Traffic, sizes: &[usize]) -> Result<Vec<RateBySize>> {
     let fitting = links.iter().map(|link| link.most_bytes()).min().unwrap_or(0);
     let mut sizes: Vec<usize> = sizes.iter().map(|&size| size.min(fitting)).collect();
     sizes.dedup();
     let mut rate = warm_up(links, traffic, fitting)?;
     let mut found = Vec::with_capacity(sizes.len());
-    // Downwards, as a smaller size is hardly faster than the next larger one, whose rate so tells how many copies to make.
+    // In descending order: a smaller size is hardly faster than the next larger one, so the rate of that one
+    // determines the number of copies.
     for &bytes in sizes.iter().rev() {
         let round = traffic.copies() * bytes;
         let each = (rate * RUN_SECONDS / links.len() as f64).min(RUN_BYTES as f64) as usize;
@@ -128,7 +132,8 @@ fn by_size_of<D: Device>(links: &mut [Link<D>], traffic: Traffic, sizes: &[usize
     Ok(found)
 }
 
-/// Goes once through the memory of all links, as the first copies of a kind are slow. Tells about how fast they are.
+/// Copies once through the memory of all links, because the first copies of a kind are slow. Returns their
+/// approximate rate.
 fn warm_up<D: Device>(links: &mut [Link<D>], traffic: Traffic, bytes: usize) -> Result<f64> {
     let moved = traffic.copies() * bytes * links.len();
     on_threads(links, |link| link.copy(traffic, bytes, 1))?;
@@ -136,7 +141,7 @@ fn warm_up<D: Device>(links: &mut [Link<D>], traffic: Traffic, bytes: usize) -> 
 }
 
 fn memory_rate<D: Device>(links: &mut [Link<D>; 1]) -> Result<f64> {
-    /// A word is read and written.
+    /// Each word is read and written.
     const ROW: usize = 2 * 8;
     let rows = links[0].most_rows();
     on_threads(links, |link| link.launch(rows, 1))?;
@@ -145,13 +150,13 @@ fn memory_rate<D: Device>(links: &mut [Link<D>; 1]) -> Result<f64> {
     Ok((count * rows * ROW) as f64 / launches(links, rows, count)?)
 }
 
-/// Seconds for so many launches.
+/// Returns the seconds for a number of launches.
 fn launches<D: Device>(links: &mut [Link<D>; 1], rows: usize, count: usize) -> Result<f64> {
     Ok(1.0 / best(1, || on_threads(links, |link| link.launch(rows, count)))?)
 }
 
-/// Seconds of what all links do at the same time, each on a thread of its own: whichever device is current on the
-/// caller's thread stays so.
+/// Returns the seconds of work that all links do at the same time, each on its own thread, so that the current device
+/// of the caller's thread does not change.
 fn on_threads<D: Device>(links: &mut [Link<D>], work: impl Fn(&mut Link<D>) -> Result<()> + Sync) -> Result<f64> {
     together(links, |link| work(link).map_err(Trouble::Device)).map_err(|trouble| match trouble {
         Trouble::Device(error) => error,
@@ -159,7 +164,7 @@ fn on_threads<D: Device>(links: &mut [Link<D>], work: impl Fn(&mut Link<D>) -> R
     })
 }
 
-/// Why work on a thread failed.
+/// Returns the error of a thread whose work failed.
 enum Trouble {
     Device(Error),
     Thread(io::Error),
@@ -171,7 +176,7 @@ impl From<io::Error> for Trouble {
     }
 }
 
-/// What the system said when it would not give a thread or memory.
+/// Returns the error if the system refused a thread or memory.
 pub(super) fn host_error(error: io::Error) -> Error {
     Error::Device {
         device: "host".into(),
@@ -189,7 +194,8 @@ mod tests {
         EmulatedDevice::new(options)
     }
 
-    /// Its time is virtual, so its rates mean nothing; but all is there, and copies stay inside their memory.
+    /// Its time is virtual, so its rates are meaningless, but all values are present, and copies stay inside their
+    /// memory.
     #[test]
     fn every_size_that_fits_is_measured() {
         let mut steps = Vec::new();
@@ -221,7 +227,7 @@ mod tests {
         for at in [FaultAt::Allocate, FaultAt::CopyIn, FaultAt::CopyOut, FaultAt::Kernel] {
             let options = Emulated::new().memory(4 << 20).fault(Fault::new(at, 3));
             let error = measure(&device(&options), "none", 16 << 20, &mut |_| {}).err();
-            // Of allocations there are fewer: one that fails is made again, smaller.
+            // There are fewer allocations, because a failed one is tried again with a smaller size.
             assert_eq!(error.is_some(), at != FaultAt::Allocate, "{at:?}: {error:?}");
         }
         let tiny = device(&Emulated::new().memory(1 << 20));

@@ -1,6 +1,6 @@
-//! Files: those that the system has in memory, new ones, and the disk itself.
+//! Measurements of files: in the page cache, new files, and reads from the disk.
 //!
-//! All files are without a name: the system removes them when the process ends, however that happens.
+//! The files have no name, so the system removes them when the process ends, even if it is killed.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -16,17 +16,18 @@ use super::rates::RateByThreads;
 use super::team::{best, seconds, thread_counts};
 use crate::data::{DIRECT_PIECE, Dtype, SinkMemory, map_file, reserve};
 
-/// The most bytes of a new file, and of the one that is read from the disk.
+/// The most bytes of a new file, and of the file that is read from the disk.
 const FILE: usize = 128 << 20;
-/// Threads that read from the disk: disks want some requests at once, whatever the number of cores.
+/// Threads that read from the disk. Disks need several concurrent requests, whatever the number of cores.
 const DIRECT_THREADS: [usize; 2] = [4, 16];
-/// Threads that write to one new file: making its pages does not scale, so all of them may be slower than few.
+/// Threads that write to one new file. The creation of its pages does not scale, so many threads may be slower than
+/// few.
 const FEW_WRITERS: usize = 4;
-/// Bytes written before the disk is asked to have them, and the time after which it has been given enough.
+/// Bytes written between two syncs to the disk, and the time after which no more are written.
 const SYNC: usize = 16 << 20;
 const SYNC_TIME: Duration = Duration::from_millis(400);
 
-/// Rates of files in `folder`. What cannot be measured is a note.
+/// Measures the rates of files in `folder`. A measurement that is not possible becomes a note.
 pub(super) fn measure(
     host: &mut HostLimits,
     memory: &Ordinary,
@@ -35,12 +36,12 @@ pub(super) fn measure(
     progress: &mut dyn FnMut(&str),
 ) {
     let mut note = |what: &str, error: io::Error| {
-        notes.push(format!("{what} was not measured: {} cannot do that ({error})", folder.display()));
+        notes.push(format!("{what} was not measured: {} does not support it ({error})", folder.display()));
     };
     progress("a file in memory");
     match page_cache(memory, folder, host.cores) {
         Ok(rates) => host.page_cache = rates,
-        Err(error) => note("reading files that are in memory", error),
+        Err(error) => note("reading files in the page cache", error),
     }
     progress("a new file");
     match new_file(memory, folder, host.cores) {
@@ -50,15 +51,15 @@ pub(super) fn measure(
     progress("the disk");
     match direct_read(memory, folder) {
         Ok(rate) => host.direct_read = Some(rate),
-        Err(error) => note("reading the disk past the system's cache", error),
+        Err(error) => note("reading the disk without the page cache", error),
     }
 }
 
-/// A new file without a name, if there is room for `bytes` and much more.
+/// Creates a file without a name, if there is space for `bytes` and much more.
 fn file(folder: &Path, bytes: usize) -> io::Result<File> {
     let file = tempfile::tempfile_in(folder)?;
     let space = rustix::fs::fstatvfs(&file)?;
-    // A file system that cannot count its space says 0 blocks.
+    // A file system that does not know its space reports 0 blocks.
     if space.f_blocks > 0 && space.f_bavail.saturating_mul(space.f_frsize) / 4 < bytes as u64 {
         return Err(ErrorKind::StorageFull.into());
     }
@@ -73,8 +74,9 @@ fn page_cache(memory: &Ordinary, folder: &Path, cores: usize) -> io::Result<Vec<
     let rate = |threads| {
         let mut team = Slots::of(threads)?;
         let bytes_per_second = best(content.len() as u64, || {
-            // A job maps its files anew, and meets every page for the first time.
-            // SAFETY: the file has no name, so nobody else can open it, and all of `content` is in it.
+            // A new mapping each time, because a job also maps its files anew and accesses every page for the first
+            // time.
+            // SAFETY: the file has no name, so nobody else can open it, and it contains all of `content`.
             let map = unsafe { map_file(&file, content.len() as u64) }.ok_or(ErrorKind::Unsupported)?;
             seconds(&mut team, slots_of(&map), |slots, piece| {
                 slots.fill(piece);
@@ -115,7 +117,7 @@ fn direct_read(memory: &Ordinary, folder: &Path) -> io::Result<f64> {
     let mut file = file(folder, content.len())?;
     past_the_cache(&file, true)?;
     past_the_cache(&file, false)?;
-    // The disk must have the file before it can be read from there, and slow disks take their time.
+    // The file must be on the disk before it can be read from there, which takes long on slow disks.
     let (begin, mut bytes) = (Instant::now(), 0);
     for part in content.chunks(SYNC) {
         file.write_all(part)?;
@@ -137,22 +139,22 @@ fn direct_read(memory: &Ordinary, folder: &Path) -> io::Result<f64> {
 
 /// One buffer for each thread.
 fn buffers(threads: usize) -> io::Result<Vec<MmapMut>> {
-    // Whole pages, which such reads need.
+    // Whole pages, as direct reads require.
     let buffers = (0..threads).map(|_| MmapMut::map_anon(DIRECT_PIECE));
     let mut buffers = buffers.collect::<io::Result<Vec<_>>>()?;
     buffers.iter_mut().for_each(|buffer| buffer.fill(1));
     Ok(buffers)
 }
 
-/// Seconds in which a thread for each buffer read the first `bytes` of a file that is read past the cache.
+/// Reads the first `bytes` of a file without the page cache, with one thread per buffer. Returns the time in seconds.
 fn read_directly(file: &File, bytes: usize, buffers: &mut [MmapMut]) -> io::Result<f64> {
     seconds(buffers, (0..bytes).step_by(DIRECT_PIECE), |buffer, start| {
         file.read_exact_at(&mut buffer[..DIRECT_PIECE.min(bytes - start)], start as u64)
     })
 }
 
-/// Bytes per second of direct reads of a file, once, and nothing else: what a job that reads it is held against. The last
-/// bytes are left out if they fill no page.
+/// Returns the bytes per second of direct reads of a file, read once and not processed: the reference for a job that
+/// reads it. The last bytes are omitted if they do not fill a page.
 #[cfg(feature = "testing")]
 pub(crate) fn bare_direct_read(path: &Path) -> io::Result<f64> {
     const PAGE: usize = 4096;
@@ -163,7 +165,7 @@ pub(crate) fn bare_direct_read(path: &Path) -> io::Result<f64> {
     Ok(bytes as f64 / read_directly(&file, bytes, &mut buffers)?.max(1e-9))
 }
 
-/// Has calls on the file pass by the system's cache, or not.
+/// Sets whether reads of the file bypass the page cache.
 #[cfg(target_os = "linux")]
 fn past_the_cache(file: &File, direct: bool) -> io::Result<()> {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, fstatfs};
@@ -193,7 +195,7 @@ mod tests {
         measure(&mut host, &memory, folder.path(), &mut notes, &mut |_| {});
         assert_eq!(host.page_cache.len(), 3, "{notes:?}");
         assert!(host.page_cache.iter().all(|rate| rate.bytes_per_second > 0.0), "{host:?}");
-        // What the file system of the test cannot do is in the notes.
+        // If the file system of the test cannot do something, it is in the notes.
         let missing = [host.new_file, host.direct_read].iter().filter(|rate| rate.is_none()).count();
         assert_eq!(notes.len(), missing, "{notes:?}");
         assert_eq!(folder.path().read_dir().unwrap().count(), 0);
@@ -210,7 +212,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn memory_is_no_disk() {
-        // Not everywhere there is a file system in memory here.
+        // Not every machine has a file system in memory here.
         if let Ok(file) = tempfile::tempfile_in("/dev/shm") {
             assert!(past_the_cache(&file, true).is_err());
         }

@@ -1,4 +1,4 @@
-//! Memory of the host, by threads.
+//! Measurements of host memory, by threads.
 
 use std::hint::black_box;
 use std::io;
@@ -11,15 +11,16 @@ use super::team::{best, seconds, thread_counts};
 use crate::data::copy_past_cache;
 use crate::device::cpu;
 
-/// What a thread takes at a time.
+/// Bytes that a thread takes at a time.
 pub(super) const PIECE: usize = 1 << 20;
 /// Bytes of a slot, as the pipeline fills them.
 const SLOT: usize = 2 << 20;
-/// Slots that there are at least: as many as go round while one is filled, one copied and one emptied.
+/// The minimum number of slots: as many as are in use while one is filled, one copied and one drained.
 const LEAST_SLOTS: usize = 4;
 
-/// Ordinary memory that was written to before, as a program's data is: on some virtual machines the first touch of a page
-/// takes many times as long as a copy to it. Not in large pages, unless the system gives them to everyone.
+/// Pageable memory that was written to before, as the data of a program is. On some virtual machines the first access
+/// to a page takes many times as long as a copy to it. Huge pages are not requested; the system may use them by
+/// default.
 pub(super) struct Ordinary {
     words: Vec<u64>,
 }
@@ -39,14 +40,14 @@ impl Ordinary {
     }
 }
 
-/// Slots of a thread: few, so that they stay in the cache. In large pages where possible, as pinned memory is.
+/// The slots of a thread: few, so that they stay in the cache. In huge pages if possible, as pinned memory is.
 pub(super) struct Slots {
     memory: MmapMut,
     next: usize,
 }
 
 impl Slots {
-    /// The slots of each of so many threads.
+    /// Creates the slots of each thread.
     pub(super) fn of(threads: usize) -> io::Result<Vec<Slots>> {
         let each = LEAST_SLOTS.div_ceil(threads);
         let slots = |_| {
@@ -68,12 +69,12 @@ impl Slots {
     }
 }
 
-/// Bytes of a slot at a time.
+/// Iterates over the source in pieces of a slot.
 pub(super) fn slots_of(bytes: &[u8]) -> std::slice::Chunks<'_, u8> {
     bytes.chunks(SLOT)
 }
 
-/// Rates of memory, by threads.
+/// Measures the rates of memory, by threads.
 pub(super) fn measure(memory: &mut Ordinary, progress: &mut dyn FnMut(&str)) -> io::Result<HostLimits> {
     let cores = cpu::cores();
     let mut host = HostLimits { cores, last_level_cache_bytes: cpu::last_level_cache_bytes(), ..HostLimits::default() };
@@ -94,7 +95,7 @@ fn copy(memory: &mut Ordinary, threads: usize) -> io::Result<f64> {
     best(half as u64 * 8, || {
         let pieces = to.chunks_mut(PIECE / 8).zip(from.chunks(PIECE / 8));
         seconds(&mut team, pieces, |(), (to, from)| {
-            // The last piece of an odd number of words may be longer on one side.
+            // With an odd number of words, the last piece may be longer on one side.
             let words = to.len().min(from.len());
             copy_past_cache(bytemuck::cast_slice_mut(&mut to[..words]), bytemuck::cast_slice(&from[..words]));
             Ok(())

@@ -2,7 +2,7 @@
 
 use crate::device::kernel::{Code, Columns, HostKernel, Kernel, Launch, ScalarArgs, Uniform};
 
-/// It names itself in its first line.
+/// The first line of its source, by which it is recognised.
 const SOURCE: &str = include_str!("../../kernels/copy.cu");
 
 /// The kernel.
@@ -19,7 +19,7 @@ pub(crate) fn copy_kernel() -> Kernel {
     }
 }
 
-/// The kernel again, if `source` is its source.
+/// Returns the kernel if `source` is its source.
 #[cfg(feature = "testing")]
 pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
     (source.lines().next() == SOURCE.lines().next()).then(copy_kernel)

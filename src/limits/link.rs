@@ -1,6 +1,7 @@
-//! A device with pinned memory and a stream for each direction, as the pipeline has them: copies to and fro, and launches.
+//! The link of a device, with pinned memory and one stream per direction, as in the pipeline. Runs copies and
+//! launches.
 //!
-//! All that this room asks of devices is here, and with it all `unsafe` of this room.
+//! All calls from the measurements to devices are here, and so is all their `unsafe` code.
 
 use std::time::Instant;
 
@@ -8,30 +9,30 @@ use crate::device::{Device, Host, Stream};
 use crate::error::{Error, Result};
 use crate::memory::PinnedMemory;
 
-/// Device memory that is asked for at most, and pinned memory.
+/// The most device memory and pinned memory that is requested.
 pub(super) const MOST_BYTES: usize = 256 << 20;
-/// The least that there must be of either.
+/// The least device memory and pinned memory that is required.
 const LEAST_BYTES: usize = 2 << 20;
 
-/// What goes over the link.
+/// The traffic on the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Traffic {
     In,
     Out,
-    /// One in and one out.
+    /// One copy in for each copy out.
     Duplex,
-    /// Two in and one out.
+    /// Two copies in for each copy out.
     TwoInOneOut,
 }
 
 impl Traffic {
-    /// Copies of one round.
+    /// Returns the number of copies in one round.
     pub(super) fn copies(self) -> usize {
         let (ins, outs) = self.each_way();
         ins + outs
     }
 
-    /// Of them, those in and those out.
+    /// Returns how many of them are copies in, and how many copies out.
     fn each_way(self) -> (usize, usize) {
         match self {
             Traffic::In => (1, 0),
@@ -42,12 +43,12 @@ impl Traffic {
     }
 }
 
-/// Two halves each of pinned and of device memory: one for each direction.
+/// Pinned memory and device memory, each in two halves: one half per direction.
 pub(super) struct Link<D: Device> {
-    // Dropped in this order: streams first, which wait for their work; only then what that work uses.
+    // Dropped in this order: first the streams, which wait for their work, then the memory that the work uses.
     inward: D::Stream,
     outward: D::Stream,
-    /// The last round's copies in.
+    /// The copies in of the last round.
     came_in: D::Event,
     inward_done: D::Event,
     outward_done: D::Event,
@@ -56,12 +57,12 @@ pub(super) struct Link<D: Device> {
     source: PinnedMemory,
     target: PinnedMemory,
     memory: D::Memory,
-    /// Bytes of half the device memory.
+    /// Bytes of one half of the device memory.
     half: usize,
 }
 
 impl<D: Device> Link<D> {
-    /// Takes at most `pinned` bytes of pinned memory, and 256 MiB of the device's or, where there is less, what there is.
+    /// Allocates at most `pinned` bytes of pinned memory, and 256 MiB of device memory, or as much as there is.
     pub(super) fn open(device: &D, pinned: usize) -> Result<Link<D>> {
         let pinned = pinned.clamp(LEAST_BYTES, MOST_BYTES) / LEAST_BYTES * (LEAST_BYTES / 2);
         let mut half = MOST_BYTES / 2;
@@ -86,19 +87,19 @@ impl<D: Device> Link<D> {
         })
     }
 
-    /// Bytes per second of the pinning of its memory.
+    /// Returns the bytes per second at which its memory was pinned.
     pub(super) fn pin_rate(&self) -> f64 {
         let rate = |memory: &PinnedMemory| memory.bytes.len() as f64 / memory.pinning.as_secs_f64().max(1e-9);
         rate(&self.source).max(rate(&self.target))
     }
 
-    /// The largest copy that it has memory for.
+    /// Returns the bytes of the largest copy for which there is memory.
     pub(super) fn most_bytes(&self) -> usize {
         self.half.min(self.source.bytes.len()).min(self.target.bytes.len())
     }
 
-    /// Enqueues so many rounds of copies of `bytes` and waits for all of them. On a thread of ours: the device may become
-    /// the current one of the thread.
+    /// Enqueues `rounds` rounds of copies of `bytes` and waits for all of them. Must be called on a thread of
+    /// Overshot, because the device may become current on the thread.
     ///
     /// # Panics
     /// If `bytes` is 0 or more than [`most_bytes`](Link::most_bytes).
@@ -106,17 +107,18 @@ impl<D: Device> Link<D> {
         assert!((1..=self.most_bytes()).contains(&bytes), "copies of {bytes} bytes");
         let (ins, outs) = traffic.each_way();
         let (source, target) = (self.source.bytes.as_ptr(), self.target.bytes.as_mut_ptr());
-        // Copies go through all the memory there is, as those of a job do.
+        // Copies use all of the memory in turn, as those of a job do.
         let places = self.most_bytes() / bytes;
         for round in 0..rounds {
             if traffic == Traffic::TwoInOneOut {
-                // A chunk comes out when the next one comes in, and not before.
+                // The copy out of a chunk runs during the copies in of the next one, and not before.
                 self.outward.wait(&self.came_in)?;
             }
             for copy in 0..ins {
                 let offset = (round * ins + copy) % places * bytes;
-                // SAFETY: `offset + bytes` is at most `places * bytes`, so inside the source and the first half of the
-                // device memory, which live until the stream has done its work and which no one else touches.
+                // SAFETY: `offset + bytes` is at most `places * bytes`, so the range is inside the source and the
+                // first half of the device memory. Both live until the stream has done its work, and nothing else
+                // accesses them.
                 unsafe { self.inward.copy_in(source.add(offset), &self.memory, offset, bytes)? };
             }
             if traffic == Traffic::TwoInOneOut {
@@ -131,8 +133,8 @@ impl<D: Device> Link<D> {
         self.wait()
     }
 
-    /// Enqueues so many launches of the kernel that copies `rows` words from one half of the device memory to the other, and
-    /// waits for them. On a thread of ours, too.
+    /// Enqueues `launches` launches of the kernel that copies `rows` words from one half of the device memory to the
+    /// other, and waits for them. Must be called on a thread of Overshot, too.
     ///
     /// # Panics
     /// If `rows` is 0 or more than [`most_rows`](Link::most_rows).
@@ -145,7 +147,7 @@ impl<D: Device> Link<D> {
         self.wait()
     }
 
-    /// The words of half the device memory.
+    /// Returns the words of one half of the device memory.
     pub(super) fn most_rows(&self) -> usize {
         self.half / 8
     }

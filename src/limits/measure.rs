@@ -1,4 +1,4 @@
-//! All measurements, in order.
+//! The whole measurement: all parts in order.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,17 +9,17 @@ use super::host::Ordinary;
 use super::{MachineLimits, device, disk, host, store};
 #[cfg(feature = "cuda")]
 use crate::device::cuda::CudaDevice as Gpu;
-// Without CUDA there are none, of whatever type.
+// Without CUDA there are no devices, so the type does not matter.
 #[cfg(not(feature = "cuda"))]
 use crate::device::emulated::EmulatedDevice as Gpu;
 use crate::device::{DeviceChoice, DeviceInfo, cpu, driver_version};
 use crate::error::{Error, Result};
 
-/// The most memory that is taken: more than the caches of most machines.
+/// The most memory that is used: larger than the caches of most machines.
 const MOST_MEMORY: u64 = 512 << 20;
-/// Taken where the system does not say how much there is.
+/// The memory that is used if the free memory is unknown.
 const SOME_MEMORY: u64 = 64 << 20;
-/// Even a machine without free memory has this.
+/// The least memory that is used, even if less is free.
 const LEAST_MEMORY: u64 = 8 << 20;
 
 pub(super) fn machine(choice: &DeviceChoice, folder: &Path, mut progress: impl FnMut(&str)) -> Result<MachineLimits> {
@@ -39,7 +39,7 @@ pub(super) fn machine(choice: &DeviceChoice, folder: &Path, mut progress: impl F
         }),
         choice => choice.resolve()?,
     };
-    // An eighth of what is free, so that nothing else has to go from memory.
+    // An eighth of the free memory, so that nothing else is evicted from memory.
     let budget = cpu::available_memory().map_or(SOME_MEMORY, |free| free / 8).max(LEAST_MEMORY);
     let budget = usize::try_from(budget).unwrap_or(usize::MAX);
 
@@ -68,11 +68,11 @@ pub(super) fn machine(choice: &DeviceChoice, folder: &Path, mut progress: impl F
     })
 }
 
-/// A note if the memory that was used may have stayed in the cache.
+/// Returns a note if the memory that was used may have stayed in the cache.
 fn too_little(bytes: u64, cache_bytes: u64) -> Option<String> {
     let used = ByteSize(bytes);
     (bytes < cache_bytes.saturating_mul(4)).then(|| {
-        format!("only {used} of memory were used, as not much is free: rates of memory may be those of the cache")
+        format!("only {used} of memory were used, because little is free: memory rates may be those of the cache")
     })
 }
 
@@ -87,13 +87,14 @@ fn open(_: &[DeviceInfo]) -> Result<Vec<Gpu>> {
     Ok(Vec::new())
 }
 
-/// The day in UTC, as `2026-12-31`.
+/// Returns the current day in UTC, such as `2026-12-31`.
 fn today() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     date(since.as_secs() / 86_400)
 }
 
-/// The date of a day counted from 1970-01-01. Years begin in March here, so that the day that may be missing is their last.
+/// Returns the date of a day counted from 1970-01-01. In this calculation years begin in March, so that the leap day
+/// is the last day of a year.
 fn date(day: u64) -> String {
     let day = day + 719_468; // from 0000-03-01 on
     let (era, day) = (day / 146_097, day % 146_097);

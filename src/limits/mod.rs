@@ -1,12 +1,12 @@
-//! How fast this machine is: measured once by `overshot bench --limits`, kept for the user, so that plans and reports can be
-//! held against it.
+//! Calibration: the measured limits of this machine. `overshot bench --limits` measures them once and saves them for
+//! the user; plans and reports are based on them.
 //!
 //! | | |
 //! | --- | --- |
-//! | `rates.rs` | rates by size and by threads, and what follows from them (pure) |
-//! | `measure.rs`, `host.rs`, `disk.rs`, `device.rs` | the measurements, by what they measure |
-//! | `team.rs`, `link.rs`, `kernel.rs` | what they measure with: threads, copies to and from a device, a kernel |
-//! | `store.rs`, `show.rs` | where the result is kept; how it is printed |
+//! | `rates.rs` | rates by size and by threads, and interpolation between them (pure) |
+//! | `measure.rs`, `host.rs`, `disk.rs`, `device.rs` | the measurements, by subject |
+//! | `team.rs`, `link.rs`, `kernel.rs` | the tools: threads, copies to and from a device, a kernel |
+//! | `store.rs`, `show.rs` | the saved file; the printed form |
 
 mod device;
 mod disk;
@@ -32,87 +32,89 @@ pub(crate) use kernel::copy_kernel;
 pub(crate) use kernel::rebuild;
 pub use rates::{RateBySize, RateByThreads};
 
-/// How fast a machine is. Rates are in bytes per second, times in seconds. `Display` is for people.
+/// The measured limits of a machine. Rates are in bytes per second, times in seconds. `Display` is for people.
 ///
-/// All are the best of a few short runs on a machine that may have had other work: what can be reached, not what is
-/// always there.
+/// Every value is the best of a few short runs, on a machine that may have had other work. It is an upper bound for
+/// jobs, which is not always reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MachineLimits {
     /// The version of this format.
     pub version: u32,
-    /// The machine and its memory: CPU model, cores, memory rounded to GiB. The devices say themselves what they are.
+    /// Identifies the machine: CPU model, cores, memory rounded to GiB. GPUs are identified in `devices`.
     pub key: String,
-    /// When it was measured: the day in UTC, as `2026-12-31`.
+    /// The day of the measurement in UTC, such as `2026-12-31`.
     pub date: String,
-    /// Memory, files, disk.
+    /// The limits of memory, files and disk.
     pub host: HostLimits,
-    /// Each GPU by itself.
+    /// The limits of each GPU alone.
     pub devices: Vec<DeviceLimits>,
-    /// All GPUs at the same time; `None` for fewer than two.
+    /// The limits of all GPUs at the same time; `None` for fewer than two.
     pub all_devices: Option<AggregateLimits>,
     /// What could not be measured, and why.
     pub notes: Vec<String>,
 }
 
-/// Memory, files and disk. Lists by threads go from 1 in powers of two to the number of cores.
+/// The limits of memory, files and disk. Lists by threads start at 1 and go in powers of two up to the number of
+/// cores.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HostLimits {
     /// Cores that the process may use.
     pub cores: usize,
-    /// Bytes of the last cache before memory that one core uses; 0 if unknown.
+    /// Bytes of the last-level cache, as seen by one core; 0 if unknown.
     pub last_level_cache_bytes: u64,
-    /// Copying from ordinary memory to ordinary memory, by threads: bytes copied, so half of what memory moves.
+    /// Copying from pageable memory to pageable memory, by threads. Counts the bytes copied, which are half of the
+    /// bytes that memory moves.
     pub copy: Vec<RateByThreads>,
-    /// Copying from ordinary memory to a few slots of 2 MiB that stay in the cache, by threads: what the filling of slots
-    /// reaches.
+    /// Copying from pageable memory to a few slots of 2 MiB that stay in the cache, by threads: the limit of filling
+    /// slots.
     pub stage: Vec<RateByThreads>,
-    /// ReadMode ordinary memory (summing words), by threads.
+    /// Reading pageable memory (summing words), by threads.
     pub read: Vec<RateByThreads>,
-    /// Copying from a new mapping of a file that the system has in memory, to slots as in `stage`, by threads. Empty if no
-    /// file could be made.
+    /// Copying from a new mapping of a file in the page cache to slots as in `stage`, by threads. Empty if no file
+    /// could be created.
     pub page_cache: Vec<RateByThreads>,
-    /// Copying from ordinary memory to the mapping of a new file whose space is set aside, with as many threads as are
-    /// best at it. `None` if no such file could be made.
+    /// Copying from pageable memory to the mapping of a new, preallocated file, with the number of threads that is
+    /// fastest. `None` if no such file could be created.
     pub new_file: Option<f64>,
-    /// ReadMode a file past the system's cache (`O_DIRECT`), in pieces of 512 KiB by several threads. `None` if the file
-    /// system of the folder does not permit that or is none of a disk.
+    /// Reading a file without the page cache (`O_DIRECT`), in pieces of 512 KiB by several threads. `None` if the
+    /// file system of the folder does not permit it or is not on a disk.
     pub direct_read: Option<f64>,
 }
 
-/// One GPU and its link, with pinned memory. Lists by size are of copies from 64 KiB to 64 MiB, many in a row on one
-/// stream for each direction.
+/// The limits of one GPU and its link, with pinned memory. Lists by size are for copies of 64 KiB to 64 MiB, many in
+/// a row on one stream per direction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct DeviceLimits {
-    /// As `--device` names it.
+    /// Its id, as [`DeviceChoice`] parses it, such as `cuda:0`.
     pub id: String,
-    /// As its maker names it.
+    /// The product name.
     pub name: String,
-    /// The driver: the newest CUDA that it knows, as `CUDA 13.0`.
+    /// The newest CUDA version that the driver supports, such as `CUDA 13.0`.
     pub driver: String,
     /// Copies to the device.
     pub copy_in: Vec<RateBySize>,
     /// Copies from the device.
     pub copy_out: Vec<RateBySize>,
-    /// As many copies in as out, both at once: bytes in and out together.
+    /// Equally many copies in and out at the same time: bytes of both directions together.
     pub duplex: Vec<RateBySize>,
-    /// Two copies in for one out, as in `c = a * b`: bytes in and out together.
+    /// Two copies in for each copy out, as in `c = a * b`: bytes of both directions together.
     pub two_in_one_out: Vec<RateBySize>,
-    /// Making host memory that is resident known to the device.
+    /// Registering host memory whose pages are already present with the device.
     pub pin: f64,
-    /// Taking new pinned memory, as [`Engine::pinned`](crate::Engine::pinned) does, and giving it back.
+    /// Allocating pinned memory as [`Engine::pinned`](crate::Engine::pinned) does, and freeing it.
     pub pin_new: f64,
-    /// Taking new pinned memory of the driver, and giving it back; `None` if it has none.
+    /// Allocating pinned memory with the driver's allocator, and freeing it; `None` if there is no such allocator.
     pub pin_driver: Option<f64>,
-    /// The device's memory: bytes that a kernel reads and writes, together.
+    /// Bandwidth of the device memory: bytes that a kernel reads and writes, together.
     pub memory: f64,
-    /// Seconds for each of many launches of a small kernel in a row.
+    /// Seconds per launch, for many launches of a small kernel in a row.
     pub launch_seconds: f64,
 }
 
-/// All GPUs at the same time, at the best size of a copy: bytes of all of them together per second.
+/// The limits of all GPUs at the same time, with the fastest copy size: bytes of all GPUs together per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AggregateLimits {
@@ -120,9 +122,9 @@ pub struct AggregateLimits {
     pub copy_in: f64,
     /// Copies from the devices.
     pub copy_out: f64,
-    /// As many copies in as out, both at once: bytes in and out together.
+    /// Equally many copies in and out at the same time: bytes of both directions together.
     pub duplex: f64,
-    /// Two copies in for one out: bytes in and out together.
+    /// Two copies in for each copy out: bytes of both directions together.
     pub two_in_one_out: f64,
 }
 
@@ -130,27 +132,29 @@ impl MachineLimits {
     /// The version of the format that this build reads and writes.
     pub const VERSION: u32 = 3;
 
-    /// Measures the machine and the devices chosen: a few seconds, and a few more for each GPU. Files for it are made in
-    /// `folder`, without a name, so that nothing can be left of them. `progress` is told what comes next.
+    /// Measures the machine and the chosen devices. This takes a few seconds, and a few more for each GPU. Temporary
+    /// files are created in `folder` without a name, so that they cannot be left behind. `progress` is called with
+    /// the name of each step before it starts.
     ///
-    /// It takes at most 512 MiB of memory and 256 MiB of pinned and of device memory (if there are several GPUs, 128 MiB of
-    /// pinned memory for each), and less where an eighth of the free memory is less.
+    /// The measurement uses at most 512 MiB of memory, and 256 MiB each of pinned and of device memory (with several
+    /// GPUs, 128 MiB of pinned memory for each); less if an eighth of the free memory is less.
     ///
     /// # Errors
     /// [`Error::Job`](crate::Error::Job) for an emulated device, whose time is virtual;
-    /// [`Error::File`](crate::Error::File) if there is no such folder; [`Error::Device`](crate::Error::Device) if a
-    /// device is not there or fails. What the folder's file system cannot do is a note, not an error.
+    /// [`Error::File`](crate::Error::File) if the folder does not exist; [`Error::Device`](crate::Error::Device) if a
+    /// device is missing or fails. If the file system of the folder does not support a measurement, the result has a
+    /// note and there is no error.
     pub fn measure(choice: &DeviceChoice, folder: &Path, progress: impl FnMut(&str)) -> Result<MachineLimits> {
         measure::machine(choice, folder, progress)
     }
 
-    /// What was measured on this machine for these devices, if it was: with all of them, and with no others. A file that other users
-    /// could have written is not used.
+    /// Loads the saved limits of this machine with exactly these GPUs; `None` if there are none. A file that other
+    /// users could have written is not used.
     pub fn load(devices: &[DeviceInfo]) -> Option<MachineLimits> {
         Self::load_or_note(devices).0
     }
 
-    /// The same, and what a report should say of it.
+    /// As [`load`](Self::load), with a note for the report if a file was refused.
     pub(crate) fn load_or_note(devices: &[DeviceInfo]) -> (Option<MachineLimits>, Option<String>) {
         match store::load(devices) {
             Ok(limits) => (limits, None),
@@ -158,16 +162,17 @@ impl MachineLimits {
         }
     }
 
-    /// Keeps it for this user, and returns where. GPUs that were measured before and were not now stay as they are.
+    /// Saves the limits for this user, and returns the path of the file. Saved limits of GPUs that were not measured
+    /// this time are kept.
     ///
     /// # Errors
-    /// [`Error::File`](crate::Error::File) if it cannot be written; [`Error::Job`](crate::Error::Job) if there is nowhere
-    /// to keep it: `OVERSHOT_CACHE` is empty, or there is no home.
+    /// [`Error::File`](crate::Error::File) if the file cannot be written; [`Error::Job`](crate::Error::Job) if there
+    /// is no place to save it, because `OVERSHOT_CACHE` is empty or the user has no home directory.
     pub fn save(&self) -> Result<PathBuf> {
         store::save(self)
     }
 
-    /// Whether all that was measured makes sense.
+    /// Returns whether all values are plausible: finite, positive, and in ascending order of threads and sizes.
     pub(crate) fn is_sound(&self) -> bool {
         let HostLimits { copy, stage, read, page_cache, new_file, direct_read, .. } = &self.host;
         let threads = [copy, stage, read, page_cache];
@@ -193,7 +198,7 @@ impl MachineLimits {
 pub(crate) mod tests {
     use super::*;
 
-    /// Limits with a value of its own in every place.
+    /// Limits in which every field has a different value.
     pub(crate) fn example() -> MachineLimits {
         let rates = |first: f64| {
             let rates = [1, 2, 4].map(|threads| RateByThreads { threads, bytes_per_second: first * threads as f64 });

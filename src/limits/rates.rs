@@ -2,24 +2,24 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What so many threads reach together.
+/// The rate that a number of threads reach together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RateByThreads {
     /// The number of threads.
     pub threads: usize,
-    /// Bytes per second of all of them.
+    /// Bytes per second of all threads together.
     pub bytes_per_second: f64,
 }
 
 impl RateByThreads {
-    /// The highest rate; `None` of no rates.
+    /// Returns the highest rate; `None` if the list is empty.
     pub fn best(rates: &[RateByThreads]) -> Option<RateByThreads> {
         rates.iter().copied().max_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second))
     }
 
-    /// The rate with so many threads: on a straight line between those measured, and that of the nearest beyond them.
-    /// The list ascends in threads.
+    /// Returns the rate for this number of threads. Interpolates linearly between measured numbers of threads, and
+    /// uses the nearest one outside of their range. The list must be in ascending order of threads.
     pub fn with(rates: &[RateByThreads], threads: usize) -> Option<f64> {
         let (below, above) = neighbours(rates, |rate| rate.threads <= threads)?;
         if above.threads == below.threads {
@@ -30,14 +30,15 @@ impl RateByThreads {
         Some(below.bytes_per_second + share * (above.bytes_per_second - below.bytes_per_second))
     }
 
-    /// The fewest threads that reach a rate; `None` if none do. The list ascends in threads.
+    /// Returns the smallest number of threads that reaches a rate; `None` if there is none. The list must be in
+    /// ascending order of threads.
     pub fn fewest_threads(rates: &[RateByThreads], bytes_per_second: f64) -> Option<usize> {
         let most = rates.last()?.threads;
         (1..=most).find(|&threads| RateByThreads::with(rates, threads).is_some_and(|rate| rate >= bytes_per_second))
     }
 }
 
-/// What copies of one size reach.
+/// The rate of copies of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RateBySize {
@@ -48,14 +49,14 @@ pub struct RateBySize {
 }
 
 impl RateBySize {
-    /// The size with the highest rate; `None` of no sizes.
+    /// Returns the size with the highest rate; `None` if the list is empty.
     pub fn best(sizes: &[RateBySize]) -> Option<RateBySize> {
         sizes.iter().copied().max_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second))
     }
 
-    /// The rate of copies of `bytes`. A copy takes some time whatever its size and more with every byte, so its *time* is on
-    /// a straight line between the sizes measured, and below the smallest on the line of the first two; above the
-    /// largest the rate is that of the largest. The list ascends in bytes.
+    /// Returns the rate of copies of `bytes`. A copy takes a fixed time plus a time per byte, so the *time* is
+    /// interpolated linearly between measured sizes. Below the smallest size, the line of the first two sizes is
+    /// extended; above the largest, the rate of the largest is used. The list must be in ascending order of bytes.
     pub fn rate_at(sizes: &[RateBySize], bytes: u64) -> Option<f64> {
         let bytes = bytes.max(1);
         let (below, above) = neighbours(sizes, |size| size.bytes <= bytes)?;
@@ -64,7 +65,7 @@ impl RateBySize {
         }
         let slope = (above.seconds() - below.seconds()) / (above.bytes as f64 - below.bytes as f64);
         let seconds = below.seconds() + slope * (bytes as f64 - below.bytes as f64);
-        // Where noise makes the line meet zero, the smallest size has the best rate there is.
+        // Noise can make the line cross zero. So the rate is bounded by the higher rate of the two sizes.
         let seconds = seconds.max(bytes as f64 / below.bytes_per_second.max(above.bytes_per_second));
         Some(bytes as f64 / seconds)
     }
@@ -75,7 +76,7 @@ impl RateBySize {
     }
 }
 
-/// The two that a value lies between, or the nearest two of the list; the same twice if there is only one.
+/// Returns the two entries around a value, or the nearest two; the same entry twice if there is only one.
 fn neighbours<T: Copy>(list: &[T], is_below: impl Fn(&T) -> bool) -> Option<(T, T)> {
     let (first, last) = (0, list.len().checked_sub(1)?);
     let below = list.partition_point(is_below).saturating_sub(1).clamp(first, last.saturating_sub(1));

@@ -1,4 +1,4 @@
-//! Limits as tables for people.
+//! The printed form of the limits: tables for people.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
-//! Where limits are kept: one file for each machine, in the user's cache folder.
+//! The saved limits: one file for each machine, in the user's cache folder.
 //!
-//! The file's name holds a hash of the machine's key. Which GPU has which number, and under which driver, is compared one
-//! by one, so that what was measured once with all GPUs serves jobs on any of them, and jobs on none.
+//! The file name contains a hash of the key of the machine. GPUs are compared one by one, by number and driver. So
+//! one measurement with all GPUs serves jobs on any of them, and jobs without GPUs.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use crate::cache_folder::{self, Refused, cache_folder, fnv1a, write_whole};
 use crate::device::{DeviceInfo, DeviceKind, cpu, driver_version};
 use crate::error::{Error, Result};
 
-/// What tells this machine and its memory from others.
+/// Returns the key that identifies this machine and its memory.
 pub(super) fn key() -> String {
     let info = cpu::info();
     let gib = (info.memory_bytes as f64 / f64::from(1 << 30)).round();
     format!("{}, {gib} GiB", info.name)
 }
 
-/// Bytes of a file at most: limits of hundreds of GPUs are smaller.
+/// The most bytes of a file. The limits of hundreds of GPUs are smaller.
 const MOST: u64 = 16 << 20;
 
 pub(super) fn load(devices: &[DeviceInfo]) -> Result<Option<MachineLimits>, Refused> {
-    // Asked for only if a GPU is: otherwise nobody should have to load the driver.
+    // Queried only if the job uses a GPU; otherwise the driver should not be loaded.
     let gpus = devices.iter().any(|device| device.kind == DeviceKind::Cuda);
     let driver = if gpus { driver_version() } else { Some(String::new()) };
     let (Some(driver), Some(folder)) = (driver, cache_folder()) else { return Ok(None) };
@@ -31,7 +31,7 @@ pub(super) fn load(devices: &[DeviceInfo]) -> Result<Option<MachineLimits>, Refu
 
 pub(super) fn save(limits: &MachineLimits) -> Result<PathBuf> {
     let Some(folder) = cache_folder() else {
-        let problem = "the limits are kept nowhere, as OVERSHOT_CACHE is empty or there is no home";
+        let problem = "the limits cannot be saved, because OVERSHOT_CACHE is empty or the user has no home directory";
         return Err(Error::Job(format!("{problem}; set OVERSHOT_CACHE to a folder")));
     };
     save_to(&folder, limits)
@@ -41,7 +41,7 @@ fn path(folder: &Path, key: &str) -> PathBuf {
     folder.join(format!("{:016x}.limits.json", fnv1a(&[key.as_bytes()])))
 }
 
-/// The limits of a machine as they were saved, if they are whole.
+/// Returns the saved limits of a machine, if the file is valid.
 fn read(folder: &Path, key: &str) -> Result<Option<MachineLimits>, Refused> {
     let path = path(folder, key);
     let Some(text) = cache_folder::read(&path, MOST)? else { return Ok(None) };
@@ -69,19 +69,19 @@ fn load_from(folder: &Path, key: &str, devices: &[DeviceInfo], driver: &str) -> 
         chosen.push(same.clone());
     }
     limits.devices = chosen;
-    // What all of them reach says nothing of some of them.
+    // The aggregate limits of all GPUs do not apply to some of them.
     limits.all_devices = limits.all_devices.filter(|_| limits.devices.len() == measured);
     Ok(Some(limits))
 }
 
 fn save_to(folder: &Path, limits: &MachineLimits) -> Result<PathBuf> {
     let path = path(folder, &limits.key);
-    // Earlier limits that others could have written are replaced, if the folder is this user's own.
+    // Earlier limits that other users could have written are replaced, if the folder belongs to this user.
     let all = with_earlier(limits, read(folder, &limits.key).unwrap_or_default());
     let cannot = |problem: String| Error::File {
         path: path.clone(),
         problem: format!("cannot be written ({problem})"),
-        remedy: "set OVERSHOT_CACHE to a folder that can".into(),
+        remedy: "set OVERSHOT_CACHE to a writable folder".into(),
         cause: None,
     };
     let text = serde_json::to_vec_pretty(&all).map_err(|error| cannot(error.to_string()))?;
@@ -89,7 +89,7 @@ fn save_to(folder: &Path, limits: &MachineLimits) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The limits, with the GPUs that only an earlier measurement knows.
+/// Returns the limits, with the GPUs that are only in an earlier measurement added.
 fn with_earlier(limits: &MachineLimits, earlier: Option<MachineLimits>) -> MachineLimits {
     let mut all = limits.clone();
     let Some(earlier) = earlier else { return all };
@@ -165,7 +165,7 @@ mod tests {
         assert!(load(key, gpu(2), DRIVER).is_none());
         assert!(load(key, DeviceInfo { name: "Other".into(), ..gpu(0) }, DRIVER).is_none());
         assert!(load(key, gpu(0), "CUDA 13.1").is_none());
-        // A file that was moved under the name of another machine's.
+        // A file that was renamed to the name of another machine's file.
         std::fs::copy(path(folder.path(), key), path(folder.path(), "another")).unwrap();
         assert!(load("another", gpu(0), DRIVER).is_none());
     }
@@ -204,7 +204,7 @@ mod tests {
         let all = load(folder.path(), &[gpu(0), gpu(1)]).unwrap();
         assert_eq!((all.devices[0].pin, &all.devices[1]), (7e9, &example().devices[1]));
         assert_eq!((all.date.as_str(), &all.all_devices), ("2027-01-01", &example().all_devices));
-        // A third one: what the two reached together is not what all of them do.
+        // With a third GPU, the aggregate limits of the two are not those of all.
         let mut third = only.clone();
         third.devices[0].id = "cuda:10".into();
         save_to(folder.path(), &third).unwrap();

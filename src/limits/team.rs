@@ -1,18 +1,18 @@
-//! Threads that do pieces of work together, timed.
+//! A team of threads that share pieces of work, and the timing of runs.
 
 use std::io;
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Runs of a measurement, of which the best counts.
+/// Runs of a measurement, of which the best is used.
 const RUNS: usize = 3;
-/// Those that there are even on a slow machine: one run alone may have been disturbed.
+/// The minimum number of runs, even on a slow machine, because a single run may have been disturbed.
 const LEAST_RUNS: usize = 2;
-/// Time after which there are no more than these, so that slow machines are done soon too.
+/// The time after which no more than the minimum number of runs are made, so that slow machines finish soon, too.
 const ENOUGH: Duration = Duration::from_millis(120);
 
-/// Bytes per second of the best of a few runs, each of which says how many seconds it took for `bytes`.
+/// Returns the bytes per second of the best of a few runs. Each run returns the seconds that it took for `bytes`.
 pub(super) fn best<E>(bytes: u64, mut run: impl FnMut() -> Result<f64, E>) -> Result<f64, E> {
     let (begin, mut least) = (Instant::now(), f64::INFINITY);
     for number in 1..=RUNS {
@@ -21,24 +21,25 @@ pub(super) fn best<E>(bytes: u64, mut run: impl FnMut() -> Result<f64, E>) -> Re
             break;
         }
     }
-    // A clock with coarse steps may say that no time passed.
+    // With a coarse clock, no time may seem to have passed.
     Ok(bytes as f64 / least.max(1e-9))
 }
 
-/// 1, 2, 4, … and the number of cores.
+/// Returns 1, 2, 4, … and the number of cores.
 pub(super) fn thread_counts(cores: usize) -> Vec<usize> {
     let powers = (0..usize::BITS).map(|power| 1 << power).take_while(|&threads| threads < cores);
     powers.chain([cores.max(1)]).collect()
 }
 
-/// Has a thread for each member of the team take pieces until there are none left. Seconds as of [`together`].
+/// Runs one thread per member of the team; each takes pieces until none are left. Returns the seconds, as
+/// [`together`] does.
 pub(super) fn seconds<M: Send, I: Iterator + Send>(
     team: &mut [M],
     pieces: I,
     work: impl Fn(&mut M, I::Item) -> io::Result<()> + Sync,
 ) -> io::Result<f64> {
     let pieces = Mutex::new(pieces);
-    // The lock is let go before the work.
+    // The lock is released before the work.
     let next = || pieces.lock().unwrap_or_else(PoisonError::into_inner).next();
     together(team, |member| {
         while let Some(piece) = next() {
@@ -48,8 +49,8 @@ pub(super) fn seconds<M: Send, I: Iterator + Send>(
     })
 }
 
-/// Has every member of the team work on a thread of its own. The seconds from when the first one begins until the last
-/// one is done: the threads are there before that.
+/// Runs every member of the team on its own thread. Returns the seconds from the begin of the first member to the end
+/// of the last. The threads are started before.
 pub(super) fn together<M: Send, E: From<io::Error> + Send>(
     team: &mut [M],
     work: impl Fn(&mut M) -> Result<(), E> + Sync,

@@ -1,30 +1,48 @@
-//! How workers of the CPU and workers that stage for GPUs share the cores of one machine, where a job has both.
+//! The arbiter: shares the cores of a machine between CPU workers and staging workers, if a run has both.
 //!
-//! A core can compute rows itself, or stage rows for a GPU: fill and drain slots. Which is the better use of it is measured
-//! while the job runs, as rows per second of a core's work; until that is known, a few workers stage and the others compute.
-//! If staging is better, GPUs come first: as few workers compute as leave the GPUs with work, and one more whenever staging
-//! workers have to wait for a device that is busy. If computing is better, staging workers finish what they have and stand
-//! aside.
+//! A core can **compute** rows itself, or **stage** rows for a GPU, which means to fill and drain slots. The arbiter
+//! measures during the run which of the two gets more rows per second out of a core, and sets two limits: how many
+//! workers may compute, and how many may stage.
 //!
-//! What a worker may do is decided under one lock, once a chunk. There are two conditions that workers wait for: that one more
-//! may compute, which the end of a chunk that was computed wakes one worker for and a higher number all; and that staging
-//! is allowed, which a verdict to that end wakes all for. The end of the queue makes both true for good.
+//! # Phases
+//!
+//! 1. **Measure.** A fifth of the staging workers may stage; CPU workers compute on the remaining cores. This phase
+//!    ends after [`ENOUGH`] chunks of each kind; if computing is better, [`ENOUGH_FILLS`] fills are enough, because
+//!    draining can only make staging slower.
+//! 2. **Computing is better** (see [`PREFER_COMPUTING`]): nobody may stage, and all cores may compute. Staging
+//!    workers finish their chunks in flight and wait.
+//! 3. **Staging is better**: all staging workers may stage, and the remaining cores may compute. After every
+//!    [`ROUND`] staged chunks the limit on computing is adjusted: one more worker if more than three quarters of the
+//!    chunks had to be waited for (the GPUs are busy), one fewer if less than half of them had (the GPUs wait for
+//!    rows).
+//!
+//! The verdict is renewed with every chunk, so a run can change between phases 2 and 3.
+//!
+//! # Waiting
+//!
+//! Every worker asks once per chunk, under one lock. A worker over its limit waits on one of two conditions:
+//!
+//! * `may_compute`: the end of a computed chunk wakes one worker; a higher limit wakes all.
+//! * `may_stage`: a higher limit wakes all.
+//!
+//! The end of the queue wakes all workers, and nobody waits any more.
 
 use std::time::Duration;
 
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Chunks of each kind before a verdict is given.
+/// Chunks of each kind before the first verdict.
 const ENOUGH: u64 = 6;
-/// Fills before the verdict that computing is better: draining can only make staging slower than that.
+/// Fills before the verdict that computing is better. Fewer are needed, because draining can only make staging
+/// slower.
 const ENOUGH_FILLS: u64 = 4;
-/// Between two changes of the number of workers that compute, chunks that were staged.
+/// Staged chunks between two adjustments of the number of workers that may compute.
 const ROUND: u64 = 16;
-/// Computing is preferred if a core computes at least this share of the rows that it could stage: workers of the CPU need
-/// neither the link nor the memory of slots.
+/// Computing counts as better if a core computes at least this fraction of the rows that it could stage. The margin
+/// favours computing, because CPU workers need neither the link nor the memory of slots.
 const PREFER_COMPUTING: f64 = 0.9;
 
-/// The share-out of one run.
+/// The arbiter of one run.
 pub(crate) struct Arbiter {
     state: Mutex<State>,
     may_compute: Condvar,
@@ -34,25 +52,25 @@ pub(crate) struct Arbiter {
 #[derive(Debug)]
 struct State {
     cores: usize,
-    /// Workers that stage.
+    /// The number of staging workers.
     stagers: usize,
-    /// Workers that compute now, and how many may.
+    /// Workers that compute now, and the limit.
     computing: usize,
     may_compute: usize,
-    /// Workers that stage now, and how many may.
+    /// Workers that stage now, and the limit.
     staging: usize,
     may_stage: usize,
     computed: Tally,
     staged: Tally,
     filled: Tally,
-    /// Of the latest chunks that were staged, how many had to be waited for.
+    /// Chunks staged since the last adjustment, and how many of them had to be waited for.
     awaited: u64,
     drains: u64,
     /// The queue has no more chunks.
     over: bool,
 }
 
-/// Rows, and the time that cores worked for them.
+/// Chunks, rows, and the time of cores spent on them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     chunks: u64,
@@ -65,14 +83,14 @@ impl Tally {
         *self = Tally { chunks: self.chunks + 1, rows: self.rows + rows, busy: self.busy + busy };
     }
 
-    /// Rows per second of one core's work.
+    /// Returns the rows per second of one core.
     fn rate(&self) -> f64 {
         self.rows as f64 / self.busy.as_secs_f64().max(1e-9)
     }
 }
 
 impl Arbiter {
-    /// The share-out of `cores` cores, with so many workers that stage; there are some of both.
+    /// Creates the arbiter of a run with CPU workers on `cores` cores and `stagers` staging workers.
     pub(crate) fn new(cores: usize, stagers: usize) -> Arbiter {
         let first = stagers.div_ceil(5);
         let state = State {
@@ -92,14 +110,15 @@ impl Arbiter {
         Arbiter { state: Mutex::new(state), may_compute: Condvar::new(), may_stage: Condvar::new() }
     }
 
-    /// Waits until one more worker may compute a chunk, and counts it.
+    /// Waits until one more worker may compute, and counts the caller as computing.
     pub(super) fn start_computing(&self) {
         let waits = |state: &mut State| state.computing >= state.may_compute && !state.over;
         let mut state = self.may_compute.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner);
         state.computing += 1;
     }
 
-    /// Says that the worker is done with the chunk: `rows` rows (0 if there was no chunk) in so much time.
+    /// Ends what `start_computing` began: the worker computed `rows` rows in `busy`. `rows` is 0 if there was no
+    /// chunk.
     pub(super) fn end_computing(&self, rows: u64, busy: Duration) {
         let mut state = self.state();
         state.computing -= 1;
@@ -114,8 +133,9 @@ impl Arbiter {
         }
     }
 
-    /// Whether a worker may stage another chunk. `stages` is whether it is one of those that stage now, which changes here. A
-    /// worker that is one too many drains what it has in flight, and then waits until it may again.
+    /// Returns whether a worker may stage another chunk. `stages` tells whether the worker counts as staging; this
+    /// call updates it. A worker over the limit is refused as long as it has chunks in flight, so that it drains
+    /// them; after that, this call waits until it may stage again, or until the end of the queue.
     pub(super) fn try_admit(&self, stages: &mut bool, in_flight: bool) -> bool {
         let mut state = self.state();
         if *stages && (state.staging <= state.may_stage || in_flight) {
@@ -134,7 +154,7 @@ impl Arbiter {
         *stages
     }
 
-    /// Says that a slot was filled with `rows` rows in so much time.
+    /// Records that a slot was filled with `rows` rows in `busy`.
     pub(super) fn end_filling(&self, rows: u64, busy: Duration) {
         let mut state = self.state();
         if state.staged.chunks < ENOUGH {
@@ -143,7 +163,8 @@ impl Arbiter {
         }
     }
 
-    /// Says that a chunk of `rows` rows was filled and drained in so much time, and whether it had to be waited for.
+    /// Records that a chunk of `rows` rows was filled and drained in `busy`, and whether the worker had to wait for
+    /// it.
     pub(super) fn end_staging(&self, rows: u64, busy: Duration, awaited: bool) {
         let mut state = self.state();
         state.staged.add(rows, busy);
@@ -152,7 +173,7 @@ impl Arbiter {
         self.judge(&mut state);
     }
 
-    /// Says that there are no more chunks, so that nobody waits for any.
+    /// Records that the queue has no more chunks, and wakes all workers.
     pub(super) fn end(&self) {
         let was_over = std::mem::replace(&mut self.state().over, true);
         if !was_over {
@@ -161,7 +182,7 @@ impl Arbiter {
         }
     }
 
-    /// Judges anew, and wakes those that may do more than before.
+    /// Renews the verdict, and wakes all workers whose limit was raised.
     fn judge(&self, state: &mut State) {
         let (computed, staged) = (state.may_compute, state.may_stage);
         state.judge();
@@ -174,12 +195,13 @@ impl Arbiter {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Numbers that a panic elsewhere cannot leave inconsistent.
+        // Nothing can panic between changes that belong together.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
+    /// Sets the limits from the measurements so far.
     fn judge(&mut self) {
         if self.computed.chunks < ENOUGH {
             return;
@@ -200,7 +222,7 @@ impl State {
         } else if self.drains >= ROUND {
             let awaited = self.awaited as f64 / self.drains as f64;
             (self.drains, self.awaited) = (0, 0);
-            // One core is left to those that stage in any case.
+            // At least one core is left to staging workers.
             let most = self.cores.saturating_sub(1).max(1);
             if awaited > 0.75 {
                 self.may_compute = (self.may_compute + 1).min(most);
@@ -259,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_that_stand_aside_wake_at_the_end() {
+    fn throttled_workers_wake_at_the_end() {
         let arbiter = Arbiter::new(4, 2);
         for _ in 0..ENOUGH {
             arbiter.start_computing();
@@ -274,6 +296,6 @@ mod tests {
             arbiter.end();
             assert!(!waiting.join().unwrap());
         });
-        assert_eq!(arbiter.state().staging, 0, "a worker that stands throttled does not count");
+        assert_eq!(arbiter.state().staging, 0, "a throttled worker does not count");
     }
 }

@@ -1,4 +1,5 @@
-//! Compaction: kernels that keep some of the rows only, whose outputs have these rows one behind the other.
+//! Compaction: kernels that select some of the rows. Their outputs contain the selected rows contiguously, in the
+//! order of rows.
 
 use super::OutputColumn;
 use super::linearizer::Linearizer;
@@ -7,31 +8,31 @@ use crate::device::kernel::Columns;
 use crate::error::{Error, Result};
 use crate::ops::Operator;
 
-/// The compaction of one run. The partial results of a chunk are the numbers of rows that the kernel kept, one for each tile.
+/// The compaction of one run. The partial results of a chunk are the numbers of selected rows, one per tile.
 pub(crate) struct Compaction<'w> {
     operator: &'w dyn Operator,
     order: Linearizer,
 }
 
 impl<'w> Compaction<'w> {
-    /// The compaction of a run of this operator, if it compacts.
+    /// Creates the compaction for a run of this operator; `None` if the operator does not compact.
     pub(crate) fn of(operator: &'w dyn Operator) -> Option<Self> {
         operator.compacts().then(|| Compaction { operator, order: Linearizer::default() })
     }
 
-    /// Counts the rows kept of a chunk, so that the place of later chunks is known.
+    /// Counts the selected rows of a chunk, on which the places of later chunks depend.
     ///
     /// # Errors
-    /// [`Error::Job`] if the kernel claims more rows than a tile has.
+    /// [`Error::Job`] if the kernel reports more selected rows than a tile has.
     pub(super) fn count(&self, chunk: &Chunk, partials: &[u8]) -> Result<()> {
         let tile_rows = self.operator.kernel().columns.tile_rows;
         let mut rows = 0;
         for (tile, count) in tiles(partials).enumerate() {
-            let most = tile_rows.min(chunk.len() - tile * tile_rows) as u64;
-            if count > most {
+            let len = tile_rows.min(chunk.len() - tile * tile_rows) as u64;
+            if count > len {
                 let entry = &self.operator.kernel().entry;
                 return Err(Error::Job(format!(
-                    "the kernel '{entry}' says that it kept {count} rows of a tile of {most}"
+                    "the kernel '{entry}' reports {count} selected rows in a tile of {len} rows"
                 )));
             }
             rows += count;
@@ -40,8 +41,8 @@ impl<'w> Compaction<'w> {
         Ok(())
     }
 
-    /// Writes the rows kept of a chunk, which was counted, to their place, and returns how many bytes they are. Waits until the place
-    /// is known. `column` gives the staged rows of each output.
+    /// Writes the selected rows of a counted chunk to their place, and returns their size in bytes. Waits until the
+    /// place is known. `column` returns the staged rows of each output.
     ///
     /// # Errors
     /// Those of the sinks; [`Error::Abandoned`] if the run was stopped.
@@ -68,23 +69,24 @@ impl<'w> Compaction<'w> {
         Ok(written)
     }
 
-    /// Whether the place of a chunk is known, or never will be: [`write`](Compaction::write) does not wait then.
+    /// Returns whether the place of a chunk is known, or the run was stopped. If so, [`write`](Compaction::write)
+    /// does not wait.
     pub(super) fn is_known(&self, chunk: &Chunk) -> bool {
         self.order.is_known(chunk.index())
     }
 
-    /// Ends the run early: nobody waits any more.
+    /// Ends the run early, and wakes all workers that wait.
     pub(super) fn stop(&self) {
         self.order.stop();
     }
 
-    /// Rows kept of all chunks.
+    /// Returns the selected rows of all chunks.
     pub(crate) fn rows(&self) -> u64 {
         self.order.rows()
     }
 }
 
-/// One word for each tile.
+/// Returns the number of selected rows of each tile.
 fn tiles(partials: &[u8]) -> impl Iterator<Item = u64> {
     partials.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word))
 }

@@ -1,5 +1,9 @@
-//! The worker of the CPU: the kernel's host kernel runs on the data where it is. What is not in memory, or of a file not at hand, is
-//! staged; outputs in memory are computed in the cache, a tile at a time, and written from there.
+//! The CPU worker: runs the host kernel on the data in place.
+//!
+//! One [`step`](CpuWorker::step) claims a chunk, computes it and writes it. Inputs in memory are used in place; other
+//! inputs, and rows of a mapped file that are not in the page cache, are read into staging memory first. Outputs in
+//! memory are computed a tile at a time in the cache and copied from there; other outputs are computed in staging
+//! memory and written to the sink.
 
 use std::time::Duration;
 
@@ -11,10 +15,10 @@ use crate::device::kernel::{HostKernel, Uniform};
 use crate::error::{Error, Result};
 use crate::plan::DevicePlan;
 
-/// The CPU's part in a run: its workers share nothing.
+/// The run of the CPU. Its workers share nothing.
 pub(crate) struct CpuRun {
     workers: usize,
-    /// Rows that a worker claims at most.
+    /// The most rows that a worker claims at a time.
     chunk_rows: usize,
 }
 
@@ -39,20 +43,20 @@ impl DeviceRun for CpuRun {
     }
 }
 
-/// One core's worker.
+/// The worker of one core.
 struct CpuWorker<'r> {
     host: Box<dyn HostKernel>,
     resident: Vec<&'r [u8]>,
     work: &'r Work<'r>,
     chunk_rows: usize,
-    /// One for every column: inputs, outputs, partials. Words, so that every dtype is aligned; empty as long as
-    /// an input is used in place.
+    /// Staging memory of every column: inputs, outputs, partials. In words, so that every dtype is aligned; empty as
+    /// long as an input is used in place.
     staging: Vec<Vec<u64>>,
     meter: Meter,
 }
 
 impl<'r> CpuWorker<'r> {
-    /// The worker with this number on the CPU, which is device `number` of the run.
+    /// Creates worker `worker` of the CPU, which is device `number` of the run.
     fn new(worker: usize, number: usize, chunk_rows: usize, work: &'r Work<'r>) -> Result<Self> {
         let kernel = work.operator.kernel();
         Ok(CpuWorker {
@@ -65,7 +69,7 @@ impl<'r> CpuWorker<'r> {
         })
     }
 
-    /// Computes a chunk, and returns how long it had to wait for the kernel's values.
+    /// Computes a chunk, and returns how long it waited for the kernel's values.
     fn compute(&mut self, chunk: &Chunk) -> Result<Duration> {
         let kernel = self.work.operator.kernel();
         let columns = &kernel.columns;
@@ -106,21 +110,21 @@ impl<'r> CpuWorker<'r> {
         let uniform = Uniform { resident: &self.resident, values };
         for tile in (0..rows).step_by(step) {
             let len = step.min(rows - tile);
-            let part = |size: usize| tile * size..(tile + len) * size;
+            let tile_bytes = |size: usize| tile * size..(tile + len) * size;
             let inputs: Vec<&[u8]> =
-                inputs.iter().zip(&columns.inputs).map(|(rows, &size)| &rows[part(size)]).collect();
+                inputs.iter().zip(&columns.inputs).map(|(rows, &size)| &rows[tile_bytes(size)]).collect();
             let mut each: Vec<&mut [u8]> = Vec::with_capacity(outputs.len());
             for (rows, &size) in outputs.iter_mut().zip(&columns.outputs) {
                 each.push(match rows {
                     Rows::InPlace(_, tile) => &mut tile[..len * size],
-                    Rows::Staged(rows) => &mut rows[part(size)],
+                    Rows::Staged(rows) => &mut rows[tile_bytes(size)],
                 });
             }
             let partials = &mut partials[columns.partial_bytes(tile)..columns.partial_bytes(tile + len)];
             self.host.run(first + tile as u64, len, &inputs, &mut each, partials, &uniform);
             for (rows, &size) in outputs.iter_mut().zip(&columns.outputs) {
                 if let Rows::InPlace(claim, tile) = rows {
-                    copy_past_cache(&mut claim[part(size)], &tile[..len * size]);
+                    copy_past_cache(&mut claim[tile_bytes(size)], &tile[..len * size]);
                 }
             }
         }
@@ -150,16 +154,17 @@ impl<'r> CpuWorker<'r> {
     }
 }
 
-/// Where the rows of an output of one chunk go.
+/// The destination of the rows of one output of a chunk.
 enum Rows<'c> {
-    /// Into the output itself, tile by tile: each is computed in the cache and then written past it.
+    /// The memory of the output. Each tile is computed in the second slice, which stays in the cache, and then copied
+    /// with stores that bypass the cache.
     InPlace(Claim<'c>, &'c mut [u8]),
-    /// Into memory of the worker, all of them, for the sink.
+    /// Staging memory for all rows of the chunk, which are then written to the sink.
     Staged(&'c mut [u8]),
 }
 
 impl Rows<'_> {
-    /// The rows, if they are for the sink.
+    /// Returns the rows if they are staged for the sink.
     fn staged(&self) -> Option<&[u8]> {
         match self {
             Rows::Staged(rows) => Some(rows),
@@ -205,7 +210,7 @@ impl Worker for CpuWorker<'_> {
     }
 }
 
-/// The first `bytes` bytes of staging memory, which grows to the largest chunk once.
+/// Returns the first `bytes` bytes of staging memory, which grows to the size of the largest chunk.
 fn bytes_of(staging: &mut Vec<u64>, bytes: usize) -> Result<&mut [u8]> {
     let words = bytes.div_ceil(8);
     if staging.len() < words {

@@ -1,4 +1,4 @@
-//! Drives workers: a thread each, or by turns on one thread.
+//! Drives the workers of a run: each on its own thread, or all on one thread, one step at a time.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -10,10 +10,12 @@ use crate::error::{Error, Result};
 use crate::memory::InRun;
 use crate::threads;
 
-/// Drives all workers to the end of the queue, and drops them. If there is something to wait for first, the workers begin after it.
+/// Drives all workers until the queue is empty, and drops them. If `wait` is given, the workers begin after it
+/// returns.
 ///
 /// # Errors
-/// The error of the first worker that failed, the others stop at their next chunk; or of the wait.
+/// The error of the first worker that failed, or of `wait`. The other workers stop at their next chunk.
+/// [`Error::Cancelled`] if the workers stopped before all rows were finished.
 pub(crate) fn drive(
     workers: Vec<Box<dyn Worker + '_>>,
     work: &Work<'_>,
@@ -39,12 +41,12 @@ fn on_threads(
     work: &Work<'_>,
     wait: Option<impl FnOnce() -> Result<()>>,
 ) -> Result<Vec<WorkerOutcome>> {
-    // Whether the workers may begin: threads are costly to start, so they are there before.
+    // Tells the workers whether they may begin. Starting threads is slow, so they are started before the wait.
     let begin = OnceLock::new();
     if wait.is_none() {
         begin.get_or_init(|| true);
     }
-    // The first failure in time is the cause: on a device that is lost all workers fail, one after the other.
+    // The first failure in time is the cause: when a device is lost, all of its workers fail one after the other.
     let failure: Mutex<Option<Error>> = Mutex::new(None);
     let fail = |error: Error| {
         work.stop();
@@ -71,8 +73,8 @@ fn on_threads(
         }
     };
     let outcomes = thread::scope(|scope| {
-        // In reverse, as a device's submitter, for which its workers wait, is behind them. The first worker runs on this thread, which has
-        // nothing else to do.
+        // Started in reverse order: the submitter of a device comes after its workers, which wait for it. The first
+        // worker runs on this thread, which has nothing else to do.
         let mut workers = workers.into_iter().enumerate();
         let first = workers.next();
         let mut threads = Vec::with_capacity(workers.len());
@@ -100,7 +102,7 @@ fn on_threads(
     }
 }
 
-/// Lets the other workers stop when a worker panics, so that the panic comes through at once.
+/// Stops the other workers when a worker panics, so that the panic is propagated at once.
 struct StopOnPanic<'q, 'w>(&'q Work<'w>);
 
 impl Drop for StopOnPanic<'_, '_> {
@@ -111,7 +113,8 @@ impl Drop for StopOnPanic<'_, '_> {
     }
 }
 
-/// One turn at a time, always of a worker that can go on earliest in virtual time; the seed chooses among several.
+/// Runs one step at a time, always of a worker whose next step is earliest in virtual time. The seed chooses among
+/// several.
 fn round_robin(mut workers: Vec<Box<dyn Worker + '_>>, seed: u64) -> Result<Vec<WorkerOutcome>> {
     let mut random = Random(seed ^ 0x6c61_6e65);
     let mut running: Vec<usize> = (0..workers.len()).collect();

@@ -1,8 +1,15 @@
-//! Where the rows of a chunk go when a kernel keeps some of them only: behind those that all chunks before it kept.
+//! The linearizer: gives each chunk of a compacted output its place, in the order of chunks.
 //!
-//! A chunk is **counted** when it is back from its device; its place is known when all chunks before it are counted. Workers
-//! wait for that before they write, with at most one chunk each. Every worker hands its chunks on in the order in which it
-//! claimed them, so the first chunk that is not counted is always in the hands of a worker that does not wait.
+//! A kernel that compacts selects some rows of each chunk. The selected rows of chunk *n* follow those of chunks 0 to
+//! *n* − 1, although chunks finish in any order:
+//!
+//! 1. When a chunk is back from its device, its worker **counts** its selected rows ([`Linearizer::count`]).
+//! 2. The place of a chunk is **known** once all chunks before it are counted. It is the sum of their counts.
+//! 3. The worker waits for the place ([`Linearizer::place`]) and writes the rows there.
+//!
+//! This cannot deadlock: a worker waits with at most one chunk, which it has counted, and workers count their chunks
+//! in the order in which they claimed them. So the first chunk that is not counted always belongs to a worker that
+//! does not wait.
 
 use std::collections::BTreeMap;
 
@@ -18,18 +25,18 @@ pub(crate) struct Linearizer {
 
 #[derive(Default)]
 struct State {
-    /// All chunks before this one are counted, and kept so many rows.
+    /// The first chunk that is not counted, and the selected rows of all chunks before it.
     next: u64,
     rows: u64,
-    /// What later chunks kept.
+    /// The counts of later chunks.
     later: BTreeMap<u64, u64>,
-    /// The places of chunks that were not asked for yet.
+    /// Known places that were not taken yet.
     places: BTreeMap<u64, u64>,
     stopped: bool,
 }
 
 impl Linearizer {
-    /// Says how many rows a chunk kept.
+    /// Records the number of selected rows of a chunk.
     pub(super) fn count(&self, chunk: u64, rows: u64) {
         let mut state = self.state();
         state.later.insert(chunk, rows);
@@ -47,13 +54,13 @@ impl Linearizer {
         }
     }
 
-    /// Whether the place of a chunk is known, or never will be.
+    /// Returns whether the place of a chunk is known, or the run was stopped.
     pub(super) fn is_known(&self, chunk: u64) -> bool {
         let state = self.state();
         state.next > chunk || state.stopped
     }
 
-    /// Waits for the place of a chunk, which was counted: the number of its first row among all that are kept.
+    /// Waits for the place of a counted chunk: the number of its first selected row in the output.
     ///
     /// # Errors
     /// [`Error::Abandoned`] once the run was stopped.
@@ -63,13 +70,13 @@ impl Linearizer {
         state.places.remove(&chunk).ok_or(Error::Abandoned)
     }
 
-    /// Ends the run early: nobody waits any more.
+    /// Ends the run early, and wakes all workers that wait.
     pub(super) fn stop(&self) {
         self.state().stopped = true;
         self.known.notify_all();
     }
 
-    /// Rows that all chunks kept.
+    /// Returns the selected rows of all counted chunks up to the first gap.
     pub(crate) fn rows(&self) -> u64 {
         self.state().rows
     }
@@ -89,31 +96,34 @@ mod tests {
         #[test]
         fn places_follow_each_other_whatever_the_order(
             (counts, order) in prop::collection::vec(0u64..100, 1..50)
-                .prop_flat_map(|counts| { let chunks: Vec<usize> = (0..counts.len()).collect(); (Just(counts), Just(chunks).prop_shuffle()) }),
+                .prop_flat_map(|counts| {
+                    let chunks: Vec<usize> = (0..counts.len()).collect();
+                    (Just(counts), Just(chunks).prop_shuffle())
+                }),
         ) {
-            let kept = Linearizer::default();
+            let linearizer = Linearizer::default();
             for &chunk in &order {
-                prop_assert!(!kept.is_known(chunk as u64));
-                kept.count(chunk as u64, counts[chunk]);
+                prop_assert!(!linearizer.is_known(chunk as u64));
+                linearizer.count(chunk as u64, counts[chunk]);
             }
             for &chunk in &order {
-                prop_assert_eq!(kept.place(chunk as u64).unwrap(), counts[..chunk].iter().sum::<u64>());
+                prop_assert_eq!(linearizer.place(chunk as u64).unwrap(), counts[..chunk].iter().sum::<u64>());
             }
-            prop_assert_eq!(kept.rows(), counts.iter().sum::<u64>());
+            prop_assert_eq!(linearizer.rows(), counts.iter().sum::<u64>());
         }
     }
 
     #[test]
     fn a_worker_waits_for_the_chunks_before_and_no_longer_than_the_run() {
-        let kept = Linearizer::default();
-        kept.count(1, 5);
-        kept.count(3, 5);
+        let linearizer = Linearizer::default();
+        linearizer.count(1, 5);
+        linearizer.count(3, 5);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| kept.place(1));
-            kept.count(0, 7);
+            let waiting = scope.spawn(|| linearizer.place(1));
+            linearizer.count(0, 7);
             assert_eq!(waiting.join().unwrap().unwrap(), 7);
-            let waiting = scope.spawn(|| kept.place(3));
-            kept.stop();
+            let waiting = scope.spawn(|| linearizer.place(3));
+            linearizer.stop();
             assert!(waiting.join().unwrap().is_err());
         });
     }

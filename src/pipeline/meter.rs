@@ -1,5 +1,10 @@
-//! The stopwatch of a worker. The loops say what begins and ends; what is kept of it, as times, bytes, tracing spans and
-//! the timeline, is here.
+//! The meter of a worker: it records times, byte counts, tracing spans and the timeline.
+//!
+//! The loops take the time at the begin and the end of each stage and pass both to the meter. All other bookkeeping
+//! is here, so that the loops stay readable. There are two kinds of times:
+//!
+//! * Stages on the worker's thread ([`Meter::ran`]) are measured for every chunk, on the clock of the host.
+//! * Stages on the device ([`Meter::ran_on_device`]) are measured by events, only for the chunks that are timed.
 
 use std::time::Duration;
 
@@ -17,11 +22,11 @@ pub(super) struct Meter {
     name: WorkerName,
     /// Whether every stage of every timed chunk is recorded.
     timeline: bool,
-    /// What was measured so far. The loops add the bytes they move.
+    /// The measurements so far. The loops add the bytes that they move.
     pub(super) outcome: WorkerOutcome,
 }
 
-/// What a worker does with a chunk, as tracing spans name it.
+/// The task of a worker with a chunk, which names its tracing span.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Task {
     Send,
@@ -29,7 +34,7 @@ pub(super) enum Task {
     Compute,
 }
 
-/// A stage that runs on the worker's own thread.
+/// A stage that runs on the worker's thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum HostStage {
     Fill,
@@ -38,19 +43,19 @@ pub(super) enum HostStage {
 }
 
 impl Meter {
-    /// The meter of a worker on the device with this number in the run.
+    /// Creates the meter of a worker on the device with this number in the run.
     pub(super) fn new(name: WorkerName, device: usize, timeline: bool) -> Self {
         Meter { name, timeline, outcome: WorkerOutcome { device, ..WorkerOutcome::default() } }
     }
 
-    /// The number of the worker on its device.
+    /// Returns the number of the worker on its device.
     pub(super) fn worker(&self) -> usize {
         self.name.worker
     }
 
-    /// Opens the tracing span of a step.
-    pub(super) fn span(&self, step: Task, chunk: &Chunk) -> EnteredSpan {
-        // The name of a span is a constant of the place that opens it.
+    /// Opens the tracing span of a task.
+    pub(super) fn span(&self, task: Task, chunk: &Chunk) -> EnteredSpan {
+        // `debug_span!` accepts only a constant name, so there is one call for each name.
         macro_rules! span {
             ($name:literal) => {
                 debug_span!(
@@ -63,7 +68,7 @@ impl Meter {
                 )
             };
         }
-        match step {
+        match task {
             Task::Send => span!("send"),
             Task::Drain => span!("drain"),
             Task::Compute => span!("compute"),
@@ -71,7 +76,7 @@ impl Meter {
         .entered()
     }
 
-    /// Records a stage of a chunk that ran on the worker's own thread.
+    /// Records a stage of a chunk that ran on the worker's thread.
     pub(super) fn ran(&mut self, stage: HostStage, chunk: &Chunk, begin: Duration, end: Duration) {
         let times = &mut self.outcome.times;
         let (name, time) = match stage {
@@ -85,7 +90,8 @@ impl Meter {
         }
     }
 
-    /// Records the stages of a chunk on the device, which were timed there; the chunk was filled at that time.
+    /// Records the stages of a timed chunk on the device. `filled_at` is when its slot was filled, from which the
+    /// wait for the copy in counts.
     pub(super) fn ran_on_device(&mut self, chunk: &Chunk, filled_at: Duration, stages: &Stages<StageTiming>) {
         let mut before = filled_at;
         let sample = &mut self.outcome.sample;
@@ -106,23 +112,23 @@ impl Meter {
         self.outcome.sampled_rows += chunk.len() as u64;
     }
 
-    /// Counts a chunk that went all the way.
+    /// Counts a finished chunk.
     pub(super) fn finished(&mut self, chunk: &Chunk) {
         self.outcome.chunks += 1;
         self.outcome.rows += chunk.len() as u64;
     }
 
-    /// Host time spent on filling and draining so far.
+    /// Returns the host time spent on filling and draining so far.
     pub(super) fn staging_time(&self) -> Duration {
         self.outcome.times.fill.busy + self.outcome.times.drain.busy
     }
 
-    /// Names this worker and a chunk in an error.
+    /// Wraps an error with the names of this worker and of a chunk.
     pub(super) fn with_chunk(&self, chunk: &Chunk, error: Error) -> Error {
         self.name.with_chunk(chunk, error)
     }
 
-    /// What was measured, at the end.
+    /// Returns the measurements, at the end of the worker.
     pub(super) fn take(&mut self, end: Duration) -> WorkerOutcome {
         WorkerOutcome { end, ..std::mem::take(&mut self.outcome) }
     }

@@ -7,9 +7,35 @@
 //!      └── every worker of every device claims its next chunk from the same queue
 //! ```
 //!
-//! The loop is [`staged::StagingWorker::step`], which fills and drains, and [`submitter::Submitter::step`], the one thread that speaks to
-//! the device; on the CPU, where nothing is staged, [`cpu::CpuWorker::step`]. A turn is one chunk's work at most, so that they run on a
-//! thread each or take turns on one thread (see [`drive`]).
+//! # The loop
+//!
+//! There are three kinds of [`Worker`], and the loop of each is its `step` method:
+//!
+//! * A **staging worker** ([`staged::StagingWorker::step`]) serves a device with its own memory. It claims a chunk
+//!   from the queue, fills one of its slots with the rows of the inputs, and sends the slot to the submitter. When the
+//!   slot comes back, it drains the slot: it writes the outputs to the sinks and combines the partial results.
+//! * The **submitter** ([`submitter::Submitter::step`]) is the only thread that calls the driver of a device. It
+//!   enqueues the copy in, the kernel and the copy out of each filled slot, and returns the slot to its worker when the
+//!   copies are done.
+//! * A **CPU worker** ([`cpu::CpuWorker::step`]) claims a chunk and computes it in place, without slots or copies.
+//!
+//! A step does the host work of at most one chunk. So [`drive`] can run every worker on its own thread, or all
+//! workers on one thread, one step at a time: the emulated device uses this to make runs repeatable. A run ends when
+//! the queue is empty and every claimed chunk is drained. When a worker fails, [`Work::stop`] makes all others stop
+//! at their next chunk.
+//!
+//! # The files
+//!
+//! | | |
+//! | --- | --- |
+//! | `staged.rs`, `submitter.rs`, `cpu.rs` | the three loops |
+//! | `drive.rs` | runs the workers, on threads or on one thread |
+//! | `queue.rs`, `segments.rs` | which rows a worker claims next |
+//! | `route.rs`, `slot.rs`, `streams.rs` | the path of a chunk: where each column is copied; the slot; the streams |
+//! | `staging.rs` | creates the workers, the submitter and the memory of a device |
+//! | `arbiter.rs`, `permit.rs` | how CPU workers and staging workers share the cores |
+//! | `compact.rs`, `linearizer.rs` | kernels that select rows: where the selected rows of a chunk go |
+//! | `meter.rs` | time, bytes and spans |
 
 mod arbiter;
 mod compact;
@@ -46,29 +72,29 @@ use crate::plan::DevicePlan;
 use crate::report::StageTimes;
 use crate::trace::Span;
 
-/// What the workers of a run share.
+/// The state that all workers of a run share.
 pub(crate) struct Work<'w> {
     pub(crate) operator: &'w dyn Operator,
     pub(crate) inputs: Vec<InputColumn<'w>>,
     pub(crate) outputs: Vec<OutputColumn<'w>>,
     pub(crate) queue: Queue<'w>,
-    /// If the kernel keeps some of the rows only.
+    /// `Some` if the kernel selects rows.
     pub(crate) compaction: Option<Compaction<'w>>,
-    /// How workers of the CPU and of GPUs share the cores, where there are both.
+    /// Shares the cores between CPU workers and staging workers; `None` unless the run has both.
     pub(crate) arbiter: Option<Arbiter>,
     /// Time zero of the run.
     pub(crate) epoch: Instant,
-    /// Of so many chunks of a device, one is timed there: events that keep time slow it down.
+    /// One in this many chunks is timed on a device, because events that keep time slow the device down.
     pub(crate) timed_every: u64,
-    /// Whether every stage of every timed chunk is taken down.
+    /// Whether every stage of every timed chunk is recorded as a span.
     pub(crate) timeline: bool,
 }
 
-/// Chunks of a device for each one that is timed, where timing costs.
+/// The value of [`Work::timed_every`] on devices that timing slows down.
 pub(crate) const TIMED_EVERY: u64 = 16;
 
 impl Work<'_> {
-    /// Ends the run early: a worker failed. Nobody claims another chunk, or waits to.
+    /// Ends the run early because a worker failed. No worker claims another chunk or goes on waiting.
     fn stop(&self) {
         self.queue.stop();
         if let Some(arbiter) = &self.arbiter {
@@ -80,33 +106,33 @@ impl Work<'_> {
     }
 }
 
-/// An input of a run. What it is was asked of its source once, before the plan was made.
+/// An input of a run. Its properties were queried from the source once, before planning.
 pub(crate) struct InputColumn<'w> {
     pub(crate) source: &'w dyn Source,
-    /// Its rows, if all of them stand in memory.
+    /// Its rows, if all of them are in memory.
     pub(crate) memory: Option<Memory<'w>>,
-    /// These, if devices may copy from there.
+    /// The same rows, if the memory is pinned, so that devices may copy from it.
     pub(crate) pinned: Option<&'w [u8]>,
-    /// Elements of the source that make a row of the job.
+    /// Elements of the source per row of the job.
     pub(crate) elements: u64,
-    /// If some rows lie on devices.
+    /// `Some` if some rows are resident on devices.
     pub(crate) sharded: Option<Sharded>,
-    /// These rows, in the hands of this run.
+    /// Keeps the resident rows in use by this run.
     pub(crate) guard: Option<FillGuard>,
 }
 
 impl InputColumn<'_> {
-    /// Whether this run copies the rows that stay on devices there.
+    /// Returns whether this run copies the resident rows to their devices.
     pub(crate) fn is_filling(&self) -> bool {
         self.sharded.as_ref().is_some_and(|sharded| sharded.is_filling)
     }
 
-    /// Reads the rows of a chunk.
+    /// Reads the rows of a chunk from the source.
     fn read(&self, chunk: &Chunk, to: &mut [u8]) -> Result<()> {
         self.source.read(chunk.rows().start * self.elements, to)
     }
 
-    /// Says that the rows of a chunk were copied to the device that they stay on.
+    /// Records that the rows of a chunk were copied to the device on which they are resident.
     fn filled(&self, chunk: &Chunk) {
         if let Some(guard) = &self.guard {
             guard.record_filled(chunk.len() as u64 * self.elements);
@@ -119,88 +145,90 @@ pub(crate) struct OutputColumn<'w> {
     pub(crate) sink: &'w dyn Sink,
     /// Its memory, if it is written in place.
     pub(crate) memory: Option<&'w SinkMemory<'w>>,
-    /// The same, if devices may copy to it.
+    /// The same memory, if it is pinned, so that devices may copy to it.
     pub(crate) pinned: Option<&'w SinkMemory<'w>>,
-    /// Elements of the sink that make a row of the job.
+    /// Elements of the sink per row of the job.
     pub(crate) elements: u64,
-    /// If some rows lie on devices.
+    /// `Some` if some rows are resident on devices.
     pub(crate) sharded: Option<Sharded>,
 }
 
 impl OutputColumn<'_> {
-    /// The rows of the sink that a chunk has.
+    /// Returns the elements of the sink that belong to a chunk.
     fn rows(&self, chunk: &Chunk) -> Range<u64> {
         let rows = chunk.rows();
         rows.start * self.elements..rows.end * self.elements
     }
 
-    /// Writes the rows of a chunk; returns how many bytes they are.
+    /// Writes the rows of a chunk, and returns their size in bytes.
     fn write(&self, chunk: &Chunk, bytes: &[u8]) -> Result<u64> {
         self.sink.write(self.rows(chunk).start, bytes)?;
         Ok(bytes.len() as u64)
     }
 }
 
-/// One device's part in a run: what its workers share.
+/// The part of a run on one device: the state that its workers share.
 pub(crate) trait DeviceRun {
-    /// The workers, `number` being the device's place in the run.
+    /// Creates the workers. `number` is the number of the device in the run.
     fn workers<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Worker + 'r>>>;
 
-    /// How the workers want to be driven.
+    /// Returns how the workers must be scheduled.
     fn schedule(&self) -> Schedule;
 
-    /// How long it took to get the kernel ready, and the memory.
+    /// Returns the times for preparing the kernel and for allocating memory.
     fn setup(&self) -> (Duration, Duration) {
         (Duration::ZERO, Duration::ZERO)
     }
 
-    /// A note if the device gave less memory than planned.
+    /// Returns a note if the device had less memory than planned.
     fn shortage(&self, plan: &DevicePlan) -> Option<String>;
 
-    /// Keeps its memory for the next run, after one that went well. Otherwise it is dropped, and given back.
+    /// Recycles its memory for the next run. Called after a successful run; after a failed one the memory is freed on
+    /// drop.
     fn recycle_memory(self: Box<Self>) {}
 }
 
-/// One worker of any device, or its submitter.
+/// A worker of a device, or its submitter.
 pub(crate) trait Worker: Send {
-    /// Does the host work of one chunk, or finishes one, or looks whether it can. False when there is nothing left to do.
+    /// Does one step: starts a chunk, finishes a chunk, or checks whether one can be finished. Returns false when
+    /// nothing is left to do.
     fn step(&mut self) -> Result<bool>;
 
-    /// The virtual time at which the next turn can begin.
+    /// Returns the virtual time at which the next step can begin.
     fn ready_at(&self) -> Duration;
 
-    /// What the worker did, after its last turn.
+    /// Returns the measurements of the worker, after its last step.
     fn outcome(&mut self) -> WorkerOutcome;
 }
 
-/// What one worker did.
+/// The measurements of one worker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkerOutcome {
-    /// Which device of the run.
+    /// The number of the device in the run.
     pub(crate) device: usize,
     pub(crate) chunks: u64,
     pub(crate) rows: u64,
-    /// What was measured on the host, for all chunks.
+    /// Times on the host, for all chunks.
     pub(crate) times: StageTimes,
-    /// What was measured on the device, for the chunks that were timed, and how many rows these had.
+    /// Times on the device for the timed chunks, and the rows of these chunks.
     pub(crate) sample: StageTimes,
     pub(crate) sampled_rows: u64,
     /// Bytes copied to and from the device.
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
-    /// Of those to the device, what was enqueued before the kernel's values were known.
+    /// The part of `bytes_in` that was enqueued before the kernel's values were known.
     pub(crate) bytes_ahead: u64,
     /// Bytes filled into and drained from slots.
     pub(crate) staged_in: u64,
     pub(crate) staged_out: u64,
-    /// Time in which it stood aside, so that others might use the cores.
+    /// Time for which the arbiter held the worker back, so that others could use the cores.
     pub(crate) throttled: Duration,
-    /// When it was done, on its clock.
+    /// The time when it ended, on its clock.
     pub(crate) end: Duration,
     pub(crate) spans: Vec<Span>,
 }
 
-/// Names a worker in errors and spans.
+/// The name of a worker in errors and spans.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerName {
     pub(crate) device: String,
@@ -208,7 +236,7 @@ pub(crate) struct WorkerName {
 }
 
 impl WorkerName {
-    /// Names this worker and a chunk in an error.
+    /// Wraps an error with the names of this worker and of a chunk.
     pub(crate) fn with_chunk(&self, chunk: &Chunk, cause: Error) -> Error {
         Error::Chunk {
             device: self.device.clone(),

@@ -1,15 +1,15 @@
-//! The leave of a staging worker to stage, and what it reports for that. Only jobs that both the CPU and GPUs run need any.
+//! The permit of a staging worker: its interface to the arbiter. Only runs on both the CPU and GPUs have an arbiter.
 
 use std::time::Duration;
 
 use super::arbiter::Arbiter;
 
-/// One worker's side of the [`Arbiter`]; without one the worker always may.
+/// The interface of one worker to the [`Arbiter`]. Without an arbiter, the worker may always stage.
 pub(super) struct Permit<'r> {
     arbiter: Option<&'r Arbiter>,
-    /// Whether this worker is one of those that stage now.
+    /// Whether the arbiter counts this worker as staging.
     stages: bool,
-    /// Of the time spent on filling and draining, what was reported.
+    /// The part of the staging time that was reported to the arbiter.
     reported: Duration,
 }
 
@@ -18,25 +18,27 @@ impl<'r> Permit<'r> {
         Permit { arbiter, stages: false, reported: Duration::ZERO }
     }
 
-    /// Whether the worker may have to wait for workers of the CPU.
+    /// Returns whether the worker shares the cores with CPU workers, and so may have to wait.
     pub(super) fn is_shared(&self) -> bool {
         self.arbiter.is_some()
     }
 
-    /// Whether the worker may claim another chunk of those that the CPU could compute. Waits for that if nothing is in flight.
+    /// Returns whether the worker may claim another common chunk, which the CPU could compute. If nothing is in
+    /// flight, waits until it may.
     pub(super) fn admit(&mut self, in_flight: bool) -> bool {
         self.arbiter.is_none_or(|arbiter| arbiter.try_admit(&mut self.stages, in_flight))
     }
 
-    /// Reports that a slot was filled with so many rows in so much time.
+    /// Reports that a slot was filled with `rows` rows in `time`.
     pub(super) fn filled(&self, rows: usize, time: Duration) {
         if let Some(arbiter) = self.arbiter {
             arbiter.end_filling(rows as u64, time);
         }
     }
 
-    /// Reports a drained chunk. `staging_time` is all host time that the worker has spent on chunks; `awaited` says whether it had to
-    /// wait for the device. Of a chunk whose rows lie on the device nothing can be learnt (`rows` is `None`).
+    /// Reports a drained chunk. `staging_time` is the total host time that the worker has spent on chunks. `awaited`
+    /// tells whether it had to wait for the device. `rows` is `None` for a chunk with resident columns, whose time is
+    /// not comparable.
     pub(super) fn drained(&mut self, rows: Option<usize>, staging_time: Duration, awaited: bool) {
         if let (Some(arbiter), Some(rows)) = (self.arbiter, rows) {
             arbiter.end_staging(rows as u64, staging_time - self.reported, awaited);
@@ -44,7 +46,7 @@ impl<'r> Permit<'r> {
         self.reported = staging_time;
     }
 
-    /// Says that there are no more chunks.
+    /// Reports that there are no more chunks.
     pub(super) fn end(&self) {
         if let Some(arbiter) = self.arbiter {
             arbiter.end();

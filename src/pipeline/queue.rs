@@ -11,18 +11,21 @@ use crossbeam::utils::CachePadded;
 use crate::data::Chunk;
 use crate::progress::{CancelToken, Progress};
 
-/// Hands out the rows of a job as chunks: each row once, in whole tiles, and none across the border of two segments.
+/// Divides the rows of a job into chunks: each row once, in whole tiles, and no chunk crosses the border of two
+/// segments.
 ///
-/// Rows that lie in the memory of a device are claimed by workers of that device alone, in larger chunks where nothing has to be copied
-/// for them; those that lie on the host by everybody. Both in order.
+/// Segments with an owner are claimed only by workers of that device. If all of their columns are resident there,
+/// nothing is copied and chunks are larger. All workers claim from the other segments. Both kinds are claimed in
+/// order.
 ///
-/// The first chunks, as many as there are workers, grow from one to the next, so that the first is on its way soon and workers do
-/// not all fill, and then all wait, at the same time. Chunks shrink towards the end, so that no worker waits long for the last one.
+/// The first chunks, one per worker, increase in size, so that the first copy starts early and the workers do not all
+/// fill, and then all wait, at the same time. Chunks shrink towards the end, so that no worker waits long for the
+/// last one.
 pub(crate) struct Queue<'w> {
     rows: u64,
     tile_rows: u64,
     chunk_rows: u64,
-    /// Chunks do not shrink further: the cost of a chunk would outweigh the wait for it.
+    /// Chunks do not shrink below this: the overhead per chunk would cost more than the wait saved.
     min_chunk_rows: u64,
     next: CachePadded<Mutex<Next>>,
     done: CachePadded<AtomicU64>,
@@ -31,24 +34,24 @@ pub(crate) struct Queue<'w> {
     progress: Option<&'w (dyn Fn(Progress) + Send + Sync)>,
 }
 
-/// Rows next to each other that the same workers may claim.
+/// A contiguous range of rows that the same workers may claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) rows: Range<u64>,
-    /// The device of the run whose workers alone may claim them, if they are not for all.
+    /// The number of the device whose workers alone may claim the rows; `None` if all workers may.
     pub(crate) owner: Option<usize>,
-    /// Whether all their columns lie on that device, so that chunks need no room for them.
+    /// Whether all columns of the rows are resident on that device, so that chunks need no slots and almost no block.
     pub(crate) fully_resident: bool,
 }
 
-/// What was not claimed yet.
+/// The rows that are not claimed yet.
 struct Next {
     index: u64,
-    /// For the workers of all devices.
+    /// Rows for the workers of all devices.
     common: Portion,
-    /// For the workers of each device.
+    /// Rows for the workers of one device, by device.
     own: Vec<Portion>,
-    /// Who is told once all are claimed.
+    /// Gets a message when all rows are claimed.
     exhausted: Option<Sender<()>>,
 }
 
@@ -58,25 +61,26 @@ impl Next {
             && self.own.iter().all(|own| own.rows == 0)
             && let Some(exhausted) = self.exhausted.take()
         {
-            // Nobody has to listen.
+            // The receiver may be gone.
             let _ = exhausted.send(());
         }
     }
 }
 
-/// What some workers may claim.
+/// The rows that a group of workers may claim.
 #[derive(Default)]
 struct Portion {
     segments: VecDeque<Segment>,
     rows: u64,
     workers: u64,
-    /// Chunks so far.
+    /// Chunks claimed so far.
     chunks: u64,
 }
 
 impl<'w> Queue<'w> {
-    /// A queue over all rows, cut into segments that begin at whole tiles of `tile_rows`, in chunks of at most `chunk_rows`, a
-    /// multiple of that, that shrink down to about `min_chunk_rows`, for so many workers of each device.
+    /// Creates a queue over all rows. Segments begin at whole tiles of `tile_rows`. Chunks have at most `chunk_rows`
+    /// rows, which is a multiple of `tile_rows`, and shrink to about `min_chunk_rows`. `workers` is the number of
+    /// workers of each device.
     pub(crate) fn new(
         segments: &[Segment],
         tile_rows: usize,
@@ -110,7 +114,7 @@ impl<'w> Queue<'w> {
         }
     }
 
-    /// Stops handing out chunks once the token says so, and tells how far the job is after every chunk.
+    /// Stops handing out chunks when the token is cancelled, and reports progress after every chunk.
     pub(crate) fn watched(
         mut self,
         cancel: Option<CancelToken>,
@@ -120,7 +124,8 @@ impl<'w> Queue<'w> {
         self
     }
 
-    /// Tells `exhausted` once the last chunk is claimed. If that never happens, as the queue was stopped, it is dropped with the queue.
+    /// Sends a message to `exhausted` when the last chunk is claimed. If the queue is stopped before, the sender is
+    /// dropped with the queue.
     pub(crate) fn on_exhausted(self, exhausted: Option<Sender<()>>) -> Self {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         next.exhausted = exhausted;
@@ -129,13 +134,14 @@ impl<'w> Queue<'w> {
         self
     }
 
-    /// The next chunk of the rows for everybody, of at most `most` rows (at least a tile); `None` when all are claimed or the
-    /// queue was stopped.
+    /// Claims the next chunk of the common segments, with at most `most` rows (but at least a tile). Returns `None`
+    /// if all are claimed or the queue was stopped.
     pub(crate) fn claim(&self, most: usize) -> Option<Chunk> {
         self.claim_of(|next| Some((&mut next.common, &mut next.index)), (most, most))
     }
 
-    /// The same of the rows for the workers of a device of the run alone; `whole` are the most where nothing needs room.
+    /// Claims the next chunk of the segments owned by `device`. `fully_resident` is the largest chunk in segments
+    /// that are fully resident, which need no staging.
     pub(crate) fn claim_own(&self, device: usize, most: usize, fully_resident: usize) -> Option<Chunk> {
         self.claim_of(|next| Some((next.own.get_mut(device)?, &mut next.index)), (most, fully_resident))
     }
@@ -167,8 +173,8 @@ impl<'w> Queue<'w> {
         Some(chunk)
     }
 
-    /// The rows of the next chunk, in whole tiles: an even part of what is left for each worker, but not more than a full
-    /// chunk; in the first round a part of it.
+    /// Returns the rows of the next chunk, in whole tiles: the remaining rows divided by the number of workers, at
+    /// most a full chunk, and in the first round a growing fraction of a full chunk.
     fn chunk_of(&self, portion: &Portion, most: usize) -> u64 {
         let Portion { rows, workers, chunks, .. } = *portion;
         let tile = self.tile_rows;
@@ -178,14 +184,15 @@ impl<'w> Queue<'w> {
         rows.max(tile)
     }
 
-    /// The same where nothing has to be copied: as many as a device can take, and at the end an even part for each worker.
+    /// Returns the rows of the next chunk if nothing has to be copied: as many as the device can take, and at the end
+    /// the remaining rows divided by the number of workers.
     fn resident_chunk_of(&self, portion: &Portion, most: usize) -> u64 {
         let most = most as u64;
         let rows = (portion.rows / portion.workers).clamp((most / 8).max(self.min_chunk_rows).min(most), most);
         (rows / self.tile_rows * self.tile_rows).max(self.tile_rows)
     }
 
-    /// Says that a chunk went all the way.
+    /// Records that a chunk is finished.
     pub(crate) fn finish(&self, chunk: &Chunk) {
         let done = self.done.fetch_add(chunk.len() as u64, Ordering::Relaxed) + chunk.len() as u64;
         if let Some(progress) = self.progress {
@@ -193,17 +200,17 @@ impl<'w> Queue<'w> {
         }
     }
 
-    /// Ends the run early: a worker failed.
+    /// Ends the run early because a worker failed.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Rows that went all the way.
+    /// Returns the finished rows.
     pub(crate) fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Rows of the job.
+    /// Returns the rows of the job.
     pub(crate) fn rows(&self) -> u64 {
         self.rows
     }
@@ -242,7 +249,8 @@ mod tests {
 
         #[test]
         fn rows_of_a_device_go_to_its_workers(
-            tiles in prop::collection::vec((0u64..50, prop::option::of((0usize..3, any::<bool>()))), 1..10), rest in 1u64..4096,
+            tiles in prop::collection::vec((0u64..50, prop::option::of((0usize..3, any::<bool>()))), 1..10),
+            rest in 1u64..4096,
             most in prop::collection::vec(1usize..20, 3),
         ) {
             let tile = TILE_ROWS as u64;
@@ -250,21 +258,22 @@ mod tests {
             let mut segments: Vec<Segment> = tiles.iter().map(|&(tiles, owner)| {
                 let start = end;
                 end += tiles * tile;
-                Segment { rows: start..end, owner: owner.map(|(owner, _)| owner), fully_resident: owner.is_some_and(|(_, fully_resident)| fully_resident) }
+                let (owner, fully_resident) = owner.map_or((None, false), |(owner, resident)| (Some(owner), resident));
+                Segment { rows: start..end, owner, fully_resident }
             }).collect();
             segments.push(Segment { rows: end..end + rest, owner: None, fully_resident: false });
             let queue = Queue::new(&segments, TILE_ROWS, 16 * TILE_ROWS, TILE_ROWS, &[2, 1, 3]);
             let mut claimed = Vec::new();
-            let mut tired = 0;
+            let mut exhausted = 0;
             for device in (0..3).cycle() {
                 let most = most[device] * TILE_ROWS;
                 let own = queue.claim_own(device, most, 5 * most);
                 let owner = own.is_some().then_some(device);
                 let Some(chunk) = own.or_else(|| queue.claim(most)) else {
-                    tired += 1;
-                    if tired == 3 { break } else { continue }
+                    exhausted += 1;
+                    if exhausted == 3 { break } else { continue }
                 };
-                tired = 0;
+                exhausted = 0;
                 let (start, end) = (chunk.rows().start, chunk.rows().end);
                 let home = segments.iter().find(|segment| segment.rows.contains(&start)).unwrap();
                 let most = if home.fully_resident { 5 * most } else { most };

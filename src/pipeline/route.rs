@@ -1,4 +1,17 @@
-//! What becomes of every column of one chunk on one device: decided once, when the chunk is claimed, and carried by its slot.
+//! The route of a chunk: where each of its columns is read, copied and written on one device.
+//!
+//! A [`Route`] is set once, after the chunk is claimed, and its slot carries it. Later stages do not decide again;
+//! they match on the route:
+//!
+//! | column | host side | device side |
+//! | --- | --- | --- |
+//! | [`In::Resident`] | none | resident memory |
+//! | [`In::Upload`] | the slot, or pinned memory of the source ([`From`]) | the block, or resident memory to fill |
+//! | [`Out::Resident`] | none | resident memory |
+//! | [`Out::Download`] | the slot, or pinned memory of the sink ([`To`]) | the block |
+//!
+//! A **slot** is pinned memory of the pipeline for staging; a **block** is device memory for one chunk; **resident**
+//! memory holds rows that stay on the device between runs.
 
 use std::mem::ManuallyDrop;
 
@@ -9,7 +22,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::Layout;
 
-/// The route of one chunk. The vectors are used again for the next chunk of the slot.
+/// The route of one chunk. The vectors are reused for the next chunk of the slot.
 pub(super) struct Route<'r, D: Device> {
     pub(super) chunk: Chunk,
     /// In the order of the kernel's inputs.
@@ -18,26 +31,27 @@ pub(super) struct Route<'r, D: Device> {
     pub(super) outputs: Vec<Out<'r, D>>,
 }
 
-/// A place in memory of the device that outlives the chunk: the memory, and the offset in bytes.
+/// A location in device memory that outlives the chunk: the memory, and an offset in bytes.
 pub(super) type At<'r, D> = (&'r <D as Device>::Memory, usize);
 
-/// How the rows of an input get to the kernel.
+/// How the kernel gets the rows of an input.
 pub(super) enum In<'r, D: Device> {
-    /// They lie on the device.
+    /// The rows are resident on the device.
     Resident(At<'r, D>),
-    /// They are copied: to a resident dataset that this run fills, or else into the chunk's block.
+    /// The rows are copied: to a resident dataset that this run fills, or, if `to` is `None`, into the block of the
+    /// chunk.
     Upload { from: From<'r>, to: Option<At<'r, D>> },
 }
 
 /// Where the rows of an output go from the kernel.
 pub(super) enum Out<'r, D: Device> {
-    /// They stay on the device.
+    /// The rows stay on the device.
     Resident(At<'r, D>),
-    /// They are copied from the chunk's block.
+    /// The rows are copied from the block of the chunk.
     Download(To<'r>),
 }
 
-/// The host's side of a copy to the device.
+/// The host side of a copy to the device.
 pub(super) enum From<'r> {
     /// The slot.
     Staged,
@@ -45,27 +59,27 @@ pub(super) enum From<'r> {
     Pinned(&'r [u8]),
 }
 
-/// The host's side of a copy from the device.
+/// The host side of a copy from the device.
 pub(super) enum To<'r> {
     /// The slot.
     Staged,
-    /// Pinned memory of the sink. The claim is given back when the copy is done and never on an error, since copies that were
-    /// enqueued before may still write there.
+    /// Pinned memory of the sink. The claim is released when the copy is done. After an error it is never released,
+    /// because copies enqueued earlier may still write to the memory.
     Pinned(ManuallyDrop<Claim<'r>>),
-    /// Pinned memory of the sink, which has the rows by now.
+    /// Pinned memory of the sink to which the copy is done.
     Written,
 }
 
 impl<'r, D: Device> Route<'r, D> {
-    /// A route without a chunk.
+    /// Creates a route without a chunk.
     pub(super) fn new() -> Self {
         Route { chunk: Chunk::new(0, 0..0), inputs: Vec::new(), outputs: Vec::new() }
     }
 
-    /// Makes this the route of a chunk, on a device that stages columns as `layout` says.
+    /// Sets the route for a chunk. `layout` says which columns the device stages.
     ///
     /// # Errors
-    /// [`Error::Job`] if rows of an output in pinned memory are in use, by a sink that holds a claim on them.
+    /// [`Error::Job`] if rows of an output in pinned memory are in use, because a sink holds a claim on them.
     pub(super) fn set(&mut self, chunk: &Chunk, device: &'r D, layout: &Layout, work: &'r Work<'r>) -> Result<()> {
         self.inputs.clear();
         self.outputs.clear();
@@ -73,7 +87,8 @@ impl<'r, D: Device> Route<'r, D> {
         let (rows, first) = (chunk.len(), chunk.rows().start);
         let on = |sharded: &'r Option<Sharded>, row_bytes: usize| {
             let sharded = sharded.as_ref()?;
-            // Rows of a chunk that lie in a shard are inside its memory if they are as large as its rows.
+            // `Sharded::on` checks row numbers. The rows are inside the memory of the shard only if the row sizes are
+            // equal.
             assert_eq!(sharded.row_bytes(), row_bytes, "bytes of a row that stays on a device");
             sharded.on(device, chunk)
         };
@@ -104,7 +119,8 @@ impl<'r, D: Device> Route<'r, D> {
         Ok(())
     }
 
-    /// Whether some rows of the chunk stay on the device: such a chunk says nothing about how fast others are staged.
+    /// Returns whether some column of the chunk is resident on the device. The arbiter ignores such chunks, because
+    /// their staging times are not comparable with those of other chunks.
     pub(super) fn is_home(&self) -> bool {
         let inputs = self.inputs.iter().any(|input| match input {
             In::Resident(_) => true,
@@ -113,7 +129,7 @@ impl<'r, D: Device> Route<'r, D> {
         inputs || self.outputs.iter().any(|output| matches!(output, Out::Resident(_)))
     }
 
-    /// Gives back the rows of pinned outputs. No copy of the chunk may be under way.
+    /// Releases the claims on pinned outputs. No copy of the chunk may be in flight.
     pub(super) fn release(&mut self) {
         for output in &mut self.outputs {
             if let Out::Download(to @ To::Pinned(_)) = output
@@ -125,7 +141,8 @@ impl<'r, D: Device> Route<'r, D> {
     }
 }
 
-/// A column is staged, pinned or resident: the plan and the columns of a run are made of the same facts.
+/// Returns the error for a column that is neither staged nor pinned nor resident. This cannot happen, because the
+/// plan and the columns of a run are made from the same facts.
 fn unplanned() -> Error {
     Error::Job(
         "a column is neither staged nor pinned nor resident, which is a defect of Overshot: please report it".into(),

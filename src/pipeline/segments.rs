@@ -1,7 +1,8 @@
-//! Columns of which some rows lie in the memory of devices, and how the rows of a job are cut by that.
+//! Sharded columns, of which some rows are resident on devices, and the segments of rows that follow from them.
 //!
-//! Whose rows are whose is a matter of speed only: every chunk is looked at by itself ([`Sharded::on`]), and rows that do not lie on the
-//! device that works on them come from the source and go to the sink, as all others.
+//! Segments affect only the speed of a run, not its results. Every chunk is checked separately ([`Sharded::on`]):
+//! rows that are not resident on the device that processes them are read from the source and written to the sink,
+//! like all others.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -10,65 +11,67 @@ use super::queue::Segment;
 use crate::data::{Chunk, Shards};
 use crate::device::Device;
 
-/// A column of a job of which some rows lie on devices.
+/// A column of a job of which some rows are resident on devices.
 #[derive(Clone)]
 pub(crate) struct Sharded {
     shards: Arc<Shards>,
-    /// Elements that make a row of the job.
+    /// Elements per row of the job.
     elements: u64,
-    /// Whether this run copies the rows there first.
+    /// Whether this run copies the rows to the devices.
     pub(crate) is_filling: bool,
 }
 
 impl Sharded {
-    /// A column; `None` if no rows of it can be used where they lie, as kernels want columns to begin at multiples of eight bytes.
+    /// Creates a sharded column. Returns `None` if its rows cannot be used in place, because columns of a kernel must
+    /// begin at a multiple of eight bytes.
     pub(crate) fn new(shards: &Arc<Shards>, elements: u64, tile_rows: usize, is_filling: bool) -> Option<Self> {
         let tile_bytes = tile_rows as u64 * elements * shards.row_bytes() as u64;
         tile_bytes.is_multiple_of(8).then(|| Sharded { shards: shards.clone(), elements, is_filling })
     }
 
-    /// Whether both are in the same memory.
+    /// Returns whether both columns use the same shards.
     pub(crate) fn is_same(&self, other: &Sharded) -> bool {
         Arc::ptr_eq(&self.shards, &other.shards)
     }
 
-    /// Where the rows of a chunk begin in the memory of this device, if all of them lie there.
+    /// Returns where the rows of a chunk begin in the memory of this device; `None` unless all of them are resident
+    /// there.
     pub(super) fn on<D: Device>(&self, device: &D, chunk: &Chunk) -> Option<(&D::Memory, usize)> {
         let rows = chunk.rows().start * self.elements..chunk.rows().end * self.elements;
         let shard = self.shards.find(&rows, |id| id == device.info().id)?;
         Some((shard.memory.memory().downcast_ref()?, shard.offset(rows.start, self.shards.row_bytes())))
     }
 
-    /// Bytes of a row of the job.
+    /// Returns the bytes per row of the job.
     pub(super) fn row_bytes(&self) -> usize {
         self.elements as usize * self.shards.row_bytes()
     }
 
-    /// Whether all rows of the segment lie on this device.
+    /// Returns whether all rows of the segment are resident on this device.
     fn lies_on(&self, segment: &Segment, device: &str) -> bool {
         let rows = segment.rows.start * self.elements..segment.rows.end * self.elements;
         self.shards.find(&rows, |id| id == device).is_some()
     }
 
-    /// Whether some rows lie on another device than that which works on them.
+    /// Returns whether some rows are resident on a device other than the one that processes them.
     pub(crate) fn goes_away(&self, segments: &[Segment], devices: &[&str]) -> bool {
         self.shards.iter().any(|shard| {
             let home = devices.iter().position(|device| *device == shard.device);
             let (start, end) = (shard.rows.start / self.elements, shard.rows.end.div_ceil(self.elements));
             let mut its = segments.iter().filter(|segment| segment.rows.start < end && start < segment.rows.end);
-            // What is for everybody is for it if it is the only one.
+            // A segment without an owner belongs to the device if there is only one.
             its.any(|segment| segment.owner.or((devices.len() == 1).then_some(0)) != home)
         })
     }
 
-    /// Whether no worker works on rows that do not lie on its device.
+    /// Returns whether every segment is resident on the device that processes it.
     pub(crate) fn stays_home(&self, segments: &[Segment], devices: &[&str]) -> bool {
         segments.iter().all(|segment| segment.owner.is_some_and(|owner| self.lies_on(segment, devices[owner])))
     }
 }
 
-/// Cuts the rows of a job where shards of its columns begin or end, at whole tiles. Each segment is for the device that has most of
-/// its bytes, which may have all of them; `in_order`, all are for everybody.
+/// Divides the rows of a job into segments where shards of its columns begin or end, at whole tiles. The owner of a
+/// segment is the device that holds most of its bytes. If `in_order`, no segment has an owner.
 pub(crate) fn segments(
     columns: &[Option<&Sharded>],
     rows: u64,
@@ -82,7 +85,7 @@ pub(crate) fn segments(
     let ends = columns.iter().flat_map(|column| {
         let elements = column.elements;
         let ends = column.shards.iter().flat_map(|shard| [shard.rows.start, shard.rows.end]);
-        // A tile that lies on both sides of an end is a segment by itself.
+        // A tile on both sides of the end of a shard is a separate segment.
         ends.filter(move |end| *end < rows * elements).flat_map(move |end| {
             [end / elements / tile * tile, end.div_ceil(elements).next_multiple_of(tile).min(rows)]
         })

@@ -1,12 +1,21 @@
-//! Slots: the pinned memory that stages one chunk, as four types that exclude each other.
+//! Slots: the pinned memory that stages one chunk. Each state of a slot is a type.
 //!
 //! ```text
 //!       worker               submitter                    worker
 //!  Idle ──filled──▶ Filled ──submit──▶ InFlight ──finish──▶ Done ──recycle──▶ Idle
 //! ```
-//! Only an [`Idle`] slot can be filled and only a [`Done`] one read; while copies run, the slot is a [`Filled`], whose rows may be
-//! copied ahead of the kernel, or an [`InFlight`], which both give access to nothing. So no program that compiles touches memory
-//! under a copy.
+//! | state | owner | host may | device may |
+//! | --- | --- | --- | --- |
+//! | [`Idle`] | worker | write inputs | nothing |
+//! | [`Filled`] | submitter | nothing | read inputs, if they are copied ahead of the kernel |
+//! | [`InFlight`] | submitter | nothing | read inputs, write outputs |
+//! | [`Done`] | worker | read outputs | nothing |
+//!
+//! A transition consumes the slot, and only [`Idle`] and [`Done`] give access to the memory. So no program that
+//! compiles can access the memory during a copy.
+//!
+//! The `unsafe` code that enqueues copies and kernels is in [`Slot::copy_in`] and [`Slot::compute`]. They follow the
+//! [`Route`] of the chunk.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -23,21 +32,22 @@ use crate::memory::{Block, Layout};
 
 /// The events of one chunk.
 struct ChunkEvents<E> {
-    /// The ends of the first stages, for which the next stream waits, and of the last, for which the host does.
+    /// The ends of the three stages. The next stream waits for the first two, the host for the last.
     copied_in: E,
     computed: E,
     copied_out: E,
-    /// The begin and the end of each stage for chunks that are timed.
+    /// The begin and the end of each stage, recorded for timed chunks only.
     timed: Stages<(E, E)>,
 }
 
-/// A slot's part of the slab. A pointer and not a reference, because the device writes here while an [`InFlight`] is moved about.
+/// The part of the staging slab that belongs to a slot. It is a pointer and not a reference, because the device
+/// writes to the memory while an [`InFlight`] is moved.
 struct SlotMemory<'r>(NonNull<u8>, PhantomData<&'r mut [u8]>);
 
-// SAFETY: it is the only owner of its part of the slab, as a `&mut [u8]` would be, and that is Send.
+// SAFETY: it is the only owner of its part of the slab, as a `&mut [u8]` would be, which is Send.
 unsafe impl Send for SlotMemory<'_> {}
 
-/// What every state of a slot holds.
+/// The content of a slot in every state.
 pub(super) struct Slot<'r, D: Device> {
     memory: SlotMemory<'r>,
     events: ChunkEvents<D::Event>,
@@ -46,26 +56,26 @@ pub(super) struct Slot<'r, D: Device> {
     route: Route<'r, D>,
 }
 
-/// A slot that nobody uses.
+/// A slot without a chunk, or one that is being filled.
 pub(super) struct Idle<'r, D: Device>(Slot<'r, D>);
 
-/// A slot whose chunk is to be enqueued: all of it, or, if its rows were copied ahead, the rest.
+/// A slot whose chunk is not enqueued yet, or of which only the copies in are enqueued.
 ///
-/// Dropping it is as for [`InFlight`].
+/// Dropping it has the same effect as dropping an [`InFlight`].
 pub(super) struct Filled<'r, D: Device> {
     slot: Slot<'r, D>,
     /// The worker that filled it.
     pub(super) worker: usize,
-    /// When it was filled, on the host's clock.
+    /// The time when it was filled, on the clock of the host.
     filled_at: Duration,
-    /// If the copies in were enqueued: where to, and whether they are timed.
+    /// If the copies in are enqueued: the block that they write to, and whether the chunk is timed.
     copied: Option<(Block<D>, bool)>,
 }
 
-/// A slot whose chunk is on its way.
+/// A slot whose chunk is enqueued.
 ///
-/// Dropping it early is fine for the memory (it belongs to the slab, which outlives the streams, and those wait for their
-/// copies when they are dropped), but loses the chunk.
+/// Dropping it is safe but loses the chunk. The memory belongs to the slab, which outlives the streams, and the
+/// streams wait for their copies when they are dropped.
 pub(super) struct InFlight<'r, D: Device> {
     slot: Slot<'r, D>,
     pub(super) worker: usize,
@@ -73,20 +83,23 @@ pub(super) struct InFlight<'r, D: Device> {
     timed: bool,
 }
 
-/// A slot whose chunk came back.
+/// A slot whose chunk is done: all copies have ended.
 pub(super) struct Done<'r, D: Device> {
     slot: Slot<'r, D>,
-    /// When it was filled, and when it was found to be back, on the host's clock.
+    /// The times when it was filled and when it was found to be done, on the clock of the host.
     pub(super) filled_at: Duration,
     pub(super) back_at: Duration,
-    /// How long it was in each stage, if it was timed.
+    /// The times of its stages on the device, if it was timed.
     pub(super) taken: Option<Stages<StageTiming>>,
 }
 
 impl<'r, D: Device> Idle<'r, D> {
-    /// A slot in `memory`, which has room for `layout`, for chunks of these columns.
+    /// Creates a slot in `memory` for chunks of these columns.
+    ///
+    /// # Panics
+    /// If `memory` is smaller than a slot of `layout`.
     pub(super) fn new(memory: &'r mut [u8], layout: &'r Layout, columns: &'r Columns, device: &D) -> Result<Self> {
-        assert!(memory.len() >= layout.slot_bytes, "room of a slot");
+        assert!(memory.len() >= layout.slot_bytes, "memory of a slot");
         let end = || device.event(false);
         let pair = || Ok::<_, Error>((device.event(true)?, device.event(true)?));
         let events = ChunkEvents {
@@ -99,34 +112,35 @@ impl<'r, D: Device> Idle<'r, D> {
         Ok(Idle(Slot { memory, events, layout, columns, route: Route::new() }))
     }
 
-    /// Decides what becomes of every column of a chunk.
+    /// Sets the route of a chunk.
     ///
     /// # Errors
-    /// As [`Route::set`].
+    /// Those of [`Route::set`].
     pub(super) fn route(&mut self, chunk: &Chunk, device: &'r D, work: &'r Work<'r>) -> Result<()> {
         self.0.route.set(chunk, device, self.0.layout, work)
     }
 
-    /// Whether some rows of the chunk stay on the device.
+    /// Returns whether some column of the chunk is resident on the device.
     pub(super) fn is_home(&self) -> bool {
         self.0.route.is_home()
     }
 
-    /// Bytes that are copied to the device.
+    /// Returns the bytes that are copied to the device.
     pub(super) fn upload_bytes(&self) -> u64 {
         self.0.upload_bytes()
     }
 
-    /// The memory that an input of the chunk is to be read into; `None` if it is not staged.
+    /// Returns the memory to read an input of the chunk into; `None` if the input is not staged.
     pub(super) fn input_mut(&mut self, input: usize) -> Option<&mut [u8]> {
         let slot = &self.0;
         let In::Upload { from: From::Staged, .. } = slot.route.inputs[input] else { return None };
         let (offset, bytes) = slot.staged(input, slot.route.chunk.len() * slot.columns.inputs[input])?;
-        // SAFETY: inside the slot's memory, as `staged` checks, which this slot alone owns, and no copy runs in the state Idle.
+        // SAFETY: `staged` checks that the range is in the slot's memory, which this slot alone owns. No copy runs in
+        // the state Idle.
         Some(unsafe { std::slice::from_raw_parts_mut(slot.memory.0.as_ptr().add(offset), bytes) })
     }
 
-    /// Says that the staged inputs are those of the chunk, filled by this worker at that time.
+    /// Marks the slot as filled by this worker at this time: its staged inputs hold the rows of the chunk.
     pub(super) fn filled(self, worker: usize, filled_at: Duration) -> Filled<'r, D> {
         Filled { slot: self.0, worker, filled_at, copied: None }
     }
@@ -138,7 +152,7 @@ impl<'r, D: Device> Filled<'r, D> {
         &self.slot.route.chunk
     }
 
-    /// Enqueues the copies in alone, if there is a block; returns how many bytes they are.
+    /// Enqueues only the copies in, if a block is free. Returns the bytes copied.
     pub(super) fn copy_ahead(&mut self, streams: &mut Streams<'r, D>, host: &mut D::Host) -> Result<u64> {
         if !streams.pool.has_free() {
             return Ok(0);
@@ -147,8 +161,8 @@ impl<'r, D: Device> Filled<'r, D> {
         Ok(self.slot.upload_bytes())
     }
 
-    /// Enqueues copy in, unless it was copied ahead, kernel and copy out. On an error the slot is lost, as copies that were enqueued
-    /// before may still use it.
+    /// Enqueues the copies in (unless they were copied ahead), the kernel and the copies out. On an error the slot is
+    /// lost, because copies that were enqueued before may still use it.
     pub(super) fn submit(
         self,
         streams: &mut Streams<'r, D>,
@@ -163,7 +177,7 @@ impl<'r, D: Device> Filled<'r, D> {
     }
 }
 
-/// Bytes of the slot that lie next to each other in the block, too: one copy.
+/// A range of bytes that is contiguous in the slot and in the block, so that it is one copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     in_slot: usize,
@@ -171,7 +185,7 @@ struct Piece {
     bytes: usize,
 }
 
-/// Joins pieces that go on where the last one ends on both sides.
+/// Joins pieces that follow each other in the slot and in the block.
 fn joined(pieces: impl Iterator<Item = Piece>) -> impl Iterator<Item = Piece> {
     let mut pieces = pieces.peekable();
     std::iter::from_fn(move || {
@@ -186,7 +200,7 @@ fn joined(pieces: impl Iterator<Item = Piece>) -> impl Iterator<Item = Piece> {
 }
 
 impl<'r, D: Device> Slot<'r, D> {
-    /// Takes a block and enqueues the copies in; returns whether the chunk is timed, too.
+    /// Takes a block and enqueues the copies in. Returns the block, and whether the chunk is timed.
     fn copy_in(&self, at: Duration, streams: &mut Streams<'r, D>, host: &mut D::Host) -> Result<(Block<D>, bool)> {
         let timed = streams.next(at);
         let Streams { copy_in, pool, .. } = streams;
@@ -196,10 +210,10 @@ impl<'r, D: Device> Slot<'r, D> {
 
         begin::<D>(copy_in, timed, &pairs.copy_in)?;
         for Piece { in_slot, in_block, bytes } in joined(self.staged_inputs()) {
-            // SAFETY: the bytes are in this slot's memory, as `staged` checks, which no safe code reaches before the copy is done: the
-            // slot is a `Filled` or an `InFlight` until then, or is dropped. The streams end their copies when they are dropped, which is
-            // with the submitter, before the slab is. The block has the same layout, so the offset fits it, and it is this chunk's alone
-            // until it is retired.
+            // SAFETY: `staged` checks that the bytes are in this slot's memory. No safe code can access that memory
+            // before the copy is done, because until then the slot is a `Filled` or an `InFlight`, or was dropped.
+            // The streams end their copies when they are dropped with the submitter, before the slab is dropped. The
+            // block has the same layout, so the offset fits. It belongs to this chunk alone until it is retired.
             unsafe {
                 copy_in.copy_in(self.memory.0.as_ptr().add(in_slot).cast_const(), memory, start + in_block, bytes)?
             };
@@ -215,16 +229,17 @@ impl<'r, D: Device> Slot<'r, D> {
                 },
             };
             let (to, offset) = to.unwrap_or((memory, start + self.layout.in_block[input]));
-            // SAFETY: `from` is readable for these bytes: this slot's memory, as above, or pinned memory of just these rows, which the
-            // source lends for the whole run, shared, so nobody writes it. The block fits as above; memory of rows that stay on the device
-            // has room for these, since `Sharded::on` found the chunk in it, and nobody reads them before this run has copied them.
+            // SAFETY: `from` is readable for these bytes: it is this slot's memory, as above, or pinned memory of
+            // exactly these rows, which the source lends as a shared borrow for the whole run, so nobody writes to
+            // it. The block fits as above. Resident memory has space for these rows, because `Sharded::on` found the
+            // chunk in it, and nobody reads them before this run has copied them.
             unsafe { copy_in.copy_in(from, to, offset, bytes)? };
         }
         end::<D>(copy_in, timed, &pairs.copy_in, copied_in)?;
         Ok((block, timed))
     }
 
-    /// Enqueues the kernel and the copies out, each on its stream behind the stage before, and gives the block back.
+    /// Enqueues the kernel and the copies out, each on its stream behind the previous stage, and retires the block.
     fn compute(&mut self, streams: &mut Streams<'r, D>, block: Block<D>, timed: bool) -> Result<()> {
         let Streams { compute, copy_out, pool, kernel, resident, .. } = streams;
         let (memory, start) = pool.memory(&block);
@@ -241,29 +256,30 @@ impl<'r, D: Device> Slot<'r, D> {
             Out::Download(_) => None,
         });
         // Partials and scratch are in the block.
-        let places = ins.chain(outs).chain(std::iter::repeat(None)).zip(&self.layout.in_block);
-        let columns: Vec<_> = places.map(|(at, offset)| at.unwrap_or((memory, start + offset))).collect();
-        // SAFETY: the columns fit the block, which is this chunk's, aligned as that is, without overlap: the layout was made for at
-        // least as many rows, or, if all inputs and outputs lie on the device and only partials are in the block, for these
-        // (`Layout::resident_chunk_rows`). Rows that stay on the device are all there, from a multiple of eight bytes on, and no output has
-        // them in common with another column (`Engine::run` checks that), nor with another chunk. The resident arrays were
-        // made for this kernel. Kernels of Overshot's own stay within all these, and whoever made another one vouched for it.
+        let locations = ins.chain(outs).chain(std::iter::repeat(None)).zip(&self.layout.in_block);
+        let columns: Vec<_> = locations.map(|(at, offset)| at.unwrap_or((memory, start + offset))).collect();
+        // SAFETY: the columns fit the block, which belongs to this chunk, are aligned in it and do not overlap. The
+        // layout was made for at least as many rows; if all inputs and outputs are resident, only partials are in the
+        // block, and the layout has space for those of this chunk (`Layout::resident_chunk_rows`). Resident rows are
+        // complete and begin at a multiple of eight bytes. No output shares them with another column (`Engine::run`
+        // checks this) or with another chunk. The resident arrays were made for this kernel. Built-in kernels access
+        // nothing else; for a custom kernel, its author vouched for the same.
         unsafe { compute.launch(kernel, &columns, resident, chunk.rows().start, chunk.len())? };
         end::<D>(compute, timed, &self.events.timed.kernel, &self.events.computed)?;
 
         copy_out.wait(&self.events.computed)?;
         begin::<D>(copy_out, timed, &self.events.timed.copy_out)?;
         for Piece { in_slot, in_block, bytes } in joined(self.staged_outputs()) {
-            // SAFETY: the bytes are in the block, and in this slot's memory as above, where inputs may lie that are on the device by then,
-            // as this stream waits for the kernel and that for them.
+            // SAFETY: the bytes are in the block, and in this slot's memory as above. Inputs may occupy the same
+            // memory, but their copies are done by then: this stream waits for the kernel, which waits for them.
             unsafe { copy_out.copy_out(memory, start + in_block, self.memory.0.as_ptr().add(in_slot), bytes)? };
         }
         let (inputs, rows) = (self.columns.inputs.len(), self.route.chunk.len());
         for (k, (output, size)) in self.route.outputs.iter_mut().zip(&self.columns.outputs).enumerate() {
             if let Out::Download(To::Pinned(claim)) = output {
                 assert_eq!(claim.len(), rows * size, "rows of an output in place");
-                // SAFETY: the bytes are in the block. Those of the sink are claimed until the chunk is back, for ever if it never
-                // is, and outlive the workers and the submitter.
+                // SAFETY: the bytes are in the block. The bytes of the sink are claimed until the chunk is done (for
+                // ever, if it never is), and outlive the workers and the submitter.
                 unsafe {
                     copy_out.copy_out(
                         memory,
@@ -278,40 +294,40 @@ impl<'r, D: Device> Slot<'r, D> {
         pool.retire(block, copy_out)
     }
 
-    /// Where the first `bytes` of a column lie in the slot, if it is staged.
+    /// Returns the offset and size of the first `bytes` of a column in the slot; `None` if it is not staged.
     fn staged(&self, column: usize, bytes: usize) -> Option<(usize, usize)> {
         let offset = self.layout.in_slot[column]?;
         assert!(offset + bytes <= self.layout.slot_bytes, "rows of a slot");
         Some((offset, bytes))
     }
 
-    /// The part of a staged column that is copied between slot and block.
+    /// Returns the part of a staged column that is copied between slot and block.
     fn piece(&self, column: usize, bytes: usize) -> Option<Piece> {
         let (in_slot, bytes) = self.staged(column, bytes)?;
         Some(Piece { in_slot, in_block: self.layout.in_block[column], bytes })
     }
 
-    /// Every input that is copied in, with its bytes.
+    /// Returns every input that is copied in, with its bytes.
     fn copied_inputs(&self) -> impl Iterator<Item = (usize, usize)> {
         let rows = self.route.chunk.len();
         let inputs = self.route.inputs.iter().zip(&self.columns.inputs).enumerate();
         inputs.filter(|(_, (input, _))| matches!(input, In::Upload { .. })).map(move |(k, (_, size))| (k, rows * size))
     }
 
-    /// Those that go from the slot to the block.
+    /// Returns the copied inputs that go from the slot to the block. Adjacent ones can be joined to one copy.
     fn staged_inputs(&self) -> impl Iterator<Item = Piece> {
         let is_staged = |input: usize| matches!(self.route.inputs[input], In::Upload { from: From::Staged, to: None });
         let inputs = self.copied_inputs().filter(move |(input, _)| is_staged(*input));
         inputs.filter_map(|(input, bytes)| self.piece(input, bytes))
     }
 
-    /// All others.
+    /// Returns all other copied inputs: those from pinned memory, and those to resident datasets.
     fn uploads(&self) -> impl Iterator<Item = (usize, usize)> {
         self.copied_inputs()
             .filter(|(input, _)| !matches!(self.route.inputs[*input], In::Upload { from: From::Staged, to: None }))
     }
 
-    /// The outputs and partials that go from the block to the slot.
+    /// Returns the outputs and partials that go from the block to the slot.
     fn staged_outputs(&self) -> impl Iterator<Item = Piece> {
         let (inputs, rows) = (self.columns.inputs.len(), self.route.chunk.len());
         let outputs = self.route.outputs.iter().zip(&self.columns.outputs).enumerate();
@@ -320,7 +336,7 @@ impl<'r, D: Device> Slot<'r, D> {
         outputs.chain(self.partials()).filter_map(|(column, bytes)| self.piece(column, bytes))
     }
 
-    /// The column of the partials, and their bytes, if there are any.
+    /// Returns the column of the partials and their bytes, if there are any.
     fn partials(&self) -> Option<(usize, usize)> {
         let Columns { inputs, outputs, .. } = self.columns;
         let bytes = self.columns.partial_bytes(self.route.chunk.len());
@@ -349,7 +365,8 @@ impl<'r, D: Device> InFlight<'r, D> {
         &self.slot.route.chunk
     }
 
-    /// The slot of a chunk that is back, else the same again. Where time is virtual, it passes until the chunk is back.
+    /// Returns the slot as `Done` if its chunk is done, otherwise the same slot. Virtual time advances until the
+    /// chunk is done.
     pub(super) fn finish(
         self,
         streams: &Streams<'r, D>,
@@ -381,7 +398,7 @@ impl<'r, D: Device> InFlight<'r, D> {
         }
     }
 
-    /// The virtual time at which the chunk will be back.
+    /// Returns the virtual time at which the chunk will be done.
     pub(super) fn done_at(&self, host: &D::Host) -> Duration {
         host.done_at(&self.slot.events.copied_out)
     }
@@ -393,30 +410,31 @@ impl<'r, D: Device> Done<'r, D> {
         &self.slot.route.chunk
     }
 
-    /// Whether some rows of the chunk stay on the device.
+    /// Returns whether some column of the chunk is resident on the device.
     pub(super) fn is_home(&self) -> bool {
         self.slot.route.is_home()
     }
 
-    /// The rows of an output; `None` if they are not staged.
+    /// Returns the rows of an output; `None` if the output is not staged.
     pub(super) fn output(&self, output: usize) -> Option<&[u8]> {
         let Slot { route, columns, .. } = &self.slot;
         let Out::Download(To::Staged) = route.outputs[output] else { return None };
         Some(self.bytes(columns.inputs.len() + output, route.chunk.len() * columns.outputs[output]))
     }
 
-    /// The partials, empty if there are none.
+    /// Returns the partials; empty if there are none.
     pub(super) fn partials(&self) -> &[u8] {
         self.slot.partials().map_or(&[], |(column, bytes)| self.bytes(column, bytes))
     }
 
     fn bytes(&self, column: usize, bytes: usize) -> &[u8] {
         let Some((offset, bytes)) = self.slot.staged(column, bytes) else { return &[] };
-        // SAFETY: inside the slot's memory, as `staged` checks, which this slot alone owns, and its copies are done.
+        // SAFETY: `staged` checks that the range is in the slot's memory, which this slot alone owns. Its copies are
+        // done.
         unsafe { std::slice::from_raw_parts(self.slot.memory.0.as_ptr().add(offset), bytes) }
     }
 
-    /// Bytes that were copied from the device.
+    /// Returns the bytes that were copied from the device.
     pub(super) fn download_bytes(&self) -> u64 {
         let Slot { route, columns, .. } = &self.slot;
         let outputs = route.outputs.iter().zip(&columns.outputs);
@@ -425,13 +443,13 @@ impl<'r, D: Device> Done<'r, D> {
         (bytes + self.slot.partials().map_or(0, |(_, bytes)| bytes)) as u64
     }
 
-    /// The inputs whose rows of this chunk were copied to a resident dataset.
+    /// Returns the inputs whose rows of this chunk were copied to a resident dataset.
     pub(super) fn filled_inputs(&self) -> impl Iterator<Item = usize> {
         let inputs = self.slot.route.inputs.iter().enumerate();
         inputs.filter(|(_, input)| matches!(input, In::Upload { to: Some(_), .. })).map(|(input, _)| input)
     }
 
-    /// Makes the slot free for the next chunk.
+    /// Frees the slot for the next chunk.
     pub(super) fn recycle(self) -> Idle<'r, D> {
         Idle(self.slot)
     }

@@ -1,4 +1,18 @@
-//! The worker of a device with memory of its own: **the** loop.
+//! The staging worker: the host side of a device with its own memory. This is **the** loop.
+//!
+//! A worker is a host thread with one to three slots. Each [`step`](StagingWorker::step) does the first of these that
+//! is possible:
+//!
+//! 1. **Drain** the chunk that waits for its place in a compacted output.
+//! 2. **Receive**, if no slot is idle or no chunk is left to claim: take the oldest chunk that came back, and drain
+//!    it.
+//! 3. **Send**: claim a chunk, read its rows into an idle slot, and send the slot to the submitter.
+//! 4. **Wait** for the chunks in flight: the following steps receive.
+//! 5. **End**, when there are no chunks to claim and none in flight.
+//!
+//! So a worker fills all of its slots before it waits for a chunk, and while it waits the device works on them.
+//! Chunks come back in the order in which they were sent. A worker never calls the driver; see
+//! [`submitter`](super::submitter) for the reason.
 
 use std::time::Duration;
 
@@ -12,34 +26,36 @@ use crate::data::Chunk;
 use crate::device::{Device, Host, HostWork, Schedule, SpinThenSleep};
 use crate::error::{Error, Result};
 
-/// One worker: a thread of the host and its slots.
+/// A staging worker: one host thread and its slots.
 pub(super) struct StagingWorker<'r, D: Device> {
     idle: Vec<Idle<'r, D>>,
-    /// Chunks that the submitter has.
+    /// Chunks that were sent to the submitter and have not been received.
     in_flight: usize,
-    /// To the submitter; dropped at the end.
+    /// The channel to the submitter. Dropped at the end, which tells the submitter that this worker has ended.
     submitter: Option<Sender<Filled<'r, D>>>,
-    /// From the submitter, in the order in which they were handed over.
+    /// The channel from the submitter. Chunks come back in the order in which they were sent.
     done: Receiver<Done<'r, D>>,
-    /// Since when it has nothing to do before a chunk is back.
+    /// The time since which the worker has had nothing to do but wait for a chunk.
     waits: Option<Duration>,
     backoff: SpinThenSleep,
-    /// A chunk that is back and waits for its place, and whether this worker had to wait for it.
+    /// A chunk that came back and waits for its place in a compacted output, and whether the worker waited for the
+    /// device.
     held: Option<(Done<'r, D>, bool)>,
     device: &'r D,
-    /// Of the device in the run.
+    /// The number of the device in the run.
     number: usize,
     host: D::Host,
     work: &'r Work<'r>,
+    /// The most rows of a chunk.
     chunk_rows: usize,
-    /// Of those that have all their columns on the device.
+    /// The most rows of a chunk whose columns are all resident on the device.
     resident_chunk_rows: usize,
     permit: Permit<'r>,
     meter: Meter,
 }
 
 impl<'r, D: Device> Worker for StagingWorker<'r, D> {
-    /// Claims a chunk, fills a slot and hands it to the submitter; when there is no idle slot or no chunk, drains one that is back.
+    /// Fills and sends a chunk, or receives and drains one.
     fn step(&mut self) -> Result<bool> {
         if let Some((done, awaited)) = self.held.take() {
             self.drain(done, awaited)?;
@@ -62,7 +78,7 @@ impl<'r, D: Device> Worker for StagingWorker<'r, D> {
             return if compaction.is_known(done.chunk()) { self.host.now() } else { Duration::MAX };
         }
         match (self.idle.is_empty() || self.waits.is_some()) && self.done.is_empty() {
-            // It is the submitter's turn before.
+            // The submitter must step first.
             true => Duration::MAX,
             false => self.host.now(),
         }
@@ -74,7 +90,7 @@ impl<'r, D: Device> Worker for StagingWorker<'r, D> {
 }
 
 impl<'r, D: Device> StagingWorker<'r, D> {
-    /// A worker with these slots, on the device that has this number in the run.
+    /// Creates a worker with these slots on the device with this number in the run.
     pub(super) fn new(
         idle: Vec<Idle<'r, D>>,
         device: &'r D,
@@ -103,9 +119,11 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         }
     }
 
-    /// Claims a chunk. Half of the workers begin with the rows that lie on this device and half with those of everybody, so that the
-    /// link and the device are both busy; before the kernel's values are known, only the link can be. The first worker never waits
-    /// for the CPU before it has seen to the device's own.
+    /// Claims a chunk. Half of the workers prefer rows that are resident on this device, the other half prefer common
+    /// rows, so that both the device and the link are busy. Until the kernel's values are known, the device cannot
+    /// compute, so all workers of a run without CPU workers prefer common rows, which keep the link busy. In a run
+    /// with CPU workers, claiming common rows may wait for the arbiter; the first worker claims the device's resident
+    /// rows before it does.
     fn claim(&mut self) -> Option<Chunk> {
         let is_device_idle = !self.work.operator.kernel().values.are_known() && !self.permit.is_shared();
         if self.meter.worker().is_multiple_of(2) && !is_device_idle {
@@ -115,12 +133,12 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         }
     }
 
-    /// Claims rows that lie on this device: no other does them, nor the CPU.
+    /// Claims rows that are resident on this device. Only workers of this device process them.
     fn claim_own(&self) -> Option<Chunk> {
         self.work.queue.claim_own(self.number, self.chunk_rows, self.resident_chunk_rows)
     }
 
-    /// Claims rows that any worker may, once this worker may stage.
+    /// Claims rows that any worker may process, after the arbiter permits this worker to stage.
     fn claim_common(&mut self) -> Option<Chunk> {
         let begin = self.host.now();
         let may_claim = self.permit.admit(self.in_flight > 0);
@@ -128,7 +146,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         if may_claim { self.work.queue.claim(self.chunk_rows) } else { None }
     }
 
-    /// Fills a slot with the chunk's rows and hands it to the submitter.
+    /// Reads the rows of the chunk into an idle slot and sends the slot to the submitter.
     fn send(&mut self, chunk: &Chunk) -> Result<()> {
         let mut slot = self.idle.pop().ok_or(Error::Abandoned)?;
         let _span = self.meter.span(Task::Send, chunk);
@@ -147,13 +165,15 @@ impl<'r, D: Device> StagingWorker<'r, D> {
             self.permit.filled(chunk.len(), filled - begin);
         }
         let submitter = self.submitter.as_ref().ok_or(Error::Abandoned)?;
-        // It is gone if the device failed, and there is room for all slots.
+        // The channel has capacity for all slots, so this fails only if the submitter ended because the device
+        // failed.
         submitter.try_send(slot.filled(self.meter.worker(), filled)).map_err(|_| Error::Abandoned)?;
         self.in_flight += 1;
         Ok(())
     }
 
-    /// Drains the oldest chunk if it is back. It is held, for another turn, if its place is not known yet.
+    /// Takes the oldest chunk if it is back, and drains it. With compaction, counts its rows and holds it until the
+    /// next step, because its place may not be known yet.
     fn receive(&mut self) -> Result<()> {
         let begin = *self.waits.get_or_insert(self.host.now());
         let done = match self.done.try_recv() {
@@ -161,7 +181,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
             Err(TryRecvError::Empty) => {
                 let values = &self.work.operator.kernel().values;
                 if self.device.schedule() == Schedule::Threads && !values.are_known() {
-                    // Nothing comes back before, and the pass before this one needs the core.
+                    // No chunk comes back before the values are known, and the previous pass needs the core.
                     values.wait();
                 }
                 self.backoff.pause();
@@ -182,7 +202,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         Ok(())
     }
 
-    /// Hands the rows of a chunk to the sinks; its slot is idle then.
+    /// Writes the outputs of a chunk to the sinks, absorbs its partial results, and recycles its slot.
     fn drain(&mut self, done: Done<'r, D>, awaited: bool) -> Result<()> {
         let chunk = done.chunk();
         let _span = self.meter.span(Task::Drain, chunk);
@@ -208,7 +228,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         Ok(())
     }
 
-    /// Writes the staged outputs of a chunk; returns how many bytes they are.
+    /// Writes the staged outputs of a chunk, and returns their size in bytes.
     fn write(&self, done: &Done<'r, D>) -> Result<u64> {
         let (chunk, outputs) = (done.chunk(), &self.work.outputs);
         if let Some(compaction) = &self.work.compaction {

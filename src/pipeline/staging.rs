@@ -1,4 +1,4 @@
-//! A device with memory of its own: what its workers share.
+//! The run of a device with its own memory: its memory, its kernel, and its workers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use crate::error::Result;
 use crate::memory::{DevicePool, Layout, MemoryBudget, MemoryCache, Reservation, StagingSlab};
 use crate::plan::DevicePlan;
 
-/// The part of a device with memory of its own: its block freelist, its loaded kernel, and the slab, of which each
-/// worker gets its slots.
+/// The run of a device with its own memory: the block pool, the loaded kernel, and the staging slab, which is divided
+/// into the slots of the workers.
 pub(crate) struct Staging<D: Device> {
-    // Dropped in this order: what the device gave, before the device.
+    // Dropped in this order: everything allocated on the device before the device.
     pool: DevicePool<D>,
     kernel: D::Kernel,
     resident: Vec<D::Memory>,
@@ -29,14 +29,14 @@ pub(crate) struct Staging<D: Device> {
     layout: Layout,
     workers: usize,
     slots: usize,
-    /// Rows that a worker claims at most.
+    /// The most rows that a worker claims at a time.
     chunk_rows: usize,
     device: Arc<D>,
     setup: (Duration, Duration),
 }
 
 impl<D: Device> Staging<D> {
-    /// Loads the kernel and takes the memory of the plan.
+    /// Loads the kernel and allocates the memory of the plan.
     pub(crate) fn new(
         cache: &MemoryCache<D>,
         plan: &DevicePlan,
@@ -79,7 +79,7 @@ impl<D: Device> DeviceRun for Staging<D> {
         let (device, layout, slots, chunk_rows) = (&**device, &*layout, *slots, *chunk_rows);
         let columns = &work.operator.kernel().columns;
         let streams = Streams::open(device, pool, kernel, resident, work)?;
-        // Room for all slots, so that nobody ever waits to hand one over.
+        // Capacity for all slots, so that a send never waits.
         let (to_submitter, filled) = bounded(*workers * slots);
         let mut to_workers = Vec::with_capacity(*workers);
         let mut all: Vec<Box<dyn Worker + 'r>> = Vec::with_capacity(*workers + 1);
@@ -120,7 +120,8 @@ impl<D: Device> DeviceRun for Staging<D> {
     }
 
     fn recycle_memory(self: Box<Self>) {
-        // The streams waited for their work when they were dropped with the workers, which borrowed the part.
+        // No work uses the memory any more: the streams waited for it when they were dropped with the workers, which
+        // borrowed `self`.
         self.pool.keep();
         self.slab.keep();
     }

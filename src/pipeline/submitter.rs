@@ -1,11 +1,19 @@
-//! The submitter of a device: the thread that speaks to it.
+//! The submitter: the only thread that calls the driver of a device.
 //!
 //! ```text
-//!  workers ──Filled──▶ submitter ──Done──▶ the worker it came from
+//!  workers ──Filled──▶ submitter ──Done──▶ the worker that filled the slot
 //! ```
-//! Workers fill and drain; the submitter takes what they filled, in order, enqueues it, and looks which chunk is back. A call of the
-//! driver takes a few microseconds on a thread that does nothing else, and several times as long on one that has just moved
-//! megabytes through its caches, while all others wait for it. So workers never call the driver.
+//! Each [`step`](Submitter::step) does two things: it enqueues the copies and the kernel of the next filled slot, and
+//! it checks whether the oldest chunk in flight is done. A done slot goes back to its worker. If there is neither,
+//! the thread backs off.
+//!
+//! Why a separate thread: a driver call takes a few microseconds on a thread that does nothing else. On a thread that
+//! has just moved megabytes through its caches it takes several times as long, and all other threads that call the
+//! driver wait meanwhile. So staging workers never call it.
+//!
+//! Chunks **ahead**: a pass may begin before its values are known (see [`ScalarArgs`]). Until then the submitter
+//! enqueues only copies in, as long as there are free blocks, and holds the chunks in `ahead`. Once the values are
+//! known, it launches these chunks first, in the same order.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,15 +28,16 @@ use crate::device::kernel::ScalarArgs;
 use crate::device::{Device, Schedule, SpinThenSleep};
 use crate::error::{Error, Result};
 
-/// The thread of a device. It goes on until all workers are gone and nothing is in flight.
+/// The submitter of a device. It ends when all workers of the device have ended and nothing is in flight.
 pub(super) struct Submitter<'r, D: Device> {
-    /// Oldest first: the streams have all chunks in the same order.
+    /// Chunks whose work is enqueued, oldest first. They finish in this order, because every stream has them in this
+    /// order.
     in_flight: VecDeque<InFlight<'r, D>>,
-    /// Chunks that wait for the kernel's values, those in front with their rows on the device.
+    /// Chunks that wait for the kernel's values, oldest first. The copies in of the first ones are enqueued.
     ahead: VecDeque<Filled<'r, D>>,
     streams: Streams<'r, D>,
     filled: Receiver<Filled<'r, D>>,
-    /// To each worker.
+    /// The channels to the workers, by number of the worker.
     done: Vec<Sender<Done<'r, D>>>,
     values: &'r ScalarArgs,
     device: &'r D,
@@ -38,8 +47,8 @@ pub(super) struct Submitter<'r, D: Device> {
 }
 
 impl<'r, D: Device> Submitter<'r, D> {
-    /// A submitter that takes what comes from `filled` and hands it back to the worker that it is of, on the device that has this
-    /// number in the run.
+    /// Creates a submitter for the device with this number in the run. It takes slots from `filled` and returns each
+    /// through the channel of its worker in `done`.
     pub(super) fn new(
         streams: Streams<'r, D>,
         number: usize,
@@ -62,7 +71,7 @@ impl<'r, D: Device> Submitter<'r, D> {
         }
     }
 
-    /// Enqueues a chunk, or as much of it as can be if the kernel's values are not known.
+    /// Enqueues a chunk; only its copies in, if the kernel's values are not known.
     fn submit(&mut self, mut filled: Filled<'r, D>, has_values: bool) -> Result<()> {
         let worker = filled.worker;
         if !has_values {
@@ -80,13 +89,14 @@ impl<'r, D: Device> Submitter<'r, D> {
         }
     }
 
-    /// Hands on the oldest chunk if it is back.
+    /// Returns the oldest chunk to its worker if it is done. Returns whether it was.
     fn look(&mut self) -> Result<bool> {
         let Some(oldest) = self.in_flight.pop_front() else { return Ok(false) };
         let worker = oldest.worker;
         match oldest.finish(&self.streams, &mut self.host) {
             Ok(Ok(done)) => {
-                // There is room for all slots of a worker. One that is gone has failed, and its chunk is lost with the run.
+                // The channel has capacity for all slots of the worker. If the worker has ended, it failed, and the
+                // run fails with it.
                 let _ = self.done[worker].try_send(done);
                 Ok(true)
             }
@@ -98,8 +108,8 @@ impl<'r, D: Device> Submitter<'r, D> {
         }
     }
 
-    /// Names the chunk in an error of the device: after a fault all chunks that are there are lost, and nobody can tell which one
-    /// it was.
+    /// Wraps an error with the chunk. After a fault of the device all chunks on it are lost, and it is unknown which
+    /// one caused the fault, so the error names all of them.
     fn with_chunk(&self, worker: usize, chunk: &Chunk, error: Error) -> Error {
         let name = WorkerName { device: self.device.info().id.clone(), worker };
         let there = || self.in_flight.iter().map(InFlight::chunk).chain([chunk]);
@@ -121,10 +131,10 @@ impl<'r, D: Device> Submitter<'r, D> {
 }
 
 impl<D: Device> Worker for Submitter<'_, D> {
-    /// Enqueues a chunk, and looks for one that is back.
+    /// Enqueues a chunk, and returns one that is done.
     fn step(&mut self) -> Result<bool> {
         self.streams.start(&mut self.host)?;
-        // Asked once: a chunk must not overtake those before it, which have blocks.
+        // Read once per step: a chunk must not overtake the chunks ahead of it, which hold blocks.
         let has_values = self.values.are_known();
         let launches = if has_values { self.ahead.pop_front() } else { None };
         let next = launches.map_or_else(|| self.filled.try_recv(), Ok);
@@ -137,14 +147,14 @@ impl<D: Device> Worker for Submitter<'_, D> {
             self.submit(filled, has_values)?;
         }
         let is_cooperative = self.device.schedule() != Schedule::Threads;
-        // By turns it is one or the other, so that nothing is waited for before its time.
+        // In a cooperative schedule `look` advances virtual time, so it must not run in the step that submits.
         let finds = if submits && is_cooperative { false } else { self.look()? };
         if submits || finds {
             self.backoff = SpinThenSleep::new();
         } else if self.values.are_abandoned() {
             return Err(Error::Abandoned);
         } else if is_cooperative && !self.ahead.is_empty() || Some(self.ahead.len()) == self.filled.capacity() {
-            // Nobody can go on before they come: all slots are here, or all workers wait on this thread.
+            // Nothing can proceed without the values: all slots are here, or all workers share this thread.
             self.values.wait();
         } else {
             self.backoff.pause();

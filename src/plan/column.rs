@@ -1,26 +1,27 @@
-//! What a job reads and writes, as a plan tells it.
+//! The columns of a plan: the inputs, outputs, values and arrays of a job.
 
 use std::fmt;
 
-/// A name of a job: what it is, and where its rows come from or go to.
+/// One name of a job: its role, and where its rows come from or go to.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct PlanColumn {
     /// Its name in the expression or among the kernel's parameters.
     pub name: String,
-    /// What it is.
+    /// Its role in the job.
     pub role: Role,
     /// The dtype of its elements.
     pub dtype: String,
-    /// Elements of a row; of a resident array, all of them.
+    /// Elements per row; for a resident array, all elements.
     pub elements: u64,
-    /// The path of its file, `slice`, or its value; `None` for what is on the device only.
+    /// The path of its file, `slice`, or its value; `None` if it is only on the device.
     pub place: Option<String>,
-    /// Whether it is an output whose file is there already: a run replaces it, or fails, as it was told.
+    /// Whether it is an output whose file already exists. Depending on its settings, a run replaces the file or
+    /// fails.
     pub exists: bool,
 }
 
-/// What a name of a job is.
+/// The role of a name in a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -31,9 +32,9 @@ pub enum Role {
     Output,
     /// A value that is the same for all rows.
     Value,
-    /// An array that is the same for all rows, and stays on each device.
+    /// An array that is the same for all rows and stays on each device.
     Resident,
-    /// Memory of a kernel for the rows of a chunk.
+    /// Scratch memory of a kernel for the rows of a chunk.
     Scratch,
 }
 

@@ -1,4 +1,4 @@
-//! What bound a run: the stage that was at work all the time while the others waited for it.
+//! The bottleneck of a run: the stage that was busy all the time while the other stages waited for it.
 
 use std::fmt;
 
@@ -12,42 +12,45 @@ use crate::units;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Stage {
-    /// ReadMode rows into slots, or into memory of the CPU's workers.
+    /// Reading rows into slots, or into the staging memory of CPU workers.
     Fill,
     /// Copies from the host to the device.
     CopyIn,
     /// Computing.
     Kernel,
-    /// On the CPU: memory, which could not feed the cores any faster.
+    /// Memory bandwidth, for the CPU: memory could not supply the cores any faster.
     Memory,
     /// Copies from the device to the host.
     CopyOut,
     /// Writing rows to the outputs.
     Drain,
-    /// None of them: the job was over before any stage was busy for long.
+    /// No stage: the job ended before any stage was busy for long.
     Latency,
 }
 
-/// What bound a device in a run.
+/// The bottleneck of one device in a run.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct Bottleneck {
     /// The stage that was busiest.
     pub stage: Stage,
-    /// On which kind of device.
+    /// The kind of the device.
     pub kind: DeviceKind,
-    /// The share of the time that it was at work, 0 to 1: of the device's engine, or of all workers that did not stand aside.
+    /// The fraction of the time, 0 to 1, for which the stage was busy: for a stage on the device, its engine; for a
+    /// stage on the host, all workers that were not throttled.
     pub busy: f64,
-    /// Bytes per second that went through it, inputs and outputs together; while workers fill or drain, of all of them at it.
+    /// Throughput of the stage in bytes per second, inputs and outputs together. For filling and draining, it is the
+    /// throughput of all workers together while they fill or drain.
     pub bytes_per_second: f64,
-    /// What this machine was measured to reach there at best (`overshot bench --limits`), in the same bytes per second.
+    /// The measured limit of this machine for the stage (`overshot bench --limits`), in the same unit; `None` if
+    /// there is none.
     pub limit_bytes_per_second: Option<f64>,
 }
 
-/// A stage that was at work for a smaller share of the time than this bound nothing.
+/// A stage that was busy for a smaller fraction of the time than this is not a bottleneck.
 const BUSY: f64 = 0.5;
 
-/// Cores that move at least this share of what memory carries wait for memory.
+/// Cores that reach at least this fraction of the memory bandwidth are limited by memory.
 const MEMORY: f64 = 0.75;
 
 /// What a device and its workers did.
@@ -55,10 +58,10 @@ pub(crate) struct DeviceWork<'a> {
     pub(crate) kind: DeviceKind,
     /// As `--device` names it.
     pub(crate) id: &'a str,
-    /// What the machine was measured to reach.
+    /// The measured limits of the machine.
     pub(crate) limits: Option<&'a MachineLimits>,
     pub(crate) workers: usize,
-    /// How long all of it took.
+    /// The time that the work took.
     pub(crate) seconds: f64,
     /// Summed over workers.
     pub(crate) stages: StageTimes,
@@ -68,19 +71,20 @@ pub(crate) struct DeviceWork<'a> {
     /// Bytes filled and drained.
     pub(crate) staged_in: u64,
     pub(crate) staged_out: u64,
-    /// Seconds in which workers stood aside, summed over them: these count for nothing.
+    /// Seconds for which workers were throttled, summed over workers. They do not count as time available for work.
     pub(crate) throttled: f64,
-    /// Most of the bytes filled came straight from a disk.
+    /// Whether most of the filled bytes were read from disk without the page cache.
     pub(crate) from_disk: bool,
-    /// Some inputs are files.
+    /// Whether some inputs are files.
     pub(crate) from_files: bool,
-    /// Some outputs are files.
+    /// Whether some outputs are files.
     pub(crate) to_files: bool,
 }
 
 impl DeviceWork<'_> {
-    /// The stage that was at work for the largest share of the time. Workers fill and drain in turns, on the CPU they compute
-    /// too: if all of them are always at work, what takes them longest is what binds.
+    /// Returns the stage that was busy for the largest fraction of the time. A worker alternates between filling and
+    /// draining (and computing, on the CPU). If all workers are always busy, the stage that takes most of their time
+    /// is the bottleneck.
     pub(crate) fn bottleneck(&self) -> Option<Bottleneck> {
         if self.seconds <= 0.0 || self.stages.is_empty() {
             return None;
@@ -101,7 +105,8 @@ impl DeviceWork<'_> {
         let device = longest(&of_device).map(|(stage, busy)| (stage, share(busy)));
         let busiest = [workers, device].into_iter().flatten().max_by(|a, b| a.1.total_cmp(&b.1));
         let (mut stage, busy) = busiest.filter(|(_, busy)| *busy >= BUSY).unwrap_or((Stage::Latency, 0.0));
-        // Workers do one thing at a time: what they reach while they fill is what a limit of filling says something of.
+        // A worker does one thing at a time. The limit of filling applies to the time spent on filling, not to the
+        // whole run.
         let all_workers = |busy: f64| (busy / self.workers.max(1) as f64).max(1e-9);
         let bytes_per_second = match stage {
             Stage::Fill => self.staged_in as f64 / all_workers(fill),
@@ -110,7 +115,8 @@ impl DeviceWork<'_> {
         };
         let mut limit = self.limit(stage);
         if stage == Stage::Kernel {
-            // What memory carries limits cores only if they come near it; else they compute, and nobody knows how fast they could.
+            // Memory bandwidth limits the cores only if they come near it. Otherwise they compute, and no limit is
+            // known.
             limit = limit.filter(|limit| bytes_per_second >= MEMORY * limit);
             stage = if limit.is_some() { Stage::Memory } else { stage };
         }
@@ -123,7 +129,7 @@ impl DeviceWork<'_> {
         })
     }
 
-    /// What this machine reaches at that stage, in bytes per second as they are counted there.
+    /// Returns the limit of this machine for a stage, in bytes per second as `Bottleneck` counts them for that stage.
     fn limit(&self, stage: Stage) -> Option<f64> {
         let limits = self.limits?;
         let host = &limits.host;
@@ -132,7 +138,7 @@ impl DeviceWork<'_> {
             (Stage::CopyIn | Stage::CopyOut, _) => {
                 link(limits.devices.iter().find(|device| device.id == self.id)?, self.bytes_in, self.bytes_out)
             }
-            // ReadMode alone, or reading as much as is written.
+            // Two measured points: reading only, and reading as much as is written.
             (Stage::Kernel, DeviceKind::Cpu) => {
                 let [read, copy] =
                     [&host.read, &host.copy].map(|rates| Some(RateByThreads::best(rates)?.bytes_per_second));
@@ -148,7 +154,7 @@ impl DeviceWork<'_> {
     }
 }
 
-/// What a link carries of such a mixture of copies in and out.
+/// Returns the bandwidth of a link for this mixture of copies in and out.
 fn link(device: &DeviceLimits, bytes_in: u64, bytes_out: u64) -> Option<f64> {
     let best = |sizes: &[RateBySize]| Some(RateBySize::best(sizes)?.bytes_per_second);
     let points = [
@@ -160,7 +166,8 @@ fn link(device: &DeviceLimits, bytes_in: u64, bytes_out: u64) -> Option<f64> {
     between(&points, bytes_in, bytes_out)
 }
 
-/// The rate for a share of bytes that go out: on a straight line between those measured, in seconds per byte.
+/// Returns the rate for this fraction of outgoing bytes. Interpolates linearly, in seconds per byte, between measured
+/// rates.
 fn between(points: &[(f64, f64)], bytes_in: u64, bytes_out: u64) -> Option<f64> {
     let share = bytes_out as f64 / (bytes_in + bytes_out).max(1) as f64;
     let above = points.iter().position(|(at, _)| *at >= share).unwrap_or(points.len() - 1).max(1);
@@ -184,13 +191,14 @@ impl fmt::Display for Stage {
 }
 
 impl fmt::Display for Bottleneck {
-    /// `computing (83 % busy)`; in the alternate form `{:#}` also the rate, and the limit of the machine where it is known.
+    /// Writes `computing (83 % busy)`. The alternate form `{:#}` adds the rate, and the limit of the machine if it is
+    /// known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.stage == Stage::Latency {
             return write!(f, "{} (no stage was busy for half of the time)", self.stage);
         }
         write!(f, "{} ({:.0} % busy)", self.stage, self.busy * 100.0)?;
-        // Virtual bytes per second say nothing of this machine.
+        // A rate in virtual time says nothing about this machine.
         if !f.alternate() || self.kind == DeviceKind::Emulated || self.bytes_per_second == 0.0 {
             return Ok(());
         }

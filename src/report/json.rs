@@ -1,4 +1,4 @@
-//! A report as JSON. `docs/json.md` describes it; a change that readers could notice is a new
+//! A report as JSON. `docs/json.md` describes the format. A change that readers could notice needs a new
 //! [`Report::SCHEMA_VERSION`].
 
 use std::path::Path;
@@ -146,7 +146,7 @@ fn result((name, value): &(String, Option<Scalar>)) -> ResultJson<'_> {
     ResultJson { name, dtype: value.map(|value| value.dtype().name()), value: *value }
 }
 
-/// A path as text: bytes of it that are not UTF-8 are replaced.
+/// Returns a path as text. Bytes that are not UTF-8 are replaced.
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
@@ -177,7 +177,7 @@ fn device(device: &DeviceReport) -> DeviceJson<'_> {
     }
 }
 
-/// None where nothing was measured, as on an emulated device whose operations take no time.
+/// Returns `None` if nothing was measured, as on an emulated device whose operations take no time.
 fn stages(times: &StageTimes) -> Option<StagesJson> {
     let stage = |time: StageTime| StageJson {
         busy_seconds: time.busy.as_secs_f64(),
@@ -194,8 +194,8 @@ fn stages(times: &StageTimes) -> Option<StagesJson> {
     (!times.is_empty()).then_some(stages)
 }
 
-/// A number or a truth value. JSON has no numbers that are not finite: these are the strings `"NaN"`, `"inf"` and
-/// `"-inf"`.
+/// Serializes as a number or a boolean. JSON cannot represent numbers that are not finite: they become the strings
+/// `"NaN"`, `"inf"` and `"-inf"`.
 impl Serialize for Scalar {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match *self {

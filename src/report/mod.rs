@@ -1,4 +1,4 @@
-//! What a run did.
+//! The report of a run.
 
 mod bottleneck;
 mod json;
@@ -17,12 +17,12 @@ use crate::device::DeviceKind;
 use crate::error::Error;
 use crate::trace::Timeline;
 
-/// What a run did.
+/// The report of a run.
 ///
-/// `{}` is the short form: the results, one a line; a line with rows, bytes, time, rate and bottleneck; then the notes.
-/// `{:#}` has the [`details`](Report::details) as well. Amounts of data and rates are decimal (MB, GB/s); memory is
-/// binary (MiB), as the limits that callers set on it. `Serialize` is the JSON that the command prints, described in
-/// `docs/json.md`.
+/// `{}` writes the short form: the results, one per line; a line with rows, bytes, time, rate and bottleneck; then
+/// the notes. `{:#}` adds the [`details`](Report::details). Amounts of data and rates use decimal units (MB, GB/s);
+/// memory uses binary units (MiB), as do the memory limits. `Serialize` writes the JSON that the command prints;
+/// `docs/json.md` describes it.
 ///
 /// ```
 /// use overshot::{DeviceChoice, Engine, Job};
@@ -44,70 +44,72 @@ pub struct Report {
     pub computation: Computation,
     /// Rows of the job.
     pub rows: u64,
-    /// Every reduction by its text (or name) in the order of the expression; `None` where there is no value, as for the
-    /// minimum of no rows.
+    /// The reductions in the order of the expression, each with its name, or with its text if it has no name. `None`
+    /// if it has no value, such as the minimum of zero rows.
     pub results: Vec<(String, Option<Scalar>)>,
     /// The inputs read.
     pub inputs: Vec<InputReport>,
     /// The outputs written.
     pub outputs: Vec<OutputReport>,
-    /// Chunks done, over all devices.
+    /// Chunks processed by all devices.
     pub chunks: u64,
-    /// Rows of a full chunk of the device that has the largest; the first and the last ones are smaller.
+    /// Rows of a full chunk of the device with the largest chunks. The first and last chunks are smaller.
     pub chunk_rows: u64,
-    /// Wall-clock time of the pipeline: from the first claim to the last drained chunk. Of one of several
-    /// [`passes`](crate::Engine::passes) that may begin while the pass before it ends, and has in it the wait for its values: the
-    /// times of all passes may be more than they took together.
+    /// Wall-clock time of the pipeline: from the first claim to the last drained chunk. One of several
+    /// [`passes`](crate::Engine::passes) may begin before the previous pass ends, and its time includes the wait for
+    /// its values. The sum over passes may therefore exceed the time that they took together.
     pub time: Duration,
-    /// Wall-clock time of the whole run, with the loading of kernels, the pinning of memory and the making of outputs. A pass gets
-    /// ready while the one before it runs, and waits for its turn.
+    /// Wall-clock time of the whole run, including kernel loading, memory pinning and the creation of outputs. A pass
+    /// is prepared during the previous pass; the time includes its wait for that pass.
     pub total_time: Duration,
-    /// What of it went into getting ready.
+    /// The time spent on setup, by step.
     pub setup: Setup,
-    /// Bytes of the inputs copied to devices (on the CPU: none).
+    /// Bytes of the inputs copied to devices; 0 on the CPU.
     pub bytes_to_device: u64,
-    /// Of these, the bytes whose copies were enqueued while the values of the pass were not known yet: only in
+    /// The part of `bytes_to_device` whose copies were enqueued before the values of the pass were known. Only for
     /// [`Engine::passes`](crate::Engine::passes).
     pub bytes_ahead: u64,
     /// Bytes copied from devices.
     pub bytes_from_device: u64,
-    /// Bytes of the inputs that were read from a disk past the page cache.
+    /// Bytes of the inputs that were read from disk without the page cache.
     pub bytes_read_directly: u64,
-    /// The most pinned memory in use at once for staging, over all devices; what the caller pinned does not count.
+    /// Peak of the pinned memory used for staging, over all devices. Memory that the caller pinned does not count.
     pub peak_pinned_bytes: u64,
     /// The devices that took part.
     pub devices: Vec<DeviceReport>,
-    /// What the user should know: a faster or asked-for way that was not taken, and why.
+    /// Notes for the user: for example, a faster or requested way that was not taken, and the reason.
     pub notes: Vec<String>,
-    /// Whether this machine was measured (`overshot bench --limits`), so that verdicts may know its limits.
+    /// Whether the limits of this machine were measured (`overshot bench --limits`), so that bottlenecks can be
+    /// compared with them.
     pub measured: bool,
-    /// When every stage of every chunk began and ended, if the job was asked for it ([`Job::timeline`](crate::Job::timeline)).
-    /// One of several [`passes`](crate::Engine::passes) counts from when it was ready, which may be long before its first chunk.
+    /// The begin and end of every stage of every chunk, if the job asked for them
+    /// ([`Job::timeline`](crate::Job::timeline)). For one of several [`passes`](crate::Engine::passes), time zero is
+    /// when the pass was ready, which may be long before its first chunk.
     pub timeline: Option<Timeline>,
 }
 
-/// What a job computed.
+/// The computation of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Computation {
-    /// An expression, by its text.
+    /// An expression: its text.
     Expression(String),
-    /// A kernel of the caller's own, by its entry point.
+    /// A custom kernel: its entry point.
     Kernel(String),
 }
 
-/// Times of getting ready for a run. What an engine has done once is not done again: then it is 0.
+/// Setup times of a run. An engine does each step once if it can; a step that was done earlier has time 0.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Setup {
-    /// Finding the devices when the engine was built: for CUDA the initialisation of the driver. Not a part of
+    /// Finding the devices when the engine was built; for CUDA, the initialisation of the driver. Not included in
     /// [`total_time`](Report::total_time).
     pub find: Duration,
-    /// Opening the devices: for CUDA, making contexts.
+    /// Opening the devices; for CUDA, the creation of contexts.
     pub open: Duration,
-    /// Compiling kernels, or finding them in the cache, and loading them.
+    /// Compiling kernels, or reading them from the cache, and loading them.
     pub kernel: Duration,
-    /// Taking device memory and pinned memory.
+    /// Allocating device memory and pinned memory.
     pub memory: Duration,
 }
 
@@ -117,15 +119,15 @@ pub struct Setup {
 pub struct InputReport {
     /// Its name in the expression.
     pub name: String,
-    /// The file, if it is one.
+    /// The path of its file; `None` if it is not a file.
     pub path: Option<PathBuf>,
     /// Its dtype.
     pub dtype: Dtype,
-    /// The lengths of its dimensions; one if it has no others.
+    /// The lengths of its dimensions; a single length if it has only one dimension.
     pub shape: Vec<u64>,
     /// Its rows: the product of the dimensions.
     pub rows: u64,
-    /// Bytes of its rows.
+    /// The size of its rows in bytes.
     pub bytes: u64,
 }
 
@@ -137,58 +139,58 @@ pub struct OutputReport {
     pub name: String,
     /// Its dtype.
     pub dtype: Dtype,
-    /// The file, if it is one.
+    /// The path of its file; `None` if it is not a file.
     pub path: Option<PathBuf>,
-    /// Its rows: those of the job, or those that a kernel kept.
+    /// Its rows: as many as the job has, or as many as a compacting kernel selected.
     pub rows: u64,
-    /// Bytes of its rows.
+    /// The size of its rows in bytes.
     pub bytes: u64,
 }
 
-/// What one device did.
+/// The work of one device in a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceReport {
-    /// As `--device` names it.
+    /// Its id, as [`DeviceChoice`](crate::DeviceChoice) parses it, such as `cuda:0`.
     pub id: String,
-    /// As its maker names it.
+    /// The product name.
     pub name: String,
     /// Its kind.
     pub kind: DeviceKind,
-    /// Chunks it did.
+    /// Chunks that it processed.
     pub chunks: u64,
-    /// Rows it did.
+    /// Rows that it processed.
     pub rows: u64,
-    /// Rows of a full chunk of this device: what it has memory for.
+    /// Rows of a full chunk of this device, as its memory allows.
     pub chunk_rows: u64,
-    /// Workers it had.
+    /// The number of its workers.
     pub workers: usize,
-    /// The most device memory the freelist held, in bytes; 0 for the CPU.
+    /// Peak device memory of the block pool in bytes; 0 for the CPU.
     pub peak_device_bytes: u64,
-    /// For emulated devices: how long the run took in virtual time; `None` if none of its operations takes any.
+    /// For emulated devices, the virtual time that the run took; `None` if no operation takes virtual time.
     pub virtual_time: Option<Duration>,
     /// Time per stage, summed over its workers.
     pub stages: StageTimes,
-    /// What bound it; `None` if it did nothing.
+    /// Its bottleneck; `None` if it processed nothing.
     pub bottleneck: Option<Bottleneck>,
 }
 
-/// Time per stage, summed over workers: eight workers that fill for one second each are eight seconds. On an emulated device
-/// all times are virtual.
+/// Time per stage, summed over workers: eight workers that each fill for one second count as eight seconds. On an
+/// emulated device all times are virtual.
 ///
-/// Times on a device are measured by its own events, on a GPU for one chunk of sixteen, since such events slow it down; the
-/// others are taken to be like it.
+/// Times on a device are measured with device events. On a GPU one chunk in sixteen is measured, because timing
+/// events slow the GPU down; the times of all chunks are extrapolated from these.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct StageTimes {
     /// Host: reading rows into slots.
     pub fill: StageTime,
-    /// Device: copies in. Waiting: from when the slot was full to the start of the copy.
+    /// Device: copies from the host. Waiting: from the time when the slot was filled to the start of the copy.
     pub copy_in: StageTime,
-    /// Device, or CPU: computing. Waiting: from the end of the copy in, on the CPU of reading, to the start of the kernel; in a pass, also
-    /// for its values.
+    /// Device or CPU: computing. Waiting: from the end of the copy in (on the CPU, from the end of reading) to the
+    /// start of the kernel. In a pass, it includes the wait for values.
     pub kernel: StageTime,
-    /// Device: copies out. Waiting: from the end of the kernel to the start of the copy.
+    /// Device: copies to the host. Waiting: from the end of the kernel to the start of the copy.
     pub copy_out: StageTime,
     /// Host: writing rows to sinks and combining partial results. Waiting: for a chunk to come back from the device.
     pub drain: StageTime,
@@ -198,14 +200,14 @@ pub struct StageTimes {
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct StageTime {
-    /// At work.
+    /// Time at work.
     pub busy: Duration,
-    /// Standing still.
+    /// Time spent waiting.
     pub waiting: Duration,
 }
 
 impl StageTimes {
-    /// The stages in order, with their names.
+    /// Returns the stages in order, with their names.
     #[must_use]
     pub fn named(&self) -> [(&'static str, StageTime); 5] {
         [
@@ -217,7 +219,7 @@ impl StageTimes {
         ]
     }
 
-    /// Whether nothing was measured.
+    /// Returns whether no time was measured.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.named().iter().all(|(_, time)| (time.busy + time.waiting).is_zero())
@@ -246,14 +248,14 @@ impl StageTimes {
     }
 }
 
-/// A name that no result of the job has.
+/// The error for a name that no result of the job has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no result '{name}'; {}", known_as_text(.known))]
 #[non_exhaustive]
 pub struct UnknownResult {
-    /// The name that was asked for.
+    /// The requested name.
     pub name: String,
-    /// The results that there are.
+    /// The names of the results of the job.
     pub known: Vec<String>,
 }
 
@@ -271,11 +273,11 @@ impl From<UnknownResult> for Error {
 }
 
 impl Report {
-    /// The version of the JSON. It changes when a reader of the JSON could notice.
+    /// The version of the JSON format. It changes with every change that a reader of the JSON could notice.
     pub const SCHEMA_VERSION: u32 = 1;
 
-    /// The value of a reduction by its name, or by its text as written if it has no name. `None` if there is no value, as
-    /// for the minimum of no rows.
+    /// Returns the value of the reduction with this name, or with this text if it has no name. Returns `None` if the
+    /// reduction has no value, such as the minimum of zero rows.
     ///
     /// ```
     /// # use overshot::{DeviceChoice, Engine, Job};
@@ -288,7 +290,7 @@ impl Report {
     /// ```
     ///
     /// # Errors
-    /// [`UnknownResult`] if there is no such reduction; it lists those that there are.
+    /// [`UnknownResult`] if there is no such reduction. The error lists the names of all reductions.
     pub fn value(&self, name: &str) -> Result<Option<Scalar>, UnknownResult> {
         match self.results.iter().find(|(known, _)| known == name) {
             Some((_, value)) => Ok(*value),
@@ -299,19 +301,19 @@ impl Report {
         }
     }
 
-    /// Bytes of all inputs.
+    /// Returns the bytes of all inputs.
     #[must_use]
     pub fn input_bytes(&self) -> u64 {
         self.inputs.iter().map(|input| input.bytes).sum()
     }
 
-    /// Bytes of all outputs.
+    /// Returns the bytes of all outputs.
     #[must_use]
     pub fn output_bytes(&self) -> u64 {
         self.outputs.iter().map(|output| output.bytes).sum()
     }
 
-    /// Time per stage, summed over the workers of all devices.
+    /// Returns the time per stage, summed over the workers of all devices.
     #[must_use]
     pub fn stages(&self) -> StageTimes {
         let mut all = StageTimes::default();

@@ -7,7 +7,7 @@ use super::{DeviceReport, Report, Setup, StageTime, StageTimes};
 use crate::device::DeviceKind;
 use crate::units;
 
-/// Setup that takes less than this is not worth a word in the short form.
+/// The short form does not mention setup that took less time than this.
 const SHORT_SETUP: Duration = Duration::from_millis(50);
 
 impl fmt::Display for Report {
@@ -26,12 +26,12 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// The results, a line `name = value` for each.
+    /// Returns the results as text: a line `name = value` for each.
     #[must_use]
     pub fn values(&self) -> String {
         let mut text = String::new();
         for (name, value) in &self.results {
-            // A name may be a part of the expression, which may have line breaks.
+            // A name may be a piece of the expression, and expressions may contain line breaks.
             let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
             let _ = match value {
                 Some(value) => writeln!(text, "{name} = {value}"),
@@ -41,8 +41,8 @@ impl Report {
         text
     }
 
-    /// One line: rows, bytes of the inputs and outputs, time, rate and bottleneck. The bottleneck is that of the device
-    /// that did most of the rows.
+    /// Returns one line with rows, bytes of the inputs and outputs, time, rate and bottleneck. The bottleneck is that
+    /// of the device that processed the most rows.
     #[must_use]
     pub fn summary(&self) -> String {
         let mut text = units::counted(self.rows, "row");
@@ -58,7 +58,7 @@ impl Report {
         } else if setup >= SHORT_SETUP && setup * 10 >= self.time {
             let _ = write!(text, " ({} with setup)", units::time(self.total_time));
         }
-        // The emulated device is as fast as the host that plays it, which says nothing.
+        // The real speed of an emulated device is that of the host simulating it, which is of no interest.
         let is_emulated = self.devices.iter().any(|device| device.kind == DeviceKind::Emulated);
         if bytes > 0 && !is_emulated && !self.time.is_zero() {
             let _ = write!(text, ", {}", units::rate(bytes as f64 / self.time.as_secs_f64()));
@@ -72,8 +72,8 @@ impl Report {
         text
     }
 
-    /// What the short form leaves out: chunks, setup, copies, memory, devices, the time of each stage, and the bottleneck
-    /// of each device.
+    /// Returns the details that the short form omits: chunks, setup, copies, memory, devices, the time of each stage,
+    /// and the bottleneck of each device.
     #[must_use]
     pub fn details(&self) -> String {
         let mut text = String::new();
@@ -97,7 +97,7 @@ impl Report {
             if self.bytes_ahead > 0 {
                 write!(f, " ({} ahead of the values)", units::bytes(self.bytes_ahead))?;
             }
-            // Only copies to a GPU cross a link whose speed says something.
+            // The rate is meaningful only if all copies crossed the link of a GPU.
             if self.devices.iter().all(|device| device.kind == DeviceKind::Cuda) && !self.time.is_zero() {
                 let rate = (bytes_in + bytes_out) as f64 / self.time.as_secs_f64();
                 write!(f, ", {} together", units::rate(rate))?;
@@ -124,7 +124,7 @@ impl Report {
         Ok(())
     }
 
-    /// How much a device did at once: what its engines worked, and in what time.
+    /// Writes how far copies and kernels of a device overlapped: their summed time, and the elapsed time.
     fn write_overlap(&self, f: &mut String, device: &DeviceReport) -> fmt::Result {
         let StageTimes { copy_in, kernel, copy_out, .. } = device.stages;
         let (work, time) = (copy_in.busy + kernel.busy + copy_out.busy, device.virtual_time.unwrap_or(self.time));
@@ -152,7 +152,7 @@ impl fmt::Display for DeviceReport {
 }
 
 impl fmt::Display for StageTimes {
-    /// A table of the stages that took any time.
+    /// Writes a table of the stages that took time.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A report of a run on a GPU, with a value of its own in every place.
+/// A report of a run on a GPU, in which every field has a different value.
 fn example() -> Report {
     let ms = Duration::from_millis;
     let stage = |busy, waiting| StageTime { busy: ms(busy), waiting: ms(waiting) };
@@ -50,7 +50,7 @@ fn example() -> Report {
             rows: 1_000_000_000,
             bytes: 8_000_000_000,
         }],
-        // A kernel that keeps some rows has fewer in its output than the job has.
+        // A compacting kernel has fewer rows in its output than the job has.
         outputs: vec![OutputReport {
             name: "c".into(),
             dtype: Dtype::F32,
@@ -128,7 +128,7 @@ fn summaries_of_other_runs() {
         device.bottleneck = None;
         report
     };
-    // Without data there is no rate, and no setup or verdict without any.
+    // Without data there is no rate; without setup or a bottleneck, the report mentions none.
     assert_eq!(cpu(1, Duration::from_micros(90)).summary(), "1 row in 90 µs");
     let mut latency = cpu(10, Duration::from_micros(90));
     latency.devices[0].bottleneck =

@@ -29,7 +29,7 @@ fn keep(device: &str) -> Outcome {
     place.npy("x.npy", &x);
     let args = ["keep.cu:keep", "x=x.npy", "big=big.npy", "where=w.raw", "--threads", "32", "--rows-per-block", "512"];
     if !runs_cuda(device) {
-        place.refused(2, &["'keep'", "no function for the host"], &args);
+        place.refused(2, &["'keep'", "no host kernel"], &args);
         let plan = place.overshot(&[&["plan", "--device", device], &args[..]].concat());
         assert_eq!((plan.code, plan.stderr.as_str()), (Some(0), ""));
         assert!(plan.stdout.contains("note: this can be planned but not run: the kernel 'keep'"), "{plan:?}");
@@ -109,7 +109,7 @@ fn faulty(device: &str) -> Outcome {
     );
     place.raw("wrong.cu", b"extern \"C\" __global__ void wrong(const double *x, double *y)\n{\n    y[0] = z;\n}");
     let done = place.run(&["bad.cu:bad", "x=x.npy", "y=y.npy", "--chunk", "64KiB"]);
-    done.is_error(1, &["chunk", "(rows ", "illegal", "start the program anew"]);
+    done.is_error(1, &["chunk", "(rows ", "illegal", "restart the program"]);
     // The rows of all chunks that it may have been: the right one is among them.
     let rows = done.stderr.split("(rows ").nth(1).and_then(|text| text.split(')').next()).unwrap();
     let (first, end) = rows.split_once(" to ").unwrap();
@@ -147,7 +147,7 @@ fn refused(device: &str) -> Outcome {
     let found: serde_json::Value = serde_json::from_str(&found).unwrap();
     if found["devices"].as_array().unwrap().iter().all(|device| device["kind"] != "cuda") {
         let done = place.overshot(&["run", "keep.cu:keep", "x=x.npy", "big=big.npy", "where=w.raw"]);
-        done.is_error(2, &["no function for the host", "no GPU was found: "]);
+        done.is_error(2, &["no host kernel", "no GPU was found: "]);
         assert!(!done.stderr.contains("emulated"), "{done:?}");
     }
     RAN

@@ -175,5 +175,5 @@ fn lying_kernel(choice: &DeviceChoice) -> Outcome {
     });
     let mut y = vec![0.0f32; 5000];
     let error = engine(choice).build()?.run(Job::kernel(&kernel).output("y", &mut y)).err().ok_or("no error")?;
-    check(error.to_string().contains("kept 257 rows of a tile of 256"), error.to_string())
+    check(error.to_string().contains("257 selected rows in a tile of 256 rows"), error.to_string())
 }

@@ -1,40 +1,41 @@
-//! Compiled kernels on disk, so that a program that starts again does not compile again.
+//! The disk cache of compiled kernels, so that a restarted program does not compile them again.
 //!
-//! One file an entry: a header, the key, the image. The key stands in the file in full, so two keys of the same hash never
-//! mix; a file that is cut off or damaged in any way counts as absent. Whatever goes wrong here costs a compilation, never
-//! the job, and is a note in its report.
+//! Each entry is a file: a header, the key, the image. The file contains the full key, so keys with the same hash are
+//! not confused. A truncated or damaged file counts as absent. An error of the cache costs a compilation but never
+//! fails the job; the report has a note about it.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use crate::cache_folder::{Refused, cache_folder, fnv1a, read, write_whole};
 
-/// First in every file; another format gets another one.
+/// The magic number at the start of every file. It identifies the version of the format.
 const MAGIC: &[u8; 8] = b"ovrcub01";
-/// Magic, length of the key, length of the image, hash of both.
+/// The header: magic, length of the key, length of the image, hash of both.
 const HEADER: usize = 32;
-/// Bytes of an entry at most: compiled kernels are far smaller.
+/// The most bytes of an entry. Compiled kernels are far smaller.
 const MOST: u64 = 256 << 20;
 
 /// A folder of entries.
 pub(super) struct Cache {
     folder: PathBuf,
-    /// What went wrong first.
+    /// The first error.
     problem: OnceLock<String>,
 }
 
 impl Cache {
-    /// The cache of this user. `None` when `$OVERSHOT_CACHE` is empty, which turns it off, or there is no home.
+    /// Returns the cache of this user; `None` if `$OVERSHOT_CACHE` is empty, which disables the cache, or the user
+    /// has no home directory.
     pub(super) fn from_env() -> Option<Cache> {
         cache_folder().map(Cache::at)
     }
 
-    /// The cache in a folder, which need not exist yet.
+    /// Returns the cache in a folder, which need not exist yet.
     pub(super) fn at(folder: impl Into<PathBuf>) -> Cache {
         Cache { folder: folder.into(), problem: OnceLock::new() }
     }
 
-    /// The image stored under a key.
+    /// Returns the image stored under a key.
     pub(super) fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
         let path = self.path(key);
         let file = read(&path, MOST).unwrap_or_else(|refused| {
@@ -48,7 +49,7 @@ impl Cache {
         image
     }
 
-    /// Stores an image. Another process sees all of it or nothing.
+    /// Stores an image. Other processes see either the whole entry or none.
     pub(super) fn put(&self, key: &[u8], image: &[u8]) {
         if let Err(refused) = write_whole(&self.path(key), &encode(key, image)) {
             self.remember(&refused);
@@ -60,10 +61,10 @@ impl Cache {
         self.problem.get_or_init(|| refused.to_string());
     }
 
-    /// What a report should say of it.
+    /// Returns a note for the report if the cache had an error.
     pub(super) fn note(&self) -> Option<String> {
         let problem = self.problem.get()?;
-        Some(format!("compiled kernels are not kept for later runs: {problem}"))
+        Some(format!("compiled kernels are not cached for later runs: {problem}"))
     }
 
     fn path(&self, key: &[u8]) -> PathBuf {

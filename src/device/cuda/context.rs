@@ -1,4 +1,4 @@
-//! The primary context of one GPU, and what lives in it beside streams.
+//! The primary context of a GPU, and its memory, registrations and recycled objects.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -10,7 +10,7 @@ use super::driver::{self, Found};
 use crate::device::Pinned;
 use crate::error::{Error, Result};
 
-/// A retained primary context: the one that other CUDA libraries of the process share.
+/// A retained primary context, which is shared with other CUDA libraries of the process.
 pub(super) struct Context {
     handle: sys::CUcontext,
     device: sys::CUdevice,
@@ -18,24 +18,24 @@ pub(super) struct Context {
     spare: Spares,
 }
 
-/// What costs the driver time to make and to destroy, and is the same for every run: kept for the next one.
+/// Objects that are recycled for the next run, because the driver is slow to create and destroy them.
 #[derive(Default)]
 pub(super) struct Spares {
     pub(super) streams: Mutex<Vec<sys::CUstream>>,
     pub(super) events: Mutex<Vec<sys::CUevent>>,
-    /// Those that keep time.
+    /// Events that keep time.
     pub(super) timers: Mutex<Vec<sys::CUevent>>,
 }
 
-/// Spares of a kind that are kept at most.
+/// The most spare objects of a kind that are kept.
 const SPARES: usize = 1024;
 
-/// Takes a spare one.
+/// Takes a spare object.
 pub(super) fn take<T>(spares: &Mutex<Vec<T>>) -> Option<T> {
     spares.lock().unwrap_or_else(PoisonError::into_inner).pop()
 }
 
-/// Keeps a spare one; gives it back if there are enough.
+/// Keeps a spare object, or returns it to the caller if there are enough.
 pub(super) fn keep<T>(spares: &Mutex<Vec<T>>, spare: T) -> Option<T> {
     let mut spares = spares.lock().unwrap_or_else(PoisonError::into_inner);
     if spares.len() >= SPARES {
@@ -47,14 +47,14 @@ pub(super) fn keep<T>(spares: &Mutex<Vec<T>>, spare: T) -> Option<T> {
 
 // SAFETY: the driver lets any thread use a context; making it current is per thread, and done before each use.
 unsafe impl Send for Context {}
-// SAFETY: as above; the handles never change, and spares are behind mutexes, of which any thread may use what it takes.
+// SAFETY: as above. The handles never change. Spares are behind mutexes, and any thread may use those that it takes.
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Retains the primary context of a device, which creates it if need be.
+    /// Retains the primary context of a device, and creates it if necessary.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if the device has no memory for one.
+    /// [`Error::OutOfMemory`] if the device has no memory for a context.
     pub(super) fn retain(found: &Found) -> Result<Arc<Context>> {
         let mut handle = ptr::null_mut();
         // SAFETY: a `Found` exists only after `init`; `handle` outlives the call that writes it.
@@ -67,25 +67,25 @@ impl Context {
         Ok(Arc::new(Context { handle, device: found.handle, id: found.info.id.clone(), spare }))
     }
 
-    /// Streams and events that nobody uses now.
+    /// Returns the streams and events that are not in use.
     pub(super) fn spare(&self) -> &Spares {
         &self.spare
     }
 
-    /// The device as `--device` names it.
+    /// Returns the id of the device, such as `cuda:0`.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Turns the driver's answer to `call` into ours.
+    /// Converts the result of the driver call `call`.
     pub(super) fn check(&self, call: &str, result: sys::CUresult) -> Result<()> {
         driver::check(&self.id, call, result)
     }
 
-    /// Makes the context current on this thread and leaves it so: for worker threads, which are ours.
+    /// Makes the context current on this thread and leaves it current. For Overshot's worker threads.
     ///
-    /// The driver is asked each time, as a source or sink of the caller's that runs on the worker may use CUDA too. That
-    /// costs a read of a thread-local variable.
+    /// The current context is checked each time, because a caller's source or sink that runs on the worker may use
+    /// CUDA, too. The check costs a read of a thread-local variable.
     pub(super) fn make_current(&self) -> Result<()> {
         if self.current()? == self.handle {
             return Ok(());
@@ -94,8 +94,8 @@ impl Context {
         self.check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.handle) })
     }
 
-    /// Makes the context current on this thread until the guard is dropped: for threads of the caller, whose own choice
-    /// of device must not change behind their back.
+    /// Makes the context current on this thread until the guard is dropped. For threads of the caller, whose current
+    /// context must not change.
     pub(super) fn enter(&self) -> Result<Guard> {
         let previous = self.current()?;
         if previous != self.handle {
@@ -112,11 +112,12 @@ impl Context {
         Ok(current)
     }
 
-    /// Runs the call that gives something back, in this context. There is nobody to hand an error to, and after a fault
-    /// of the device every such call fails, so errors are only logged.
+    /// Runs a call that frees a resource, in this context. Errors are only logged: a drop cannot return them, and
+    /// after a fault of the device every such call fails.
     pub(super) fn release(&self, call: &str, release: impl FnOnce() -> sys::CUresult) {
-        // Even in a context that is lost, so that the driver can drop what it still holds. Without the context the call would be
-        // of another device, or of none; it is tried again, as what is not given back now never is.
+        // Also in a lost context, so that the driver can free what it still holds. Without the context the call would
+        // refer to another device, or to none. Making it current is tried twice, because a resource that is not freed
+        // now is never freed.
         let guard = self.enter().or_else(|_| self.enter());
         if let Err(error) = guard.and_then(|_guard| self.check(call, release())) {
             tracing::debug!(%error, "release failed");
@@ -127,14 +128,14 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         while let Some(stream) = take(&self.spare.streams) {
-            // SAFETY: a spare stream is alive, has no work, and is destroyed here only.
+            // SAFETY: a spare stream is alive, has no work, and is destroyed only here.
             self.release("cuStreamDestroy", || unsafe { sys::cuStreamDestroy_v2(stream) });
         }
         while let Some(event) = take(&self.spare.events).or_else(|| take(&self.spare.timers)) {
-            // SAFETY: a spare event is alive, and is destroyed here only.
+            // SAFETY: a spare event is alive, and is destroyed only here.
             self.release("cuEventDestroy", || unsafe { sys::cuEventDestroy_v2(event) });
         }
-        // SAFETY: retained by `retain`, released here only; all that lives in the context holds an `Arc` of `self`.
+        // SAFETY: retained by `retain`, and released only here. Everything in the context holds an `Arc` of `self`.
         let result = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
         if let Err(error) = self.check("cuDevicePrimaryCtxRelease", result) {
             tracing::debug!(%error, "release failed");
@@ -142,9 +143,9 @@ impl Drop for Context {
     }
 }
 
-/// Gives a thread its previous context back.
+/// Restores the previous context of a thread on drop.
 pub(super) struct Guard {
-    /// A raw pointer also keeps the guard on its thread.
+    /// The previous context. The raw pointer also keeps the guard on its thread, because it is not `Send`.
     previous: sys::CUcontext,
     changed: bool,
 }
@@ -152,11 +153,11 @@ pub(super) struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.changed {
-            // SAFETY: it was current when the guard was made; whoever destroys a context that is current on a running
-            // thread gets an error from the driver here, which is theirs.
+            // SAFETY: the context was current when the guard was created. If other code has destroyed it since, the
+            // driver returns an error.
             let restore = || unsafe { sys::cuCtxSetCurrent(self.previous) };
-            // Tried again, as the caller's work would else go on in our context. If that fails too, none is current, and the
-            // caller's next call says so.
+            // Tried twice, because otherwise the caller's work would continue in our context. If it fails again, no
+            // context is made current, and the caller's next call returns an error.
             if restore() != sys::CUresult::CUDA_SUCCESS && restore() != sys::CUresult::CUDA_SUCCESS {
                 // SAFETY: null means no context.
                 let result = unsafe { sys::cuCtxSetCurrent(ptr::null_mut()) };
@@ -188,7 +189,7 @@ impl Memory {
         }
     }
 
-    /// The address of a byte of it on the device.
+    /// Returns the device address of the byte at an offset.
     pub(super) fn address(&self, offset: usize) -> sys::CUdeviceptr {
         self.start + offset as u64
     }
@@ -196,12 +197,12 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated by `allocate`, freed here only.
+        // SAFETY: allocated by `allocate`, and freed only here.
         self.context.release("cuMemFree", || unsafe { sys::cuMemFree_v2(self.start) });
     }
 }
 
-/// Bytes of the device's memory that nobody uses.
+/// Returns the free device memory in bytes.
 pub(super) fn free_bytes(context: &Context) -> Result<u64> {
     let _guard = context.enter()?;
     let (mut free, mut total) = (0, 0);
@@ -219,9 +220,9 @@ pub(crate) struct Pin {
 impl Pin {
     /// Page-locks memory for all contexts.
     ///
-    /// The driver may know the addresses already, though nobody has page-locked this memory: from memory that was there before
-    /// and was unmapped without being unregistered. Copies would go to and from that memory's old pages, so such a
-    /// registration is removed.
+    /// The driver may already have a registration for these addresses, although nobody has page-locked this memory:
+    /// earlier memory at the same addresses was unmapped without being unregistered. Copies would use the old pages,
+    /// so such a registration is removed.
     ///
     /// # Safety
     /// Those of [`Device::pin`](crate::device::Device::pin).
@@ -232,7 +233,7 @@ impl Pin {
             || unsafe { sys::cuMemHostRegister_v2(start.cast::<c_void>(), bytes, sys::CU_MEMHOSTREGISTER_PORTABLE) };
         let mut result = register();
         if result == sys::CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED {
-            // SAFETY: nobody has page-locked this memory, as the caller vouches for.
+            // SAFETY: nobody has page-locked this memory; the caller vouches for this.
             unsafe { remove_registrations(context, start as u64, bytes as u64)? };
             result = register();
         }
@@ -249,13 +250,14 @@ impl Pin {
     }
 }
 
-/// Makes the driver forget what it knows as page-locked in a range of addresses.
+/// Removes the driver's registrations in a range of addresses.
 ///
 /// # Errors
-/// [`Error::Device`] if such memory goes on beyond the range: there it may be in use.
+/// [`Error::Device`] if a registration extends beyond the range, where it may be in use.
 ///
 /// # Safety
-/// No memory in the range is page-locked now: what the driver knows of it is of memory that was unmapped. A context is current.
+/// No memory in the range is page-locked now: every registration in it is of memory that was unmapped. A context is
+/// current.
 unsafe fn remove_registrations(context: &Context, start: u64, bytes: u64) -> Result<()> {
     const PAGE: u64 = 4096;
     let end = start.saturating_add(bytes);
@@ -270,37 +272,38 @@ unsafe fn remove_registrations(context: &Context, start: u64, bytes: u64) -> Res
             return Err(Error::Device {
                 device: context.id().into(),
                 problem: format!(
-                    "new memory at {start:#x} is page-locked as part of older memory at {first:#x}, which was unmapped before it \
-                     was unregistered"
+                    "new memory at {start:#x} is page-locked as part of older memory at {first:#x}, which was unmapped \
+                     before it was unregistered"
                 ),
-                remedy: "have the code that page-locked it unregister memory before it unmaps it".into(),
+                remedy: "change the code that page-locked it to unregister memory before unmapping it".into(),
             });
         }
         tracing::debug!(start = first, bytes = size, "removes a page-lock of memory that was unmapped");
-        // SAFETY: as the caller vouches for, this is of memory that is gone.
+        // SAFETY: the registration is of memory that was unmapped; the caller vouches for this.
         context.check("cuMemHostUnregister", unsafe { sys::cuMemHostUnregister(first as *mut c_void) })?;
         page = last;
     }
     Ok(())
 }
 
-/// Allocates page-locked memory by the driver and frees it.
+/// Allocates page-locked memory with the driver's allocator and frees it.
 pub(super) fn allocate_pinned_once(context: &Context, bytes: usize) -> Result<()> {
     let _guard = context.enter()?;
     let mut start = ptr::null_mut();
     // SAFETY: the context is current; `start` outlives the call that writes it.
     context.check("cuMemAllocHost", unsafe { sys::cuMemAllocHost_v2(&mut start, bytes) })?;
-    // SAFETY: just allocated, and used by nobody.
+    // SAFETY: just allocated, and not used.
     context.check("cuMemFreeHost", unsafe { sys::cuMemFreeHost(start) })
 }
 
-/// How far memory is page-locked, by whomever. The driver looks the addresses up and does not read what is there.
+/// Returns how much of the memory is page-locked, no matter which code locked it. The driver looks up the addresses
+/// and does not access the memory.
 pub(super) fn pinned(context: &Context, memory: *const [u8], is_written: bool) -> Pinned {
     let (start, bytes) = (memory.cast::<u8>() as u64, memory.len() as u64);
     let Some(last) = bytes.checked_sub(1).map(|before| start.saturating_add(before)) else { return Pinned::No };
     let Ok(_guard) = context.enter() else { return Pinned::No };
     let (first_flags, last_flags) = (flags(start), flags(last));
-    // That both ends are page-locked does not say that what is between them is: they may be of two registrations.
+    // If both ends are page-locked, the memory between them need not be: they may belong to two registrations.
     let is_whole = range(start).is_some_and(|(first, size)| first <= start && last < first.saturating_add(size));
     match first_flags.zip(last_flags) {
         Some((flags, _)) if is_whole && !(is_written && flags & sys::CU_MEMHOSTREGISTER_READ_ONLY != 0) => {
@@ -311,7 +314,7 @@ pub(super) fn pinned(context: &Context, memory: *const [u8], is_written: bool) -
     }
 }
 
-/// How a byte of host memory was page-locked, if it is.
+/// Returns the flags with which a byte of host memory was page-locked, if it is.
 fn flags(byte: u64) -> Option<u32> {
     let mut flags = 0;
     // SAFETY: a context is current; `flags` outlives the call that writes it.
@@ -319,16 +322,16 @@ fn flags(byte: u64) -> Option<u32> {
     (result == sys::CUresult::CUDA_SUCCESS).then_some(flags)
 }
 
-/// Where the page-locked memory begins that an address lies in, and how many bytes it has.
+/// Returns the start and the size of the registration that contains an address.
 fn range(address: u64) -> Option<(u64, u64)> {
     attribute(sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address)
         .zip(attribute(sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE, address))
 }
 
-/// An attribute of 64 bits of an address, if it has that.
+/// Returns a 64-bit attribute of an address, if the address has it.
 fn attribute(attribute: sys::CUpointer_attribute, address: sys::CUdeviceptr) -> Option<u64> {
     let mut value = 0_u64;
-    // SAFETY: a context is current; the attributes asked for have 64 bits, and `value` outlives the call that writes it.
+    // SAFETY: a context is current; the requested attributes have 64 bits; `value` outlives the call that writes it.
     let result = unsafe { sys::cuPointerGetAttribute((&raw mut value).cast::<c_void>(), attribute, address) };
     (result == sys::CUresult::CUDA_SUCCESS).then_some(value)
 }
@@ -336,7 +339,7 @@ fn attribute(attribute: sys::CUpointer_attribute, address: sys::CUdeviceptr) -> 
 impl Drop for Pin {
     fn drop(&mut self) {
         let start = self.start as *mut c_void;
-        // SAFETY: registered by `new`, unregistered here only.
+        // SAFETY: registered by `new`, and unregistered only here.
         self.context.release("cuMemHostUnregister", || unsafe { sys::cuMemHostUnregister(start) });
     }
 }

@@ -1,6 +1,6 @@
-//! The CUDA driver library: whether it is there, what devices it sees, and what its error codes mean.
+//! The CUDA driver library: finding it, listing its devices, and translating its error codes.
 //!
-//! Nothing here creates a context: a device that is only looked at stays untouched.
+//! Nothing here creates a context, so describing a device does not open it.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
@@ -11,11 +11,11 @@ use crate::device::visible::{not_visible, visible_devices};
 use crate::device::{DeviceDetails, DeviceInfo, DeviceKind};
 use crate::error::{Error, Result};
 
-/// Every function of the driver that this folder calls.
+/// Every driver function that this folder calls.
 ///
-/// cudarc looks functions up at their first call and panics when one is missing, so they are looked for beforehand.
-/// `cuEventElapsedTime_v2` is not among them: drivers before 12.8 lack it, and [`elapsed_time`] does without. Nor is
-/// `cuFuncGetParamInfo`, which drivers before 12.4 lack.
+/// cudarc looks up a function at its first call and panics if it is missing, so all functions are looked up in
+/// advance. Two functions are not in the list: `cuEventElapsedTime_v2`, which drivers before 12.8 lack and
+/// [`elapsed_time`] can do without, and `cuFuncGetParamInfo`, which drivers before 12.4 lack.
 const FUNCTIONS: [&str; 37] = [
     "cuInit",
     "cuDriverGetVersion",
@@ -56,14 +56,14 @@ const FUNCTIONS: [&str; 37] = [
     "cuEventDestroy_v2",
 ];
 
-/// The oldest driver known to have all of them and to take what NVRTC 12 and later produce.
+/// The oldest driver that is known to have all of these functions and to accept the output of NVRTC 12 and later.
 const OLDEST_DRIVER: c_int = 12_000;
 
-/// What to do where no GPU is to be seen.
+/// The remedy if no GPU is visible.
 const HIDDEN: &str =
     "check that `nvidia-smi` lists a GPU and that CUDA_VISIBLE_DEVICES does not hide it, or run on the cpu";
 
-/// Why a library cannot be used. Linearizer for the life of the process, as the answer does not change.
+/// The reason why a library cannot be used. Stored for the life of the process, because it does not change.
 pub(super) struct Missing {
     pub(super) problem: String,
     pub(super) remedy: &'static str,
@@ -78,13 +78,13 @@ impl Missing {
 /// Loads and initialises the driver, once.
 ///
 /// # Errors
-/// [`Error::Device`] when there is no driver, none that is new enough, or no device. After `Ok`, all of
-/// [`FUNCTIONS`] can be called without a panic.
+/// [`Error::Device`] if there is no driver, it is too old, or there is no device. After `Ok`, all [`FUNCTIONS`] can
+/// be called without a panic.
 pub(super) fn init() -> Result<()> {
     found().map(drop)
 }
 
-/// What the driver calls itself: the newest CUDA that it knows, as `CUDA 13.0`.
+/// Returns the newest CUDA version that the driver supports, such as `CUDA 13.0`.
 ///
 /// # Errors
 /// Those of [`init`].
@@ -101,9 +101,9 @@ fn dotted(version: c_int) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-/// Looks for the driver; its version.
+/// Loads the driver and returns its version.
 fn probe() -> Result<c_int, Missing> {
-    // SAFETY: loading libcuda runs its initialisers, which the machine's own driver library may be trusted with.
+    // SAFETY: loading libcuda runs its initialisers. The driver library of the machine is trusted.
     if !unsafe { sys::is_culib_present() } {
         return Err(Missing {
             problem: "libcuda.so.1, the CUDA driver, was not found".into(),
@@ -142,7 +142,7 @@ fn probe() -> Result<c_int, Missing> {
 }
 
 fn has(name: &str) -> bool {
-    // SAFETY: called only after the library was found; the symbol is looked up, never called through this type.
+    // SAFETY: called only after the library was found. The symbol is only looked up, never called through this type.
     unsafe { sys::culib().get::<unsafe extern "C" fn()>(name.as_bytes()).is_ok() }
 }
 
@@ -154,10 +154,10 @@ pub(super) struct Found {
     pub(super) arch: u32,
 }
 
-/// All CUDA devices, none of them touched.
+/// Lists all CUDA devices without opening them.
 ///
 /// # Errors
-/// [`Error::Device`] that says why when CUDA cannot be used on this machine.
+/// [`Error::Device`] with the reason if CUDA cannot be used on this machine.
 pub(crate) fn devices() -> Result<Vec<DeviceInfo>> {
     match count()? {
         0 => Err(Error::Device {
@@ -180,7 +180,7 @@ fn count() -> Result<usize> {
 /// Describes one device.
 ///
 /// # Errors
-/// [`Error::Device`] when CUDA cannot be used, or there are not so many devices.
+/// [`Error::Device`] if CUDA cannot be used, or there is no device with this number.
 pub(super) fn find(ordinal: usize) -> Result<Found> {
     let id = format!("cuda:{ordinal}");
     let count = count()?;
@@ -221,7 +221,7 @@ fn text(buffer: &[c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// `cuEventElapsedTime` of whatever driver there is, in milliseconds.
+/// Returns the time between two events in milliseconds, with the version of `cuEventElapsedTime` that the driver has.
 ///
 /// # Safety
 /// [`init`] succeeded and both events are alive.
@@ -243,19 +243,20 @@ pub(super) unsafe fn elapsed_time(milliseconds: &mut f32, from: sys::CUevent, to
     }
 }
 
-/// Whether the driver tells the parameters of a kernel, as those of CUDA 12.4 and later do: [`parameter_bytes`] may be called.
+/// Returns whether the driver reports the parameters of a kernel (CUDA 12.4 and later). If so, [`parameter_bytes`]
+/// may be called.
 pub(super) fn tells_parameters() -> bool {
     static TELLS: OnceLock<bool> = OnceLock::new();
     *TELLS.get_or_init(|| init().is_ok() && has("cuFuncGetParamInfo"))
 }
 
-/// The size of a kernel's parameter of this number; `None` if it has fewer.
+/// Returns the size of the kernel parameter with this number; `None` if the kernel has fewer parameters.
 ///
 /// # Errors
-/// The driver's code.
+/// The error code of the driver.
 ///
 /// # Safety
-/// [`tells_parameters`], and the function is alive.
+/// [`tells_parameters`] returned true, and the function is alive.
 pub(super) unsafe fn parameter_bytes(
     function: sys::CUfunction,
     number: usize,
@@ -269,10 +270,10 @@ pub(super) unsafe fn parameter_bytes(
     }
 }
 
-/// Turns the driver's answer to `call` into ours.
+/// Converts the result of the driver call `call`.
 ///
 /// # Errors
-/// [`Error::Device`] for everything but success.
+/// [`Error::Device`] if the call failed.
 pub(super) fn check(device: &str, call: &str, result: sys::CUresult) -> Result<()> {
     match result {
         sys::CUresult::CUDA_SUCCESS => Ok(()),
@@ -283,7 +284,7 @@ pub(super) fn check(device: &str, call: &str, result: sys::CUresult) -> Result<(
 }
 
 fn describe(call: &str, result: sys::CUresult) -> String {
-    // The string is the driver's own and static; `FUNCTIONS` holds the function that cudarc asks for it.
+    // The driver owns the string, which is static. `FUNCTIONS` contains the function that cudarc calls for it.
     match DriverError(result).error_string().map(CStr::to_string_lossy) {
         Ok(text) => format!("{call} failed: {result:?} ({text})"),
         Err(_) => format!("{call} failed: {result:?}"),
@@ -298,20 +299,20 @@ fn remedy(result: sys::CUresult) -> &'static str {
         CUDA_ERROR_SYSTEM_DRIVER_MISMATCH => "reboot: the driver was updated but the old kernel module still runs",
         CUDA_ERROR_SYSTEM_NOT_READY => "start the service that the GPU needs (nvidia-fabricmanager)",
         CUDA_ERROR_DEVICE_UNAVAILABLE => "wait until the GPU is free: another process uses it exclusively",
-        CUDA_ERROR_OUT_OF_MEMORY => "close other programs on the device, or set a smaller chunk or memory limit",
+        CUDA_ERROR_OUT_OF_MEMORY => "close other programs on the device, or set a smaller chunk size or memory limit",
         CUDA_ERROR_UNSUPPORTED_PTX_VERSION | CUDA_ERROR_NO_BINARY_FOR_GPU | CUDA_ERROR_INVALID_IMAGE => {
             "update the NVIDIA driver, or install an NVRTC that is no newer than the driver"
         }
         CUDA_ERROR_ECC_UNCORRECTABLE | CUDA_ERROR_NVLINK_UNCORRECTABLE => {
-            "run the job again; when it happens again, have the GPU checked (`nvidia-smi -q`)"
+            "run the job again; if it happens again, have the GPU checked (`nvidia-smi -q`)"
         }
         CUDA_ERROR_ILLEGAL_ADDRESS
         | CUDA_ERROR_MISALIGNED_ADDRESS
         | CUDA_ERROR_ILLEGAL_INSTRUCTION
         | CUDA_ERROR_LAUNCH_FAILED
         | CUDA_ERROR_LAUNCH_TIMEOUT => {
-            "start the program anew, as the GPU is lost to this process; a kernel of your own may be at fault (compute-sanitizer \
-             tells where), else report it as a bug"
+            "restart the program, because this process can no longer use the GPU; if you use a custom kernel, check it \
+             with compute-sanitizer, otherwise report a bug of Overshot"
         }
         _ => "see `nvidia-smi` and the kernel log for the state of the GPU",
     }

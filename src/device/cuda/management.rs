@@ -1,6 +1,8 @@
-//! The management library (NVML), which tells of GPUs without a context on them: what it says of memory, link and load.
+//! The management library (NVML), which tells of GPUs without a context on them: what it says of memory, link and
+//! load.
 //!
-//! It counts all GPUs of the machine and knows nothing of `CUDA_VISIBLE_DEVICES`, so GPUs are known by their place on the bus.
+//! NVML numbers all GPUs of the machine and ignores `CUDA_VISIBLE_DEVICES`, so GPUs are identified by their PCI
+//! address.
 
 use std::fs;
 
@@ -9,15 +11,16 @@ use nvml_wrapper::error::NvmlError;
 
 use crate::device::{DeviceDetails, DeviceInfo};
 
-/// Adds what can be seen of the devices without touching them. A note if the library is not there or does not know one of
-/// them; its fields are `None` then.
+/// Fills in the location and load of the devices without opening them. Returns a note if the library is missing or
+/// does not know a device, whose fields are then `None`.
 pub(crate) fn look(devices: &mut [DeviceInfo]) -> Option<String> {
     for DeviceDetails { pci_bus_id, numa_node, .. } in devices.iter_mut().map(|device| &mut device.details) {
         *numa_node = pci_bus_id.as_deref().and_then(numa_node_of);
     }
     let note = |device: &str, error| {
         format!(
-            "how busy {device} is and what of its memory is free is not known: the driver's management library (NVML): {error}"
+            "the utilisation and the free memory of {device} are unknown: the driver's management library (NVML): \
+             {error}"
         )
     };
     let library = match Nvml::init() {
@@ -34,7 +37,7 @@ pub(crate) fn look(devices: &mut [DeviceInfo]) -> Option<String> {
     problem
 }
 
-/// Asks for everything; what this GPU does not tell stays `None`.
+/// Queries all details. Those that this GPU does not report stay `None`.
 fn ask(library: &Nvml, details: &mut DeviceDetails) -> Result<(), NvmlError> {
     let device = library.device_by_pci_bus_id(details.pci_bus_id.as_deref().unwrap_or_default())?;
     details.free_bytes = device.memory_info().ok().map(|memory| memory.free);

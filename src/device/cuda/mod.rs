@@ -1,4 +1,4 @@
-//! NVIDIA GPUs, through the CUDA driver that is found at run time. No type of CUDA's leaves this folder.
+//! NVIDIA GPUs, through the CUDA driver, which is loaded at run time. No CUDA type is used outside of this folder.
 
 mod cache;
 mod context;
@@ -28,37 +28,39 @@ use nvrtc::Compiler;
 pub(crate) use nvrtc::nvrtc_compile;
 use stream::{CudaHost, CudaStream, Event};
 
-/// Loaded kernels kept for the next job on the same device.
+/// The number of loaded kernels that are kept for later jobs on the same device.
 const LOADED: usize = 64;
 
-/// Whether kernels can be compiled here.
+/// Checks that kernels can be compiled on this machine.
 ///
 /// # Errors
-/// [`Error::Device`](crate::Error::Device) when there is no NVRTC, saying where to get it.
+/// [`Error::Device`](crate::Error::Device) if there is no NVRTC. The remedy says how to get it.
 pub(crate) fn check_compiler() -> Result<()> {
     Compiler::find().map(drop)
 }
 
-/// One GPU, by its primary context.
+/// One GPU, used through its primary context.
 pub(crate) struct CudaDevice {
     context: Arc<Context>,
     info: DeviceInfo,
     architecture: u32,
     cache: Option<Cache>,
-    /// By code and entry point.
+    /// Loaded kernels, by code and entry point.
     loaded: Mutex<HashMap<(Code, String), Arc<Function>>>,
 }
 
 impl CudaDevice {
-    /// Opens a device, counted from 0 among those that the driver shows; creates its context if the process has none yet,
-    /// and touches no other device.
+    /// Opens a device by its number, counted from 0 among the devices that the driver shows. Creates its context
+    /// unless the process already has one. Does not open any other device.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) when there is no driver, no such device, or it cannot be used now.
+    /// [`Error::Device`](crate::Error::Device) if there is no driver, no such device, or the device cannot be used
+    /// now.
     pub(crate) fn open(ordinal: usize) -> Result<CudaDevice> {
         let found = driver::find(ordinal)?;
         let context = Context::retain(&found)?;
-        tracing::debug!(device = %found.info.id, name = %found.info.name, pci = ?found.info.details.pci_bus_id, "opened");
+        let info = &found.info;
+        tracing::debug!(device = %info.id, name = %info.name, pci = ?info.details.pci_bus_id, "opened");
         Ok(CudaDevice {
             context,
             info: found.info,
@@ -68,7 +70,7 @@ impl CudaDevice {
         })
     }
 
-    /// The code as the driver takes it.
+    /// Returns the code in the form that the driver accepts.
     fn image(&self, code: &Code) -> Result<Arc<[u8]>> {
         let (name, text, options) = match code {
             Code::Image(image) => return Ok(image.clone()),
@@ -92,7 +94,7 @@ impl CudaDevice {
     }
 }
 
-/// All that decides what comes out of the compiler.
+/// Returns everything that determines the output of the compiler.
 fn key(source: &str, options: &[String], (major, minor): (i32, i32)) -> Vec<u8> {
     format!("NVRTC {major}.{minor}\n{}\n{source}", options.join(" ")).into_bytes()
 }
@@ -131,7 +133,7 @@ impl Device for CudaDevice {
     }
 
     fn load(&self, kernel: &SharedKernel) -> Result<Loaded> {
-        // Held while compiling, so that runs that ask for the same kernel at once compile it once.
+        // The lock is held during compilation, so that concurrent runs with the same kernel compile it once.
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let name = (kernel.code.clone(), kernel.entry.clone());
         let function = match loaded.get(&name) {
@@ -142,7 +144,7 @@ impl Device for CudaDevice {
             function.check_parameters(&kernel.entry, declared)?;
         }
         if loaded.len() >= LOADED {
-            // Those in use live on with their users.
+            // Kernels in use stay alive as long as their users.
             loaded.clear();
         }
         loaded.insert(name, function.clone());
@@ -158,7 +160,7 @@ impl Device for CudaDevice {
         let unchecked = kernel.launch.declared.is_some() && !driver::tells_parameters();
         let parameters = unchecked.then(|| {
             format!(
-                "the parameters of '{}' are believed to be as declared: only drivers for CUDA 12.4 and later tell them",
+                "the declared parameters of '{}' were not checked: only drivers for CUDA 12.4 and later report them",
                 kernel.entry
             )
         });

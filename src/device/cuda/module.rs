@@ -18,7 +18,7 @@ pub(crate) struct Function {
     handle: sys::CUfunction,
 }
 
-/// A kernel that is ready to be launched, with what a launch is given.
+/// A kernel that is ready to be launched, with its launch parameters.
 pub(crate) struct Loaded {
     pub(super) function: Arc<Function>,
     pub(super) launch: Launch,
@@ -34,7 +34,7 @@ unsafe impl Sync for Function {}
 impl Function {
     /// Loads a cubin or PTX text and finds its entry point.
     ///
-    /// `image` is what NVRTC gave: a cubin, which knows its length, or text that ends with a zero byte.
+    /// `image` is the output of NVRTC: a cubin, which contains its length, or text that ends with a zero byte.
     pub(super) fn load(context: &Arc<Context>, image: &[u8], entry: &str) -> Result<Function> {
         let name = CString::new(entry).map_err(|_| Error::Device {
             device: context.id().into(),
@@ -58,21 +58,22 @@ impl Function {
         Ok(function)
     }
 
-    /// Holds the kernel's parameters against what the caller says they are: the driver reads as many arguments, of such sizes, as
-    /// the compiled kernel has. A driver that does not tell them is believed; see `CudaDevice::notes`.
+    /// Compares the parameters of the compiled kernel with those that the caller declared, because the driver reads
+    /// as many arguments, and of such sizes, as the compiled kernel has. If the driver does not report parameters,
+    /// the declaration is not checked; see `CudaDevice::notes`.
     pub(super) fn check_parameters(&self, entry: &str, declared: &[Declared]) -> Result<()> {
         if !driver::tells_parameters() {
             return Ok(());
         }
         let _guard = self.context.enter()?;
         let bytes = |number| {
-            // SAFETY: the driver tells them, and the function is alive.
+            // SAFETY: the driver reports parameters, and the function is alive.
             unsafe { driver::parameter_bytes(self.handle, number) }
                 .or_else(|code| self.context.check("cuFuncGetParamInfo", code).map(|()| None))
         };
         let differs = |problem: String| {
             Err(Error::Job(format!(
-                "the kernel '{entry}' is not as it is declared: {problem}; correct the declaration"
+                "the kernel '{entry}' does not match its declaration: {problem}; correct the declaration"
             )))
         };
         for (number, Declared { name, bytes: expected }) in declared.iter().enumerate() {
@@ -97,7 +98,7 @@ impl Function {
 
 impl Drop for Function {
     fn drop(&mut self) {
-        // SAFETY: loaded by `load`, unloaded here only.
+        // SAFETY: loaded by `load`, and unloaded only here.
         self.context.release("cuModuleUnload", || unsafe { sys::cuModuleUnload(self.module) });
     }
 }

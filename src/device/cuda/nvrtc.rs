@@ -9,7 +9,7 @@ use cudarc::nvrtc::{result, sys};
 use super::driver::Missing;
 use crate::error::{Error, Result};
 
-/// Every function of NVRTC that this folder calls; see the driver's list for why.
+/// Every NVRTC function that this folder calls. They are looked up in advance, as those of the driver.
 const FUNCTIONS: [&str; 12] = [
     "nvrtcVersion",
     "nvrtcGetNumSupportedArchs",
@@ -25,42 +25,42 @@ const FUNCTIONS: [&str; 12] = [
     "nvrtcGetPTX",
 ];
 
-const INSTALL: &str = "install NVRTC with the CUDA toolkit or with `pip install nvidia-cuda-nvrtc` (`nvidia-cuda-nvrtc-cu12` \
-                       for CUDA 12), and put the folder that holds libnvrtc.so.* on LD_LIBRARY_PATH (for pip, \
+const INSTALL: &str = "install NVRTC with the CUDA toolkit or with `pip install nvidia-cuda-nvrtc` \
+                       (`nvidia-cuda-nvrtc-cu12` for CUDA 12), and put the folder that holds libnvrtc.so.* on LD_LIBRARY_PATH (for pip, \
                        site-packages/nvidia/cu13/lib or site-packages/nvidia/cuda_nvrtc/lib)";
 
-/// The compiler as it was found on this machine.
+/// The compiler found on this machine.
 #[derive(Debug)]
 pub(super) struct Compiler {
-    /// Major and minor.
+    /// Its major and minor version.
     pub(super) version: (i32, i32),
-    /// The architectures it makes code for, ascending: 75 for sm_75.
+    /// The architectures that it supports, in ascending order: 75 for sm_75.
     architectures: Vec<u32>,
 }
 
-/// What to compile for.
+/// The target of a compilation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// Machine code of exactly this architecture.
     Cubin(u32),
-    /// PTX of this architecture, which the driver translates for a newer one.
+    /// PTX of this architecture, which the driver compiles for a newer one.
     Ptx(u32),
 }
 
-/// What came out of the compiler.
+/// The output of the compiler.
 #[derive(Debug)]
 pub(super) struct Compiled {
     /// A cubin, or PTX with a zero byte at the end.
     pub(super) image: Vec<u8>,
-    /// Warnings; empty if there were none.
+    /// The warnings; empty if there are none.
     pub(super) log: String,
 }
 
 impl Target {
-    /// The compiler's options, and more of them.
+    /// Returns the options of the compiler, followed by `more`.
     ///
-    /// No fused multiply-add: a result must be the same on the CPU, bit for bit. Fused operations written out in PTX stay
-    /// as they are, so the driver's own translation does not fuse either.
+    /// Fused multiply-add is disabled, because results must be equal to those of the CPU, bit for bit. The PTX states
+    /// explicitly which operations are fused, so the driver does not fuse others when it compiles PTX.
     pub(super) fn options(self, more: &[String]) -> Vec<String> {
         let architecture = match self {
             Target::Cubin(number) => format!("--gpu-architecture=sm_{number}"),
@@ -75,16 +75,16 @@ impl Compiler {
     /// Finds NVRTC, once.
     ///
     /// # Errors
-    /// [`Error::Device`] that says how to get it when it is not there.
+    /// [`Error::Device`] if it is not found. The remedy says how to get it.
     pub(super) fn find() -> Result<&'static Compiler> {
         static COMPILER: OnceLock<Result<Compiler, Missing>> = OnceLock::new();
         COMPILER.get_or_init(probe).as_ref().map_err(Missing::error)
     }
 
-    /// How to compile for a device.
+    /// Returns the target for a device.
     ///
     /// # Errors
-    /// [`Error::Device`] when the device is older than all that this NVRTC knows.
+    /// [`Error::Device`] if the device is older than all architectures that this NVRTC supports.
     pub(super) fn target(&self, architecture: u32) -> Result<Target> {
         if self.architectures.contains(&architecture) {
             return Ok(Target::Cubin(architecture));
@@ -99,18 +99,18 @@ impl Compiler {
         }
     }
 
-    /// Compiles CUDA C++, which messages call `name`.
+    /// Compiles CUDA C++. Messages refer to the source as `name`.
     ///
     /// # Errors
-    /// [`Error::Compile`] with what the compiler says when the source does not compile.
+    /// [`Error::Compile`] with the message of the compiler if the source does not compile.
     pub(super) fn compile(&self, name: &str, source: &str, target: Target, options: Vec<String>) -> Result<Compiled> {
         if let Some(option) = options.iter().find(|option| option.contains('\0')) {
             return Err(Error::Job(format!("the compiler's option {option:?} has a zero byte: leave it out")));
         }
         let program = Program::new(name, source)?;
-        // SAFETY: the program is alive; `options` has no zero bytes, which the binding would panic at.
+        // SAFETY: the program is alive. `options` contains no zero bytes, on which the binding would panic.
         let outcome = unsafe { result::compile_program(program.0, &options) };
-        // SAFETY: the program is alive and went through the compiler.
+        // SAFETY: the program is alive, and the compiler has run, with or without success.
         let log = unsafe { result::get_program_log(program.0) }.map(text).unwrap_or_default();
         match outcome {
             Err(result::NvrtcError(sys::nvrtcResult::NVRTC_ERROR_COMPILATION)) => {
@@ -156,22 +156,22 @@ fn probe() -> Result<Compiler, Missing> {
     Ok(Compiler { version: (major, minor), architectures })
 }
 
-/// Compiles CUDA C++ for an architecture such as `"sm_90"`: the device code and the compiler's warnings. Needs NVRTC but no
-/// GPU.
+/// Compiles CUDA C++ for an architecture such as `"sm_90"`. Returns the device code and the warnings of the compiler.
+/// Needs NVRTC but no GPU.
 ///
 /// # Errors
-/// [`Error::Device`] when there is no NVRTC, it does not know the architecture, or the source does not compile.
+/// [`Error::Device`] if there is no NVRTC, it does not support the architecture, or the source does not compile.
 #[cfg(feature = "testing")]
 pub(crate) fn nvrtc_compile(source: &str, architecture: &str) -> Result<(Vec<u8>, String)> {
     let number = architecture.strip_prefix("sm_").and_then(|number| number.parse().ok());
-    let number = number.ok_or_else(|| failure(format!("'{architecture}' is no architecture such as sm_90")))?;
+    let number = number.ok_or_else(|| failure(format!("'{architecture}' is not an architecture such as sm_90")))?;
     let compiler = Compiler::find()?;
     let target = compiler.target(number)?;
     let Compiled { image, log } = compiler.compile("overshot.cu", source, target, target.options(&[]))?;
     Ok((image, log))
 }
 
-/// A program of NVRTC's, destroyed on drop.
+/// An NVRTC program; destroyed on drop.
 struct Program(sys::nvrtcProgram);
 
 impl Program {
@@ -179,8 +179,8 @@ impl Program {
         let zero = |_| Error::Job(format!("the kernel's source {name:?}, or its name, has a zero byte: take it out"));
         let (name, source) = (CString::new(name).map_err(zero)?, CString::new(source).map_err(zero)?);
         let mut program = ptr::null_mut();
-        // SAFETY: a program is made after `probe` only; all pointers outlive the call, which copies the text. There are no
-        // headers, so their lists may be null.
+        // SAFETY: a program is made after `probe` only; all pointers outlive the call, which copies the text. There
+        // are no headers, so their lists may be null.
         let result = unsafe {
             sys::nvrtcCreateProgram(&mut program, source.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null())
         };
@@ -232,7 +232,7 @@ fn text(log: Vec<c_char>) -> String {
     String::from_utf8_lossy(&bytes(log)).trim_end_matches('\0').trim().to_owned()
 }
 
-/// The first mistake of a log such as `saxpy.cu(12): error: identifier "n" is undefined`, with the line of the source.
+/// Returns the first error of a log such as `saxpy.cu(12): error: identifier "n" is undefined`, with the source line.
 fn mistake(name: &str, source: &str, log: &str) -> Error {
     let first = log.lines().find_map(|line| {
         let (line, message) = line.strip_prefix(name)?.strip_prefix('(')?.split_once("): ")?;
@@ -247,7 +247,7 @@ fn mistake(name: &str, source: &str, log: &str) -> Error {
     Error::Compile { name: name.to_owned(), line, text: text.trim().to_owned(), message }
 }
 
-/// A log as errors show it: on one line, and not without end.
+/// Formats a log for an error: on one line, and truncated if it is too long.
 fn one_line(log: &str) -> String {
     const LIMIT: usize = 2000;
     let line = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" | ");

@@ -1,4 +1,4 @@
-//! Streams, events, and the host that waits for them.
+//! CUDA streams and events, and the host that waits for them.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -14,7 +14,7 @@ use crate::device::kernel::Argument;
 use crate::device::{Host, SpinThenSleep, Stream};
 use crate::error::{Error, Result};
 
-/// A stream that does not wait for the default stream.
+/// A stream that does not synchronise with the default stream.
 pub(crate) struct CudaStream {
     context: Arc<Context>,
     handle: sys::CUstream,
@@ -80,7 +80,7 @@ impl Stream for CudaStream {
             return Err(Error::Device {
                 device: self.context.id().into(),
                 problem: format!("{rows} rows are too many for one launch"),
-                remedy: "set a smaller chunk".into(),
+                remedy: "set a smaller chunk size".into(),
             });
         };
         let values = kernel.values.known()?;
@@ -98,8 +98,9 @@ impl Stream for CudaStream {
         }));
         self.pointers.clear();
         self.pointers.extend(self.arguments.iter_mut().map(|argument| ptr::from_mut(argument).cast::<c_void>()));
-        // SAFETY: the kernel has exactly these parameters, as whoever made its `Launch` vouches, of up to eight bytes each, which
-        // the driver copies before it returns; the caller vouches for what they point to.
+        // SAFETY: the kernel has exactly these parameters, of up to eight bytes each; the author of its `Launch`
+        // vouched for this. The driver copies the arguments before it returns. The caller vouches for the memory that
+        // they point to.
         let result = unsafe {
             sys::cuLaunchKernel(
                 kernel.function.handle(),
@@ -136,7 +137,7 @@ impl Drop for CudaStream {
         let _guard = self.context.enter();
         // SAFETY: the handle is alive.
         let result = unsafe { sys::cuStreamSynchronize(self.handle) };
-        // After an error the context is lost, and with it all work that the stream had queued.
+        // After an error the context is lost, including all work queued on the stream.
         let spare = match self.context.check("cuStreamSynchronize", result) {
             Ok(()) => keep(&self.context.spare().streams, self.handle),
             Err(error) => {
@@ -145,13 +146,13 @@ impl Drop for CudaStream {
             }
         };
         if let Some(handle) = spare {
-            // SAFETY: created by `open` and not kept: destroyed here only.
+            // SAFETY: created by `open` and not recycled, so it is destroyed only here.
             self.context.release("cuStreamDestroy", || unsafe { sys::cuStreamDestroy_v2(handle) });
         }
     }
 }
 
-/// A thread of the host that waits for events.
+/// A host thread that waits for events.
 pub(crate) struct CudaHost {
     context: Arc<Context>,
     epoch: Instant,
@@ -237,13 +238,13 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         let _guard = self.context.enter();
-        // One that is not done is of no use to others: to them it would not be as never recorded.
+        // An event that is not done cannot be recycled: its next user expects an event that counts as done.
         let spare = match self.is_done() {
             Ok(true) => keep(Event::spares(&self.context, self.keeps_time), self.handle),
             _ => Some(self.handle),
         };
         if let Some(handle) = spare {
-            // SAFETY: created by `new` and not kept: destroyed here only.
+            // SAFETY: created by `new` and not recycled, so it is destroyed only here.
             self.context.release("cuEventDestroy", || unsafe { sys::cuEventDestroy_v2(handle) });
         }
     }

@@ -1,9 +1,9 @@
-//! Virtual time: when each operation of each stream would start and end on a device with one engine for copies in, one
+//! Virtual time: the start and end of each operation of each stream on a device with one engine for copies in, one
 //! for kernels and one for copies out.
 //!
-//! An engine takes, of all operations that are ready, the one that was ready first. What is enqueued later can change only
-//! what starts later; so times are settled up to the moment at which the host acts, and no further. Beyond it,
-//! [`Clock::time_of`] looks ahead on a copy.
+//! An engine runs the operation that was ready first. Work enqueued later can change only operations that start
+//! later. So times are settled up to the current time of the host, and no further. To look ahead, [`Clock::time_of`]
+//! simulates on a copy.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// A point in a stream's work that was recorded.
+/// A recorded point in the work of a stream.
 pub(super) struct Mark {
     id: u64,
-    /// Whether the work before it was done, which follows no clock.
+    /// Whether the work before it has run. This is independent of virtual time.
     pub(super) done: AtomicBool,
-    /// When, in virtual time, once that is settled.
+    /// Its virtual time, once it is settled.
     pub(super) at: OnceLock<Duration>,
 }
 
@@ -43,10 +43,10 @@ struct Line {
 #[derive(Clone, Default)]
 pub(super) struct Clock {
     lines: BTreeMap<u64, Line>,
-    /// When each engine is free again.
+    /// The time when each engine is free again.
     engines: [Duration; 3],
     marks: u64,
-    /// Nothing takes time: there is nothing to settle or to look ahead to.
+    /// Whether no operation takes time. There is nothing to settle or to look ahead to then.
     timeless: bool,
 }
 
@@ -78,7 +78,7 @@ impl Clock {
         }
     }
 
-    /// Forgets a stream; what it recorded counts as reached.
+    /// Removes a stream. Its recorded marks count as reached.
     pub(super) fn close(&mut self, stream: u64) {
         let Some(line) = self.lines.remove(&stream) else { return };
         for step in line.steps {
@@ -88,12 +88,12 @@ impl Clock {
         }
     }
 
-    /// Settles everything that starts up to `now`.
+    /// Settles all operations that start up to `now`.
     pub(super) fn settle(&mut self, now: Duration) {
         while self.advance(now, &mut None).is_some() {}
     }
 
-    /// When `mark` will be reached if nothing more is enqueued.
+    /// Returns when `mark` will be reached if nothing more is enqueued.
     pub(super) fn time_of(&self, mark: &Mark) -> Duration {
         if let Some(at) = mark.at.get() {
             return *at;
@@ -107,8 +107,8 @@ impl Clock {
         self.lines.entry(stream).or_default()
     }
 
-    /// Does the step that starts first, if that is not after `limit`. Marks reached go into `reached`, if given, else
-    /// are settled.
+    /// Runs the step that starts first, unless it starts after `limit`. Reached marks are inserted into `reached` if
+    /// it is given; otherwise they are settled.
     fn advance(&mut self, limit: Duration, reached: &mut Option<HashMap<u64, Duration>>) -> Option<()> {
         let starts = self.lines.iter().filter_map(|(&stream, line)| {
             let (ready, free) = match line.steps.front()? {

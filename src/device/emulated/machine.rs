@@ -1,4 +1,4 @@
-//! The machine behind an emulated device: what is enqueued on all streams, and the running of it.
+//! The machine of an emulated device: holds the work of all streams, and runs it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -24,8 +24,8 @@ impl HostSpan {
     }
 }
 
-// SAFETY: a span is only used by a copy, and whoever enqueued that promised (`Stream::copy_in`, `copy_out`) that the
-// memory stays valid and untouched until the copy is done, on whichever thread it runs.
+// SAFETY: a span is used only by a copy. The caller of `Stream::copy_in` or `copy_out` promised that the memory stays
+// valid and untouched until the copy is done, on whatever thread it runs.
 unsafe impl Send for HostSpan {}
 
 pub(super) enum Operation {
@@ -40,9 +40,9 @@ pub(super) enum Operation {
 pub(super) struct Launch {
     pub(super) host: Arc<Mutex<Box<dyn HostKernel>>>,
     pub(super) columns: Columns,
-    /// Where each column begins.
+    /// The start of each column.
     pub(super) places: Vec<(Arc<Mutex<Vec<u64>>>, usize)>,
-    /// With their bytes.
+    /// The resident arrays, with their bytes.
     pub(super) resident: Vec<(Arc<Mutex<Vec<u64>>>, usize)>,
     pub(super) values: Vec<u64>,
     pub(super) first_row: u64,
@@ -52,13 +52,13 @@ pub(super) struct Launch {
 pub(super) struct Machine {
     pub(super) used: u64,
     pub(super) clock: Clock,
-    /// What is enqueued on each stream.
+    /// The work enqueued on each stream.
     streams: HashMap<u64, VecDeque<Operation>>,
     next_stream: u64,
     random: Random,
     faults: Vec<Fault>,
     counts: [u64; FaultAt::COUNT],
-    /// The first failure. As on a GPU, nothing runs any more after it; marks are reached all the same.
+    /// The first failure. As on a GPU, nothing more runs after it, but marks are still reached.
     failed: Option<&'static str>,
 }
 
@@ -83,16 +83,17 @@ impl Machine {
         id
     }
 
-    /// Runs what the stream still has to do, and forgets the stream.
+    /// Runs the remaining work of the stream, and removes the stream.
     pub(super) fn close(&mut self, stream: u64) {
         if thread::panicking() {
-            // Nothing more runs, as after any other failure: if a function of the caller's panicked, which may be on another device,
-            // it might do so again, which would end the process.
+            // Nothing more runs, as after any other failure. If a function of the caller panicked, possibly on
+            // another device, it might panic again, which would abort the process.
             self.failed.get_or_insert("a thread panicked");
         }
         while self.streams.get(&stream).is_some_and(|queue| !queue.is_empty()) && self.run_one() {}
         self.clock.close(stream);
-        // What could not run waits for an event that will never come; who waits for this stream shall not.
+        // Work that could not run waits for an event that will never be recorded. Waiters for this stream must not
+        // wait for ever.
         for operation in self.streams.remove(&stream).into_iter().flatten() {
             if let Operation::Record(mark) = operation {
                 mark.done.store(true, Ordering::Release);
@@ -106,7 +107,7 @@ impl Machine {
         }
     }
 
-    /// Whether a copy that is enqueued has yet to read some of these bytes.
+    /// Returns whether an enqueued copy has yet to read some of these bytes.
     pub(super) fn still_reads(&self, bytes: HostSpan) -> bool {
         self.streams.values().flatten().any(|operation| match operation {
             Operation::CopyIn { from, .. } => from.overlaps(bytes),
@@ -114,7 +115,7 @@ impl Machine {
         })
     }
 
-    /// Runs operations of any streams, in an order of the seed's choosing, until `mark` is done.
+    /// Runs operations of all streams, in an order determined by the seed, until `mark` is done.
     pub(super) fn run_until(&mut self, mark: &Mark) -> Result<()> {
         while !mark.done.load(Ordering::Acquire) {
             if !self.run_one() {
@@ -124,14 +125,14 @@ impl Machine {
         self.failed.map_or(Ok(()), |what| Err(failure(what)))
     }
 
-    /// Runs something, or nothing, as the seed has it: what happens while a host only looks.
+    /// Runs some operations, or none, as the seed determines: the progress of the device while the host only queries.
     pub(super) fn idle(&mut self) {
         if self.random.below(4) == 0 {
             self.run_one();
         }
     }
 
-    /// Runs the next operation of one stream; false if none may run.
+    /// Runs the next operation of one stream. Returns false if none can run.
     fn run_one(&mut self) -> bool {
         let is_ready = |queue: &VecDeque<Operation>| match queue.front() {
             Some(Operation::Wait(mark)) => mark.done.load(Ordering::Acquire),
@@ -160,8 +161,8 @@ impl Machine {
                 }
                 let mut words = to.lock().unwrap_or_else(PoisonError::into_inner);
                 let to = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut words)[offset..offset + from.bytes];
-                // SAFETY: whoever enqueued the copy promised that the bytes are readable until it is done, which it is
-                // only after this.
+                // SAFETY: the caller of `copy_in` promised that the bytes are readable until the copy is done, which
+                // is after this.
                 to.copy_from_slice(unsafe { std::slice::from_raw_parts(from.start, from.bytes) });
             }
             Operation::CopyOut { from, offset, to } => {
@@ -170,8 +171,8 @@ impl Machine {
                 }
                 let words = from.lock().unwrap_or_else(PoisonError::into_inner);
                 let from = &bytemuck::cast_slice::<u64, u8>(&words)[offset..offset + to.bytes];
-                // SAFETY: whoever enqueued the copy promised that the bytes are writable and looked at by nobody until
-                // it is done, which it is only after this.
+                // SAFETY: the caller of `copy_out` promised that the bytes are writable and that nobody reads them
+                // until the copy is done, which is after this.
                 unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.start, to.bytes) };
             }
             Operation::Zero { to, offset, bytes } => {
@@ -194,7 +195,7 @@ impl Machine {
         None
     }
 
-    /// Counts an operation and tells whether it is to fail.
+    /// Counts an operation, and returns whether it must fail.
     pub(super) fn fault(&mut self, at: FaultAt) -> bool {
         let count = &mut self.counts[at as usize];
         let nth = *count;
@@ -202,19 +203,20 @@ impl Machine {
         self.faults.iter().any(|f| f.at == at && f.nth == nth)
     }
 
-    /// Counts a call, and refuses it if it is to fail; the device stays usable.
+    /// Counts a call, and returns an error if it must fail. The device stays usable.
     pub(super) fn call(&mut self, at: FaultAt) -> Result<()> {
         if self.fault(at) { Err(failure(at.problem())) } else { Ok(()) }
     }
 
-    /// A value that no computation is likely to leave behind.
+    /// Returns a poison value, which is unlikely to be the result of a computation.
     pub(super) fn poison_word(&mut self) -> u64 {
         self.random.next() | 0x8080_8080_8080_8080
     }
 }
 
 impl Launch {
-    /// Runs the host kernel on copies of the columns: these may lie anywhere, and inputs may be the same.
+    /// Runs the host kernel on copies of the columns, because columns may be at any offset, and two inputs may be the
+    /// same memory.
     fn run(&self, poison: u8) {
         let Columns { inputs, outputs, .. } = &self.columns;
         let (inputs, written) = (inputs.len(), outputs.len() + usize::from(self.columns.partial_words > 0));
@@ -228,9 +230,9 @@ impl Launch {
         let mut columns =
             copies.iter_mut().zip(&sizes).map(|(copy, &bytes)| &mut bytemuck::cast_slice_mut(copy)[..bytes]);
         let inputs: Vec<&[u8]> = columns.by_ref().take(inputs).map(|column| &*column).collect();
-        // HostPrograms have scratch memory of their own.
+        // Host kernels have their own scratch memory.
         let mut outputs: Vec<&mut [u8]> = columns.take(written).collect();
-        // What a kernel leaves unwritten must not look like the result of an earlier chunk.
+        // Bytes that a kernel does not write must not look like the result of an earlier chunk.
         outputs.iter_mut().for_each(|part| part.fill(poison));
         let none: &mut [u8] = &mut [];
         let partials = if self.columns.partial_words > 0 { outputs.pop() } else { None };
@@ -255,7 +257,8 @@ pub(super) fn failure(what: &str) -> Error {
     Error::Device { device: "emulated".into(), problem: what.into(), remedy: "run without faults".into() }
 }
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): enough to shuffle with.
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): enough to shuffle
+/// with.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -266,7 +269,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound` (> 0).
+    /// Returns a number below `bound` (> 0).
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }

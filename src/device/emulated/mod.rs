@@ -1,12 +1,14 @@
-//! A device made of host memory that behaves as a discrete GPU may.
+//! The emulated device: simulates a discrete GPU in host memory.
 //!
-//! Its memory has a set size and starts as poison. Work that is enqueued happens **later**: only when the host waits for an
-//! event does the device run, and then it picks, from a seed, any stream whose next operation may run. So a copy happens as
-//! late, and streams overtake each other as oddly, as events permit, and a missing wait gives a wrong answer on any
-//! machine, and the same one every time. Failures come on demand. Times are virtual: every operation has a start and
-//! an end from the rates in [`Emulated`], as if two copy engines and one compute engine served all streams in order.
+//! Its memory has a fixed size and is initialised with poison. Enqueued work runs **later**: only when the host waits
+//! for an event does the device run operations, each from a stream that the seed chooses among those whose next
+//! operation can run. So copies run as late, and streams are reordered as much, as the events permit. A missing wait
+//! gives a wrong result on every machine, and the same result for the same seed. Failures can be injected.
 //!
-//! There are no threads here: its workers are driven on one thread ([`Schedule::Seeded`]), so that a run is repeatable.
+//! Times are virtual. Every operation has a start and an end that follow from the rates in [`Emulated`], as if two
+//! copy engines and one compute engine served all streams in order.
+//!
+//! The device uses no threads. Its workers run on one thread ([`Schedule::Seeded`]), so that a run is repeatable.
 
 mod clock;
 mod machine;
@@ -33,13 +35,13 @@ pub(crate) struct EmulatedDevice {
 }
 
 impl EmulatedDevice {
-    /// The only one.
+    /// Creates the only emulated device.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn new(options: &Emulated) -> Self {
         Self::named("emulated".into(), options)
     }
 
-    /// One of several.
+    /// Creates one of several emulated devices.
     pub(crate) fn named(id: String, options: &Emulated) -> Self {
         EmulatedDevice {
             info: info(id, options),
@@ -48,20 +50,20 @@ impl EmulatedDevice {
         }
     }
 
-    /// Bytes of its memory that nobody uses.
+    /// Returns the free device memory in bytes.
     fn free(&self, machine: &Machine) -> u64 {
         let taken = self.options.taken_bytes.saturating_add(machine.used);
         self.options.memory_bytes().saturating_sub(taken)
     }
 }
 
-/// Emulated devices and their names: `emulated` for the only one, `emulated:0`, `emulated:1`, … for several.
+/// Returns emulated devices with their ids: `emulated` for a single one, `emulated:0`, `emulated:1`, … for several.
 pub(crate) fn named(all: &[Emulated]) -> impl Iterator<Item = (String, &Emulated)> {
     let id = |k: usize| if all.len() == 1 { "emulated".into() } else { format!("emulated:{k}") };
     all.iter().enumerate().map(move |(k, options)| (id(k), options))
 }
 
-/// What the device with these options says of itself.
+/// Describes the device with these options.
 pub(crate) fn info(id: String, options: &Emulated) -> DeviceInfo {
     DeviceInfo {
         id,
@@ -77,7 +79,7 @@ fn lock(machine: &Mutex<Machine>) -> MutexGuard<'_, Machine> {
     machine.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An allocation. Eight-byte words, so that columns of every dtype are aligned in it.
+/// An allocation, in eight-byte words, so that columns of every dtype are aligned.
 pub(crate) struct EmulatedMemory {
     words: Arc<Mutex<Vec<u64>>>,
     bytes: u64,
@@ -90,7 +92,7 @@ impl Drop for EmulatedMemory {
     }
 }
 
-/// A loaded kernel: its host kernel.
+/// A loaded kernel, which is its host kernel.
 pub(crate) struct EmulatedKernel {
     columns: Columns,
     values: Arc<ScalarArgs>,
@@ -181,7 +183,8 @@ mod tests {
         let (mut stream, mut host) = (device.open_stream().unwrap(), device.host(Instant::now()));
         let event = device.event(false).unwrap();
         let (from, mut to) = ([7u8; 8], [0u8; 8]);
-        // SAFETY: both arrays outlive the stream's work, which `synchronize` ends, and nobody touches them until then.
+        // SAFETY: both arrays outlive the stream's work, which `synchronize` ends, and nobody touches them until
+        // then.
         unsafe {
             stream.copy_in(from.as_ptr(), &memory, 0, 8).unwrap();
             stream.copy_out(&memory, 0, to.as_mut_ptr(), 8).unwrap();
@@ -252,7 +255,8 @@ mod tests {
         let mut streams = [device.open_stream().unwrap(), device.open_stream().unwrap()];
         for stream in &mut streams {
             let event = device.event(true).unwrap();
-            // SAFETY: `memory` of the host outlives the streams, which are dropped before it; its content does not matter.
+            // SAFETY: `memory` of the host outlives the streams, which are dropped before it; its content does not
+            // matter.
             unsafe {
                 stream.copy_in(host.as_ptr(), &memory, 0, 1000).unwrap();
                 stream.copy_out(&memory, 0, host.as_mut_ptr(), 1000).unwrap();

@@ -1,6 +1,6 @@
-//! What can be set on an emulated device.
+//! The options of an emulated device.
 
-/// Options of an emulated device: seed, memory, virtual speed, failures.
+/// The options of an emulated device: seed, memory, virtual speed, failures.
 ///
 /// ```
 /// use overshot::{DeviceChoice, Emulated, Engine};
@@ -18,9 +18,9 @@ pub struct Emulated {
     pub(crate) seed: u64,
     /// `None`: as much as the limit on device memory, or 64 MiB.
     pub(crate) memory_bytes: Option<u64>,
-    /// What others use of it.
+    /// Device memory in use by other programs.
     pub(crate) taken_bytes: u64,
-    /// Bytes, rows and bytes per virtual second; infinite: takes no time.
+    /// Bytes, rows and bytes per virtual second. Infinite if an operation takes no time.
     pub(crate) copy_in_rate: f64,
     pub(crate) kernel_rate: f64,
     pub(crate) copy_out_rate: f64,
@@ -47,18 +47,19 @@ impl Default for Emulated {
 }
 
 impl Emulated {
-    /// Seed 0, as much memory as the engine's limit on device memory (64 MiB if there is none), operations that take no virtual time, no failures.
+    /// Creates the default options: seed 0, as much memory as the engine's limit on device memory (64 MiB if there is
+    /// none), operations that take no virtual time, no failures.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The seed from which the order of everything follows.
+    /// Sets the seed, which determines the order of all operations.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// The size of its memory in bytes.
+    /// Sets the size of the device memory in bytes.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);
         self
@@ -68,43 +69,44 @@ impl Emulated {
         self.memory_bytes.unwrap_or(64 << 20)
     }
 
-    /// How much of its memory other programs use, in bytes: it cannot be had, and nobody says so before.
+    /// Sets how many bytes of the device memory other programs use. Allocations cannot use them, and the plan does
+    /// not know about them.
     pub fn taken(mut self, bytes: u64) -> Self {
         self.taken_bytes = bytes;
         self
     }
 
-    /// The speed of its copy engine towards the device, in bytes per virtual second (> 0).
+    /// Sets the speed of copies to the device, in bytes per virtual second (> 0).
     pub fn copy_in_rate(mut self, bytes_per_second: f64) -> Self {
         self.copy_in_rate = bytes_per_second;
         self
     }
 
-    /// The speed of its kernels, in rows per virtual second (> 0).
+    /// Sets the speed of kernels, in rows per virtual second (> 0).
     pub fn kernel_rate(mut self, rows_per_second: f64) -> Self {
         self.kernel_rate = rows_per_second;
         self
     }
 
-    /// The speed of its copy engine towards the host, in bytes per virtual second (> 0).
+    /// Sets the speed of copies to the host, in bytes per virtual second (> 0).
     pub fn copy_out_rate(mut self, bytes_per_second: f64) -> Self {
         self.copy_out_rate = bytes_per_second;
         self
     }
 
-    /// The speed at which one worker fills slots, in bytes per virtual second (> 0).
+    /// Sets the speed at which one worker fills slots, in bytes per virtual second (> 0).
     pub fn fill_rate(mut self, bytes_per_second: f64) -> Self {
         self.fill_rate = bytes_per_second;
         self
     }
 
-    /// The speed at which one worker drains slots, in bytes per virtual second (> 0).
+    /// Sets the speed at which one worker drains slots, in bytes per virtual second (> 0).
     pub fn drain_rate(mut self, bytes_per_second: f64) -> Self {
         self.drain_rate = bytes_per_second;
         self
     }
 
-    /// Whether no operation of the device takes virtual time.
+    /// Returns whether no operation of the device takes virtual time.
     pub(crate) fn is_timeless(&self) -> bool {
         [self.copy_in_rate, self.kernel_rate, self.copy_out_rate].iter().all(|rate| rate.is_infinite())
     }
@@ -116,7 +118,7 @@ impl Emulated {
     }
 }
 
-/// A failure on demand.
+/// An injected failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub(crate) at: FaultAt,
@@ -124,18 +126,18 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// The operation `nth` of this kind fails, counted from 0 in the order in which the device runs copies, zeros and kernels and in which
-    /// it is called for all others.
+    /// Lets operation number `nth` of this kind fail, counted from 0. Copies, zeroing and kernels are counted in the
+    /// order in which the device runs them, all other operations in the order of the calls.
     pub fn new(at: FaultAt, nth: u64) -> Self {
         Fault { at, nth }
     }
 }
 
-/// Where a failure happens.
+/// The kind of operation that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultAt {
-    /// An allocation of device memory, as if there were none left.
+    /// An allocation of device memory, as if no memory were left.
     Allocate,
     /// A copy to the device.
     CopyIn,
@@ -145,31 +147,31 @@ pub enum FaultAt {
     CopyOut,
     /// The registration of host memory.
     Pin,
-    /// Zeros for device memory.
+    /// Zeroing device memory.
     Zero,
-    /// The opening of a stream.
+    /// Opening a stream.
     OpenStream,
-    /// The making of an event.
+    /// Creating an event.
     Event,
-    /// The recording of an event.
+    /// Recording an event.
     Record,
-    /// A stream that is to wait for an event.
+    /// Making a stream wait for an event.
     Wait,
-    /// The question whether an event is done.
+    /// Querying whether an event is done.
     Query,
-    /// The wait of the host for an event.
+    /// Waiting for an event on the host.
     Synchronize,
-    /// The loading of a kernel.
+    /// Loading a kernel.
     Load,
-    /// The question how much memory is free.
+    /// Querying the free device memory.
     FreeBytes,
 }
 
 impl FaultAt {
-    /// How many there are.
+    /// The number of kinds.
     pub(super) const COUNT: usize = FaultAt::FreeBytes as usize + 1;
 
-    /// What failed.
+    /// Describes the failure.
     pub(super) fn problem(self) -> &'static str {
         match self {
             FaultAt::Allocate => "an allocation failed (on demand)",
@@ -177,15 +179,15 @@ impl FaultAt {
             FaultAt::Kernel => "a kernel failed (on demand)",
             FaultAt::CopyOut => "a copy to the host failed (on demand)",
             FaultAt::Pin => "host memory could not be registered (on demand)",
-            FaultAt::Zero => "zeros could not be written (on demand)",
+            FaultAt::Zero => "device memory could not be zeroed (on demand)",
             FaultAt::OpenStream => "a stream could not be opened (on demand)",
-            FaultAt::Event => "an event could not be made (on demand)",
+            FaultAt::Event => "an event could not be created (on demand)",
             FaultAt::Record => "an event could not be recorded (on demand)",
-            FaultAt::Wait => "a stream could not be told to wait (on demand)",
-            FaultAt::Query => "an event could not be asked for (on demand)",
+            FaultAt::Wait => "a stream could not wait for an event (on demand)",
+            FaultAt::Query => "an event could not be queried (on demand)",
             FaultAt::Synchronize => "an event could not be waited for (on demand)",
             FaultAt::Load => "a kernel could not be loaded (on demand)",
-            FaultAt::FreeBytes => "the device could not say how much memory is free (on demand)",
+            FaultAt::FreeBytes => "the free device memory could not be queried (on demand)",
         }
     }
 }

@@ -16,11 +16,11 @@ pub(crate) struct EmulatedStream {
     machine: Arc<Mutex<Machine>>,
     id: u64,
     rates: Emulated,
-    /// The virtual time of the host that enqueues.
+    /// The virtual time of the enqueuing host thread.
     now: Duration,
 }
 
-/// An event: the latest mark recorded on it.
+/// An event. Refers to the latest mark recorded on it.
 #[derive(Default)]
 pub(crate) struct EmulatedEvent(Mutex<Option<Arc<Mark>>>);
 
@@ -61,11 +61,11 @@ impl Stream for EmulatedStream {
     unsafe fn copy_out(&mut self, from: &EmulatedMemory, offset: usize, to: *mut u8, bytes: usize) -> Result<()> {
         let to = HostSpan { start: to, bytes };
         let mut machine = lock(&self.machine);
-        // Who looks too early shall not find the right answer of an earlier chunk.
+        // A read before the copy is done must not find the correct result of an earlier chunk.
         let poison = machine.poison_word() as u8;
         if !machine.still_reads(to) {
-            // SAFETY: the caller promises that the bytes are writable, and that nobody looks at them until the copy is
-            // done, except for copies enqueued before, of which none does.
+            // SAFETY: the caller promises that the bytes are writable, and that nobody reads them until the copy is
+            // done, except for copies enqueued before, none of which reads these.
             unsafe { to.start.write_bytes(poison, bytes) };
         }
         drop(machine);
@@ -75,7 +75,7 @@ impl Stream for EmulatedStream {
     }
 
     unsafe fn zero(&mut self, to: &EmulatedMemory, offset: usize, bytes: usize) -> Result<()> {
-        // It is the device that writes, and so fast that it takes no time.
+        // The device zeroes its memory in no virtual time.
         let operation = Operation::Zero { to: to.words.clone(), offset, bytes };
         self.push(Engine::Compute, 0, self.rates.kernel_rate, operation);
         Ok(())
@@ -128,7 +128,7 @@ impl Drop for EmulatedStream {
     }
 }
 
-/// A thread of the host, with its virtual time: it moves when the host waits or works.
+/// A host thread with its virtual time, which advances when the thread waits or works.
 pub(crate) struct EmulatedHost {
     machine: Arc<Mutex<Machine>>,
     rates: Emulated,
@@ -194,7 +194,7 @@ impl Host for EmulatedHost {
     }
 }
 
-/// How long so much takes at a rate a second. A rate that makes no sense takes for ever.
+/// Returns the time that `amount` takes at a rate per second; the longest possible time if the rate is not valid.
 fn time(amount: usize, rate: f64) -> Duration {
     Duration::try_from_secs_f64(amount as f64 / rate).unwrap_or(Duration::MAX)
 }

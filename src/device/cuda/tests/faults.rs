@@ -1,4 +1,4 @@
-//! What the device does when the driver fails, for which it needs a driver that does so when told.
+//! The reaction of the device to failures of the driver. Needs the stand-in driver, which fails on request.
 
 use crate::device::cuda::CudaDevice;
 use crate::device::{Device, contract};

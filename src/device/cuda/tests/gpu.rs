@@ -1,4 +1,4 @@
-//! What holds with every driver. On a machine with a GPU and NVRTC:
+//! Tests for every driver. On a machine with a GPU and NVRTC, run:
 //! `cargo test --lib device::cuda::tests::gpu -- --ignored`.
 
 use std::sync::{Arc, Mutex};
@@ -97,7 +97,7 @@ fn a_page_lock_of_memory_that_is_gone_is_not_taken_for_one() {
     // SAFETY: the layout has a size, all is inside the allocation, and nothing is page-locked when it is freed.
     unsafe {
         let start = std::alloc::alloc_zeroed(layout);
-        // What code leaves in the driver that unmaps memory without unregistering it.
+        // The stale registration left by code that unmaps memory without unregistering it.
         let leave = |offset: usize, bytes: usize| {
             let _guard = device.context.enter().unwrap();
             let result = sys::cuMemHostRegister_v2(start.add(offset).cast(), bytes, sys::CU_MEMHOSTREGISTER_PORTABLE);
@@ -114,7 +114,7 @@ fn a_page_lock_of_memory_that_is_gone_is_not_taken_for_one() {
         leave(0, all);
         let error = device.pin(start.add(half), half).err().unwrap().to_string();
         assert!(error.contains("older memory") && error.contains("unregister"), "{error}");
-        assert_eq!(pinned(), Pinned::Whole, "what goes on beyond stays as it is");
+        assert_eq!(pinned(), Pinned::Whole, "memory beyond the range stays pinned");
         let _guard = device.context.enter().unwrap();
         assert_eq!(sys::cuMemHostUnregister(start.cast()), sys::CUresult::CUDA_SUCCESS);
         std::alloc::dealloc(start, layout);
@@ -143,16 +143,17 @@ fn a_kernel_that_is_not_as_declared_is_refused() {
         let error = load(change);
         assert!(error.contains("'everything'") && error.contains(words), "{error}");
     }
-    // Loaded already, so that only the check can refuse it.
+    // The kernel is already loaded, so that only the check can refuse it.
     assert_eq!(load(|_| {}), "");
 }
 
-/// The whole way, from the text of the parameters on.
+/// The whole path, beginning with the text of the parameters.
 #[test]
 #[ignore = "needs a CUDA driver that tells parameters, and NVRTC"]
 fn a_wrong_declaration_ends_the_job() {
     use crate::testing::custom::KEEP;
-    let text = "const double *x, long long first_row, int rest, long long rows, double *big, long long *where, unsigned long long *num_selected";
+    let text = "const double *x, long long first_row, int rest, long long rows, double *big, \
+                long long *where, unsigned long long *num_selected";
     // SAFETY: it is not launched.
     let kernel = unsafe { crate::CustomKernel::cuda_with_parameters("keep.cu", KEEP, "keep", text) }.unwrap();
     let engine = Engine::builder().device(DeviceChoice::Cuda).build().unwrap();
@@ -163,14 +164,15 @@ fn a_wrong_declaration_ends_the_job() {
     assert!(error.is_usage() && error.to_string().contains("'rest' has 8 bytes and not 4"), "{error}");
 }
 
-/// What is asked of the driver about memory that others pinned, as slices that they pass are used in place only then.
+/// The driver's answers about memory that other code pinned. Slices of such memory are used in place.
 #[test]
 #[ignore = "needs a CUDA driver"]
 fn knows_what_is_pinned_as_a_whole() {
     const PAGE: usize = 4096;
     let device = CudaDevice::open(0).unwrap();
     let layout = std::alloc::Layout::from_size_align(64 * PAGE, PAGE).unwrap();
-    // SAFETY: the layout has a size, all parts are inside the allocation, and the pins are dropped before it is freed.
+    // SAFETY: the layout has a size, all parts are inside the allocation, and the pins are dropped before it is
+    // freed.
     unsafe {
         let start = std::alloc::alloc_zeroed(layout);
         let pinned =
@@ -204,8 +206,8 @@ fn devices_work_side_by_side() {
     });
 }
 
-/// A context takes memory of its device, and so does a job: memory that stays free was not touched. Nobody else may use the
-/// devices meanwhile, other tests of this process included.
+/// A context uses memory of its device, and so does a job. So if the free memory of a device does not change, the
+/// device was not opened. Nothing else may use the devices meanwhile, including other tests of this process.
 #[test]
 #[ignore = "needs a CUDA driver, NVML and NVRTC, and two devices"]
 fn a_job_leaves_a_device_alone_that_is_side_by_side_with_its_own() {
@@ -233,7 +235,7 @@ fn a_job_leaves_a_device_alone_that_is_side_by_side_with_its_own() {
     assert_eq!(free()[0], before[0], "the other device, afterwards");
 }
 
-/// On the stand-in the rates mean nothing, but all is there and all that was opened is given back.
+/// On the stand-in the rates are meaningless, but all values are present, and everything opened is closed.
 #[test]
 #[ignore = "needs a CUDA driver and NVRTC, and keeps the limits of this machine"]
 fn has_limits_that_are_saved_and_loaded() {

@@ -1,7 +1,7 @@
 //! The CUDA device on the stand-in driver.
 //!
-//! A process takes the first driver that it finds, so the tests that need one are ignored, and those here run them in
-//! processes of their own that find the stand-in.
+//! A process uses the first driver that it finds. So the tests that need the stand-in are ignored, and the tests here
+//! run them in separate processes that find it.
 
 mod faults;
 mod gpu;
@@ -24,8 +24,8 @@ fn standins() -> PathBuf {
     examples
 }
 
-/// Runs an ignored test of this module in a process of its own that loads the stand-ins for the driver, its management library
-/// and NVRTC.
+/// Runs an ignored test of this module in a separate process, which loads the stand-ins for the driver, its
+/// management library and NVRTC.
 fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
     let (standins, folder) = (standins(), tempfile::tempdir().unwrap());
     std::os::unix::fs::symlink(standins.join("libcuda.so"), folder.path().join("libnvidia-ml.so.1")).unwrap();
@@ -152,11 +152,11 @@ fn standin_contexts() {
 #[test]
 fn standin_has_limits() {
     run_on_standin("gpu::has_limits_that_are_saved_and_loaded", &[("OVERSHOT_STANDIN_DEVICES", "2")]);
-    // With less memory than is asked for.
+    // With less memory than requested.
     run_on_standin("gpu::has_limits_that_are_saved_and_loaded", &[("OVERSHOT_STANDIN_MEMORY", "50000000")]);
 }
 
-/// On whatever machine this runs: an answer, never a panic.
+/// On every machine: a result, never a panic.
 #[test]
 fn a_machine_without_cuda_gets_an_error_that_helps() {
     if let Err(error) = devices() {

@@ -1,4 +1,4 @@
-//! Every kernel that the code generator can produce, on a device and by its host kernel.
+//! Every kernel that the code generator can produce, on a device and on the host.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::device::kernel::{SharedKernel, TILE_ROWS, Uniform};
 use crate::device::{Device, Host, Stream};
 use crate::{DeviceChoice, Engine, Job};
 
-/// Not for a GPU, whose functions without an exact result may differ from the host kernel's.
+/// Not for a real GPU: its functions without an exact result may differ from those of the host kernel.
 #[test]
 #[ignore = "needs the stand-in driver"]
 fn every_sample_runs() {
@@ -34,7 +34,7 @@ fn other_values_compile_nothing() {
     let compiled = || std::fs::read_dir(cache_folder().unwrap()).map_or(0, Iterator::count);
     assert_eq!(compiled(), 0);
     let sum = |value: Scalar| {
-        // An engine of its own, so that a kernel which is loaded already is not what is found.
+        // A new engine, so that the kernel is not already loaded.
         let engine = Engine::builder().device(DeviceChoice::Cuda).build().unwrap();
         let job = Job::eval("s = sum(i * v)").unwrap().rows(5).scalar("v", value);
         engine.run(job).unwrap().value("s").unwrap().unwrap()
@@ -44,7 +44,7 @@ fn other_values_compile_nothing() {
     assert_eq!((sum(Scalar::F64(0.5)), compiled()), (Scalar::F64(5.0), 2));
 }
 
-/// Rows of a column, in words so that they are aligned. Bytes are 0 and 1, as they may be truth values.
+/// Rows of a column, in words so that they are aligned. Bytes are 0 and 1, because they may be booleans.
 fn input(width: usize, rows: usize) -> Vec<u64> {
     let words = (0..(width * rows).div_ceil(8) as u64).map(|i| (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     words.map(|word| if width == 1 { word & 0x0101_0101_0101_0101 } else { word }).collect()
@@ -83,8 +83,8 @@ fn run_kernel(device: &CudaDevice, kernel: &SharedKernel, rows: usize, inputs: &
     let memory = device.allocate(starts[starts.len() - 1] + sizes[sizes.len() - 1] + 8).unwrap();
     let mut stream = device.open_stream().unwrap();
     let event = device.event(false).unwrap();
-    // SAFETY: all columns have the sizes that the starts leave room for, as have the host's vectors, which are left alone
-    // until the wait below.
+    // SAFETY: all columns have the sizes for which the starts leave space, as have the vectors of the host, which are
+    // not accessed until the wait below.
     unsafe {
         for (i, input) in inputs.iter().enumerate() {
             stream.copy_in(input.as_ptr().cast(), &memory, starts[i], sizes[i]).unwrap();

@@ -1,4 +1,4 @@
-//! Devices that differ or are hidden, for which it needs a driver that is told so.
+//! Devices that differ or are hidden. Needs the stand-in driver, which can be configured so.
 
 use crate::device::cuda::{CudaDevice, devices, look};
 use crate::device::{DeviceChoice, DeviceDetails};
@@ -39,12 +39,12 @@ fn hidden_devices_are_an_error() {
         let error = Engine::builder().device(choice).build().unwrap_err().to_string();
         assert!(error.contains(&format!("CUDA_VISIBLE_DEVICES='{value}'")), "{error}");
     }
-    // Nobody asked for one: the report will say why none is used.
+    // No GPU was requested: the report says why none is used.
     Engine::builder().build().unwrap();
 }
 
-/// Of five devices the second is small, the third has less than it says, the fourth has memory for a context and no more, and
-/// the last one not even for that.
+/// Of five devices the second is small, the third has less memory than it reports, the fourth has memory only for a
+/// context, and the fifth not even for that.
 #[test]
 #[ignore = "needs a CUDA driver with devices of different sizes"]
 fn devices_of_different_sizes() {
@@ -80,7 +80,7 @@ fn devices_of_different_sizes() {
         let of_first = report.devices.iter().find(|device| device.id == "cuda:0").map(|device| device.chunk_rows);
         assert!(of_first.is_none() || of_first == most, "{report}");
     }
-    // Alone they are errors, and so are pinned arrays where no device is open.
+    // Each of them alone is an error, and so are pinned arrays if no device is open.
     for (number, what) in [(3, "an allocation of"), (4, "a context")] {
         let engine = Engine::builder().device(DeviceChoice::CudaDevices(vec![number])).build().unwrap();
         let error = engine.run(Job::eval("sum(x)").unwrap().input("x", &x)).unwrap_err().to_string();
