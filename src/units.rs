@@ -1,4 +1,4 @@
-//! Numbers for people, written in one way by the library and the command. No part of the API: it may change with any
+//! Numbers and names for people, written in one way by the library and the command. No part of the API: it may change with any
 //! release.
 //!
 //! - Data that moves, and rates, are decimal: `16.0 MB`, `1.3 GB/s`. Rates have one unit, so that two of them compare at
@@ -8,6 +8,12 @@
 //! - Times have the unit that suits them: `850 µs`, `13 ms`, `2.79 s`, `2 min 39 s`.
 
 use std::time::Duration;
+
+/// Text with its control characters escaped. Names of files may contain line breaks and the escape sequences of terminals.
+pub fn one_line(text: &str) -> String {
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escape).collect()
+}
 
 /// A number with separators: `2,000,000`.
 pub fn count(number: u64) -> String {

@@ -1,13 +1,14 @@
-//! Formats that are not read and not written, so that their files are not taken for raw rows.
+//! Formats that Overshot neither reads nor writes. Files in them are refused, so that nobody takes them for raw rows.
 
 use std::path::Path;
 
-/// A format of others.
+/// A file format that Overshot does not support.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Foreign {
-    /// What a file of it is.
+pub struct Foreign {
+    /// What a file in this format is, such as `a Parquet file`.
     pub what: &'static str,
-    /// How its data can be used here.
+    /// How to make its data readable.
     pub remedy: &'static str,
 }
 
@@ -19,7 +20,7 @@ const ARRAYS: &str = "save each array by itself with numpy.save";
 const HDF5: &str = "save each dataset with numpy.save, as in numpy.save('x.npy', h5py.File(path)['x'])";
 const NUMBERS: &str = "save its numbers with numpy.save";
 
-/// Kinds, by the endings of names in lower case.
+/// Formats by file name extension, in lower case.
 const ENDINGS: [(&[&str], &str, &str); 14] = [
     (&["npz"], "a .npz archive", ARRAYS),
     (&["zip", "7z", "tar", "tgz", "rar"], "an archive", "unpack it first"),
@@ -41,7 +42,7 @@ const ENDINGS: [(&[&str], &str, &str); 14] = [
     (&["py", "ipynb", "cu", "ptx", "cubin", "fatbin"], "a program", NUMBERS),
 ];
 
-/// Kinds, by the first bytes of files.
+/// Formats by their first bytes.
 const FIRST_BYTES: [(&[u8], &str, &str); 27] = [
     (b"\x93NUMPY", "a .npy file under another name", "rename it, so that its name ends with .npy"),
     (b"PK\x03\x04", "a .npz or other archive", ARRAYS),
@@ -72,15 +73,27 @@ const FIRST_BYTES: [(&[u8], &str, &str); 27] = [
     (b"{\"", "JSON", NUMBERS),
 ];
 
-/// The format that a name says, if it is not one of ours.
+/// Returns the unsupported format that a file name stands for.
 pub(super) fn by_name(path: &Path) -> Option<Foreign> {
     let ending = path.extension()?.to_str()?.to_ascii_lowercase();
     let (_, what, remedy) = ENDINGS.iter().find(|(endings, ..)| endings.contains(&ending.as_str()))?;
     Some(Foreign { what, remedy })
 }
 
-/// The format that the first bytes of a file say, if they say any.
-pub(super) fn by_first_bytes(head: &[u8]) -> Option<Foreign> {
+/// Returns the unsupported format of a file, from its first bytes (16 are enough) or else from its name. `None` for files
+/// named `.npy`, and for files that may be raw.
+#[doc(hidden)]
+pub fn foreign_format(path: &Path, head: &[u8]) -> Option<Foreign> {
+    if is_npy(path) { None } else { by_first_bytes(head).or_else(|| by_name(path)) }
+}
+
+/// Whether a file is named as a `.npy` file.
+pub(super) fn is_npy(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"))
+}
+
+/// Returns the unsupported format that the first bytes of a file identify.
+fn by_first_bytes(head: &[u8]) -> Option<Foreign> {
     let (_, what, remedy) = FIRST_BYTES.iter().find(|(bytes, ..)| head.starts_with(bytes))?;
     Some(Foreign { what, remedy })
 }

@@ -1,7 +1,7 @@
 //! File formats by file name, for the command.
 
 use super::file::{Opened, ends_with_slash};
-use super::foreign_format::{Foreign, by_first_bytes, by_name};
+use super::foreign_format::{Foreign, by_name, foreign_format, is_npy};
 use super::{Dtype, Input, NewFile, Npy, Output, Raw, ReadMode, Source};
 use crate::error::{Error, Result};
 use std::ffi::{OsStr, OsString};
@@ -74,10 +74,6 @@ fn with(file: NewFile, dtype: Option<Dtype>, force: bool) -> Output<'static> {
     }
 }
 
-fn is_npy(path: &Path) -> bool {
-    path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy"))
-}
-
 /// The dtype as which a raw file may be read; `None` for a `.npy` file.
 fn readable(path: &Path, dtype: Option<Dtype>) -> Result<Option<Dtype>> {
     refuse_places(path)?;
@@ -92,7 +88,7 @@ fn readable(path: &Path, dtype: Option<Dtype>) -> Result<Option<Dtype>> {
     if is_npy(path) {
         return Ok(None);
     }
-    if let Some(Foreign { what, remedy }) = by_first_bytes(&opened.head(16)?).or_else(|| by_name(path)) {
+    if let Some(Foreign { what, remedy }) = foreign_format(path, &opened.head(16)?) {
         let remedy = format!("{remedy}; to take its bytes for rows in spite of that, write {shown}:f64!");
         return Err(Error::file(path, format!("is {what}, not a raw file"), remedy));
     }
