@@ -86,7 +86,9 @@ impl Failure {
                 format!("column {column}: {}\n{}", one_line(message), pointed_at(text, *column))
             }
             Failure::Overshot(error) => one_line(&error.to_string()),
-            Failure::Output(error) => format!("standard output cannot be written ({error}); check where it is redirected to"),
+            Failure::Output(error) => {
+                format!("standard output cannot be written ({error}); check where it is redirected to")
+            }
         }
     }
 }

@@ -65,7 +65,10 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
             Some(parameters) if is_text => CustomKernel::cuda_with_parameters(&name, &text()?, entry, parameters)?,
             Some(parameters) => CustomKernel::image(read(file)?, entry, parameters)?,
             None => {
-                return Err(Error::Job(format!("{name}: the parameters of the kernel are missing; give them as in C with --parameters")).into());
+                return Err(Error::Job(format!(
+                    "{name}: the parameters of the kernel are missing; give them as in C with --parameters"
+                ))
+                .into());
             }
         }
     };
@@ -119,8 +122,9 @@ fn check_outputs(args: &JobArgs, call: &Call) -> Result {
         Some(file) => Err(Error::File {
             path: file.file.path.clone(),
             problem: format!("exists, and '{}' is an output, because the kernel declares it without const", file.name),
-            remedy: "declare it const if it is an input; otherwise write to another file, or replace this one (--force)"
-                .into(),
+            remedy:
+                "declare it const if it is an input; otherwise write to another file, or replace this one (--force)"
+                    .into(),
             cause: None,
         }
         .into()),
@@ -141,7 +145,8 @@ pub fn refuse_options(options: &KernelArgs) -> Result {
     ];
     match given.iter().find(|(_, given)| *given) {
         Some((option, _)) => {
-            Err(Error::Job(format!("{option} applies only to kernels, as in 'overshot run FILE.cu:ENTRY'; remove it")).into())
+            Err(Error::Job(format!("{option} applies only to kernels, as in 'overshot run FILE.cu:ENTRY'; remove it"))
+                .into())
         }
         None => Ok(()),
     }

@@ -16,7 +16,10 @@ pub fn man(args: &ManArgs) -> Result {
         Some(name) => {
             let Some(found) = command.find_subcommand(name) else {
                 let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
-                return Err(Failure::Usage(format!("there is no command '{name}'; the commands are {}", names.join(", "))));
+                return Err(Failure::Usage(format!(
+                    "there is no command '{name}'; the commands are {}",
+                    names.join(", ")
+                )));
             };
             found.clone()
         }

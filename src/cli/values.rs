@@ -41,7 +41,7 @@ impl Binding {
                 Err(Error::Job(format!("{name}={text}: the number is too large for {}", value.dtype())))
             }
             (Some(value), _) => Ok(Some(value)),
-            (None, dtype) => Err(Error::Job(format!("{name}={text}:{dtype}: is not a number of dtype {dtype}; write one"))),
+            (None, dtype) => Err(Error::Job(format!("{name}={text}:{dtype}: write a number of {dtype}"))),
         }
     }
 }

@@ -14,7 +14,11 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.values())?;
         for output in &self.outputs {
-            let to = output.path.as_ref().map(|path| format!(" -> {}", units::one_line(&path.to_string_lossy()))).unwrap_or_default();
+            let to = output
+                .path
+                .as_ref()
+                .map(|path| format!(" -> {}", units::one_line(&path.to_string_lossy())))
+                .unwrap_or_default();
             writeln!(f, "{}: {} of {}{to}", output.name, units::counted(output.rows, "row"), output.dtype)?;
         }
         writeln!(f, "{}", self.summary())?;

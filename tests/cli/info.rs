@@ -9,7 +9,7 @@ use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
     ("info shows what files hold", files),
-    ("info has the least, greatest and mean value", stats),
+    ("info has the minimum, maximum and mean", stats),
     ("info of files that cannot be read", unreadable),
 ];
 
@@ -86,7 +86,11 @@ fn unreadable(device: &str) -> Outcome {
     place.npy("good.npy", &[1.0]);
     for (name, bytes, problem) in [
         ("t.parquet", &b"PAR1........"[..], "is a Parquet file, not a raw file; save each column with numpy.save"),
-        ("noext", b"PK\x03\x04....", "is a .npz or other archive, not a raw file; save each array by itself with numpy.save"),
+        (
+            "noext",
+            b"PK\x03\x04....",
+            "is a .npz or other archive, not a raw file; save each array by itself with numpy.save",
+        ),
         ("x.npy.gz", b"\x1f\x8b\x08...", "is compressed by gzip, not a raw file; decompress it first"),
         ("x.csv", b"a,b\n1,2\n", "is a table in text, not a raw file; save each column with numpy.save"),
         ("a.dat", b"\x93NUMPY", "is a .npy file under another name"),

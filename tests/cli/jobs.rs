@@ -131,7 +131,7 @@ fn trace(device: &str) -> Outcome {
         assert!(times("copy in").any(overlap), "{events:?}");
         let virtual_seconds = report["devices"][0]["virtual_seconds"].as_f64();
         assert!(virtual_seconds > Some(0.0), "{report}");
-        assert!(report["stages"]["kernel"]["busy_seconds"].as_f64() > Some(0.0), "{report}");
+        assert!(report["devices"][0]["stages"]["kernel"]["busy_seconds"].as_f64() > Some(0.0), "{report}");
     }
     let names = || events.iter().filter(|event| event["name"] == "thread_name").map(|event| &event["args"]["name"]);
     for row in if device == "cpu" { &["worker "][..] } else { &["copy in", "kernels", "copy out"] } {
