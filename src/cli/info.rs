@@ -1,4 +1,4 @@
-//! `overshot info`: what files hold.
+//! `overshot info`: the contents of files.
 
 mod header;
 mod stats;
@@ -26,11 +26,11 @@ struct Infos<'a> {
     files: &'a [Info],
 }
 
-/// What is known of a file. What is not known is `None`.
+/// The properties of a file; `None` for unknown ones.
 #[derive(Serialize)]
 struct Info {
     path: String,
-    /// `npy`, `raw`, or another format that cannot be read.
+    /// `npy`, `raw`, or a description of an unsupported format.
     format: String,
     file_bytes: Option<u64>,
     dtype: Option<&'static str>,
@@ -39,11 +39,11 @@ struct Info {
     data_bytes: Option<u64>,
     npy: Option<NpyHeader>,
     stats: Option<Stats>,
-    /// Why a job cannot read it, and what to do.
+    /// Why a job cannot read the file, and what to do.
     problem: Option<String>,
 }
 
-/// Shows the files.
+/// Prints the properties of the files.
 pub fn info(args: &InfoArgs) -> Result {
     let files: Vec<Info> = args.files.iter().map(|file| of_file(file, args)).collect::<Result<_>>()?;
     if args.json {
@@ -64,7 +64,7 @@ fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
             info.file_bytes = Some(bytes);
             head
         }
-        // The library says in its words what is wrong with such a file.
+        // The library reports the error below.
         Err(_) => vec![],
     };
     let is_npy_name = file.path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"));
@@ -103,9 +103,9 @@ fn engine(device: &DeviceChoice) -> Result<Engine> {
     Ok(Engine::builder().device(device.clone()).build()?)
 }
 
-/// The start of a regular file, and its length.
+/// Reads the start of a regular file. Also returns its length.
 fn head(path: &Path) -> std::io::Result<(Vec<u8>, u64)> {
-    // Opening a pipe would wait for someone to write into it.
+    // Opening a pipe would wait for a writer.
     let bytes = std::fs::metadata(path).and_then(|metadata| {
         if metadata.is_file() { Ok(metadata.len()) } else { Err(std::io::ErrorKind::InvalidInput.into()) }
     })?;

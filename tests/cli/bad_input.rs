@@ -276,7 +276,7 @@ fn trace_is_data(device: &str) -> Outcome {
     place.refused(1, &["/dev/full: is not a regular file"], &["sum(a)", "a=a.npy", "--trace", "/dev/full"]);
     place.refused(1, &[".: is not a regular file"], &["sum(a)", "a=a.npy", "--trace", "."]);
     symlink("nowhere", place.path("dangling")).unwrap();
-    place.refused(1, &["dangling: cannot be made"], &["sum(a)", "a=a.npy", "--trace", "dangling"]);
+    place.refused(1, &["dangling: cannot be created"], &["sum(a)", "a=a.npy", "--trace", "dangling"]);
     if Command::new("mkfifo").arg(place.path("pipe")).status().is_ok_and(|status| status.success()) {
         place.refused(1, &["pipe: is not a regular file"], &["sum(a)", "a=a.npy", "--trace", "pipe"]);
     }
