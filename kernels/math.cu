@@ -1,5 +1,5 @@
-// The operations of expressions on single values. `src/expr/scalar.rs` and `apply.rs` are the counterparts for the host and
-// give the same bits. Functions without an exact result are in functions.cu. Compile with --fmad=false.
+// The operations of expressions on single values. `src/expr/scalar.rs` and `apply.rs` are the counterparts for the
+// host and give the same bits. Functions without an exact result are in functions.cu. Compile with --fmad=false.
 
 namespace overshot {
 
@@ -16,8 +16,8 @@ typedef double f64;
 
 #define OP __device__ __forceinline__
 
-// Arithmetic is done in an unsigned type, which wraps: signed overflow is undefined in C++, and narrow types are promoted to
-// int.
+// Arithmetic is done in an unsigned type, which wraps: signed overflow is undefined in C++, and narrow types are
+// promoted to int.
 template <class T> struct Integer;
 template <> struct Integer<bool> { typedef u32 Wide; static const bool is_signed = false; static const int bits = 8; };
 template <> struct Integer<i8> { typedef u32 Wide; static const bool is_signed = true; static const int bits = 8; };

@@ -1,5 +1,6 @@
-// Reduces one tile of rows in a block of 256 threads. Every thread accumulates its rows (lane, lane + 256, …) in order, then
-// the threads are combined in halves. `src/expr/reduce.rs` gives the same bits on the host. Compile with --fmad=false.
+// Reduces one tile of rows in a block of 256 threads. Every thread accumulates its rows (lane, lane + 256, …) in
+// order, then the threads are combined in halves. `src/expr/reduce.rs` gives the same bits on the host. Compile with
+// --fmad=false.
 
 namespace overshot {
 
@@ -115,8 +116,8 @@ template <class T> struct Moments {
     }
 };
 
-// Combines the states of all threads and writes the state of the tile. The reductions of a kernel use `shared` one after the
-// other; it has room for 256 states of the largest reduction.
+// Combines the states of all threads and writes the state of the tile. The reductions of a kernel use `shared` one
+// after the other; it has room for 256 states of the largest reduction.
 template <class State>
 __device__ void reduce(const State& own, unsigned long long* shared, unsigned long long* words) {
     State* states = (State*)shared;

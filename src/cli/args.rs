@@ -53,18 +53,18 @@ pub enum Command {
 
 #[derive(clap::Args)]
 pub struct JobArgs {
-    /// The expression to compute: statements separated by ';', such as 'c = a * b; mean(c)'. 'overshot functions' lists the
-    /// functions. Or a kernel, as FILE:ENTRY, in a file of CUDA C++ (.cu), PTX (.ptx) or device code (.cubin, .fatbin).
-    /// A kernel runs with your permissions, and must not access memory outside its arrays
+    /// The expression to compute: statements separated by ';', such as 'c = a * b; mean(c)'. 'overshot functions'
+    /// lists the functions. Or a kernel, as FILE:ENTRY, in a file of CUDA C++ (.cu), PTX (.ptx) or device code
+    /// (.cubin, .fatbin). A kernel runs with your permissions, and must not access memory outside its arrays
     #[arg(value_name = "EXPR")]
     pub expression: String,
 
-    /// The file of a name. It is an output if the expression assigns the name, or if the kernel's parameter is a pointer to
-    /// non-const; otherwise it is an input. `.npy` files contain their dtype. All other files are raw: inputs need a dtype
-    /// (bool, i8 to i64, u8 to u64, f32, f64), and ':f64!' reads a file as raw that looks like another format. An assigned
-    /// name without a file is a temporary. Instead of an input file, or for a scalar parameter of a kernel, you can give a
-    /// number that is the same for all rows: m=5.0 is f64, n=3 is i64, on=true is bool, s=2:f32 is f32. Write ./5.0 for a
-    /// file that is named like a number
+    /// The file of a name. It is an output if the expression assigns the name, or if the kernel's parameter is a
+    /// pointer to non-const; otherwise it is an input. `.npy` files contain their dtype. All other files are raw:
+    /// inputs need a dtype (bool, i8 to i64, u8 to u64, f32, f64), and ':f64!' reads a file as raw that looks like
+    /// another format. An assigned name without a file is a temporary. Instead of an input file, or for a scalar
+    /// parameter of a kernel, you can give a number that is the same for all rows: m=5.0 is f64, n=3 is i64, on=true
+    /// is bool, s=2:f32 is f32. Write ./5.0 for a file that is named like a number
     #[arg(value_name = "NAME=PATH[:DTYPE]", value_parser = binding())]
     pub files: Vec<Binding>,
 
@@ -150,8 +150,8 @@ impl JobArgs {
     /// Opens an input.
     pub fn open(&self, file: &NamedFile) -> Result<Input<'static>> {
         Ok(match self.read_mode {
-            // SAFETY: the documentation tells users of the command not to write to or truncate inputs during a run, as with
-            // every program that maps files. Users of the library make this promise with `unsafe`.
+            // SAFETY: the documentation tells users of the command not to write to or truncate inputs during a run,
+            // as with every program that maps files. Users of the library make this promise with `unsafe`.
             None | Some(ReadModeArg::Map) => unsafe { file.map() }?,
             Some(ReadModeArg::Pread) => file.open(ReadMode::Pread)?,
             Some(ReadModeArg::Direct) => file.open(ReadMode::Direct)?,
@@ -235,8 +235,9 @@ pub struct DemoArgs {
 
 #[derive(clap::Args)]
 pub struct BenchArgs {
-    /// Measure the limits of this machine: memory bandwidth by number of threads, files, disk, copies by size, pinning and
-    /// kernel launches, for each GPU and for all GPUs at once. This is the default, and the only measurement there is
+    /// Measure the limits of this machine: memory bandwidth by number of threads, files, disk, copies by size,
+    /// pinning and kernel launches, for each GPU and for all GPUs at once. This is the default, and the only
+    /// measurement there is
     #[arg(long)]
     pub limits: bool,
 

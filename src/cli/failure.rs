@@ -36,8 +36,8 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// Prints the error, as JSON if requested, and returns the exit code: 2 for invalid arguments and jobs, 1 for a run that
-    /// failed.
+    /// Prints the error, as JSON if requested, and returns the exit code: 2 for invalid arguments and jobs, 1 for a
+    /// run that failed.
     pub fn report(&self, is_json: bool) -> ExitCode {
         // If standard error is closed, there is no place to report that.
         let _ = match is_json {

@@ -11,9 +11,10 @@ Examples:
 
 /// The exit codes, and errors as JSON.
 pub const ENDINGS: &str = "\
-Exit codes: 0 on success; 1 if the run failed, for example because of a file or a device; 2 if the arguments or the job are \
-invalid. SIGINT (Ctrl-C), SIGTERM and SIGHUP stop a run cleanly: no output file appears, and the signal terminates the \
-process (130, 143 and 129 in a shell). A second signal terminates it at once.
+Exit codes: 0 on success; 1 if the run failed, for example because of a file or a device; 2 if the arguments or the \
+job are invalid. SIGINT (Ctrl-C), SIGTERM and SIGHUP stop a run cleanly: no output file appears, and the signal \
+terminates the process (130, 143 and 129 in a shell). A second signal terminates it at once.
 
-With --json, errors are JSON, too, one line on standard error: {\"error\": {\"kind\": \"file\", \"message\": \"…\", …}}. The kinds \
-are: arguments, expression, kernel, job, file, memory, device, stopped, output and check. Some kinds have additional fields.";
+With --json, errors are JSON, too, one line on standard error: \
+{\"error\": {\"kind\": \"file\", \"message\": \"…\", …}}. The kinds are: arguments, expression, kernel, job, file, \
+memory, device, stopped, output and check. Some kinds have additional fields.";

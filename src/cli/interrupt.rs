@@ -1,5 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP: the first one stops the job cleanly, a second one terminates the process at once. In both cases
-//! the process is terminated **by** the signal, so that a loop in a shell script stops, too.
+//! SIGINT, SIGTERM and SIGHUP: the first one stops the job cleanly, a second one terminates the process at once. In
+//! both cases the process is terminated **by** the signal, so that a loop in a shell script stops, too.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};

@@ -71,9 +71,8 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
         let (inputs, outputs) = (job.input_names(), job.output_names());
         job = if outputs.contains(name) {
             if number.is_some() {
-                let text = format!(
-                    "{name}={path}: the expression assigns '{name}', so it cannot be a number; remove it, or give it a file"
-                );
+                let text =
+                    format!("{name}={path}: the expression assigns '{name}', so it cannot be a number; give it a file");
                 return Err(Error::Job(text).into());
             }
             job.output(name, file.file.create(args.force)?)

@@ -57,8 +57,8 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
         Ok::<_, Failure>(String::from_utf8(read(file)?).map_err(not_text)?)
     };
     let is_text = file.extension().is_some_and(|extension| extension == "cu");
-    // SAFETY: the user is responsible for a kernel that they run from the command line, and for its launch parameters. The
-    // help says so.
+    // SAFETY: the user is responsible for a kernel that they run from the command line, and for its launch
+    // parameters. The help says so.
     let mut kernel = unsafe {
         match &options.parameters {
             None if is_text => CustomKernel::cuda(&name, &text()?, entry)?,
@@ -113,7 +113,8 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
     }
 }
 
-/// Refuses to replace existing files. A pointer to non-const is an output, so an input without its `const` would be lost.
+/// Refuses to replace existing files. A pointer to non-const is an output, so an input without its `const` would be
+/// lost.
 fn check_outputs(args: &JobArgs, call: &Call) -> Result {
     let is_there = |path: &Path| !args.force && path.symlink_metadata().is_ok();
     let of_call = |name: &str| call.output_names().any(|output| output == name);

@@ -24,7 +24,8 @@ pub fn start() -> Result {
         .with_span_events(FmtSpan::CLOSE)
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
-        // A closed pipe or a full disk must not stop the job: the subscriber reports internal errors with a macro that panics.
+        // A closed pipe or a full disk must not stop the job: the subscriber reports internal errors with a macro
+        // that panics.
         .log_internal_errors(false)
         .init();
     Ok(())

@@ -1,5 +1,5 @@
-//! SIGBUS: a page of a mapped file is unavailable, because the file was truncated or its disk failed. The failed access cannot
-//! be resumed, so the handler prints an error, removes unfinished outputs and ends the process.
+//! SIGBUS: a page of a mapped file is unavailable, because the file was truncated or its disk failed. The failed
+//! access cannot be resumed, so the handler prints an error, removes unfinished outputs and ends the process.
 
 use std::ffi::{c_int, c_void};
 use std::io::Write;
@@ -15,8 +15,8 @@ const WHAT: &[u8] =
 /// Installs the handler of SIGBUS. Its message is JSON if requested.
 pub fn handle(is_json: bool) {
     IS_JSON.store(is_json, Ordering::Relaxed);
-    // SAFETY: all zeros is a valid `sigaction`, its handler has the type that SA_SIGINFO asks for, and calls only async-signal-safe
-    // functions. If the call fails, the signal kills the process as before.
+    // SAFETY: all zeros is a valid `sigaction`, its handler has the type that SA_SIGINFO asks for, and calls only
+    // async-signal-safe functions. If the call fails, the signal kills the process as before.
     unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_bus_error;
@@ -31,8 +31,8 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_
     // SAFETY: the system hands a valid `siginfo_t` to a handler with SA_SIGINFO, whose address is set for SIGBUS.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     if code <= 0 {
-        // Sent by another process, so no page is involved. Raised again, it kills this process when the handler returns.
-        // SAFETY: both are async-signal-safe.
+        // Sent by another process, so no page is involved. Raised again, it kills this process when the handler
+        // returns. SAFETY: both are async-signal-safe.
         unsafe {
             libc::signal(signal, libc::SIG_DFL);
             libc::raise(signal);
@@ -56,7 +56,8 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_
     }
 }
 
-/// Writes the line into the buffer and returns its length. The buffer has room for a path in which every byte is escaped.
+/// Writes the line into the buffer and returns its length. The buffer has room for a path in which every byte is
+/// escaped.
 fn message(buffer: &mut [u8], path: Option<&[u8]>, is_json: bool) -> usize {
     let size = buffer.len();
     let mut rest = buffer;

@@ -11,8 +11,8 @@ use super::{Failure, Result};
 /// Whether standard output was closed when the process began (`>&-`).
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Run by the loader before `main`: Rust's runtime later opens `/dev/null` in place of a closed standard stream, and writes to it
-/// are lost without an error.
+/// Run by the loader before `main`: Rust's runtime later opens `/dev/null` in place of a closed standard stream, and
+/// writes to it are lost without an error.
 // SAFETY: the section contains functions of this type, and this function does not need Rust's runtime.
 #[cfg(target_os = "linux")]
 #[used]
@@ -26,8 +26,8 @@ extern "C" fn look() {
     IS_CLOSED.store(closed, Ordering::Relaxed);
 }
 
-/// Prints text to standard output, in colour on terminals that support it. A closed pipe is not an error: a reader such as
-/// `head` has read enough.
+/// Prints text to standard output, in colour on terminals that support it. A closed pipe is not an error: a reader
+/// such as `head` has read enough.
 pub fn print(text: impl Display) -> Result {
     let text = text.to_string();
     if text.is_empty() {

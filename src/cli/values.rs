@@ -15,8 +15,8 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// Returns the number if the text is one. `true` and `false` are bool, integers are i64, or u64 if they are too large for
-    /// i64, and other numbers are f64. A dtype after a colon overrides this.
+    /// Returns the number if the text is one. `true` and `false` are bool, integers are i64, or u64 if they are too
+    /// large for i64, and other numbers are f64. A dtype after a colon overrides this.
     ///
     /// # Errors
     /// If a file has that name, which makes the argument ambiguous, and if the number does not fit its dtype.
@@ -26,8 +26,8 @@ impl Binding {
         if path.symlink_metadata().is_ok() {
             let end = dtype.map(|dtype| format!(":{dtype}")).unwrap_or_default();
             return Err(Error::Job(format!(
-                "{name}={text}: is a number, but a file of that name exists; write {name}=./{text}{end} for the file, or \
-                 write the number differently"
+                "{name}={text}: is a number, but a file of that name exists; write {name}=./{text}{end} for the \
+                 file, or write the number differently"
             )));
         }
         let dtypes = match dtype {
@@ -126,8 +126,8 @@ pub fn device(text: &str) -> Result<DeviceChoice, Error> {
     })
 }
 
-/// The emulated device of the command. Its rates are roughly those of a GPU on PCIe 4 and of one staging core, so that reports
-/// and traces show realistic virtual times.
+/// The emulated device of the command. Its rates are roughly those of a GPU on PCIe 4 and of one staging core, so
+/// that reports and traces show realistic virtual times.
 pub fn emulated() -> Emulated {
     with_rates(Emulated::new())
 }

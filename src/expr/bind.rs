@@ -175,8 +175,8 @@ impl Binder<'_> {
         }
     }
 
-    /// Extends the error of a `&`, `|` or `^` that is an operand of a comparison. Usually the comparison was meant to be the
-    /// operand.
+    /// Extends the error of a `&`, `|` or `^` that is an operand of a comparison. Usually the comparison was meant to
+    /// be the operand.
     fn with_parentheses(&self, id: TermId, op: Binary, fault: Fault) -> Fault {
         let is_compared = self.terms[id..].iter().any(|term| {
             matches!(term.tree, Tree::Binary(by, left, right) if by.is_comparison() && (left == id || right == id))
@@ -340,7 +340,7 @@ impl Binder<'_> {
         Ok(self.row_value(at, Op::Binary(op, a, b), dtype))
     }
 
-    /// A power whose exponent stands in the text: simple ones are computed exactly, as NumPy does.
+    /// A power with a literal exponent. As in NumPy, simple exponents are computed exactly.
     fn power(
         &mut self,
         at: usize,
@@ -350,7 +350,7 @@ impl Binder<'_> {
         dtype: Dtype,
     ) -> Result<Operand, Fault> {
         if matches!(exponent, Weak::Int(value) if value < 0) && !dtype.is_float() {
-            let message = "an integer to a negative power is no integer; write the exponent as a float, like -1.0";
+            let message = "an integer to a negative power is not an integer; write the exponent as a float, like -1.0";
             return Err(Fault::new(right.at, message));
         }
         let base = self.strong(left, dtype)?;
@@ -380,7 +380,7 @@ impl Binder<'_> {
     fn comparison(&mut self, at: usize, op: Binary, left: Operand, right: Operand) -> Result<Operand, Fault> {
         let (a, b) = (self.dtype(left.value), self.dtype(right.value));
         let dtype = self.common(&[left, right]);
-        // An integer beyond the range of the other operand's dtype compares the same with all its values.
+        // A literal outside the range of the other operand's dtype compares the same with all values of that dtype.
         for (number, other, other_is_left) in [(left.value, b, false), (right.value, a, true)] {
             if let (Value::Weak(Weak::Int(value)), false) = (number, other.is_float())
                 && constant_bits(Weak::Int(value), dtype).is_none()

@@ -1,10 +1,10 @@
 //! Runs loops with the vector instructions of the processor.
 //!
-//! A loop is compiled several times, for different instruction sets. The operations and the resulting bits are always the
-//! same: nothing allows the compiler to reorder or contract operations.
+//! A loop is compiled several times, for different instruction sets. The operations and the resulting bits are always
+//! the same: nothing allows the compiler to reorder or contract operations.
 
-/// A loop. `run` and all functions that it calls must be `#[inline(always)]`, because only inlined code is compiled for the
-/// instructions of a [`Level`].
+/// A loop. `run` and all functions that it calls must be `#[inline(always)]`, because only inlined code is compiled
+/// for the instructions of a [`Level`].
 pub(super) trait Work {
     fn run(self);
 }
@@ -40,10 +40,12 @@ impl Level {
     pub(super) fn run(self, work: impl Work) {
         match self {
             Level::Plain => work.run(),
-            // SAFETY: only `supported` creates this level, after it has detected `avx2` and `fma`, which the function enables.
+            // SAFETY: only `supported` creates this level, after it has detected `avx2` and `fma`, which the function
+            // enables.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { run_avx2(work) },
-            // SAFETY: only `supported` creates this level, after it has detected all five features that the function enables.
+            // SAFETY: only `supported` creates this level, after it has detected all five features that the function
+            // enables.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { run_avx512(work) },
         }

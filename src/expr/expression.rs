@@ -12,8 +12,9 @@ use crate::error::{Error, Result};
 
 /// A parsed expression: statements that compute a value for every row, or reduce a value over all rows.
 ///
-/// Parse it once and use it for any number of jobs, with inputs of any dtypes. The [crate documentation](crate#expressions)
-/// describes the language. Cloning is cheap. `Display` writes the text that was parsed.
+/// Parse it once and use it for any number of jobs, with inputs of any dtypes. The [crate
+/// documentation](crate#expressions) describes the language. Cloning is cheap. `Display` writes the text that was
+/// parsed.
 ///
 /// ```
 /// use overshot::{DeviceChoice, Engine, Expression, Job};
@@ -40,8 +41,8 @@ impl Expression {
     /// Parses an expression.
     ///
     /// # Errors
-    /// [`Error::Expression`] with the column if the text is not a valid expression. Names and dtypes are checked when a job
-    /// runs, because they depend on its inputs.
+    /// [`Error::Expression`] with the column if the text is not a valid expression. Names and dtypes are checked when
+    /// a job runs, because they depend on its inputs.
     pub fn parse(text: &str) -> Result<Expression> {
         match parse::parse(text) {
             Ok(parsed) => Ok(Expression(Arc::new(Inner { text: text.to_owned(), parsed }))),
@@ -54,26 +55,26 @@ impl Expression {
         &self.0.text
     }
 
-    /// Returns the names that the expression reads but does not assign, in order of first use. A job needs an input or a
-    /// scalar for each of them.
+    /// Returns the names that the expression reads but does not assign, in order of first use. A job needs an input
+    /// or a scalar for each of them.
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.parsed.inputs.iter().map(String::as_str)
     }
 
-    /// Returns the names of the constants that the expression reads, such as `pi` and `e`, in order of first use. An input or
-    /// scalar of the same name replaces the constant.
+    /// Returns the names of the constants that the expression reads, such as `pi` and `e`, in order of first use. An
+    /// input or scalar of the same name replaces the constant.
     pub fn constants(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.parsed.constants.iter().map(String::as_str)
     }
 
-    /// Returns the names to which the expression assigns row values, in text order. Each of them needs an output, or must be
-    /// read later in the text.
+    /// Returns the names to which the expression assigns row values, in text order. Each of them needs an output, or
+    /// must be read later in the text.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.parsed.assigned.iter().map(String::as_str)
     }
 
-    /// Returns the names of the reductions in reports, in text order. The name of an unnamed reduction is its text, with every
-    /// run of whitespace replaced by one space.
+    /// Returns the names of the reductions in reports, in text order. The name of an unnamed reduction is its text,
+    /// with every run of whitespace replaced by one space.
     pub fn reductions(&self) -> impl Iterator<Item = &str> {
         self.0.parsed.statements.iter().filter_map(|statement| match statement {
             Statement::Reduce { label, .. } => Some(label.as_str()),
@@ -89,8 +90,8 @@ impl Expression {
 
     /// Binds the inputs and the scalars to dtypes, and infers all other dtypes.
     ///
-    /// `outputs` are the assigned names that are written. A value is converted to the dtype of its output, if that has one.
-    /// All other assigned names must be read later in the text.
+    /// `outputs` are the assigned names that are written. A value is converted to the dtype of its output, if that
+    /// has one. All other assigned names must be read later in the text.
     ///
     /// # Errors
     /// [`Error::Expression`] if dtypes do not match or names are missing.

@@ -31,8 +31,8 @@ pub struct Location<'t> {
     pub text: &'t str,
 }
 
-/// Returns the location of the character `column` of a text. As in [`Error::Expression`], `column` counts from 1 through the
-/// whole text, including line ends. A column past the end of the text gives the end of the last line.
+/// Returns the location of the character `column` of a text. As in [`Error::Expression`], `column` counts from 1
+/// through the whole text, including line ends. A column past the end of the text gives the end of the last line.
 pub fn locate(text: &str, column: usize) -> Location<'_> {
     let mut left = column.saturating_sub(1);
     let lines = text.split('\n').enumerate();

@@ -1,9 +1,9 @@
 //! The first line of a generated source: a comment with JSON that describes the expression.
 //!
-//! The tests run the real host code of CUDA on a stand-in for the driver, which receives the source but has no GPU. The
-//! stand-in rebuilds the kernel from this line and runs its host kernel instead of the device code. All generated kernels
-//! have the line, so that the tests use the same source as users. It also identifies the expression of a kernel in a
-//! profiler or in a cache.
+//! The tests run the real host code of CUDA on a stand-in for the driver, which receives the source but has no GPU.
+//! The stand-in rebuilds the kernel from this line and runs its host kernel instead of the device code. All generated
+//! kernels have the line, so that the tests use the same source as users. It also identifies the expression of a
+//! kernel in a profiler or in a cache.
 
 use super::program::Program;
 use crate::data::Dtype;

@@ -195,7 +195,8 @@ fn plan(program: &Program) -> Plan {
         }
         plan.steps.append(&mut uses[id]);
 
-        // A register is free after the last operation that reads it, and not earlier: that operation writes to another one.
+        // A register is free after the last operation that reads it, and not earlier: that operation writes to
+        // another one.
         let mut done: Vec<Id> = node.op.operands().chain([id]).filter(|of| last_use[*of] == id).collect();
         done.sort_unstable();
         done.dedup();

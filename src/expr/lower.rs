@@ -8,8 +8,8 @@ use super::{cuda, host};
 use crate::device::kernel::{Code, Columns, Kernel, Launch, ScalarArgs};
 
 impl Program {
-    /// Returns the kernel. Its columns are the inputs and outputs, in the order passed to `bind`. Scalars have the same order;
-    /// their values are set later.
+    /// Returns the kernel. Its columns are the inputs and outputs, in the order passed to `bind`. Scalars have the
+    /// same order; their values are set later.
     pub(crate) fn kernel(self: &Arc<Self>) -> Kernel {
         let program = Arc::clone(self);
         let columns = Columns {

@@ -4,17 +4,18 @@
 //! text ── lex, parse ──▶ terms ── bind (dtypes) ──▶ program ── lower ──┬── host kernel ──▶ loops on the host
 //!                                                                     └── cuda ──▶ CUDA C++
 //! ```
-//! Statements are separated by line ends, `;` or `,`. `NAME = VALUE` computes a value for every row. A reduction, named or
-//! unnamed, computes one value from all rows. Operators from the highest precedence to the lowest: `**`, prefix `+ - ~`,
-//! `* / // %`, `+ -`, `<< >>`, `&`, `^`, `|`, and comparisons, which do not chain. Names that are only read are columns or
-//! scalars, which have dtypes as columns do. If a job has neither, the name may be a constant, such as `pi`; this is decided
-//! when the inputs are known. All words are in `words.rs`; messages about unknown words are in `hints.rs`.
+//! Statements are separated by line ends, `;` or `,`. `NAME = VALUE` computes a value for every row. A reduction,
+//! named or unnamed, computes one value from all rows. Operators from the highest precedence to the lowest: `**`,
+//! prefix `+ - ~`, `* / // %`, `+ -`, `<< >>`, `&`, `^`, `|`, and comparisons, which do not chain. Names that are
+//! only read are columns or scalars, which have dtypes as columns do. If a job has neither, the name may be a
+//! constant, such as `pi`; this is decided when the inputs are known. All words are in `words.rs`; messages about
+//! unknown words are in `hints.rs`.
 //!
-//! Files use only files to their left in this list: `words` and `ir`; `lex`, `parse`, `typing`, `bind`; `program`; `host` and
-//! `cuda`; `lower`. Only the parser recurses, with a depth limit.
+//! Files use only files to their left in this list: `words` and `ir`; `lex`, `parse`, `typing`, `bind`; `program`;
+//! `host` and `cuda`; `lower`. Only the parser recurses, with a depth limit.
 //!
-//! Results and dtypes are those of NumPy 2, which `tests/numpy` checks. Where NumPy's result depends on the processor, it is
-//! defined here and is the same on every device:
+//! Results and dtypes are those of NumPy 2, which `tests/numpy` checks. Where NumPy's result depends on the
+//! processor, it is defined here and is the same on every device:
 //! - a float outside the range of an integer dtype converts to the nearest integer of that dtype, and NaN to 0;
 //! - an integer array to a negative power is the reciprocal rounded toward zero, and 0 for 0;
 //! - every stored NaN has the same bits.

@@ -1,8 +1,8 @@
 //! Reductions: their states, and how states are combined.
 //!
-//! The order of operations is fixed and the same on every device. In a tile of 4096 rows, lane `l` of 256 accumulates the rows
-//! `l`, `l + 256`, … in order; then lanes `l` and `l + h` are combined for h = 128, 64, … 1. Missing rows count as the
-//! identity. `kernels/reduce.cu` gives the same bits.
+//! The order of operations is fixed and the same on every device. In a tile of 4096 rows, lane `l` of 256 accumulates
+//! the rows `l`, `l + 256`, … in order; then lanes `l` and `l + h` are combined for h = 128, 64, … 1. Missing rows
+//! count as the identity. `kernels/reduce.cu` gives the same bits.
 
 use super::ir::Id;
 use super::scalar::{Float, greatest, least};
@@ -205,8 +205,8 @@ fn zip<T: bytemuck::Pod>(left: &mut [u64], right: &[u64], combine: impl Fn(T, T)
     }
 }
 
-/// Keeps the value that is first in the order of `precedes`, with its row. NaN precedes all other values. Of equal values, the
-/// one in the earlier row is kept.
+/// Keeps the value that is first in the order of `precedes`, with its row. NaN precedes all other values. Of equal
+/// values, the one in the earlier row is kept.
 fn find<T: bytemuck::Pod + PartialOrd>(
     (values, rows): (&mut [u64], &mut [u64]),
     (new_values, new_rows): (&[u64], &[u64]),

@@ -1,5 +1,5 @@
-//! Sample kernels that together contain every operation on every dtype, and kernels rebuilt from their sources. For tests that
-//! compile kernels, run them without a GPU, or compare devices.
+//! Sample kernels that together contain every operation on every dtype, and kernels rebuilt from their sources. For
+//! tests that compile kernels, run them without a GPU, or compare devices.
 
 use std::sync::Arc;
 

@@ -4,7 +4,8 @@
 //! - there is no `f16`: float functions of `bool`, `i8` and `u8` give `f32`, and `round` of a `bool` is that `bool`;
 //! - a `bool` to the power of a literal 2 is an `i64`, as with every other literal;
 //! - a literal that does not fit in the other dtype is an error in `where` and `clip`, too;
-//! - alone or next to a `bool`, an integer that does not fit in `i64` is a `u64`, and one that does not fit in `u64` an `f64`.
+//! - alone or next to a `bool`, an integer that does not fit in `i64` is a `u64`, and one that does not fit in `u64`
+//!   an `f64`.
 
 use super::words::Weak;
 use crate::data::Dtype;

@@ -154,8 +154,8 @@ pub(super) enum Function {
 }
 
 impl Function {
-    /// Finds the function called `name` that takes this number of arguments (`min` and `max` of one argument are reductions), or
-    /// else one of that name that takes another number.
+    /// Finds the function called `name` that takes this number of arguments (`min` and `max` of one argument are
+    /// reductions), or else one of that name that takes another number.
     pub(super) fn find(name: &str, arguments: usize) -> Option<(Function, &'static FunctionInfo)> {
         let all = WORDS.iter().filter(|word| word.info.is_called(name)).filter_map(|word| match word.meaning {
             Meaning::Call(function) => Some((function, &word.info)),
@@ -225,7 +225,8 @@ pub enum FunctionKind {
 pub struct FunctionInfo {
     /// The kind of word.
     pub kind: FunctionKind,
-    /// The word. `min` and `max` occur as functions and as reductions; `+` and `-` occur as prefix and as infix operators.
+    /// The word. `min` and `max` occur as functions and as reductions; `+` and `-` occur as prefix and as infix
+    /// operators.
     pub name: &'static str,
     /// Other names of the same word.
     pub aliases: &'static [&'static str],

@@ -1,4 +1,5 @@
-//! Operators: the computation of a chunk. An operator uses kernels and partial results, and is independent of files and devices.
+//! Operators: the computation of a chunk. An operator uses kernels and partial results, and is independent of files
+//! and devices.
 
 mod custom;
 mod eval;
@@ -15,8 +16,8 @@ pub(crate) trait Operator: Send + Sync {
     /// The kernel that processes every chunk.
     fn kernel(&self) -> &SharedKernel;
 
-    /// Absorbs the partial results of a chunk, whose first row is the first row of a tile. Called once per chunk, in any order
-    /// and from any worker. The final result must not depend on the order.
+    /// Absorbs the partial results of a chunk, whose first row is the first row of a tile. Called once per chunk, in
+    /// any order and from any worker. The final result must not depend on the order.
     fn absorb(&self, first_row: u64, rows: usize, partials: &[u8]);
 
     /// Whether the kernel compacts its outputs. The partials are then the numbers of rows that remain of each tile.
@@ -24,7 +25,7 @@ pub(crate) trait Operator: Send + Sync {
         false
     }
 
-    /// Returns the labels and values of the results after all `rows` rows were absorbed. A value is `None` if it does not exist,
-    /// as for the minimum of no rows.
+    /// Returns the labels and values of the results after all `rows` rows were absorbed. A value is `None` if it does
+    /// not exist, as for the minimum of no rows.
     fn results(&self, rows: u64) -> Vec<(String, Option<Scalar>)>;
 }

@@ -126,7 +126,8 @@ impl Demo<'_> {
             print("\nDone; the files are removed (--keep keeps them). Now try:\n")?;
         }
         print(format_args!(
-            "  {overshot} info --stats YOUR.npy\n  {overshot} run 'mean(x), std(x)' x=YOUR.npy\n  {overshot} devices\n  {overshot} functions\n"
+            "  {overshot} info --stats YOUR.npy\n  {overshot} run 'mean(x), std(x)' x=YOUR.npy\n  \
+             {overshot} devices\n  {overshot} functions\n"
         ))
     }
 }

@@ -1,15 +1,15 @@
 //! Arc functions.
 //!
-//! The arc tangent is reduced by pi/4 or pi/2 with the tangent of a difference, to where a short polynomial holds; arc sine and
-//! arc cosine beyond a half by asin(x) = pi/2 - 2 asin(sqrt((1 - x) / 2)).
+//! The arc tangent is reduced by pi/4 or pi/2 with the tangent of a difference, to where a short polynomial holds;
+//! arc sine and arc cosine beyond a half by asin(x) = pi/2 - 2 asin(sqrt((1 - x) / 2)).
 
 use super::coefficients::*;
 use super::language::*;
 use super::sums::*;
 
 define! {
-    /// The angle of a point to the right and not below: `up` and `right` are finite, not negative, and not both 0, and a
-    /// product of them does not overflow.
+    /// The angle of a point to the right and not below: `up` and `right` are finite, not negative, and not both 0,
+    /// and a product of them does not overflow.
     fn angle(up: f64, right: f64) -> Pair {
         let is_steep = up * TAN_PI_8 > right;
         let is_flat = up < TAN_PI_8 * right;

@@ -1,7 +1,7 @@
 //! Logarithms.
 //!
-//! With x = 2^k m, m between sqrt(1/2) and sqrt(2), and s = (m - 1) / (m + 1): log(x) = k ln 2 + 2 atanh(s), and atanh is its
-//! series' polynomial. What the quotient and the sums lose is computed and added back.
+//! With x = 2^k m, m between sqrt(1/2) and sqrt(2), and s = (m - 1) / (m + 1): log(x) = k ln 2 + 2 atanh(s), and
+//! atanh is its series' polynomial. What the quotient and the sums lose is computed and added back.
 
 use super::coefficients::*;
 use super::language::*;

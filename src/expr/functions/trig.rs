@@ -1,8 +1,8 @@
 //! Sine, cosine and tangent.
 //!
-//! x = n pi/2 + r: r is known to twice the precision, and polynomials give its sine and cosine. Up to [`EASY`] the reduction is
-//! Cody's and Waite's with pi/2 in three parts; beyond, that of M. Payne and R. Hanek (Radian reduction for
-//! trigonometric functions, 1983).
+//! x = n pi/2 + r: r is known to twice the precision, and polynomials give its sine and cosine. Up to [`EASY`] the
+//! reduction is Cody's and Waite's with pi/2 in three parts; beyond, that of M. Payne and R. Hanek (Radian reduction
+//! for trigonometric functions, 1983).
 
 use super::coefficients::*;
 use super::language::*;
@@ -33,8 +33,8 @@ define! {
 
     /// r and n for any finite x from [`EASY`] on.
     ///
-    /// x is an integer times 2^e. Of 2/pi, bits that make multiples of 4 in the product are left out; 192 of those behind
-    /// are enough: no f64 is nearer to a multiple of pi/2 than 2^-62.
+    /// x is an integer times 2^e. Of 2/pi, bits that make multiples of 4 in the product are left out; 192 of those
+    /// behind are enough: no f64 is nearer to a multiple of pi/2 than 2^-62.
     fn quarter_turn_far(x: f64) -> Turn {
         let integer = (bits(x) & 0x000fffffffffffff) | 0x0010000000000000;
         // e - 2 bits are left out, behind the 64 of the table that are 0; e = exponent - 1075.

@@ -64,7 +64,7 @@ fn errors_say_where_and_what_to_do() {
         (
             "y = isnan(a) | a > 1",
             14,
-            "not bool and f64; it binds tighter than comparisons: put parentheses around them",
+            "not bool and f64; it has a higher precedence than comparisons; put them in parentheses",
         ),
         ("y = 1 < a & n", 11, "like `a & (x > 1)`"),
         ("y = sqrt(a) & index()", 13, "accepts integers and bools, not f64 and i64"),
@@ -331,8 +331,8 @@ proptest! {
 
     #[test]
     fn no_likely_text_panics(words in prop::collection::vec(prop::sample::select(vec![
-        "a", "n", "u", "b", "i", "y", "=", "+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "~", "<<", ">>", "<", "==",
-        "(", ")", ",", ";", "\n", "1", "0", "2.5", "1e300", "300", "-1", "170141183460469231731687303715884105727",
+        "a", "n", "u", "b", "i", "y", "=", "+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "~", "<<", ">>", "<",
+        "==", "(", ")", ",", ";", "\n", "1", "0", "2.5", "1e300", "300", "-1", "170141183460469231731687303715884105727",
         "where(", "min(", "sum(", "sqrt(", "u8(", "f32(", "clip(", "True", "nan", "inf",
     ]), 0..24)) {
         let _ = value_or_error(&format!("y = {}", words.join(" ")));
