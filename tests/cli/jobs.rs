@@ -163,6 +163,9 @@ fn quiet(device: &str) -> Outcome {
     // Said twice, it means the same.
     let done = place.run(&["sum(a), m = max(a)", "a=a.npy", "--quiet", "--quiet"]);
     assert_eq!((done.code, done.stdout.as_str(), done.stderr.as_str()), (Some(0), "sum(a) = 3.0\nm = 2.0\n", ""));
+    // Control characters in a path do not reach the terminal.
+    let done = place.run(&["c = a", "a=a.npy", "c=c\u{1b}[31m\n.npy"]);
+    assert!(done.code == Some(0) && done.stdout.contains("-> c\\u{1b}[31m\\n.npy\n"), "{done:?}");
     // A line break in the text is none in the result.
     let done = place.run(&["sum(a *\n\t2)", "a=a.npy", "--quiet"]);
     assert_eq!((done.code, done.stdout.as_str()), (Some(0), "sum(a * 2) = 6.0\n"), "{done:?}");

@@ -1,4 +1,4 @@
-//! Texts: what they mean, and what is wrong with them.
+//! Tests of the meaning of expressions, and of errors in them.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::super::{Expression, functions, locate};
 use crate::data::Dtype;
 use crate::error::Error;
 
-/// The place and the reason of the error of a text, in which `a` is an `f64`, `n` an `i8`, `u` a `u64`, `b` a `bool`.
+/// The column and the message of the error in a text, in which `a` is an `f64`, `n` an `i8`, `u` a `u64`, `b` a `bool`.
 fn fault(text: &str) -> (usize, String) {
     let inputs = [("a", Dtype::F64), ("n", Dtype::I8), ("u", Dtype::U64), ("b", Dtype::Bool)];
     let inputs: Vec<_> = inputs.map(|(name, dtype)| (name.to_owned(), dtype)).into();
@@ -141,7 +141,7 @@ fn deep_texts_are_refused() {
     ] {
         assert!(fault(&text).1.contains("nested more than"));
     }
-    // Many operands, many arguments and many statements are no depth.
+    // Many operands, arguments or statements do not count as nesting.
     for operator in ["+", "-", "*", "/", "==", "|"].map(|sign| format!(" {sign} 1")) {
         let chain = Expression::parse(&format!("y = 1{}", operator.repeat(100_000)));
         assert_eq!(chain.is_ok(), !operator.contains("=="), "{operator}");
@@ -164,7 +164,7 @@ fn a_sum_of_thousands_of_terms_is_flat() {
     assert_eq!(outputs[0].bits().collect::<Vec<_>>(), [(0..1000).sum::<u64>() * terms as u64 / 1000]);
 }
 
-/// The dtype and the bits of `y` in one row, in which every input is 3.
+/// The dtype and the bits of `y` in a row where every input is 3.
 fn value_of(text: &str, inputs: &[(&str, Dtype)]) -> (Dtype, u64) {
     let expression = Expression::parse(text).unwrap();
     let named: Vec<_> = inputs.iter().map(|(name, dtype)| ((*name).to_owned(), *dtype)).collect();
@@ -185,7 +185,7 @@ fn an_input_or_a_result_goes_before_a_constant() {
     assert_eq!(value_of("y = i", &[]), (Dtype::I64, 5));
     assert_eq!(value_of("y = i - index()", &[("i", Dtype::I64)]), (Dtype::I64, -2i64 as u64));
     assert_eq!(value_of("index = 7 + index(); y = index", &[]), (Dtype::I64, 12));
-    // Functions are told by their parentheses, so that columns may have their names.
+    // Functions are recognised by their parentheses, so columns may have their names.
     assert_eq!(
         value_of("y = max(max, min) + f64(f32)", &[("max", Dtype::F64), ("min", Dtype::F64), ("f32", Dtype::I8)]).1,
         6f64.to_bits()
@@ -221,7 +221,7 @@ fn aliases_are_the_functions() {
 #[test]
 fn quotients_of_numbers_are_rounded_once() {
     for (text, bits) in [
-        // What Python gives.
+        // The results of Python.
         ("2147483647 / 9007199254740993", 0x3e8f_ffff_ffbf_ffff),
         ("1 / 3", 0x3fd5_5555_5555_5555),
         ("-7 / 2", (-3.5f64).to_bits()),
@@ -263,7 +263,7 @@ fn places_are_found_in_texts_of_several_lines() {
     }
 }
 
-/// Words that are likely to be somewhere in a text.
+/// Words that often occur in expressions.
 fn words() -> impl Strategy<Value = Vec<&'static str>> {
     let own = functions().flat_map(|word| [word.name].into_iter().chain(word.aliases.iter().copied()));
     let others = [
