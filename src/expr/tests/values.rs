@@ -76,7 +76,7 @@ fn values_are_the_last_parameters() {
 
 #[test]
 #[should_panic(expected = "number of values")]
-fn a_twin_wants_all_values() {
+fn a_host_kernel_needs_all_scalars() {
     let program = everything(&[], &named(&["a", "b"], Dtype::F32));
     run_values(&mut *program.kernel().new_host_kernel().unwrap(), &program, 0, 1, &[], &[0]);
 }
