@@ -1,9 +1,9 @@
 //! Combines the partial results of tiles in a fixed tree, independently of the order in which they arrive.
 //!
-//! The tree is a binary tree over tile numbers: node (level, index) covers the tiles from `index << level` to `(index
-//! + 1) << level`. Its state is that of its left half combined with that of its right half. Siblings are combined as
-//! soon as both have arrived, so only a few nodes per gap are stored, never all partials. The order of operations
-//! depends only on the number of tiles.
+//! The tree is a binary tree over tile numbers: node (level, index) covers the tiles from `index << level` to
+//! `(index + 1) << level`. Its state is that of its left half combined with that of its right half. Siblings are
+//! combined as soon as both have arrived, so only a few nodes per gap are stored, never all partials. The order of
+//! operations depends only on the number of tiles.
 
 use std::collections::BTreeMap;
 

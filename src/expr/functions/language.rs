@@ -2,9 +2,9 @@
 //!
 //! [`define!`] turns each definition into a Rust function and into text that follows `kernels/functions.cu`. A single
 //! definition guarantees that operations and constants are identical. A definition may contain `let` (each name once
-//! per function), `if (…) { … }`, `return`, operators on `f64` and on `bool` (`&`, `|`, `!`), the operators `& | ^ <<
-//! >>` on `u64`, and the functions below, which `kernels/functions.cu` defines with the same names. All of these are
-//! exact or rounded once, as IEEE 754 requires, on every processor.
+//! per function), `if (…) { … }`, `return`, operators on `f64` and on `bool` (`&`, `|`, `!`), the operators
+//! `& | ^ << >>` on `u64`, and the functions below, which `kernels/functions.cu` defines with the same names. All of
+//! these are exact or rounded once, as IEEE 754 requires, on every processor.
 
 /// Defines constants and functions of `f64`, `u64`, [`Pair`] and [`Turn`], and `CUDA`, their text for CUDA C++.
 macro_rules! define {
