@@ -1,7 +1,7 @@
 // overshot copy v1: out = in, on 64-bit words
 //
-// What measures device memory and launches. A thread has all its loads under way before it stores: nothing but memory
-// is in its way.
+// Measures the bandwidth of device memory, and launches. Each thread issues all its loads before its stores, so that
+// only memory limits it.
 typedef unsigned long long word;
 
 extern "C" __global__ void __launch_bounds__(256) overshot_copy(long long, long long rows, const word *in, word *out)

@@ -1,5 +1,5 @@
-// The language that the functions without an exact result are written in: src/expr/functions puts their definitions, which
-// are Rust as well, behind this file. Everything here is exact or rounded once. Compile with --fmad=false.
+// The primitives of the functions without an exact result. src/expr/functions appends the definitions of the
+// functions, which are also valid Rust. Every operation is exact or rounded once. Compile with --fmad=false.
 
 namespace overshot {
 
@@ -22,8 +22,8 @@ OP Pair pair(f64 hi, f64 lo) { return Pair{hi, lo}; }
 OP Turn turn(f64 hi, f64 lo, u64 count) { return Turn{hi, lo, count}; }
 OP f64 fma(f64 a, f64 b, f64 c) { return __fma_rn(a, b, c); }
 OP f64 root(f64 a) { return ::sqrt(a); }
-// In assembly on the device, where the compiler does not look: NVRTC 13.0 takes exp for 0 when it sees what becomes of the
-// bits of a float that was bounded before.
+// Assembly on the device, which the compiler does not analyse: NVRTC 13.0 otherwise evaluates exp as 0, when it sees
+// how the bits of a float are used after the float was bounded.
 #ifdef __CUDA_ARCH__
 OP u64 bits(f64 a) {
     u64 to;

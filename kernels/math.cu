@@ -1,5 +1,5 @@
-// What the operations of expressions mean, row by row. `src/expr/scalar.rs` and `apply.rs` are the host's likeness, and give
-// the same bits. Functions without an exact result are in functions.cu. Compile with --fmad=false.
+// The operations of expressions on single values. `src/expr/scalar.rs` and `apply.rs` are the counterparts for the
+// host and give the same bits. Functions without an exact result are in functions.cu. Compile with --fmad=false.
 
 namespace overshot {
 
@@ -16,7 +16,8 @@ typedef double f64;
 
 #define OP __device__ __forceinline__
 
-// Signed overflow is undefined in C++, and narrow types compute as int: arithmetic wraps in an unsigned type instead.
+// Arithmetic is done in an unsigned type, which wraps: signed overflow is undefined in C++, and narrow types are
+// promoted to int.
 template <class T> struct Integer;
 template <> struct Integer<bool> { typedef u32 Wide; static const bool is_signed = false; static const int bits = 8; };
 template <> struct Integer<i8> { typedef u32 Wide; static const bool is_signed = true; static const int bits = 8; };
@@ -36,7 +37,7 @@ template <class T> OP bool is_negative(T a) {
 OP f32 f32_bits(u32 bits) { return __uint_as_float(bits); }
 OP f64 f64_bits(u64 bits) { return __longlong_as_double((i64)bits); }
 
-// Which NaN an operation makes differs between processors, so that one NaN is stored for all.
+// The bits of NaN results differ between processors, so every NaN is replaced by the canonical NaN.
 template <class T> OP T stored(T a) { return a; }
 OP f32 stored(f32 a) { return a == a ? a : f32_bits(0x7fc00000u); }
 OP f64 stored(f64 a) { return a == a ? a : f64_bits(0x7ff8000000000000ull); }
@@ -49,7 +50,7 @@ template <class To, class From> struct Cast {
 template <class From> struct Cast<bool, From> {
     static __device__ __forceinline__ bool of(From a) { return a != (From)0; }
 };
-// Floats beyond the range of an integer become the nearest integer there is, and NaN becomes 0.
+// Floats outside the range of an integer type become the nearest integer of that type, and NaN becomes 0.
 template <class To, class From> OP To saturate(From a) {
     const From limit = (From)((u64)1 << (Integer<To>::bits - 1)) * (Integer<To>::is_signed ? (From)1 : (From)2);
     const u64 ones = ~(u64)0 >> (64 - Integer<To>::bits);
@@ -163,7 +164,7 @@ template <class T> OP bool le(T a, T b) { return a <= b; }
 template <class T> OP bool gt(T a, T b) { return a > b; }
 template <class T> OP bool ge(T a, T b) { return a >= b; }
 
-// NaN if either is; the first if they compare equal.
+// NaN if either is NaN; the first if they compare equal.
 template <class T> OP T min(T a, T b) { return a <= b || a != a ? a : b; }
 template <class T> OP T max(T a, T b) { return a >= b || a != a ? a : b; }
 

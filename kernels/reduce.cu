@@ -1,5 +1,6 @@
-// Reduces one tile of rows in a block of 256 threads. Every thread pushes its rows (lane, lane + 256, …) in order, then
-// threads combine in halves. `src/expr/reduce.rs` does the same on the host, bit for bit. Compile with --fmad=false.
+// Reduces one tile of rows in a block of 256 threads. Every thread accumulates its rows (lane, lane + 256, …) in
+// order, then the threads are combined in halves. `src/expr/reduce.rs` gives the same bits on the host. Compile with
+// --fmad=false.
 
 namespace overshot {
 
@@ -9,13 +10,13 @@ struct Words {
 
     static __device__ u64 of(u64 value) { return value; }
     static __device__ u64 of(i64 value) { return (u64)value; }
-    // One NaN is stored for all.
+    // Every NaN is replaced by the canonical NaN.
     static __device__ u64 of(double value) {
         return value == value ? (u64)__double_as_longlong(value) : 0x7ff8000000000000ull;
     }
 };
 
-// What no value lies beyond, and what added to anything changes nothing.
+// The identities: the bounds of all values, and the neutral element of addition.
 template <class T> struct Limits;
 template <> struct Limits<long long> {
     static __device__ long long least() { return (long long)0x8000000000000000ull; }
@@ -62,7 +63,7 @@ template <class T> struct Max {
     __device__ void write(unsigned long long* words) const { words[0] = Words::of(value); }
 };
 
-// A value and its row; NaN before all others, and the earlier row among equals.
+// A value and its row. NaN precedes all other values; of equal values, the one in the earlier row is kept.
 template <class T, bool IS_MIN> struct Arg {
     T value;
     unsigned long long row;
@@ -89,7 +90,7 @@ template <class T, bool IS_MIN> struct Arg {
 template <class T> struct ArgMin : Arg<T, true> {};
 template <class T> struct ArgMax : Arg<T, false> {};
 
-// Count, mean and squared differences from the mean, joined by Chan's method.
+// Count, mean and squared differences from the mean, combined with Chan's method.
 template <class T> struct Moments {
     T count, mean, squares;
     __device__ void clear() { count = mean = squares = 0; }
@@ -115,8 +116,8 @@ template <class T> struct Moments {
     }
 };
 
-// Combines the states of all threads and writes the tile's. The reductions of a kernel take turns in `shared`, which
-// holds 256 of the largest state.
+// Combines the states of all threads and writes the state of the tile. The reductions of a kernel use `shared` one
+// after the other; it has room for 256 states of the largest reduction.
 template <class State>
 __device__ void reduce(const State& own, unsigned long long* shared, unsigned long long* words) {
     State* states = (State*)shared;

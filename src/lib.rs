@@ -100,7 +100,9 @@ pub use data::{
     SinkMemory, Source, Target, create, map, open, open_with,
 };
 #[doc(hidden)]
-pub use data::{Clash, FileId, FileSet, NamedFile, mapped_path, remove_unfinished_outputs};
+pub use data::{
+    Clash, FileId, FileSet, Foreign, NamedFile, NpyFields, foreign_format, mapped_path, remove_unfinished_outputs,
+};
 pub use device::{DeviceChoice, DeviceDetails, DeviceInfo, DeviceKind, Emulated, Fault, FaultAt, devices};
 pub use engine::{Engine, EngineBuilder};
 pub use error::{Error, Result};

@@ -1,4 +1,4 @@
-//! The command `overshot`: parse, run one subcommand, exit with its code.
+//! The command `overshot`.
 
 mod cli;
 

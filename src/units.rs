@@ -1,5 +1,5 @@
-//! Formats numbers for people, in the same way in the library and the command. This module is not part of the API:
-//! it may change with any release.
+//! Formats numbers and names for people, in the same way in the library and the command. This module is not part of the
+//! API: it may change with any release.
 //!
 //! - Amounts of data and rates are decimal: `16.0 MB`, `1.3 GB/s`. Rates have one unit, so that two of them compare
 //!   at a glance.
@@ -8,6 +8,12 @@
 //! - Times have a suitable unit: `850 µs`, `13 ms`, `2.79 s`, `2 min 39 s`.
 
 use std::time::Duration;
+
+/// Returns text with its control characters escaped. Names of files may contain line breaks and the escape sequences of terminals.
+pub fn one_line(text: &str) -> String {
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escape).collect()
+}
 
 /// Formats a number with separators: `2,000,000`.
 pub fn count(number: u64) -> String {

@@ -1,4 +1,4 @@
-//! `overshot bench`, with `--limits` or without: there is one thing to measure.
+//! `overshot bench`. `--limits` changes nothing, because there is only one measurement.
 
 use std::io::{self, Write};
 
@@ -9,17 +9,17 @@ use super::args::BenchArgs;
 use super::output::{print, print_json};
 use super::progress::Line;
 
-/// Measures the machine, keeps the result and prints it.
+/// Measures the machine, saves the result and prints it.
 pub fn bench(args: &BenchArgs) -> Result {
     if let DeviceChoice::Emulated(_) = args.device {
-        let text = "--device emulated: its time is virtual, so there is nothing to measure";
+        let text = "--device emulated: has virtual time, which cannot be measured";
         return Err(Error::Job(format!("{text}; use auto, cpu, cuda or cuda:0")).into());
     }
     let line = Line::new();
     let limits = MachineLimits::measure(&args.device, &args.dir, |what| line.show(&format!("measuring {what}")))?;
     drop(line);
     let earlier = earlier(&limits);
-    // Not kept is not lost: it is printed.
+    // A result that cannot be saved is still printed.
     let kept = match limits.save() {
         Ok(path) => {
             let replaced = earlier.map(|earlier| format!("{}\n", replaced(&earlier, &limits))).unwrap_or_default();
@@ -29,24 +29,24 @@ pub fn bench(args: &BenchArgs) -> Result {
     };
     if args.json {
         print_json(&limits)?;
-        // When standard error is gone, nobody is left to tell.
+        // If standard error is closed, there is no place to report that.
         let _ = writeln!(io::stderr(), "{kept}");
         return Ok(());
     }
     print(format_args!("{limits}\n{kept}\n"))
 }
 
-/// Rates that are nearer to each other than this are the same: a machine with other work is never quite the same.
+/// Rates with a smaller relative difference count as equal, because other work on the machine makes rates vary.
 const SAME: f64 = 0.1;
 
-/// What was measured before, with the devices that were measured now if it has them.
+/// The previous measurement: the one with the same devices, if there is one.
 fn earlier(limits: &MachineLimits) -> Option<MachineLimits> {
     let (mut devices, _) = overshot::devices();
     devices.retain(|device| limits.devices.iter().any(|measured| measured.id == device.id));
     MachineLimits::load(&devices).or_else(|| MachineLimits::load(&[]))
 }
 
-/// What the new measurement replaces, and how it differs.
+/// Describes the measurement that was replaced, and how the new one differs.
 fn replaced(earlier: &MachineLimits, now: &MachineLimits) -> String {
     let before = rates(earlier);
     let both = rates(now).into_iter().filter_map(|(name, rate)| {
@@ -56,7 +56,7 @@ fn replaced(earlier: &MachineLimits, now: &MachineLimits) -> String {
     differences(&earlier.date, &both.collect::<Vec<_>>())
 }
 
-/// The best rates by their names in the tables.
+/// The best rates, with their names in the tables.
 fn rates(limits: &MachineLimits) -> Vec<(String, f64)> {
     let best = |list: &[RateByThreads]| RateByThreads::best(list).map(|rate| rate.bytes_per_second);
     let host = &limits.host;
@@ -89,7 +89,7 @@ fn differences(date: &str, rates: &[(String, f64, f64)]) -> String {
         format!("{name} {before_gb} -> {now_gb} GB/s ({:+.0} %)", (now / before - 1.0) * 100.0)
     });
     match differ.collect::<Vec<_>>() {
-        none if none.is_empty() => format!("replaced the measurement of {date}, which was the same within 10 %"),
+        none if none.is_empty() => format!("replaced the measurement of {date}; all rates are within 10 % of it"),
         differ => format!("replaced the measurement of {date}: {}", differ.join(", ")),
     }
 }

@@ -13,11 +13,11 @@ use super::output::{print, print_json};
 #[derive(Serialize)]
 struct Devices {
     devices: Vec<DeviceInfo>,
-    /// What is not there, and why.
+    /// Why devices are missing.
     notes: Vec<String>,
 }
 
-/// What is known of a GPU beside its name and size.
+/// The properties of a GPU besides its name and memory size.
 fn details(DeviceInfo { compute_capability, details, .. }: &DeviceInfo) -> String {
     let DeviceDetails { free_bytes, busy_percent, pcie_generation, pcie_width, numa_node, .. } = details;
     let parts = [

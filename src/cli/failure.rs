@@ -1,4 +1,4 @@
-//! What goes wrong, as one line on standard error and an exit code.
+//! Errors of the command: one line on standard error, and an exit code.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use overshot::Error;
+use overshot::units::one_line;
 use serde_json::{Value, json};
 
 use super::args::Args;
@@ -13,14 +14,14 @@ use super::interrupt;
 
 use super::style;
 
-/// Why the command ends without success.
+/// An error that ends the command.
 #[derive(Debug)]
 pub enum Failure {
-    /// The arguments are no command line of ours.
+    /// The arguments are not a valid command line.
     Arguments(clap::Error),
-    /// The environment asks for what cannot be done.
+    /// An environment variable or an argument has an invalid value.
     Usage(String),
-    /// The library says no.
+    /// The library returned an error.
     Overshot(Error),
     /// The demo found a wrong result.
     Wrong(String),
@@ -35,10 +36,10 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// Tells the user, as JSON if that was asked for, and returns the exit code: 2 for what cannot be run as it was asked for, 1
-    /// for a run that failed.
+    /// Prints the error, as JSON if requested, and returns the exit code: 2 for invalid arguments and jobs, 1 for a
+    /// run that failed.
     pub fn report(&self, is_json: bool) -> ExitCode {
-        // When standard error is gone, nobody is left to tell.
+        // If standard error is closed, there is no place to report that.
         let _ = match is_json {
             true => writeln!(io::stderr(), "{}", self.json()),
             false => writeln!(anstream::stderr(), "{}", style::error(&self.text())),
@@ -46,7 +47,7 @@ impl Failure {
         ExitCode::from(if self.is_usage() { 2 } else { 1 })
     }
 
-    /// `{"error": {"kind": …, "message": …}}`, and what else is known as further fields.
+    /// The error as `{"error": {"kind": …, "message": …}}`, with additional fields for some kinds.
     fn json(&self) -> Value {
         let (kind, mut fields) = match self {
             Failure::Arguments(_) | Failure::Usage(_) => ("arguments", json!({})),
@@ -85,12 +86,14 @@ impl Failure {
                 format!("column {column}: {}\n{}", one_line(message), pointed_at(text, *column))
             }
             Failure::Overshot(error) => one_line(&error.to_string()),
-            Failure::Output(error) => format!("standard output cannot be written ({error}); check where it leads"),
+            Failure::Output(error) => {
+                format!("standard output cannot be written ({error}); check where it is redirected to")
+            }
         }
     }
 }
 
-/// The kind of an error, and what a program would want to know of it beside the message.
+/// The kind of an error, and the fields that programs need besides the message.
 fn in_fields(error: &Error) -> (&'static str, Value) {
     match error {
         Error::Expression { column, text, .. } => ("expression", json!({ "column": column, "expression": text })),
@@ -118,7 +121,7 @@ fn in_fields(error: &Error) -> (&'static str, Value) {
     }
 }
 
-/// What clap says, with its tips, in one line, and a remedy. Its usage lines are for `--help`.
+/// A message of clap with its tips and a remedy, on one line. The usage lines are omitted: `--help` prints them.
 fn in_short(text: &str, remedy: &str) -> String {
     let text = text.trim_start_matches("error: ").split("\nUsage:").next().unwrap_or_default();
     let text = text.split("\nFor more information").next().unwrap_or_default();
@@ -126,13 +129,7 @@ fn in_short(text: &str, remedy: &str) -> String {
     one_line(&format!("{}; {remedy}", words.join(" ").replace(" tip: ", "; ")))
 }
 
-/// Names of files may hold line breaks, which must not break the line.
-pub fn one_line(text: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(escape).collect()
-}
-
-/// The expression, and below it a caret at the column. A line break in it is shown as a blank, which keeps the columns.
+/// The expression, with a caret under the column. Line breaks are shown as spaces, so that columns do not move.
 fn pointed_at(text: &str, column: usize) -> String {
     let shown: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     format!("  {shown}\n  {}^", " ".repeat(column.saturating_sub(1).min(shown.chars().count())))

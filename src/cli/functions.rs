@@ -8,16 +8,16 @@ use super::Result;
 use super::output::print;
 use super::style::heading;
 
-/// The kinds of words in the order in which they are printed, with their headings.
+/// The kinds of words in the order of the output, with their headings.
 const KINDS: [(FunctionKind, &str); 5] = [
-    (FunctionKind::Reduction, "Reductions: one value of all rows; several in one pass, named as in 'm = mean(x)'"),
+    (FunctionKind::Reduction, "Reductions: one value from all rows; any number in one pass; named as in 'm = mean(x)'"),
     (FunctionKind::Function, "Functions: a value for every row"),
     (FunctionKind::Conversion, "Conversions"),
-    (FunctionKind::Operator, "Operators, from those that bind least tightly"),
+    (FunctionKind::Operator, "Operators, from the lowest precedence to the highest"),
     (FunctionKind::Constant, "Constants"),
 ];
 
-/// Prints what expressions may use.
+/// Prints the words of the expression language.
 pub fn list() -> Result {
     let words: Vec<FunctionInfo> = functions().collect();
     let width = words.iter().map(|word| word.usage.chars().count()).max().unwrap_or_default();

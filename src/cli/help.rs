@@ -1,6 +1,6 @@
-//! The parts of the help that belong to no single argument.
+//! Help texts that do not belong to a single argument.
 
-/// Examples of `run`, each a line that works if its files are there.
+/// Examples of `run`. Each line works if its input files exist.
 pub const EXAMPLES: &str = "\
 Examples:
   overshot run 'mean(x), std(x)' x=x.npy
@@ -9,11 +9,12 @@ Examples:
   overshot run 'y = sin(i * 0.001); max(y)' y=y.npy --rows 1e6
   overshot run saxpy.cu:saxpy x=x.npy y=y.npy a=2.5";
 
-/// How the process ends.
+/// The exit codes, and errors as JSON.
 pub const ENDINGS: &str = "\
-Exit codes: 0 if all is done; 1 if it failed on the way, at a file or a device, say; 2 if it cannot be run as it was asked \
-for. SIGINT (Ctrl-C), SIGTERM and SIGHUP stop a run in good order: no output appears, and the process ends by the signal \
-(130, 143 and 129 in a shell). A second signal ends it at once.
+Exit codes: 0 on success; 1 if the run failed, for example because of a file or a device; 2 if the arguments or the \
+job are invalid. SIGINT (Ctrl-C), SIGTERM and SIGHUP stop a run cleanly: no output file appears, and the signal \
+terminates the process (130, 143 and 129 in a shell). A second signal terminates it at once.
 
-With --json, an error is JSON too, a line on standard error: {\"error\": {\"kind\": \"file\", \"message\": \"…\", …}}. The kinds \
-are arguments, expression, kernel, job, file, memory, device, stopped, output and check; some have further fields.";
+With --json, errors are JSON, too, one line on standard error: \
+{\"error\": {\"kind\": \"file\", \"message\": \"…\", …}}. The kinds are: arguments, expression, kernel, job, file, \
+memory, device, stopped, output and check. Some kinds have additional fields.";

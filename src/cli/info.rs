@@ -1,4 +1,4 @@
-//! `overshot info`: what files hold.
+//! `overshot info`: the contents of files.
 
 mod header;
 mod stats;
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use overshot::{DeviceChoice, Dtype, Engine, Error, NamedFile, Source, units};
+use overshot::{DeviceChoice, Engine, Error, NamedFile, NpyFields, ReadMode, units};
 use serde::Serialize;
 
 use self::header::NpyHeader;
@@ -19,9 +19,6 @@ use super::style::{dim, heading};
 
 use super::{Failure, Result};
 
-/// Bytes at the start of a file that say what it is.
-const HEAD: u64 = 4096;
-
 #[derive(Serialize)]
 struct Infos<'a> {
     schema_version: u32,
@@ -29,11 +26,11 @@ struct Infos<'a> {
     files: &'a [Info],
 }
 
-/// What is known of a file. What is not known is `None`.
+/// The properties of a file; `None` for unknown ones.
 #[derive(Serialize)]
 struct Info {
     path: String,
-    /// `npy`, `raw`, or another format that cannot be read.
+    /// `npy`, `raw`, or a description of an unsupported format.
     format: String,
     file_bytes: Option<u64>,
     dtype: Option<&'static str>,
@@ -42,11 +39,11 @@ struct Info {
     data_bytes: Option<u64>,
     npy: Option<NpyHeader>,
     stats: Option<Stats>,
-    /// Why a job cannot read it, and what to do.
+    /// Why a job cannot read the file, and what to do.
     problem: Option<String>,
 }
 
-/// Shows the files.
+/// Prints the properties of the files.
 pub fn info(args: &InfoArgs) -> Result {
     let files: Vec<Info> = args.files.iter().map(|file| of_file(file, args)).collect::<Result<_>>()?;
     if args.json {
@@ -67,30 +64,35 @@ fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
             info.file_bytes = Some(bytes);
             head
         }
-        // The library says in its words what is wrong with such a file.
+        // The library reports the error below.
         Err(_) => vec![],
     };
-    info.npy = NpyHeader::read(&head);
-    info.format = if info.npy.is_some() { "npy" } else { foreign(&head).map_or("raw", |(name, _)| name) }.into();
-    if let (None, Some((name, remedy))) = (&info.npy, foreign(&head)) {
-        info.problem = Some(format!("is {name}; {remedy}"));
-        return Ok(info);
+    let is_npy_name = file.path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"));
+    let foreign = if file.is_raw { None } else { overshot::foreign_format(&file.path, &head) };
+    info.npy = if file.is_raw { None } else { NpyHeader::parse(&head) };
+    info.format = match (&info.npy, foreign) {
+        (Some(_), _) => "npy",
+        (None, Some(foreign)) => foreign.what,
+        (None, None) if is_npy_name && !file.is_raw => "npy",
+        (None, None) => "raw",
     }
-    if info.npy.is_none() && info.file_bytes.is_some() && file.dtype.is_none() && !is_named_npy(&file.path) {
+    .into();
+    if !is_npy_name && foreign.is_none() && file.dtype.is_none() && info.file_bytes.is_some() {
         info.problem = Some(format!("is not .npy: add the dtype, as in {}:f32", info.path));
         return Ok(info);
     }
-    match open(file, info.npy.is_some()) {
+    match file.open(ReadMode::default()) {
         Err(Error::File { problem, remedy, .. }) => info.problem = Some(format!("{problem}; {remedy}")),
         Err(error) => info.problem = Some(error.to_string()),
-        Ok(source) => {
+        Ok(input) => {
+            let source = input.source();
             let (dtype, rows) = (source.dtype(), source.rows());
             info.dtype = Some(dtype.name());
             info.rows = Some(rows);
             info.shape = Some(source.shape().map_or_else(|| vec![rows], <[u64]>::to_vec));
             info.data_bytes = Some(rows.saturating_mul(dtype.size() as u64));
             if args.stats {
-                info.stats = Some(Stats::of(&*source, &engine(&args.device)?, args.quiet)?);
+                info.stats = Some(Stats::of(source, &engine(&args.device)?, args.quiet)?);
             }
         }
     }
@@ -101,56 +103,15 @@ fn engine(device: &DeviceChoice) -> Result<Engine> {
     Ok(Engine::builder().device(device.clone()).build()?)
 }
 
-/// The file as a job reads it. By what it holds, not by its name.
-fn open(file: &NamedFile, is_npy: bool) -> overshot::Result<Box<dyn Source>> {
-    if is_npy || file.dtype.is_none() {
-        let npy = overshot::Npy::open(&file.path)?;
-        return match file.dtype.filter(|dtype| *dtype != npy.dtype()) {
-            Some(dtype) => Err(Error::Job(format!("holds {}, not {dtype}; leave ':{dtype}' away", npy.dtype()))),
-            None => Ok(Box::new(npy)),
-        };
-    }
-    Ok(Box::new(overshot::Raw::open(&file.path, file.dtype.unwrap_or(Dtype::U8))?))
-}
-
-/// The start of a regular file, and its length.
+/// Reads the start of a regular file. Also returns its length.
 fn head(path: &Path) -> std::io::Result<(Vec<u8>, u64)> {
-    // Opening a pipe would wait for someone to write into it.
+    // Opening a pipe would wait for a writer.
     let bytes = std::fs::metadata(path).and_then(|metadata| {
         if metadata.is_file() { Ok(metadata.len()) } else { Err(std::io::ErrorKind::InvalidInput.into()) }
     })?;
     let mut head = Vec::new();
-    File::open(path)?.take(HEAD).read_to_end(&mut head)?;
+    File::open(path)?.take(NpyFields::MAX_LEN).read_to_end(&mut head)?;
     Ok((head, bytes))
-}
-
-fn is_named_npy(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"))
-}
-
-/// Formats that are not read, by their first bytes, with what to do.
-fn foreign(head: &[u8]) -> Option<(&'static str, &'static str)> {
-    const ARRAYS: &str = "save each array by itself with numpy.save";
-    const COLUMNS: &str = "save each column by itself, as in numpy.save(path, table['column'].to_numpy())";
-    const UNPACK: &str = "unpack it first";
-    let formats: &[(&[u8], &str, &str)] = &[
-        (b"PK\x03\x04", "a zip archive, as .npz is", ARRAYS),
-        (b"PAR1", "Parquet", COLUMNS),
-        (b"ARROW1", "an Arrow file", COLUMNS),
-        (b"\x89HDF\r\n\x1a\n", "HDF5", ARRAYS),
-        (b"\x1f\x8b", "compressed with gzip", UNPACK),
-        (b"\x28\xb5\x2f\xfd", "compressed with zstd", UNPACK),
-        (b"\xfd7zXZ\x00", "compressed with xz", UNPACK),
-        (b"BZh", "compressed with bzip2", UNPACK),
-    ];
-    let known = formats.iter().find(|(magic, ..)| head.starts_with(magic)).map(|(_, name, remedy)| (*name, *remedy));
-    known.or_else(|| is_table(head).then_some(("text, as CSV is", COLUMNS)))
-}
-
-/// Whether it looks like lines of text with separators.
-fn is_table(head: &[u8]) -> bool {
-    let is_text = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~');
-    head.contains(&b'\n') && head.iter().all(is_text) && head.iter().any(|byte| matches!(byte, b',' | b';' | b'\t'))
 }
 
 impl Info {
@@ -170,7 +131,7 @@ impl Info {
     }
 
     fn text(&self) -> String {
-        let mut text = heading(&self.path);
+        let mut text = heading(&units::one_line(&self.path));
         if let (Some(dtype), Some(rows), Some(bytes)) = (self.dtype, self.rows, self.data_bytes) {
             let _ = write!(text, ": {} of {dtype}, {}", units::counted(rows, "row"), units::bytes(bytes));
         } else if let Some(bytes) = self.file_bytes {
@@ -191,7 +152,7 @@ impl Info {
             line(stats.text());
         }
         if let Some(problem) = &self.problem {
-            line(problem.clone());
+            line(units::one_line(problem));
         }
         text
     }

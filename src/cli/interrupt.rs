@@ -1,5 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP: the first one stops the job in good order, a second one ends the process at once. Either way
-//! the process ends **by** the signal, so that a shell that runs a loop knows that it was interrupted and stops as well.
+//! SIGINT, SIGTERM and SIGHUP: the first one stops the job cleanly, a second one terminates the process at once. In
+//! both cases the process is terminated **by** the signal, so that a loop in a shell script stops, too.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -13,16 +13,16 @@ use signal_hook::low_level::{emulate_default_handler, signal_name};
 
 use super::unfinished;
 
-/// The signal that stops the job; 0 as long as none came.
+/// The first signal received; 0 if none.
 static RECEIVED: AtomicI32 = AtomicI32::new(0);
 
-/// A token that SIGINT (Ctrl-C), SIGTERM and SIGHUP cancel.
+/// Returns a token that SIGINT (Ctrl-C), SIGTERM and SIGHUP cancel.
 pub fn token() -> CancelToken {
     let token = CancelToken::new();
     let stop = token.clone();
     let (ready, is_ready) = mpsc::channel();
     let watch = move || {
-        // Signals that are ignored, as for a background job of a script or under nohup, stay ignored.
+        // Ignored signals stay ignored, as for background jobs of a script or under nohup.
         let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)))
         else {
             return;
@@ -36,25 +36,25 @@ pub fn token() -> CancelToken {
             stop.cancel();
         }
     };
-    // Without a thread nothing is registered, and the signals do what they do to every process.
+    // Without a thread no handler is registered, and the signals have their default effect.
     if thread::Builder::new().name("signals".into()).spawn(watch).is_ok() {
         let _ = is_ready.recv();
     }
     token
 }
 
-/// Lets a write beyond `ulimit -f` fail with an error, which has a message, instead of killing the process.
+/// Makes a write beyond `ulimit -f` fail with an error instead of killing the process.
 pub fn survive_file_size_limit() {
-    // A handler that does nothing of note is enough: the write then returns EFBIG. If it cannot be set, the signal kills.
+    // Any handler is enough: the write then returns EFBIG. If it cannot be installed, the signal kills the process.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
-/// The name of the signal that stopped the job, if one came.
+/// The name of the signal that stopped the job, if any.
 pub fn received() -> Option<&'static str> {
     signal_name(RECEIVED.load(Ordering::Relaxed))
 }
 
-/// Ends the process by the signal that stopped the job, if one came.
+/// Terminates the process by the signal that stopped the job, if any.
 pub fn end_if_received() {
     match RECEIVED.load(Ordering::Relaxed) {
         0 => {}
@@ -63,12 +63,12 @@ pub fn end_if_received() {
 }
 
 fn end_by(signal: c_int) {
-    // Restores the default action and raises the signal; aborts the process should that fail.
+    // Restores the default action and raises the signal; aborts the process if that fails.
     let _ = emulate_default_handler(signal);
 }
 
 fn is_ignored(signal: c_int) -> bool {
-    // SAFETY: all zeros is a valid `sigaction`, and with no new action the call only writes the present one to it.
+    // SAFETY: all zeros is a valid `sigaction`, and without a new action the call only writes the current one to it.
     let (failed, action) = unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         (libc::sigaction(signal, ptr::null(), &mut action) != 0, action)

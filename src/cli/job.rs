@@ -16,7 +16,7 @@ pub fn run(args: &JobArgs) -> Result {
     let job = job(args)?;
     let plan = engine.plan(&job)?;
     let trace = args.trace.as_deref().map(|path| Trace::new(path, files(args))).transpose()?;
-    // Without files there is no data, whose rate one could show.
+    // Without files there is no data, so there is no rate to show.
     let row_bytes = if args.files.is_empty() { 0 } else { plan.row_bytes };
     let bar = Bar::new(args.quiet, "overshot", plan.rows, row_bytes);
     let job = job.cancel_token(interrupt::token()).progress(|progress| bar.show(progress)).timeline(trace.is_some());
@@ -27,20 +27,20 @@ pub fn run(args: &JobArgs) -> Result {
         (false, true) => print(report.values()),
         (false, false) => print(render::report(&report, args.verbose)),
     };
-    // Last, so that the results are there even if it fails.
+    // Last, so that the results are printed even if the trace cannot be written.
     if let (Some(trace), Some(timeline)) = (trace, &report.timeline) {
         trace.write(timeline)?;
     }
     printed
 }
 
-/// The files of a job, and what they are.
+/// The files of a job, each with its description.
 fn files(args: &JobArgs) -> impl Iterator<Item = (String, &Path)> {
     let kernel = kernel::file(&args.expression).map(|file| ("the kernel's file".to_owned(), file));
     kernel.into_iter().chain(args.files.iter().map(|file| (format!("'{}'", file.name), file.file.path.as_path())))
 }
 
-/// Prints how the job would be run.
+/// Prints the plan of the job.
 pub fn plan(args: &JobArgs) -> Result {
     let plan = args.limits.engine()?.plan(&job(args)?)?;
     if args.json { print_json(&plan) } else { print(&plan) }
@@ -71,7 +71,8 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
         let (inputs, outputs) = (job.input_names(), job.output_names());
         job = if outputs.contains(name) {
             if number.is_some() {
-                let text = format!("{name}={path}: the expression assigns '{name}': leave it out, or give it a file");
+                let text =
+                    format!("{name}={path}: the expression assigns '{name}', so it cannot be a number; give it a file");
                 return Err(Error::Job(text).into());
             }
             job.output(name, file.file.create(args.force)?)
@@ -87,13 +88,13 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
     Ok(job)
 }
 
-/// Why a name of the arguments is none of the job's.
+/// The problem with a name in the arguments that the job does not have.
 fn no_such_name(name: &str, job: &Job<'_>) -> String {
     if job.result_names().iter().any(|result| result == name) {
-        return format!("'{name}' is one number, which is printed: leave the file out");
+        return format!("'{name}' is a single number, which is printed; remove the file");
     }
     match [job.input_names(), job.output_names()].concat() {
-        names if names.is_empty() => format!("there is no name '{name}', and no other: leave the file out"),
-        names => format!("there is no name '{name}', only {}; check its spelling", names.join(", ")),
+        names if names.is_empty() => format!("the job has no name '{name}', and no other; remove the file"),
+        names => format!("the job has no name '{name}', only {}; check the spelling", names.join(", ")),
     }
 }

@@ -1,4 +1,4 @@
-//! `overshot run kernel.cu:entry …`: kernels of the user's own.
+//! `overshot run kernel.cu:entry …`: custom kernels.
 
 use std::path::Path;
 use std::{fs, io};
@@ -8,22 +8,22 @@ use overshot::{Call, CustomKernel, Error, Scalar};
 use super::args::{JobArgs, KernelArgs};
 use super::{Failure, Result};
 
-/// The file and the entry point, if the text is no expression but a kernel: `kernel.cu:saxpy`.
+/// The file and the entry point, if the text names a kernel, as in `kernel.cu:saxpy`; `None` for an expression.
 ///
 /// # Errors
-/// When it is a kernel's file without an entry point.
+/// If the text names a kernel file without an entry point.
 pub fn of(text: &str) -> Result<Option<(&Path, &str)>> {
     let Some(file) = file(text) else { return Ok(None) };
     match text.rsplit_once(':') {
         Some((_, entry)) if file.as_os_str().len() < text.len() && !entry.trim().is_empty() => Ok(Some((file, entry))),
         _ => {
             let file = file.display();
-            Err(Error::Job(format!("{file}: say which kernel of the file is to run, as in {file}:NAME")).into())
+            Err(Error::Job(format!("{file}: the name of the kernel is missing; write {file}:NAME")).into())
         }
     }
 }
 
-/// The kernel's file, if the text is no expression.
+/// The kernel file, if the text names one; `None` for an expression.
 pub fn file(text: &str) -> Option<&Path> {
     let is_kernel = |file: &&str| {
         let extension = Path::new(file).extension().and_then(|extension| extension.to_str());
@@ -33,7 +33,7 @@ pub fn file(text: &str) -> Option<&Path> {
     before_entry.into_iter().chain([text]).find(is_kernel).map(Path::new)
 }
 
-/// Reads a kernel's file. Pipes and devices are refused, as reading them may never end.
+/// Reads a kernel file. Refuses pipes and devices, because reading them may never end.
 fn read(file: &Path) -> Result<Vec<u8>> {
     let cannot = |problem: &str, remedy: &str, cause| Error::File {
         path: file.into(),
@@ -43,29 +43,32 @@ fn read(file: &Path) -> Result<Vec<u8>> {
     };
     let unreadable = |error: io::Error| cannot("the kernel cannot be read", "check the path", Some(error));
     if !fs::metadata(file).map_err(unreadable)?.is_file() {
-        return Err(cannot("is not a regular file", "save the kernel in a file first", None).into());
+        return Err(cannot("is not a regular file", "save the kernel in a regular file", None).into());
     }
     Ok(fs::read(file).map_err(unreadable)?)
 }
 
-/// The kernel with its values and resident arrays, which are removed from the files.
+/// The kernel with its scalars and resident arrays.
 pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
     let options = &args.kernel;
     let name = file.display().to_string();
     let text = || {
-        let not_text = |_| Error::Job(format!("{name}: is not UTF-8 text: save it as UTF-8"));
+        let not_text = |_| Error::Job(format!("{name}: is not UTF-8 text; save it as UTF-8"));
         Ok::<_, Failure>(String::from_utf8(read(file)?).map_err(not_text)?)
     };
     let is_text = file.extension().is_some_and(|extension| extension == "cu");
-    // SAFETY: whoever runs a kernel from the command line vouches for it and for how it is launched, as with every program: the
-    // help says so.
+    // SAFETY: the user is responsible for a kernel that they run from the command line, and for its launch
+    // parameters. The help says so.
     let mut kernel = unsafe {
         match &options.parameters {
             None if is_text => CustomKernel::cuda(&name, &text()?, entry)?,
             Some(parameters) if is_text => CustomKernel::cuda_with_parameters(&name, &text()?, entry, parameters)?,
             Some(parameters) => CustomKernel::image(read(file)?, entry, parameters)?,
             None => {
-                return Err(Error::Job(format!("{name}: give the kernel's parameters as in C (--parameters)")).into());
+                return Err(Error::Job(format!(
+                    "{name}: the parameters of the kernel are missing; give them as in C with --parameters"
+                ))
+                .into());
             }
         }
     };
@@ -105,12 +108,13 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
     }
     check_outputs(args, &call)?;
     match options.resident.iter().find(|name| !args.files.iter().any(|file| file.name == **name)) {
-        Some(name) => Err(Error::Job(format!("--resident {name}: no file is given for it, as in {name}=FILE")).into()),
+        Some(name) => Err(Error::Job(format!("--resident {name}: has no file; give it one, as in {name}=FILE")).into()),
         None => Ok(call),
     }
 }
 
-/// A pointer that is not const is an output, so an input whose const was forgotten would be replaced.
+/// Refuses to replace existing files. A pointer to non-const is an output, so an input without its `const` would be
+/// lost.
 fn check_outputs(args: &JobArgs, call: &Call) -> Result {
     let is_there = |path: &Path| !args.force && path.symlink_metadata().is_ok();
     let of_call = |name: &str| call.output_names().any(|output| output == name);
@@ -118,16 +122,17 @@ fn check_outputs(args: &JobArgs, call: &Call) -> Result {
         None => Ok(()),
         Some(file) => Err(Error::File {
             path: file.file.path.clone(),
-            problem: format!("is there, and '{}' is an output, as the kernel declares it without const", file.name),
-            remedy: "declare it const if it is an input, else write to another file, or replace this one (--force)"
-                .into(),
+            problem: format!("exists, and '{}' is an output, because the kernel declares it without const", file.name),
+            remedy:
+                "declare it const if it is an input; otherwise write to another file, or replace this one (--force)"
+                    .into(),
             cause: None,
         }
         .into()),
     }
 }
 
-/// Options of kernels make no sense for expressions.
+/// Refuses the options of kernels for an expression.
 pub fn refuse_options(options: &KernelArgs) -> Result {
     let KernelArgs { parameters, threads, rows_per_block, shared, resident, scratch, compiler } = options;
     let given = [
@@ -141,7 +146,8 @@ pub fn refuse_options(options: &KernelArgs) -> Result {
     ];
     match given.iter().find(|(_, given)| *given) {
         Some((option, _)) => {
-            Err(Error::Job(format!("{option} is for kernels, as in 'overshot run FILE.cu:ENTRY': leave it out")).into())
+            Err(Error::Job(format!("{option} applies only to kernels, as in 'overshot run FILE.cu:ENTRY'; remove it"))
+                .into())
         }
         None => Ok(()),
     }

@@ -1,5 +1,5 @@
-//! SIGBUS: a page of a mapped file is gone, as someone made the file shorter or its disk failed. Nothing can go on behind the
-//! access that failed, so the handler says what happened, removes unfinished outputs and ends the process.
+//! SIGBUS: a page of a mapped file is unavailable, because the file was truncated or its disk failed. The failed
+//! access cannot be resumed, so the handler prints an error, removes unfinished outputs and ends the process.
 
 use std::ffi::{c_int, c_void};
 use std::io::Write;
@@ -10,19 +10,18 @@ static IS_JSON: AtomicBool = AtomicBool::new(false);
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
 const WHAT: &[u8] =
-    b"became shorter while it was read, or its disk failed; do not change a file while it is read, or read \
-                      it by calls (--read-mode pread)";
+    b"was truncated during the run, or its disk failed; do not change inputs during a run, or use --read-mode pread";
 
-/// Handles SIGBUS from now on, with a message as JSON if that is asked for.
+/// Installs the handler of SIGBUS. Its message is JSON if requested.
 pub fn handle(is_json: bool) {
     IS_JSON.store(is_json, Ordering::Relaxed);
-    // SAFETY: all zeros is a valid `sigaction`, its handler has the type that SA_SIGINFO asks for, and calls only what a
-    // signal handler may call. If the call fails, the signal kills the process as before.
+    // SAFETY: all zeros is a valid `sigaction`, its handler has the type that SA_SIGINFO asks for, and calls only
+    // async-signal-safe functions. If the call fails, the signal kills the process as before.
     unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_bus_error;
         action.sa_sigaction = handler as usize;
-        // On the thread's own stack, as alternate ones have no room for the buffers.
+        // Runs on the stack of the thread: alternate stacks have no room for the buffers.
         action.sa_flags = libc::SA_SIGINFO;
         libc::sigaction(libc::SIGBUS, &action, ptr::null_mut());
     }
@@ -32,8 +31,8 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_
     // SAFETY: the system hands a valid `siginfo_t` to a handler with SA_SIGINFO, whose address is set for SIGBUS.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     if code <= 0 {
-        // From another process, and so about no page. Raised again, it kills us when this handler returns.
-        // SAFETY: both may be called in a handler.
+        // Sent by another process, so no page is involved. Raised again, it kills this process when the handler
+        // returns. SAFETY: both are async-signal-safe.
         unsafe {
             libc::signal(signal, libc::SIG_DFL);
             libc::raise(signal);
@@ -47,17 +46,18 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_
         let length = message(&mut buffer, path, IS_JSON.load(Ordering::Relaxed));
         let _ = rustix::io::write(rustix::stdio::stderr(), &buffer[..length]);
         overshot::remove_unfinished_outputs();
-        // SAFETY: it ends the process without running anything of ours.
+        // SAFETY: it ends the process without running destructors or exit handlers.
         unsafe { libc::_exit(1) };
     }
     // Another thread is about to end the process.
     loop {
-        // SAFETY: may be called in a handler.
+        // SAFETY: it is async-signal-safe.
         unsafe { libc::pause() };
     }
 }
 
-/// Writes the line into the buffer, which has room for a path whose every byte is escaped, and returns its length.
+/// Writes the line into the buffer and returns its length. The buffer has room for a path in which every byte is
+/// escaped.
 fn message(buffer: &mut [u8], path: Option<&[u8]>, is_json: bool) -> usize {
     let size = buffer.len();
     let mut rest = buffer;
@@ -66,7 +66,7 @@ fn message(buffer: &mut [u8], path: Option<&[u8]>, is_json: bool) -> usize {
     match path {
         None => put(b"an input file"),
         Some(path) => {
-            // What is not UTF-8 stands in no JSON, and control characters in no line.
+            // JSON must be UTF-8, and a line must not contain control characters.
             let is_text = str::from_utf8(path).is_ok();
             for byte in path.iter().take(4096) {
                 match byte {
@@ -108,6 +108,6 @@ mod tests {
     #[test]
     fn the_longest_path_fits() {
         let line = text(Some(&[b'"'; 4096]), true);
-        assert!(line.ends_with("(--read-mode pread)\"}}\n"), "{line}");
+        assert!(line.ends_with("use --read-mode pread\"}}\n"), "{line}");
     }
 }

@@ -6,17 +6,20 @@ use super::args::{Args, ManArgs};
 use super::output::print_bytes;
 use super::{Failure, Result};
 
-/// Prints the page of the command, or of one of its subcommands.
+/// Prints the page of the command or of a subcommand.
 pub fn man(args: &ManArgs) -> Result {
     let mut command = Args::command();
-    // Usage lines then have the whole name of a subcommand.
+    // Gives subcommands their full names in usage lines.
     command.build();
     let page = match &args.command {
         None => command,
         Some(name) => {
             let Some(found) = command.find_subcommand(name) else {
                 let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
-                return Err(Failure::Usage(format!("there is no command '{name}', only {}", names.join(", "))));
+                return Err(Failure::Usage(format!(
+                    "there is no command '{name}'; the commands are {}",
+                    names.join(", ")
+                )));
             };
             found.clone()
         }

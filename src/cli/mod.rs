@@ -1,4 +1,4 @@
-//! The command: arguments, progress, rendering. What it does, the library does.
+//! The command: arguments, progress and output. The library does the work.
 
 mod args;
 mod bench;
@@ -30,8 +30,7 @@ use failure::Failure;
 
 type Result<T = ()> = std::result::Result<T, Failure>;
 
-/// Runs what the arguments of this process ask for, and returns its exit code, unless a signal stopped it: then it ends the
-/// process by this signal.
+/// Runs the command and returns its exit code. If a signal stopped it, the signal terminates the process instead.
 pub fn main() -> ExitCode {
     let is_json = args::ask_for_json();
     lost_page::handle(is_json);

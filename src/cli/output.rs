@@ -11,9 +11,9 @@ use super::{Failure, Result};
 /// Whether standard output was closed when the process began (`>&-`).
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Run by the loader: before `main`, Rust opens `/dev/null` in place of a standard stream that is closed, and what is written is
-/// lost without an error.
-// SAFETY: the section holds functions of this type, and this one needs nothing of Rust's runtime.
+/// Run by the loader before `main`: Rust's runtime later opens `/dev/null` in place of a closed standard stream, and
+/// writes to it are lost without an error.
+// SAFETY: the section contains functions of this type, and this function does not need Rust's runtime.
 #[cfg(target_os = "linux")]
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -21,13 +21,13 @@ static LOOK: extern "C" fn() = look;
 
 #[cfg(target_os = "linux")]
 extern "C" fn look() {
-    // SAFETY: it only asks for the flags of a descriptor, which need not be open.
+    // SAFETY: it only queries the flags of a descriptor, which need not be open.
     let closed = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } == -1;
     IS_CLOSED.store(closed, Ordering::Relaxed);
 }
 
-/// Prints text to standard output, in colour if that is a terminal that has it. A reader that went away, as `head` does,
-/// has what it wanted.
+/// Prints text to standard output, in colour on terminals that support it. A closed pipe is not an error: a reader
+/// such as `head` has read enough.
 pub fn print(text: impl Display) -> Result {
     let text = text.to_string();
     if text.is_empty() {
@@ -43,13 +43,13 @@ pub fn print_json(value: &impl Serialize) -> Result {
     print_bytes(text.as_bytes()).and_then(|()| print_bytes(b"\n"))
 }
 
-/// Prints bytes as they are, for programs.
+/// Prints bytes unchanged, for programs.
 pub fn print_bytes(bytes: &[u8]) -> Result {
     let mut out = io::stdout().lock();
     written(out.write_all(bytes).and_then(|()| out.flush()))
 }
 
-/// How a write to standard output went.
+/// The result of a write to standard output.
 pub fn written(result: io::Result<()>) -> Result {
     match result {
         Ok(()) if IS_CLOSED.load(Ordering::Relaxed) => Err(Failure::Output(rustix::io::Errno::BADF.into())),

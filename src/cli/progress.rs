@@ -1,4 +1,4 @@
-//! Progress on standard error: a line that is drawn over on a terminal, plain lines elsewhere.
+//! Progress on standard error: a line that is redrawn on a terminal, plain lines otherwise.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 
 use overshot::{Progress, units};
 
-/// Jobs that are over before this show nothing.
+/// Shorter jobs show no progress.
 const APPEARS: Duration = Duration::from_secs(1);
-/// A terminal is drawn on no more often than this.
+/// The minimum time between two updates on a terminal.
 const REDRAW: Duration = Duration::from_millis(100);
-/// Plain lines are at least this far apart…
+/// The minimum time between two plain lines.
 const PLAIN: Duration = Duration::from_secs(10);
-/// …and say something new: so much more of the rows, or after so long anyway.
+/// A plain line is printed after this much progress, or after [`PLAIN_ANYWAY`].
 const PLAIN_PERCENT: u64 = 10;
 const PLAIN_ANYWAY: Duration = Duration::from_secs(60);
-/// The width of a terminal that does not say it.
+/// The width of a terminal that does not report it.
 const WIDTH: usize = 80;
 const BAR: usize = 30;
 const LEAST_BAR: usize = 10;
 
-/// Shows how far a job is, and is gone when dropped.
+/// A progress bar, which is erased when dropped.
 pub struct Bar {
     what: &'static str,
     rows: u64,
@@ -34,23 +34,23 @@ pub struct Bar {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum How {
     Never,
-    /// Drawn over and over on a terminal.
+    /// Redrawn on a terminal.
     Drawn,
-    /// Lines in a log.
+    /// Plain lines, for a log.
     Lines,
 }
 
 #[derive(Default)]
 struct State {
     done: u64,
-    /// What was shown last, and when.
+    /// The time and rows of the last update shown.
     shown: Option<(Duration, u64)>,
 }
 
 impl State {
-    /// Takes in that so many rows are done, and says whether it is time to show that.
+    /// Records the number of rows done. Returns whether an update is due.
     fn is_due(&mut self, how: How, elapsed: Duration, done: u64, rows: u64) -> bool {
-        // Workers tell in any order: it never goes back.
+        // Workers report in any order; progress never goes back.
         self.done = self.done.max(done);
         let (last, told) = self.shown.unwrap_or_default();
         let since = elapsed.saturating_sub(last);
@@ -80,12 +80,12 @@ impl Bar {
         Bar { what, rows, row_bytes, began: Instant::now(), how, state: Mutex::default() }
     }
 
-    /// Shows how far a job is.
+    /// Shows the progress of a job.
     pub fn show(&self, progress: Progress) {
         self.update(|_| progress.done);
     }
 
-    /// Counts more rows.
+    /// Adds rows to those done.
     pub fn add(&self, rows: u64) {
         self.update(|done| done + rows);
     }
@@ -114,7 +114,7 @@ impl Drop for Bar {
     }
 }
 
-/// How far a job is at some time.
+/// The progress of a job at a point in time.
 struct Point {
     what: &'static str,
     rows: u64,
@@ -132,7 +132,7 @@ impl Point {
         let left = self.left().map(|time| format!("  {time} left")).unwrap_or_default();
         let rate = self.rate().map(|rate| format!("  {rate}")).unwrap_or_default();
         let of = format!("  {} of {}", units::count(done), units::counted(rows, "row"));
-        // From the most to the least that is worth showing: what stands before the bar, and what behind it.
+        // The texts before and after the bar, from the longest form to the shortest.
         let forms = [
             (format!("{what} {share} "), format!("{of}{rate}{left}")),
             (format!("{what} {share} "), format!("{rate}{left}")),
@@ -157,17 +157,17 @@ impl Point {
         format!("{what}: {share} %, {done} of {rows}{rate}{left}")
     }
 
-    /// Bytes per second so far; none without data.
+    /// Bytes per second so far; `None` without data.
     fn rate(&self) -> Option<String> {
         let bytes = self.done as f64 * self.row_bytes as f64;
         (bytes > 0.0 && !self.elapsed.is_zero()).then(|| units::rate(bytes / self.elapsed.as_secs_f64()))
     }
 
-    /// The time that the rest takes if it goes on as before, in whole seconds.
+    /// The estimated remaining time, in whole seconds.
     fn left(&self) -> Option<String> {
         let rest = self.rows.saturating_sub(self.done) as f64 / self.done as f64;
         let seconds = (rest * self.elapsed.as_secs_f64()).ceil();
-        // Beyond a year nothing is known.
+        // An estimate of more than a year is meaningless.
         let text = || match seconds as u64 {
             seconds @ 0..60 => format!("{seconds} s"),
             seconds => units::time(Duration::from_secs(seconds)),
@@ -193,7 +193,7 @@ fn width() -> usize {
     }
 }
 
-/// Draws over the line that was drawn before. When standard error is gone, nobody is left to tell.
+/// Replaces the line that was drawn before. If standard error is closed, there is no place to report that.
 fn draw(text: &str) {
     let _ = write!(io::stderr(), "\r\x1b[K{text}").and_then(|()| io::stderr().flush());
 }
@@ -202,7 +202,7 @@ fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// A line that says what is being done and is gone when dropped: on a terminal only.
+/// A status line, which is erased when dropped. Shown only on a terminal.
 pub struct Line(bool);
 
 impl Line {
@@ -210,7 +210,7 @@ impl Line {
         Line(io::stderr().is_terminal())
     }
 
-    /// Says what is done now.
+    /// Shows a status.
     pub fn show(&self, what: &str) {
         if self.0 {
             draw(&what.chars().take(width().saturating_sub(1)).collect::<String>());

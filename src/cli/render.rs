@@ -1,23 +1,23 @@
-//! A report on a terminal.
+//! Formats a report for the terminal.
 
 use overshot::{DeviceKind, Report, Stage};
 
 use super::style::{dim, heading};
 
-/// The heading of the table of stages begins with this.
+/// The start of the heading of the table of stages.
 const TABLE: &str = "stage ";
 const NOTE: &str = "note: ";
 
-/// The report: the short form, or all of it.
+/// The report in its short or its verbose form.
 pub fn report(report: &Report, verbose: bool) -> String {
     let mut text = if verbose { format!("{report:#}") } else { report.to_string() };
     if verbose && could_be_compared(report) {
-        text += "note: to hold this against what this machine reaches, run 'overshot bench --limits' once\n";
+        text += "note: to compare this with the limits of this machine, run 'overshot bench --limits' once\n";
     }
     painted(&text)
 }
 
-/// Headings stand out, and notes do not.
+/// Makes headings bold and notes dim.
 fn painted(text: &str) -> String {
     let paint = |line: &str| match line {
         line if line.starts_with(TABLE) => heading(line),
@@ -27,12 +27,12 @@ fn painted(text: &str) -> String {
     text.lines().map(|line| paint(line) + "\n").collect()
 }
 
-/// Whether there is a verdict that lacks only a limit to be held against.
+/// Whether a bottleneck could be compared with a limit of the machine that was not measured.
 fn could_be_compared(report: &Report) -> bool {
     let has_limit = |stage| !matches!(stage, Stage::Latency) && stage != Stage::Kernel;
     !report.measured
         && report.devices.iter().any(|device| {
-            // Whether the cores of the CPU compute or wait for memory is told by the limit of memory.
+            // The limit of memory bandwidth shows whether the cores of the CPU compute or wait for memory.
             let tells = |stage| has_limit(stage) || (stage == Stage::Kernel && device.kind == DeviceKind::Cpu);
             device.kind != DeviceKind::Emulated && device.bottleneck.is_some_and(|bottleneck| tells(bottleneck.stage))
         })

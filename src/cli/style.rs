@@ -1,4 +1,4 @@
-//! Colour: on a terminal that has it, unless `NO_COLOR` is set (the rules are those of `anstream`).
+//! Colours, on terminals that support them unless `NO_COLOR` is set (by the rules of `anstream`).
 
 use anstyle::{AnsiColor, Style};
 
@@ -8,7 +8,7 @@ pub const ERROR: Style = AnsiColor::Red.on_default().bold();
 pub const CARET: Style = AnsiColor::Green.on_default().bold();
 /// The heading of a table.
 const HEADING: Style = Style::new().bold();
-/// What is beside the answer: the summary, notes.
+/// Secondary text: the summary and notes.
 const DIM: Style = Style::new().dimmed();
 
 pub fn paint(style: Style, text: &str) -> String {
@@ -23,7 +23,7 @@ pub fn dim(text: &str) -> String {
     paint(DIM, text)
 }
 
-/// A message of an error: `overshot: error: …`, and below it, if there is one, the expression with its caret.
+/// An error message: `overshot: error: …`, followed by the expression with its caret, if there is one.
 pub fn error(text: &str) -> String {
     let error = paint(ERROR, "error:");
     let painted = match text.rsplit_once('\n') {

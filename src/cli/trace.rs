@@ -10,22 +10,22 @@ use overshot::{Error, FileId, Timeline};
 
 use super::{Result, unfinished};
 
-/// Where the timeline of a job will be written, once there is one.
+/// The file to which the timeline of a job will be written.
 pub struct Trace {
-    /// The path as the user gave it, for messages.
+    /// The path as given by the user, for messages.
     path: PathBuf,
-    /// The path with its links followed, absolute.
+    /// The absolute path, with symbolic links resolved.
     target: PathBuf,
-    /// The permissions of the file that is replaced.
+    /// The permissions of the file to be replaced.
     permissions: Option<Permissions>,
 }
 
 impl Trace {
-    /// Checks that the file can be made, without touching it: a trace that is there stays as it is until another one is
-    /// complete. `others` are the files of the job, and what they are.
+    /// Checks that the file can be created, without touching it: an existing trace is replaced only when the new one is
+    /// complete. `others` are the files of the job with their descriptions.
     ///
     /// # Errors
-    /// When the path is one of the others, is no file or has no directory in which files can be made.
+    /// If the path is one of the others, is not a regular file, or is in a directory in which files cannot be created.
     pub fn new<'a>(path: &Path, others: impl IntoIterator<Item = (String, &'a Path)>) -> Result<Trace> {
         let cannot = |problem: &str, remedy: &str, cause: Option<io::Error>| Error::File {
             path: path.into(),
@@ -48,7 +48,7 @@ impl Trace {
             None => new_place(path),
         };
         let Some(target) = target else {
-            return Err(cannot("cannot be made", "check the path of the trace", None).into());
+            return Err(cannot("cannot be created", "check the path of the trace", None).into());
         };
         let id = FileId::of(path);
         let mut others = others.into_iter();
@@ -56,9 +56,9 @@ impl Trace {
             let text = format!("{}: is both the trace and {what}: {no_file}", path.display());
             return Err(Error::Job(text).into());
         }
-        // A folder that takes no file is found out before any work is done. This file never has a name.
+        // Detects a directory without write permission before any work is done. This file never has a name.
         if let Err(error) = tempfile::tempfile_in(directory(&target)) {
-            return Err(cannot("no file can be made in its directory", no_file, Some(error)).into());
+            return Err(cannot("files cannot be created in its directory", no_file, Some(error)).into());
         }
         let permissions = there.as_ref().map(Metadata::permissions);
         Ok(Trace { path: path.into(), target, permissions })
@@ -74,7 +74,7 @@ impl Trace {
     }
 }
 
-/// Writes it under a temporary name, which becomes the right one when it is complete.
+/// Writes the file under a temporary name and renames it when it is complete.
 fn write(target: &Path, permissions: Option<Permissions>, timeline: &Timeline) -> io::Result<()> {
     let mut prefix = OsString::from(".");
     prefix.push(target.file_name().unwrap_or_default());
@@ -82,7 +82,7 @@ fn write(target: &Path, permissions: Option<Permissions>, timeline: &Timeline) -
     let mut file = tempfile::Builder::new()
         .prefix(&prefix)
         .suffix(".partial")
-        // As for every new file: what the umask leaves of this.
+        // The default for new files; the umask applies.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(directory(target))?;
     unfinished::path(file.path());
@@ -97,7 +97,7 @@ fn write(target: &Path, permissions: Option<Permissions>, timeline: &Timeline) -
     Ok(())
 }
 
-/// The absolute path of a file that does not exist, if its directory does.
+/// The absolute path of a file that does not exist yet, if its directory exists.
 fn new_place(path: &Path) -> Option<PathBuf> {
     Some(directory(path).canonicalize().ok()?.join(path.file_name()?))
 }

@@ -1,5 +1,5 @@
-//! What a process that must end at once removes first: outputs that are not complete, the folder of the demo, the draft of a
-//! trace.
+//! Unfinished files, which are removed before a process ends at once: incomplete outputs, the directory of the demo,
+//! and the draft of a trace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::sync::{Mutex, PoisonError};
 
 static PATHS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Has a file, or a folder with all that is in it, removed if the process ends by a second signal.
+/// Registers a file, or a directory with its contents, for removal if a second signal ends the process.
 pub fn path(path: &Path) {
     PATHS.lock().unwrap_or_else(PoisonError::into_inner).push(path.into());
 }
 
-/// Removes all of them, and the outputs. What is not there any more is done with.
+/// Removes all registered files and unfinished outputs. Files that no longer exist are skipped.
 pub fn remove() {
     overshot::remove_unfinished_outputs();
     for path in PATHS.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {

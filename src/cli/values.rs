@@ -1,4 +1,4 @@
-//! Values of arguments.
+//! Parsers for the values of arguments.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -7,7 +7,7 @@ use bytesize::ByteSize;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use overshot::{DeviceChoice, Dtype, Emulated, Error, NamedFile, Scalar};
 
-/// A file, or a number, for a name of the expression.
+/// A name of the job with its file or number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binding {
     pub name: String,
@@ -15,19 +15,19 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// The number that the text is, if it is one: `true` and `false` are bool, whole numbers i64, or u64 if they are too large
-    /// for that, others f64; a dtype behind a colon decides otherwise.
+    /// Returns the number if the text is one. `true` and `false` are bool, integers are i64, or u64 if they are too
+    /// large for i64, and other numbers are f64. A dtype after a colon overrides this.
     ///
     /// # Errors
-    /// When there is a file of that name, so that it is not known which is meant; when it is no number of its dtype.
+    /// If a file has that name, which makes the argument ambiguous, and if the number does not fit its dtype.
     pub fn number(&self) -> Result<Option<Scalar>, Error> {
         let Binding { name, file: NamedFile { path, dtype, .. } } = self;
         let Some(text) = path.to_str().filter(|text| is_number(text)) else { return Ok(None) };
         if path.symlink_metadata().is_ok() {
             let end = dtype.map(|dtype| format!(":{dtype}")).unwrap_or_default();
             return Err(Error::Job(format!(
-                "{name}={text}: it is a number, and there is a file of that name: write {name}=./{text}{end} for the file, or \
-                 the number in another way"
+                "{name}={text}: is a number, but a file of that name exists; write {name}=./{text}{end} for the \
+                 file, or write the number differently"
             )));
         }
         let dtypes = match dtype {
@@ -36,9 +36,9 @@ impl Binding {
         };
         let value = dtypes.iter().find_map(|dtype| Scalar::parse(text, *dtype));
         match (value, dtypes[0]) {
-            // Infinity by its name is meant.
+            // `inf` is intended, overflow is not.
             (Some(value), _) if value.as_f64().is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
-                Err(Error::Job(format!("{name}={text}: is too large for {}", value.dtype())))
+                Err(Error::Job(format!("{name}={text}: the number is too large for {}", value.dtype())))
             }
             (Some(value), _) => Ok(Some(value)),
             (None, dtype) => Err(Error::Job(format!("{name}={text}:{dtype}: write a number of {dtype}"))),
@@ -46,7 +46,7 @@ impl Binding {
     }
 }
 
-/// Whether a text is a number or truth value, of whatever dtype.
+/// Whether the text is a number or a bool of any dtype.
 fn is_number(text: &str) -> bool {
     matches!(text, "true" | "false") || text.parse::<f64>().is_ok()
 }
@@ -83,7 +83,7 @@ fn parse_file(text: &[u8]) -> Result<NamedFile, String> {
     Ok(file)
 }
 
-/// Bytes, as `64MiB`, `2GB` or a plain number; not 0.
+/// Parses a number of bytes other than 0, such as `64MiB`, `2GB` or `4096`.
 pub fn size(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(ByteSize(0)) => Err("must be more than 0".into()),
@@ -92,9 +92,9 @@ pub fn size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A count, as `1000000`, `1e6` or `1M`.
+/// Parses a count, such as `1000000`, `1e6` or `1M`.
 pub fn count(text: &str) -> Result<u64, String> {
-    let error = || "write a whole number, such as 1000000, 1e6 or 1M (k, M, G and T are thousands)".to_owned();
+    let error = || "write a whole number, such as 1000000, 1e6 or 1M (k, M, G and T are powers of 1000)".to_owned();
     if let Ok(count) = text.parse() {
         return Ok(count);
     }
@@ -107,7 +107,7 @@ pub fn count(text: &str) -> Result<u64, String> {
             (digits, zeros.parse::<u32>().map_err(|_| error())?)
         }
     };
-    // 2.5M is whole.
+    // 2.5M is an integer.
     let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
     let zeros = usize::try_from(zeros).ok().and_then(|zeros| zeros.checked_sub(part.len())).ok_or_else(error)?;
     let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -118,7 +118,7 @@ pub fn count(text: &str) -> Result<u64, String> {
     format!("{whole}{part}").parse::<u64>().ok().and_then(|count| count.checked_mul(power)).ok_or_else(error)
 }
 
-/// A device. Emulated ones have the speed of [`emulated`].
+/// Parses a device. Emulated devices have the rates of [`emulated`].
 pub fn device(text: &str) -> Result<DeviceChoice, Error> {
     Ok(match text.parse()? {
         DeviceChoice::Emulated(all) => DeviceChoice::Emulated(all.into_iter().map(with_rates).collect()),
@@ -126,8 +126,8 @@ pub fn device(text: &str) -> Result<DeviceChoice, Error> {
     })
 }
 
-/// An emulated device as the command has it: with the speed of a GPU behind PCIe 4 and of a core that stages, about, so that
-/// there are times to look at.
+/// The emulated device of the command. Its rates are roughly those of a GPU on PCIe 4 and of one staging core, so
+/// that reports and traces show realistic virtual times.
 pub fn emulated() -> Emulated {
     with_rates(Emulated::new())
 }

@@ -1,13 +1,14 @@
-//! Formats that Overshot neither reads nor writes. They are listed so that their files are not read as raw rows.
+//! Formats that Overshot neither reads nor writes. Files in them are refused, so that nobody takes them for raw rows.
 
 use std::path::Path;
 
-/// A format that is not supported.
+/// A file format that Overshot does not support.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Foreign {
-    /// A description of a file of this format.
+pub struct Foreign {
+    /// What a file in this format is, such as `a Parquet file`.
     pub what: &'static str,
-    /// How its data can be used with Overshot.
+    /// How to make its data readable.
     pub remedy: &'static str,
 }
 
@@ -83,8 +84,20 @@ pub(super) fn by_name(path: &Path) -> Option<Foreign> {
     Some(Foreign { what, remedy })
 }
 
-/// Returns the unsupported format that the first bytes of a file indicate, if any.
-pub(super) fn by_first_bytes(head: &[u8]) -> Option<Foreign> {
+/// Returns the unsupported format of a file, from its first bytes (16 are enough) or else from its name. `None` for files
+/// named `.npy`, and for files that may be raw.
+#[doc(hidden)]
+pub fn foreign_format(path: &Path, head: &[u8]) -> Option<Foreign> {
+    if is_npy(path) { None } else { by_first_bytes(head).or_else(|| by_name(path)) }
+}
+
+/// Whether a file is named as a `.npy` file.
+pub(super) fn is_npy(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"))
+}
+
+/// Returns the unsupported format that the first bytes of a file identify.
+fn by_first_bytes(head: &[u8]) -> Option<Foreign> {
     let (_, what, remedy) = FIRST_BYTES.iter().find(|(bytes, ..)| head.starts_with(bytes))?;
     Some(Foreign { what, remedy })
 }

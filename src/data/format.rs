@@ -1,7 +1,7 @@
 //! Selects the file format by the file name, for the command.
 
 use super::file::{Opened, ends_with_slash};
-use super::foreign_format::{Foreign, by_first_bytes, by_name};
+use super::foreign_format::{Foreign, by_name, foreign_format, is_npy};
 use super::{Dtype, Input, NewFile, Npy, Output, Raw, ReadMode, Source};
 use crate::error::{Error, Result};
 use std::ffi::{OsStr, OsString};
@@ -77,10 +77,6 @@ fn with(file: NewFile, dtype: Option<Dtype>, force: bool) -> Output<'static> {
     }
 }
 
-fn is_npy(path: &Path) -> bool {
-    path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy"))
-}
-
 /// Returns the dtype with which a raw file is read; `None` for a `.npy` file.
 fn readable(path: &Path, dtype: Option<Dtype>) -> Result<Option<Dtype>> {
     refuse_places(path)?;
@@ -95,7 +91,7 @@ fn readable(path: &Path, dtype: Option<Dtype>) -> Result<Option<Dtype>> {
     if is_npy(path) {
         return Ok(None);
     }
-    if let Some(Foreign { what, remedy }) = by_first_bytes(&opened.head(16)?).or_else(|| by_name(path)) {
+    if let Some(Foreign { what, remedy }) = foreign_format(path, &opened.head(16)?) {
         let remedy = format!("{remedy}; to read its bytes as rows anyway, write {shown}:f64!");
         return Err(Error::file(path, format!("is {what}, not a raw file"), remedy));
     }

@@ -37,12 +37,13 @@ mod tests;
 
 pub use dtype::{Dtype, Element, Scalar};
 pub use file::{ReadMode, mapped_path};
+pub use foreign_format::{Foreign, foreign_format};
 pub use format::{NamedFile, create, map, open, open_with};
 pub use generator::Generator;
 pub use identity::{Clash, FileId, FileSet};
 pub use memory::{Claim, Memory, SinkMemory};
 pub use new_file::NewFile;
-pub use npy::Npy;
+pub use npy::{Npy, NpyFields};
 pub use raw::Raw;
 pub use sink::{Output, Placement, Sink, Target};
 pub use source::{Input, Source};

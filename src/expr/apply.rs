@@ -1,4 +1,4 @@
-//! One operation on one block of rows.
+//! Applies one operation to one block of rows.
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 
@@ -9,28 +9,28 @@ use super::scalar::{Float, Int, greatest, least};
 use super::words::{Binary, Unary};
 use crate::data::Dtype;
 
-/// Where a result is found.
+/// Where a result is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Register(usize),
-    /// In the input itself.
+    /// In the input column.
     Input(usize),
 }
 
-/// One block of rows: where its values are.
+/// The locations of the values of a block of rows.
 pub(super) struct Block<'a> {
     pub(super) places: &'a [Place],
     pub(super) registers: &'a [Vec<u64>],
     pub(super) inputs: &'a [&'a [u8]],
-    /// The bits of what is the same for all rows.
+    /// The bits of the scalars.
     pub(super) scalars: &'a [u64],
-    /// The first row in the inputs.
+    /// The first row, within the inputs.
     pub(super) start: usize,
     pub(super) rows: usize,
 }
 
 impl<'a> Block<'a> {
-    /// The values of a result.
+    /// Returns the values of a result.
     pub(super) fn values<T: Pod>(&self, id: Id) -> &'a [T] {
         match self.places[id] {
             Place::Register(register) => &cast_slice(&self.registers[register])[..self.rows],
@@ -44,7 +44,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Expands a body for each type that a dtype can be; `bool` is its byte.
+/// Expands a body for the Rust type of each dtype; `bool` is a byte.
 macro_rules! for_ints {
     ($dtype:expr, $T:ident => $body:expr, else $other:expr) => {
         match $dtype {
@@ -128,7 +128,7 @@ pub(super) fn apply(nodes: &[Node], id: Id, block: &Block<'_>, first_row: u64, o
     }
 }
 
-/// Writes a result to an output, with the one NaN that all devices store.
+/// Writes a result to an output. Replaces every NaN by the canonical NaN, which all devices store.
 pub(super) fn store(dtype: Dtype, id: Id, block: &Block<'_>, target: &mut [u8]) {
     fn copy<T: Pod>(target: &mut [u8], values: &[T], stored: impl Fn(T) -> T) {
         for (slot, value) in cast_slice_mut(target).iter_mut().zip(values) {
@@ -143,7 +143,7 @@ pub(super) fn store(dtype: Dtype, id: Id, block: &Block<'_>, target: &mut [u8]) 
 }
 
 fn fill<T: Pod>(out: &mut [u64], bits: u64) {
-    // The low bytes hold the value, and stand last on machines that count from the other end.
+    // The value is in the low bytes, which are the last bytes on big-endian machines.
     let bytes = bits.to_ne_bytes();
     let from = if cfg!(target_endian = "big") { 8 - size_of::<T>() } else { 0 };
     cast_slice_mut::<u64, T>(out).fill(bytemuck::pod_read_unaligned(&bytes[from..from + size_of::<T>()]));
@@ -236,7 +236,7 @@ fn unary(op: Unary, dtype: Dtype, block: &Block<'_>, of: Id, out: &mut [u64]) {
     }
 }
 
-/// What differs between `f32` and `f64` by more than [`Float`] says.
+/// Differences between `f32` and `f64` beyond [`Float`].
 macro_rules! exact {
     ($T:ident, $op:expr, $a:expr, $out:expr, $rest:expr) => {
         match $op {

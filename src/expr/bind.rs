@@ -1,4 +1,4 @@
-//! Terms to programs: names get values, values get dtypes.
+//! Binding: turns terms into a program by resolving names and inferring dtypes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,14 +12,14 @@ use super::words::{self, Binary, Fixed, Function, Unary, Weak};
 use super::{fold, hints};
 use crate::data::Dtype;
 
-/// What a term is worth.
+/// The value of a term.
 #[derive(Clone, Copy, Debug)]
 enum Value {
     Weak(Weak),
     Node(Id),
 }
 
-/// A value with the place of its term.
+/// A value with the position of its term.
 #[derive(Clone, Copy, Debug)]
 struct Operand {
     at: usize,
@@ -35,11 +35,11 @@ struct Assigned {
 
 struct Binder<'a> {
     nodes: Nodes,
-    /// Inputs, and what is the same for all rows.
+    /// Inputs and scalars.
     given: HashMap<&'a str, (Op, Dtype)>,
     assigned: HashMap<&'a str, Assigned>,
     terms: &'a [Term],
-    /// What the terms are worth, as far as they are bound.
+    /// The values of the terms that are bound so far.
     operands: Vec<Operand>,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn bind(
     values: &[(String, Dtype)],
     requested: &[(String, Option<Dtype>)],
 ) -> Result<Program, Fault> {
-    // An input goes before a value of the same name.
+    // An input takes precedence over a scalar of the same name.
     let values_given = values.iter().enumerate().map(|(k, (name, dtype))| (name.as_str(), (Op::Value(k), *dtype)));
     let inputs_given = inputs.iter().enumerate().map(|(k, (name, dtype))| (name.as_str(), (Op::Input(k), *dtype)));
     let mut binder = Binder {
@@ -83,7 +83,7 @@ pub(super) fn bind(
     for (name, dtype) in requested {
         let known = binder.assigned.get_mut(name.as_str());
         let Some(known) = known.filter(|_| seen.insert(name)) else {
-            let message = format!("an output is asked for under the name `{name}`, to which nothing is assigned here");
+            let message = format!("the output `{name}` is not assigned in the expression");
             return Err(Fault::new(0, message));
         };
         known.is_read = true;
@@ -96,7 +96,7 @@ pub(super) fn bind(
     }
     let unread = parsed.assigned.iter().filter_map(|name| Some((name, binder.assigned.get(name.as_str())?)));
     if let Some((name, assigned)) = unread.into_iter().find(|(_, assigned)| !assigned.is_read) {
-        let message = format!("`{name}` is neither an output nor read later; give '{name}' an output, or remove it");
+        let message = format!("`{name}` is assigned but not used; give '{name}' an output, or remove it");
         return Err(Fault::new(assigned.at, message));
     }
     let mut roots = output_ids;
@@ -130,7 +130,7 @@ impl Binder<'_> {
         if self.nodes.dtype(id) == dtype { id } else { self.nodes.push(Op::Cast(id), dtype) }
     }
 
-    /// The operand as a result of the given dtype.
+    /// Converts the operand to the given dtype.
     fn strong(&mut self, operand: Operand, dtype: Dtype) -> Result<Id, Fault> {
         match operand.value {
             Value::Node(id) => Ok(self.cast(id, dtype)),
@@ -138,7 +138,7 @@ impl Binder<'_> {
                 Some(bits) => Ok(self.nodes.push(Op::Constant(bits), dtype)),
                 None => Err(Fault::new(
                     operand.at,
-                    format!("{} does not fit {dtype}; convert the other operand first, like i64(a)", show(weak)),
+                    format!("{} does not fit in {dtype}; convert the other operand first, like i64(a)", show(weak)),
                 )),
             },
         }
@@ -148,7 +148,7 @@ impl Binder<'_> {
         Operand { at, value: Value::Node(self.nodes.push(op, dtype)) }
     }
 
-    /// What a term is worth, after those before it.
+    /// Binds the terms up to `last` and returns its value.
     fn up_to(&mut self, last: TermId) -> Result<Operand, Fault> {
         let terms = self.terms;
         for (id, term) in terms.iter().enumerate().take(last + 1).skip(self.operands.len()) {
@@ -175,7 +175,8 @@ impl Binder<'_> {
         }
     }
 
-    /// The fault of `&`, `|` or `^` in a comparison: the comparison was meant to be its operand.
+    /// Extends the error of a `&`, `|` or `^` that is an operand of a comparison. Usually the comparison was meant to
+    /// be the operand.
     fn with_parentheses(&self, id: TermId, op: Binary, fault: Fault) -> Fault {
         let is_compared = self.terms[id..].iter().any(|term| {
             matches!(term.tree, Tree::Binary(by, left, right) if by.is_comparison() && (left == id || right == id))
@@ -184,7 +185,8 @@ impl Binder<'_> {
             return fault;
         }
         let (reason, sign) = (fault.message, op.name());
-        let remedy = format!("it binds tighter than comparisons: put parentheses around them, like `a {sign} (x > 1)`");
+        let remedy =
+            format!("it has a higher precedence than comparisons; put them in parentheses, like `a {sign} (x > 1)`");
         Fault::new(fault.at, format!("{reason}; {remedy}"))
     }
 
@@ -222,7 +224,7 @@ impl Binder<'_> {
                 self.extreme(at, Binary::Min, &[raised, *high], dtype)
             }
             (Function::Extreme(op), _) => self.extreme(at, op, arguments, self.common(arguments)),
-            // The parser checks arity and where reductions may stand.
+            // The parser checks the number of arguments, and where reductions are allowed.
             _ => Err(Fault::new(at, "this does not fit here")),
         }
     }
@@ -234,7 +236,7 @@ impl Binder<'_> {
         Ok(Operand { at, value: Value::Node(id) })
     }
 
-    /// The dtype that operands meet in. The result is an integer only if every number among them is.
+    /// The common dtype of operands. It is an integer dtype only if every literal among them is an integer.
     fn common(&self, operands: &[Operand]) -> Dtype {
         let strong = operands.iter().filter_map(|operand| match operand.value {
             Value::Weak(Weak::Int(_) | Weak::Float(_)) => None,
@@ -262,10 +264,10 @@ impl Binder<'_> {
         let dtype = self.dtype(of.value);
         let is_identity = match op {
             Unary::Pos | Unary::Neg if dtype == Dtype::Bool => {
-                return Err(Fault::new(at, format!("`{}` takes no bool; write `~` to negate one", op.name())));
+                return Err(Fault::new(at, format!("`{}` does not accept bools; write `~` to negate one", op.name())));
             }
             Unary::Not if dtype.is_float() => {
-                return Err(Fault::new(at, format!("`~` takes integers and bools, not {dtype}")));
+                return Err(Fault::new(at, format!("`~` accepts integers and bools, not {dtype}")));
             }
             Unary::Pos => true,
             Unary::Abs => dtype.is_unsigned() || dtype == Dtype::Bool,
@@ -309,13 +311,13 @@ impl Binder<'_> {
         let bools_only = common == Dtype::Bool;
         let dtype = match op {
             Binary::Sub if bools_only => {
-                return Err(Fault::new(at, "`-` takes no bools; write `^` for their difference"));
+                return Err(Fault::new(at, "`-` does not accept bools; write `^` for their difference"));
             }
             Binary::Div if !common.is_float() => Dtype::F64,
             Binary::FloorDiv | Binary::Rem | Binary::Pow | Binary::Shl | Binary::Shr if bools_only => Dtype::I8,
             Binary::And | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr if common.is_float() => {
                 let (a, b) = (self.dtype(left.value), self.dtype(right.value));
-                let message = format!("`{}` takes integers and bools, not {a} and {b}", op.name());
+                let message = format!("`{}` accepts integers and bools, not {a} and {b}", op.name());
                 return Err(Fault::new(at, message));
             }
             Binary::Atan2 | Binary::Hypot => match (left.value, right.value) {
@@ -338,7 +340,7 @@ impl Binder<'_> {
         Ok(self.row_value(at, Op::Binary(op, a, b), dtype))
     }
 
-    /// A power whose exponent stands in the text: simple ones are computed exactly, as NumPy does.
+    /// A power with a literal exponent. As in NumPy, simple exponents are computed exactly.
     fn power(
         &mut self,
         at: usize,
@@ -348,7 +350,7 @@ impl Binder<'_> {
         dtype: Dtype,
     ) -> Result<Operand, Fault> {
         if matches!(exponent, Weak::Int(value) if value < 0) && !dtype.is_float() {
-            let message = "an integer to a negative power is no integer; write the exponent as a float, like -1.0";
+            let message = "an integer to a negative power is not an integer; write the exponent as a float, like -1.0";
             return Err(Fault::new(right.at, message));
         }
         let base = self.strong(left, dtype)?;
@@ -378,7 +380,7 @@ impl Binder<'_> {
     fn comparison(&mut self, at: usize, op: Binary, left: Operand, right: Operand) -> Result<Operand, Fault> {
         let (a, b) = (self.dtype(left.value), self.dtype(right.value));
         let dtype = self.common(&[left, right]);
-        // An integer beyond the range of the other operand's dtype compares the same with all its values.
+        // A literal outside the range of the other operand's dtype compares the same with all values of that dtype.
         for (number, other, other_is_left) in [(left.value, b, false), (right.value, a, true)] {
             if let (Value::Weak(Weak::Int(value)), false) = (number, other.is_float())
                 && constant_bits(Weak::Int(value), dtype).is_none()
@@ -406,7 +408,7 @@ impl Binder<'_> {
         Ok(self.row_value(at, Op::Binary(op, left, right), Dtype::Bool))
     }
 
-    /// A signed integer against a `u64`, exactly: by sign first, then as `u64`.
+    /// Compares a signed integer with a `u64` exactly: by sign first, then as `u64`.
     fn mixed_comparison(&mut self, at: usize, op: Binary, signed: Operand, other: Operand) -> Result<Operand, Fault> {
         let signed = self.strong(signed, Dtype::I64)?;
         let other = self.strong(other, Dtype::U64)?;

@@ -1,4 +1,5 @@
-//! CUDA C++ from a program: a kernel around the operations of `kernels/math.cu`, `functions` and `kernels/reduce.cu`.
+//! Generates CUDA C++ from a program: a kernel that uses the operations of `kernels/math.cu`, `functions` and
+//! `kernels/reduce.cu`.
 
 use std::fmt::Write as _;
 
@@ -11,13 +12,13 @@ use super::words::{Binary, Unary};
 use crate::data::Dtype;
 use crate::device::kernel::{TILE_ROWS, TILE_THREADS};
 
-/// The entry point.
+/// The name of the entry point.
 pub(super) const ENTRY: &str = "overshot_eval";
 
 const MATH: &str = include_str!("../../kernels/math.cu");
 const REDUCE: &str = include_str!("../../kernels/reduce.cu");
 
-/// The complete source of a program.
+/// Returns the complete source of a program.
 pub(super) fn source(program: &Program) -> String {
     let reduce = if program.reductions.is_empty() { "" } else { REDUCE };
     let is_function = |node: &Node| node.dtype.is_float() && functions::is_function(node.op);
@@ -90,7 +91,7 @@ impl Body {
     }
 }
 
-/// The type of an element in memory; any byte may stand for `true`.
+/// The type of an element in memory. Any nonzero byte is `true`.
 fn stored_type(dtype: Dtype) -> &'static str {
     if dtype == Dtype::Bool { "u8" } else { dtype.name() }
 }
@@ -107,7 +108,7 @@ fn state_type(fold: Fold, dtype: Dtype) -> String {
     format!("{name}<{dtype}>")
 }
 
-/// One operation. Names are qualified, because CUDA has functions of its own by the same names.
+/// The source of one operation. Names are qualified, because CUDA has functions with the same names.
 fn operation(program: &Program, id: Id) -> String {
     let node = program.nodes[id];
     match node.op {

@@ -1,18 +1,18 @@
-//! Loops for the vector instructions that the processor has.
+//! Runs loops with the vector instructions of the processor.
 //!
-//! A loop is compiled several times, for more and more instructions. Its operations are the same each time, and so are its
-//! bits: nothing here allows the compiler to reorder or contract them.
+//! A loop is compiled several times, for different instruction sets. The operations and the resulting bits are always
+//! the same: nothing allows the compiler to reorder or contract operations.
 
-/// A loop. `run` must be `#[inline(always)]`, and so must what it calls in turn: only then is it compiled for the
-/// instructions of a [`Level`].
+/// A loop. `run` and all functions that it calls must be `#[inline(always)]`, because only inlined code is compiled
+/// for the instructions of a [`Level`].
 pub(super) trait Work {
     fn run(self);
 }
 
-/// For which instructions a loop is compiled. One that the processor lacks is never made.
+/// The instruction set that a loop is compiled for. Values exist only for instruction sets that the processor has.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Level {
-    /// What every processor of the architecture has. On x86-64 each fused operation is a call then, and slow.
+    /// The baseline of the architecture. On x86-64 it has no fused multiply-add: each one is a slow function call.
     Plain,
     #[cfg(target_arch = "x86_64")]
     Avx2,
@@ -21,7 +21,7 @@ pub(super) enum Level {
 }
 
 impl Level {
-    /// Those that the processor has, the best one first.
+    /// The levels that the processor supports, the best one first.
     pub(super) fn supported() -> impl Iterator<Item = Level> {
         #[cfg(target_arch = "x86_64")]
         let levels = {
@@ -36,21 +36,23 @@ impl Level {
         levels.into_iter().flatten()
     }
 
-    /// Runs a loop that was compiled for the level.
+    /// Runs a loop compiled for this level.
     pub(super) fn run(self, work: impl Work) {
         match self {
             Level::Plain => work.run(),
-            // SAFETY: `supported`, which alone makes the level, found `avx2` and `fma`, all that the function enables.
+            // SAFETY: only `supported` creates this level, after it has detected `avx2` and `fma`, which the function
+            // enables.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { run_avx2(work) },
-            // SAFETY: `supported`, which alone makes the level, found all five that the function enables.
+            // SAFETY: only `supported` creates this level, after it has detected all five features that the function
+            // enables.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { run_avx512(work) },
         }
     }
 }
 
-/// Runs a loop with the best instructions that there are.
+/// Runs a loop with the best instruction set of the processor.
 pub(super) fn run(work: impl Work) {
     Level::supported().next().unwrap_or(Level::Plain).run(work);
 }

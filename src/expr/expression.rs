@@ -1,4 +1,4 @@
-//! A parsed text.
+//! A parsed expression.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,10 +10,11 @@ use super::program::Program;
 use crate::data::Dtype;
 use crate::error::{Error, Result};
 
-/// A parsed expression: statements that give every row a value, or reduce a value over all rows.
+/// A parsed expression: statements that compute a value for every row, or reduce a value over all rows.
 ///
-/// It is parsed once and serves any number of jobs, with inputs of any dtypes. The language is described in the
-/// [crate documentation](crate#expressions). A clone is cheap. `Display` gives the text it was parsed from.
+/// Parse it once and use it for any number of jobs, with inputs of any dtypes. The [crate
+/// documentation](crate#expressions) describes the language. Cloning is cheap. `Display` writes the text that was
+/// parsed.
 ///
 /// ```
 /// use overshot::{DeviceChoice, Engine, Expression, Job};
@@ -37,11 +38,11 @@ struct Inner {
 }
 
 impl Expression {
-    /// Parses a text.
+    /// Parses an expression.
     ///
     /// # Errors
-    /// [`Error::Expression`] with the place if the text does not belong to the language. Names and dtypes are checked when a
-    /// job runs, as they depend on its inputs.
+    /// [`Error::Expression`] with the column if the text is not a valid expression. Names and dtypes are checked when
+    /// a job runs, because they depend on its inputs.
     pub fn parse(text: &str) -> Result<Expression> {
         match parse::parse(text) {
             Ok(parsed) => Ok(Expression(Arc::new(Inner { text: text.to_owned(), parsed }))),
@@ -49,29 +50,31 @@ impl Expression {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn text(&self) -> &str {
         &self.0.text
     }
 
-    /// The names that it reads and does not assign, in order of first use: a job gives each an input or a value.
+    /// Returns the names that the expression reads but does not assign, in order of first use. A job needs an input
+    /// or a scalar for each of them.
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.parsed.inputs.iter().map(String::as_str)
     }
 
-    /// The names of constants that it reads, such as `pi` and `e`, in order of first use. A job may give them an input or a
-    /// value; then they are that and not the constant.
+    /// Returns the names of the constants that the expression reads, such as `pi` and `e`, in order of first use. An
+    /// input or scalar of the same name replaces the constant.
     pub fn constants(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.parsed.constants.iter().map(String::as_str)
     }
 
-    /// The names to which it assigns row values, in text order: a job gives each an output, or the text reads it later.
+    /// Returns the names to which the expression assigns row values, in text order. Each of them needs an output, or
+    /// must be read later in the text.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.parsed.assigned.iter().map(String::as_str)
     }
 
-    /// The names under which reports show the values of its reductions, in text order. A reduction without a name is shown as
-    /// its text, with single blanks for line ends and blanks.
+    /// Returns the names of the reductions in reports, in text order. The name of an unnamed reduction is its text,
+    /// with every run of whitespace replaced by one space.
     pub fn reductions(&self) -> impl Iterator<Item = &str> {
         self.0.parsed.statements.iter().filter_map(|statement| match statement {
             Statement::Reduce { label, .. } => Some(label.as_str()),
@@ -79,19 +82,19 @@ impl Expression {
         })
     }
 
-    /// What the text was parsed to.
+    /// The result of parsing.
     #[cfg(test)]
     pub(super) fn parsed(&self) -> &Parsed {
         &self.0.parsed
     }
 
-    /// Gives the inputs and the values, which are the same for all rows, their dtypes, and with them everything else.
+    /// Binds the inputs and the scalars to dtypes, and infers all other dtypes.
     ///
-    /// `outputs` are the assigned names that have a place to go: with a dtype, to which the value is converted, or
-    /// without, in the dtype it has. Other assigned names must be read later in the text.
+    /// `outputs` are the assigned names that are written. A value is converted to the dtype of its output, if that
+    /// has one. All other assigned names must be read later in the text.
     ///
     /// # Errors
-    /// [`Error::Expression`] if dtypes do not fit, or names are missing.
+    /// [`Error::Expression`] if dtypes do not match or names are missing.
     pub(crate) fn bind(
         &self,
         inputs: &[(String, Dtype)],

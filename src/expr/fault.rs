@@ -1,8 +1,8 @@
-//! What is wrong with a text, and where.
+//! Errors in an expression, with their location.
 
 use crate::error::Error;
 
-/// What is wrong with a text, and where: characters from 0.
+/// An error in an expression, at a character counted from 0.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) at: usize,
@@ -19,7 +19,7 @@ impl Fault {
     }
 }
 
-/// A place in a text of several lines.
+/// A location in a text of several lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Location<'t> {
@@ -27,12 +27,12 @@ pub struct Location<'t> {
     pub line: usize,
     /// The character in the line, counted from 1.
     pub column: usize,
-    /// The line itself, without its end.
+    /// The text of the line, without its line end.
     pub text: &'t str,
 }
 
-/// Where the character `column` of a text stands: [`Error::Expression`] counts it from 1 through the whole text, line ends
-/// included. A column behind the text is the end of its last line.
+/// Returns the location of the character `column` of a text. As in [`Error::Expression`], `column` counts from 1
+/// through the whole text, including line ends. A column past the end of the text gives the end of the last line.
 pub fn locate(text: &str, column: usize) -> Location<'_> {
     let mut left = column.saturating_sub(1);
     let lines = text.split('\n').enumerate();

@@ -1,4 +1,4 @@
-//! Arithmetic on numbers without a dtype, by Python's rules.
+//! Arithmetic on literals, by the rules of Python.
 
 use super::words::{Binary, Unary, Weak};
 
@@ -11,7 +11,7 @@ impl Weak {
         }
     }
 
-    /// The value as a float, rounded to nearest.
+    /// The value as a float, rounded to the nearest.
     pub(super) fn float(self) -> f64 {
         match self {
             Weak::Bool(value) => f64::from(u8::from(value)),
@@ -21,7 +21,7 @@ impl Weak {
     }
 }
 
-/// A sign before a number.
+/// Applies a prefix operator to a literal.
 pub(super) fn unary(op: Unary, of: Weak) -> Result<Weak, String> {
     match (op, of.int()) {
         (Unary::Pos, Some(value)) => Ok(Weak::Int(value)),
@@ -29,11 +29,11 @@ pub(super) fn unary(op: Unary, of: Weak) -> Result<Weak, String> {
         (Unary::Not, Some(value)) => Ok(Weak::Int(!value)),
         (Unary::Pos, None) => Ok(of),
         (Unary::Neg, None) => Ok(Weak::Float(-of.float())),
-        _ => Err(format!("`{}` takes integers, not floats", op.name())),
+        _ => Err(format!("`{}` accepts integers, not floats", op.name())),
     }
 }
 
-/// An operator between two numbers.
+/// Applies an infix operator to two literals.
 pub(super) fn binary(op: Binary, left: Weak, right: Weak) -> Result<Weak, String> {
     if let (Weak::Bool(a), Weak::Bool(b)) = (left, right) {
         match op {
@@ -63,7 +63,7 @@ fn ints(op: Binary, a: i128, b: i128) -> Result<Weak, String> {
         Binary::And => Some(a & b),
         Binary::Or => Some(a | b),
         Binary::Xor => Some(a ^ b),
-        Binary::Shl | Binary::Shr if b < 0 => return Err("a shift by a negative number".to_owned()),
+        Binary::Shl | Binary::Shr if b < 0 => return Err("the shift count is negative".to_owned()),
         Binary::Shl if a == 0 => Some(0),
         Binary::Shl => u32::try_from(b).ok().and_then(|b| 2_i128.checked_pow(b)).and_then(|b| a.checked_mul(b)),
         Binary::Shr => Some(a >> b.min(127)),
@@ -75,12 +75,12 @@ fn ints(op: Binary, a: i128, b: i128) -> Result<Weak, String> {
     value.map(Weak::Int).ok_or_else(too_large)
 }
 
-/// The quotient, rounded once: to the nearest float, halves to the even one.
+/// The quotient, rounded once to the nearest float, ties to even.
 fn ratio(a: i128, b: i128) -> f64 {
     let (divisor, is_negative) = (b.unsigned_abs(), (a < 0) != (b < 0));
     let (mut quotient, mut rest) = (a.unsigned_abs() / divisor, a.unsigned_abs() % divisor);
     let mut places = 0_u64;
-    // 55 bits: those of a float, one to round by, and one for all that is left.
+    // 55 bits: the 53 bits of a float, a rounding bit and a sticky bit.
     while rest != 0 && quotient < 1 << 54 {
         rest *= 2; // below 2¹²⁸, as it was less than the divisor
         quotient = quotient * 2 + rest / divisor;
@@ -112,18 +112,18 @@ fn floats(op: Binary, a: f64, b: f64) -> Result<Weak, String> {
         Binary::Rem => a.floor_rem(b),
         Binary::Pow if a == 0.0 && b < 0.0 => return Err(by_zero()),
         Binary::Pow if a < 0.0 && a.is_finite() && b.is_finite() && b.fract() != 0.0 => {
-            return Err("a power of a negative number that is not real".to_owned());
+            return Err("this power of a negative number is not real".to_owned());
         }
         Binary::Pow => super::functions::power(a, b),
         Binary::Eq | Binary::Ne | Binary::Lt | Binary::Le | Binary::Gt | Binary::Ge => {
             return Ok(Weak::Bool(compare(op, &a, &b)));
         }
-        _ => return Err(format!("`{}` takes integers, not floats", op.name())),
+        _ => return Err(format!("`{}` accepts integers, not floats", op.name())),
     };
     Ok(Weak::Float(value))
 }
 
-/// A comparison of two values of one type.
+/// Compares two values of the same type.
 pub(super) fn compare<T: PartialOrd>(op: Binary, a: &T, b: &T) -> bool {
     match op {
         Binary::Eq => a == b,

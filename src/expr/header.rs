@@ -1,9 +1,9 @@
-//! The first line of a generated source says what it was generated from, as a comment with JSON in it.
+//! The first line of a generated source: a comment with JSON that describes the expression.
 //!
-//! Every generated kernel has it, because the tests run the real host code of CUDA on a stand-in for the driver, which is
-//! handed the source and has no GPU. From this line it builds the kernel again and runs its host function instead of the
-//! device code. A header that only tests had would mean that they do not test the source that users run. It also tells
-//! someone who looks at a kernel in a profiler or a cache which expression it is of.
+//! The tests run the real host code of CUDA on a stand-in for the driver, which receives the source but has no GPU.
+//! The stand-in rebuilds the kernel from this line and runs its host kernel instead of the device code. All generated
+//! kernels have the line, so that the tests use the same source as users. It also identifies the expression of a
+//! kernel in a profiler or in a cache.
 
 use super::program::Program;
 use crate::data::Dtype;
@@ -19,7 +19,7 @@ struct Header {
     outputs: Vec<(String, Option<String>)>,
 }
 
-/// An expression, and what it was bound to.
+/// An expression with the columns and scalars it was bound to.
 #[cfg(any(test, feature = "testing"))]
 pub(super) struct Origin {
     pub(super) text: String,
@@ -28,7 +28,7 @@ pub(super) struct Origin {
     pub(super) outputs: Vec<(String, Option<Dtype>)>,
 }
 
-/// The first line of the source of a program.
+/// Returns the first line of the source of a program.
 pub(super) fn header(program: &Program) -> String {
     let name = |dtype: Dtype| dtype.name().to_owned();
     let names = |of: &[(String, Dtype)]| of.iter().map(|(own, dtype)| (own.clone(), name(*dtype))).collect();
@@ -42,7 +42,7 @@ pub(super) fn header(program: &Program) -> String {
     format!("{PREFIX}{}", serde_json::to_string(&header).unwrap_or_default())
 }
 
-/// What a generated source was generated from; `None` if it is no such source.
+/// Reads the first line of a generated source; `None` for other sources.
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn read(source: &str) -> Option<Origin> {
     let header: Header = serde_json::from_str(source.lines().next()?.strip_prefix(PREFIX)?).ok()?;

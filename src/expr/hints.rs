@@ -1,10 +1,10 @@
-//! What is said about words that the language does not have: the way to write the same, or that there is none.
+//! Messages about words that the language does not have: how to write the same, or that it is not supported.
 //!
-//! A word is suggested only if it means the same: a function whose name is merely spelled alike gives another result.
+//! A message suggests a word only if it means the same. A function with a similar name may compute something else.
 
 use super::words::{Function, FunctionInfo, FunctionKind, functions};
 
-/// What to write instead of functions of NumPy, numexpr and others.
+/// Replacements for functions of NumPy, numexpr and others.
 const INSTEAD: &[(&[&str], &str)] = &[
     (&["average", "avg", "nanaverage"], "write `mean(x)`, or with weights `sum(x * w)` and `sum(w)`"),
     (&["float", "float64", "double"], "write `f64(x)`"),
@@ -68,37 +68,34 @@ const INSTEAD: &[(&[&str], &str)] = &[
     (&["nanmax"], "write `max(where(isnan(x), -inf, x))`"),
     (&["ptp"], "write `min(x), max(x)`"),
     (&["dot", "vdot", "inner"], "write `sum(x * y)`"),
-    (&["norm"], "write `sum(x * x)`, of which the norm is the square root"),
-    (&["cov", "corrcoef", "corr"], "write `mean(x * y), mean(x), mean(y), std(x), std(y)`, from which it follows"),
-    (&["prod", "product"], "of rows above 0, `sum(log(x))` is its logarithm"),
+    (&["norm"], "write `sum(x * x)`; the norm is its square root"),
+    (&["cov", "corrcoef", "corr"], "compute it from `mean(x * y), mean(x), mean(y), std(x), std(y)`"),
+    (&["prod", "product"], "for positive rows, `sum(log(x))` is its logarithm"),
     (&["histogram", "bincount"], "count each bin, like `count((0 <= x) & (x < 1))`"),
-    (
-        &["median", "quantile", "percentile"],
-        "it needs the rows in order; `count(x < v)` tells how many lie below a number",
-    ),
-    (&["nanmedian", "nanquantile", "nanpercentile", "mode"], "it needs the rows in order"),
+    (&["median", "quantile", "percentile"], "it needs sorted rows; `count(x < v)` counts the rows below a number"),
+    (&["nanmedian", "nanquantile", "nanpercentile", "mode"], "it needs sorted rows"),
     (&["sort", "argsort", "unique", "partition", "argpartition"], "rows keep their order"),
     (&["diff", "cumsum", "cumprod", "cummax", "cummin", "roll", "shift", "gradient"], "a row cannot read other rows"),
     (&["convolve", "interp", "rolling", "lag", "lead", "trapz", "trapezoid", "fft"], "a row cannot read other rows"),
     (&["matmul", "einsum", "outer", "cross", "tensordot"], "operations are on single elements"),
     (
         &["keep", "filter", "compress", "extract", "nonzero", "flatnonzero"],
-        "every row stays; count rows with `count(x > 0)`",
+        "expressions keep every row; count rows with `count(x > 0)`",
     ),
     (&["searchsorted", "digitize", "take", "gather"], "a row cannot read other rows"),
     (&["conj", "conjugate", "real", "imag", "angle", "complex"], "there are no complex numbers"),
     (
         &["zeros_like", "ones_like", "full_like", "zeros", "ones", "full"],
-        "a number stands for all rows, like `y = 0 * x + 1`",
+        "a number applies to all rows, like `y = 0 * x + 1`",
     ),
-    (&["arange", "linspace", "row", "rownum"], "write `index()`, the number of the row"),
-    (&["len", "size", "shape", "nrows"], "the report tells the number of rows"),
-    (&["rand", "random", "randn", "normal", "uniform"], "give random numbers as an input"),
+    (&["arange", "linspace", "row", "rownum"], "write `index()`, the row number"),
+    (&["len", "size", "shape", "nrows"], "the report shows the number of rows"),
+    (&["rand", "random", "randn", "normal", "uniform"], "pass random numbers as an input"),
     (&["nextafter", "spacing", "frexp", "ldexp", "modf"], ""),
     (&["erf", "erfc", "gamma", "lgamma", "gammaln", "sinc", "j0", "i0"], ""),
 ];
 
-/// What is said about a function that does not exist.
+/// The message about an unknown function.
 pub(super) fn unknown_function(name: &str) -> String {
     let lower = name.to_lowercase();
     let instead = INSTEAD.iter().find(|(names, _)| names.contains(&lower.as_str()));
@@ -110,7 +107,7 @@ pub(super) fn unknown_function(name: &str) -> String {
     }
 }
 
-/// The function of which a name is a slip of the keyboard: one letter too many, too few or two swapped.
+/// The function whose name differs by a typing error: one letter too many or too few, or two letters swapped.
 fn nearest(name: &str) -> Option<&'static str> {
     let callable = functions().filter(|word| !matches!(word.kind, FunctionKind::Operator | FunctionKind::Constant));
     let mut names = callable.flat_map(|word| [word.name].into_iter().chain(word.aliases.iter().copied()));
@@ -133,20 +130,20 @@ fn is_slip(name: &str, own: &str) -> bool {
     is_swap || lacks(&name, &own) || lacks(&own, &name)
 }
 
-/// What is said about `name(…, keyword=…)`.
+/// The message about `name(…, keyword=…)`.
 pub(super) fn keyword(name: &str, keyword: &str) -> String {
     let instead = match keyword {
         "axis" | "keepdims" => "reductions are over all rows",
         "ddof" | "correction" => "`var` and `std` divide by the number of rows; multiply the variance by n / (n - 1)",
         "dtype" => "convert the argument, like `sum(f64(x))`",
         "where" => "choose rows in the argument, like `sum(where(condition, x, 0))`",
-        "initial" | "default" => "put it into the argument",
-        _ => "give the arguments by their order",
+        "initial" | "default" => "include it in the argument",
+        _ => "pass the arguments by position",
     };
     format!("keyword arguments, like `{keyword}` of `{name}`, are not supported; {instead}")
 }
 
-/// What is said about a number of arguments that a function does not take.
+/// The message about a wrong number of arguments.
 pub(super) fn arguments(name: &str, info: &FunctionInfo, given: usize) -> String {
     let takes = match (info.least_arguments, info.most_arguments) {
         _ if matches!(name, "min" | "max") => "1 argument (all rows) or more (the same row)".to_owned(),
@@ -158,29 +155,29 @@ pub(super) fn arguments(name: &str, info: &FunctionInfo, given: usize) -> String
     format!("`{name}` takes {takes}, not {given}")
 }
 
-/// What is said about a sign that means nothing.
+/// The message about an unknown sign.
 pub(super) fn sign(sign: char) -> String {
     match sign {
-        '[' | ']' => "slices and filters, like `x[…]`, are not supported: each row is computed by itself; choose with \
-                      `where(condition, x, 0)`, and count with `count(condition)`"
-            .to_owned(),
-        '"' | '\'' => "text in quotes means nothing here; names are written without quotes".to_owned(),
-        '.' => {
-            "`.` means nothing here; write functions alone, like `mean(x)` for `x.mean()` or `np.mean(x)`".to_owned()
+        '[' | ']' => {
+            "indexing and filtering, like `x[…]`, are not supported, because rows are independent; select values \
+                      with `where(condition, x, 0)`, and count rows with `count(condition)`"
+                .to_owned()
         }
-        '?' | ':' => format!("`{sign}` means nothing here; write `where(condition, a, b)` for a choice"),
-        '@' => "`@` is no operator here; write `sum(x * y)` for the product of two vectors".to_owned(),
-        '#' => "`#` means nothing here; there are no comments".to_owned(),
-        _ => format!("{sign:?} means nothing here"),
+        '"' | '\'' => "strings are not supported; write names without quotes".to_owned(),
+        '.' => "`.` is not supported; write `mean(x)` instead of `x.mean()` or `np.mean(x)`".to_owned(),
+        '?' | ':' => format!("`{sign}` is not supported; write `where(condition, a, b)` to choose between values"),
+        '@' => "`@` is not supported; write `sum(x * y)` for the dot product".to_owned(),
+        '#' => "`#` is not supported; there are no comments".to_owned(),
+        _ => format!("{sign:?} is not supported"),
     }
 }
 
-/// What is said about a name that is read, but has neither an input nor a value.
+/// The message about a name that is read but has neither an input nor a scalar.
 pub(crate) fn unbound(name: &str) -> String {
-    let missing = format!("the expression reads '{name}', but no input of that name is given, and no value");
+    let missing = format!("the expression reads '{name}', but the job has no input of that name and no value");
     match Function::exists(name) {
-        true => format!("{missing}; the function of that name is written {name}(…)"),
-        false => format!("{missing}: give '{name}' one of them"),
+        true => format!("{missing}; to call the function of that name, write {name}(…)"),
+        false => format!("{missing}; give '{name}' an input or a value"),
     }
 }
 
@@ -197,7 +194,7 @@ mod tests {
             ("mena", "did you mean `mean`?"),
             ("artan2", "did you mean `atan2`?"),
             ("average", "write `mean(x)`"),
-            ("median", "not supported; it needs the rows in order"),
+            ("median", "not supported; it needs sorted rows"),
             ("sort", "not supported; rows keep their order"),
             ("sign", "write `where(x > 0, 1, where(x < 0, -1, x))`"),
             ("histogram", "count each bin"),
@@ -219,7 +216,7 @@ mod tests {
             for name in *names {
                 assert!(!Function::exists(name), "{name} exists");
             }
-            // What stands between backquotes is of the language, but for single signs.
+            // Text between backquotes is valid in the language, except for single signs.
             let quoted = instead.split('`').skip(1).step_by(2).filter(|quoted| quoted.len() > 2);
             for text in quoted {
                 let parses = Expression::parse(text).or_else(|_| Expression::parse(&format!("z = {text}")));

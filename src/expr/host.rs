@@ -1,4 +1,4 @@
-//! Runs a program on the host: each operation on a block of rows at a time, in loops for the vector units.
+//! Runs a program on the host: one operation on one block of rows at a time, in vectorised loops.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use super::reduce::Lanes;
 use crate::data::Dtype;
 use crate::device::kernel::{HostKernel, TILE_ROWS, Uniform};
 
-/// Rows of one block: few enough that a handful of registers stays in the first-level cache, and many enough that
-/// dispatch costs nothing.
+/// The rows of a block: few enough that several registers fit in the L1 cache, and enough that the cost of dispatch is
+/// negligible.
 pub(super) const BLOCK_ROWS: usize = 1024;
 
-/// Results that depend on no row and are kept, at most: 512 KiB of registers. Others are computed anew for every block.
+/// The maximum number of cached row-independent results: 512 KiB of registers. Others are recomputed for every block.
 const MAX_CONSTANTS: usize = 64;
 
-/// What is to be done for every block, in this order.
+/// A step of the work on a block.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Compute(Id),
@@ -24,17 +24,17 @@ enum Step {
     Push { reduction: usize },
 }
 
-/// A program with memory to run it.
+/// A program with the memory to run it.
 pub(super) struct HostProgram {
     program: Arc<Program>,
     steps: Vec<Step>,
     places: Vec<Place>,
-    /// Values of one block each, in as many of these words as their dtype takes.
+    /// Each register holds the values of one block; narrow dtypes use only the start of it.
     registers: Vec<Vec<u64>>,
     lanes: Vec<Lanes>,
-    /// What depends on no row, in order.
+    /// The row-independent results, in order of computation.
     constants: Vec<Id>,
-    /// The values of which the constants were computed; `None` before the first run.
+    /// The scalars from which the constants were computed; `None` before the first run.
     scalars: Option<Vec<u64>>,
 }
 
@@ -46,7 +46,7 @@ impl HostProgram {
         HostProgram { program, steps, places, registers, lanes, constants, scalars: None }
     }
 
-    /// Computes what depends on no row, unless it is there already.
+    /// Computes the row-independent results, unless they are up to date.
     fn compute_constants(&mut self, scalars: &[u64]) {
         if self.scalars.as_deref() == Some(scalars) {
             return;
@@ -57,7 +57,7 @@ impl HostProgram {
         }
     }
 
-    /// How many registers it has.
+    /// The number of registers.
     #[cfg(test)]
     pub(super) fn registers(&self) -> usize {
         self.registers.len()
@@ -76,7 +76,7 @@ impl HostProgram {
         Block { places: &self.places, registers: &self.registers, inputs, scalars, start, rows }
     }
 
-    /// Runs the rows from `start` on of the slices.
+    /// Runs a block of rows, which begins at row `start` of the slices.
     fn run_block(&mut self, start: usize, rows: usize, first_row: u64, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
         for step in 0..self.steps.len() {
             match self.steps[step] {
@@ -114,7 +114,7 @@ impl HostKernel for HostProgram {
         check("output", rows, &program.outputs, outputs.iter().map(|slice| slice.len()));
         assert_eq!(uniform.values.len(), program.values.len(), "number of values");
         self.compute_constants(uniform.values);
-        // An empty slice may stand at any address.
+        // An empty slice may have any address.
         let partials: &mut [u64] = if partials.is_empty() { &mut [] } else { bytemuck::cast_slice_mut(partials) };
         let words: usize = program.reductions.iter().map(|reduction| reduction.words()).sum();
         assert_eq!(partials.len(), rows.div_ceil(TILE_ROWS) * words, "words of the partials");
@@ -144,10 +144,10 @@ fn check(what: &str, rows: usize, columns: &[(String, Dtype)], bytes: impl Exact
     }
 }
 
-/// Where every result goes, and when.
+/// Where each result is stored, and the order of computation.
 struct Plan {
     steps: Vec<Step>,
-    /// What depends on no row: computed once for the same values.
+    /// The row-independent results, which are computed once per set of scalars.
     constants: Vec<Id>,
     places: Vec<Place>,
     registers: usize,
@@ -163,7 +163,7 @@ fn plan(program: &Program) -> Plan {
         constants += usize::from(is_kept);
         is_constant.push(is_kept);
     }
-    // What is done with each result besides computing with it.
+    // The stores and reductions of each result.
     let mut uses: Vec<Vec<Step>> = vec![Vec::new(); nodes.len()];
     program.output_ids.iter().enumerate().for_each(|(output, of)| uses[*of].push(Step::Store { output }));
     let reductions = program.reductions.iter().enumerate();
@@ -176,10 +176,10 @@ fn plan(program: &Program) -> Plan {
     let mut free = Vec::new();
     for (id, node) in nodes.iter().enumerate() {
         let place = match node.op {
-            // Any byte may stand for `true` in a column; in a register it is 1.
+            // In a column any nonzero byte is `true`; in a register `true` is 1.
             Op::Input(input) if node.dtype != Dtype::Bool => Place::Input(input),
             _ => {
-                // Constants keep theirs for good.
+                // Constants keep their registers.
                 let register = if is_constant[id] { None } else { free.pop() };
                 Place::Register(register.unwrap_or_else(|| {
                     plan.registers += 1;
@@ -195,7 +195,8 @@ fn plan(program: &Program) -> Plan {
         }
         plan.steps.append(&mut uses[id]);
 
-        // A register is free behind the last operation that reads it; never before, as that one writes elsewhere.
+        // A register is free after the last operation that reads it, and not earlier: that operation writes to
+        // another one.
         let mut done: Vec<Id> = node.op.operands().chain([id]).filter(|of| last_use[*of] == id).collect();
         done.sort_unstable();
         done.dedup();

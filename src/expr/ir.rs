@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use super::words::{Binary, Unary};
 use crate::data::Dtype;
 
-/// The result of one operation: its place in the list.
+/// The result of an operation: its index in the list.
 pub(super) type Id = usize;
 
-/// One operation. Operands of [`Unary`] and [`Binary`] have one dtype among themselves.
+/// An operation. The operands of [`Unary`] and [`Binary`] operations have the same dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Op {
     Input(usize),
-    /// What is the same for all rows, and known only when the kernel runs.
+    /// A scalar, which is known only when the kernel runs.
     Value(usize),
     /// The global row number.
     Row,
@@ -21,12 +21,12 @@ pub(super) enum Op {
     Cast(Id),
     Unary(Unary, Id),
     Binary(Binary, Id, Id),
-    /// The second where the first, a `bool`, is true, else the third.
+    /// The second operand where the first, a `bool`, is true; otherwise the third.
     Select(Id, Id, Id),
 }
 
 impl Op {
-    /// The results it needs.
+    /// The operands.
     pub(super) fn operands(self) -> impl Iterator<Item = Id> {
         let operands = match self {
             Op::Input(_) | Op::Value(_) | Op::Row | Op::Constant(_) => [None; 3],
@@ -45,7 +45,7 @@ pub(super) struct Node {
     pub(super) dtype: Dtype,
 }
 
-/// Builds a list in which nothing is computed twice.
+/// Builds a list of operations without duplicates.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     list: Vec<Node>,
@@ -65,7 +65,7 @@ impl Nodes {
         self.list[id].dtype
     }
 
-    /// The list without what none of `roots` needs, and where each root went.
+    /// Removes operations that no root needs. Returns the list and the new indices of the roots.
     pub(super) fn keep(self, roots: &[Id]) -> (Vec<Node>, Vec<Id>) {
         let mut needed = vec![false; self.list.len()];
         for &root in roots {

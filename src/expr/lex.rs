@@ -1,24 +1,24 @@
-//! Text to tokens.
+//! The lexer: turns text into tokens.
 
 use super::fault::Fault;
 use super::hints;
 use super::words::{Binary, Weak};
 
-/// The smallest piece of the text that means something.
+/// A token.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
     Number(Weak),
     Name(String),
     Sign(&'static str),
-    /// A line end outside parentheses.
+    /// A line end outside of parentheses.
     Line,
     End,
 }
 
-/// Signs that are no operators; the operators' are in [`Binary::signs`].
+/// Signs that are not infix operators, which are in [`Binary::signs`].
 const OTHER_SIGNS: &[&str] = &["(", ")", ",", ";", "=", "~"];
 
-/// The tokens of a text, each with its place: characters from 0. The last one is [`Token::End`].
+/// Returns the tokens of a text with their positions, in characters from 0. The last token is [`Token::End`].
 pub(super) fn tokens(text: &[char]) -> Result<Vec<(Token, usize)>, Fault> {
     let mut lexer = Lexer { text, at: 0 };
     let mut tokens = Vec::new();
@@ -76,7 +76,7 @@ impl Lexer<'_> {
         let starts = |sign: &str| sign.chars().enumerate().all(|(k, c)| self.peek(k) == Some(c));
         for (foreign, ours) in [("&&", "`&`"), ("||", "`|`"), ("<>", "`!=`"), ("===", "`==`")] {
             if starts(foreign) {
-                return Err(Fault::new(self.at, format!("`{foreign}` is no operator here; write {ours}")));
+                return Err(Fault::new(self.at, format!("`{foreign}` is not an operator; write {ours}")));
             }
         }
         let signs = Binary::signs().map(|(sign, ..)| sign).chain(OTHER_SIGNS.iter().copied());
@@ -85,7 +85,7 @@ impl Lexer<'_> {
                 self.at += sign.len();
                 Ok(sign)
             }
-            None if starts("!") => Err(Fault::new(self.at, "`!` is no operator here; write `~` or `!=`")),
+            None if starts("!") => Err(Fault::new(self.at, "`!` is not an operator; write `~` or `!=`")),
             None => Err(Fault::new(self.at, hints::sign(self.peek(0).unwrap_or(' ')))),
         }
     }
@@ -124,14 +124,14 @@ impl Lexer<'_> {
             }
         }
         if self.peek(0).is_some_and(continues_name) {
-            return Err(Fault::new(self.at, "a number runs into a name; write the operator between them"));
+            return Err(Fault::new(self.at, "a name directly follows a number; write an operator between them"));
         }
         let malformed = || Fault::new(start, "not a number");
         if is_float {
             return written.parse().map(Weak::Float).map_err(|_| malformed());
         }
         if radix == 10 && written.len() > 1 && written.starts_with('0') && written.chars().any(|c| c != '0') {
-            return Err(Fault::new(start, "a number does not start with 0; octal numbers start with 0o"));
+            return Err(Fault::new(start, "a decimal number cannot start with 0; octal numbers start with 0o"));
         }
         match i128::from_str_radix(&written, radix) {
             Ok(value) => Ok(Weak::Int(value)),
@@ -142,10 +142,10 @@ impl Lexer<'_> {
         }
     }
 
-    /// Digits with single underscores between them, which are left out.
+    /// Reads digits and removes the single underscores between them.
     fn digits(&mut self, start: usize, radix: u32) -> Result<String, Fault> {
         let run = self.take_while(|c| c.is_digit(radix) || c == '_');
-        // The underscore after 0x is Python's too.
+        // As in Python, an underscore may follow 0x.
         let run = if radix == 16 { run.strip_prefix('_').unwrap_or(&run) } else { &run };
         if run.is_empty() || run.starts_with('_') || run.ends_with('_') || run.contains("__") {
             return Err(Fault::new(start, "not a number"));

@@ -1,4 +1,4 @@
-//! Lowering: a program becomes a kernel, which is CUDA C++ and loops on the host.
+//! Lowering: turns a program into a kernel, which consists of CUDA C++ and a host kernel.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use super::{cuda, host};
 use crate::device::kernel::{Code, Columns, Kernel, Launch, ScalarArgs};
 
 impl Program {
-    /// The kernel: its columns are the inputs and the outputs in the order given to `bind`, as are its values, which are not known
-    /// yet if there are any.
+    /// Returns the kernel. Its columns are the inputs and outputs, in the order passed to `bind`. Scalars have the
+    /// same order; their values are set later.
     pub(crate) fn kernel(self: &Arc<Self>) -> Kernel {
         let program = Arc::clone(self);
         let columns = Columns {

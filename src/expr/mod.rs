@@ -4,22 +4,23 @@
 //! text ── lex, parse ──▶ terms ── bind (dtypes) ──▶ program ── lower ──┬── host kernel ──▶ loops on the host
 //!                                                                     └── cuda ──▶ CUDA C++
 //! ```
-//! Statements stand on lines of their own or between `;` or `,`. `NAME = VALUE` gives every row a value; a reduction, named
-//! or not, gives one value of all rows. In order of how tightly they bind: `**`, then `+ - ~` before a value, `* / // %`,
-//! `+ -`, `<< >>`, `&`, `^`, `|`, and comparisons, which do not chain. Names that are only read are columns, or what is the same
-//! for all rows, which is typed as columns are. A name that is neither may be a constant, such as `pi`: which it is, is known
-//! when the inputs are. All words are in `words.rs`; what is said about others is in `hints.rs`.
+//! Statements are separated by line ends, `;` or `,`. `NAME = VALUE` computes a value for every row. A reduction,
+//! named or unnamed, computes one value from all rows. Operators from the highest precedence to the lowest: `**`,
+//! prefix `+ - ~`, `* / // %`, `+ -`, `<< >>`, `&`, `^`, `|`, and comparisons, which do not chain. Names that are
+//! only read are columns or scalars, which have dtypes as columns do. If a job has neither, the name may be a
+//! constant, such as `pi`; this is decided when the inputs are known. All words are in `words.rs`; messages about
+//! unknown words are in `hints.rs`.
 //!
-//! Each file knows those to its left alone: `words` and `ir`; `lex`, `parse`, `typing`, `bind`; `program`; `host kernel` and `cuda`;
-//! `lower`. Nothing that walks a text or a program recurses, but for the parser, which counts how deep.
+//! Files use only files to their left in this list: `words` and `ir`; `lex`, `parse`, `typing`, `bind`; `program`;
+//! `host` and `cuda`; `lower`. Only the parser recurses, with a depth limit.
 //!
-//! Results and dtypes are NumPy 2's; `tests/numpy` holds us to that. Where NumPy leaves a result to the processor, it
-//! is defined here, and the same on every device:
-//! - a float outside the range of an integer converts to the nearest integer there is, NaN to 0;
-//! - an integer array to a negative power is the reciprocal rounded to zero, and 0 for 0;
-//! - every stored NaN is the same one.
+//! Results and dtypes are those of NumPy 2, which `tests/numpy` checks. Where NumPy's result depends on the
+//! processor, it is defined here and is the same on every device:
+//! - a float outside the range of an integer dtype converts to the nearest integer of that dtype, and NaN to 0;
+//! - an integer array to a negative power is the reciprocal rounded toward zero, and 0 for 0;
+//! - every stored NaN has the same bits.
 //!
-//! Where NumPy computes in `f16`, which is not there, it is `f32` here.
+//! There is no `f16`: where NumPy computes in `f16`, Overshot uses `f32`.
 
 mod apply;
 mod bind;

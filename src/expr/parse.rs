@@ -1,4 +1,4 @@
-//! Tokens to trees.
+//! The parser: turns tokens into terms.
 
 use std::collections::HashMap;
 
@@ -7,20 +7,20 @@ use super::hints;
 use super::lex::{Token, tokens};
 use super::words::{self, Binary, Function, Kind, Unary, Weak};
 
-/// How deep parentheses, signs and operands to the right may nest: the parser recurses.
+/// The maximum nesting depth of parentheses, signs and right operands, because the parser recurses.
 const MAX_DEPTH: usize = 200;
 
-/// A term by its place in [`Parsed::terms`].
+/// The index of a term in [`Parsed::terms`].
 pub(super) type TermId = usize;
 
-/// One term with its place in the text: characters from 0.
+/// A term with its position in the text, in characters from 0.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Term {
     pub(super) at: usize,
     pub(super) tree: Tree,
 }
 
-/// What a term is, with its parts, which stand before it in the list.
+/// The content of a term. Its operands precede it in the list.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Tree {
     Number(Weak),
@@ -30,26 +30,26 @@ pub(super) enum Tree {
     Call(Function, Vec<TermId>),
 }
 
-/// What one statement is for. Its terms stand behind those of the statement before, the whole value last.
+/// A statement. Its terms follow those of the previous statement; the term of the whole value is the last.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Statement {
-    /// A value for every row.
+    /// Computes a value for every row.
     Assign { at: usize, name: String, value: TermId },
-    /// One value of all rows.
+    /// Computes one value from all rows.
     Reduce { label: String, kind: Kind, of: TermId },
 }
 
-/// A whole text.
+/// A parsed text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Parsed {
-    /// The terms of all statements, each behind its parts: no walk over them recurses, however long a sum is.
+    /// The terms of all statements, each after its operands, so that no walk recurses even for a very long sum.
     pub(super) terms: Vec<Term>,
     pub(super) statements: Vec<Statement>,
-    /// Names assigned a row value, in text order.
+    /// Names of assigned row values, in text order.
     pub(super) assigned: Vec<String>,
-    /// Names read but not assigned, in order of first use, other than those of constants.
+    /// Names that are read but not assigned, except for constants, in order of first use.
     pub(super) inputs: Vec<String>,
-    /// Names of constants read but not assigned, in order of first use.
+    /// Names of constants that are read but not assigned, in order of first use.
     pub(super) constants: Vec<String>,
 }
 
@@ -79,10 +79,10 @@ pub(super) fn parse(text: &str) -> Result<Parsed, Fault> {
     Ok(Parsed { terms: parser.terms, statements, assigned, inputs, constants })
 }
 
-/// What a name is in the text so far.
+/// The role of a name in the text so far.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
-    /// An input, a value or a constant.
+    /// An input, a scalar or a constant.
     Read,
     Assigned,
     Reduction,
@@ -98,7 +98,7 @@ struct Names {
 }
 
 impl Names {
-    /// Takes the names that a statement reads, none of which may be known only after all rows.
+    /// Records the names that a statement reads. Refuses reductions, whose values are known only after all rows.
     fn read(&mut self, terms: &[Term]) -> Result<(), Fault> {
         for term in terms {
             match &term.tree {
@@ -123,16 +123,18 @@ impl Names {
 
     fn assign(&mut self, at: usize, name: &str, is_reduction: bool) -> Result<(), Fault> {
         if words::is_reserved(name) {
-            return Err(Fault::new(at, format!("`{name}` has a meaning already; choose another name")));
+            return Err(Fault::new(at, format!("`{name}` is a reserved word; choose another name")));
         }
         let role = if is_reduction { Role::Reduction } else { Role::Assigned };
         match self.roles.insert(name.to_owned(), role) {
-            Some(Role::Read) if words::constant(name).is_some() => {
-                Err(Fault::new(at, format!("`{name}` is read before as a constant; give the result another name")))
-            }
-            Some(Role::Read) => {
-                Err(Fault::new(at, format!("`{name}` is read as an input; give the result another name")))
-            }
+            Some(Role::Read) if words::constant(name).is_some() => Err(Fault::new(
+                at,
+                format!("`{name}` was read as a constant earlier; choose another name for the result"),
+            )),
+            Some(Role::Read) => Err(Fault::new(
+                at,
+                format!("`{name}` was read as an input earlier; choose another name for the result"),
+            )),
             Some(_) => Err(Fault::new(at, format!("`{name}` is assigned twice; choose another name"))),
             None => {
                 if !is_reduction {
@@ -148,8 +150,8 @@ fn two_passes(at: usize, name: &str) -> Fault {
     Fault::new(
         at,
         format!(
-            "`{name}` is known only after all rows, so this would take a second pass over them; compute `{name}` in a run \
-             of its own, and write a name in its place here, to which the second run gives the number as a value"
+            "`{name}` is known only after all rows, so this needs a second pass over them; compute `{name}` in a first \
+             run, replace it by a name here, and pass its value to the second run under that name"
         ),
     )
 }
@@ -162,7 +164,7 @@ struct Parser {
 }
 
 impl Parser {
-    // The last token is `End` and is never passed, so that there always is a next one.
+    // The parser never moves past the last token, `End`, so there is always a current token.
     fn token(&self) -> &Token {
         &self.tokens[self.next].0
     }
@@ -182,7 +184,7 @@ impl Parser {
     fn unexpected(&self) -> Fault {
         let message = match self.token() {
             Token::End => "the expression ends too early".to_owned(),
-            Token::Line => "the line ends too early; put parentheses around what spans lines".to_owned(),
+            Token::Line => "the line ends too early; put an expression that spans lines in parentheses".to_owned(),
             Token::Name(name) => match name.as_str() {
                 "and" => "write `&` for `and`, with parentheses around both sides".to_owned(),
                 "or" => "write `|` for `or`, with parentheses around both sides".to_owned(),
@@ -192,9 +194,9 @@ impl Parser {
             },
             Token::Number(_) => "an operator is missing before this number".to_owned(),
             Token::Sign("=") => {
-                "`=` stands after a single name at the start of a statement; compare with `==`".to_owned()
+                "`=` can only follow a single name at the start of a statement; compare with `==`".to_owned()
             }
-            Token::Sign(sign) => format!("`{sign}` does not fit here"),
+            Token::Sign(sign) => format!("unexpected `{sign}`"),
         };
         Fault::new(self.at(), message)
     }
@@ -214,7 +216,7 @@ impl Parser {
         if let Tree::Call(Function::Reduce(kind), arguments) = &self.terms[value].tree
             && let (kind, Some(&of)) = (*kind, arguments.first())
         {
-            // The reduction itself is no term of rows.
+            // The reduction itself has no value per row.
             self.terms.truncate(value);
             names.read(&self.terms[first..])?;
             if let Some(name) = &name {
@@ -230,14 +232,14 @@ impl Parser {
         let Some(name) = name else {
             return Err(Fault::new(
                 at,
-                "this value goes nowhere; give it a name, like `y = …`, or reduce it, like `sum(…)`",
+                "this value is not used; give it a name, like `y = …`, or reduce it, like `sum(…)`",
             ));
         };
         names.assign(at, &name, false)?;
         Ok(Statement::Assign { at, name, value })
     }
 
-    /// A term of operators that bind at least as tightly as `least`.
+    /// Parses a term of operators with a precedence of at least `least`.
     fn term(&mut self, least: u8) -> Result<TermId, Fault> {
         let mut left = self.signed()?;
         let mut compared = false;
@@ -258,7 +260,7 @@ impl Parser {
         Ok(left)
     }
 
-    /// An operand with the signs before it, which bind less tightly than `**` behind it.
+    /// Parses an operand with its prefix signs, which have a lower precedence than a `**` that follows.
     fn signed(&mut self) -> Result<TermId, Fault> {
         let at = self.at();
         let op = match self.token() {
@@ -348,12 +350,15 @@ impl Parser {
     }
 }
 
-/// A text with single blanks for line ends and blanks.
+/// Replaces every run of whitespace by one space.
 fn on_one_line(text: &[char]) -> String {
     let text: String = text.iter().collect();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn too_deep(at: usize) -> Fault {
-    Fault::new(at, format!("the expression is nested more than {MAX_DEPTH} deep; split it into several statements"))
+    Fault::new(
+        at,
+        format!("the expression is nested more than {MAX_DEPTH} levels deep; split it into several statements"),
+    )
 }

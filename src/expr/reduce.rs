@@ -1,8 +1,8 @@
-//! Reductions: their states, and how states combine.
+//! Reductions: their states, and how states are combined.
 //!
-//! The shape is fixed and the same on every device. Inside a tile of 4096 rows, lane `l` of 256 takes the rows
-//! `l`, `l + 256`, … in order; then lanes `l` and `l + h` combine for h = 128, 64, … 1. Missing rows count as the identity.
-//! `kernels/reduce.cu` does the same, bit for bit.
+//! The order of operations is fixed and the same on every device. In a tile of 4096 rows, lane `l` of 256 accumulates
+//! the rows `l`, `l + 256`, … in order; then lanes `l` and `l + h` are combined for h = 128, 64, … 1. Missing rows
+//! count as the identity. `kernels/reduce.cu` gives the same bits.
 
 use super::ir::Id;
 use super::scalar::{Float, greatest, least};
@@ -10,10 +10,10 @@ use super::words::Kind;
 use crate::data::{Dtype, Scalar};
 use crate::device::kernel::TILE_THREADS;
 
-/// The most words a state has.
+/// The maximum number of words of a state.
 pub(super) const MAX_WORDS: usize = 3;
 
-/// What happens to states, whatever it means in the end.
+/// How states are combined. Several kinds of reductions share a fold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fold {
     Sum,
@@ -27,17 +27,17 @@ pub(super) enum Fold {
     Moments,
 }
 
-/// One value of all rows.
+/// A reduction: one value computed from all rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Reduction {
     label: String,
     kind: Kind,
-    /// The dtype of the row value as it was written.
+    /// The dtype of the row value in the expression.
     dtype: Dtype,
     pub(super) fold: Fold,
-    /// The dtype in which it is reduced: `i64`, `u64` or `f64`.
+    /// The dtype of the state: `i64`, `u64` or `f64`.
     pub(super) state: Dtype,
-    /// The row value in that dtype.
+    /// The row value, converted to the dtype of the state.
     pub(super) of: Id,
 }
 
@@ -62,17 +62,17 @@ impl Reduction {
         Reduction { label, kind, dtype, fold, state, of: 0 }
     }
 
-    /// Whether it only looks at which rows are true.
+    /// Whether the reduction depends only on which rows are true.
     pub(super) fn counts(&self) -> bool {
         matches!(self.kind, Kind::Count | Kind::Any | Kind::All)
     }
 
-    /// Its name: the one it was assigned to, else its text.
+    /// The assigned name, or the text of an unnamed reduction.
     pub(crate) fn label(&self) -> &str {
         &self.label
     }
 
-    /// Eight-byte words of one state.
+    /// The number of 8-byte words of a state.
     pub(crate) fn words(&self) -> usize {
         match self.fold {
             Fold::Sum | Fold::Min | Fold::Max => 1,
@@ -81,10 +81,10 @@ impl Reduction {
         }
     }
 
-    /// Combines the state of the rows before with the state of the rows behind, into the former.
+    /// Combines the state of earlier rows, `left`, with the state of later rows, and stores the result in `left`.
     ///
     /// # Panics
-    /// If a state has another number of words.
+    /// If a state has a wrong number of words.
     pub(crate) fn combine(&self, left: &mut [u64], right: &[u64]) {
         assert_eq!(left.len(), self.words(), "words of the left state");
         assert_eq!(right.len(), self.words(), "words of the right state");
@@ -94,7 +94,7 @@ impl Reduction {
         self.canonicalise(left);
     }
 
-    /// Replaces the NaNs of a state, which differ between processors, by the one that is stored.
+    /// Replaces NaNs, whose bits differ between processors, by the canonical NaN.
     fn canonicalise(&self, state: &mut [u64]) {
         let floats = match (self.state, self.fold) {
             (Dtype::F64, Fold::Moments) => state.len(),
@@ -124,13 +124,13 @@ impl Reduction {
             Fold::Sum | Fold::Moments => [0; MAX_WORDS],
             Fold::Min => [greatest, 0, 0],
             Fold::Max => [least, 0, 0],
-            // The row behind all rows: a real one of the same value comes first.
+            // The last possible row number: an actual row of the same value takes precedence.
             Fold::ArgMin => [greatest, u64::MAX, 0],
             Fold::ArgMax => [least, u64::MAX, 0],
         }
     }
 
-    /// Combines states word by word: lane by lane on the left with those on the right, as far as these go.
+    /// Combines lanes on the left with lanes on the right, word by word, as far as the right ones reach.
     fn merge(&self, [l0, l1, l2]: [&mut [u64]; MAX_WORDS], [r0, r1, r2]: [&[u64]; MAX_WORDS]) {
         match (self.fold, self.state) {
             (Fold::Sum, Dtype::F64) => zip(l0, r0, |a: f64, b| a + b),
@@ -151,7 +151,7 @@ impl Reduction {
         }
     }
 
-    /// The value of `rows` rows from their state, which is missing if there are none; `None` if there is no such value.
+    /// Computes the value of `rows` rows from their state, which is `None` without rows. `None` if there is no value.
     pub(crate) fn finish(&self, state: Option<&[u64]>, rows: u64) -> Option<Scalar> {
         let float = |value: f64| {
             if self.dtype == Dtype::F32 {
@@ -172,7 +172,7 @@ impl Reduction {
             };
         };
         Some(match self.kind {
-            // Adding 0 makes 0 of -0, the identity that lanes without rows hold.
+            // Adding 0 turns -0, the identity of lanes without rows, into 0.
             Kind::Sum if self.state == Dtype::F64 => float(f64::from_bits(state[0]) + 0.0),
             Kind::Sum if self.state == Dtype::U64 => Scalar::U64(state[0]),
             Kind::Sum => Scalar::I64(state[0] as i64),
@@ -205,8 +205,8 @@ fn zip<T: bytemuck::Pod>(left: &mut [u64], right: &[u64], combine: impl Fn(T, T)
     }
 }
 
-/// Keeps the value that comes first in the order of `precedes`, with its row; NaN before all others, and among equals
-/// the one in the earlier row.
+/// Keeps the value that is first in the order of `precedes`, with its row. NaN precedes all other values. Of equal
+/// values, the one in the earlier row is kept.
 fn find<T: bytemuck::Pod + PartialOrd>(
     (values, rows): (&mut [u64], &mut [u64]),
     (new_values, new_rows): (&[u64], &[u64]),
@@ -228,11 +228,11 @@ fn find<T: bytemuck::Pod + PartialOrd>(
 
 fn variance(moments: &[u64]) -> f64 {
     let [count, mean, squares] = [0, 1, 2].map(|word| f64::from_bits(moments[word]));
-    // An infinite value is infinitely far from every mean, itself included.
+    // An infinite value has an infinite distance from every mean, even from itself.
     if mean.is_finite() { squares / count } else { f64::NAN }
 }
 
-/// Chan's way to join two sets of (count, mean, squared differences) without losing digits.
+/// Combines two triples (count, mean, squared differences) with Chan's method, which is numerically stable.
 fn moments([l0, l1, l2]: [&mut [u64]; MAX_WORDS], [r0, r1, r2]: [&[u64]; MAX_WORDS]) {
     let (counts, means, squares): (&mut [f64], &mut [f64], &mut [f64]) =
         (bytemuck::cast_slice_mut(l0), bytemuck::cast_slice_mut(l1), bytemuck::cast_slice_mut(l2));
@@ -265,10 +265,10 @@ fn moments([l0, l1, l2]: [&mut [u64]; MAX_WORDS], [r0, r1, r2]: [&[u64]; MAX_WOR
     }
 }
 
-/// The lanes of one tile on the host: each word of their states stands in a row of its own, for the vector units.
+/// The lanes of a tile on the host. Each word of the states is stored in a separate row, for vector instructions.
 pub(super) struct Lanes {
     words: [Vec<u64>; MAX_WORDS],
-    /// What stands beside the values of rows: their numbers, or their count of 1 each.
+    /// The words that accompany row values: row numbers, or a count of 1 for each row.
     beside: Vec<u64>,
     zeros: Vec<u64>,
 }
@@ -281,14 +281,14 @@ impl Lanes {
         Lanes { words, beside: vec![beside; TILE_THREADS], zeros: lanes(true) }
     }
 
-    /// Forgets all rows.
+    /// Resets the lanes.
     pub(super) fn clear(&mut self, reduction: &Reduction) {
         for (lanes, identity) in self.words.iter_mut().zip(reduction.identity()) {
             lanes.fill(identity);
         }
     }
 
-    /// Takes the values of rows that begin at a multiple of the lanes.
+    /// Accumulates the values of rows. The first row is at a multiple of the number of lanes.
     pub(super) fn push(&mut self, reduction: &Reduction, first_row: u64, values: &[u64]) {
         for (first_row, values) in (first_row..).step_by(TILE_THREADS).zip(values.chunks(TILE_THREADS)) {
             if matches!(reduction.fold, Fold::ArgMin | Fold::ArgMax) {

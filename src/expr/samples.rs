@@ -1,5 +1,5 @@
-//! Kernels that together hold every operation on every dtype, and kernels from their sources: for tests that compile
-//! them, run them without a GPU, or compare devices.
+//! Sample kernels that together contain every operation on every dtype, and kernels rebuilt from their sources. For
+//! tests that compile kernels, run them without a GPU, or compare devices.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{header, typing};
 use crate::data::Dtype;
 use crate::device::kernel::Kernel;
 
-/// Every operation on every dtype, a few dozen kernels in all.
+/// A few dozen kernels with every operation on every dtype.
 pub(crate) fn samples() -> Vec<Kernel> {
     let mut kernels = Vec::new();
     for &dtype in Dtype::ALL {
@@ -19,7 +19,7 @@ pub(crate) fn samples() -> Vec<Kernel> {
     kernels.into_iter().flatten().collect()
 }
 
-/// The kernel that a generated source came from, if it is one: what runs sources without a GPU runs its host kernel.
+/// Rebuilds the kernel of a generated source. The stand-in for the driver runs its host kernel.
 pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
     let header::Origin { text, inputs, values, outputs } = header::read(source)?;
     let program = Expression::parse(&text).ok()?.bind(&inputs, &values, &outputs).ok()?;
@@ -31,7 +31,7 @@ fn kernel(inputs: &[(&str, Dtype)], statements: &[String]) -> Option<Kernel> {
     with_values(inputs, &[], statements)
 }
 
-/// The same with values of 3, or true.
+/// The same with scalars, which are 3 or true.
 fn with_values(inputs: &[(&str, Dtype)], values: &[(&str, Dtype)], statements: &[String]) -> Option<Kernel> {
     let expression = Expression::parse(&statements.join("; ")).ok()?;
     let named = |of: &[(&str, Dtype)]| of.iter().map(|(name, dtype)| ((*name).to_owned(), *dtype)).collect::<Vec<_>>();
@@ -95,7 +95,7 @@ fn values(dtype: Dtype) -> Option<Kernel> {
     with_values(&[("a", dtype)], &[("v", dtype), ("w", dtype)], &statements)
 }
 
-/// Dtypes that meet, no inputs at all, and values alone.
+/// Kernels with mixed dtypes, without inputs, and with scalars only.
 fn mixed() -> Vec<Option<Kernel>> {
     let inputs: Vec<(&str, Dtype)> = Dtype::ALL.iter().map(|&dtype| (dtype_input(dtype), dtype)).collect();
     let pairs = |sign: &str| {

@@ -1,6 +1,6 @@
-//! What the operations mean on single values, where Rust's own operators differ from NumPy's.
+//! Operations on single values, where the operators of Rust differ from those of NumPy.
 //!
-//! Every function here has its likeness in `kernels/math.cu`, which must give the same bits.
+//! Every function has a counterpart in `kernels/math.cu`, which must give the same bits.
 
 /// Integers.
 pub(super) trait Int: Copy {
@@ -8,11 +8,11 @@ pub(super) trait Int: Copy {
     fn floor_div(self, by: Self) -> Self;
     /// The remainder of [`floor_div`](Int::floor_div), with the sign of `by`; by 0 it is 0.
     fn floor_rem(self, by: Self) -> Self;
-    /// The power modulo 2ⁿ. To a negative power it is the reciprocal rounded to zero: 1 for 1, ±1 for -1, else 0.
+    /// The power modulo 2ⁿ. A negative power is the reciprocal rounded toward zero: 1 for 1, ±1 for -1, otherwise 0.
     fn power(self, exponent: Self) -> Self;
-    /// The shift to the left; 0 if `by` is negative or all bits leave.
+    /// The left shift; 0 if `by` is negative or not less than the number of bits.
     fn shift_left(self, by: Self) -> Self;
-    /// The shift to the right; nothing but sign is left if `by` is negative or all bits leave.
+    /// The right shift; all bits are sign bits if `by` is negative or not less than the number of bits.
     fn shift_right(self, by: Self) -> Self;
 }
 
@@ -74,15 +74,15 @@ int!(false: u8 u16 u32 u64);
 
 /// Floats.
 pub(super) trait Float: Copy + PartialOrd {
-    /// The value as `f64`: functions without an exact result are computed in `f64` and rounded once.
+    /// The value as `f64`. Functions without an exact result are computed in `f64` and rounded once.
     fn wide(self) -> f64;
     /// The nearest value to `value`.
     fn narrow(value: f64) -> Self;
-    /// The value, or the one NaN that is stored: which one an operation makes differs between processors.
+    /// The value, or the canonical NaN for any NaN: the bits of NaN results differ between processors.
     fn canonical(self) -> Self;
-    /// Division rounded down, as NumPy does: consistent with [`floor_rem`](Float::floor_rem).
+    /// Division rounded down as in NumPy, consistent with [`floor_rem`](Float::floor_rem).
     fn floor_div(self, by: Self) -> Self;
-    /// The remainder with the sign of `by`.
+    /// The remainder, with the sign of `by`.
     fn floor_rem(self, by: Self) -> Self;
 }
 
@@ -141,14 +141,14 @@ macro_rules! float {
 }
 float!(f32 f64);
 
-/// The smaller one; NaN if either is, and the first if they compare equal.
+/// The smaller value; NaN if either is NaN, and the first if they compare equal.
 #[inline(always)]
 pub(super) fn least<T: PartialOrd + Copy>(a: T, b: T) -> T {
     #[allow(clippy::eq_op)]
     if a <= b || a != a { a } else { b }
 }
 
-/// The larger one; NaN if either is, and the first if they compare equal.
+/// The larger value; NaN if either is NaN, and the first if they compare equal.
 #[inline(always)]
 pub(super) fn greatest<T: PartialOrd + Copy>(a: T, b: T) -> T {
     #[allow(clippy::eq_op)]

@@ -1,15 +1,16 @@
-//! Which dtype a computation has: NumPy 2's rules.
+//! The dtypes of results, by the rules of NumPy 2.
 //!
-//! A number in the text is *weak*: it takes the dtype of what it meets. Where we differ on purpose:
+//! A literal is *weak*: it adopts the dtype of the other operand. Intentional differences from NumPy:
 //! - there is no `f16`: float functions of `bool`, `i8` and `u8` give `f32`, and `round` of a `bool` is that `bool`;
 //! - a `bool` to the power of a literal 2 is an `i64`, as with every other literal;
-//! - a number that fits no value of the other dtype is an error in `where` and `clip` too;
-//! - next to a `bool` or alone, an integer beyond `i64` is a `u64`, and one beyond `u64` an `f64`.
+//! - a literal that does not fit in the other dtype is an error in `where` and `clip`, too;
+//! - alone or next to a `bool`, an integer that does not fit in `i64` is a `u64`, and one that does not fit in `u64`
+//!   an `f64`.
 
 use super::words::Weak;
 use crate::data::Dtype;
 
-/// The dtype that two dtypes meet in.
+/// The common dtype of two dtypes.
 pub(super) fn common(a: Dtype, b: Dtype) -> Dtype {
     if a == b || b == Dtype::Bool {
         return a;
@@ -37,7 +38,7 @@ pub(super) fn common(a: Dtype, b: Dtype) -> Dtype {
                 Dtype::U8 => Dtype::I16,
                 Dtype::U16 => Dtype::I32,
                 Dtype::U32 => Dtype::I64,
-                // No integer holds both i64 and u64.
+                // No integer dtype contains both i64 and u64.
                 _ => Dtype::F64,
             }
         }
@@ -48,9 +49,9 @@ fn float_beside(float: Dtype, integer: Dtype) -> Dtype {
     if integer.size() <= 2 { float } else { Dtype::F64 }
 }
 
-/// The dtype that several dtypes meet in, whatever their order.
+/// The common dtype of several dtypes, independent of their order.
 pub(super) fn common_of(dtypes: impl Iterator<Item = Dtype> + Clone) -> Option<Dtype> {
-    // Floats first: i8, u16 and f32 meet in f32 though i8 and u16 alone meet in i32.
+    // Floats first: the common dtype of i8, u16 and f32 is f32, although that of i8 and u16 is i32.
     let floats = dtypes.clone().filter(|d| d.is_float()).reduce(common);
     match floats {
         Some(float) => Some(dtypes.fold(float, common)),
@@ -58,7 +59,7 @@ pub(super) fn common_of(dtypes: impl Iterator<Item = Dtype> + Clone) -> Option<D
     }
 }
 
-/// The dtype of a float function.
+/// The result dtype of a float function.
 pub(super) fn float_of(dtype: Dtype) -> Dtype {
     match dtype {
         Dtype::F32 | Dtype::F64 => dtype,
@@ -67,7 +68,7 @@ pub(super) fn float_of(dtype: Dtype) -> Dtype {
     }
 }
 
-/// The dtype a number takes where there is nothing to adopt one from.
+/// The dtype of a literal that has no dtype to adopt.
 pub(super) fn default_dtype(value: Weak) -> Dtype {
     match value {
         Weak::Bool(_) => Dtype::Bool,
@@ -78,7 +79,7 @@ pub(super) fn default_dtype(value: Weak) -> Dtype {
     }
 }
 
-/// The bits of a number as a constant of `dtype`; `None` if it does not fit.
+/// The bits of a literal as a constant of `dtype`; `None` if it does not fit.
 pub(super) fn constant_bits(value: Weak, dtype: Dtype) -> Option<u64> {
     let int = match value {
         Weak::Bool(value) => i128::from(value),
@@ -87,7 +88,7 @@ pub(super) fn constant_bits(value: Weak, dtype: Dtype) -> Option<u64> {
     };
     match dtype {
         Dtype::Bool => Some(u64::from(int != 0)),
-        // One rounding, from the integer itself.
+        // Rounded once, directly from the integer.
         Dtype::F32 => Some(u64::from((int as f32).to_bits())),
         Dtype::F64 => Some((int as f64).to_bits()),
         _ => {

@@ -1,4 +1,4 @@
-//! The words of the language: operators, functions, reductions and constants, by name.
+//! The words of the language: operators, functions, reductions and constants.
 
 use crate::data::Dtype;
 
@@ -40,7 +40,7 @@ pub(super) enum Unary {
 }
 
 impl Unary {
-    /// Every operation that is written as a function.
+    /// All operations that are written as functions.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn functions() -> impl Iterator<Item = (&'static str, Unary)> {
         WORDS.iter().filter_map(|word| match word.meaning {
@@ -49,7 +49,7 @@ impl Unary {
         })
     }
 
-    /// Its function name, or its sign.
+    /// The function name, or the sign of an operator.
     pub(super) fn name(self) -> &'static str {
         let is_own = |meaning| meaning == Meaning::Prefix(self) || meaning == Meaning::Call(Function::Unary(self));
         WORDS.iter().find(|word| is_own(word.meaning)).map_or("", |word| word.info.name)
@@ -92,7 +92,7 @@ impl Binary {
         })
     }
 
-    /// Its sign, or its function name.
+    /// The sign of an operator, or the function name.
     pub(super) fn name(self) -> &'static str {
         let is_own = |meaning| match meaning {
             Meaning::Infix(op, ..) | Meaning::Call(Function::Binary(op) | Function::Extreme(op)) => op == self,
@@ -101,13 +101,13 @@ impl Binary {
         WORDS.iter().find(|word| is_own(word.meaning)).map_or("", |word| word.info.name)
     }
 
-    /// Whether it compares.
+    /// Whether this is a comparison.
     pub(super) fn is_comparison(self) -> bool {
         matches!(self, Binary::Eq | Binary::Ne | Binary::Lt | Binary::Le | Binary::Gt | Binary::Ge)
     }
 }
 
-/// What a reduction tells of all rows.
+/// The kind of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Sum,
@@ -124,7 +124,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Every reduction with its name.
+    /// All reductions with their names.
     pub(super) fn names() -> impl Iterator<Item = (&'static str, Kind)> {
         WORDS.iter().filter_map(|word| match word.meaning {
             Meaning::Call(Function::Reduce(kind)) => Some((word.info.name, kind)),
@@ -132,20 +132,20 @@ impl Kind {
         })
     }
 
-    /// Its name.
+    /// The name of the reduction.
     pub(super) fn name(self) -> &'static str {
         Kind::names().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
 }
 
-/// What a name followed by `(` stands for.
+/// The meaning of a name that is followed by `(`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Function {
     Unary(Unary),
     Binary(Binary),
     /// `min` or `max` of two or more operands.
     Extreme(Binary),
-    /// The number of the row.
+    /// The row number.
     Index,
     Where,
     Clip,
@@ -154,8 +154,8 @@ pub(super) enum Function {
 }
 
 impl Function {
-    /// The function called `name` with `arguments` arguments: `min` and `max` of one argument reduce. If there is none, it
-    /// is one that takes another number of arguments.
+    /// Finds the function called `name` that takes this number of arguments (`min` and `max` of one argument are
+    /// reductions), or else one of that name that takes another number.
     pub(super) fn find(name: &str, arguments: usize) -> Option<(Function, &'static FunctionInfo)> {
         let all = WORDS.iter().filter(|word| word.info.is_called(name)).filter_map(|word| match word.meaning {
             Meaning::Call(function) => Some((function, &word.info)),
@@ -165,13 +165,13 @@ impl Function {
         fitting.into_iter().chain(others).next()
     }
 
-    /// Whether some function has this name.
+    /// Whether a function has this name.
     pub(super) fn exists(name: &str) -> bool {
         Function::find(name, 1).is_some()
     }
 }
 
-/// A number without a dtype of its own: what stands in the text as such, and what is computed of nothing else.
+/// A number without a fixed dtype: a literal, or the result of an operation on literals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Weak {
     Bool(bool),
@@ -179,15 +179,15 @@ pub(super) enum Weak {
     Float(f64),
 }
 
-/// What a constant stands for.
+/// The meaning of a constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Fixed {
     Number(Weak),
-    /// The number of the row.
+    /// The row number.
     Index,
 }
 
-/// What the constant called `name` stands for.
+/// Returns the meaning of the constant called `name`.
 pub(super) fn constant(name: &str) -> Option<Fixed> {
     WORDS.iter().filter(|word| word.info.is_called(name)).find_map(|word| match word.meaning {
         Meaning::Constant(value) => Some(value),
@@ -195,47 +195,48 @@ pub(super) fn constant(name: &str) -> Option<Fixed> {
     })
 }
 
-/// Words of other languages that are no names here.
+/// Words of other languages that cannot be names.
 const FOREIGN: &[&str] = &["and", "or", "not", "if", "else", "for", "in", "is", "lambda", "None"];
 
-/// Whether nothing can have this name. Names of functions and constants can be given to columns.
+/// Whether the name is reserved. Names of functions and constants are not: columns may have them.
 pub(super) fn is_reserved(name: &str) -> bool {
     FOREIGN.contains(&name)
 }
 
-/// What kind of word a [`FunctionInfo`] describes.
+/// The kind of word that a [`FunctionInfo`] describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FunctionKind {
-    /// A sign before or between operands.
+    /// A prefix or infix operator.
     Operator,
-    /// A name with a fixed meaning, unless an input, a value or a result has that name.
+    /// A name with a fixed value, unless an input, a scalar or a result has the same name.
     Constant,
-    /// A function of the values in one row.
+    /// A function of values in the same row.
     Function,
-    /// A function that converts to the dtype of its name.
+    /// A function that converts its argument to the dtype it is named after.
     Conversion,
-    /// A function of all rows: a statement of its own.
+    /// A function of all rows, which must be a whole statement.
     Reduction,
 }
 
-/// One word of the expression language.
+/// A word of the expression language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FunctionInfo {
-    /// What kind of word it is.
+    /// The kind of word.
     pub kind: FunctionKind,
-    /// The word. `min` and `max` are each a function and a reduction; `+` and `-` stand before or between operands.
+    /// The word. `min` and `max` occur as functions and as reductions; `+` and `-` occur as prefix and as infix
+    /// operators.
     pub name: &'static str,
-    /// Other names for the same.
+    /// Other names of the same word.
     pub aliases: &'static [&'static str],
-    /// How it is written, as in `where(condition, a, b)`.
+    /// The syntax, as in `where(condition, a, b)`.
     pub usage: &'static str,
     /// The smallest number of arguments or operands.
     pub least_arguments: usize,
     /// The largest number of arguments or operands; `None` if there is no limit.
     pub most_arguments: Option<usize>,
-    /// What it gives, in one line.
+    /// The result, described in one line.
     pub about: &'static str,
 }
 
@@ -244,13 +245,13 @@ impl FunctionInfo {
         self.name == name || self.aliases.contains(&name)
     }
 
-    /// Whether it takes so many arguments.
+    /// Whether the word takes this number of arguments.
     pub(super) fn takes(&self, arguments: usize) -> bool {
         self.least_arguments <= arguments && self.most_arguments.is_none_or(|most| arguments <= most)
     }
 }
 
-/// All words of the expression language: the operators, the constants, the functions, the conversions and the reductions.
+/// Returns all words of the expression language: operators, constants, functions, conversions and reductions.
 ///
 /// ```
 /// use overshot::expr::{FunctionKind, functions};
@@ -262,11 +263,11 @@ pub fn functions() -> impl Iterator<Item = FunctionInfo> {
     WORDS.iter().map(|word| word.info)
 }
 
-/// What a word means to the parser.
+/// The meaning of a word to the parser.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Meaning {
     Prefix(Unary),
-    /// With how tightly it binds on its left and on its right.
+    /// With the precedence of its left and of its right side.
     Infix(Binary, u8, u8),
     Constant(Fixed),
     Call(Function),
@@ -333,7 +334,7 @@ const fn float(value: f64) -> Fixed {
     Fixed::Number(Weak::Float(value))
 }
 
-/// The language, once and for all: the parser and the documentation of the command take it from here.
+/// All words of the language, for the parser and for the documentation of the command.
 static WORDS: &[Word] = &[
     infix("==", Binary::Eq, (1, 2), "a == b", "equal"),
     infix("!=", Binary::Ne, (1, 2), "a != b", "not equal"),
@@ -341,30 +342,30 @@ static WORDS: &[Word] = &[
     infix("<=", Binary::Le, (1, 2), "a <= b", "less or equal"),
     infix(">", Binary::Gt, (1, 2), "a > b", "greater"),
     infix(">=", Binary::Ge, (1, 2), "a >= b", "greater or equal"),
-    infix("|", Binary::Or, (3, 4), "a | b", "bitwise or, of bools logical or"),
+    infix("|", Binary::Or, (3, 4), "a | b", "bitwise or; logical or for bools"),
     infix("^", Binary::Xor, (5, 6), "a ^ b", "bitwise exclusive or"),
-    infix("&", Binary::And, (7, 8), "a & b", "bitwise and, of bools logical and"),
-    infix("<<", Binary::Shl, (9, 10), "a << b", "bits shifted to the left"),
-    infix(">>", Binary::Shr, (9, 10), "a >> b", "bits shifted to the right"),
+    infix("&", Binary::And, (7, 8), "a & b", "bitwise and; logical and for bools"),
+    infix("<<", Binary::Shl, (9, 10), "a << b", "left shift"),
+    infix(">>", Binary::Shr, (9, 10), "a >> b", "right shift"),
     infix("+", Binary::Add, (11, 12), "a + b", "sum"),
     infix("-", Binary::Sub, (11, 12), "a - b", "difference"),
     infix("*", Binary::Mul, (13, 14), "a * b", "product"),
     infix("/", Binary::Div, (13, 14), "a / b", "quotient, always a float"),
     infix("//", Binary::FloorDiv, (13, 14), "a // b", "quotient rounded down"),
     infix("%", Binary::Rem, (13, 14), "a % b", "remainder of `//`, with the sign of the divisor"),
-    // To the right of `**` stands a signed operand, which takes the next `**` along.
+    // The right operand of `**` may have a sign, and includes the next `**`.
     infix("**", Binary::Pow, (17, 15), "a ** b", "power"),
-    prefix("+", Unary::Pos, "+x", "the number itself"),
-    prefix("-", Unary::Neg, "-x", "the number with the other sign"),
-    prefix("~", Unary::Not, "~x", "bitwise not, of bools logical not"),
+    prefix("+", Unary::Pos, "+x", "x unchanged"),
+    prefix("-", Unary::Neg, "-x", "x negated"),
+    prefix("~", Unary::Not, "~x", "bitwise not; logical not for bools"),
     fixed("pi", &[], float(std::f64::consts::PI), "3.14159…"),
     fixed("e", &[], float(std::f64::consts::E), "2.71828…"),
     fixed("inf", &[], float(f64::INFINITY), "infinity"),
     fixed("nan", &[], float(f64::NAN), "not a number"),
-    fixed("True", &["true"], Fixed::Number(Weak::Bool(true)), "the bool that is true"),
-    fixed("False", &["false"], Fixed::Number(Weak::Bool(false)), "the bool that is false"),
-    fixed("i", &[], Fixed::Index, "the number of the row, from 0, as i64; short for index()"),
-    function("index", &[], (0, Some(0)), Function::Index, "index()", "the number of the row, from 0, as i64"),
+    fixed("True", &["true"], Fixed::Number(Weak::Bool(true)), "true"),
+    fixed("False", &["false"], Fixed::Number(Weak::Bool(false)), "false"),
+    fixed("i", &[], Fixed::Index, "the row number, from 0, as i64; short for index()"),
+    function("index", &[], (0, Some(0)), Function::Index, "index()", "the row number, from 0, as i64"),
     function(
         "where",
         &[],
@@ -373,14 +374,21 @@ static WORDS: &[Word] = &[
         "where(condition, a, b)",
         "a where the condition holds, else b",
     ),
-    function("clip", &[], (3, Some(3)), Function::Clip, "clip(x, low, high)", "x, but at least low and at most high"),
+    function(
+        "clip",
+        &[],
+        (3, Some(3)),
+        Function::Clip,
+        "clip(x, low, high)",
+        "x limited to the range from low to high",
+    ),
     function(
         "min",
         &["minimum"],
         (2, None),
         Function::Extreme(Binary::Min),
         "min(a, b, …)",
-        "the smallest of several values in a row; NaN if one is",
+        "the smallest of several values in the same row; NaN if any is NaN",
     ),
     function(
         "max",
@@ -388,25 +396,25 @@ static WORDS: &[Word] = &[
         (2, None),
         Function::Extreme(Binary::Max),
         "max(a, b, …)",
-        "the largest of several values in a row; NaN if one is",
+        "the largest of several values in the same row; NaN if any is NaN",
     ),
     unary("abs", &["absolute"], Unary::Abs, "abs(x)", "absolute value"),
     unary("floor", &[], Unary::Floor, "floor(x)", "rounded down"),
     unary("ceil", &[], Unary::Ceil, "ceil(x)", "rounded up"),
     unary("round", &[], Unary::Round, "round(x)", "rounded to the nearest integer, halves to the even one"),
     unary("trunc", &[], Unary::Trunc, "trunc(x)", "rounded towards 0"),
-    unary("isnan", &[], Unary::IsNan, "isnan(x)", "whether it is NaN"),
-    unary("isfinite", &[], Unary::IsFinite, "isfinite(x)", "whether it is neither infinite nor NaN"),
-    unary("isinf", &[], Unary::IsInf, "isinf(x)", "whether it is infinite"),
+    unary("isnan", &[], Unary::IsNan, "isnan(x)", "whether x is NaN"),
+    unary("isfinite", &[], Unary::IsFinite, "isfinite(x)", "whether x is neither infinite nor NaN"),
+    unary("isinf", &[], Unary::IsInf, "isinf(x)", "whether x is infinite"),
     unary("sqrt", &[], Unary::Sqrt, "sqrt(x)", "square root"),
     unary("cbrt", &[], Unary::Cbrt, "cbrt(x)", "cube root"),
     unary("exp", &[], Unary::Exp, "exp(x)", "e to the power of x"),
     unary("exp2", &[], Unary::Exp2, "exp2(x)", "2 to the power of x"),
-    unary("expm1", &[], Unary::Expm1, "expm1(x)", "exp(x) - 1, exact near 0"),
+    unary("expm1", &[], Unary::Expm1, "expm1(x)", "exp(x) - 1, accurate near 0"),
     unary("log", &[], Unary::Log, "log(x)", "natural logarithm"),
     unary("log2", &[], Unary::Log2, "log2(x)", "logarithm to base 2"),
     unary("log10", &[], Unary::Log10, "log10(x)", "logarithm to base 10"),
-    unary("log1p", &[], Unary::Log1p, "log1p(x)", "log(1 + x), exact near 0"),
+    unary("log1p", &[], Unary::Log1p, "log1p(x)", "log(1 + x), accurate near 0"),
     unary("sin", &[], Unary::Sin, "sin(x)", "sine of radians"),
     unary("cos", &[], Unary::Cos, "cos(x)", "cosine of radians"),
     unary("tan", &[], Unary::Tan, "tan(x)", "tangent of radians"),
@@ -449,13 +457,13 @@ static WORDS: &[Word] = &[
     conversion("f64", Dtype::F64, "f64(x)", "to 64-bit float"),
     reduction("sum", Kind::Sum, "sum(x)", "sum"),
     reduction("mean", Kind::Mean, "mean(x)", "arithmetic mean"),
-    reduction("min", Kind::Min, "min(x)", "smallest value; NaN if one is"),
-    reduction("max", Kind::Max, "max(x)", "largest value; NaN if one is"),
+    reduction("min", Kind::Min, "min(x)", "smallest value; NaN if any is NaN"),
+    reduction("max", Kind::Max, "max(x)", "largest value; NaN if any is NaN"),
     reduction("var", Kind::Var, "var(x)", "variance: mean squared distance from the mean"),
     reduction("std", Kind::Std, "std(x)", "standard deviation: square root of var(x)"),
     reduction("count", Kind::Count, "count(x)", "number of rows where x is true"),
-    reduction("any", Kind::Any, "any(x)", "whether x is true in some row"),
+    reduction("any", Kind::Any, "any(x)", "whether x is true in any row"),
     reduction("all", Kind::All, "all(x)", "whether x is true in all rows"),
-    reduction("argmin", Kind::ArgMin, "argmin(x)", "number of the first row with the smallest value"),
-    reduction("argmax", Kind::ArgMax, "argmax(x)", "number of the first row with the largest value"),
+    reduction("argmin", Kind::ArgMin, "argmin(x)", "row number of the first smallest value"),
+    reduction("argmax", Kind::ArgMax, "argmax(x)", "row number of the first largest value"),
 ];

@@ -1,4 +1,4 @@
-//! The operator of a kernel of the caller's own.
+//! The operator of a custom kernel.
 
 use std::sync::Arc;
 

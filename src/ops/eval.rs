@@ -30,7 +30,7 @@ impl Operator for Eval {
         if self.program.reductions().is_empty() {
             return;
         }
-        // Most of the work is done before the lock is taken: a chunk comes down to a few nodes.
+        // Most of the work is done outside the lock: a chunk is reduced to a few nodes first.
         let nodes = Fold::of_tiles(first_row, rows, partials, &*self.program);
         self.fold.lock().unwrap_or_else(PoisonError::into_inner).merge(nodes, &*self.program);
     }
@@ -73,14 +73,14 @@ mod tests {
 
     const TEXT: &str = "sum(x), sum(x * x), sum(1 / x), mean(x), mean(x * x), var(x), var(x * x), std(x), std(1 / x)";
 
-    /// What the reductions of a fixed column give if its chunks come in some order.
+    /// The results of the reductions of a fixed column, with chunks in a given order.
     fn results(rows: usize, chunk_tiles: usize, order: impl Fn(&mut Vec<usize>)) -> Vec<(String, u64)> {
         let expression = Expression::parse(TEXT).unwrap();
         let eval = Eval::new(expression.bind(&[("x".into(), Dtype::F64)], &[], &[]).unwrap());
         let (mut state, mut row) = (1_u64, 0);
         let column: Vec<f64> = std::iter::repeat_with(|| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            // Exact on every machine: integers over powers of two, by which tiles differ much in mean and spread.
+            // Exact on every machine: integers divided by powers of two, so that mean and spread differ between tiles.
             let (tile, noise) = (row / TILE_ROWS, (state >> 11) as f64 / (1_u64 << 53) as f64);
             row += 1;
             (noise + (tile * 37 % 29) as f64) * (1 << (tile * 5 % 7)) as f64 + 0.125
@@ -101,7 +101,7 @@ mod tests {
         eval.results(rows as u64).into_iter().map(bits).collect()
     }
 
-    /// The order in which floats are added is part of the results: these bits change only with a release that says so.
+    /// The order of float additions determines the results. A release that changes these bits must announce it.
     #[test]
     fn the_order_of_folding_shows_in_these_bits() {
         let expected = [
@@ -115,7 +115,7 @@ mod tests {
             ("std(x)", 0x407a_3de0_d28f_8e5b),
             ("std(1 / x)", 0x3fde_f1fa_2e94_7f2c),
         ];
-        // 31 tiles: the tree has a rest of five nodes.
+        // 31 tiles: five nodes remain.
         let rows = 30 * TILE_ROWS + 1234;
         let orders: [fn(&mut Vec<usize>); 3] = [
             |_| {},

@@ -1,9 +1,9 @@
-//! Combines the partial results of tiles in one fixed tree, whatever order they come in.
+//! Combines the partial results of tiles in a fixed tree, independently of the order in which they arrive.
 //!
-//! The tree is a binary one over tile numbers: node (level, index) covers the tiles from `index << level` to
-//! `(index + 1) << level`, and is its left half combined with its right half. Two siblings are combined as soon as
-//! both are there. So what is kept is at most a few nodes for every gap in what has come so far, never all partials;
-//! and the result depends on the number of tiles alone.
+//! The tree is a binary tree over tile numbers: node (level, index) covers the tiles from `index << level` to
+//! `(index + 1) << level`. Its state is that of its left half combined with that of its right half. Siblings are
+//! combined as soon as both have arrived, so only a few nodes per gap are stored, never all partials. The order of
+//! operations depends only on the number of tiles.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,20 @@ use crate::device::kernel::TILE_ROWS;
 
 /// How states are combined.
 pub(crate) trait Combine {
-    /// Words of one state.
+    /// The number of words of a state.
     fn words(&self) -> usize;
-    /// `left` becomes `left` combined with `right`, whose rows come after those of `left`.
+    /// Combines `left` with `right`, whose rows follow those of `left`, and stores the result in `left`.
     fn combine(&self, left: &mut [u64], right: &[u64]);
 }
 
 type Place = (u32, u64);
 
-/// Nodes of the tree whose sibling is not there yet.
+/// The nodes of the tree whose siblings have not arrived yet.
 #[derive(Default)]
 pub(crate) struct Fold(BTreeMap<Place, Box<[u64]>>);
 
 impl Fold {
-    /// The nodes of a chunk, from the states of its tiles, one after the other.
+    /// Builds the nodes of a chunk from the states of its tiles, in order.
     pub(crate) fn of_tiles(first_row: u64, rows: usize, partials: &[u8], how: &impl Combine) -> Fold {
         let bytes = how.words() * 8;
         debug_assert!(first_row.is_multiple_of(TILE_ROWS as u64) && partials.len() == rows.div_ceil(TILE_ROWS) * bytes);
@@ -36,7 +36,7 @@ impl Fold {
         fold
     }
 
-    /// Takes in the nodes of another part.
+    /// Adds the nodes of another part.
     pub(crate) fn merge(&mut self, other: Fold, how: &impl Combine) {
         for (place, state) in other.0 {
             self.insert(place, state, how);
@@ -56,9 +56,9 @@ impl Fold {
         self.0.insert((level, index), state);
     }
 
-    /// The state of all tiles; `None` if there were none.
+    /// The state of all tiles; `None` without tiles.
     pub(crate) fn finish(self, how: &impl Combine) -> Option<Box<[u64]>> {
-        // With every tile there, a level has one node at most, and larger nodes cover earlier tiles.
+        // When all tiles have arrived, each level has at most one node, and larger nodes cover earlier tiles.
         let mut states = self.0.into_values().rev();
         let first = states.next()?;
         Some(states.fold(first, |mut left, right| {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Sums of floats: any other order shows in the bits.
+    /// Sums of floats: another order would change the bits.
     struct Sum;
 
     impl Combine for Sum {
@@ -85,7 +85,7 @@ mod tests {
         }
     }
 
-    /// The definition of a full tree, top down.
+    /// The definition of a full tree, from the root down.
     fn naive_full(tiles: &[f64]) -> f64 {
         match tiles {
             [one] => *one,
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(fold(&tiles, &[7, 13], &[2, 0, 1]).to_bits(), naive_full(&tiles).to_bits());
     }
 
-    /// Neither commutative nor associative, and exact: any other tree shows.
+    /// Exact, but neither commutative nor associative: another tree would change the result.
     struct Shape;
 
     impl Combine for Shape {
@@ -167,7 +167,7 @@ mod tests {
             let tiles: Vec<u64> = (1..=count).collect();
             for step in [1, 3, 7, 64] {
                 let mut all = Fold::default();
-                // In another order, a few tiles at a time.
+                // A few tiles at a time, in another order.
                 let starts: Vec<u64> = (0..count).step_by(step as usize).collect();
                 for &start in starts.iter().skip(1).rev().chain(&starts[..1]) {
                     let part = &tiles[start as usize..(start + step).min(count) as usize];
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn memory_stays_small_when_chunks_come_in_the_worst_order() {
         let mut all = Fold::default();
-        // Every second tile first: nothing can be combined; then the others close every gap.
+        // Every second tile first, so that nothing can be combined. Then the others fill all gaps.
         let one = 1.0f64.to_ne_bytes();
         for tile in (0..1024u64).step_by(2).chain((1..1024).step_by(2)) {
             all.merge(Fold::of_tiles(tile * TILE_ROWS as u64, TILE_ROWS, &one, &Sum), &Sum);

@@ -1,4 +1,5 @@
-//! Operators: what is done to a chunk. An operator knows kernels and partial results, nothing of files or devices.
+//! Operators: the computation of a chunk. An operator uses kernels and partial results, and is independent of files
+//! and devices.
 
 mod custom;
 mod eval;
@@ -10,21 +11,21 @@ pub(crate) use eval::Eval;
 use crate::data::Scalar;
 use crate::device::kernel::SharedKernel;
 
-/// What the pipeline asks of an operator.
+/// The interface between the pipeline and an operator.
 pub(crate) trait Operator: Send + Sync {
-    /// The kernel that every chunk goes through.
+    /// The kernel that processes every chunk.
     fn kernel(&self) -> &SharedKernel;
 
-    /// Takes the partial results of a chunk, whose first row is the first of a tile. Called once a chunk, in any
-    /// order and from any worker; the final result must not depend on that.
+    /// Absorbs the partial results of a chunk, whose first row is the first row of a tile. Called once per chunk, in
+    /// any order and from any worker. The final result must not depend on the order.
     fn absorb(&self, first_row: u64, rows: usize, partials: &[u8]);
 
-    /// Whether the outputs have some of the rows only: the partials then are how many of each tile.
+    /// Whether the kernel compacts its outputs. The partials are then the numbers of rows that remain of each tile.
     fn compacts(&self) -> bool {
         false
     }
 
-    /// What came of all `rows` rows, after they were absorbed: labels and values, `None` where there is no value, as for
-    /// the minimum of nothing.
+    /// Returns the labels and values of the results after all `rows` rows were absorbed. A value is `None` if it does
+    /// not exist, as for the minimum of no rows.
     fn results(&self, rows: u64) -> Vec<(String, Option<Scalar>)>;
 }

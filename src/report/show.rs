@@ -14,14 +14,18 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.values())?;
         for output in &self.outputs {
-            let to = output.path.as_ref().map(|path| format!(" -> {}", path.display())).unwrap_or_default();
+            let to = output
+                .path
+                .as_ref()
+                .map(|path| format!(" -> {}", units::one_line(&path.to_string_lossy())))
+                .unwrap_or_default();
             writeln!(f, "{}: {} of {}{to}", output.name, units::counted(output.rows, "row"), output.dtype)?;
         }
         writeln!(f, "{}", self.summary())?;
         if f.alternate() {
             write!(f, "\n{}", self.details())?;
         }
-        self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
+        self.notes.iter().try_for_each(|note| writeln!(f, "note: {}", units::one_line(note)))
     }
 }
 
@@ -31,8 +35,7 @@ impl Report {
     pub fn values(&self) -> String {
         let mut text = String::new();
         for (name, value) in &self.results {
-            // A name may be a piece of the expression, and expressions may contain line breaks.
-            let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
+            let name = units::one_line(name);
             let _ = match value {
                 Some(value) => writeln!(text, "{name} = {value}"),
                 None => writeln!(text, "{name} has no value (no rows)"),

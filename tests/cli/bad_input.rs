@@ -250,7 +250,7 @@ fn line_break(device: &str) -> Outcome {
 fn other_names(device: &str) -> Outcome {
     let place = place(device);
     place.refused(2, &["x=a.npy", "no name 'x', and no other"], &["sum(1)", "x=a.npy", "--rows", "3"]);
-    place.refused(2, &["y=m.npy", "'y' is one number, which is printed"], &["y = mean(a)", "a=a.npy", "y=m.npy"]);
+    place.refused(2, &["y=m.npy", "'y' is a single number, which is printed"], &["y = mean(a)", "a=a.npy", "y=m.npy"]);
     place.refused(2, &["'b'", "no input of that name", "no value"], &["c = a * b", "a=a.npy", "c=c.npy"]);
     place.refused(2, &["column 1", "`c`", "give 'c' an output"], &["c = a * 2", "a=a.npy"]);
     RAN
@@ -276,7 +276,7 @@ fn trace_is_data(device: &str) -> Outcome {
     place.refused(1, &["/dev/full: is not a regular file"], &["sum(a)", "a=a.npy", "--trace", "/dev/full"]);
     place.refused(1, &[".: is not a regular file"], &["sum(a)", "a=a.npy", "--trace", "."]);
     symlink("nowhere", place.path("dangling")).unwrap();
-    place.refused(1, &["dangling: cannot be made"], &["sum(a)", "a=a.npy", "--trace", "dangling"]);
+    place.refused(1, &["dangling: cannot be created"], &["sum(a)", "a=a.npy", "--trace", "dangling"]);
     if Command::new("mkfifo").arg(place.path("pipe")).status().is_ok_and(|status| status.success()) {
         place.refused(1, &["pipe: is not a regular file"], &["sum(a)", "a=a.npy", "--trace", "pipe"]);
     }
@@ -294,7 +294,11 @@ fn trace_is_data(device: &str) -> Outcome {
 fn numbers(device: &str) -> Outcome {
     let place = place(device);
     place.raw("5", b"12345678");
-    place.refused(2, &["m=5: it is a number, and there is a file", "m=./5 for"], &["sum(a * m)", "a=a.npy", "m=5"]);
+    place.refused(
+        2,
+        &["m=5: is a number, but a file of that name exists", "m=./5 for"],
+        &["sum(a * m)", "a=a.npy", "m=5"],
+    );
     place.refused(2, &["m=./5:f32 for"], &["sum(a * m)", "a=a.npy", "m=5:f32"]);
     place.refused(2, &["m=5.5:i32", "a number of i32"], &["sum(a * m)", "a=a.npy", "m=5.5:i32"]);
     place.refused(2, &["m=1e400", "too large for f64"], &["sum(a * m)", "a=a.npy", "m=1e400"]);

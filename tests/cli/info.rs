@@ -9,7 +9,7 @@ use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
     ("info shows what files hold", files),
-    ("info has the least, greatest and mean value", stats),
+    ("info has the minimum, maximum and mean", stats),
     ("info of files that cannot be read", unreadable),
 ];
 
@@ -85,10 +85,15 @@ fn unreadable(device: &str) -> Outcome {
     let place = CaseFolder::new(device);
     place.npy("good.npy", &[1.0]);
     for (name, bytes, problem) in [
-        ("t.parquet", &b"PAR1........"[..], "is Parquet; save each column by itself"),
-        ("noext", b"PK\x03\x04....", "is a zip archive, as .npz is; save each array by itself with numpy.save"),
-        ("x.npy.gz", b"\x1f\x8b....", "is compressed with gzip; unpack it first"),
-        ("x.csv", b"a,b\n1,2\n", "is text, as CSV is; save each column"),
+        ("t.parquet", &b"PAR1........"[..], "is a Parquet file, not a raw file; save each column with numpy.save"),
+        (
+            "noext",
+            b"PK\x03\x04....",
+            "is a .npz or other archive, not a raw file; save each array by itself with numpy.save",
+        ),
+        ("x.npy.gz", b"\x1f\x8b\x08...", "is compressed by gzip, not a raw file; decompress it first"),
+        ("x.csv", b"a,b\n1,2\n", "is a table in text, not a raw file; save each column with numpy.save"),
+        ("a.dat", b"\x93NUMPY", "is a .npy file under another name"),
         ("x.raw", b"\0\0\0\0", "is not .npy: add the dtype, as in x.raw:f32"),
         ("f.npy", &npy("<f8", "True", "(1, 2)", &[0; 16]), "Fortran order"),
         ("h.npy", &npy("<f2", "False", "(2,)", &[0; 4]), "half-precision"),

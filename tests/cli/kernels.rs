@@ -133,7 +133,10 @@ fn refused(device: &str) -> Outcome {
     refused(&["--parameters"], &["k.ptx:keep", "x=x.npy"]);
     refused(&["no name 'v'", "x, big, where"], &["keep.cu:keep", "v=x.npy"]);
     for text in ["keep.cu", "keep.cu:", "no.ptx"] {
-        refused(&["say which kernel of the file", &format!("{}:NAME", text.trim_end_matches(':'))], &[text, "x=x.npy"]);
+        refused(
+            &["the name of the kernel is missing", &format!("{}:NAME", text.trim_end_matches(':'))],
+            &[text, "x=x.npy"],
+        );
     }
     refused(&["first_row=a", "a number of i64"], &["keep.cu:keep", "x=x.npy", "first_row=a"]);
     refused(&["--resident t", "no file"], &["keep.cu:keep", "x=x.npy", "--resident", "t"]);

@@ -258,7 +258,7 @@ fn shorter(device: &str) -> Outcome {
         File::options().write(true).open(place.path("x.f64")).unwrap().set_len(0).unwrap();
         let (status, last) = job.end();
         assert_eq!(status.code(), Some(1), "{status}, {last}");
-        assert!(last.contains("x.f64: became shorter"), "{last}");
+        assert!(last.contains("x.f64: was truncated"), "{last}");
         if options.is_empty() {
             assert!(last.starts_with("overshot: error: "), "{last}");
         } else {

@@ -265,7 +265,10 @@ fn wrong_values(choice: &DeviceChoice) -> Outcome {
         (job("sum(x * v)")?.scalar("v", 1.0).scalar("v", 2.0), "value 'v' is given twice: leave one out"),
         (job("sum(x)")?.scalar("v", 1.0), "no name 'v' that could have a value; it reads 'x'"),
         (job("v = x; sum(v)")?.scalar("v", 1.0), "'v' is assigned by the expression, so it is an output, not a value"),
-        (job("sum(x * v)")?, "reads 'v', but no input of that name is given, and no value: give 'v' one of them"),
+        (
+            job("sum(x * v)")?,
+            "reads 'v', but the job has no input of that name and no value; give 'v' an input or a value",
+        ),
         (
             Job::eval("sum(i * v)")?.scalar("v", 1),
             "the number of rows is unknown: give an input, or the number of rows",

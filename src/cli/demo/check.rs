@@ -1,4 +1,4 @@
-//! The check of the demo: the same numbers by a plain loop.
+//! Checks the results of the demo against a plain loop.
 
 use std::fs::File;
 use std::io;
@@ -12,12 +12,12 @@ use super::data::{A, B, blocks, number, stop_if};
 use crate::cli::progress::Bar;
 use crate::cli::{Failure, Result};
 
-/// What a check that passes has shown.
+/// The claim that a passed check proves.
 pub const CLAIM: &str = "c.npy equals a plain loop's result bit for bit, max(c) exactly, mean(c) within 1e-12 of it.";
-/// Sums are added up in another order, so the last bits of the mean differ.
+/// The order of additions differs, so the last bits of the mean may differ.
 const TOLERANCE: f64 = 1e-12;
 
-/// The values of the reductions as a plain loop finds them.
+/// The values of the reductions, computed by a plain loop.
 pub struct Truth {
     mean: f64,
     max: f64,
@@ -60,14 +60,14 @@ pub fn file(path: &Path, rows: u64, cancel: &CancelToken, bar: &Bar) -> Result<T
 }
 
 impl Truth {
-    /// Whether a run found the same.
+    /// Checks that a run computed the same values.
     pub fn matches(&self, report: &Report) -> Result {
         let value = |label| report.value(label).ok().flatten().map_or(f64::NAN, |value| value.as_f64());
         let (mean, max) = (value("mean(c)"), value("max(c)"));
         if max != self.max {
             return Err(wrong("max(c)", max, self.max));
         }
-        // A NaN is within nothing.
+        // False for NaN, too.
         if (mean - self.mean).abs() <= TOLERANCE * self.mean.abs() {
             return Ok(());
         }
@@ -76,12 +76,10 @@ impl Truth {
 }
 
 fn wrong(what: &str, found: f64, expected: f64) -> Failure {
-    Failure::Wrong(format!(
-        "{what} is {found:?} instead of {expected:?}; this is a mistake in overshot, please report it"
-    ))
+    Failure::Wrong(format!("{what} is {found:?} instead of {expected:?}; this is a bug in Overshot; please report it"))
 }
 
-/// A sum that carries what it rounds off (Kahan), so that a billion rows cost no more digits than one.
+/// A compensated sum (Kahan), so that the error does not grow with the number of rows.
 #[derive(Default)]
 struct Sum {
     total: f64,

@@ -1,4 +1,4 @@
-//! The data of the demo, made and written without the library: what it reads is not what it wrote itself.
+//! The data of the demo, generated and written without the library, so that the demo checks the library independently.
 
 use std::fs::File;
 use std::io;
@@ -12,16 +12,16 @@ use rayon::prelude::*;
 use crate::cli::Result;
 use crate::cli::progress::Bar;
 
-/// The first file's numbers.
+/// Selects the numbers of the first file.
 pub const A: u64 = 0x0a;
-/// The second file's.
+/// Selects the numbers of the second file.
 pub const B: u64 = 0x0b;
 
-/// Rows that are made at a time: half a mebibyte.
+/// Rows generated at a time: 512 KiB.
 const BLOCK: u64 = 1 << 16;
 const HEADER_BYTES: usize = 128;
 
-/// Number `row` of a file: anything from -10 to 10, the same on every machine.
+/// The number in a row of a file: pseudorandom, from -10 to 10, the same on every machine.
 pub fn number(file: u64, row: u64) -> f64 {
     // SplitMix64 as a hash of the row.
     let mut bits = (row.wrapping_add(file << 56)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -31,7 +31,7 @@ pub fn number(file: u64, row: u64) -> f64 {
     (bits >> 11) as f64 * (20.0 / (1u64 << 53) as f64) - 10.0
 }
 
-/// The blocks of `rows` rows, in parallel.
+/// A parallel iterator over the blocks of `rows` rows.
 pub fn blocks(rows: u64) -> impl IndexedParallelIterator<Item = Range<u64>> {
     // 2^64 bytes are more than any disk holds, so this is less than 2^45 blocks.
     (0..rows.div_ceil(BLOCK) as usize).into_par_iter().map(move |block| {
@@ -45,7 +45,7 @@ pub fn write(path: &Path, file: u64, rows: u64, cancel: &CancelToken, bar: &Bar)
     let cannot = |error: io::Error| Error::File {
         path: path.into(),
         problem: "cannot be written".into(),
-        remedy: "check its disk, or set another --dir".into(),
+        remedy: "check its disk, or use another --dir".into(),
         cause: Some(error),
     };
     let out = File::create_new(path).map_err(cannot)?;
@@ -60,7 +60,7 @@ pub fn write(path: &Path, file: u64, rows: u64, cancel: &CancelToken, bar: &Bar)
     })
 }
 
-/// Ends the work if Ctrl-C was pressed.
+/// Returns an error if Ctrl-C was pressed.
 pub fn stop_if(cancel: &CancelToken, done: u64, rows: u64) -> Result {
     if cancel.is_cancelled() { Err(Error::Cancelled { done, rows }.into()) } else { Ok(()) }
 }

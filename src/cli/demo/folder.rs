@@ -1,4 +1,4 @@
-//! The folder for the files of the demo.
+//! The directory for the files of the demo.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use tempfile::TempDir;
 
 use crate::cli::{Result, unfinished};
 
-/// A new folder, removed with everything in it when dropped, unless it is to be kept.
+/// A new directory, which is removed with its contents when dropped, unless `keep` is set.
 pub struct Folder {
     directory: TempDir,
     keep: bool,
 }
 
 impl Folder {
-    /// A new folder inside `parent` (or the current one), where `needed` bytes are free.
+    /// Creates a directory in `parent`, or in the current directory. At least `needed` bytes must be free.
     pub fn new(parent: Option<&Path>, keep: bool, needed: u64) -> Result<Folder> {
         let parent = parent.unwrap_or(Path::new("."));
         let cannot = |problem: String, remedy: &str, cause| Error::File {
@@ -28,17 +28,17 @@ impl Folder {
         let unusable = |error: io::Error| cannot("cannot be used".into(), "check --dir", Some(error));
         let space = rustix::fs::statvfs(parent).map_err(|error| unusable(error.into()))?;
         let free = space.f_bavail.saturating_mul(space.f_frsize);
-        // A file system that cannot count its space says 0 blocks.
+        // A file system that cannot report its space has 0 blocks.
         if space.f_blocks > 0 && free < needed {
             let problem = format!("the demo needs {} but {} are free", ByteSize(needed), ByteSize(free));
-            let remedy = "set a smaller --size, or --dir on another disk";
+            let remedy = "use a smaller --size, or a --dir on another disk";
             return Err(cannot(problem, remedy, None).into());
         }
         let directory = tempfile::Builder::new()
             .prefix("overshot-demo-")
-            // Absolute, so that what is printed can be used anywhere.
+            // Absolute, so that printed paths are valid in every directory.
             .tempdir_in(parent.canonicalize().map_err(unusable)?)
-            .map_err(|error| cannot("no folder can be made in it".into(), "set another --dir", Some(error)))?;
+            .map_err(|error| cannot("directories cannot be created in it".into(), "use another --dir", Some(error)))?;
         unfinished::path(directory.path());
         Ok(Folder { directory, keep })
     }
@@ -47,7 +47,7 @@ impl Folder {
         self.directory.path()
     }
 
-    /// Removes the folder, or keeps it for good and returns `true`.
+    /// Removes the directory and returns `false`, or keeps it and returns `true`.
     pub fn finish(self) -> Result<bool> {
         if self.keep {
             let _ = self.directory.keep();

@@ -1,4 +1,4 @@
-//! `overshot demo`: two files, streamed through a device smaller than they are, and checked.
+//! `overshot demo`: streams two files through a device with less memory than they need, and checks the result.
 
 mod check;
 mod data;
@@ -20,10 +20,10 @@ const EXPRESSION: &str = "c = sqrt(a * a + b * b); mean(c), max(c)";
 const ROW_BYTES: u64 = 3 * 8;
 /// Room for a few small chunks.
 const LEAST_MEMORY: u64 = 1 << 20;
-/// What the emulated device has, unless even the data is less.
+/// The memory of the emulated device, unless the data is smaller.
 const EMULATED_MEMORY: u64 = 64 << 20;
 
-/// What every part of the demo needs.
+/// The state shared by all parts of the demo.
 struct Demo<'a> {
     args: &'a DemoArgs,
     rows: u64,
@@ -35,7 +35,7 @@ struct Demo<'a> {
 pub fn demo(args: &DemoArgs) -> Result {
     let cancel = interrupt::token();
     let rows = args.size.div_ceil(8);
-    // Asked before anything is written: a device that is not there should not cost a minute.
+    // First, so that a missing device is reported before a minute is spent on writing files.
     let engine = Engine::builder().device(args.device.clone()).build()?;
     let kinds: Vec<_> = engine.devices().iter().map(|device| device.kind).collect();
     let folder = Folder::new(args.dir.as_deref(), args.keep, rows.saturating_mul(ROW_BYTES))?;
@@ -43,7 +43,7 @@ pub fn demo(args: &DemoArgs) -> Result {
 
     demo.write()?;
     if args.device == DeviceChoice::Auto && kinds == [DeviceKind::Cpu] {
-        print("No GPU here, so this uses the CPU ('overshot devices' says why).\n")?;
+        print("No GPU was found, so this uses the CPU ('overshot devices' shows the reason).\n")?;
         demo.stream(DeviceChoice::Cpu, DeviceKind::Cpu)?;
         print("\nThe same job on an emulated GPU, which shows how the pipeline works:\n")?;
         demo.stream(DeviceChoice::from(emulated()), DeviceKind::Emulated)?;
@@ -57,7 +57,10 @@ impl Demo<'_> {
     fn write(&self) -> Result {
         let Demo { args, rows, folder, cancel } = self;
         let each = units::bytes(rows.saturating_mul(8));
-        print(format_args!("Writing a.npy and b.npy, {each} each, in {}\n", folder.path().display()))?;
+        print(format_args!(
+            "Writing a.npy and b.npy, {each} each, in {}\n",
+            units::one_line(&folder.path().to_string_lossy())
+        ))?;
         let bar = Bar::new(args.quiet, "writing", 2 * rows, 8);
         data::write(&folder.path().join("a.npy"), data::A, *rows, cancel, &bar)?;
         data::write(&folder.path().join("b.npy"), data::B, *rows, cancel, &bar)
@@ -78,12 +81,12 @@ impl Demo<'_> {
         print(format_args!("\novershot run '{EXPRESSION}' on {name}: {size}{through}\n"))?;
 
         let output = folder.path().join("c.npy");
-        // The one of the device before: there may be no room for two.
+        // Removes the output of the previous device: there may be no space for two.
         let _ = fs::remove_file(&output);
         let engine = Engine::builder().device(device);
         let engine = memory.into_iter().fold(engine, EngineBuilder::device_memory).build()?;
         let bar = Bar::new(args.quiet, "streaming", *rows, ROW_BYTES);
-        // SAFETY: we wrote the files into a folder of our own, and write to them no more.
+        // SAFETY: the demo created the files in a new directory, and no longer writes to them.
         let map = |name| unsafe { Npy::map(folder.path().join(name)) };
         let job = Job::eval(EXPRESSION)?
             .input("a", map("a.npy")?)
@@ -94,7 +97,7 @@ impl Demo<'_> {
         let report = engine.run(job)?;
         drop(bar);
         self.check(&report)?;
-        // Of a device with memory of its own, how its stages overlap is what there is to see.
+        // Verbose on devices with their own memory, to show how the stages overlap.
         print(render::report(&report, kind != DeviceKind::Cpu))
     }
 
@@ -108,7 +111,7 @@ impl Demo<'_> {
     }
 
     fn farewell(self) -> Result {
-        // As it was called, so that the lines can be pasted.
+        // The name by which the command was called, so that the lines can be pasted.
         let overshot =
             env::args_os().next().map_or_else(|| "overshot".into(), |name| name.to_string_lossy().into_owned());
         let files = self.folder.path().to_owned();
@@ -123,7 +126,8 @@ impl Demo<'_> {
             print("\nDone; the files are removed (--keep keeps them). Now try:\n")?;
         }
         print(format_args!(
-            "  {overshot} info --stats YOUR.npy\n  {overshot} run 'mean(x), std(x)' x=YOUR.npy\n  {overshot} devices\n  {overshot} functions\n"
+            "  {overshot} info --stats YOUR.npy\n  {overshot} run 'mean(x), std(x)' x=YOUR.npy\n  \
+             {overshot} devices\n  {overshot} functions\n"
         ))
     }
 }

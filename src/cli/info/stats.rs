@@ -1,4 +1,4 @@
-//! The least, greatest and mean value of a file, by a job.
+//! The minimum, maximum and mean of a file, computed by a job.
 
 use overshot::{Dtype, Engine, Job, Scalar, Source, units};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use crate::cli::Result;
 use crate::cli::interrupt;
 use crate::cli::progress::Bar;
 
-/// Of all rows but those that are NaN. `None` if there is no such row.
+/// Statistics of all rows that are not NaN; `None` if there are none.
 #[derive(Serialize)]
 pub struct Stats {
     min: Option<Scalar>,
@@ -16,7 +16,7 @@ pub struct Stats {
     nan: u64,
 }
 
-/// Sums are those of f64, so that many rows of a small dtype do not overflow.
+/// Sums are in f64, so that many rows of a small dtype do not overflow.
 const FLOATS: &str = "least = min(where(isnan(x), inf, x)), most = max(where(isnan(x), -inf, x)), \
                       total = sum(where(isnan(x), 0, f64(x))), nan_rows = count(isnan(x))";
 const INTEGERS: &str = "least = min(x), most = max(x), total = sum(f64(x))";

@@ -75,6 +75,39 @@ impl Header {
     }
 }
 
+/// The fields of a `.npy` header as they are written. They are also those of a file that no job can read, for instance
+/// because its dtype is not supported.
+#[doc(hidden)]
+#[derive(Clone, Debug, PartialEq)]
+pub struct NpyFields {
+    /// The major version of the format.
+    pub version: u8,
+    /// The dtype, such as `<f8`; `None` for structured dtypes.
+    pub descr: Option<String>,
+    /// Whether columns come before rows.
+    pub fortran_order: Option<bool>,
+}
+
+impl NpyFields {
+    /// The most bytes of a file that [`parse`](NpyFields::parse) needs.
+    pub const MAX_LEN: u64 = MAX_LEN;
+
+    /// Parses the start of a file. `None` unless it is a `.npy` file with a valid header.
+    pub fn parse(head: &[u8]) -> Option<NpyFields> {
+        let (text, version, _) = text(head).ok()?;
+        let Ok(Literal::Dict(entries)) = literal::parse(text, version < 3) else { return None };
+        let mut fields = NpyFields { version, descr: None, fortran_order: None };
+        for entry in entries {
+            match entry {
+                ("descr", Literal::Text(descr)) => fields.descr = Some(descr.into()),
+                ("fortran_order", Literal::Bool(value)) => fields.fortran_order = Some(value),
+                _ => {}
+            }
+        }
+        Some(fields)
+    }
+}
+
 /// Returns the dict of a header as text, the version of the format, and the offset of the rows.
 fn text(head: &[u8]) -> Result<(&str, u8, u64), Refusal> {
     if head.starts_with(b"PK\x03\x04") {

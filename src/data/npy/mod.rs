@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use std::path::Path;
 
 pub(super) use header::Header;
+pub use header::NpyFields;
 #[cfg(test)]
 pub(super) use header::header;
 

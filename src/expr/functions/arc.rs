@@ -1,15 +1,15 @@
 //! Arc functions.
 //!
-//! The arc tangent is reduced by pi/4 or pi/2 with the tangent of a difference, to where a short polynomial holds; arc sine and
-//! arc cosine beyond a half by asin(x) = pi/2 - 2 asin(sqrt((1 - x) / 2)).
+//! The arc tangent is reduced by pi/4 or pi/2, with the formula for the tangent of a difference, to the range of a
+//! short polynomial. Above a half, arc sine and arc cosine use asin(x) = pi/2 - 2 asin(sqrt((1 - x) / 2)).
 
 use super::coefficients::*;
 use super::language::*;
 use super::sums::*;
 
 define! {
-    /// The angle of a point to the right and not below: `up` and `right` are finite, not negative, and not both 0, and a
-    /// product of them does not overflow.
+    /// The angle of a point in the first quadrant. `up` and `right` are finite, nonnegative and not both 0, and their
+    /// product does not overflow.
     fn angle(up: f64, right: f64) -> Pair {
         let is_steep = up * TAN_PI_8 > right;
         let is_flat = up < TAN_PI_8 * right;
@@ -29,18 +29,18 @@ define! {
 
     /// The arc tangent.
     fn atan(x: f64) -> f64 {
-        // Beyond 2^60 it is pi/2, to the last bit.
+        // Above 2^60 the result is exactly the nearest float of pi/2.
         let a = select(size(x) > 1152921504606846976.0, 1152921504606846976.0, size(x));
         let result = angle(a, 1.0);
         return select(size(x) < 1e-8, x, signed_as(result.hi + result.lo, x));
     }
 
-    /// The angle of the point with x to the right and y up.
+    /// The angle of the point (x, y).
     fn atan2(y: f64, x: f64) -> f64 {
         let b = size(y);
         let a = size(x);
-        // Infinite values and 0 have angles as if they were 1 and 0; others are brought to where nothing overflows or
-        // vanishes.
+        // If a coordinate is infinite, infinite coordinates count as 1 and finite ones as 0. The origin counts as (1,
+        // 0). Other points are scaled so that nothing overflows or underflows.
         let is_far = (a == infinity()) | (b == infinity());
         let is_none = (a == 0.0) & (b == 0.0);
         let most = select(a > b, a, b);
@@ -51,13 +51,13 @@ define! {
         let is_left = (bits(x) >> 63) == 1;
         let left = fast_sum(PI_1, -result.hi);
         let value = select(is_left, left.hi + (left.lo + (PI_2 - result.lo)), result.hi + result.lo);
-        // A quotient that is tiny is the angle; computed at once, it is rounded once.
+        // A tiny quotient equals the angle. Computed directly, it is rounded only once.
         let is_tiny = (!is_left) & (!is_far) & (up < right * 1e-9);
         let any = select(is_tiny, b / a, value);
         return select(is_nan(x) | is_nan(y), nan(), signed_as(select(is_none & (!is_left), 0.0, any), y));
     }
 
-    /// asin(s + low) - s for s * s = z, up to a half.
+    /// asin(s + low) - s for s * s = z, for s up to a half.
     fn asin_rest(s: f64, low: f64, z: f64) -> f64 {
         return fma(s * z, asin_tail(z), low);
     }

@@ -3,10 +3,11 @@
 
 Run it with mpmath in this folder; it always writes the same text.
 
-A polynomial is the one of least squares over Chebyshev nodes of an interval: its largest error is within a few times the
-smallest there is (L. N. Trefethen, Approximation Theory and Approximation Practice, chapters 3 and 16). Coefficients are rounded to f64 from the lowest up; each time the rest is fitted again, so that the higher ones
-make good for what the lower ones lost. The error that is printed beside a polynomial was measured with the rounded
-coefficients, relative to the function it is part of.
+A polynomial is fitted by least squares at the Chebyshev nodes of an interval; its largest error is within a small factor
+of the optimum (L. N. Trefethen, Approximation Theory and Approximation Practice, chapters 3 and 16). Coefficients are
+rounded to f64 from the lowest to the highest. After each rounding the remaining ones are fitted again, so that they
+compensate for its error. The error printed beside a polynomial was measured with the rounded coefficients, relative to
+the function that uses it.
 """
 
 from mpmath import asin, atan, atanh, cbrt, cos, exp, log, matrix, mp, mpf, pi, qr_solve, sin, sqrt
@@ -16,7 +17,7 @@ LINES = []
 
 
 def literal(value):
-    """A f64 as Rust and C++ both read it."""
+    """A f64 as a literal of Rust and C++."""
     return repr(float(value))
 
 
@@ -72,7 +73,7 @@ FUNCTIONS = []
 
 
 def polynomial(name, comment, function, low, high, degree, weight):
-    """`weight(x)` is what an error at x weighs in the result."""
+    """`weight(x)` is the weight of an error at x in the result."""
     low, high = mpf(low), mpf(high)
     found = fit(function, low, high, degree)
     points = [low + (high - low) * k / 400 for k in range(401)]
@@ -85,7 +86,7 @@ def polynomial(name, comment, function, low, high, degree, weight):
 
 
 def series(function, terms):
-    """Near 0, where a quotient loses all digits, its Taylor polynomial; elsewhere the function."""
+    """The Taylor polynomial near 0, where a quotient loses all digits; elsewhere the function."""
     return lambda x: terms(x) if abs(x) < mpf(2) ** -40 else function(x)
 
 
@@ -150,10 +151,10 @@ polynomial("asin_tail", "(asin(t) - t) / t^3 for x = t^2.",
            series(lambda z: (asin(sqrt(z)) / sqrt(z) - 1) / z, lambda z: mpf(1) / 6 + 3 * z / 40 + 5 * z**2 / 112),
            0, mpf(1) / 4, 12, lambda z: z)
 
-# A first value for 1 / cbrt(x).
+# The initial approximation of 1 / cbrt(x).
 polynomial("inverse_cbrt", "1 / cbrt(x), roughly.", lambda x: 1 / cbrt(x), 1, 8, 6, lambda x: cbrt(x))
 
-# 64 zero bits, and the bits of 2 / pi behind the point: enough for any finite f64.
+# 64 zero bits and the fraction bits of 2 / pi: enough for any finite f64.
 words, rest = [0], 2 / pi
 mp.dps = 500
 rest = 2 / pi

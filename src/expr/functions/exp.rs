@@ -1,30 +1,30 @@
 //! Exponentials.
 //!
-//! The argument is reduced by a multiple n of ln 2 as W. J. Cody and W. Waite do (Software Manual for the Elementary
-//! Functions, 1980), with fused operations: x - n ln 2 = r, in two parts; exp(x) = 2^n exp(r).
+//! The argument is reduced by a multiple n of ln 2 with the method of W. J. Cody and W. Waite (Software Manual for the
+//! Elementary Functions, 1980) and fused operations: r = x - n ln 2, in two parts; exp(x) = 2^n exp(r).
 
 use super::coefficients::*;
 use super::language::*;
 use super::sums::*;
 
 define! {
-    /// r in two parts; the count is n, as bits of n + MAGIC.
+    /// r in two parts; `count` contains the bits of n + MAGIC.
     fn exp_reduced(x: f64) -> Turn {
         let t = fma(x, LOG2_E, MAGIC);
         let n = t - MAGIC;
-        // Exact, as both are multiples of the same power of 2, and what is left is small.
+        // Exact: both are multiples of the same power of 2, and the difference is small.
         let first = fma(n, -LN_2_1, x);
         let r = fma(n, -LN_2_2, first);
         return turn(r, fma(n, -LN_2_2, first - r), bits(t));
     }
 
-    /// r, and exp(r) - 1 - r added to its low part.
+    /// r, with exp(r) - 1 - r added to its low part.
     fn exp_parts(x: f64) -> Turn {
         let r = exp_reduced(x);
         return turn(r.hi, fma(r.hi * r.hi, fma(exp_tail(r.hi), r.hi, 0.5), r.lo), r.count);
     }
 
-    /// r, and exp(r) - 1 - r - half(r) added to its low part: for sums of more than two parts.
+    /// r, with exp(r) - 1 - r - half(r) added to its low part, for sums of more than two parts.
     fn exp_close_parts(x: f64) -> Turn {
         let r = exp_reduced(x);
         let square = r.hi * r.hi;
@@ -37,7 +37,7 @@ define! {
         return 0.5 * (r * r);
     }
 
-    /// Beyond ±1000 exponentials overflow or vanish as they do there.
+    /// Limits x to ±1000, where exponentials already overflow or underflow.
     fn clamped(x: f64) -> f64 {
         let least = select(x < -1000.0, -1000.0, x);
         return select(least > 1000.0, 1000.0, least);
@@ -50,7 +50,7 @@ define! {
         return scale(sum.hi + (sum.lo + parts.lo), float_of(parts.count));
     }
 
-    /// exp(hi + lo), for lo small beside hi.
+    /// exp(hi + lo), for lo that is small compared with hi.
     fn exp_of(hi: f64, lo: f64) -> f64 {
         let parts = exp_close_parts(clamped(hi));
         let one = fast_sum(1.0, parts.hi);
@@ -59,7 +59,7 @@ define! {
         return scale(two.hi + ((one.lo + two.lo) + rest), float_of(parts.count));
     }
 
-    /// 2^x: x loses its integer, and what is left is taken times ln 2.
+    /// 2^x: the integer part of x is subtracted, and the remainder is multiplied by ln 2.
     fn exp2(x: f64) -> f64 {
         let least = select(x < -1400.0, -1400.0, x);
         let inside = select(least > 1400.0, 1400.0, least);
@@ -81,7 +81,7 @@ define! {
         return fast_sum(two.hi, (one.lo + two.lo) + fma(power, parts.lo, whole.lo));
     }
 
-    /// exp(x) - 1 without loss near 0.
+    /// exp(x) - 1, accurate near 0.
     fn expm1(x: f64) -> f64 {
         let least = select(x < -60.0, -60.0, x);
         let quarter = expm1_quarter(select(least > 710.8, 710.8, least));

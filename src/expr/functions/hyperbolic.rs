@@ -7,13 +7,13 @@ use super::sums::*;
 
 define! {
     constants {
-        /// Beyond this, exp(-x) is nothing beside exp(x).
+        /// For larger x, exp(-x) is negligible compared with exp(x).
         const FAR: f64 = 40.0;
-        /// 2^28: beyond this, 1 is nothing beside x^2.
+        /// 2^28: for larger x, 1 is negligible compared with x^2.
         const LARGE: f64 = 268435456.0;
     }
 
-    /// (top + top_low) / (below + below_low), for top_low and below_low small beside the others.
+    /// (top + top_low) / (below + below_low), for top_low and below_low that are small compared with the others.
     fn quotient(top: f64, top_low: f64, below: f64, below_low: f64) -> Pair {
         let inverse = 1.0 / below;
         let q = top * inverse;
@@ -39,7 +39,7 @@ define! {
         let sum = fast_sum(1.0, parts.hi);
         let e = fast_sum(sum.hi, sum.lo + parts.lo);
         let power = float_of(plus(minus(parts.count, 0x4338000000000000), 1021) << 52);
-        // A quarter of e, as e itself may overflow.
+        // A quarter of e, because e may overflow.
         let hi = power * e.hi;
         let lo = power * e.lo;
         let is_far = a > FAR;

@@ -1,10 +1,10 @@
-//! The language that the functions are written in: what Rust and CUDA C++ have in common.
+//! The language of the functions: the common subset of Rust and CUDA C++.
 //!
-//! [`define!`] takes functions and makes each of them twice: as a function of Rust, and as text for `kernels/functions.cu` to
-//! be put behind. So there is one definition, and no operation or digit can differ. What may stand in it: `let` (no name
-//! twice in a function), `if (…) { … }`, `return`, the operators on `f64` and on `bool` (`&`, `|`, `!`), on `u64` only
-//! `& | ^ << >>`, and the functions below, which `kernels/functions.cu` has by the same names. All of these are exact or
-//! rounded once, as IEEE 754 says, on every processor.
+//! [`define!`] turns each definition into a Rust function and into text that follows `kernels/functions.cu`. A single
+//! definition guarantees that operations and constants are identical. A definition may contain `let` (each name once
+//! per function), `if (…) { … }`, `return`, operators on `f64` and on `bool` (`&`, `|`, `!`), the operators
+//! `& | ^ << >>` on `u64`, and the functions below, which `kernels/functions.cu` defines with the same names. All of
+//! these are exact or rounded once, as IEEE 754 requires, on every processor.
 
 /// Defines constants and functions of `f64`, `u64`, [`Pair`] and [`Turn`], and `CUDA`, their text for CUDA C++.
 macro_rules! define {
@@ -16,10 +16,10 @@ macro_rules! define {
         $(
             $(#[$of_function])*
             #[inline(always)]
-            #[allow(clippy::needless_return, unused_parens)] // as C++ wants it
+            #[allow(clippy::needless_return, unused_parens)] // required by C++
             pub(in super::super) fn $function($($name: $type),*) -> $result { $($body)* }
         )*
-        /// The same for CUDA C++.
+        /// The definitions in CUDA C++.
         pub(in super::super) const CUDA: &str = concat!(
             $($("static constexpr f64 ", stringify!($constant), " = ", stringify!($value), ";\n",)*)?
             $(
@@ -31,14 +31,14 @@ macro_rules! define {
 }
 pub(super) use define;
 
-/// A number as a sum of two.
+/// An unevaluated sum of two numbers.
 #[derive(Clone, Copy)]
 pub(super) struct Pair {
     pub(super) hi: f64,
     pub(super) lo: f64,
 }
 
-/// What is left of a number behind a reduction, and how many times the period was taken off: that in the low bits.
+/// The remainder of an argument reduction, and in the low bits of `count` the number of periods that were subtracted.
 #[derive(Clone, Copy)]
 pub(super) struct Turn {
     pub(super) hi: f64,
@@ -72,7 +72,7 @@ pub(super) fn size(a: f64) -> f64 {
     a.abs()
 }
 
-/// The size of `a` with the sign of `b`.
+/// The absolute value of `a` with the sign of `b`.
 #[inline(always)]
 pub(super) fn signed_as(a: f64, b: f64) -> f64 {
     a.copysign(b)

@@ -6,14 +6,14 @@ use super::super::words::{Binary, Unary};
 use super::language::size;
 use super::{arc, exp, hyperbolic, log, power, trig};
 
-/// `out = op(a)`; of an operation that is no function here, nothing.
+/// Computes `out = op(a)`. Does nothing for an operation that is not one of these functions.
 pub(in super::super) struct OfOne<'a, T> {
     pub(in super::super) op: Unary,
     pub(in super::super) a: &'a [T],
     pub(in super::super) out: &'a mut [T],
 }
 
-/// `out = op(a, b)`; of an operation that is no function here, nothing.
+/// Computes `out = op(a, b)`. Does nothing for an operation that is not one of these functions.
 pub(in super::super) struct OfTwo<'a, T> {
     pub(in super::super) op: Binary,
     pub(in super::super) a: &'a [T],
@@ -21,8 +21,8 @@ pub(in super::super) struct OfTwo<'a, T> {
     pub(in super::super) out: &'a mut [T],
 }
 
-// Macros and not functions: a function that is passed to another need not be inlined there, and then it has none of the
-// instructions.
+// Macros instead of functions: a function passed as an argument may not be inlined, and is then not compiled for the
+// instruction set.
 
 macro_rules! map {
     ($a:expr, $out:expr, $function:path) => {
@@ -40,7 +40,7 @@ macro_rules! zip {
     };
 }
 
-/// A function that is much simpler up to [`trig::EASY`]: a block without larger values runs that part alone.
+/// A function with a much simpler algorithm up to [`trig::EASY`], which is used for blocks without larger values.
 macro_rules! turns {
     ($a:expr, $out:expr, $easy:path, $any:path) => {
         if $a.iter().fold(true, |all, a| all & (size(a.wide()) <= trig::EASY)) {

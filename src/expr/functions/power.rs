@@ -7,7 +7,8 @@ use super::log::*;
 use super::sums::*;
 
 define! {
-    /// log(x) to about 2^-67 of its size, for positive finite x: as `log_sum`, with s^3 and s^5 in two parts as well.
+    /// log(x) with a relative error of about 2^-67, for positive finite x. As `log_sum`, but s^3 and s^5 have two
+    /// parts, too.
     fn log_precise(x: f64) -> Pair {
         let is_subnormal = x < LEAST_NORMAL;
         let parts = split(select(is_subnormal, x * UP_54, x));
@@ -31,12 +32,12 @@ define! {
         return fast_sum(three.hi, (one.lo + (two.lo + three.lo)) + rest);
     }
 
-    /// Whether a number not below 0 is an integer.
+    /// Whether a nonnegative number is an integer.
     fn is_whole(a: f64) -> bool {
         return (a >= TWO_52) | (((a + TWO_52) - TWO_52) == a);
     }
 
-    /// x to the power y: exp(y log|x|), with the sign that it has; C99 says what it is at the edges.
+    /// x to the power y: exp(y log|x|) with the sign of the power. Special cases are those of C99.
     fn power(x: f64, y: f64) -> f64 {
         let a = size(x);
         let log = log_precise(a);
@@ -53,12 +54,12 @@ define! {
         return select(one, 1.0, select(is_nan(x) | is_nan(y), nan(), real));
     }
 
-    /// The cube root: 1 / cbrt by Newton's iteration from a polynomial, and the last step with all that is lost.
+    /// The cube root. A polynomial and Newton's iteration give 1 / cbrt; the last step includes the rounding errors.
     fn cbrt(x: f64) -> f64 {
         let a = size(x);
         let is_subnormal = a < LEAST_NORMAL;
         let b = select(is_subnormal, a * UP_54, a);
-        // a = m 2^(3 k), m from 1 to 8; of subnormals 18 of k are taken off.
+        // a = m 2^(3 k), m from 1 to 8; for subnormals, k is reduced by 18.
         let e = float_of((bits(b) >> 52) | 0x4330000000000000) - (TWO_52 + 1023.0);
         let t = fma(e - 1.0, THIRD, MAGIC);
         let whole = minus(bits(t), 0x4338000000000000);
@@ -76,7 +77,7 @@ define! {
         return select((a == 0.0) | (a == infinity()) | is_nan(a), x, signed_as(result * by, x));
     }
 
-    /// The length of a vector.
+    /// The length of the vector (x, y).
     fn hypot(x: f64, y: f64) -> f64 {
         let is_x = size(x) > size(y);
         let a = select(is_x, size(x), size(y));

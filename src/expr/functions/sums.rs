@@ -1,17 +1,18 @@
-//! Sums without loss, and powers of 2.
+//! Error-free sums, and scaling by powers of 2.
 
 use super::language::*;
 
 define! {
-    /// a + b and what it lost, for any a and b (D. E. Knuth, The Art of Computer Programming, volume 2, 4.2.2, theorem B).
+    /// a + b and its rounding error, for any a and b (D. E. Knuth, The Art of Computer Programming, volume 2, 4.2.2,
+    /// theorem B).
     fn two_sum(a: f64, b: f64) -> Pair {
         let sum = a + b;
         let other = sum - a;
         return pair(sum, (a - (sum - other)) + (b - other));
     }
 
-    /// a + b and what it lost, if a is 0 or no smaller than b (T. J. Dekker, A floating-point technique for extending the
-    /// available precision, 1971).
+    /// a + b and its rounding error, if a is 0 or |a| >= |b| (T. J. Dekker, A floating-point technique for extending
+    /// the available precision, 1971).
     fn fast_sum(a: f64, b: f64) -> Pair {
         let sum = a + b;
         return pair(sum, (a - sum) + b);

@@ -1,4 +1,4 @@
-//! The CUDA source compiled as plain C++: without a GPU, the closest look at whether it gives the host kernel's bits.
+//! Compiles the CUDA source as plain C++, to check without a GPU that it gives the same bits as the host kernel.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -12,12 +12,12 @@ use crate::data::Dtype;
 
 const COMPILER: &str = "c++";
 
-/// Every operation and every reduction of operands of one dtype.
+/// Every operation and every reduction, with operands of the same dtype.
 fn program(dtype: Dtype) -> Arc<Program> {
     everything(&["a", "b"].map(|name| (name.to_owned(), dtype)), &[])
 }
 
-/// The same of `a` and `b`, which are inputs or values.
+/// The same with `a` and `b` as inputs or scalars.
 pub(super) fn everything(inputs: &[(String, Dtype)], values: &[(String, Dtype)]) -> Arc<Program> {
     let mut terms: Vec<String> =
         ["+", "-", "*", "/", "//", "%", "&", "|", "^", "<<", ">>", "==", "!=", "<", "<=", ">", ">="]
@@ -28,7 +28,7 @@ pub(super) fn everything(inputs: &[(String, Dtype)], values: &[(String, Dtype)])
     terms.extend(["-a", "~a", "where(a, a, b)", "min(a, b)", "max(a, b)", "clip(a, b, 1)", "i + a"].map(str::to_owned));
     terms.extend(["a ** b", "atan2(a, b)", "hypot(a, b)"].map(str::to_owned));
     let statements = terms.iter().enumerate().map(|(k, term)| format!("y{k} = {term}"));
-    // Not every dtype has every operator.
+    // Not every operator accepts every dtype.
     let mut statements: Vec<String> =
         statements.filter(|statement| bind(statement, inputs, values).is_some()).collect();
     statements.extend(Kind::names().map(|(name, _)| format!("{name}(a)")));
@@ -41,7 +41,7 @@ fn bind(text: &str, inputs: &[(String, Dtype)], values: &[(String, Dtype)]) -> O
     expression.bind(inputs, values, &outputs).ok()
 }
 
-/// Compiles a kernel and runs it: the bytes of its outputs and partials, one behind the other.
+/// Compiles and runs a kernel. Returns the bytes of its outputs, followed by those of its partials.
 fn run_as_cpp(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Column], values: &[u64]) -> Vec<u8> {
     let kernel = program.kernel();
     let sizes = |sizes: &[usize]| sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
@@ -96,7 +96,7 @@ fn cuda_source_gives_the_same_bits() {
         bits.sort_unstable();
         compare(&everything(&[("x".to_owned(), dtype)], &values), &columns[..1], &[bits[29], bits[14]]);
         if dtype.is_float() {
-            // Any bits at all; then numbers that are hard, each with each.
+            // Random bits, then all pairs of difficult numbers.
             let bits = [3, 4].map(|seed| {
                 let state =
                     std::iter::successors(Some(seed), |state: &u64| Some(state.wrapping_mul(STEP).wrapping_add(1)));
@@ -114,7 +114,7 @@ fn cuda_source_gives_the_same_bits() {
     }
 }
 
-/// Steps from one state of a generator to the next.
+/// Advances the state of a generator.
 const STEP: u64 = 6_364_136_223_846_793_005;
 
 fn compare(program: &Arc<Program>, inputs: &[Column], values: &[u64]) {

@@ -1,5 +1,5 @@
-// Enough of CUDA for generated kernels to run on the host: one block at a time, a thread for each of its threads. The
-// test puts a kernel behind this file, and behind that kernel `columns` and `launch`.
+// A subset of CUDA that runs generated kernels on the host: one block at a time, with a host thread for each of its
+// threads. The test appends a kernel to this file, and then `columns` and `launch`.
 #include <barrier>
 #include <cmath>
 #include <cstdio>
@@ -36,7 +36,7 @@ static inline unsigned long long __umul64hi(unsigned long long a, unsigned long 
     return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
 
-// A column as whatever pointer the kernel wants.
+// A column, convertible to any pointer that the kernel takes.
 struct Column {
     std::vector<unsigned long long> memory;
     template <class T> operator T*() { return (T*)memory.data(); }

@@ -1,4 +1,4 @@
-//! The host kernel, and the shape of reductions.
+//! Tests of the host kernel and of the order of reductions.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ fn numbers_take_few_registers_however_many_there_are() {
     let program = program(&format!("y = {}", terms.join(" + ")), &[("a", Dtype::F64)]);
     assert!(HostProgram::new(Arc::clone(&program)).registers() <= 64 + 5);
     let (outputs, _) = run(&program, 0, 2, &[Column::from_bits(Dtype::F64, [1.0, 2.0].map(f64::to_bits))]);
-    // In the order of the text: what is computed does not depend on where it is kept.
+    // In text order: results do not depend on the assignment of registers.
     let sum = |a: f64| (1..5_000).fold(0.0, |sum, k| sum + a * f64::from(k) + f64::from(k).sqrt());
     assert_eq!(outputs[0].values().collect::<Vec<_>>(), [sum(1.0), sum(2.0)]);
 }

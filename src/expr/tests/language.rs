@@ -1,10 +1,10 @@
-//! The documents name the words of the language, all of them and no others.
+//! Tests that the documents list exactly the words of the language.
 
 use std::collections::BTreeSet;
 
 use super::super::{FunctionKind, functions};
 
-/// What stands in a section, from its heading on, without what marks a comment.
+/// The text of a section from its heading on, without comment markers.
 fn section(text: &str, heading: &str) -> Option<String> {
     let lines = text.lines().map(|line| line.trim_start_matches("//!").trim());
     let behind = lines.skip_while(|line| *line != heading).skip(1);
@@ -12,7 +12,7 @@ fn section(text: &str, heading: &str) -> Option<String> {
     (!section.is_empty()).then(|| section.join(" "))
 }
 
-/// The words in lists such as `sum mean min`: three or more between backquotes.
+/// The words in lists such as `sum mean min`, with three or more words between backquotes.
 fn listed(section: &str) -> BTreeSet<String> {
     let quoted = section.split('`').skip(1).step_by(2);
     let lists = quoted.map(|quoted| quoted.split_whitespace().collect::<Vec<_>>());
@@ -23,7 +23,7 @@ fn listed(section: &str) -> BTreeSet<String> {
 #[test]
 fn documents_list_the_language() {
     let words = functions().flat_map(|word| [word.name].into_iter().chain(word.aliases.iter().copied()));
-    // It is explained in a sentence of its own.
+    // `i` is not in the lists: a separate sentence explains it.
     let expected: BTreeSet<String> = words.filter(|word| *word != "i").map(str::to_owned).collect();
     let root = env!("CARGO_MANIFEST_DIR");
     let mut documents = 0;
@@ -31,7 +31,7 @@ fn documents_list_the_language() {
         [("src/lib.rs", "# Expressions"), ("README.md", "## Expressions"), ("docs/expressions.md", "# Expressions")]
     {
         let text = std::fs::read_to_string(format!("{root}/{file}")).unwrap_or_default();
-        // A document may leave the lists to another one.
+        // A document may refer to another one for the lists.
         let Some(section) = section(&text, heading).filter(|section| section.contains("argmax")) else { continue };
         documents += 1;
         let listed = listed(&section);
@@ -47,7 +47,7 @@ fn words_are_described_once() {
     for word in functions() {
         assert!(!word.about.is_empty() && !word.about.contains('\n') && word.usage.contains(word.name), "{word:?}");
         assert!(names.insert((word.kind == FunctionKind::Reduction, word.name, word.least_arguments)), "{word:?}");
-        // The usage shows as many operands as it says.
+        // The usage shows the declared number of operands.
         let operands = match word.usage.split_once('(') {
             _ if word.kind == FunctionKind::Constant => 0,
             Some((_, ")")) => 0,

@@ -12,7 +12,7 @@ use super::program::Program;
 use crate::data::Dtype;
 use crate::device::kernel::{HostKernel, Uniform};
 
-/// Values of one dtype in memory, aligned for all.
+/// Values of one dtype, in memory that is aligned for every dtype.
 #[derive(Clone, Debug, PartialEq)]
 struct Column {
     dtype: Dtype,
@@ -34,7 +34,7 @@ impl Column {
         column
     }
 
-    /// Values large and small, with every special one among them; the same ones every time.
+    /// Large, small and all special values; the same values every time.
     fn mixed(dtype: Dtype, rows: usize, seed: u64) -> Column {
         const FLOATS: [f64; 16] = [
             0.0,
@@ -116,12 +116,12 @@ impl Column {
     }
 }
 
-/// Runs the host kernel: the outputs, and the partials of all tiles.
+/// Runs the host kernel. Returns the outputs and the partials of all tiles.
 fn run_partials(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Column]) -> (Vec<Column>, Vec<u64>) {
     run_values(&mut *program.kernel().new_host_kernel().unwrap(), program, first_row, rows, inputs, &[])
 }
 
-/// The same with a host kernel that there is, and with values.
+/// The same with an existing host kernel and with scalars.
 fn run_values(
     host: &mut dyn HostKernel,
     program: &Arc<Program>,
@@ -140,7 +140,7 @@ fn run_values(
     (outputs, partials)
 }
 
-/// Runs the host kernel: the outputs, and the state of every reduction over all rows.
+/// Runs the host kernel. Returns the outputs and the state of every reduction over all rows.
 fn run(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Column]) -> (Vec<Column>, Vec<Vec<u64>>) {
     let (outputs, partials) = run_partials(program, first_row, rows, inputs);
     let words: usize = program.reductions().iter().map(|reduction| reduction.words()).sum();

@@ -1,4 +1,4 @@
-//! Texts: what they mean, and what is wrong with them.
+//! Tests of the meaning of expressions, and of errors in them.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::super::{Expression, functions, locate};
 use crate::data::Dtype;
 use crate::error::Error;
 
-/// The place and the reason of the error of a text, in which `a` is an `f64`, `n` an `i8`, `u` a `u64`, `b` a `bool`.
+/// The column and the message of the error in a text, in which `a` is an `f64`, `n` an `i8`, `u` a `u64`, `b` a `bool`.
 fn fault(text: &str) -> (usize, String) {
     let inputs = [("a", Dtype::F64), ("n", Dtype::I8), ("u", Dtype::U64), ("b", Dtype::Bool)];
     let inputs: Vec<_> = inputs.map(|(name, dtype)| (name.to_owned(), dtype)).into();
@@ -30,15 +30,15 @@ fn errors_say_where_and_what_to_do() {
         (" ;;", 1, "nothing to compute"),
         ("y = ", 5, "ends too early"),
         ("y = (a", 5, "never closed"),
-        ("y = a)", 6, "does not fit"),
+        ("y = a)", 6, "unexpected `)`"),
         ("y = a b", 7, "operator is missing"),
-        ("y = 2a", 6, "runs into a name"),
+        ("y = 2a", 6, "directly follows a number"),
         ("y = 0x", 5, "not a number"),
         ("y = 1__0", 5, "not a number"),
         ("y = 012", 5, "start with 0"),
-        ("y = 1e", 6, "runs into a name"),
+        ("y = 1e", 6, "directly follows a number"),
         ("y = 999999999999999999999999999999999999999999", 5, "too large"),
-        ("y = a $ 2", 7, "means nothing"),
+        ("y = a $ 2", 7, "is not supported"),
         ("y = a && b", 7, "write `&`"),
         ("y = !b", 5, "write `~`"),
         ("y = b and b", 7, "write `&`"),
@@ -46,8 +46,8 @@ fn errors_say_where_and_what_to_do() {
         ("y = a if b else 2", 7, "where("),
         ("y = 1 < a < 2", 11, "do not chain"),
         ("y = a = 2", 7, "`==`"),
-        ("a + 1", 1, "goes nowhere"),
-        ("a", 1, "goes nowhere"),
+        ("a + 1", 1, "is not used"),
+        ("a", 1, "is not used"),
         ("y = sqr(a)", 5, "did you mean `sqrt`?"),
         ("y = average(a)", 5, "write `mean(x)`"),
         (
@@ -57,21 +57,21 @@ fn errors_say_where_and_what_to_do() {
         ),
         ("var(a, ddof=1)", 8, "divide by the number of rows"),
         ("y = f(x=1)", 7, "keyword arguments"),
-        ("y = a[1:]", 6, "slices and filters"),
+        ("y = a[1:]", 6, "indexing and filtering"),
         ("sum(a[a > 0])", 6, "`count(condition)`"),
-        ("y = a.mean()", 6, "write functions alone"),
+        ("y = a.mean()", 6, "write `mean(x)` instead of"),
         ("y = 'a'", 5, "without quotes"),
         (
             "y = isnan(a) | a > 1",
             14,
-            "not bool and f64; it binds tighter than comparisons: put parentheses around them",
+            "not bool and f64; it has a higher precedence than comparisons; put them in parentheses",
         ),
         ("y = 1 < a & n", 11, "like `a & (x > 1)`"),
-        ("y = sqrt(a) & index()", 13, "takes integers and bools, not f64 and i64"),
+        ("y = sqrt(a) & index()", 13, "accepts integers and bools, not f64 and i64"),
         ("y = index(a)", 5, "takes no arguments, not 1"),
         ("y = maximum(a)", 5, "takes 2 or more arguments, not 1"),
         ("y = xyzzy(a)", 5, "no function `xyzzy`"),
-        ("y = sqrt", 5, "the function of that name is written sqrt(…)"),
+        ("y = sqrt", 5, "to call the function of that name, write sqrt(…)"),
         ("y = sqrt(a, a)", 5, "takes 1 argument, not 2"),
         ("y = where(a, a)", 5, "takes 3 arguments, not 2"),
         ("y = min()", 5, "1 argument (all rows) or more"),
@@ -81,30 +81,30 @@ fn errors_say_where_and_what_to_do() {
         ("sum(a) / 2", 1, "second pass"),
         ("y = a; y = a", 8, "assigned twice"),
         ("m = sum(a); m = a", 13, "assigned twice"),
-        ("a = a + 1", 1, "read as an input"),
-        ("y = a; a = 2", 8, "read as an input"),
-        ("y = pi; pi = 3", 9, "read before as a constant"),
-        ("y = i + a; i = a", 12, "read before as a constant"),
-        ("if = a", 1, "a meaning already"),
-        ("y = x + 1", 5, "reads 'x', but no input of that name"),
-        ("t = a; y = a", 1, "neither an output nor read"),
-        ("y = n + 300", 9, "300 does not fit i8"),
-        ("y = u - -1", 9, "-1 does not fit u64"),
-        ("y = u8(256)", 8, "256 does not fit u8"),
+        ("a = a + 1", 1, "was read as an input"),
+        ("y = a; a = 2", 8, "was read as an input"),
+        ("y = pi; pi = 3", 9, "was read as a constant earlier"),
+        ("y = i + a; i = a", 12, "was read as a constant earlier"),
+        ("if = a", 1, "a reserved word"),
+        ("y = x + 1", 5, "reads 'x', but the job has no input of that name"),
+        ("t = a; y = a", 1, "assigned but not used"),
+        ("y = n + 300", 9, "300 does not fit in i8"),
+        ("y = u - -1", 9, "-1 does not fit in u64"),
+        ("y = u8(256)", 8, "256 does not fit in u8"),
         ("y = n ** -1", 10, "negative power"),
-        ("y = n << 1.5", 7, "takes integers and bools"),
+        ("y = n << 1.5", 7, "accepts integers and bools"),
         ("y = n & a", 7, "not i8 and f64"),
-        ("y = n & n | 1.5", 11, "takes integers and bools"),
-        ("y = u & i", 7, "takes integers and bools"),
-        ("y = ~a", 5, "takes integers and bools"),
+        ("y = n & n | 1.5", 11, "accepts integers and bools"),
+        ("y = u & i", 7, "accepts integers and bools"),
+        ("y = ~a", 5, "accepts integers and bools"),
         ("y = -b", 5, "write `~`"),
         ("y = b - b", 7, "write `^`"),
         ("y = 1 // 0", 7, "division by zero"),
         ("y = 1 / (2 - 2)", 7, "division by zero"),
         ("y = 2 ** 500", 7, "too large"),
         ("y = (-8) ** 0.5", 10, "not real"),
-        ("y = 1 << -1", 7, "negative number"),
-        ("y = é$", 6, "means nothing"),
+        ("y = 1 << -1", 7, "count is negative"),
+        ("y = é$", 6, "is not supported"),
         ("y = a +\n a", 8, "line ends too early"),
     ] {
         let (at, message) = fault(text);
@@ -141,7 +141,7 @@ fn deep_texts_are_refused() {
     ] {
         assert!(fault(&text).1.contains("nested more than"));
     }
-    // Many operands, many arguments and many statements are no depth.
+    // Many operands, arguments or statements do not count as nesting.
     for operator in ["+", "-", "*", "/", "==", "|"].map(|sign| format!(" {sign} 1")) {
         let chain = Expression::parse(&format!("y = 1{}", operator.repeat(100_000)));
         assert_eq!(chain.is_ok(), !operator.contains("=="), "{operator}");
@@ -164,7 +164,7 @@ fn a_sum_of_thousands_of_terms_is_flat() {
     assert_eq!(outputs[0].bits().collect::<Vec<_>>(), [(0..1000).sum::<u64>() * terms as u64 / 1000]);
 }
 
-/// The dtype and the bits of `y` in one row, in which every input is 3.
+/// The dtype and the bits of `y` in a row where every input is 3.
 fn value_of(text: &str, inputs: &[(&str, Dtype)]) -> (Dtype, u64) {
     let expression = Expression::parse(text).unwrap();
     let named: Vec<_> = inputs.iter().map(|(name, dtype)| ((*name).to_owned(), *dtype)).collect();
@@ -185,7 +185,7 @@ fn an_input_or_a_result_goes_before_a_constant() {
     assert_eq!(value_of("y = i", &[]), (Dtype::I64, 5));
     assert_eq!(value_of("y = i - index()", &[("i", Dtype::I64)]), (Dtype::I64, -2i64 as u64));
     assert_eq!(value_of("index = 7 + index(); y = index", &[]), (Dtype::I64, 12));
-    // Functions are told by their parentheses, so that columns may have their names.
+    // Functions are recognised by their parentheses, so columns may have their names.
     assert_eq!(
         value_of("y = max(max, min) + f64(f32)", &[("max", Dtype::F64), ("min", Dtype::F64), ("f32", Dtype::I8)]).1,
         6f64.to_bits()
@@ -221,7 +221,7 @@ fn aliases_are_the_functions() {
 #[test]
 fn quotients_of_numbers_are_rounded_once() {
     for (text, bits) in [
-        // What Python gives.
+        // The results of Python.
         ("2147483647 / 9007199254740993", 0x3e8f_ffff_ffbf_ffff),
         ("1 / 3", 0x3fd5_5555_5555_5555),
         ("-7 / 2", (-3.5f64).to_bits()),
@@ -241,7 +241,7 @@ fn an_integer_beyond_all_dtypes_is_a_float_among_numbers_and_bools() {
     let large = 18_446_744_073_709_551_616.0_f64.to_bits();
     assert_eq!(value_of("y = max(8, b, 2**64)", &[("b", Dtype::Bool)]), (Dtype::F64, large));
     assert_eq!(value_of("y = 2**64", &[]), (Dtype::F64, large));
-    assert!(fault("y = n + 2**64").1.contains("does not fit i8"));
+    assert!(fault("y = n + 2**64").1.contains("does not fit in i8"));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn places_are_found_in_texts_of_several_lines() {
     }
 }
 
-/// Words that are likely to be somewhere in a text.
+/// Words that often occur in expressions.
 fn words() -> impl Strategy<Value = Vec<&'static str>> {
     let own = functions().flat_map(|word| [word.name].into_iter().chain(word.aliases.iter().copied()));
     let others = [
@@ -331,8 +331,8 @@ proptest! {
 
     #[test]
     fn no_likely_text_panics(words in prop::collection::vec(prop::sample::select(vec![
-        "a", "n", "u", "b", "i", "y", "=", "+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "~", "<<", ">>", "<", "==",
-        "(", ")", ",", ";", "\n", "1", "0", "2.5", "1e300", "300", "-1", "170141183460469231731687303715884105727",
+        "a", "n", "u", "b", "i", "y", "=", "+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "~", "<<", ">>", "<",
+        "==", "(", ")", ",", ";", "\n", "1", "0", "2.5", "1e300", "300", "-1", "170141183460469231731687303715884105727",
         "where(", "min(", "sum(", "sqrt(", "u8(", "f32(", "clip(", "True", "nan", "inf",
     ]), 0..24)) {
         let _ = value_or_error(&format!("y = {}", words.join(" ")));

@@ -1,4 +1,4 @@
-//! Values: what is the same for all rows.
+//! Tests of scalars.
 
 use std::slice;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ fn named(names: &[&str], dtype: Dtype) -> Vec<(String, Dtype)> {
     names.iter().map(|name| ((*name).to_owned(), dtype)).collect()
 }
 
-/// Every operation on every dtype, with one or both operands the same for all rows; one host kernel for all, which follows them.
+/// Runs every operation on every dtype, with one or both operands as scalars. The same host kernel runs with all
+/// scalars.
 #[test]
 fn a_value_is_as_a_column_of_it() {
     let (first_row, rows) = (3 << 40, 4096 + 1100);
@@ -75,7 +76,7 @@ fn values_are_the_last_parameters() {
 
 #[test]
 #[should_panic(expected = "number of values")]
-fn a_twin_wants_all_values() {
+fn a_host_kernel_needs_all_scalars() {
     let program = everything(&[], &named(&["a", "b"], Dtype::F32));
     run_values(&mut *program.kernel().new_host_kernel().unwrap(), &program, 0, 1, &[], &[0]);
 }

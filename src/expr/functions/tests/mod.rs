@@ -1,6 +1,6 @@
 //! Tests of the functions: their accuracy, and that every instance of a loop gives the same bits.
 //!
-//! That CUDA gives these bits too is tested in `expr/tests/cuda.rs` and, on a GPU, in `tests/devices/jobs.rs`.
+//! `expr/tests/cuda.rs` and, on a GPU, `tests/devices/jobs.rs` test that CUDA gives the same bits, too.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use super::{BINARY, OfOne, OfTwo, UNARY};
 use crate::expr::dispatch::{self, Level};
 use crate::expr::words::{Binary, Unary};
 
-/// Numbers at which something changes, and their neighbours.
+/// Numbers at which an algorithm changes, and their neighbours.
 pub(in super::super) fn hard() -> Vec<f64> {
     let edges = [
         0.0,
@@ -70,7 +70,7 @@ fn same(a: f64, b: f64) -> bool {
     a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
 }
 
-/// Every function at every level, of a block and of each value alone.
+/// Runs every function at every level, on a block and on each value alone.
 fn check_levels(a: &[f64], b: &[f64]) {
     let mut plain = vec![0.0; a.len()];
     let mut own = vec![0.0; a.len()];
@@ -108,7 +108,7 @@ fn hard_values_have_the_same_bits_at_every_level() {
     for turn in 0..hard.len() {
         let other: Vec<f64> = hard.iter().cycle().skip(turn).take(hard.len()).copied().collect();
         check_levels(&hard, &other);
-        // Without large values sines take another path.
+        // Without large values, sines use another algorithm.
         if turn == 0 {
             let easy: Vec<f64> = hard.iter().copied().filter(|x| x.abs() <= 1e9).collect();
             check_levels(&easy, &easy);
@@ -116,7 +116,7 @@ fn hard_values_have_the_same_bits_at_every_level() {
     }
 }
 
-/// Every line of `reference.txt`, which `reference.py` explains; prints the largest error of each function.
+/// Checks every line of `reference.txt`, which `reference.py` explains. Prints the largest error of each function.
 #[test]
 fn accuracy_is_within_1_ulp() {
     let mut worst: Vec<(&str, f64, &str)> = Vec::new();
@@ -134,7 +134,7 @@ fn accuracy_is_within_1_ulp() {
             let op = UNARY.iter().find(|op| op.name() == name).unwrap();
             unary(*op, &[value(0)], &mut out);
         }
-        // Floats of one sign are in the order of their bits; with `rest` grows what the result lacks in value.
+        // Floats of the same sign are in the order of their bits. The error of the result grows with `rest`.
         let places = out[0].to_bits() as i64 - bits[bits.len() - 1] as i64;
         let sign = if out[0].is_sign_negative() { -1.0 } else { 1.0 };
         let error = (places as f64 - sign * rest).abs();
@@ -152,7 +152,7 @@ fn accuracy_is_within_1_ulp() {
     assert!(worst.iter().all(|(_, error, _)| *error < 1.0));
 }
 
-/// What C99 says in annex F, and NumPy does.
+/// The special cases of annex F of C99, which NumPy follows.
 #[test]
 fn special_values() {
     let (inf, nan, tiny) = (f64::INFINITY, f64::NAN, 5e-324_f64);
@@ -214,7 +214,7 @@ fn special_values() {
         binary(op, &[x], &[y], &mut out);
         out[0]
     };
-    // The standard library does right what is exact; bases and exponents here are all special.
+    // The standard library is right for exact results; all bases and exponents here are special.
     let special = [0.0, 0.5, 1.0, 2.0, 3.0, 1e300, inf, nan, -0.0, -0.5, -1.0, -2.0, -3.0, -1e300, -inf];
     for x in special {
         for y in special {

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes reference.txt: values of every function, right to many digits, that the tests hold the functions to.
+"""Writes reference.txt: high-precision values of every function, with which the tests compare the functions.
 
 Run it with mpmath in this folder; it always writes the same text. A line is
 
     NAME A [B] RESULT REST
 
-with the bits of the operands and of the f64 nearest to the result, and what that lacks in units of its last place. Of
-many candidates, half of the points are those whose results are hardest to round.
+with the bits of the operands, the bits of the f64 nearest to the result, and its difference from the result in units in
+the last place. Half of the points are those of many candidates whose results are hardest to round.
 """
 
 import math
@@ -137,7 +137,7 @@ TWO_OPERANDS = {
 
 
 def reference(function, operands):
-    """The bits of the nearest f64, and the rest in its last place; none if there is no such value."""
+    """The bits of the nearest f64, and the remainder in units in the last place; None without a value."""
     mp.prec = 1400 if function in (m.sin, m.cos, m.tan) else 200
     exact = function(*(mpf(x) for x in operands))
     if not abs(exact) < LIMIT or exact == 0:
