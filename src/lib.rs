@@ -95,6 +95,10 @@ pub mod units;
 
 pub use arrays::{PinnedBuffer, Resident, ShardedArray};
 pub use custom::{Call, CustomKernel, HostRows};
+pub mod kernel {
+    //! Computations of one's own.
+    pub use crate::custom::{AddColumn, Call, CustomKernel, HostRows, RowColumns, RowElement, RowFunction};
+}
 pub use data::{
     Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Placement, Raw, ReadMode, Scalar, Sink,
     SinkMemory, Source, Target, create, map, open, open_with,

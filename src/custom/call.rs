@@ -6,7 +6,7 @@ use super::CustomKernel;
 use super::host::{ForeignTwin, Names};
 use super::parameter::{FIRST_ROW, Kind, NUM_SELECTED, Parameter, ROWS};
 use crate::data::{Dtype, Element, Scalar, Source};
-use crate::device::kernel::{Argument, Columns, HostKernel, Kernel, Launch, MakeTwin, Resident, ScalarArgs};
+use crate::device::kernel::{Argument, Code, Columns, HostKernel, Kernel, Launch, MakeTwin, Resident, ScalarArgs};
 use crate::error::{Error, Result};
 
 /// The most threads of a block on any GPU.
@@ -224,6 +224,16 @@ impl Call {
     fn check_names(&self, inputs: &[(String, Dtype)], outputs: &[String]) -> Result<()> {
         let parameters = &self.kernel.parameters;
         let fail = |problem: String| Err(Error::Job(format!("the kernel '{}': {problem}", self.kernel.entry)));
+        if self.kernel.code == Code::HostOnly {
+            for (k, Parameter { name, .. }) in parameters.iter().enumerate() {
+                if parameters[..k].iter().any(|other| other.name == *name) {
+                    return fail(format!("it has two columns '{name}': rename one"));
+                }
+                if [ROWS, FIRST_ROW, NUM_SELECTED].contains(&name.as_str()) {
+                    return fail(format!("its column '{name}' has a reserved name: rename it"));
+                }
+            }
+        }
         let mut given: Vec<&str> = Vec::new();
         let inputs = inputs.iter().map(|(name, _)| (name, Use::Read, "an input"));
         let outputs = outputs.iter().map(|name| (name, Use::Write, "an output"));
@@ -316,8 +326,11 @@ impl BoundCall {
     /// # Errors
     /// [`Error::Job`] if the last block would have fewer rows than the others and is not told.
     pub(crate) fn check_rows(&self, rows: u64) -> Result<()> {
-        let Kernel { entry, launch, columns, .. } = &self.kernel;
-        if launch.arguments.contains(&Argument::Rows) || rows.is_multiple_of(columns.tile_rows as u64) {
+        let Kernel { entry, code, launch, columns, .. } = &self.kernel;
+        if *code == Code::HostOnly
+            || launch.arguments.contains(&Argument::Rows)
+            || rows.is_multiple_of(columns.tile_rows as u64)
+        {
             return Ok(());
         }
         Err(Error::Job(format!(

@@ -9,6 +9,7 @@ mod declaration;
 mod host;
 mod lex;
 mod parameter;
+mod row_function;
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ pub(crate) use call::{BoundCall, Given};
 use host::HostFunction;
 pub use host::HostRows;
 use parameter::Parameter;
+pub use row_function::{AddColumn, RowColumns, RowElement, RowFunction};
 
 use crate::device::kernel::Code;
 use crate::error::{Error, Result};
@@ -134,6 +136,11 @@ impl CustomKernel {
     fn new(entry: &str, code: Code, parameters: Vec<Parameter>) -> Self {
         let entry = entry.to_owned();
         CustomKernel { entry, code, parameters, threads: THREADS, rows_per_block: None, shared_bytes: 0, host: None }
+    }
+
+    /// A kernel with a function for the host alone, over the columns `parameters`.
+    fn of_host(entry: &str, parameters: Vec<Parameter>, function: HostFunction) -> Self {
+        CustomKernel { host: Some(function), ..Self::new(entry, Code::HostOnly, parameters) }
     }
 
     /// Threads of a block, in one dimension: 256 if not set.

@@ -72,6 +72,8 @@ pub enum Code {
     },
     /// PTX text, a cubin or a fatbin.
     Image(Arc<[u8]>),
+    /// None: the kernel runs on the host only.
+    HostOnly,
 }
 
 impl Code {
@@ -85,7 +87,7 @@ impl Code {
     pub fn text(&self) -> &str {
         match self {
             Code::Cuda { text, .. } => text,
-            Code::Image(_) => "",
+            Code::Image(_) | Code::HostOnly => "",
         }
     }
 }
@@ -252,7 +254,15 @@ impl Kernel {
         ))
     }
 
-    /// The same where a GPU was looked for and not found, for this reason.
+    /// That it cannot run on a device that needs device code.
+    pub(crate) fn no_device_code(&self, device: &str) -> Error {
+        Error::Job(format!(
+            "'{}' is a function in Rust, which '{device}' cannot run: run it on the CPU, or write it as a kernel in CUDA C++",
+            self.entry
+        ))
+    }
+
+    /// That it has no host kernel, where a GPU was looked for and not found, for this reason.
     pub(crate) fn no_gpu(&self, reason: &str) -> Error {
         Error::Job(format!(
             "the kernel '{}' has no function for the host, and no GPU was found: {reason}; run it where there is a CUDA GPU, or \
