@@ -106,7 +106,7 @@ pub use data::{
 #[doc(hidden)]
 pub use data::{Clash, FileId, FileSet, NamedFile, mapped_path, remove_unfinished_outputs};
 pub use device::{DeviceChoice, DeviceDetails, DeviceInfo, DeviceKind, Emulated, Fault, FaultAt, devices};
-pub use engine::{Engine, EngineBuilder};
+pub use engine::{Engine, EngineBuilder, Passes};
 pub use error::{Error, Result};
 pub use expr::Expression;
 pub use job::Job;

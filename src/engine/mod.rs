@@ -24,6 +24,7 @@ use self::columns::Columns;
 use self::devices::{Budgets, Opened};
 use self::outputs::Outputs;
 use self::passes::PassContext;
+pub use self::passes::Passes;
 use self::prepare::{Prepared, Request};
 use crate::data::{Input, leftovers};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
