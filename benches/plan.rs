@@ -1,7 +1,7 @@
 //! Planning: pure arithmetic, so it may be called as often as one likes.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use overshot::{DeviceChoice, Emulated, Engine, Generator, Job};
+use overshot::{DeviceChoice, Engine, Job, device::Emulated, io::Generator};
 
 fn plans(criterion: &mut Criterion) {
     let choice = DeviceChoice::from(Emulated::new());

@@ -4,7 +4,7 @@
 
 use std::error::Error;
 
-use overshot::{CustomKernel, DeviceChoice, Engine, Job};
+use overshot::{DeviceChoice, Engine, Job, kernel::CustomKernel};
 
 const INSIDE: &str = r#"
 // Block b looks at 1024 points, and writes those that it keeps to the start of its 1024 rows of the output.

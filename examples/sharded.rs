@@ -4,7 +4,10 @@
 
 use std::env;
 
-use overshot::{DeviceChoice, DeviceKind, Emulated, Engine, Job, devices};
+use overshot::{
+    DeviceChoice, Engine, Job,
+    device::{DeviceKind, Emulated, devices},
+};
 
 fn main() -> overshot::Result<()> {
     let has_gpu = devices().0.iter().any(|device| device.kind == DeviceKind::Cuda);

@@ -106,7 +106,7 @@ pub enum Error {
         cause: Box<Error>,
     },
 
-    /// An error of the caller's own [`Source`](crate::Source), [`Sink`](crate::Sink) or [`Target`](crate::Target).
+    /// An error of the caller's own [`Source`](crate::Source), [`Sink`](crate::Sink) or [`Target`](crate::io::Target).
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
 

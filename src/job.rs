@@ -61,7 +61,7 @@ impl<'a> Job<'a> {
         Ok(Job::new(&Expression::parse(expression)?))
     }
 
-    /// A job that runs a kernel of the caller's own on every row. A [`CustomKernel`](crate::CustomKernel) without values, resident
+    /// A job that runs a kernel of the caller's own on every row. A [`CustomKernel`](crate::kernel::CustomKernel) without values, resident
     /// arrays and scratch is a call by itself.
     pub fn kernel(call: impl Into<Call>) -> Self {
         Job::of(JobBody::Kernel(call.into()))

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! An [`Engine`] holds devices and memory limits and runs [`Job`]s. A job is an expression with inputs and outputs, which
-//! are slices, files ([`Npy`], [`Raw`]), [`PinnedBuffer`]s, [`Generator`]s, arrays that stay on GPUs ([`ShardedArray`],
-//! [`Resident`]), or anything that implements [`Source`] or [`Target`]. What happened is in the [`Report`]; what would happen, in the [`Plan`].
+//! are slices, files ([`Npy`], [`Raw`]), [`PinnedBuffer`](arrays::PinnedBuffer)s, [`Generator`](io::Generator)s, arrays that stay on GPUs ([`ShardedArray`](arrays::ShardedArray),
+//! [`Resident`](arrays::Resident)), or anything that implements [`Source`] or [`Target`](io::Target). What happened is in the [`Report`]; what would happen, in the [`Plan`].
 //!
 //! ```
 //! use overshot::{Engine, Job};
@@ -68,57 +68,55 @@
 // Of a library alone: in programs and tests nothing that is `pub` is reached from outside.
 #![warn(missing_debug_implementations, unnameable_types)]
 
-mod arrays;
+pub mod arrays;
 mod cache_folder;
 mod custom;
 mod data;
-mod device;
+pub mod device;
 mod engine;
 mod error;
 pub mod expr;
 mod job;
-mod limits;
-mod memory;
+pub mod limits;
+pub mod memory;
 mod ops;
 mod pipeline;
-mod plan;
+pub mod plan;
 mod progress;
-mod report;
+pub mod report;
 mod sync;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
 mod threads;
-mod trace;
+pub mod trace;
 #[doc(hidden)]
 pub mod units;
 
-pub use arrays::{PinnedBuffer, Resident, ShardedArray};
-pub use custom::{Call, CustomKernel, HostRows};
-pub mod kernel {
-    //! Computations of one's own.
-    pub use crate::custom::{AddColumn, Call, CustomKernel, HostRows, RowColumns, RowElement, RowFunction};
-}
-pub use data::{
-    Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Placement, Raw, ReadMode, Scalar, Sink,
-    SinkMemory, Source, Target, create, map, open, open_with,
-};
-#[doc(hidden)]
-pub use data::{Clash, FileId, FileSet, NamedFile, mapped_path, remove_unfinished_outputs};
-pub use device::{DeviceChoice, DeviceDetails, DeviceInfo, DeviceKind, Emulated, Fault, FaultAt, devices};
+pub use data::{Dtype, Input, Npy, Output, Raw, Scalar, Sink, Source};
+pub use device::DeviceChoice;
 pub use engine::{Engine, EngineBuilder, Passes};
 pub use error::{Error, Result};
 pub use expr::Expression;
 pub use job::Job;
-pub use limits::{AggregateLimits, DeviceLimits, HostLimits, MachineLimits, RateBySize, RateByThreads};
-pub use memory::{DeviceMemory, MemoryUse};
-pub use plan::{DevicePlan, Plan, PlanColumn, Role};
+pub use plan::Plan;
 pub use progress::{CancelToken, Progress};
-pub use report::{
-    Bottleneck, Computation, DeviceReport, InputReport, OutputReport, Report, Setup, Stage, StageTime, StageTimes,
-    UnknownResult,
-};
-pub use trace::Timeline;
+pub use report::Report;
+
+/// Inputs and outputs: files, memory, generators, and the traits for sources and sinks of one's own.
+pub mod io {
+    pub use crate::data::{
+        Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Placement, Raw, ReadMode, Scalar, Sink,
+        SinkMemory, Source, Target, create, map, open, open_with,
+    };
+    #[doc(hidden)]
+    pub use crate::data::{Clash, FileId, FileSet, NamedFile, mapped_path, remove_unfinished_outputs};
+}
+
+/// Computations other than expressions: closures in Rust, and kernels in CUDA C++ or PTX.
+pub mod kernel {
+    pub use crate::custom::{AddColumn, Call, CustomKernel, HostRows, RowColumns, RowElement, RowFunction};
+}
 
 /// The examples of the README, compiled with the documentation tests.
 #[cfg(doctest)]
@@ -128,6 +126,9 @@ mod readme {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arrays::{PinnedBuffer, Resident, ShardedArray};
+    use crate::io::NewFile;
+    use crate::kernel::CustomKernel;
 
     const fn is_send_and_sync<T: Send + Sync>() {}
     const fn is_send<T: Send>() {}

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
-use overshot::{CancelToken, DeviceChoice, Engine, Error, Generator, Job, Report};
+use overshot::{CancelToken, DeviceChoice, Engine, Error, Job, Report, io::Generator};
 
 /// Runs an ignored test on the stand-ins.
 fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
@@ -55,7 +55,7 @@ fn taken() -> (u64, u64) {
 /// What the engine says that it has, all GPUs together: in use and cached, of devices and pinned.
 fn said(engine: &Engine) -> (u64, u64) {
     let memory = engine.memory();
-    let sum = |of: fn(&overshot::DeviceMemory) -> overshot::MemoryUse| {
+    let sum = |of: fn(&overshot::memory::DeviceMemory) -> overshot::memory::MemoryUse| {
         memory.iter().map(of).map(|memory| memory.in_use + memory.cached).sum()
     };
     (sum(|memory| memory.device), sum(|memory| memory.pinned))

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use overshot::{DeviceChoice, Dtype, Engine, Error, NamedFile, Source, units};
+use overshot::{DeviceChoice, Dtype, Engine, Error, Source, io::NamedFile, units};
 use serde::Serialize;
 
 use self::header::NpyHeader;

@@ -14,7 +14,7 @@ pub fn path(path: &Path) {
 
 /// Removes all of them, and the outputs. What is not there any more is done with.
 pub fn remove() {
-    overshot::remove_unfinished_outputs();
+    overshot::io::remove_unfinished_outputs();
     for path in PATHS.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
         let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
     }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use bytesize::ByteSize;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use overshot::{DeviceChoice, Dtype, Emulated, Error, NamedFile, Scalar};
+use overshot::{DeviceChoice, Dtype, Error, Scalar, device::Emulated, io::NamedFile};
 
 /// A file, or a number, for a name of the expression.
 #[derive(Clone, Debug, PartialEq)]

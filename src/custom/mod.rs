@@ -53,7 +53,7 @@ const THREADS: u32 = 256;
 /// On devices without CUDA its [function for the host](CustomKernel::on_host) runs instead.
 ///
 /// ```
-/// use overshot::{DeviceChoice, Engine, CustomKernel, Job};
+/// use overshot::{DeviceChoice, Engine, Job, kernel::CustomKernel};
 /// const SAXPY: &str = r#"
 /// extern "C" __global__ void saxpy(long long rows, float a, const float *x, float *y)
 /// {

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 /// A source whose rows are computed by a function on the host.
 ///
 /// ```
-/// # use overshot::Generator;
+/// # use overshot::io::Generator;
 /// let squares = Generator::new(1_000_000, |first: u64, rows: &mut [f64]| {
 ///     for (i, row) in (first..).zip(rows) {
 ///         *row = (i * i) as f64;

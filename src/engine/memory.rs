@@ -39,7 +39,7 @@ impl Engine {
     /// every run and keeps nothing either.
     ///
     /// ```
-    /// use overshot::{Emulated, Engine, Job};
+    /// use overshot::{Engine, Job, device::Emulated};
     /// let engine = Engine::builder().device(Emulated::new()).build()?;
     /// engine.run(Job::eval("sum(i)")?.rows(1_000_000))?;
     /// let memory = &engine.memory()[0];

@@ -20,7 +20,7 @@ pub struct DeviceMemory {
     /// Its own memory; nothing for the CPU.
     pub device: MemoryUse,
     /// Pinned memory of the host: the slots of runs on this device. What is pinned is so for all GPUs; a
-    /// [`PinnedBuffer`](crate::PinnedBuffer) counts on the first of them, for as long as it lives. Nothing for the CPU.
+    /// [`PinnedBuffer`](crate::arrays::PinnedBuffer) counts on the first of them, for as long as it lives. Nothing for the CPU.
     pub pinned: MemoryUse,
 }
 

@@ -8,8 +8,10 @@ use std::thread;
 
 use overshot::testing::custom::{everything, keep};
 use overshot::{
-    CancelToken, CustomKernel, DeviceChoice, Dtype, Emulated, Engine, Error, Fault, FaultAt, Job, Placement, Sink,
-    SinkMemory, Source, Target,
+    CancelToken, DeviceChoice, Dtype, Engine, Error, Job, Sink, Source,
+    device::{Emulated, Fault, FaultAt},
+    io::{Placement, SinkMemory, Target},
+    kernel::CustomKernel,
 };
 use rayon::prelude::*;
 

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libtest_mimic::Failed;
 use overshot::{
-    Bottleneck, CancelToken, DeviceChoice, DeviceKind, Dtype, Emulated, Engine, Error, Fault, FaultAt, Generator, Job,
-    Npy, Placement, Raw, ReadMode, Report, Scalar, Sink, SinkMemory, Source, Stage, Target,
+    CancelToken, DeviceChoice, Dtype, Engine, Error, Job, Npy, Raw, Report, Scalar, Sink, Source,
+    device::{DeviceKind, Emulated, Fault, FaultAt},
+    io::{Generator, Placement, ReadMode, SinkMemory, Target},
+    report::{Bottleneck, Stage},
 };
 
 use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, cpu, engine, numbers};

@@ -2,7 +2,7 @@
 
 use overshot::kernel::RowFunction;
 use overshot::testing::custom::{FACTOR, TABLE, everything, keep};
-use overshot::{CustomKernel, DeviceChoice, Engine, Job, Npy, Raw};
+use overshot::{DeviceChoice, Engine, Job, Npy, Raw, kernel::CustomKernel};
 
 use crate::harness::{Case, Module, NO_CASES, Outcome, check, engine, numbers};
 

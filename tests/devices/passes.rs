@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use overshot::{CancelToken, DeviceChoice, Emulated, Engine, Error, Job, Report, Scalar};
+use overshot::{CancelToken, DeviceChoice, Engine, Error, Job, Report, Scalar, device::Emulated};
 
 use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, cpu, each_pass, numbers};
 use crate::rows::{Watched, bits, builder, device_bytes, engine, has_memory, not_there, rows_in, without_cpu};
