@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::custom::Call;
 use crate::data::{Input, Output, Scalar};
-use crate::error::{Error, Result};
+use crate::error::{JobError, Result};
 use crate::expr::{self, Expression};
 use crate::progress::{CancelToken, Progress};
 
@@ -56,7 +56,7 @@ impl<'a> Job<'a> {
     /// [`Expression::parse`] and [`Job::new`].
     ///
     /// # Errors
-    /// [`Error::Expression`] if it does not parse. Types are checked when the job runs and dtypes are known.
+    /// [`Error::Expression`](crate::Error::Expression) if it does not parse. Types are checked when the job runs and dtypes are known.
     pub fn eval(expression: &str) -> Result<Self> {
         Ok(Job::new(&Expression::parse(expression)?))
     }
@@ -194,9 +194,7 @@ impl<'a> Job<'a> {
     pub(crate) fn row_count(&self, counts: &[u64], elements: (&[u64], &[u64])) -> Result<u64> {
         let whole = |what: String, count: u64, elements: u64| match count.is_multiple_of(elements) {
             true => Ok((what, count / elements)),
-            false => {
-                Err(Error::Job(format!("{what} has {count} elements, which are no whole rows of {elements} elements")))
-            }
+            false => Err(JobError::PartialRow { column: what, count, elements }),
         };
         let set = self.rows.map(|rows| Ok(("the job".to_owned(), rows)));
         let inputs = self.inputs.iter().zip(counts).zip(elements.0).map(|(((name, input), count), elements)| {
@@ -206,16 +204,14 @@ impl<'a> Job<'a> {
             let target = output.target();
             Some(whole(format!("output {name} ({})", target.name()), target.rows()?, *elements))
         });
-        let all: Vec<_> = set.into_iter().chain(inputs).chain(outputs).collect::<Result<_>>()?;
+        let all: Vec<_> = set.into_iter().chain(inputs).chain(outputs).collect::<Result<_, JobError>>()?;
         let mut all = all.into_iter();
         let Some((first, rows)) = all.next() else {
-            return Err(Error::Job("the number of rows is unknown: give an input, or the number of rows".into()));
+            return Err(JobError::UnknownRows.into());
         };
         match all.find(|(_, other)| *other != rows) {
             None => Ok(rows),
-            Some((other, count)) => Err(Error::Job(format!(
-                "{first} has {rows} rows but {other} has {count}; all must have the same number"
-            ))),
+            Some((other, other_rows)) => Err(JobError::RowsDiffer { first, rows, other, other_rows }.into()),
         }
     }
 
@@ -228,57 +224,55 @@ impl<'a> Job<'a> {
         for (name, _) in &self.inputs {
             let name = name.as_str();
             if !given.insert(name) {
-                return Err(Error::Job(format!("input '{name}' is given twice")));
+                return Err(JobError::GivenTwice { role: "input", name: name.into() }.into());
             }
             if assigned.contains(name) {
-                return Err(Error::Job(format!(
-                    "'{name}' is assigned by the expression, so it is an output, not an input"
-                )));
+                return Err(JobError::Assigned { name: name.into(), role: "an input" }.into());
             }
             if !read.contains(name) {
-                let reads = list(expression.inputs());
-                return Err(Error::Job(format!("the expression has no name '{name}'; it reads {reads}")));
+                let message = format!("the expression has no name '{name}'; it reads {}", list(expression.inputs()));
+                return Err(JobError::UnknownName { name: name.into(), message }.into());
             }
         }
         let mut valued = HashSet::new();
         for (name, _) in &self.values {
             let name = name.as_str();
             if !valued.insert(name) {
-                return Err(Error::Job(format!("value '{name}' is given twice: leave one out")));
+                return Err(JobError::GivenTwice { role: "value", name: name.into() }.into());
             }
             if !given.insert(name) {
-                return Err(Error::Job(format!("'{name}' is given as an input and as a value: leave one out")));
+                return Err(JobError::InputAndValue { name: name.into() }.into());
             }
             if assigned.contains(name) {
-                return Err(Error::Job(format!(
-                    "'{name}' is assigned by the expression, so it is an output, not a value: give the value another name"
-                )));
+                return Err(JobError::Assigned { name: name.into(), role: "a value" }.into());
             }
             if !read.contains(name) {
-                return Err(Error::Job(format!(
+                let message = format!(
                     "the expression has no name '{name}' that could have a value; it reads {}",
                     list(expression.inputs())
-                )));
+                );
+                return Err(JobError::UnknownName { name: name.into(), message }.into());
             }
         }
         let mut written = HashSet::new();
         for (name, _) in &self.outputs {
             let name = name.as_str();
             if !written.insert(name) {
-                return Err(Error::Job(format!("output '{name}' is given twice")));
+                return Err(JobError::GivenTwice { role: "output", name: name.into() }.into());
             }
             if !assigned.contains(name) {
-                let reason = match reduced.contains(name) {
-                    true => format!("'{name}' is one number of all rows, which the report has: it takes no output"),
-                    false => {
-                        format!("the expression does not assign '{name}'; it assigns {}", list(expression.outputs()))
-                    }
-                };
-                return Err(Error::Job(reason));
+                if reduced.contains(name) {
+                    return Err(JobError::ReductionOutput { name: name.into() }.into());
+                }
+                let message =
+                    format!("the expression does not assign '{name}'; it assigns {}", list(expression.outputs()));
+                return Err(JobError::UnknownName { name: name.into(), message }.into());
             }
         }
         match expression.inputs().find(|name| !given.contains(name)) {
-            Some(missing) => Err(Error::Job(expr::unbound(missing))),
+            Some(missing) => {
+                Err(JobError::MissingName { name: missing.into(), message: expr::unbound(missing) }.into())
+            }
             None => Ok(()),
         }
     }

@@ -96,7 +96,7 @@ pub mod units;
 pub use data::{Dtype, Input, Npy, Output, Raw, Scalar, Sink, Source};
 pub use device::DeviceChoice;
 pub use engine::{Engine, EngineBuilder, Passes};
-pub use error::{Error, Result};
+pub use error::{Error, JobError, Result};
 pub use expr::Expression;
 pub use job::Job;
 pub use plan::Plan;

@@ -226,15 +226,12 @@ impl ScalarArgs {
     /// The values, for who has waited for them.
     ///
     /// # Errors
-    /// [`Error::Abandoned`] if they were given up, [`Error::Job`] if nobody has waited.
+    /// [`Error::Abandoned`] if they were given up, [`Error::Internal`] if nobody has waited.
     pub fn known(&self) -> Result<&[u64]> {
         match self.0.get() {
             Some(Some(bits)) => Ok(bits),
             Some(None) => Err(Error::Abandoned),
-            None => Err(Error::Job(
-                "a kernel was to run before its values were known: this is a defect of the pipeline, please report it"
-                    .into(),
-            )),
+            None => Err(Error::Internal("a kernel was to run before its values were known".into())),
         }
     }
 }
@@ -319,7 +316,9 @@ mod tests {
     fn values_come_once() {
         let values = ScalarArgs::late();
         assert!(!values.are_known());
-        assert!(matches!(values.known(), Err(Error::Job(problem)) if problem.contains("before its values were known")));
+        assert!(
+            matches!(values.known(), Err(Error::Internal(problem)) if problem.contains("before its values were known"))
+        );
         values.set(vec![1, 2]);
         values.set(vec![3]);
         values.abandon();

@@ -120,7 +120,7 @@ impl Engine {
     /// `cudaHostRegister` say: then it must stay pinned until this returns.
     ///
     /// # Errors
-    /// [`Error::Expression`] and [`Error::Job`] if the job does not fit together, [`Error::Budget`] if a memory limit is
+    /// [`Error::Expression`], [`Error::InvalidJob`] and [`Error::Job`] if the job does not fit together, [`Error::Budget`] if a memory limit is
     /// too small for one chunk, [`Error::File`] and [`Error::Chunk`] if something failed on the way,
     /// [`Error::Cancelled`]. No output file appears or changes then; if the last one cannot be given its name, those
     /// before it lose theirs again, and files that they replaced come back. Only a file system that has neither

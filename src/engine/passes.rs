@@ -14,10 +14,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 use super::Engine;
-use super::check::{BoundJob, bind};
+use super::check::{BoundJob, bind, value_dtype};
 use crate::data::Scalar;
 use crate::device::kernel::ScalarArgs;
-use crate::error::{Error, Result};
+use crate::error::{Error, JobError, Result};
 use crate::job::{Job, JobBody};
 use crate::memory::InRun;
 use crate::report::Report;
@@ -129,7 +129,7 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Job`] for a job with outputs or without values, and for kernels of the caller's own. Those of
+    /// [`Error::InvalidJob`] for a job with outputs or without values, and for kernels of the caller's own. Those of
     /// [`run`](Engine::run) that can be known before it begins, and those that `body` returns; [`Error::other`] holds any other
     /// error of the caller.
     ///
@@ -170,18 +170,14 @@ impl Passes<'_, '_> {
     /// Sets a value of the next pass. Values that are not set stay as they are.
     ///
     /// # Errors
-    /// [`Error::Job`] if the job has no such value, or has it with another dtype.
+    /// [`Error::InvalidJob`] if the job has no such value, or has it with another dtype.
     pub fn set(&mut self, name: &str, value: impl Into<Scalar>) -> Result<()> {
         let value = value.into();
         let Some((_, old)) = self.values.iter_mut().find(|(own, _)| own == name) else {
-            return Err(Error::Job(format!("the job has no value '{name}' to begin with: give it one")));
+            return Err(JobError::UnknownValue { name: name.into() }.into());
         };
         if old.dtype() != value.dtype() {
-            return Err(Error::Job(format!(
-                "the value '{name}' is {} to begin with, but {} later: convert it",
-                old.dtype(),
-                value.dtype()
-            )));
+            return Err(value_dtype(name, old.dtype(), value.dtype()));
         }
         *old = value;
         Ok(())
@@ -267,14 +263,16 @@ impl std::fmt::Debug for Passes<'_, '_> {
 /// Whether passes of a job make sense.
 fn check(job: &Job<'_>) -> Result<()> {
     if !job.outputs.is_empty() || matches!(job.what, JobBody::Kernel(_)) {
-        return Err(Error::Job(
+        return Err(JobError::NotSupported(
             "passes are for reductions: leave out outputs, and run kernels of your own and jobs with outputs once, after them".into(),
-        ));
+        )
+        .into());
     }
     if job.values.is_empty() {
-        return Err(Error::Job(
+        return Err(JobError::NotSupported(
             "the job has no values, so that all passes would be the same: give it some, or run it once".into(),
-        ));
+        )
+        .into());
     }
     Ok(())
 }

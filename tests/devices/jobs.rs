@@ -277,7 +277,7 @@ fn wrong_values(choice: &DeviceChoice) -> Outcome {
         ),
     ] {
         match engine.run(job) {
-            Err(Error::Job(text)) if text.contains(problem) => {}
+            Err(error @ Error::InvalidJob(_)) if error.to_string().contains(problem) => {}
             other => return Err(format!("{other:?} instead of: {problem}").into()),
         }
     }

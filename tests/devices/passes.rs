@@ -386,7 +386,7 @@ fn refused(choice: &DeviceChoice) -> Outcome {
         (pass(), "no input of that name"),
     ] {
         let result = each_pass(&engine, job, next);
-        let right = matches!(&result, Err(Error::Job(text)) if text.contains(problem));
+        let right = matches!(&result, Err(error @ Error::InvalidJob(_)) if error.to_string().contains(problem));
         check(right, format!("{result:?}"))?;
     }
     // Values that the job does not have, or of another dtype.
@@ -398,7 +398,8 @@ fn refused(choice: &DeviceChoice) -> Outcome {
             passes += 1;
             Some(values.clone())
         });
-        let right = matches!(&result, Err(Error::Job(text)) if text.contains(problem)) && passes == 1;
+        let right =
+            matches!(&result, Err(error @ Error::InvalidJob(_)) if error.to_string().contains(problem)) && passes == 1;
         check(right && in_use(&engine) == 0, format!("{problem}: {result:?}"))?;
     }
     Ok(())
