@@ -32,6 +32,16 @@ impl JobBody {
 /// Every name that the expression reads needs an [`input`](Job::input), all of the same number of rows, or a
 /// [`value`](Job::scalar), the same for all rows. A name that it assigns may have an [`output`](Job::output); without one it is a
 /// temporary of the expression. The names of a kernel are those of its parameters.
+///
+/// ```
+/// use overshot::{DeviceChoice, Engine, Job};
+/// let (x, mut y) = ([1.0, 2.0, 3.0], [0.0; 3]);
+/// let job = Job::eval("t = x - shift; y = t * t; total = sum(y)")?.input("x", &x).scalar("shift", 2.0).output("y", &mut y);
+/// let report = Engine::builder().device(DeviceChoice::Cpu).build()?.run(job)?;
+/// assert_eq!(report.value("total")?.map(|total| total.as_f64()), Some(2.0));
+/// assert_eq!(y, [1.0, 0.0, 1.0]);
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[must_use = "a job does nothing until an engine runs it"]
 pub struct Job<'a> {
     pub(crate) what: JobBody,

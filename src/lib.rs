@@ -24,6 +24,66 @@
 //!
 //! Without a GPU the same program runs on the CPU, and the report says so.
 //!
+//! # Guide
+//!
+//! From file to file. [`Npy::open`] and [`Raw::open`] read files of any size, and [`Npy::create`] and [`Raw::create`] write new ones.
+//! An output file appears under its name when the whole job has succeeded:
+//!
+//! ```
+//! use overshot::{Engine, Job, Npy};
+//! # let folder = tempfile::tempdir()?;
+//! # let (input, output) = (folder.path().join("a.npy"), folder.path().join("c.npy"));
+//! # let engine = Engine::builder().build()?;
+//! # engine.run(Job::eval("x = f64(i)")?.rows(1000).output("x", Npy::create(&input)))?;
+//! let job = Job::eval("c = sqrt(a); m = max(c)")?.input("a", Npy::open(&input)?).output("c", Npy::create(&output));
+//! let report = engine.run(job)?;
+//! assert_eq!(report.value("m")?.map(|max| max.as_f64()), Some(999f64.sqrt()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A function of your own: [`RowFunction`](kernel::RowFunction) turns a safe Rust closure into a kernel for the CPU, and
+//! [`CustomKernel`](kernel::CustomKernel) takes CUDA C++, PTX or a cubin for GPUs.
+//!
+//! ```
+//! use overshot::kernel::RowFunction;
+//! use overshot::{DeviceChoice, Engine, Job};
+//! let twice = RowFunction::new("twice").input::<i32>("x").output::<i32>("y").run(|x, y| {
+//!     y.iter_mut().zip(x).for_each(|(y, x)| *y = 2 * x);
+//! });
+//! let (x, mut y) = ([1, 2, 3], [0; 3]);
+//! let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
+//! engine.run(Job::kernel(&twice).input("x", &x).output("y", &mut y))?;
+//! assert_eq!(y, [2, 4, 6]);
+//! # Ok::<(), overshot::Error>(())
+//! ```
+//!
+//! What a run would do: [`Engine::plan`] returns chunk sizes and memory without touching a device. How far a run is:
+//! [`Job::progress`] calls a function after every chunk, and a [`CancelToken`] stops the run.
+//!
+//! ```
+//! use overshot::{CancelToken, Engine, Error, Job};
+//! let (x, token) = (vec![1.0; 100_000], CancelToken::new());
+//! // As text, as a program gets it from its user: `auto`, `cpu`, `cuda`, `cuda:0`, `emulated`, …
+//! let engine = Engine::builder().device("cpu".parse::<overshot::DeviceChoice>()?).build()?;
+//! let plan = engine.plan(&Job::eval("sum(x)")?.input("x", &x))?;
+//! assert_eq!((plan.rows, plan.row_bytes, plan.devices[0].id.as_str()), (100_000, 8, "cpu"));
+//! let job = Job::eval("sum(x)")?.input("x", &x).cancel_token(token.clone());
+//! let result = engine.run(job.progress(|progress| {
+//!     println!("{} of {} rows", progress.done, progress.rows);
+//!     token.cancel();
+//! }));
+//! assert!(result.is_ok() || matches!(result, Err(Error::Cancelled { .. })));
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! Where to go from here:
+//!
+//! - [`Engine::passes`] runs a job several times over the same rows, with values that depend on the results before;
+//! - [`Engine::resident`] and [`Engine::shard`] keep datasets on the GPUs between jobs;
+//! - [`io`] has sources and sinks, and the traits for your own; [`kernel`], [`device`], [`memory`], [`plan`] and [`report`] have the
+//!   rest of the types of their subjects; [`limits`] has what this machine was measured to reach;
+//! - `overshot bench` measures these limits, and [`Report`] then compares each run with them.
+//!
 //! # Expressions
 //!
 //! Statements separated by `;` or `,`: `name = expression` for every row, or a reduction over all rows. Types, promotion,
@@ -122,6 +182,11 @@ pub mod kernel {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
+
+// The examples of `docs/`: a line for each file.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/json.md")]
+mod docs_json {}
 
 #[cfg(test)]
 mod tests {

@@ -15,6 +15,30 @@ const MOST_THREADS: u32 = 1024;
 const MOST_BLOCK_BYTES: usize = 64 << 30;
 
 /// A [`CustomKernel`] with all arguments that are not inputs or outputs.
+///
+/// ```
+/// use overshot::kernel::CustomKernel;
+/// use overshot::{DeviceChoice, Engine, Job};
+/// const LOOKUP: &str = r#"
+/// extern "C" __global__ void lookup(const unsigned char *key, const float *table, float scale, float *y, long long rows)
+/// {
+///     long long i = blockIdx.x * 256ll + threadIdx.x;
+///     if (i < rows) y[i] = table[key[i]] * scale;
+/// }"#;
+/// // SAFETY: it touches rows 0 to `rows` of its columns, and the table at places of one byte.
+/// let lookup = unsafe { CustomKernel::cuda("lookup.cu", LOOKUP, "lookup") }?.on_host(|rows| {
+///     let (key, table, scale) = (rows.input::<u8>("key"), rows.resident::<f32>("table"), rows.value::<f32>("scale"));
+///     rows.output::<f32>("y").iter_mut().zip(key).for_each(|(y, key)| *y = table[usize::from(*key)] * scale);
+/// });
+/// let table: Vec<f32> = (0..=255u8).map(f32::from).collect();
+/// // SAFETY: the table has 256 elements, and a byte has as many values.
+/// let call = unsafe { lookup.call().scalar("scale", 0.5f32).resident("table", &table) };
+/// let (key, mut y) = ([0u8, 1, 255], [0.0f32; 3]);
+/// let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
+/// engine.run(Job::kernel(call).input("key", &key).output("y", &mut y))?;
+/// assert_eq!(y, [0.0, 0.5, 127.5]);
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a call does nothing until a job runs it"]
 pub struct Call {

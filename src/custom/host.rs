@@ -11,6 +11,9 @@ pub(super) type HostFunction = Arc<dyn Fn(&mut HostRows<'_>) + Send + Sync>;
 
 /// The rows that a function for the host computes: columns by the names of the kernel's parameters.
 ///
+/// The examples of [`CustomKernel`](crate::kernel::CustomKernel) and [`Call`](crate::kernel::Call) read inputs, values and resident
+/// arrays by it. A [`RowFunction`](crate::kernel::RowFunction) gets typed slices instead, whose types the compiler checks.
+///
 /// Methods panic if there is no such name, if it is of another type, or if an output is asked for twice: mistakes of the
 /// function, which end the run.
 pub struct HostRows<'r> {

@@ -14,6 +14,19 @@ use crate::plan::RunLimits;
 const MAX_LANES: usize = 1024;
 
 /// Builds an [`Engine`]. Everything has a default.
+///
+/// ```
+/// use overshot::{DeviceChoice, Engine};
+/// let engine = Engine::builder()
+///     .device(DeviceChoice::Cpu)
+///     .device_memory(2 << 30)
+///     .pinned_memory(512 << 20)
+///     .chunk(16 << 20)
+///     .workers(2)
+///     .build()?;
+/// assert_eq!(engine.devices()[0].id, "cpu");
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until it builds"]
 pub struct EngineBuilder {

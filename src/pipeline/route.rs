@@ -127,7 +127,5 @@ impl<'r, D: Device> Route<'r, D> {
 
 /// A column is staged, pinned or resident: the plan and the columns of a run are made of the same facts.
 fn unplanned() -> Error {
-    Error::Job(
-        "a column is neither staged nor pinned nor resident, which is a defect of Overshot: please report it".into(),
-    )
+    Error::Internal("a column is neither staged nor pinned nor resident".into())
 }
