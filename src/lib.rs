@@ -7,9 +7,11 @@
 //!      └── every worker of every device claims its next chunk from the same queue
 //! ```
 //!
-//! An [`Engine`] holds devices and memory limits and runs [`Job`]s. A job is an expression with inputs and outputs, which
-//! are slices, files ([`Npy`], [`Raw`]), [`PinnedBuffer`](arrays::PinnedBuffer)s, [`Generator`](io::Generator)s, arrays that stay on GPUs ([`ShardedArray`](arrays::ShardedArray),
-//! [`Resident`](arrays::Resident)), or anything that implements [`Source`] or [`Target`](io::Target). What happened is in the [`Report`]; what would happen, in the [`Plan`].
+//! An [`Engine`] holds devices and memory limits and runs [`Job`]s. A job is an expression with inputs and outputs,
+//! which are slices, files ([`Npy`], [`Raw`]), [`PinnedBuffer`](arrays::PinnedBuffer)s,
+//! [`Generator`](io::Generator)s, arrays that stay on GPUs ([`ShardedArray`](arrays::ShardedArray),
+//! [`Resident`](arrays::Resident)), or anything that implements [`Source`] or [`Target`](io::Target). What happened
+//! is in the [`Report`]; what would happen, in the [`Plan`].
 //!
 //! ```
 //! use overshot::{Engine, Job};
@@ -26,8 +28,8 @@
 //!
 //! # Guide
 //!
-//! From file to file. [`Npy::open`] and [`Raw::open`] read files of any size, and [`Npy::create`] and [`Raw::create`] write new ones.
-//! An output file appears under its name when the whole job has succeeded:
+//! From file to file. [`Npy::open`] and [`Raw::open`] read files of any size, and [`Npy::create`] and [`Raw::create`]
+//! write new ones. An output file appears under its name when the whole job has succeeded:
 //!
 //! ```
 //! use overshot::{Engine, Job, Npy};
@@ -41,8 +43,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A function of your own: [`RowFunction`](kernel::RowFunction) turns a safe Rust closure into a kernel for the CPU, and
-//! [`CustomKernel`](kernel::CustomKernel) takes CUDA C++, PTX or a cubin for GPUs.
+//! A function of your own: [`RowFunction`](kernel::RowFunction) turns a safe Rust closure into a kernel for the CPU,
+//! and [`CustomKernel`](kernel::CustomKernel) takes CUDA C++, PTX or a cubin for GPUs.
 //!
 //! ```
 //! use overshot::kernel::RowFunction;
@@ -80,50 +82,54 @@
 //!
 //! - [`Engine::passes`] runs a job several times over the same rows, with values that depend on the results before;
 //! - [`Engine::resident`] and [`Engine::shard`] keep datasets on the GPUs between jobs;
-//! - [`io`] has sources and sinks, and the traits for your own; [`kernel`], [`device`], [`memory`], [`plan`] and [`report`] have the
-//!   rest of the types of their subjects; [`limits`] has what this machine was measured to reach;
+//! - [`io`] has sources and sinks, and the traits for your own; [`kernel`], [`device`], [`memory`], [`plan`] and
+//!   [`report`] have the rest of the types of their subjects; [`limits`] has what this machine was measured to reach;
 //! - `overshot bench` measures these limits, and [`Report`] then compares each run with them.
 //!
 //! # Expressions
 //!
-//! Statements separated by `;` or `,`: `name = expression` for every row, or a reduction over all rows. Types, promotion,
-//! integer wrap-around, division and NaN follow NumPy 2.
+//! Statements separated by `;` or `,`: `name = expression` for every row, or a reduction over all rows. Types,
+//! promotion, integer wrap-around, division and NaN follow NumPy 2.
 //!
 //! - operators `+ - * / // % **`, comparisons `== != < <= > >=`, `& | ^ ~ << >>`, parentheses;
 //! - constants: numbers, `pi e inf nan True False`; `i`, short for `index()`, the number of the row as `i64`;
-//! - functions: `index where clip min max abs floor ceil round trunc isnan isfinite isinf sqrt cbrt exp exp2 expm1 log log2 log10
-//!   log1p power hypot sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh`;
+//! - functions:
+//!   `index where clip min max abs floor ceil round trunc isnan isfinite isinf sqrt cbrt exp exp2 expm1 log log2
+//!   log10 log1p power hypot sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh`;
 //! - conversions, as in `f32(x)`: `bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64`;
 //! - reductions, any number in one pass: `sum mean min max var std count any all argmin argmax`. One may be named:
 //!   `m = mean(x)`;
-//! - the same by NumPy's and other names: `minimum maximum absolute arcsin arccos arctan arctan2 arcsinh arccosh arctanh true false`.
+//! - the same by NumPy's and other names:
+//!   `minimum maximum absolute arcsin arccos arctan arctan2 arcsinh arccosh arctanh true false`.
 //!
-//! [`expr::functions`] lists all of them for programs. Other names are columns, or values that are the same for all rows ([`Job::scalar`]): the same text with other values is the same
-//! kernel, and is not compiled again.
+//! [`expr::functions`] lists all of them for programs. Other names are columns, or values that are the same for all
+//! rows ([`Job::scalar`]): the same text with other values is the same kernel, and is not compiled again.
 //!
-//! A name is a constant only if no input, value or result has it: columns may be called `e`, `i` and `pi`. Functions are told by
-//! their parentheses, so that columns may have their names, too. [`Expression`] is a parsed text for any number of jobs.
+//! A name is a constant only if no input, value or result has it: columns may be called `e`, `i` and `pi`. Functions
+//! are told by their parentheses, so that columns may have their names, too. [`Expression`] is a parsed text for any
+//! number of jobs.
 //!
-//! Inputs are paired element by element, and outputs have their shape. Inputs that have a shape (`.npy` files) must all have the same
-//! one: there is no broadcasting, and `(6,)` is not `(6, 1)`. Inputs without one (slices, raw files, generators) go with every shape
-//! of as many elements.
+//! Inputs are paired element by element, and outputs have their shape. Inputs that have a shape (`.npy` files) must
+//! all have the same one: there is no broadcasting, and `(6,)` is not `(6, 1)`. Inputs without one (slices, raw
+//! files, generators) go with every shape of as many elements.
 //!
-//! Where it differs from NumPy: there is no `f16`, so float functions of `bool`, `i8` and `u8` give `f32`; a literal that does not
-//! fit the dtype beside it is an error also in `where` and `clip`; an integer array to a negative power is the reciprocal
-//! rounded to zero; casts from floats to integers saturate, and NaN becomes 0; `min` and `max` of −0 and 0 give the first;
-//! a `bool` with a literal exponent or with integers beyond `i64` becomes an integer. A name cannot be read as an input
-//! and assigned in one text. Parentheses and signs nest 200 levels deep at most; a sum may have any number of terms.
+//! Where it differs from NumPy: there is no `f16`, so float functions of `bool`, `i8` and `u8` give `f32`; a literal
+//! that does not fit the dtype beside it is an error also in `where` and `clip`; an integer array to a negative power
+//! is the reciprocal rounded to zero; casts from floats to integers saturate, and NaN becomes 0; `min` and `max` of
+//! −0 and 0 give the first; a `bool` with a literal exponent or with integers beyond `i64` becomes an integer. A name
+//! cannot be read as an input and assigned in one text. Parentheses and signs nest 200 levels deep at most; a sum may
+//! have any number of terms.
 //!
 //! # Results
 //!
-//! Results are the same bits for every chunk size, number of workers, device and repeat. That holds for functions without an
-//! exact result too (`exp`, `sin`, `**`, …): each is defined here, once for all devices, and within 1 ulp wherever the tests
-//! look. Those of `f32` are computed in `f64` and rounded.
+//! Results are the same bits for every chunk size, number of workers, device and repeat. That holds for functions
+//! without an exact result too (`exp`, `sin`, `**`, …): each is defined here, once for all devices, and within 1 ulp
+//! wherever the tests look. Those of `f32` are computed in `f64` and rounded.
 //!
 //! # Tracing
 //!
-//! Workers emit [`tracing`] spans at level `DEBUG`: `run` for a job, and in it `send` and `drain` (`compute` on the CPU) for each
-//! chunk, with the fields `chunk`, `row`, `rows`, `device` and `worker`.
+//! Workers emit [`tracing`] spans at level `DEBUG`: `run` for a job, and in it `send` and `drain` (`compute` on the
+//! CPU) for each chunk, with the fields `chunk`, `row`, `rows`, `device` and `worker`.
 
 // Of a library alone: in programs and tests nothing that is `pub` is reached from outside.
 #![warn(missing_debug_implementations, unnameable_types)]

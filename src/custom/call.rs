@@ -20,7 +20,8 @@ const MOST_BLOCK_BYTES: usize = 64 << 30;
 /// use overshot::kernel::CustomKernel;
 /// use overshot::{DeviceChoice, Engine, Job};
 /// const LOOKUP: &str = r#"
-/// extern "C" __global__ void lookup(const unsigned char *key, const float *table, float scale, float *y, long long rows)
+/// extern "C" __global__ void lookup(const unsigned char *key, const float *table, float scale, float *y,
+///                                   long long rows)
 /// {
 ///     long long i = blockIdx.x * 256ll + threadIdx.x;
 ///     if (i < rows) y[i] = table[key[i]] * scale;
@@ -65,7 +66,8 @@ impl Call {
         self
     }
 
-    /// Gives a parameter an array that is the same for all rows: it is copied to each device once, and counts as device memory.
+    /// Gives a parameter an array that is the same for all rows: it is copied to each device once, and counts as
+    /// device memory.
     ///
     /// # Safety
     /// The kernel reads nothing beyond an array of this length, which it is not told.
@@ -94,8 +96,8 @@ impl Call {
         Ok(self)
     }
 
-    /// Gives a parameter memory for the rows of a chunk, which holds anything at first and is not copied back. On the host it
-    /// is left out: a function there has variables of its own.
+    /// Gives a parameter memory for the rows of a chunk, which holds anything at first and is not copied back. On the
+    /// host it is left out: a function there has variables of its own.
     pub fn scratch(mut self, name: &str) -> Self {
         self.scratch.push(name.into());
         self
@@ -280,8 +282,8 @@ impl Call {
                 && matches!(parameter.kind, Kind::Pointer { is_const: false, .. })
             {
                 return fail(format!(
-                    "its parameter '{name}' is no place for {what}, as the kernel may write to it: declare it const if it only \
-                     reads it"
+                    "its parameter '{name}' is no place for {what}, as the kernel may write to it: declare it const if it \
+                     only reads it"
                 ));
             }
             if name == ROWS || name == FIRST_ROW {
@@ -309,8 +311,8 @@ impl Call {
         match columns.into_iter().try_fold(0, add) {
             Some(bytes) if bytes <= MOST_BLOCK_BYTES => Ok(()),
             _ => Err(Error::Job(format!(
-                "the kernel '{}': the {tile_rows} rows of a block have more than {MOST_BLOCK_BYTES} bytes: set fewer rows for a \
-                 block, or make rows smaller",
+                "the kernel '{}': the {tile_rows} rows of a block have more than {MOST_BLOCK_BYTES} bytes: set fewer rows \
+                 for a block, or make rows smaller",
                 self.kernel.entry
             ))),
         }
@@ -358,8 +360,8 @@ impl BoundCall {
             return Ok(());
         }
         Err(Error::Job(format!(
-            "the kernel '{entry}' has no parameter 'rows', so its last block cannot know that it has {} of {} rows: add \
-             'long long rows', and leave alone what lies beyond",
+            "the kernel '{entry}' has no parameter 'rows', so its last block cannot know that it has {} of {} rows: \
+             add 'long long rows', and leave alone what lies beyond",
             rows % columns.tile_rows as u64,
             columns.tile_rows
         )))

@@ -10,15 +10,17 @@ use crate::data::{Dtype, Element};
 /// Builds a kernel from a Rust closure over typed slices: no CUDA text, no C declarations, no `unsafe`.
 ///
 /// Each [`input`](RowFunction::input) and [`output`](RowFunction::output) declares a column with its type, and
-/// [`run`](RowFunction::run) takes the closure. The closure gets one slice per column, and all slices have the same number of
-/// rows. One column is the slice itself; several columns are a tuple of slices, in the order of their declaration. A type in the
-/// closure that differs from the declared one does not compile. Data of another dtype is an error of the job.
+/// [`run`](RowFunction::run) takes the closure. The closure gets one slice per column, and all slices have the same
+/// number of rows. One column is the slice itself; several columns are a tuple of slices, in the order of their
+/// declaration. A type in the closure that differs from the declared one does not compile. Data of another dtype is
+/// an error of the job.
 ///
-/// Overshot calls the closure for parts of chunks, from several threads at once. It captures what is the same for all rows,
-/// such as numbers and tables.
+/// Overshot calls the closure for parts of chunks, from several threads at once. It captures what is the same for all
+/// rows, such as numbers and tables.
 ///
-/// The kernel runs on the CPU and on emulated devices. It has no device code: a run on CUDA devices alone is an error, and a
-/// run on the CPU and GPUs uses the CPU, with a note in the report. For GPUs, see [`CustomKernel::cuda`].
+/// The kernel runs on the CPU and on emulated devices. It has no device code: a run on CUDA devices alone is an
+/// error, and a run on the CPU and GPUs uses the CPU, with a note in the report. For GPUs, see
+/// [`CustomKernel::cuda`].
 ///
 /// ```
 /// use overshot::kernel::RowFunction;
@@ -99,8 +101,8 @@ impl<I: RowColumns, O: RowColumns> RowFunction<I, O> {
         self.as_type()
     }
 
-    /// The kernel that runs `function`. The closure takes the inputs and the outputs. It must write every row of the outputs,
-    /// which hold anything at first.
+    /// The kernel that runs `function`. The closure takes the inputs and the outputs. It must write every row of the
+    /// outputs, which hold anything at first.
     ///
     /// If the closure panics, the run panics.
     pub fn run(self, function: impl for<'r> Fn(I::Inputs<'r>, O::Outputs<'r>) + Send + Sync + 'static) -> CustomKernel {

@@ -129,9 +129,9 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
     Ok(bound)
 }
 
-/// Inputs are paired element by element, in C order. So those that have a shape must all have the same one, which is then that of
-/// the outputs, whichever is named first; nothing is broadcast. Those without a shape (slices, raw files, generators) go with
-/// every shape of as many elements.
+/// Inputs are paired element by element, in C order. So those that have a shape must all have the same one, which is
+/// then that of the outputs, whichever is named first; nothing is broadcast. Those without a shape (slices, raw
+/// files, generators) go with every shape of as many elements.
 fn check_shapes(inputs: &[(String, Input<'_>)]) -> Result<()> {
     let mut shapes = inputs.iter().filter_map(|(name, input)| Some((name, input.source().shape()?)));
     let Some((first, shape)) = shapes.next() else { return Ok(()) };

@@ -87,8 +87,8 @@ impl Engine {
         Ok(Prepared { reserved, plan, segments, runs, budgets, columns, notes, setup })
     }
 
-    /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than the work; GPUs alone
-    /// if the kernel has no function for the host.
+    /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than
+    /// the work; GPUs alone if the kernel has no function for the host.
     ///
     /// # Errors
     /// [`Error::Job`] if no device can run the kernel.
@@ -204,8 +204,9 @@ impl Engine {
         Ok((plan, segments))
     }
 
-    /// Plans, waits until there is memory for that beside other runs of the engine, and makes every device ready. A device that has less memory than it said gets smaller chunks, or takes no part
-    /// if it has none and others are there; but a pass that is made ready while another one runs had better wait for the memory of that.
+    /// Plans, waits until there is memory for that beside other runs of the engine, and makes every device ready. A
+    /// device that has less memory than it said gets smaller chunks, or takes no part if it has none and others are
+    /// there; but a pass that is made ready while another one runs had better wait for the memory of that.
     fn ready(
         &self,
         request: &Request<'_, '_>,
