@@ -220,6 +220,8 @@ mod tests {
         is_send_and_sync::<PinnedBuffer<f64>>();
         is_send_and_sync::<ShardedArray<f64>>();
         is_send_and_sync::<Resident<'_>>();
+        is_send_and_sync::<kernel::RowFunction>();
+        is_send_and_sync::<Expression>();
         is_send::<Job<'_>>();
         is_send::<Input<'_>>();
         is_send::<Output<'_>>();

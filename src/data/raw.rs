@@ -11,7 +11,7 @@ pub struct Raw(FileRows);
 
 impl Raw {
     /// Opens a file of elements of `dtype`, to be read by calls. Whatever it holds is taken for rows: that it is of
-    /// another format is found out only by [`open`](crate::open), which goes by names and first bytes.
+    /// another format is found out only by [`open`](crate::io::open), which goes by names and first bytes.
     ///
     /// # Errors
     /// When the file cannot be opened, or its length is not a whole number of elements.

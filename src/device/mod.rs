@@ -1,7 +1,7 @@
 //! Devices: what the pipeline asks of them, and what they say of themselves.
 //!
-//! A device knows nothing of jobs, chunks or files. It has memory, streams and events, and it runs [`Kernel`]s. Two
-//! devices implement [`Device`]: `emulated`, made of host memory, and `cuda`. The CPU is no [`Device`]: it needs no
+//! A device knows nothing of jobs, chunks or files. It has memory, streams and events, and it runs `Kernel`s. Two
+//! devices implement `Device`: `emulated`, made of host memory, and `cuda`. The CPU is no `Device`: it needs no
 //! copies, so its worker runs a kernel's host kernel on the data where it is.
 
 mod backoff;

@@ -126,8 +126,8 @@ impl Engine {
     /// something failed on the way, [`Error::Cancelled`]. No output file appears or changes then; if the last one
     /// cannot be given its name, those before it lose theirs again, and files that they replaced come back. Only a
     /// file system that has neither `RENAME_EXCHANGE` nor hard links cannot bring a replaced file back, and outputs
-    /// after a caller's own [`Sink`] that fails in its [`commit`](Sink::commit). Slices hold whatever was written so
-    /// far.
+    /// after a caller's own [`Sink`](crate::Sink) that fails in its [`commit`](crate::Sink::commit). Slices hold
+    /// whatever was written so far.
     ///
     /// # Panics
     /// When code of the caller that it runs (a source, a sink, a generator, the progress function) panics.
