@@ -1,7 +1,7 @@
 //! Planning, which is pure arithmetic and should be cheap to call.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use overshot::{DeviceChoice, Emulated, Engine, Generator, Job};
+use overshot::{DeviceChoice, Engine, Job, device::Emulated, io::Generator};
 
 fn plans(criterion: &mut Criterion) {
     let choice = DeviceChoice::from(Emulated::new());

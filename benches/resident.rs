@@ -100,13 +100,16 @@ fn in_runs(engine: &Engine, job: Make<'_, '_>, count: usize) -> Outcome<Passes> 
 }
 
 fn in_passes(engine: &Engine, job: Job<'_>, count: usize) -> Outcome<Passes> {
-    let (mut passes, mut begin) = (Passes::default(), Instant::now());
-    engine.passes(job, |report| {
-        let center = passes.add(report, begin.elapsed().as_secs_f64());
-        begin = Instant::now();
-        (passes.bits.len() < count).then_some([("c", center)])
+    let (mut found, mut begin) = (Passes::default(), Instant::now());
+    engine.passes(job, |passes| {
+        for _ in 0..count {
+            let center = found.add(&passes.run()?, begin.elapsed().as_secs_f64());
+            begin = Instant::now();
+            passes.set("c", center)?;
+        }
+        Ok(())
     })?;
-    Ok(passes)
+    Ok(found)
 }
 
 /// Returns the median of all but the first two.

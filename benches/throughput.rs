@@ -11,7 +11,10 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
-use overshot::{DeviceChoice, DeviceKind, Engine, Job, MachineLimits, Npy, PinnedBuffer, ReadMode, Report};
+use overshot::{
+    DeviceChoice, Engine, Job, Npy, Report, arrays::PinnedBuffer, device::DeviceKind, io::ReadMode,
+    limits::MachineLimits,
+};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
@@ -118,7 +121,8 @@ impl Target {
             }
         }
         let device = limits.devices.first();
-        let best = |sizes: &[overshot::RateBySize]| Some(overshot::RateBySize::best(sizes)?.bytes_per_second);
+        let best =
+            |sizes: &[overshot::limits::RateBySize]| Some(overshot::limits::RateBySize::best(sizes)?.bytes_per_second);
         match name {
             "h2d" => best(&device?.copy_in),
             "duplex" => best(&device?.duplex),

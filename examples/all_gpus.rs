@@ -7,7 +7,7 @@
 use std::env;
 use std::error::Error;
 
-use overshot::{DeviceChoice, Emulated, Engine, Job, Report};
+use overshot::{DeviceChoice, Engine, Job, Report, device::Emulated};
 
 fn main() -> Result<(), Box<dyn Error>> {
     match env::args().nth(1).as_deref() {

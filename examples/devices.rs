@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release --example devices`
 
-use overshot::DeviceKind;
+use overshot::device::DeviceKind;
 
 fn main() {
-    let (devices, notes) = overshot::devices();
+    let (devices, notes) = overshot::device::devices();
     for device in devices {
         println!("{} ({}): {} MiB of memory", device.id, device.name, device.memory_bytes >> 20);
         if device.kind != DeviceKind::Cuda {

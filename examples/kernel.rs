@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use overshot::{CustomKernel, DeviceChoice, Engine, Job};
+use overshot::{DeviceChoice, Engine, Job, kernel::CustomKernel};
 
 const INSIDE: &str = r#"
 // Block b reads 1024 points, and writes the points inside to the start of its 1024 rows of the output.

@@ -7,7 +7,7 @@
 
 use std::env;
 
-use overshot::{DeviceChoice, Emulated, Engine, Generator, Job, Npy};
+use overshot::{DeviceChoice, Engine, Job, Npy, device::Emulated, io::Generator};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rows = env::args().nth(1).map_or(Ok(128 << 20), |rows| rows.parse())?;

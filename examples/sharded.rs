@@ -7,7 +7,10 @@
 
 use std::env;
 
-use overshot::{DeviceChoice, DeviceKind, Emulated, Engine, Job, devices};
+use overshot::{
+    DeviceChoice, Engine, Job,
+    device::{DeviceKind, Emulated, devices},
+};
 
 fn main() -> overshot::Result<()> {
     let has_gpu = devices().0.iter().any(|device| device.kind == DeviceKind::Cuda);
@@ -41,13 +44,15 @@ fn show(choice: DeviceChoice, device_memory: u64) -> overshot::Result<()> {
     let data = engine.resident(&data)?;
     println!("a dataset of {} rows: {:?}", data.rows(), data.on_devices());
     let job = Job::eval("m = mean(clip(x, center - 100, center + 300))")?.input("x", &data).scalar("center", 0.0);
-    let mut pass = 0;
-    engine.passes(job, |report| {
-        let center = report.value("m").ok()??;
-        pass += 1;
-        let (bytes, ahead) = (report.bytes_to_device, report.bytes_ahead);
-        println!("  pass {pass}: mean {center:.3}, {bytes} bytes in, {ahead} of them ahead");
-        (pass < 4).then_some([("center", center)])
+    engine.passes(job, |passes| {
+        for pass in 1..=4 {
+            let report = passes.run()?;
+            let Some(center) = report.value("m")? else { break };
+            let (bytes, ahead) = (report.bytes_to_device, report.bytes_ahead);
+            println!("  pass {pass}: mean {center:.3}, {bytes} bytes in, {ahead} of them ahead");
+            passes.set("center", center)?;
+        }
+        Ok(())
     })?;
     engine.memory().iter().for_each(|memory| println!("{memory}"));
     Ok(())

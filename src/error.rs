@@ -40,8 +40,16 @@ pub enum Error {
 
     /// The parts of a job do not match: an unknown or missing name, different row counts, or a dtype that cannot be
     /// written.
+    #[error(transparent)]
+    InvalidJob(#[from] JobError),
+
+    /// A job, an option or a kernel cannot be used as it is, for a reason that has no kind of its own.
     #[error("{0}")]
     Job(String),
+
+    /// Overshot contradicts itself. This is a defect of Overshot, not of the job.
+    #[error("{0}: this is a defect of Overshot, please report it")]
+    Internal(String),
 
     /// A file cannot be used.
     #[error("{}: {problem}{}; {remedy}", path.display(), reason(cause))]
@@ -110,7 +118,7 @@ pub enum Error {
         cause: Box<Error>,
     },
 
-    /// An error of a [`Source`](crate::Source), [`Sink`](crate::Sink) or [`Target`](crate::Target) that the caller
+    /// An error of a [`Source`](crate::Source), [`Sink`](crate::Sink) or [`Target`](crate::io::Target) that the caller
     /// implements.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
@@ -131,6 +139,176 @@ pub enum Error {
     },
 }
 
+/// Why the parts of a job do not fit each other.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// A name is given twice in the same role.
+    #[error("{role} '{name}' is given twice: leave one out")]
+    #[non_exhaustive]
+    GivenTwice {
+        /// `input`, `value` or `output`.
+        role: &'static str,
+        /// The name.
+        name: String,
+    },
+
+    /// A name is given as an input and as a value.
+    #[error("'{name}' is given as an input and as a value: leave one out")]
+    #[non_exhaustive]
+    InputAndValue {
+        /// The name.
+        name: String,
+    },
+
+    /// A name that the expression assigns is given as an input or a value.
+    #[error("'{name}' is assigned by the expression, so it is an output, not {role}: rename one of them")]
+    #[non_exhaustive]
+    Assigned {
+        /// The name.
+        name: String,
+        /// `an input` or `a value`.
+        role: &'static str,
+    },
+
+    /// An input, a value or an output has a name that the expression does not have.
+    #[error("{message}")]
+    #[non_exhaustive]
+    UnknownName {
+        /// The name.
+        name: String,
+        /// The whole message, with the names that there are.
+        message: String,
+    },
+
+    /// The expression reads a name that nothing is given for.
+    #[error("{message}")]
+    #[non_exhaustive]
+    MissingName {
+        /// The name.
+        name: String,
+        /// The whole message.
+        message: String,
+    },
+
+    /// The result of a reduction is given an output.
+    #[error("'{name}' is one number of all rows, which the report has: it takes no output")]
+    #[non_exhaustive]
+    ReductionOutput {
+        /// The name.
+        name: String,
+    },
+
+    /// Nothing says how many rows there are.
+    #[error("the number of rows is unknown: give an input, or the number of rows")]
+    UnknownRows,
+
+    /// Two columns have different numbers of rows.
+    #[error("{first} has {rows} rows but {other} has {other_rows}; all must have the same number")]
+    #[non_exhaustive]
+    RowsDiffer {
+        /// The first column.
+        first: String,
+        /// Its rows.
+        rows: u64,
+        /// The column that differs.
+        other: String,
+        /// Its rows.
+        other_rows: u64,
+    },
+
+    /// A column ends within a row.
+    #[error("{column} has {count} elements, which are no whole rows of {elements} elements")]
+    #[non_exhaustive]
+    PartialRow {
+        /// The column.
+        column: String,
+        /// Its elements.
+        count: u64,
+        /// Elements of a row.
+        elements: u64,
+    },
+
+    /// Two inputs have different shapes.
+    #[error(
+        "input '{first}' has the shape {shape} but '{other}' has {other_shape}, and shapes are not broadcast: reshape one of \
+         them, as in {other}.reshape{shape}"
+    )]
+    #[non_exhaustive]
+    ShapesDiffer {
+        /// The first input with a shape.
+        first: String,
+        /// Its shape, as NumPy writes it.
+        shape: String,
+        /// The input that differs.
+        other: String,
+        /// Its shape, as NumPy writes it.
+        other_shape: String,
+    },
+
+    /// An output holds another dtype than the result has.
+    #[error("output '{name}' ({target}) holds {own}, but the result is {result}: {remedy}")]
+    #[non_exhaustive]
+    OutputDtype {
+        /// The name.
+        name: String,
+        /// What the output is.
+        target: String,
+        /// The dtype that it holds.
+        own: String,
+        /// The dtype of the result.
+        result: String,
+        /// What to do.
+        remedy: String,
+    },
+
+    /// An output is the file of an input or of another output.
+    #[error("{} is both '{other}' and the output '{output}': write to another file", path.display())]
+    #[non_exhaustive]
+    FileClash {
+        /// The file.
+        path: PathBuf,
+        /// The other column of that file.
+        other: String,
+        /// The output.
+        output: String,
+    },
+
+    /// A pass sets a value that the job does not have.
+    #[error("the job has no value '{name}' to begin with: give it one")]
+    #[non_exhaustive]
+    UnknownValue {
+        /// The name.
+        name: String,
+    },
+
+    /// A pass sets a value to another dtype than the job has.
+    #[error("the value '{name}' is {dtype} to begin with, but {new} later: convert it")]
+    #[non_exhaustive]
+    ValueDtype {
+        /// The name.
+        name: String,
+        /// The dtype in the job.
+        dtype: String,
+        /// The dtype of the new value.
+        new: String,
+    },
+
+    /// A job with a kernel has a value, which belongs to the kernel's call.
+    #[error("the kernel '{kernel}' has the values of its call: give '{name}' a value there")]
+    #[non_exhaustive]
+    KernelValue {
+        /// The kernel.
+        kernel: String,
+        /// The name of the value.
+        name: String,
+    },
+
+    /// The job cannot be run in the way that was asked for.
+    #[error("{0}")]
+    NotSupported(String),
+}
+
 /// Returns the operating system's error in parentheses, to follow a problem.
 fn reason(cause: &Option<std::io::Error>) -> String {
     cause.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default()
@@ -144,7 +322,7 @@ impl Error {
     /// Returns whether the job is invalid as requested, as opposed to a run that failed. The command exits with
     /// status 2 for invalid jobs and with status 1 for other errors.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Error::Expression { .. } | Error::Compile { .. } | Error::Job(_))
+        matches!(self, Error::Expression { .. } | Error::Compile { .. } | Error::InvalidJob(_) | Error::Job(_))
     }
 
     /// Returns whether this error is only a consequence of another error.

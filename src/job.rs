@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::custom::Call;
 use crate::data::{Input, Output, Scalar};
-use crate::error::{Error, Result};
+use crate::error::{JobError, Result};
 use crate::expr::{self, Expression};
 use crate::progress::{CancelToken, Progress};
 
@@ -30,14 +30,26 @@ impl JobBody {
 /// An expression, or a kernel of the caller's own, with the data it reads and writes.
 ///
 /// Every name that the expression reads needs an [`input`](Job::input), all of the same number of rows, or a
-/// [`value`](Job::scalar), the same for all rows. A name that it assigns may have an [`output`](Job::output); without one it is a
-/// temporary of the expression. The names of a kernel are those of its parameters.
+/// [`value`](Job::scalar), the same for all rows. A name that it assigns may have an [`output`](Job::output); without
+/// one it is a temporary of the expression. The names of a kernel are those of its parameters.
+///
+/// ```
+/// use overshot::{DeviceChoice, Engine, Job};
+/// let (x, mut y) = ([1.0, 2.0, 3.0], [0.0; 3]);
+/// let job = Job::eval("t = x - shift; y = t * t; total = sum(y)")?;
+/// let job = job.input("x", &x).scalar("shift", 2.0).output("y", &mut y);
+/// let report = Engine::builder().device(DeviceChoice::Cpu).build()?.run(job)?;
+/// assert_eq!(report.value("total")?.map(|total| total.as_f64()), Some(2.0));
+/// assert_eq!(y, [1.0, 0.0, 1.0]);
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[must_use = "a job does nothing until an engine runs it"]
 pub struct Job<'a> {
     pub(crate) what: JobBody,
     pub(crate) inputs: Vec<(String, Input<'a>)>,
     pub(crate) values: Vec<(String, Scalar)>,
-    /// Whether the values are not known yet, but only their names and dtypes: the engine gives them to the kernel later.
+    /// Whether the values are not known yet, but only their names and dtypes: the engine gives them to the kernel
+    /// later.
     pub(crate) deferred: bool,
     pub(crate) outputs: Vec<(String, Output<'a>)>,
     pub(crate) rows: Option<u64>,
@@ -47,7 +59,7 @@ pub struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// A job that evaluates an expression, which any number of jobs may do.
+    /// A job that evaluates `expression`. Any number of jobs can share one expression.
     pub fn new(expression: &Expression) -> Self {
         Job::of(JobBody::Expression(expression.clone()))
     }
@@ -56,13 +68,14 @@ impl<'a> Job<'a> {
     /// [`Expression::parse`] and [`Job::new`].
     ///
     /// # Errors
-    /// [`Error::Expression`] if it does not parse. Types are checked when the job runs and dtypes are known.
+    /// [`Error::Expression`](crate::Error::Expression) if it does not parse. Types are checked when the job runs and
+    /// dtypes are known.
     pub fn eval(expression: &str) -> Result<Self> {
         Ok(Job::new(&Expression::parse(expression)?))
     }
 
-    /// A job that runs a kernel of the caller's own on every row. A [`CustomKernel`](crate::CustomKernel) without values, resident
-    /// arrays and scratch is a call by itself.
+    /// A job that runs a kernel of the caller's own on every row. A [`CustomKernel`](crate::kernel::CustomKernel)
+    /// without values, resident arrays and scratch is a call by itself.
     pub fn kernel(call: impl Into<Call>) -> Self {
         Job::of(JobBody::Kernel(call.into()))
     }
@@ -81,8 +94,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// The same job once more, on the same inputs and with values that are not known yet. It must have no outputs, which are written
-    /// once.
+    /// The same job once more, on the same inputs and with values that are not known yet. It must have no outputs,
+    /// which are written once.
     pub(crate) fn again(&self) -> Job<'_> {
         debug_assert!(self.outputs.is_empty());
         Job {
@@ -98,9 +111,9 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Names that are read: those of the expression (inputs and values) in the order of their first use, then those of the
-    /// constants that it reads, such as `pi` and `i`, which an input or a value may replace; or of the kernel's parameters that
-    /// take inputs.
+    /// Names that are read: those of the expression (inputs and values) in the order of their first use, then those
+    /// of the constants that it reads, such as `pi` and `i`, which an input or a value may replace; or of the
+    /// kernel's parameters that take inputs.
     pub fn input_names(&self) -> Vec<String> {
         match &self.what {
             JobBody::Expression(expression) => {
@@ -118,8 +131,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Names of the results, one for each reduction of the expression, in order: the name that is given to it, or else its
-    /// text. A kernel has none.
+    /// Names of the results, one for each reduction of the expression, in order: the name that is given to it, or
+    /// else its text. A kernel has none.
     pub fn result_names(&self) -> Vec<String> {
         match &self.what {
             JobBody::Expression(expression) => expression.reductions().map(str::to_owned).collect(),
@@ -135,10 +148,10 @@ impl<'a> Job<'a> {
 
     /// Gives `name`, which the expression reads, a value that is the same for all rows.
     ///
-    /// It is as a column with this value in every row. So it has the dtype of the Rust value and takes none from what it meets, as
-    /// a number in the text does: beside an `f32` column, `2.0f32` gives `f32`, and `2.0` gives `f64`. The kernel does not depend on
-    /// the value: the same expression with other values is not compiled again. A kernel of the caller's own has
-    /// [`Call::scalar`].
+    /// It is as a column with this value in every row. So it has the dtype of the Rust value and takes none from what
+    /// it meets, as a number in the text does: beside an `f32` column, `2.0f32` gives `f32`, and `2.0` gives `f64`.
+    /// The kernel does not depend on the value: the same expression with other values is not compiled again. A kernel
+    /// of the caller's own has [`Call::scalar`].
     ///
     /// ```
     /// use overshot::{DeviceChoice, Engine, Job};
@@ -182,21 +195,19 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// Takes down when every stage of every chunk began and ended, for [`Report::timeline`](crate::Report::timeline). This
-    /// slows small chunks down a little.
+    /// Takes down when every stage of every chunk began and ended, for [`Report::timeline`](crate::Report::timeline).
+    /// This slows small chunks down a little.
     pub fn timeline(mut self, timeline: bool) -> Self {
         self.timeline = timeline;
         self
     }
 
-    /// The number of rows that all inputs, which have so many elements, fixed-size outputs and [`rows`](Job::rows) agree on. A row
-    /// has so many elements of each input and output.
+    /// The number of rows that all inputs, which have so many elements, fixed-size outputs and [`rows`](Job::rows)
+    /// agree on. A row has so many elements of each input and output.
     pub(crate) fn row_count(&self, counts: &[u64], elements: (&[u64], &[u64])) -> Result<u64> {
         let whole = |what: String, count: u64, elements: u64| match count.is_multiple_of(elements) {
             true => Ok((what, count / elements)),
-            false => {
-                Err(Error::Job(format!("{what} has {count} elements, which are no whole rows of {elements} elements")))
-            }
+            false => Err(JobError::PartialRow { column: what, count, elements }),
         };
         let set = self.rows.map(|rows| Ok(("the job".to_owned(), rows)));
         let inputs = self.inputs.iter().zip(counts).zip(elements.0).map(|(((name, input), count), elements)| {
@@ -206,16 +217,14 @@ impl<'a> Job<'a> {
             let target = output.target();
             Some(whole(format!("output {name} ({})", target.name()), target.rows()?, *elements))
         });
-        let all: Vec<_> = set.into_iter().chain(inputs).chain(outputs).collect::<Result<_>>()?;
+        let all: Vec<_> = set.into_iter().chain(inputs).chain(outputs).collect::<Result<_, JobError>>()?;
         let mut all = all.into_iter();
         let Some((first, rows)) = all.next() else {
-            return Err(Error::Job("the number of rows is unknown: give an input, or the number of rows".into()));
+            return Err(JobError::UnknownRows.into());
         };
         match all.find(|(_, other)| *other != rows) {
             None => Ok(rows),
-            Some((other, count)) => Err(Error::Job(format!(
-                "{first} has {rows} rows but {other} has {count}; all must have the same number"
-            ))),
+            Some((other, other_rows)) => Err(JobError::RowsDiffer { first, rows, other, other_rows }.into()),
         }
     }
 
@@ -228,57 +237,55 @@ impl<'a> Job<'a> {
         for (name, _) in &self.inputs {
             let name = name.as_str();
             if !given.insert(name) {
-                return Err(Error::Job(format!("input '{name}' is given twice")));
+                return Err(JobError::GivenTwice { role: "input", name: name.into() }.into());
             }
             if assigned.contains(name) {
-                return Err(Error::Job(format!(
-                    "'{name}' is assigned by the expression, so it is an output, not an input"
-                )));
+                return Err(JobError::Assigned { name: name.into(), role: "an input" }.into());
             }
             if !read.contains(name) {
-                let reads = list(expression.inputs());
-                return Err(Error::Job(format!("the expression has no name '{name}'; it reads {reads}")));
+                let message = format!("the expression has no name '{name}'; it reads {}", list(expression.inputs()));
+                return Err(JobError::UnknownName { name: name.into(), message }.into());
             }
         }
         let mut valued = HashSet::new();
         for (name, _) in &self.values {
             let name = name.as_str();
             if !valued.insert(name) {
-                return Err(Error::Job(format!("value '{name}' is given twice: leave one out")));
+                return Err(JobError::GivenTwice { role: "value", name: name.into() }.into());
             }
             if !given.insert(name) {
-                return Err(Error::Job(format!("'{name}' is given as an input and as a value: leave one out")));
+                return Err(JobError::InputAndValue { name: name.into() }.into());
             }
             if assigned.contains(name) {
-                return Err(Error::Job(format!(
-                    "'{name}' is assigned by the expression, so it is an output, not a value: give the value another name"
-                )));
+                return Err(JobError::Assigned { name: name.into(), role: "a value" }.into());
             }
             if !read.contains(name) {
-                return Err(Error::Job(format!(
+                let message = format!(
                     "the expression has no name '{name}' that could have a value; it reads {}",
                     list(expression.inputs())
-                )));
+                );
+                return Err(JobError::UnknownName { name: name.into(), message }.into());
             }
         }
         let mut written = HashSet::new();
         for (name, _) in &self.outputs {
             let name = name.as_str();
             if !written.insert(name) {
-                return Err(Error::Job(format!("output '{name}' is given twice")));
+                return Err(JobError::GivenTwice { role: "output", name: name.into() }.into());
             }
             if !assigned.contains(name) {
-                let reason = match reduced.contains(name) {
-                    true => format!("'{name}' is one number of all rows, which the report has: it takes no output"),
-                    false => {
-                        format!("the expression does not assign '{name}'; it assigns {}", list(expression.outputs()))
-                    }
-                };
-                return Err(Error::Job(reason));
+                if reduced.contains(name) {
+                    return Err(JobError::ReductionOutput { name: name.into() }.into());
+                }
+                let message =
+                    format!("the expression does not assign '{name}'; it assigns {}", list(expression.outputs()));
+                return Err(JobError::UnknownName { name: name.into(), message }.into());
             }
         }
         match expression.inputs().find(|name| !given.contains(name)) {
-            Some(missing) => Err(Error::Job(expr::unbound(missing))),
+            Some(missing) => {
+                Err(JobError::MissingName { name: missing.into(), message: expr::unbound(missing) }.into())
+            }
             None => Ok(()),
         }
     }

@@ -7,9 +7,11 @@
 //!      └── every worker of every device claims its next chunk from the same queue
 //! ```
 //!
-//! An [`Engine`] holds devices and memory limits and runs [`Job`]s. A job is an expression with inputs and outputs, which
-//! are slices, files ([`Npy`], [`Raw`]), [`PinnedBuffer`]s, [`Generator`]s, arrays that stay on GPUs ([`ShardedArray`],
-//! [`Resident`]), or anything that implements [`Source`] or [`Target`]. What happened is in the [`Report`]; what would happen, in the [`Plan`].
+//! An [`Engine`] holds devices and memory limits and runs [`Job`]s. A job is an expression with inputs and outputs,
+//! which are slices, files ([`Npy`], [`Raw`]), [`PinnedBuffer`](arrays::PinnedBuffer)s,
+//! [`Generator`](io::Generator)s, arrays that stay on GPUs ([`ShardedArray`](arrays::ShardedArray),
+//! [`Resident`](arrays::Resident)), or anything that implements [`Source`] or [`Target`](io::Target). What happened
+//! is in the [`Report`]; what would happen, in the [`Plan`].
 //!
 //! ```
 //! use overshot::{Engine, Job};
@@ -24,108 +26,194 @@
 //!
 //! Without a GPU the same program runs on the CPU, and the report says so.
 //!
+//! # Guide
+//!
+//! From file to file. [`Npy::open`] and [`Raw::open`] read files of any size, and [`Npy::create`] and [`Raw::create`]
+//! write new ones. An output file appears under its name when the whole job has succeeded:
+//!
+//! ```
+//! use overshot::{Engine, Job, Npy};
+//! # let folder = tempfile::tempdir()?;
+//! # let (input, output) = (folder.path().join("a.npy"), folder.path().join("c.npy"));
+//! # let engine = Engine::builder().build()?;
+//! # engine.run(Job::eval("x = f64(i)")?.rows(1000).output("x", Npy::create(&input)))?;
+//! let job = Job::eval("c = sqrt(a); m = max(c)")?.input("a", Npy::open(&input)?).output("c", Npy::create(&output));
+//! let report = engine.run(job)?;
+//! assert_eq!(report.value("m")?.map(|max| max.as_f64()), Some(999f64.sqrt()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A function of your own: [`RowFunction`](kernel::RowFunction) turns a safe Rust closure into a kernel for the CPU,
+//! and [`CustomKernel`](kernel::CustomKernel) takes CUDA C++, PTX or a cubin for GPUs.
+//!
+//! ```
+//! use overshot::kernel::RowFunction;
+//! use overshot::{DeviceChoice, Engine, Job};
+//! let twice = RowFunction::new("twice").input::<i32>("x").output::<i32>("y").run(|x, y| {
+//!     y.iter_mut().zip(x).for_each(|(y, x)| *y = 2 * x);
+//! });
+//! let (x, mut y) = ([1, 2, 3], [0; 3]);
+//! let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
+//! engine.run(Job::kernel(&twice).input("x", &x).output("y", &mut y))?;
+//! assert_eq!(y, [2, 4, 6]);
+//! # Ok::<(), overshot::Error>(())
+//! ```
+//!
+//! What a run would do: [`Engine::plan`] returns chunk sizes and memory without touching a device. How far a run is:
+//! [`Job::progress`] calls a function after every chunk, and a [`CancelToken`] stops the run.
+//!
+//! ```
+//! use overshot::{CancelToken, Engine, Error, Job};
+//! let (x, token) = (vec![1.0; 100_000], CancelToken::new());
+//! // As text, as a program gets it from its user: `auto`, `cpu`, `cuda`, `cuda:0`, `emulated`, …
+//! let engine = Engine::builder().device("cpu".parse::<overshot::DeviceChoice>()?).build()?;
+//! let plan = engine.plan(&Job::eval("sum(x)")?.input("x", &x))?;
+//! assert_eq!((plan.rows, plan.row_bytes, plan.devices[0].id.as_str()), (100_000, 8, "cpu"));
+//! let job = Job::eval("sum(x)")?.input("x", &x).cancel_token(token.clone());
+//! let result = engine.run(job.progress(|progress| {
+//!     println!("{} of {} rows", progress.done, progress.rows);
+//!     token.cancel();
+//! }));
+//! assert!(result.is_ok() || matches!(result, Err(Error::Cancelled { .. })));
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! Where to go from here:
+//!
+//! - [`Engine::passes`] runs a job several times over the same rows, with values that depend on the results before;
+//! - [`Engine::resident`] and [`Engine::shard`] keep datasets on the GPUs between jobs;
+//! - [`io`] has sources and sinks, and the traits for your own; [`kernel`], [`device`], [`memory`], [`plan`] and
+//!   [`report`] have the rest of the types of their subjects; [`limits`] has what this machine was measured to reach;
+//! - `overshot bench` measures these limits, and [`Report`] then compares each run with them.
+//!
 //! # Expressions
 //!
-//! Statements separated by `;` or `,`: `name = expression` for every row, or a reduction over all rows. Types, promotion,
-//! integer wrap-around, division and NaN follow NumPy 2.
+//! Statements separated by `;` or `,`: `name = expression` for every row, or a reduction over all rows. Types,
+//! promotion, integer wrap-around, division and NaN follow NumPy 2.
 //!
 //! - operators `+ - * / // % **`, comparisons `== != < <= > >=`, `& | ^ ~ << >>`, parentheses;
 //! - constants: numbers, `pi e inf nan True False`; `i`, short for `index()`, the number of the row as `i64`;
-//! - functions: `index where clip min max abs floor ceil round trunc isnan isfinite isinf sqrt cbrt exp exp2 expm1 log log2 log10
-//!   log1p power hypot sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh`;
+//! - functions:
+//!   `index where clip min max abs floor ceil round trunc isnan isfinite isinf sqrt cbrt exp exp2 expm1 log log2
+//!   log10 log1p power hypot sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh`;
 //! - conversions, as in `f32(x)`: `bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64`;
 //! - reductions, any number in one pass: `sum mean min max var std count any all argmin argmax`. One may be named:
 //!   `m = mean(x)`;
-//! - the same by NumPy's and other names: `minimum maximum absolute arcsin arccos arctan arctan2 arcsinh arccosh arctanh true false`.
+//! - the same by NumPy's and other names:
+//!   `minimum maximum absolute arcsin arccos arctan arctan2 arcsinh arccosh arctanh true false`.
 //!
-//! [`expr::functions`] lists all of them for programs. Other names are columns, or values that are the same for all rows ([`Job::scalar`]): the same text with other values is the same
-//! kernel, and is not compiled again.
+//! [`expr::functions`] lists all of them for programs. Other names are columns, or values that are the same for all
+//! rows ([`Job::scalar`]): the same text with other values is the same kernel, and is not compiled again.
 //!
-//! A name is a constant only if no input, value or result has it: columns may be called `e`, `i` and `pi`. Functions are told by
-//! their parentheses, so that columns may have their names, too. [`Expression`] is a parsed text for any number of jobs.
+//! A name is a constant only if no input, value or result has it: columns may be called `e`, `i` and `pi`. Functions
+//! are told by their parentheses, so that columns may have their names, too. [`Expression`] is a parsed text for any
+//! number of jobs.
 //!
-//! Inputs are paired element by element, and outputs have their shape. Inputs that have a shape (`.npy` files) must all have the same
-//! one: there is no broadcasting, and `(6,)` is not `(6, 1)`. Inputs without one (slices, raw files, generators) go with every shape
-//! of as many elements.
+//! Inputs are paired element by element, and outputs have their shape. Inputs that have a shape (`.npy` files) must
+//! all have the same one: there is no broadcasting, and `(6,)` is not `(6, 1)`. Inputs without one (slices, raw
+//! files, generators) go with every shape of as many elements.
 //!
-//! Where it differs from NumPy: there is no `f16`, so float functions of `bool`, `i8` and `u8` give `f32`; a literal that does not
-//! fit the dtype beside it is an error also in `where` and `clip`; an integer array to a negative power is the reciprocal
-//! rounded to zero; casts from floats to integers saturate, and NaN becomes 0; `min` and `max` of −0 and 0 give the first;
-//! a `bool` with a literal exponent or with integers beyond `i64` becomes an integer. A name cannot be read as an input
-//! and assigned in one text. Parentheses and signs nest 200 levels deep at most; a sum may have any number of terms.
+//! Where it differs from NumPy: there is no `f16`, so float functions of `bool`, `i8` and `u8` give `f32`; a literal
+//! that does not fit the dtype beside it is an error also in `where` and `clip`; an integer array to a negative power
+//! is the reciprocal rounded to zero; casts from floats to integers saturate, and NaN becomes 0; `min` and `max` of
+//! −0 and 0 give the first; a `bool` with a literal exponent or with integers beyond `i64` becomes an integer. A name
+//! cannot be read as an input and assigned in one text. Parentheses and signs nest 200 levels deep at most; a sum may
+//! have any number of terms.
 //!
 //! # Results
 //!
-//! Results are the same bits for every chunk size, number of workers, device and repeat. That holds for functions without an
-//! exact result too (`exp`, `sin`, `**`, …): each is defined here, once for all devices, and within 1 ulp wherever the tests
-//! look. Those of `f32` are computed in `f64` and rounded.
+//! Results are the same bits for every chunk size, number of workers, device and repeat. That holds for functions
+//! without an exact result too (`exp`, `sin`, `**`, …): each is defined here, once for all devices, and within 1 ulp
+//! wherever the tests look. Those of `f32` are computed in `f64` and rounded.
 //!
 //! # Tracing
 //!
-//! Workers emit [`tracing`] spans at level `DEBUG`: `run` for a job, and in it `send` and `drain` (`compute` on the CPU) for each
-//! chunk, with the fields `chunk`, `row`, `rows`, `device` and `worker`.
+//! Workers emit [`tracing`] spans at level `DEBUG`: `run` for a job, and in it `send` and `drain` (`compute` on the
+//! CPU) for each chunk, with the fields `chunk`, `row`, `rows`, `device` and `worker`.
 
 // Of a library alone: in programs and tests nothing that is `pub` is reached from outside.
 #![warn(missing_debug_implementations, unnameable_types)]
 
-mod arrays;
+pub mod arrays;
 mod cache_folder;
 mod custom;
 mod data;
-mod device;
+pub mod device;
 mod engine;
 mod error;
 pub mod expr;
 mod job;
-mod limits;
-mod memory;
+pub mod limits;
+pub mod memory;
 mod ops;
 mod pipeline;
-mod plan;
+pub mod plan;
 mod progress;
-mod report;
+pub mod report;
 mod sync;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
 mod threads;
-mod trace;
+pub mod trace;
 #[doc(hidden)]
 pub mod units;
 
-pub use arrays::{PinnedBuffer, Resident, ShardedArray};
-pub use custom::{Call, CustomKernel, HostRows};
-pub use data::{
-    Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Placement, Raw, ReadMode, Scalar, Sink,
-    SinkMemory, Source, Target, create, map, open, open_with,
-};
-#[doc(hidden)]
-pub use data::{
-    Clash, FileId, FileSet, Foreign, NamedFile, NpyFields, foreign_format, mapped_path, remove_unfinished_outputs,
-};
-pub use device::{DeviceChoice, DeviceDetails, DeviceInfo, DeviceKind, Emulated, Fault, FaultAt, devices};
-pub use engine::{Engine, EngineBuilder};
-pub use error::{Error, Result};
+pub use data::{Dtype, Input, Npy, Output, Raw, Scalar, Sink, Source};
+pub use device::DeviceChoice;
+pub use engine::{Engine, EngineBuilder, Passes};
+pub use error::{Error, JobError, Result};
 pub use expr::Expression;
 pub use job::Job;
-pub use limits::{AggregateLimits, DeviceLimits, HostLimits, MachineLimits, RateBySize, RateByThreads};
-pub use memory::{DeviceMemory, MemoryUse};
-pub use plan::{DevicePlan, Plan, PlanColumn, Role};
+pub use plan::Plan;
 pub use progress::{CancelToken, Progress};
-pub use report::{
-    Bottleneck, Computation, DeviceReport, InputReport, OutputReport, Report, Setup, Stage, StageTime, StageTimes,
-    UnknownResult,
-};
-pub use trace::Timeline;
+pub use report::Report;
+
+/// Inputs and outputs: files, memory, generators, and the traits for sources and sinks of one's own.
+pub mod io {
+    pub use crate::data::{
+        Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Placement, Raw, ReadMode, Scalar, Sink,
+        SinkMemory, Source, Target, create, map, open, open_with,
+    };
+    #[doc(hidden)]
+    pub use crate::data::{
+        Clash, FileId, FileSet, Foreign, NamedFile, NpyFields, foreign_format, mapped_path, remove_unfinished_outputs,
+    };
+}
+
+/// Computations other than expressions: closures in Rust, and kernels in CUDA C++ or PTX.
+pub mod kernel {
+    pub use crate::custom::{AddColumn, Call, CustomKernel, HostRows, RowColumns, RowElement, RowFunction};
+}
 
 /// The examples of the README, compiled with the documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
 
+// The examples of `docs/`: a line for each file.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/expressions.md")]
+mod docs_expressions {}
+#[cfg(doctest)]
+#[doc = include_str!("../docs/iterating.md")]
+mod docs_iterating {}
+#[cfg(doctest)]
+#[doc = include_str!("../docs/kernels.md")]
+mod docs_kernels {}
+#[cfg(doctest)]
+#[doc = include_str!("../docs/memory.md")]
+mod docs_memory {}
+#[cfg(doctest)]
+#[doc = include_str!("../docs/several-gpus.md")]
+mod docs_several_gpus {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arrays::{PinnedBuffer, Resident, ShardedArray};
+    use crate::io::NewFile;
+    use crate::kernel::CustomKernel;
 
     const fn is_send_and_sync<T: Send + Sync>() {}
     const fn is_send<T: Send>() {}
@@ -146,6 +234,8 @@ mod tests {
         is_send_and_sync::<PinnedBuffer<f64>>();
         is_send_and_sync::<ShardedArray<f64>>();
         is_send_and_sync::<Resident<'_>>();
+        is_send_and_sync::<kernel::RowFunction>();
+        is_send_and_sync::<Expression>();
         is_send::<Job<'_>>();
         is_send::<Input<'_>>();
         is_send::<Output<'_>>();

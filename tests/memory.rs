@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
-use overshot::{CancelToken, DeviceChoice, Engine, Error, Generator, Job, Report};
+use overshot::{CancelToken, DeviceChoice, Engine, Error, Job, Report, io::Generator};
 
 /// Runs an ignored test on the stand-ins.
 fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
@@ -55,7 +55,7 @@ fn taken() -> (u64, u64) {
 /// Returns the memory that the engine reports for all GPUs: in use and cached, of devices and pinned.
 fn said(engine: &Engine) -> (u64, u64) {
     let memory = engine.memory();
-    let sum = |of: fn(&overshot::DeviceMemory) -> overshot::MemoryUse| {
+    let sum = |of: fn(&overshot::memory::DeviceMemory) -> overshot::memory::MemoryUse| {
         memory.iter().map(of).map(|memory| memory.in_use + memory.cached).sum()
     };
     (sum(|memory| memory.device), sum(|memory| memory.pinned))
@@ -355,24 +355,33 @@ fn rows_of_the_next_pass() {
         let (mut moved, mut most, mut passes) = (standin("standinCopiedBytes"), (0, 0), 0.0);
         let job = Job::eval("m = mean(x - c)").unwrap().input("x", x).scalar("c", 0.0);
         engine
-            .passes(job, |report| {
-                assert_eq!(report.value("m").unwrap().unwrap().as_f64(), 149_999.5 - passes);
-                assert!(passes == 0.0 || report.bytes_ahead >= least && report.bytes_ahead < report.bytes_to_device);
-                // What is copied now is of the next pass, which has no values yet.
-                moved += report.bytes_to_device + report.bytes_from_device;
-                let begin = Instant::now();
-                while standin("standinCopiedBytes") <= moved {
-                    assert!(begin.elapsed() < Duration::from_secs(60), "nothing is copied before the values are known");
-                    thread::yield_now();
+            .passes(job, |run| {
+                while passes < 20.0 {
+                    let report = run.run()?;
+                    run.set("c", passes + 1.0)?;
+                    assert_eq!(report.value("m").unwrap().unwrap().as_f64(), 149_999.5 - passes);
+                    assert!(
+                        passes == 0.0 || report.bytes_ahead >= least && report.bytes_ahead < report.bytes_to_device
+                    );
+                    // What is copied now is of the next pass, which has no values yet.
+                    moved += report.bytes_to_device + report.bytes_from_device;
+                    let begin = Instant::now();
+                    while standin("standinCopiedBytes") <= moved {
+                        assert!(
+                            begin.elapsed() < Duration::from_secs(60),
+                            "nothing is copied before the values are known"
+                        );
+                        thread::yield_now();
+                    }
+                    least = 4096 * 8;
+                    let now = taken();
+                    most = (now.0.max(most.0), now.1.max(most.1));
+                    if passes == 1.0 {
+                        engine.reset_peak();
+                    }
+                    passes += 1.0;
                 }
-                least = 4096 * 8;
-                let now = taken();
-                most = (now.0.max(most.0), now.1.max(most.1));
-                if passes == 1.0 {
-                    engine.reset_peak();
-                }
-                passes += 1.0;
-                (passes < 20.0).then_some([("c", passes)])
+                Ok(())
             })
             .unwrap();
         assert_eq!((in_use(&engine), said(&engine)), (before.1, taken()));
@@ -389,12 +398,13 @@ fn failed_passes() {
     let x: Vec<f64> = (0..300_000).map(f64::from).collect();
     let mut failed = 0;
     for _ in 0..6 {
-        let mut passes = 0;
         let job = Job::eval("sum(x * c)").unwrap().input("x", &x).scalar("c", 1.0);
-        let result = engine.passes(job, |report| {
-            assert_eq!(report.value("sum(x * c)").unwrap().unwrap().as_f64(), 44_999_850_000.0);
-            passes += 1;
-            (passes < 4).then_some([("c", 1.0)])
+        let result = engine.passes(job, |passes| {
+            for _ in 0..4 {
+                let report = passes.run()?;
+                assert_eq!(report.value("sum(x * c)").unwrap().unwrap().as_f64(), 44_999_850_000.0);
+            }
+            Ok(())
         });
         if let Err(error) = result {
             failed += 1;

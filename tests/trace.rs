@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use overshot::{DeviceChoice, Emulated, Engine, Error, Job};
+use overshot::{DeviceChoice, Engine, Error, Job, device::Emulated};
 use tracing_subscriber::fmt::format::FmtSpan;
 
 /// Collects the traced spans.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use overshot::{HostRows, Npy, Result};
+use overshot::{Npy, Result, kernel::HostRows};
 
 use super::{BATCH, STEPS, STRIKE};
 

@@ -11,7 +11,10 @@ mod host;
 use std::error::Error;
 use std::time::Instant;
 
-use overshot::{Call, CustomKernel, DeviceChoice, Engine, EngineBuilder, Job, Npy, Output};
+use overshot::{
+    DeviceChoice, Engine, EngineBuilder, Job, Npy, Output,
+    kernel::{Call, CustomKernel},
+};
 
 const SOURCE: &str = include_str!("kernels.cu");
 const STEPS: usize = 200;

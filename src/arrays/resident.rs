@@ -18,7 +18,7 @@ use crate::data::{Dtype, Input, Shards};
 ///
 /// ```
 /// # fn main() -> overshot::Result<()> {
-/// use overshot::{Emulated, Engine, Job};
+/// use overshot::{Engine, Job, device::Emulated};
 /// let x: Vec<f32> = (0..1_000_000).map(|i| i as f32).collect();
 /// let engine = Engine::builder().device(Emulated::new()).build()?;
 /// let data = engine.resident(&x)?;

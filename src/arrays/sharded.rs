@@ -24,7 +24,7 @@ use crate::threads;
 ///
 /// ```
 /// # fn main() -> overshot::Result<()> {
-/// use overshot::{Emulated, Engine, Job};
+/// use overshot::{Engine, Job, device::Emulated};
 /// let engine = Engine::builder().device(Emulated::new()).build()?;
 /// let mut x = engine.sharded::<f32>(1_000_000)?;
 /// engine.run(Job::eval("x = f32(i)")?.rows(1_000_000).output("x", &mut x))?;

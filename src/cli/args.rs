@@ -6,7 +6,10 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
-use overshot::{DeviceChoice, Engine, Input, NamedFile, ReadMode};
+use overshot::{
+    DeviceChoice, Engine, Input,
+    io::{NamedFile, ReadMode},
+};
 
 use super::help::{ENDINGS, EXAMPLES};
 use super::output::written;

@@ -2,7 +2,11 @@
 
 use std::io::{self, Write};
 
-use overshot::{DeviceChoice, Error, MachineLimits, RateBySize, RateByThreads, units};
+use overshot::{
+    DeviceChoice, Error,
+    limits::{MachineLimits, RateBySize, RateByThreads},
+    units,
+};
 
 use super::Result;
 use super::args::BenchArgs;
@@ -41,7 +45,7 @@ const SAME: f64 = 0.1;
 
 /// The previous measurement: the one with the same devices, if there is one.
 fn earlier(limits: &MachineLimits) -> Option<MachineLimits> {
-    let (mut devices, _) = overshot::devices();
+    let (mut devices, _) = overshot::device::devices();
     devices.retain(|device| limits.devices.iter().any(|measured| measured.id == device.id));
     MachineLimits::load(&devices).or_else(|| MachineLimits::load(&[]))
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use bytesize::ByteSize;
-use overshot::{DeviceDetails, DeviceInfo};
+use overshot::device::{DeviceDetails, DeviceInfo};
 use serde::Serialize;
 
 use super::Result;
@@ -32,7 +32,7 @@ fn details(DeviceInfo { compute_capability, details, .. }: &DeviceInfo) -> Strin
 
 /// Lists the devices.
 pub fn list(args: &DevicesArgs) -> Result {
-    let (devices, notes) = overshot::devices();
+    let (devices, notes) = overshot::device::devices();
     if args.json {
         return print_json(&Devices { devices, notes });
     }

@@ -98,7 +98,8 @@ fn in_fields(error: &Error) -> (&'static str, Value) {
     match error {
         Error::Expression { column, text, .. } => ("expression", json!({ "column": column, "expression": text })),
         Error::Compile { name, line, text, .. } => ("kernel", json!({ "file": name, "line": line, "text": text })),
-        Error::Job(_) => ("job", json!({})),
+        Error::InvalidJob(_) | Error::Job(_) => ("job", json!({})),
+        Error::Internal(_) => ("internal", json!({})),
         Error::File { path, problem, remedy, cause } => {
             let (path, cause) = (path.to_string_lossy(), cause.as_ref().map(ToString::to_string));
             ("file", json!({ "path": path, "problem": problem, "remedy": remedy, "cause": cause }))

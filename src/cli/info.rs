@@ -8,7 +8,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use overshot::{DeviceChoice, Engine, Error, NamedFile, NpyFields, ReadMode, units};
+use overshot::io::{NamedFile, NpyFields, ReadMode};
+use overshot::{DeviceChoice, Engine, Error, units};
 use serde::Serialize;
 
 use self::header::NpyHeader;
@@ -68,7 +69,7 @@ fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
         Err(_) => vec![],
     };
     let is_npy_name = file.path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"));
-    let foreign = if file.is_raw { None } else { overshot::foreign_format(&file.path, &head) };
+    let foreign = if file.is_raw { None } else { overshot::io::foreign_format(&file.path, &head) };
     info.npy = if file.is_raw { None } else { NpyHeader::parse(&head) };
     info.format = match (&info.npy, foreign) {
         (Some(_), _) => "npy",

@@ -3,7 +3,10 @@
 use std::path::Path;
 use std::{fs, io};
 
-use overshot::{Call, CustomKernel, Error, Scalar};
+use overshot::{
+    Error, Scalar,
+    kernel::{Call, CustomKernel},
+};
 
 use super::args::{JobArgs, KernelArgs};
 use super::{Failure, Result};

@@ -41,11 +41,11 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_
     }
     if !IS_TOLD.swap(true, Ordering::Relaxed) {
         let mut path = [0; 4096];
-        let path = overshot::mapped_path(address, &mut path).map(|length| &path[..length]);
+        let path = overshot::io::mapped_path(address, &mut path).map(|length| &path[..length]);
         let mut buffer = [0; 9000];
         let length = message(&mut buffer, path, IS_JSON.load(Ordering::Relaxed));
         let _ = rustix::io::write(rustix::stdio::stderr(), &buffer[..length]);
-        overshot::remove_unfinished_outputs();
+        overshot::io::remove_unfinished_outputs();
         // SAFETY: it ends the process without running destructors or exit handlers.
         unsafe { libc::_exit(1) };
     }

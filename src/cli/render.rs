@@ -1,6 +1,6 @@
 //! Formats a report for the terminal.
 
-use overshot::{DeviceKind, Report, Stage};
+use overshot::{Report, device::DeviceKind, report::Stage};
 
 use super::style::{dim, heading};
 

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use overshot::{Error, FileId, Timeline};
+use overshot::{Error, io::FileId, trace::Timeline};
 
 use super::{Result, unfinished};
 

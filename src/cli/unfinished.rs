@@ -14,7 +14,7 @@ pub fn path(path: &Path) {
 
 /// Removes all registered files and unfinished outputs. Files that no longer exist are skipped.
 pub fn remove() {
-    overshot::remove_unfinished_outputs();
+    overshot::io::remove_unfinished_outputs();
     for path in PATHS.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
         let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
     }

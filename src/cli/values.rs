@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use bytesize::ByteSize;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use overshot::{DeviceChoice, Dtype, Emulated, Error, NamedFile, Scalar};
+use overshot::{DeviceChoice, Dtype, Error, Scalar, device::Emulated, io::NamedFile};
 
 /// A name of the job with its file or number.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,7 +6,7 @@ use super::CustomKernel;
 use super::host::{ForeignTwin, Names};
 use super::parameter::{FIRST_ROW, Kind, NUM_SELECTED, Parameter, ROWS};
 use crate::data::{Dtype, Element, Scalar, Source};
-use crate::device::kernel::{Argument, Columns, HostKernel, Kernel, Launch, MakeTwin, Resident, ScalarArgs};
+use crate::device::kernel::{Argument, Code, Columns, HostKernel, Kernel, Launch, MakeTwin, Resident, ScalarArgs};
 use crate::error::{Error, Result};
 
 /// The most threads of a block on any GPU.
@@ -15,6 +15,31 @@ const MOST_THREADS: u32 = 1024;
 const MOST_BLOCK_BYTES: usize = 64 << 30;
 
 /// A [`CustomKernel`] with all arguments that are not inputs or outputs.
+///
+/// ```
+/// use overshot::kernel::CustomKernel;
+/// use overshot::{DeviceChoice, Engine, Job};
+/// const LOOKUP: &str = r#"
+/// extern "C" __global__ void lookup(const unsigned char *key, const float *table, float scale, float *y,
+///                                   long long rows)
+/// {
+///     long long i = blockIdx.x * 256ll + threadIdx.x;
+///     if (i < rows) y[i] = table[key[i]] * scale;
+/// }"#;
+/// // SAFETY: it touches rows 0 to `rows` of its columns, and the table at places of one byte.
+/// let lookup = unsafe { CustomKernel::cuda("lookup.cu", LOOKUP, "lookup") }?.on_host(|rows| {
+///     let (key, table, scale) = (rows.input::<u8>("key"), rows.resident::<f32>("table"), rows.value::<f32>("scale"));
+///     rows.output::<f32>("y").iter_mut().zip(key).for_each(|(y, key)| *y = table[usize::from(*key)] * scale);
+/// });
+/// let table: Vec<f32> = (0..=255u8).map(f32::from).collect();
+/// // SAFETY: the table has 256 elements, and a byte has as many values.
+/// let call = unsafe { lookup.call().scalar("scale", 0.5f32).resident("table", &table) };
+/// let (key, mut y) = ([0u8, 1, 255], [0.0f32; 3]);
+/// let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
+/// engine.run(Job::kernel(call).input("key", &key).output("y", &mut y))?;
+/// assert_eq!(y, [0.0, 0.5, 127.5]);
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a call does nothing until a job runs it"]
 pub struct Call {
@@ -41,7 +66,8 @@ impl Call {
         self
     }
 
-    /// Gives a parameter an array that is the same for all rows: it is copied to each device once, and counts as device memory.
+    /// Gives a parameter an array that is the same for all rows: it is copied to each device once, and counts as
+    /// device memory.
     ///
     /// # Safety
     /// The kernel reads nothing beyond an array of this length, which it is not told.
@@ -70,8 +96,8 @@ impl Call {
         Ok(self)
     }
 
-    /// Gives a parameter memory for the rows of a chunk, which holds anything at first and is not copied back. On the host it
-    /// is left out: a function there has variables of its own.
+    /// Gives a parameter memory for the rows of a chunk, which holds anything at first and is not copied back. On the
+    /// host it is left out: a function there has variables of its own.
     pub fn scratch(mut self, name: &str) -> Self {
         self.scratch.push(name.into());
         self
@@ -224,6 +250,16 @@ impl Call {
     fn check_names(&self, inputs: &[(String, Dtype)], outputs: &[String]) -> Result<()> {
         let parameters = &self.kernel.parameters;
         let fail = |problem: String| Err(Error::Job(format!("the kernel '{}': {problem}", self.kernel.entry)));
+        if self.kernel.code == Code::HostOnly {
+            for (k, Parameter { name, .. }) in parameters.iter().enumerate() {
+                if parameters[..k].iter().any(|other| other.name == *name) {
+                    return fail(format!("it has two columns '{name}': rename one"));
+                }
+                if [ROWS, FIRST_ROW, NUM_SELECTED].contains(&name.as_str()) {
+                    return fail(format!("its column '{name}' has a reserved name: rename it"));
+                }
+            }
+        }
         let mut given: Vec<&str> = Vec::new();
         let inputs = inputs.iter().map(|(name, _)| (name, Use::Read, "an input"));
         let outputs = outputs.iter().map(|name| (name, Use::Write, "an output"));
@@ -246,8 +282,8 @@ impl Call {
                 && matches!(parameter.kind, Kind::Pointer { is_const: false, .. })
             {
                 return fail(format!(
-                    "its parameter '{name}' is no place for {what}, as the kernel may write to it: declare it const if it only \
-                     reads it"
+                    "its parameter '{name}' is no place for {what}, as the kernel may write to it: declare it const if it \
+                     only reads it"
                 ));
             }
             if name == ROWS || name == FIRST_ROW {
@@ -275,8 +311,8 @@ impl Call {
         match columns.into_iter().try_fold(0, add) {
             Some(bytes) if bytes <= MOST_BLOCK_BYTES => Ok(()),
             _ => Err(Error::Job(format!(
-                "the kernel '{}': the {tile_rows} rows of a block have more than {MOST_BLOCK_BYTES} bytes: set fewer rows for a \
-                 block, or make rows smaller",
+                "the kernel '{}': the {tile_rows} rows of a block have more than {MOST_BLOCK_BYTES} bytes: set fewer rows \
+                 for a block, or make rows smaller",
                 self.kernel.entry
             ))),
         }
@@ -316,13 +352,16 @@ impl BoundCall {
     /// # Errors
     /// [`Error::Job`] if the last block would have fewer rows than the others and is not told.
     pub(crate) fn check_rows(&self, rows: u64) -> Result<()> {
-        let Kernel { entry, launch, columns, .. } = &self.kernel;
-        if launch.arguments.contains(&Argument::Rows) || rows.is_multiple_of(columns.tile_rows as u64) {
+        let Kernel { entry, code, launch, columns, .. } = &self.kernel;
+        if *code == Code::HostOnly
+            || launch.arguments.contains(&Argument::Rows)
+            || rows.is_multiple_of(columns.tile_rows as u64)
+        {
             return Ok(());
         }
         Err(Error::Job(format!(
-            "the kernel '{entry}' has no parameter 'rows', so its last block cannot know that it has {} of {} rows: add \
-             'long long rows', and leave alone what lies beyond",
+            "the kernel '{entry}' has no parameter 'rows', so its last block cannot know that it has {} of {} rows: \
+             add 'long long rows', and leave alone what lies beyond",
             rows % columns.tile_rows as u64,
             columns.tile_rows
         )))

@@ -1,7 +1,7 @@
 //! Finds the declaration of a kernel in CUDA C++ and reads its parameters.
 //!
-//! Only the compiler knows which lines a preprocessor leaves. Here, lines under `#if 0` are left out, and where other lines
-//! declare the kernel in more than one way, it is an error rather than a guess.
+//! Only the compiler knows which lines a preprocessor leaves. Here, lines under `#if 0` are left out, and where other
+//! lines declare the kernel in more than one way, it is an error rather than a guess.
 
 use super::lex::{Token, TokenKind, is_word_part, is_word_start, tokens};
 use super::parameter::{self, Parameter};

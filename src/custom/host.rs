@@ -11,8 +11,12 @@ pub(super) type HostFunction = Arc<dyn Fn(&mut HostRows<'_>) + Send + Sync>;
 
 /// The rows that a function for the host computes: columns by the names of the kernel's parameters.
 ///
-/// Methods panic if there is no such name, if it is of another type, or if an output is asked for twice: mistakes of the
-/// function, which end the run.
+/// The examples of [`CustomKernel`](crate::kernel::CustomKernel) and [`Call`](crate::kernel::Call) read inputs,
+/// values and resident arrays by it. A [`RowFunction`](crate::kernel::RowFunction) gets typed slices instead, whose
+/// types the compiler checks.
+///
+/// Methods panic if there is no such name, if it is of another type, or if an output is asked for twice: mistakes of
+/// the function, which end the run.
 pub struct HostRows<'r> {
     pub(super) names: &'r Names,
     pub(super) first_row: u64,
@@ -92,7 +96,8 @@ impl<'r> HostRows<'r> {
         bytemuck::pod_read_unaligned(&self.uniform.values[place].to_ne_bytes()[..size_of::<T>()])
     }
 
-    /// For a kernel with the parameter `num_selected`: how many rows of the outputs each tile has, which stand at its start.
+    /// For a kernel with the parameter `num_selected`: how many rows of the outputs each tile has, which stand at its
+    /// start.
     ///
     /// # Panics
     /// See the type.

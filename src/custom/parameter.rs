@@ -49,8 +49,8 @@ pub(super) fn parse(source: &str, tokens: &[Token<'_>]) -> Result<Parameter, Str
     };
     let unknown = || {
         format!(
-            "cannot read the parameter '{text}': declare it with plain C types, as a pointer such as 'const float *x', rows of \
-             several elements as 'const float (*x)[16]', or a value such as 'float a'"
+            "cannot read the parameter '{text}': declare it with plain C types, as a pointer such as 'const float *x', \
+             rows of several elements as 'const float (*x)[16]', or a value such as 'float a'"
         )
     };
     if tokens.iter().any(|token| matches!(token.kind, TokenKind::Literal | TokenKind::Directive)) {
@@ -97,8 +97,8 @@ impl Parameter {
         Declared { name: self.name.clone(), bytes }
     }
 
-    /// Names that mean something have to be of the type that goes with them: an `int rows` would else be a value that the
-    /// caller sets, and the kernel would go past the end of every chunk but the one of that many rows.
+    /// Names that mean something have to be of the type that goes with them: an `int rows` would else be a value that
+    /// the caller sets, and the kernel would go past the end of every chunk but the one of that many rows.
     fn check_name(&self, text: &str) -> Result<(), String> {
         let is_count = matches!(self.kind, Kind::Value(Dtype::I64 | Dtype::U64));
         let kept = Kind::Pointer { dtype: Dtype::U64, elements: 1, is_const: false };

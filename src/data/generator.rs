@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 /// A source whose rows are computed by a function on the host.
 ///
 /// ```
-/// use overshot::{Engine, Generator, Job};
+/// use overshot::{Engine, Job, io::Generator};
 /// let squares = Generator::new(1000, |first: u64, rows: &mut [f64]| {
 ///     for (i, row) in (first..).zip(rows) {
 ///         *row = (i * i) as f64;

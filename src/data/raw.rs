@@ -23,7 +23,7 @@ pub struct Raw(FileRows);
 impl Raw {
     /// Opens a file of elements of `dtype`, to be read with system calls.
     ///
-    /// The content is not checked: any file is read as rows. [`open`](crate::open) rejects files of other formats
+    /// The content is not checked: any file is read as rows. [`open`](crate::io::open) rejects files of other formats
     /// by their names and first bytes.
     ///
     /// # Errors

@@ -73,6 +73,8 @@ pub enum Code {
     },
     /// PTX text, a cubin or a fatbin.
     Image(Arc<[u8]>),
+    /// None: the kernel runs on the host only.
+    HostOnly,
 }
 
 impl Code {
@@ -86,7 +88,7 @@ impl Code {
     pub fn text(&self) -> &str {
         match self {
             Code::Cuda { text, .. } => text,
-            Code::Image(_) => "",
+            Code::Image(_) | Code::HostOnly => "",
         }
     }
 }
@@ -227,15 +229,12 @@ impl ScalarArgs {
     /// Returns the values. The caller must have waited for them.
     ///
     /// # Errors
-    /// [`Error::Abandoned`] if they were abandoned, [`Error::Job`] if they are not known.
+    /// [`Error::Abandoned`] if they were abandoned, [`Error::Internal`] if they are not known.
     pub fn known(&self) -> Result<&[u64]> {
         match self.0.get() {
             Some(Some(bits)) => Ok(bits),
             Some(None) => Err(Error::Abandoned),
-            None => Err(Error::Job(
-                "a kernel was launched before its values were known: this is a defect of Overshot, please report it"
-                    .into(),
-            )),
+            None => Err(Error::Internal("a kernel was launched before its values were known".into())),
         }
     }
 }
@@ -251,6 +250,14 @@ impl Kernel {
         Error::Job(format!(
             "the kernel '{}' has no host kernel, which '{device}' needs: run it on a CUDA GPU, or give it a host kernel \
              in Rust",
+            self.entry
+        ))
+    }
+
+    /// Returns the error for a kernel without device code on a device that needs it.
+    pub(crate) fn no_device_code(&self, device: &str) -> Error {
+        Error::Job(format!(
+            "'{}' is a function in Rust, which '{device}' cannot run: run it on the CPU, or write it as a kernel in CUDA C++",
             self.entry
         ))
     }
@@ -312,7 +319,9 @@ mod tests {
     fn values_come_once() {
         let values = ScalarArgs::late();
         assert!(!values.are_known());
-        assert!(matches!(values.known(), Err(Error::Job(problem)) if problem.contains("before its values were known")));
+        assert!(
+            matches!(values.known(), Err(Error::Internal(problem)) if problem.contains("before its values were known"))
+        );
         values.set(vec![1, 2]);
         values.set(vec![3]);
         values.abandon();

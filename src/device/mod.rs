@@ -1,8 +1,8 @@
 //! Devices: the interface between the pipeline and its backends.
 //!
 //! A device knows nothing about jobs, chunks or files. It has memory, streams and events, and it runs kernels
-//! ([`kernel::Kernel`]). Two backends implement [`Device`]: `emulated`, which simulates a device in host memory, and
-//! `cuda`. The CPU is not a [`Device`]: it needs no copies, so its workers run the host kernel on the data in place.
+//! (`kernel::Kernel`). Two backends implement `Device`: `emulated`, which simulates a device in host memory, and
+//! `cuda`. The CPU is not a `Device`: it needs no copies, so its workers run the host kernel on the data in place.
 
 mod backoff;
 mod choice;

@@ -14,6 +14,19 @@ use crate::plan::RunLimits;
 const MAX_LANES: usize = 1024;
 
 /// Builds an [`Engine`]. Everything has a default.
+///
+/// ```
+/// use overshot::{DeviceChoice, Engine};
+/// let engine = Engine::builder()
+///     .device(DeviceChoice::Cpu)
+///     .device_memory(2 << 30)
+///     .pinned_memory(512 << 20)
+///     .chunk(16 << 20)
+///     .workers(2)
+///     .build()?;
+/// assert_eq!(engine.devices()[0].id, "cpu");
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until it builds"]
 pub struct EngineBuilder {
@@ -28,25 +41,27 @@ impl EngineBuilder {
         self
     }
 
-    /// The most device memory that the runs of the engine may use, all at one time together with arrays and datasets that stay there
-    /// ([`sharded`](Engine::sharded), [`resident`](Engine::resident)), in bytes per device. It counts these and the blocks that
-    /// chunks live in, not what the driver takes for its own. If not set, all of the device's memory.
+    /// The most device memory that the runs of the engine may use, all at one time together with arrays and datasets
+    /// that stay there ([`sharded`](Engine::sharded), [`resident`](Engine::resident)), in bytes per device. It counts
+    /// these and the blocks that chunks live in, not what the driver takes for its own. If not set, all of the
+    /// device's memory.
     ///
-    /// A run uses what its plan says, and [waits](Engine::run) until there is as much. Each of two [`passes`](Engine::passes) plans
-    /// for half of the limit.
+    /// A run uses what its plan says, and [waits](Engine::run) until there is as much. Each of two
+    /// [`passes`](Engine::passes) plans for half of the limit.
     pub fn device_memory(mut self, bytes: u64) -> Self {
         self.limits.device_memory = Some(bytes);
         self
     }
 
-    /// The most pinned memory that the runs of the engine may use at one time, in bytes per device; 256 MiB if not set. Runs share it
-    /// as they share [device memory](EngineBuilder::device_memory).
+    /// The most pinned memory that the runs of the engine may use at one time, in bytes per device; 256 MiB if not
+    /// set. Runs share it as they share [device memory](EngineBuilder::device_memory).
     pub fn pinned_memory(mut self, bytes: u64) -> Self {
         self.limits.pinned_memory = Some(bytes);
         self
     }
 
-    /// Bytes of a chunk, inputs and outputs together; chosen by the plan if not set. Chunks are whole tiles: 4096 rows for expressions, the rows of a block for kernels.
+    /// Bytes of a chunk, inputs and outputs together; chosen by the plan if not set. Chunks are whole tiles: 4096
+    /// rows for expressions, the rows of a block for kernels.
     pub fn chunk(mut self, bytes: u64) -> Self {
         self.limits.chunk = Some(bytes);
         self
@@ -61,7 +76,8 @@ impl EngineBuilder {
     /// Finds the devices. Nothing is allocated, and no GPU is touched before the first run.
     ///
     /// # Errors
-    /// [`Error::Device`] if a device was asked for by name and is not there; [`Error::Job`] for no workers or more than 1024.
+    /// [`Error::Device`] if a device was asked for by name and is not there; [`Error::Job`] for no workers or more
+    /// than 1024.
     pub fn build(self) -> Result<Engine> {
         let EngineBuilder { mut choice, limits } = self;
         if limits.workers.is_some_and(|workers| !(1..=MAX_LANES).contains(&workers)) {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::custom;
 use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar};
-use crate::error::{Error, Result};
+use crate::error::{Error, JobError, Result};
 use crate::job::{Job, JobBody};
 use crate::ops::{CustomOp, Eval, Operator};
 
@@ -32,26 +32,31 @@ impl BoundJob {
     /// The bits of other values than those of the job, in the order of the kernel's values.
     ///
     /// # Errors
-    /// [`Error::Job`] if they are not of the same names and dtypes.
+    /// [`Error::InvalidJob`] if they are not of the same names and dtypes.
     pub(super) fn bits_of(&self, values: &[(String, Scalar)]) -> Result<Vec<u64>> {
         for (k, (name, _)) in values.iter().enumerate() {
             if !self.values.iter().any(|(own, _)| own == name) {
-                return Err(Error::Job(format!("the job has no value '{name}' to begin with: give it one")));
+                return Err(JobError::UnknownValue { name: name.clone() }.into());
             }
             if values[..k].iter().any(|(other, _)| other == name) {
-                return Err(Error::Job(format!("value '{name}' is given twice: leave one out")));
+                return Err(JobError::GivenTwice { role: "value", name: name.clone() }.into());
             }
         }
         let bits = |(name, dtype): &(String, Dtype)| match values.iter().find(|(other, _)| other == name) {
             Some((_, value)) if value.dtype() == *dtype => Ok(value.bits()),
-            Some((_, value)) => Err(Error::Job(format!(
-                "the value '{name}' is {dtype} to begin with, but {} later: convert it",
-                value.dtype()
-            ))),
-            None => Err(Error::Job(format!("there is no value for '{name}': give it one of {dtype}"))),
+            Some((_, value)) => Err(value_dtype(name, *dtype, value.dtype())),
+            None => {
+                let message = format!("there is no value for '{name}': give it one of {dtype}");
+                Err(JobError::MissingName { name: name.clone(), message }.into())
+            }
         };
         self.values.iter().map(bits).collect()
     }
+}
+
+/// That a value has another dtype than it has in the job.
+pub(super) fn value_dtype(name: &str, dtype: Dtype, new: Dtype) -> Error {
+    JobError::ValueDtype { name: name.into(), dtype: dtype.to_string(), new: new.to_string() }.into()
 }
 
 /// Checks a job as far as that is possible before anything runs.
@@ -85,10 +90,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
         }
         JobBody::Kernel(call) => {
             if let Some((name, _)) = job.values.first() {
-                return Err(Error::Job(format!(
-                    "the kernel '{}' has the values of its call: give '{name}' a value there",
-                    call.entry()
-                )));
+                return Err(JobError::KernelValue { kernel: call.entry().into(), name: name.clone() }.into());
             }
             let names: Vec<_> = job.outputs.iter().map(|(name, _)| name.clone()).collect();
             let bound = call.bind(&inputs, &names)?;
@@ -112,10 +114,14 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
                     }
                     JobBody::Kernel(_) => format!("pass one of {dtype}"),
                 };
-                return Err(Error::Job(format!(
-                    "output '{name}' ({}) holds {own}, but the result is {dtype}: {remedy}",
-                    output.target().name()
-                )));
+                return Err(JobError::OutputDtype {
+                    name: name.clone(),
+                    target: output.target().name(),
+                    own: own.to_string(),
+                    result: dtype.to_string(),
+                    remedy,
+                }
+                .into());
             }
             _ => {}
         }
@@ -123,9 +129,9 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
     Ok(bound)
 }
 
-/// Inputs are paired element by element, in C order. So those that have a shape must all have the same one, which is then that of
-/// the outputs, whichever is named first; nothing is broadcast. Those without a shape (slices, raw files, generators) go with
-/// every shape of as many elements.
+/// Inputs are paired element by element, in C order. So those that have a shape must all have the same one, which is
+/// then that of the outputs, whichever is named first; nothing is broadcast. Those without a shape (slices, raw
+/// files, generators) go with every shape of as many elements.
 fn check_shapes(inputs: &[(String, Input<'_>)]) -> Result<()> {
     let mut shapes = inputs.iter().filter_map(|(name, input)| Some((name, input.source().shape()?)));
     let Some((first, shape)) = shapes.next() else { return Ok(()) };
@@ -133,10 +139,7 @@ fn check_shapes(inputs: &[(String, Input<'_>)]) -> Result<()> {
         None => Ok(()),
         Some((name, other)) => {
             let (shape, other) = (numpy_shape(shape), numpy_shape(other));
-            Err(Error::Job(format!(
-                "input '{first}' has the shape {shape} but '{name}' has {other}, and shapes are not broadcast: reshape one of \
-                 them, as in {name}.reshape{shape}"
-            )))
+            Err(JobError::ShapesDiffer { first: first.clone(), shape, other: name.clone(), other_shape: other }.into())
         }
     }
 }
@@ -153,7 +156,7 @@ fn numpy_shape(shape: &[u64]) -> String {
 fn check_files(inputs: &[(String, Input<'_>)], outputs: &[(String, Output<'_>)]) -> Result<()> {
     let mut files = FileSet::new();
     let refused = |path: &Path, name: &str, Clash(other): Clash| {
-        Error::Job(format!("{} is both '{other}' and the output '{name}': write to another file", path.display()))
+        Error::from(JobError::FileClash { path: path.into(), other, output: name.into() })
     };
     for (name, input) in inputs {
         if let Some(path) = input.source().path() {
@@ -259,7 +262,8 @@ mod tests {
             (vec![a, b.clone(), ("c".to_owned(), Scalar::I8(3))], "the job has no value 'c' to begin with"),
             (vec![("a".to_owned(), Scalar::I64(3)), b], "the value 'a' is i8 to begin with, but i64 later: convert it"),
         ] {
-            let Err(Error::Job(text)) = bound.bits_of(&values) else { panic!("no error: {problem}") };
+            let Err(Error::InvalidJob(error)) = bound.bits_of(&values) else { panic!("no error: {problem}") };
+            let text = error.to_string();
             assert!(text.contains(problem), "{text}");
         }
     }

@@ -1,5 +1,5 @@
-//! What the engine has to know of every input and output of a job. It is asked once in a run, before the plan, so that the plan and the
-//! pipeline cannot differ.
+//! What the engine has to know of every input and output of a job. It is asked once in a run, before the plan, so
+//! that the plan and the pipeline cannot differ.
 
 use super::check::BoundJob;
 use super::devices::Opened;
@@ -42,8 +42,8 @@ pub(super) enum Pinning {
 }
 
 impl<'j> Columns<'j> {
-    /// Asks for everything. A run `begins_use` the resident rows of its inputs, as one run at a time can copy them to the devices; who only
-    /// plans looks as if it did.
+    /// Asks for everything. A run `begins_use` the resident rows of its inputs, as one run at a time can copy them to
+    /// the devices; who only plans looks as if it did.
     pub(super) fn resolve(
         inputs: &'j [(String, Input<'_>)],
         outputs: &[(String, Output<'_>)],

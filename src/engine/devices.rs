@@ -38,8 +38,8 @@ pub(super) struct PlacementDevice {
 pub(super) type Full = (String, Error);
 
 impl Opened {
-    /// Opens those GPUs among the devices that are not open yet, and returns those that cannot be for want of memory. `budgets`
-    /// are the engine's of each device.
+    /// Opens those GPUs among the devices that are not open yet, and returns those that cannot be for want of memory.
+    /// `budgets` are the engine's of each device.
     pub(super) fn open(&mut self, devices: &[DeviceInfo], budgets: &[Budgets]) -> Result<Vec<Full>> {
         let mut full = Vec::new();
         for (device, budgets) in devices.iter().zip(budgets) {
@@ -56,7 +56,8 @@ impl Opened {
         Ok(full)
     }
 
-    /// Of these devices, those that rows can stay on: emulated ones, and GPUs that are open. `budgets` are the engine's of each.
+    /// Of these devices, those that rows can stay on: emulated ones, and GPUs that are open. `budgets` are the
+    /// engine's of each.
     pub(super) fn placement_devices(
         &mut self,
         choice: &DeviceChoice,
@@ -87,14 +88,14 @@ impl Opened {
         self.gpus.is_empty()
     }
 
-    /// The device that pinned arrays are registered with, if any, and the budget that they are booked on. Memory pinned on
-    /// one GPU is pinned for all of them.
+    /// The device that pinned arrays are registered with, if any, and the budget that they are booked on. Memory
+    /// pinned on one GPU is pinned for all of them.
     pub(super) fn pins_with(&self) -> Option<(&Gpu, &Arc<MemoryBudget>)> {
         self.gpus.first().map(|cache| (&**cache.device(), cache.pinned_budget()))
     }
 
-    /// How far all GPUs find this memory pinned, by whomever: by other code of the program's that uses CUDA, say. Nothing is
-    /// opened for that, so without an opened GPU nothing is.
+    /// How far all GPUs find this memory pinned, by whomever: by other code of the program's that uses CUDA, say.
+    /// Nothing is opened for that, so without an opened GPU nothing is.
     pub(super) fn find_pinned(&self, memory: *const [u8], is_written: bool) -> Pinned {
         let found = self.gpus.iter().map(|cache| cache.device().pinned(memory, is_written));
         found.min().unwrap_or(Pinned::No)

@@ -33,13 +33,13 @@ impl Engine {
 
     /// The memory that it has of each of its [`devices`](Engine::devices), in their order. Touches no device.
     ///
-    /// What a run took is kept for the next run, as taking it costs milliseconds: on each GPU at most as much as the largest
-    /// run took, for each of the runs that there were at once, and together with what runs have no more than the limits of the
-    /// engine. A run uses what fits it, and what is too small is given back before more is taken. A run that fails keeps nothing. The emulated device is made anew for
-    /// every run and keeps nothing either.
+    /// What a run took is kept for the next run, as taking it costs milliseconds: on each GPU at most as much as the
+    /// largest run took, for each of the runs that there were at once, and together with what runs have no more than
+    /// the limits of the engine. A run uses what fits it, and what is too small is given back before more is taken. A
+    /// run that fails keeps nothing. The emulated device is made anew for every run and keeps nothing either.
     ///
     /// ```
-    /// use overshot::{Emulated, Engine, Job};
+    /// use overshot::{Engine, Job, device::Emulated};
     /// let engine = Engine::builder().device(Emulated::new()).build()?;
     /// engine.run(Job::eval("sum(i)")?.rows(1_000_000))?;
     /// let memory = &engine.memory()[0];
@@ -52,8 +52,8 @@ impl Engine {
         self.devices.iter().zip(&self.budgets).map(|(device, budgets)| opened.memory_of(device, budgets)).collect()
     }
 
-    /// Gives the memory back that is kept for the next run, and returns how many bytes that was, of devices and of pinned
-    /// memory together. Runs that are under way keep what they have; contexts and loaded kernels stay, too.
+    /// Gives the memory back that is kept for the next run, and returns how many bytes that was, of devices and of
+    /// pinned memory together. Runs that are under way keep what they have; contexts and loaded kernels stay, too.
     pub fn trim(&self) -> u64 {
         self.opened_so_far().trim()
     }

@@ -24,6 +24,7 @@ use self::columns::Columns;
 use self::devices::{Budgets, Opened};
 use self::outputs::Outputs;
 use self::passes::PassContext;
+pub use self::passes::Passes;
 use self::prepare::{Prepared, Request};
 use crate::data::{Input, leftovers};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
@@ -86,8 +87,8 @@ impl Engine {
         &self.devices
     }
 
-    /// How [`run`](Engine::run) would run the job. Touches no device and opens no output. A kernel without a function for the host is
-    /// planned on devices that need one, too, with a note that it cannot run there.
+    /// How [`run`](Engine::run) would run the job. Touches no device and opens no output. A kernel without a function
+    /// for the host is planned on devices that need one, too, with a note that it cannot run there.
     ///
     /// # Errors
     /// Those of [`run`](Engine::run) that can be known before: names, types, row counts, limits.
@@ -110,21 +111,23 @@ impl Engine {
 
     /// Runs the job to its end.
     ///
-    /// Several threads may run jobs on one engine. All together keep its limits on memory: a run waits until those before it leave
-    /// enough for it, and is admitted in the order in which it came. Only a run that begins within another one, on a thread
-    /// that calls a source, a sink, a function of the caller's or [`progress`](Job::progress), never waits, and may pass the
-    /// limits; no such code may wait for a job that *another* thread runs on the engine, as that might wait for this one.
+    /// Several threads may run jobs on one engine. All together keep its limits on memory: a run waits until those
+    /// before it leave enough for it, and is admitted in the order in which it came. Only a run that begins within
+    /// another one, on a thread that calls a source, a sink, a function of the caller's or
+    /// [`progress`](Job::progress), never waits, and may pass the limits; no such code may wait for a job that
+    /// *another* thread runs on the engine, as that might wait for this one.
     ///
-    /// Slices in memory that is pinned for the GPUs are used in place, also if other code of the program pinned it, with
-    /// `cudaHostRegister` say: then it must stay pinned until this returns.
+    /// Slices in memory that is pinned for the GPUs are used in place, also if other code of the program pinned it,
+    /// with `cudaHostRegister` say: then it must stay pinned until this returns.
     ///
     /// # Errors
-    /// [`Error::Expression`] and [`Error::Job`] if the job does not fit together, [`Error::Budget`] if a memory limit is
-    /// too small for one chunk, [`Error::File`] and [`Error::Chunk`] if something failed on the way,
-    /// [`Error::Cancelled`]. No output file appears or changes then; if the last one cannot be given its name, those
-    /// before it lose theirs again, and files that they replaced come back. Only a file system that has neither
-    /// `RENAME_EXCHANGE` nor hard links cannot bring a replaced file back, and outputs after a caller's own [`Sink`]
-    /// that fails in its [`commit`](Sink::commit). Slices hold whatever was written so far.
+    /// [`Error::Expression`], [`Error::InvalidJob`] and [`Error::Job`] if the job does not fit together,
+    /// [`Error::Budget`] if a memory limit is too small for one chunk, [`Error::File`] and [`Error::Chunk`] if
+    /// something failed on the way, [`Error::Cancelled`]. No output file appears or changes then; if the last one
+    /// cannot be given its name, those before it lose theirs again, and files that they replaced come back. Only a
+    /// file system that has neither `RENAME_EXCHANGE` nor hard links cannot bring a replaced file back, and outputs
+    /// after a caller's own [`Sink`](crate::Sink) that fails in its [`commit`](crate::Sink::commit). Slices hold
+    /// whatever was written so far.
     ///
     /// # Panics
     /// When code of the caller that it runs (a source, a sink, a generator, the progress function) panics.

@@ -4,20 +4,20 @@
 //!  pass 1  ready │ claims … dry │ drains │
 //!  pass 2        ready … waits  │ fills, copies in │ values known: all the rest … dry │ drains │
 //!  pass 3                                          ready … waits                      │ …
-//!  caller                                next()  ──┘
+//!  caller                              set(), run() ┘
 //! ```
-//! A pass begins to get ready when the one before it has all it needs, so that there are two at a time; its workers start when that
-//! has nothing left to claim, and go as far as they can without the values.
+//! A pass begins to get ready when the one before it has all it needs, so that there are two at a time; its workers
+//! start when that has nothing left to claim, and go as far as they can without the values.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 use super::Engine;
-use super::check::bind;
+use super::check::{BoundJob, bind, value_dtype};
 use crate::data::Scalar;
 use crate::device::kernel::ScalarArgs;
-use crate::error::{Error, Result};
+use crate::error::{Error, JobError, Result};
 use crate::job::{Job, JobBody};
 use crate::memory::InRun;
 use crate::report::Report;
@@ -41,7 +41,8 @@ pub(super) struct PassContext {
 /// Where a run stands among passes.
 #[derive(Default)]
 pub(super) struct Place {
-    /// Who is told that the run has all it needs, and whether it copies a dataset to devices, which one run at a time can.
+    /// Who is told that the run has all it needs, and whether it copies a dataset to devices, which one run at a time
+    /// can.
     ready: Option<Sender<bool>>,
     /// The pass before, which tells when it has nothing left to claim.
     before: Option<Receiver<()>>,
@@ -53,8 +54,8 @@ impl Place {
         self.before.is_some()
     }
 
-    /// Says that the run has all it needs; returns what to wait for before it begins, which is [`Error::Abandoned`] if the pass
-    /// before it was stopped.
+    /// Says that the run has all it needs; returns what to wait for before it begins, which is [`Error::Abandoned`]
+    /// if the pass before it was stopped.
     pub(super) fn take(self, is_filling: bool) -> Option<impl FnOnce() -> Result<()>> {
         if let Some(ready) = self.ready {
             // Nobody listens once the passes have ended.
@@ -89,113 +90,156 @@ impl Pass<'_> {
 }
 
 impl Engine {
-    /// Runs a job again and again over the same rows, each time with other [values](Job::scalar), for algorithms whose next pass
-    /// depends on the results of the one before.
+    /// Runs a job several times over the same rows, each time with other [values](Job::scalar), for algorithms whose
+    /// next pass depends on the results of the one before.
     ///
-    /// The first pass has the values of the job. After each pass `next` is called on this thread with its report, and gives the values
-    /// of the next one, of the dtypes that they have in the job; those that it leaves out stay as they are. `None` ends it, and
-    /// the last report is returned.
+    /// `body` runs the passes: [`Passes::run`] runs one and returns its report, and [`Passes::set`] changes a value
+    /// for the next one. The first pass has the values of the job. `passes` returns what `body` returns.
     ///
-    /// The results are those of as many single [runs](Engine::run), but the link does not stand still in between: the next pass gets
-    /// ready while one runs, and as soon as that has no more rows to hand out, the first rows of the next one are read and copied to
-    /// the devices ([`Report::bytes_ahead`]); only the kernels wait for the values. That is for datasets that stay on the devices as far
-    /// as they fit ([`resident`](Engine::resident)): what is staged anew in every pass gains nothing, as the pinned memory of two passes
-    /// shares the cache. When `next` ends it, that was
-    /// in vain: the sources were read a little once more.
+    /// The results are those of as many single [runs](Engine::run), but the link does not stand still in between: the
+    /// next pass gets ready while one runs. As soon as that one has no more rows to hand out, the first rows of the
+    /// next one are read and copied to the devices ([`Report::bytes_ahead`]). Only the kernels wait for the values,
+    /// until the next [`Passes::run`]. This is for datasets that stay on the devices as far as they fit
+    /// ([`resident`](Engine::resident)). Rows that are staged anew in every pass gain nothing, as the pinned memory
+    /// of two passes shares the cache. The work ahead of a pass that is never run is in vain: some rows of the
+    /// sources were read once more.
     ///
-    /// Two passes at once share the limits on memory, half each. If that is too little, or a device has no memory for two, passes run one
-    /// after the other, with a note in each report. A pass that copies a dataset to devices first ([`resident`](Engine::resident))
-    /// has none beside it, and a note, too.
+    /// Two passes at once share the limits on memory, half each. If that is too little, or a device has no memory for
+    /// two, passes run one after the other, with a note in each report. A pass that copies a dataset to devices first
+    /// ([`resident`](Engine::resident)) has none beside it, and a note, too.
     ///
-    /// Progress counts anew in each pass, and a [`CancelToken`](crate::CancelToken) ends the current one, and with it all.
+    /// Progress counts anew in each pass, and a [`CancelToken`](crate::CancelToken) ends the current one.
     ///
     /// ```
     /// use overshot::{DeviceChoice, Engine, Job};
     /// let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
     /// let x = vec![1.0, 2.0, 3.0, 4.0, 100.0];
     /// let job = Job::eval("m = mean(clip(x, center - 5, center + 5))")?.input("x", &x).scalar("center", 0.0);
-    /// let mut center = 0.0;
-    /// let last = engine.passes(job, |report| {
-    ///     let before = std::mem::replace(&mut center, report.value("m").ok()??.as_f64());
-    ///     ((center - before).abs() > 1e-9).then_some([("center", center)])
+    /// let center = engine.passes(job, |passes| {
+    ///     let mut center = 0.0;
+    ///     loop {
+    ///         let mean = passes.run()?.value("m")?.map_or(center, |mean| mean.as_f64());
+    ///         if (mean - center).abs() < 1e-9 {
+    ///             return Ok(mean);
+    ///         }
+    ///         center = mean;
+    ///         passes.set("center", center)?;
+    ///     }
     /// })?;
-    /// assert_eq!(last.value("m")?.map(|m| m.as_f64()), Some(center));
+    /// assert!((center - 3.75).abs() < 1e-6);
     /// # Ok::<(), overshot::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::Job`] for a job with outputs or without values, and for kernels of the caller's own; also if `next` gives values that the
-    /// job does not have, or of another dtype. All others are those of [`run`](Engine::run), of the first pass that has one.
+    /// [`Error::InvalidJob`] for a job with outputs or without values, and for kernels of the caller's own. Those of
+    /// [`run`](Engine::run) that can be known before it begins, and those that `body` returns; [`Error::other`] holds
+    /// any other error of the caller.
     ///
     /// # Panics
-    /// As [`run`](Engine::run), and when `next` panics.
-    pub fn passes<I, N, V>(&self, job: Job<'_>, mut next: impl FnMut(&Report) -> Option<I>) -> Result<Report>
-    where
-        I: IntoIterator<Item = (N, V)>,
-        N: Into<String>,
-        V: Into<Scalar>,
-    {
+    /// As [`run`](Engine::run), and when `body` panics.
+    pub fn passes<R>(&self, job: Job<'_>, body: impl FnOnce(&mut Passes<'_, '_>) -> Result<R>) -> Result<R> {
         check(&job)?;
         let bound = bind(&job)?;
-        let mut values = job.values.clone();
-        // What `next` runs is within the pass that waits for its values.
+        // What `body` runs is within the pass that waits for its values.
         let nested = InRun::is_entered();
         let _in_run = InRun::enter();
         thread::scope(|scope| {
-            let begin = |bits: &[u64], is_half| self.begin(scope, &job, Some(bits), (is_half, nested), None);
-            // Why there are no two passes at once, if there are not.
-            let mut alone: Option<String> = None;
-            let mut bits = bound.bits_of(&values)?;
-            let mut pass = begin(&bits, true)?;
-            loop {
-                let Ok(is_filling) = pass.ready.recv() else {
-                    match pass.end() {
-                        Err(error @ (Error::Budget { .. } | Error::OutOfMemory { .. })) if alone.is_none() => {
-                            alone = Some(format!(
-                                "passes ran one after the other: there is too little memory for two at once, each with half of the limits ({error})"
-                            ));
-                            pass = begin(&bits, false)?;
-                            continue;
-                        }
-                        ended => return ended,
-                    }
-                };
-                // Not before the pass that is needed has its memory.
-                let ahead = match pass.exhausted.take() {
-                    Some(exhausted) if alone.is_none() && !is_filling => {
-                        Some(self.begin(scope, &job, None, (true, nested), Some(exhausted))?)
-                    }
-                    _ => None,
-                };
-                let mut report = pass.end()?;
-                report.notes.extend(alone.clone());
-                report.notes.extend(is_filling.then(|| FILLS.to_owned()));
-                let Some(new) = next(&report) else { return Ok(report) };
-                let new: Vec<_> = new.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-                values.retain(|(name, _)| !new.iter().any(|(other, _)| other == name));
-                values.extend(new);
-                bits = bound.bits_of(&values)?;
-                pass = match ahead {
-                    Some(ahead) => {
-                        ahead.values.0.set(bits.clone());
-                        ahead
-                    }
-                    None => begin(&bits, alone.is_none())?,
-                };
-            }
+            let values = job.values.clone();
+            let mut passes =
+                Passes { engine: self, scope, job: &job, bound: &bound, nested, values, next: None, alone: None };
+            body(&mut passes)
         })
     }
+}
 
-    /// Begins a pass on a thread of its own: behind another one, or at once; its values may come later.
-    fn begin<'s>(
-        &'s self,
-        scope: &'s Scope<'s, '_>,
-        job: &'s Job<'_>,
-        bits: Option<&[u64]>,
-        (is_half, nested): (bool, bool),
-        before: Option<Receiver<()>>,
-    ) -> Result<Pass<'s>> {
-        let job = job.again();
+/// Passes of a job over the same rows: see [`Engine::passes`].
+pub struct Passes<'s, 'e> {
+    engine: &'s Engine,
+    scope: &'s Scope<'s, 'e>,
+    job: &'s Job<'s>,
+    bound: &'s BoundJob,
+    /// Whether they began within another run.
+    nested: bool,
+    /// The values of the next pass.
+    values: Vec<(String, Scalar)>,
+    /// The next pass, if it began while the one before ran. It waits for its values.
+    next: Option<Pass<'s>>,
+    /// Why there are no two passes at once, if there are not.
+    alone: Option<String>,
+}
+
+impl Passes<'_, '_> {
+    /// Sets a value of the next pass. Values that are not set stay as they are.
+    ///
+    /// # Errors
+    /// [`Error::InvalidJob`] if the job has no such value, or has it with another dtype.
+    pub fn set(&mut self, name: &str, value: impl Into<Scalar>) -> Result<()> {
+        let value = value.into();
+        let Some((_, old)) = self.values.iter_mut().find(|(own, _)| own == name) else {
+            return Err(JobError::UnknownValue { name: name.into() }.into());
+        };
+        if old.dtype() != value.dtype() {
+            return Err(value_dtype(name, old.dtype(), value.dtype()));
+        }
+        *old = value;
+        Ok(())
+    }
+
+    /// Runs the next pass to its end, and gets the one after it ready meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`Engine::run`]. A later call runs the pass again.
+    ///
+    /// # Panics
+    /// As [`Engine::run`].
+    pub fn run(&mut self) -> Result<Report> {
+        let bits = self.bound.bits_of(&self.values)?;
+        let mut pass = match self.next.take() {
+            Some(next) => {
+                next.values.0.set(bits.clone());
+                next
+            }
+            None => self.begin(Some(&bits), self.alone.is_none(), None)?,
+        };
+        let is_filling = loop {
+            let Ok(is_filling) = pass.ready.recv() else {
+                match pass.end() {
+                    Err(error @ (Error::Budget { .. } | Error::OutOfMemory { .. })) if self.alone.is_none() => {
+                        self.alone = Some(format!(
+                            "passes ran one after the other: there is too little memory for two at once, each with half \
+                             of the limits ({error})"
+                        ));
+                        pass = self.begin(Some(&bits), false, None)?;
+                        continue;
+                    }
+                    ended => return ended,
+                }
+            };
+            break is_filling;
+        };
+        // Not before the pass that is needed has its memory.
+        if let Some(exhausted) = pass.exhausted.take().filter(|_| self.alone.is_none() && !is_filling) {
+            self.next = Some(self.begin(None, true, Some(exhausted))?);
+        }
+        let mut report = match pass.end() {
+            Ok(report) => report,
+            Err(error) => {
+                // It stands behind the pass that failed, and never gets rows.
+                self.next = None;
+                return Err(error);
+            }
+        };
+        report.notes.extend(self.alone.clone());
+        report.notes.extend(is_filling.then(|| FILLS.to_owned()));
+        Ok(report)
+    }
+}
+
+impl<'s> Passes<'s, '_> {
+    /// Begins a pass on a thread: behind another one, or at once; its values may come later.
+    fn begin(&self, bits: Option<&[u64]>, is_half: bool, before: Option<Receiver<()>>) -> Result<Pass<'s>> {
+        let (engine, nested) = (self.engine, self.nested);
+        let job = self.job.again();
         let bound = bind(&job)?;
         let values = Late(bound.operator.kernel().values.clone());
         if let Some(bits) = bits {
@@ -205,24 +249,34 @@ impl Engine {
         let (exhausted, is_exhausted) = channel();
         let context =
             PassContext { is_half, nested, place: Place { ready: Some(ready), before }, exhausted: Some(exhausted) };
-        let run = move || self.run_pass(job, bound, context);
-        let thread = thread::Builder::new().name("pass".into()).spawn_scoped(scope, run);
+        let run = move || engine.run_pass(job, bound, context);
+        let thread = thread::Builder::new().name("pass".into()).spawn_scoped(self.scope, run);
         let thread = thread.map_err(|error| threads::not_started(&error))?;
         Ok(Pass { values, ready: is_ready, exhausted: Some(is_exhausted), thread })
+    }
+}
+
+impl std::fmt::Debug for Passes<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Passes").field("job", self.job).field("values", &self.values).finish_non_exhaustive()
     }
 }
 
 /// Whether passes of a job make sense.
 fn check(job: &Job<'_>) -> Result<()> {
     if !job.outputs.is_empty() || matches!(job.what, JobBody::Kernel(_)) {
-        return Err(Error::Job(
-            "passes are for reductions: leave out outputs, and run kernels of your own and jobs with outputs once, after them".into(),
-        ));
+        return Err(JobError::NotSupported(
+            "passes are for reductions: leave out outputs, and run kernels of your own and jobs with outputs once, \
+             after them"
+                .into(),
+        )
+        .into());
     }
     if job.values.is_empty() {
-        return Err(Error::Job(
+        return Err(JobError::NotSupported(
             "the job has no values, so that all passes would be the same: give it some, or run it once".into(),
-        ));
+        )
+        .into());
     }
     Ok(())
 }

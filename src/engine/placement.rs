@@ -16,10 +16,10 @@ const LEFT_TO_RUNS: (u64, Range<u64>) = (8, 4 << 20..1 << 30);
 impl Engine {
     /// An array of `rows` zeros in the memory of all GPUs, as far as they have any free.
     ///
-    /// Each gets a range of rows as large as its share of the free memory, as it was when the engine first made such an array. An
-    /// eighth of a GPU's memory is left to the blocks of runs (4 MiB at least, 1 GiB at most), or of the engine's limit on device
-    /// memory, within which arrays and each run stay together. What does not fit is ordinary memory of the host (pinned if
-    /// nothing fits); reports say how much.
+    /// Each gets a range of rows as large as its share of the free memory, as it was when the engine first made such
+    /// an array. An eighth of a GPU's memory is left to the blocks of runs (4 MiB at least, 1 GiB at most), or of the
+    /// engine's limit on device memory, within which arrays and each run stay together. What does not fit is ordinary
+    /// memory of the host (pinned if nothing fits); reports say how much.
     ///
     /// # Errors
     /// [`Error::Device`] if the host has no memory either, or a GPU fails.
@@ -41,8 +41,8 @@ impl Engine {
         Ok(array)
     }
 
-    /// Keeps a dataset in the memory of all GPUs as far as it fits, as [`sharded`](Engine::sharded) has it. The room is taken now; the
-    /// first job that reads the dataset copies it there.
+    /// Keeps a dataset in the memory of all GPUs as far as it fits, as [`sharded`](Engine::sharded) has it. The room
+    /// is taken now; the first job that reads the dataset copies it there.
     ///
     /// # Errors
     /// [`Error::Device`] if a GPU fails.
@@ -53,7 +53,8 @@ impl Engine {
         Ok(Resident::new(input, shards))
     }
 
-    /// Cuts a dataset and takes the room for it. On an engine without devices that have memory, all rows are on the host.
+    /// Cuts a dataset and takes the room for it. On an engine without devices that have memory, all rows are on the
+    /// host.
     fn place(&self, dtype: Dtype, rows: u64, full: bool, what: &str) -> Result<Arc<Shards>> {
         let (tile, tiles) = (TILE_ROWS as u64, rows.div_ceil(TILE_ROWS as u64));
         let tile_bytes = tile * dtype.size() as u64;

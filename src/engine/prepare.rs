@@ -10,6 +10,7 @@ use super::devices::{Budgets, Full, Opened};
 use super::passes::PassContext;
 use super::{CORE_RATE, Engine, OPENING, reports};
 use crate::data::{Input, Output};
+use crate::device::kernel::Code;
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, cpu};
 use crate::error::{Error, Result};
 use crate::memory::{Admission, Admitted, Need};
@@ -86,14 +87,29 @@ impl Engine {
         Ok(Prepared { reserved, plan, segments, runs, budgets, columns, notes, setup })
     }
 
-    /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than the work; GPUs alone
-    /// if the kernel has no function for the host.
+    /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than
+    /// the work; GPUs alone if the kernel has no function for the host.
     ///
     /// # Errors
     /// [`Error::Job`] if no device can run the kernel.
     pub(super) fn devices_for(&self, bound: &BoundJob, notes: &mut Vec<String>) -> Result<Vec<DeviceInfo>> {
         let (kernel, rows) = (bound.operator.kernel(), bound.rows);
         let is_cpu = |device: &&DeviceInfo| device.kind == DeviceKind::Cpu;
+        if kernel.code == Code::HostOnly {
+            let able = self.devices.iter().filter(|device| device.kind != DeviceKind::Cuda);
+            let able: Vec<_> = able.cloned().collect();
+            return match self.devices.first() {
+                Some(first) if able.is_empty() => Err(kernel.no_device_code(&first.id)),
+                _ if able.len() < self.devices.len() => {
+                    notes.push(format!(
+                        "no GPU was used: '{}' is a function in Rust, which runs on the CPU",
+                        kernel.entry
+                    ));
+                    Ok(able)
+                }
+                _ => Ok(able),
+            };
+        }
         if kernel.host.is_none() {
             let gpus = self.devices.iter().filter(|device| device.kind == DeviceKind::Cuda);
             let gpus: Vec<_> = gpus.cloned().collect();
@@ -188,8 +204,9 @@ impl Engine {
         Ok((plan, segments))
     }
 
-    /// Plans, waits until there is memory for that beside other runs of the engine, and makes every device ready. A device that has less memory than it said gets smaller chunks, or takes no part
-    /// if it has none and others are there; but a pass that is made ready while another one runs had better wait for the memory of that.
+    /// Plans, waits until there is memory for that beside other runs of the engine, and makes every device ready. A
+    /// device that has less memory than it said gets smaller chunks, or takes no part if it has none and others are
+    /// there; but a pass that is made ready while another one runs had better wait for the memory of that.
     fn ready(
         &self,
         request: &Request<'_, '_>,

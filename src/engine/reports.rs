@@ -48,8 +48,8 @@ pub(super) fn of_inputs(inputs: &[(String, Input<'_>)]) -> Vec<InputReport> {
     inputs.iter().map(report).collect()
 }
 
-/// Notes on devices whose chunks are smaller than others', or than they were to be; `short` has those that had too little
-/// memory, and for how many bytes.
+/// Notes on devices whose chunks are smaller than others', or than they were to be; `short` has those that had too
+/// little memory, and for how many bytes.
 pub(super) fn of_smaller_chunks(plan: &Plan, short: &BTreeMap<String, u64>) -> Vec<String> {
     let staging = plan.devices.iter().filter(|device| device.kind != DeviceKind::Cpu);
     let note = |device: &DevicePlan| {

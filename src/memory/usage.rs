@@ -21,7 +21,7 @@ pub struct DeviceMemory {
     /// The memory of the device; zero for the CPU.
     pub device: MemoryUse,
     /// Pinned host memory: the staging slots of runs on this device; zero for the CPU. Pinned memory is pinned for
-    /// all GPUs; a [`PinnedBuffer`](crate::PinnedBuffer) is counted on the first GPU for as long as it exists.
+    /// all GPUs; a [`PinnedBuffer`](crate::arrays::PinnedBuffer) is counted on the first GPU for as long as it exists.
     pub pinned: MemoryUse,
 }
 

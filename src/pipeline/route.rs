@@ -144,7 +144,5 @@ impl<'r, D: Device> Route<'r, D> {
 /// Returns the error for a column that is neither staged nor pinned nor resident. This cannot happen, because the
 /// plan and the columns of a run are made from the same facts.
 fn unplanned() -> Error {
-    Error::Job(
-        "a column is neither staged nor pinned nor resident, which is a defect of Overshot: please report it".into(),
-    )
+    Error::Internal("a column is neither staged nor pinned nor resident".into())
 }

@@ -9,12 +9,14 @@ use std::thread;
 
 use overshot::testing::custom::{everything, keep};
 use overshot::{
-    CancelToken, CustomKernel, DeviceChoice, Dtype, Emulated, Engine, Error, Fault, FaultAt, Job, Placement, Sink,
-    SinkMemory, Source, Target,
+    CancelToken, DeviceChoice, Dtype, Engine, Error, Job, Sink, Source,
+    device::{Emulated, Fault, FaultAt},
+    io::{Placement, SinkMemory, Target},
+    kernel::CustomKernel,
 };
 use rayon::prelude::*;
 
-use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, cpu, numbers};
+use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, cpu, each_pass, numbers};
 use crate::rows::{self, builder, has_memory};
 
 const CASES: &[(&str, Case)] = &[
@@ -50,7 +52,7 @@ fn passes_in_a_pool(choice: &DeviceChoice) -> Outcome {
     (0..6u32).into_par_iter().try_for_each(|_| -> Outcome {
         let mut passes = 0;
         let job = Job::eval("sum(x + c)")?.input("x", &x).scalar("c", 0.0);
-        let last = engine.passes(job, |_| {
+        let last = each_pass(&engine, job, |_| {
             passes += 1;
             (passes < 3).then_some([("c", f64::from(passes))])
         })?;
@@ -176,7 +178,7 @@ fn one(engine: &Engine, k: u64) -> overshot::Result<()> {
         _ => {
             let mut passes = 0;
             let job = Job::eval("sum(x), sum(x + c)")?.input("x", &x).scalar("c", 0.0);
-            engine.passes(job, |report| {
+            each_pass(&engine, job, |report| {
                 assert_eq!(found(report), sum);
                 passes += 1;
                 (passes < 3).then_some([("c", f64::from(passes))])
@@ -251,7 +253,7 @@ fn nested(choice: &DeviceChoice) -> Outcome {
         runs.fetch_add(1, Ordering::Relaxed);
         engine.run(job()?)?;
         let mut passes = 0;
-        engine.passes(job()?, |_| {
+        each_pass(&engine, job()?, |_| {
             passes += 1;
             (passes < 2).then_some([("c", 2.0)])
         })?;
@@ -261,7 +263,7 @@ fn nested(choice: &DeviceChoice) -> Outcome {
     let source = Before { rows: &x, before: &run };
     engine.run(Job::eval("sum(x)")?.input("x", &source))?;
     let mut passes = 0;
-    engine.passes(job()?.progress(|_| run().unwrap()), |_| {
+    each_pass(&engine, job()?.progress(|_| run().unwrap()), |_| {
         passes += 1;
         run().unwrap();
         (passes < 3).then_some([("c", f64::from(passes))])
@@ -449,7 +451,7 @@ fn job_of_kind(engine: &Engine, kind: u32, x: &[f64]) -> overshot::Result<()> {
         }
         3 => {
             let mut passes = 0;
-            engine.passes(Job::eval("sum(x), sum(x + c)")?.input("x", x).scalar("c", 0.0), |report| {
+            each_pass(&engine, Job::eval("sum(x), sum(x + c)")?.input("x", x).scalar("c", 0.0), |report| {
                 assert_eq!(found(report), sum);
                 passes += 1;
                 (passes < 3).then_some([("c", f64::from(passes))])

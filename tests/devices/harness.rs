@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::{PoisonError, RwLock};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use overshot::{DeviceChoice, Engine, EngineBuilder};
+use overshot::{DeviceChoice, Engine, EngineBuilder, Job, Report, Scalar};
 
 use crate::watchdog::watched;
 
@@ -148,4 +148,21 @@ pub fn numbers(count: usize, seed: u64) -> Vec<f64> {
         (state >> 11) as f64 / (1u64 << 53) as f64 * 200.0 - 100.0
     };
     (0..count).map(|_| next()).collect()
+}
+
+/// Runs passes until `next` has no values for another one; returns the last report.
+pub fn each_pass<V: Into<Scalar>, I: IntoIterator<Item = (&'static str, V)>>(
+    engine: &Engine,
+    job: Job<'_>,
+    mut next: impl FnMut(&Report) -> Option<I>,
+) -> overshot::Result<Report> {
+    engine.passes(job, |passes| {
+        loop {
+            let report = passes.run()?;
+            let Some(values) = next(&report) else { return Ok(report) };
+            for (name, value) in values {
+                passes.set(name, value)?;
+            }
+        }
+    })
 }

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libtest_mimic::Failed;
 use overshot::{
-    Bottleneck, CancelToken, DeviceChoice, DeviceKind, Dtype, Emulated, Engine, Error, Fault, FaultAt, Generator, Job,
-    Npy, Placement, Raw, ReadMode, Report, Scalar, Sink, SinkMemory, Source, Stage, Target,
+    CancelToken, DeviceChoice, Dtype, Engine, Error, Job, Npy, Raw, Report, Scalar, Sink, Source,
+    device::{DeviceKind, Emulated, Fault, FaultAt},
+    io::{Generator, Placement, ReadMode, SinkMemory, Target},
+    report::{Bottleneck, Stage},
 };
 
 use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, cpu, engine, numbers};
@@ -279,7 +281,7 @@ fn wrong_values(choice: &DeviceChoice) -> Outcome {
         ),
     ] {
         match engine.run(job) {
-            Err(Error::Job(text)) if text.contains(problem) => {}
+            Err(error @ Error::InvalidJob(_)) if error.to_string().contains(problem) => {}
             other => return Err(format!("{other:?} instead of: {problem}").into()),
         }
     }

@@ -1,7 +1,8 @@
 //! Custom kernels.
 
+use overshot::kernel::RowFunction;
 use overshot::testing::custom::{FACTOR, TABLE, everything, keep};
-use overshot::{CustomKernel, DeviceChoice, Engine, Job, Npy, Raw};
+use overshot::{DeviceChoice, Engine, Job, Npy, Raw, kernel::CustomKernel};
 
 use crate::harness::{Case, Module, NO_CASES, Outcome, check, engine, numbers};
 
@@ -17,7 +18,11 @@ const CASES: &[(&str, Case)] = &[
     ("rows of excessive size are an error", absurd_rows),
 ];
 
-const ON_HOST: &[(&str, Case)] = &[("a kernel that lies about what it kept is an error", lying_kernel)];
+const ON_HOST: &[(&str, Case)] = &[
+    ("a Rust closure computes typed rows", rust_function),
+    ("a Rust closure that does not fit the job is an error", rust_function_misfits),
+    ("a kernel that lies about what it kept is an error", lying_kernel),
+];
 
 fn all_parts(choice: &DeviceChoice) -> Outcome {
     for rows in [1, 99, 100, 101, 50_000] {
@@ -176,4 +181,64 @@ fn lying_kernel(choice: &DeviceChoice) -> Outcome {
     let mut y = vec![0.0f32; 5000];
     let error = engine(choice).build()?.run(Job::kernel(&kernel).output("y", &mut y)).err().ok_or("no error")?;
     check(error.to_string().contains("257 selected rows in a tile of 256 rows"), error.to_string())
+}
+
+fn rust_function(choice: &DeviceChoice) -> Outcome {
+    let scale = 2.5f32;
+    let numbered = RowFunction::new("numbered")
+        .input::<[f32; 3]>("x")
+        .input::<i64>("n")
+        .output::<f64>("y")
+        .output::<[i64; 2]>("z")
+        .run_indexed(move |first, (x, n), (y, z)| {
+            for (i, ((x, n), (y, z))) in x.iter().zip(n).zip(y.iter_mut().zip(z)).enumerate() {
+                *y = f64::from(scale * x[0] + x[2]);
+                *z = [first as i64 + i as i64, n % 100];
+            }
+        });
+    for rows in [0, 1, 255, 256, 257, 50_001] {
+        let x: Vec<f32> = numbers(3 * rows, 1).iter().map(|x| *x as f32).collect();
+        let n: Vec<i64> = (0..rows as i64).map(|i| i * 7919).collect();
+        let (mut y, mut z) = (vec![f64::NAN; rows], vec![-1i64; 2 * rows]);
+        let engine = engine(choice).chunk(64 << 10).build()?;
+        let job = Job::kernel(&numbered).input("n", &n).input("x", &x).output("z", &mut z).output("y", &mut y);
+        let report = engine.run(job)?;
+        let right = |i: usize| {
+            let x = &x[3 * i..];
+            y[i] == f64::from(scale * x[0] + x[2]) && z[2 * i..2 * i + 2] == [i as i64, n[i] % 100]
+        };
+        check((0..rows).all(right), format!("{rows} rows: a wrong one"))?;
+        check(report.rows == rows as u64, "the report counts rows")?;
+    }
+    // Without inputs, and the outputs say how many rows there are.
+    let mut squares = vec![0u64; 5000];
+    let square = RowFunction::new("square").output::<u64>("y").run_indexed(|first, (), y| {
+        y.iter_mut().zip(first..).for_each(|(y, row)| *y = row * row);
+    });
+    engine(choice).build()?.run(Job::kernel(&square).output("y", &mut squares))?;
+    check(squares.iter().zip(0..).all(|(y, row)| *y == row * row), "squares")
+}
+
+fn rust_function_misfits(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice).build()?;
+    let copy = RowFunction::new("copy").input::<f64>("x").output::<f64>("y").run(|x, y| y.copy_from_slice(x));
+    let pairs = RowFunction::new("pairs").input::<[f64; 2]>("x").output::<f64>("y").run(|_, _| {});
+    let twice = RowFunction::new("twice").input::<f64>("x").output::<f64>("x").run(|_, _| {});
+    let reserved = RowFunction::new("reserved").input::<f64>("rows").output::<f64>("y").run(|_, _| {});
+    let (x, x32) = (vec![1.0; 9], vec![1.0f32; 9]);
+    let (mut y, mut y32) = (vec![0.0; 9], vec![0.0f32; 9]);
+    let error = |job: Job<'_>| engine.run(job).err().map(|error| error.to_string()).unwrap_or_default();
+    for (error, wanted) in [
+        (error(Job::kernel(&copy).input("x", &x32).output("y", &mut y)), "'x' is f64, but the input is f32"),
+        (error(Job::kernel(&copy).input("x", &x).output("y", &mut y32)), "holds f32, but the result is f64"),
+        (error(Job::kernel(&copy).input("x", &x)), "'y' has no place"),
+        (error(Job::kernel(&copy).input("w", &x)), "no parameter 'w'"),
+        (error(Job::kernel(&copy).input("x", &x).output("y", &mut y[..8])), "the same number"),
+        (error(Job::kernel(&pairs).input("x", &x).output("y", &mut y)), "no whole rows of 2 elements"),
+        (error(Job::kernel(&twice).input("x", &x)), "two columns 'x'"),
+        (error(Job::kernel(&reserved).input("rows", &x).output("y", &mut y)), "'rows' has a reserved name"),
+    ] {
+        check(error.contains(wanted), format!("'{error}' does not say '{wanted}'"))?;
+    }
+    Ok(())
 }

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use overshot::{DeviceChoice, Dtype, Engine, Error, Job, Result, Scalar, Sink, Source, Target};
+use overshot::{DeviceChoice, Dtype, Engine, Error, Job, Result, Scalar, Sink, Source, io::Target};
 
 use crate::harness::{self, Module, NO_CASES, Outcome, check, engine};
 

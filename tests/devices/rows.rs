@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use overshot::{DeviceChoice, DeviceKind, Dtype, Engine, EngineBuilder, Error, Report, Resident, Source};
+use overshot::{
+    DeviceChoice, Dtype, Engine, EngineBuilder, Error, Report, Source, arrays::Resident, device::DeviceKind,
+};
 
 use crate::harness::{Outcome, check};
 

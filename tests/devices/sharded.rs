@@ -5,7 +5,10 @@ use std::ops::Range;
 
 use libtest_mimic::Failed;
 use overshot::testing::custom::{FACTOR, TABLE, everything, keep};
-use overshot::{DeviceChoice, Dtype, Emulated, Engine, Fault, FaultAt, Job};
+use overshot::{
+    DeviceChoice, Dtype, Engine, Job,
+    device::{Emulated, Fault, FaultAt},
+};
 
 use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, cpu, numbers};
 use crate::rows::{Watched, bits, builder, device_bytes, engine, has_memory, not_there, rows_in, without_cpu};

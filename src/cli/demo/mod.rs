@@ -6,7 +6,7 @@ mod folder;
 
 use std::{env, fs};
 
-use overshot::{CancelToken, DeviceChoice, DeviceKind, Engine, EngineBuilder, Job, Npy, Report, units};
+use overshot::{CancelToken, DeviceChoice, Engine, EngineBuilder, Job, Npy, Report, device::DeviceKind, units};
 
 use super::args::DemoArgs;
 use super::output::print;

@@ -1,6 +1,6 @@
 //! The header of a `.npy` file, as `overshot info` shows it: also of files that no job can read.
 
-use overshot::NpyFields;
+use overshot::io::NpyFields;
 use serde::Serialize;
 
 #[derive(Debug, PartialEq, Serialize)]

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use crate::device::kernel::{Code, Kernel, SharedKernel};
 use crate::device::{Device, DeviceInfo, Pinned};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 use cache::Cache;
 use context::{Context, Memory, Pin};
@@ -75,6 +75,13 @@ impl CudaDevice {
         let (name, text, options) = match code {
             Code::Image(image) => return Ok(image.clone()),
             Code::Cuda { name, text, options } => (name, text, options),
+            Code::HostOnly => {
+                return Err(Error::Device {
+                    device: self.info.id.clone(),
+                    problem: "the kernel has no device code".into(),
+                    remedy: "run it on the CPU".into(),
+                });
+            }
         };
         let compiler = Compiler::find()?;
         let target = compiler.target(self.architecture)?;

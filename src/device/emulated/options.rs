@@ -3,7 +3,7 @@
 /// The options of an emulated device: seed, memory, virtual speed, failures.
 ///
 /// ```
-/// use overshot::{DeviceChoice, Emulated, Engine};
+/// use overshot::{DeviceChoice, Engine, device::Emulated};
 /// let device = Emulated::new().seed(7).memory(1 << 20).copy_in_rate(50e9);
 /// let engine = Engine::builder().device(device.clone()).build()?;
 /// // Two of them, one with eight times the memory.

@@ -155,7 +155,7 @@ fn a_wrong_declaration_ends_the_job() {
     let text = "const double *x, long long first_row, int rest, long long rows, double *big, \
                 long long *where, unsigned long long *num_selected";
     // SAFETY: it is not launched.
-    let kernel = unsafe { crate::CustomKernel::cuda_with_parameters("keep.cu", KEEP, "keep", text) }.unwrap();
+    let kernel = unsafe { crate::custom::CustomKernel::cuda_with_parameters("keep.cu", KEEP, "keep", text) }.unwrap();
     let engine = Engine::builder().device(DeviceChoice::Cuda).build().unwrap();
     let (x, mut big, mut at) = ([1.0; 10], [0.0; 10], [0i64; 10]);
     let job =
@@ -239,7 +239,7 @@ fn a_job_leaves_a_device_alone_that_is_side_by_side_with_its_own() {
 #[test]
 #[ignore = "needs a CUDA driver and NVRTC, and keeps the limits of this machine"]
 fn has_limits_that_are_saved_and_loaded() {
-    use crate::MachineLimits;
+    use crate::limits::MachineLimits;
     let folder = tempfile::tempdir().unwrap();
     let limits = MachineLimits::measure(&DeviceChoice::Cuda, folder.path(), |_| {}).unwrap();
     assert!(limits.is_sound(), "{limits:?}");
