@@ -31,7 +31,7 @@ def measured(folder, number, arguments, cache):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("builds", nargs=2, type=pathlib.Path, metavar="FOLDER", help="what benches/pack.sh made: old, new")
+    parser.add_argument("builds", nargs=2, type=pathlib.Path, metavar="FOLDER", help="of benches/pack.sh: old, new")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--size", default="4GiB")
     parser.add_argument("--only")

@@ -169,7 +169,7 @@ impl Table<'_> {
             for run in 0..self.options.runs {
                 runs.push(job(target, run == 0).map_err(|error| format!("{name} on {}: {error}", target.name))?);
             }
-            runs.sort_by(|a, b| a.time.cmp(&b.time));
+            runs.sort_by_key(|run| run.time);
             let rate = |report: &Report| (columns * 8 * self.options.rows) as f64 / report.time.as_secs_f64() / 1e9;
             let (fastest, slowest, median) = (rate(&runs[0]), rate(&runs[runs.len() - 1]), &runs[runs.len() / 2]);
             // Only a single GPU is compared with its link.

@@ -231,7 +231,8 @@ pub enum JobError {
 
     /// Two inputs have different shapes.
     #[error(
-        "input '{first}' has the shape {shape} but '{other}' has {other_shape}, and shapes are not broadcast: reshape one of \
+        "input '{first}' has the shape {shape} but '{other}' has {other_shape}, and shapes are not broadcast: \
+         reshape one of \
          them, as in {other}.reshape{shape}"
     )]
     #[non_exhaustive]

@@ -14,7 +14,7 @@ pub(crate) type ProgressFn<'a> = Box<dyn Fn(Progress) + Send + Sync + 'a>;
 #[derive(Clone)]
 pub(crate) enum JobBody {
     Expression(Expression),
-    Kernel(Call),
+    Kernel(Box<Call>),
 }
 
 impl JobBody {
@@ -77,7 +77,7 @@ impl<'a> Job<'a> {
     /// A job that runs a kernel of the caller's own on every row. A [`CustomKernel`](crate::kernel::CustomKernel)
     /// without values, resident arrays and scratch is a call by itself.
     pub fn kernel(call: impl Into<Call>) -> Self {
-        Job::of(JobBody::Kernel(call.into()))
+        Job::of(JobBody::Kernel(Box::new(call.into())))
     }
 
     fn of(what: JobBody) -> Self {

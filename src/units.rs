@@ -9,7 +9,8 @@
 
 use std::time::Duration;
 
-/// Returns text with its control characters escaped. Names of files may contain line breaks and the escape sequences of terminals.
+/// Returns text with its control characters escaped. Names of files may contain line breaks and the escape sequences of
+/// terminals.
 pub fn one_line(text: &str) -> String {
     let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(escape).collect()

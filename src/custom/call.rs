@@ -282,7 +282,8 @@ impl Call {
                 && matches!(parameter.kind, Kind::Pointer { is_const: false, .. })
             {
                 return fail(format!(
-                    "its parameter '{name}' is no place for {what}, as the kernel may write to it: declare it const if it \
+                    "its parameter '{name}' is no place for {what}, as the kernel may write to it: declare it \
+                     const if it \
                      only reads it"
                 ));
             }
@@ -311,7 +312,8 @@ impl Call {
         match columns.into_iter().try_fold(0, add) {
             Some(bytes) if bytes <= MOST_BLOCK_BYTES => Ok(()),
             _ => Err(Error::Job(format!(
-                "the kernel '{}': the {tile_rows} rows of a block have more than {MOST_BLOCK_BYTES} bytes: set fewer rows \
+                "the kernel '{}': the {tile_rows} rows of a block have more than {MOST_BLOCK_BYTES} bytes: set \
+                 fewer rows \
                  for a block, or make rows smaller",
                 self.kernel.entry
             ))),

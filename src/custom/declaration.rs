@@ -35,7 +35,8 @@ pub(super) fn of_source(source: &str, entry: &str) -> Result<Vec<Parameter>, Str
     };
     if let Some(other) = declarations.iter().find(differs) {
         return Err(format!(
-            "it declares '{entry}' in line {} and with other parameters in line {}, and which one is compiled is for the \
+            "it declares '{entry}' in line {} and with other parameters in line {}, and which one is compiled \
+             is for the \
              preprocessor to say: leave one, or {SAY}",
             line(source, chosen.start),
             line(source, other.start)
@@ -396,7 +397,8 @@ mod tests {
 
     #[test]
     fn a_definition_counts_more_than_declarations() {
-        let source = "extern \"C\" __global__ void k(const double *, double *);\n__global__ void k(const double *x, double *y) {}";
+        let source = "extern \"C\" __global__ void k(const double *, double *);\n\
+                      __global__ void k(const double *x, double *y) {}";
         assert_eq!(names(source, "k").unwrap(), ["x", "y"]);
     }
 

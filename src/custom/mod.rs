@@ -50,7 +50,9 @@ const THREADS: u32 = 256;
 /// multiply-add, as all kernels here, and kept in the cache.
 ///
 /// A kernel that keeps some of the rows has the parameter `num_selected`, one number a tile: block `b` writes the
-/// rows that it keeps, in order, to the start of tile `b` of each output, and their number to `num_selected[b]`. Outputs then
+/// rows that it keeps, in order, to the start of tile `b` of each output, and their number to `num_selected[b]`.
+/// Outputs
+/// then
 /// have the rows of all tiles, one after the other, whatever the chunks were.
 ///
 /// On devices without CUDA its [function for the host](CustomKernel::on_host) runs instead.

@@ -89,7 +89,7 @@ impl<I: RowColumns, O: RowColumns> RowFunction<I, O> {
         I: AddColumn<T>,
     {
         self.inputs.push(column::<T>(name, true));
-        self.as_type()
+        self.with_types()
     }
 
     /// Adds an output: its name in the job, and the type of its rows.
@@ -98,7 +98,7 @@ impl<I: RowColumns, O: RowColumns> RowFunction<I, O> {
         O: AddColumn<T>,
     {
         self.outputs.push(column::<T>(name, false));
-        self.as_type()
+        self.with_types()
     }
 
     /// The kernel that runs `function`. The closure takes the inputs and the outputs. It must write every row of the
@@ -123,7 +123,7 @@ impl<I: RowColumns, O: RowColumns> RowFunction<I, O> {
         CustomKernel::of_host(&name, [inputs, outputs].concat(), Arc::new(host))
     }
 
-    fn as_type<J, P>(self) -> RowFunction<J, P> {
+    fn with_types<J, P>(self) -> RowFunction<J, P> {
         let RowFunction { name, inputs, outputs, .. } = self;
         RowFunction { name, inputs, outputs, columns: PhantomData }
     }

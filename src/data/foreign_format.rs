@@ -84,8 +84,8 @@ pub(super) fn by_name(path: &Path) -> Option<Foreign> {
     Some(Foreign { what, remedy })
 }
 
-/// Returns the unsupported format of a file, from its first bytes (16 are enough) or else from its name. `None` for files
-/// named `.npy`, and for files that may be raw.
+/// Returns the unsupported format of a file, from its first bytes (16 are enough) or else from its name. `None` for
+/// files named `.npy`, and for files that may be raw.
 #[doc(hidden)]
 pub fn foreign_format(path: &Path, head: &[u8]) -> Option<Foreign> {
     if is_npy(path) { None } else { by_first_bytes(head).or_else(|| by_name(path)) }

@@ -248,7 +248,8 @@ impl Kernel {
     /// Returns the error for a device that needs a host kernel.
     pub(crate) fn no_host_kernel(&self, device: &str) -> Error {
         Error::Job(format!(
-            "the kernel '{}' has no host kernel, which '{device}' needs: run it on a CUDA GPU, or give it a host kernel \
+            "the kernel '{}' has no host kernel, which '{device}' needs: run it on a CUDA GPU, or give it a \
+             host kernel \
              in Rust",
             self.entry
         ))
@@ -257,7 +258,8 @@ impl Kernel {
     /// Returns the error for a kernel without device code on a device that needs it.
     pub(crate) fn no_device_code(&self, device: &str) -> Error {
         Error::Job(format!(
-            "'{}' is a function in Rust, which '{device}' cannot run: run it on the CPU, or write it as a kernel in CUDA C++",
+            "'{}' is a function in Rust, which '{device}' cannot run: run it on the CPU, or write it as a kernel in \
+             CUDA C++",
             self.entry
         ))
     }

@@ -151,7 +151,8 @@ impl<'j> Columns<'j> {
     fn note_unused(&mut self, name: &str, is_on_devices: bool, used: Option<&Sharded>) {
         if is_on_devices && used.is_none() {
             self.notes.push(format!(
-                "'{name}' was not used on the devices that it is on: another job is copying it there, or its rows are not where \
+                "'{name}' was not used on the devices that it is on: another job is copying it there, or its \
+                 rows are not where \
                  this kernel can use them"
             ));
         }
@@ -161,7 +162,8 @@ impl<'j> Columns<'j> {
     fn note_pinned_in_part(&mut self, name: &str, pinned: Pinned) -> bool {
         if pinned == Pinned::InPart {
             self.notes.push(format!(
-                "the memory of '{name}' is pinned, but not as a whole in one piece that a GPU may use: it was staged like \
+                "the memory of '{name}' is pinned, but not as a whole in one piece that a GPU may use: it was \
+                 staged like \
                  ordinary memory"
             ));
         }

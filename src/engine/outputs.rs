@@ -69,7 +69,8 @@ impl<'a, 'b> Outputs<'a, 'b> {
             });
             if planned.pinning != Pinning::No && pinned.is_none() {
                 return Err(Error::Job(format!(
-                    "output '{}': its Target said that its rows stand in pinned memory, but its Sink has other memory; both must \
+                    "output '{}': its Target said that its rows stand in pinned memory, but its Sink has other \
+                     memory; both must \
                      say the same",
                     self.reports[k].name
                 )));

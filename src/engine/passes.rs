@@ -73,7 +73,7 @@ struct Pass<'s> {
     thread: ScopedJoinHandle<'s, Result<Report>>,
 }
 
-/// ScalarArgs that are given up if they are dropped unknown, so that nobody waits for them any more.
+/// Scalars that are abandoned if they are dropped before they are known, so that no thread waits for them any more.
 struct Late(Arc<ScalarArgs>);
 
 impl Drop for Late {
@@ -206,7 +206,8 @@ impl Passes<'_, '_> {
                 match pass.end() {
                     Err(error @ (Error::Budget { .. } | Error::OutOfMemory { .. })) if self.alone.is_none() => {
                         self.alone = Some(format!(
-                            "passes ran one after the other: there is too little memory for two at once, each with half \
+                            "passes ran one after the other: there is too little memory for two at once, each \
+                             with half \
                              of the limits ({error})"
                         ));
                         pass = self.begin(Some(&bits), false, None)?;

@@ -122,7 +122,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn homes_are_all_tiles_by_weight(tiles in 0u64..1 << 40, weights in prop::collection::vec(0u64..1 << 40, 1..9)) {
+        fn homes_are_all_tiles_by_weight(
+            tiles in 0u64..1 << 40, weights in prop::collection::vec(0u64..1 << 40, 1..9),
+        ) {
             let all: u64 = weights.iter().sum();
             let homes: Vec<_> = homes(tiles, &weights).collect();
             let mut next = 0;

@@ -119,7 +119,7 @@ impl Engine {
                     _ => kernel.no_host_kernel(&first.id),
                 }),
                 _ if gpus.len() < self.devices.len() => {
-                    notes.push(format!("the CPU took no run: the kernel '{}' has no function for it", kernel.entry));
+                    notes.push(format!("the CPU took no part: the kernel '{}' has no function for it", kernel.entry));
                     Ok(gpus)
                 }
                 _ => Ok(gpus),
@@ -164,7 +164,7 @@ impl Engine {
             if devices.is_empty() {
                 return Err(error);
             }
-            notes.push(format!("{id} took no run: it had no memory for a context"));
+            notes.push(format!("{id} took no part: it had no memory for a context"));
         }
         Ok((opened, devices))
     }
@@ -260,7 +260,7 @@ impl Engine {
                         limits.caps.insert(device.clone(), chunk_rows * plan.row_bytes / 2);
                         short.entry(device).or_insert(bytes);
                     } else if devices.len() > 1 {
-                        notes.push(format!("{device} took no run: it had no memory for a block of {bytes} bytes"));
+                        notes.push(format!("{device} took no part: it had no memory for a block of {bytes} bytes"));
                         devices.retain(|other| other.id != device);
                     } else {
                         return Err(Error::OutOfMemory { device, bytes });

@@ -30,6 +30,9 @@ use crate::device::{Device, Host, Schedule, Stream};
 use crate::error::{Error, Result};
 use crate::memory::{Block, Layout};
 
+/// A chunk that a device lost, and why.
+pub(super) type Lost = Box<(Chunk, Error)>;
+
 /// The events of one chunk.
 struct ChunkEvents<E> {
     /// The ends of the three stages. The next stream waits for the first two, the host for the last.
@@ -163,16 +166,12 @@ impl<'r, D: Device> Filled<'r, D> {
 
     /// Enqueues the copies in (unless they were copied ahead), the kernel and the copies out. On an error the slot is
     /// lost, because copies that were enqueued before may still use it.
-    pub(super) fn submit(
-        self,
-        streams: &mut Streams<'r, D>,
-        host: &mut D::Host,
-    ) -> Result<InFlight<'r, D>, (Chunk, Error)> {
+    pub(super) fn submit(self, streams: &mut Streams<'r, D>, host: &mut D::Host) -> Result<InFlight<'r, D>, Lost> {
         let Filled { mut slot, worker, filled_at, copied } = self;
         let copied = copied.map_or_else(|| slot.copy_in(filled_at, streams, host), Ok);
         match copied.and_then(|(block, timed)| slot.compute(streams, block, timed).map(|()| timed)) {
             Ok(timed) => Ok(InFlight { slot, worker, filled_at, timed }),
-            Err(error) => Err((slot.route.chunk, error)),
+            Err(error) => Err(Box::new((slot.route.chunk, error))),
         }
     }
 }
@@ -371,7 +370,7 @@ impl<'r, D: Device> InFlight<'r, D> {
         self,
         streams: &Streams<'r, D>,
         host: &mut D::Host,
-    ) -> Result<Result<Done<'r, D>, Self>, (Chunk, Error)> {
+    ) -> Result<Result<Done<'r, D>, Self>, Lost> {
         let end = &self.slot.events.copied_out;
         let is_back = match streams.device.schedule() {
             Schedule::Threads => host.query(end),
@@ -394,7 +393,7 @@ impl<'r, D: Device> InFlight<'r, D> {
                 slot.route.release();
                 Ok(Ok(Done { slot, filled_at, back_at: host.now(), taken }))
             }
-            Err(error) => Err((self.slot.route.chunk, error)),
+            Err(error) => Err(Box::new((self.slot.route.chunk, error))),
         }
     }
 

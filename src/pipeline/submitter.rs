@@ -85,7 +85,10 @@ impl<'r, D: Device> Submitter<'r, D> {
                 self.in_flight.push_back(in_flight);
                 Ok(())
             }
-            Err((chunk, error)) => Err(self.with_chunk(worker, &chunk, error)),
+            Err(lost) => {
+                let (chunk, error) = *lost;
+                Err(self.with_chunk(worker, &chunk, error))
+            }
         }
     }
 
@@ -104,7 +107,10 @@ impl<'r, D: Device> Submitter<'r, D> {
                 self.in_flight.push_front(oldest);
                 Ok(false)
             }
-            Err((chunk, error)) => Err(self.with_chunk(worker, &chunk, error)),
+            Err(lost) => {
+                let (chunk, error) = *lost;
+                Err(self.with_chunk(worker, &chunk, error))
+            }
         }
     }
 

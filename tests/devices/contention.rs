@@ -178,7 +178,7 @@ fn one(engine: &Engine, k: u64) -> overshot::Result<()> {
         _ => {
             let mut passes = 0;
             let job = Job::eval("sum(x), sum(x + c)")?.input("x", &x).scalar("c", 0.0);
-            each_pass(&engine, job, |report| {
+            each_pass(engine, job, |report| {
                 assert_eq!(found(report), sum);
                 passes += 1;
                 (passes < 3).then_some([("c", f64::from(passes))])
@@ -451,7 +451,7 @@ fn job_of_kind(engine: &Engine, kind: u32, x: &[f64]) -> overshot::Result<()> {
         }
         3 => {
             let mut passes = 0;
-            each_pass(&engine, Job::eval("sum(x), sum(x + c)")?.input("x", x).scalar("c", 0.0), |report| {
+            each_pass(engine, Job::eval("sum(x), sum(x + c)")?.input("x", x).scalar("c", 0.0), |report| {
                 assert_eq!(found(report), sum);
                 passes += 1;
                 (passes < 3).then_some([("c", f64::from(passes))])

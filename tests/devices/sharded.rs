@@ -209,7 +209,7 @@ fn forgotten(choice: &DeviceChoice) -> Outcome {
         std::fs::write(&path, bytes)
     };
     let expected =
-        |seed: u64| -> Result<_, Failed> { Ok(bits(&cpu().run(Job::eval(PASS)?.input("x", &numbers(50_000, seed)))?)) };
+        |seed: u64| -> Result<_, Failed> { Ok(bits(&cpu().run(Job::eval(PASS)?.input("x", numbers(50_000, seed)))?)) };
     write(1)?;
     let mut data = engine.resident(overshot::Raw::open(&path, Dtype::F64)?)?;
     for _ in 0..2 {
@@ -360,7 +360,7 @@ fn seeds() -> Outcome {
             let report = engine.run(Job::eval(&text)?.input("x", &data).output("y", &mut y))?;
             check(bits(&report) == sum, format!("seed {seed}, pass {pass}: another sum"))?;
             let report = engine.run(
-                Job::eval("all(y == x * f), sum(x)")?.input("x", &x).input("y", &y).input("f", &vec![factor; x.len()]),
+                Job::eval("all(y == x * f), sum(x)")?.input("x", &x).input("y", &y).input("f", vec![factor; x.len()]),
             )?;
             check(
                 report.results[0].1 == Some(overshot::Scalar::Bool(true)),

@@ -67,16 +67,16 @@ pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, devic
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetPCIBusId(id: *mut c_char, length: c_int, device: c_int) -> Code {
-    // SAFETY: the driver's contract.
     answer("cuDeviceGetPCIBusId", || {
+        // SAFETY: the driver's contract.
         known_device(device).and_then(|device| unsafe { give_text(id, length, &bus_id(device)) })
     })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) -> Code {
-    // SAFETY: the driver's contract.
     answer("cuDeviceTotalMem_v2", || {
+        // SAFETY: the driver's contract.
         known_device(device).and_then(|device| unsafe { give(bytes, SETTINGS.memory(device)) })
     })
 }

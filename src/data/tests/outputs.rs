@@ -182,7 +182,7 @@ fn a_file_without_commit_leaves_no_trace() {
                 }
                 drop(partial);
                 assert_eq!(
-                    (names(dir.path()), fs::read(&dir.path().join("c")).unwrap()),
+                    (names(dir.path()), fs::read(dir.path().join("c")).unwrap()),
                     (vec!["c".into()], b"old".into())
                 );
             }

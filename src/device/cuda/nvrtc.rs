@@ -26,7 +26,8 @@ const FUNCTIONS: [&str; 12] = [
 ];
 
 const INSTALL: &str = "install NVRTC with the CUDA toolkit or with `pip install nvidia-cuda-nvrtc` \
-                       (`nvidia-cuda-nvrtc-cu12` for CUDA 12), and put the folder that holds libnvrtc.so.* on LD_LIBRARY_PATH (for pip, \
+                       (`nvidia-cuda-nvrtc-cu12` for CUDA 12), and put the folder that holds libnvrtc.so.* on \
+                       LD_LIBRARY_PATH (for pip, \
                        site-packages/nvidia/cu13/lib or site-packages/nvidia/cuda_nvrtc/lib)";
 
 /// The compiler found on this machine.

@@ -3,7 +3,8 @@
 
 Run it with mpmath in this folder; it always writes the same text.
 
-A polynomial is fitted by least squares at the Chebyshev nodes of an interval; its largest error is within a small factor
+A polynomial is fitted by least squares at the Chebyshev nodes of an interval; its largest error is
+within a small factor
 of the optimum (L. N. Trefethen, Approximation Theory and Approximation Practice, chapters 3 and 16). Coefficients are
 rounded to f64 from the lowest to the highest. After each rounding the remaining ones are fitted again, so that they
 compensate for its error. The error printed beside a polynomial was measured with the rounded coefficients, relative to

@@ -48,7 +48,8 @@ def around(x, low, high):
 def turns():
     """Numbers near multiples of pi/2, of all sizes up to 1e300."""
     mp.prec = 1200
-    return float(random.choice((1, -1)) * random.randint(1, 2 ** random.randint(1, 20)) * 2 ** random.randint(0, 970) * m.pi / 2)
+    sign, odd = random.choice((1, -1)), random.randint(1, 2 ** random.randint(1, 20))
+    return float(sign * odd * 2 ** random.randint(0, 970) * m.pi / 2)
 
 
 UP = (1,)
@@ -77,10 +78,14 @@ ONE_OPERAND = {
     "atanh": (m.atanh, [line(-0.99, 0.99), wide(-60, -1), lambda: 1 - wide(-53, -1, UP)()]),
 }
 EDGES = {
-    "exp": [709.782712893384, -745.1, 0.34657359027997264], "exp2": [1023.5, -1074.0, 0.5], "expm1": [0.34657359027997264],
-    "log": [2**0.5, 0.5**0.5], "log1p": [2**0.5 - 1, 0.5**0.5 - 1], "sin": [2.0**30, math.pi, 1e22], "cos": [2.0**30, math.pi / 2, 1e22],
-    "tan": [2.0**30, math.pi / 4, math.pi / 2, 1e22], "asin": [0.5], "acos": [0.5, -0.5], "atan": [2**0.5 - 1, 2**0.5 + 1],
-    "sinh": [40.0, 1e-8], "cosh": [40.0], "tanh": [22.0, 1e-8], "asinh": [2.0**28, 1e-8], "acosh": [2.0**28], "atanh": [1e-8],
+    "exp": [709.782712893384, -745.1, 0.34657359027997264], "exp2": [1023.5, -1074.0, 0.5],
+    "expm1": [0.34657359027997264],
+    "log": [2**0.5, 0.5**0.5], "log1p": [2**0.5 - 1, 0.5**0.5 - 1], "sin": [2.0**30, math.pi, 1e22],
+    "cos": [2.0**30, math.pi / 2, 1e22],
+    "tan": [2.0**30, math.pi / 4, math.pi / 2, 1e22], "asin": [0.5], "acos": [0.5, -0.5],
+    "atan": [2**0.5 - 1, 2**0.5 + 1],
+    "sinh": [40.0, 1e-8], "cosh": [40.0], "tanh": [22.0, 1e-8], "asinh": [2.0**28, 1e-8],
+    "acosh": [2.0**28], "atanh": [1e-8],
     "cbrt": [8.0, 1.0, 27.0],
 }  # fmt: skip
 
@@ -118,7 +123,8 @@ def powers():
     x = random.choice([line(0.1, 10), around(1, -53, -1), wide(-1074, 1023, UP)])()
     if x <= 0 or x == 1:
         return powers()
-    y = random.choice([random.uniform(-745, 709.7) / math.log(x), random.uniform(-5, 5), float(random.randint(-20, 20))])
+    exponents = [random.uniform(-745, 709.7) / math.log(x), random.uniform(-5, 5), float(random.randint(-20, 20))]
+    y = random.choice(exponents)
     return x, y
 
 
