@@ -153,7 +153,7 @@ fn a_kernel_is_launched_only_with_its_values<D: Device>(device: &D) {
         // before them.
         unsafe { stream.launch(&loaded, &columns, &[], ROWS_BEFORE, ROWS) }
     };
-    assert!(matches!(launch(&late), Err(Error::Job(_))));
+    assert!(matches!(launch(&late), Err(Error::Internal(_))));
     assert!(matches!(launch(&given_up), Err(Error::Abandoned)));
     late.set(vec![]);
     launch(&late).unwrap();

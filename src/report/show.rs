@@ -35,7 +35,8 @@ impl Report {
     pub fn values(&self) -> String {
         let mut text = String::new();
         for (name, value) in &self.results {
-            let name = units::one_line(name);
+            // A name may be a piece of the expression, and expressions may contain line breaks.
+            let name = units::one_line(&name.split_whitespace().collect::<Vec<_>>().join(" "));
             let _ = match value {
                 Some(value) => writeln!(text, "{name} = {value}"),
                 None => writeln!(text, "{name} has no value (no rows)"),

@@ -89,7 +89,7 @@ fn unreadable(device: &str) -> Outcome {
         (
             "noext",
             b"PK\x03\x04....",
-            "is a .npz or other archive, not a raw file; save each array by itself with numpy.save",
+            "is a .npz or other archive, not a raw file; save each array separately with numpy.save",
         ),
         ("x.npy.gz", b"\x1f\x8b\x08...", "is compressed by gzip, not a raw file; decompress it first"),
         ("x.csv", b"a,b\n1,2\n", "is a table in text, not a raw file; save each column with numpy.save"),

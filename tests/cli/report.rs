@@ -39,7 +39,7 @@ fn verbose(device: &str) -> Outcome {
             done.stdout.starts_with("mean(x) = 1.5\ny: 300,000 rows of f64 -> y.npy\n300,000 rows (4.8 MB) in "),
             "{done:?}"
         );
-        for part in [" chunks of up to ", "with setup\n", &format!("\n{device} (")] {
+        for part in [" chunks of up to ", "with setup\n", &format!("\n{device}")] {
             assert!(done.stdout.contains(part), "no '{part}' in {done:?}");
         }
     }
