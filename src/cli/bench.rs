@@ -106,7 +106,7 @@ mod tests {
     fn differences_are_told() {
         let rate = |name: &str, before, now| (name.to_owned(), before, now);
         let same = [rate("copy", 10e9, 10.9e9), rate("read", 10e9, 9.1e9)];
-        let expected = "replaced the measurement of 2026-11-21, which was the same within 10 %";
+        let expected = "replaced the measurement of 2026-11-21; all rates are within 10 % of it";
         assert_eq!(differences("2026-11-21", &same), expected);
         let other = [rate("copy", 10e9, 10.9e9), rate("file in memory", 21.2e9, 5.6e9), rate("read", 10e9, 12e9)];
         let expected = "replaced the measurement of 2026-11-21: \

@@ -97,12 +97,12 @@ mod tests {
 
     #[test]
     fn the_message_is_a_line_or_json() {
-        assert!(text(None, false).starts_with("overshot: error: an input file became shorter"));
+        assert!(text(None, false).starts_with("overshot: error: an input file was truncated"));
         let line = text(Some(b"a\nb\xff.npy"), false);
-        assert!(line.starts_with("overshot: error: a?b?.npy: became") && line.ends_with(")\n"), "{line}");
+        assert!(line.starts_with("overshot: error: a?b?.npy: was truncated") && line.ends_with("pread\n"), "{line}");
         let json: serde_json::Value = serde_json::from_str(&text(Some(b"a\"\\\n.npy"), true)).unwrap();
         let message = json["error"]["message"].as_str().unwrap();
-        assert!(message.starts_with("a\"\\?.npy: became") && message.ends_with("pread)"), "{message}");
+        assert!(message.starts_with("a\"\\?.npy: was truncated") && message.ends_with("pread"), "{message}");
     }
 
     #[test]

@@ -81,7 +81,8 @@ pub enum Placement {
 /// The destination of an output, before its dtype and number of rows are known.
 ///
 /// ```
-/// use overshot::{Dtype, Engine, Job, Result, Sink, Target};
+/// use overshot::io::Target;
+/// use overshot::{Dtype, Engine, Job, Result, Sink};
 /// use std::sync::atomic::{AtomicUsize, Ordering};
 ///
 /// /// Counts the bytes of an output.

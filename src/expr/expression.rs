@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 /// assert_eq!(expression.reductions().collect::<Vec<_>>(), ["total"]);
 /// for (x, total) in [(vec![1.0, 2.0], 6.0), (vec![3.0, 4.0, 5.0], 24.0)] {
 ///     let report = engine.run(Job::new(&expression).input("x", &x).scalar("a", 2.0))?;
-///     assert_eq!(report.value("total").map(|total| total.as_f64()), Some(total));
+///     assert_eq!(report.value("total")?.map(|total| total.as_f64()), Some(total));
 /// }
 /// # Ok::<(), overshot::Error>(())
 /// ```

@@ -28,7 +28,7 @@ pub struct DeviceMemory {
 /// Memory of one kind, in bytes.
 ///
 /// ```
-/// use overshot::{Emulated, Engine, Job};
+/// use overshot::{Engine, Job, device::Emulated};
 /// let engine = Engine::builder().device(Emulated::new()).build()?;
 /// engine.run(Job::eval("sum(x)")?.input("x", &[1.0f32, 2.0]))?;
 /// let memory = engine.memory();

@@ -92,7 +92,7 @@ fn unreadable(device: &str) -> Outcome {
             "is a .npz or other archive, not a raw file; save each array separately with numpy.save",
         ),
         ("x.npy.gz", b"\x1f\x8b\x08...", "is compressed by gzip, not a raw file; decompress it first"),
-        ("x.csv", b"a,b\n1,2\n", "is a table in text, not a raw file; save each column with numpy.save"),
+        ("x.csv", b"a,b\n1,2\n", "is a CSV or TSV file, not a raw file; save each column with numpy.save"),
         ("a.dat", b"\x93NUMPY", "is a .npy file under another name"),
         ("x.raw", b"\0\0\0\0", "is not .npy: add the dtype, as in x.raw:f32"),
         ("f.npy", &npy("<f8", "True", "(1, 2)", &[0; 16]), "Fortran order"),

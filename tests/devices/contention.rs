@@ -347,7 +347,7 @@ fn liar(choice: &DeviceChoice) -> Outcome {
         match run {
             Ok(report) => check(report.rows == 500_000, "rows")?,
             Err(Error::Job(text)) => {
-                check(text.contains("say the same every time"), text)?;
+                check(text.contains("report the same rows and dtype every time"), text)?;
                 refused += 1;
             }
             Err(error) => return Err(error.into()),
