@@ -76,10 +76,13 @@ impl AdmissionQueue {
         let place = place.unwrap_or(state.next);
         state.next = state.next.max(place + 1);
         state.waiting.insert(place);
-        let fits =
-            |state: &State| state.runs == 0 || !alone && needs.iter().all(|(budget, bytes)| budget.has_room(*bytes));
         loop {
-            if nested || state.waiting.first() == Some(&place) && fits(&state) {
+            let is_first = state.waiting.first() == Some(&place);
+            if nested || is_first && state.runs == 0 {
+                needs.iter().for_each(|(budget, bytes)| budget.set_aside(*bytes));
+                break;
+            }
+            if is_first && !alone && try_set_aside(&needs) {
                 break;
             }
             if let Some(error) = given_up() {
@@ -91,7 +94,6 @@ impl AdmissionQueue {
         }
         state.waiting.remove(&place);
         state.runs += 1;
-        needs.iter().for_each(|(budget, bytes)| budget.set_aside(*bytes));
         // There may be enough memory for the next run in the queue, too.
         self.changed.notify_all();
         drop(state);
@@ -102,6 +104,16 @@ impl AdmissionQueue {
         // A panic cannot leave a partial change, because every change is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Sets aside all that a run needs, or nothing if any budget lacks the bytes. Each budget checks and counts in one step,
+/// because a run that takes a cached piece of memory adds to a budget without the lock of the queue.
+fn try_set_aside(needs: &[Need]) -> bool {
+    let missing = needs.iter().position(|(budget, bytes)| !budget.try_set_aside(*bytes));
+    if let Some(missing) = missing {
+        needs[..missing].iter().for_each(|(budget, bytes)| budget.release(*bytes));
+    }
+    missing.is_none()
 }
 
 impl Admitted {

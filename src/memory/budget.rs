@@ -47,25 +47,25 @@ impl MemoryBudget {
         self.used().reserved
     }
 
-    /// Returns whether this number of bytes more can be set aside.
-    pub(super) fn has_room(&self, bytes: u64) -> bool {
-        self.reserved().saturating_add(bytes) <= self.for_runs()
-    }
-
-    /// Sets bytes aside for a run.
+    /// Sets bytes aside for a run, whether or not enough are left.
     pub(super) fn set_aside(&self, bytes: u64) {
         self.used().reserved += bytes;
     }
 
-    /// Sets more bytes aside for a run that has some already. Returns `None` if not enough are left.
-    pub(super) fn reserve_more(self: &Arc<Self>, bytes: u64) -> Option<More> {
+    /// Sets bytes aside for a run, if enough are left.
+    pub(super) fn try_set_aside(&self, bytes: u64) -> bool {
         let for_runs = self.for_runs();
         let mut used = self.used();
         let fits = used.reserved.saturating_add(bytes) <= for_runs;
-        fits.then(|| {
+        if fits {
             used.reserved += bytes;
-            More { budget: self.clone(), bytes }
-        })
+        }
+        fits
+    }
+
+    /// Sets more bytes aside for a run that has some already. Returns `None` if not enough are left.
+    pub(super) fn reserve_more(self: &Arc<Self>, bytes: u64) -> Option<More> {
+        self.try_set_aside(bytes).then(|| More { budget: self.clone(), bytes })
     }
 
     /// Returns bytes that were set aside.
@@ -151,6 +151,14 @@ impl Drop for More {
 mod tests {
     use super::*;
 
+    fn has_room(budget: &MemoryBudget, bytes: u64) -> bool {
+        let fits = budget.try_set_aside(bytes);
+        if fits {
+            budget.release(bytes);
+        }
+        fits
+    }
+
     #[test]
     fn keeps_the_limit_and_remembers_the_peak() {
         let budget = MemoryBudget::new("device memory", 100);
@@ -173,18 +181,18 @@ mod tests {
         let stays = MemoryBudget::new("device memory", u64::MAX);
         let budget = MemoryBudget::of_engine("device memory", 100, Some(&stays));
         let there = stays.reserve(30).unwrap();
-        assert!(budget.has_room(70) && !budget.has_room(71));
+        assert!(has_room(&budget, 70) && !has_room(&budget, 71));
         budget.set_aside(50);
         assert!(budget.reserve_more(21).is_none());
         let more = budget.reserve_more(20).unwrap();
-        assert!(budget.reserved() == 70 && !budget.has_room(1));
+        assert!(budget.reserved() == 70 && !has_room(&budget, 1));
         drop(there);
-        assert!(budget.has_room(30));
+        assert!(has_room(&budget, 30));
         drop(more);
         budget.release(50);
         // Reserved bytes are counted separately, because arrays reserve bytes, too.
         let reserved = budget.reserve(1000).unwrap();
-        assert!(budget.reserved() == 0 && budget.has_room(100));
+        assert!(budget.reserved() == 0 && has_room(&budget, 100));
         drop(reserved);
     }
 }

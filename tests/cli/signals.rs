@@ -66,12 +66,14 @@ impl Running {
         ["STOP", "INT", "TERM", "CONT"].iter().for_each(|name| self.signal(name));
     }
 
-    /// Reads its output until it ends, and returns the last part.
+    /// Reads its output until it ends, and returns the last line that is not of the log: while the process ends, other
+    /// threads may still write to the log.
     fn end(mut self) -> (ExitStatus, String) {
         let mut rest = Vec::new();
         self.log.read_to_end(&mut rest).unwrap();
         let rest = String::from_utf8_lossy(&rest);
-        (self.child.wait().unwrap(), rest.lines().last().unwrap_or_default().into())
+        let last = rest.lines().rfind(|line| !line.contains(" DEBUG "));
+        (self.child.wait().unwrap(), last.unwrap_or_default().into())
     }
 }
 
