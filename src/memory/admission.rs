@@ -106,8 +106,8 @@ impl AdmissionQueue {
     }
 }
 
-/// Sets aside all that a run needs, or nothing if any budget lacks the bytes. Each budget checks and counts in one step,
-/// because a run that takes a cached piece of memory adds to a budget without the lock of the queue.
+/// Sets aside all that a run needs, or nothing if any budget lacks the bytes. Each budget checks and counts in one
+/// step, because a run that takes a cached piece of memory adds to a budget without the lock of the queue.
 fn try_set_aside(needs: &[Need]) -> bool {
     let missing = needs.iter().position(|(budget, bytes)| !budget.try_set_aside(*bytes));
     if let Some(missing) = missing {
