@@ -90,7 +90,7 @@ pub(crate) struct Machine {
 impl Machine {
     /// Returns the assumptions for a machine that was not measured: those of a current server and its link.
     const fn guess(cores: usize) -> Machine {
-        Machine { cores, slab_bytes: MOST_RING, core_stages: 7e9, link: 55e9 }
+        Machine { cores, slab_bytes: MAX_SLAB_BYTES, core_stages: 7e9, link: 55e9 }
     }
 
     /// Returns the machine as measured, or a guess. `files` tells whether rows come from or go to files: mapping
@@ -108,7 +108,7 @@ impl Machine {
 
     fn measured(&mut self, MachineLimits { host, devices, .. }: &MachineLimits, files: bool) {
         if host.last_level_cache_bytes > 0 {
-            self.slab_bytes = (host.last_level_cache_bytes / 3).clamp(LEAST_RING, MOST_RING);
+            self.slab_bytes = (host.last_level_cache_bytes / 3).clamp(MIN_SLAB_BYTES, MAX_SLAB_BYTES);
         }
         let busy = (self.cores * 3 / 4).max(1);
         let [stage, page_cache] = [&host.stage, &host.page_cache].map(|rates| RateByThreads::with(rates, busy));
@@ -123,8 +123,8 @@ impl Machine {
 
 /// Bounds for the bytes of the slabs of all devices together. More does not stay in any cache; with less, nothing
 /// overlaps.
-const MOST_RING: u64 = 96 << 20;
-const LEAST_RING: u64 = 64 << 20;
+const MAX_SLAB_BYTES: u64 = 96 << 20;
+const MIN_SLAB_BYTES: u64 = 64 << 20;
 
 /// The properties of a job that a plan depends on.
 #[derive(Clone, Debug)]

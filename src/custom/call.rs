@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::CustomKernel;
-use super::host::{ForeignTwin, Names};
+use super::host::{CustomHostKernel, Names};
 use super::parameter::{FIRST_ROW, Kind, NUM_SELECTED, Parameter, ROWS};
 use crate::data::{Dtype, Element, Scalar, Source};
-use crate::device::kernel::{Argument, Code, Columns, HostKernel, Kernel, Launch, MakeTwin, Resident, ScalarArgs};
+use crate::device::kernel::{
+    Argument, Code, Columns, HostKernel, Kernel, Launch, MakeHostKernel, Resident, ScalarArgs,
+};
 use crate::error::{Error, Result};
 
 /// The most threads of a block on any GPU.
@@ -221,9 +223,9 @@ impl Call {
         });
         let host = host.clone().map(|function| {
             let make = move || -> Box<dyn HostKernel> {
-                Box::new(ForeignTwin { function: function.clone(), names: host_names.clone() })
+                Box::new(CustomHostKernel { function: function.clone(), names: host_names.clone() })
             };
-            Box::new(make) as MakeTwin
+            Box::new(make) as MakeHostKernel
         });
         let kernel = Kernel {
             entry: entry.clone(),

@@ -121,12 +121,12 @@ fn place<T: Element>(what: &str, columns: &[(String, Kind)], name: &str) -> usiz
 }
 
 /// The host kernel of a foreign kernel: its function for the host.
-pub(super) struct ForeignTwin {
+pub(super) struct CustomHostKernel {
     pub(super) function: HostFunction,
     pub(super) names: Arc<Names>,
 }
 
-impl HostKernel for ForeignTwin {
+impl HostKernel for CustomHostKernel {
     fn run(
         &mut self,
         first_row: u64,

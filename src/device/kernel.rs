@@ -158,11 +158,11 @@ pub struct Kernel {
     pub values: Arc<ScalarArgs>,
     /// Creates a host kernel with its own scratch memory. Called once per worker. `None` if there is no host kernel;
     /// the kernel then runs on CUDA only.
-    pub host: Option<MakeTwin>,
+    pub host: Option<MakeHostKernel>,
 }
 
 /// Creates a host kernel.
-pub type MakeTwin = Box<dyn Fn() -> Box<dyn HostKernel> + Send + Sync>;
+pub type MakeHostKernel = Box<dyn Fn() -> Box<dyn HostKernel> + Send + Sync>;
 
 /// An array of any dtype. It is stored in words, so that it is aligned for every dtype.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use crate::limits::MachineLimits;
 use crate::plan::RunLimits;
 
 /// Each worker is a thread: more than this is a mistake.
-const MAX_LANES: usize = 1024;
+const MAX_WORKERS: usize = 1024;
 
 /// Builds an [`Engine`]. Everything has a default.
 ///
@@ -80,8 +80,8 @@ impl EngineBuilder {
     /// than 1024.
     pub fn build(self) -> Result<Engine> {
         let EngineBuilder { mut choice, limits } = self;
-        if limits.workers.is_some_and(|workers| !(1..=MAX_LANES).contains(&workers)) {
-            return Err(Error::Job(format!("the number of workers must be 1 to {MAX_LANES}")));
+        if limits.workers.is_some_and(|workers| !(1..=MAX_WORKERS).contains(&workers)) {
+            return Err(Error::Job(format!("the number of workers must be 1 to {MAX_WORKERS}")));
         }
         if let (DeviceChoice::Emulated(all), Some(bytes)) = (&mut choice, limits.device_memory) {
             // Their memory is what one says it is.

@@ -207,8 +207,8 @@ impl Passes<'_, '_> {
                     Err(error @ (Error::Budget { .. } | Error::OutOfMemory { .. })) if self.alone.is_none() => {
                         self.alone = Some(format!(
                             "passes ran one after the other: there is too little memory for two at once, each \
-                             with half \
-                             of the limits ({error})"
+                             with half of the \
+                             limits ({error})"
                         ));
                         pass = self.begin(Some(&bits), false, None)?;
                         continue;
