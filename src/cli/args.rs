@@ -165,7 +165,8 @@ impl JobArgs {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Device and memory")]
 pub struct LimitArgs {
-    /// The device: auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda, emulated, emulated:SEED or emulated:SEED*3
+    /// The device: auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda, emulated, emulated:SEED, emulated:SEED*3 or
+    /// cpu+emulated
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device)]
     pub device: DeviceChoice,
 
@@ -227,7 +228,8 @@ pub struct DemoArgs {
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 
-    /// The device: auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda, emulated, emulated:SEED or emulated:SEED*3
+    /// The device: auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda, emulated, emulated:SEED, emulated:SEED*3 or
+    /// cpu+emulated
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device)]
     pub device: DeviceChoice,
 

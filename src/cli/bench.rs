@@ -15,7 +15,7 @@ use super::progress::Line;
 
 /// Measures the machine, saves the result and prints it.
 pub fn bench(args: &BenchArgs) -> Result {
-    if let DeviceChoice::Emulated(_) = args.device {
+    if let DeviceChoice::Emulated(_) | DeviceChoice::CpuAndEmulated(_) = args.device {
         let text = "--device emulated: has virtual time, which cannot be measured";
         return Err(Error::Job(format!("{text}; use auto, cpu, cuda or cuda:0")).into());
     }

@@ -122,18 +122,19 @@ pub fn count(text: &str) -> Result<u64, String> {
 pub fn device(text: &str) -> Result<DeviceChoice, Error> {
     Ok(match text.parse()? {
         DeviceChoice::Emulated(all) => DeviceChoice::Emulated(all.into_iter().map(with_rates).collect()),
+        DeviceChoice::CpuAndEmulated(all) => DeviceChoice::CpuAndEmulated(all.into_iter().map(with_rates).collect()),
         other => other,
     })
 }
 
-/// The emulated device of the command. Its rates are roughly those of a GPU on PCIe 4 and of one staging core, so
+/// The emulated device of the command. Its rates are roughly those of a GPU on PCIe 4 and of one core of the host, so
 /// that reports and traces show realistic virtual times.
 pub fn emulated() -> Emulated {
     with_rates(Emulated::new())
 }
 
 fn with_rates(device: Emulated) -> Emulated {
-    device.copy_in_rate(25e9).copy_out_rate(25e9).kernel_rate(5e9).fill_rate(10e9).drain_rate(10e9)
+    device.copy_in_rate(25e9).copy_out_rate(25e9).kernel_rate(5e9).fill_rate(10e9).drain_rate(10e9).cpu_rate(5e8)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::{DeviceInfo, cpu};
 use crate::error::{Error, Result};
 
 /// The devices that an engine uses. The text form is `auto`, `cpu`, `cuda`, `cuda:0`, `cuda:0,2`, `cpu+cuda`,
-/// `emulated`, `emulated:SEED` or `emulated:SEED*3`.
+/// `emulated`, `emulated:SEED`, `emulated:SEED*3`, or `cpu+` and one of the last three.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum DeviceChoice {
@@ -30,19 +30,34 @@ pub enum DeviceChoice {
     /// Emulated devices, each with its own size and speed. The text form creates equal devices with consecutive
     /// seeds.
     Emulated(Vec<Emulated>),
+    /// The CPU and emulated devices, which share the rows of every job in virtual time. The result is the same in
+    /// every run, as is the part of the rows that each device computes, if the number of workers is set.
+    CpuAndEmulated(Vec<Emulated>),
 }
 
 impl DeviceChoice {
+    /// Returns the options of the emulated devices; empty if there are none.
+    pub(crate) fn emulated(&self) -> &[Emulated] {
+        match self {
+            DeviceChoice::Emulated(all) | DeviceChoice::CpuAndEmulated(all) => all,
+            _ => &[],
+        }
+    }
+
+    /// Returns the options of the emulated devices, to change them.
+    pub(crate) fn emulated_mut(&mut self) -> &mut [Emulated] {
+        match self {
+            DeviceChoice::Emulated(all) | DeviceChoice::CpuAndEmulated(all) => all,
+            _ => &mut [],
+        }
+    }
+
     /// Describes the chosen devices without opening them. Returns a note if a device is missing.
     pub(crate) fn resolve(&self) -> Result<(Vec<DeviceInfo>, Option<String>)> {
         match self {
             DeviceChoice::Cpu => Ok((vec![cpu::info()], None)),
-            DeviceChoice::Emulated(all) if all.is_empty() => {
-                Err(Error::Job("no emulated device was named: name at least one".into()))
-            }
-            DeviceChoice::Emulated(all) => {
-                Ok((emulated::named(all).map(|(id, options)| emulated::info(id, options)).collect(), None))
-            }
+            DeviceChoice::Emulated(all) => Ok((emulated_devices(all)?, None)),
+            DeviceChoice::CpuAndEmulated(all) => Ok((with_cpu(emulated_devices(all)?), None)),
             DeviceChoice::Cuda => Ok((usable_cuda_devices()?, None)),
             DeviceChoice::CpuAndCuda => Ok((with_cpu(usable_cuda_devices()?), None)),
             DeviceChoice::CudaDevices(numbers) => {
@@ -77,6 +92,14 @@ fn check_numbers(numbers: &[usize]) -> Result<()> {
         Some((_, number)) => Err(Error::Job(format!("cuda:{number} was named twice: name each GPU once"))),
         None => Ok(()),
     }
+}
+
+/// Describes emulated devices, at least one.
+fn emulated_devices(all: &[Emulated]) -> Result<Vec<DeviceInfo>> {
+    if all.is_empty() {
+        return Err(Error::Job("no emulated device was named: name at least one".into()));
+    }
+    Ok(emulated::named(all).map(|(id, options)| emulated::info(id, options)).collect())
 }
 
 /// Adds the CPU as the first device, because its workers can start at once.
@@ -169,12 +192,20 @@ impl fmt::Display for DeviceChoice {
                 let numbers: Vec<_> = numbers.iter().map(ToString::to_string).collect();
                 write!(f, "cuda:{}", numbers.join(","))
             }
-            DeviceChoice::Emulated(all) => match &all[..] {
-                [] => f.write_str("emulated:0*0"),
-                [one] => write!(f, "emulated:{}", one.seed),
-                [first, ..] => write!(f, "emulated:{}*{}", first.seed, all.len()),
-            },
+            DeviceChoice::Emulated(all) => fmt_emulated(f, all),
+            DeviceChoice::CpuAndEmulated(all) => {
+                f.write_str("cpu+")?;
+                fmt_emulated(f, all)
+            }
         }
+    }
+}
+
+fn fmt_emulated(f: &mut fmt::Formatter<'_>, all: &[Emulated]) -> fmt::Result {
+    match all {
+        [] => f.write_str("emulated:0*0"),
+        [one] => write!(f, "emulated:{}", one.seed),
+        [first, ..] => write!(f, "emulated:{}*{}", first.seed, all.len()),
     }
 }
 
@@ -188,8 +219,8 @@ impl FromStr for DeviceChoice {
         };
         let unknown = || {
             Error::Job(format!(
-                "no device '{text}': use auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda, emulated, emulated:SEED or \
-                 emulated:SEED*3"
+                "no device '{text}': use auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda, emulated, emulated:SEED, \
+                 emulated:SEED*3, or cpu+emulated with or without a seed"
             ))
         };
         match (kind, number) {
@@ -203,14 +234,16 @@ impl FromStr for DeviceChoice {
                 check_numbers(&numbers).map(|()| DeviceChoice::CudaDevices(numbers))
             }
             ("emulated", None) => Ok(Emulated::new().into()),
-            ("emulated", Some(seed)) => {
+            ("cpu+emulated", None) => Ok(DeviceChoice::CpuAndEmulated(vec![Emulated::new()])),
+            ("emulated" | "cpu+emulated", Some(seed)) => {
                 let (seed, count) = seed.split_once('*').unwrap_or((seed, "1"));
                 let (Ok(seed), Ok(count)) = (seed.parse::<u64>(), count.parse::<u64>()) else { return Err(unknown()) };
                 if !(1..=MOST_EMULATED).contains(&count) {
                     return Err(unknown());
                 }
-                let devices = (0..count).map(|k| Emulated::new().seed(seed.wrapping_add(k)));
-                Ok(DeviceChoice::Emulated(devices.collect()))
+                let devices = (0..count).map(|k| Emulated::new().seed(seed.wrapping_add(k))).collect();
+                let beside_cpu = kind.starts_with("cpu+");
+                Ok(if beside_cpu { DeviceChoice::CpuAndEmulated(devices) } else { DeviceChoice::Emulated(devices) })
             }
             _ => Err(unknown()),
         }
@@ -223,8 +256,9 @@ mod tests {
 
     #[test]
     fn text_round_trips() {
-        for text in ["auto", "cpu", "cuda", "cuda:3", "cuda:2,0,1", "cpu+cuda", "emulated:7", "emulated:7*3"] {
-            assert_eq!(text.parse::<DeviceChoice>().unwrap().to_string(), text);
+        let gpus = ["auto", "cpu", "cuda", "cuda:3", "cuda:2,0,1", "cpu+cuda"];
+        for text in gpus.iter().chain(&["emulated:7", "emulated:7*3", "cpu+emulated:7", "cpu+emulated:7*3"]) {
+            assert_eq!(text.parse::<DeviceChoice>().unwrap().to_string(), *text);
         }
         for text in [
             "",
@@ -241,6 +275,9 @@ mod tests {
             "emulated:1*",
             "emulated:1*1000000000",
             "CUDA",
+            "cpu+",
+            "cpu+emulated:",
+            "cpu+emulated:1*0",
         ] {
             assert!(text.parse::<DeviceChoice>().is_err(), "{text}");
         }

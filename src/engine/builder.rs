@@ -83,9 +83,9 @@ impl EngineBuilder {
         if limits.workers.is_some_and(|workers| !(1..=MAX_WORKERS).contains(&workers)) {
             return Err(Error::Job(format!("the number of workers must be 1 to {MAX_WORKERS}")));
         }
-        if let (DeviceChoice::Emulated(all), Some(bytes)) = (&mut choice, limits.device_memory) {
-            // Their memory is what one says it is.
-            all.iter_mut().for_each(|options| _ = options.memory_bytes.get_or_insert(bytes));
+        if let Some(bytes) = limits.device_memory {
+            // An emulated device without a size has as much memory as the limit.
+            choice.emulated_mut().iter_mut().for_each(|options| _ = options.memory_bytes.get_or_insert(bytes));
         }
         let begin = Instant::now();
         let (devices, note) = choice.resolve()?;

@@ -9,7 +9,7 @@ use crate::device::emulated::{self, EmulatedDevice};
 #[cfg(not(feature = "cuda"))]
 use crate::device::emulated::EmulatedDevice as Gpu;
 use crate::device::kernel::SharedKernel;
-use crate::device::{Device, DeviceChoice, DeviceInfo, DeviceKind, Pinned};
+use crate::device::{Device, DeviceChoice, DeviceInfo, DeviceKind, Emulated, Pinned};
 use crate::error::{Error, Result};
 use crate::memory::{self, DeviceMemory, MemoryBudget, MemoryCache, MemoryUse};
 use crate::pipeline::{CpuRun, DeviceRun, Staging};
@@ -64,9 +64,10 @@ impl Opened {
         devices: &[DeviceInfo],
         budgets: &[Budgets],
     ) -> Vec<PlacementDevice> {
-        if let (DeviceChoice::Emulated(all), true) = (choice, self.emulated.is_empty()) {
-            let caches = emulated::named(all).zip(budgets).map(|((id, options), budgets)| {
-                MemoryCache::new(EmulatedDevice::named(id, options), &budgets.device, &budgets.pinned)
+        if self.emulated.is_empty() {
+            let caches = devices.iter().zip(budgets).filter_map(|(info, budgets)| {
+                let device = EmulatedDevice::named(info.id.clone(), options_of(choice, &info.id)?);
+                Some(MemoryCache::new(device, &budgets.device, &budgets.pinned))
             });
             self.emulated = caches.collect();
         }
@@ -111,22 +112,25 @@ impl Opened {
         run: &Budgets,
         engine: &Budgets,
     ) -> Result<Box<dyn DeviceRun>> {
-        Ok(match (plan.kind, choice) {
+        Ok(match plan.kind {
             // A new one for every run, so that a seed means the same in every run.
-            (DeviceKind::Emulated, DeviceChoice::Emulated(all)) => {
-                let Some((id, options)) = emulated::named(all).find(|(id, _)| *id == plan.id) else {
-                    unreachable!("the plan is of the engine's devices")
+            DeviceKind::Emulated => {
+                let Some(options) = options_of(choice, &plan.id) else {
+                    unreachable!("the plan is for devices of the engine")
                 };
                 // Rows that stay are in memory of another device of that name.
                 let options = options.clone().taken(options.taken_bytes.saturating_add(engine.stays.in_use()));
-                let cache = MemoryCache::new(EmulatedDevice::named(id, &options), &engine.device, &engine.pinned);
+                let device = EmulatedDevice::named(plan.id.clone(), &options);
+                let cache = MemoryCache::new(device, &engine.device, &engine.pinned);
                 Box::new(Staging::new(&cache, plan, kernel, &run.device, &run.pinned)?)
             }
-            (DeviceKind::Cuda, _) => {
+            DeviceKind::Cuda => {
                 let Some(cache) = self.cache_of(&plan.id) else { unreachable!("every GPU of the engine was opened") };
                 Box::new(Staging::new(cache, plan, kernel, &run.device, &run.pinned)?)
             }
-            _ => Box::new(CpuRun::new(plan.workers, plan.max_chunk_rows as usize)),
+            DeviceKind::Cpu => {
+                Box::new(CpuRun::new(plan.workers, plan.max_chunk_rows as usize, choice.emulated().first()))
+            }
         })
     }
 
@@ -156,6 +160,11 @@ impl Opened {
     fn cache_of(&self, id: &str) -> Option<&Arc<MemoryCache<Gpu>>> {
         self.gpus.iter().find(|cache| cache.device().info().id == id)
     }
+}
+
+/// Returns the options of the emulated device with this id.
+fn options_of<'c>(choice: &'c DeviceChoice, id: &str) -> Option<&'c Emulated> {
+    emulated::named(choice.emulated()).find(|(name, _)| name == id).map(|(_, options)| options)
 }
 
 /// Opens a device if it is a GPU.

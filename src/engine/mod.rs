@@ -26,6 +26,7 @@ use self::outputs::Outputs;
 use self::passes::PassContext;
 pub use self::passes::Passes;
 use self::prepare::{Prepared, Request};
+use self::reports::RunTime;
 use crate::data::{Input, leftovers};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
@@ -159,8 +160,11 @@ impl Engine {
         let (tile_rows, chunk_rows, min_chunk_rows) = (plan.tile_rows, plan.chunk_rows, plan.min_chunk_rows);
         let queue =
             Queue::new(&segments, tile_rows as usize, chunk_rows as usize, min_chunk_rows as usize, &each_workers);
-        let real = self.devices.iter().any(|device| device.kind != DeviceKind::Emulated);
+        let real = self.choice.emulated().is_empty();
         let on_cpu = plan.workers_of(DeviceKind::Cpu);
+        let schedule = runs.first().map_or(Schedule::Threads, |run| run.schedule());
+        // The emulated machine has one core for each of its CPU workers, so that a seed means the same everywhere.
+        let cores = if schedule == Schedule::Threads { cpu::cores() } else { on_cpu };
         let work = Work {
             operator,
             inputs: columns.inputs,
@@ -168,12 +172,11 @@ impl Engine {
             queue: queue.watched(cancel, progress.as_deref()).on_exhausted(context.exhausted),
             compaction: Compaction::of(operator),
             arbiter: (on_cpu > 0 && plan.workers() > on_cpu)
-                .then(|| Arbiter::new(cpu::cores(), plan.workers() - on_cpu)),
+                .then(|| Arbiter::new(cores, plan.workers() - on_cpu, schedule != Schedule::Threads)),
             epoch: Instant::now(),
             timed_every: if real && !timeline { TIMED_EVERY } else { 1 },
             timeline,
         };
-        let schedule = runs.first().map_or(Schedule::Threads, |run| run.schedule());
         let workers = runs.iter_mut().enumerate().map(|(number, run)| run.workers(number, &work));
         let workers = workers.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
         let started = Cell::new(Instant::now());
@@ -187,6 +190,7 @@ impl Engine {
         let read_before = bytes_read_direct(&inputs);
         let driven = drive(workers, &work, schedule, wait);
         let time = started.get().elapsed();
+        let clock = if real { RunTime::Real(time) } else { RunTime::Virtual };
         let kept = work.compaction.as_ref().map(Compaction::rows);
         // With it goes what the run had of rows that stay on devices: nothing uses them any more.
         drop(work);
@@ -226,7 +230,7 @@ impl Engine {
             bytes_read_directly: medium.from_disk,
             bytes_from_device: outcomes.iter().map(|worker| worker.bytes_out).sum(),
             peak_pinned_bytes: budgets.iter().map(|budget| budget.pinned.peak()).sum(),
-            devices: reports::of_devices(&plan, &outcomes, &budgets, &medium, self.machine.as_ref(), time),
+            devices: reports::of_devices(&plan, &outcomes, &budgets, &medium, self.machine.as_ref(), clock),
             notes,
             timeline: timeline.then(|| {
                 let names = plan.devices.iter().map(|device| format!("{} ({})", device.id, device.name));

@@ -67,6 +67,14 @@ pub(super) fn of_smaller_chunks(plan: &Plan, short: &BTreeMap<String, u64>) -> V
     staging.filter_map(note).collect()
 }
 
+/// The time that a run took.
+#[derive(Clone, Copy)]
+pub(super) enum RunTime {
+    Real(Duration),
+    /// Every worker has its own virtual clock.
+    Virtual,
+}
+
 /// The reports of the plan's devices.
 pub(super) fn of_devices(
     plan: &Plan,
@@ -74,12 +82,12 @@ pub(super) fn of_devices(
     budgets: &[Budgets],
     medium: &IoProfile,
     limits: Option<&MachineLimits>,
-    time: Duration,
+    time: RunTime,
 ) -> Vec<DeviceReport> {
+    let is_virtual = matches!(time, RunTime::Virtual);
     let reports = plan.devices.iter().zip(budgets).enumerate().map(|(number, (device, budgets))| {
         let workers: Vec<&WorkerOutcome> = outcomes.iter().filter(|worker| worker.device == number).collect();
         let sum = |of: fn(&WorkerOutcome) -> u64| workers.iter().map(|worker| of(worker)).sum::<u64>();
-        let is_virtual = device.kind == DeviceKind::Emulated;
         let virtual_end = workers.iter().map(|worker| worker.end).max().unwrap_or_default();
         let (rows, sampled) = (sum(|worker| worker.rows), sum(|worker| worker.sampled_rows));
         let mut stages = StageTimes::default();
@@ -94,7 +102,11 @@ pub(super) fn of_devices(
             id: &device.id,
             limits,
             workers: device.workers,
-            seconds: if is_virtual { virtual_end } else { time }.as_secs_f64(),
+            seconds: match time {
+                RunTime::Real(time) => time,
+                RunTime::Virtual => virtual_end,
+            }
+            .as_secs_f64(),
             stages,
             bytes_in: touched(sum(|worker| worker.bytes_in), medium.row_in),
             bytes_out: touched(sum(|worker| worker.bytes_out), medium.row_out),

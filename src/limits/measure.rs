@@ -24,7 +24,7 @@ const LEAST_MEMORY: u64 = 8 << 20;
 
 pub(super) fn machine(choice: &DeviceChoice, folder: &Path, mut progress: impl FnMut(&str)) -> Result<MachineLimits> {
     let progress: &mut dyn FnMut(&str) = &mut progress;
-    if let DeviceChoice::Emulated(_) = choice {
+    if !choice.emulated().is_empty() {
         let problem = "the emulated device cannot be measured, as its time is virtual";
         return Err(Error::Job(format!("{problem}; measure cpu or cuda")));
     }

@@ -1,17 +1,19 @@
 //! The CPU worker: runs the host kernel on the data in place.
 //!
-//! One [`step`](CpuWorker::step) claims a chunk, computes it and writes it. Inputs in memory are used in place; other
-//! inputs, and rows of a mapped file that are not in the page cache, are read into staging memory first. Outputs in
-//! memory are computed a tile at a time in the cache and copied from there; other outputs are computed in staging
-//! memory and written to the sink.
+//! One [`step`](CpuWorker::step) claims a chunk and computes it; the next one writes it. Inputs in memory are used in
+//! place; other inputs, and rows of a mapped file that are not in the page cache, are read into staging memory first.
+//! Outputs in memory are computed a tile at a time in the cache and copied from there; other outputs are computed in
+//! staging memory and written to the sink.
 
 use std::time::Duration;
 
+use super::arbiter::Arbiter;
+use super::clock::CpuClock;
 use super::meter::{HostStage, Meter, Task};
 use super::{DeviceRun, Work, Worker, WorkerName, WorkerOutcome};
 use crate::data::{Chunk, Claim, copy_past_cache};
-use crate::device::Schedule;
 use crate::device::kernel::{HostKernel, Uniform};
+use crate::device::{Emulated, Schedule};
 use crate::error::{Error, Result};
 use crate::plan::DevicePlan;
 
@@ -20,22 +22,30 @@ pub(crate) struct CpuRun {
     workers: usize,
     /// The most rows that a worker claims at a time.
     chunk_rows: usize,
+    /// The options of the emulated devices that compute beside the CPU; `None` if there are none.
+    beside: Option<Emulated>,
 }
 
 impl CpuRun {
-    pub(crate) fn new(workers: usize, chunk_rows: usize) -> Self {
-        CpuRun { workers, chunk_rows }
+    pub(crate) fn new(workers: usize, chunk_rows: usize, beside: Option<&Emulated>) -> Self {
+        CpuRun { workers, chunk_rows, beside: beside.cloned() }
     }
 }
 
 impl DeviceRun for CpuRun {
     fn workers<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Worker + 'r>>> {
-        let worker = |worker| Ok(Box::new(CpuWorker::new(worker, number, self.chunk_rows, work)?) as Box<dyn Worker>);
+        let worker = |worker| {
+            let clock = match &self.beside {
+                None => CpuClock::Real(work.epoch),
+                Some(options) => CpuClock::of_emulation(options),
+            };
+            Ok(Box::new(CpuWorker::new(worker, number, self.chunk_rows, clock, work)?) as Box<dyn Worker>)
+        };
         (0..self.workers).map(worker).collect()
     }
 
     fn schedule(&self) -> Schedule {
-        Schedule::Threads
+        self.beside.as_ref().map_or(Schedule::Threads, |options| Schedule::Seeded(options.seed))
     }
 
     fn shortage(&self, _plan: &DevicePlan) -> Option<String> {
@@ -52,12 +62,24 @@ struct CpuWorker<'r> {
     /// Staging memory of every column: inputs, outputs, partials. In words, so that every dtype is aligned; empty as
     /// long as an input is used in place.
     staging: Vec<Vec<u64>>,
+    clock: CpuClock,
+    /// The time since which the arbiter has refused the worker, which must ask again.
+    refused: Option<Duration>,
+    /// The chunk that was computed in the previous step.
+    computed: Option<Computed>,
     meter: Meter,
+}
+
+/// A chunk whose staged outputs are not written yet.
+struct Computed {
+    chunk: Chunk,
+    /// The time that the worker spent on it, without waiting.
+    busy: Duration,
 }
 
 impl<'r> CpuWorker<'r> {
     /// Creates worker `worker` of the CPU, which is device `number` of the run.
-    fn new(worker: usize, number: usize, chunk_rows: usize, work: &'r Work<'r>) -> Result<Self> {
+    fn new(worker: usize, number: usize, chunk_rows: usize, clock: CpuClock, work: &'r Work<'r>) -> Result<Self> {
         let kernel = work.operator.kernel();
         Ok(CpuWorker {
             host: kernel.new_host_kernel().ok_or_else(|| kernel.no_host_kernel("cpu"))?,
@@ -65,17 +87,20 @@ impl<'r> CpuWorker<'r> {
             work,
             chunk_rows,
             staging: vec![Vec::new(); work.inputs.len() + work.outputs.len() + 1],
+            clock,
+            refused: None,
+            computed: None,
             meter: Meter::new(WorkerName { device: "cpu".into(), worker }, number, work.timeline),
         })
     }
 
-    /// Computes a chunk, and returns how long it waited for the kernel's values.
+    /// Computes a chunk. Returns the time that this took, without waiting for the kernel's values.
     fn compute(&mut self, chunk: &Chunk) -> Result<Duration> {
         let kernel = self.work.operator.kernel();
         let columns = &kernel.columns;
         let (rows, first) = (chunk.len(), chunk.rows().start);
         let step = columns.rows_in_cache();
-        let begin = self.work.epoch.elapsed();
+        let begin = self.clock.now();
 
         let (in_staging, rest) = self.staging.split_at_mut(columns.inputs.len());
         let mut inputs: Vec<&[u8]> = Vec::with_capacity(columns.inputs.len());
@@ -92,9 +117,9 @@ impl<'r> CpuWorker<'r> {
                 }
             });
         }
-        let filled = self.work.epoch.elapsed();
+        let filled = self.clock.now();
         let values = kernel.values.wait().ok_or(Error::Abandoned)?;
-        let known = self.work.epoch.elapsed();
+        let known = self.clock.now();
 
         let (out_staging, partials) = rest.split_at_mut(columns.outputs.len());
         let mut outputs: Vec<Rows<'_>> = Vec::with_capacity(columns.outputs.len());
@@ -128,29 +153,56 @@ impl<'r> CpuWorker<'r> {
                 }
             }
         }
-        let computed = self.work.epoch.elapsed();
+        self.clock.computed(rows);
+        let computed = self.clock.now();
 
         if let Some(compaction) = &self.work.compaction {
             compaction.count(chunk, partials)?;
-            let written = compaction.write(chunk, partials, &self.work.outputs, |k| outputs[k].staged())?;
-            self.meter.outcome.staged_out += written;
-        } else {
-            let staged = outputs.iter().zip(&self.work.outputs);
-            let staged = staged.filter_map(|(rows, output)| Some((rows.staged()?, output)));
-            for (rows, output) in staged {
-                self.meter.outcome.staged_out += output.write(chunk, rows)?;
-            }
         }
-        if !partials.is_empty() {
-            self.work.operator.absorb(first, rows, partials);
-        }
-        let drained = self.work.epoch.elapsed();
         self.meter.ran(HostStage::Fill, chunk, begin, filled);
         self.meter.ran(HostStage::Compute, chunk, known, computed);
-        self.meter.ran(HostStage::Drain, chunk, computed, drained);
-        let waited = known - filled;
-        self.meter.outcome.times.kernel.waiting += waited;
-        Ok(waited)
+        self.meter.outcome.times.kernel.waiting += known - filled;
+        Ok(filled - begin + (computed - known))
+    }
+
+    /// Asks the arbiter whether this worker may compute a chunk, and waits until it may. Returns false if the worker
+    /// takes turns and was refused.
+    fn start_computing(&mut self, arbiter: &Arbiter) -> bool {
+        if self.refused.is_some() {
+            self.clock.reach(arbiter.computing_resumes().unwrap_or_default());
+        }
+        let asked = *self.refused.get_or_insert(self.clock.now());
+        let may_compute = arbiter.start_computing();
+        if may_compute {
+            self.refused = None;
+            self.meter.outcome.throttled += self.clock.now() - asked;
+        }
+        may_compute
+    }
+
+    /// Writes the staged outputs of a computed chunk to the sinks, and absorbs its partial results.
+    fn write(&mut self, chunk: &Chunk) -> Result<()> {
+        let Work { operator, inputs, outputs, compaction, .. } = self.work;
+        let (columns, rows, begin) = (&operator.kernel().columns, chunk.len(), self.clock.now());
+        let (out_staging, partials) = self.staging[inputs.len()..].split_at(outputs.len());
+        let partials = &bytemuck::cast_slice(&partials[0])[..columns.partial_bytes(rows)];
+        // Outputs in memory were written as they were computed.
+        let staged = |k: usize| {
+            let is_staged = outputs[k].memory.is_none();
+            is_staged.then(|| &bytemuck::cast_slice::<_, u8>(&out_staging[k])[..rows * columns.outputs[k]])
+        };
+        self.meter.outcome.staged_out += match compaction {
+            Some(compaction) => compaction.write(chunk, partials, outputs, staged)?,
+            None => {
+                let staged = outputs.iter().enumerate().filter_map(|(k, output)| Some((output, staged(k)?)));
+                staged.map(|(output, rows)| output.write(chunk, rows)).sum::<Result<u64>>()?
+            }
+        };
+        if !partials.is_empty() {
+            operator.absorb(chunk.rows().start, rows, partials);
+        }
+        self.meter.ran(HostStage::Drain, chunk, begin, self.clock.now());
+        Ok(())
     }
 }
 
@@ -163,50 +215,55 @@ enum Rows<'c> {
     Staged(&'c mut [u8]),
 }
 
-impl Rows<'_> {
-    /// Returns the rows if they are staged for the sink.
-    fn staged(&self) -> Option<&[u8]> {
-        match self {
-            Rows::Staged(rows) => Some(rows),
-            Rows::InPlace(..) => None,
-        }
-    }
-}
-
 impl Worker for CpuWorker<'_> {
+    /// Writes the chunk that was computed in the previous step, or claims and computes the next one.
     fn step(&mut self) -> Result<bool> {
-        let Work { queue, arbiter, epoch, .. } = self.work;
-        let asked = epoch.elapsed();
-        if let Some(arbiter) = arbiter {
-            arbiter.start_computing();
+        let Work { queue, arbiter, .. } = self.work;
+        if let Some(Computed { chunk, busy }) = self.computed.take() {
+            let _span = self.meter.span(Task::Drain, &chunk);
+            let begin = self.clock.now();
+            self.write(&chunk).map_err(|error| self.meter.with_chunk(&chunk, error))?;
+            let now = self.clock.now();
+            if let Some(arbiter) = arbiter {
+                arbiter.end_computing(chunk.len() as u64, busy + (now - begin), now);
+            }
+            queue.finish(&chunk);
+            self.meter.finished(&chunk);
+            return Ok(true);
         }
-        let begin = epoch.elapsed();
-        self.meter.outcome.throttled += begin - asked;
+        if let Some(arbiter) = arbiter {
+            if !self.start_computing(arbiter) {
+                return Ok(true);
+            }
+        }
         let Some(chunk) = queue.claim(self.chunk_rows) else {
             if let Some(arbiter) = arbiter {
-                arbiter.end_computing(0, Duration::ZERO);
-                arbiter.end();
+                arbiter.end_computing(0, Duration::ZERO, self.clock.now());
+                arbiter.end(self.clock.now());
             }
             return Ok(false);
         };
         let _span = self.meter.span(Task::Compute, &chunk);
-        let computed = self.compute(&chunk).map_err(|error| self.meter.with_chunk(&chunk, error));
-        if let Some(arbiter) = arbiter {
-            let waited = computed.as_ref().copied().unwrap_or_default();
-            arbiter.end_computing(chunk.len() as u64, (epoch.elapsed() - begin).saturating_sub(waited));
-        }
-        computed?;
-        queue.finish(&chunk);
-        self.meter.finished(&chunk);
+        let busy = self.compute(&chunk).map_err(|error| self.meter.with_chunk(&chunk, error))?;
+        self.computed = Some(Computed { chunk, busy });
         Ok(true)
     }
 
     fn ready_at(&self) -> Duration {
-        Duration::ZERO
+        let Work { arbiter, compaction, .. } = self.work;
+        let now = self.clock.now();
+        match (&self.computed, compaction, arbiter) {
+            // Another worker must count the rows before.
+            (Some(Computed { chunk, .. }), Some(compaction), _) if !compaction.is_known(chunk) => Duration::MAX,
+            (None, _, Some(arbiter)) if self.refused.is_some() => {
+                arbiter.computing_resumes().map_or(Duration::MAX, |at| at.max(now))
+            }
+            _ => now,
+        }
     }
 
     fn outcome(&mut self) -> WorkerOutcome {
-        self.meter.take(self.work.epoch.elapsed())
+        self.meter.take(self.clock.now())
     }
 }
 

@@ -33,17 +33,19 @@
 //! | `queue.rs`, `segments.rs` | which rows a worker claims next |
 //! | `route.rs`, `slot.rs`, `streams.rs` | the path of a chunk: where each column is copied; the slot; the streams |
 //! | `staging.rs` | creates the workers, the submitter and the memory of a device |
-//! | `arbiter.rs`, `permit.rs` | how CPU workers and staging workers share the cores |
+//! | `policy.rs`, `arbiter.rs`, `permit.rs` | how CPU workers and staging workers share the cores |
 //! | `compact.rs`, `linearizer.rs` | kernels that select rows: where the selected rows of a chunk go |
-//! | `meter.rs` | time, bytes and spans |
+//! | `meter.rs`, `clock.rs` | time, bytes and spans |
 
 mod arbiter;
+mod clock;
 mod compact;
 mod cpu;
 mod drive;
 mod linearizer;
 mod meter;
 mod permit;
+mod policy;
 mod queue;
 mod route;
 mod segments;
@@ -98,7 +100,7 @@ impl Work<'_> {
     fn stop(&self) {
         self.queue.stop();
         if let Some(arbiter) = &self.arbiter {
-            arbiter.end();
+            arbiter.end(self.epoch.elapsed());
         }
         if let Some(compaction) = &self.compaction {
             compaction.stop();

@@ -1,21 +1,24 @@
-//! The permit of a staging worker: its interface to the arbiter. Only runs on both the CPU and GPUs have an arbiter.
+//! The permit of a staging worker: its interface to the arbiter. Only runs on both the CPU and other devices have an
+//! arbiter.
 
 use std::time::Duration;
 
-use super::arbiter::Arbiter;
+use super::arbiter::{Admission, Arbiter};
 
 /// The interface of one worker to the [`Arbiter`]. Without an arbiter, the worker may always stage.
 pub(super) struct Permit<'r> {
     arbiter: Option<&'r Arbiter>,
     /// Whether the arbiter counts this worker as staging.
     stages: bool,
+    /// The time since which the arbiter has refused the worker, which must ask again.
+    refused: Option<Duration>,
     /// The part of the staging time that was reported to the arbiter.
     reported: Duration,
 }
 
 impl<'r> Permit<'r> {
     pub(super) fn new(arbiter: Option<&'r Arbiter>) -> Self {
-        Permit { arbiter, stages: false, reported: Duration::ZERO }
+        Permit { arbiter, stages: false, refused: None, reported: Duration::ZERO }
     }
 
     /// Returns whether the worker shares the cores with CPU workers, and so may have to wait.
@@ -24,32 +27,47 @@ impl<'r> Permit<'r> {
     }
 
     /// Returns whether the worker may claim another common chunk, which the CPU could compute. If nothing is in
-    /// flight, waits until it may.
-    pub(super) fn admit(&mut self, in_flight: bool) -> bool {
-        self.arbiter.is_none_or(|arbiter| arbiter.try_admit(&mut self.stages, in_flight))
+    /// flight, waits until it may; a worker that takes turns is refused instead. `now` is the time of the call.
+    pub(super) fn admit(&mut self, in_flight: bool, now: Duration) -> bool {
+        let Some(arbiter) = self.arbiter else { return true };
+        let admission = arbiter.try_admit(&mut self.stages, in_flight);
+        self.refused = (admission == Admission::AskAgain).then(|| *self.refused.get_or_insert(now));
+        admission == Admission::Granted
     }
 
-    /// Reports that a slot was filled with `rows` rows in `time`.
-    pub(super) fn filled(&self, rows: usize, time: Duration) {
+    /// Returns whether the worker has been refused and must ask again.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// Returns since when the worker has been refused, and from when it may go on: [`Duration::MAX`] if that is not
+    /// known yet. `None` if it has not been refused.
+    pub(super) fn refusal(&self) -> Option<(Duration, Duration)> {
+        let resumes = self.arbiter?.staging_resumes().unwrap_or(Duration::MAX);
+        self.refused.map(|since| (since, resumes.max(since)))
+    }
+
+    /// Reports that, at `now`, a slot was filled with `rows` rows in `time`.
+    pub(super) fn filled(&self, rows: usize, time: Duration, now: Duration) {
         if let Some(arbiter) = self.arbiter {
-            arbiter.end_filling(rows as u64, time);
+            arbiter.end_filling(rows as u64, time, now);
         }
     }
 
-    /// Reports a drained chunk. `staging_time` is the total host time that the worker has spent on chunks. `awaited`
-    /// tells whether it had to wait for the device. `rows` is `None` for a chunk with resident columns, whose time is
-    /// not comparable.
-    pub(super) fn drained(&mut self, rows: Option<usize>, staging_time: Duration, awaited: bool) {
+    /// Reports a chunk that was drained at `now`. `staging_time` is the total host time that the worker has spent on
+    /// chunks. `awaited` tells whether it had to wait for the device. `rows` is `None` for a chunk with resident
+    /// columns, whose time is not comparable.
+    pub(super) fn drained(&mut self, rows: Option<usize>, staging_time: Duration, awaited: bool, now: Duration) {
         if let (Some(arbiter), Some(rows)) = (self.arbiter, rows) {
-            arbiter.end_staging(rows as u64, staging_time - self.reported, awaited);
+            arbiter.end_staging(rows as u64, staging_time - self.reported, awaited, now);
         }
         self.reported = staging_time;
     }
 
-    /// Reports that there are no more chunks.
-    pub(super) fn end(&self) {
+    /// Reports that, at `now`, there are no more chunks.
+    pub(super) fn end(&self, now: Duration) {
         if let Some(arbiter) = self.arbiter {
-            arbiter.end();
+            arbiter.end(now);
         }
     }
 }

@@ -65,8 +65,8 @@ impl<'r, D: Device> Worker for StagingWorker<'r, D> {
             self.send(&chunk)?;
         } else if self.in_flight > 0 {
             self.waits = Some(self.host.now());
-        } else {
-            self.permit.end();
+        } else if !self.permit.is_refused() {
+            self.permit.end(self.host.now());
             self.submitter = None;
             return Ok(false);
         }
@@ -77,11 +77,11 @@ impl<'r, D: Device> Worker for StagingWorker<'r, D> {
         if let (Some((done, _)), Some(compaction)) = (&self.held, &self.work.compaction) {
             return if compaction.is_known(done.chunk()) { self.host.now() } else { Duration::MAX };
         }
-        match (self.idle.is_empty() || self.waits.is_some()) && self.done.is_empty() {
+        if (self.idle.is_empty() || self.waits.is_some()) && self.done.is_empty() {
             // The submitter must step first.
-            true => Duration::MAX,
-            false => self.host.now(),
+            return Duration::MAX;
         }
+        self.permit.refusal().map_or(self.host.now(), |(_, resumes)| resumes)
     }
 
     fn outcome(&mut self) -> WorkerOutcome {
@@ -140,9 +140,15 @@ impl<'r, D: Device> StagingWorker<'r, D> {
 
     /// Claims rows that any worker may process, after the arbiter permits this worker to stage.
     fn claim_common(&mut self) -> Option<Chunk> {
-        let begin = self.host.now();
-        let may_claim = self.permit.admit(self.in_flight > 0);
-        self.meter.outcome.throttled += self.host.now() - begin;
+        let mut begin = self.host.now();
+        if let Some((since, resumes)) = self.permit.refusal() {
+            begin = since;
+            self.host.reach(resumes);
+        }
+        let may_claim = self.permit.admit(self.in_flight > 0, begin);
+        if !self.permit.is_refused() {
+            self.meter.outcome.throttled += self.host.now() - begin;
+        }
         if may_claim { self.work.queue.claim(self.chunk_rows) } else { None }
     }
 
@@ -162,7 +168,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         let filled = self.host.now();
         self.meter.ran(HostStage::Fill, chunk, begin, filled);
         if !slot.is_home() {
-            self.permit.filled(chunk.len(), filled - begin);
+            self.permit.filled(chunk.len(), filled - begin, filled);
         }
         let submitter = self.submitter.as_ref().ok_or(Error::Abandoned)?;
         // The channel has capacity for all slots, so this fails only if the submitter ended because the device
@@ -219,8 +225,9 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         }
         self.work.queue.finish(chunk);
         self.meter.finished(chunk);
-        self.meter.ran(HostStage::Drain, chunk, begin, self.host.now());
-        self.permit.drained((!done.is_home()).then_some(chunk.len()), self.meter.staging_time(), awaited);
+        let drained = self.host.now();
+        self.meter.ran(HostStage::Drain, chunk, begin, drained);
+        self.permit.drained((!done.is_home()).then_some(chunk.len()), self.meter.staging_time(), awaited, drained);
         if let Some(stages) = &done.taken {
             self.meter.ran_on_device(chunk, done.filled_at, stages);
         }

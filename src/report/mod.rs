@@ -167,7 +167,8 @@ pub struct DeviceReport {
     pub workers: usize,
     /// Peak device memory of the block pool in bytes; 0 for the CPU.
     pub peak_device_bytes: u64,
-    /// For emulated devices, the virtual time that the run took; `None` if no operation takes virtual time.
+    /// For emulated devices, and for the CPU beside them, the virtual time that the run took; `None` if no operation
+    /// takes virtual time.
     pub virtual_time: Option<Duration>,
     /// Time per stage, summed over its workers.
     pub stages: StageTimes,

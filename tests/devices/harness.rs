@@ -35,7 +35,7 @@ pub struct Module {
 /// A module without cases, for all devices.
 pub const NO_CASES: Module = Module {
     name: "",
-    devices: &["cpu", "emulated", "emulated:1*3"],
+    devices: &["cpu", "emulated", "emulated:1*3", "cpu+emulated:1*2"],
     cases: &[],
     gpu: &[],
     on_host: &[],

@@ -1,6 +1,6 @@
 //! Tests that must pass on every device.
 //!
-//! They run on `cpu`, on one emulated device and on three. Cases about device memory also run on the stand-in for the
+//! They run on `cpu`, on one emulated device, on three, and on `cpu` with two. Cases about device memory also run on the stand-in for the
 //! CUDA driver, in separate processes. `OVERSHOT_TEST_DEVICE` (with the values of `--device`, for example `cuda`) runs
 //! all cases on that device only. The name of a trial begins with its module: `cargo test --test devices passes,` runs
 //! one module.
@@ -14,11 +14,19 @@ mod numpy;
 mod passes;
 mod rows;
 mod sharded;
+mod sharing;
 #[path = "../watchdog/mod.rs"]
 mod watchdog;
 
 fn main() {
-    static MODULES: &[harness::Module] =
-        &[jobs::MODULE, kernels::MODULE, sharded::MODULE, passes::MODULE, contention::MODULE, numpy::MODULE];
+    static MODULES: &[harness::Module] = &[
+        jobs::MODULE,
+        kernels::MODULE,
+        sharded::MODULE,
+        passes::MODULE,
+        contention::MODULE,
+        sharing::MODULE,
+        numpy::MODULE,
+    ];
     harness::run(MODULES)
 }

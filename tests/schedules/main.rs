@@ -24,6 +24,9 @@ mod gate;
 #[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
 #[path = "../../src/pipeline/linearizer.rs"]
 mod linearizer;
+#[allow(dead_code, reason = "its tests are run elsewhere")]
+#[path = "../../src/pipeline/policy.rs"]
+mod policy;
 #[path = "../watchdog/mod.rs"]
 mod watchdog;
 
@@ -35,7 +38,7 @@ use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
 
-use arbiter::Arbiter;
+use arbiter::{Admission, Arbiter};
 use linearizer::Linearizer;
 
 /// The number of schedules of each kind for each model.
@@ -93,7 +96,7 @@ impl Run {
 
     fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
-        self.arbiter.end();
+        self.arbiter.end(Duration::ZERO);
     }
 
     /// Does what `Work::stop` does.
@@ -140,7 +143,7 @@ impl Run {
                 _ => false,
             };
             self.computing.fetch_sub(1, Ordering::SeqCst);
-            self.arbiter.end_computing(if chunk.is_some() { 1000 } else { 0 }, cost);
+            self.arbiter.end_computing(if chunk.is_some() { 1000 } else { 0 }, cost, Duration::ZERO);
             match chunk {
                 None => return self.end(),
                 Some(_) if !goes_on => return self.stop(),
@@ -155,7 +158,8 @@ impl Run {
         let (mut stages, mut in_flight) = (false, std::collections::VecDeque::new());
         loop {
             let has_slot = in_flight.len() < 2;
-            let may_stage = has_slot && self.arbiter.try_admit(&mut stages, !in_flight.is_empty());
+            let may_stage =
+                has_slot && self.arbiter.try_admit(&mut stages, !in_flight.is_empty()) == Admission::Granted;
             let stands_aside = has_slot && !may_stage && in_flight.is_empty();
             assert!(
                 !stands_aside || self.over.load(Ordering::SeqCst),
@@ -164,7 +168,7 @@ impl Run {
             match if may_stage { self.claim() } else { None } {
                 Some(chunk) if chunk > 0 && self.fails == Some(1) => return self.stop(),
                 Some(chunk) => {
-                    self.arbiter.end_filling(1000, cost / 2);
+                    self.arbiter.end_filling(1000, cost / 2, Duration::ZERO);
                     in_flight.push_back(chunk);
                 }
                 None => {
@@ -173,7 +177,7 @@ impl Run {
                     if !self.write(chunk) {
                         return self.stop();
                     }
-                    self.arbiter.end_staging(1000, cost, false);
+                    self.arbiter.end_staging(1000, cost, false, Duration::ZERO);
                 }
             }
         }
@@ -187,7 +191,7 @@ fn shared(keeps: bool, fails: Option<u8>) {
             for (computing, staging) in [(3, 2), (2, 0), (0, 3)] {
                 check(move || {
                     let run = Arc::new(Run {
-                        arbiter: Arbiter::new(if computing > 0 { CORES } else { 0 }, staging),
+                        arbiter: Arbiter::new(if computing > 0 { CORES } else { 0 }, staging, false),
                         linearizer: keeps.then(Linearizer::default),
                         next: AtomicU64::new(0),
                         chunks,

@@ -27,6 +27,8 @@ pub struct Emulated {
     /// Bytes per virtual second of one worker.
     pub(crate) fill_rate: f64,
     pub(crate) drain_rate: f64,
+    /// Rows per virtual second of one CPU worker.
+    pub(crate) cpu_rate: f64,
     pub(crate) faults: Vec<Fault>,
 }
 
@@ -41,6 +43,7 @@ impl Default for Emulated {
             copy_out_rate: f64::INFINITY,
             fill_rate: f64::INFINITY,
             drain_rate: f64::INFINITY,
+            cpu_rate: f64::INFINITY,
             faults: Vec::new(),
         }
     }
@@ -103,6 +106,13 @@ impl Emulated {
     /// Sets the speed at which one worker drains slots, in bytes per virtual second (> 0).
     pub fn drain_rate(mut self, bytes_per_second: f64) -> Self {
         self.drain_rate = bytes_per_second;
+        self
+    }
+
+    /// Sets the speed at which one CPU worker computes beside the device, in rows per virtual second (> 0). Of several
+    /// devices, the first one determines this speed.
+    pub fn cpu_rate(mut self, rows_per_second: f64) -> Self {
+        self.cpu_rate = rows_per_second;
         self
     }
 
