@@ -29,6 +29,7 @@
 //! | | |
 //! | --- | --- |
 //! | `staged.rs`, `submitter.rs`, `cpu.rs` | the three loops |
+//! | `handover.rs` | the channels between workers and submitter, and the order of chunks in them |
 //! | `drive.rs` | runs the workers, on threads or on one thread |
 //! | `queue.rs`, `segments.rs` | which rows a worker claims next |
 //! | `route.rs`, `slot.rs`, `streams.rs` | the path of a chunk: where each column is copied; the slot; the streams |
@@ -41,6 +42,7 @@ mod arbiter;
 mod compact;
 mod cpu;
 mod drive;
+mod handover;
 mod linearizer;
 mod meter;
 mod permit;
@@ -97,6 +99,8 @@ impl Work<'_> {
     /// Ends the run early because a worker failed. No worker claims another chunk or goes on waiting.
     fn stop(&self) {
         self.queue.stop();
+        // Values that come later would be in vain, and until then their workers would wait.
+        self.operator.kernel().values.abandon();
         if let Some(arbiter) = &self.arbiter {
             arbiter.end();
         }
