@@ -8,7 +8,7 @@ use crate::admission::{Admission, AdmissionQueue, Admitted, Need};
 use crate::budget::MemoryBudget;
 use crate::check;
 use crate::error::{Error, Result};
-use crate::sync::with_timers;
+use crate::sync::with_timeouts;
 
 /// An engine with 100 bytes of device memory and 10 bytes of pinned memory.
 #[derive(Clone)]
@@ -109,7 +109,7 @@ fn until(flag: &AtomicBool) {
 }
 
 /// The second run needs all memory. The third one would fit beside the first, and the fourth beside both, but they
-/// are behind the second.
+/// are behind the second. The third one does not end before the fourth was admitted beside it.
 pub fn order() {
     check(|| {
         let engine = Engine::new();
@@ -117,14 +117,32 @@ pub fn order() {
         let was_second = Arc::new(AtomicBool::new(false));
         let second = was_second.clone();
         let mut threads = vec![waiting(&engine, 100, move || second.store(true, Ordering::SeqCst))];
-        for bytes in [30, 20] {
-            let was_second = was_second.clone();
+        let was_fourth = Arc::new(AtomicBool::new(false));
+        for (number, bytes) in [(3, 30), (4, 20)] {
+            let (was_second, was_fourth) = (was_second.clone(), was_fourth.clone());
             threads.push(waiting(&engine, bytes, move || {
                 assert!(was_second.load(Ordering::SeqCst), "a run overtakes the one that waits before it");
+                match number {
+                    3 => until(&was_fourth),
+                    _ => was_fourth.store(true, Ordering::SeqCst),
+                }
             }));
         }
         drop(first);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
+        engine.assert_free();
+    });
+}
+
+/// A run continues with less memory, and does not end before the next one was admitted beside it.
+pub fn less() {
+    check(|| {
+        let engine = Engine::new();
+        let mut first = engine.admit((80, 5), Admission::default());
+        let next = waiting(&engine, 50, || {});
+        first.change(engine.needs(40, 5));
+        next.join().unwrap();
+        drop(first);
         engine.assert_free();
     });
 }
@@ -148,7 +166,7 @@ pub fn nested() {
 /// A run is cancelled while it waits, with another one behind it that fits beside the first. The first run goes on
 /// until that one was admitted.
 pub fn cancelled() {
-    with_timers(|| check(|| cancel(false)));
+    check(|| with_timeouts(|| cancel(false)));
     // Without time-outs, the cancelled run wakes because a short run ends, and must wake the one behind it.
     check(|| cancel(true));
 }

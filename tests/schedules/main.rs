@@ -84,6 +84,7 @@ fn main() {
         trial("a hand-over on one thread", handover_model::on_one_thread),
         trial("admitted runs stay within the limits", admission_model::limits),
         trial("runs are admitted in the order of their arrival", admission_model::order),
+        trial("a run that needs less memory admits the next", admission_model::less),
         trial("a nested run does not wait", admission_model::nested),
         trial("a cancelled run leaves the queue", admission_model::cancelled),
     ];

@@ -13,15 +13,19 @@ pub use shuttle::sync::{Mutex, MutexGuard};
 pub use std::sync::PoisonError;
 
 thread_local! {
-    static HAS_TIMERS: Cell<bool> = const { Cell::new(false) };
+    /// The time-outs that are left; `None` if there are none. All threads of a schedule run on one thread.
+    static TIMEOUTS: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// Runs `model` with timed waits that may time out at any moment. Otherwise they never time out, so that a missing
-/// notification is a deadlock.
-pub fn with_timers(model: impl FnOnce()) {
-    HAS_TIMERS.set(true);
-    model();
-    HAS_TIMERS.set(false);
+/// The most time-outs of a schedule. A thread that waits for ever uses them up.
+const MOST_TIMEOUTS: u32 = 2000;
+
+/// Runs one schedule with timed waits that may time out at any moment. Otherwise they never time out, so that a
+/// missing notification is a deadlock.
+pub fn with_timeouts(schedule: impl FnOnce()) {
+    TIMEOUTS.set(Some(MOST_TIMEOUTS));
+    schedule();
+    TIMEOUTS.set(None);
 }
 
 /// A condition variable whose timed waits can time out, which those of shuttle never do.
@@ -47,8 +51,9 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         _time: Duration,
     ) -> LockResult<(MutexGuard<'a, T>, ())> {
-        let woken = Arc::new(AtomicBool::new(!HAS_TIMERS.get()));
-        if HAS_TIMERS.get() {
+        let woken = Arc::new(AtomicBool::new(false));
+        if let Some(left) = TIMEOUTS.get() {
+            TIMEOUTS.set(Some(left.checked_sub(1).expect("a thread waits for ever")));
             let (woken, condvar) = (woken.clone(), self.0.clone());
             thread::spawn(move || {
                 while !woken.load(Ordering::SeqCst) {
