@@ -251,3 +251,30 @@ impl WorkerName {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::kernel::{Kernel, ScalarArgs, TILE_ROWS};
+    use crate::device::probe::probe;
+    use crate::ops::CustomOp;
+
+    #[test]
+    fn a_run_that_is_stopped_abandons_its_late_values() {
+        let values = ScalarArgs::late();
+        let operator = CustomOp::new(Kernel { values: values.clone(), ..probe() });
+        let work = Work {
+            operator: &operator,
+            inputs: vec![],
+            outputs: vec![],
+            queue: Queue::new(&[], TILE_ROWS, TILE_ROWS, TILE_ROWS, &[1]),
+            compaction: None,
+            arbiter: None,
+            epoch: Instant::now(),
+            timed_every: 1,
+            timeline: false,
+        };
+        work.stop();
+        assert!(values.are_abandoned());
+    }
+}
