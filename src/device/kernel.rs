@@ -1,8 +1,9 @@
 //! Kernels: device code, and the host kernel that computes the same on the CPU.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use crate::error::{Error, Result};
+pub use super::scalars::{LateScalars, ScalarArgs};
+use crate::error::Error;
 
 /// Rows of a **tile** of an expression. A tile is the unit of reductions: every tile starts at a multiple of this row
 /// number and is reduced separately in a fixed order. So no result depends on where chunks begin or end. Chunks are
@@ -185,60 +186,6 @@ impl Resident {
     }
 }
 
-/// The scalar arguments of a kernel: one value per parameter, the same for all rows. They may become known only after
-/// the first chunks were copied. The thread that launches the kernel, or runs the host kernel, waits for them.
-#[derive(Debug, Default)]
-pub struct ScalarArgs(OnceLock<Option<Vec<u64>>>);
-
-impl ScalarArgs {
-    /// Creates known values: the bits of each value are the lowest bits of a word.
-    pub fn new(bits: Vec<u64>) -> Arc<Self> {
-        Arc::new(ScalarArgs(Some(bits).into()))
-    }
-
-    /// Creates values that are not known yet.
-    pub fn late() -> Arc<Self> {
-        Arc::default()
-    }
-
-    /// Sets the values. Does nothing if they are known or abandoned.
-    pub fn set(&self, bits: Vec<u64>) {
-        self.0.get_or_init(|| Some(bits));
-    }
-
-    /// Abandons the values, because the pass that would have set them has ended. Does nothing if they are known.
-    pub fn abandon(&self) {
-        self.0.get_or_init(|| None);
-    }
-
-    /// Returns whether the values are known.
-    pub fn are_known(&self) -> bool {
-        matches!(self.0.get(), Some(Some(_)))
-    }
-
-    /// Returns whether the values were abandoned.
-    pub fn are_abandoned(&self) -> bool {
-        matches!(self.0.get(), Some(None))
-    }
-
-    /// Waits for the values and returns them; `None` if they were abandoned.
-    pub fn wait(&self) -> Option<&[u64]> {
-        self.0.wait().as_deref()
-    }
-
-    /// Returns the values. The caller must have waited for them.
-    ///
-    /// # Errors
-    /// [`Error::Abandoned`] if they were abandoned, [`Error::Internal`] if they are not known.
-    pub fn known(&self) -> Result<&[u64]> {
-        match self.0.get() {
-            Some(Some(bits)) => Ok(bits),
-            Some(None) => Err(Error::Abandoned),
-            None => Err(Error::Internal("a kernel was launched before its values were known".into())),
-        }
-    }
-}
-
 impl Kernel {
     /// Creates a host kernel, if there is one.
     pub fn new_host_kernel(&self) -> Option<Box<dyn HostKernel>> {
@@ -312,43 +259,3 @@ pub trait HostKernel: Send {
 
 /// A kernel shared by the workers.
 pub type SharedKernel = Arc<Kernel>;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_come_once() {
-        let values = ScalarArgs::late();
-        assert!(!values.are_known());
-        assert!(
-            matches!(values.known(), Err(Error::Internal(problem)) if problem.contains("before its values were known"))
-        );
-        values.set(vec![1, 2]);
-        values.set(vec![3]);
-        values.abandon();
-        assert!(values.are_known());
-        assert_eq!((values.wait(), values.known().unwrap()), (Some(&[1, 2][..]), &[1, 2][..]));
-        assert_eq!(ScalarArgs::new(vec![4]).wait(), Some(&[4][..]));
-    }
-
-    #[test]
-    fn values_that_were_given_up_never_come() {
-        let values = ScalarArgs::late();
-        values.abandon();
-        values.set(vec![1]);
-        assert!(!values.are_known());
-        assert_eq!(values.wait(), None);
-        assert!(matches!(values.known(), Err(Error::Abandoned)));
-    }
-
-    #[test]
-    fn whoever_waits_gets_the_values_of_another_thread() {
-        let values = ScalarArgs::late();
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| values.wait().map(<[u64]>::to_vec));
-            values.set(vec![7]);
-            assert_eq!(waits.join().unwrap(), Some(vec![7]));
-        });
-    }
-}

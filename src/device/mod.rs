@@ -15,6 +15,7 @@ pub(crate) mod emulated;
 pub(crate) mod kernel;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
+mod scalars;
 mod visible;
 
 pub(crate) use backoff::SpinThenSleep;

@@ -9,14 +9,13 @@
 //! A pass begins to get ready when the one before it has all it needs, so that there are two at a time; its workers
 //! start when that has nothing left to claim, and go as far as they can without the values.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 use super::Engine;
 use super::check::{BoundJob, bind, value_dtype};
 use crate::data::Scalar;
-use crate::device::kernel::ScalarArgs;
+use crate::device::kernel::LateScalars;
 use crate::error::{Error, JobError, Result};
 use crate::job::{Job, JobBody};
 use crate::memory::InRun;
@@ -67,19 +66,10 @@ impl Place {
 
 /// A pass on its thread. Dropped before it has its values, it ends by itself.
 struct Pass<'s> {
-    values: Late,
+    values: LateScalars,
     ready: Receiver<bool>,
     exhausted: Option<Receiver<()>>,
     thread: ScopedJoinHandle<'s, Result<Report>>,
-}
-
-/// Scalars that are abandoned if they are dropped before they are known, so that no thread waits for them any more.
-struct Late(Arc<ScalarArgs>);
-
-impl Drop for Late {
-    fn drop(&mut self) {
-        self.0.abandon();
-    }
 }
 
 impl Pass<'_> {
@@ -196,7 +186,7 @@ impl Passes<'_, '_> {
         let bits = self.bound.bits_of(&self.values)?;
         let mut pass = match self.next.take() {
             Some(next) => {
-                next.values.0.set(bits.clone());
+                next.values.set(bits.clone());
                 next
             }
             None => self.begin(Some(&bits), self.alone.is_none(), None)?,
@@ -242,9 +232,9 @@ impl<'s> Passes<'s, '_> {
         let (engine, nested) = (self.engine, self.nested);
         let job = self.job.again();
         let bound = bind(&job)?;
-        let values = Late(bound.operator.kernel().values.clone());
+        let values = LateScalars::new(bound.operator.kernel().values.clone());
         if let Some(bits) = bits {
-            values.0.set(bits.to_vec());
+            values.set(bits.to_vec());
         }
         let (ready, is_ready) = channel();
         let (exhausted, is_exhausted) = channel();

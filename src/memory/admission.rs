@@ -11,11 +11,12 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::MemoryBudget;
 use crate::error::{Error, Result};
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The interval at which a waiting run checks whether it is still needed, and whether arrays have freed memory.
 const LOOK: Duration = Duration::from_millis(10);

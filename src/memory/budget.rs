@@ -1,9 +1,10 @@
 //! Memory budgets: a run's budget counts bytes against its limit; an engine's budget also records the memory
 //! reserved for its runs.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The bytes of one kind of memory that are in use, their peak, and the limit that they never exceed.
 #[derive(Debug)]

@@ -29,6 +29,7 @@
 //! | | |
 //! | --- | --- |
 //! | `staged.rs`, `submitter.rs`, `cpu.rs` | the three loops |
+//! | `handover.rs` | the channels between workers and submitter, and the order of chunks in them |
 //! | `drive.rs` | runs the workers, on threads or on one thread |
 //! | `queue.rs`, `segments.rs` | which rows a worker claims next |
 //! | `route.rs`, `slot.rs`, `streams.rs` | the path of a chunk: where each column is copied; the slot; the streams |
@@ -42,6 +43,7 @@ mod clock;
 mod compact;
 mod cpu;
 mod drive;
+mod handover;
 mod linearizer;
 mod meter;
 mod permit;
@@ -99,6 +101,8 @@ impl Work<'_> {
     /// Ends the run early because a worker failed. No worker claims another chunk or goes on waiting.
     fn stop(&self) {
         self.queue.stop();
+        // Values that come later would be in vain, and until then their workers would wait.
+        self.operator.kernel().values.abandon();
         if let Some(arbiter) = &self.arbiter {
             arbiter.end(self.epoch.elapsed());
         }
@@ -247,5 +251,32 @@ impl WorkerName {
             rows: chunk.rows(),
             cause: Box::new(cause),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::kernel::{Kernel, ScalarArgs, TILE_ROWS};
+    use crate::device::probe::probe;
+    use crate::ops::CustomOp;
+
+    #[test]
+    fn a_run_that_is_stopped_abandons_its_late_values() {
+        let values = ScalarArgs::late();
+        let operator = CustomOp::new(Kernel { values: values.clone(), ..probe() });
+        let work = Work {
+            operator: &operator,
+            inputs: vec![],
+            outputs: vec![],
+            queue: Queue::new(&[], TILE_ROWS, TILE_ROWS, TILE_ROWS, &[1]),
+            compaction: None,
+            arbiter: None,
+            epoch: Instant::now(),
+            timed_every: 1,
+            timeline: false,
+        };
+        work.stop();
+        assert!(values.are_abandoned());
     }
 }

@@ -16,14 +16,14 @@
 
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, Sender, TryRecvError};
-
+use super::handover::WorkerEnd;
 use super::meter::{HostStage, Meter, Task};
 use super::permit::Permit;
-use super::slot::{Done, Filled, Idle};
+use super::slot::{Done, Idle};
+use super::submitter::Enqueuer;
 use super::{Work, Worker, WorkerOutcome};
 use crate::data::Chunk;
-use crate::device::{Device, Host, HostWork, Schedule, SpinThenSleep};
+use crate::device::{Device, Host, HostWork, SpinThenSleep};
 use crate::error::{Error, Result};
 
 /// A staging worker: one host thread and its slots.
@@ -31,10 +31,8 @@ pub(super) struct StagingWorker<'r, D: Device> {
     idle: Vec<Idle<'r, D>>,
     /// Chunks that were sent to the submitter and have not been received.
     in_flight: usize,
-    /// The channel to the submitter. Dropped at the end, which tells the submitter that this worker has ended.
-    submitter: Option<Sender<Filled<'r, D>>>,
-    /// The channel from the submitter. Chunks come back in the order in which they were sent.
-    done: Receiver<Done<'r, D>>,
+    /// The channels to and from the submitter.
+    submitter: WorkerEnd<'r, Enqueuer<'r, D>>,
     /// The time since which the worker has had nothing to do but wait for a chunk.
     waits: Option<Duration>,
     backoff: SpinThenSleep,
@@ -67,7 +65,7 @@ impl<'r, D: Device> Worker for StagingWorker<'r, D> {
             self.waits = Some(self.host.now());
         } else if !self.permit.is_refused() {
             self.permit.end(self.host.now());
-            self.submitter = None;
+            self.submitter.end();
             return Ok(false);
         }
         Ok(true)
@@ -77,7 +75,7 @@ impl<'r, D: Device> Worker for StagingWorker<'r, D> {
         if let (Some((done, _)), Some(compaction)) = (&self.held, &self.work.compaction) {
             return if compaction.is_known(done.chunk()) { self.host.now() } else { Duration::MAX };
         }
-        if (self.idle.is_empty() || self.waits.is_some()) && self.done.is_empty() {
+        if (self.idle.is_empty() || self.waits.is_some()) && !self.submitter.has_done() {
             // The submitter must step first.
             return Duration::MAX;
         }
@@ -96,15 +94,14 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         device: &'r D,
         number: usize,
         meter: Meter,
-        (submitter, done): (Sender<Filled<'r, D>>, Receiver<Done<'r, D>>),
+        submitter: WorkerEnd<'r, Enqueuer<'r, D>>,
         work: &'r Work<'r>,
         (chunk_rows, resident_chunk_rows): (usize, usize),
     ) -> Self {
         StagingWorker {
             idle,
             in_flight: 0,
-            submitter: Some(submitter),
-            done,
+            submitter,
             waits: None,
             backoff: SpinThenSleep::new(),
             held: None,
@@ -170,10 +167,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         if !slot.is_home() {
             self.permit.filled(chunk.len(), filled - begin, filled);
         }
-        let submitter = self.submitter.as_ref().ok_or(Error::Abandoned)?;
-        // The channel has capacity for all slots, so this fails only if the submitter ended because the device
-        // failed.
-        submitter.try_send(slot.filled(self.meter.worker(), filled)).map_err(|_| Error::Abandoned)?;
+        self.submitter.send(slot.filled(self.meter.worker(), filled))?;
         self.in_flight += 1;
         Ok(())
     }
@@ -182,19 +176,9 @@ impl<'r, D: Device> StagingWorker<'r, D> {
     /// next step, because its place may not be known yet.
     fn receive(&mut self) -> Result<()> {
         let begin = *self.waits.get_or_insert(self.host.now());
-        let done = match self.done.try_recv() {
-            Ok(done) => done,
-            Err(TryRecvError::Empty) => {
-                let values = &self.work.operator.kernel().values;
-                if self.device.schedule() == Schedule::Threads && !values.are_known() {
-                    // No chunk comes back before the values are known, and the previous pass needs the core.
-                    values.wait();
-                }
-                self.backoff.pause();
-                return Ok(());
-            }
-            // The device failed.
-            Err(TryRecvError::Disconnected) => return Err(Error::Abandoned),
+        let Some(done) = self.submitter.receive()? else {
+            self.backoff.pause();
+            return Ok(());
         };
         (self.waits, self.backoff) = (None, SpinThenSleep::new());
         self.in_flight -= 1;

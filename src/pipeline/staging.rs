@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam::channel::bounded;
-
+use super::handover::connect;
 use super::meter::Meter;
 use super::slot::Idle;
 use super::staged::StagingWorker;
 use super::streams::Streams;
 use super::submitter::Submitter;
 use super::{DeviceRun, Work, Worker, WorkerName};
-use crate::device::kernel::SharedKernel;
+use crate::device::kernel::{Kernel, SharedKernel};
 use crate::device::{Device, Schedule};
 use crate::error::Result;
 use crate::memory::{DevicePool, Layout, MemoryBudget, MemoryCache, Reservation, StagingSlab};
@@ -77,31 +76,27 @@ impl<D: Device> DeviceRun for Staging<D> {
     fn workers<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Worker + 'r>>> {
         let Staging { pool, kernel, resident, slab, layout, workers, slots, chunk_rows, device, .. } = self;
         let (device, layout, slots, chunk_rows) = (&**device, &*layout, *slots, *chunk_rows);
-        let columns = &work.operator.kernel().columns;
+        let Kernel { columns, values, .. } = &**work.operator.kernel();
         let streams = Streams::open(device, pool, kernel, resident, work)?;
-        // Capacity for all slots, so that a send never waits.
-        let (to_submitter, filled) = bounded(*workers * slots);
-        let mut to_workers = Vec::with_capacity(*workers);
+        let is_cooperative = device.schedule() != Schedule::Threads;
+        let (ends, submitter) = connect((*workers, slots), values, is_cooperative);
         let mut all: Vec<Box<dyn Worker + 'r>> = Vec::with_capacity(*workers + 1);
         let mut memory = slab.slots();
-        for worker in 0..*workers {
+        for (worker, end) in ends.into_iter().enumerate() {
             let idle = memory.by_ref().take(slots).map(|memory| Idle::new(memory, layout, columns, device));
             let idle = idle.collect::<Result<Vec<_>>>()?;
             let name = WorkerName { device: device.info().id.clone(), worker };
-            let (to_worker, done) = bounded(slots);
-            to_workers.push(to_worker);
-            let ends = (to_submitter.clone(), done);
             all.push(Box::new(StagingWorker::new(
                 idle,
                 device,
                 number,
                 Meter::new(name, number, work.timeline),
-                ends,
+                end,
                 work,
                 (chunk_rows, layout.resident_chunk_rows),
             )));
         }
-        all.push(Box::new(Submitter::new(streams, number, filled, to_workers)));
+        all.push(Box::new(Submitter::new(streams, number, submitter)));
         Ok(all)
     }
 

@@ -1,34 +1,53 @@
-//! Runs the synchronization of the pipeline under thousands of thread schedules, and checks that no schedule
+//! Runs the synchronization of the pipeline and of memory under thousands of thread schedules, and checks that no schedule
 //! deadlocks or breaks a rule.
 //!
 //! The files are those of the library, compiled here a second time with the locks of shuttle. These let one thread run
 //! at a time and choose it at random, or by priorities that change a few times (PCT). Workers are modelled after
-//! `CpuWorker::step` and `StagingWorker::step`.
+//! `CpuWorker::step` and `StagingWorker::step`. `sync` stands in for the library's locks and channels.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
-mod sync {
-    pub use shuttle::sync::{Condvar, Mutex, MutexGuard};
-    pub use std::sync::PoisonError;
-}
+mod sync;
 
 mod error {
     pub use overshot::{Error, Result};
 }
 
+mod device {
+    pub mod kernel {
+        pub use crate::scalars::ScalarArgs;
+    }
+}
+
+#[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
+#[path = "../../src/memory/admission.rs"]
+mod admission;
 #[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
 #[path = "../../src/pipeline/arbiter.rs"]
 mod arbiter;
 #[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
+#[path = "../../src/memory/budget.rs"]
+mod budget;
+#[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
 #[path = "../../src/data/gate.rs"]
 mod gate;
+#[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
+#[path = "../../src/pipeline/handover.rs"]
+mod handover;
 #[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
 #[path = "../../src/pipeline/linearizer.rs"]
 mod linearizer;
 #[allow(dead_code, reason = "its tests are run elsewhere")]
 #[path = "../../src/pipeline/policy.rs"]
 mod policy;
+#[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
+#[path = "../../src/device/scalars.rs"]
+mod scalars;
 #[path = "../watchdog/mod.rs"]
 mod watchdog;
+
+mod admission_model;
+mod handover_model;
+mod scalars_model;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,6 +58,7 @@ use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
 
 use arbiter::{Admission, Arbiter};
+use budget::MemoryBudget;
 use linearizer::Linearizer;
 
 /// The number of schedules of each kind for each model.
@@ -57,6 +77,19 @@ fn main() {
         trial("a worker that computes fails", || shared(true, Some(0))),
         trial("a worker that stages fails", || shared(true, Some(1))),
         trial("a gate lets its width through", gated),
+        trial("late scalars reach the threads of their pass", scalars_model::passes),
+        trial("scalars are set or abandoned, not both", scalars_model::races),
+        trial("chunks come back in the order sent", handover_model::known_values),
+        trial("late values keep the order of chunks", handover_model::late_values),
+        trial("abandoned values end the hand-over", handover_model::abandoned_values),
+        trial("a worker fails during the hand-over", handover_model::failing_worker),
+        trial("a submitter fails during the hand-over", handover_model::failing_submitter),
+        trial("a hand-over on one thread", handover_model::on_one_thread),
+        trial("admitted runs stay within the limits", admission_model::limits),
+        trial("runs are admitted in the order of their arrival", admission_model::order),
+        trial("a run that needs less memory admits the next", admission_model::less),
+        trial("a nested run does not wait", admission_model::nested),
+        trial("a cancelled run leaves the queue", admission_model::cancelled),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
