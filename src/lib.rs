@@ -191,13 +191,28 @@ pub mod kernel {
 #[doc = include_str!("../README.md")]
 mod readme {}
 
-// The examples of `docs/`: a line for each file.
+// The examples of `docs/`: every document, so that no block of Rust is forgotten.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/command.md")]
+mod docs_command {}
+#[cfg(doctest)]
+#[doc = include_str!("../docs/cuda-glossary.md")]
+mod docs_cuda_glossary {}
+#[cfg(doctest)]
+#[doc = include_str!("../docs/errors.md")]
+mod docs_errors {}
 #[cfg(doctest)]
 #[doc = include_str!("../docs/expressions.md")]
 mod docs_expressions {}
 #[cfg(doctest)]
+#[doc = include_str!("../docs/formats.md")]
+mod docs_formats {}
+#[cfg(doctest)]
 #[doc = include_str!("../docs/iterating.md")]
 mod docs_iterating {}
+#[cfg(doctest)]
+#[doc = include_str!("../docs/json.md")]
+mod docs_json {}
 #[cfg(doctest)]
 #[doc = include_str!("../docs/kernels.md")]
 mod docs_kernels {}

@@ -9,12 +9,17 @@
 //! - `text` behind a `sh` block: what its last command prints. Times, rates and line breaks may differ.
 //! - `LANGUAGE FILE`: the content of a file, which is written to the folder.
 //!
-//! Blocks of Rust are documentation tests (`src/lib.rs`).
+//! Blocks of Rust are documentation tests: `src/lib.rs` includes every document. `docs/errors.md` has the messages of all
+//! errors in the sources, and no others.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should stop
 
+#[path = "docs/errors.rs"]
+mod errors;
 #[path = "docs/markdown.rs"]
 mod markdown;
+#[path = "docs/messages.rs"]
+mod messages;
 #[path = "watchdog/mod.rs"]
 mod watchdog;
 
@@ -37,11 +42,13 @@ fn main() {
     let mut trials = Vec::new();
     for path in documents {
         let name = path.strip_prefix(root()).unwrap().display().to_string();
-        let (read, links_of) = (path.clone(), path);
+        let (read, links_of, compiled) = (path.clone(), path.clone(), path);
         let commands = format!("{name}: commands");
         trials.push(Trial::test(commands.clone(), move || watchdog::watched(&commands, || run(&read))));
         trials.push(Trial::test(format!("{name}: links and options"), move || check_names(&links_of)));
+        trials.push(Trial::test(format!("{name}: blocks of Rust are compiled"), move || check_compiled(&compiled)));
     }
+    trials.push(Trial::test("docs/errors.md: has the messages of all errors", check_errors));
     trials.push(Trial::test("what would be wrong is found", mistakes));
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
@@ -202,6 +209,39 @@ fn check_names(document: &Path) -> Result<(), Failed> {
     }
 }
 
+/// Whether `src/lib.rs` includes a document, so that its blocks of Rust are documentation tests, and none is left out.
+fn check_compiled(document: &Path) -> Result<(), Failed> {
+    let name = document.strip_prefix(root())?.display();
+    if !fs::read_to_string(root().join("src/lib.rs"))?.contains(&format!("include_str!(\"../{name}\")")) {
+        return Err(format!("src/lib.rs does not include {name}, so that its blocks of Rust are not compiled").into());
+    }
+    match blocks(&fs::read_to_string(document)?).iter().find(|block| block.info.contains("ignore")) {
+        Some(block) => Err(format!("line {}: the block is not compiled", block.line).into()),
+        None => Ok(()),
+    }
+}
+
+/// Whether `docs/errors.md` has the messages of the sources.
+fn check_errors() -> Result<(), Failed> {
+    let mut found = Vec::new();
+    sources(&root().join("src"), &mut found)?;
+    let wrong = errors::differences(&fs::read_to_string(root().join("docs/errors.md"))?, &messages::messages(found));
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n").into()) }
+}
+
+/// Adds the sources in a folder, with their names, except those of tests.
+fn sources(folder: &Path, found: &mut Vec<(String, String)>) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() && !path.ends_with("tests") {
+            sources(&path, found)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
+            found.push((path.strip_prefix(root()).unwrap_or(&path).display().to_string(), fs::read_to_string(&path)?));
+        }
+    }
+    Ok(())
+}
+
 /// The checks above can fail.
 fn mistakes() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
@@ -224,6 +264,34 @@ fn mistakes() -> Result<(), Failed> {
             return Err(format!("{text} is not found").into());
         }
     }
+    let source = r#"
+        #[derive(Error)] enum Error { #[error("one {a}: wait")] One { a: u8 } }
+        fn two(problem: &str) -> Error { Error::Job(problem.into()) }
+        fn three(name: &str) -> String { format!("three of {name}") }
+        const REMEDY: &str = "do four";
+        fn run() -> Result<()> {
+            let problem = format!("four {}", 4);
+            let fail = |text: &str| Err(Error::Job(text.into()));
+            print("not this"); let other = "not that";
+            if a { return fail("five times"); } else if b { return Err(two("two times")) }
+            x.ok_or_else(|| Error::File { path: "not here", problem, remedy: REMEDY.into() })?;
+            Err(Fault::new(words::three("not \
+                so")))
+        }
+        #[cfg(test)] mod tests { fn f() { Err("not in tests") } }
+    "#;
+    let sources = vec![("src/words.rs".to_owned(), source.to_owned())];
+    let found = messages::messages(sources);
+    let expected = ["do four", "five times", "four …", "not so", "one …: wait", "three of …", "two times"];
+    assert_eq!(found.keys().collect::<Vec<_>>(), expected);
+    let table = "| a | b |\n| --- | --- |\n| one … | wait |\n| two times | (again) |\n| three of … | (one) |\n\
+                 | five times | (\\*) |\n| four … | do four |\n| not so | (no) |\n";
+    assert_eq!(errors::differences(table, &found), [""; 0]);
+    let less = table.replace("| two times | (again) |\n", "| (twice) | (again) |\n| gone | (so) |\n");
+    let wrong =
+        ["line 4: has no message", "line 5: no message is 'gone'", "no row has the message of src/words.rs: two times"];
+    assert_eq!(errors::differences(&less, &found), wrong);
+    assert_eq!(markdown::rows("| a |\n| --- |\n| \\_b\\| `c` | d |\n"), [(3, vec!["_b| `c`".into(), "d".into()])]);
     assert_eq!(comparable("1 row in 5.3 ms, (97 % busy)"), comparable("1 row in\n12 µs, (3 % busy)"));
     assert_ne!(comparable("1 row in 5 ms"), comparable("2 rows in 5 ms"));
     Ok(())

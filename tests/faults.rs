@@ -108,6 +108,14 @@ fn a_call_fails_for_good() {
     trials("cuda", "1", "always");
 }
 
+#[test]
+fn the_context_of_the_caller_stays() {
+    run_on_standin(
+        "the_context_of_the_caller_stays_on_the_standin",
+        &[("FAULTS_DEVICE", "cuda:0"), ("OVERSHOT_STANDIN_DEVICES", "2")],
+    );
+}
+
 /// Functions that are called once per process, and the compiler.
 #[test]
 fn the_driver_and_the_compiler_fail_from_the_start() {
@@ -393,6 +401,62 @@ fn trials_on_the_standin() {
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     assert!(failed > 0, "no trial failed, so nothing was tried");
+}
+
+/// The numbers of the modes of `tests/standin/inject.rs`.
+const ONCE: usize = 0;
+const TWICE: usize = 4;
+
+/// The caller works in the context of another GPU than the engine. If one call fails, that context is current
+/// afterwards. If two calls fail, it may be lost, but the caller's next work is never done in the engine's context.
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn the_context_of_the_caller_stays_on_the_standin() {
+    let watchdog = Watchdog::start();
+    watchdog.next("counting calls");
+    drop(engine().unwrap());
+    let mut own = std::ptr::null_mut();
+    // SAFETY: the driver is loaded and initialised, and `own` outlives the call that writes it.
+    let retained = unsafe { sys::cuDevicePrimaryCtxRetain(&mut own, 1) };
+    assert_eq!(retained, sys::CUresult::CUDA_SUCCESS);
+    let current = || {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: `context` outlives the call that writes it.
+        assert_eq!(unsafe { sys::cuCtxGetCurrent(&mut context) }, sys::CUresult::CUDA_SUCCESS);
+        context
+    };
+    // SAFETY: the context is retained until the process ends.
+    let enter = || assert_eq!(unsafe { sys::cuCtxSetCurrent(own) }, sys::CUresult::CUDA_SUCCESS);
+
+    let (mut problems, mut failed, mut lost) = (Vec::new(), 0, 0);
+    for (name, job) in JOBS.into_iter().filter(|(name, _)| ["pinned", "sharded", "passes"].contains(name)) {
+        enter();
+        arm("", 0, ONCE);
+        engine().and_then(|engine| job(&engine)).unwrap();
+        assert_eq!(current(), own, "{name} without a failure");
+        let counts = ["cuCtxSetCurrent", "cuMemAlloc_v2", "cuMemHostRegister_v2"].map(|call| (call, calls(call)));
+        for (call, nth) in counts.into_iter().flat_map(|(call, count)| (1..=count.min(60)).map(move |nth| (call, nth)))
+        {
+            for mode in [ONCE, TWICE] {
+                let trial = format!("{name}, call {nth} of {call}, mode {mode}");
+                watchdog.next(&trial);
+                enter();
+                arm(call, nth, mode);
+                let outcome = run(job);
+                arm("", 0, ONCE);
+                failed += u64::from(matches!(outcome, Ok(Err(_))));
+                let is_own = current() == own;
+                lost += u64::from(!is_own);
+                if !is_own && !(mode == TWICE && current().is_null()) {
+                    problems.push(format!("{trial}: another context is current"));
+                }
+                // A resource whose release fails twice is lost.
+                problems.extend(outcome.err().filter(|_| mode == ONCE).map(|problem| format!("{trial}: {problem}")));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(failed > 0 && lost > 0, "{failed} jobs failed and {lost} contexts were lost, so not all was tried");
 }
 
 #[test]

@@ -59,6 +59,30 @@ pub fn headings(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
+/// The rows of tables, without their heads: the line of each, and its cells as plain text.
+pub fn rows(text: &str) -> Vec<(usize, Vec<String>)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_row = |line: &str| line.starts_with("| ") && !line.starts_with("| --- ");
+    let is_head = |place: usize| lines.get(place + 1).is_some_and(|next| next.starts_with("| --- "));
+    let rows = (0..lines.len()).filter(|&place| is_row(lines[place]) && !is_head(place));
+    rows.map(|place| (place + 1, cells(lines[place]))).collect()
+}
+
+/// The cells of a row. A backslash keeps the sign behind it from being markup.
+fn cells(row: &str) -> Vec<String> {
+    let mut cells = vec![String::new()];
+    let mut signs = row.trim().trim_start_matches('|').trim_end_matches('|').chars();
+    while let Some(sign) = signs.next() {
+        match (sign, cells.last_mut()) {
+            ('|', _) => cells.push(String::new()),
+            ('\\', Some(cell)) => cell.extend(signs.next()),
+            (sign, Some(cell)) => cell.push(sign),
+            (_, None) => {}
+        }
+    }
+    cells.iter().map(|cell| cell.trim().to_owned()).collect()
+}
+
 /// Options of the command that the prose names, as `--rows`: at the start of what stands between backquotes.
 pub fn options(text: &str) -> impl Iterator<Item = &str> {
     let quoted = prose(text).flat_map(|line| line.split('`').skip(1).step_by(2));

@@ -16,6 +16,8 @@ const UNKNOWN: Code = 999;
 pub enum Mode {
     /// Only this call fails.
     Once,
+    /// This call and the next one of its name fail.
+    Twice,
     /// The device is lost: this call fails, and all later calls in the current context.
     Device,
     /// This call finds no memory.
@@ -25,8 +27,13 @@ pub enum Mode {
 }
 
 impl Mode {
-    pub const NAMES: [(&str, Mode); 4] =
-        [("once", Mode::Once), ("device", Mode::Device), ("memory", Mode::Memory), ("always", Mode::Always)];
+    pub const NAMES: [(&str, Mode); 5] = [
+        ("once", Mode::Once),
+        ("device", Mode::Device),
+        ("memory", Mode::Memory),
+        ("always", Mode::Always),
+        ("twice", Mode::Twice),
+    ];
 }
 
 /// The call that fails.
@@ -61,13 +68,18 @@ pub fn failure(call: &'static str) -> Option<Code> {
     *calls += 1;
     let calls = *calls;
     let Failing { nth, mode, .. } = *armed.failing.as_ref().filter(|failing| failing.name == call)?;
-    if !(calls == nth || calls > nth && mode == Mode::Always) {
+    let fails = match mode {
+        Mode::Always => calls >= nth,
+        Mode::Twice => calls == nth || calls == nth + 1,
+        Mode::Once | Mode::Device | Mode::Memory => calls == nth,
+    };
+    if !fails {
         return None;
     }
     armed.failed += 1;
     drop(armed);
     Some(match mode {
-        Mode::Once | Mode::Always => UNKNOWN,
+        Mode::Once | Mode::Twice | Mode::Always => UNKNOWN,
         Mode::Memory => OUT_OF_MEMORY,
         Mode::Device => {
             let driver = driver();

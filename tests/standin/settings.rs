@@ -17,9 +17,9 @@
 //! N counts from 1 over all devices. A failure at the call leaves the device usable. A later failure makes
 //! every further call on the device fail, as a fault on a GPU does.
 //!
-//! MODE is `once` (only this call), `device` (the device is lost to the process until its context is released),
-//! `memory` (the call finds no memory) or `always` (this call and all later ones of the function). A running
-//! process can set a failure, too: see `inject.rs`.
+//! MODE is `once` (only this call), `twice` (this call and the next one of the function), `device` (the device is lost
+//! to the process until its context is released), `memory` (the call finds no memory) or `always` (this call and all
+//! later ones of the function). A running process can set a failure, too: see `inject.rs`.
 
 use std::env;
 use std::str::FromStr;

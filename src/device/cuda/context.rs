@@ -116,12 +116,16 @@ impl Context {
     /// after a fault of the device every such call fails.
     pub(super) fn release(&self, call: &str, release: impl FnOnce() -> sys::CUresult) {
         // Also in a lost context, so that the driver can free what it still holds. Without the context the call would
-        // refer to another device, or to none. Making it current is tried twice, because a resource that is not freed
-        // now is never freed.
-        let guard = self.enter().or_else(|_| self.enter());
-        if let Err(error) = guard.and_then(|_guard| self.check(call, release())) {
+        // refer to another device, or to none.
+        if let Err(error) = self.enter_to_release().and_then(|_guard| self.check(call, release())) {
             tracing::debug!(%error, "release failed");
         }
+    }
+
+    /// Does the same as [`enter`](Context::enter), for the release of a resource. It is tried twice, because a resource
+    /// that is not released now is never released.
+    pub(super) fn enter_to_release(&self) -> Result<Guard> {
+        self.enter().or_else(|_| self.enter())
     }
 }
 

@@ -134,7 +134,8 @@ impl Stream for CudaStream {
 
 impl Drop for CudaStream {
     fn drop(&mut self) {
-        let _guard = self.context.enter();
+        // Also without the context: copies of this stream may be in flight, and their memory is freed next.
+        let _guard = self.context.enter_to_release();
         // SAFETY: the handle is alive.
         let result = unsafe { sys::cuStreamSynchronize(self.handle) };
         // After an error the context is lost, including all work queued on the stream.
@@ -237,10 +238,11 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        let _guard = self.context.enter();
-        // An event that is not done cannot be recycled: its next user expects an event that counts as done.
-        let spare = match self.is_done() {
-            Ok(true) => keep(Event::spares(&self.context, self.keeps_time), self.handle),
+        // An event that is not done cannot be recycled: its next user expects an event that counts as done. Without
+        // the context, the driver cannot be asked.
+        let guard = self.context.enter_to_release();
+        let spare = match guard.as_ref().map(|_| self.is_done()) {
+            Ok(Ok(true)) => keep(Event::spares(&self.context, self.keeps_time), self.handle),
             _ => Some(self.handle),
         };
         if let Some(handle) = spare {
