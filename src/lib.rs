@@ -162,7 +162,7 @@ pub mod units;
 pub use data::{Dtype, Input, Npy, Output, Raw, Scalar, Sink, Source};
 pub use device::DeviceChoice;
 pub use engine::{Engine, EngineBuilder, Passes};
-pub use error::{Error, JobError, Result};
+pub use error::{Error, JobError, Result, SettingError};
 pub use expr::Expression;
 pub use job::Job;
 pub use plan::Plan;
@@ -179,11 +179,13 @@ pub mod io {
     pub use crate::data::{
         Clash, FileId, FileSet, Foreign, NamedFile, NpyFields, foreign_format, mapped_path, remove_unfinished_outputs,
     };
+    pub use crate::error::ColumnError;
 }
 
 /// Computations other than expressions: closures in Rust, and kernels in CUDA C++ or PTX.
 pub mod kernel {
     pub use crate::custom::{AddColumn, Call, CustomKernel, HostRows, RowColumns, RowElement, RowFunction};
+    pub use crate::error::KernelError;
 }
 
 /// The examples of the README, compiled with the documentation tests.

@@ -8,7 +8,7 @@
 //! - [`copy_past_cache`]: writes rows that are not read again soon, bypassing the cache.
 
 use super::Dtype;
-use crate::error::{Error, Result};
+use crate::error::{ColumnError, Result};
 use memmap2::{Mmap, MmapOptions, MmapRaw};
 use std::fmt;
 use std::fs::File;
@@ -232,15 +232,10 @@ impl<'a> SinkMemory<'a> {
     /// panic.
     ///
     /// # Errors
-    /// Returns [`Error::Job`] instead of panicking.
+    /// Returns [`Error::InvalidColumn`](crate::Error::InvalidColumn) instead of panicking.
     pub(crate) fn claim_for_run(&self, rows: Range<u64>) -> Result<Claim<'_>> {
-        self.try_claim(rows.clone()).ok_or_else(|| {
-            Error::Job(format!(
-                "rows {} to {} of an output are in use: its Sink or Target must hold no claim of its memory during a \
-                 job",
-                rows.start, rows.end
-            ))
-        })
+        let Range { start: first, end } = rows;
+        self.try_claim(rows).ok_or_else(|| ColumnError::RowsInUse { first, end }.into())
     }
 
     /// Borrows like [`claim`](SinkMemory::claim), but returns `None` instead of panicking.

@@ -58,7 +58,7 @@ pub(crate) use partial::reserve;
 #[cfg(test)]
 pub(crate) use shards::Nowhere;
 pub(crate) use shards::{FillGuard, Shard, ShardMemory, Shards, whole_shards};
-pub(crate) use sink::{commit_all, whole_sink_memory};
+pub(crate) use sink::{check_fit, commit_all, does_not_fit, whole_sink_memory};
 pub(crate) use slice::slice_output;
 pub(crate) use source::whole_memory;
 pub(crate) use temporary::leftovers;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::emulated::{self, Emulated};
 use super::visible::not_visible;
 use super::{DeviceInfo, cpu};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SettingError};
 
 /// The devices that an engine uses. The text form is `auto`, `cpu`, `cuda`, `cuda:0`, `cuda:0,2`, `cpu+cuda`,
 /// `emulated`, `emulated:SEED` or `emulated:SEED*3`.
@@ -37,9 +37,7 @@ impl DeviceChoice {
     pub(crate) fn resolve(&self) -> Result<(Vec<DeviceInfo>, Option<String>)> {
         match self {
             DeviceChoice::Cpu => Ok((vec![cpu::info()], None)),
-            DeviceChoice::Emulated(all) if all.is_empty() => {
-                Err(Error::Job("no emulated device was named: name at least one".into()))
-            }
+            DeviceChoice::Emulated(all) if all.is_empty() => Err(SettingError::NoEmulatedNamed.into()),
             DeviceChoice::Emulated(all) => {
                 Ok((emulated::named(all).map(|(id, options)| emulated::info(id, options)).collect(), None))
             }
@@ -71,10 +69,10 @@ impl DeviceChoice {
 /// Checks that at least one GPU is named, and each at most once.
 fn check_numbers(numbers: &[usize]) -> Result<()> {
     if numbers.is_empty() {
-        return Err(Error::Job("no GPU was named: name at least one, or use cuda for all".into()));
+        return Err(SettingError::NoGpuNamed.into());
     }
     match numbers.iter().enumerate().find(|(k, number)| numbers[..*k].contains(number)) {
-        Some((_, number)) => Err(Error::Job(format!("cuda:{number} was named twice: name each GPU once"))),
+        Some((_, number)) => Err(SettingError::GpuNamedTwice { device: format!("cuda:{number}") }.into()),
         None => Ok(()),
     }
 }
@@ -148,6 +146,9 @@ pub fn devices() -> (Vec<DeviceInfo>, Vec<String>) {
     }
 }
 
+/// The text forms, for error messages.
+const TEXT_FORMS: &str = "auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda, emulated, emulated:SEED or emulated:SEED*3";
+
 /// The text form does not accept more emulated devices than this, which are probably a mistake.
 const MOST_EMULATED: u64 = 64;
 
@@ -186,12 +187,7 @@ impl FromStr for DeviceChoice {
             Some((kind, number)) => (kind, Some(number)),
             None => (text, None),
         };
-        let unknown = || {
-            Error::Job(format!(
-                "no device '{text}': use auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda, emulated, emulated:SEED or \
-                 emulated:SEED*3"
-            ))
-        };
+        let unknown = || Error::from(SettingError::UnknownDevice { text: text.into(), known: TEXT_FORMS });
         match (kind, number) {
             ("auto", None) => Ok(DeviceChoice::Auto),
             ("cpu", None) => Ok(DeviceChoice::Cpu),

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, KernelError, Result};
 
 /// Rows of a **tile** of an expression. A tile is the unit of reductions: every tile starts at a multiple of this row
 /// number and is reduced separately in a fixed order. So no result depends on where chunks begin or end. Chunks are
@@ -229,11 +229,11 @@ impl ScalarArgs {
     /// Returns the values. The caller must have waited for them.
     ///
     /// # Errors
-    /// [`Error::Abandoned`] if they were abandoned, [`Error::Internal`] if they are not known.
+    /// [`Error::abandoned`] if they were abandoned, [`Error::Internal`] if they are not known.
     pub fn known(&self) -> Result<&[u64]> {
         match self.0.get() {
             Some(Some(bits)) => Ok(bits),
-            Some(None) => Err(Error::Abandoned),
+            Some(None) => Err(Error::abandoned()),
             None => Err(Error::Internal("a kernel was launched before its values were known".into())),
         }
     }
@@ -247,30 +247,17 @@ impl Kernel {
 
     /// Returns the error for a device that needs a host kernel.
     pub(crate) fn no_host_kernel(&self, device: &str) -> Error {
-        Error::Job(format!(
-            "the kernel '{}' has no host kernel, which '{device}' needs: run it on a CUDA GPU, or give it a \
-             host kernel \
-             in Rust",
-            self.entry
-        ))
+        KernelError::NoHostKernel { kernel: self.entry.clone(), device: device.into() }.into()
     }
 
     /// Returns the error for a kernel without device code on a device that needs it.
     pub(crate) fn no_device_code(&self, device: &str) -> Error {
-        Error::Job(format!(
-            "'{}' is a function in Rust, which '{device}' cannot run: run it on the CPU, or write it as a kernel in \
-             CUDA C++",
-            self.entry
-        ))
+        KernelError::NoDeviceCode { kernel: self.entry.clone(), device: device.into() }.into()
     }
 
     /// Returns the error for a kernel without a host kernel if no GPU was found for this reason.
     pub(crate) fn no_gpu(&self, reason: &str) -> Error {
-        Error::Job(format!(
-            "the kernel '{}' has no host kernel, and no GPU was found: {reason}; run it on a machine with a CUDA GPU, \
-             or give it a host kernel in Rust",
-            self.entry
-        ))
+        KernelError::NoGpu { kernel: self.entry.clone(), reason: reason.into() }.into()
     }
 }
 
@@ -339,7 +326,7 @@ mod tests {
         values.set(vec![1]);
         assert!(!values.are_known());
         assert_eq!(values.wait(), None);
-        assert!(matches!(values.known(), Err(Error::Abandoned)));
+        assert!(values.known().is_err_and(|error| error.is_abandoned()));
     }
 
     #[test]

@@ -54,14 +54,14 @@ impl Place {
         self.before.is_some()
     }
 
-    /// Says that the run has all it needs; returns what to wait for before it begins, which is [`Error::Abandoned`]
+    /// Says that the run has all it needs; returns what to wait for before it begins, which is [`Error::abandoned`]
     /// if the pass before it was stopped.
     pub(super) fn take(self, is_filling: bool) -> Option<impl FnOnce() -> Result<()>> {
         if let Some(ready) = self.ready {
             // Nobody listens once the passes have ended.
             let _ = ready.send(is_filling);
         }
-        self.before.map(|before| move || before.recv().map_err(|_| Error::Abandoned))
+        self.before.map(|before| move || before.recv().map_err(|_| Error::abandoned()))
     }
 }
 
@@ -266,18 +266,10 @@ impl std::fmt::Debug for Passes<'_, '_> {
 /// Whether passes of a job make sense.
 fn check(job: &Job<'_>) -> Result<()> {
     if !job.outputs.is_empty() || matches!(job.what, JobBody::Kernel(_)) {
-        return Err(JobError::NotSupported(
-            "passes are for reductions: leave out outputs, and run kernels of your own and jobs with outputs once, \
-             after them"
-                .into(),
-        )
-        .into());
+        return Err(JobError::PassesNeedReductions.into());
     }
     if job.values.is_empty() {
-        return Err(JobError::NotSupported(
-            "the job has no values, so that all passes would be the same: give it some, or run it once".into(),
-        )
-        .into());
+        return Err(JobError::PassesNeedValues.into());
     }
     Ok(())
 }

@@ -93,7 +93,7 @@ impl<'r> CpuWorker<'r> {
             });
         }
         let filled = self.work.epoch.elapsed();
-        let values = kernel.values.wait().ok_or(Error::Abandoned)?;
+        let values = kernel.values.wait().ok_or_else(Error::abandoned)?;
         let known = self.work.epoch.elapsed();
 
         let (out_staging, partials) = rest.split_at_mut(columns.outputs.len());

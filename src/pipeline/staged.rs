@@ -148,7 +148,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
 
     /// Reads the rows of the chunk into an idle slot and sends the slot to the submitter.
     fn send(&mut self, chunk: &Chunk) -> Result<()> {
-        let mut slot = self.idle.pop().ok_or(Error::Abandoned)?;
+        let mut slot = self.idle.pop().ok_or_else(Error::abandoned)?;
         let _span = self.meter.span(Task::Send, chunk);
         let begin = self.host.now();
         slot.route(chunk, self.device, self.work).map_err(|error| self.meter.with_chunk(chunk, error))?;
@@ -164,10 +164,10 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         if !slot.is_home() {
             self.permit.filled(chunk.len(), filled - begin);
         }
-        let submitter = self.submitter.as_ref().ok_or(Error::Abandoned)?;
+        let submitter = self.submitter.as_ref().ok_or_else(Error::abandoned)?;
         // The channel has capacity for all slots, so this fails only if the submitter ended because the device
         // failed.
-        submitter.try_send(slot.filled(self.meter.worker(), filled)).map_err(|_| Error::Abandoned)?;
+        submitter.try_send(slot.filled(self.meter.worker(), filled)).map_err(|_| Error::abandoned())?;
         self.in_flight += 1;
         Ok(())
     }
@@ -188,7 +188,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
                 return Ok(());
             }
             // The device failed.
-            Err(TryRecvError::Disconnected) => return Err(Error::Abandoned),
+            Err(TryRecvError::Disconnected) => return Err(Error::abandoned()),
         };
         (self.waits, self.backoff) = (None, SpinThenSleep::new());
         self.in_flight -= 1;

@@ -158,7 +158,7 @@ impl<D: Device> Worker for Submitter<'_, D> {
         if submits || finds {
             self.backoff = SpinThenSleep::new();
         } else if self.values.are_abandoned() {
-            return Err(Error::Abandoned);
+            return Err(Error::abandoned());
         } else if is_cooperative && !self.ahead.is_empty() || Some(self.ahead.len()) == self.filled.capacity() {
             // Nothing can proceed without the values: all slots are here, or all workers share this thread.
             self.values.wait();

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::data::{Dtype, Scalar};
 use crate::device::DeviceKind;
-use crate::error::Error;
+use crate::error::{Error, JobError};
 use crate::trace::Timeline;
 
 /// The report of a run.
@@ -268,7 +268,7 @@ fn known_as_text(known: &[String]) -> String {
 
 impl From<UnknownResult> for Error {
     fn from(error: UnknownResult) -> Error {
-        Error::Job(error.to_string())
+        JobError::UnknownName { message: error.to_string(), name: error.name }.into()
     }
 }
 

@@ -11,10 +11,6 @@ mod sync {
     pub use std::sync::PoisonError;
 }
 
-mod error {
-    pub use overshot::{Error, Result};
-}
-
 #[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
 #[path = "../../src/pipeline/arbiter.rs"]
 mod arbiter;
@@ -109,8 +105,8 @@ impl Run {
     fn write(&self, chunk: u64) -> bool {
         let place = match &self.linearizer {
             Some(linearizer) => match linearizer.place(chunk) {
-                Ok(place) => place,
-                Err(_) => return false,
+                Some(place) => place,
+                None => return false,
             },
             None => 0,
         };
