@@ -49,10 +49,10 @@ impl<'a> From<&'a [bool]> for Input<'a> {
 }
 
 /// Elements that the source owns, so that a job that reads them borrows nothing.
-struct OwnedSource<V> {
-    values: V,
-    dtype: Dtype,
-    bytes: fn(&V) -> &[u8],
+pub(super) struct OwnedSource<V> {
+    pub(super) values: V,
+    pub(super) dtype: Dtype,
+    pub(super) bytes: fn(&V) -> &[u8],
 }
 
 impl<V: Send + Sync> OwnedSource<V> {

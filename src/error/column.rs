@@ -2,6 +2,14 @@
 
 /// Why an input or output cannot be used: its [`Source`](crate::Source), [`Sink`](crate::Sink) or
 /// [`Target`](crate::io::Target) breaks the contract of the trait, or is asked for rows that it does not have.
+///
+/// ```
+/// use overshot::io::ColumnError;
+/// use overshot::{Error, Input};
+/// let (values, mut bytes) = ([1u8, 2, 3], [0; 2]);
+/// let result = Input::from(&values).source().read(2, &mut bytes);
+/// assert!(matches!(result, Err(Error::InvalidColumn(ColumnError::ReadBeyondEnd { first: 2, own_rows: 3, .. }))));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ColumnError {
@@ -134,6 +142,31 @@ pub enum ColumnError {
         own: String,
         /// The dtype of the result.
         dtype: String,
+    },
+
+    /// The elements of an `ndarray` array are not contiguous in row-major order.
+    #[error(
+        "the elements of an array of shape {shape} are not in row-major order without gaps (its strides are \
+         {strides}): copy them to an array in standard layout, and pass that"
+    )]
+    #[non_exhaustive]
+    NotStandardLayout {
+        /// The shape of the array.
+        shape: String,
+        /// Its strides, in elements.
+        strides: String,
+    },
+
+    /// An array that is an output has another shape than the result.
+    #[error("output {column} has the shape {own} but the result has {shape}; pass one of that shape")]
+    #[non_exhaustive]
+    TargetShape {
+        /// The name of the output.
+        column: String,
+        /// The shape that it has.
+        own: String,
+        /// The shape of the result.
+        shape: String,
     },
 
     /// A target of a fixed size is opened for another number of rows.
