@@ -126,6 +126,15 @@ impl fmt::Display for Dtype {
 ///
 /// `bool` does not implement this trait, because not every byte is a valid `bool`. Slices of `bool` have separate
 /// sources and sinks.
+///
+/// ```
+/// use overshot::{Dtype, io::Element};
+/// fn bytes<T: Element>(rows: &[T]) -> usize {
+///     rows.len() * T::DTYPE.size()
+/// }
+/// assert_eq!(bytes(&[1.0f32, 2.0]), 8);
+/// assert_eq!(u8::DTYPE, Dtype::U8);
+/// ```
 pub trait Element: bytemuck::Pod + Send + Sync + sealed::Sealed {
     /// The dtype of this type.
     const DTYPE: Dtype;

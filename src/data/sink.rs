@@ -67,6 +67,12 @@ pub trait Sink: Send + Sync {
 }
 
 /// Where the rows of an output will be stored.
+///
+/// ```
+/// use overshot::{Output, io::Placement};
+/// let mut y = [0.0; 8];
+/// assert_eq!(Output::from(&mut y).target().place(), Placement::Memory);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Placement {

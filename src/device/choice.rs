@@ -10,6 +10,16 @@ use crate::error::{Error, Result, SettingError};
 
 /// The devices that an engine uses. The text form is `auto`, `cpu`, `cuda`, `cuda:0`, `cuda:0,2`, `cpu+cuda`,
 /// `emulated`, `emulated:SEED` or `emulated:SEED*3`.
+///
+/// ```
+/// use overshot::{DeviceChoice, Engine};
+/// let choice: DeviceChoice = "emulated:7*2".parse()?;
+/// let engine = Engine::builder().device(choice).build()?;
+/// let ids: Vec<&str> = engine.devices().iter().map(|device| device.id.as_str()).collect();
+/// assert_eq!(ids, ["emulated:0", "emulated:1"]);
+/// assert_eq!(DeviceChoice::CudaDevices(vec![0, 2]).to_string(), "cuda:0,2");
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum DeviceChoice {

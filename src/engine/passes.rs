@@ -153,6 +153,21 @@ impl Engine {
 }
 
 /// Passes of a job over the same rows: see [`Engine::passes`].
+///
+/// ```
+/// use overshot::{DeviceChoice, Engine, Job};
+/// let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
+/// let (x, mut counts) = (vec![1.0, 2.0, 3.0], Vec::new());
+/// engine.passes(Job::eval("n = count(x > limit)")?.input("x", &x).scalar("limit", 0.0), |passes| {
+///     for limit in [0.5, 1.5, 2.5] {
+///         passes.set("limit", limit)?;
+///         counts.push(passes.run()?.value("n")?.map(|n| n.as_f64()));
+///     }
+///     Ok(())
+/// })?;
+/// assert_eq!(counts, [Some(3.0), Some(2.0), Some(1.0)]);
+/// # Ok::<(), overshot::Error>(())
+/// ```
 pub struct Passes<'s, 'e> {
     engine: &'s Engine,
     scope: &'s Scope<'s, 'e>,

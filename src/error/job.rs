@@ -3,6 +3,14 @@
 use std::path::PathBuf;
 
 /// Why the parts of a job do not fit each other.
+///
+/// ```
+/// use overshot::{Engine, Error, Job, JobError};
+/// let engine = Engine::builder().build()?;
+/// let result = engine.run(Job::eval("sum(x * scale)")?.input("x", &[1.0, 2.0]));
+/// assert!(matches!(result, Err(Error::InvalidJob(JobError::MissingName { name, .. })) if name == "scale"));
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {

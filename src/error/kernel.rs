@@ -1,6 +1,18 @@
 //! Errors of kernels of the caller's own.
 
 /// Why a kernel of the caller's own cannot be used as it is declared, set up or called.
+///
+/// ```
+/// use overshot::kernel::{KernelError, RowFunction};
+/// use overshot::{DeviceChoice, Engine, Error, Job};
+/// let twice = RowFunction::new("twice").input::<i32>("x").output::<i32>("y").run(|x, y| {
+///     y.iter_mut().zip(x).for_each(|(y, x)| *y = 2 * x);
+/// });
+/// let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
+/// let result = engine.run(Job::kernel(&twice).input("x", &[1, 2]));
+/// assert!(matches!(result, Err(Error::InvalidKernel(KernelError::MissingOutput { parameter, .. })) if parameter == "y"));
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {

@@ -19,6 +19,20 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// An error of Overshot.
 ///
 /// The `Display` text is one line that names the place (file, column, device, rows), the reason and the remedy.
+///
+/// ```
+/// use overshot::{Engine, Error, Job, JobError};
+/// let engine = Engine::builder().build()?;
+/// let result = engine.run(Job::eval("sum(x + y)")?.input("x", &[1.0, 2.0]).input("y", &[1.0]));
+/// match result {
+///     Err(error @ Error::InvalidJob(JobError::RowsDiffer { .. })) => {
+///         assert!(error.is_usage());
+///         assert_eq!(error.to_string(), "'x' has 2 rows but 'y' has 1; all must have the same number");
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

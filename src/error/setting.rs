@@ -3,6 +3,14 @@
 use std::path::PathBuf;
 
 /// Why a setting of an engine, or a text that names a device or a dtype, is not valid.
+///
+/// ```
+/// use overshot::{DeviceChoice, Engine, Error, SettingError};
+/// let result = "cuda:0,0".parse::<DeviceChoice>();
+/// assert!(matches!(result, Err(Error::InvalidSetting(SettingError::GpuNamedTwice { .. }))));
+/// let result = Engine::builder().workers(0).build();
+/// assert!(matches!(result, Err(Error::InvalidSetting(SettingError::Workers { workers: 0, .. }))));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingError {

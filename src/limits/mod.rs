@@ -36,6 +36,15 @@ pub use rates::{RateBySize, RateByThreads};
 ///
 /// Every value is the best of a few short runs, on a machine that may have had other work. It is an upper bound for
 /// jobs, which is not always reached.
+///
+/// ```
+/// use overshot::limits::MachineLimits;
+/// let (devices, _) = overshot::device::devices();
+/// match MachineLimits::load(&devices) {
+///     Some(limits) => println!("{limits}"),
+///     None => println!("run `overshot bench`"),
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MachineLimits {
