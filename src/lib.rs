@@ -82,6 +82,8 @@
 //!
 //! - [`Engine::passes`] runs a job several times over the same rows, with values that depend on the results before;
 //! - [`Engine::resident`] and [`Engine::shard`] keep datasets on the GPUs between jobs;
+//! - with the feature `ndarray`, arrays of that crate in standard layout are inputs and outputs
+//!   (`Input::try_from(array.view())`, `Output::try_from(array.view_mut())`), and each of their elements is a row;
 //! - [`io`] has sources and sinks, and the traits for your own; [`kernel`], [`device`], [`memory`], [`plan`] and
 //!   [`report`] have the rest of the types of their subjects; [`limits`] has what this machine was measured to reach;
 //! - `overshot bench` measures these limits, and [`Report`] then compares each run with them.
@@ -109,9 +111,9 @@
 //! are told by their parentheses, so that columns may have their names, too. [`Expression`] is a parsed text for any
 //! number of jobs.
 //!
-//! Inputs are paired element by element, and outputs have their shape. Inputs that have a shape (`.npy` files) must
-//! all have the same one: there is no broadcasting, and `(6,)` is not `(6, 1)`. Inputs without one (slices, raw
-//! files, generators) go with every shape of as many elements.
+//! Inputs are paired element by element, and outputs have their shape. Inputs that have a shape (`.npy` files,
+//! `ndarray` arrays) must all have the same one: there is no broadcasting, and `(6,)` is not `(6, 1)`. Inputs without
+//! one (slices, raw files, generators) go with every shape of as many elements.
 //!
 //! Where it differs from NumPy: there is no `f16`, so float functions of `bool`, `i8` and `u8` give `f32`; a literal
 //! that does not fit the dtype beside it is an error also in `where` and `clip`; an integer array to a negative power
@@ -162,7 +164,7 @@ pub mod units;
 pub use data::{Dtype, Input, Npy, Output, Raw, Scalar, Sink, Source};
 pub use device::DeviceChoice;
 pub use engine::{Engine, EngineBuilder, Passes};
-pub use error::{Error, JobError, Result};
+pub use error::{Error, JobError, Result, SettingError};
 pub use expr::Expression;
 pub use job::Job;
 pub use plan::Plan;
@@ -179,11 +181,13 @@ pub mod io {
     pub use crate::data::{
         Clash, FileId, FileSet, Foreign, NamedFile, NpyFields, foreign_format, mapped_path, remove_unfinished_outputs,
     };
+    pub use crate::error::ColumnError;
 }
 
 /// Computations other than expressions: closures in Rust, and kernels in CUDA C++ or PTX.
 pub mod kernel {
     pub use crate::custom::{AddColumn, Call, CustomKernel, HostRows, RowColumns, RowElement, RowFunction};
+    pub use crate::error::KernelError;
 }
 
 /// The examples of the README, compiled with the documentation tests.
@@ -204,6 +208,9 @@ mod docs_errors {}
 #[cfg(doctest)]
 #[doc = include_str!("../docs/expressions.md")]
 mod docs_expressions {}
+#[cfg(all(doctest, feature = "ndarray"))]
+#[doc = include_str!("../docs/formats.md")]
+mod docs_formats {}
 #[cfg(doctest)]
 #[doc = include_str!("../docs/formats.md")]
 mod docs_formats {}

@@ -140,6 +140,18 @@ pub(crate) struct Shape {
 }
 
 /// The plan of a job: how it would be run. `Display` is for people, `Serialize` for programs.
+///
+/// ```
+/// use overshot::{Engine, Job, device::Emulated};
+/// let engine = Engine::builder().device(Emulated::new()).device_memory(1 << 20).build()?;
+/// let x = vec![1.0f64; 1_000_000];
+/// let plan = engine.plan(&Job::eval("sum(x)")?.input("x", &x))?;
+/// println!("{plan}");
+/// assert_eq!((plan.rows, plan.row_bytes, plan.tile_rows), (1_000_000, 8, 4096));
+/// let device = &plan.devices[0];
+/// assert!(device.device_bytes <= 1 << 20 && device.max_chunk_rows.is_multiple_of(plan.tile_rows));
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Clone, Debug, serde::Serialize)]
 #[non_exhaustive]
 #[must_use = "a plan changes nothing"]

@@ -4,6 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The progress of a job, reported after every chunk.
+///
+/// ```
+/// use overshot::{DeviceChoice, Engine, Job};
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
+/// let (x, most) = (vec![1.0; 100_000], AtomicU64::new(0));
+/// let job = Job::eval("sum(x)")?.input("x", &x).progress(|progress| {
+///     println!("{} %", 100 * progress.done / progress.rows);
+///     most.fetch_max(progress.done, Ordering::Relaxed);
+/// });
+/// engine.run(job)?;
+/// assert_eq!(most.into_inner(), 100_000);
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {

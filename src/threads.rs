@@ -54,9 +54,9 @@ mod tests {
         assert_eq!(done, [1, 2, 3, 4, 5]);
         let failed = each(vec![1, 2, 3, 4], |k| match k {
             1 => Ok(()),
-            k => Err(Error::Job(k.to_string())),
+            k => Err(Error::other(k.to_string())),
         });
-        assert!(matches!(failed, Err(Error::Job(text)) if text == "2"));
+        assert!(failed.unwrap_err().to_string() == "2");
         each(Vec::<u8>::new(), |_| Ok(())).unwrap();
     }
 }

@@ -10,6 +10,18 @@ use serde_json::{Value, json};
 use crate::data::Chunk;
 
 /// The begin and end of every stage of every chunk, from [`Report::timeline`](crate::Report::timeline).
+///
+/// ```
+/// use overshot::{DeviceChoice, Engine, Job};
+/// let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
+/// let report = engine.run(Job::eval("sum(x)")?.input("x", &[1.0, 2.0]).timeline(true))?;
+/// let mut json = Vec::new();
+/// if let Some(timeline) = &report.timeline {
+///     timeline.write_chrome(&mut json)?;
+/// }
+/// assert!(json.starts_with(b"["));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Timeline {
     devices: Vec<Device>,

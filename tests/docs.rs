@@ -266,12 +266,12 @@ fn mistakes() -> Result<(), Failed> {
     }
     let source = r#"
         #[derive(Error)] enum Error { #[error("one {a}: wait")] One { a: u8 } }
-        fn two(problem: &str) -> Error { Error::Job(problem.into()) }
+        fn two(problem: &str) -> Error { Error::Internal(problem.into()) }
         fn three(name: &str) -> String { format!("three of {name}") }
         const REMEDY: &str = "do four";
         fn run() -> Result<()> {
             let problem = format!("four {}", 4);
-            let fail = |text: &str| Err(Error::Job(text.into()));
+            let fail = |text: &str| Err(Error::Internal(text.into()));
             print("not this"); let other = "not that";
             if a { return fail("five times"); } else if b { return Err(two("two times")) }
             x.ok_or_else(|| Error::File { path: "not here", problem, remedy: REMEDY.into() })?;

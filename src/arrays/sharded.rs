@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::PinnedBuffer;
 use crate::data::{
-    Dtype, Element, Input, Memory, Output, Placement, Shards, Sink, SinkMemory, Source, Target, copy_past_cache,
-    slice_output,
+    Dtype, Element, Input, Memory, Output, Placement, Shards, Sink, SinkMemory, Source, Target, check_fit,
+    copy_past_cache, does_not_fit, slice_output,
 };
-use crate::error::{Error, Result};
+use crate::error::{ColumnError, Result};
 use crate::threads;
 
 /// A fixed-size array in the memory of all GPUs of an engine, created by
@@ -69,7 +69,7 @@ impl<T: Element> ShardedArray<T> {
     /// Copies the rows that start at `first` to a host slice.
     ///
     /// # Errors
-    /// Returns [`Error::Job`] if the rows do not exist, or [`Error::Device`] if a device fails.
+    /// Returns [`Error::InvalidColumn`](crate::Error::InvalidColumn) if the rows do not exist, or [`Error::Device`](crate::Error::Device) if a device fails.
     pub fn read(&self, first: usize, to: &mut [T]) -> Result<()> {
         self.read_bytes(first as u64, bytemuck::cast_slice_mut(to))
     }
@@ -115,10 +115,8 @@ impl<T: Element> ShardedArray<T> {
     fn rows_of(&self, first: u64, rows: usize) -> Result<Range<u64>> {
         let end = first.checked_add(rows as u64).filter(|end| *end <= self.rows as u64);
         end.map(|end| first..end).ok_or_else(|| {
-            Error::Job(format!(
-                "sharded array: {rows} rows from {first} on were requested, but it has {} rows",
-                self.rows
-            ))
+            let (rows, own_rows) = (rows as u64, self.rows as u64);
+            ColumnError::ReadBeyondEnd { column: "sharded array".into(), first, rows, own_rows }.into()
         })
     }
 }
@@ -196,12 +194,7 @@ impl<T: Element> Target for ShardedTarget<'_, T> {
         Self: 's,
     {
         let ShardedArray { shards, rest, rows: own } = self.0;
-        if (dtype, rows) != (T::DTYPE, *own as u64) {
-            return Err(Error::Job(format!(
-                "the output is a sharded array of {own} rows of {}, but the result has {rows} of {dtype}",
-                T::DTYPE
-            )));
-        }
+        check_fit("sharded array", (T::DTYPE, *own as u64), (dtype, rows))?;
         match SinkMemory::new(bytemuck::cast_slice_mut(rest), dtype) {
             Some(rest) => Ok(Box::new(ShardedSink { shards: shards.clone(), rest, rows })),
             None => unreachable!("a slice is aligned for its elements"),
@@ -220,12 +213,9 @@ impl Sink for ShardedSink<'_> {
     fn write(&self, first_row: u64, bytes: &[u8]) -> Result<()> {
         let size = self.shards.row_bytes();
         let rows = first_row..first_row.saturating_add((bytes.len() / size) as u64);
+        let misfit = || does_not_fit("sharded array", first_row, bytes);
         if !bytes.len().is_multiple_of(size) || rows.end > self.rows {
-            let rows = self.rows;
-            return Err(Error::Job(format!(
-                "{} bytes from row {first_row} on do not fit a sharded array of {rows} rows",
-                bytes.len()
-            )));
+            return Err(misfit());
         }
         for (part, shard) in self.shards.parts(rows.clone()) {
             let from = &bytes[(part.start - rows.start) as usize * size..(part.end - rows.start) as usize * size];
@@ -234,9 +224,7 @@ impl Sink for ShardedSink<'_> {
                 None => {
                     let host = self.shards.host_row(part.start);
                     let claim = self.rest.try_claim(host..host + (part.end - part.start));
-                    let mut claim = claim.ok_or_else(|| {
-                        Error::Job(format!("rows {} to {} of a sharded array are in use", part.start, part.end))
-                    })?;
+                    let mut claim = claim.ok_or_else(misfit)?;
                     copy_past_cache(&mut claim, from);
                 }
             }

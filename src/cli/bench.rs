@@ -3,21 +3,21 @@
 use std::io::{self, Write};
 
 use overshot::{
-    DeviceChoice, Error,
+    DeviceChoice,
     limits::{MachineLimits, RateBySize, RateByThreads},
     units,
 };
 
-use super::Result;
 use super::args::BenchArgs;
 use super::output::{print, print_json};
 use super::progress::Line;
+use super::{Failure, Result};
 
 /// Measures the machine, saves the result and prints it.
 pub fn bench(args: &BenchArgs) -> Result {
     if let DeviceChoice::Emulated(_) | DeviceChoice::CpuAndEmulated(_) = args.device {
         let text = "--device emulated: has virtual time, which cannot be measured";
-        return Err(Error::Job(format!("{text}; use auto, cpu, cuda or cuda:0")).into());
+        return Err(Failure::Usage(format!("{text}; use auto, cpu, cuda or cuda:0")));
     }
     let line = Line::new();
     let limits = MachineLimits::measure(&args.device, &args.dir, |what| line.show(&format!("measuring {what}")))?;

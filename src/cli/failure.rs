@@ -81,7 +81,8 @@ impl Failure {
                 in_short(&error.to_string(), &format!("there are {}; see --help", names.join(", ")))
             }
             Failure::Arguments(error) => in_short(&error.to_string(), "see --help"),
-            Failure::Usage(text) | Failure::Wrong(text) => text.clone(),
+            Failure::Usage(text) => one_line(text),
+            Failure::Wrong(text) => text.clone(),
             Failure::Overshot(Error::Expression { column, text, message }) => {
                 format!("column {column}: {}\n{}", one_line(message), pointed_at(text, *column))
             }
@@ -98,7 +99,9 @@ fn in_fields(error: &Error) -> (&'static str, Value) {
     match error {
         Error::Expression { column, text, .. } => ("expression", json!({ "column": column, "expression": text })),
         Error::Compile { name, line, text, .. } => ("kernel", json!({ "file": name, "line": line, "text": text })),
-        Error::InvalidJob(_) | Error::Job(_) => ("job", json!({})),
+        Error::InvalidJob(_) | Error::InvalidKernel(_) | Error::InvalidColumn(_) | Error::InvalidSetting(_) => {
+            ("job", json!({}))
+        }
         Error::Internal(_) => ("internal", json!({})),
         Error::File { path, problem, remedy, cause } => {
             let (path, cause) = (path.to_string_lossy(), cause.as_ref().map(ToString::to_string));
@@ -161,6 +164,6 @@ mod tests {
 
     #[test]
     fn a_line_break_in_a_name_stays_in_the_line() {
-        assert_eq!(Failure::from(Error::Job("a\nb is missing".into())).text(), "a\\nb is missing");
+        assert_eq!(Failure::Usage("a\nb is missing".into()).text(), "a\\nb is missing");
     }
 }

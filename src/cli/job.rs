@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use overshot::{Error, Job};
+use overshot::Job;
 
 use super::args::JobArgs;
 use super::output::{print, print_json};
 use super::progress::Bar;
 use super::trace::Trace;
-use super::{Result, interrupt, kernel, render};
+use super::{Failure, Result, interrupt, kernel, render};
 
 /// Runs the job and prints its report.
 pub fn run(args: &JobArgs) -> Result {
@@ -73,7 +73,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
             if number.is_some() {
                 let text =
                     format!("{name}={path}: the expression assigns '{name}', so it cannot be a number; give it a file");
-                return Err(Error::Job(text).into());
+                return Err(Failure::Usage(text));
             }
             job.output(name, file.file.create(args.force)?)
         } else if inputs.contains(name) {
@@ -82,7 +82,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
                 None => job.input(name, args.open(&file.file)?),
             }
         } else {
-            return Err(Error::Job(format!("{name}={path}: {}", no_such_name(name, &job))).into());
+            return Err(Failure::Usage(format!("{name}={path}: {}", no_such_name(name, &job))));
         };
     }
     Ok(job)

@@ -21,7 +21,7 @@ pub fn of(text: &str) -> Result<Option<(&Path, &str)>> {
         Some((_, entry)) if file.as_os_str().len() < text.len() && !entry.trim().is_empty() => Ok(Some((file, entry))),
         _ => {
             let file = file.display();
-            Err(Error::Job(format!("{file}: the name of the kernel is missing; write {file}:NAME")).into())
+            Err(Failure::Usage(format!("{file}: the name of the kernel is missing; write {file}:NAME")))
         }
     }
 }
@@ -56,7 +56,7 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
     let options = &args.kernel;
     let name = file.display().to_string();
     let text = || {
-        let not_text = |_| Error::Job(format!("{name}: is not UTF-8 text; save it as UTF-8"));
+        let not_text = |_| Failure::Usage(format!("{name}: is not UTF-8 text; save it as UTF-8"));
         Ok::<_, Failure>(String::from_utf8(read(file)?).map_err(not_text)?)
     };
     let is_text = file.extension().is_some_and(|extension| extension == "cu");
@@ -68,10 +68,9 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
             Some(parameters) if is_text => CustomKernel::cuda_with_parameters(&name, &text()?, entry, parameters)?,
             Some(parameters) => CustomKernel::image(read(file)?, entry, parameters)?,
             None => {
-                return Err(Error::Job(format!(
+                return Err(Failure::Usage(format!(
                     "{name}: the parameters of the kernel are missing; give them as in C with --parameters"
-                ))
-                .into());
+                )));
             }
         }
     };
@@ -100,7 +99,7 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
         if let Some(dtype) = call.value_type(name) {
             let text = argument.file.path.display().to_string();
             let Some(value) = Scalar::parse(&text, dtype) else {
-                return Err(Error::Job(format!("{name}={text}: write a number of {dtype}")).into());
+                return Err(Failure::Usage(format!("{name}={text}: write a number of {dtype}")));
             };
             call = call.scalar(name, value);
         } else if options.resident.contains(name) {
@@ -111,7 +110,7 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
     }
     check_outputs(args, &call)?;
     match options.resident.iter().find(|name| !args.files.iter().any(|file| file.name == **name)) {
-        Some(name) => Err(Error::Job(format!("--resident {name}: has no file; give it one, as in {name}=FILE")).into()),
+        Some(name) => Err(Failure::Usage(format!("--resident {name}: has no file; give it one, as in {name}=FILE"))),
         None => Ok(call),
     }
 }
@@ -149,8 +148,8 @@ pub fn refuse_options(options: &KernelArgs) -> Result {
     ];
     match given.iter().find(|(_, given)| *given) {
         Some((option, _)) => {
-            Err(Error::Job(format!("{option} applies only to kernels, as in 'overshot run FILE.cu:ENTRY'; remove it"))
-                .into())
+            let text = format!("{option} applies only to kernels, as in 'overshot run FILE.cu:ENTRY'; remove it");
+            Err(Failure::Usage(text))
         }
         None => Ok(()),
     }

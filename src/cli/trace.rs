@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use overshot::{Error, io::FileId, trace::Timeline};
 
-use super::{Result, unfinished};
+use super::{Failure, Result, unfinished};
 
 /// The file to which the timeline of a job will be written.
 pub struct Trace {
@@ -54,7 +54,7 @@ impl Trace {
         let mut others = others.into_iter();
         if let Some((what, _)) = others.find(|(_, other)| id.is_some() && FileId::of(other) == id) {
             let text = format!("{}: is both the trace and {what}: {no_file}", path.display());
-            return Err(Error::Job(text).into());
+            return Err(Failure::Usage(text));
         }
         // Detects a directory without write permission before any work is done. This file never has a name.
         if let Err(error) = tempfile::tempfile_in(directory(&target)) {

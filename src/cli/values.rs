@@ -7,6 +7,8 @@ use bytesize::ByteSize;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use overshot::{DeviceChoice, Dtype, Error, Scalar, device::Emulated, io::NamedFile};
 
+use super::Failure;
+
 /// A name of the job with its file or number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binding {
@@ -20,12 +22,12 @@ impl Binding {
     ///
     /// # Errors
     /// If a file has that name, which makes the argument ambiguous, and if the number does not fit its dtype.
-    pub fn number(&self) -> Result<Option<Scalar>, Error> {
+    pub fn number(&self) -> Result<Option<Scalar>, Failure> {
         let Binding { name, file: NamedFile { path, dtype, .. } } = self;
         let Some(text) = path.to_str().filter(|text| is_number(text)) else { return Ok(None) };
         if path.symlink_metadata().is_ok() {
             let end = dtype.map(|dtype| format!(":{dtype}")).unwrap_or_default();
-            return Err(Error::Job(format!(
+            return Err(Failure::Usage(format!(
                 "{name}={text}: is a number, but a file of that name exists; write {name}=./{text}{end} for the \
                  file, or write the number differently"
             )));
@@ -38,10 +40,10 @@ impl Binding {
         match (value, dtypes[0]) {
             // `inf` is intended, overflow is not.
             (Some(value), _) if value.as_f64().is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
-                Err(Error::Job(format!("{name}={text}: the number is too large for {}", value.dtype())))
+                Err(Failure::Usage(format!("{name}={text}: the number is too large for {}", value.dtype())))
             }
             (Some(value), _) => Ok(Some(value)),
-            (None, dtype) => Err(Error::Job(format!("{name}={text}:{dtype}: write a number of {dtype}"))),
+            (None, dtype) => Err(Failure::Usage(format!("{name}={text}:{dtype}: write a number of {dtype}"))),
         }
     }
 }

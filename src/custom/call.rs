@@ -9,7 +9,7 @@ use crate::data::{Dtype, Element, Scalar, Source};
 use crate::device::kernel::{
     Argument, Code, Columns, HostKernel, Kernel, Launch, MakeHostKernel, Resident, ScalarArgs,
 };
-use crate::error::{Error, Result};
+use crate::error::{KernelError, Result};
 
 /// The most threads of a block on any GPU.
 const MOST_THREADS: u32 = 1024;
@@ -90,7 +90,7 @@ impl Call {
             source.rows().checked_mul(source.dtype().size() as u64).and_then(|bytes| usize::try_from(bytes).ok());
         let mut bytes = Vec::new();
         if size.is_none_or(|size| bytes.try_reserve_exact(size).is_err()) {
-            return Err(Error::Job(format!("{}: too large to be resident: make it an input", source.name())));
+            return Err(KernelError::ResidentTooLarge { array: source.name() }.into());
         }
         bytes.resize(size.unwrap_or_default(), 0);
         source.read(0, &mut bytes)?;
@@ -151,13 +151,12 @@ impl Call {
     /// The kernel with columns in the order of `inputs` and `outputs`.
     ///
     /// # Errors
-    /// [`Error::Job`] if what is given does not fit the parameters.
+    /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if what is given does not fit the parameters.
     pub(crate) fn bind(&self, inputs: &[(String, Dtype)], outputs: &[String]) -> Result<BoundCall> {
         let CustomKernel { entry, code, parameters, threads, shared_bytes, host, .. } = &self.kernel;
-        let fail = |problem: String| Error::Job(format!("the kernel '{entry}': {problem}"));
         let tile_rows = self.kernel.rows_per_block.unwrap_or(*threads as usize);
         if !(1..=MOST_THREADS).contains(threads) || tile_rows == 0 || tile_rows > 1 << 30 {
-            return Err(fail(format!("set 1 to {MOST_THREADS} threads, and at least one row a block")));
+            return Err(KernelError::Block { kernel: entry.clone(), most: MOST_THREADS }.into());
         }
         self.check_names(inputs, outputs)?;
         self.check_block(tile_rows)?;
@@ -170,10 +169,9 @@ impl Call {
         let bytes = |name: &str| pointer(name).0.size() * pointer(name).1;
         for (name, dtype) in inputs {
             if pointer(name).0 != *dtype {
-                let wanted = pointer(name).0;
-                return Err(fail(format!(
-                    "its parameter '{name}' is {wanted}, but the input is {dtype}: convert it before"
-                )));
+                let (parameter, wanted) = (name.clone(), pointer(name).0.to_string());
+                let input = dtype.to_string();
+                return Err(KernelError::InputDtype { kernel: entry.clone(), parameter, dtype: wanted, input }.into());
             }
         }
         let columns = Columns {
@@ -202,17 +200,20 @@ impl Call {
                 (FIRST_ROW, _) => Ok(Argument::FirstRow),
                 (_, Kind::Value(dtype)) => match self.values.iter().position(|(other, _)| other == name) {
                     Some(value) => Ok(Argument::Value(value)),
-                    None => Err(fail(format!("its parameter '{name}' has no value: give it a number of {dtype}"))),
+                    None => {
+                        let dtype = dtype.to_string();
+                        Err(KernelError::MissingValue { kernel: entry.clone(), parameter: name.clone(), dtype })
+                    }
                 },
                 (_, Kind::Pointer { is_const: true, .. }) => {
-                    Err(fail(format!("its parameter '{name}' has no rows: give it an input, or a resident array")))
+                    Err(KernelError::MissingInput { kernel: entry.clone(), parameter: name.clone() })
                 }
                 (_, Kind::Pointer { .. }) => {
-                    Err(fail(format!("its parameter '{name}' has no place: give it an output, or make it scratch")))
+                    Err(KernelError::MissingOutput { kernel: entry.clone(), parameter: name.clone() })
                 }
             }
         };
-        let arguments = parameters.iter().map(argument).collect::<Result<_>>()?;
+        let arguments = parameters.iter().map(argument).collect::<Result<_, KernelError>>()?;
         let named = |name: &String| Some((name.clone(), kind(name)?));
         let host_names = Arc::new(Names {
             inputs: inputs.iter().filter_map(|(name, _)| named(name)).collect(),
@@ -249,16 +250,16 @@ impl Call {
     }
 
     /// Whether every name that is given is a parameter of that kind, and given once.
-    fn check_names(&self, inputs: &[(String, Dtype)], outputs: &[String]) -> Result<()> {
+    fn check_names(&self, inputs: &[(String, Dtype)], outputs: &[String]) -> Result<(), KernelError> {
         let parameters = &self.kernel.parameters;
-        let fail = |problem: String| Err(Error::Job(format!("the kernel '{}': {problem}", self.kernel.entry)));
+        let kernel = || self.kernel.entry.clone();
         if self.kernel.code == Code::HostOnly {
             for (k, Parameter { name, .. }) in parameters.iter().enumerate() {
                 if parameters[..k].iter().any(|other| other.name == *name) {
-                    return fail(format!("it has two columns '{name}': rename one"));
+                    return Err(KernelError::TwoColumns { kernel: kernel(), name: name.clone() });
                 }
                 if [ROWS, FIRST_ROW, NUM_SELECTED].contains(&name.as_str()) {
-                    return fail(format!("its column '{name}' has a reserved name: rename it"));
+                    return Err(KernelError::ReservedName { kernel: kernel(), name: name.clone() });
                 }
             }
         }
@@ -268,10 +269,11 @@ impl Call {
         let resident = self.resident.iter().map(|(name, dtype, _)| (name, Use::Resident(*dtype), "a resident array"));
         let scratch = self.scratch.iter().map(|name| (name, Use::Write, "scratch"));
         let values = self.values.iter().map(|(name, value)| (name, Use::Value(value.dtype()), "a value"));
-        for (name, wanted, what) in inputs.chain(outputs).chain(resident).chain(scratch).chain(values) {
+        for (name, wanted, role) in inputs.chain(outputs).chain(resident).chain(scratch).chain(values) {
             let Some(parameter) = parameters.iter().find(|parameter| parameter.name == *name) else {
-                let names = parameters.iter().map(|parameter| parameter.name.as_str()).collect::<Vec<_>>().join(", ");
-                return fail(format!("it has no parameter '{name}'; its parameters are {names}"));
+                let names: Vec<_> = parameters.iter().map(|parameter| parameter.name.as_str()).collect();
+                let (name, parameters) = (name.clone(), names.join(", "));
+                return Err(KernelError::UnknownParameter { kernel: kernel(), name, parameters });
             };
             let fits = match (wanted, parameter.kind) {
                 (Use::Read, Kind::Pointer { is_const, .. }) => is_const,
@@ -283,22 +285,16 @@ impl Call {
             if matches!(wanted, Use::Read | Use::Resident(_))
                 && matches!(parameter.kind, Kind::Pointer { is_const: false, .. })
             {
-                return fail(format!(
-                    "its parameter '{name}' is no place for {what}, as the kernel may write to it: declare it \
-                     const if it \
-                     only reads it"
-                ));
+                return Err(KernelError::NotConst { kernel: kernel(), parameter: name.clone(), role });
             }
             if name == ROWS || name == FIRST_ROW {
-                return fail(format!("its parameter '{name}' is set at every launch: leave out the value"));
+                return Err(KernelError::SetAtLaunch { kernel: kernel(), parameter: name.clone() });
             }
             if !fits {
-                return fail(format!(
-                    "its parameter '{name}' is no place for {what} of that type: check its declaration"
-                ));
+                return Err(KernelError::ArgumentType { kernel: kernel(), parameter: name.clone(), role });
             }
             if given.contains(&name.as_str()) {
-                return fail(format!("its parameter '{name}' is given twice"));
+                return Err(KernelError::GivenTwice { kernel: kernel(), parameter: name.clone() });
             }
             given.push(name);
         }
@@ -306,19 +302,17 @@ impl Call {
     }
 
     /// Whether the rows of a block have a size that can be computed with.
-    fn check_block(&self, tile_rows: usize) -> Result<()> {
+    fn check_block(&self, tile_rows: usize) -> Result<(), KernelError> {
         let pointers = self.kernel.parameters.iter().filter(|parameter| matches!(parameter.kind, Kind::Pointer { .. }));
         let columns = pointers.filter(|parameter| !self.resident.iter().any(|(name, ..)| *name == parameter.name));
         let add =
             |sum: usize, parameter: &Parameter| sum.checked_add(parameter.kind.row_bytes()?.checked_mul(tile_rows)?);
         match columns.into_iter().try_fold(0, add) {
             Some(bytes) if bytes <= MOST_BLOCK_BYTES => Ok(()),
-            _ => Err(Error::Job(format!(
-                "the kernel '{}': the {tile_rows} rows of a block have more than {MOST_BLOCK_BYTES} bytes: set \
-                 fewer rows \
-                 for a block, or make rows smaller",
-                self.kernel.entry
-            ))),
+            _ => {
+                let kernel = self.kernel.entry.clone();
+                Err(KernelError::BlockBytes { kernel, rows: tile_rows, most: MOST_BLOCK_BYTES })
+            }
         }
     }
 }
@@ -354,8 +348,8 @@ impl BoundCall {
     /// Whether the kernel can know where its rows end.
     ///
     /// # Errors
-    /// [`Error::Job`] if the last block would have fewer rows than the others and is not told.
-    pub(crate) fn check_rows(&self, rows: u64) -> Result<()> {
+    /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if the last block would have fewer rows than the others and is not told.
+    pub(crate) fn check_rows(&self, rows: u64) -> Result<(), KernelError> {
         let Kernel { entry, code, launch, columns, .. } = &self.kernel;
         if *code == Code::HostOnly
             || launch.arguments.contains(&Argument::Rows)
@@ -363,11 +357,8 @@ impl BoundCall {
         {
             return Ok(());
         }
-        Err(Error::Job(format!(
-            "the kernel '{entry}' has no parameter 'rows', so its last block cannot know that it has {} of {} rows: \
-             add 'long long rows', and leave alone what lies beyond",
-            rows % columns.tile_rows as u64,
-            columns.tile_rows
-        )))
+        let block_rows = columns.tile_rows;
+        let rows = rows % block_rows as u64;
+        Err(KernelError::NoRowsParameter { kernel: entry.clone(), rows, block_rows })
     }
 }

@@ -17,6 +17,28 @@ pub(super) type HostFunction = Arc<dyn Fn(&mut HostRows<'_>) + Send + Sync>;
 ///
 /// Methods panic if there is no such name, if it is of another type, or if an output is asked for twice: mistakes of
 /// the function, which end the run.
+///
+/// ```
+/// use overshot::kernel::{CustomKernel, HostRows};
+/// use overshot::{DeviceChoice, Engine, Job};
+/// const ROW_NUMBER: &str = r#"
+/// extern "C" __global__ void row_number(const float *x, float *y, long long first_row, long long rows)
+/// {
+///     long long i = blockIdx.x * 256ll + threadIdx.x;
+///     if (i < rows) y[i] = x[i] + (first_row + i);
+/// }"#;
+/// fn on_host(rows: &mut HostRows<'_>) {
+///     let (first, x, y) = (rows.first_row(), rows.input::<f32>("x"), rows.output::<f32>("y"));
+///     (first..).zip(x).zip(y).for_each(|((row, x), y)| *y = x + row as f32);
+/// }
+/// // SAFETY: it reads and writes rows 0 to `rows` of its columns and nothing else.
+/// let kernel = unsafe { CustomKernel::cuda("row_number.cu", ROW_NUMBER, "row_number") }?.on_host(on_host);
+/// let (x, mut y) = ([0.5f32; 3], [0.0f32; 3]);
+/// let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
+/// engine.run(Job::kernel(&kernel).input("x", &x).output("y", &mut y))?;
+/// assert_eq!(y, [0.5, 1.5, 2.5]);
+/// # Ok::<(), overshot::Error>(())
+/// ```
 pub struct HostRows<'r> {
     pub(super) names: &'r Names,
     pub(super) first_row: u64,

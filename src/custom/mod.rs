@@ -23,7 +23,7 @@ use parameter::Parameter;
 pub use row_function::{AddColumn, RowColumns, RowElement, RowFunction};
 
 use crate::device::kernel::Code;
-use crate::error::{Error, Result};
+use crate::error::{KernelError, Result};
 
 /// Threads of a block, and rows of one, if not set.
 const THREADS: u32 = 256;
@@ -94,7 +94,7 @@ impl CustomKernel {
     /// `extern "C"`. The text is compiled when a job runs on CUDA for the first time.
     ///
     /// # Errors
-    /// [`Error::Job`] if the text has no such kernel, its parameters cannot be read, or they depend on the
+    /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if the text has no such kernel, its parameters cannot be read, or they depend on the
     /// preprocessor: then see [`cuda_with_parameters`](CustomKernel::cuda_with_parameters).
     ///
     /// # Safety
@@ -102,8 +102,8 @@ impl CustomKernel {
     /// [type](CustomKernel) says, the kernel reads and writes nothing but the `rows` rows of its columns, its
     /// resident arrays (read only), one `num_selected` for every block, and memory that is its own.
     pub unsafe fn cuda(name: &str, text: &str, entry: &str) -> Result<Self> {
-        let parameters =
-            declaration::of_source(text, entry).map_err(|problem| Error::Job(format!("{name}: {problem}")))?;
+        let parameters = declaration::of_source(text, entry)
+            .map_err(|message| KernelError::Declaration { name: name.into(), message })?;
         Ok(Self::of_text(name, text, entry, parameters))
     }
 
@@ -112,7 +112,7 @@ impl CustomKernel {
     /// name.
     ///
     /// # Errors
-    /// [`Error::Job`] if the parameters cannot be read.
+    /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if the parameters cannot be read.
     ///
     /// # Safety
     /// As for [`cuda`](CustomKernel::cuda), and these are its parameters.
@@ -129,7 +129,7 @@ impl CustomKernel {
     /// `"const float *x, float *y, long long rows"`.
     ///
     /// # Errors
-    /// [`Error::Job`] if the parameters cannot be read.
+    /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if the parameters cannot be read.
     ///
     /// # Safety
     /// As for [`cuda`](CustomKernel::cuda), and these are its parameters.
@@ -205,7 +205,7 @@ impl CustomKernel {
 
 /// Parameters that were given apart from the text.
 fn given(entry: &str, parameters: &str) -> Result<Vec<Parameter>> {
-    declaration::of_text(parameters).map_err(|problem| Error::Job(format!("{entry}: {problem}")))
+    declaration::of_text(parameters).map_err(|message| KernelError::Declaration { name: entry.into(), message }.into())
 }
 
 impl std::fmt::Debug for CustomKernel {

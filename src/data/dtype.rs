@@ -1,6 +1,6 @@
 //! Element types and scalar values.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SettingError};
 use std::fmt;
 use std::str::FromStr;
 
@@ -97,18 +97,22 @@ impl Dtype {
     }
 }
 
+/// Returns the names of all dtypes, for error messages.
+pub(super) fn dtype_names() -> String {
+    let names: Vec<&str> = Dtype::ALL.iter().map(|dtype| dtype.name()).collect();
+    names.join(" ")
+}
+
 impl FromStr for Dtype {
     type Err = Error;
 
     /// Parses the name of a dtype.
     ///
     /// # Errors
-    /// Returns [`Error::Job`] if no dtype has this name.
+    /// Returns [`Error::InvalidSetting`] if no dtype has this name.
     fn from_str(name: &str) -> Result<Dtype> {
-        Dtype::ALL.iter().copied().find(|dtype| dtype.name() == name).ok_or_else(|| {
-            let names: Vec<&str> = Dtype::ALL.iter().map(|dtype| dtype.name()).collect();
-            Error::Job(format!("'{name}' is not a dtype: write one of {}", names.join(" ")))
-        })
+        let dtype = Dtype::ALL.iter().copied().find(|dtype| dtype.name() == name);
+        dtype.ok_or_else(|| SettingError::UnknownDtype { name: name.into(), known: dtype_names() }.into())
     }
 }
 
@@ -122,6 +126,15 @@ impl fmt::Display for Dtype {
 ///
 /// `bool` does not implement this trait, because not every byte is a valid `bool`. Slices of `bool` have separate
 /// sources and sinks.
+///
+/// ```
+/// use overshot::{Dtype, io::Element};
+/// fn bytes<T: Element>(rows: &[T]) -> usize {
+///     rows.len() * T::DTYPE.size()
+/// }
+/// assert_eq!(bytes(&[1.0f32, 2.0]), 8);
+/// assert_eq!(u8::DTYPE, Dtype::U8);
+/// ```
 pub trait Element: bytemuck::Pod + Send + Sync + sealed::Sealed {
     /// The dtype of this type.
     const DTYPE: Dtype;

@@ -13,6 +13,17 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// How a file is read.
+///
+/// ```
+/// use overshot::{Npy, Source, io::ReadMode};
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("x.npy");
+/// # let engine = overshot::Engine::builder().build()?;
+/// # engine.run(overshot::Job::eval("x = f64(i)")?.rows(1000).output("x", Npy::create(&path)))?;
+/// let x = Npy::open_with(&path, ReadMode::Direct)?;
+/// assert_eq!(x.rows(), 1000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadMode {

@@ -1,9 +1,10 @@
 //! Selects the file format by the file name, for the command.
 
+use super::dtype::dtype_names;
 use super::file::{Opened, ends_with_slash};
 use super::foreign_format::{Foreign, by_name, foreign_format, is_npy};
 use super::{Dtype, Input, NewFile, Npy, Output, Raw, ReadMode, Source};
-use crate::error::{Error, Result};
+use crate::error::{Error, JobError, Result, SettingError};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -96,7 +97,7 @@ fn readable(path: &Path, dtype: Option<Dtype>) -> Result<Option<Dtype>> {
         return Err(Error::file(path, format!("is {what}, not a raw file"), remedy));
     }
     match dtype {
-        None => Err(Error::Job(format!("{shown}: not .npy: add the dtype, as in x={shown}:f32"))),
+        None => Err(JobError::MissingDtype { path: path.into() }.into()),
         dtype => Ok(dtype),
     }
 }
@@ -127,8 +128,8 @@ fn is_pattern(path: &Path) -> bool {
 fn agreed(npy: Npy, dtype: Option<Dtype>) -> Result<Input<'static>> {
     match dtype {
         Some(dtype) if dtype != npy.dtype() => {
-            let (shown, own) = (npy.name(), npy.dtype());
-            Err(Error::Job(format!("{shown}: holds {own}, not {dtype}; omit ':{dtype}', and cast in the expression")))
+            let (path, own) = (npy.name().into(), npy.dtype().to_string());
+            Err(JobError::FileDtype { path, own, dtype: dtype.to_string() }.into())
         }
         _ => Ok(npy.into()),
     }
@@ -151,7 +152,7 @@ impl NamedFile {
     /// dtype.
     ///
     /// # Errors
-    /// Returns [`Error::Job`] if the word after the last colon is not a dtype.
+    /// Returns [`Error::InvalidSetting`] if the word after the last colon is not a dtype.
     pub fn parse(text: &OsStr) -> Result<NamedFile> {
         let bytes = text.as_bytes();
         let whole = || Ok(NamedFile { path: text.into(), dtype: None, is_raw: false });
@@ -168,12 +169,9 @@ impl NamedFile {
                 let path = OsString::from_vec(bytes[..colon].into()).into();
                 Ok(NamedFile { path, dtype: Some(dtype), is_raw })
             }
-            Err(error) => {
-                let shown = Path::new(text).display();
-                Err(Error::Job(format!(
-                    "{shown}: {error}, or NumPy's name for one, such as float32; \
-                     if the path of a raw file ends like this, add its dtype, as in {shown}:f64"
-                )))
+            Err(_) => {
+                Err(SettingError::UnknownFileDtype { path: text.into(), name: word.into(), known: dtype_names() }
+                    .into())
             }
         }
     }

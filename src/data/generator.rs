@@ -1,7 +1,7 @@
 //! Rows that are computed on demand.
 
 use super::{Dtype, Element, Source};
-use crate::error::{Error, Result};
+use crate::error::{ColumnError, Result};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -56,11 +56,8 @@ impl<T: Element, F: Fn(u64, &mut [T]) + Send + Sync> Source for Generator<T, F> 
         }
         // Staging slots are aligned. This path is for callers of `read` whose buffers are not.
         if !dst.len().is_multiple_of(size_of::<T>()) {
-            return Err(Error::Job(format!(
-                "generator: {} bytes are not a whole number of {} rows",
-                dst.len(),
-                T::DTYPE
-            )));
+            let (column, bytes, dtype) = (self.name(), dst.len(), T::DTYPE.to_string());
+            return Err(ColumnError::ReadPartOfRow { column, bytes, dtype }.into());
         }
         let mut rows = vec![T::zeroed(); dst.len() / size_of::<T>()];
         (self.fill)(first, &mut rows);

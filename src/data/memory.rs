@@ -8,7 +8,7 @@
 //! - [`copy_past_cache`]: writes rows that are not read again soon, bypassing the cache.
 
 use super::Dtype;
-use crate::error::{Error, Result};
+use crate::error::{ColumnError, Result};
 use memmap2::{Mmap, MmapOptions, MmapRaw};
 use std::fmt;
 use std::fs::File;
@@ -18,6 +18,14 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
 /// A whole dataset in memory, in native byte order and aligned for its dtype.
+///
+/// ```
+/// use overshot::{Dtype, io::Memory};
+/// let values = [1.0f32, 2.0];
+/// let bytes: &[u8] = bytemuck::cast_slice(&values);
+/// assert!(Memory::new(bytes, Dtype::F32).is_some_and(|memory| memory.bytes().len() == 8));
+/// assert!(Memory::new(&bytes[1..], Dtype::F32).is_none(), "not aligned");
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Memory<'a> {
     bytes: &'a [u8],
@@ -120,6 +128,16 @@ impl Disjoint<'static, u8> {
 }
 
 /// A part of a sink's memory, borrowed mutably until the claim is dropped.
+///
+/// ```
+/// use overshot::{Dtype, io::SinkMemory};
+/// let mut bytes = [0; 4];
+/// let memory = SinkMemory::new(&mut bytes, Dtype::U8).expect("bytes are aligned");
+/// let mut claim = memory.claim(1..3);
+/// claim.fill(7);
+/// drop((claim, memory));
+/// assert_eq!(bytes, [0, 7, 7, 0]);
+/// ```
 pub struct Claim<'m, T = u8> {
     // Not a `&mut [T]`, which as an argument of a call would have to be unique for the whole call, even after
     // `drop` inside that call returned the part.
@@ -173,6 +191,19 @@ impl<T> fmt::Debug for Claim<'_, T> {
 }
 
 /// The memory of a whole output, written in place by several threads at once.
+///
+/// ```
+/// use overshot::{Dtype, io::SinkMemory};
+/// let mut bytes = [0; 4];
+/// let memory = SinkMemory::new(&mut bytes, Dtype::Bool).expect("bytes are aligned");
+/// // Two threads write to different rows at the same time.
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| memory.claim(0..2).fill(1));
+///     scope.spawn(|| memory.claim(2..4).fill(1));
+/// });
+/// drop(memory);
+/// assert_eq!(bytes, [1; 4]);
+/// ```
 pub struct SinkMemory<'a> {
     bytes: Disjoint<'a, u8>,
     row_bytes: usize,
@@ -232,15 +263,10 @@ impl<'a> SinkMemory<'a> {
     /// panic.
     ///
     /// # Errors
-    /// Returns [`Error::Job`] instead of panicking.
+    /// Returns [`Error::InvalidColumn`](crate::Error::InvalidColumn) instead of panicking.
     pub(crate) fn claim_for_run(&self, rows: Range<u64>) -> Result<Claim<'_>> {
-        self.try_claim(rows.clone()).ok_or_else(|| {
-            Error::Job(format!(
-                "rows {} to {} of an output are in use: its Sink or Target must hold no claim of its memory during a \
-                 job",
-                rows.start, rows.end
-            ))
-        })
+        let Range { start: first, end } = rows;
+        self.try_claim(rows).ok_or_else(|| ColumnError::RowsInUse { first, end }.into())
     }
 
     /// Borrows like [`claim`](SinkMemory::claim), but returns `None` instead of panicking.

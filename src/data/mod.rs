@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | [`Source`], in an [`Input`] | [`Sink`], opened from a [`Target`] in an [`Output`] | the traits |
 //! | `&[T]` | `&mut [T]` | slices of an [`Element`] or of `bool`, used in place |
+//! | `ArrayView`, `ArcArray` | `ArrayViewMut` | arrays of ndarray, with its feature |
 //! | [`Generator`] | | rows computed on demand |
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
 //!
@@ -11,6 +12,8 @@
 //! Code that is specific to Unix is in `file.rs`, `direct.rs`, `partial.rs`, `temporary.rs`, `rights.rs`,
 //! `identity.rs` and `new_file.rs`.
 
+#[cfg(feature = "ndarray")]
+mod array;
 mod chunk;
 mod direct;
 mod dtype;
@@ -58,7 +61,7 @@ pub(crate) use partial::reserve;
 #[cfg(test)]
 pub(crate) use shards::Nowhere;
 pub(crate) use shards::{FillGuard, Shard, ShardMemory, Shards, whole_shards};
-pub(crate) use sink::{commit_all, whole_sink_memory};
+pub(crate) use sink::{check_fit, commit_all, does_not_fit, whole_sink_memory};
 pub(crate) use slice::slice_output;
 pub(crate) use source::whole_memory;
 pub(crate) use temporary::leftovers;

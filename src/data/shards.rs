@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::Dtype;
-use crate::error::{Error, Result};
+use crate::error::{ColumnError, Result};
 
 /// The locations of the rows of a dataset that are in device memory. All other rows are on the host.
 #[allow(unnameable_types, reason = "hidden methods of public traits hand it on")]
@@ -175,11 +175,10 @@ impl Drop for FillGuard {
 /// sources and sinks, so their answers are not trusted.
 pub(crate) fn whole_shards(shards: Option<&Arc<Shards>>, dtype: Dtype, rows: u64) -> Result<Option<&Arc<Shards>>> {
     match shards.filter(|shards| !shards.is_empty()) {
-        Some(shards) if (shards.dtype, shards.rows) != (dtype, rows) => Err(Error::Job(format!(
-            "a Source or Sink of {rows} rows of {dtype} has shards of {} rows of {}: it must report the same rows and \
-             dtype every time, and must not pass on the shards of another dataset",
-            shards.rows, shards.dtype
-        ))),
+        Some(shards) if (shards.dtype, shards.rows) != (dtype, rows) => {
+            let (dtype, own, own_rows) = (dtype.to_string(), shards.dtype.to_string(), shards.rows);
+            Err(ColumnError::Shards { rows, dtype, own_rows, own }.into())
+        }
         shards => Ok(shards),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::shards::Shards;
 use super::{Dtype, SinkMemory};
-use crate::error::{Error, Result};
+use crate::error::{ColumnError, Error, Result};
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub trait Sink: Send + Sync {
     /// # Errors
     /// Returns an error if the sink does not support fewer rows, which is the default.
     fn truncate(&mut self, _rows: u64) -> Result<()> {
-        Err(Error::Job("this Sink cannot have fewer rows than it was opened for: implement Sink::truncate".into()))
+        Err(ColumnError::CannotTruncate.into())
     }
 
     /// Checks whether [`commit`](Sink::commit) would succeed now. A job calls this for all outputs before it
@@ -67,6 +67,12 @@ pub trait Sink: Send + Sync {
 }
 
 /// Where the rows of an output will be stored.
+///
+/// ```
+/// use overshot::{Output, io::Placement};
+/// let mut y = [0.0; 8];
+/// assert_eq!(Output::from(&mut y).target().place(), Placement::Memory);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Placement {
@@ -228,6 +234,26 @@ pub(super) fn rows_of(first_row: u64, bytes: &[u8], row_bytes: usize) -> Option<
     Some(first_row..first_row.checked_add(rows)?).filter(|_| bytes.len().is_multiple_of(row_bytes))
 }
 
+/// Checks that a target of a fixed dtype and size, its `own`, is opened for these rows.
+///
+/// # Errors
+/// [`Error::InvalidColumn`](crate::Error::InvalidColumn) if it is not.
+pub(crate) fn check_fit(column: &str, (own, own_rows): (Dtype, u64), (dtype, rows): (Dtype, u64)) -> Result<()> {
+    let column = column.to_owned();
+    if own != dtype {
+        return Err(ColumnError::TargetDtype { column, own: own.to_string(), dtype: dtype.to_string() }.into());
+    }
+    if own_rows != rows {
+        return Err(ColumnError::TargetRows { column, own_rows, rows }.into());
+    }
+    Ok(())
+}
+
+/// Returns the error for bytes that are not whole free rows of an output.
+pub(crate) fn does_not_fit(column: &str, first: u64, bytes: &[u8]) -> Error {
+    ColumnError::WriteDoesNotFit { column: column.into(), first, bytes: bytes.len() }.into()
+}
+
 /// Returns the memory of a sink after checking that it holds exactly `rows` rows of `dtype`. Callers implement
 /// sinks, so the pipeline does not trust them.
 pub(crate) fn whole_sink_memory(sink: &dyn Sink, dtype: Dtype, rows: u64) -> Result<Option<&SinkMemory<'_>>> {
@@ -235,11 +261,8 @@ pub(crate) fn whole_sink_memory(sink: &dyn Sink, dtype: Dtype, rows: u64) -> Res
     if memory.rows() == rows && memory.row_bytes() == dtype.size() {
         return Ok(Some(memory));
     }
-    Err(Error::Job(format!(
-        "the memory of a Sink is {} rows of {} bytes, not {rows} rows of {dtype}; return memory of all rows, or None",
-        memory.rows(),
-        memory.row_bytes()
-    )))
+    let (own_rows, row_bytes, dtype) = (memory.rows(), memory.row_bytes(), dtype.to_string());
+    Err(ColumnError::SinkMemory { own_rows, row_bytes, rows, dtype }.into())
 }
 
 /// Makes all outputs visible, or none: dropping a sink that is published and not committed undoes its publication.

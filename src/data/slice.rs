@@ -1,9 +1,9 @@
 //! Slices as sources and sinks. They are used in place, so that nothing is copied unnecessarily.
 
 use super::memory::{Disjoint, copy_past_cache};
-use super::sink::rows_of;
+use super::sink::{check_fit, does_not_fit, rows_of};
 use super::{Dtype, Element, Input, Memory, Output, Placement, Sink, SinkMemory, Source, Target};
-use crate::error::{Error, Result};
+use crate::error::{ColumnError, Result};
 use std::sync::Arc;
 
 struct SliceSource<'a> {
@@ -26,7 +26,8 @@ impl Source for SliceSource<'_> {
 
     fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
         super::file::copy_rows(self.bytes, first, self.dtype, dst).ok_or_else(|| {
-            Error::Job(format!("slice: rows from {first} on were requested, but it has {} rows", self.rows()))
+            let (rows, own_rows) = ((dst.len() / self.dtype.size()) as u64, self.rows());
+            ColumnError::ReadBeyondEnd { column: self.name(), first, rows, own_rows }.into()
         })
     }
 
@@ -48,10 +49,10 @@ impl<'a> From<&'a [bool]> for Input<'a> {
 }
 
 /// Elements that the source owns, so that a job that reads them borrows nothing.
-struct OwnedSource<V> {
-    values: V,
-    dtype: Dtype,
-    bytes: fn(&V) -> &[u8],
+pub(super) struct OwnedSource<V> {
+    pub(super) values: V,
+    pub(super) dtype: Dtype,
+    pub(super) bytes: fn(&V) -> &[u8],
 }
 
 impl<V: Send + Sync> OwnedSource<V> {
@@ -136,7 +137,7 @@ impl<T: Element> Target for SliceTarget<'_, T> {
     where
         Self: 's,
     {
-        fits(&*self, dtype, rows)?;
+        check_fit("slice", (T::DTYPE, self.slice.len() as u64), (dtype, rows))?;
         match SinkMemory::new(bytemuck::cast_slice_mut(self.slice), dtype) {
             Some(memory) => Ok(Box::new(SliceSink(if self.pinned { memory.pinned() } else { memory }))),
             None => unreachable!("a slice is aligned for its elements"),
@@ -151,7 +152,7 @@ impl Sink for SliceSink<'_> {
         let size = self.0.row_bytes();
         let rows = rows_of(first_row, bytes, size);
         let claim = rows.and_then(|rows| self.0.try_claim(rows));
-        copy_past_cache(&mut claim.ok_or_else(|| misfit(first_row, bytes))?, bytes);
+        copy_past_cache(&mut claim.ok_or_else(|| does_not_fit("slice", first_row, bytes))?, bytes);
         Ok(())
     }
 
@@ -189,7 +190,7 @@ impl Target for BoolTarget<'_> {
     where
         Self: 's,
     {
-        fits(&*self, dtype, rows)?;
+        check_fit("slice", (Dtype::Bool, self.0.len() as u64), (dtype, rows))?;
         Ok(Box::new(BoolSink(Disjoint::new(self.0))))
     }
 }
@@ -201,7 +202,7 @@ impl Sink for BoolSink<'_> {
         let start = usize::try_from(first_row).ok();
         let rows = start.and_then(|start| Some(start..start.checked_add(bytes.len())?));
         let claim = rows.and_then(|rows| self.0.claim(rows));
-        for (value, byte) in claim.ok_or_else(|| misfit(first_row, bytes))?.iter_mut().zip(bytes) {
+        for (value, byte) in claim.ok_or_else(|| does_not_fit("slice", first_row, bytes))?.iter_mut().zip(bytes) {
             *value = *byte != 0;
         }
         Ok(())
@@ -215,26 +216,6 @@ impl Sink for BoolSink<'_> {
     fn commit(self: Box<Self>) -> Result<()> {
         Ok(())
     }
-}
-
-/// Returns an error if the output of a job does not fit a slice, which can neither cast nor grow.
-fn fits(target: &dyn Target, dtype: Dtype, rows: u64) -> Result<()> {
-    match (target.dtype(), target.rows()) {
-        (Some(own), _) if own != dtype => Err(Error::Job(format!(
-            "output slice holds {own} but the result is {dtype}; pass a slice of {dtype}, or cast"
-        ))),
-        (_, Some(own)) if own != rows => {
-            Err(Error::Job(format!("output slice has {own} elements but the result has {rows}; pass one of {rows}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn misfit(first_row: u64, bytes: &[u8]) -> Error {
-    Error::Job(format!(
-        "{} bytes from row {first_row} on do not fit the output slice, or another thread writes these rows",
-        bytes.len()
-    ))
 }
 
 impl<'a, T: Element> From<&'a mut [T]> for Output<'a> {

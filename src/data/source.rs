@@ -2,7 +2,7 @@
 
 use super::shards::Shards;
 use super::{Dtype, Memory};
-use crate::error::{Error, Result};
+use crate::error::{ColumnError, Result};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -210,11 +210,7 @@ pub(crate) fn whole_memory(source: &dyn Source, dtype: Dtype, rows: u64) -> Resu
     if fits && aligned {
         return Ok(Some(memory));
     }
-    Err(Error::Job(format!(
-        "{}: its Source says {rows} rows of {dtype}, but its memory is {} bytes at {:p}; \
-         return memory of all rows, aligned for the dtype, or None",
-        source.name(),
-        bytes.len(),
-        bytes.as_ptr()
-    )))
+    let (column, dtype) = (source.name(), dtype.to_string());
+    let (bytes, address) = (bytes.len(), bytes.as_ptr() as usize);
+    Err(ColumnError::SourceMemory { column, rows, dtype, bytes, address }.into())
 }

@@ -6,10 +6,20 @@ use std::str::FromStr;
 use super::emulated::{self, Emulated};
 use super::visible::not_visible;
 use super::{DeviceInfo, cpu};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SettingError};
 
 /// The devices that an engine uses. The text form is `auto`, `cpu`, `cuda`, `cuda:0`, `cuda:0,2`, `cpu+cuda`,
 /// `emulated`, `emulated:SEED`, `emulated:SEED*3`, or `cpu+` and one of the last three.
+///
+/// ```
+/// use overshot::{DeviceChoice, Engine};
+/// let choice: DeviceChoice = "emulated:7*2".parse()?;
+/// let engine = Engine::builder().device(choice).build()?;
+/// let ids: Vec<&str> = engine.devices().iter().map(|device| device.id.as_str()).collect();
+/// assert_eq!(ids, ["emulated:0", "emulated:1"]);
+/// assert_eq!(DeviceChoice::CudaDevices(vec![0, 2]).to_string(), "cuda:0,2");
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum DeviceChoice {
@@ -86,10 +96,10 @@ impl DeviceChoice {
 /// Checks that at least one GPU is named, and each at most once.
 fn check_numbers(numbers: &[usize]) -> Result<()> {
     if numbers.is_empty() {
-        return Err(Error::Job("no GPU was named: name at least one, or use cuda for all".into()));
+        return Err(SettingError::NoGpuNamed.into());
     }
     match numbers.iter().enumerate().find(|(k, number)| numbers[..*k].contains(number)) {
-        Some((_, number)) => Err(Error::Job(format!("cuda:{number} was named twice: name each GPU once"))),
+        Some((_, number)) => Err(SettingError::GpuNamedTwice { device: format!("cuda:{number}") }.into()),
         None => Ok(()),
     }
 }
@@ -97,7 +107,7 @@ fn check_numbers(numbers: &[usize]) -> Result<()> {
 /// Describes emulated devices, at least one.
 fn emulated_devices(all: &[Emulated]) -> Result<Vec<DeviceInfo>> {
     if all.is_empty() {
-        return Err(Error::Job("no emulated device was named: name at least one".into()));
+        return Err(SettingError::NoEmulatedNamed.into());
     }
     Ok(emulated::named(all).map(|(id, options)| emulated::info(id, options)).collect())
 }
@@ -171,6 +181,10 @@ pub fn devices() -> (Vec<DeviceInfo>, Vec<String>) {
     }
 }
 
+/// The text forms, for error messages.
+const TEXT_FORMS: &str = "auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda, emulated, emulated:SEED, emulated:SEED*3, or \
+                          cpu+emulated with or without a seed";
+
 /// The text form does not accept more emulated devices than this, which are probably a mistake.
 const MOST_EMULATED: u64 = 64;
 
@@ -217,12 +231,7 @@ impl FromStr for DeviceChoice {
             Some((kind, number)) => (kind, Some(number)),
             None => (text, None),
         };
-        let unknown = || {
-            Error::Job(format!(
-                "no device '{text}': use auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda, emulated, emulated:SEED, \
-                 emulated:SEED*3, or cpu+emulated with or without a seed"
-            ))
-        };
+        let unknown = || Error::from(SettingError::UnknownDevice { text: text.into(), known: TEXT_FORMS });
         match (kind, number) {
             ("auto", None) => Ok(DeviceChoice::Auto),
             ("cpu", None) => Ok(DeviceChoice::Cpu),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 pub use super::scalars::{LateScalars, ScalarArgs};
-use crate::error::Error;
+use crate::error::{Error, KernelError};
 
 /// Rows of a **tile** of an expression. A tile is the unit of reductions: every tile starts at a multiple of this row
 /// number and is reduced separately in a fixed order. So no result depends on where chunks begin or end. Chunks are
@@ -194,30 +194,17 @@ impl Kernel {
 
     /// Returns the error for a device that needs a host kernel.
     pub(crate) fn no_host_kernel(&self, device: &str) -> Error {
-        Error::Job(format!(
-            "the kernel '{}' has no host kernel, which '{device}' needs: run it on a CUDA GPU, or give it a \
-             host kernel \
-             in Rust",
-            self.entry
-        ))
+        KernelError::NoHostKernel { kernel: self.entry.clone(), device: device.into() }.into()
     }
 
     /// Returns the error for a kernel without device code on a device that needs it.
     pub(crate) fn no_device_code(&self, device: &str) -> Error {
-        Error::Job(format!(
-            "'{}' is a function in Rust, which '{device}' cannot run: run it on the CPU, or write it as a kernel in \
-             CUDA C++",
-            self.entry
-        ))
+        KernelError::NoDeviceCode { kernel: self.entry.clone(), device: device.into() }.into()
     }
 
     /// Returns the error for a kernel without a host kernel if no GPU was found for this reason.
     pub(crate) fn no_gpu(&self, reason: &str) -> Error {
-        Error::Job(format!(
-            "the kernel '{}' has no host kernel, and no GPU was found: {reason}; run it on a machine with a CUDA GPU, \
-             or give it a host kernel in Rust",
-            self.entry
-        ))
+        KernelError::NoGpu { kernel: self.entry.clone(), reason: reason.into() }.into()
     }
 }
 

@@ -53,6 +53,17 @@ impl fmt::Display for DeviceKind {
 }
 
 /// The description of a device, obtained without opening it.
+///
+/// ```
+/// let (devices, notes) = overshot::device::devices();
+/// for device in &devices {
+///     println!("{}: {}, {} bytes, free: {:?}", device.id, device.name, device.memory_bytes, device.details.free_bytes);
+/// }
+/// for note in &notes {
+///     println!("{note}");
+/// }
+/// assert_eq!(devices[0].id, "cpu");
+/// ```
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeviceInfo {

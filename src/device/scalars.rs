@@ -49,11 +49,11 @@ impl ScalarArgs {
     /// Returns the values. The caller must have waited for them.
     ///
     /// # Errors
-    /// [`Error::Abandoned`] if they were abandoned, [`Error::Internal`] if they are not known.
+    /// [`Error::abandoned`] if they were abandoned, [`Error::Internal`] if they are not known.
     pub fn known(&self) -> Result<&[u64]> {
         match self.0.get() {
             Some(Some(bits)) => Ok(bits),
-            Some(None) => Err(Error::Abandoned),
+            Some(None) => Err(Error::abandoned()),
             None => Err(Error::Internal("a kernel was launched before its values were known".into())),
         }
     }
@@ -108,7 +108,7 @@ mod tests {
         values.set(vec![1]);
         assert!(!values.are_known());
         assert_eq!(values.wait(), None);
-        assert!(matches!(values.known(), Err(Error::Abandoned)));
+        assert!(values.known().is_err_and(|error| error.is_abandoned()));
     }
 
     #[test]

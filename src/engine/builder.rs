@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::Engine;
 use super::devices::Budgets;
 use crate::device::DeviceChoice;
-use crate::error::{Error, Result};
+use crate::error::{Result, SettingError};
 use crate::limits::MachineLimits;
 use crate::plan::RunLimits;
 
@@ -76,12 +76,12 @@ impl EngineBuilder {
     /// Finds the devices. Nothing is allocated, and no GPU is touched before the first run.
     ///
     /// # Errors
-    /// [`Error::Device`] if a device was asked for by name and is not there; [`Error::Job`] for no workers or more
-    /// than 1024.
+    /// [`Error::Device`](crate::Error::Device) if a device was asked for by name and is not there;
+    /// [`Error::InvalidSetting`](crate::Error::InvalidSetting) for no workers or more than 1024.
     pub fn build(self) -> Result<Engine> {
         let EngineBuilder { mut choice, limits } = self;
-        if limits.workers.is_some_and(|workers| !(1..=MAX_WORKERS).contains(&workers)) {
-            return Err(Error::Job(format!("the number of workers must be 1 to {MAX_WORKERS}")));
+        if let Some(workers) = limits.workers.filter(|workers| !(1..=MAX_WORKERS).contains(workers)) {
+            return Err(SettingError::Workers { workers, most: MAX_WORKERS }.into());
         }
         if let Some(bytes) = limits.device_memory {
             // An emulated device without a size has as much memory as the limit.

@@ -5,7 +5,7 @@ use super::check::BoundJob;
 use super::devices::Opened;
 use crate::data::{FillGuard, Input, Output, Placement, Shards, whole_memory, whole_shards};
 use crate::device::Pinned;
-use crate::error::{Error, Result};
+use crate::error::{JobError, Result};
 use crate::pipeline::{InputColumn, Segment, Sharded};
 use crate::plan::Plan;
 
@@ -100,7 +100,7 @@ impl<'j> Columns<'j> {
             if let Some(own) = &sharded
                 && columns.sharded().any(|other| other.is_some_and(|other| own.is_same(other)))
             {
-                return Err(Error::Job(format!("the output '{name}' is in the memory of another column of the job")));
+                return Err(JobError::MemoryClash { name: name.clone() }.into());
             }
             // Where rows go is not known before they are computed if only some are kept.
             let sharded = sharded.filter(|_| !keeps);

@@ -122,7 +122,7 @@ impl Engine {
     /// with `cudaHostRegister` say: then it must stay pinned until this returns.
     ///
     /// # Errors
-    /// [`Error::Expression`], [`Error::InvalidJob`] and [`Error::Job`] if the job does not fit together,
+    /// [`Error::Expression`], [`Error::InvalidJob`] and [`Error::InvalidKernel`] if the job does not fit together,
     /// [`Error::Budget`] if a memory limit is too small for one chunk, [`Error::File`] and [`Error::Chunk`] if
     /// something failed on the way, [`Error::Cancelled`]. No output file appears or changes then; if the last one
     /// cannot be given its name, those before it lose theirs again, and files that they replaced come back. Only a
@@ -194,10 +194,10 @@ impl Engine {
         let kept = work.compaction.as_ref().map(Compaction::rows);
         // With it goes what the run had of rows that stay on devices: nothing uses them any more.
         drop(work);
-        if matches!(driven, Err(Error::Abandoned)) {
+        if driven.as_ref().is_err_and(Error::is_abandoned) {
             // A pass that is not needed: nothing is wrong with what it has.
             runs.into_iter().for_each(DeviceRun::recycle_memory);
-            return Err(Error::Abandoned);
+            return Err(Error::abandoned());
         }
         let outcomes = driven?;
         if let Some(kept) = kept.filter(|kept| *kept < rows) {

@@ -3,7 +3,7 @@
 use super::check::BoundJob;
 use super::columns::{Pinning, PlannedOutput};
 use crate::data::{Output, Sink, commit_all, whole_sink_memory};
-use crate::error::{Error, Result};
+use crate::error::{ColumnError, JobError, Result};
 use crate::pipeline::OutputColumn;
 use crate::report::OutputReport;
 
@@ -24,7 +24,7 @@ impl<'a, 'b> Outputs<'a, 'b> {
         let (mut sinks, mut reports) = (Vec::with_capacity(outputs.len()), Vec::with_capacity(outputs.len()));
         for ((name, output), column) in outputs.into_iter().zip(&bound.outputs) {
             let count = rows.checked_mul(column.elements);
-            let count = count.ok_or_else(|| Error::Job(format!("output '{name}' is too large")))?;
+            let count = count.ok_or_else(|| JobError::TooLarge { name: name.clone() })?;
             reports.push(OutputReport {
                 name,
                 dtype: column.dtype,
@@ -52,7 +52,7 @@ impl<'a, 'b> Outputs<'a, 'b> {
     /// The outputs as the pipeline writes them.
     ///
     /// # Errors
-    /// [`Error::Job`] if a sink has other memory than its target said.
+    /// [`Error::InvalidColumn`](crate::Error::InvalidColumn) if a sink has other memory than its target said.
     pub(super) fn columns(&self, planned: Vec<PlannedOutput>) -> Result<Vec<OutputColumn<'_>>> {
         let mut columns = Vec::with_capacity(self.sinks.len());
         for (k, planned) in planned.into_iter().enumerate() {
@@ -68,12 +68,7 @@ impl<'a, 'b> Outputs<'a, 'b> {
                 Pinning::At(address) => std::ptr::eq(memory.address().cast::<u8>(), address.cast()),
             });
             if planned.pinning != Pinning::No && pinned.is_none() {
-                return Err(Error::Job(format!(
-                    "output '{}': its Target said that its rows stand in pinned memory, but its Sink has other \
-                     memory; both must \
-                     say the same",
-                    self.reports[k].name
-                )));
+                return Err(ColumnError::NotPinned { name: self.reports[k].name.clone() }.into());
             }
             columns.push(OutputColumn { sink, memory, pinned, elements: column.elements, sharded: planned.sharded });
         }

@@ -53,14 +53,14 @@ impl Place {
         self.before.is_some()
     }
 
-    /// Says that the run has all it needs; returns what to wait for before it begins, which is [`Error::Abandoned`]
+    /// Says that the run has all it needs; returns what to wait for before it begins, which is [`Error::abandoned`]
     /// if the pass before it was stopped.
     pub(super) fn take(self, is_filling: bool) -> Option<impl FnOnce() -> Result<()>> {
         if let Some(ready) = self.ready {
             // Nobody listens once the passes have ended.
             let _ = ready.send(is_filling);
         }
-        self.before.map(|before| move || before.recv().map_err(|_| Error::Abandoned))
+        self.before.map(|before| move || before.recv().map_err(|_| Error::abandoned()))
     }
 }
 
@@ -143,6 +143,21 @@ impl Engine {
 }
 
 /// Passes of a job over the same rows: see [`Engine::passes`].
+///
+/// ```
+/// use overshot::{DeviceChoice, Engine, Job};
+/// let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
+/// let (x, mut counts) = (vec![1.0, 2.0, 3.0], Vec::new());
+/// engine.passes(Job::eval("n = count(x > limit)")?.input("x", &x).scalar("limit", 0.0), |passes| {
+///     for limit in [0.5, 1.5, 2.5] {
+///         passes.set("limit", limit)?;
+///         counts.push(passes.run()?.value("n")?.map(|n| n.as_f64()));
+///     }
+///     Ok(())
+/// })?;
+/// assert_eq!(counts, [Some(3.0), Some(2.0), Some(1.0)]);
+/// # Ok::<(), overshot::Error>(())
+/// ```
 pub struct Passes<'s, 'e> {
     engine: &'s Engine,
     scope: &'s Scope<'s, 'e>,
@@ -256,18 +271,10 @@ impl std::fmt::Debug for Passes<'_, '_> {
 /// Whether passes of a job make sense.
 fn check(job: &Job<'_>) -> Result<()> {
     if !job.outputs.is_empty() || matches!(job.what, JobBody::Kernel(_)) {
-        return Err(JobError::NotSupported(
-            "passes are for reductions: leave out outputs, and run kernels of your own and jobs with outputs once, \
-             after them"
-                .into(),
-        )
-        .into());
+        return Err(JobError::PassesNeedReductions.into());
     }
     if job.values.is_empty() {
-        return Err(JobError::NotSupported(
-            "the job has no values, so that all passes would be the same: give it some, or run it once".into(),
-        )
-        .into());
+        return Err(JobError::PassesNeedValues.into());
     }
     Ok(())
 }

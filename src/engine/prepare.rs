@@ -51,7 +51,7 @@ impl Request<'_, '_> {
         if cancel.is_some_and(CancelToken::is_cancelled) {
             return Some(Error::Cancelled { done: 0, rows: bound.rows });
         }
-        bound.operator.kernel().values.are_abandoned().then_some(Error::Abandoned)
+        bound.operator.kernel().values.are_abandoned().then(Error::abandoned)
     }
 }
 
@@ -91,7 +91,7 @@ impl Engine {
     /// the work; GPUs alone if the kernel has no function for the host.
     ///
     /// # Errors
-    /// [`Error::Job`] if no device can run the kernel.
+    /// [`Error::InvalidKernel`] if no device can run the kernel.
     pub(super) fn devices_for(&self, bound: &BoundJob, notes: &mut Vec<String>) -> Result<Vec<DeviceInfo>> {
         let (kernel, rows) = (bound.operator.kernel(), bound.rows);
         let is_cpu = |device: &&DeviceInfo| device.kind == DeviceKind::Cpu;

@@ -13,7 +13,7 @@ use crate::device::cuda::CudaDevice as Gpu;
 #[cfg(not(feature = "cuda"))]
 use crate::device::emulated::EmulatedDevice as Gpu;
 use crate::device::{DeviceChoice, DeviceInfo, cpu, driver_version};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SettingError};
 
 /// The most memory that is used: larger than the caches of most machines.
 const MOST_MEMORY: u64 = 512 << 20;
@@ -25,8 +25,7 @@ const LEAST_MEMORY: u64 = 8 << 20;
 pub(super) fn machine(choice: &DeviceChoice, folder: &Path, mut progress: impl FnMut(&str)) -> Result<MachineLimits> {
     let progress: &mut dyn FnMut(&str) = &mut progress;
     if !choice.emulated().is_empty() {
-        let problem = "the emulated device cannot be measured, as its time is virtual";
-        return Err(Error::Job(format!("{problem}; measure cpu or cuda")));
+        return Err(SettingError::EmulatedMeasured.into());
     }
     if !folder.is_dir() {
         return Err(Error::file(folder, "is not a folder", "name one on the disk to measure"));

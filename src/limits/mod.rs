@@ -36,6 +36,15 @@ pub use rates::{RateBySize, RateByThreads};
 ///
 /// Every value is the best of a few short runs, on a machine that may have had other work. It is an upper bound for
 /// jobs, which is not always reached.
+///
+/// ```
+/// use overshot::limits::MachineLimits;
+/// let (devices, _) = overshot::device::devices();
+/// match MachineLimits::load(&devices) {
+///     Some(limits) => println!("{limits}"),
+///     None => println!("run `overshot bench`"),
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MachineLimits {
@@ -140,7 +149,7 @@ impl MachineLimits {
     /// GPUs, 128 MiB of pinned memory for each); less if an eighth of the free memory is less.
     ///
     /// # Errors
-    /// [`Error::Job`](crate::Error::Job) for an emulated device, whose time is virtual;
+    /// [`Error::InvalidSetting`](crate::Error::InvalidSetting) for an emulated device, whose time is virtual;
     /// [`Error::File`](crate::Error::File) if the folder does not exist; [`Error::Device`](crate::Error::Device) if a
     /// device is missing or fails. If the file system of the folder does not support a measurement, the result has a
     /// note and there is no error.
@@ -166,7 +175,7 @@ impl MachineLimits {
     /// this time are kept.
     ///
     /// # Errors
-    /// [`Error::File`](crate::Error::File) if the file cannot be written; [`Error::Job`](crate::Error::Job) if there
+    /// [`Error::File`](crate::Error::File) if the file cannot be written; [`Error::InvalidSetting`](crate::Error::InvalidSetting) if there
     /// is no place to save it, because `OVERSHOT_CACHE` is empty or the user has no home directory.
     pub fn save(&self) -> Result<PathBuf> {
         store::save(self)

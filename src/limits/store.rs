@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::MachineLimits;
 use crate::cache_folder::{self, Refused, cache_folder, fnv1a, write_whole};
 use crate::device::{DeviceInfo, DeviceKind, cpu, driver_version};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SettingError};
 
 /// Returns the key that identifies this machine and its memory.
 pub(super) fn key() -> String {
@@ -30,10 +30,7 @@ pub(super) fn load(devices: &[DeviceInfo]) -> Result<Option<MachineLimits>, Refu
 }
 
 pub(super) fn save(limits: &MachineLimits) -> Result<PathBuf> {
-    let Some(folder) = cache_folder() else {
-        let problem = "the limits cannot be saved, because OVERSHOT_CACHE is empty or the user has no home directory";
-        return Err(Error::Job(format!("{problem}; set OVERSHOT_CACHE to a folder")));
-    };
+    let folder = cache_folder().ok_or(SettingError::NoCacheFolder)?;
     save_to(&folder, limits)
 }
 

@@ -240,8 +240,8 @@ mod tests {
         assert!(budget.reserved() == 160 && nested.has_others());
         drop(nested);
         assert!(!outer.has_others());
-        let cancelled = queue.admit(needs(), Admission::default(), || Some(Error::Abandoned));
-        assert!(matches!(cancelled, Err(Error::Abandoned)) && queue.state().waiting.is_empty());
+        let cancelled = queue.admit(needs(), Admission::default(), || Some(Error::Cancelled { done: 0, rows: 1 }));
+        assert!(matches!(cancelled, Err(Error::Cancelled { .. })) && queue.state().waiting.is_empty());
         assert_eq!(budget.reserved(), 80);
     }
 

@@ -77,17 +77,14 @@ impl MemoryBudget {
     /// Reserves `bytes` until the result is dropped.
     ///
     /// # Errors
-    /// Returns [`Error::Budget`] if this would exceed the limit. Nothing is reserved then.
+    /// Returns [`Error::Internal`] if this would exceed the limit. Nothing is reserved then.
     pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation> {
         let mut used = self.used();
         let now = used.now.saturating_add(bytes);
         if now > self.limit {
-            return Err(Error::Budget {
-                what: self.what,
-                limit: self.limit,
-                needed: now,
-                remedy: "this is a bug in Overshot, whose plan should have kept the limit: please report it".into(),
-            });
+            // The plan keeps the limits.
+            let (what, limit) = (self.what, self.limit);
+            return Err(Error::Internal(format!("{what} is limited to {limit} bytes but {now} bytes were planned")));
         }
         used.now = now;
         used.peak = used.peak.max(now);
@@ -164,7 +161,7 @@ mod tests {
     fn keeps_the_limit_and_remembers_the_peak() {
         let budget = MemoryBudget::new("device memory", 100);
         let a = budget.reserve(60).unwrap();
-        assert!(matches!(budget.reserve(41), Err(Error::Budget { needed: 101, limit: 100, .. })));
+        assert!(matches!(budget.reserve(41), Err(Error::Internal(text)) if text.contains("100 bytes but 101 bytes")));
         let b = budget.reserve(40).unwrap();
         drop(a);
         drop(b);

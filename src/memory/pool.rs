@@ -83,9 +83,9 @@ impl<D: Device> DevicePool<D> {
     /// use of the block if it may still be running.
     ///
     /// # Errors
-    /// Returns [`Error::Abandoned`] if there is none: an error occurred while the last one was in use.
+    /// Returns [`Error::abandoned`] if there is none: an error occurred while the last one was in use.
     pub(crate) fn take(&mut self, stream: &mut D::Stream, host: &mut D::Host) -> Result<Block<D>> {
-        let block = self.free.pop_front().ok_or(Error::Abandoned)?;
+        let block = self.free.pop_front().ok_or_else(Error::abandoned)?;
         if !host.query(&block.last_use)? {
             stream.wait(&block.last_use)?;
         }

@@ -13,6 +13,16 @@ use super::MemoryBudget;
 /// It counts the memory that the engine requested from the driver: the device blocks and staging slots of chunks,
 /// arrays that stay on devices, and pinned arrays. It does not count the memory that the driver uses itself, such
 /// as contexts and loaded kernels, nor the memory of other programs.
+///
+/// ```
+/// use overshot::{Engine, device::Emulated};
+/// let engine = Engine::builder().device(Emulated::new()).build()?;
+/// let pinned = engine.pinned::<f32>(1000)?;
+/// let memory = engine.memory();
+/// assert_eq!((memory[0].id.as_str(), memory[0].pinned.in_use), ("emulated", 4000));
+/// # drop(pinned);
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeviceMemory {

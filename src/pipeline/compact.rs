@@ -5,7 +5,7 @@ use super::OutputColumn;
 use super::linearizer::Linearizer;
 use crate::data::Chunk;
 use crate::device::kernel::Columns;
-use crate::error::{Error, Result};
+use crate::error::{Error, KernelError, Result};
 use crate::ops::Operator;
 
 /// The compaction of one run. The partial results of a chunk are the numbers of selected rows, one per tile.
@@ -23,17 +23,15 @@ impl<'w> Compaction<'w> {
     /// Counts the selected rows of a chunk, on which the places of later chunks depend.
     ///
     /// # Errors
-    /// [`Error::Job`] if the kernel reports more selected rows than a tile has.
+    /// [`Error::InvalidKernel`] if the kernel reports more selected rows than a tile has.
     pub(super) fn count(&self, chunk: &Chunk, partials: &[u8]) -> Result<()> {
         let tile_rows = self.operator.kernel().columns.tile_rows;
         let mut rows = 0;
         for (tile, count) in tiles(partials).enumerate() {
             let len = tile_rows.min(chunk.len() - tile * tile_rows) as u64;
             if count > len {
-                let entry = &self.operator.kernel().entry;
-                return Err(Error::Job(format!(
-                    "the kernel '{entry}' reports {count} selected rows in a tile of {len} rows"
-                )));
+                let kernel = self.operator.kernel().entry.clone();
+                return Err(KernelError::TooManySelected { kernel, selected: count, rows: len }.into());
             }
             rows += count;
         }
@@ -45,7 +43,7 @@ impl<'w> Compaction<'w> {
     /// place is known. `column` returns the staged rows of each output.
     ///
     /// # Errors
-    /// Those of the sinks; [`Error::Abandoned`] if the run was stopped.
+    /// Those of the sinks; [`Error::abandoned`] if the run was stopped.
     pub(super) fn write<'c>(
         &self,
         chunk: &Chunk,
@@ -53,7 +51,7 @@ impl<'w> Compaction<'w> {
         outputs: &[OutputColumn<'_>],
         column: impl Fn(usize) -> Option<&'c [u8]>,
     ) -> Result<u64> {
-        let place = self.order.place(chunk.index())?;
+        let place = self.order.place(chunk.index()).ok_or_else(Error::abandoned)?;
         let Columns { outputs: sizes, tile_rows, .. } = &self.operator.kernel().columns;
         let mut written = 0;
         for (k, (&size, output)) in sizes.iter().zip(outputs).enumerate() {

@@ -118,7 +118,7 @@ impl<'r> CpuWorker<'r> {
             });
         }
         let filled = self.clock.now();
-        let values = kernel.values.wait().ok_or(Error::Abandoned)?;
+        let values = kernel.values.wait().ok_or_else(Error::abandoned)?;
         let known = self.clock.now();
 
         let (out_staging, partials) = rest.split_at_mut(columns.outputs.len());

@@ -12,7 +12,7 @@
 //!   in, and holds the chunks in `ahead`. Once the values are known, it launches these chunks first, in the same order.
 //! * **End.** A worker without chunks drops its sender. The submitter ends when all workers have done so, and nothing
 //!   is left to enqueue or in flight. When one side fails, it drops its ends. A worker without a submitter ends with
-//!   [`Error::Abandoned`]; the submitter goes on for the other workers.
+//!   [`Error::abandoned`]; the submitter goes on for the other workers.
 //!
 //! The work on the device is behind the trait [`Enqueue`], so that `tests/schedules` can run the hand-over under many
 //! schedules without a device.
@@ -75,19 +75,19 @@ impl<E: Enqueue> WorkerEnd<'_, E> {
     /// Sends a chunk to the submitter.
     ///
     /// # Errors
-    /// [`Error::Abandoned`] if the submitter failed.
+    /// [`Error::abandoned`] if the submitter failed.
     pub(super) fn send(&self, filled: E::Filled) -> Result<()> {
-        let submitter = self.submitter.as_ref().ok_or(Error::Abandoned)?;
+        let submitter = self.submitter.as_ref().ok_or_else(Error::abandoned)?;
         // The channel has capacity for all slots, so this fails only if the submitter ended because the device
         // failed.
-        submitter.try_send(filled).map_err(|_| Error::Abandoned)
+        submitter.try_send(filled).map_err(|_| Error::abandoned())
     }
 
     /// Returns the oldest chunk that was sent and not received, if it is back. Before the values are known, no chunk
     /// comes back, so this waits for them first, unless all workers share a thread.
     ///
     /// # Errors
-    /// [`Error::Abandoned`] if the submitter failed.
+    /// [`Error::abandoned`] if the submitter failed.
     pub(super) fn receive(&self) -> Result<Option<E::Done>> {
         match self.done.try_recv() {
             Ok(done) => Ok(Some(done)),
@@ -98,7 +98,7 @@ impl<E: Enqueue> WorkerEnd<'_, E> {
                 }
                 Ok(None)
             }
-            Err(TryRecvError::Disconnected) => Err(Error::Abandoned),
+            Err(TryRecvError::Disconnected) => Err(Error::abandoned()),
         }
     }
 
@@ -142,7 +142,7 @@ impl<E: Enqueue> SubmitterEnd<'_, E> {
     /// Enqueues a chunk, and returns one that is done to its worker.
     ///
     /// # Errors
-    /// Those of the device; [`Error::Abandoned`] if the values were abandoned.
+    /// Those of the device; [`Error::abandoned`] if the values were abandoned.
     pub(super) fn step(&mut self, device: &mut E) -> Result<Step> {
         // Read once per step: a chunk must not overtake the chunks ahead of it, which hold blocks.
         let has_values = self.values.are_known();
@@ -162,7 +162,7 @@ impl<E: Enqueue> SubmitterEnd<'_, E> {
             return Ok(Step::Advanced);
         }
         if self.values.are_abandoned() {
-            return Err(Error::Abandoned);
+            return Err(Error::abandoned());
         }
         if self.is_cooperative && !self.ahead.is_empty() || Some(self.ahead.len()) == self.filled.capacity() {
             // Nothing can proceed without the values: all slots are here, or all workers share this thread.

@@ -13,7 +13,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{Error, Result};
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The places of all chunks of a run.
@@ -60,14 +59,12 @@ impl Linearizer {
         state.next > chunk || state.stopped
     }
 
-    /// Waits for the place of a counted chunk: the number of its first selected row in the output.
-    ///
-    /// # Errors
-    /// [`Error::Abandoned`] once the run was stopped.
-    pub(super) fn place(&self, chunk: u64) -> Result<u64> {
+    /// Waits for the place of a counted chunk: the number of its first selected row in the output. `None` once the
+    /// run was stopped.
+    pub(super) fn place(&self, chunk: u64) -> Option<u64> {
         let waits = |state: &mut State| state.next <= chunk && !state.stopped;
         let mut state = self.known.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner);
-        state.places.remove(&chunk).ok_or(Error::Abandoned)
+        state.places.remove(&chunk)
     }
 
     /// Ends the run early, and wakes all workers that wait.
@@ -124,7 +121,7 @@ mod tests {
             assert_eq!(waiting.join().unwrap().unwrap(), 7);
             let waiting = scope.spawn(|| linearizer.place(3));
             linearizer.stop();
-            assert!(waiting.join().unwrap().is_err());
+            assert!(waiting.join().unwrap().is_none());
         });
     }
 }

@@ -79,7 +79,7 @@ impl<'r, D: Device> Route<'r, D> {
     /// Sets the route for a chunk. `layout` says which columns the device stages.
     ///
     /// # Errors
-    /// [`Error::Job`] if rows of an output in pinned memory are in use, because a sink holds a claim on them.
+    /// [`Error::InvalidColumn`] if rows of an output in pinned memory are in use, because a sink holds a claim on them.
     pub(super) fn set(&mut self, chunk: &Chunk, device: &'r D, layout: &Layout, work: &'r Work<'r>) -> Result<()> {
         self.inputs.clear();
         self.outputs.clear();

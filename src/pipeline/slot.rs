@@ -454,6 +454,11 @@ impl<'r, D: Device> Done<'r, D> {
     }
 }
 
+/// Set by `tests/slot_states.rs` alone: this module does not compile.
+#[cfg(slot_states)]
+#[path = "tests/slot_states.rs"]
+mod slot_states;
+
 #[cfg(test)]
 mod tests {
     use super::*;

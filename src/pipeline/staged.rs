@@ -151,7 +151,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
 
     /// Reads the rows of the chunk into an idle slot and sends the slot to the submitter.
     fn send(&mut self, chunk: &Chunk) -> Result<()> {
-        let mut slot = self.idle.pop().ok_or(Error::Abandoned)?;
+        let mut slot = self.idle.pop().ok_or_else(Error::abandoned)?;
         let _span = self.meter.span(Task::Send, chunk);
         let begin = self.host.now();
         slot.route(chunk, self.device, self.work).map_err(|error| self.meter.with_chunk(chunk, error))?;

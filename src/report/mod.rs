@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::data::{Dtype, Scalar};
 use crate::device::DeviceKind;
-use crate::error::Error;
+use crate::error::{Error, JobError};
 use crate::trace::Timeline;
 
 /// The report of a run.
@@ -132,6 +132,17 @@ pub struct InputReport {
 }
 
 /// One output of a run.
+///
+/// ```
+/// use overshot::{DeviceChoice, Dtype, Engine, Job, Raw};
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("y.f64");
+/// let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
+/// let report = engine.run(Job::eval("y = sqrt(x)")?.input("x", &[1.0, 4.0]).output("y", Raw::create(&path)))?;
+/// let y = &report.outputs[0];
+/// assert_eq!((y.name.as_str(), y.dtype, y.rows, y.bytes, y.path.as_ref()), ("y", Dtype::F64, 2, 16, Some(&path)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OutputReport {
@@ -148,6 +159,20 @@ pub struct OutputReport {
 }
 
 /// The work of one device in a run.
+///
+/// ```
+/// use overshot::{DeviceChoice, Engine, Job};
+/// let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
+/// let x = vec![1.0; 100_000];
+/// let report = engine.run(Job::eval("sum(x)")?.input("x", &x))?;
+/// let cpu = &report.devices[0];
+/// assert_eq!((cpu.id.as_str(), cpu.rows), ("cpu", 100_000));
+/// println!("computing took {:?}, summed over {} workers", cpu.stages.kernel.busy, cpu.workers);
+/// if let Some(bottleneck) = &cpu.bottleneck {
+///     println!("{:?} was busy for {:.0} % of the time", bottleneck.stage, 100.0 * bottleneck.busy);
+/// }
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceReport {
@@ -269,7 +294,7 @@ fn known_as_text(known: &[String]) -> String {
 
 impl From<UnknownResult> for Error {
     fn from(error: UnknownResult) -> Error {
-        Error::Job(error.to_string())
+        JobError::UnknownName { message: error.to_string(), name: error.name }.into()
     }
 }
 

@@ -8,7 +8,7 @@ use libtest_mimic::Failed;
 use overshot::{
     CancelToken, DeviceChoice, Dtype, Engine, Error, Job, Npy, Raw, Report, Scalar, Sink, Source,
     device::{DeviceKind, Emulated, Fault, FaultAt},
-    io::{Generator, Placement, ReadMode, SinkMemory, Target},
+    io::{ColumnError, Generator, Placement, ReadMode, SinkMemory, Target},
     report::{Bottleneck, Stage},
 };
 
@@ -531,7 +531,7 @@ impl Source for Broken {
     fn read(&self, first: u64, dst: &mut [u8]) -> overshot::Result<()> {
         dst.fill(0);
         if first + (dst.len() / 8) as u64 > self.from {
-            return Err(Error::Job("the disk is on fire".into()));
+            return Err(Error::other("the disk is on fire"));
         }
         Ok(())
     }
@@ -622,7 +622,10 @@ fn lying_sink(choice: &DeviceChoice) -> Outcome {
     let mut memory = vec![7u8; 3000];
     let result =
         engine(choice).build()?.run(Job::eval("y = x")?.input("x", &x).output("y", Lying(&mut memory[..1000])));
-    check(matches!(result, Err(Error::Job(_))), "no error for memory of another size")?;
+    check(
+        matches!(result, Err(Error::InvalidColumn(ColumnError::SinkMemory { .. }))),
+        "no error for memory of another size",
+    )?;
     check(memory.iter().all(|byte| *byte == 7), "memory was written")?;
     let bytes = vec![1u8; 1000];
     let job = Job::eval("y = x")?.input("x", &bytes).output("y", Lying(&mut memory[..1000]));

@@ -259,7 +259,7 @@ impl Target for Captured {
 impl Sink for Captured {
     fn write(&self, first_row: u64, bytes: &[u8]) -> Result<()> {
         let mut column = self.0.lock().expect("no panics");
-        let column = column.as_mut().ok_or(Error::Job("not open".into()))?;
+        let column = column.as_mut().ok_or_else(|| Error::other("not open"))?;
         let start = first_row as usize * column.dtype.size();
         column.bytes[start..start + bytes.len()].copy_from_slice(bytes);
         Ok(())

@@ -123,7 +123,7 @@ impl Source for Watched<'_> {
         let (start, end) = (first as usize, first as usize + dst.len() / 8);
         let mut seen = self.seen.lock().unwrap();
         if seen.total + (end - start) as u64 > seen.most {
-            return Err(Error::Job("on demand".into()));
+            return Err(Error::other("on demand"));
         }
         let bytes: Vec<u8> = self.rows[start..end].iter().flat_map(|row| row.to_ne_bytes()).collect();
         dst.copy_from_slice(&bytes);

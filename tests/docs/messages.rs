@@ -3,7 +3,7 @@
 //! A message is a string literal with a space in an error position:
 //!
 //! - in an attribute `#[error(…)]`;
-//! - in what makes an error: `Err(…)`, `Error::Job(…)`, the fields of `Error::File { … }`, `map_err(…)`, …;
+//! - in what makes an error: `Err(…)`, `JobError::…(…)`, the fields of `Error::File { … }`, `map_err(…)`, …;
 //! - in the arguments of a function that returns an error, or of a closure that makes one, as in `fail(…)`;
 //! - in a variable, constant or function that is used in an error position. A function counts if it returns text and
 //!   if its file, or else the crate, has no other function of its name.
@@ -16,8 +16,21 @@ use std::mem;
 use proc_macro2::{Delimiter, Group, Ident, Spacing, TokenStream, TokenTree};
 
 /// Types of errors, and functions that take or make an error.
-const MAKERS: [&str; 10] =
-    ["Err", "Error", "Failure", "Fault", "JobError", "Missing", "Refused", "map_err", "ok_or", "ok_or_else"];
+const MAKERS: [&str; 13] = [
+    "ColumnError",
+    "Err",
+    "Error",
+    "Failure",
+    "Fault",
+    "JobError",
+    "KernelError",
+    "Missing",
+    "Refused",
+    "SettingError",
+    "map_err",
+    "ok_or",
+    "ok_or_else",
+];
 
 /// Names in the type of a constant or function that is text.
 const TEXT: [&str; 6] = ["Option", "Refusal", "Result", "String", "static", "str"];

@@ -181,7 +181,7 @@ fn cancel(has_short_run: bool) {
         thread::spawn(move || -> Result<()> {
             let given_up = || {
                 waits.store(true, Ordering::SeqCst);
-                is_cancelled.load(Ordering::SeqCst).then_some(Error::Abandoned)
+                is_cancelled.load(Ordering::SeqCst).then(Error::abandoned)
             };
             engine.queue.admit(engine.needs(100, 0), Admission::default(), given_up).map(drop)
         })
@@ -190,7 +190,7 @@ fn cancel(has_short_run: bool) {
     let behind = waiting(&engine, 10, || {});
     is_cancelled.store(true, Ordering::SeqCst);
     drop(short);
-    assert!(matches!(waiter.join().unwrap(), Err(Error::Abandoned)));
+    assert!(waiter.join().unwrap().is_err_and(|error| error.is_abandoned()));
     behind.join().unwrap();
     drop(first);
     engine.assert_free();

@@ -8,9 +8,9 @@
 
 mod sync;
 
-mod error {
-    pub use overshot::{Error, Result};
-}
+#[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
+#[path = "../../src/error/mod.rs"]
+mod error;
 
 mod device {
     pub mod kernel {
@@ -145,8 +145,8 @@ impl Run {
     fn write(&self, chunk: u64) -> bool {
         let place = match &self.linearizer {
             Some(linearizer) => match linearizer.place(chunk) {
-                Ok(place) => place,
-                Err(_) => return false,
+                Some(place) => place,
+                None => return false,
             },
             None => 0,
         };

@@ -4,7 +4,6 @@ use shuttle::sync::{Arc, Mutex};
 use shuttle::thread::{self, JoinHandle};
 
 use crate::check;
-use crate::error::Error;
 use crate::scalars::{LateScalars, ScalarArgs};
 
 /// The threads of a pass: two that wait for the values, as CPU workers do, and one that asks for them, as the
@@ -24,7 +23,7 @@ fn spawn_pass(values: &Arc<ScalarArgs>) -> Vec<JoinHandle<Option<Vec<u64>>>> {
             }
             if values.are_abandoned() {
                 assert!(!values.are_known(), "abandoned values became known");
-                assert!(matches!(values.known(), Err(Error::Abandoned)));
+                assert!(values.known().is_err_and(|error| error.is_abandoned()));
                 return None;
             }
             thread::yield_now();

@@ -1,6 +1,8 @@
 //! Tests of the data module. The files that NumPy wrote, and the script that generated them, are in `tests/data`.
 #![allow(clippy::unwrap_used)]
 
+#[cfg(feature = "ndarray")]
+mod arrays;
 mod headers;
 mod memory;
 mod npy;

@@ -179,7 +179,7 @@ fn formats_go_by_the_name() {
     let dir = tempfile::tempdir().unwrap();
     let raw = dir.path().join("x.bin");
     fs::write(&raw, [0; 8]).unwrap();
-    let error = says(open(&raw, None), &["x.bin: not .npy: add the dtype, as in x=", "x.bin:f32"]);
+    let error = says(open(&raw, None), &["x.bin: not .npy: add the dtype, such as f32; as text, ", "x.bin:f32"]);
     assert!(error.is_usage());
     assert_eq!(open(&raw, Some(Dtype::F32)).unwrap().source().rows(), 2);
     assert_eq!(open(fixture("le_i16"), None).unwrap().source().dtype(), Dtype::I16);

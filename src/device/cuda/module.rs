@@ -9,7 +9,7 @@ use cudarc::driver::sys;
 use super::context::Context;
 use super::driver;
 use crate::device::kernel::{Declared, Launch, ScalarArgs};
-use crate::error::{Error, Result};
+use crate::error::{Error, KernelError, Result};
 
 /// The entry point of a kernel, with the module that holds it.
 pub(crate) struct Function {
@@ -50,9 +50,7 @@ impl Function {
         // SAFETY: the module is alive; both pointers outlive the call.
         let result = unsafe { sys::cuModuleGetFunction(&mut function.handle, module, name.as_ptr()) };
         if result == sys::CUresult::CUDA_ERROR_NOT_FOUND {
-            return Err(Error::Job(format!(
-                "the device code has no kernel '{entry}': check the name, and that it is declared extern \"C\""
-            )));
+            return Err(KernelError::NotInCode { kernel: entry.into() }.into());
         }
         context.check("cuModuleGetFunction", result)?;
         Ok(function)
@@ -71,11 +69,8 @@ impl Function {
             unsafe { driver::parameter_bytes(self.handle, number) }
                 .or_else(|code| self.context.check("cuFuncGetParamInfo", code).map(|()| None))
         };
-        let differs = |problem: String| {
-            Err(Error::Job(format!(
-                "the kernel '{entry}' does not match its declaration: {problem}; correct the declaration"
-            )))
-        };
+        let differs =
+            |difference: String| Err(KernelError::DiffersFromDeclaration { kernel: entry.into(), difference }.into());
         for (number, Declared { name, bytes: expected }) in declared.iter().enumerate() {
             match bytes(number)? {
                 Some(bytes) if bytes == *expected => {}

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use cudarc::nvrtc::{result, sys};
 
 use super::driver::Missing;
-use crate::error::{Error, Result};
+use crate::error::{Error, KernelError, Result};
 
 /// Every NVRTC function that this folder calls. They are looked up in advance, as those of the driver.
 const FUNCTIONS: [&str; 12] = [
@@ -106,7 +106,7 @@ impl Compiler {
     /// [`Error::Compile`] with the message of the compiler if the source does not compile.
     pub(super) fn compile(&self, name: &str, source: &str, target: Target, options: Vec<String>) -> Result<Compiled> {
         if let Some(option) = options.iter().find(|option| option.contains('\0')) {
-            return Err(Error::Job(format!("the compiler's option {option:?} has a zero byte: leave it out")));
+            return Err(KernelError::OptionZeroByte { option: option.clone() }.into());
         }
         let program = Program::new(name, source)?;
         // SAFETY: the program is alive. `options` contains no zero bytes, on which the binding would panic.
@@ -118,8 +118,8 @@ impl Compiler {
                 return Err(mistake(name, source, &log));
             }
             Err(result::NvrtcError(sys::nvrtcResult::NVRTC_ERROR_INVALID_OPTION)) => {
-                let problem = format!("the compiler refuses its options ({}): {}", options.join(" "), one_line(&log));
-                return Err(Error::Job(problem));
+                let (options, message) = (options.join(" "), one_line(&log));
+                return Err(KernelError::Options { options, message }.into());
             }
             _ => {}
         }
@@ -177,7 +177,7 @@ struct Program(sys::nvrtcProgram);
 
 impl Program {
     fn new(name: &str, source: &str) -> Result<Program> {
-        let zero = |_| Error::Job(format!("the kernel's source {name:?}, or its name, has a zero byte: take it out"));
+        let zero = |_| KernelError::SourceZeroByte { name: name.into() };
         let (name, source) = (CString::new(name).map_err(zero)?, CString::new(source).map_err(zero)?);
         let mut program = ptr::null_mut();
         // SAFETY: a program is made after `probe` only; all pointers outlive the call, which copies the text. There

@@ -129,6 +129,15 @@ impl Emulated {
 }
 
 /// An injected failure.
+///
+/// ```
+/// use overshot::device::{Emulated, Fault, FaultAt};
+/// use overshot::{Engine, Error, Job};
+/// let engine = Engine::builder().device(Emulated::new().fault(Fault::new(FaultAt::Kernel, 0))).build()?;
+/// let result = engine.run(Job::eval("sum(x)")?.input("x", &[1.0, 2.0]));
+/// assert!(matches!(result, Err(Error::Chunk { chunk: 0, .. })));
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub(crate) at: FaultAt,

@@ -1,5 +1,15 @@
 //! Errors: each says where it happened, why, and what to do about it.
 
+mod column;
+mod job;
+mod kernel;
+mod setting;
+
+pub use column::ColumnError;
+pub use job::JobError;
+pub use kernel::KernelError;
+pub use setting::SettingError;
+
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -9,6 +19,20 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// An error of Overshot.
 ///
 /// The `Display` text is one line that names the place (file, column, device, rows), the reason and the remedy.
+///
+/// ```
+/// use overshot::{Engine, Error, Job, JobError};
+/// let engine = Engine::builder().build()?;
+/// let result = engine.run(Job::eval("sum(x + y)")?.input("x", &[1.0, 2.0]).input("y", &[1.0]));
+/// match result {
+///     Err(error @ Error::InvalidJob(JobError::RowsDiffer { .. })) => {
+///         assert!(error.is_usage());
+///         assert_eq!(error.to_string(), "'x' has 2 rows but 'y' has 1; all must have the same number");
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), overshot::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -43,9 +67,17 @@ pub enum Error {
     #[error(transparent)]
     InvalidJob(#[from] JobError),
 
-    /// A job, an option or a kernel cannot be used as it is, for a reason that has no kind of its own.
-    #[error("{0}")]
-    Job(String),
+    /// A kernel of the caller's own cannot be used as it is declared, set up or called.
+    #[error(transparent)]
+    InvalidKernel(#[from] KernelError),
+
+    /// An input or output breaks the contract of its trait, or is asked for rows that it does not have.
+    #[error(transparent)]
+    InvalidColumn(#[from] ColumnError),
+
+    /// A setting of the engine, or a text that names a device or a dtype, is not valid.
+    #[error(transparent)]
+    InvalidSetting(#[from] SettingError),
 
     /// Overshot contradicts itself. This is a defect of Overshot, not of the job.
     #[error("{0}: this is a defect of Overshot, please report it")]
@@ -123,12 +155,6 @@ pub enum Error {
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
 
-    /// A worker stopped because another worker failed, or because the run is not needed any more. A run whose
-    /// result is needed returns the original error, never this one.
-    #[doc(hidden)]
-    #[error("another worker failed")]
-    Abandoned,
-
     /// The job was cancelled through its [`CancelToken`](crate::CancelToken).
     #[error("stopped after {done} of {rows} rows; no output file was written")]
     Cancelled {
@@ -139,176 +165,10 @@ pub enum Error {
     },
 }
 
-/// Why the parts of a job do not fit each other.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum JobError {
-    /// A name is given twice in the same role.
-    #[error("{role} '{name}' is given twice: leave one out")]
-    #[non_exhaustive]
-    GivenTwice {
-        /// `input`, `value` or `output`.
-        role: &'static str,
-        /// The name.
-        name: String,
-    },
-
-    /// A name is given as an input and as a value.
-    #[error("'{name}' is given as an input and as a value: leave one out")]
-    #[non_exhaustive]
-    InputAndValue {
-        /// The name.
-        name: String,
-    },
-
-    /// A name that the expression assigns is given as an input or a value.
-    #[error("'{name}' is assigned by the expression, so it is an output, not {role}: rename one of them")]
-    #[non_exhaustive]
-    Assigned {
-        /// The name.
-        name: String,
-        /// `an input` or `a value`.
-        role: &'static str,
-    },
-
-    /// An input, a value or an output has a name that the expression does not have.
-    #[error("{message}")]
-    #[non_exhaustive]
-    UnknownName {
-        /// The name.
-        name: String,
-        /// The whole message, with the names that there are.
-        message: String,
-    },
-
-    /// The expression reads a name that nothing is given for.
-    #[error("{message}")]
-    #[non_exhaustive]
-    MissingName {
-        /// The name.
-        name: String,
-        /// The whole message.
-        message: String,
-    },
-
-    /// The result of a reduction is given an output.
-    #[error("'{name}' is one number of all rows, which the report has: it takes no output")]
-    #[non_exhaustive]
-    ReductionOutput {
-        /// The name.
-        name: String,
-    },
-
-    /// Nothing says how many rows there are.
-    #[error("the number of rows is unknown: give an input, or the number of rows")]
-    UnknownRows,
-
-    /// Two columns have different numbers of rows.
-    #[error("{first} has {rows} rows but {other} has {other_rows}; all must have the same number")]
-    #[non_exhaustive]
-    RowsDiffer {
-        /// The first column.
-        first: String,
-        /// Its rows.
-        rows: u64,
-        /// The column that differs.
-        other: String,
-        /// Its rows.
-        other_rows: u64,
-    },
-
-    /// A column ends within a row.
-    #[error("{column} has {count} elements, which are no whole rows of {elements} elements")]
-    #[non_exhaustive]
-    PartialRow {
-        /// The column.
-        column: String,
-        /// Its elements.
-        count: u64,
-        /// Elements of a row.
-        elements: u64,
-    },
-
-    /// Two inputs have different shapes.
-    #[error(
-        "input '{first}' has the shape {shape} but '{other}' has {other_shape}, and shapes are not broadcast: \
-         reshape one of \
-         them, as in {other}.reshape{shape}"
-    )]
-    #[non_exhaustive]
-    ShapesDiffer {
-        /// The first input with a shape.
-        first: String,
-        /// Its shape, as NumPy writes it.
-        shape: String,
-        /// The input that differs.
-        other: String,
-        /// Its shape, as NumPy writes it.
-        other_shape: String,
-    },
-
-    /// An output holds another dtype than the result has.
-    #[error("output '{name}' ({target}) holds {own}, but the result is {result}: {remedy}")]
-    #[non_exhaustive]
-    OutputDtype {
-        /// The name.
-        name: String,
-        /// What the output is.
-        target: String,
-        /// The dtype that it holds.
-        own: String,
-        /// The dtype of the result.
-        result: String,
-        /// What to do.
-        remedy: String,
-    },
-
-    /// An output is the file of an input or of another output.
-    #[error("{} is both '{other}' and the output '{output}': write to another file", path.display())]
-    #[non_exhaustive]
-    FileClash {
-        /// The file.
-        path: PathBuf,
-        /// The other column of that file.
-        other: String,
-        /// The output.
-        output: String,
-    },
-
-    /// A pass sets a value that the job does not have.
-    #[error("the job has no value '{name}' to begin with: give it one")]
-    #[non_exhaustive]
-    UnknownValue {
-        /// The name.
-        name: String,
-    },
-
-    /// A pass sets a value to another dtype than the job has.
-    #[error("the value '{name}' is {dtype} to begin with, but {new} later: convert it")]
-    #[non_exhaustive]
-    ValueDtype {
-        /// The name.
-        name: String,
-        /// The dtype in the job.
-        dtype: String,
-        /// The dtype of the new value.
-        new: String,
-    },
-
-    /// A job with a kernel has a value, which belongs to the kernel's call.
-    #[error("the kernel '{kernel}' has the values of its call: give '{name}' a value there")]
-    #[non_exhaustive]
-    KernelValue {
-        /// The kernel.
-        kernel: String,
-        /// The name of the value.
-        name: String,
-    },
-
-    /// The job cannot be run in the way that was asked for.
-    #[error("{0}")]
-    NotSupported(String),
-}
+/// What [`Error::abandoned`] holds. No caller can name it.
+#[derive(Debug, thiserror::Error)]
+#[error("another worker failed")]
+struct Abandoned;
 
 /// Returns the operating system's error in parentheses, to follow a problem.
 fn reason(cause: &Option<std::io::Error>) -> String {
@@ -323,13 +183,28 @@ impl Error {
     /// Returns whether the job is invalid as requested, as opposed to a run that failed. The command exits with
     /// status 2 for invalid jobs and with status 1 for other errors.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Error::Expression { .. } | Error::Compile { .. } | Error::InvalidJob(_) | Error::Job(_))
+        match self {
+            Error::Expression { .. } | Error::Compile { .. } | Error::InvalidJob(_) => true,
+            Error::InvalidKernel(_) | Error::InvalidColumn(_) | Error::InvalidSetting(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Returns the error of a worker that stops because another worker failed, or because the run is not needed any
+    /// more. A run whose result is needed returns the original error, never this one.
+    pub(crate) fn abandoned() -> Self {
+        Error::other(Abandoned)
+    }
+
+    /// Returns whether this is the error that [`abandoned`](Error::abandoned) returns.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        matches!(self, Error::Other(error) if error.is::<Abandoned>())
     }
 
     /// Returns whether this error is only a consequence of another error.
     pub(crate) fn is_consequence(&self) -> bool {
         match self {
-            Error::Abandoned => true,
+            error if error.is_abandoned() => true,
             Error::Chunk { cause, .. } => cause.is_consequence(),
             _ => false,
         }
@@ -375,6 +250,14 @@ mod tests {
         let text = "cpu, worker 0, chunk 4 (rows 5 to 9): a: cannot be read (the disk is on fire); leave";
         assert_eq!(chain(&in_chunk(file)), [text]);
         assert_eq!(chain(&Error::file("a", "is short", "copy it")), ["a: is short; copy it"]);
+    }
+
+    #[test]
+    fn the_consequence_of_an_error_is_told_from_errors_of_callers() {
+        let in_chunks = in_chunk(in_chunk(Error::abandoned()));
+        assert!(Error::abandoned().is_consequence() && in_chunks.is_consequence() && !in_chunks.is_abandoned());
+        let own = Error::other(Error::abandoned().to_string());
+        assert!(!own.is_consequence() && !in_chunk(own).is_consequence());
     }
 
     #[test]

@@ -1,0 +1,225 @@
+//! Errors of jobs whose parts do not fit each other.
+
+use std::path::PathBuf;
+
+/// Why the parts of a job do not fit each other.
+///
+/// ```
+/// use overshot::{Engine, Error, Job, JobError};
+/// let engine = Engine::builder().build()?;
+/// let result = engine.run(Job::eval("sum(x * scale)")?.input("x", &[1.0, 2.0]));
+/// assert!(matches!(result, Err(Error::InvalidJob(JobError::MissingName { name, .. })) if name == "scale"));
+/// # Ok::<(), overshot::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// A name is given twice in the same role.
+    #[error("{role} '{name}' is given twice: leave one out")]
+    #[non_exhaustive]
+    GivenTwice {
+        /// `input`, `value` or `output`.
+        role: &'static str,
+        /// The name.
+        name: String,
+    },
+
+    /// A name is given as an input and as a value.
+    #[error("'{name}' is given as an input and as a value: leave one out")]
+    #[non_exhaustive]
+    InputAndValue {
+        /// The name.
+        name: String,
+    },
+
+    /// A name that the expression assigns is given as an input or a value.
+    #[error("'{name}' is assigned by the expression, so it is an output, not {role}: rename one of them")]
+    #[non_exhaustive]
+    Assigned {
+        /// The name.
+        name: String,
+        /// `an input` or `a value`.
+        role: &'static str,
+    },
+
+    /// An input, a value or an output has a name that the expression does not have, or a result is asked for that the
+    /// job does not have.
+    #[error("{message}")]
+    #[non_exhaustive]
+    UnknownName {
+        /// The name.
+        name: String,
+        /// The whole message, with the names that there are.
+        message: String,
+    },
+
+    /// The expression reads a name that nothing is given for.
+    #[error("{message}")]
+    #[non_exhaustive]
+    MissingName {
+        /// The name.
+        name: String,
+        /// The whole message.
+        message: String,
+    },
+
+    /// The result of a reduction is given an output.
+    #[error("'{name}' is one number of all rows, which the report has: it takes no output")]
+    #[non_exhaustive]
+    ReductionOutput {
+        /// The name.
+        name: String,
+    },
+
+    /// Nothing says how many rows there are.
+    #[error("the number of rows is unknown: give an input, or the number of rows")]
+    UnknownRows,
+
+    /// Two columns have different numbers of rows.
+    #[error("{first} has {rows} rows but {other} has {other_rows}; all must have the same number")]
+    #[non_exhaustive]
+    RowsDiffer {
+        /// The first column.
+        first: String,
+        /// Its rows.
+        rows: u64,
+        /// The column that differs.
+        other: String,
+        /// Its rows.
+        other_rows: u64,
+    },
+
+    /// A column ends within a row.
+    #[error("{column} has {count} elements, which are no whole rows of {elements} elements")]
+    #[non_exhaustive]
+    PartialRow {
+        /// The column.
+        column: String,
+        /// Its elements.
+        count: u64,
+        /// Elements of a row.
+        elements: u64,
+    },
+
+    /// Two inputs have different shapes.
+    #[error(
+        "input '{first}' has the shape {shape} but '{other}' has {other_shape}, and shapes are not broadcast: \
+         reshape one of them, as in {other}.reshape{shape}"
+    )]
+    #[non_exhaustive]
+    ShapesDiffer {
+        /// The first input with a shape.
+        first: String,
+        /// Its shape, as NumPy writes it.
+        shape: String,
+        /// The input that differs.
+        other: String,
+        /// Its shape, as NumPy writes it.
+        other_shape: String,
+    },
+
+    /// An output holds another dtype than the result has.
+    #[error("output '{name}' ({target}) holds {own}, but the result is {result}: {remedy}")]
+    #[non_exhaustive]
+    OutputDtype {
+        /// The name.
+        name: String,
+        /// What the output is.
+        target: String,
+        /// The dtype that it holds.
+        own: String,
+        /// The dtype of the result.
+        result: String,
+        /// What to do.
+        remedy: String,
+    },
+
+    /// An output is the file of an input or of another output.
+    #[error("{} is both '{other}' and the output '{output}': write to another file", path.display())]
+    #[non_exhaustive]
+    FileClash {
+        /// The file.
+        path: PathBuf,
+        /// The other column of that file.
+        other: String,
+        /// The output.
+        output: String,
+    },
+
+    /// A pass sets a value that the job does not have.
+    #[error("the job has no value '{name}' to begin with: give it one")]
+    #[non_exhaustive]
+    UnknownValue {
+        /// The name.
+        name: String,
+    },
+
+    /// A pass sets a value to another dtype than the job has.
+    #[error("the value '{name}' is {dtype} to begin with, but {new} later: convert it")]
+    #[non_exhaustive]
+    ValueDtype {
+        /// The name.
+        name: String,
+        /// The dtype in the job.
+        dtype: String,
+        /// The dtype of the new value.
+        new: String,
+    },
+
+    /// A job with a kernel has a value, which belongs to the kernel's call.
+    #[error("the kernel '{kernel}' has the values of its call: give '{name}' a value there")]
+    #[non_exhaustive]
+    KernelValue {
+        /// The kernel.
+        kernel: String,
+        /// The name of the value.
+        name: String,
+    },
+
+    /// A file holds another dtype than it was opened with.
+    #[error("{}: holds {own}, not {dtype}; leave the dtype out, and cast in the expression", path.display())]
+    #[non_exhaustive]
+    FileDtype {
+        /// The file.
+        path: PathBuf,
+        /// The dtype that it holds.
+        own: String,
+        /// The dtype with which it was opened.
+        dtype: String,
+    },
+
+    /// A raw file is opened without a dtype.
+    #[error("{path}: not .npy: add the dtype, such as f32; as text, {path}:f32", path = path.display())]
+    #[non_exhaustive]
+    MissingDtype {
+        /// The file.
+        path: PathBuf,
+    },
+
+    /// An output has more elements than can be counted.
+    #[error("output '{name}' is too large: use fewer rows")]
+    #[non_exhaustive]
+    TooLarge {
+        /// The name of the output.
+        name: String,
+    },
+
+    /// An output is in the device memory of another column of the job.
+    #[error("the output '{name}' is in the memory of another column of the job: write to another array")]
+    #[non_exhaustive]
+    MemoryClash {
+        /// The name of the output.
+        name: String,
+    },
+
+    /// Passes of a job that has outputs, or a kernel of the caller's own.
+    #[error(
+        "passes are for reductions: leave out outputs, and run kernels of your own and jobs with outputs once, after \
+         them"
+    )]
+    PassesNeedReductions,
+
+    /// Passes of a job without values.
+    #[error("the job has no values, so that all passes would be the same: give it some, or run it once")]
+    PassesNeedValues,
+}
