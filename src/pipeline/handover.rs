@@ -40,12 +40,11 @@ pub(super) trait Enqueue {
 
     /// Returns the oldest chunk and the number of its worker if the chunk is done, otherwise the same chunk.
     /// `in_flight` holds the younger ones.
-    fn finish(
-        &mut self,
-        oldest: Self::InFlight,
-        in_flight: &VecDeque<Self::InFlight>,
-    ) -> Result<Result<(usize, Self::Done), Self::InFlight>>;
+    fn finish(&mut self, oldest: Self::InFlight, in_flight: &VecDeque<Self::InFlight>) -> Result<Finished<Self>>;
 }
+
+/// The number of a worker and its chunk, which is done, or the same chunk in flight.
+pub(super) type Finished<E> = Result<(usize, <E as Enqueue>::Done), <E as Enqueue>::InFlight>;
 
 /// Creates both sides of the hand-over for `workers` workers with `slots` slots each. `is_cooperative` tells whether
 /// they all run on one thread, so that a worker must not wait for another one.

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::handover::{Enqueue, Step, SubmitterEnd};
+use super::handover::{Enqueue, Finished, Step, SubmitterEnd};
 use super::slot::{Done, Filled, InFlight};
 use super::streams::Streams;
 use super::{Worker, WorkerName, WorkerOutcome};
@@ -92,11 +92,7 @@ impl<'r, D: Device> Enqueue for Enqueuer<'r, D> {
         })
     }
 
-    fn finish(
-        &mut self,
-        oldest: InFlight<'r, D>,
-        in_flight: &VecDeque<InFlight<'r, D>>,
-    ) -> Result<Result<(usize, Done<'r, D>), InFlight<'r, D>>> {
+    fn finish(&mut self, oldest: InFlight<'r, D>, in_flight: &VecDeque<InFlight<'r, D>>) -> Result<Finished<Self>> {
         let worker = oldest.worker;
         let done = oldest.finish(&self.streams, &mut self.host).map_err(|lost| {
             let (chunk, error) = *lost;

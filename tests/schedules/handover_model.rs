@@ -9,7 +9,7 @@ use shuttle::thread;
 
 use crate::check;
 use crate::error::{Error, Result};
-use crate::handover::{Enqueue, Step, SubmitterEnd, WorkerEnd, connect};
+use crate::handover::{Enqueue, Finished, Step, SubmitterEnd, WorkerEnd, connect};
 use crate::scalars::{LateScalars, ScalarArgs};
 
 /// A chunk on its way through the device. Workers number their chunks in the order in which they send them.
@@ -77,7 +77,7 @@ impl Enqueue for FakeDevice {
         Ok(filled)
     }
 
-    fn finish(&mut self, oldest: Slot, _: &VecDeque<Slot>) -> Result<Result<(usize, Slot), Slot>> {
+    fn finish(&mut self, oldest: Slot, _: &VecDeque<Slot>) -> Result<Finished<Self>> {
         assert_eq!(self.launched.front(), Some(&oldest.chunk), "not the oldest chunk");
         if !self.is_cooperative && thread_rng().gen_bool(0.5) {
             return Ok(Err(oldest));

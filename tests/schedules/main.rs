@@ -1,5 +1,5 @@
-//! Runs the synchronization of the pipeline and of memory under thousands of thread schedules, and checks that no schedule
-//! deadlocks or breaks a rule.
+//! Runs the synchronization of the pipeline and of memory under thousands of thread schedules, and checks that no
+//! schedule deadlocks or breaks a rule.
 //!
 //! The files are those of the library, compiled here a second time with the locks of shuttle. These let one thread run
 //! at a time and choose it at random, or by priorities that change a few times (PCT). Workers are modelled after
