@@ -24,6 +24,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from threading import Lock
 
 import suites
 
@@ -136,8 +137,8 @@ def baseline(folder, results, number, jobs, threads):
 
 
 def judge(mutant, folder, measured, last_killer, threads):
-    """Runs a mutant in all suites that reach it, until one kills it."""
-    reaching = [suite for suite in suites.SUITES if mutant["number"] in measured[suite.name]["reaches"]]
+    """Runs a mutant in all suites that were measured and reach it, until one kills it."""
+    reaching = [each for each in suites.SUITES if mutant["number"] in measured.get(each.name, {}).get("reaches", [])]
     reaching.sort(key=lambda suite: suite.name != last_killer)
     total = 0
     for suite in reaching:
@@ -149,7 +150,7 @@ def judge(mutant, folder, measured, last_killer, threads):
     return {"verdict": "survived" if reaching else "not reached", "seconds": round(total, 1)}
 
 
-def run(folder, results, patterns, jobs, threads):
+def run(folder, results, patterns, chosen_suites, jobs, threads):
     """Runs the chosen mutants. Returns whether all verdicts are the expected ones."""
     mutants = json.loads((folder / "mutants.json").read_text())
     chosen = [each for each in mutants if not patterns or any(fnmatch.fnmatch(each["name"], p) for p in patterns)]
@@ -160,20 +161,23 @@ def run(folder, results, patterns, jobs, threads):
         management.symlink_to("libcuda.so")
     results.mkdir(parents=True, exist_ok=True)
     measured = baseline(folder, results, len(mutants), jobs, threads)
+    if chosen_suites:
+        measured = {name: known for name, known in measured.items() if name in chosen_suites.split(",")}
     path = results / "results.json"
-    known = json.loads(path.read_text()) if path.exists() else {}
+    known, lock = json.loads(path.read_text()) if path.exists() else {}, Lock()
 
     def one(mutant):
         last_killer = known.get(mutant["name"], {}).get("suite")
         verdict = judge(mutant, folder, measured, last_killer, threads)
         by = f" by {verdict['suite']}: {verdict['test']}" if "suite" in verdict else ""
         print(f"{verdict['seconds']:6.1f} s  {verdict['verdict']:11}  {mutant['name']}{by}", flush=True)
+        with lock:
+            known[mutant["name"]] = verdict | {"breaks": mutant["breaks"]}
+            path.write_text(json.dumps(known, indent=1))
         return mutant, verdict
 
     with ThreadPoolExecutor(jobs) as pool:
         verdicts = list(pool.map(one, chosen))
-    known.update({mutant["name"]: verdict | {"breaks": mutant["breaks"]} for mutant, verdict in verdicts})
-    path.write_text(json.dumps(known, indent=1))
     return report(verdicts)
 
 
@@ -208,6 +212,7 @@ def main():
     what.add_argument("--run", type=Path, metavar="FOLDER", help="run what was built into a folder")
     cores = os.cpu_count() or 1
     parser.add_argument("--jobs", type=int, default=cores, help="mutants at once; default: the number of cores")
+    parser.add_argument("--suites", help="run only these suites, for example 'library,jobs'")
     parser.add_argument("--threads", type=int, help="tests at once in each suite; default: cores / jobs, at least 2")
     parser.add_argument("--results", type=Path, help="the folder for results; default: the folder of the build")
     given = parser.parse_args()
@@ -220,7 +225,7 @@ def main():
     if not given.build:
         threads = given.threads or max(2, cores // given.jobs)
         results = (given.results or folder).resolve()
-        sys.exit(0 if run(folder, results, given.names, given.jobs, threads) else 1)
+        sys.exit(0 if run(folder, results, given.names, given.suites, given.jobs, threads) else 1)
 
 
 if __name__ == "__main__":

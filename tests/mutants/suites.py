@@ -63,6 +63,8 @@ FAILED = re.compile(r"^test (.+?)\s+\.\.\. FAILED|^the case '(.+)' hangs", re.MU
 def run(suite, folder, limit, threads, mutant=None, reached=None):
     """Runs a suite until its first failure. Returns how it failed, or None, and the seconds that it took."""
     scratch = tempfile.mkdtemp(prefix="mutants-")
+    # Some tests become another user, who has to get there.
+    os.chmod(scratch, 0o755)
     settings = {name: value.format(folder=folder) for name, value in suite.settings.items()}
     environment = os.environ | settings | {
         "OVERSHOT_BIN": str(folder / "overshot"),
