@@ -356,6 +356,11 @@ fn is_unsupported(e: Errno) -> bool {
 /// Reserves `len` bytes of space for a new file. Returns `Ok(false)` if the file system does not support this: the
 /// file then only has the length.
 pub(crate) fn reserve(file: &File, len: u64) -> io::Result<bool> {
+    reserve_with(file, len, allocate)
+}
+
+/// Does what [`reserve`] says by a call that allocates space.
+pub(super) fn reserve_with(file: &File, len: u64, allocate: impl Fn(&File, u64) -> io::Result<()>) -> io::Result<bool> {
     if len == 0 {
         return Ok(true);
     }

@@ -151,6 +151,19 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_that_changes_while_it_is_read_is_skipped() {
+        let list = SignalList::new();
+        let entry = std::cell::Cell::new(Some(list.add(Path::new("/old"), 0..1)));
+        let changes = |_| {
+            drop(entry.take());
+            entry.set(Some(list.add(Path::new("/new"), 0..1)));
+            true
+        };
+        list.each(changes, |path| panic!("{path:?} was visited"));
+        assert_eq!(paths(&list, 0), ["/new"]);
+    }
+
+    #[test]
     fn readers_never_see_a_mixture() {
         let list = SignalList::new();
         let names = ["a".repeat(50), "b".repeat(70), "c".repeat(3)];

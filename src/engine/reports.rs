@@ -89,12 +89,8 @@ pub(super) fn of_devices(
         let workers: Vec<&WorkerOutcome> = outcomes.iter().filter(|worker| worker.device == number).collect();
         let sum = |of: fn(&WorkerOutcome) -> u64| workers.iter().map(|worker| of(worker)).sum::<u64>();
         let virtual_end = workers.iter().map(|worker| worker.end).max().unwrap_or_default();
-        let (rows, sampled) = (sum(|worker| worker.rows), sum(|worker| worker.sampled_rows));
-        let mut stages = StageTimes::default();
-        workers.iter().for_each(|worker| stages.add(&worker.sample));
-        // As the chunks that were timed, so the others.
-        stages.scale(if sampled == 0 { 0.0 } else { rows as f64 / sampled as f64 });
-        workers.iter().for_each(|worker| stages.add(&worker.times));
+        let rows = sum(|worker| worker.rows);
+        let stages = stage_times(&workers);
         // Nothing is copied to the CPU: what counts is what it reads and writes.
         let touched = |bytes: u64, row: u64| if device.kind == DeviceKind::Cpu { rows * row } else { bytes };
         let work = DeviceWork {
@@ -132,4 +128,37 @@ pub(super) fn of_devices(
         }
     });
     reports.collect()
+}
+
+/// The times of the stages of a device, for all its rows: only some chunks were timed on the device.
+fn stage_times(workers: &[&WorkerOutcome]) -> StageTimes {
+    let sum = |of: fn(&WorkerOutcome) -> u64| workers.iter().map(|worker| of(worker)).sum::<u64>();
+    let (rows, sampled) = (sum(|worker| worker.rows), sum(|worker| worker.sampled_rows));
+    let mut stages = StageTimes::default();
+    workers.iter().for_each(|worker| stages.add(&worker.sample));
+    // As the chunks that were timed, so the others.
+    stages.scale(if sampled == 0 { 0.0 } else { rows as f64 / sampled as f64 });
+    workers.iter().for_each(|worker| stages.add(&worker.times));
+    stages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_some_chunks_stand_for_all_rows() {
+        let worker = |rows, sampled_rows, kernel, fill| {
+            let mut worker = WorkerOutcome { rows, sampled_rows, ..WorkerOutcome::default() };
+            worker.sample.kernel.busy = Duration::from_millis(kernel);
+            worker.times.fill.busy = Duration::from_millis(fill);
+            worker
+        };
+        let workers = [worker(300, 50, 7, 2), worker(100, 50, 3, 4), worker(0, 0, 0, 0)];
+        let stages = stage_times(&workers.each_ref());
+        // 100 of 400 rows took 10 ms.
+        assert_eq!(stages.kernel.busy, Duration::from_millis(40));
+        assert_eq!(stages.fill.busy, Duration::from_millis(6), "every chunk is timed on the host");
+        assert_eq!(stage_times(&[&workers[2]]).kernel.busy, Duration::ZERO);
+    }
 }

@@ -2,7 +2,7 @@
 
 use overshot::kernel::RowFunction;
 use overshot::testing::custom::{FACTOR, TABLE, everything, keep};
-use overshot::{DeviceChoice, Engine, Job, Npy, Raw, kernel::CustomKernel};
+use overshot::{DeviceChoice, Engine, Job, Npy, Raw, Source, kernel::CustomKernel};
 
 use crate::harness::{Case, Module, NO_CASES, Outcome, check, engine, numbers};
 
@@ -13,6 +13,7 @@ const CASES: &[(&str, Case)] = &[
     ("compacted rows are in order, for all schedules", kept_in_order),
     ("files of compacted rows have their length", kept_files),
     ("compaction that selects nothing, and no rows", kept_nothing),
+    ("files of rows of several elements have their shape", shaped_files),
     ("arguments that do not match the parameters are errors", misfits),
     ("a kernel without the parameter rows gets whole blocks", without_rows),
     ("rows of excessive size are an error", absurd_rows),
@@ -22,6 +23,7 @@ const ON_HOST: &[(&str, Case)] = &[
     ("a Rust closure computes typed rows", rust_function),
     ("a Rust closure that does not fit the job is an error", rust_function_misfits),
     ("a kernel that lies about what it kept is an error", lying_kernel),
+    ("compacted rows of several elements", kept_pairs),
 ];
 
 fn all_parts(choice: &DeviceChoice) -> Outcome {
@@ -55,9 +57,11 @@ fn kept_in_order(choice: &DeviceChoice) -> Outcome {
     }
     for choice in &choices {
         for (chunk, workers) in [(8 << 10, 1), (40 << 10, 3), (200 << 10, 7)] {
-            let (mut b, mut w) = (vec![f64::NAN; x.len()], vec![-1; x.len()]);
+            let engine = engine(choice).chunk(chunk).workers(workers).build()?;
+            // Memory that a GPU could write in place: compacted rows go through slots all the same.
+            let (mut b, mut w) = (engine.pinned::<f64>(x.len())?, vec![-1; x.len()]);
             let job = Job::kernel(&keep()).input("x", &x).output("big", &mut b).output("where", &mut w);
-            let report = engine(choice).chunk(chunk).workers(workers).build()?.run(job)?;
+            let report = engine.run(job)?;
             let kept = report.outputs[0].rows as usize;
             check(kept == big.len(), format!("{choice}: {kept} of {} rows", big.len()))?;
             check(b[..kept] == big[..] && w[..kept] == places[..], format!("{choice}: other rows"))?;
@@ -82,6 +86,51 @@ fn kept_files(choice: &DeviceChoice) -> Outcome {
         .build()?
         .run(Job::eval("y = x")?.input("x", Npy::open(&b)?).output("y", &mut again))?;
     check(again == big, "other rows in the .npy file")
+}
+
+fn shaped_files(choice: &DeviceChoice) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let (y, z) = (folder.path().join("y.npy"), folder.path().join("z.npy"));
+    let x = vec![1f32; 3 * 1000];
+    let job = Job::kernel(everything()).input("x", &x).output("y", Npy::create(&y)).output("z", Npy::create(&z));
+    engine(choice).build()?.run(job)?;
+    for (path, shape) in [(y, &[1000][..]), (z, &[1000, 2])] {
+        let found = Npy::open(&path)?;
+        check(found.shape() == Some(shape), format!("{}: {:?}", path.display(), found.shape()))?;
+    }
+    Ok(())
+}
+
+/// Keeps the values over 50, each with its opposite.
+fn kept_pairs(choice: &DeviceChoice) -> Outcome {
+    let text = "extern \"C\" __global__ void f(long long rows, const double *x, double (*pairs)[2],
+                                              unsigned long long *num_selected) {}";
+    // SAFETY: it does nothing.
+    let kernel = unsafe { CustomKernel::cuda("f.cu", text, "f") }?.on_host(|rows| {
+        let (x, tile_rows) = (rows.input::<f64>("x"), rows.tile_rows());
+        let (pairs, kept) = (rows.output::<f64>("pairs"), rows.num_selected());
+        for ((x, pairs), kept) in x.chunks(tile_rows).zip(pairs.chunks_mut(2 * tile_rows)).zip(kept) {
+            let found = x.iter().filter(|x| **x > 50.0);
+            *kept = found.zip(pairs.as_chunks_mut::<2>().0).map(|(x, pair)| *pair = [*x, -x]).count() as u64;
+        }
+    });
+    let x = numbers(70_000, 1);
+    let expected: Vec<f64> = naive(&x).0.iter().flat_map(|x| [*x, -x]).collect();
+    let rows = expected.len() / 2;
+    let engine = engine(choice).chunk(100 << 10).build()?;
+    let mut pairs = vec![f64::NAN; 2 * x.len()];
+    let report = engine.run(Job::kernel(&kernel).input("x", &x).output("pairs", &mut pairs))?;
+    check(pairs[..2 * rows] == expected[..], "other rows in memory")?;
+    let output = &report.outputs[0];
+    check((output.rows, output.bytes) == (rows as u64, 16 * rows as u64), format!("{output:?}"))?;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("pairs.npy");
+    engine.run(Job::kernel(&kernel).input("x", &x).output("pairs", Npy::create(&path)))?;
+    let file = Npy::open(&path)?;
+    check(file.shape() == Some(&[rows as u64, 2]), format!("{:?}", file.shape()))?;
+    let mut found = vec![0.0; 2 * rows];
+    file.read(0, bytemuck::cast_slice_mut(&mut found))?;
+    check(found == expected, "other rows in the file")
 }
 
 fn bytes_of(values: &[i64]) -> Vec<u8> {

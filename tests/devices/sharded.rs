@@ -24,6 +24,7 @@ const CASES: &[(&str, Case)] = &[
     ("a dataset that changed is copied again", forgotten),
     ("concurrent jobs use one dataset", at_once),
     ("a job that fails leaves a dataset as it was", failed_job),
+    ("a plan leaves a dataset to runs", planned),
     ("kernels that compact, or have rows of several elements", kernels),
     ("a job fills a dataset and reads other inputs of all kinds", fills_beside_others),
     ("outputs with several elements a row in pinned memory", vectors_in_place),
@@ -248,6 +249,41 @@ fn at_once(choice: &DeviceChoice) -> Outcome {
     let rest = if has_memory(&engine) { data.rows() - rows_in(&data.on_devices()) } else { 0 };
     check(moved == 8 * rest || !without_cpu(&engine) && moved < 8 * rest, "what the pass after moved")?;
     check(bits(&again) == expected, "the pass after")
+}
+
+/// One row, with a warning that runs something. A plan asks for it.
+struct Warns<F>(F);
+
+impl<F: Fn() + Send + Sync> Source for Warns<F> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F64
+    }
+    fn rows(&self) -> u64 {
+        50_000
+    }
+    fn name(&self) -> String {
+        "warns".into()
+    }
+    fn read(&self, _: u64, to: &mut [u8]) -> overshot::Result<()> {
+        to.fill(0);
+        Ok(())
+    }
+    fn warning(&self) -> Option<String> {
+        self.0();
+        None
+    }
+}
+
+fn planned(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice);
+    let x = numbers(50_000, 9);
+    let data = engine.resident(&x)?;
+    let runs = || {
+        let report = engine.run(Job::eval(PASS).unwrap().input("x", &data)).unwrap();
+        assert!(!report.notes.iter().any(|note| note.contains("was not used on the devices")), "{:?}", report.notes);
+    };
+    engine.plan(&Job::eval("sum(x + y)")?.input("x", &data).input("y", Warns(runs)))?;
+    Ok(())
 }
 
 fn failed_job(choice: &DeviceChoice) -> Outcome {

@@ -36,6 +36,20 @@ fn odd_but_valid_headers() {
     }
 }
 
+/// NumPy pads by 1 to 64 blanks: by 64, where none would be needed.
+#[test]
+fn headers_are_padded_like_those_of_numpy() {
+    let padding = |dimensions: usize| {
+        let head = header(Dtype::U8, 1, Some(&vec![1; dimensions]));
+        assert!(head.len().is_multiple_of(64));
+        let blanks = head.iter().rev().skip(1).take_while(|byte| **byte == b' ').count();
+        // The first dimension has room for 21 digits and has one.
+        blanks - 20
+    };
+    let paddings: Vec<usize> = (1..64).map(padding).collect();
+    assert!(paddings.iter().all(|padding| (1..=64).contains(padding)) && paddings.contains(&64), "{paddings:?}");
+}
+
 #[test]
 fn garbage() {
     let with = |descr: &str, fortran: &str, shape: &str| {

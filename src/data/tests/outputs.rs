@@ -3,7 +3,7 @@
 use super::*;
 use crate::data::new_file::FileSink;
 use crate::data::npy;
-use crate::data::partial::{Abilities, Partial};
+use crate::data::partial::{Abilities, Partial, reserve_with};
 use crate::data::raw::no_header;
 use crate::data::temporary::{leftovers, remove_unfinished};
 use std::fs::{self, File};
@@ -11,6 +11,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::Mutex;
 use std::thread;
 
 /// Stands in for `Job::output`.
@@ -96,7 +97,10 @@ fn slices_of_every_kind() {
 fn slices_that_do_not_fit() {
     let mut values = [0f32; 4];
     says(output(&mut values).open(Dtype::F64, 4, None), &["slice holds f32 but the result is f64"]);
-    says(output(&mut values).open(Dtype::F32, 5, None), &["slice has 4 elements but the result has 5"]);
+    for rows in [3, 5] {
+        let what = format!("slice has 4 elements but the result has {rows}");
+        says(output(&mut values).open(Dtype::F32, rows, None), &[&what]);
+    }
     says(output(&mut [false; 2]).open(Dtype::U8, 2, None), &["slice holds bool but the result is u8"]);
     let sink = output(&mut values).open(Dtype::F32, 4, None).unwrap();
     says(sink.write(3, &[0; 8]), &["8 bytes from row 3 on do not fit"]);
@@ -192,16 +196,51 @@ fn a_file_without_commit_leaves_no_trace() {
 
 #[test]
 fn what_is_published_is_taken_back_if_it_is_still_there() {
-    for abilities in file_systems() {
+    for (abilities, replaces) in file_systems().flat_map(|kind| [(kind, false), (kind, true)]) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c");
-        let mut partial = Partial::create_with(&path, 0, false, abilities).unwrap();
+        if replaces {
+            fs::write(&path, b"old").unwrap();
+        }
+        let mut partial = Partial::create_with(&path, 0, replaces, abilities).unwrap();
         partial.publish().unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, b"another's").unwrap();
         drop(partial);
         assert_eq!(fs::read(&path).unwrap(), b"another's");
     }
+}
+
+/// A sink that notes which of its methods are called.
+struct Noted<'a>(&'a str, &'a Mutex<Vec<String>>);
+
+impl Noted<'_> {
+    fn note(&self, call: &str) -> Result<()> {
+        self.1.lock().unwrap().push(format!("{call} {}", self.0));
+        Ok(())
+    }
+}
+
+impl Sink for Noted<'_> {
+    fn write(&self, _: u64, _: &[u8]) -> Result<()> {
+        self.note("write")
+    }
+    fn check(&self) -> Result<()> {
+        self.note("check")
+    }
+    fn publish(&mut self) -> Result<()> {
+        self.note("publish")
+    }
+    fn commit(self: Box<Self>) -> Result<()> {
+        self.note("commit")
+    }
+}
+
+#[test]
+fn all_outputs_are_checked_before_one_appears() {
+    let calls = Mutex::new(Vec::new());
+    commit_all(vec![Box::new(Noted("a", &calls)), Box::new(Noted("b", &calls))]).unwrap();
+    assert_eq!(calls.into_inner().unwrap(), ["check a", "check b", "publish a", "publish b", "commit a", "commit b"]);
 }
 
 #[test]
@@ -414,8 +453,11 @@ fn places_where_no_file_can_be() {
     if Path::new("/sys/kernel").is_dir() {
         says(open(Path::new("/sys/kernel/c")), &["/sys/kernel/c: no file can be created in its directory /sys/kernel"]);
     }
-    // Long names are accepted as long as the system accepts them.
-    open(&dir.path().join("n".repeat(255))).unwrap().commit().unwrap();
+    // Long names are accepted as long as the system accepts them, also beside a temporary name.
+    for abilities in file_systems() {
+        let path = dir.path().join("n".repeat(255));
+        Partial::create_with(&path, 1, true, abilities).unwrap().commit().unwrap();
+    }
 }
 
 #[test]
@@ -431,6 +473,17 @@ fn a_disk_without_room() {
     let full = reserve_by(|_, _| Err(io::ErrorKind::StorageFull.into()));
     says(Partial::create_with(&path, 5, false, full), &["c.npy: no space: needs 5 bytes"]);
     assert!(names(dir.path()).is_empty());
+}
+
+#[test]
+fn space_is_reserved_where_the_file_system_can() {
+    let file = tempfile::tempfile().unwrap();
+    let unsupported = |_: &File, _| Err(io::ErrorKind::Unsupported.into());
+    assert!(!reserve_with(&file, 5, unsupported).unwrap());
+    assert_eq!(file.metadata().unwrap().len(), 5, "it has its length, but no space");
+    assert!(reserve_with(&file, 6, |_, _| Ok(())).unwrap());
+    let refused = reserve_with(&file, 1 << 60, |_, _| panic!("there is not as much space"));
+    assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::StorageFull);
 }
 
 #[test]
