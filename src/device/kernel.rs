@@ -162,7 +162,7 @@ pub struct Kernel {
 }
 
 /// Creates a host kernel.
-pub type MakeHostKernel = Box<dyn Fn() -> Box<dyn HostKernel> + Send + Sync>;
+pub(crate) type MakeHostKernel = Box<dyn Fn() -> Box<dyn HostKernel> + Send + Sync>;
 
 /// An array of any dtype. It is stored in words, so that it is aligned for every dtype.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -298,7 +298,7 @@ pub trait HostKernel: Send {
 }
 
 /// A kernel shared by the workers.
-pub type SharedKernel = Arc<Kernel>;
+pub(crate) type SharedKernel = Arc<Kernel>;
 
 #[cfg(test)]
 mod tests {
