@@ -134,7 +134,7 @@
 //! CPU) for each chunk, with the fields `chunk`, `row`, `rows`, `device` and `worker`.
 
 // Of a library alone: in programs and tests nothing that is `pub` is reached from outside.
-#![warn(missing_debug_implementations, unnameable_types)]
+#![warn(missing_debug_implementations, unnameable_types, unreachable_pub)]
 
 pub mod arrays;
 mod cache_folder;

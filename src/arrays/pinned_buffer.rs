@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::data::{Dtype, Element, Input, Memory, Output, Source, slice_output};
 use crate::device::Device;
 use crate::error::Result;
-use crate::memory::{MemoryBudget, PinnedMemory, Reservation};
+use crate::memory::{Charge, MemoryBudget, PinnedMemory};
 
 /// A fixed-size array in pinned memory, created by [`Engine::pinned`](crate::Engine::pinned).
 ///
@@ -25,27 +25,27 @@ use crate::memory::{MemoryBudget, PinnedMemory, Reservation};
 /// # }
 /// ```
 pub struct PinnedBuffer<T: Element> {
-    // Dropped in this order: the memory is released before its reservation.
+    // Dropped in this order: the memory is released before its charge.
     memory: PinnedMemory,
-    _reserved: Option<Reservation>,
+    _charged: Option<Charge>,
     rows: usize,
     _element: std::marker::PhantomData<T>,
 }
 
 impl<T: Element> PinnedBuffer<T> {
-    /// Creates an array of `rows` zeros. If there is a device, the memory is registered with it and reserved on
+    /// Creates an array of `rows` zeros. If there is a device, the memory is registered with it and charged to
     /// this budget.
     pub(crate) fn new<D: Device>(device: Option<(&D, &Arc<MemoryBudget>)>, rows: usize) -> Result<Self> {
         let bytes = rows.saturating_mul(size_of::<T>());
         let memory = PinnedMemory::new(device.map(|(device, _)| device), bytes)?;
-        let _reserved = device.map(|(_, budget)| budget.reserve(bytes as u64)).transpose()?;
-        Ok(PinnedBuffer { memory, _reserved, rows, _element: std::marker::PhantomData })
+        let _charged = device.map(|(_, budget)| budget.charge(bytes as u64)).transpose()?;
+        Ok(PinnedBuffer { memory, _charged, rows, _element: std::marker::PhantomData })
     }
 
     /// Creates an array of `rows` zeros in ordinary memory.
     pub(crate) fn on_host(rows: usize) -> Result<Self> {
         let memory = PinnedMemory::on_host(rows.saturating_mul(size_of::<T>()))?;
-        Ok(PinnedBuffer { memory, _reserved: None, rows, _element: std::marker::PhantomData })
+        Ok(PinnedBuffer { memory, _charged: None, rows, _element: std::marker::PhantomData })
     }
 
     /// Returns whether the memory is registered with a device, so that copies need no staging.

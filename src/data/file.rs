@@ -89,7 +89,7 @@ pub(super) struct FileRows {
 
 impl FileRows {
     /// The `rows` rows at `offset`. `len` is the length of the file, which contains them.
-    pub fn new(opened: Opened, dtype: Dtype, rows: u64, offset: u64, swapped: bool, reading: ReadMode) -> Self {
+    pub(super) fn new(opened: Opened, dtype: Dtype, rows: u64, offset: u64, swapped: bool, reading: ReadMode) -> Self {
         let Opened { path, file, len } = opened;
         debug_assert!(offset + rows * dtype.size() as u64 <= len);
         let is_direct = reading == ReadMode::Direct;
@@ -103,7 +103,7 @@ impl FileRows {
     ///
     /// # Safety
     /// Nobody may write to the file or truncate it while this value exists.
-    pub unsafe fn mapped(mut self) -> Self {
+    pub(super) unsafe fn mapped(mut self) -> Self {
         let end = self.offset + self.rows * self.dtype.size() as u64;
         // SAFETY: the caller upholds the contract; the file is as long as its rows, as `new` requires.
         let map = unsafe { map_file(&self.file, end) };
@@ -117,7 +117,7 @@ impl FileRows {
         self
     }
 
-    pub fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
+    pub(super) fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
         let beyond = || {
             let problem = format!("rows from {first} on were requested, but it has {} rows", self.rows);
             Error::file(&self.path, problem, "this is a bug in the caller of Source::read")
@@ -148,12 +148,12 @@ impl FileRows {
         Ok(())
     }
 
-    pub fn memory(&self) -> Option<Memory<'_>> {
+    pub(super) fn memory(&self) -> Option<Memory<'_>> {
         if self.swapped { None } else { Memory::new(self.bytes_in_place()?, self.dtype) }
     }
 
     /// Returns whether the rows can be read without a disk. An estimate is enough here.
-    pub fn is_cached(&self, first: u64, rows: u64) -> bool {
+    pub(super) fn is_cached(&self, first: u64, rows: u64) -> bool {
         let size = self.dtype.size() as u64;
         match &self.direct {
             None => true,
@@ -163,12 +163,12 @@ impl FileRows {
     }
 
     /// Returns the number of bytes read with direct I/O so far.
-    pub fn bytes_read_direct(&self) -> u64 {
+    pub(super) fn bytes_read_direct(&self) -> u64 {
         self.direct.as_ref().map_or(0, Direct::bytes)
     }
 
     /// Returns why the file is not read as requested.
-    pub fn warning(&self) -> Option<String> {
+    pub(super) fn warning(&self) -> Option<String> {
         self.note.map(|note| format!("{} {note}", self.path.display()))
     }
 
@@ -212,7 +212,7 @@ pub(super) struct Opened {
 
 impl Opened {
     /// Opens a regular file. Other kinds are refused: the rows of a pipe cannot be read in any order.
-    pub fn new(path: &Path) -> Result<Self> {
+    pub(super) fn new(path: &Path) -> Result<Self> {
         let cannot = |e: io::Error| {
             let remedy = match e.kind() {
                 io::ErrorKind::NotFound => "check the path",
@@ -235,7 +235,7 @@ impl Opened {
     }
 
     /// Reads `n` bytes at the start of the file, or all of a shorter file.
-    pub fn head(&self, n: u64) -> Result<Vec<u8>> {
+    pub(super) fn head(&self, n: u64) -> Result<Vec<u8>> {
         let n = usize::try_from(n.min(self.len)).unwrap_or(usize::MAX);
         let mut head = vec![0; n];
         let cannot = |e| io_error(&self.path, "cannot be read", "check the disk", e);

@@ -63,7 +63,7 @@ pub fn create(path: impl AsRef<Path>, dtype: Option<Dtype>, force: bool) -> Resu
     if let Some(foreign) = by_name(path) {
         let problem = format!("has the name of {}, which cannot be written", foreign.what);
         let remedy = format!(
-            "write a .npy file, which NumPy reads, or raw rows (.raw); for raw rows under this name, write {}:f64!",
+            "write a .npy file, which NumPy reads, or raw rows (.raw); for raw rows under this name, create it as a raw file, or write {}:f64!",
             path.display()
         );
         return Err(Error::file(path, problem, remedy));
@@ -93,7 +93,8 @@ fn readable(path: &Path, dtype: Option<Dtype>) -> Result<Option<Dtype>> {
         return Ok(None);
     }
     if let Some(Foreign { what, remedy }) = foreign_format(path, &opened.head(16)?) {
-        let remedy = format!("{remedy}; to read its bytes as rows anyway, write {shown}:f64!");
+        let remedy =
+            format!("{remedy}; to read its bytes as rows anyway, open it as a raw file, or write {shown}:f64!");
         return Err(Error::file(path, format!("is {what}, not a raw file"), remedy));
     }
     match dtype {

@@ -140,7 +140,13 @@ fn version(release: &str) -> Option<(u32, u32)> {
 impl FileSink {
     /// Creates a sink for `rows` rows of `dtype` after the header. Header and rows together are as long as the
     /// file.
-    pub fn new(partial: Partial, header: Header, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Self> {
+    pub(super) fn new(
+        partial: Partial,
+        header: Header,
+        dtype: Dtype,
+        rows: u64,
+        shape: Option<&[u64]>,
+    ) -> Result<Self> {
         let first = header(dtype, rows, shape);
         partial.write_at(&first, 0)?;
         let map = if partial.is_reserved() { SinkMemory::map(partial.file(), first.len(), dtype) } else { None };

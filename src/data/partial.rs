@@ -67,12 +67,12 @@ impl Partial {
     /// # Errors
     /// Returns an error if `path` exists and `force` is not set, is not a regular file, may not be written to, or
     /// has no directory in which a file can be created; or if `len` bytes do not fit.
-    pub fn create(path: &Path, len: u64, force: bool) -> Result<Self> {
+    pub(super) fn create(path: &Path, len: u64, force: bool) -> Result<Self> {
         Self::create_with(path, len, force, Abilities::default())
     }
 
     /// Like `create`, on a file system with these abilities.
-    pub fn create_with(path: &Path, len: u64, force: bool, abilities: Abilities) -> Result<Self> {
+    pub(super) fn create_with(path: &Path, len: u64, force: bool, abilities: Abilities) -> Result<Self> {
         let (target, replaced) = target(path, force)?;
         // A file that replaces another one is private until it has the permissions of that file. A new file gets
         // this mode, reduced by the umask.
@@ -98,36 +98,36 @@ impl Partial {
     }
 
     /// Returns the path as given by the user.
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub fn file(&self) -> &File {
+    pub(super) fn file(&self) -> &File {
         &self.file
     }
 
     /// Returns the attributes of the replaced file that could not be kept.
-    pub fn warning(&self) -> Option<&str> {
+    pub(super) fn warning(&self) -> Option<&str> {
         self.note.as_deref()
     }
 
     /// Returns whether space for all bytes is reserved, so that the file may be written through a map.
-    pub fn is_reserved(&self) -> bool {
+    pub(super) fn is_reserved(&self) -> bool {
         self.reserved
     }
 
-    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+    pub(super) fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.file.write_all_at(bytes, offset).map_err(|e| write_error(&self.path, self.len, e))
     }
 
     /// Checks whether the name is free, or may be taken from the file that has it.
-    pub fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let taken = !self.force && fs::symlink_metadata(&self.target).is_ok();
         if taken { Err(appeared(&self.path)) } else { Ok(()) }
     }
 
     /// Gives the file its name. Dropping it then releases the name, and returns it to the file that had it before.
-    pub fn publish(&mut self) -> Result<()> {
+    pub(super) fn publish(&mut self) -> Result<()> {
         let done = match self.take_free_name() {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && self.force => self.replace(),
             done => done,
@@ -139,7 +139,7 @@ impl Partial {
     }
 
     /// Gives the file its name permanently.
-    pub fn commit(mut self) -> Result<()> {
+    pub(super) fn commit(mut self) -> Result<()> {
         self.publish()?;
         if let Stage::Replaced(old) = std::mem::replace(&mut self.stage, Stage::Committed) {
             fs::remove_file(&old).map_err(|e| {

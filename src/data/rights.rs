@@ -22,14 +22,14 @@ pub(super) struct Rights {
 }
 
 impl Rights {
-    pub fn of(path: &Path, metadata: &std::fs::Metadata) -> Self {
+    pub(super) fn of(path: &Path, metadata: &std::fs::Metadata) -> Self {
         let mode = metadata.mode() & PERMISSIONS;
         Rights { mode, owner: metadata.uid(), group: metadata.gid(), list: access_list(path) }
     }
 
     /// Applies these permissions to a file that only we may read, and never grants more. Returns the attributes
     /// that could not be kept, for the user.
-    pub fn give(self, file: &File) -> io::Result<Option<String>> {
+    pub(super) fn give(self, file: &File) -> io::Result<Option<String>> {
         let Rights { mut mode, owner, group, list } = self;
         let own = fstat(file)?;
         let mut lost = Vec::new();

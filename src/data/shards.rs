@@ -11,8 +11,7 @@ use super::Dtype;
 use crate::error::{ColumnError, Result};
 
 /// The locations of the rows of a dataset that are in device memory. All other rows are on the host.
-#[allow(unnameable_types, reason = "hidden methods of public traits hand it on")]
-pub struct Shards {
+pub(crate) struct Shards {
     dtype: Dtype,
     rows: u64,
     /// Ordered by row; none is empty.

@@ -34,12 +34,12 @@ const STATES: usize = 3;
 pub(super) struct Entry(&'static Node);
 
 impl SignalList {
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         SignalList { first: OnceLock::new() }
     }
 
     /// Adds a path. A path that is longer than the system accepts is truncated.
-    pub fn add(&self, path: &Path, range: Range<usize>) -> Entry {
+    pub(super) fn add(&self, path: &Path, range: Range<usize>) -> Entry {
         let node = self.claim();
         node.start.store(range.start, Ordering::Relaxed);
         node.end.store(range.end, Ordering::Relaxed);
@@ -80,7 +80,7 @@ impl SignalList {
     }
 
     /// Calls `visit` with each path, without its terminating zero, whose range `wanted` accepts.
-    pub fn each(&self, wanted: impl Fn(Range<usize>) -> bool, mut visit: impl FnMut(&[u8])) {
+    pub(super) fn each(&self, wanted: impl Fn(Range<usize>) -> bool, mut visit: impl FnMut(&[u8])) {
         let mut link = &self.first;
         while let Some(node) = link.get() {
             let sequence = node.sequence.load(Ordering::Acquire);

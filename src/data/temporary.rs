@@ -52,7 +52,7 @@ pub(super) struct Temporary {
 impl Temporary {
     /// Creates a file with `make` under a temporary name beside `target`. `make` is called again with another name
     /// if a name is taken.
-    pub fn beside<T>(target: &Path, mut make: impl FnMut(&Path) -> io::Result<T>) -> io::Result<(Temporary, T)> {
+    pub(super) fn beside<T>(target: &Path, mut make: impl FnMut(&Path) -> io::Result<T>) -> io::Result<(Temporary, T)> {
         let name = target.file_name().unwrap_or_default();
         let mut prefix = OsString::from(".");
         if name.len() <= LONGEST_NAME {
@@ -66,17 +66,17 @@ impl Temporary {
         Ok((Temporary { path, entry }, made))
     }
 
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     /// From now on no signal handler removes the file.
-    pub fn withdraw(&mut self) {
+    pub(super) fn withdraw(&mut self) {
         self.entry = None;
     }
 
     /// Keeps the file that has the name.
-    pub fn keep(self) -> PathBuf {
+    pub(super) fn keep(self) -> PathBuf {
         let path = self.path.to_path_buf();
         // `keep` fails only if a file attribute cannot be changed, and there is no such attribute on Unix.
         let _ = self.path.keep();

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-pub use super::scalars::{LateScalars, ScalarArgs};
+pub(crate) use super::scalars::LateScalars;
+pub use super::scalars::ScalarArgs;
 use crate::error::{Error, KernelError};
 
 /// Rows of a **tile** of an expression. A tile is the unit of reductions: every tile starts at a multiple of this row
@@ -163,7 +164,7 @@ pub struct Kernel {
 }
 
 /// Creates a host kernel.
-pub type MakeHostKernel = Box<dyn Fn() -> Box<dyn HostKernel> + Send + Sync>;
+pub(crate) type MakeHostKernel = Box<dyn Fn() -> Box<dyn HostKernel> + Send + Sync>;
 
 /// An array of any dtype. It is stored in words, so that it is aligned for every dtype.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -245,4 +246,4 @@ pub trait HostKernel: Send {
 }
 
 /// A kernel shared by the workers.
-pub type SharedKernel = Arc<Kernel>;
+pub(crate) type SharedKernel = Arc<Kernel>;

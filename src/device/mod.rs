@@ -12,9 +12,11 @@ pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 pub(crate) mod emulated;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`testing` exports what is `pub` there"))]
 pub(crate) mod kernel;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`testing` exports what is `pub` there"))]
 mod scalars;
 mod visible;
 

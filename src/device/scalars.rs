@@ -62,16 +62,16 @@ impl ScalarArgs {
 /// Scalar arguments that a thread sets later, which are abandoned when this value is dropped: no thread waits for
 /// values that never come.
 #[derive(Debug)]
-pub struct LateScalars(Arc<ScalarArgs>);
+pub(crate) struct LateScalars(Arc<ScalarArgs>);
 
 impl LateScalars {
     /// Takes over the setting of these values.
-    pub fn new(values: Arc<ScalarArgs>) -> Self {
+    pub(crate) fn new(values: Arc<ScalarArgs>) -> Self {
         LateScalars(values)
     }
 
     /// Sets the values. Does nothing if they are known or abandoned.
-    pub fn set(&self, bits: Vec<u64>) {
+    pub(crate) fn set(&self, bits: Vec<u64>) {
         self.0.set(bits);
     }
 }

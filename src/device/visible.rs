@@ -7,7 +7,7 @@ pub(super) fn not_visible(number: usize, count: usize) -> Error {
     Error::Device {
         device: format!("cuda:{number}"),
         problem: format!("no such device: {count} visible, counted from 0{}", visible_devices()),
-        remedy: "choose one of those that 'overshot devices' lists, or change CUDA_VISIBLE_DEVICES".into(),
+        remedy: "choose one of the visible devices, or change CUDA_VISIBLE_DEVICES".into(),
     }
 }
 

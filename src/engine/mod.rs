@@ -25,7 +25,7 @@ use self::devices::{Budgets, Opened};
 use self::outputs::Outputs;
 use self::passes::PassContext;
 pub use self::passes::Passes;
-use self::prepare::{Prepared, Request};
+use self::prepare::{Prepared, Ready, Request};
 use self::reports::RunTime;
 use crate::data::{Input, leftovers};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
@@ -147,7 +147,12 @@ impl Engine {
         let (computation, read) = (reports::of_computation(&what), reports::of_inputs(&inputs));
         let prepared = self.prepare(&inputs, &outputs, &bound, cancel.as_ref(), &context)?;
         // What is reserved is given up after the memory is: variables are dropped in reverse.
-        let Prepared { reserved: _reserved, plan, segments, mut runs, budgets, columns, mut notes, setup } = prepared;
+        let Prepared {
+            ready: Ready { reserved: _reserved, plan, segments, mut runs, budgets },
+            columns,
+            mut notes,
+            setup,
+        } = prepared;
         let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();
         // A file written from one with dimensions gets the same.
         let shape = inputs.iter().find_map(|(_, input)| input.source().shape());

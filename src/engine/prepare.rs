@@ -31,6 +31,14 @@ pub(super) struct Request<'r, 'j> {
 
 /// All that a run needs before its outputs are opened.
 pub(super) struct Prepared<'j> {
+    pub(super) ready: Ready,
+    pub(super) columns: Columns<'j>,
+    pub(super) notes: Vec<String>,
+    pub(super) setup: Setup,
+}
+
+/// A run whose memory is reserved and whose devices are ready.
+pub(super) struct Ready {
     /// Its place among the runs that have memory of the engine; `None` if it needs none.
     pub(super) reserved: Option<Admitted>,
     pub(super) plan: Plan,
@@ -39,9 +47,6 @@ pub(super) struct Prepared<'j> {
     /// What the plan needs on each of its devices.
     pub(super) runs: Vec<Box<dyn DeviceRun>>,
     pub(super) budgets: Vec<Budgets>,
-    pub(super) columns: Columns<'j>,
-    pub(super) notes: Vec<String>,
-    pub(super) setup: Setup,
 }
 
 impl Request<'_, '_> {
@@ -54,9 +59,6 @@ impl Request<'_, '_> {
         bound.operator.kernel().values.are_abandoned().then(Error::abandoned)
     }
 }
-
-/// What is reserved for a run, its plan, whose rows are whose, and what it needs on each of its devices.
-type Ready = (Option<Admitted>, Plan, Vec<Segment>, Vec<Box<dyn DeviceRun>>, Vec<Budgets>);
 
 impl Engine {
     /// Prepares a run. Devices that have no memory for it take no part, with a note, if others are there.
@@ -82,9 +84,9 @@ impl Engine {
         let mut columns = Columns::resolve(inputs, outputs, bound, &opened, true)?;
         notes.append(&mut columns.notes);
         let request = Request { bound, columns: &columns, devices: &devices, opened: &opened, cancel };
-        let (reserved, plan, segments, runs, budgets) = self.ready(&request, context, &mut notes, &mut setup)?;
-        notes.extend(opened.notes(&plan, bound.operator.kernel()));
-        Ok(Prepared { reserved, plan, segments, runs, budgets, columns, notes, setup })
+        let ready = self.ready(&request, context, &mut notes, &mut setup)?;
+        notes.extend(opened.notes(&ready.plan, bound.operator.kernel()));
+        Ok(Prepared { ready, columns, notes, setup })
     }
 
     /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than
@@ -241,7 +243,7 @@ impl Engine {
                         setup.kernel += kernel;
                         setup.memory += memory;
                     }
-                    return Ok((reserved, plan, segments, runs, budgets));
+                    return Ok(Ready { reserved, plan, segments, runs, budgets });
                 }
                 // What is kept for the next run is for this one first.
                 Err(Error::OutOfMemory { .. }) if request.opened.trim() > 0 => {}

@@ -189,7 +189,7 @@ pub enum JobError {
     },
 
     /// A raw file is opened without a dtype.
-    #[error("{path}: not .npy: add the dtype, such as f32; as text, {path}:f32", path = path.display())]
+    #[error("{path}: not .npy: add the dtype, such as f32, or write {path}:f32", path = path.display())]
     #[non_exhaustive]
     MissingDtype {
         /// The file.

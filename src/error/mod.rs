@@ -183,11 +183,9 @@ impl Error {
     /// Returns whether the job is invalid as requested, as opposed to a run that failed. The command exits with
     /// status 2 for invalid jobs and with status 1 for other errors.
     pub fn is_usage(&self) -> bool {
-        match self {
-            Error::Expression { .. } | Error::Compile { .. } | Error::InvalidJob(_) => true,
-            Error::InvalidKernel(_) | Error::InvalidColumn(_) | Error::InvalidSetting(_) => true,
-            _ => false,
-        }
+        use Error::{Compile, Expression, InvalidColumn, InvalidJob, InvalidKernel, InvalidSetting};
+        let is_invalid = matches!(self, InvalidJob(_) | InvalidKernel(_) | InvalidColumn(_) | InvalidSetting(_));
+        is_invalid || matches!(self, Expression { .. } | Compile { .. })
     }
 
     /// Returns the error of a worker that stops because another worker failed, or because the run is not needed any

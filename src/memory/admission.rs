@@ -80,10 +80,10 @@ impl AdmissionQueue {
         loop {
             let is_first = state.waiting.first() == Some(&place);
             if nested || is_first && state.runs == 0 {
-                needs.iter().for_each(|(budget, bytes)| budget.set_aside(*bytes));
+                needs.iter().for_each(|(budget, bytes)| budget.reserve(*bytes));
                 break;
             }
-            if is_first && !alone && try_set_aside(&needs) {
+            if is_first && !alone && try_reserve(&needs) {
                 break;
             }
             if let Some(error) = given_up() {
@@ -107,10 +107,10 @@ impl AdmissionQueue {
     }
 }
 
-/// Sets aside all that a run needs, or nothing if any budget lacks the bytes. Each budget checks and counts in one
+/// Reserves all that a run needs, or nothing if any budget lacks the bytes. Each budget checks and counts in one
 /// step, because a run that takes a cached piece of memory adds to a budget without the lock of the queue.
-fn try_set_aside(needs: &[Need]) -> bool {
-    let missing = needs.iter().position(|(budget, bytes)| !budget.try_set_aside(*bytes));
+fn try_reserve(needs: &[Need]) -> bool {
+    let missing = needs.iter().position(|(budget, bytes)| !budget.try_reserve(*bytes));
     if let Some(missing) = missing {
         needs[..missing].iter().for_each(|(budget, bytes)| budget.release(*bytes));
     }
@@ -123,7 +123,7 @@ impl Admitted {
         // Under the lock, so that no other run is admitted in between.
         let state = self.queue.state();
         self.needs.iter().for_each(|(budget, bytes)| budget.release(*bytes));
-        needs.iter().for_each(|(budget, bytes)| budget.set_aside(*bytes));
+        needs.iter().for_each(|(budget, bytes)| budget.reserve(*bytes));
         self.needs = needs;
         drop(state);
         self.queue.changed.notify_all();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use super::budget::Reservation;
+use super::budget::Charge;
 use super::{MemoryBudget, MemoryCache};
 use crate::data::ShardMemory;
 use crate::device::{Device, Host, Stream};
@@ -23,7 +23,7 @@ pub(crate) trait DeviceAllocator {
     /// Returns an error if the device cannot be queried.
     fn free_bytes(&self) -> Result<u64>;
 
-    /// Allocates this number of bytes (> 0), with unspecified content, and also reserves them on `stays`.
+    /// Allocates this number of bytes (> 0), with unspecified content, and also charges them to `stays`.
     ///
     /// # Errors
     /// Returns [`Error::OutOfMemory`] if the device has no contiguous block of this size.
@@ -42,16 +42,16 @@ impl<D: Device> DeviceAllocator for MemoryCache<D> {
 
     fn take(&self, bytes: usize, stays: &Arc<MemoryBudget>) -> Result<Box<dyn ShardMemory>> {
         let memory = self.device().allocate(bytes)?;
-        let _reserved = [self.device_budget().reserve(bytes as u64)?, stays.reserve(bytes as u64)?];
-        Ok(Box::new(Taken { memory, _reserved, bytes, device: self.device().clone() }))
+        let _charged = [self.device_budget().charge(bytes as u64)?, stays.charge(bytes as u64)?];
+        Ok(Box::new(Taken { memory, _charged, bytes, device: self.device().clone() }))
     }
 }
 
 /// Device memory that is freed on drop.
 struct Taken<D: Device> {
-    // Dropped in this order: the memory is freed before its reservation.
+    // Dropped in this order: the memory is freed before its charge.
     memory: D::Memory,
-    _reserved: [Reservation; 2],
+    _charged: [Charge; 2],
     bytes: usize,
     device: Arc<D>,
 }

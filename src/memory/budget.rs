@@ -1,5 +1,6 @@
-//! Memory budgets: a run's budget counts bytes against its limit; an engine's budget also records the memory
-//! reserved for its runs.
+//! Memory budgets. Memory in use is **charged** to its budgets until it is freed; a run's budget counts it against its
+//! limit. A run **reserves** what its plan needs on the budgets of its engine before it takes any memory
+//! (`admission.rs`), so its bytes are reserved first and charged later.
 
 use std::sync::Arc;
 
@@ -31,8 +32,8 @@ impl MemoryBudget {
     }
 
     /// Creates a budget of an engine, all of whose runs may use `for_runs` bytes together, minus the bytes in use
-    /// on `stays`. This limits only the memory set aside for runs, because other users reserve bytes on this
-    /// budget, too.
+    /// on `stays`. This limits only the memory reserved for runs, because memory of other users is charged
+    /// to this budget, too.
     pub(crate) fn of_engine(what: &'static str, for_runs: u64, stays: Option<&Arc<MemoryBudget>>) -> Arc<Self> {
         Arc::new(MemoryBudget { what, limit: u64::MAX, used: Mutex::default(), for_runs: (for_runs, stays.cloned()) })
     }
@@ -43,18 +44,18 @@ impl MemoryBudget {
         bytes.saturating_sub(stays.as_ref().map_or(0, |stays| stays.in_use()))
     }
 
-    /// Returns the bytes that are set aside for runs.
+    /// Returns the bytes that are reserved for runs.
     pub(crate) fn reserved(&self) -> u64 {
         self.used().reserved
     }
 
-    /// Sets bytes aside for a run, whether or not enough are left.
-    pub(super) fn set_aside(&self, bytes: u64) {
+    /// Reserves bytes for a run, whether or not enough are left.
+    pub(super) fn reserve(&self, bytes: u64) {
         self.used().reserved += bytes;
     }
 
-    /// Sets bytes aside for a run, if enough are left.
-    pub(super) fn try_set_aside(&self, bytes: u64) -> bool {
+    /// Reserves bytes for a run, if enough are left.
+    pub(super) fn try_reserve(&self, bytes: u64) -> bool {
         let for_runs = self.for_runs();
         let mut used = self.used();
         let fits = used.reserved.saturating_add(bytes) <= for_runs;
@@ -64,21 +65,21 @@ impl MemoryBudget {
         fits
     }
 
-    /// Sets more bytes aside for a run that has some already. Returns `None` if not enough are left.
+    /// Reserves more bytes for a run that has some already. Returns `None` if not enough are left.
     pub(super) fn reserve_more(self: &Arc<Self>, bytes: u64) -> Option<More> {
-        self.try_set_aside(bytes).then(|| More { budget: self.clone(), bytes })
+        self.try_reserve(bytes).then(|| More { budget: self.clone(), bytes })
     }
 
-    /// Returns bytes that were set aside.
+    /// Returns bytes that were reserved.
     pub(super) fn release(&self, bytes: u64) {
         self.used().reserved -= bytes;
     }
 
-    /// Reserves `bytes` until the result is dropped.
+    /// Charges `bytes` until the result is dropped.
     ///
     /// # Errors
-    /// Returns [`Error::Internal`] if this would exceed the limit. Nothing is reserved then.
-    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation> {
+    /// Returns [`Error::Internal`] if this would exceed the limit. Nothing is charged then.
+    pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> Result<Charge> {
         let mut used = self.used();
         let now = used.now.saturating_add(bytes);
         if now > self.limit {
@@ -89,7 +90,7 @@ impl MemoryBudget {
         used.now = now;
         used.peak = used.peak.max(now);
         drop(used);
-        Ok(Reservation { budget: Arc::clone(self), bytes })
+        Ok(Charge { budget: Arc::clone(self), bytes })
     }
 
     /// Returns the limit.
@@ -97,17 +98,17 @@ impl MemoryBudget {
         self.limit
     }
 
-    /// Returns the bytes that are reserved now.
+    /// Returns the bytes that are charged now.
     pub(crate) fn in_use(&self) -> u64 {
         self.used().now
     }
 
-    /// Returns the most bytes that were reserved at the same time.
+    /// Returns the most bytes that were charged at the same time.
     pub(crate) fn peak(&self) -> u64 {
         self.used().peak
     }
 
-    /// Resets the peak to the bytes that are reserved now.
+    /// Resets the peak to the bytes that are charged now.
     pub(crate) fn reset_peak(&self) {
         let mut used = self.used();
         used.peak = used.now;
@@ -119,20 +120,20 @@ impl MemoryBudget {
     }
 }
 
-/// Bytes reserved on a budget. They are returned on drop.
+/// Bytes charged to a budget. They are returned on drop.
 #[derive(Debug)]
-pub(crate) struct Reservation {
+pub(crate) struct Charge {
     budget: Arc<MemoryBudget>,
     bytes: u64,
 }
 
-impl Drop for Reservation {
+impl Drop for Charge {
     fn drop(&mut self) {
         self.budget.used().now -= self.bytes;
     }
 }
 
-/// Bytes set aside in addition to those that a run had. They are returned on drop.
+/// Bytes reserved in addition to those that a run had. They are returned on drop.
 #[derive(Debug)]
 pub(super) struct More {
     budget: Arc<MemoryBudget>,
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
 
     fn has_room(budget: &MemoryBudget, bytes: u64) -> bool {
-        let fits = budget.try_set_aside(bytes);
+        let fits = budget.try_reserve(bytes);
         if fits {
             budget.release(bytes);
         }
@@ -160,27 +161,27 @@ mod tests {
     #[test]
     fn keeps_the_limit_and_remembers_the_peak() {
         let budget = MemoryBudget::new("device memory", 100);
-        let a = budget.reserve(60).unwrap();
-        assert!(matches!(budget.reserve(41), Err(Error::Internal(text)) if text.contains("100 bytes but 101 bytes")));
-        let b = budget.reserve(40).unwrap();
+        let a = budget.charge(60).unwrap();
+        assert!(matches!(budget.charge(41), Err(Error::Internal(text)) if text.contains("100 bytes but 101 bytes")));
+        let b = budget.charge(40).unwrap();
         drop(a);
         drop(b);
         assert_eq!((budget.in_use(), budget.peak()), (0, 100));
-        let c = budget.reserve(30).unwrap();
+        let c = budget.charge(30).unwrap();
         budget.reset_peak();
         assert_eq!((budget.in_use(), budget.peak()), (30, 30));
         drop(c);
-        budget.reserve(100).unwrap();
-        assert!(budget.reserve(u64::MAX).is_err());
+        budget.charge(100).unwrap();
+        assert!(budget.charge(u64::MAX).is_err());
     }
 
     #[test]
     fn runs_share_what_does_not_stay() {
         let stays = MemoryBudget::new("device memory", u64::MAX);
         let budget = MemoryBudget::of_engine("device memory", 100, Some(&stays));
-        let there = stays.reserve(30).unwrap();
+        let there = stays.charge(30).unwrap();
         assert!(has_room(&budget, 70) && !has_room(&budget, 71));
-        budget.set_aside(50);
+        budget.reserve(50);
         assert!(budget.reserve_more(21).is_none());
         let more = budget.reserve_more(20).unwrap();
         assert!(budget.reserved() == 70 && !has_room(&budget, 1));
@@ -188,9 +189,9 @@ mod tests {
         assert!(has_room(&budget, 30));
         drop(more);
         budget.release(50);
-        // Reserved bytes are counted separately, because arrays reserve bytes, too.
-        let reserved = budget.reserve(1000).unwrap();
+        // Reserved bytes are counted separately, because arrays are charged, too.
+        let charged = budget.charge(1000).unwrap();
         assert!(budget.reserved() == 0 && has_room(&budget, 100));
-        drop(reserved);
+        drop(charged);
     }
 }

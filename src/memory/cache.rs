@@ -12,7 +12,7 @@
 use std::ops::{Deref, DerefMut, RangeInclusive};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::budget::{More, Reservation};
+use super::budget::{Charge, More};
 use super::{MemoryBudget, MemoryUse, PinnedMemory};
 use crate::device::Device;
 use crate::error::Result;
@@ -28,7 +28,7 @@ pub(crate) struct MemoryCache<D: Device> {
 }
 
 impl<D: Device> MemoryCache<D> {
-    /// Creates an empty cache. Memory in use is reserved on these budgets.
+    /// Creates an empty cache. Memory in use is charged to these budgets.
     pub(crate) fn new(device: D, memory: &Arc<MemoryBudget>, pinned: &Arc<MemoryBudget>) -> Arc<Self> {
         Arc::new(MemoryCache { blocks: FreeList::new(memory), slabs: FreeList::new(pinned), device: Arc::new(device) })
     }
@@ -112,7 +112,7 @@ impl<T> FreeList<T> {
     }
 
     fn hold(self: &Arc<Self>, memory: T, bytes: u64, more: Option<More>) -> Result<Cached<T>> {
-        Ok(Cached { memory, bytes, reserved: self.in_use.reserve(bytes)?, _more: more, free_list: self.clone() })
+        Ok(Cached { memory, bytes, charged: self.in_use.charge(bytes)?, _more: more, free_list: self.clone() })
     }
 
     /// Frees unused memory, and returns the number of bytes freed.
@@ -134,10 +134,10 @@ impl<T> FreeList<T> {
 
 /// Memory that a run uses. Dropping it frees it.
 pub(super) struct Cached<T> {
-    // Dropped in this order: the memory is freed before its reservation.
+    // Dropped in this order: the memory is freed before its charge.
     memory: T,
-    reserved: Reservation,
-    /// Bytes set aside in addition to those that the run had.
+    charged: Charge,
+    /// Bytes reserved in addition to those that the run had.
     _more: Option<More>,
     bytes: u64,
     free_list: Arc<FreeList<T>>,
@@ -151,11 +151,11 @@ impl<T> Cached<T> {
 
     /// Caches the memory for the next run. No pending work may use it.
     pub(super) fn keep(self) {
-        let Cached { memory, reserved, _more, bytes, free_list } = self;
+        let Cached { memory, charged, _more, bytes, free_list } = self;
         let mut idle = free_list.idle();
         idle.push(Idle { memory, bytes });
         // Under the lock, so that the bytes are not counted twice.
-        drop(reserved);
+        drop(charged);
     }
 }
 
@@ -263,18 +263,18 @@ mod tests {
     fn what_is_kept_and_what_runs_have_is_no_more_than_they_may_have() {
         let budget = MemoryBudget::of_engine("memory", 100, None);
         let (driver, free_list) = (Driver { used: Arc::default(), room: u64::MAX }, FreeList::new(&budget));
-        budget.set_aside(60);
+        budget.reserve(60);
         driver.take(&free_list, 60..=100).unwrap().keep();
         budget.release(60);
-        // A run that gets more than it reserved has the difference set aside, too.
-        budget.set_aside(50);
+        // A run that gets more than it reserved has the difference reserved, too.
+        budget.reserve(50);
         let first = driver.take(&free_list, 50..=100).unwrap();
         assert_eq!((first.bytes(), budget.reserved()), (60, 60));
         first.keep();
         assert_eq!(budget.reserved(), 50);
-        // The cached piece does not fit beside the memory set aside for runs: it is freed, and a piece of the
+        // The cached piece does not fit beside the memory reserved for runs: it is freed, and a piece of the
         // reserved size is allocated.
-        budget.set_aside(45);
+        budget.reserve(45);
         let second = driver.take(&free_list, 45..=100).unwrap();
         assert_eq!((second.bytes(), driver.used()), (45, 45));
         second.keep();

@@ -12,7 +12,7 @@ mod usage;
 
 pub(crate) use admission::{Admission, AdmissionQueue, Admitted, InRun, Need};
 pub(crate) use allocator::DeviceAllocator;
-pub(crate) use budget::{MemoryBudget, Reservation};
+pub(crate) use budget::{Charge, MemoryBudget};
 pub(crate) use cache::MemoryCache;
 pub(crate) use layout::Layout;
 pub(crate) use pinned::{PinnedMemory, StagingSlab};

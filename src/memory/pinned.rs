@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use memmap2::MmapMut;
 
-use super::budget::Reservation;
+use super::budget::Charge;
 use super::cache::Cached;
 use super::{MemoryBudget, MemoryCache};
 use crate::device::{Device, cpu};
@@ -82,11 +82,11 @@ pub(crate) struct StagingSlab {
     memory: Option<Cached<PinnedMemory>>,
     slot_bytes: usize,
     slots: usize,
-    _reserved: Reservation,
+    _charged: Charge,
 }
 
 impl StagingSlab {
-    /// Allocates and reserves `slots` × `slot_bytes` bytes; `slot_bytes` is a multiple of the page size.
+    /// Allocates and charges `slots` × `slot_bytes` bytes; `slot_bytes` is a multiple of the page size.
     pub(crate) fn new<D: Device>(
         cache: &MemoryCache<D>,
         slots: usize,
@@ -95,13 +95,13 @@ impl StagingSlab {
     ) -> Result<Self> {
         debug_assert!(slot_bytes.is_multiple_of(PAGE));
         let bytes = slots * slot_bytes;
-        let _reserved = budget.reserve(bytes as u64)?;
+        let _charged = budget.charge(bytes as u64)?;
         let take = || {
             let make = || PinnedMemory::new(Some(&**cache.device()), bytes);
             cache.slabs.take(bytes as u64..=budget.limit(), make)
         };
         let memory = (bytes > 0).then(take).transpose()?;
-        Ok(StagingSlab { memory, slot_bytes, slots, _reserved })
+        Ok(StagingSlab { memory, slot_bytes, slots, _charged })
     }
 
     /// Returns the memory of each slot.

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::budget::Reservation;
+use super::budget::Charge;
 use super::cache::Cached;
 use super::{MemoryBudget, MemoryCache};
 use crate::device::{Device, Host, Stream};
@@ -22,7 +22,7 @@ pub(crate) struct DevicePool<D: Device> {
     /// The allocations that blocks are cut from. There is one, unless the device had no allocation large enough for
     /// all blocks.
     pieces: Vec<Cached<D::Memory>>,
-    _reserved: Reservation,
+    _charged: Charge,
 }
 
 /// A block. It is taken for the work of one chunk. If it is dropped after an error, it is lost to the run, because
@@ -36,7 +36,7 @@ pub(crate) struct Block<D: Device> {
 }
 
 impl<D: Device> DevicePool<D> {
-    /// Allocates and reserves memory for up to `blocks` blocks of `block_bytes` each. There are fewer if the device
+    /// Allocates and charges memory for up to `blocks` blocks of `block_bytes` each. There are fewer if the device
     /// does not have enough memory.
     ///
     /// # Errors
@@ -70,8 +70,8 @@ impl<D: Device> DevicePool<D> {
             }
         }
         let blocks = free.len();
-        let _reserved = budget.reserve((blocks * block_bytes) as u64)?;
-        Ok(DevicePool { free, blocks, pieces, _reserved })
+        let _charged = budget.charge((blocks * block_bytes) as u64)?;
+        Ok(DevicePool { free, blocks, pieces, _charged })
     }
 
     /// Returns the number of blocks.

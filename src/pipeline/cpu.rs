@@ -231,10 +231,10 @@ impl Worker for CpuWorker<'_> {
             self.meter.finished(&chunk);
             return Ok(true);
         }
-        if let Some(arbiter) = arbiter {
-            if !self.start_computing(arbiter) {
-                return Ok(true);
-            }
+        if let Some(arbiter) = arbiter
+            && !self.start_computing(arbiter)
+        {
+            return Ok(true);
         }
         let Some(chunk) = queue.claim(self.chunk_rows) else {
             if let Some(arbiter) = arbiter {

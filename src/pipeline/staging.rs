@@ -13,7 +13,7 @@ use super::{DeviceRun, Work, Worker, WorkerName};
 use crate::device::kernel::{Kernel, SharedKernel};
 use crate::device::{Device, Schedule};
 use crate::error::Result;
-use crate::memory::{DevicePool, Layout, MemoryBudget, MemoryCache, Reservation, StagingSlab};
+use crate::memory::{Charge, DevicePool, Layout, MemoryBudget, MemoryCache, StagingSlab};
 use crate::plan::DevicePlan;
 
 /// The run of a device with its own memory: the block pool, the loaded kernel, and the staging slab, which is divided
@@ -23,7 +23,7 @@ pub(crate) struct Staging<D: Device> {
     pool: DevicePool<D>,
     kernel: D::Kernel,
     resident: Vec<D::Memory>,
-    _reserved: [Reservation; 2],
+    _charged: [Charge; 2],
     slab: StagingSlab,
     layout: Layout,
     workers: usize,
@@ -50,7 +50,7 @@ impl<D: Device> Staging<D> {
         let layout = plan.layout.clone();
         let arrays = || kernel.resident.iter().map(|array| array.bytes().len());
         let bytes = arrays().sum::<usize>() as u64;
-        let reserved = [memory.reserve(bytes)?, cache.device_budget().reserve(bytes)?];
+        let charged = [memory.charge(bytes)?, cache.device_budget().charge(bytes)?];
         let resident = arrays().map(|bytes| device.allocate(bytes.max(1))).collect::<Result<_>>()?;
         let pool = DevicePool::new(cache, plan.blocks, layout.block_bytes, memory)?;
         let slab = StagingSlab::new(cache, plan.workers * plan.slots, layout.slot_bytes, pinned)?;
@@ -60,7 +60,7 @@ impl<D: Device> Staging<D> {
             pool,
             kernel: loaded,
             resident,
-            _reserved: reserved,
+            _charged: charged,
             slab,
             layout,
             workers,

@@ -8,7 +8,7 @@ use libtest_mimic::Failed;
 use overshot::{
     CancelToken, DeviceChoice, Dtype, Engine, Error, Job, Npy, Raw, Report, Scalar, Sink, Source,
     device::{DeviceKind, Emulated, Fault, FaultAt},
-    io::{ColumnError, Generator, Placement, ReadMode, SinkMemory, Target},
+    io::{Generator, Placement, ReadMode, SinkMemory, Target},
     report::{Bottleneck, Stage},
 };
 

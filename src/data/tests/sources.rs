@@ -179,7 +179,7 @@ fn formats_go_by_the_name() {
     let dir = tempfile::tempdir().unwrap();
     let raw = dir.path().join("x.bin");
     fs::write(&raw, [0; 8]).unwrap();
-    let error = says(open(&raw, None), &["x.bin: not .npy: add the dtype, such as f32; as text, ", "x.bin:f32"]);
+    let error = says(open(&raw, None), &["x.bin: not .npy: add the dtype, such as f32, or write ", "x.bin:f32"]);
     assert!(error.is_usage());
     assert_eq!(open(&raw, Some(Dtype::F32)).unwrap().source().rows(), 2);
     assert_eq!(open(fixture("le_i16"), None).unwrap().source().dtype(), Dtype::I16);
@@ -220,7 +220,8 @@ fn files_of_other_formats_are_not_raw() {
         ("f.raw", b"\x89HDF\r\n\x1a\n........", "is an HDF5 file"),
     ] {
         let path = file(name, bytes);
-        let insist = format!("to read its bytes as rows anyway, write {}:f64!", path.display());
+        let insist =
+            format!("to read its bytes as rows anyway, open it as a raw file, or write {}:f64!", path.display());
         for dtype in [None, Some(Dtype::F64)] {
             says(open(&path, dtype), &[name, what, &insist]);
         }
