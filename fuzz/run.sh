@@ -51,9 +51,9 @@ case ${1:-} in
 check)
     build
     check npy_header 200000
-    check expression 5000
+    check expression 7000
     check signature 20000
-    check job 1500
+    check job 5000
     ;;
 npy_header | expression | signature | job)
     target=$1

@@ -14,7 +14,7 @@ use overshot::{
     CancelToken, DeviceChoice, Dtype, Engine, EngineBuilder, Error, Expression, Input, Job, Output, Plan, Report,
     Scalar, Sink, Source,
 };
-use overshot_fuzz::{Column, Grammar, bits, rows_from_zero, run};
+use overshot_fuzz::{Column, Grammar, bits, rows, run};
 
 /// Jobs with more rows or more memory are only planned.
 const MOST_ROWS: u64 = 1 << 16;
@@ -266,7 +266,7 @@ fn optional<T>(u: &mut Unstructured<'_>, value: impl FnOnce(&mut Unstructured<'_
 
 /// A number of any magnitude, near a power of two.
 fn size(u: &mut Unstructured<'_>) -> Result<u64> {
-    let power = 1_u64 << if u.ratio(1, 6)? { u.int_in_range(0..=63)? } else { u.int_in_range(12..=26)? };
+    let power = 1_u64 << if u.ratio(1, 6)? { u.int_in_range(0..=63)? } else { u.int_in_range(12..=22)? };
     Ok(match u.int_in_range(0..=3)? {
         0 => power - 1,
         1 => power,
@@ -277,7 +277,7 @@ fn size(u: &mut Unstructured<'_>) -> Result<u64> {
 
 fn check(u: &mut Unstructured<'_>) -> Result<()> {
     let limits = Limits::arbitrary(u)?;
-    let rows = rows_from_zero(u.arbitrary()?);
+    let rows = rows(u)?;
     let kernel = if u.ratio(1, 4)? { Some(kernel(u, rows)?) } else { None };
     let (mut setup, is_right) = match kernel {
         Some(setup) => (setup, false),

@@ -57,7 +57,7 @@ fn check_entry(text: &str, entry: &str) {
         assert_eq!(call.value_type(name), value);
         let is_const = matches!(kind, ParameterKind::Pointer { is_const: true, .. });
         assert_eq!(call.input_names().any(|other| other == name), is_const);
-        assert_reserved(name, *kind);
+        assert!(may_be(name, *kind), "{name} is {kind:?}");
     }
     // Comments around a text change nothing.
     let more = format!("/* ' */ // \" {{\n{text}\n// k(");
@@ -68,11 +68,12 @@ fn check_entry(text: &str, entry: &str) {
     assert_eq!(parameters(&plain, "k"), Ok(read), "{plain}");
 }
 
-fn assert_reserved(name: &str, kind: ParameterKind) {
+/// Whether a parameter of this name may be of this kind: some names mean something.
+fn may_be(name: &str, kind: ParameterKind) -> bool {
     match name {
-        "rows" | "first_row" => assert!(matches!(kind, ParameterKind::Value(Dtype::I64 | Dtype::U64))),
-        "num_selected" => assert_eq!(kind, pointer(Dtype::U64, 1, false)),
-        _ => {}
+        "rows" | "first_row" => matches!(kind, ParameterKind::Value(Dtype::I64 | Dtype::U64)),
+        "num_selected" => kind == pointer(Dtype::U64, 1, false),
+        _ => true,
     }
 }
 
@@ -149,6 +150,8 @@ const NAMES: [&str; 12] = ["x", "y", "a", "k", "_b", "$c", "é", "in0", "rows", 
 /// Writes a declaration of known parameters and reads it.
 fn check_written(u: &mut Unstructured<'_>) -> Result<()> {
     let (mut expected, mut tokens): (Vec<Parameter>, Vec<String>) = (vec![], vec![]);
+    // A name that means something, with another type than goes with it.
+    let mut wrong = None;
     for _ in 0..u.int_in_range(0..=6)? {
         let name = *u.choose(&NAMES)?;
         if expected.iter().any(|(other, _)| other == name) {
@@ -157,11 +160,18 @@ fn check_written(u: &mut Unstructured<'_>) -> Result<()> {
         if !expected.is_empty() {
             tokens.push(",".into());
         }
+        let any = if u.arbitrary()? {
+            ParameterKind::Value(*u.choose(Dtype::ALL)?)
+        } else {
+            pointer(*u.choose(Dtype::ALL)?, *u.choose(&[1, 1, 2, 3, 4, 16, 1000])?, u.arbitrary()?)
+        };
+        let is_wrong = !may_be(name, any) && u.ratio(1, 16)?;
+        wrong = wrong.or(is_wrong.then_some(name));
         let kind = match name {
+            _ if is_wrong => any,
             "rows" | "first_row" => ParameterKind::Value(*u.choose(&[Dtype::I64, Dtype::U64])?),
             "num_selected" => pointer(Dtype::U64, 1, false),
-            _ if u.arbitrary()? => ParameterKind::Value(*u.choose(Dtype::ALL)?),
-            _ => pointer(*u.choose(Dtype::ALL)?, *u.choose(&[1, 1, 2, 3, 4, 16, 1000])?, u.arbitrary()?),
+            _ => any,
         };
         declare(u, name, kind, &mut tokens)?;
         expected.push((name.to_owned(), kind));
@@ -185,7 +195,13 @@ fn check_written(u: &mut Unstructured<'_>) -> Result<()> {
     for _ in 0..u.int_in_range(0..=2)? {
         text += u.choose(&OTHERS)?;
     }
-    assert_eq!(parameters(&text, "k"), Ok(expected), "{text}");
+    match wrong {
+        None => assert_eq!(parameters(&text, "k"), Ok(expected), "{text}"),
+        Some(name) => {
+            let problem = parameters(&text, "k").expect_err(&text);
+            assert!(problem.contains(&format!("'{name}' is ")), "{problem}\n{text}");
+        }
+    }
     check_text(&text);
     Ok(())
 }

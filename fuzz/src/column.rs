@@ -124,10 +124,11 @@ pub fn run(
     (outputs, partials)
 }
 
-/// Rows that end at a tile or near it, for a size from 0 to 255.
-pub fn rows_from_zero(size: u8) -> usize {
-    match size {
-        0..200 => usize::from(size) % 50,
-        _ => usize::from(size - 200) / 14 * TILE_ROWS + usize::from(size) % 3,
-    }
+/// Chooses a number of rows: few, or whole tiles and a few more.
+pub fn rows(u: &mut Unstructured<'_>) -> Result<usize> {
+    Ok(if u.arbitrary()? {
+        u.int_in_range(0..=50)?
+    } else {
+        u.int_in_range(0..=4)? * TILE_ROWS + u.int_in_range(0..=2)?
+    })
 }

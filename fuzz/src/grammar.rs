@@ -15,6 +15,9 @@ const INFIX: [&[&str]; 8] = [
     &["*", "/", "//", "%"],
     &["**"],
 ];
+/// The levels in [`INFIX`] of the operators that give integers of integers; those before [`SUM`] take nothing else.
+const BITS: std::ops::RangeInclusive<usize> = 1..=6;
+const SUM: usize = 5;
 /// The level of `**` in [`INFIX`]. It alone associates to the right.
 const POWER: usize = 7;
 /// Prefix operators. Their precedence is between that of `*` and that of `**`.
@@ -59,6 +62,7 @@ const NUMBERS: [&str; 32] = [
 ];
 const CONSTANTS: [&str; 5] = ["pi", "e", "inf", "nan", "i"];
 const NAMES: [&str; 10] = ["a", "b", "x_1", "long_name", "é", "e", "i", "pi", "sum", "where"];
+const INTEGERS: [&str; 4] = ["i64", "i32", "i8", "u8"];
 const MAX_DEPTH: usize = 7;
 
 /// A value for each row.
@@ -100,7 +104,8 @@ impl Grammar {
             if is_value { &mut grammar.values } else { &mut grammar.inputs }.push((name, dtype));
         }
         for k in 0..u.int_in_range(1..=4)? {
-            let tree = grammar.tree(u, 0)?;
+            let depth = u.int_in_range(0..=MAX_DEPTH - 1)?;
+            let tree = grammar.tree(u, depth, false)?;
             let kind = FunctionKind::Reduction;
             let statement = match u.int_in_range(0..=2)? {
                 0 => Statement::Reduce(Some(format!("r{k}")), word(u, kind)?.name, tree),
@@ -121,40 +126,49 @@ impl Grammar {
         self.inputs.iter().chain(&self.values)
     }
 
-    fn tree(&self, u: &mut Unstructured<'_>, depth: usize) -> Result<Tree> {
-        let deeper = |u: &mut Unstructured<'_>| Ok(Box::new(self.tree(u, depth + 1)?));
+    /// Chooses a value. One that is `exact` is an integer, as far as possible, for the operators that need integers.
+    fn tree(&self, u: &mut Unstructured<'_>, depth: usize, exact: bool) -> Result<Tree> {
         if depth == MAX_DEPTH || u.is_empty() {
-            return self.leaf(u);
+            return self.leaf(u, exact);
         }
+        let operand = |u: &mut Unstructured<'_>, exact| Ok(Box::new(self.tree(u, depth + 1, exact)?));
         Ok(match u.int_in_range(0..=9)? {
-            0..=2 => self.leaf(u)?,
-            3 => Tree::Sign(u.choose(&SIGNS)?, deeper(u)?),
-            4..=6 => {
-                let level = u.choose_index(INFIX.len())?;
-                Tree::Infix(level, u.choose(INFIX[level])?, deeper(u)?, deeper(u)?)
+            0 | 1 => self.leaf(u, exact)?,
+            2 => {
+                let sign = *u.choose(&SIGNS)?;
+                Tree::Sign(sign, operand(u, exact || sign == "~")?)
             }
-            7 => Tree::Call(word(u, FunctionKind::Conversion)?.name, vec![self.tree(u, depth + 1)?]),
+            3..=6 => {
+                let level = if exact { u.int_in_range(BITS)? } else { u.choose_index(INFIX.len())? };
+                let sign = *u.choose(INFIX[level])?;
+                let exact = (exact || BITS.contains(&level) && level < SUM) && u.ratio(31, 32)?;
+                Tree::Infix(level, sign, operand(u, exact)?, operand(u, exact)?)
+            }
+            7 => Tree::Call(u.choose(&INTEGERS)?, vec![self.tree(u, depth + 1, false)?]),
+            8 if !exact => Tree::Call(word(u, FunctionKind::Conversion)?.name, vec![self.tree(u, depth + 1, false)?]),
             _ => {
                 let FunctionInfo { name, aliases, least_arguments, most_arguments, .. } =
-                    word(u, FunctionKind::Function)?;
+                    if exact { named("min") } else { word(u, FunctionKind::Function)? };
                 let name = if aliases.is_empty() || u.arbitrary()? { name } else { *u.choose(aliases)? };
                 let count = u.int_in_range(least_arguments..=most_arguments.unwrap_or(4))?;
-                Tree::Call(name, (0..count).map(|_| self.tree(u, depth + 1)).collect::<Result<_>>()?)
+                let arguments = (0..count).map(|_| self.tree(u, depth + 1, exact));
+                Tree::Call(name, arguments.collect::<Result<_>>()?)
             }
         })
     }
 
-    fn leaf(&self, u: &mut Unstructured<'_>) -> Result<Tree> {
+    fn leaf(&self, u: &mut Unstructured<'_>, exact: bool) -> Result<Tree> {
         let assigned = self.statements.iter().filter_map(|statement| match statement {
-            Statement::Assign(name, _) => Some(name),
-            Statement::Reduce(..) => None,
+            Statement::Assign(name, _) if !exact => Some(name),
+            _ => None,
         });
-        let names: Vec<&String> = self.given().map(|(name, _)| name).chain(assigned).collect();
-        Ok(Tree::Leaf(match u.int_in_range(0..=7)? {
-            0 => (*u.choose(&NUMBERS)?).into(),
-            1 => (*u.choose(&CONSTANTS)?).into(),
-            2 => u.int_in_range(0..=300)?.to_string(),
-            _ if names.is_empty() => "i".into(),
+        let given = self.given().filter(|(_, dtype)| !exact || dtype.is_integer());
+        let names: Vec<&String> = given.map(|(name, _)| name).chain(assigned).collect();
+        Ok(Tree::Leaf(match u.int_in_range(0..=9)? {
+            0 if !exact => (*u.choose(&NUMBERS)?).into(),
+            1 if !exact => (*u.choose(&CONSTANTS)?).into(),
+            0..=3 => u.int_in_range(0..=127)?.to_string(),
+            _ if names.is_empty() => "index()".into(),
             _ => (*u.choose(&names)?).clone(),
         }))
     }
@@ -165,6 +179,11 @@ impl Grammar {
         let statements: Vec<String> = self.statements.iter().map(|one| one.text(all_parentheses)).collect();
         statements.join(separator)
     }
+}
+
+/// The function of this name.
+fn named(name: &str) -> FunctionInfo {
+    functions().find(|word| word.kind == FunctionKind::Function && word.name == name).expect("a function")
 }
 
 /// Chooses a word of the language.

@@ -3,5 +3,5 @@
 mod column;
 mod grammar;
 
-pub use column::{Column, bits, rows_from_zero, run};
+pub use column::{Column, bits, rows, run};
 pub use grammar::{Grammar, Statement, Tree};
