@@ -19,6 +19,8 @@ pub use call::Call;
 pub(crate) use call::{BoundCall, Given};
 use host::HostFunction;
 pub use host::HostRows;
+#[cfg(feature = "testing")]
+pub use parameter::Kind as ParameterKind;
 use parameter::Parameter;
 pub use row_function::{AddColumn, RowColumns, RowElement, RowFunction};
 
@@ -201,6 +203,18 @@ impl CustomKernel {
     pub fn entry(&self) -> &str {
         &self.entry
     }
+}
+
+/// Returns the parameters of the kernel `entry` in a text of CUDA C++, for fuzzing.
+#[cfg(feature = "testing")]
+pub(crate) fn parameters(text: &str, entry: &str) -> Result<Vec<Parameter>, String> {
+    declaration::of_source(text, entry)
+}
+
+/// Returns the ranges of the tokens of a text of CUDA C++, for fuzzing.
+#[cfg(feature = "testing")]
+pub(crate) fn token_ranges(text: &str) -> Vec<std::ops::Range<usize>> {
+    lex::tokens(text).iter().map(|token| token.start..token.start + token.text.len()).collect()
 }
 
 /// Parameters that were given apart from the text.

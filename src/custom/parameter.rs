@@ -13,16 +13,25 @@ pub(super) const NUM_SELECTED: &str = "num_selected";
 
 /// One parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Parameter {
-    pub(crate) name: String,
-    pub(crate) kind: Kind,
+pub struct Parameter {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
 }
 
 /// What a parameter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// A pointer to rows of so many elements; read only if it is to `const`.
-    Pointer { dtype: Dtype, elements: usize, is_const: bool },
+    Pointer {
+        /// The dtype of an element.
+        dtype: Dtype,
+        /// The elements of a row.
+        elements: usize,
+        /// Whether it is to `const`.
+        is_const: bool,
+    },
     /// A value.
     Value(Dtype),
 }

@@ -46,6 +46,8 @@ pub use generator::Generator;
 pub use identity::{Clash, FileId, FileSet};
 pub use memory::{Claim, Memory, SinkMemory};
 pub use new_file::NewFile;
+#[cfg(feature = "testing")]
+pub use npy::{Header as NpyHeader, header as npy_header};
 pub use npy::{Npy, NpyFields};
 pub use raw::Raw;
 pub use sink::{Output, Placement, Sink, Target};

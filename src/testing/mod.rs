@@ -1,8 +1,9 @@
-//! Internals that Overshot's own tests and its stand-in for the CUDA driver need. They are behind the feature
-//! `testing`, which the tests enable through a dev-dependency of this package on itself. This module is not part of
-//! the API: it may change with any release.
+//! Internals that Overshot's own tests, its fuzz targets and its stand-in for the CUDA driver need. They are behind the
+//! feature `testing`, which the tests enable through a dev-dependency of this package on itself. This module is not
+//! part of the API: it may change with any release.
 
 pub mod custom;
+pub mod fuzz;
 
 use crate::device::emulated::{Emulated, EmulatedDevice, EmulatedHost, EmulatedStream};
 use crate::device::{Device, Host, Stream, probe};

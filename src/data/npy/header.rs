@@ -21,10 +21,12 @@ pub(in crate::data) type Refusal = (String, &'static str);
 
 /// The content of a header.
 #[derive(Debug, PartialEq)]
-pub(in crate::data) struct Header {
+pub struct Header {
+    /// The dtype of the elements.
     pub dtype: Dtype,
     /// Whether the byte order differs from the machine's.
     pub swapped: bool,
+    /// The lengths of the dimensions, outermost first.
     pub shape: Vec<u64>,
     /// The product of the shape.
     pub rows: u64,
@@ -33,8 +35,11 @@ pub(in crate::data) struct Header {
 }
 
 impl Header {
-    /// Parses a header from `head`, the first [`MAX_LEN`] bytes of a file or all of a shorter one.
-    pub(in crate::data) fn parse(head: &[u8]) -> Result<Self, Refusal> {
+    /// Parses a header from `head`, the first 64 KiB of a file or all of a shorter one.
+    ///
+    /// # Errors
+    /// Returns the problem of the file and the remedy.
+    pub fn parse(head: &[u8]) -> Result<Self, Refusal> {
         let (text, version, offset) = text(head)?;
         let garbage = |reason: String| (format!("not a valid .npy header: {reason}"), "save it again with numpy.save");
         let Literal::Dict(entries) = literal::parse(text, version < 3).map_err(garbage)? else {
@@ -222,7 +227,7 @@ fn no_dtype(name: &str, kind: &str) -> Refusal {
 
 /// Returns the header that NumPy writes for an array of `rows` elements. The array has this `shape`, or one
 /// dimension if there is no shape or its product differs from `rows`.
-pub(in crate::data) fn header(dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Vec<u8> {
+pub fn header(dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Vec<u8> {
     let fits = |shape: &&[u64]| product(shape) == Some(rows) && shape.len() <= MAX_DIMENSIONS;
     let shape = shape.filter(fits).unwrap_or(std::slice::from_ref(&rows));
     let order = match dtype.size() {

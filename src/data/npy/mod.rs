@@ -8,10 +8,9 @@ use super::{Dtype, Memory, NewFile, ReadMode, Source};
 use crate::error::{Error, Result};
 use std::path::Path;
 
-pub(super) use header::Header;
-pub use header::NpyFields;
-#[cfg(test)]
-pub(super) use header::header;
+#[cfg(any(test, feature = "testing"))]
+pub use header::header;
+pub use header::{Header, NpyFields};
 
 /// A `.npy` file.
 ///

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets with the stable toolchain and runs them. The layout is that of cargo-fuzz, which works, too,
+# where a nightly toolchain is; this script needs neither. Everything is built without AddressSanitizer: the targets
+# are mostly safe code, and .ci/run runs the tests with it.
+#   fuzz/run.sh check                                fixed runs of all targets from the seeds: what .ci/run does
+#   fuzz/run.sh TARGET [OPTION OR FILE…]             e.g. fuzz/run.sh expression -max_total_time=3600
+# TARGET is npy_header, expression, signature or job; options are those of libFuzzer. With a file the target runs once,
+# on that input. Without one its corpus grows in fuzz/corpus, and inputs that fail are written to fuzz/artifacts.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+# What cargo-fuzz passes, less the sanitizer.
+flags="--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 -Cdebug-assertions"
+for option in -sanitizer-coverage-level=4 -sanitizer-coverage-inline-8bit-counters -sanitizer-coverage-pc-table \
+    -sanitizer-coverage-trace-compares -simplifycfg-branch-fold-threshold=0; do
+    flags="$flags -Cllvm-args=$option"
+done
+# With a target the flags do not apply to build scripts and macros.
+host=$(rustc -vV | sed -n 's/^host: //p')
+build() {
+    RUSTFLAGS="$flags" cargo build --release --locked --target-dir target --target "$host" "$@"
+}
+
+# Runs a target: corpus, then options.
+fuzz() {
+    local target=$1 corpus=$2
+    shift 2
+    mkdir -p "$corpus" "artifacts/$target"
+    local dictionary=dictionaries/$target.dict
+    if [ -e "$dictionary" ]; then set -- "-dict=$dictionary" "$@"; fi
+    "target/$host/release/$target" -artifact_prefix="artifacts/$target/" -timeout=60 -rss_limit_mb=2048 "$@" \
+        "$corpus" "seeds/$target"
+}
+
+check() {
+    local target=$1 log
+    log=$(mktemp) corpus=$(mktemp -d)
+    trap 'rm -rf "$log" "$corpus"' RETURN
+    # A fixed length, so that runs do not begin with short inputs only.
+    if ! fuzz "$target" "$corpus" -runs="$2" -seed=1 -len_control=0 -max_len=600 > "$log" 2>&1; then
+        grep -v '^#[0-9]' "$log" >&2
+        local input
+        input=$(sed -n 's/.*Test unit written to //p' "$log")
+        echo "the target $target failed; to run it on this input again: fuzz/run.sh $target $input" >&2
+        return 1
+    fi
+    echo "$target: $2 runs, $(sed -n 's/.*DONE *\(cov: [0-9]*\).*/\1/p' "$log")"
+}
+
+case ${1:-} in
+check)
+    build
+    check npy_header 200000
+    check expression 7000
+    check signature 20000
+    check job 5000
+    ;;
+npy_header | expression | signature | job)
+    target=$1
+    shift
+    build --bin "$target"
+    for argument; do
+        if [ -f "$argument" ]; then exec "target/$host/release/$target" "$@"; fi
+    done
+    fuzz "$target" "corpus/$target" "$@"
+    ;;
+*)
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' run.sh >&2
+    exit 2
+    ;;
+esac
