@@ -20,8 +20,8 @@ pub(super) struct BoundJob {
     pub(super) values: Vec<(String, Dtype)>,
 }
 
-/// The dtype of an input or output, and the elements of a row. A source is asked once, because a source of the caller may give
-/// another answer later.
+/// The dtype of an input or output, and the elements of a row. A source is asked once, because a source of the caller
+/// may give another answer later.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
     pub(super) dtype: Dtype,
@@ -132,8 +132,8 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
 
 /// Checks that all inputs with a shape have the same one, which is also the shape of the outputs.
 ///
-/// Inputs are paired element by element, in C order, and nothing is broadcast. Inputs without a shape (slices, raw files, generators) go with every shape of as many
-/// elements.
+/// Inputs are paired element by element, in C order, and nothing is broadcast. Inputs without a shape (slices, raw
+/// files, generators) go with every shape of as many elements.
 fn check_shapes(inputs: &[(String, Input<'_>)]) -> Result<()> {
     let mut shapes = inputs.iter().filter_map(|(name, input)| Some((name, input.source().shape()?)));
     let Some((first, shape)) = shapes.next() else { return Ok(()) };
