@@ -9,8 +9,8 @@
 //! - `text` behind a `sh` block: what its last command prints. Times, rates and line breaks may differ.
 //! - `LANGUAGE FILE`: the content of a file, which is written to the folder.
 //!
-//! Blocks of Rust are documentation tests: `src/lib.rs` includes every document. `docs/errors.md` has the messages of all
-//! errors in the sources, and no others.
+//! Blocks of Rust are documentation tests: `src/lib.rs` includes every document. `docs/errors.md` has the messages of
+//! all errors in the sources, and no others.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should stop
 

@@ -12,7 +12,8 @@ use super::{Failure, Result};
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Run by the loader before `main`: Rust's runtime later opens `/dev/null` in place of a closed standard stream, and
-/// writes to it are lost without an error.
+/// writes to it are lost without an error. Nothing tells that apart, by descriptor flags or in `/proc`, from a
+/// `/dev/null` that the caller opened for reading and writing, as `subprocess.DEVNULL` of Python is.
 // SAFETY: the section contains functions of this type, and this function does not need Rust's runtime.
 #[cfg(target_os = "linux")]
 #[used]

@@ -1,4 +1,4 @@
-//! A call: the arguments of a kernel that are not inputs or outputs, and how all of them are bound.
+//! A call: the arguments of a kernel other than inputs and outputs, and how all arguments are bound.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::error::{KernelError, Result};
 
 /// The most threads of a block on any GPU.
 const MOST_THREADS: u32 = 1024;
-/// The most bytes that the rows of one block have: far beyond all use, and so few that no product of them overflows.
+/// The most bytes of the rows of one block: far more than useful, and so few that no product overflows.
 const MOST_BLOCK_BYTES: usize = 64 << 30;
 
-/// A [`CustomKernel`] with all arguments that are not inputs or outputs.
+/// A [`CustomKernel`] with all its arguments other than inputs and outputs.
 ///
 /// ```
 /// use overshot::kernel::CustomKernel;
@@ -62,26 +62,26 @@ impl Call {
         Call { kernel, values: vec![], resident: vec![], scratch: vec![] }
     }
 
-    /// Gives a parameter its value, of exactly its type.
+    /// Sets a parameter to a value of exactly its type.
     pub fn scalar(mut self, name: &str, value: impl Into<Scalar>) -> Self {
         self.values.push((name.into(), value.into()));
         self
     }
 
-    /// Gives a parameter an array that is the same for all rows: it is copied to each device once, and counts as
-    /// device memory.
+    /// Sets a parameter to an array that is the same for all rows. The array is copied to each device once, and counts
+    /// as device memory.
     ///
     /// # Safety
-    /// The kernel reads nothing beyond an array of this length, which it is not told.
+    /// The kernel reads nothing beyond an array of this length. It does not receive the length.
     pub unsafe fn resident<T: Element>(mut self, name: &str, array: &[T]) -> Self {
         self.resident.push((name.into(), T::DTYPE, Arc::new(Resident::new(bytemuck::cast_slice(array)))));
         self
     }
 
-    /// The same with all rows of a source.
+    /// Sets a parameter to an array of all rows of a source. See [`resident`](Call::resident).
     ///
     /// # Errors
-    /// When they cannot be read, or are more than fit the memory.
+    /// If the rows cannot be read, or do not fit the memory.
     ///
     /// # Safety
     /// The kernel reads nothing beyond an array of as many rows as the source has.
@@ -98,19 +98,19 @@ impl Call {
         Ok(self)
     }
 
-    /// Gives a parameter memory for the rows of a chunk, which holds anything at first and is not copied back. On the
-    /// host it is left out: a function there has variables of its own.
+    /// Gives a parameter memory for the rows of a chunk. It is not initialised, and is not copied back. Host functions
+    /// do not get it: they have their own variables.
     pub fn scratch(mut self, name: &str) -> Self {
         self.scratch.push(name.into());
         self
     }
 
-    /// Names of parameters that take inputs (or resident arrays).
+    /// Returns the names of the parameters that take inputs or resident arrays.
     pub fn input_names(&self) -> impl Iterator<Item = &str> {
         self.pointers(true).filter(|name| !self.resident.iter().any(|(other, ..)| other == name))
     }
 
-    /// Names of parameters that take outputs (or are scratch).
+    /// Returns the names of the parameters that take outputs or scratch memory.
     pub fn output_names(&self) -> impl Iterator<Item = &str> {
         self.pointers(false).filter(|name| *name != NUM_SELECTED && !self.scratch.iter().any(|other| other == name))
     }
@@ -122,7 +122,7 @@ impl Call {
         })
     }
 
-    /// The type of a parameter that takes a value, if it is one.
+    /// Returns the dtype of a parameter that takes a value; `None` for other parameters.
     pub fn value_type(&self, name: &str) -> Option<Dtype> {
         self.kernel.parameters.iter().find_map(|parameter| match parameter.kind {
             Kind::Value(dtype) if parameter.name == name => Some(dtype),
@@ -130,7 +130,7 @@ impl Call {
         })
     }
 
-    /// What parameters are given that are no inputs or outputs, by name.
+    /// Returns the arguments other than inputs and outputs, by name.
     pub(crate) fn given(&self) -> Vec<(&str, Given<'_>)> {
         let values = self.values.iter().map(|(name, value)| (name.as_str(), Given::Value(value)));
         let resident = self.resident.iter().map(|(name, dtype, array)| {
@@ -148,10 +148,10 @@ impl Call {
         &self.kernel.entry
     }
 
-    /// The kernel with columns in the order of `inputs` and `outputs`.
+    /// Binds the kernel to columns in the order of `inputs` and `outputs`.
     ///
     /// # Errors
-    /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if what is given does not fit the parameters.
+    /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if the arguments do not fit the parameters.
     pub(crate) fn bind(&self, inputs: &[(String, Dtype)], outputs: &[String]) -> Result<BoundCall> {
         let CustomKernel { entry, code, parameters, threads, shared_bytes, host, .. } = &self.kernel;
         let tile_rows = self.kernel.rows_per_block.unwrap_or(*threads as usize);
@@ -249,7 +249,7 @@ impl Call {
         })
     }
 
-    /// Whether every name that is given is a parameter of that kind, and given once.
+    /// Checks that every name is a parameter of that kind, and is given once.
     fn check_names(&self, inputs: &[(String, Dtype)], outputs: &[String]) -> Result<(), KernelError> {
         let parameters = &self.kernel.parameters;
         let kernel = || self.kernel.entry.clone();
@@ -301,7 +301,7 @@ impl Call {
         Ok(())
     }
 
-    /// Whether the rows of a block have a size that can be computed with.
+    /// Checks that the size of the rows of a block is within the limit.
     fn check_block(&self, tile_rows: usize) -> Result<(), KernelError> {
         let pointers = self.kernel.parameters.iter().filter(|parameter| matches!(parameter.kind, Kind::Pointer { .. }));
         let columns = pointers.filter(|parameter| !self.resident.iter().any(|(name, ..)| *name == parameter.name));
@@ -317,16 +317,16 @@ impl Call {
     }
 }
 
-/// What a parameter is given that is no input or output.
+/// An argument that is neither an input nor an output.
 pub(crate) enum Given<'c> {
     Value(&'c Scalar),
-    /// An array of so many elements.
+    /// An array with this number of elements.
     Resident(Dtype, u64),
-    /// Memory for rows of so many elements.
+    /// Memory for rows with this number of elements.
     Scratch(Dtype, u64),
 }
 
-/// What a parameter is to be used for.
+/// The use of a parameter.
 #[derive(Clone, Copy)]
 enum Use {
     Read,
@@ -335,20 +335,20 @@ enum Use {
     Value(Dtype),
 }
 
-/// A kernel that is ready to be run, and what its columns are.
+/// A kernel that is ready to run, and its columns.
 pub(crate) struct BoundCall {
     pub(crate) kernel: Kernel,
-    /// Elements of a row of each input.
+    /// The number of elements of a row, for each input.
     pub(crate) inputs: Vec<u64>,
-    /// The dtype of each output, and the elements of a row.
+    /// The dtype and the number of elements of a row, for each output.
     pub(crate) outputs: Vec<(Dtype, u64)>,
 }
 
 impl BoundCall {
-    /// Whether the kernel can know where its rows end.
+    /// Checks that the kernel can know where its rows end.
     ///
     /// # Errors
-    /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if the last block would have fewer rows than the others and is not told.
+    /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if the last block would have fewer rows than the others, and the kernel has no parameter `rows`.
     pub(crate) fn check_rows(&self, rows: u64) -> Result<(), KernelError> {
         let Kernel { entry, code, launch, columns, .. } = &self.kernel;
         if *code == Code::HostOnly

@@ -1,18 +1,18 @@
 //! Finds the declaration of a kernel in CUDA C++ and reads its parameters.
 //!
-//! Only the compiler knows which lines a preprocessor leaves. Here, lines under `#if 0` are left out, and where other
-//! lines declare the kernel in more than one way, it is an error rather than a guess.
+//! Only the compiler knows which lines a preprocessor keeps. This module skips lines under `#if 0`. If the other lines
+//! declare the kernel in more than one way, it returns an error instead of a guess.
 
 use super::lex::{Token, TokenKind, is_word_part, is_word_start, tokens};
 use super::parameter::{self, Parameter};
 
-/// What to do where the declaration cannot be relied on.
+/// The remedy if the declaration is ambiguous.
 const SAY: &str = "give the parameters apart from the text";
 
-/// The parameters of the kernel `entry` in a text of CUDA C++: what stands in the parentheses behind its name.
+/// Returns the parameters of the kernel `entry` in a text of CUDA C++: those in the parentheses after its name.
 ///
 /// # Errors
-/// What is wrong, and what to do.
+/// The problem and its remedy.
 pub(super) fn of_source(source: &str, entry: &str) -> Result<Vec<Parameter>, String> {
     if !entry.starts_with(is_word_start) || !entry.chars().all(is_word_part) {
         return Err(format!("'{entry}' is no name of a kernel: give the one that stands before its parameters"));
@@ -66,10 +66,10 @@ pub(super) fn of_source(source: &str, entry: &str) -> Result<Vec<Parameter>, Str
     of_tokens(source, &chosen.parameters)
 }
 
-/// The parameters that a text such as `const float *x, float *y, float a` declares.
+/// Returns the parameters that a text such as `const float *x, float *y, float a` declares.
 ///
 /// # Errors
-/// What is wrong, and what to do.
+/// The problem and its remedy.
 pub(super) fn of_text(text: &str) -> Result<Vec<Parameter>, String> {
     of_tokens(text, &tokens(text))
 }
@@ -100,28 +100,28 @@ struct Declaration<'t> {
     is_template: bool,
 }
 
-/// Goes through a text and collects the declarations of a kernel.
+/// Collects the declarations of a kernel in a text.
 #[derive(Default)]
 struct Scan<'t> {
     entry: &'t str,
     declarations: Vec<Declaration<'t>>,
     /// Names that the preprocessor replaces.
     macros: Vec<&'t str>,
-    /// The conditions around this place, from the outermost on.
+    /// The conditions around this place, from the outermost to the innermost.
     conditions: Vec<Condition>,
     /// The blocks around this place: whether each is `extern "C" { … }`.
     blocks: Vec<bool>,
-    /// What there is so far of the statement at this place.
+    /// The tokens so far of the statement at this place.
     statement: Vec<Token<'t>>,
 }
 
-/// An `#if` that is not ended.
+/// An `#if` before its `#endif`.
 struct Condition {
-    /// Whether its lines here are compiled; `None`: only the preprocessor knows.
+    /// Whether the lines of its current part are compiled; `None` if only the preprocessor knows.
     is_compiled: Option<bool>,
-    /// Whether any of its parts before were; likewise.
+    /// Whether an earlier part is compiled; `None` if only the preprocessor knows.
     was_compiled: Option<bool>,
-    /// The blocks where it began, and where its next part begins again.
+    /// The blocks around the `#if`, with which each of its parts begins.
     blocks: Vec<bool>,
 }
 
@@ -166,7 +166,7 @@ impl<'t> Scan<'t> {
         Ok(())
     }
 
-    /// Whether the statement so far ends with the kernel's name and declares a kernel.
+    /// Returns whether the statement so far ends with the kernel's name and declares a kernel.
     fn names_kernel(&self) -> bool {
         self.statement.last().is_some_and(|last| last.text == self.entry) && self.says("__global__")
     }
@@ -229,7 +229,7 @@ impl<'t> Scan<'t> {
     }
 }
 
-/// How many tokens there are before the parenthesis that closes the one before them.
+/// Returns the number of tokens before the closing parenthesis.
 fn closing(tokens: &[Token<'_>]) -> Option<usize> {
     let mut depth = 1;
     tokens.iter().position(|token| {

@@ -1,4 +1,4 @@
-//! The function for the host that stands for a kernel on devices without CUDA.
+//! The host function of a custom kernel, which runs on devices without CUDA.
 
 use std::sync::Arc;
 
@@ -6,14 +6,13 @@ use super::parameter::Kind;
 use crate::data::{Dtype, Element};
 use crate::device::kernel::{HostKernel, Uniform};
 
-/// A function of the rows of a chunk.
+/// A host function of the rows of a chunk.
 pub(super) type HostFunction = Arc<dyn Fn(&mut HostRows<'_>) + Send + Sync>;
 
-/// The rows that a function for the host computes: columns by the names of the kernel's parameters.
+/// The rows that a host function computes. Columns have the names of the kernel's parameters.
 ///
-/// The examples of [`CustomKernel`](crate::kernel::CustomKernel) and [`Call`](crate::kernel::Call) read inputs,
-/// values and resident arrays by it. A [`RowFunction`](crate::kernel::RowFunction) gets typed slices instead, whose
-/// types the compiler checks.
+/// [`CustomKernel`](crate::kernel::CustomKernel) and [`Call`](crate::kernel::Call) have examples. A
+/// [`RowFunction`](crate::kernel::RowFunction) gets typed slices instead, whose types the compiler checks.
 ///
 /// Methods panic if there is no such name, if it is of another type, or if an output is asked for twice: mistakes of
 /// the function, which end the run.
@@ -49,7 +48,7 @@ pub struct HostRows<'r> {
     pub(super) uniform: &'r Uniform<'r>,
 }
 
-/// Where the parameters of a bound kernel are.
+/// The places of the parameters of a bound kernel.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     pub(super) inputs: Vec<(String, Kind)>,
@@ -67,22 +66,22 @@ impl std::fmt::Debug for HostRows<'_> {
 }
 
 impl<'r> HostRows<'r> {
-    /// The number of the first row among all rows of the job.
+    /// Returns the number of the first row among all rows of the job.
     pub fn first_row(&self) -> u64 {
         self.first_row
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Rows of a tile, as the kernel was set to have.
+    /// Returns the rows of a tile: those of a block of the kernel.
     pub fn tile_rows(&self) -> usize {
         self.names.tile_rows
     }
 
-    /// An input: its elements, several a row if the parameter says so. `bool` is `u8`.
+    /// Returns the elements of an input, several per row if the parameter says so. `bool` is `u8`.
     ///
     /// # Panics
     /// See the type.
@@ -90,7 +89,7 @@ impl<'r> HostRows<'r> {
         bytemuck::cast_slice(self.inputs[place::<T>("input", &self.names.inputs, name)])
     }
 
-    /// An output, to be written. `bool` is `u8`, 0 or 1.
+    /// Returns an output to write to. `bool` is `u8`, 0 or 1.
     ///
     /// # Panics
     /// See the type.
@@ -100,7 +99,7 @@ impl<'r> HostRows<'r> {
         bytemuck::cast_slice_mut(bytes)
     }
 
-    /// An array that is the same for all rows.
+    /// Returns an array that is the same for all rows.
     ///
     /// # Panics
     /// See the type.
@@ -108,7 +107,7 @@ impl<'r> HostRows<'r> {
         bytemuck::cast_slice(self.uniform.resident[place::<T>("resident array", &self.names.resident, name)])
     }
 
-    /// A value.
+    /// Returns a value.
     ///
     /// # Panics
     /// See the type.
@@ -118,8 +117,8 @@ impl<'r> HostRows<'r> {
         bytemuck::pod_read_unaligned(&self.uniform.values[place].to_ne_bytes()[..size_of::<T>()])
     }
 
-    /// For a kernel with the parameter `num_selected`: how many rows of the outputs each tile has, which stand at its
-    /// start.
+    /// Returns the number of selected rows of each tile, to write to, for a kernel with the parameter `num_selected`.
+    /// The selected rows are at the start of their tile.
     ///
     /// # Panics
     /// See the type.
@@ -142,7 +141,7 @@ fn place<T: Element>(what: &str, columns: &[(String, Kind)], name: &str) -> usiz
     }
 }
 
-/// The host kernel of a foreign kernel: its function for the host.
+/// The host kernel of a custom kernel: calls its host function.
 pub(super) struct CustomHostKernel {
     pub(super) function: HostFunction,
     pub(super) names: Arc<Names>,

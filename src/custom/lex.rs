@@ -1,7 +1,7 @@
-//! The tokens of CUDA C++, as far as reading declarations needs them. Any text has tokens: what C++ forbids is for the
-//! compiler to refuse.
+//! Divides CUDA C++ into tokens, as far as declarations need them. Every text has tokens: the compiler, not this
+//! module, refuses what C++ forbids.
 
-/// A token, and where it begins in the text.
+/// A token, and its place in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'t> {
     pub(super) kind: TokenKind,
@@ -14,15 +14,15 @@ pub(super) enum TokenKind {
     /// A name or a keyword.
     Word,
     Number,
-    /// A string or a character, with its prefix and quotes. One that is not closed ends with its line.
+    /// A string or a character, with its prefix and quotes. If it is not closed, it ends with its line.
     Literal,
-    /// One character of anything else.
+    /// Any other character.
     Punctuation,
     /// A line of the preprocessor, from its `#` on.
     Directive,
 }
 
-/// The tokens of a text, without comments.
+/// Returns the tokens of a text, without comments.
 pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let mut start = 0;
@@ -55,7 +55,7 @@ pub(super) fn is_word_part(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == '$'
 }
 
-/// Bytes of the blank, comment or line continuation that the text begins with. A newline by itself is none of these.
+/// Returns the length of the blank, comment or line continuation at the start of the text. A newline is none of these.
 fn blank(text: &str) -> Option<usize> {
     if let Some(length) = continuation(text) {
         return Some(length);
@@ -69,18 +69,18 @@ fn blank(text: &str) -> Option<usize> {
     text.chars().next().filter(|c| c.is_whitespace() && *c != '\n').map(char::len_utf8)
 }
 
-/// Bytes of the backslash and newline that the text begins with.
+/// Returns the length of the backslash and newline at the start of the text.
 fn continuation(text: &str) -> Option<usize> {
     ["\\\n", "\\\r\n"].iter().find(|pair| text.starts_with(**pair)).map(|pair| pair.len())
 }
 
-/// Bytes up to the newline that ends this line and those that continue it.
+/// Returns the number of bytes before the newline that ends this line, continuation lines included.
 fn line(text: &str) -> usize {
     let ends = |end: &usize| !text[..*end].trim_end_matches('\r').ends_with('\\');
     text.match_indices('\n').map(|(end, _)| end).find(ends).unwrap_or(text.len())
 }
 
-/// Bytes of a directive: to the end of the line, unless that is inside a comment or a raw string.
+/// Returns the length of a directive. It ends with the line, unless the line ends inside a comment or a raw string.
 fn directive(text: &str) -> usize {
     let mut end = 1;
     while let Some(first) = text[end..].chars().next() {
@@ -115,7 +115,7 @@ fn token(text: &str, first: char) -> (TokenKind, usize) {
     (TokenKind::Punctuation, first.len_utf8())
 }
 
-/// Bytes of a number: `1'000`, `0x1p-3`, `1.5e+3f`.
+/// Returns the length of a number, such as `1'000`, `0x1p-3`, `1.5e+3f`.
 fn number(text: &str) -> usize {
     let mut previous = ' ';
     let mut characters = text.char_indices().peekable();
@@ -133,7 +133,7 @@ fn number(text: &str) -> usize {
     text.len()
 }
 
-/// Bytes of a string or a character that begins with its quote.
+/// Returns the length of a string or a character, from its opening quote.
 fn literal(text: &str) -> usize {
     let quote = text.chars().next();
     let mut end = quote.map_or(0, char::len_utf8);
@@ -146,7 +146,7 @@ fn literal(text: &str) -> usize {
             return end;
         }
         if c == '\\' {
-            // Whatever is escaped, a newline too, which may be two characters.
+            // The escaped character may be a newline of two characters.
             let escaped = text[end..].chars().next().map_or(0, char::len_utf8);
             end += continuation(&text[end - 1..]).map_or(escaped, |pair| pair - 1);
         }
@@ -154,7 +154,7 @@ fn literal(text: &str) -> usize {
     end
 }
 
-/// Bytes of a raw string behind its first quote: `delimiter(…)delimiter"`.
+/// Returns the length of a raw string after its first quote: `delimiter(…)delimiter"`.
 fn raw_string(text: &str) -> usize {
     let Some((delimiter, content)) = text.split_once('(') else { return text.len() };
     let end = format!("){delimiter}\"");

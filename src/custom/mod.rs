@@ -10,6 +10,7 @@ mod call;
 mod declaration;
 mod host;
 mod lex;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`testing` exports what is `pub` there"))]
 mod parameter;
 mod row_function;
 
@@ -27,37 +28,35 @@ pub use row_function::{AddColumn, RowColumns, RowElement, RowFunction};
 use crate::device::kernel::Code;
 use crate::error::{KernelError, Result};
 
-/// Threads of a block, and rows of one, if not set.
+/// The default number of threads and rows of a block.
 const THREADS: u32 = 256;
 
-/// A kernel of the caller's own.
+/// A custom kernel: CUDA C++, PTX, a cubin or a fatbin.
 ///
-/// To make one is `unsafe`, and so is everything that changes what it touches: how it is compiled and launched, and
-/// the arrays that it is given. All else is checked or, as the number of rows, given to it.
+/// Creating one is `unsafe`, and so is everything that changes the memory that it touches: compiler options, launch
+/// shape and resident arrays. Everything else is checked, or set by Overshot, such as the number of rows.
 ///
-/// Its parameters are those of its C declaration, in any order, and are known by their names:
+/// The parameters of the C declaration may be in any order. Their names and types say what they are:
 ///
 /// - `const T *name`: the rows of an input, or of an array that is [`resident`](Call::resident) for the whole job;
 /// - `T *name`: the rows of an output, or [`scratch`](Call::scratch);
 /// - `const T (*name)[16]` and `T (*name)[16]`: the same, with rows of 16 elements each; vectors such as `float4` are
 ///   rows of their elements;
 /// - `T name`: a [`value`](Call::scalar);
-/// - `long long rows`, `long long first_row`: how many rows this launch has, and the number of the first one among
-///   all. Without `rows` a kernel cannot know where the last block's rows end, so then the rows of a job have to be
-///   those of whole blocks;
+/// - `long long rows`, `long long first_row`: the number of rows of this launch, and the number of its first row among
+///   all rows. A kernel without `rows` cannot know where the rows of the last block end, so it runs only if the rows
+///   of the job fill whole blocks;
 /// - `unsigned long long *num_selected`: see below.
 ///
-/// A launch is for the rows of one chunk: pointers are to the first of these. It has one block for every
-/// [`rows_per_block`](CustomKernel::rows_per_block) rows, a **tile**. Text is compiled by NVRTC without fused
-/// multiply-add, as all kernels here, and kept in the cache.
+/// A launch computes the rows of one chunk, and pointers are to the first of them. It has one block for every
+/// [`rows_per_block`](CustomKernel::rows_per_block) rows, a **tile**. NVRTC compiles the text without fused
+/// multiply-add, as it compiles all kernels of Overshot, and the result is cached.
 ///
-/// A kernel that keeps some of the rows has the parameter `num_selected`, one number a tile: block `b` writes the
-/// rows that it keeps, in order, to the start of tile `b` of each output, and their number to `num_selected[b]`.
-/// Outputs
-/// then
-/// have the rows of all tiles, one after the other, whatever the chunks were.
+/// A kernel that selects some of the rows has the parameter `num_selected`, one number per tile. Block `b` writes the
+/// rows that it selects, in order, to the start of tile `b` of each output, and their number to `num_selected[b]`.
+/// The outputs have the selected rows of all tiles in order, for every chunk size.
 ///
-/// On devices without CUDA its [function for the host](CustomKernel::on_host) runs instead.
+/// On devices without CUDA, its [host function](CustomKernel::on_host) runs instead.
 ///
 /// ```
 /// use overshot::{DeviceChoice, Engine, Job, kernel::CustomKernel};
@@ -85,39 +84,39 @@ pub struct CustomKernel {
     code: Code,
     parameters: Vec<Parameter>,
     threads: u32,
-    /// As many as threads if not set.
+    /// By default, as many rows as threads.
     rows_per_block: Option<usize>,
     shared_bytes: u32,
     host: Option<HostFunction>,
 }
 
 impl CustomKernel {
-    /// The kernel `entry` in a text of CUDA C++, which messages of the compiler call `name`. It has to be declared
-    /// `extern "C"`. The text is compiled when a job runs on CUDA for the first time.
+    /// Creates a kernel from CUDA C++: the function `entry`, which must be declared `extern "C"`. Messages of the
+    /// compiler call the text `name`. The text is compiled when a job first runs on CUDA.
     ///
     /// # Errors
-    /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if the text has no such kernel, its parameters cannot be read, or they depend on the
-    /// preprocessor: then see [`cuda_with_parameters`](CustomKernel::cuda_with_parameters).
+    /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if the text has no such kernel, or its parameters cannot be read or depend on the preprocessor.
+    /// For the latter, see [`cuda_with_parameters`](CustomKernel::cuda_with_parameters).
     ///
     /// # Safety
-    /// Launched as it is set up here and by later calls, for any rows, with any values, and with arguments as the
-    /// [type](CustomKernel) says, the kernel reads and writes nothing but the `rows` rows of its columns, its
-    /// resident arrays (read only), one `num_selected` for every block, and memory that is its own.
+    /// The kernel is launched with the settings of this and later calls, with the arguments that the
+    /// [type](CustomKernel) describes, and with any rows and values. In every such launch it accesses only the `rows`
+    /// rows of its columns, its resident arrays (read only), one `num_selected` for each block, and its own memory.
     pub unsafe fn cuda(name: &str, text: &str, entry: &str) -> Result<Self> {
         let parameters = declaration::of_source(text, entry)
             .map_err(|message| KernelError::Declaration { name: name.into(), message })?;
         Ok(Self::of_text(name, text, entry, parameters))
     }
 
-    /// The same, with `parameters` as in C, `"const float *x, float *y, long long rows"`, instead of those that the
-    /// text declares: for a declaration that depends on the preprocessor. The entry point may also have a mangled
-    /// name.
+    /// Creates a kernel from CUDA C++, as [`cuda`](CustomKernel::cuda) does, with `parameters` as in C, such as
+    /// `"const float *x, float *y, long long rows"`, instead of those in the text. For declarations that depend on the
+    /// preprocessor. The entry point may have a mangled name.
     ///
     /// # Errors
     /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if the parameters cannot be read.
     ///
     /// # Safety
-    /// As for [`cuda`](CustomKernel::cuda), and these are its parameters.
+    /// The contract of [`cuda`](CustomKernel::cuda) holds, and the kernel has these parameters.
     pub unsafe fn cuda_with_parameters(name: &str, text: &str, entry: &str, parameters: &str) -> Result<Self> {
         Ok(Self::of_text(name, text, entry, given(entry, parameters)?))
     }
@@ -127,17 +126,17 @@ impl CustomKernel {
         Self::new(entry, code, parameters)
     }
 
-    /// The kernel `entry` of PTX text, a cubin or a fatbin, with `parameters` as in C:
+    /// Creates a kernel from PTX text, a cubin or a fatbin: the function `entry`, with `parameters` as in C, such as
     /// `"const float *x, float *y, long long rows"`.
     ///
     /// # Errors
     /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if the parameters cannot be read.
     ///
     /// # Safety
-    /// As for [`cuda`](CustomKernel::cuda), and these are its parameters.
+    /// The contract of [`cuda`](CustomKernel::cuda) holds, and the kernel has these parameters.
     pub unsafe fn image(image: impl Into<Vec<u8>>, entry: &str, parameters: &str) -> Result<Self> {
         let mut image = image.into();
-        // The end of PTX text; the other formats know their length.
+        // PTX text ends with a zero byte; the other formats contain their length.
         image.push(0);
         Ok(Self::new(entry, Code::Image(image.into()), given(entry, parameters)?))
     }
@@ -147,40 +146,40 @@ impl CustomKernel {
         CustomKernel { entry, code, parameters, threads: THREADS, rows_per_block: None, shared_bytes: 0, host: None }
     }
 
-    /// A kernel with a function for the host alone, over the columns `parameters`.
+    /// Creates a kernel without device code over the columns `parameters`, with a host function alone.
     fn of_host(entry: &str, parameters: Vec<Parameter>, function: HostFunction) -> Self {
         CustomKernel { host: Some(function), ..Self::new(entry, Code::HostOnly, parameters) }
     }
 
-    /// Threads of a block, in one dimension: 256 if not set.
+    /// Sets the number of threads of a block, in one dimension. The default is 256.
     ///
     /// # Safety
-    /// The kernel keeps to what [`cuda`](CustomKernel::cuda) asks for when it is launched so.
+    /// Launched with this setting, the kernel satisfies the contract of [`cuda`](CustomKernel::cuda).
     pub unsafe fn threads(self, threads: u32) -> Self {
         CustomKernel { threads, ..self }
     }
 
-    /// Rows that one block computes, which make a tile: as many as there are threads if not set.
+    /// Sets the number of rows of a block, which are a tile. By default, it is the number of threads.
     ///
     /// # Safety
-    /// The kernel keeps to what [`cuda`](CustomKernel::cuda) asks for when it is launched so.
+    /// Launched with this setting, the kernel satisfies the contract of [`cuda`](CustomKernel::cuda).
     pub unsafe fn rows_per_block(self, rows: usize) -> Self {
         CustomKernel { rows_per_block: Some(rows), ..self }
     }
 
-    /// Bytes of dynamic shared memory of a block: 0 if not set.
+    /// Sets the bytes of dynamic shared memory of a block. The default is 0.
     ///
     /// # Safety
-    /// The kernel keeps to what [`cuda`](CustomKernel::cuda) asks for when it is launched so.
+    /// Launched with this setting, the kernel satisfies the contract of [`cuda`](CustomKernel::cuda).
     pub unsafe fn shared_bytes(self, bytes: u32) -> Self {
         CustomKernel { shared_bytes: bytes, ..self }
     }
 
-    /// One more option for the compiler, such as `--include-path=FOLDER` or `--use_fast_math`. Has no effect on images.
+    /// Adds a compiler option, such as `--include-path=FOLDER` or `--use_fast_math`. It has no effect on images.
     ///
     /// # Safety
-    /// The kernel keeps to what [`cuda`](CustomKernel::cuda) asks for when it is compiled so: an option may define
-    /// macros, and so change what the text says.
+    /// Compiled with this option, the kernel satisfies the contract of [`cuda`](CustomKernel::cuda). An option may
+    /// define macros, and thereby change the text.
     pub unsafe fn option(mut self, option: &str) -> Self {
         if let Code::Cuda { options, .. } = &mut self.code {
             options.push(option.into());
@@ -188,18 +187,18 @@ impl CustomKernel {
         self
     }
 
-    /// What the CPU and the emulated device run: the same function of the same rows. It is called from several
-    /// threads at once, each with rows of its own, that start with a tile.
+    /// Sets the host function, which the CPU and emulated devices run instead of the kernel. It must compute the same
+    /// rows. Several threads call it at the same time, each with rows that start at a tile.
     pub fn on_host(self, function: impl Fn(&mut HostRows<'_>) + Send + Sync + 'static) -> Self {
         CustomKernel { host: Some(Arc::new(function)), ..self }
     }
 
-    /// A call of it, for a [`Job::kernel`](crate::Job::kernel).
+    /// Returns a call of the kernel, for [`Job::kernel`](crate::Job::kernel).
     pub fn call(&self) -> Call {
         Call::new(self.clone())
     }
 
-    /// The name of the entry point.
+    /// Returns the name of the entry point.
     pub fn entry(&self) -> &str {
         &self.entry
     }
@@ -217,7 +216,7 @@ pub(crate) fn token_ranges(text: &str) -> Vec<std::ops::Range<usize>> {
     lex::tokens(text).iter().map(|token| token.start..token.start + token.text.len()).collect()
 }
 
-/// Parameters that were given apart from the text.
+/// Reads parameters that were given apart from the text.
 fn given(entry: &str, parameters: &str) -> Result<Vec<Parameter>> {
     declaration::of_text(parameters).map_err(|message| KernelError::Declaration { name: entry.into(), message }.into())
 }

@@ -1,26 +1,26 @@
-//! A parameter of a kernel: what it is, and how C declares it.
+//! The parameters of a kernel, and their declarations in C.
 
 use super::lex::{Token, TokenKind, is_word_start};
 use crate::data::Dtype;
 use crate::device::kernel::Declared;
 
-/// The parameter that says how many rows a launch has.
+/// The parameter that receives the number of rows of a launch.
 pub(super) const ROWS: &str = "rows";
-/// The parameter that says which row is the first one of a launch.
+/// The parameter that receives the number of the first row of a launch.
 pub(super) const FIRST_ROW: &str = "first_row";
-/// The parameter that takes how many rows each tile kept.
+/// The parameter to which each block writes the number of rows that it selected.
 pub(super) const NUM_SELECTED: &str = "num_selected";
 
 /// One parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parameter {
+pub(crate) struct Parameter {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// What it is.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
 }
 
-/// What a parameter is.
+/// The kind of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A pointer to rows of so many elements; read only if it is to `const`.
@@ -37,7 +37,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Bytes of a row that it points to. `None` for a value, and for more bytes than can be counted.
+    /// Returns the size of a row behind a pointer. `None` for a value, and if the size overflows.
     pub(super) fn row_bytes(self) -> Option<usize> {
         match self {
             Kind::Pointer { dtype, elements, .. } => dtype.size().checked_mul(elements),
@@ -46,10 +46,10 @@ impl Kind {
     }
 }
 
-/// The parameter that tokens declare, which stand in `source`.
+/// Returns the parameter that tokens of `source` declare.
 ///
 /// # Errors
-/// What is wrong, and what to do.
+/// The problem and its remedy.
 pub(super) fn parse(source: &str, tokens: &[Token<'_>]) -> Result<Parameter, String> {
     let text = match tokens {
         [first, .., last] => &source[first.start..last.start + last.text.len()],
@@ -66,7 +66,7 @@ pub(super) fn parse(source: &str, tokens: &[Token<'_>]) -> Result<Parameter, Str
         return Err(unknown());
     }
     let tokens: Vec<&str> = tokens.iter().map(|token| token.text).collect();
-    // Qualifiers say nothing here, except for `const` before the star, or of an array.
+    // Qualifiers have no effect here, except `const` before the star or of an array.
     let is_const = tokens.iter().take_while(|token| **token != "*").any(|token| *token == "const");
     let is_qualifier = |token: &str| matches!(token, "const" | "volatile" | "__restrict__" | "__restrict" | "restrict");
     let tokens: Vec<&str> = tokens.into_iter().filter(|token| !is_qualifier(token)).collect();
@@ -97,7 +97,7 @@ pub(super) fn parse(source: &str, tokens: &[Token<'_>]) -> Result<Parameter, Str
 }
 
 impl Parameter {
-    /// What the compiled kernel is held against.
+    /// Returns the declaration that the compiled kernel is compared with.
     pub(super) fn declared(&self) -> Declared {
         let bytes = match self.kind {
             Kind::Pointer { .. } => size_of::<u64>(),
@@ -106,8 +106,8 @@ impl Parameter {
         Declared { name: self.name.clone(), bytes }
     }
 
-    /// Names that mean something have to be of the type that goes with them: an `int rows` would else be a value that
-    /// the caller sets, and the kernel would go past the end of every chunk but the one of that many rows.
+    /// Checks that a parameter with a reserved name has the type of that name. Otherwise an `int rows` would be a value
+    /// that the caller sets, and the kernel would access rows beyond the end of a chunk.
     fn check_name(&self, text: &str) -> Result<(), String> {
         let is_count = matches!(self.kind, Kind::Value(Dtype::I64 | Dtype::U64));
         let kept = Kind::Pointer { dtype: Dtype::U64, elements: 1, is_const: false };
@@ -135,7 +135,7 @@ fn is_type_word(token: &str) -> bool {
     matches!(token, "unsigned" | "signed" | "char" | "short" | "int" | "long") || dtype(&[token]).is_some()
 }
 
-/// The dtype of a C type, and how many elements one of its values has. A `long` has 64 bits, as on Linux.
+/// Returns the dtype of a C type, and the number of elements of one value. A `long` has 64 bits, as on Linux.
 fn dtype(words: &[&str]) -> Option<(Dtype, usize)> {
     match words {
         [word] => plain(word).or_else(|| integer(words)).map(|dtype| (dtype, 1)).or_else(|| vector(word)),
@@ -160,7 +160,7 @@ fn plain(word: &str) -> Option<Dtype> {
     })
 }
 
-/// CUDA's vectors, such as `float4`: so many elements without padding.
+/// Returns the dtype and the number of elements of a CUDA vector type without padding, such as `float4`.
 fn vector(word: &str) -> Option<(Dtype, usize)> {
     let last = word.chars().next_back()?;
     let count = last.to_digit(10).filter(|count| (1..=4).contains(count))?;
@@ -180,7 +180,7 @@ fn vector(word: &str) -> Option<(Dtype, usize)> {
     Some((dtype, count as usize))
 }
 
-/// `unsigned`, `signed`, `char`, `short`, `int` and `long` in any order.
+/// Returns the dtype of `unsigned`, `signed`, `char`, `short`, `int` and `long` in any order.
 fn integer(words: &[&str]) -> Option<Dtype> {
     let count = |word: &str| words.iter().filter(|other| **other == word).count();
     let unsigned = match (count("unsigned"), count("signed")) {

@@ -15,8 +15,8 @@ use crate::data::{Dtype, Element};
 /// declaration. A type in the closure that differs from the declared one does not compile. Data of another dtype is
 /// an error of the job.
 ///
-/// Overshot calls the closure for parts of chunks, from several threads at once. It captures what is the same for all
-/// rows, such as numbers and tables.
+/// Overshot calls the closure for parts of chunks, from several threads at the same time. The closure may capture
+/// numbers and tables that are the same for all rows.
 ///
 /// The kernel runs on the CPU and on emulated devices. It has no device code: a run on CUDA devices alone is an
 /// error, and a run on the CPU and GPUs uses the CPU, with a note in the report. For GPUs, see
@@ -109,7 +109,8 @@ impl<I: RowColumns, O: RowColumns> RowFunction<I, O> {
         self.run_indexed(move |_, inputs, outputs| function(inputs, outputs))
     }
 
-    /// The same for a closure that first takes the number of its first row among all rows of the job.
+    /// Sets the closure, as [`run`](RowFunction::run) does. Its first argument is the number of its first row among all
+    /// rows of the job.
     pub fn run_indexed(
         self,
         function: impl for<'r> Fn(u64, I::Inputs<'r>, O::Outputs<'r>) + Send + Sync + 'static,
@@ -164,9 +165,9 @@ impl<T: Element, const N: usize> RowElement for [T; N] {
 
 /// The columns of one side of a [`RowFunction`]: a tuple with the types of their rows.
 pub trait RowColumns: sealed::Columns + 'static {
-    /// What the closure gets of inputs: `()`, one slice, or a tuple of slices.
+    /// The inputs as the closure gets them: `()`, one slice, or a tuple of slices.
     type Inputs<'r>;
-    /// What the closure gets of outputs: `()`, one mutable slice, or a tuple of mutable slices.
+    /// The outputs as the closure gets them: `()`, one mutable slice, or a tuple of mutable slices.
     type Outputs<'r>;
     #[doc(hidden)]
     fn inputs<'r>(rows: &HostRows<'r>, names: &[String]) -> Self::Inputs<'r>;
@@ -174,7 +175,7 @@ pub trait RowColumns: sealed::Columns + 'static {
     fn outputs<'r>(rows: &mut HostRows<'r>, names: &[String]) -> Self::Outputs<'r>;
 }
 
-/// Columns to which one of type `T` can be added: up to eight on each side.
+/// Columns to which a column of type `T` can be added. There are up to eight inputs and eight outputs.
 pub trait AddColumn<T>: RowColumns {
     /// The columns with the added one.
     type And: RowColumns;
@@ -212,13 +213,13 @@ mod sealed {
     pub trait Columns {}
 }
 
-/// One type as it is, and others as a tuple.
+/// Expands to one type itself, or to a tuple of several types.
 macro_rules! one_or_all {
     ($one:ty) => { $one };
     ($($t:ty),*) => { ($($t,)*) };
 }
 
-/// One value as it is, and others as a tuple.
+/// Expands to one value itself, or to a tuple of several values.
 macro_rules! one_or_all_values {
     ($one:expr) => { $one };
     ($($value:expr),*) => { ($($value,)*) };

@@ -25,6 +25,7 @@ mod generator;
 mod identity;
 mod memory;
 mod new_file;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`testing` exports what is `pub` there"))]
 mod npy;
 mod partial;
 mod raw;

@@ -1,4 +1,4 @@
-//! What can be set on an engine.
+//! The settings of an engine.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -10,10 +10,10 @@ use crate::error::{Result, SettingError};
 use crate::limits::MachineLimits;
 use crate::plan::RunLimits;
 
-/// Each worker is a thread: more than this is a mistake.
+/// The most workers of a device. Each is a thread, so a larger number is a mistake.
 const MAX_WORKERS: usize = 1024;
 
-/// Builds an [`Engine`]. Everything has a default.
+/// Builds an [`Engine`]. Every setting has a default.
 ///
 /// ```
 /// use overshot::{DeviceChoice, Engine};
@@ -35,56 +35,56 @@ pub struct EngineBuilder {
 }
 
 impl EngineBuilder {
-    /// The devices to use; [`DeviceChoice::Auto`] if not set.
+    /// Sets the devices to use. The default is [`DeviceChoice::Auto`].
     pub fn device(mut self, choice: impl Into<DeviceChoice>) -> Self {
         self.choice = choice.into();
         self
     }
 
-    /// The most device memory that the runs of the engine may use, all at one time together with arrays and datasets
-    /// that stay there ([`sharded`](Engine::sharded), [`resident`](Engine::resident)), in bytes per device. It counts
-    /// these and the blocks that chunks live in, not what the driver takes for its own. If not set, all of the
-    /// device's memory.
+    /// Sets the limit on device memory, in bytes per device. The default is all memory of the device.
     ///
-    /// A run uses what its plan says, and [waits](Engine::run) until there is as much. Each of two
+    /// The limit holds for all concurrent runs of the engine together. It counts the blocks that hold chunks, and the
+    /// arrays and datasets that stay on the device ([`sharded`](Engine::sharded), [`resident`](Engine::resident)). It
+    /// does not count memory that the driver uses for itself.
+    ///
+    /// A run uses the memory of its plan, and [waits](Engine::run) until that much is free. Each of two
     /// [`passes`](Engine::passes) plans for half of the limit.
     pub fn device_memory(mut self, bytes: u64) -> Self {
         self.limits.device_memory = Some(bytes);
         self
     }
 
-    /// The most pinned memory that the runs of the engine may use at one time, in bytes per device; 256 MiB if not
-    /// set. Runs share it as they share [device memory](EngineBuilder::device_memory).
+    /// Sets the limit on pinned memory, in bytes per device. The default is 256 MiB. Concurrent runs share it as they
+    /// share [device memory](EngineBuilder::device_memory).
     pub fn pinned_memory(mut self, bytes: u64) -> Self {
         self.limits.pinned_memory = Some(bytes);
         self
     }
 
-    /// Bytes of a chunk, inputs and outputs together; chosen by the plan if not set. Chunks are whole tiles: 4096
-    /// rows for expressions, the rows of a block for kernels.
+    /// Sets the size of a chunk in bytes, inputs and outputs together. By default, the plan chooses it. Chunks are
+    /// whole tiles: 4096 rows for expressions, the rows of a block for kernels.
     pub fn chunk(mut self, bytes: u64) -> Self {
         self.limits.chunk = Some(bytes);
         self
     }
 
-    /// Workers per device; chosen by the plan if not set.
+    /// Sets the number of workers per device. By default, the plan chooses it.
     pub fn workers(mut self, workers: usize) -> Self {
         self.limits.workers = Some(workers);
         self
     }
 
-    /// Finds the devices. Nothing is allocated, and no GPU is touched before the first run.
+    /// Builds the engine: finds the devices. Nothing is allocated, and no GPU is touched before the first run.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) if a device was asked for by name and is not there;
-    /// [`Error::InvalidSetting`](crate::Error::InvalidSetting) for no workers or more than 1024.
+    /// [`Error::Device`] if a named device does not exist; [`Error::InvalidSetting`] if the number of workers is not 1 to 1024.
     pub fn build(self) -> Result<Engine> {
         let EngineBuilder { mut choice, limits } = self;
         if let Some(workers) = limits.workers.filter(|workers| !(1..=MAX_WORKERS).contains(workers)) {
             return Err(SettingError::Workers { workers, most: MAX_WORKERS }.into());
         }
         if let Some(bytes) = limits.device_memory {
-            // An emulated device without a size has as much memory as the limit.
+            // The memory of an emulated device is what its options say.
             choice.emulated_mut().iter_mut().for_each(|options| _ = options.memory_bytes.get_or_insert(bytes));
         }
         let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! Whether the parts of a job fit each other.
+//! Checks that the parts of a job fit together.
 
 use std::path::Path;
 
@@ -8,31 +8,32 @@ use crate::error::{Error, JobError, Result};
 use crate::job::{Job, JobBody};
 use crate::ops::{CustomOp, Eval, Operator};
 
-/// A job that fits together: its operator, and what its columns are.
+/// A job whose parts fit together: its operator and its columns.
 pub(super) struct BoundJob {
     pub(super) operator: Box<dyn Operator>,
     pub(super) rows: u64,
-    /// Whether it is an expression, and no kernel of the caller's own.
+    /// Whether the job is an expression, as opposed to a custom kernel.
     pub(super) is_expression: bool,
     pub(super) inputs: Vec<Column>,
     pub(super) outputs: Vec<Column>,
-    /// What is the same for all rows of an expression.
+    /// The scalars of an expression.
     pub(super) values: Vec<(String, Dtype)>,
 }
 
-/// What an input or output holds. Asked of it once, as a caller's own source might say something else later.
+/// The dtype of an input or output, and the elements of a row. A source is asked once, because a source of the caller
+/// may give another answer later.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
     pub(super) dtype: Dtype,
-    /// Elements that make a row of the job.
+    /// Number of elements of one row of the job.
     pub(super) elements: u64,
 }
 
 impl BoundJob {
-    /// The bits of other values than those of the job, in the order of the kernel's values.
+    /// Returns the bits of these values, which replace those of the job, in the order of the kernel's values.
     ///
     /// # Errors
-    /// [`Error::InvalidJob`] if they are not of the same names and dtypes.
+    /// [`Error::InvalidJob`] if their names or dtypes differ from those of the job.
     pub(super) fn bits_of(&self, values: &[(String, Scalar)]) -> Result<Vec<u64>> {
         for (k, (name, _)) in values.iter().enumerate() {
             if !self.values.iter().any(|(own, _)| own == name) {
@@ -54,15 +55,15 @@ impl BoundJob {
     }
 }
 
-/// That a value has another dtype than it has in the job.
+/// Returns the error for a value whose dtype differs from the one in the job.
 pub(super) fn value_dtype(name: &str, dtype: Dtype, new: Dtype) -> Error {
     JobError::ValueDtype { name: name.into(), dtype: dtype.to_string(), new: new.to_string() }.into()
 }
 
-/// Checks a job as far as that is possible before anything runs.
+/// Checks a job before it runs.
 pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
     check_files(&job.inputs, &job.outputs)?;
-    // In the order of the job, which is then that of the columns.
+    // In the order of the job, which is also the order of the columns.
     let sources: Vec<_> = job.inputs.iter().map(|(_, input)| (input.source().dtype(), input.source().rows())).collect();
     let named = job.inputs.iter().zip(&sources);
     let inputs: Vec<_> = named.map(|((name, _), (dtype, _))| (name.clone(), *dtype)).collect();
@@ -129,8 +130,9 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
     Ok(bound)
 }
 
-/// Inputs are paired element by element, in C order. So those that have a shape must all have the same one, which is
-/// then that of the outputs, whichever is named first; nothing is broadcast. Those without a shape (slices, raw
+/// Checks that all inputs with a shape have the same one, which is also the shape of the outputs.
+///
+/// Inputs are paired element by element, in C order, and nothing is broadcast. Inputs without a shape (slices, raw
 /// files, generators) go with every shape of as many elements.
 fn check_shapes(inputs: &[(String, Input<'_>)]) -> Result<()> {
     let mut shapes = inputs.iter().filter_map(|(name, input)| Some((name, input.source().shape()?)));
@@ -144,7 +146,7 @@ fn check_shapes(inputs: &[(String, Input<'_>)]) -> Result<()> {
     }
 }
 
-/// A shape as Python writes it.
+/// Returns a shape as Python writes it.
 fn numpy_shape(shape: &[u64]) -> String {
     match shape {
         [length] => format!("({length},)"),
@@ -152,7 +154,7 @@ fn numpy_shape(shape: &[u64]) -> String {
     }
 }
 
-/// No output may be one of the inputs, or another output.
+/// Checks that no output is the file of an input or of another output.
 fn check_files(inputs: &[(String, Input<'_>)], outputs: &[(String, Output<'_>)]) -> Result<()> {
     let mut files = FileSet::new();
     let refused = |path: &Path, name: &str, Clash(other): Clash| {
@@ -179,7 +181,7 @@ mod tests {
         Job::eval("sum(i * b + a)").unwrap().rows(1).scalar("a", 1i8).scalar("b", 2.0)
     }
 
-    /// Zeros of some shape.
+    /// A source of zeros with a shape.
     struct Shaped(Option<Vec<u64>>);
 
     impl crate::data::Source for Shaped {

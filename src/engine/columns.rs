@@ -1,5 +1,5 @@
-//! What the engine has to know of every input and output of a job. It is asked once in a run, before the plan, so
-//! that the plan and the pipeline cannot differ.
+//! The properties of the inputs and outputs of a job. They are resolved once in a run, before the plan, so that the
+//! plan and the pipeline use the same answers.
 
 use super::check::BoundJob;
 use super::devices::Opened;
@@ -11,20 +11,20 @@ use crate::plan::Plan;
 
 /// The columns of a job.
 pub(super) struct Columns<'j> {
-    /// Of the inputs, then of the outputs.
+    /// The inputs, then the outputs.
     pub(super) names: Vec<String>,
     pub(super) inputs: Vec<InputColumn<'j>>,
-    /// Whether an input stands in memory and is to be used there.
+    /// For each input, whether it is in memory and is used there.
     pub(super) is_cached: Vec<bool>,
     pub(super) outputs: Vec<PlannedOutput>,
-    /// Whether any of them is a file.
+    /// Whether any column is a file.
     pub(super) files: bool,
     pub(super) notes: Vec<String>,
 }
 
 /// An output before it is opened.
 pub(super) struct PlannedOutput {
-    /// Whether its rows will stand in memory.
+    /// Whether its rows will be in memory.
     pub(super) in_memory: bool,
     pub(super) pinning: Pinning,
     pub(super) sharded: Option<Sharded>,
@@ -33,17 +33,17 @@ pub(super) struct PlannedOutput {
 /// Whether and where an output is pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pinning {
-    /// It is not, or not so that it could be used in place.
+    /// Not pinned, or not in one piece, so that it cannot be used in place.
     No,
-    /// It will be: its target says so.
+    /// Pinned once it is opened, according to its target.
     BySink,
-    /// This memory is.
+    /// This memory is pinned.
     At(*const [u8]),
 }
 
 impl<'j> Columns<'j> {
-    /// Asks for everything. A run `begins_use` the resident rows of its inputs, as one run at a time can copy them to
-    /// the devices; who only plans looks as if it did.
+    /// Resolves all columns. If `begins_use`, the run may copy the resident rows of its inputs to the devices, which
+    /// one run at a time can do. A plan alone only assumes so.
     pub(super) fn resolve(
         inputs: &'j [(String, Input<'_>)],
         outputs: &[(String, Output<'_>)],
@@ -102,7 +102,7 @@ impl<'j> Columns<'j> {
             {
                 return Err(JobError::MemoryClash { name: name.clone() }.into());
             }
-            // Where rows go is not known before they are computed if only some are kept.
+            // A compacting kernel decides where rows go, so their places are not known yet.
             let sharded = sharded.filter(|_| !keeps);
             columns.note_unused(name, shards.is_some(), sharded.as_ref());
             let pinning = match (target.place(), target.memory()) {
@@ -124,18 +124,18 @@ impl<'j> Columns<'j> {
         Ok(columns)
     }
 
-    /// Of every input and output, what lies on devices.
+    /// Returns the rows of each input and output that are on devices.
     pub(super) fn sharded(&self) -> impl Iterator<Item = Option<&Sharded>> {
         let inputs = self.inputs.iter().map(|input| input.sharded.as_ref());
         inputs.chain(self.outputs.iter().map(|output| output.sharded.as_ref()))
     }
 
-    /// Whether an input is copied to devices by this run, to stay there.
+    /// Returns whether this run copies an input to the devices, where it stays.
     pub(super) fn is_filling(&self) -> bool {
         self.inputs.iter().any(|input| input.guard.as_ref().is_some_and(|guard: &FillGuard| guard.is_filling))
     }
 
-    /// Notes on columns whose rows go from one device to another.
+    /// Returns notes on columns whose rows move from one device to another.
     pub(super) fn notes_on(&self, segments: &[Segment], plan: &Plan) -> Vec<String> {
         let devices: Vec<&str> = plan.devices.iter().map(|device| &*device.id).collect();
         let away = |sharded: Option<&Sharded>| sharded.is_some_and(|sharded| sharded.goes_away(segments, &devices));
@@ -158,7 +158,7 @@ impl<'j> Columns<'j> {
         }
     }
 
-    /// Whether all of a column is pinned in one piece; notes if it is, but not so.
+    /// Returns whether a column is pinned in one piece. Adds a note if only parts of it are pinned.
     fn note_pinned_in_part(&mut self, name: &str, pinned: Pinned) -> bool {
         if pinned == Pinned::InPart {
             self.notes.push(format!(

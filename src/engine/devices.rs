@@ -1,11 +1,11 @@
-//! The devices of an engine: opened once, and made ready for each run.
+//! The devices of an engine. They are opened once, and made ready for each run.
 
 use std::sync::Arc;
 
 #[cfg(feature = "cuda")]
 use crate::device::cuda::CudaDevice as Gpu;
 use crate::device::emulated::{self, EmulatedDevice};
-// Without CUDA there are none, of whatever type.
+// Without CUDA there are no GPUs, so any type of device serves.
 #[cfg(not(feature = "cuda"))]
 use crate::device::emulated::EmulatedDevice as Gpu;
 use crate::device::kernel::SharedKernel;
@@ -15,31 +15,31 @@ use crate::memory::{self, DeviceMemory, MemoryBudget, MemoryCache, MemoryUse};
 use crate::pipeline::{CpuRun, DeviceRun, Staging};
 use crate::plan::{DevicePlan, Plan, RunLimits};
 
-/// Devices that are costly to open and so are kept for the next run, with what runs left of their memory.
+/// Open devices, which are costly to open and therefore kept for later runs, with their cached memory.
 #[derive(Clone, Default)]
 pub(super) struct Opened {
     gpus: Vec<Arc<MemoryCache<Gpu>>>,
-    /// Emulated devices, as places for rows that stay; runs have new ones.
+    /// Emulated devices that hold resident rows. Each run creates fresh emulated devices for its work.
     emulated: Vec<Arc<MemoryCache<EmulatedDevice>>>,
 }
 
-/// A device as a place for rows that outlive a run.
+/// A device that holds rows longer than a run.
 pub(super) struct PlacementDevice {
     pub(super) memory: Arc<dyn memory::DeviceAllocator>,
-    /// All of its memory.
+    /// The size of its memory.
     pub(super) memory_bytes: u64,
-    /// What such rows have of it.
+    /// The memory of such rows.
     pub(super) stays: Arc<MemoryBudget>,
-    /// All that is in use of it, and what runs have reserved.
+    /// All memory in use, and the memory that runs have reserved.
     pub(super) device: Arc<MemoryBudget>,
 }
 
-/// A device that has no memory for being opened, and the error that says so.
+/// A device that has no memory for a context, and the error of the attempt.
 pub(super) type Full = (String, Error);
 
 impl Opened {
-    /// Opens those GPUs among the devices that are not open yet, and returns those that cannot be for want of memory.
-    /// `budgets` are the engine's of each device.
+    /// Opens those GPUs among the devices that are not open yet. Returns the ones that have no memory for a context.
+    /// `budgets` are the engine's budgets of the devices.
     pub(super) fn open(&mut self, devices: &[DeviceInfo], budgets: &[Budgets]) -> Result<Vec<Full>> {
         let mut full = Vec::new();
         for (device, budgets) in devices.iter().zip(budgets) {
@@ -56,8 +56,8 @@ impl Opened {
         Ok(full)
     }
 
-    /// Of these devices, those that rows can stay on: emulated ones, and GPUs that are open. `budgets` are the
-    /// engine's of each.
+    /// Returns those of the devices that can hold rows: emulated devices, and open GPUs. `budgets` are the engine's
+    /// budgets of the devices.
     pub(super) fn placement_devices(
         &mut self,
         choice: &DeviceChoice,
@@ -84,26 +84,26 @@ impl Opened {
         devices.iter().zip(budgets).filter_map(device_of).collect()
     }
 
-    /// Whether none is open.
+    /// Returns whether no GPU is open.
     pub(super) fn is_empty(&self) -> bool {
         self.gpus.is_empty()
     }
 
-    /// The device that pinned arrays are registered with, if any, and the budget that they are booked on. Memory
-    /// pinned on one GPU is pinned for all of them.
+    /// Returns the device that registers pinned arrays, and the budget that counts them; `None` if no GPU is open.
+    /// Memory that is pinned on one GPU is pinned for all GPUs.
     pub(super) fn pins_with(&self) -> Option<(&Gpu, &Arc<MemoryBudget>)> {
         self.gpus.first().map(|cache| (&**cache.device(), cache.pinned_budget()))
     }
 
-    /// How far all GPUs find this memory pinned, by whomever: by other code of the program's that uses CUDA, say.
-    /// Nothing is opened for that, so without an opened GPU nothing is.
+    /// Returns how much of `memory` every open GPU reports as pinned, whether Overshot or other code pinned it. Does
+    /// not open devices; returns [`Pinned::No`] if none is open.
     pub(super) fn find_pinned(&self, memory: *const [u8], is_written: bool) -> Pinned {
         let found = self.gpus.iter().map(|cache| cache.device().pinned(memory, is_written));
         found.min().unwrap_or(Pinned::No)
     }
 
-    /// Makes a device of the engine ready for a run: its kernel loaded, its memory taken. `run` and `engine` are the
-    /// device's budgets in both.
+    /// Makes a device ready for a run: loads the kernel and allocates memory. `run` and `engine` are the budgets of the
+    /// device in the run and in the engine.
     pub(super) fn ready(
         &self,
         choice: &DeviceChoice,
@@ -113,12 +113,12 @@ impl Opened {
         engine: &Budgets,
     ) -> Result<Box<dyn DeviceRun>> {
         Ok(match plan.kind {
-            // A new one for every run, so that a seed means the same in every run.
+            // A fresh device for every run, so that a seed gives the same order in every run.
             DeviceKind::Emulated => {
                 let Some(options) = options_of(choice, &plan.id) else {
                     unreachable!("the plan is for devices of the engine")
                 };
-                // Rows that stay are in memory of another device of that name.
+                // Resident rows are on another device of the same name.
                 let options = options.clone().taken(options.taken_bytes.saturating_add(engine.stays.in_use()));
                 let device = EmulatedDevice::named(plan.id.clone(), &options);
                 let cache = MemoryCache::new(device, &engine.device, &engine.pinned);
@@ -134,7 +134,7 @@ impl Opened {
         })
     }
 
-    /// What a report should say of how the devices of a plan run this kernel.
+    /// Returns the notes of the devices of a plan on this kernel, for the report.
     pub(super) fn notes(&self, plan: &Plan, kernel: &SharedKernel) -> Vec<String> {
         let gpus = plan.devices.iter().filter_map(|device| self.cache_of(&device.id));
         let mut notes: Vec<_> = gpus.flat_map(|cache| cache.device().notes(kernel)).collect();
@@ -142,17 +142,17 @@ impl Opened {
         notes
     }
 
-    /// What there is of the memory of a device, whose budgets these are.
+    /// Returns the memory use of a device with these budgets.
     pub(super) fn memory_of(&self, info: &DeviceInfo, budgets: &Budgets) -> DeviceMemory {
         let (device, pinned) = match self.cache_of(&info.id) {
             Some(cache) => cache.usage(),
-            // Nothing is kept.
+            // A device that is not open has no cached memory.
             None => (MemoryUse::new(&budgets.device, 0), MemoryUse::new(&budgets.pinned, 0)),
         };
         DeviceMemory { id: info.id.clone(), device, pinned }
     }
 
-    /// Gives back what no run uses, and returns how many bytes.
+    /// Frees the cached memory, and returns the number of bytes.
     pub(super) fn trim(&self) -> u64 {
         self.gpus.iter().map(|cache| cache.trim()).sum()
     }
@@ -178,16 +178,16 @@ fn open(_: &DeviceInfo) -> Option<Result<Gpu>> {
     None
 }
 
-/// The budgets of one device: in one run, or in an engine.
+/// The budgets of one device in one run, or in an engine.
 pub(super) struct Budgets {
     pub(super) device: Arc<MemoryBudget>,
     pub(super) pinned: Arc<MemoryBudget>,
-    /// Of the device memory, what rows have that outlive runs. A run has none.
+    /// The part of the device memory that holds resident rows. It is 0 in a run.
     pub(super) stays: Arc<MemoryBudget>,
 }
 
 impl Budgets {
-    /// For a run, within its limits.
+    /// Creates the budgets of a run with these limits.
     pub(super) fn of_run(limits: &RunLimits, id: &str) -> Self {
         Budgets {
             device: MemoryBudget::new(
@@ -204,7 +204,7 @@ impl Budgets {
         self.pinned.reset_peak();
     }
 
-    /// For an engine, whose runs have these limits together.
+    /// Creates the budgets of an engine, whose runs share these limits.
     pub(super) fn of_engine(limits: &RunLimits, info: &DeviceInfo) -> Self {
         let stays = MemoryBudget::new("device memory", u64::MAX);
         let bytes = limits.device_memory.map_or(info.memory_bytes, |limit| limit.min(info.memory_bytes));

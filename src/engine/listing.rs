@@ -1,18 +1,18 @@
-//! What a job reads and writes, for its plan.
+//! The list of inputs and outputs of a job, for its plan.
 
 use super::check::BoundJob;
 use crate::custom::Given;
 use crate::job::{Job, JobBody};
 use crate::plan::{PlanColumn, Role};
 
-/// The columns of a job, and what is the same for all rows.
+/// Returns the columns, scalars and arrays of a job.
 pub(super) fn of(job: &Job<'_>, bound: &BoundJob) -> Vec<PlanColumn> {
     let inputs = job.inputs.iter().zip(&bound.inputs).map(|((name, input), bound)| {
         column(name, Role::Input, bound.dtype, bound.elements, Some(input.source().name()))
     });
     let outputs = job.outputs.iter().zip(&bound.outputs).map(|((name, output), bound)| {
         let target = output.target();
-        // Also what is a link that leads nowhere is in the way.
+        // A link that leads nowhere also counts as existing: no file can be created there.
         let exists = target.path().is_some_and(|path| path.symlink_metadata().is_ok());
         PlanColumn { exists, ..column(name, Role::Output, bound.dtype, bound.elements, Some(target.name())) }
     });

@@ -1,4 +1,4 @@
-//! The memory of an engine, as its users see it and give it back.
+//! The memory of an engine: pinned arrays, use, and the return of cached memory.
 
 use std::sync::PoisonError;
 
@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::memory::DeviceMemory;
 
 impl Engine {
-    /// An array of `rows` zeros in pinned memory, which jobs use in place. It does not count against the limit on
-    /// the pinned memory of a run.
+    /// Creates an array of `rows` zeros in pinned memory, which jobs use in place. It does not count against the limit
+    /// on the pinned memory of a run.
     ///
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) if there is no memory, or it cannot be pinned.
@@ -23,20 +23,21 @@ impl Engine {
         }
     }
 
-    /// Its devices as places for rows that outlive a run: GPUs are opened for that.
+    /// Returns the devices that can hold rows longer than a run. Opens the GPUs.
     pub(super) fn placement_devices(&self) -> Result<Vec<PlacementDevice>> {
-        // What has no memory for being opened has none for rows either.
+        // A device without memory for a context has none for rows either.
         drop(self.opened()?);
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(opened.placement_devices(&self.choice, &self.devices, &self.budgets))
     }
 
-    /// The memory that it has of each of its [`devices`](Engine::devices), in their order. Touches no device.
+    /// Returns the memory use of each of the [`devices`](Engine::devices), in their order. Touches no device.
     ///
-    /// What a run took is kept for the next run, as taking it costs milliseconds: on each GPU at most as much as the
-    /// largest run took, for each of the runs that there were at once, and together with what runs have no more than
-    /// the limits of the engine. A run uses what fits it, and what is too small is given back before more is taken. A
-    /// run that fails keeps nothing. The emulated device is made anew for every run and keeps nothing either.
+    /// The engine caches the memory of a run for later runs, because an allocation takes milliseconds. On each GPU it
+    /// caches at most as many allocations as there were concurrent runs, each at most as large as that of the largest
+    /// run. Cached memory and the memory of runs together stay within the limits of the engine. A run uses cached
+    /// memory that is large enough for it; smaller memory is freed before the run allocates more. A failed run leaves
+    /// nothing in the cache. Emulated devices are created for every run, so they have no cached memory.
     ///
     /// ```
     /// use overshot::{Engine, Job, device::Emulated};
@@ -52,13 +53,13 @@ impl Engine {
         self.devices.iter().zip(&self.budgets).map(|(device, budgets)| opened.memory_of(device, budgets)).collect()
     }
 
-    /// Gives the memory back that is kept for the next run, and returns how many bytes that was, of devices and of
-    /// pinned memory together. Runs that are under way keep what they have; contexts and loaded kernels stay, too.
+    /// Frees cached memory, and returns the number of bytes: device memory and pinned memory together. The memory of
+    /// current runs, contexts and loaded kernels stay.
     pub fn trim(&self) -> u64 {
         self.opened_so_far().trim()
     }
 
-    /// Lets the peaks of [`memory`](Engine::memory) begin anew with what is in use now.
+    /// Resets the peaks of [`memory`](Engine::memory) to the memory in use now.
     pub fn reset_peak(&self) {
         self.budgets.iter().for_each(Budgets::reset_peak);
     }

@@ -1,4 +1,4 @@
-//! The engine: devices and memory limits; runs jobs.
+//! The engine: holds devices and memory limits, and runs jobs.
 
 mod builder;
 mod check;
@@ -38,12 +38,12 @@ use crate::plan::{Plan, RunLimits};
 use crate::report::Report;
 use crate::trace::Timeline;
 
-/// Seconds that it takes to open a GPU and load a kernel, about.
+/// Approximate time to open a GPU and load a kernel, in seconds.
 const OPENING: f64 = 0.35;
-/// Bytes per second that a core computes on at least, in expressions as they are.
+/// Bytes per second that one core computes at least, in typical expressions.
 const CORE_RATE: f64 = 0.5e9;
 
-/// Devices and memory limits, on which jobs run. One engine runs many jobs, also at the same time.
+/// Runs jobs on devices, within memory limits. One engine runs any number of jobs, also concurrently.
 ///
 /// ```
 /// use overshot::{DeviceChoice, Engine, Job};
@@ -59,21 +59,21 @@ pub struct Engine {
     choice: DeviceChoice,
     limits: RunLimits,
     devices: Vec<DeviceInfo>,
-    /// Why the devices are not those one might expect.
+    /// The reason why expected devices are missing, for the report.
     note: Option<String>,
-    /// How long it took to find them.
+    /// The time to find the devices.
     found: Duration,
-    /// What this machine was measured to reach, if it was.
+    /// The measured limits of this machine, if there are any.
     machine: Option<MachineLimits>,
-    /// Why what was measured is not used.
+    /// The reason why measured limits are not used.
     limits_note: Option<String>,
-    /// What all its runs have of each device.
+    /// The budgets that all runs share, for each device.
     budgets: Vec<Budgets>,
-    /// Which runs have memory, and which wait for it.
+    /// The runs that have memory, and those that wait for it.
     admissions: Arc<AdmissionQueue>,
-    /// How datasets are shared out among the devices: the memory that each had free when that was first asked.
+    /// The proportions of datasets on the devices: the memory of each that was free when the engine first placed one.
     weights: Mutex<Vec<u64>>,
-    /// What is costly to open and is kept for the next run.
+    /// Open devices.
     opened: Mutex<Opened>,
 }
 
@@ -83,16 +83,16 @@ impl Engine {
         EngineBuilder::default()
     }
 
-    /// The devices it uses.
+    /// Returns the devices of the engine.
     pub fn devices(&self) -> &[DeviceInfo] {
         &self.devices
     }
 
-    /// How [`run`](Engine::run) would run the job. Touches no device and opens no output. A kernel without a function
-    /// for the host is planned on devices that need one, too, with a note that it cannot run there.
+    /// Returns the plan of a job: how [`run`](Engine::run) would run it. Touches no device and opens no output. A
+    /// kernel without a host kernel is also planned for devices that need one, with a note that it cannot run there.
     ///
     /// # Errors
-    /// Those of [`run`](Engine::run) that can be known before: names, types, row counts, limits.
+    /// Those of [`run`](Engine::run) that are detected before the run: names, types, row counts, limits.
     pub fn plan(&self, job: &Job<'_>) -> Result<Plan> {
         let bound = bind(job)?;
         let mut notes = vec![];
@@ -110,34 +110,37 @@ impl Engine {
         Ok(Plan { columns: listing::of(job, &bound), notes, ..plan })
     }
 
-    /// Runs the job to its end.
+    /// Runs a job to its end.
     ///
-    /// Several threads may run jobs on one engine. All together keep its limits on memory: a run waits until those
-    /// before it leave enough for it, and is admitted in the order in which it came. Only a run that begins within
-    /// another one, on a thread that calls a source, a sink, a function of the caller's or
-    /// [`progress`](Job::progress), never waits, and may pass the limits; no such code may wait for a job that
-    /// *another* thread runs on the engine, as that might wait for this one.
+    /// Several threads may run jobs on one engine. The memory limits hold for all runs together: a run waits until the
+    /// runs before it leave enough memory, and runs are admitted in the order of their arrival. A run within a run, on
+    /// a thread that calls a source, a sink, a host function or [`progress`](Job::progress), never waits and may
+    /// exceed the limits. Such code must not wait for a job that *another* thread runs on the same engine, because
+    /// that job may wait for this one.
     ///
-    /// Slices in memory that is pinned for the GPUs are used in place, also if other code of the program pinned it,
-    /// with `cudaHostRegister` say: then it must stay pinned until this returns.
+    /// Slices in pinned memory are used in place, even if other code of the program pinned the memory, for example
+    /// with `cudaHostRegister`. Such memory must stay pinned until this function returns.
     ///
     /// # Errors
-    /// [`Error::Expression`], [`Error::InvalidJob`] and [`Error::InvalidKernel`] if the job does not fit together,
-    /// [`Error::Budget`] if a memory limit is too small for one chunk, [`Error::File`] and [`Error::Chunk`] if
-    /// something failed on the way, [`Error::Cancelled`]. No output file appears or changes then; if the last one
-    /// cannot be given its name, those before it lose theirs again, and files that they replaced come back. Only a
-    /// file system that has neither `RENAME_EXCHANGE` nor hard links cannot bring a replaced file back, and outputs
-    /// after a caller's own [`Sink`](crate::Sink) that fails in its [`commit`](crate::Sink::commit). Slices hold
-    /// whatever was written so far.
+    /// - [`Error::Expression`], [`Error::InvalidJob`], [`Error::InvalidKernel`] and [`Error::InvalidColumn`] if the parts of the job do not fit together;
+    /// - [`Error::Budget`] if a memory limit is too small for one chunk;
+    /// - [`Error::File`] and [`Error::Chunk`] if the run fails;
+    /// - [`Error::Cancelled`] if the job was cancelled.
+    ///
+    /// After an error, no output file appears or changes. If one of several outputs cannot be given its name, the
+    /// outputs before it lose their names again, and files that they replaced come back. There are two exceptions: a
+    /// file system with neither `RENAME_EXCHANGE` nor hard links cannot bring back a replaced file, and outputs stay
+    /// if a [`Sink`](crate::Sink) of the caller fails in [`commit`](crate::Sink::commit). Slices hold the rows
+    /// written so far.
     ///
     /// # Panics
-    /// When code of the caller that it runs (a source, a sink, a generator, the progress function) panics.
+    /// If code of the caller (a source, a sink, a generator, the progress function) panics.
     pub fn run(&self, job: Job<'_>) -> Result<Report> {
         let bound = bind(&job)?;
         self.run_pass(job, bound, PassContext::default())
     }
 
-    /// Runs a job that was checked, by itself or as one of several passes.
+    /// Runs a checked job, alone or as one of several passes.
     fn run_pass(&self, job: Job<'_>, bound: BoundJob, context: PassContext) -> Result<Report> {
         let begin = Instant::now();
         let context = PassContext { nested: context.nested || InRun::is_entered(), ..context };
@@ -146,7 +149,7 @@ impl Engine {
         let Job { what, inputs, outputs, cancel, progress, timeline, .. } = job;
         let (computation, read) = (reports::of_computation(&what), reports::of_inputs(&inputs));
         let prepared = self.prepare(&inputs, &outputs, &bound, cancel.as_ref(), &context)?;
-        // What is reserved is given up after the memory is: variables are dropped in reverse.
+        // The memory is freed before its reservation ends: variables are dropped in reverse order.
         let Prepared {
             ready: Ready { reserved: _reserved, plan, segments, mut runs, budgets },
             columns,
@@ -154,7 +157,7 @@ impl Engine {
             setup,
         } = prepared;
         let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();
-        // A file written from one with dimensions gets the same.
+        // An output file gets the shape of the inputs.
         let shape = inputs.iter().find_map(|(_, input)| input.source().shape());
         notes.extend(leftovers(outputs.iter().filter_map(|(_, output)| output.target().path())));
         let mut outputs = Outputs::open(outputs, &bound, shape)?;
@@ -197,10 +200,10 @@ impl Engine {
         let time = started.get().elapsed();
         let clock = if real { RunTime::Real(time) } else { RunTime::Virtual };
         let kept = work.compaction.as_ref().map(Compaction::rows);
-        // With it goes what the run had of rows that stay on devices: nothing uses them any more.
+        // This also ends the use of resident rows.
         drop(work);
         if driven.as_ref().is_err_and(Error::is_abandoned) {
-            // A pass that is not needed: nothing is wrong with what it has.
+            // The pass is not needed any more; its memory is intact.
             runs.into_iter().for_each(DeviceRun::recycle_memory);
             return Err(Error::abandoned());
         }
@@ -248,7 +251,7 @@ impl Engine {
     }
 }
 
-/// Bytes that the inputs have read past the page cache so far; a source may have served other jobs before.
+/// Returns the bytes that the inputs have read past the page cache so far, earlier jobs included.
 fn bytes_read_direct(inputs: &[(String, Input<'_>)]) -> u64 {
     inputs.iter().map(|(_, input)| input.source().bytes_read_direct()).sum()
 }

@@ -1,4 +1,4 @@
-//! The outputs of a run: opened before it and named after it, all of them or none.
+//! The outputs of a run. They are opened before the run and get their names after it, all of them or none.
 
 use super::check::BoundJob;
 use super::columns::{Pinning, PlannedOutput};
@@ -7,7 +7,7 @@ use crate::error::{ColumnError, JobError, Result};
 use crate::pipeline::OutputColumn;
 use crate::report::OutputReport;
 
-/// The opened outputs, and what the report says of them.
+/// The open outputs, with their entries in the report.
 pub(super) struct Outputs<'a, 'b> {
     bound: &'b BoundJob,
     sinks: Vec<Box<dyn Sink + 'a>>,
@@ -15,10 +15,10 @@ pub(super) struct Outputs<'a, 'b> {
 }
 
 impl<'a, 'b> Outputs<'a, 'b> {
-    /// Opens all outputs of a job. A file written from an input with dimensions gets that `shape`.
+    /// Opens all outputs of a job. Files get the `shape` of the inputs, if there is one.
     ///
     /// # Errors
-    /// Those of the targets. What was opened before is dropped, and leaves nothing behind.
+    /// Those of the targets. Outputs that were opened before are dropped and leave nothing behind.
     pub(super) fn open(outputs: Vec<(String, Output<'a>)>, bound: &'b BoundJob, shape: Option<&[u64]>) -> Result<Self> {
         let rows = bound.rows;
         let (mut sinks, mut reports) = (Vec::with_capacity(outputs.len()), Vec::with_capacity(outputs.len()));
@@ -39,25 +39,25 @@ impl<'a, 'b> Outputs<'a, 'b> {
         Ok(Outputs { bound, sinks, reports })
     }
 
-    /// What the sinks say to the user.
+    /// Returns the notes of the sinks.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         self.sinks.iter().filter_map(|sink| sink.warning())
     }
 
-    /// Whether any output is a file.
+    /// Returns whether any output is a file.
     pub(super) fn are_files(&self) -> bool {
         self.reports.iter().any(|output| output.path.is_some())
     }
 
-    /// The outputs as the pipeline writes them.
+    /// Returns the outputs as the pipeline writes them.
     ///
     /// # Errors
-    /// [`Error::InvalidColumn`](crate::Error::InvalidColumn) if a sink has other memory than its target said.
+    /// [`Error::InvalidColumn`] if the memory of a sink differs from what its target said.
     pub(super) fn columns(&self, planned: Vec<PlannedOutput>) -> Result<Vec<OutputColumn<'_>>> {
         let mut columns = Vec::with_capacity(self.sinks.len());
         for (k, planned) in planned.into_iter().enumerate() {
             let (sink, column) = (&*self.sinks[k], self.bound.outputs[k]);
-            // Where rows go is not known before they come back if only some are kept.
+            // A compacting kernel decides where rows go, so their places are not known yet.
             let memory = match self.bound.operator.compacts() {
                 true => None,
                 false => whole_sink_memory(sink, column.dtype, self.bound.rows * column.elements)?,
@@ -75,7 +75,7 @@ impl<'a, 'b> Outputs<'a, 'b> {
         Ok(columns)
     }
 
-    /// Says that only the first `rows` rows were kept.
+    /// Truncates the outputs to the first `rows` rows, which a compacting kernel kept.
     ///
     /// # Errors
     /// Those of the sinks.
@@ -90,7 +90,7 @@ impl<'a, 'b> Outputs<'a, 'b> {
     /// Gives all outputs their names.
     ///
     /// # Errors
-    /// Those of the sinks. All are asked whether they can before the first one is named.
+    /// Those of the sinks. All sinks check that they can be named before the first one is.
     pub(super) fn commit(self) -> Result<Vec<OutputReport>> {
         commit_all(self.sinks)?;
         Ok(self.reports)

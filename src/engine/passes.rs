@@ -1,4 +1,4 @@
-//! Passes over the same rows: each is a run by itself, made ready while the pass before it runs.
+//! Passes over the same rows. Each is a run of its own, prepared while the previous pass runs.
 //!
 //! ```text
 //!  pass 1  ready │ claims … dry │ drains │
@@ -6,8 +6,9 @@
 //!  pass 3                                          ready … waits                      │ …
 //!  caller                              set(), run() ┘
 //! ```
-//! A pass begins to get ready when the one before it has all it needs, so that there are two at a time; its workers
-//! start when that has nothing left to claim, and go as far as they can without the values.
+//! The preparation of a pass begins when the previous pass is prepared, so there are two passes at a time. The workers
+//! of a pass start when the previous pass has no chunks left to claim ("dry"), and proceed as far as is possible
+//! without the values.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
@@ -22,39 +23,39 @@ use crate::memory::InRun;
 use crate::report::Report;
 use crate::threads;
 
-/// The note on a pass that had nobody beside it for this reason.
+/// The note on a pass that ran alone because it copies a dataset.
 const FILLS: &str = "the next pass did not begin before the end of this one, which copies a dataset to devices";
 
-/// How a run stands to others. By default it is alone.
+/// The relation of a run to other runs. By default, it is alone.
 #[derive(Default)]
 pub(super) struct PassContext {
-    /// Whether it shares the limits of the engine with another pass.
+    /// Whether the run shares the limits of the engine with another pass.
     pub(super) is_half: bool,
-    /// Whether it begins within another run.
+    /// Whether the run begins within another run.
     pub(super) nested: bool,
     pub(super) place: Place,
-    /// Who is told once all its chunks are claimed.
+    /// Receives a message when all chunks are claimed.
     pub(super) exhausted: Option<Sender<()>>,
 }
 
-/// Where a run stands among passes.
+/// The place of a run among passes.
 #[derive(Default)]
 pub(super) struct Place {
-    /// Who is told that the run has all it needs, and whether it copies a dataset to devices, which one run at a time
-    /// can.
+    /// Receives a message when the run is prepared: whether it copies a dataset to devices, which one run at a time
+    /// can do.
     ready: Option<Sender<bool>>,
-    /// The pass before, which tells when it has nothing left to claim.
+    /// The previous pass, which sends a message when it has no chunks left to claim.
     before: Option<Receiver<()>>,
 }
 
 impl Place {
-    /// Whether another pass runs before it.
+    /// Returns whether another pass runs before this one.
     pub(super) fn is_behind(&self) -> bool {
         self.before.is_some()
     }
 
-    /// Says that the run has all it needs; returns what to wait for before it begins, which is [`Error::abandoned`]
-    /// if the pass before it was stopped.
+    /// Reports that the run is prepared. Returns a function that waits until the run may begin, and that returns
+    /// [`Error::Abandoned`] if the previous pass was stopped; `None` if there is no previous pass.
     pub(super) fn take(self, is_filling: bool) -> Option<impl FnOnce() -> Result<()>> {
         if let Some(ready) = self.ready {
             // Nobody listens once the passes have ended.
@@ -64,7 +65,7 @@ impl Place {
     }
 }
 
-/// A pass on its thread. Dropped before it has its values, it ends by itself.
+/// A pass on its thread. If it is dropped before it has its values, it ends by itself.
 struct Pass<'s> {
     values: LateScalars,
     ready: Receiver<bool>,
@@ -73,32 +74,32 @@ struct Pass<'s> {
 }
 
 impl Pass<'_> {
-    /// Waits for its end.
+    /// Waits until the pass ends.
     fn end(self) -> Result<Report> {
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
 impl Engine {
-    /// Runs a job several times over the same rows, each time with other [values](Job::scalar), for algorithms whose
-    /// next pass depends on the results of the one before.
+    /// Runs a job several times over the same rows, each time with other [values](Job::scalar). For algorithms whose
+    /// next pass depends on the results of the previous one.
     ///
     /// `body` runs the passes: [`Passes::run`] runs one and returns its report, and [`Passes::set`] changes a value
     /// for the next one. The first pass has the values of the job. `passes` returns what `body` returns.
     ///
-    /// The results are those of as many single [runs](Engine::run), but the link does not stand still in between: the
-    /// next pass gets ready while one runs. As soon as that one has no more rows to hand out, the first rows of the
-    /// next one are read and copied to the devices ([`Report::bytes_ahead`]). Only the kernels wait for the values,
-    /// until the next [`Passes::run`]. This is for datasets that stay on the devices as far as they fit
-    /// ([`resident`](Engine::resident)). Rows that are staged anew in every pass gain nothing, as the pinned memory
-    /// of two passes shares the cache. The work ahead of a pass that is never run is in vain: some rows of the
-    /// sources were read once more.
+    /// The results are those of as many single [runs](Engine::run), but the link is not idle in between. The next pass
+    /// is prepared while the current one runs. As soon as the current pass has no chunks left to claim, the first rows
+    /// of the next pass are read and copied to the devices ([`Report::bytes_ahead`]). Only the kernels wait for the
+    /// values, until the next [`Passes::run`]. If that call never comes, these rows were read and copied for nothing.
     ///
-    /// Two passes at once share the limits on memory, half each. If that is too little, or a device has no memory for
-    /// two, passes run one after the other, with a note in each report. A pass that copies a dataset to devices first
-    /// ([`resident`](Engine::resident)) has none beside it, and a note, too.
+    /// Passes help with datasets that stay on the devices as far as they fit ([`resident`](Engine::resident)). Rows
+    /// that every pass stages anew gain nothing, because the pinned memory of both passes shares the cache.
     ///
-    /// Progress counts anew in each pass, and a [`CancelToken`](crate::CancelToken) ends the current one.
+    /// Two passes exist at the same time, so each has half of the memory limits. If that is too little, or a device
+    /// has no memory for two, passes run one after the other, and each report has a note. A pass that copies a
+    /// dataset to the devices ([`resident`](Engine::resident)) also runs alone, with a note.
+    ///
+    /// Progress restarts in each pass. A [`CancelToken`](crate::CancelToken) ends the current pass.
     ///
     /// ```
     /// use overshot::{DeviceChoice, Engine, Job};
@@ -121,16 +122,16 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidJob`] for a job with outputs or without values, and for kernels of the caller's own. Those of
-    /// [`run`](Engine::run) that can be known before it begins, and those that `body` returns; [`Error::other`] holds
-    /// any other error of the caller.
+    /// [`Error::InvalidJob`] for a job with outputs or without values, and for custom kernels. Errors of
+    /// [`run`](Engine::run) that are detected before a run, and errors that `body` returns; [`Error::other`] wraps
+    /// other errors of the caller.
     ///
     /// # Panics
-    /// As [`run`](Engine::run), and when `body` panics.
+    /// Those of [`run`](Engine::run), and those of `body`.
     pub fn passes<R>(&self, job: Job<'_>, body: impl FnOnce(&mut Passes<'_, '_>) -> Result<R>) -> Result<R> {
         check(&job)?;
         let bound = bind(&job)?;
-        // What `body` runs is within the pass that waits for its values.
+        // Jobs that `body` runs count as runs within the pass that waits for its values.
         let nested = InRun::is_entered();
         let _in_run = InRun::enter();
         thread::scope(|scope| {
@@ -163,13 +164,13 @@ pub struct Passes<'s, 'e> {
     scope: &'s Scope<'s, 'e>,
     job: &'s Job<'s>,
     bound: &'s BoundJob,
-    /// Whether they began within another run.
+    /// Whether the passes began within another run.
     nested: bool,
     /// The values of the next pass.
     values: Vec<(String, Scalar)>,
-    /// The next pass, if it began while the one before ran. It waits for its values.
+    /// The next pass, if it began during the previous one. It waits for its values.
     next: Option<Pass<'s>>,
-    /// Why there are no two passes at once, if there are not.
+    /// The reason why passes run one after the other, if they do.
     alone: Option<String>,
 }
 
@@ -190,13 +191,13 @@ impl Passes<'_, '_> {
         Ok(())
     }
 
-    /// Runs the next pass to its end, and gets the one after it ready meanwhile.
+    /// Runs the next pass to its end, and prepares the one after it at the same time.
     ///
     /// # Errors
     /// Those of [`Engine::run`]. A later call runs the pass again.
     ///
     /// # Panics
-    /// As [`Engine::run`].
+    /// Those of [`Engine::run`].
     pub fn run(&mut self) -> Result<Report> {
         let bits = self.bound.bits_of(&self.values)?;
         let mut pass = match self.next.take() {
@@ -223,14 +224,14 @@ impl Passes<'_, '_> {
             };
             break is_filling;
         };
-        // Not before the pass that is needed has its memory.
+        // The pass that is needed now takes its memory first.
         if let Some(exhausted) = pass.exhausted.take().filter(|_| self.alone.is_none() && !is_filling) {
             self.next = Some(self.begin(None, true, Some(exhausted))?);
         }
         let mut report = match pass.end() {
             Ok(report) => report,
             Err(error) => {
-                // It stands behind the pass that failed, and never gets rows.
+                // It waits for the pass that failed, and never gets rows.
                 self.next = None;
                 return Err(error);
             }
@@ -242,7 +243,7 @@ impl Passes<'_, '_> {
 }
 
 impl<'s> Passes<'s, '_> {
-    /// Begins a pass on a thread: behind another one, or at once; its values may come later.
+    /// Begins a pass on a new thread: after another pass, or at once. Its values may be set later.
     fn begin(&self, bits: Option<&[u64]>, is_half: bool, before: Option<Receiver<()>>) -> Result<Pass<'s>> {
         let (engine, nested) = (self.engine, self.nested);
         let job = self.job.again();
@@ -268,7 +269,7 @@ impl std::fmt::Debug for Passes<'_, '_> {
     }
 }
 
-/// Whether passes of a job make sense.
+/// Checks that a job can run in passes.
 fn check(job: &Job<'_>) -> Result<()> {
     if !job.outputs.is_empty() || matches!(job.what, JobBody::Kernel(_)) {
         return Err(JobError::PassesNeedReductions.into());

@@ -1,4 +1,4 @@
-//! Rows that stay on the devices of an engine: how datasets are cut, and the room for them.
+//! Rows that stay on the devices of an engine: how datasets are divided, and their memory.
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
@@ -10,19 +10,19 @@ use crate::data::{Dtype, Element, Input, Shard, Shards};
 use crate::device::kernel::TILE_ROWS;
 use crate::error::{Error, Result};
 
-/// Of a device's memory, what is left to runs for their blocks: a part of it, within these.
+/// The part of a device's memory that is reserved for the blocks of runs: a share, within these bounds.
 const LEFT_TO_RUNS: (u64, Range<u64>) = (8, 4 << 20..1 << 30);
 
 impl Engine {
-    /// An array of `rows` zeros in the memory of all GPUs, as far as they have any free.
+    /// Creates an array of `rows` zeros in the free memory of all GPUs.
     ///
-    /// Each gets a range of rows as large as its share of the free memory, as it was when the engine first made such
-    /// an array. An eighth of a GPU's memory is left to the blocks of runs (4 MiB at least, 1 GiB at most), or of the
-    /// engine's limit on device memory, within which arrays and each run stay together. What does not fit is ordinary
-    /// memory of the host (pinned if nothing fits); reports say how much.
+    /// Each GPU gets a range of rows in proportion to the memory that it had free when the engine first created such
+    /// an array. An eighth of a GPU's memory, or of the engine's limit on device memory, is reserved for the blocks of
+    /// runs (at least 4 MiB, at most 1 GiB). Rows that do not fit are in host memory, which is pinned if no row fits.
+    /// Reports have the number of these rows.
     ///
     /// # Errors
-    /// [`Error::Device`] if the host has no memory either, or a GPU fails.
+    /// [`Error::Device`] if the host has no memory for the remaining rows, or a GPU fails.
     pub fn sharded<T: Element>(&self, rows: usize) -> Result<ShardedArray<T>> {
         let shards = self.place(T::DTYPE, rows as u64, true, "sharded array")?;
         shards.iter().try_for_each(|shard| shard.memory.zero())?;
@@ -31,18 +31,18 @@ impl Engine {
         Ok(ShardedArray::new(shards, rest, rows))
     }
 
-    /// A copy of the rows of a slice, as [`sharded`](Engine::sharded) has them.
+    /// Copies a slice to a new array, which is divided as [`sharded`](Engine::sharded) describes.
     ///
     /// # Errors
-    /// As [`sharded`](Engine::sharded).
+    /// Those of [`sharded`](Engine::sharded).
     pub fn shard<T: Element>(&self, rows: &[T]) -> Result<ShardedArray<T>> {
         let mut array = self.sharded(rows.len())?;
         array.write(0, rows)?;
         Ok(array)
     }
 
-    /// Keeps a dataset in the memory of all GPUs as far as it fits, as [`sharded`](Engine::sharded) has it. The room
-    /// is taken now; the first job that reads the dataset copies it there.
+    /// Keeps a dataset in the memory of all GPUs as far as it fits, divided as [`sharded`](Engine::sharded) describes.
+    /// The memory is allocated now; the first job that reads the dataset copies it there.
     ///
     /// # Errors
     /// [`Error::Device`] if a GPU fails.
@@ -53,12 +53,11 @@ impl Engine {
         Ok(Resident::new(input, shards))
     }
 
-    /// Cuts a dataset and takes the room for it. On an engine without devices that have memory, all rows are on the
-    /// host.
+    /// Divides a dataset and allocates its memory. If no device of the engine has memory, all rows are on the host.
     fn place(&self, dtype: Dtype, rows: u64, full: bool, what: &str) -> Result<Arc<Shards>> {
         let (tile, tiles) = (TILE_ROWS as u64, rows.div_ceil(TILE_ROWS as u64));
         let tile_bytes = tile * dtype.size() as u64;
-        // Held until all is taken: whoever comes next finds less.
+        // Held until all memory is allocated, so that the next caller sees what is left.
         let mut weights = self.weights.lock().unwrap_or_else(PoisonError::into_inner);
         let devices = self.placement_devices()?;
         let free = devices.iter().map(|device| self.free(device)).collect::<Result<Vec<_>>>()?;
@@ -76,7 +75,7 @@ impl Engine {
                         shards.push(Shard { device: device.memory.id().into(), rows, memory });
                         break;
                     }
-                    // Somebody else took it, or it is in pieces.
+                    // Another process took the memory, or it is fragmented.
                     Err(Error::OutOfMemory { .. }) => end = home.start + (end - home.start) / 2,
                     Err(error) => return Err(error),
                 }
@@ -91,7 +90,7 @@ impl Engine {
         Ok(Shards::new(dtype, rows, shards, full, note))
     }
 
-    /// Bytes that may be taken of a device now.
+    /// Returns the bytes that may be allocated on a device now.
     fn free(&self, device: &PlacementDevice) -> Result<u64> {
         let most = self.limits.device_memory.map_or(device.memory_bytes, |limit| limit.min(device.memory_bytes));
         let (part, within) = LEFT_TO_RUNS;
@@ -102,7 +101,7 @@ impl Engine {
     }
 }
 
-/// Cuts so many tiles into a range for each device, as large as its weight.
+/// Divides the tiles into one range for each device, in proportion to its weight.
 fn homes(tiles: u64, weights: &[u64]) -> impl Iterator<Item = Range<u64>> {
     let all = weights.iter().map(|weight| u128::from(*weight)).sum::<u128>().max(1);
     weights.iter().scan(0u128, move |before, weight| {

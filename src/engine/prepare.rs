@@ -1,4 +1,4 @@
-//! Preparing a run: its devices opened, its columns resolved, its plan made, its memory taken.
+//! Prepares a run: opens its devices, resolves its columns, makes its plan, reserves its memory.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -19,7 +19,7 @@ use crate::plan::{Machine, Plan, RunLimits, Shape};
 use crate::progress::CancelToken;
 use crate::report::Setup;
 
-/// A job that was checked, and where it is to run.
+/// A checked job, and the devices that it is to run on.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'r, 'j> {
     pub(super) bound: &'r BoundJob,
@@ -29,7 +29,7 @@ pub(super) struct Request<'r, 'j> {
     pub(super) cancel: Option<&'r CancelToken>,
 }
 
-/// All that a run needs before its outputs are opened.
+/// What a run needs before its outputs are opened.
 pub(super) struct Prepared<'j> {
     pub(super) ready: Ready,
     pub(super) columns: Columns<'j>,
@@ -39,18 +39,18 @@ pub(super) struct Prepared<'j> {
 
 /// A run whose memory is reserved and whose devices are ready.
 pub(super) struct Ready {
-    /// Its place among the runs that have memory of the engine; `None` if it needs none.
+    /// The admission of the run, which reserves its memory; `None` if the run needs no memory of the engine.
     pub(super) reserved: Option<Admitted>,
     pub(super) plan: Plan,
-    /// Whose rows are whose.
+    /// The ranges of rows, with the device that owns each.
     pub(super) segments: Vec<Segment>,
-    /// What the plan needs on each of its devices.
+    /// The device-specific part of the run, for each device of the plan.
     pub(super) runs: Vec<Box<dyn DeviceRun>>,
     pub(super) budgets: Vec<Budgets>,
 }
 
 impl Request<'_, '_> {
-    /// Why the run need not wait any longer to begin, if it need not.
+    /// Returns the reason why the run need not begin any more, if there is one.
     fn given_up(&self) -> Option<Error> {
         let Request { cancel, bound, .. } = self;
         if cancel.is_some_and(CancelToken::is_cancelled) {
@@ -61,10 +61,10 @@ impl Request<'_, '_> {
 }
 
 impl Engine {
-    /// Prepares a run. Devices that have no memory for it take no part, with a note, if others are there.
+    /// Prepares a run. Devices without enough memory are left out, with a note, if there are others.
     ///
     /// # Errors
-    /// Those of [`run`](Engine::run) that can be known before the outputs are opened.
+    /// Those of [`run`](Engine::run) that are detected before the outputs are opened.
     pub(super) fn prepare<'j>(
         &self,
         inputs: &'j [(String, Input<'_>)],
@@ -89,8 +89,8 @@ impl Engine {
         Ok(Prepared { ready, columns, notes, setup })
     }
 
-    /// The devices for a job: with [`DeviceChoice::Auto`] the CPU alone if opening the GPUs would take longer than
-    /// the work; GPUs alone if the kernel has no function for the host.
+    /// Returns the devices for a job: the CPU alone if the kernel has no device code, or if opening the GPUs would take
+    /// longer than the work ([`DeviceChoice::Auto`]); GPUs alone if the kernel has no host kernel.
     ///
     /// # Errors
     /// [`Error::InvalidKernel`] if no device can run the kernel.
@@ -128,7 +128,7 @@ impl Engine {
             };
         }
         let gpus = self.devices.iter().any(|device| !is_cpu(&device));
-        // How much work a row is, is known of expressions only.
+        // The work of a row is known only for expressions.
         if self.choice != DeviceChoice::Auto || !gpus || self.is_opened() || !bound.is_expression {
             return Ok(self.devices.clone());
         }
@@ -147,14 +147,14 @@ impl Engine {
         !self.opened.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Opens the GPUs among the devices, and leaves out those that have no memory for that.
+    /// Opens the GPUs among the devices, and leaves out those that have no memory for a context.
     fn open(
         &self,
         mut devices: Vec<DeviceInfo>,
         notes: &mut Vec<String>,
         setup: &mut Setup,
     ) -> Result<(Opened, Vec<DeviceInfo>)> {
-        // The CPU needs nothing opened.
+        // The CPU is not opened.
         if devices.iter().all(|device| device.kind == DeviceKind::Cpu) {
             return Ok((Opened::default(), devices));
         }
@@ -171,7 +171,7 @@ impl Engine {
         Ok((opened, devices))
     }
 
-    /// The limits of a run that starts now; `is_half`, beside another one that has the other half.
+    /// Returns the limits of a run that starts now. If `is_half`, another run has the other half of the limits.
     pub(super) fn limits(&self, is_half: bool) -> RunLimits {
         let stays = self.devices.iter().zip(&self.budgets);
         let stays = stays.map(|(device, budgets)| (device.id.clone(), budgets.stays.in_use())).collect();
@@ -206,9 +206,10 @@ impl Engine {
         Ok((plan, segments))
     }
 
-    /// Plans, waits until there is memory for that beside other runs of the engine, and makes every device ready. A
-    /// device that has less memory than it said gets smaller chunks, or takes no part if it has none and others are
-    /// there; but a pass that is made ready while another one runs had better wait for the memory of that.
+    /// Plans the run, waits until the other runs of the engine leave enough memory for the plan, and makes every device
+    /// ready. A device that has less memory than it reported gets smaller chunks. A device without memory is left out
+    /// if there are others. A pass that is prepared while another pass runs returns the error instead, because the
+    /// memory of the other pass becomes free soon.
     fn ready(
         &self,
         request: &Request<'_, '_>,
@@ -218,7 +219,7 @@ impl Engine {
     ) -> Result<Ready> {
         let kernel = request.bound.operator.kernel();
         let (mut devices, mut limits) = (request.devices.to_vec(), self.limits(context.is_half));
-        // What each device that had too little memory was asked for first, in bytes.
+        // For each device that had too little memory: the bytes that it was first asked for.
         let mut short = BTreeMap::new();
         let mut admission = Admission { nested: context.nested, ..Admission::default() };
         let mut reserved: Option<Admitted> = None;
@@ -245,7 +246,7 @@ impl Engine {
                     }
                     return Ok(Ready { reserved, plan, segments, runs, budgets });
                 }
-                // What is kept for the next run is for this one first.
+                // This run has precedence over cached memory.
                 Err(Error::OutOfMemory { .. }) if request.opened.trim() > 0 => {}
                 Err(Error::OutOfMemory { .. })
                     if !context.place.is_behind()
@@ -257,7 +258,7 @@ impl Engine {
                 Err(Error::OutOfMemory { device, bytes }) if !context.place.is_behind() => {
                     let its_own = plan.devices.iter().find(|plan| plan.id == device);
                     let chunk_rows = its_own.map_or(0, |plan| plan.max_chunk_rows);
-                    // A chunk that was set is kept.
+                    // A chunk size that the user set is not changed.
                     if chunk_rows > plan.tile_rows && self.limits.chunk.is_none() {
                         limits.caps.insert(device.clone(), chunk_rows * plan.row_bytes / 2);
                         short.entry(device).or_insert(bytes);
@@ -273,7 +274,7 @@ impl Engine {
         }
     }
 
-    /// What a plan needs of the engine's budgets; nothing on the CPU.
+    /// Returns the memory that a plan needs of the engine's budgets. The CPU needs none.
     fn needs(&self, plan: &Plan) -> Vec<Need> {
         let staging = plan.devices.iter().filter(|device| device.kind != DeviceKind::Cpu);
         let needs = staging.flat_map(|device| {
@@ -283,14 +284,14 @@ impl Engine {
         needs.collect()
     }
 
-    /// The engine's devices, opened, and those that now have no memory for that.
+    /// Opens the engine's devices. Also returns the devices that have no memory for a context now.
     pub(super) fn opened(&self) -> Result<(Opened, Vec<Full>)> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let full = opened.open(&self.devices, &self.budgets)?;
         Ok((opened.clone(), full))
     }
 
-    /// For whoever looks, and is not to open anything.
+    /// Returns the devices that are open, without opening any.
     pub(super) fn opened_so_far(&self) -> Opened {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,4 +1,4 @@
-//! What each device did, from what its workers say.
+//! The report of each device, from the measurements of its workers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use crate::pipeline::WorkerOutcome;
 use crate::plan::{DevicePlan, Plan};
 use crate::report::{Computation, DeviceReport, DeviceWork, InputReport, StageTimes};
 
-/// What rows are and where they come from and go to.
+/// The sizes and kinds of the columns of a run.
 pub(super) struct IoProfile {
-    /// Bytes of a row.
+    /// Number of bytes of one row.
     pub(super) row_in: u64,
     pub(super) row_out: u64,
-    /// Bytes read past the page cache.
+    /// Number of bytes read past the page cache.
     pub(super) from_disk: u64,
     pub(super) from_files: bool,
     pub(super) to_files: bool,
 }
 
-/// What a job computes.
+/// The computation of a job.
 pub(super) fn of_computation(what: &JobBody) -> Computation {
     match what {
         JobBody::Expression(expression) => Computation::Expression(expression.text().to_owned()),
@@ -31,7 +31,7 @@ pub(super) fn of_computation(what: &JobBody) -> Computation {
     }
 }
 
-/// The reports of a job's inputs.
+/// Returns the reports of a job's inputs.
 pub(super) fn of_inputs(inputs: &[(String, Input<'_>)]) -> Vec<InputReport> {
     let report = |(name, input): &(String, Input<'_>)| {
         let source = input.source();
@@ -48,8 +48,8 @@ pub(super) fn of_inputs(inputs: &[(String, Input<'_>)]) -> Vec<InputReport> {
     inputs.iter().map(report).collect()
 }
 
-/// Notes on devices whose chunks are smaller than others', or than they were to be; `short` has those that had too
-/// little memory, and for how many bytes.
+/// Returns notes on devices whose chunks are smaller than planned, or smaller than those of other devices. `short` has
+/// the devices that had too little memory, and the bytes that they were asked for.
 pub(super) fn of_smaller_chunks(plan: &Plan, short: &BTreeMap<String, u64>) -> Vec<String> {
     let staging = plan.devices.iter().filter(|device| device.kind != DeviceKind::Cpu);
     let note = |device: &DevicePlan| {
@@ -75,7 +75,7 @@ pub(super) enum RunTime {
     Virtual,
 }
 
-/// The reports of the plan's devices.
+/// Returns the reports of the plan's devices.
 pub(super) fn of_devices(
     plan: &Plan,
     outcomes: &[WorkerOutcome],
@@ -91,7 +91,7 @@ pub(super) fn of_devices(
         let virtual_end = workers.iter().map(|worker| worker.end).max().unwrap_or_default();
         let rows = sum(|worker| worker.rows);
         let stages = stage_times(&workers);
-        // Nothing is copied to the CPU: what counts is what it reads and writes.
+        // Nothing is copied to the CPU; its bytes are those that it reads and writes.
         let touched = |bytes: u64, row: u64| if device.kind == DeviceKind::Cpu { rows * row } else { bytes };
         let work = DeviceWork {
             kind: device.kind,

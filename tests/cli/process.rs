@@ -1,6 +1,8 @@
 //! Memory, standard output and standard error, as the operating system sees them.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use crate::tools::{CaseFolder, RAN, binary, done, not_run, results};
@@ -8,11 +10,14 @@ use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
     ("a file of 3 GiB in 512 MiB of memory", memory),
+    ("threads that cannot be started are an error", no_threads),
     ("a log that nobody reads does not stop a job", lost_log),
     ("standard output that is closed is an error", closed_output),
     ("a help that cannot be written is an error", full_output),
 ];
 
+/// A user who owns nothing.
+const NOBODY: u32 = 65_534;
 const GIB: u64 = 1 << 30;
 const NO_SPARSE: &str = "the file system takes no sparse file";
 
@@ -33,6 +38,48 @@ fn memory(device: &str) -> Outcome {
     let report: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
     assert_eq!(results(&report), serde_json::json!({"sum(y)": 0, "max(x)": 0.0}));
     assert_eq!(fs::metadata(place.path("y.bool")).unwrap().len(), 3 * GIB / 8);
+    RAN
+}
+
+/// The system lets the user have so many threads and processes, and does not count them for root.
+fn no_threads(device: &str) -> Outcome {
+    if device.contains("cuda") {
+        return not_run("the driver starts threads of its own");
+    }
+    let place = CaseFolder::new(device);
+    place.npy("a.npy", &vec![1.0; 1_000_000]);
+    let limited = |most: u32, args: &[&str]| {
+        let mut command = Command::new("sh");
+        // Bash has `-u`, dash has `-p`.
+        let limit = format!("{{ ulimit -u {most} 2>/dev/null || ulimit -p {most}; }} && exec \"$0\" \"$@\"");
+        command.args(["-c", &limit]).arg(place.path("overshot")).args(args).env("OVERSHOT_CACHE", "");
+        if fs::metadata("/proc/self").unwrap().uid() == 0 {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        done(command.current_dir(place.folder.path()).output().unwrap())
+    };
+    // Another user can run this one.
+    fs::copy(binary(), place.path("overshot")).unwrap();
+    fs::set_permissions(place.folder.path(), Permissions::from_mode(0o777)).unwrap();
+    let before = place.names();
+    if limited(1000, &["--version"]).code != Some(0) {
+        return not_run("no other user can run the command");
+    }
+    let words = ["cannot start a thread", "ulimit -u"];
+    let job = |most, workers| {
+        let job = ["run", "c = a; sum(a)", "a=a.npy", "c=c.npy", "--workers", workers];
+        limited(most, &[&job[..], &["--quiet", "--device", device]].concat())
+    };
+    job(1, "8").is_error(1, &words);
+    // Some of the workers start. All workers of an emulated device run on one thread.
+    if device == "cpu" {
+        job(4, "8").is_error(1, &words);
+    }
+    // With one core, no thread is needed.
+    let demo = limited(1, &["demo", "--size", "1MB", "--device", device]);
+    let is_error = demo.code == Some(1) && words.iter().all(|word| demo.stderr.contains(word));
+    assert!(is_error || demo.code == Some(0), "{demo:?}");
+    assert_eq!(place.names(), before);
     RAN
 }
 

@@ -225,10 +225,12 @@ impl Search {
 
     /// Whether an error is made, as opposed to a type named.
     fn makes_errors(&self, tokens: &[TokenTree]) -> bool {
+        let is_used = |next: &TokenTree| match next {
+            TokenTree::Punct(sign) => sign.as_char() == ':' && sign.spacing() == Spacing::Joint,
+            other => matches!(other, TokenTree::Group(_)),
+        };
         let makes = |pair: &[TokenTree]| {
-            matches!(&pair[0], TokenTree::Ident(name) if self.makers.contains(&name.to_string()))
-                && (matches!(&pair[1], TokenTree::Punct(sign) if sign.as_char() == ':' && sign.spacing() == Spacing::Joint)
-                    || matches!(pair[1], TokenTree::Group(_)))
+            is_used(&pair[1]) && matches!(&pair[0], TokenTree::Ident(name) if self.makers.contains(&name.to_string()))
         };
         tokens.windows(2).any(makes)
             || tokens.iter().any(|token| matches!(token, TokenTree::Group(group) if self.makes_errors(&inside(group))))

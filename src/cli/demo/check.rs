@@ -6,9 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use overshot::{CancelToken, Error, Report};
-use rayon::prelude::*;
 
-use super::data::{A, B, blocks, number, stop_if};
+use super::data::{A, B, each_block, number, stop_if};
 use crate::cli::progress::Bar;
 use crate::cli::{Failure, Result};
 
@@ -35,25 +34,23 @@ pub fn file(path: &Path, rows: u64, cancel: &CancelToken, bar: &Bar) -> Result<T
     let mut head = [0; 10];
     file.read_exact_at(&mut head, 0).map_err(cannot)?;
     let header = 10 + u64::from(u16::from_le_bytes([head[8], head[9]]));
-    let parts: Vec<(f64, f64)> = blocks(rows)
-        .map(|block| {
-            stop_if(cancel, block.start, rows)?;
-            let mut numbers = vec![0f64; (block.end - block.start) as usize];
-            file.read_exact_at(bytemuck::cast_slice_mut(&mut numbers), header + block.start * 8).map_err(cannot)?;
-            let (mut sum, mut max) = (Sum::default(), f64::MIN);
-            for (row, found) in block.clone().zip(numbers) {
-                let (a, b) = (number(A, row), number(B, row));
-                let c = (a * a + b * b).sqrt();
-                if found.to_bits() != c.to_bits() {
-                    return Err(wrong(&format!("row {row} of c"), found, c));
-                }
-                sum.add(c);
-                max = max.max(c);
+    let parts = each_block(rows, |block| {
+        stop_if(cancel, block.start, rows)?;
+        let mut numbers = vec![0f64; (block.end - block.start) as usize];
+        file.read_exact_at(bytemuck::cast_slice_mut(&mut numbers), header + block.start * 8).map_err(cannot)?;
+        let (mut sum, mut max) = (Sum::default(), f64::MIN);
+        for (row, found) in block.clone().zip(numbers) {
+            let (a, b) = (number(A, row), number(B, row));
+            let c = (a * a + b * b).sqrt();
+            if found.to_bits() != c.to_bits() {
+                return Err(wrong(&format!("row {row} of c"), found, c));
             }
-            bar.add(block.end - block.start);
-            Ok((sum.total, max))
-        })
-        .collect::<Result<_>>()?;
+            sum.add(c);
+            max = max.max(c);
+        }
+        bar.add(block.end - block.start);
+        Ok((sum.total, max))
+    })?;
     let mut sum = Sum::default();
     parts.iter().for_each(|(part, _)| sum.add(*part));
     Ok(Truth { mean: sum.total / rows as f64, max: parts.iter().map(|(_, max)| *max).fold(f64::MIN, f64::max) })

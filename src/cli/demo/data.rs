@@ -2,12 +2,15 @@
 
 use std::fs::File;
 use std::io;
+use std::iter;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use overshot::{CancelToken, Error};
-use rayon::prelude::*;
 
 use crate::cli::Result;
 use crate::cli::progress::Bar;
@@ -31,13 +34,37 @@ pub fn number(file: u64, row: u64) -> f64 {
     (bits >> 11) as f64 * (20.0 / (1u64 << 53) as f64) - 10.0
 }
 
-/// A parallel iterator over the blocks of `rows` rows.
-pub fn blocks(rows: u64) -> impl IndexedParallelIterator<Item = Range<u64>> {
+/// Does the work for each block of `rows` rows on all cores, and returns the results in the order of the blocks. If the
+/// system starts no more threads, fewer do the work.
+///
+/// # Errors
+/// The first error of a thread; no block is begun after it.
+pub fn each_block<T: Send>(rows: u64, work: impl Fn(Range<u64>) -> Result<T> + Sync) -> Result<Vec<T>> {
     // 2^64 bytes are more than any disk holds, so this is less than 2^45 blocks.
-    (0..rows.div_ceil(BLOCK) as usize).into_par_iter().map(move |block| {
-        let first = block as u64 * BLOCK;
-        first..(first + BLOCK).min(rows)
-    })
+    let (next, blocks) = (AtomicU64::new(0), rows.div_ceil(BLOCK));
+    let claim = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|block| *block < blocks);
+    let work_on = || -> Result<Vec<(u64, T)>> {
+        let mut done = Vec::new();
+        while let Some(block) = claim() {
+            let first = block * BLOCK;
+            let result = work(first..(first + BLOCK).min(rows));
+            done.push((block, result.inspect_err(|_| next.store(blocks, Ordering::Relaxed))?));
+        }
+        Ok(done)
+    };
+    let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+    let mut done = thread::scope(|scope| {
+        let start = |_| thread::Builder::new().spawn_scoped(scope, work_on).ok();
+        let threads: Vec<_> = (1..cores).map_while(start).collect();
+        let own = work_on();
+        let others = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        iter::once(own).chain(others).collect::<Result<Vec<_>>>()
+    })?
+    .into_iter()
+    .flatten()
+    .collect::<Vec<_>>();
+    done.sort_by_key(|(block, _)| *block);
+    Ok(done.into_iter().map(|(_, result)| result).collect())
 }
 
 /// Writes a file of `rows` numbers.
@@ -50,14 +77,15 @@ pub fn write(path: &Path, file: u64, rows: u64, cancel: &CancelToken, bar: &Bar)
     };
     let out = File::create_new(path).map_err(cannot)?;
     out.write_all_at(&header(rows), 0).map_err(cannot)?;
-    blocks(rows).try_for_each(|block| {
+    each_block(rows, |block| {
         stop_if(cancel, block.start, rows)?;
         let numbers: Vec<f64> = block.clone().map(|row| number(file, row)).collect();
         let offset = HEADER_BYTES as u64 + block.start * 8;
         out.write_all_at(bytemuck::cast_slice(&numbers), offset).map_err(cannot)?;
         bar.add(block.end - block.start);
         Ok(())
-    })
+    })?;
+    Ok(())
 }
 
 /// Returns an error if Ctrl-C was pressed.

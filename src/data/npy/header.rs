@@ -227,6 +227,7 @@ fn no_dtype(name: &str, kind: &str) -> Refusal {
 
 /// Returns the header that NumPy writes for an array of `rows` elements. The array has this `shape`, or one
 /// dimension if there is no shape or its product differs from `rows`.
+#[allow(clippy::missing_panics_doc, reason = "the text of a shape is short enough")]
 pub fn header(dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Vec<u8> {
     let fits = |shape: &&[u64]| product(shape) == Some(rows) && shape.len() <= MAX_DIMENSIONS;
     let shape = shape.filter(fits).unwrap_or(std::slice::from_ref(&rows));

@@ -5,6 +5,7 @@
 
 mod faults;
 mod gpu;
+mod kernels;
 mod samples;
 mod several;
 
@@ -39,6 +40,32 @@ fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
         .unwrap();
     let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     assert!(output.status.success() && text.contains("1 passed"), "{test} with {settings:?}: {text}");
+}
+
+/// Runs it on a stand-in that lacks a function, as an older driver does.
+fn run_on_standin_without(function: &str, test: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut driver = std::fs::read(standins().join("libcuda.so")).unwrap();
+    let places: Vec<usize> =
+        (0..driver.len()).filter(|&place| driver[place..].starts_with(function.as_bytes())).collect();
+    assert!(!places.is_empty(), "the stand-in has no {function}");
+    // Under another name, of the same length, it is not found.
+    places.into_iter().for_each(|place| driver[place] = b'_');
+    std::fs::write(folder.path().join("libcuda.so"), driver).unwrap();
+    let path = std::env::join_paths([folder.path(), &standins()]).unwrap();
+    run_on_standin(test, &[("LD_LIBRARY_PATH", path.to_str().unwrap())]);
+}
+
+#[test]
+fn standin_without_some_functions() {
+    run_on_standin("kernels::declared_parameters_are_checked", &[]);
+    run_on_standin_without("cuFuncGetParamInfo", "kernels::a_note_says_that_parameters_are_not_checked");
+    run_on_standin_without("cuStreamWaitEvent", "kernels::a_driver_that_lacks_a_function_is_an_error");
+}
+
+#[test]
+fn standin_is_given_a_function_in_rust() {
+    run_on_standin("kernels::a_function_in_rust_runs_on_the_cpu", &[]);
 }
 
 #[test]
