@@ -57,7 +57,7 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
     let name = file.display().to_string();
     let text = || {
         let not_text = |_| Failure::Usage(format!("{name}: is not UTF-8 text; save it as UTF-8"));
-        Ok::<_, Failure>(String::from_utf8(read(file)?).map_err(not_text)?)
+        String::from_utf8(read(file)?).map_err(not_text)
     };
     let is_text = file.extension().is_some_and(|extension| extension == "cu");
     // SAFETY: the user is responsible for a kernel that they run from the command line, and for its launch

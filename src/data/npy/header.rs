@@ -34,7 +34,7 @@ pub(in crate::data) struct Header {
 
 impl Header {
     /// Parses a header from `head`, the first [`MAX_LEN`] bytes of a file or all of a shorter one.
-    pub(super) fn parse(head: &[u8]) -> Result<Self, Refusal> {
+    pub(in crate::data) fn parse(head: &[u8]) -> Result<Self, Refusal> {
         let (text, version, offset) = text(head)?;
         let garbage = |reason: String| (format!("not a valid .npy header: {reason}"), "save it again with numpy.save");
         let Literal::Dict(entries) = literal::parse(text, version < 3).map_err(garbage)? else {
