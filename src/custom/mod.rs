@@ -94,8 +94,8 @@ impl CustomKernel {
     /// `extern "C"`. The text is compiled when a job runs on CUDA for the first time.
     ///
     /// # Errors
-    /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if the text has no such kernel, its parameters cannot be read, or they depend on the
-    /// preprocessor: then see [`cuda_with_parameters`](CustomKernel::cuda_with_parameters).
+    /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if the text has no such kernel, its parameters cannot be
+    /// read, or they depend on the preprocessor: then see [`cuda_with_parameters`](CustomKernel::cuda_with_parameters).
     ///
     /// # Safety
     /// Launched as it is set up here and by later calls, for any rows, with any values, and with arguments as the
