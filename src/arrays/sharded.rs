@@ -69,7 +69,8 @@ impl<T: Element> ShardedArray<T> {
     /// Copies the rows that start at `first` to a host slice.
     ///
     /// # Errors
-    /// Returns [`Error::InvalidColumn`](crate::Error::InvalidColumn) if the rows do not exist, or [`Error::Device`](crate::Error::Device) if a device fails.
+    /// Returns [`Error::InvalidColumn`](crate::Error::InvalidColumn) if the rows do not exist, or
+    /// [`Error::Device`](crate::Error::Device) if a device fails.
     pub fn read(&self, first: usize, to: &mut [T]) -> Result<()> {
         self.read_bytes(first as u64, bytemuck::cast_slice_mut(to))
     }

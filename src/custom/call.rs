@@ -348,7 +348,8 @@ impl BoundCall {
     /// Checks that the kernel can know where its rows end.
     ///
     /// # Errors
-    /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if the last block would have fewer rows than the others, and the kernel has no parameter `rows`.
+    /// [`KernelError::NoRowsParameter`] if the last block would have fewer rows than the others, and the kernel has no
+    /// parameter `rows`.
     pub(crate) fn check_rows(&self, rows: u64) -> Result<(), KernelError> {
         let Kernel { entry, code, launch, columns, .. } = &self.kernel;
         if *code == Code::HostOnly

@@ -95,8 +95,8 @@ impl CustomKernel {
     /// compiler call the text `name`. The text is compiled when a job first runs on CUDA.
     ///
     /// # Errors
-    /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if the text has no such kernel, or its parameters cannot be read or depend on the preprocessor.
-    /// For the latter, see [`cuda_with_parameters`](CustomKernel::cuda_with_parameters).
+    /// [`Error::InvalidKernel`](crate::Error::InvalidKernel) if the text has no such kernel, its parameters cannot be
+    /// read, or they depend on the preprocessor: then see [`cuda_with_parameters`](CustomKernel::cuda_with_parameters).
     ///
     /// # Safety
     /// The kernel is launched with the settings of this and later calls, with the arguments that the

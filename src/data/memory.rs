@@ -135,7 +135,8 @@ impl Disjoint<'static, u8> {
 /// let memory = SinkMemory::new(&mut bytes, Dtype::U8).expect("bytes are aligned");
 /// let mut claim = memory.claim(1..3);
 /// claim.fill(7);
-/// drop((claim, memory));
+/// drop(claim);
+/// drop(memory);
 /// assert_eq!(bytes, [0, 7, 7, 0]);
 /// ```
 pub struct Claim<'m, T = u8> {

@@ -59,7 +59,7 @@ impl fmt::Display for DeviceKind {
 /// ```
 /// let (devices, notes) = overshot::device::devices();
 /// for device in &devices {
-///     println!("{}: {}, {} bytes, free: {:?}", device.id, device.name, device.memory_bytes, device.details.free_bytes);
+///     println!("{}: {}, {} bytes", device.id, device.name, device.memory_bytes);
 /// }
 /// for note in &notes {
 ///     println!("{note}");

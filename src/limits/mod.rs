@@ -175,8 +175,9 @@ impl MachineLimits {
     /// this time are kept.
     ///
     /// # Errors
-    /// [`Error::File`](crate::Error::File) if the file cannot be written; [`Error::InvalidSetting`](crate::Error::InvalidSetting) if there
-    /// is no place to save it, because `OVERSHOT_CACHE` is empty or the user has no home directory.
+    /// [`Error::File`](crate::Error::File) if the file cannot be written;
+    /// [`Error::InvalidSetting`](crate::Error::InvalidSetting) if there is no place to save it, because
+    /// `OVERSHOT_CACHE` is empty or the user has no home directory.
     pub fn save(&self) -> Result<PathBuf> {
         store::save(self)
     }

@@ -17,10 +17,11 @@ use super::MemoryBudget;
 /// ```
 /// use overshot::{Engine, device::Emulated};
 /// let engine = Engine::builder().device(Emulated::new()).build()?;
-/// let pinned = engine.pinned::<f32>(1000)?;
-/// let memory = engine.memory();
-/// assert_eq!((memory[0].id.as_str(), memory[0].pinned.in_use), ("emulated", 4000));
-/// # drop(pinned);
+/// let x = engine.shard(&[1.0f32; 10_000])?;
+/// let memory = &engine.memory()[0];
+/// assert!(memory.id == "emulated" && memory.device.in_use > 0);
+/// drop(x);
+/// assert_eq!(engine.memory()[0].device.in_use, 0);
 /// # Ok::<(), overshot::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]

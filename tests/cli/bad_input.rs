@@ -318,6 +318,7 @@ fn json(device: &str) -> Outcome {
     };
     let run = |code, args: &[&str]| error(code, &[&["run", "--json", "--device", device], args].concat());
     assert_eq!(run(2, &["sum(a)", "a=a.npy", "--frobnicate"])["kind"], "arguments");
+    assert_eq!(run(2, &["sum(a)", "a=a.npy", "b=a.npy"])["kind"], "arguments");
     let expression = run(2, &["c = a & 1.5", "a=a.npy", "c=c.npy"]);
     assert_eq!((&expression["kind"], &expression["column"]), (&"expression".into(), &7.into()));
     assert_eq!(run(2, &["sum(a)"])["kind"], "job");
