@@ -172,6 +172,8 @@ mod tests {
         budget.reset_peak();
         assert_eq!((budget.in_use(), budget.peak()), (30, 30));
         drop(c);
+        drop(budget.reserve(20).unwrap());
+        assert_eq!(budget.peak(), 30, "a smaller use is no peak");
         budget.reserve(100).unwrap();
         assert!(budget.reserve(u64::MAX).is_err());
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use libtest_mimic::Failed;
 use overshot::testing::custom::{FACTOR, TABLE, everything, keep};
 use overshot::{
-    DeviceChoice, Dtype, Engine, Job,
+    DeviceChoice, Dtype, Engine, Job, Source,
     device::{Emulated, Fault, FaultAt},
 };
 
@@ -282,8 +282,8 @@ fn planned(choice: &DeviceChoice) -> Outcome {
         let report = engine.run(Job::eval(PASS).unwrap().input("x", &data)).unwrap();
         assert!(!report.notes.iter().any(|note| note.contains("was not used on the devices")), "{:?}", report.notes);
     };
-    engine.plan(&Job::eval("sum(x + y)")?.input("x", &data).input("y", Warns(runs)))?;
-    Ok(())
+    let plan = engine.plan(&Job::eval("sum(x + y)")?.input("x", &data).input("y", Warns(runs)))?;
+    check(plan.rows == 50_000, "a plan of all rows")
 }
 
 fn failed_job(choice: &DeviceChoice) -> Outcome {
