@@ -6,16 +6,21 @@
 
 use std::alloc::{self, Layout};
 use std::env;
+use std::ffi::{CStr, c_char};
 use std::path::Path;
 use std::process::Command;
 use std::ptr;
 use std::slice;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
-use overshot::{CancelToken, DeviceChoice, Engine, Error, Job, Report, io::Generator};
+use overshot::io::{Generator, Placement, SinkMemory, Target};
+use overshot::testing::custom::{EVERYTHING, FACTOR, TABLE};
+use overshot::{CancelToken, DeviceChoice, Dtype, Engine, Error, Job, Report, Sink, kernel::CustomKernel};
 
 /// Runs an ignored test on the stand-ins.
 fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
@@ -341,6 +346,61 @@ fn memory_pinned_by_others() {
     }
 }
 
+/// An output that says that its rows are in one place, and whose sink has them in another.
+struct Moving<'a> {
+    said: &'a [u8],
+    own: &'a mut [u8],
+}
+
+struct MovedSink<'a>(SinkMemory<'a>);
+
+impl Target for Moving<'_> {
+    fn name(&self) -> String {
+        "moving".into()
+    }
+    fn place(&self) -> Placement {
+        Placement::Memory
+    }
+    fn memory(&self) -> Option<&[u8]> {
+        Some(self.said)
+    }
+    fn open<'s>(self: Box<Self>, dtype: Dtype, _: u64, _: Option<&[u64]>) -> overshot::Result<Box<dyn Sink + 's>>
+    where
+        Self: 's,
+    {
+        Ok(Box::new(MovedSink(SinkMemory::new(self.own, dtype).unwrap())))
+    }
+}
+
+impl Sink for MovedSink<'_> {
+    fn write(&self, _: u64, _: &[u8]) -> overshot::Result<()> {
+        Ok(())
+    }
+    fn memory(&self) -> Option<&SinkMemory<'_>> {
+        Some(&self.0)
+    }
+    fn commit(self: Box<Self>) -> overshot::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn memory_that_moves() {
+    let engine = engine();
+    small_job(&engine, 0);
+    let (mut said, mut own, a) = (Pages::new(2), vec![0.0; 512], [1.0; 512]);
+    said.register((0, 1), 1);
+    let output = Moving { said: bytemuck::cast_slice(said.numbers(512)), own: bytemuck::cast_slice_mut(&mut own) };
+    let error = engine.run(Job::eval("c = a").unwrap().input("a", &a).output("c", output)).unwrap_err().to_string();
+    assert!(error.contains("its rows stand in pinned memory, but its Sink has other memory"), "{error}");
+}
+
+#[test]
+fn the_sink_has_the_memory_that_its_target_said() {
+    run_on_standin("memory_that_moves", &[]);
+}
+
 #[test]
 #[ignore = "needs the stand-in driver"]
 fn rows_of_the_next_pass() {
@@ -435,6 +495,155 @@ fn looking_opens_nothing() {
         assert_eq!(sys::cuDevicePrimaryCtxGetState(0, &mut flags, &mut active), sys::CUresult::CUDA_SUCCESS);
     }
     assert!(context.is_null() && active == 0);
+}
+
+/// Device memory that another program uses.
+struct Occupied(sys::CUdeviceptr);
+
+impl Occupied {
+    /// Leaves this number of bytes free.
+    fn all_but(bytes: usize) -> Occupied {
+        let (mut start, mut free, mut all) = (0, 0, 0);
+        // SAFETY: the stand-in is there; all outlive the calls that write them.
+        in_context(|| unsafe { sys::cuMemGetInfo_v2(&mut free, &mut all) });
+        // SAFETY: as above.
+        in_context(|| unsafe { sys::cuMemAlloc_v2(&mut start, free - bytes) });
+        Occupied(start)
+    }
+}
+
+impl Drop for Occupied {
+    fn drop(&mut self) {
+        // SAFETY: allocated by this, and used by nobody.
+        in_context(|| unsafe { sys::cuMemFree_v2(self.0) });
+    }
+}
+
+/// Returns the number of calls of a function of the driver.
+fn calls(function: &CStr) -> u64 {
+    // SAFETY: the stand-in is there, has a function of this type and name, and reads a name that outlives the call.
+    unsafe {
+        let calls = sys::culib().get::<unsafe extern "C" fn(*const c_char) -> u64>(b"standinCalls").unwrap();
+        calls(function.as_ptr())
+    }
+}
+
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn shortage_beside_others() {
+    let engine = Engine::builder().device(DeviceChoice::Cuda).chunk(1 << 20).build().unwrap();
+    let rows = 1_000_000;
+    let fill = |first: u64, rows: &mut [f64]| rows.iter_mut().zip(first..).for_each(|(x, row)| *x = row as f64);
+    let first_run = Job::eval("sum(x)").unwrap().input("x", Generator::new(rows, fill));
+    let plan = engine.run(first_run).unwrap().devices[0].peak_device_bytes;
+    engine.trim();
+    let _occupied = Occupied::all_but(plan as usize + 4096);
+    // The first run holds its memory until the second has found none.
+    let found_none = OnceLock::new();
+    let (reads, has_memory) = channel();
+    let waits = |first: u64, rows: &mut [f64]| {
+        let _ = reads.send(());
+        found_none.wait();
+        fill(first, rows);
+    };
+    let holds = Job::eval("sum(x)").unwrap().input("x", Generator::new(rows, waits));
+    let finds_none = Job::eval("sum(x)").unwrap().input("x", Generator::new(rows, fill));
+    let run = |job: Job<'_>| engine.run(job).map(|report| report.value("sum(x)").unwrap().unwrap().as_f64());
+    let sums = thread::scope(|scope| {
+        let holds = scope.spawn(|| run(holds));
+        has_memory.recv().unwrap();
+        let before = calls(c"cuMemAlloc_v2");
+        let finds_none = scope.spawn(|| run(finds_none));
+        let begin = Instant::now();
+        // A chunk size was given, so the second run tries a whole block, and nothing smaller.
+        while calls(c"cuMemAlloc_v2") == before && begin.elapsed() < Duration::from_secs(60) {
+            thread::yield_now();
+        }
+        found_none.set(()).unwrap();
+        [holds.join().unwrap(), finds_none.join().unwrap()]
+    });
+    assert_eq!(sums.map(Result::unwrap), [499_999_500_000.0; 2], "the second run waited");
+}
+
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn shortage_of_the_next_pass() {
+    let engine = engine();
+    let x: Vec<f64> = (0..1_000_000).map(f64::from).collect();
+    let passes = |count: u32| {
+        let job = Job::eval("m = mean(x - c)").unwrap().input("x", &x).scalar("c", 0.0);
+        engine.passes(job, |passes| {
+            for pass in 1..count {
+                let report = passes.run()?;
+                assert_eq!(report.value("m").unwrap().unwrap().as_f64(), 499_999.5 - f64::from(pass - 1));
+                passes.set("c", f64::from(pass))?;
+            }
+            passes.run()
+        })
+    };
+    let report = passes(2).unwrap();
+    engine.trim();
+    // Enough for one pass, and half a block more: the next pass could only have smaller chunks.
+    let half = report.devices[0].chunk_rows as usize * 8 / 2;
+    let _occupied = Occupied::all_but(report.devices[0].peak_device_bytes as usize + half);
+    let notes = passes(3).unwrap().notes;
+    assert!(notes.iter().any(|note| note.contains("passes ran one after the other")), "{notes:?}");
+}
+
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn shortage_of_cached_memory() {
+    let engine = Engine::builder().device(DeviceChoice::Cuda).chunk(1 << 20).build().unwrap();
+    let x: Vec<f64> = (0..1_000_000).map(f64::from).collect();
+    let fills = || engine.run(Job::eval("sum(x)").unwrap().input("x", &x)).unwrap().devices[0].peak_device_bytes;
+    let bytes = fills();
+    let _occupied = Occupied::all_but(4096);
+    // The kernel needs an array beside its blocks, and there is no memory but that which the first run left.
+    let table: Vec<f64> = TABLE.iter().copied().cycle().take(bytes as usize / 32).collect();
+    // SAFETY: it touches the rows of its columns, in blocks of 100, and the first seven numbers of its table.
+    let call = unsafe {
+        let kernel = CustomKernel::cuda("everything.cu", EVERYTHING, "everything").unwrap();
+        kernel.threads(64).rows_per_block(100).call().scalar("a", FACTOR).resident("table", &table).scratch("work")
+    };
+    let (rows, a) = (1000, vec![1f32; 3000]);
+    let (mut y, mut z) = (vec![0.0; rows], vec![0f32; 2 * rows]);
+    engine.run(Job::kernel(call).input("x", &a).output("y", &mut y).output("z", &mut z)).unwrap();
+    assert!(y.iter().zip(TABLE.iter().cycle()).all(|(y, entry)| *y == entry + 2.0 * f64::from(FACTOR)));
+}
+
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn arrays_beside_cached_memory() {
+    let engine = Engine::builder().device(DeviceChoice::Cuda).chunk(1 << 20).build().unwrap();
+    // Creates its contexts.
+    small_job(&engine, 2);
+    engine.trim();
+    let _occupied = Occupied::all_but(16 << 20);
+    let ranges = || engine.sharded::<f64>(4 << 20).unwrap().on_devices();
+    let before = ranges();
+    small_job(&engine, 2);
+    assert!(engine.memory()[0].device.cached > 0);
+    assert_eq!(ranges(), before, "memory that a run left counts as free");
+}
+
+#[test]
+fn arrays_have_the_memory_that_runs_left() {
+    run_on_standin("arrays_beside_cached_memory", &[]);
+}
+
+#[test]
+fn runs_that_find_too_little_memory_wait_for_others() {
+    run_on_standin("shortage_beside_others", &[]);
+}
+
+#[test]
+fn passes_that_find_too_little_memory_run_one_after_the_other() {
+    run_on_standin("shortage_of_the_next_pass", &[]);
+}
+
+#[test]
+fn cached_memory_is_freed_for_a_run_that_finds_too_little() {
+    run_on_standin("shortage_of_cached_memory", &[]);
 }
 
 #[test]

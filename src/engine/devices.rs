@@ -213,3 +213,23 @@ impl Budgets {
         Budgets { device, pinned, stays }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_keep_the_limits_and_the_memory_of_the_device() {
+        let devices = DeviceChoice::from(emulated::Emulated::new().memory(1000)).resolve().unwrap().0;
+        let limits = |device_memory| RunLimits { device_memory, ..RunLimits::default() };
+        for (limit, expected) in [(None, 1000), (Some(300), 300), (Some(5000), 1000)] {
+            let budgets = Budgets::of_engine(&limits(limit), &devices[0]);
+            assert_eq!(budgets.device.for_runs(), expected, "{limit:?}");
+            let _stays = budgets.stays.charge(100).unwrap();
+            assert_eq!(budgets.device.for_runs(), expected - 100, "an array takes its part");
+        }
+        let id = &devices[0].id;
+        let stays = [(id.clone(), 100)].into();
+        assert_eq!(Budgets::of_run(&RunLimits { stays, ..limits(Some(300)) }, id).device.limit(), 200);
+    }
+}

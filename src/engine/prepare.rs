@@ -301,3 +301,25 @@ impl Engine {
         &self.budgets[number.expect("a plan is for devices of the engine")]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::check::bind;
+    use crate::job::Job;
+
+    #[test]
+    fn a_run_gives_up_that_is_cancelled_or_whose_values_never_come() {
+        let job = Job { deferred: true, ..Job::eval("sum(i * a)").unwrap().rows(5).scalar("a", 1.0) };
+        let bound = bind(&job).unwrap();
+        let (opened, cancel) = (Opened::default(), CancelToken::new());
+        let columns = Columns::resolve(&job.inputs, &job.outputs, &bound, &opened, false).unwrap();
+        let request = |cancel| Request { bound: &bound, columns: &columns, devices: &[], opened: &opened, cancel };
+        assert!(request(Some(&cancel)).given_up().is_none());
+        cancel.cancel();
+        assert!(matches!(request(Some(&cancel)).given_up(), Some(Error::Cancelled { done: 0, rows: 5 })));
+        assert!(request(None).given_up().is_none());
+        bound.operator.kernel().values.abandon();
+        assert!(request(None).given_up().is_some_and(|error| error.is_abandoned()));
+    }
+}

@@ -273,6 +273,35 @@ mod tests {
     }
 
     #[test]
+    fn who_leaves_to_be_alone_is_still_before_those_who_came_later() {
+        let (queue, budget) = (Arc::<AdmissionQueue>::default(), budget(100));
+        let needs = |bytes| vec![(budget.clone(), bytes)];
+        let other = queue.admit(needs(50), Admission::default(), never).unwrap();
+        let first = queue.admit(needs(10), Admission::default(), never).unwrap();
+        let (admitted, order) = channel();
+        let waits = |admission: Admission, bytes: u64, name: &'static str| {
+            let reserved = queue.admit(needs(bytes), admission, never).unwrap();
+            admitted.send(name).unwrap();
+            drop(reserved);
+        };
+        let in_line = |count: usize| {
+            while queue.state().waiting.len() < count {
+                thread::yield_now();
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| waits(Admission::default(), 95, "later"));
+            in_line(1);
+            let again = Admission { alone: true, place: Some(first.place), ..Admission::default() };
+            scope.spawn(move || waits(again, 10, "first"));
+            in_line(2);
+            drop(first);
+            drop(other);
+        });
+        assert_eq!([order.recv().unwrap(), order.recv().unwrap()], ["first", "later"]);
+    }
+
+    #[test]
     fn a_thread_works_for_a_run_until_the_outermost_ends() {
         assert!(!InRun::is_entered());
         let outer = InRun::enter();

@@ -171,6 +171,8 @@ mod tests {
         budget.reset_peak();
         assert_eq!((budget.in_use(), budget.peak()), (30, 30));
         drop(c);
+        drop(budget.charge(20).unwrap());
+        assert_eq!(budget.peak(), 30, "a smaller use is no peak");
         budget.charge(100).unwrap();
         assert!(budget.charge(u64::MAX).is_err());
     }

@@ -117,3 +117,26 @@ impl<D: Device> DevicePool<D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::emulated::{Emulated, EmulatedDevice};
+
+    /// Returns the bytes that are cached after a run whose pool has these blocks, on a device of 10 000 bytes.
+    fn cached_after(blocks: usize) -> (usize, u64) {
+        let [memory, pinned] = ["device", "pinned"].map(|what| MemoryBudget::new(what, 1 << 20));
+        let cache = MemoryCache::new(EmulatedDevice::new(&Emulated::new().memory(10_000)), &memory, &pinned);
+        let pool = DevicePool::new(&cache, blocks, 1024, &MemoryBudget::new("run", 1 << 20)).unwrap();
+        let given = pool.blocks();
+        pool.keep();
+        (given, cache.usage().0.cached)
+    }
+
+    #[test]
+    fn memory_is_kept_if_it_is_in_one_piece() {
+        assert_eq!(cached_after(8), (8, 8 * 1024));
+        // Pieces of 6 and 3 blocks: the next run would find neither large enough.
+        assert_eq!(cached_after(12), (9, 0));
+    }
+}

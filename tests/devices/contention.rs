@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, OnceLock};
 use std::thread;
 
 use overshot::testing::custom::{everything, keep};
@@ -31,7 +31,8 @@ const CASES: &[(&str, Case)] = &[
     ("a sink that holds a claim on its rows", holder),
 ];
 
-const EMULATED: &[(&str, EmulatedCase)] = &[("every call fails on demand", faults)];
+const EMULATED: &[(&str, EmulatedCase)] =
+    &[("every call fails on demand", faults), ("a run with smaller chunks leaves memory to others", leaves_memory)];
 
 pub const MODULE: Module =
     Module { name: "contention", cases: CASES, emulated: EMULATED, counts_memory: true, ..NO_CASES };
@@ -269,6 +270,35 @@ fn nested(choice: &DeviceChoice) -> Outcome {
         (passes < 3).then_some([("c", f64::from(passes))])
     })?;
     check(runs.into_inner() > 5 && rows::in_use(&engine) == 0, "memory comes back")
+}
+
+fn leaves_memory() -> Outcome {
+    let x = numbers(1_000_000, 7);
+    let job = || Job::eval("sum(x)");
+    let plan = Engine::builder().device(Emulated::new()).build()?.plan(&job()?.input("x", &x))?;
+    // The first run plans for all of the memory, and finds little.
+    let bytes = plan.devices[0].device_bytes;
+    let device = Emulated::new().memory(bytes).taken(bytes - 100_000);
+    let engine = Engine::builder().device(device).build()?;
+    let (reads, has_memory) = channel();
+    let is_done = OnceLock::new();
+    let waits = Before {
+        rows: &x,
+        before: || {
+            let _ = reads.send(());
+            is_done.wait();
+            Ok(())
+        },
+    };
+    let waiting = job()?.input("x", &waits);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| engine.run(waiting).map(drop));
+        has_memory.recv()?;
+        // A small run has memory beside the first one.
+        engine.run(job()?.input("x", &x[..10]))?;
+        let _ = is_done.set(());
+        Ok(first.join().unwrap()?)
+    })
 }
 
 fn cancelled_in_line(choice: &DeviceChoice) -> Outcome {

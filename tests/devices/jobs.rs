@@ -747,6 +747,10 @@ fn shortage() -> Outcome {
     check(all_bits(&halved) == expected, "other results with smaller chunks")?;
     check(halved.notes.iter().any(|note| note.contains("made smaller")), format!("{:?}", halved.notes))?;
     check(halved.devices[0].peak_device_bytes <= 100_000, "more memory than there was")?;
+    // A chunk size that was asked for is kept.
+    let device = Emulated::new().taken((64 << 20) - 100_000);
+    let kept = Engine::builder().device(device).chunk(1 << 20).build()?.run(Job::eval("sum(x)")?.input("x", &x));
+    check(matches!(kept, Err(Error::OutOfMemory { .. })), format!("{kept:?}"))?;
     // Memory for some of the blocks leaves fewer of them, which the report says.
     let engine = Engine::builder().device(Emulated::new()).build()?;
     let plan = engine.plan(&Job::eval("sum(x)")?.input("x", &x))?;

@@ -282,8 +282,8 @@ fn planned(choice: &DeviceChoice) -> Outcome {
         let report = engine.run(Job::eval(PASS).unwrap().input("x", &data)).unwrap();
         assert!(!report.notes.iter().any(|note| note.contains("was not used on the devices")), "{:?}", report.notes);
     };
-    let _ = engine.plan(&Job::eval("sum(x + y)")?.input("x", &data).input("y", Warns(runs)))?;
-    Ok(())
+    let plan = engine.plan(&Job::eval("sum(x + y)")?.input("x", &data).input("y", Warns(runs)))?;
+    check(plan.rows == 50_000, "a plan of all rows")
 }
 
 fn failed_job(choice: &DeviceChoice) -> Outcome {

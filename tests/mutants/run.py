@@ -47,9 +47,8 @@ def check():
 
 def copy_tree(tree, mutated):
     """Makes `tree` the mutated copy of the repository. Files that are right stay, so that cargo builds little."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True
-    )
+    list_files = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(list_files, cwd=ROOT, check=True, capture_output=True)
     files = {name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()}
     texts = {name: (ROOT / name).read_bytes() for name in files}
     texts.update({name: text.encode() for name, text in mutated.items()})
