@@ -4,10 +4,11 @@
 # are mostly safe code, and .ci/run runs the tests with it.
 #   fuzz/run.sh check                                fixed runs of all targets from the seeds: what .ci/run does
 #   fuzz/run.sh TARGET [OPTION OR FILE…]             e.g. fuzz/run.sh expression -max_total_time=3600
-# TARGET is npy_header, expression, signature or job; options are those of libFuzzer. With a file the target runs once,
-# on that input. Without one its corpus grows in fuzz/corpus, and inputs that fail are written to fuzz/artifacts.
+# TARGET is npy_header, expression, signature or job; options are those of libFuzzer. With a file (a path from the
+# root of the project) the target runs once, on that input. Without one its corpus grows in fuzz/corpus, and inputs that
+# fail are written to fuzz/artifacts.
 set -euo pipefail
-cd "$(dirname "$0")"
+cd "$(dirname "$0")/.."
 
 # What cargo-fuzz passes, less the sanitizer.
 flags="--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 -Cdebug-assertions"
@@ -18,18 +19,19 @@ done
 # With a target the flags do not apply to build scripts and macros.
 host=$(rustc -vV | sed -n 's/^host: //p')
 build() {
-    RUSTFLAGS="$flags" cargo build --release --locked --target-dir target --target "$host" "$@"
+    RUSTFLAGS="$flags" cargo build --manifest-path fuzz/Cargo.toml --release --locked \
+        --target-dir fuzz/target --target "$host" "$@"
 }
 
 # Runs a target: corpus, then options.
 fuzz() {
     local target=$1 corpus=$2
     shift 2
-    mkdir -p "$corpus" "artifacts/$target"
-    local dictionary=dictionaries/$target.dict
+    mkdir -p "$corpus" "fuzz/artifacts/$target"
+    local dictionary=fuzz/dictionaries/$target.dict
     if [ -e "$dictionary" ]; then set -- "-dict=$dictionary" "$@"; fi
-    "target/$host/release/$target" -artifact_prefix="artifacts/$target/" -timeout=60 -rss_limit_mb=2048 "$@" \
-        "$corpus" "seeds/$target"
+    "fuzz/target/$host/release/$target" -artifact_prefix="fuzz/artifacts/$target/" -timeout=60 -rss_limit_mb=2048 \
+        "$@" "$corpus" "fuzz/seeds/$target"
 }
 
 check() {
@@ -60,12 +62,12 @@ npy_header | expression | signature | job)
     shift
     build --bin "$target"
     for argument; do
-        if [ -f "$argument" ]; then exec "target/$host/release/$target" "$@"; fi
+        if [ -f "$argument" ]; then exec "fuzz/target/$host/release/$target" "$@"; fi
     done
-    fuzz "$target" "corpus/$target" "$@"
+    fuzz "$target" "fuzz/corpus/$target" "$@"
     ;;
 *)
-    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' run.sh >&2
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' fuzz/run.sh >&2
     exit 2
     ;;
 esac
