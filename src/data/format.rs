@@ -63,8 +63,8 @@ pub fn create(path: impl AsRef<Path>, dtype: Option<Dtype>, force: bool) -> Resu
     if let Some(foreign) = by_name(path) {
         let problem = format!("has the name of {}, which cannot be written", foreign.what);
         let remedy = format!(
-            "write a .npy file, which NumPy reads, or raw rows (.raw); for raw rows under this name, create it as a raw \
-             file, or write {}:f64!",
+            "write a .npy file, which NumPy reads, or raw rows (.raw); for raw rows under this name, create it as a \
+             raw file, or write {}:f64!",
             path.display()
         );
         return Err(Error::file(path, problem, remedy));

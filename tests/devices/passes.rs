@@ -18,6 +18,8 @@ const CASES: &[(&str, Case)] = &[
     ("rows of the next pass are read before its scalars are known", ahead),
     ("a pass begins when the previous one has no rows left to claim", begins_when_exhausted),
     ("a pass that is not needed leaves nothing behind", not_needed),
+    ("two passes have half of the memory each", halves),
+    ("a pass runs after one that failed", again),
     ("a source that fails, at any time", failing_source),
     ("a panic in next", panics),
     ("a token that is cancelled, at any time", cancelled),
@@ -257,6 +259,34 @@ fn not_needed(choice: &DeviceChoice) -> Outcome {
         check(watched.total() < before + 2 * x.len() as u64, "the second pass went on")?;
     }
     Ok(())
+}
+
+fn halves(choice: &DeviceChoice) -> Outcome {
+    let x = numbers(1_000_000, 6);
+    let builder = || Engine::builder().device(choice.clone());
+    let plan = builder().build()?.plan(&pass().input("x", &x))?;
+    let bytes = plan.devices.iter().map(|device| device.device_bytes).max().unwrap_or_default().max(1);
+    let mut peaks = Vec::new();
+    each_pass(&builder().device_memory(bytes).build()?, pass().input("x", &x), |report| {
+        peaks.extend(report.devices.iter().map(|device| device.peak_device_bytes));
+        (peaks.len() < 3 * report.devices.len()).then_some(NONE)
+    })?;
+    check(peaks.iter().all(|peak| *peak <= bytes / 2), format!("{peaks:?} of {bytes} bytes"))
+}
+
+fn again(choice: &DeviceChoice) -> Outcome {
+    let engine = small_chunks(choice);
+    let x = numbers(400_000, 8);
+    let expected = bits(&cpu().run(pass().input("x", &x))?);
+    let watched = Watched::new(&x);
+    watched.fails_beyond(300_000);
+    let report = engine.passes(pass().input("x", &watched), |passes| {
+        let error = passes.run().unwrap_err().to_string();
+        assert!(error.contains("on demand"), "{error}");
+        watched.fails_beyond(u64::MAX);
+        passes.run()
+    })?;
+    check(bits(&report) == expected, "other results after a failure")
 }
 
 fn failing_source(choice: &DeviceChoice) -> Outcome {

@@ -25,6 +25,7 @@ const CASES: &[(&str, Case)] = &[
     ("concurrent jobs use one dataset", at_once),
     ("a job that fails leaves a dataset as it was", failed_job),
     ("a plan leaves a dataset to runs", planned),
+    ("arrays together keep the limit", within_limits),
     ("kernels that compact, or have rows of several elements", kernels),
     ("a job fills a dataset and reads other inputs of all kinds", fills_beside_others),
     ("outputs with several elements a row in pinned memory", vectors_in_place),
@@ -34,6 +35,7 @@ const CASES: &[(&str, Case)] = &[
 
 const EMULATED: &[(&str, EmulatedCase)] = &[
     ("an allocation that fails makes a range smaller", smaller_range),
+    ("arrays lie together, whatever is free when they are placed", together),
     ("any seed gives the same answer", seeds),
     ("resident rows are computed while others are copied", overlap),
 ];
@@ -286,6 +288,17 @@ fn planned(choice: &DeviceChoice) -> Outcome {
     check(plan.rows == 50_000, "a plan of all rows")
 }
 
+fn within_limits(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice);
+    let limit = device_bytes(&engine);
+    let arrays = [0; 3].map(|_| engine.sharded::<f64>(limit as usize / 12));
+    let mut bytes = 0;
+    for array in &arrays {
+        bytes += 8 * rows_in(&array.as_ref().map_err(ToString::to_string)?.on_devices());
+    }
+    check(bytes <= limit, format!("{bytes} bytes of arrays on devices that may have {limit}"))
+}
+
 fn failed_job(choice: &DeviceChoice) -> Outcome {
     let engine = engine(choice);
     let x = numbers(400_000, 7);
@@ -429,6 +442,16 @@ fn overlap() -> Outcome {
         seconds < link.max(kernel) + 0.5 * link.min(kernel),
         format!("{seconds} s; {link} on the link, {kernel} of kernels"),
     )
+}
+
+fn together() -> Outcome {
+    // The first array gets half of its range on the first device, which has more free memory afterwards.
+    let devices = [Emulated::new().fault(Fault::new(FaultAt::Allocate, 0)), Emulated::new()];
+    let engine = Engine::builder().device(DeviceChoice::Emulated(devices.into())).device_memory(16 << 20).build()?;
+    let [first, second] = [engine.sharded::<f64>(1_000_000)?, engine.sharded::<f64>(1_000_000)?];
+    let (first, second) = (first.on_devices(), second.on_devices());
+    check(first[0].1.end < first[1].1.start, format!("no smaller range: {first:?}"))?;
+    check(first[1] == second[1], format!("{first:?} and {second:?}"))
 }
 
 fn smaller_range() -> Outcome {
