@@ -122,8 +122,8 @@ impl Engine {
     /// with `cudaHostRegister`. Such memory must stay pinned until this function returns.
     ///
     /// # Errors
-    /// - [`Error::Expression`], [`Error::InvalidJob`], [`Error::InvalidKernel`] and [`Error::InvalidColumn`] if the parts of
-    ///   the job do not fit together;
+    /// - [`Error::Expression`], [`Error::InvalidJob`], [`Error::InvalidKernel`] and [`Error::InvalidColumn`] if the
+    ///   parts of the job do not fit together;
     /// - [`Error::Budget`] if a memory limit is too small for one chunk;
     /// - [`Error::File`] and [`Error::Chunk`] if the run fails;
     /// - [`Error::Cancelled`] if the job was cancelled.

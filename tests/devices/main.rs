@@ -1,9 +1,9 @@
 //! Tests that must pass on every device.
 //!
 //! They run on `cpu`, on one emulated device, on three, and on `cpu` with two. Cases about device memory also run on
-//! the stand-in for the CUDA driver, in separate processes. `OVERSHOT_TEST_DEVICE` (with the values of `--device`, for example `cuda`) runs
-//! all cases on that device only. The name of a trial begins with its module: `cargo test --test devices passes,` runs
-//! one module.
+//! the stand-in for the CUDA driver, in separate processes. `OVERSHOT_TEST_DEVICE` (with the values of `--device`, for
+//! example `cuda`) runs all cases on that device only. The name of a trial begins with its module: `cargo test --test
+//! devices passes,` runs one module.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
 mod contention;
