@@ -212,9 +212,6 @@ mod docs_expressions {}
 #[doc = include_str!("../docs/formats.md")]
 mod docs_formats {}
 #[cfg(doctest)]
-#[doc = include_str!("../docs/formats.md")]
-mod docs_formats {}
-#[cfg(doctest)]
 #[doc = include_str!("../docs/iterating.md")]
 mod docs_iterating {}
 #[cfg(doctest)]
