@@ -392,11 +392,15 @@ fn check_report(report: &Report, plan: &Plan) {
     let _ = (format!("{report} {report:#}"), serde_json_of(report));
     assert_eq!(report.rows, plan.rows);
     assert_eq!(report.devices.iter().map(|device| device.rows).sum::<u64>(), plan.rows);
-    let pinned: u64 = plan.devices.iter().map(|device| device.pinned_bytes).sum();
-    assert!(report.peak_pinned_bytes <= pinned);
+    // A device with less memory than it reported gets smaller chunks, and so another plan within the same limits.
+    let is_as_planned = !report.notes.iter().any(|note| note.contains("had no memory"));
+    let pinned =
+        plan.devices.iter().map(|device| if is_as_planned { device.pinned_bytes } else { device.pinned_limit });
+    assert!(report.peak_pinned_bytes <= pinned.fold(0, u64::saturating_add), "{report:#}");
     for device in &report.devices {
         let plan = plan.devices.iter().find(|plan| plan.id == device.id).expect("a device of the plan");
-        assert!(device.peak_device_bytes <= plan.device_bytes, "{report:#}");
+        let most = if is_as_planned { plan.device_bytes } else { plan.device_limit };
+        assert!(device.peak_device_bytes <= most, "{report:#}");
     }
 }
 

@@ -77,8 +77,8 @@ impl EngineBuilder {
     /// Builds the engine: finds the devices. Nothing is allocated, and no GPU is touched before the first run.
     ///
     /// # Errors
-    /// [`Error::Device`] if a named device does not exist; [`Error::InvalidSetting`] if the number of workers is not
-    /// 1 to 1024.
+    /// [`Error::Device`](crate::Error::Device) if a named device does not exist;
+    /// [`Error::InvalidSetting`](crate::Error::InvalidSetting) if the number of workers is not 1 to 1024.
     pub fn build(self) -> Result<Engine> {
         let EngineBuilder { mut choice, limits } = self;
         if let Some(workers) = limits.workers.filter(|workers| !(1..=MAX_WORKERS).contains(workers)) {
