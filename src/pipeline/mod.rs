@@ -17,7 +17,8 @@
 //! * The **submitter** ([`submitter::Submitter::step`]) is the only thread that calls the driver of a device. It
 //!   enqueues the copy in, the kernel and the copy out of each filled slot, and returns the slot to its worker when the
 //!   copies are done.
-//! * A **CPU worker** ([`cpu::CpuWorker::step`]) claims a chunk and computes it in place, without slots or copies.
+//! * A **CPU worker** ([`cpu::CpuWorker::step`]) claims a chunk and computes it in place, without slots or copies. In
+//!   its next step, it writes the outputs that are not in memory.
 //!
 //! A step does the host work of at most one chunk. So [`drive`] can run every worker on its own thread, or all
 //! workers on one thread, one step at a time: the emulated device uses this to make runs repeatable. A run ends when
