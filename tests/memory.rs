@@ -401,6 +401,60 @@ fn the_sink_has_the_memory_that_its_target_said() {
     run_on_standin("memory_that_moves", &[]);
 }
 
+/// An output in pinned memory whose sink borrows all of its rows at the end.
+struct Reclaiming<'a>(&'a mut [u8]);
+
+struct ReclaimingSink<'a>(SinkMemory<'a>);
+
+impl Target for Reclaiming<'_> {
+    fn name(&self) -> String {
+        "reclaiming".into()
+    }
+    fn place(&self) -> Placement {
+        Placement::Memory
+    }
+    fn memory(&self) -> Option<&[u8]> {
+        Some(self.0)
+    }
+    fn open<'s>(self: Box<Self>, dtype: Dtype, _: u64, _: Option<&[u64]>) -> overshot::Result<Box<dyn Sink + 's>>
+    where
+        Self: 's,
+    {
+        Ok(Box::new(ReclaimingSink(SinkMemory::new(self.0, dtype).unwrap())))
+    }
+}
+
+impl Sink for ReclaimingSink<'_> {
+    fn write(&self, _: u64, _: &[u8]) -> overshot::Result<()> {
+        unreachable!("its rows are pinned")
+    }
+    fn memory(&self) -> Option<&SinkMemory<'_>> {
+        Some(&self.0)
+    }
+    fn commit(self: Box<Self>) -> overshot::Result<()> {
+        let mut rows = self.0.claim(0..self.0.rows());
+        rows.iter_mut().for_each(|byte| *byte = !*byte);
+        Ok(())
+    }
+}
+
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn rows_that_sinks_use() {
+    let engine = engine();
+    small_job(&engine, 0);
+    let (mut memory, a) = (Pages::new(2), [1.0; 1024]);
+    memory.register((0, 2), 1);
+    let output = Reclaiming(bytemuck::cast_slice_mut(memory.numbers(1024)));
+    engine.run(Job::eval("c = a").unwrap().input("a", &a).output("c", output)).unwrap();
+    assert!(memory.numbers(1024).iter().all(|c| c.to_bits() == !1f64.to_bits()));
+}
+
+#[test]
+fn a_sink_may_use_its_pinned_memory_after_the_run() {
+    run_on_standin("rows_that_sinks_use", &[]);
+}
+
 #[test]
 #[ignore = "needs the stand-in driver"]
 fn rows_of_the_next_pass() {

@@ -30,7 +30,11 @@ const FULL: u8 = 2;
 pub(crate) struct Shard {
     /// The device, as `--device` names it.
     pub(crate) device: String,
+    /// The rows that the memory has space for.
     pub(crate) rows: Range<u64>,
+    /// Those of them that runs use there. A run that fills the shards copies whole tiles only, so the rest of a tile
+    /// at an end of the shard is not there.
+    held: [AtomicU64; 2],
     pub(crate) memory: Box<dyn ShardMemory>,
 }
 
@@ -99,10 +103,11 @@ impl Shards {
         parts
     }
 
-    /// Returns the shard that contains all of these rows, on a device that `is_it` accepts.
+    /// Returns the shard that holds all of these rows, on a device that `is_it` accepts.
     pub(crate) fn find(&self, rows: &Range<u64>, is_it: impl Fn(&str) -> bool) -> Option<&Shard> {
         self.shards.iter().find(|shard| {
-            shard.rows.start <= rows.start && rows.end <= shard.rows.end && !rows.is_empty() && is_it(&shard.device)
+            let held = shard.held();
+            held.start <= rows.start && rows.end <= held.end && !rows.is_empty() && is_it(&shard.device)
         })
     }
 
@@ -117,12 +122,16 @@ impl Shards {
     }
 
     /// Lends the shards to a run, which fills them if they are empty. Returns `None` while another run fills them.
-    pub(crate) fn begin_use(self: &Arc<Self>) -> Option<FillGuard> {
+    /// `tile` is the rows of these shards that a tile of the run has.
+    pub(crate) fn begin_use(self: &Arc<Self>, tile: u64) -> Option<FillGuard> {
         let is_filling = match self.state.compare_exchange(EMPTY, FILLING, Ordering::Acquire, Ordering::Acquire) {
             Ok(_) => true,
             Err(FULL) => false,
             Err(_) => return None,
         };
+        if is_filling {
+            self.shards.iter().for_each(|shard| shard.hold_whole_tiles(tile, self.rows));
+        }
         Some(FillGuard { shards: self.clone(), is_filling, filled: AtomicU64::new(0) })
     }
 
@@ -140,6 +149,27 @@ impl fmt::Debug for Shards {
 }
 
 impl Shard {
+    pub(crate) fn new(device: &str, rows: Range<u64>, memory: Box<dyn ShardMemory>) -> Shard {
+        let held = [rows.start, rows.end].map(AtomicU64::new);
+        Shard { device: device.into(), rows, held, memory }
+    }
+
+    /// Returns the rows that runs use here.
+    pub(crate) fn held(&self) -> Range<u64> {
+        // They change only while one run alone uses the shards; the state orders this change before other runs.
+        let [start, end] = [0, 1].map(|k: usize| self.held[k].load(Ordering::Relaxed));
+        start..end
+    }
+
+    /// Restricts the rows in use to whole tiles. The last tile ends with the dataset, which has `total` rows.
+    fn hold_whole_tiles(&self, tile: u64, total: u64) {
+        let tile = tile.max(1);
+        let end = if self.rows.end == total { total } else { self.rows.end / tile * tile };
+        let start = self.rows.start.div_ceil(tile).saturating_mul(tile).min(end);
+        self.held[0].store(start, Ordering::Relaxed);
+        self.held[1].store(end, Ordering::Relaxed);
+    }
+
     /// Returns the offset of a row in bytes.
     pub(crate) fn offset(&self, row: u64, row_bytes: usize) -> usize {
         (row - self.rows.start) as usize * row_bytes
@@ -164,7 +194,8 @@ impl FillGuard {
 impl Drop for FillGuard {
     fn drop(&mut self) {
         if self.is_filling {
-            let full = *self.filled.get_mut() == self.shards.rows_on_devices();
+            let held = self.shards.iter().map(Shard::held).map(|held| held.end - held.start).sum::<u64>();
+            let full = *self.filled.get_mut() == held;
             self.shards.state.store(if full { FULL } else { EMPTY }, Ordering::Release);
         }
     }
@@ -210,7 +241,7 @@ mod tests {
     use super::*;
 
     fn shards(full: bool) -> Arc<Shards> {
-        let shard = |device: &str, rows| Shard { device: device.into(), rows, memory: Box::new(Nowhere) };
+        let shard = |device: &str, rows| Shard::new(device, rows, Box::new(Nowhere));
         Shards::new(Dtype::F32, 100, vec![shard("a", 10..30), shard("b", 30..40), shard("a", 60..100)], full, None)
     }
 
@@ -240,15 +271,33 @@ mod tests {
     #[test]
     fn one_run_fills_and_only_all_rows_are_full() {
         let shards = shards(false);
-        let first = shards.begin_use().unwrap();
-        assert!(first.is_filling && shards.begin_use().is_none());
+        let first = shards.begin_use(1).unwrap();
+        assert!(first.is_filling && shards.begin_use(1).is_none());
         first.record_filled(69);
         drop(first);
-        let again = shards.begin_use().unwrap();
+        let again = shards.begin_use(1).unwrap();
         assert!(again.is_filling);
         (0..7).for_each(|_| again.record_filled(10));
         drop(again);
-        let [one, two] = [shards.begin_use().unwrap(), shards.begin_use().unwrap()];
+        let [one, two] = [shards.begin_use(1).unwrap(), shards.begin_use(1).unwrap()];
         assert!(!one.is_filling && !two.is_filling);
+    }
+
+    #[test]
+    fn parts_of_tiles_at_the_ends_of_shards_stay_on_the_host() {
+        let shards = shards(false);
+        let held = || shards.iter().map(Shard::held).collect::<Vec<_>>();
+        let first = shards.begin_use(7).unwrap();
+        // The last shard ends with the dataset.
+        assert_eq!(held(), [14..28, 35..35, 63..100]);
+        first.record_filled(14 + 37);
+        drop(first);
+        assert!(!shards.begin_use(1).unwrap().is_filling);
+        assert_eq!(held(), [14..28, 35..35, 63..100], "other tiles do not change what is there");
+        assert!(shards.find(&(14..28), |_| true).is_some() && shards.find(&(13..28), |_| true).is_none());
+        assert!(shards.find(&(30..31), |_| true).is_none());
+        shards.forget();
+        assert!(shards.begin_use(10).unwrap().is_filling);
+        assert_eq!(held(), [10..30, 30..40, 60..100]);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::check::BoundJob;
 use super::devices::Opened;
-use crate::data::{FillGuard, Input, Output, Placement, Shards, whole_memory, whole_shards};
+use crate::data::{FillGuard, Input, Output, Placement, whole_memory, whole_shards};
 use crate::device::Pinned;
 use crate::error::{JobError, Result};
 use crate::pipeline::{InputColumn, Segment, Sharded};
@@ -66,7 +66,8 @@ impl<'j> Columns<'j> {
             columns.notes.extend(source.warning());
             let shards = whole_shards(input.shards(), column.dtype, rows)?;
             columns.notes.extend(input.shards().and_then(|shards| shards.warning()));
-            let guard = if begins_use { shards.and_then(Shards::begin_use) } else { None };
+            let tile = column.elements.saturating_mul(tile_rows as u64);
+            let guard = shards.filter(|_| begins_use).and_then(|shards| shards.begin_use(tile));
             let is_filling = match &guard {
                 Some(guard) => Some(guard.is_filling),
                 None => shards.filter(|_| !begins_use).map(|shards| !shards.is_full()),

@@ -72,7 +72,7 @@ impl Engine {
                 let bytes = (rows.end - rows.start) as usize * dtype.size();
                 match device.memory.take(bytes, &device.stays) {
                     Ok(memory) => {
-                        shards.push(Shard { device: device.memory.id().into(), rows, memory });
+                        shards.push(Shard::new(device.memory.id(), rows, memory));
                         break;
                     }
                     // Another process took the memory, or it is fragmented.

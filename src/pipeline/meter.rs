@@ -133,3 +133,21 @@ impl Meter {
         WorkerOutcome { end, ..std::mem::take(&mut self.outcome) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_waits_from_the_end_of_the_stage_before() {
+        let name = WorkerName { device: "a".into(), worker: 0 };
+        let (mut meter, chunk) = (Meter::new(name, 0, false), Chunk::new(0, 0..1000));
+        let ms = Duration::from_millis;
+        let stage = |begin, busy| StageTiming { begin: ms(begin), busy: ms(busy) };
+        let stages = Stages { copy_in: stage(11, 10), kernel: stage(23, 20), copy_out: stage(47, 5) };
+        meter.ran_on_device(&chunk, ms(10), &stages);
+        let times = meter.take(ms(60)).sample;
+        let waits = [times.copy_in, times.kernel, times.copy_out].map(|time| (time.waiting, time.busy));
+        assert_eq!(waits, [(ms(1), ms(10)), (ms(2), ms(20)), (ms(4), ms(5))]);
+    }
+}

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::queue::Segment;
-use crate::data::{Chunk, Shards};
+use crate::data::{Chunk, Shard, Shards};
 use crate::device::Device;
 
 /// A column of a job of which some rows are resident on devices.
@@ -55,9 +55,10 @@ impl Sharded {
 
     /// Returns whether some rows are resident on a device other than the one that processes them.
     pub(crate) fn goes_away(&self, segments: &[Segment], devices: &[&str]) -> bool {
-        self.shards.iter().any(|shard| {
+        self.shards.iter().filter(|shard| !shard.held().is_empty()).any(|shard| {
             let home = devices.iter().position(|device| *device == shard.device);
-            let (start, end) = (shard.rows.start / self.elements, shard.rows.end.div_ceil(self.elements));
+            let held = shard.held();
+            let (start, end) = (held.start / self.elements, held.end.div_ceil(self.elements));
             let mut its = segments.iter().filter(|segment| segment.rows.start < end && start < segment.rows.end);
             // A segment without an owner belongs to the device if there is only one.
             its.any(|segment| segment.owner.or((devices.len() == 1).then_some(0)) != home)
@@ -84,7 +85,7 @@ pub(crate) fn segments(
     let tile = tile_rows as u64;
     let ends = columns.iter().flat_map(|column| {
         let elements = column.elements;
-        let ends = column.shards.iter().flat_map(|shard| [shard.rows.start, shard.rows.end]);
+        let ends = column.shards.iter().map(Shard::held).flat_map(|held| [held.start, held.end]);
         // A tile on both sides of the end of a shard is a separate segment.
         ends.filter(move |end| *end < rows * elements).flat_map(move |end| {
             [end / elements / tile * tile, end.div_ceil(elements).next_multiple_of(tile).min(rows)]
@@ -112,14 +113,10 @@ pub(crate) fn segments(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Dtype, Nowhere, Shard};
+    use crate::data::{Dtype, Nowhere};
 
     fn column(dtype: Dtype, rows: u64, elements: u64, shards: &[(&str, std::ops::Range<u64>)]) -> Option<Sharded> {
-        let shard = |(device, rows): &(&str, std::ops::Range<u64>)| Shard {
-            device: (*device).into(),
-            rows: rows.clone(),
-            memory: Box::new(Nowhere),
-        };
+        let shard = |(device, rows): &(&str, std::ops::Range<u64>)| Shard::new(device, rows.clone(), Box::new(Nowhere));
         let shards = Shards::new(dtype, rows * elements, shards.iter().map(shard).collect(), true, None);
         Sharded::new(&shards, elements, 1000, false)
     }
@@ -157,6 +154,14 @@ mod tests {
         assert_eq!(cut(&columns, 5000, false), cuts);
         let whole = segments_of(&columns, 5000, false).into_iter().map(|segment| segment.fully_resident);
         assert_eq!(whole.collect::<Vec<_>>(), [true, false, false, true]);
+    }
+
+    #[test]
+    fn tiles_that_begin_at_odd_bytes_are_not_used_in_place() {
+        let shards = Shards::new(Dtype::F32, 3003, Vec::new(), true, None);
+        assert!(Sharded::new(&shards, 1, 1000, false).is_some());
+        assert!(Sharded::new(&shards, 1, 1001, false).is_none() && Sharded::new(&shards, 3, 1001, false).is_none());
+        assert!(Sharded::new(&shards, 2, 1001, false).is_some());
     }
 
     #[test]

@@ -470,6 +470,9 @@ mod tests {
             [piece(0, 256, 256), piece(256, 512, 100), piece(512, 768, 8), piece(520, 1024, 8), piece(528, 1032, 8)];
         let all: Vec<_> = joined(pieces.into_iter()).collect();
         assert_eq!(all, [piece(0, 256, 356), piece(512, 768, 8), piece(520, 1024, 16)]);
+        // Next to each other in the block only: in the slot, another column is between them.
+        let apart = [piece(0, 0, 256), piece(512, 256, 8)];
+        assert_eq!(joined(apart.into_iter()).collect::<Vec<_>>(), apart);
         assert_eq!(joined(std::iter::empty()).next(), None);
     }
 }

@@ -1,12 +1,14 @@
 //! Custom kernels.
 
+use libtest_mimic::Failed;
 use overshot::kernel::RowFunction;
 use overshot::testing::custom::{FACTOR, TABLE, everything, keep};
-use overshot::{DeviceChoice, Engine, Job, Npy, Raw, Source, kernel::CustomKernel};
+use overshot::{DeviceChoice, Engine, Job, Npy, Raw, Source, device::Emulated, kernel::CustomKernel};
+use serde_json::Value;
 
-use crate::harness::{Case, Module, NO_CASES, Outcome, check, engine, numbers};
+use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, engine, numbers};
 
-pub const MODULE: Module = Module { name: "kernels", cases: CASES, on_host: ON_HOST, ..NO_CASES };
+pub const MODULE: Module = Module { name: "kernels", cases: CASES, emulated: EMULATED, on_host: ON_HOST, ..NO_CASES };
 
 const CASES: &[(&str, Case)] = &[
     ("rows of several sizes, scalars, arrays and scratch", all_parts),
@@ -25,6 +27,9 @@ const ON_HOST: &[(&str, Case)] = &[
     ("a kernel that lies about what it kept is an error", lying_kernel),
     ("compacted rows of several elements", kept_pairs),
 ];
+
+const EMULATED: &[(&str, EmulatedCase)] =
+    &[("resident arrays take device memory, and time before the first chunk", resident_arrays)];
 
 fn all_parts(choice: &DeviceChoice) -> Outcome {
     for rows in [1, 99, 100, 101, 50_000] {
@@ -222,14 +227,45 @@ fn absurd_rows(choice: &DeviceChoice) -> Outcome {
 
 fn lying_kernel(choice: &DeviceChoice) -> Outcome {
     let text = "extern \"C\" __global__ void f(long long rows, float *y, unsigned long long *num_selected) {}";
+    // The second dataset ends before its tile.
+    for (rows, selected, tile) in [(5000, 257, 256), (100, 101, 100)] {
+        // SAFETY: it does nothing.
+        let kernel = unsafe { CustomKernel::cuda("f.cu", text, "f") }?.on_host(move |rows| {
+            rows.output::<f32>("y").fill(0.0);
+            rows.num_selected().fill(selected);
+        });
+        let mut y = vec![0.0f32; rows];
+        let error = engine(choice).build()?.run(Job::kernel(&kernel).output("y", &mut y)).err().ok_or("no error")?;
+        let message = format!("{selected} selected rows in a tile of {tile} rows");
+        check(error.to_string().contains(&message), error.to_string())?;
+    }
+    Ok(())
+}
+
+fn resident_arrays() -> Outcome {
+    let text = "extern \"C\" __global__ void f(long long rows, const float *x, const double *table, float *y) {}";
     // SAFETY: it does nothing.
-    let kernel = unsafe { CustomKernel::cuda("f.cu", text, "f") }?.on_host(|rows| {
-        rows.output::<f32>("y").fill(0.0);
-        rows.num_selected().fill(257);
-    });
-    let mut y = vec![0.0f32; 5000];
-    let error = engine(choice).build()?.run(Job::kernel(&kernel).output("y", &mut y)).err().ok_or("no error")?;
-    check(error.to_string().contains("257 selected rows in a tile of 256 rows"), error.to_string())
+    let kernel = unsafe { CustomKernel::cuda("f.cu", text, "f") }?.on_host(|rows| rows.output::<f32>("y").fill(1.0));
+    // A table of 1 000 000 bytes takes 1 ms.
+    let (small, large) = (vec![0.0; 1], vec![0.0f64; 125_000]);
+    let run = |table: &[f64]| -> Result<(u64, f64), Failed> {
+        let (x, mut y) = (vec![0.0f32; 20_000], vec![0.0f32; 20_000]);
+        let device = Emulated::new().copy_in_rate(1e9).kernel_rate(1e9).copy_out_rate(1e9);
+        let engine = engine(&DeviceChoice::from(device)).chunk(64 << 10).workers(1).build()?;
+        // SAFETY: the kernel does not access its table.
+        let call = unsafe { kernel.call().resident("table", table) };
+        let report = engine.run(Job::kernel(call).input("x", &x).output("y", &mut y).timeline(true))?;
+        let mut text = Vec::new();
+        report.timeline.as_ref().ok_or("no timeline")?.write_chrome(&mut text)?;
+        let events: Vec<Value> = serde_json::from_slice(&text)?;
+        let copies = events.iter().filter(|event| event["name"] == "copy in");
+        let first = copies.filter_map(|event| event["ts"].as_f64()).min_by(f64::total_cmp).ok_or("no copies")?;
+        Ok((report.devices[0].peak_device_bytes, first))
+    };
+    let ((small_bytes, small_begin), (large_bytes, large_begin)) = (run(&small)?, run(&large)?);
+    check(large_bytes - small_bytes == 999_992, format!("{small_bytes} bytes, then {large_bytes}"))?;
+    let delay = large_begin - small_begin;
+    check((delay - 999.992).abs() < 0.1, format!("first copies at {small_begin} µs and {large_begin} µs"))
 }
 
 fn rust_function(choice: &DeviceChoice) -> Outcome {

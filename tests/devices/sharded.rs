@@ -349,6 +349,22 @@ fn kernels(choice: &DeviceChoice) -> Outcome {
             found[i] == TABLE[i % 7] + f64::from(x[0] + x[1]) * f64::from(FACTOR) && pairs[2 * i..][..2] == [x[2], x[0]]
         };
         check((0..rows).all(right), format!("{rows} rows of several elements"))?;
+        // The first run copies the dataset, and the second one uses it.
+        let data = engine.resident(&x)?;
+        let run = || -> Result<_, Failed> {
+            let (mut y, mut z) = (vec![0.0f64; rows], vec![0.0f32; 2 * rows]);
+            let report =
+                engine.run(Job::kernel(everything()).input("x", &data).output("y", &mut y).output("z", &mut z))?;
+            check(y == found && z == pairs, format!("{rows} rows of several elements, of a dataset"))?;
+            Ok(report.bytes_to_device)
+        };
+        let (first, second) = (run()?, run()?);
+        let there = data.on_devices();
+        if rows_in(&there) == x.len() as u64 && without_cpu(&engine) {
+            // Only a tile of 100 rows with the end of a shard in it moves again.
+            let (all, again) = (4 * x.len() as u64, (there.len() as u64 - 1) * 100 * 12);
+            check(first == all && second <= again, format!("{first} bytes, then {second} of at most {again}"))?;
+        }
     }
     Ok(())
 }
