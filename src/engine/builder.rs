@@ -105,6 +105,7 @@ impl EngineBuilder {
             admissions: Arc::default(),
             weights: Mutex::default(),
             opened: Mutex::default(),
+            learned: super::learned::Learned::default(),
         })
     }
 }

@@ -4,6 +4,7 @@ mod builder;
 mod check;
 mod columns;
 mod devices;
+mod learned;
 mod listing;
 mod memory;
 mod outputs;
@@ -22,6 +23,7 @@ pub use self::builder::EngineBuilder;
 use self::check::{BoundJob, bind};
 use self::columns::Columns;
 use self::devices::{Budgets, Opened};
+use self::learned::{Learned, kind_of};
 use self::outputs::Outputs;
 use self::passes::PassContext;
 pub use self::passes::Passes;
@@ -75,6 +77,8 @@ pub struct Engine {
     weights: Mutex<Vec<u64>>,
     /// Open devices.
     opened: Mutex<Opened>,
+    /// What runs learned for later runs of the same kind.
+    learned: Learned,
 }
 
 impl Engine {
@@ -174,18 +178,23 @@ impl Engine {
         let schedule = runs.first().map_or(Schedule::Threads, |run| run.schedule());
         // The emulated machine has one core for each of its CPU workers, so that a seed means the same everywhere.
         let cores = if schedule == Schedule::Threads { cpu::cores() } else { on_cpu };
-        let work = Work {
+        let mut work = Work {
             operator,
             inputs: columns.inputs,
             outputs: outputs.columns(columns.outputs)?,
             queue: queue.watched(cancel, progress.as_deref()).on_exhausted(context.exhausted),
             compaction: Compaction::of(operator),
-            arbiter: (on_cpu > 0 && plan.workers() > on_cpu)
-                .then(|| Arbiter::new(cores, plan.workers() - on_cpu, schedule != Schedule::Threads)),
+            arbiter: None,
             epoch: Instant::now(),
             timed_every: if real && !timeline { TIMED_EVERY } else { 1 },
             timeline,
         };
+        let kind = kind_of(what.text(), &work, &each_workers);
+        if on_cpu > 0 && plan.workers() > on_cpu {
+            let takes_turns = schedule != Schedule::Threads;
+            let known = self.learned.get(&kind);
+            work.arbiter = Some(Arbiter::new((cores, plan.workers() - on_cpu), plan.rows, takes_turns, known));
+        }
         let workers = runs.iter_mut().enumerate().map(|(number, run)| run.workers(number, &work));
         let workers = workers.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
         let started = Cell::new(Instant::now());
@@ -201,6 +210,9 @@ impl Engine {
         let time = started.get().elapsed();
         let clock = if real { RunTime::Real(time) } else { RunTime::Virtual };
         let kept = work.compaction.as_ref().map(Compaction::rows);
+        if real && let Some(found) = work.arbiter.as_ref().and_then(Arbiter::found) {
+            self.learned.put(kind, found);
+        }
         // This also ends the use of resident rows.
         drop(work);
         if driven.as_ref().is_err_and(Error::is_abandoned) {

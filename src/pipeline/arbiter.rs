@@ -18,7 +18,7 @@
 
 use std::time::Duration;
 
-use super::policy::{Limits, Policy};
+use super::policy::{Limits, Policy, Side};
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The arbiter of one run.
@@ -65,10 +65,16 @@ pub(super) enum Admission {
 }
 
 impl Arbiter {
-    /// Creates the arbiter of a run with CPU workers on `cores` cores and `stagers` staging workers. `takes_turns`
-    /// tells whether all of them run on one thread, in virtual time.
-    pub(crate) fn new(cores: usize, stagers: usize, takes_turns: bool) -> Arbiter {
-        let policy = Policy::new(cores, stagers);
+    /// Creates the arbiter of a run of `rows` rows with CPU workers on `cores` cores and `stagers` staging workers. `takes_turns`
+    /// tells whether all of them run on one thread, in virtual time. `known` are the limits that were best in an earlier
+    /// run of the same kind.
+    pub(crate) fn new(
+        (cores, stagers): (usize, usize),
+        rows: u64,
+        takes_turns: bool,
+        known: Option<Limits>,
+    ) -> Arbiter {
+        let policy = Policy::new(cores, stagers, rows, known);
         let state = State { policy, computing: 0, staging: 0, over: false, resumed: Duration::ZERO };
         Arbiter { takes_turns, state: Mutex::new(state), may_compute: Condvar::new(), may_stage: Condvar::new() }
     }
@@ -86,13 +92,18 @@ impl Arbiter {
         true
     }
 
-    /// Ends what `start_computing` began: at `now`, the worker has computed `rows` rows in `busy`. `rows` is 0 if
-    /// there was no chunk.
-    pub(super) fn end_computing(&self, rows: u64, busy: Duration, now: Duration) {
+    /// Records that a worker claimed a chunk at `now`.
+    pub(super) fn begin(&self, side: Side, now: Duration) {
+        self.state().policy.begin(side, now);
+    }
+
+    /// Ends what `start_computing` began: at `now`, the worker has computed `rows` rows, which it claimed at `begun`, in
+    /// `busy`. `rows` is 0 if there was no chunk.
+    pub(super) fn end_computing(&self, rows: u64, busy: Duration, begun: Duration, now: Duration) {
         let mut state = self.state();
         state.computing -= 1;
         if rows > 0 {
-            self.update(&mut state, now, |policy| policy.computed(rows, busy));
+            self.update(&mut state, now, |policy| policy.finish(Side::Compute, rows, busy, begun, now));
         }
         if state.may_compute() {
             state.resumed = state.resumed.max(now);
@@ -141,13 +152,18 @@ impl Arbiter {
 
     /// Records that, at `now`, a slot was filled with `rows` rows in `busy`.
     pub(super) fn end_filling(&self, rows: u64, busy: Duration, now: Duration) {
-        self.update(&mut self.state(), now, |policy| policy.filled(rows, busy));
+        self.update(&mut self.state(), now, |policy| policy.filled(rows, busy, now));
     }
 
-    /// Records that, at `now`, a chunk of `rows` rows was filled and drained in `busy`, and whether the worker had to
-    /// wait for it.
-    pub(super) fn end_staging(&self, rows: u64, busy: Duration, awaited: bool, now: Duration) {
-        self.update(&mut self.state(), now, |policy| policy.staged(rows, busy, awaited));
+    /// Records that, at `now`, a chunk of `rows` rows was drained, which its worker claimed at `begun`. Filling and
+    /// draining took `busy`.
+    pub(super) fn end_staging(&self, rows: u64, busy: Duration, begun: Duration, now: Duration) {
+        self.update(&mut self.state(), now, |policy| policy.finish(Side::Stage, rows, busy, begun, now));
+    }
+
+    /// Returns the best limits so far, once the policy compared the extremes.
+    pub(crate) fn found(&self) -> Option<Limits> {
+        self.state().policy.found()
     }
 
     /// Records that, at `now`, the queue has no more chunks, and wakes all workers.
@@ -188,16 +204,9 @@ impl Arbiter {
 mod tests {
     use super::*;
 
-    /// An arbiter whose policy prefers computing, so that nobody may stage.
+    /// An arbiter whose policy knows that computing is better, so that nobody may stage.
     fn that_prefers_computing(takes_turns: bool) -> Arbiter {
-        let arbiter = Arbiter::new(4, 2, takes_turns);
-        for _ in 0..100 {
-            assert!(arbiter.start_computing());
-            arbiter.end_computing(1000, Duration::from_millis(1), Duration::ZERO);
-            arbiter.end_staging(1000, Duration::from_secs(1), true, Duration::ZERO);
-        }
-        assert_eq!(arbiter.state().policy.limits(), Limits { compute: 4, stage: 0 });
-        arbiter
+        Arbiter::new((4, 2), 1_000_000, takes_turns, Some(Limits { compute: 4, stage: 0 }))
     }
 
     #[test]
@@ -221,7 +230,8 @@ mod tests {
         assert!((0..4).all(|_| arbiter.start_computing()));
         assert!(!arbiter.start_computing() && arbiter.computing_resumes().is_none());
         let second = Duration::from_secs(1);
-        arbiter.end_computing(1000, second, second);
+        arbiter.begin(Side::Compute, Duration::ZERO);
+        arbiter.end_computing(1000, second, Duration::ZERO, second);
         assert_eq!(arbiter.computing_resumes(), Some(second));
 
         let mut stages = false;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::arbiter::Arbiter;
 use super::clock::CpuClock;
 use super::meter::{HostStage, Meter, Task};
+use super::policy::Side;
 use super::{DeviceRun, Work, Worker, WorkerName, WorkerOutcome};
 use crate::data::{Chunk, Claim, copy_past_cache};
 use crate::device::kernel::{HostKernel, Uniform};
@@ -73,7 +74,8 @@ struct CpuWorker<'r> {
 /// A chunk whose staged outputs are not written yet.
 struct Computed {
     chunk: Chunk,
-    /// The time that the worker spent on it, without waiting.
+    /// When the worker claimed it, and the time that it spent on it, without waiting.
+    begun: Duration,
     busy: Duration,
 }
 
@@ -219,13 +221,13 @@ impl Worker for CpuWorker<'_> {
     /// Writes the chunk that was computed in the previous step, or claims and computes the next one.
     fn step(&mut self) -> Result<bool> {
         let Work { queue, arbiter, .. } = self.work;
-        if let Some(Computed { chunk, busy }) = self.computed.take() {
+        if let Some(Computed { chunk, begun, busy }) = self.computed.take() {
             let _span = self.meter.span(Task::Drain, &chunk);
             let begin = self.clock.now();
             self.write(&chunk).map_err(|error| self.meter.with_chunk(&chunk, error))?;
             let now = self.clock.now();
             if let Some(arbiter) = arbiter {
-                arbiter.end_computing(chunk.len() as u64, busy + (now - begin), now);
+                arbiter.end_computing(chunk.len() as u64, busy + (now - begin), begun, now);
             }
             queue.finish(&chunk);
             self.meter.finished(&chunk);
@@ -238,14 +240,18 @@ impl Worker for CpuWorker<'_> {
         }
         let Some(chunk) = queue.claim(self.chunk_rows) else {
             if let Some(arbiter) = arbiter {
-                arbiter.end_computing(0, Duration::ZERO, self.clock.now());
+                arbiter.end_computing(0, Duration::ZERO, Duration::ZERO, self.clock.now());
                 arbiter.end(self.clock.now());
             }
             return Ok(false);
         };
         let _span = self.meter.span(Task::Compute, &chunk);
+        let begun = self.clock.now();
+        if let Some(arbiter) = arbiter {
+            arbiter.begin(Side::Compute, begun);
+        }
         let busy = self.compute(&chunk).map_err(|error| self.meter.with_chunk(&chunk, error))?;
-        self.computed = Some(Computed { chunk, busy });
+        self.computed = Some(Computed { chunk, begun, busy });
         Ok(true)
     }
 

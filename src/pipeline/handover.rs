@@ -46,19 +46,29 @@ pub(super) trait Enqueue {
 /// The number of a worker and its chunk, which is done, or the same chunk in flight.
 pub(super) type Finished<E> = Result<(usize, <E as Enqueue>::Done), <E as Enqueue>::InFlight>;
 
-/// Creates both sides of the hand-over for `workers` workers with `slots` slots each. `is_cooperative` tells whether
-/// they all run on one thread, so that a worker must not wait for another one.
+/// How the ends of the hand-over wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// They do not: all of them take turns on one thread.
+    TakesTurns,
+    /// The caller polls, because a thread that sleeps wakes late.
+    Polls,
+    /// They sleep where they can, because other threads need the cores.
+    Sleeps,
+}
+
+/// Creates both sides of the hand-over for `workers` workers with `slots` slots each.
 pub(super) fn connect<'r, E: Enqueue>(
     (workers, slots): (usize, usize),
     values: &'r ScalarArgs,
-    is_cooperative: bool,
+    waiting: Waiting,
 ) -> (Vec<WorkerEnd<'r, E>>, SubmitterEnd<'r, E>) {
     let (submitter, filled) = bounded(workers * slots);
     let (to_workers, dones): (Vec<_>, Vec<_>) = (0..workers).map(|_| bounded(slots)).unzip();
-    let end = |done| WorkerEnd { submitter: Some(submitter.clone()), done, values, is_cooperative };
+    let end = |done| WorkerEnd { submitter: Some(submitter.clone()), done, values, waiting };
     let ends = dones.into_iter().map(end).collect();
     let in_flight = VecDeque::with_capacity(workers * slots);
-    (ends, SubmitterEnd { in_flight, ahead: VecDeque::new(), filled, done: to_workers, values, is_cooperative })
+    (ends, SubmitterEnd { in_flight, ahead: VecDeque::new(), filled, done: to_workers, values, waiting })
 }
 
 /// A worker's end of the hand-over.
@@ -67,7 +77,7 @@ pub(super) struct WorkerEnd<'r, E: Enqueue> {
     submitter: Option<Sender<E::Filled>>,
     done: Receiver<E::Done>,
     values: &'r ScalarArgs,
-    is_cooperative: bool,
+    waiting: Waiting,
 }
 
 impl<E: Enqueue> WorkerEnd<'_, E> {
@@ -83,7 +93,8 @@ impl<E: Enqueue> WorkerEnd<'_, E> {
     }
 
     /// Returns the oldest chunk that was sent and not received, if it is back. Before the values are known, no chunk
-    /// comes back, so this waits for them first, unless all workers share a thread.
+    /// comes back, so this waits for them first, unless all workers share a thread. At least one chunk must have been
+    /// sent and not received.
     ///
     /// # Errors
     /// [`Error::abandoned`] if the submitter failed.
@@ -91,11 +102,14 @@ impl<E: Enqueue> WorkerEnd<'_, E> {
         match self.done.try_recv() {
             Ok(done) => Ok(Some(done)),
             Err(TryRecvError::Empty) => {
-                if !self.is_cooperative && !self.values.are_known() {
+                if self.waiting != Waiting::TakesTurns && !self.values.are_known() {
                     // The previous pass needs the core.
                     self.values.wait();
                 }
-                Ok(None)
+                match self.waiting {
+                    Waiting::Sleeps => self.done.recv().map(Some).map_err(|_| Error::abandoned()),
+                    _ => Ok(None),
+                }
             }
             Err(TryRecvError::Disconnected) => Err(Error::abandoned()),
         }
@@ -123,7 +137,7 @@ pub(super) struct SubmitterEnd<'r, E: Enqueue> {
     /// The channels to the workers, by number of the worker.
     done: Vec<Sender<E::Done>>,
     values: &'r ScalarArgs,
-    is_cooperative: bool,
+    waiting: Waiting,
 }
 
 /// The result of a step of the submitter.
@@ -146,7 +160,14 @@ impl<E: Enqueue> SubmitterEnd<'_, E> {
         // Read once per step: a chunk must not overtake the chunks ahead of it, which hold blocks.
         let has_values = self.values.are_known();
         let launches = if has_values { self.ahead.pop_front() } else { None };
-        let next = launches.map_or_else(|| self.filled.try_recv(), Ok);
+        let is_empty = self.in_flight.is_empty() && self.ahead.is_empty() && launches.is_none();
+        let next = match launches {
+            Some(filled) => Ok(filled),
+            None if is_empty && self.waiting == Waiting::Sleeps => {
+                self.filled.recv().map_err(|_| TryRecvError::Disconnected)
+            }
+            None => self.filled.try_recv(),
+        };
         if next.as_ref().is_err_and(TryRecvError::is_disconnected) && self.in_flight.is_empty() && self.ahead.is_empty()
         {
             return Ok(Step::Ended);
@@ -156,14 +177,15 @@ impl<E: Enqueue> SubmitterEnd<'_, E> {
             self.submit(filled, has_values, device)?;
         }
         // In a cooperative schedule `look` advances virtual time, so it must not run in the step that submits.
-        let finds = if submits && self.is_cooperative { false } else { self.look(device)? };
+        let takes_turns = self.waiting == Waiting::TakesTurns;
+        let finds = if submits && takes_turns { false } else { self.look(device)? };
         if submits || finds {
             return Ok(Step::Advanced);
         }
         if self.values.are_abandoned() {
             return Err(Error::abandoned());
         }
-        if self.is_cooperative && !self.ahead.is_empty() || Some(self.ahead.len()) == self.filled.capacity() {
+        if takes_turns && !self.ahead.is_empty() || Some(self.ahead.len()) == self.filled.capacity() {
             // Nothing can proceed without the values: all slots are here, or all workers share this thread.
             self.values.wait();
             return Ok(Step::Advanced);

@@ -62,6 +62,7 @@ pub(crate) use arbiter::Arbiter;
 pub(crate) use compact::Compaction;
 pub(crate) use cpu::CpuRun;
 pub(crate) use drive::drive;
+pub(crate) use policy::Limits;
 pub(crate) use queue::{Queue, Segment};
 pub(crate) use segments::{Sharded, segments};
 pub(crate) use staging::Staging;

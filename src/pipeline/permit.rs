@@ -1,9 +1,11 @@
 //! The permit of a staging worker: its interface to the arbiter. Only runs on both the CPU and other devices have an
 //! arbiter.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::arbiter::{Admission, Arbiter};
+use super::policy::Side;
 
 /// The interface of one worker to the [`Arbiter`]. Without an arbiter, the worker may always stage.
 pub(super) struct Permit<'r> {
@@ -12,13 +14,15 @@ pub(super) struct Permit<'r> {
     stages: bool,
     /// The time since which the arbiter has refused the worker, which must ask again.
     refused: Option<Duration>,
+    /// When each chunk in flight was begun, oldest first; `None` for chunks that only this device may process.
+    begun: VecDeque<Option<Duration>>,
     /// The part of the staging time that was reported to the arbiter.
     reported: Duration,
 }
 
 impl<'r> Permit<'r> {
     pub(super) fn new(arbiter: Option<&'r Arbiter>) -> Self {
-        Permit { arbiter, stages: false, refused: None, reported: Duration::ZERO }
+        Permit { arbiter, stages: false, refused: None, begun: VecDeque::new(), reported: Duration::ZERO }
     }
 
     /// Returns whether the worker shares the cores with CPU workers, and so may have to wait.
@@ -47,19 +51,31 @@ impl<'r> Permit<'r> {
         self.refused.map(|since| (since, resumes.max(since)))
     }
 
-    /// Reports that, at `now`, a slot was filled with `rows` rows in `time`.
-    pub(super) fn filled(&self, rows: usize, time: Duration, now: Duration) {
+    /// Reports that a common chunk was claimed at `now`.
+    pub(super) fn begin(&mut self, now: Duration) {
         if let Some(arbiter) = self.arbiter {
-            arbiter.end_filling(rows as u64, time, now);
+            arbiter.begin(Side::Stage, now);
+        }
+        self.begun.push_back(Some(now));
+    }
+
+    /// Reports that a chunk was claimed that only this device may process. The arbiter does not count such chunks.
+    pub(super) fn begin_own(&mut self) {
+        self.begun.push_back(None);
+    }
+
+    /// Reports that, at `now`, the slot of the newest chunk was filled with `rows` rows in `busy`.
+    pub(super) fn filled(&self, rows: usize, busy: Duration, now: Duration) {
+        if let (Some(arbiter), Some(Some(_))) = (self.arbiter, self.begun.back()) {
+            arbiter.end_filling(rows as u64, busy, now);
         }
     }
 
-    /// Reports a chunk that was drained at `now`. `staging_time` is the total host time that the worker has spent on
-    /// chunks. `awaited` tells whether it had to wait for the device. `rows` is `None` for a chunk with resident
-    /// columns, whose time is not comparable.
-    pub(super) fn drained(&mut self, rows: Option<usize>, staging_time: Duration, awaited: bool, now: Duration) {
-        if let (Some(arbiter), Some(rows)) = (self.arbiter, rows) {
-            arbiter.end_staging(rows as u64, staging_time - self.reported, awaited, now);
+    /// Reports that the oldest chunk, of `rows` rows, was drained at `now`. `staging_time` is the total host time that
+    /// the worker has spent on chunks.
+    pub(super) fn drained(&mut self, rows: usize, staging_time: Duration, now: Duration) {
+        if let (Some(arbiter), Some(Some(begun))) = (self.arbiter, self.begun.pop_front()) {
+            arbiter.end_staging(rows as u64, staging_time - self.reported, begun, now);
         }
         self.reported = staging_time;
     }

@@ -1,35 +1,81 @@
 //! The policy of the arbiter: a pure state machine that turns measurements into two limits.
 //!
-//! A core can **compute** rows itself, or **stage** rows for a GPU, which means to fill and drain slots. The policy
-//! measures during the run which of the two gets more rows per second out of a core, and sets two limits: how many
-//! workers may compute, and how many may stage.
+//! A core can **compute** rows itself, or **stage** rows for a GPU, which means to fill and drain slots. Two limits say
+//! how many workers may do each. The policy looks for the limits with the most rows per second of the whole machine.
 //!
 //! # Phases
 //!
-//! 1. **Measure.** A fifth of the staging workers may stage; CPU workers compute on the remaining cores. This phase
-//!    ends after [`ENOUGH`] chunks of each kind; if computing is better, [`ENOUGH_FILLS`] fills are enough, because
-//!    draining can only make staging slower.
-//! 2. **Computing is better** (see [`PREFER_COMPUTING`]): nobody may stage, and all cores may compute. Staging
-//!    workers finish their chunks in flight and wait.
-//! 3. **Staging is better**: all staging workers may stage, and the remaining cores may compute. After every
-//!    [`ROUND`] staged chunks the limit on computing is adjusted: one more worker if more than three quarters of the
-//!    chunks had to be waited for (the GPUs are busy), one fewer if less than half of them had (the GPUs wait for
-//!    rows).
+//! 1. **Probe.** All cores but one compute, and one worker stages. This tells how many rows per second a core computes
+//!    and how many it stages, with the memory as busy as it will be. It costs little, whichever side is better. If a
+//!    core computes clearly more than it stages, all cores compute, and nobody stages.
+//! 2. **Settle.** Otherwise all staging workers may stage. They do not keep a core each busy, because they wait for the
+//!    link or the device. The cores that they leave idle compute, so the limit on computing follows from the time that
+//!    staging takes. If the rows per second of both sides are fewer than all cores would compute, nobody stages.
+//! 3. **Keep** the limits, and **try** a neighbour now and then, because cores share the memory bandwidth and the link:
+//!    the rows per second of a core do not tell what another core would add. If the rate changes much, because other
+//!    programs began or ended, probe again.
 //!
-//! The verdict is renewed with every chunk, so a run can change between phases 2 and 3.
+//! A job that is like an earlier one begins with phase 3 and the limits that were best, if staging was part of them.
+//!
+//! # Windows
+//!
+//! In phase 3, time is divided into windows, during which the limits stay the same and finished rows are counted. A
+//! change of the limits takes effect only when the chunks that were begun before it are finished, so the next window
+//! begins after that.
 
 use std::time::Duration;
 
-/// Chunks of each kind before the first verdict.
-const ENOUGH: u64 = 6;
-/// Fills before the verdict that computing is better. Fewer are needed, because draining can only make staging
-/// slower.
-const ENOUGH_FILLS: u64 = 4;
-/// Staged chunks between two adjustments of the number of workers that may compute.
-const ROUND: u64 = 16;
-/// Computing counts as better if a core computes at least this fraction of the rows that it could stage. The margin
-/// favours computing, because CPU workers need neither the link nor the memory of slots.
-const PREFER_COMPUTING: f64 = 0.9;
+/// Chunks of each side that a probe takes at least, and fills that are enough if computing is clearly better: draining
+/// can only make staging slower.
+const PROBE: u64 = 2;
+/// Computing is clearly better if a core computes so many times as many rows as it stages. Below, only the rate of the
+/// whole machine tells which side is better.
+const CLEARLY: f64 = 1.15;
+/// Staging is as good as free if a core computes this fraction of the rows that it stages.
+const FREE: f64 = 0.1;
+/// Rounds of phase 2, and staged chunks of a round per staging worker.
+const ROUNDS: u32 = 3;
+const ROUND: u64 = 2;
+/// Both sides together must get this fraction of the rows per second that all cores would compute.
+const WORTHWHILE: f64 = 0.98;
+/// The least seconds of a window: chunks come back in bunches, so that shorter ones vary by a third.
+const LEAST_SPAN: f64 = 8e-3;
+/// Chunks of a window, per active worker.
+const CHUNKS_PER_WORKER: u64 = 4;
+/// The least number of chunks of a window, and of staged ones among them.
+const LEAST_CHUNKS: u64 = 24;
+const LEAST_STAGED: u64 = 4;
+/// A window does not wait for staged chunks longer than for this many times its chunks.
+const MOST_CHUNKS: u64 = 6;
+/// A neighbour is better if it raises the rate by this factor.
+const BETTER: f64 = 1.015;
+/// The window of a neighbour ends early if its rate is below this fraction of the best one.
+const HOPELESS: f64 = 0.8;
+/// The rate has changed much if it is outside of this factor in [`CONFIRM`] windows in a row.
+const CHANGED: f64 = 1.2;
+const CONFIRM: u32 = 2;
+/// A neighbour is not tried if the rest of the run has fewer windows.
+const LATE: f64 = 16.0;
+/// Windows between two neighbours: doubled from the first number to the second.
+const REST: u32 = 8;
+const LONGEST_REST: u32 = 64;
+/// Seconds after which a window begins although staged chunks from before are not finished, if no window is complete
+/// yet.
+const FIRST_SPAN: f64 = 0.5e-3;
+
+/// The largest numbers of workers that may compute and stage at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) compute: usize,
+    pub(crate) stage: usize,
+}
+
+/// The two uses of a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Compute,
+    Stage,
+}
 
 /// The policy of one run.
 #[derive(Debug)]
@@ -38,53 +84,98 @@ pub(super) struct Policy {
     /// The number of staging workers.
     stagers: usize,
     limits: Limits,
-    computed: Tally,
-    staged: Tally,
+    tallies: [Tally; 2],
+    /// The rows of filled slots, and the seconds that filling them took.
     filled: Tally,
-    /// Chunks staged since the last adjustment, and how many of them had to be waited for.
-    awaited: u64,
-    drains: u64,
+    window: Window,
+    phase: Phase,
+    best: Limits,
+    /// Rows of the run.
+    rows: f64,
+    /// Rows per second with the best limits; 0 if they were not measured yet.
+    rate: f64,
+    /// Seconds of the last complete window.
+    span: f64,
+    /// The next direction in which a neighbour is tried.
+    direction: usize,
 }
 
-/// The largest numbers of workers that may compute and stage at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limits {
-    pub(super) compute: usize,
-    pub(super) stage: usize,
+#[derive(Debug)]
+enum Phase {
+    /// Phase 1, and the tallies of both sides and of the fills at its begin.
+    Probe([Tally; 3]),
+    /// Phase 2: the rounds so far, when the last one began, the tallies at that time, and the rows per second of all
+    /// cores if they compute.
+    Settle { rounds: u32, begin: f64, before: [Tally; 2], alone: f64 },
+    /// Keeps the best limits for so many windows; then as many as `rest` tells, doubled, after a neighbour that was
+    /// not better. `changed` counts windows in a row with another rate.
+    Keep { left: u32, rest: u32, changed: u32 },
+    /// Tries a neighbour of the best limits.
+    Try { rest: u32 },
 }
 
-/// Chunks, rows, and the time of cores spent on them.
+/// The chunks of one side.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
+    /// Chunks that are begun and not finished, and the sum of the seconds at which they began.
+    active: usize,
+    begun: f64,
+    /// Finished chunks, their rows, and the sum of the seconds that a core spent on them.
     chunks: u64,
-    rows: u64,
-    busy: Duration,
+    rows: f64,
+    busy: f64,
 }
 
 impl Tally {
     fn add(&mut self, rows: u64, busy: Duration) {
-        *self = Tally { chunks: self.chunks + 1, rows: self.rows + rows, busy: self.busy + busy };
+        self.chunks += 1;
+        self.rows += rows as f64;
+        self.busy += busy.as_secs_f64();
     }
 
-    /// Returns the rows per second of one core.
-    fn rate(&self) -> f64 {
-        self.rows as f64 / self.busy.as_secs_f64().max(1e-9)
+    /// Returns the rows per second of a core since `before`.
+    fn core_rate_since(&self, before: &Tally) -> f64 {
+        (self.rows - before.rows) / (self.busy - before.busy).max(1e-9)
     }
 }
 
+#[derive(Debug, Default)]
+struct Window {
+    /// When the limits were set, and the chunks of each side that were begun before and are not finished.
+    set: f64,
+    old: [usize; 2],
+    /// When it began, and the tallies at that time.
+    begin: Option<(f64, [Tally; 2])>,
+}
+
+/// What a step adds to the numbers of workers that compute and stage.
+const DIRECTIONS: [(isize, isize); 6] = [(-1, 1), (1, -1), (-1, 0), (1, 0), (0, -1), (0, 1)];
+
 impl Policy {
-    /// Creates the policy of a run with CPU workers on `cores` cores and `stagers` staging workers.
-    pub(super) fn new(cores: usize, stagers: usize) -> Policy {
-        let first = stagers.div_ceil(5);
+    /// Creates the policy of a run of `rows` rows with CPU workers on `cores` cores and `stagers` staging workers, at
+    /// least one of each. `known` are the limits that were best in an earlier run of the same kind.
+    pub(super) fn new(cores: usize, stagers: usize, rows: u64, known: Option<Limits>) -> Policy {
+        // A probe costs next to nothing, so that all cores compute only if this run tells the same again.
+        let fits = |known: &Limits| known.compute <= cores && (1..=stagers).contains(&known.stage);
+        let known = known.filter(fits);
+        let probe = Limits { compute: cores.saturating_sub(1).max(1), stage: 1 };
+        let (limits, phase) = match known {
+            Some(known) => (known, Phase::Keep { left: REST, rest: REST, changed: 0 }),
+            None => (probe, Phase::Probe([Tally::default(); 3])),
+        };
         Policy {
             cores,
             stagers,
-            limits: Limits { compute: cores.saturating_sub(first).max(1), stage: first },
-            computed: Tally::default(),
-            staged: Tally::default(),
+            limits,
+            tallies: [Tally::default(); 2],
             filled: Tally::default(),
-            awaited: 0,
-            drains: 0,
+            window: Window::default(),
+            phase,
+            best: limits,
+            rows: rows as f64,
+            rate: 0.0,
+            span: 0.0,
+            direction: 0,
         }
     }
 
@@ -93,99 +184,227 @@ impl Policy {
         self.limits
     }
 
-    /// Records that a CPU worker computed `rows` rows in `busy`.
-    pub(super) fn computed(&mut self, rows: u64, busy: Duration) {
-        self.computed.add(rows, busy);
-        self.judge();
+    /// Returns the best limits so far, after the first phases.
+    pub(super) fn found(&self) -> Option<Limits> {
+        matches!(self.phase, Phase::Keep { .. } | Phase::Try { .. }).then_some(self.best)
     }
 
-    /// Records that a slot was filled with `rows` rows in `busy`.
-    pub(super) fn filled(&mut self, rows: u64, busy: Duration) {
-        if self.staged.chunks < ENOUGH {
-            self.filled.add(rows, busy);
-            self.judge();
+    /// Records that a worker begins a chunk at `now`.
+    pub(super) fn begin(&mut self, side: Side, now: Duration) {
+        let tally = &mut self.tallies[side as usize];
+        tally.active += 1;
+        tally.begun += now.as_secs_f64();
+    }
+
+    /// Records that, at `now`, a slot was filled with `rows` rows in `busy`.
+    pub(super) fn filled(&mut self, rows: u64, busy: Duration, now: Duration) {
+        self.filled.add(rows, busy);
+        self.advance(now.as_secs_f64());
+    }
+
+    /// Records that, at `now`, a worker has finished a chunk of `rows` rows that it began at `begun`. A core has spent
+    /// `busy` on it.
+    pub(super) fn finish(&mut self, side: Side, rows: u64, busy: Duration, begun: Duration, now: Duration) {
+        let (begun, now) = (begun.as_secs_f64(), now.as_secs_f64());
+        let tally = &mut self.tallies[side as usize];
+        tally.active = tally.active.saturating_sub(1);
+        tally.begun -= begun;
+        tally.add(rows, busy);
+        if begun <= self.window.set {
+            let old = &mut self.window.old[side as usize];
+            *old = old.saturating_sub(1);
+        }
+        self.advance(now);
+    }
+
+    /// Goes on after a measurement.
+    fn advance(&mut self, now: f64) {
+        match self.phase {
+            Phase::Probe(before) => self.probe(&before, now),
+            Phase::Settle { rounds, begin, before, alone } => self.settle(rounds, (begin, &before), alone, now),
+            Phase::Keep { .. } | Phase::Try { .. } => self.measure(now),
         }
     }
 
-    /// Records that a chunk of `rows` rows was filled and drained in `busy`, and whether the worker had to wait for
-    /// it.
-    pub(super) fn staged(&mut self, rows: u64, busy: Duration, awaited: bool) {
-        self.staged.add(rows, busy);
-        self.drains += 1;
-        self.awaited += u64::from(awaited);
-        self.judge();
+    /// Ends phase 1 if both sides are measured.
+    fn probe(&mut self, before: &[Tally; 3], now: f64) {
+        let [computed, staged] = &self.tallies;
+        let has = |tally: &Tally, before: &Tally, chunks: u64| tally.chunks >= before.chunks + chunks;
+        if !has(computed, &before[0], (self.cores as u64 / 2).max(PROBE)) {
+            return;
+        }
+        let compute = computed.core_rate_since(&before[0]);
+        let fill = self.filled.core_rate_since(&before[2]);
+        if has(&self.filled, &before[2], PROBE) && compute >= CLEARLY * fill {
+            return self.keep_all_computing(now);
+        }
+        if has(staged, &before[1], PROBE) {
+            if compute >= CLEARLY * staged.core_rate_since(&before[1]) {
+                return self.keep_all_computing(now);
+            }
+            let alone = compute * self.cores as f64;
+            // Staging takes next to no time if the columns are in pinned memory.
+            let is_free = compute < FREE * staged.core_rate_since(&before[1]);
+            let staging = if is_free { 0 } else { self.stagers };
+            self.limits = Limits { compute: self.idle_cores(staging as f64), stage: self.stagers };
+            self.phase = Phase::Settle { rounds: 0, begin: now, before: self.tallies, alone };
+        }
     }
 
-    /// Sets the limits from the measurements so far.
-    fn judge(&mut self) {
-        if self.computed.chunks < ENOUGH {
+    /// Ends a round of phase 2 if it has enough chunks.
+    fn settle(&mut self, rounds: u32, (begin, before): (f64, &[Tally; 2]), alone: f64, now: f64) {
+        let staged = self.tallies[Side::Stage as usize].chunks - before[Side::Stage as usize].chunks;
+        if staged < (ROUND * self.stagers as u64).max(LEAST_STAGED) || now <= begin {
             return;
         }
-        let is_known = self.staged.chunks >= ENOUGH;
-        let staged = if is_known { self.staged } else { self.filled };
-        if (is_known || staged.chunks >= ENOUGH_FILLS) && self.computed.rate() >= PREFER_COMPUTING * staged.rate() {
-            self.limits = Limits { compute: self.cores, stage: 0 };
+        if rounds + 1 == ROUNDS {
+            if self.rate_since(begin, before, now) < WORTHWHILE * alone {
+                return self.keep_all_computing(now);
+            }
+            (self.best, self.rate) = (self.limits, 0.0);
+            return self.keep(REST, now);
+        }
+        let busy = self.tallies[Side::Stage as usize].busy - before[Side::Stage as usize].busy;
+        self.limits.compute = self.idle_cores(busy / (now - begin));
+        self.phase = Phase::Settle { rounds: rounds + 1, begin: now, before: self.tallies, alone };
+    }
+
+    /// Returns the cores that compute if staging keeps so many busy. The submitter keeps one more busy.
+    fn idle_cores(&self, staging: f64) -> usize {
+        (self.cores as f64 - staging - 1.0).round().max(0.0) as usize
+    }
+
+    fn keep_all_computing(&mut self, now: f64) {
+        (self.best, self.rate) = (Limits { compute: self.cores, stage: 0 }, 0.0);
+        self.keep(REST, now);
+    }
+
+    /// Begins the window once the chunks from before are finished, and ends it if it has enough chunks.
+    fn measure(&mut self, now: f64) {
+        let Window { set, old, begin } = &mut self.window;
+        let Some((begin, before)) = *begin else {
+            // The chunks in the queue of a slow device may take long.
+            let is_late = now - *set > self.span.max(FIRST_SPAN);
+            if old[0] == 0 && (old[1] == 0 || is_late) {
+                *begin = Some((now, self.tallies));
+            }
+            return;
+        };
+        if now <= begin {
             return;
         }
-        if !is_known {
-            return;
+        let seconds = now - begin;
+        let chunks = [0, 1].map(|side| self.tallies[side].chunks - before[side].chunks);
+        let Limits { compute, stage } = self.limits;
+        let (all, staged) = (chunks[0] + chunks[1], chunks[1]);
+        let enough = (CHUNKS_PER_WORKER * (compute + stage) as u64).max(LEAST_CHUNKS);
+        let is_long = all >= enough && seconds >= LEAST_SPAN;
+        let is_complete = is_long && (stage == 0 || staged >= LEAST_STAGED || all >= MOST_CHUNKS * enough);
+        let rate = self.rate_since(begin, &before, now);
+        let is_hopeless = rate < HOPELESS * self.rate && seconds >= 0.35 * self.span && self.limits != self.best;
+        if is_complete {
+            self.span = seconds;
         }
-        if self.limits.stage < self.stagers {
-            self.limits = Limits { compute: self.cores.saturating_sub(self.stagers).max(1), stage: self.stagers };
-            (self.drains, self.awaited) = (0, 0);
-        } else if self.drains >= ROUND {
-            let awaited = self.awaited as f64 / self.drains as f64;
-            (self.drains, self.awaited) = (0, 0);
-            // At least one core is left to staging workers.
-            let most = self.cores.saturating_sub(1).max(1);
-            let compute = &mut self.limits.compute;
-            if awaited > 0.75 {
-                *compute = (*compute + 1).min(most);
-            } else if awaited < 0.5 {
-                *compute = compute.saturating_sub(1).clamp(1, most);
+        if is_complete || is_hopeless {
+            self.judge(rate, now);
+        }
+    }
+
+    /// Returns the rows per second of both sides since `begin`, when the tallies were `before`.
+    fn rate_since(&self, begin: f64, before: &[Tally; 2], now: f64) -> f64 {
+        let [computed, staged] = [0, 1].map(|side| (&before[side], &self.tallies[side]));
+        // Workers that compute finish in bunches, so the parts of chunks that they have done are counted too. Chunks on
+        // a device wait in a queue, so the time since they were begun tells nothing.
+        let age = |tally: &Tally, now: f64| tally.active as f64 * now - tally.begun;
+        let (before, after) = computed;
+        // If no chunk was finished, a part counts as much as on average before.
+        let recent = if after.chunks > before.chunks { *before } else { Tally::default() };
+        let parts = (age(after, now) - age(before, begin)) * after.core_rate_since(&recent);
+        let rows = (after.rows - before.rows + parts).max(0.0) + staged.1.rows - staged.0.rows;
+        rows / (now - begin)
+    }
+
+    /// Decides what follows a window with so many rows per second.
+    fn judge(&mut self, rate: f64, now: f64) {
+        match &mut self.phase {
+            Phase::Probe(_) | Phase::Settle { .. } => {}
+            Phase::Keep { left, rest, changed } => {
+                let is_first = self.rate == 0.0;
+                let is_changed = !is_first && !(self.rate / CHANGED..self.rate * CHANGED).contains(&rate);
+                *changed = if is_changed { *changed + 1 } else { 0 };
+                if *changed == CONFIRM {
+                    return self.probe_again();
+                }
+                if !is_changed {
+                    self.rate += if is_first { rate } else { 0.25 * (rate - self.rate) };
+                }
+                *left = left.saturating_sub(1);
+                let (left, rest) = (*left, *rest);
+                let done: f64 = self.tallies.iter().map(|tally| tally.rows).sum();
+                let is_late = self.rows - done < LATE * self.rate * self.span;
+                if left > 0 || is_late {
+                    return self.set(self.limits, now);
+                }
+                self.try_next(rest, now);
+            }
+            Phase::Try { rest } => {
+                let rest = *rest;
+                if rate > BETTER * self.rate {
+                    // Once more in the same direction.
+                    (self.best, self.rate) = (self.limits, rate);
+                    self.try_next(REST, now);
+                } else {
+                    self.direction += 1;
+                    self.keep((2 * rest).min(LONGEST_REST), now);
+                }
             }
         }
+    }
+
+    fn probe_again(&mut self) {
+        let [computed, staged] = self.tallies;
+        self.limits = Limits { compute: self.cores.saturating_sub(1).max(1), stage: 1 };
+        self.phase = Phase::Probe([computed, staged, self.filled]);
+    }
+
+    fn keep(&mut self, rest: u32, now: f64) {
+        self.phase = Phase::Keep { left: rest, rest, changed: 0 };
+        self.set(self.best, now);
+    }
+
+    /// Tries the next neighbour.
+    fn try_next(&mut self, rest: u32, now: f64) {
+        for _ in 0..DIRECTIONS.len() {
+            if let Some(neighbour) = self.neighbour() {
+                self.phase = Phase::Try { rest };
+                return self.set(neighbour, now);
+            }
+            self.direction += 1;
+        }
+        self.keep(rest, now);
+    }
+
+    /// Returns the best limits after one step in the next direction, if that is possible.
+    fn neighbour(&self) -> Option<Limits> {
+        let step = (self.cores / 8).max(1) as isize;
+        let moved = |from: usize, by: isize, most: usize| from.saturating_add_signed(by * step).min(most);
+        let (compute, stage) = DIRECTIONS[self.direction % DIRECTIONS.len()];
+        let limits = Limits {
+            compute: moved(self.best.compute, compute, self.cores),
+            stage: moved(self.best.stage, stage, self.stagers),
+        };
+        (limits != self.best && limits.compute + limits.stage > 0).then_some(limits)
+    }
+
+    /// Sets the limits of the next window.
+    fn set(&mut self, limits: Limits, now: f64) {
+        let old = self.tallies.map(|tally| tally.active);
+        let begin = (limits == self.limits).then_some((now, self.tallies));
+        self.window = Window { set: now, old, begin };
+        self.limits = limits;
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn after(compute: f64, stage: f64, awaited: bool, rounds: usize) -> Limits {
-        let mut policy = Policy::new(16, 14);
-        for _ in 0..rounds {
-            policy.computed(1000, Duration::from_secs_f64(1000.0 / compute));
-            policy.filled(1000, Duration::from_secs_f64(500.0 / stage));
-            policy.staged(1000, Duration::from_secs_f64(1000.0 / stage), awaited);
-        }
-        policy.limits()
-    }
-
-    #[test]
-    fn nothing_is_judged_by_a_few_chunks() {
-        assert_eq!(after(2e6, 1e6, false, 5), Limits { compute: 13, stage: 3 });
-    }
-
-    #[test]
-    fn filling_alone_tells_that_computing_is_better() {
-        let mut policy = Policy::new(16, 14);
-        (0..ENOUGH).for_each(|_| policy.computed(1000, Duration::from_millis(1)));
-        (1..ENOUGH_FILLS).for_each(|_| policy.filled(1000, Duration::from_millis(2)));
-        assert_eq!(policy.limits().stage, 3);
-        policy.filled(1000, Duration::from_millis(2));
-        assert_eq!(policy.limits(), Limits { compute: 16, stage: 0 });
-    }
-
-    #[test]
-    fn all_cores_compute_if_computing_is_better() {
-        assert_eq!(after(2e6, 1e6, true, 100), Limits { compute: 16, stage: 0 });
-        assert_eq!(after(0.95e6, 1e6, true, 100), Limits { compute: 16, stage: 0 });
-    }
-
-    #[test]
-    fn the_remaining_cores_compute_if_staging_is_better() {
-        assert_eq!(after(1e5, 1e6, true, 1000), Limits { compute: 15, stage: 14 });
-        assert_eq!(after(1e5, 1e6, false, 1000), Limits { compute: 1, stage: 14 });
-    }
-}
+#[path = "tests/policy.rs"]
+mod tests;

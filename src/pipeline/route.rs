@@ -119,16 +119,6 @@ impl<'r, D: Device> Route<'r, D> {
         Ok(())
     }
 
-    /// Returns whether some column of the chunk is resident on the device. The arbiter ignores such chunks, because
-    /// their staging times are not comparable with those of other chunks.
-    pub(super) fn is_home(&self) -> bool {
-        let inputs = self.inputs.iter().any(|input| match input {
-            In::Resident(_) => true,
-            In::Upload { to, .. } => to.is_some(),
-        });
-        inputs || self.outputs.iter().any(|output| matches!(output, Out::Resident(_)))
-    }
-
     /// Releases the claims on pinned outputs. No copy of the chunk may be in flight.
     pub(super) fn release(&mut self) {
         for output in &mut self.outputs {

@@ -123,11 +123,6 @@ impl<'r, D: Device> Idle<'r, D> {
         self.0.route.set(chunk, device, self.0.layout, work)
     }
 
-    /// Returns whether some column of the chunk is resident on the device.
-    pub(super) fn is_home(&self) -> bool {
-        self.0.route.is_home()
-    }
-
     /// Returns the bytes that are copied to the device.
     pub(super) fn upload_bytes(&self) -> u64 {
         self.0.upload_bytes()
@@ -407,11 +402,6 @@ impl<'r, D: Device> Done<'r, D> {
     /// The chunk.
     pub(super) fn chunk(&self) -> &Chunk {
         &self.slot.route.chunk
-    }
-
-    /// Returns whether some column of the chunk is resident on the device.
-    pub(super) fn is_home(&self) -> bool {
-        self.slot.route.is_home()
     }
 
     /// Returns the rows of an output; `None` if the output is not staged.

@@ -36,9 +36,8 @@ pub(super) struct StagingWorker<'r, D: Device> {
     /// The time since which the worker has had nothing to do but wait for a chunk.
     waits: Option<Duration>,
     backoff: SpinThenSleep,
-    /// A chunk that came back and waits for its place in a compacted output, and whether the worker waited for the
-    /// device.
-    held: Option<(Done<'r, D>, bool)>,
+    /// A chunk that came back and waits for its place in a compacted output.
+    held: Option<Done<'r, D>>,
     device: &'r D,
     /// The number of the device in the run.
     number: usize,
@@ -55,8 +54,8 @@ pub(super) struct StagingWorker<'r, D: Device> {
 impl<'r, D: Device> Worker for StagingWorker<'r, D> {
     /// Fills and sends a chunk, or receives and drains one.
     fn step(&mut self) -> Result<bool> {
-        if let Some((done, awaited)) = self.held.take() {
-            self.drain(done, awaited)?;
+        if let Some(done) = self.held.take() {
+            self.drain(done)?;
         } else if self.idle.is_empty() || self.waits.is_some() {
             self.receive()?;
         } else if let Some(chunk) = self.claim() {
@@ -72,7 +71,7 @@ impl<'r, D: Device> Worker for StagingWorker<'r, D> {
     }
 
     fn ready_at(&self) -> Duration {
-        if let (Some((done, _)), Some(compaction)) = (&self.held, &self.work.compaction) {
+        if let (Some(done), Some(compaction)) = (&self.held, &self.work.compaction) {
             return if compaction.is_known(done.chunk()) { self.host.now() } else { Duration::MAX };
         }
         if (self.idle.is_empty() || self.waits.is_some()) && !self.submitter.has_done() {
@@ -131,8 +130,10 @@ impl<'r, D: Device> StagingWorker<'r, D> {
     }
 
     /// Claims rows that are resident on this device. Only workers of this device process them.
-    fn claim_own(&self) -> Option<Chunk> {
-        self.work.queue.claim_own(self.number, self.chunk_rows, self.resident_chunk_rows)
+    fn claim_own(&mut self) -> Option<Chunk> {
+        let chunk = self.work.queue.claim_own(self.number, self.chunk_rows, self.resident_chunk_rows)?;
+        self.permit.begin_own();
+        Some(chunk)
     }
 
     /// Claims rows that any worker may process, after the arbiter permits this worker to stage.
@@ -146,7 +147,12 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         if !self.permit.is_refused() {
             self.meter.outcome.throttled += self.host.now() - begin;
         }
-        if may_claim { self.work.queue.claim(self.chunk_rows) } else { None }
+        if !may_claim {
+            return None;
+        }
+        let chunk = self.work.queue.claim(self.chunk_rows)?;
+        self.permit.begin(self.host.now());
+        Some(chunk)
     }
 
     /// Reads the rows of the chunk into an idle slot and sends the slot to the submitter.
@@ -164,9 +170,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         self.meter.outcome.bytes_in += slot.upload_bytes();
         let filled = self.host.now();
         self.meter.ran(HostStage::Fill, chunk, begin, filled);
-        if !slot.is_home() {
-            self.permit.filled(chunk.len(), filled - begin, filled);
-        }
+        self.permit.filled(chunk.len(), filled - begin, filled);
         self.submitter.send(slot.filled(self.meter.worker(), filled))?;
         self.in_flight += 1;
         Ok(())
@@ -182,18 +186,17 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         };
         (self.waits, self.backoff) = (None, SpinThenSleep::new());
         self.in_flight -= 1;
-        let awaited = done.back_at > begin;
         self.host.reach(done.back_at);
         self.meter.outcome.times.drain.waiting += self.host.now() - begin;
-        let Some(compaction) = &self.work.compaction else { return self.drain(done, awaited) };
+        let Some(compaction) = &self.work.compaction else { return self.drain(done) };
         let counted = compaction.count(done.chunk(), done.partials());
         counted.map_err(|error| self.meter.with_chunk(done.chunk(), error))?;
-        self.held = Some((done, awaited));
+        self.held = Some(done);
         Ok(())
     }
 
     /// Writes the outputs of a chunk to the sinks, absorbs its partial results, and recycles its slot.
-    fn drain(&mut self, done: Done<'r, D>, awaited: bool) -> Result<()> {
+    fn drain(&mut self, done: Done<'r, D>) -> Result<()> {
         let chunk = done.chunk();
         let _span = self.meter.span(Task::Drain, chunk);
         let begin = self.host.now();
@@ -211,7 +214,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         self.meter.finished(chunk);
         let drained = self.host.now();
         self.meter.ran(HostStage::Drain, chunk, begin, drained);
-        self.permit.drained((!done.is_home()).then_some(chunk.len()), self.meter.staging_time(), awaited, drained);
+        self.permit.drained(chunk.len(), self.meter.staging_time(), drained);
         if let Some(stages) = &done.taken {
             self.meter.ran_on_device(chunk, done.filled_at, stages);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::handover::connect;
+use super::handover::{Waiting, connect};
 use super::meter::Meter;
 use super::slot::Idle;
 use super::staged::StagingWorker;
@@ -78,8 +78,12 @@ impl<D: Device> DeviceRun for Staging<D> {
         let (device, layout, slots, chunk_rows) = (&**device, &*layout, *slots, *chunk_rows);
         let Kernel { columns, values, .. } = &**work.operator.kernel();
         let streams = Streams::open(device, pool, kernel, resident, work)?;
-        let is_cooperative = device.schedule() != Schedule::Threads;
-        let (ends, submitter) = connect((*workers, slots), values, is_cooperative);
+        let waiting = match (device.schedule(), &work.arbiter) {
+            (Schedule::Threads, None) => Waiting::Polls,
+            (Schedule::Threads, Some(_)) => Waiting::Sleeps,
+            (Schedule::Seeded(_), _) => Waiting::TakesTurns,
+        };
+        let (ends, submitter) = connect((*workers, slots), values, waiting);
         let mut all: Vec<Box<dyn Worker + 'r>> = Vec::with_capacity(*workers + 1);
         let mut memory = slab.slots();
         for (worker, end) in ends.into_iter().enumerate() {

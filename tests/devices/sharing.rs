@@ -11,7 +11,9 @@ pub const MODULE: Module = Module { name: "sharing", emulated: EMULATED, ..NO_CA
 const EMULATED: &[(&str, EmulatedCase)] = &[
     ("a seed gives the same division in every run", same_division),
     ("seeds give different orders and the same results", seeds_differ),
+    ("if the device adds nothing, staging ends", staging_ends),
     ("if computing is better, staging ends", nobody_stages),
+    ("if staging keeps all cores busy, nobody computes", nobody_computes),
     ("if staging is better, the CPU adds its rows", cpu_adds),
     ("a failure on either side ends the run", failures),
 ];
@@ -31,7 +33,7 @@ fn device(seed: u64, kernel: f64, staging: f64) -> Emulated {
 fn run(devices: Vec<Emulated>, timeline: bool) -> Result<Report, Failed> {
     let x = numbers(ROWS, 7);
     let mut y = vec![f64::NAN; ROWS];
-    let engine = Engine::builder().device(DeviceChoice::CpuAndEmulated(devices)).workers(WORKERS).chunk(64 * 4096);
+    let engine = Engine::builder().device(DeviceChoice::CpuAndEmulated(devices)).workers(WORKERS).chunk(16 * 4096);
     let job = Job::eval("y = x + 1; sum(y)")?.input("x", &x).output("y", &mut y).timeline(timeline);
     let report = engine.build()?.run(job)?;
     check(x.iter().zip(&y).all(|(x, y)| x + 1.0 == *y), "wrong rows")?;
@@ -49,28 +51,41 @@ fn seconds(report: &Report) -> f64 {
     times.max().unwrap_or_default().as_secs_f64()
 }
 
+/// Returns the timeline as text.
+fn timeline(report: &Report) -> Result<Vec<u8>, Failed> {
+    let mut text = Vec::new();
+    report.timeline.as_ref().ok_or("no timeline")?.write_chrome(&mut text)?;
+    Ok(text)
+}
+
 fn same_division() -> Outcome {
     for seed in 0..6 {
         let devices = || vec![device(seed, 3e6, 4e6).cpu_rate(1e6), device(seed + 1, 2e6, 3e6)];
         let [first, again] = [run(devices(), true)?, run(devices(), true)?];
         check(rows(&first) == rows(&again), format!("seed {seed}: {:?}, then {:?}", rows(&first), rows(&again)))?;
-        let chrome = |report: &Report| -> Result<Vec<u8>, Failed> {
-            let mut text = Vec::new();
-            report.timeline.as_ref().ok_or("no timeline")?.write_chrome(&mut text)?;
-            Ok(text)
-        };
-        check(chrome(&first)? == chrome(&again)?, format!("seed {seed}: another timeline"))?;
+        check(timeline(&first)? == timeline(&again)?, format!("seed {seed}: another timeline"))?;
         check(rows(&first).iter().all(|rows| *rows > 0), format!("seed {seed}: {:?}", rows(&first)))?;
     }
     Ok(())
 }
 
 fn seeds_differ() -> Outcome {
-    let reports = (0..8).map(|seed| run(vec![device(seed, 3e6, 2e6).cpu_rate(1e6)], false));
+    let reports = (0..8).map(|seed| run(vec![device(seed, 3e6, 2e6).cpu_rate(1e6)], true));
     let reports = reports.collect::<Result<Vec<_>, _>>()?;
     let sum = |report: &Report| report.value("sum(y)").ok().flatten().map(|sum| sum.as_f64().to_bits());
     check(reports.iter().all(|report| sum(report) == sum(&reports[0])), "another sum")?;
-    check(reports.iter().any(|report| rows(report) != rows(&reports[0])), "all seeds divide alike")
+    let timelines = reports.iter().map(timeline).collect::<Result<Vec<_>, _>>()?;
+    check(timelines.iter().any(|one| *one != timelines[0]), "all seeds have the same order")
+}
+
+fn staging_ends() -> Outcome {
+    for seed in 0..4 {
+        // The device adds an eightieth to the rows that the cores compute.
+        let report = run(vec![device(seed, 1e5, 1e6).cpu_rate(2e6)], false)?;
+        let [cpu, staged] = rows(&report)[..] else { return Err("two devices".into()) };
+        check(staged * 10 < cpu, format!("seed {seed}: {cpu} rows computed, {staged} staged"))?;
+    }
+    Ok(())
 }
 
 fn nobody_stages() -> Outcome {
@@ -82,6 +97,16 @@ fn nobody_stages() -> Outcome {
         let best = ROWS as f64 / (WORKERS as f64 * 2e6);
         let ratio = seconds(&report) / best;
         check((0.8..1.1).contains(&ratio), format!("seed {seed}: {ratio} of the time of {WORKERS} cores"))?;
+    }
+    Ok(())
+}
+
+fn nobody_computes() -> Outcome {
+    for seed in 0..4 {
+        // A core stages eight times as many rows as it computes, and the device never makes it wait.
+        let report = run(vec![device(seed, 1e9, 8e6).cpu_rate(1e6)], false)?;
+        let [cpu, staged] = rows(&report)[..] else { return Err("two devices".into()) };
+        check(cpu * 10 < staged, format!("seed {seed}: {cpu} rows computed, {staged} staged"))?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use shuttle::thread;
 
 use crate::check;
 use crate::error::{Error, Result};
-use crate::handover::{Enqueue, Finished, Step, SubmitterEnd, WorkerEnd, connect};
+use crate::handover::{Enqueue, Finished, Step, SubmitterEnd, Waiting, WorkerEnd, connect};
 use crate::scalars::{LateScalars, ScalarArgs};
 
 /// A chunk on its way through the device. Workers number their chunks in the order in which they send them.
@@ -172,6 +172,9 @@ const NEVER: Failing = Failing { at_chunk: u64::MAX, after_calls: u64::MAX };
 /// Workers, slots of each, blocks of the device, and chunks.
 type Size = (usize, usize, usize, u64);
 
+/// How the sides wait on threads.
+const WAITING: [Waiting; 2] = [Waiting::Polls, Waiting::Sleeps];
+
 const SIZES: [Size; 4] = [(1, 2, 1, 5), (2, 1, 2, 6), (2, 2, 2, 9), (3, 2, 1, 2)];
 
 impl Model {
@@ -179,7 +182,7 @@ impl Model {
         (workers, slots, blocks, chunks): Size,
         values: Arc<ScalarArgs>,
         failing: Failing,
-        is_cooperative: bool,
+        waiting: Waiting,
     ) -> Self {
         // The threads of shuttle own what they use. A model holds few values, and the process ends soon.
         let values: &'static ScalarArgs = Box::leak(Box::new(values));
@@ -192,7 +195,7 @@ impl Model {
             drained: Mutex::new(Vec::new()),
             fails_at: failing.at_chunk,
         });
-        let (ends, submitter) = connect((workers, slots), values, is_cooperative);
+        let (ends, submitter) = connect((workers, slots), values, waiting);
         let worker = |(worker, end)| ModelWorker {
             worker,
             end,
@@ -210,7 +213,7 @@ impl Model {
             ahead: VecDeque::new(),
             launched: VecDeque::new(),
             calls_left: failing.after_calls,
-            is_cooperative,
+            is_cooperative: waiting == Waiting::TakesTurns,
         };
         Model { run, workers, submitter, device }
     }
@@ -280,9 +283,9 @@ fn assert_complete(mut drained: Vec<u64>, chunks: u64) {
 }
 
 pub fn known_values() {
-    for size in SIZES {
+    for (size, waiting) in SIZES.into_iter().flat_map(|size| WAITING.map(|waiting| (size, waiting))) {
         check(move || {
-            let (outcomes, drained) = Model::new(size, ScalarArgs::new(vec![1]), NEVER, false).run_on_threads();
+            let (outcomes, drained) = Model::new(size, ScalarArgs::new(vec![1]), NEVER, waiting).run_on_threads();
             assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
             assert_complete(drained, size.3);
         });
@@ -296,10 +299,10 @@ fn set_later(values: &Arc<ScalarArgs>) {
 }
 
 pub fn late_values() {
-    for size in SIZES {
+    for (size, waiting) in SIZES.into_iter().flat_map(|size| WAITING.map(|waiting| (size, waiting))) {
         check(move || {
             let values = ScalarArgs::late();
-            let model = Model::new(size, values.clone(), NEVER, false);
+            let model = Model::new(size, values.clone(), NEVER, waiting);
             set_later(&values);
             let (outcomes, drained) = model.run_on_threads();
             assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
@@ -309,10 +312,10 @@ pub fn late_values() {
 }
 
 pub fn abandoned_values() {
-    for size in SIZES {
+    for (size, waiting) in SIZES.into_iter().flat_map(|size| WAITING.map(|waiting| (size, waiting))) {
         check(move || {
             let values = ScalarArgs::late();
-            let model = Model::new(size, values.clone(), NEVER, false);
+            let model = Model::new(size, values.clone(), NEVER, waiting);
             let values = LateScalars::new(values);
             thread::spawn(move || drop(values));
             let (outcomes, drained) = model.run_on_threads();
@@ -330,11 +333,11 @@ fn ended_well(outcome: &Result<()>) -> bool {
 /// Runs models that fail, with values that are known, come later, or never come. One side fails; the others end by
 /// themselves or as a consequence.
 fn fails(failing: Failing) {
-    for size in SIZES {
+    for (size, waiting) in SIZES.into_iter().flat_map(|size| WAITING.map(|waiting| (size, waiting))) {
         for kind in 0..3 {
             check(move || {
                 let values = if kind == 0 { ScalarArgs::new(vec![1]) } else { ScalarArgs::late() };
-                let model = Model::new(size, values.clone(), failing, false);
+                let model = Model::new(size, values.clone(), failing, waiting);
                 if kind == 1 {
                     set_later(&values);
                 }
@@ -364,7 +367,7 @@ pub fn on_one_thread() {
     for size in SIZES {
         check(move || {
             let values = ScalarArgs::late();
-            let model = Model::new(size, values.clone(), NEVER, true);
+            let model = Model::new(size, values.clone(), NEVER, Waiting::TakesTurns);
             set_later(&values);
             assert_complete(model.run_on_one_thread(), size.3);
         });

@@ -60,6 +60,7 @@ use shuttle::thread;
 use arbiter::{Admission, Arbiter};
 use budget::MemoryBudget;
 use linearizer::Linearizer;
+use policy::{Limits, Side};
 
 /// The number of schedules of each kind for each model.
 const SCHEDULES: usize = 300;
@@ -112,6 +113,8 @@ struct Run {
     /// Whether a worker found the queue empty.
     over: AtomicBool,
     computing: AtomicUsize,
+    /// The time that has passed, which every finished chunk advances.
+    clock: AtomicU64,
     /// Each finished chunk, and its place if the kernel compacts.
     done: Mutex<BTreeMap<u64, u64>>,
 }
@@ -160,6 +163,16 @@ impl Run {
         }
     }
 
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.clock.load(Ordering::SeqCst))
+    }
+
+    /// Lets this time pass, and returns the time after it.
+    fn pass(&self, time: Duration) -> Duration {
+        let time = time.as_millis() as u64;
+        Duration::from_millis(self.clock.fetch_add(time, Ordering::SeqCst) + time)
+    }
+
     /// Does what `CpuWorker::step` does, until there are no chunks left.
     fn computes(&self, (cost, _): Costs) {
         loop {
@@ -170,13 +183,15 @@ impl Run {
             let fails = chunk.is_some_and(|chunk| chunk > 0 && self.fails == Some(0));
             let goes_on = match chunk {
                 Some(chunk) if !fails => {
+                    self.arbiter.begin(Side::Compute, self.now());
                     self.count(chunk);
                     self.write(chunk)
                 }
                 _ => false,
             };
             self.computing.fetch_sub(1, Ordering::SeqCst);
-            self.arbiter.end_computing(if chunk.is_some() { 1000 } else { 0 }, cost, Duration::ZERO);
+            let end = self.pass(cost);
+            self.arbiter.end_computing(if chunk.is_some() { 1000 } else { 0 }, cost, end.saturating_sub(cost), end);
             match chunk {
                 None => return self.end(),
                 Some(_) if !goes_on => return self.stop(),
@@ -201,7 +216,7 @@ impl Run {
             match if may_stage { self.claim() } else { None } {
                 Some(chunk) if chunk > 0 && self.fails == Some(1) => return self.stop(),
                 Some(chunk) => {
-                    self.arbiter.end_filling(1000, cost / 2, Duration::ZERO);
+                    self.arbiter.begin(Side::Stage, self.now());
                     in_flight.push_back(chunk);
                 }
                 None => {
@@ -210,7 +225,8 @@ impl Run {
                     if !self.write(chunk) {
                         return self.stop();
                     }
-                    self.arbiter.end_staging(1000, cost, false, Duration::ZERO);
+                    let end = self.pass(cost);
+                    self.arbiter.end_staging(1000, cost, end.saturating_sub(cost), end);
                 }
             }
         }
@@ -219,20 +235,22 @@ impl Run {
 
 fn shared(keeps: bool, fails: Option<u8>) {
     let (fast, slow) = (Duration::from_millis(1), Duration::from_millis(10));
-    for chunks in [0, 3, 24] {
+    // With known limits, some workers wait from the beginning. Without, the limits change after a window.
+    for (chunks, known) in [(0, None), (3, None), (24, Some((1, 1))), (24, Some((2, 0))), (80, None)] {
+        let known = known.map(|(compute, stage)| Limits { compute, stage });
         for costs in [(fast, slow), (slow, fast)] {
-            for (computing, staging) in [(3, 2), (2, 0), (0, 3)] {
+            for (computing, staging) in [(3, 2), (2, 1), (1, 3)] {
                 check(move || {
                     let run = Arc::new(Run {
-                        arbiter: Arbiter::new(if computing > 0 { CORES } else { 0 }, staging, false),
+                        arbiter: Arbiter::new((CORES, staging), 1000 * chunks, false, known),
                         linearizer: keeps.then(Linearizer::default),
                         next: AtomicU64::new(0),
                         chunks,
                         fails,
                         stopped: AtomicBool::new(false),
-                        // With workers of only one kind, the arbiter does not restrict them.
-                        over: AtomicBool::new(computing == 0 || staging == 0),
+                        over: AtomicBool::new(false),
                         computing: AtomicUsize::new(0),
+                        clock: AtomicU64::new(0),
                         done: Mutex::new(BTreeMap::new()),
                     });
                     let spawn = |k: usize| {

@@ -8,7 +8,7 @@ use shuttle::sync::atomic::{AtomicBool, Ordering};
 use shuttle::sync::{Arc, LockResult};
 use shuttle::thread;
 
-pub use crossbeam::channel::{TryRecvError, TrySendError};
+pub use crossbeam::channel::{RecvError, TryRecvError, TrySendError};
 pub use shuttle::sync::{Mutex, MutexGuard};
 pub use std::sync::PoisonError;
 
@@ -114,12 +114,14 @@ impl<T> OnceLock<T> {
 /// Creates a channel of limited capacity.
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     let state = State { queue: VecDeque::new(), senders: 1, has_receiver: true };
-    let channel = Arc::new(Channel { state: Mutex::new(state), capacity });
+    let channel = Arc::new(Channel { state: Mutex::new(state), changed: Condvar::new(), capacity });
     (Sender(channel.clone()), Receiver(channel))
 }
 
 struct Channel<T> {
     state: Mutex<State<T>>,
+    /// Signalled when there is a value, and when a sender is dropped.
+    changed: Condvar,
     capacity: usize,
 }
 
@@ -148,6 +150,8 @@ impl<T> Sender<T> {
         }
         assert!(state.queue.len() < self.0.capacity, "a channel overflows");
         state.queue.push_back(value);
+        drop(state);
+        self.0.changed.notify_one();
         Ok(())
     }
 }
@@ -162,6 +166,7 @@ impl<T> Clone for Sender<T> {
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         self.0.state().senders -= 1;
+        self.0.changed.notify_one();
     }
 }
 
@@ -175,6 +180,12 @@ impl<T> Receiver<T> {
             None if state.senders > 0 => Err(TryRecvError::Empty),
             None => Err(TryRecvError::Disconnected),
         }
+    }
+
+    pub fn recv(&self) -> Result<T, RecvError> {
+        let waits = |state: &mut State<T>| state.queue.is_empty() && state.senders > 0;
+        let state = self.0.changed.wait_while(self.0.state(), waits);
+        state.unwrap_or_else(PoisonError::into_inner).queue.pop_front().ok_or(RecvError)
     }
 
     pub fn is_empty(&self) -> bool {
