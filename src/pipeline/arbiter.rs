@@ -204,9 +204,18 @@ impl Arbiter {
 mod tests {
     use super::*;
 
-    /// An arbiter whose policy knows that computing is better, so that nobody may stage.
+    /// An arbiter whose policy prefers computing, so that nobody may stage.
     fn that_prefers_computing(takes_turns: bool) -> Arbiter {
-        Arbiter::new((4, 2), 1_000_000, takes_turns, Some(Limits { compute: 4, stage: 0 }))
+        let arbiter = Arbiter::new((4, 2), 1_000_000, takes_turns, None);
+        let ms = Duration::from_millis(1);
+        for _ in 0..2 {
+            assert!(arbiter.start_computing());
+            arbiter.begin(Side::Compute, Duration::ZERO);
+            arbiter.end_computing(1000, ms, Duration::ZERO, ms);
+            arbiter.end_filling(1000, 10 * ms, ms);
+        }
+        assert_eq!(arbiter.state().policy.limits(), Limits { compute: 4, stage: 0 });
+        arbiter
     }
 
     #[test]
