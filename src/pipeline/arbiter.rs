@@ -65,9 +65,9 @@ pub(super) enum Admission {
 }
 
 impl Arbiter {
-    /// Creates the arbiter of a run of `rows` rows with CPU workers on `cores` cores and `stagers` staging workers. `takes_turns`
-    /// tells whether all of them run on one thread, in virtual time. `known` are the limits that were best in an earlier
-    /// run of the same kind.
+    /// Creates the arbiter of a run of `rows` rows with CPU workers on `cores` cores and `stagers` staging workers.
+    /// `takes_turns` tells whether all of them run on one thread, in virtual time. `known` are the limits that were
+    /// best in an earlier run of the same kind.
     pub(crate) fn new(
         (cores, stagers): (usize, usize),
         rows: u64,
@@ -97,8 +97,8 @@ impl Arbiter {
         self.state().policy.begin(side, now);
     }
 
-    /// Ends what `start_computing` began: at `now`, the worker has computed `rows` rows, which it claimed at `begun`, in
-    /// `busy`. `rows` is 0 if there was no chunk.
+    /// Ends what `start_computing` began: at `now`, the worker has computed `rows` rows in `busy`, which it claimed at
+    /// `begun`. `rows` is 0 if there was no chunk.
     pub(super) fn end_computing(&self, rows: u64, busy: Duration, begun: Duration, now: Duration) {
         let mut state = self.state();
         state.computing -= 1;

@@ -235,8 +235,8 @@ impl Run {
 
 fn shared(keeps: bool, fails: Option<u8>) {
     let (fast, slow) = (Duration::from_millis(1), Duration::from_millis(10));
-    // With known limits, some workers wait from the beginning. Without, the limits change after a window.
-    for (chunks, known) in [(0, None), (3, None), (24, Some((1, 1))), (24, Some((2, 0))), (80, None)] {
+    // With known limits, some workers wait from the beginning. Without, the limits change after the probe.
+    for (chunks, known) in [(0, None), (3, None), (24, Some((1, 1))), (24, Some((0, 1))), (80, None)] {
         let known = known.map(|(compute, stage)| Limits { compute, stage });
         for costs in [(fast, slow), (slow, fast)] {
             for (computing, staging) in [(3, 2), (2, 1), (1, 3)] {
