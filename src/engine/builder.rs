@@ -1,13 +1,11 @@
 //! The settings of an engine.
 
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::Engine;
-use super::devices::Budgets;
+use super::found::Found;
 use crate::device::DeviceChoice;
 use crate::error::{Result, SettingError};
-use crate::limits::MachineLimits;
 use crate::plan::RunLimits;
 
 /// The most workers of a device. Each is a thread, so a larger number is a mistake.
@@ -74,7 +72,8 @@ impl EngineBuilder {
         self
     }
 
-    /// Builds the engine: finds the devices. Nothing is allocated, and no GPU is touched before the first run.
+    /// Builds the engine: finds the devices, except for [`DeviceChoice::Auto`], with which the first job that is large
+    /// enough finds them. Nothing is allocated, and no GPU is touched before the first run.
     ///
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) if a named device does not exist;
@@ -88,20 +87,16 @@ impl EngineBuilder {
             // The memory of an emulated device is what its options say.
             choice.emulated_mut().iter_mut().for_each(|options| _ = options.memory_bytes.get_or_insert(bytes));
         }
-        let begin = Instant::now();
-        let (devices, note) = choice.resolve()?;
-        let found = begin.elapsed();
-        let (machine, limits_note) = MachineLimits::load_or_note(&devices);
-        let budgets = devices.iter().map(|device| Budgets::of_engine(&limits, device)).collect();
+        let found = match choice {
+            // A small job needs no GPU, and a driver takes a quarter of a second to find one.
+            DeviceChoice::Auto => OnceLock::new(),
+            _ => Found::by_choice(&choice, &limits)?.into(),
+        };
         Ok(Engine {
             choice,
             limits,
-            devices,
-            note,
             found,
-            machine,
-            limits_note,
-            budgets,
+            cpu: OnceLock::new(),
             admissions: Arc::default(),
             weights: Mutex::default(),
             opened: Mutex::default(),

@@ -28,7 +28,7 @@ impl Engine {
         // A device without memory for a context has none for rows either.
         drop(self.opened()?);
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(opened.placement_devices(&self.choice, &self.devices, &self.budgets))
+        Ok(opened.placement_devices(&self.choice, &self.found().devices, &self.found().budgets))
     }
 
     /// Returns the memory use of each of the [`devices`](Engine::devices), in their order. Touches no device.
@@ -50,7 +50,8 @@ impl Engine {
     /// ```
     pub fn memory(&self) -> Vec<DeviceMemory> {
         let opened = self.opened_so_far();
-        self.devices.iter().zip(&self.budgets).map(|(device, budgets)| opened.memory_of(device, budgets)).collect()
+        let found = self.found();
+        found.devices.iter().zip(&found.budgets).map(|(device, budgets)| opened.memory_of(device, budgets)).collect()
     }
 
     /// Frees cached memory, and returns the number of bytes: device memory and pinned memory together. The memory of
@@ -61,6 +62,6 @@ impl Engine {
 
     /// Resets the peaks of [`memory`](Engine::memory) to the memory in use now.
     pub fn reset_peak(&self) {
-        self.budgets.iter().for_each(Budgets::reset_peak);
+        self.found().budgets.iter().for_each(Budgets::reset_peak);
     }
 }

@@ -4,6 +4,7 @@ mod builder;
 mod check;
 mod columns;
 mod devices;
+mod found;
 mod learned;
 mod listing;
 mod memory;
@@ -14,7 +15,7 @@ mod prepare;
 mod reports;
 
 use std::cell::Cell;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use tracing::debug_span;
@@ -22,7 +23,8 @@ use tracing::debug_span;
 pub use self::builder::EngineBuilder;
 use self::check::{BoundJob, bind};
 use self::columns::Columns;
-use self::devices::{Budgets, Opened};
+use self::devices::Opened;
+use self::found::Found;
 use self::learned::{Learned, kind_of};
 use self::outputs::Outputs;
 use self::passes::PassContext;
@@ -33,7 +35,6 @@ use crate::data::{Input, leftovers};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::limits::MachineLimits;
 use crate::memory::{AdmissionQueue, InRun};
 use crate::pipeline::{Arbiter, Compaction, DeviceRun, Queue, TIMED_EVERY, Work, drive};
 use crate::plan::{Plan, RunLimits};
@@ -60,17 +61,10 @@ const CORE_RATE: f64 = 0.5e9;
 pub struct Engine {
     choice: DeviceChoice,
     limits: RunLimits,
-    devices: Vec<DeviceInfo>,
-    /// The reason why expected devices are missing, for the report.
-    note: Option<String>,
-    /// The time to find the devices.
-    found: Duration,
-    /// The measured limits of this machine, if there are any.
-    machine: Option<MachineLimits>,
-    /// The reason why measured limits are not used.
-    limits_note: Option<String>,
-    /// The budgets that all runs share, for each device.
-    budgets: Vec<Budgets>,
+    /// The devices; empty with [`DeviceChoice::Auto`] until they are needed.
+    found: OnceLock<Found>,
+    /// The CPU alone, for small jobs with [`DeviceChoice::Auto`].
+    cpu: OnceLock<Found>,
     /// The runs that have memory, and those that wait for it.
     admissions: Arc<AdmissionQueue>,
     /// The proportions of datasets on the devices: the memory of each that was free when the engine first placed one.
@@ -87,9 +81,17 @@ impl Engine {
         EngineBuilder::default()
     }
 
-    /// Returns the devices of the engine.
+    /// Returns the devices of the engine. With [`DeviceChoice::Auto`], the first call asks the driver for its GPUs, if
+    /// no job did before.
     pub fn devices(&self) -> &[DeviceInfo] {
-        &self.devices
+        &self.found().devices
+    }
+
+    /// Returns the devices, and finds them if nothing has needed them yet.
+    fn found(&self) -> &Found {
+        // Only `auto` is not found by the builder, and it never fails.
+        let find = || Found::by_choice(&self.choice, &self.limits).unwrap_or_else(|_| Found::cpu(&self.limits));
+        self.found.get_or_init(find)
     }
 
     /// Returns the plan of a job: how [`run`](Engine::run) would run it. Touches no device and opens no output. A
@@ -100,17 +102,18 @@ impl Engine {
     pub fn plan(&self, job: &Job<'_>) -> Result<Plan> {
         let bound = bind(job)?;
         let mut notes = vec![];
-        let devices = match self.devices_for(&bound, &mut Vec::new()) {
+        let found = self.found_for(&bound);
+        let devices = match self.devices_for(found, &bound, &mut Vec::new()) {
             Err(error) if bound.operator.kernel().host.is_none() => {
                 notes.push(format!("this can be planned but not run: {error}"));
-                self.devices.clone()
+                found.devices.clone()
             }
             devices => devices?,
         };
         let opened = &self.opened_so_far();
         let columns = &Columns::resolve(&job.inputs, &job.outputs, &bound, opened, false)?;
-        let request = Request { bound: &bound, columns, devices: &devices, opened, cancel: None };
-        let plan = self.plan_of(&request, &self.limits(false))?.0;
+        let request = Request { bound: &bound, columns, found, devices: &devices, opened, cancel: None };
+        let plan = self.plan_of(&request, &self.limits(found, false))?.0;
         Ok(Plan { columns: listing::of(job, &bound), notes, ..plan })
     }
 
@@ -158,6 +161,7 @@ impl Engine {
         let Prepared {
             ready: Ready { reserved: _reserved, plan, segments, mut runs, budgets },
             columns,
+            found,
             mut notes,
             setup,
         } = prepared;
@@ -251,13 +255,13 @@ impl Engine {
             bytes_read_directly: medium.from_disk,
             bytes_from_device: outcomes.iter().map(|worker| worker.bytes_out).sum(),
             peak_pinned_bytes: budgets.iter().map(|budget| budget.pinned.peak()).sum(),
-            devices: reports::of_devices(&plan, &outcomes, &budgets, &medium, self.machine.as_ref(), clock),
+            devices: reports::of_devices(&plan, &outcomes, &budgets, &medium, found.machine.as_ref(), clock),
             notes,
             timeline: timeline.then(|| {
                 let names = plan.devices.iter().map(|device| format!("{} ({})", device.id, device.name));
                 Timeline::new(names, outcomes.into_iter().map(|worker| (worker.device, worker.spans)))
             }),
-            measured: self.machine.is_some(),
+            measured: found.machine.is_some(),
         };
         report.total_time = begin.elapsed();
         Ok(report)
@@ -271,6 +275,7 @@ fn bytes_read_direct(inputs: &[(String, Input<'_>)]) -> u64 {
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("devices", &self.devices).field("limits", &self.limits).finish_non_exhaustive()
+        let devices = self.found.get().map(|found| &found.devices);
+        f.debug_struct("Engine").field("devices", &devices).field("limits", &self.limits).finish_non_exhaustive()
     }
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::check::BoundJob;
 use super::columns::{Columns, Pinning};
 use super::devices::{Budgets, Full, Opened};
+use super::found::Found;
 use super::passes::PassContext;
 use super::{CORE_RATE, Engine, OPENING, reports};
 use crate::data::{Input, Output};
@@ -24,15 +25,18 @@ use crate::report::Setup;
 pub(super) struct Request<'r, 'j> {
     pub(super) bound: &'r BoundJob,
     pub(super) columns: &'r Columns<'j>,
+    pub(super) found: &'r Found,
     pub(super) devices: &'r [DeviceInfo],
     pub(super) opened: &'r Opened,
     pub(super) cancel: Option<&'r CancelToken>,
 }
 
 /// What a run needs before its outputs are opened.
-pub(super) struct Prepared<'j> {
+pub(super) struct Prepared<'e, 'j> {
     pub(super) ready: Ready,
     pub(super) columns: Columns<'j>,
+    /// What the engine found for this job.
+    pub(super) found: &'e Found,
     pub(super) notes: Vec<String>,
     pub(super) setup: Setup,
 }
@@ -65,28 +69,38 @@ impl Engine {
     ///
     /// # Errors
     /// Those of [`run`](Engine::run) that are detected before the outputs are opened.
-    pub(super) fn prepare<'j>(
-        &self,
+    pub(super) fn prepare<'e, 'j>(
+        &'e self,
         inputs: &'j [(String, Input<'_>)],
         outputs: &[(String, Output<'_>)],
         bound: &BoundJob,
         cancel: Option<&CancelToken>,
         context: &PassContext,
-    ) -> Result<Prepared<'j>> {
-        let mut notes: Vec<String> = self.note.iter().chain(&self.limits_note).cloned().collect();
-        let devices = self.devices_for(bound, &mut notes)?;
+    ) -> Result<Prepared<'e, 'j>> {
+        let found = self.found_for(bound);
+        let mut notes = found.notes.clone();
+        let devices = self.devices_for(found, bound, &mut notes)?;
         let on_cpu = devices.iter().all(|device| device.kind == DeviceKind::Cpu);
         if self.limits.device_memory.or(self.limits.pinned_memory).is_some() && on_cpu {
             notes.push("the CPU uses no device or pinned memory, so their limits have no effect".into());
         }
-        let mut setup = Setup { find: self.found, ..Setup::default() };
+        let mut setup = Setup { find: found.took, ..Setup::default() };
         let (opened, devices) = self.open(devices, &mut notes, &mut setup)?;
         let mut columns = Columns::resolve(inputs, outputs, bound, &opened, true)?;
         notes.append(&mut columns.notes);
-        let request = Request { bound, columns: &columns, devices: &devices, opened: &opened, cancel };
+        let request = Request { bound, columns: &columns, found, devices: &devices, opened: &opened, cancel };
         let ready = self.ready(&request, context, &mut notes, &mut setup)?;
         notes.extend(opened.notes(&ready.plan, bound.operator.kernel()));
-        Ok(Prepared { ready, columns, notes, setup })
+        Ok(Prepared { ready, columns, found, notes, setup })
+    }
+
+    /// Returns what the engine found. For a small job with [`DeviceChoice::Auto`], this is the CPU, and the driver is
+    /// not asked for GPUs if nothing has needed them yet.
+    pub(super) fn found_for(&self, bound: &BoundJob) -> &Found {
+        match self.found.get() {
+            None if is_small(bound) => self.cpu.get_or_init(|| Found::cpu(&self.limits)),
+            _ => self.found(),
+        }
     }
 
     /// Returns the devices for a job: the CPU alone if the kernel has no device code, or if opening the GPUs would take
@@ -94,15 +108,20 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::InvalidKernel`] if no device can run the kernel.
-    pub(super) fn devices_for(&self, bound: &BoundJob, notes: &mut Vec<String>) -> Result<Vec<DeviceInfo>> {
-        let (kernel, rows) = (bound.operator.kernel(), bound.rows);
+    pub(super) fn devices_for(
+        &self,
+        found: &Found,
+        bound: &BoundJob,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<DeviceInfo>> {
+        let kernel = bound.operator.kernel();
         let is_cpu = |device: &&DeviceInfo| device.kind == DeviceKind::Cpu;
         if kernel.code == Code::HostOnly {
-            let able = self.devices.iter().filter(|device| device.kind != DeviceKind::Cuda);
+            let able = found.devices.iter().filter(|device| device.kind != DeviceKind::Cuda);
             let able: Vec<_> = able.cloned().collect();
-            return match self.devices.first() {
+            return match found.devices.first() {
                 Some(first) if able.is_empty() => Err(kernel.no_device_code(&first.id)),
-                _ if able.len() < self.devices.len() => {
+                _ if able.len() < found.devices.len() => {
                     notes.push(format!(
                         "no GPU was used: '{}' is a function in Rust, which runs on the CPU",
                         kernel.entry
@@ -113,34 +132,28 @@ impl Engine {
             };
         }
         if kernel.host.is_none() {
-            let gpus = self.devices.iter().filter(|device| device.kind == DeviceKind::Cuda);
+            let gpus = found.devices.iter().filter(|device| device.kind == DeviceKind::Cuda);
             let gpus: Vec<_> = gpus.cloned().collect();
-            return match self.devices.first() {
+            return match found.devices.first() {
                 Some(first) if gpus.is_empty() => Err(match (&self.choice, DeviceChoice::Cuda.resolve()) {
                     (DeviceChoice::Auto, Err(Error::Device { problem, .. })) => kernel.no_gpu(&problem),
                     _ => kernel.no_host_kernel(&first.id),
                 }),
-                _ if gpus.len() < self.devices.len() => {
+                _ if gpus.len() < found.devices.len() => {
                     notes.push(format!("the CPU took no part: the kernel '{}' has no function for it", kernel.entry));
                     Ok(gpus)
                 }
                 _ => Ok(gpus),
             };
         }
-        let gpus = self.devices.iter().any(|device| !is_cpu(&device));
-        // The work of a row is known only for expressions.
-        if self.choice != DeviceChoice::Auto || !gpus || self.is_opened() || !bound.is_expression {
-            return Ok(self.devices.clone());
-        }
-        let row_bytes: usize = kernel.columns.inputs.iter().chain(&kernel.columns.outputs).sum();
-        let seconds = rows as f64 * row_bytes.max(8) as f64 / (CORE_RATE * cpu::cores() as f64);
-        if seconds > OPENING {
-            return Ok(self.devices.clone());
+        let has_no_gpu = self.found.get().is_some_and(|found| found.devices.iter().all(|device| is_cpu(&device)));
+        if self.choice != DeviceChoice::Auto || has_no_gpu || self.is_opened() || !is_small(bound) {
+            return Ok(found.devices.clone());
         }
         notes.push(format!(
             "no GPU was used: opening one takes about {OPENING} s, longer than the CPU takes for so few rows"
         ));
-        Ok(self.devices.iter().filter(is_cpu).cloned().collect())
+        Ok(found.devices.iter().filter(is_cpu).cloned().collect())
     }
 
     fn is_opened(&self) -> bool {
@@ -172,14 +185,14 @@ impl Engine {
     }
 
     /// Returns the limits of a run that starts now. If `is_half`, another run has the other half of the limits.
-    pub(super) fn limits(&self, is_half: bool) -> RunLimits {
-        let stays = self.devices.iter().zip(&self.budgets);
+    pub(super) fn limits(&self, found: &Found, is_half: bool) -> RunLimits {
+        let stays = found.devices.iter().zip(&found.budgets);
         let stays = stays.map(|(device, budgets)| (device.id.clone(), budgets.stays.in_use())).collect();
         RunLimits { stays, is_half, ..self.limits.clone() }
     }
 
     pub(super) fn plan_of(&self, request: &Request<'_, '_>, limits: &RunLimits) -> Result<(Plan, Vec<Segment>)> {
-        let Request { bound, columns, devices, .. } = *request;
+        let Request { bound, columns, found, devices, .. } = *request;
         let (rows, kernel, keeps) = (bound.rows, bound.operator.kernel(), bound.operator.compacts());
         let names: Vec<&str> = devices.iter().map(|device| &*device.id).collect();
         let sharded: Vec<_> = columns.sharded().collect();
@@ -202,7 +215,7 @@ impl Engine {
             pinned: pinned.zip(&sharded).map(|(pinned, sharded)| pinned || is_home(sharded)).collect(),
         };
         let files = columns.files;
-        let plan = Plan::new(&shape, devices, limits, &Machine::of(self.machine.as_ref(), cpu::cores(), files))?;
+        let plan = Plan::new(&shape, devices, limits, &Machine::of(found.machine.as_ref(), cpu::cores(), files))?;
         Ok((plan, segments))
     }
 
@@ -218,14 +231,14 @@ impl Engine {
         setup: &mut Setup,
     ) -> Result<Ready> {
         let kernel = request.bound.operator.kernel();
-        let (mut devices, mut limits) = (request.devices.to_vec(), self.limits(context.is_half));
+        let (mut devices, mut limits) = (request.devices.to_vec(), self.limits(request.found, context.is_half));
         // For each device that had too little memory: the bytes that it was first asked for.
         let mut short = BTreeMap::new();
         let mut admission = Admission { nested: context.nested, ..Admission::default() };
         let mut reserved: Option<Admitted> = None;
         loop {
             let (plan, segments) = self.plan_of(&Request { devices: &devices, ..*request }, &limits)?;
-            let needs = self.needs(&plan);
+            let needs = needs(request.found, &plan);
             match &mut reserved {
                 Some(reserved) => reserved.change(needs),
                 None if needs.is_empty() => {}
@@ -233,7 +246,7 @@ impl Engine {
             }
             let budgets: Vec<_> = plan.devices.iter().map(|device| Budgets::of_run(&limits, &device.id)).collect();
             let runs = plan.devices.iter().zip(&budgets).map(|(device, budgets)| {
-                request.opened.ready(&self.choice, device, kernel, budgets, self.budgets_of(&device.id))
+                request.opened.ready(&self.choice, device, kernel, budgets, request.found.budgets_of(&device.id))
             });
             match runs.collect::<Result<Vec<_>>>() {
                 Ok(runs) => {
@@ -274,20 +287,10 @@ impl Engine {
         }
     }
 
-    /// Returns the memory that a plan needs of the engine's budgets. The CPU needs none.
-    fn needs(&self, plan: &Plan) -> Vec<Need> {
-        let staging = plan.devices.iter().filter(|device| device.kind != DeviceKind::Cpu);
-        let needs = staging.flat_map(|device| {
-            let budgets = self.budgets_of(&device.id);
-            [(budgets.device.clone(), device.device_bytes), (budgets.pinned.clone(), device.pinned_bytes)]
-        });
-        needs.collect()
-    }
-
     /// Opens the engine's devices. Also returns the devices that have no memory for a context now.
     pub(super) fn opened(&self) -> Result<(Opened, Vec<Full>)> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = opened.open(&self.devices, &self.budgets)?;
+        let full = opened.open(&self.found().devices, &self.found().budgets)?;
         Ok((opened.clone(), full))
     }
 
@@ -295,11 +298,25 @@ impl Engine {
     pub(super) fn opened_so_far(&self) -> Opened {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
 
-    fn budgets_of(&self, id: &str) -> &Budgets {
-        let number = self.devices.iter().position(|device| device.id == id);
-        &self.budgets[number.expect("a plan is for devices of the engine")]
-    }
+/// Returns whether opening a GPU would take longer than the CPU takes for the job. The work of a row is known only for
+/// expressions.
+fn is_small(bound: &BoundJob) -> bool {
+    let columns = &bound.operator.kernel().columns;
+    let row_bytes: usize = columns.inputs.iter().chain(&columns.outputs).sum();
+    let seconds = bound.rows as f64 * row_bytes.max(8) as f64 / (CORE_RATE * cpu::cores() as f64);
+    bound.is_expression && seconds <= OPENING
+}
+
+/// Returns the memory that a plan needs of the engine's budgets. The CPU needs none.
+fn needs(found: &Found, plan: &Plan) -> Vec<Need> {
+    let staging = plan.devices.iter().filter(|device| device.kind != DeviceKind::Cpu);
+    let needs = staging.flat_map(|device| {
+        let budgets = found.budgets_of(&device.id);
+        [(budgets.device.clone(), device.device_bytes), (budgets.pinned.clone(), device.pinned_bytes)]
+    });
+    needs.collect()
 }
 
 #[cfg(test)]
@@ -314,12 +331,34 @@ mod tests {
         let bound = bind(&job).unwrap();
         let (opened, cancel) = (Opened::default(), CancelToken::new());
         let columns = Columns::resolve(&job.inputs, &job.outputs, &bound, &opened, false).unwrap();
-        let request = |cancel| Request { bound: &bound, columns: &columns, devices: &[], opened: &opened, cancel };
+        let found = Found::cpu(&RunLimits::default());
+        let request =
+            |cancel| Request { bound: &bound, columns: &columns, found: &found, devices: &[], opened: &opened, cancel };
         assert!(request(Some(&cancel)).given_up().is_none());
         cancel.cancel();
         assert!(matches!(request(Some(&cancel)).given_up(), Some(Error::Cancelled { done: 0, rows: 5 })));
         assert!(request(None).given_up().is_none());
         bound.operator.kernel().values.abandon();
         assert!(request(None).given_up().is_some_and(|error| error.is_abandoned()));
+    }
+
+    #[test]
+    fn a_small_job_does_not_look_for_gpus() {
+        let run = |engine: &Engine, rows: u64| engine.run(Job::eval("sum(i)").unwrap().rows(rows)).unwrap();
+        let engine = Engine::builder().build().unwrap();
+        let report = run(&engine, 1000);
+        assert!(engine.found.get().is_none() && report.devices.len() == 1);
+        assert!(report.notes.iter().any(|note| note.contains("no GPU was used")), "{:?}", report.notes);
+        // A job without rows is small, too, but a job of many rows is not.
+        assert!(engine.plan(&Job::eval("sum(i)").unwrap().rows(0)).is_ok() && engine.found.get().is_none());
+        assert!(engine.plan(&Job::eval("sum(i)").unwrap().rows(1 << 50)).is_ok() && engine.found.get().is_some());
+        // There is one note at most on why no GPU was used.
+        let notes = run(&engine, 1000).notes;
+        assert_eq!(notes.iter().filter(|note| note.contains("no GPU")).count(), 1, "{notes:?}");
+        let engine = Engine::builder().build().unwrap();
+        assert!(!engine.devices().is_empty() && engine.found.get().is_some());
+        // A named device is found, or is an error, at once.
+        let engine = Engine::builder().device(DeviceChoice::Cpu).build().unwrap();
+        assert!(engine.found.get().is_some());
     }
 }

@@ -100,10 +100,16 @@ fn no_gpu(device: &str) -> Outcome {
     if !place.overshot(&["devices"]).stdout.contains("libcuda.so.1") {
         return not_run("this machine has a CUDA driver");
     }
-    let done = place.overshot(&["run", "sum(x)", "x=x.npy"]);
-    let notes: Vec<_> = done.stdout.lines().filter(|line| line.starts_with("note: ")).collect();
-    assert_eq!(notes, ["note: no GPU: libcuda.so.1, the CUDA driver, was not found; ran on the CPU"], "{done:?}");
-    assert!(notes[0].len() < 80);
+    let notes = |args: &[&str]| -> Vec<String> {
+        let done = place.overshot(args);
+        done.stdout.lines().filter(|line| line.starts_with("note: ")).map(str::to_owned).collect()
+    };
+    let of_small = notes(&["run", "sum(x)", "x=x.npy"]);
+    assert!(of_small.len() == 1 && of_small[0].starts_with("note: no GPU was used: opening one takes"), "{of_small:?}");
+    // More rows than a CPU of 64 cores computes while a GPU is opened.
+    let of_large = notes(&["run", "max(i)", "--rows", "1.5e9"]);
+    assert_eq!(of_large, ["note: no GPU: libcuda.so.1, the CUDA driver, was not found; ran on the CPU"]);
+    assert!(of_large[0].len() < 80);
     RAN
 }
 
