@@ -20,8 +20,7 @@
 //! # Windows
 //!
 //! In phase 3, time is divided into windows, during which the limits stay the same and finished rows are counted. A
-//! change of the limits takes effect only when the chunks that were begun before it are finished, so the next window
-//! begins after that.
+//! window is so long that the chunks that were begun before it do not count for much.
 
 use std::time::Duration;
 
@@ -59,9 +58,6 @@ const LATE: f64 = 16.0;
 /// Windows between two neighbours: doubled from the first number to the second.
 const REST: u32 = 8;
 const LONGEST_REST: u32 = 64;
-/// Seconds after which a window begins although staged chunks from before are not finished, if no window is complete
-/// yet.
-const FIRST_SPAN: f64 = 0.5e-3;
 
 /// The largest numbers of workers that may compute and stage at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +83,8 @@ pub(super) struct Policy {
     tallies: [Tally; 2],
     /// The rows of filled slots, and the seconds that filling them took.
     filled: Tally,
-    window: Window,
+    /// When the window began, in seconds, and the tallies at that time.
+    window: (f64, [Tally; 2]),
     phase: Phase,
     best: Limits,
     /// Rows of the run.
@@ -139,15 +136,6 @@ impl Tally {
     }
 }
 
-#[derive(Debug, Default)]
-struct Window {
-    /// When the limits were set, and the chunks of each side that were begun before and are not finished.
-    set: f64,
-    old: [usize; 2],
-    /// When it began, and the tallies at that time.
-    begin: Option<(f64, [Tally; 2])>,
-}
-
 /// What a step adds to the numbers of workers that compute and stage.
 const DIRECTIONS: [(isize, isize); 6] = [(-1, 1), (1, -1), (-1, 0), (1, 0), (0, -1), (0, 1)];
 
@@ -169,7 +157,7 @@ impl Policy {
             limits,
             tallies: [Tally::default(); 2],
             filled: Tally::default(),
-            window: Window::default(),
+            window: Default::default(),
             phase,
             best: limits,
             rows: rows as f64,
@@ -210,10 +198,6 @@ impl Policy {
         tally.active = tally.active.saturating_sub(1);
         tally.begun -= begun;
         tally.add(rows, busy);
-        if begun <= self.window.set {
-            let old = &mut self.window.old[side as usize];
-            *old = old.saturating_sub(1);
-        }
         self.advance(now);
     }
 
@@ -279,17 +263,9 @@ impl Policy {
         self.keep(REST, now);
     }
 
-    /// Begins the window once the chunks from before are finished, and ends it if it has enough chunks.
+    /// Ends the window if it has enough chunks.
     fn measure(&mut self, now: f64) {
-        let Window { set, old, begin } = &mut self.window;
-        let Some((begin, before)) = *begin else {
-            // The chunks in the queue of a slow device may take long.
-            let is_late = now - *set > self.span.max(FIRST_SPAN);
-            if old[0] == 0 && (old[1] == 0 || is_late) {
-                *begin = Some((now, self.tallies));
-            }
-            return;
-        };
+        let (begin, before) = self.window;
         if now <= begin {
             return;
         }
@@ -398,9 +374,7 @@ impl Policy {
 
     /// Sets the limits of the next window.
     fn set(&mut self, limits: Limits, now: f64) {
-        let old = self.tallies.map(|tally| tally.active);
-        let begin = (limits == self.limits).then_some((now, self.tallies));
-        self.window = Window { set: now, old, begin };
+        self.window = (now, self.tallies);
         self.limits = limits;
     }
 }
