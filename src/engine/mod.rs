@@ -193,10 +193,11 @@ impl Engine {
             timed_every: if real && !timeline { TIMED_EVERY } else { 1 },
             timeline,
         };
-        let kind = kind_of(what.text(), &work, &each_workers);
-        if on_cpu > 0 && plan.workers() > on_cpu {
+        let is_shared = on_cpu > 0 && plan.workers() > on_cpu;
+        let kind = is_shared.then(|| kind_of(what.text(), &work, &each_workers));
+        if let Some(kind) = &kind {
             let takes_turns = schedule != Schedule::Threads;
-            let known = self.learned.get(&kind);
+            let known = self.learned.get(kind);
             work.arbiter = Some(Arbiter::new((cores, plan.workers() - on_cpu), plan.rows, takes_turns, known));
         }
         let workers = runs.iter_mut().enumerate().map(|(number, run)| run.workers(number, &work));
@@ -214,7 +215,7 @@ impl Engine {
         let time = started.get().elapsed();
         let clock = if real { RunTime::Real(time) } else { RunTime::Virtual };
         let kept = work.compaction.as_ref().map(Compaction::rows);
-        if real && let Some(found) = work.arbiter.as_ref().and_then(Arbiter::found) {
+        if real && let (Some(kind), Some(found)) = (kind, work.arbiter.as_ref().and_then(Arbiter::found)) {
             self.learned.put(kind, found);
         }
         // This also ends the use of resident rows.

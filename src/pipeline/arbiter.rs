@@ -18,7 +18,7 @@
 
 use std::time::Duration;
 
-use super::policy::{Limits, Policy, Side};
+use super::policy::{Limits, Policy};
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The arbiter of one run.
@@ -92,9 +92,9 @@ impl Arbiter {
         true
     }
 
-    /// Records that a worker claimed a chunk at `now`.
-    pub(super) fn begin(&self, side: Side, now: Duration) {
-        self.state().policy.begin(side, now);
+    /// Records that a CPU worker claimed a chunk at `now`.
+    pub(super) fn begin(&self, now: Duration) {
+        self.state().policy.begin(now);
     }
 
     /// Ends what `start_computing` began: at `now`, the worker has computed `rows` rows in `busy`, which it claimed at
@@ -103,7 +103,7 @@ impl Arbiter {
         let mut state = self.state();
         state.computing -= 1;
         if rows > 0 {
-            self.update(&mut state, now, |policy| policy.finish(Side::Compute, rows, busy, begun, now));
+            self.update(&mut state, now, |policy| policy.computed(rows, busy, begun, now));
         }
         if state.may_compute() {
             state.resumed = state.resumed.max(now);
@@ -155,13 +155,12 @@ impl Arbiter {
         self.update(&mut self.state(), now, |policy| policy.filled(rows, busy, now));
     }
 
-    /// Records that, at `now`, a chunk of `rows` rows was drained, which its worker claimed at `begun`. Filling and
-    /// draining took `busy`.
-    pub(super) fn end_staging(&self, rows: u64, busy: Duration, begun: Duration, now: Duration) {
-        self.update(&mut self.state(), now, |policy| policy.finish(Side::Stage, rows, busy, begun, now));
+    /// Records that, at `now`, a chunk of `rows` rows was drained. Filling and draining took `busy`.
+    pub(super) fn end_staging(&self, rows: u64, busy: Duration, now: Duration) {
+        self.update(&mut self.state(), now, |policy| policy.staged(rows, busy, now));
     }
 
-    /// Returns the best limits so far, once the policy compared the extremes.
+    /// Returns the best limits so far, after the first phases of the policy.
     pub(crate) fn found(&self) -> Option<Limits> {
         self.state().policy.found()
     }
@@ -210,7 +209,7 @@ mod tests {
         let ms = Duration::from_millis(1);
         for _ in 0..2 {
             assert!(arbiter.start_computing());
-            arbiter.begin(Side::Compute, Duration::ZERO);
+            arbiter.begin(Duration::ZERO);
             arbiter.end_computing(1000, ms, Duration::ZERO, ms);
             arbiter.end_filling(1000, 10 * ms, ms);
         }
@@ -239,7 +238,7 @@ mod tests {
         assert!((0..4).all(|_| arbiter.start_computing()));
         assert!(!arbiter.start_computing() && arbiter.computing_resumes().is_none());
         let second = Duration::from_secs(1);
-        arbiter.begin(Side::Compute, Duration::ZERO);
+        arbiter.begin(Duration::ZERO);
         arbiter.end_computing(1000, second, Duration::ZERO, second);
         assert_eq!(arbiter.computing_resumes(), Some(second));
 

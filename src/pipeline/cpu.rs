@@ -10,7 +10,6 @@ use std::time::Duration;
 use super::arbiter::Arbiter;
 use super::clock::CpuClock;
 use super::meter::{HostStage, Meter, Task};
-use super::policy::Side;
 use super::{DeviceRun, Work, Worker, WorkerName, WorkerOutcome};
 use crate::data::{Chunk, Claim, copy_past_cache};
 use crate::device::kernel::{HostKernel, Uniform};
@@ -248,7 +247,7 @@ impl Worker for CpuWorker<'_> {
         let _span = self.meter.span(Task::Compute, &chunk);
         let begun = self.clock.now();
         if let Some(arbiter) = arbiter {
-            arbiter.begin(Side::Compute, begun);
+            arbiter.begin(begun);
         }
         let busy = self.compute(&chunk).map_err(|error| self.meter.with_chunk(&chunk, error))?;
         self.computed = Some(Computed { chunk, begun, busy });

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::arbiter::{Admission, Arbiter};
-use super::policy::Side;
 
 /// The interface of one worker to the [`Arbiter`]. Without an arbiter, the worker may always stage.
 pub(super) struct Permit<'r> {
@@ -14,15 +13,16 @@ pub(super) struct Permit<'r> {
     stages: bool,
     /// The time since which the arbiter has refused the worker, which must ask again.
     refused: Option<Duration>,
-    /// When each chunk in flight was begun, oldest first; `None` for chunks that only this device may process.
-    begun: VecDeque<Option<Duration>>,
+    /// Whether each chunk in flight is a common one, which the CPU could compute, oldest first. The arbiter does not
+    /// count chunks that only this device may process.
+    are_common: VecDeque<bool>,
     /// The part of the staging time that was reported to the arbiter.
     reported: Duration,
 }
 
 impl<'r> Permit<'r> {
     pub(super) fn new(arbiter: Option<&'r Arbiter>) -> Self {
-        Permit { arbiter, stages: false, refused: None, begun: VecDeque::new(), reported: Duration::ZERO }
+        Permit { arbiter, stages: false, refused: None, are_common: VecDeque::new(), reported: Duration::ZERO }
     }
 
     /// Returns whether the worker shares the cores with CPU workers, and so may have to wait.
@@ -51,22 +51,14 @@ impl<'r> Permit<'r> {
         self.refused.map(|since| (since, resumes.max(since)))
     }
 
-    /// Reports that a common chunk was claimed at `now`.
-    pub(super) fn begin(&mut self, now: Duration) {
-        if let Some(arbiter) = self.arbiter {
-            arbiter.begin(Side::Stage, now);
-        }
-        self.begun.push_back(Some(now));
-    }
-
-    /// Reports that a chunk was claimed that only this device may process. The arbiter does not count such chunks.
-    pub(super) fn begin_own(&mut self) {
-        self.begun.push_back(None);
+    /// Reports that a chunk was claimed, and whether it is a common one.
+    pub(super) fn claimed(&mut self, is_common: bool) {
+        self.are_common.push_back(is_common);
     }
 
     /// Reports that, at `now`, the slot of the newest chunk was filled with `rows` rows in `busy`.
     pub(super) fn filled(&self, rows: usize, busy: Duration, now: Duration) {
-        if let (Some(arbiter), Some(Some(_))) = (self.arbiter, self.begun.back()) {
+        if let (Some(arbiter), Some(true)) = (self.arbiter, self.are_common.back()) {
             arbiter.end_filling(rows as u64, busy, now);
         }
     }
@@ -74,8 +66,8 @@ impl<'r> Permit<'r> {
     /// Reports that the oldest chunk, of `rows` rows, was drained at `now`. `staging_time` is the total host time that
     /// the worker has spent on chunks.
     pub(super) fn drained(&mut self, rows: usize, staging_time: Duration, now: Duration) {
-        if let (Some(arbiter), Some(Some(begun))) = (self.arbiter, self.begun.pop_front()) {
-            arbiter.end_staging(rows as u64, staging_time - self.reported, begun, now);
+        if let (Some(arbiter), Some(true)) = (self.arbiter, self.are_common.pop_front()) {
+            arbiter.end_staging(rows as u64, staging_time - self.reported, now);
         }
         self.reported = staging_time;
     }

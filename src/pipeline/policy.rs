@@ -66,12 +66,16 @@ pub(crate) struct Limits {
     pub(crate) stage: usize,
 }
 
-/// The two uses of a core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
-    Compute,
-    Stage,
+impl Limits {
+    /// Returns the limits of phase 1.
+    fn probing(cores: usize) -> Limits {
+        Limits { compute: cores.saturating_sub(1).max(1), stage: 1 }
+    }
 }
+
+/// The two sides, as indices of tallies.
+const COMPUTED: usize = 0;
+const STAGED: usize = 1;
 
 /// The policy of one run.
 #[derive(Debug)]
@@ -114,7 +118,8 @@ enum Phase {
 /// The chunks of one side.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
-    /// Chunks that are begun and not finished, and the sum of the seconds at which they began.
+    /// Chunks that are begun and not finished, and the sum of the seconds at which they began. Only those that are
+    /// computed count: chunks on a device wait in a queue, so the time since they were begun tells nothing.
     active: usize,
     begun: f64,
     /// Finished chunks, their rows, and the sum of the seconds that a core spent on them.
@@ -146,7 +151,7 @@ impl Policy {
         // A probe costs next to nothing, so that all cores compute only if this run tells the same again.
         let fits = |known: &Limits| known.compute <= cores && (1..=stagers).contains(&known.stage);
         let known = known.filter(fits);
-        let probe = Limits { compute: cores.saturating_sub(1).max(1), stage: 1 };
+        let probe = Limits::probing(cores);
         let (limits, phase) = match known {
             Some(known) => (known, Phase::Keep { left: REST, rest: REST, changed: 0 }),
             None => (probe, Phase::Probe([Tally::default(); 3])),
@@ -177,9 +182,9 @@ impl Policy {
         matches!(self.phase, Phase::Keep { .. } | Phase::Try { .. }).then_some(self.best)
     }
 
-    /// Records that a worker begins a chunk at `now`.
-    pub(super) fn begin(&mut self, side: Side, now: Duration) {
-        let tally = &mut self.tallies[side as usize];
+    /// Records that a CPU worker begins a chunk at `now`.
+    pub(super) fn begin(&mut self, now: Duration) {
+        let tally = &mut self.tallies[COMPUTED];
         tally.active += 1;
         tally.begun += now.as_secs_f64();
     }
@@ -190,15 +195,20 @@ impl Policy {
         self.advance(now.as_secs_f64());
     }
 
-    /// Records that, at `now`, a worker has finished a chunk of `rows` rows that it began at `begun`. A core has spent
+    /// Records that, at `now`, a CPU worker has computed a chunk of `rows` rows that it began at `begun`. It has spent
     /// `busy` on it.
-    pub(super) fn finish(&mut self, side: Side, rows: u64, busy: Duration, begun: Duration, now: Duration) {
-        let (begun, now) = (begun.as_secs_f64(), now.as_secs_f64());
-        let tally = &mut self.tallies[side as usize];
+    pub(super) fn computed(&mut self, rows: u64, busy: Duration, begun: Duration, now: Duration) {
+        let tally = &mut self.tallies[COMPUTED];
         tally.active = tally.active.saturating_sub(1);
-        tally.begun -= begun;
+        tally.begun -= begun.as_secs_f64();
         tally.add(rows, busy);
-        self.advance(now);
+        self.advance(now.as_secs_f64());
+    }
+
+    /// Records that, at `now`, a chunk of `rows` rows was drained. Filling and draining took `busy`.
+    pub(super) fn staged(&mut self, rows: u64, busy: Duration, now: Duration) {
+        self.tallies[STAGED].add(rows, busy);
+        self.advance(now.as_secs_f64());
     }
 
     /// Goes on after a measurement.
@@ -237,7 +247,7 @@ impl Policy {
 
     /// Ends a round of phase 2 if it has enough chunks.
     fn settle(&mut self, rounds: u32, (begin, before): (f64, &[Tally; 2]), alone: f64, now: f64) {
-        let staged = self.tallies[Side::Stage as usize].chunks - before[Side::Stage as usize].chunks;
+        let staged = self.tallies[STAGED].chunks - before[STAGED].chunks;
         if staged < (ROUND * self.stagers as u64).max(LEAST_STAGED) || now <= begin {
             return;
         }
@@ -248,12 +258,13 @@ impl Policy {
             (self.best, self.rate) = (self.limits, 0.0);
             return self.keep(REST, now);
         }
-        let busy = self.tallies[Side::Stage as usize].busy - before[Side::Stage as usize].busy;
+        let busy = self.tallies[STAGED].busy - before[STAGED].busy;
         self.limits.compute = self.idle_cores(busy / (now - begin));
         self.phase = Phase::Settle { rounds: rounds + 1, begin: now, before: self.tallies, alone };
     }
 
-    /// Returns the cores that compute if staging keeps so many busy. The submitter keeps one more busy.
+    /// Returns the cores that compute if staging keeps so many busy. The submitter of a GPU keeps
+    /// one more busy; those of further GPUs are not counted.
     fn idle_cores(&self, staging: f64) -> usize {
         (self.cores as f64 - staging - 1.0).round().max(0.0) as usize
     }
@@ -289,8 +300,7 @@ impl Policy {
     /// Returns the rows per second of both sides since `begin`, when the tallies were `before`.
     fn rate_since(&self, begin: f64, before: &[Tally; 2], now: f64) -> f64 {
         let [computed, staged] = [0, 1].map(|side| (&before[side], &self.tallies[side]));
-        // Workers that compute finish in bunches, so the parts of chunks that they have done are counted too. Chunks on
-        // a device wait in a queue, so the time since they were begun tells nothing.
+        // Workers that compute finish in bunches, so the parts of chunks that they have done are counted too.
         let age = |tally: &Tally, now: f64| tally.active as f64 * now - tally.begun;
         let (before, after) = computed;
         // If no chunk was finished, a part counts as much as on average before.
@@ -339,7 +349,7 @@ impl Policy {
 
     fn probe_again(&mut self) {
         let [computed, staged] = self.tallies;
-        self.limits = Limits { compute: self.cores.saturating_sub(1).max(1), stage: 1 };
+        self.limits = Limits::probing(self.cores);
         self.phase = Phase::Probe([computed, staged, self.filled]);
     }
 

@@ -132,7 +132,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
     /// Claims rows that are resident on this device. Only workers of this device process them.
     fn claim_own(&mut self) -> Option<Chunk> {
         let chunk = self.work.queue.claim_own(self.number, self.chunk_rows, self.resident_chunk_rows)?;
-        self.permit.begin_own();
+        self.permit.claimed(false);
         Some(chunk)
     }
 
@@ -151,7 +151,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
             return None;
         }
         let chunk = self.work.queue.claim(self.chunk_rows)?;
-        self.permit.begin(self.host.now());
+        self.permit.claimed(true);
         Some(chunk)
     }
 

@@ -60,7 +60,7 @@ use shuttle::thread;
 use arbiter::{Admission, Arbiter};
 use budget::MemoryBudget;
 use linearizer::Linearizer;
-use policy::{Limits, Side};
+use policy::Limits;
 
 /// The number of schedules of each kind for each model.
 const SCHEDULES: usize = 300;
@@ -183,7 +183,7 @@ impl Run {
             let fails = chunk.is_some_and(|chunk| chunk > 0 && self.fails == Some(0));
             let goes_on = match chunk {
                 Some(chunk) if !fails => {
-                    self.arbiter.begin(Side::Compute, self.now());
+                    self.arbiter.begin(self.now());
                     self.count(chunk);
                     self.write(chunk)
                 }
@@ -216,7 +216,6 @@ impl Run {
             match if may_stage { self.claim() } else { None } {
                 Some(chunk) if chunk > 0 && self.fails == Some(1) => return self.stop(),
                 Some(chunk) => {
-                    self.arbiter.begin(Side::Stage, self.now());
                     in_flight.push_back(chunk);
                 }
                 None => {
@@ -226,7 +225,7 @@ impl Run {
                         return self.stop();
                     }
                     let end = self.pass(cost);
-                    self.arbiter.end_staging(1000, cost, end.saturating_sub(cost), end);
+                    self.arbiter.end_staging(1000, cost, end);
                 }
             }
         }

@@ -105,9 +105,9 @@ impl Control {
         }
     }
 
-    fn begin(&mut self, side: Side, now: f64) {
+    fn begin(&mut self, now: f64) {
         if let Control::Policy(policy) = self {
-            policy.begin(side, Duration::from_secs_f64(now));
+            policy.begin(Duration::from_secs_f64(now));
         }
     }
 
@@ -117,10 +117,16 @@ impl Control {
         }
     }
 
-    fn finish(&mut self, side: Side, rows: f64, busy: f64, begun: f64, now: f64) {
+    fn computed(&mut self, rows: f64, begun: f64, now: f64) {
         if let Control::Policy(policy) = self {
-            let [busy, begun, now] = [busy, begun, now].map(Duration::from_secs_f64);
-            policy.finish(side, rows as u64, busy, begun, now);
+            let [begun, now] = [begun, now].map(Duration::from_secs_f64);
+            policy.computed(rows as u64, now.saturating_sub(begun), begun, now);
+        }
+    }
+
+    fn staged(&mut self, rows: f64, busy: f64, now: f64) {
+        if let Control::Policy(policy) = self {
+            policy.staged(rows as u64, Duration::from_secs_f64(busy), Duration::from_secs_f64(now));
         }
     }
 }
@@ -129,8 +135,8 @@ impl Control {
 #[derive(Default)]
 struct Stager {
     in_use: usize,
-    /// When each chunk is back, when it was begun, and the time that filling took.
-    in_flight: VecDeque<(f64, f64, f64)>,
+    /// When each chunk is back, and the time that filling took.
+    in_flight: VecDeque<(f64, f64)>,
     stages: bool,
     is_active: bool,
 }
@@ -148,7 +154,6 @@ enum Event {
     /// `busy` is the time of a core for filling and draining.
     Drained {
         stager: usize,
-        begun: f64,
         busy: f64,
     },
 }
@@ -170,14 +175,14 @@ fn run(hosts: [&Host; 2], rows: f64, control: &mut Control, random: &mut Random)
             order.push(event);
         };
         // The time of a chunk varies by 30 %.
-        let mut takes = |active: [usize; 2], side: Side, rows: f64| {
-            host.seconds(active)[side as usize] * rows * (0.7 + 0.6 * random.unit())
+        let mut takes = |active: [usize; 2], side: usize, rows: f64| {
+            host.seconds(active)[side] * rows * (0.7 + 0.6 * random.unit())
         };
         while active[0] < limits.compute && left > 0.0 {
             left -= host.chunk[0];
             active[0] += 1;
-            control.begin(Side::Compute, now);
-            let seconds = takes(active, Side::Compute, host.chunk[0]);
+            control.begin(now);
+            let seconds = takes(active, COMPUTED, host.chunk[0]);
             after(&mut events, seconds, Event::Computed { begun: now });
         }
         for (k, stager) in stagers.iter_mut().enumerate().filter(|(_, stager)| !stager.is_active) {
@@ -189,19 +194,18 @@ fn run(hosts: [&Host; 2], rows: f64, control: &mut Control, random: &mut Random)
             if stager.in_use < 2 && may_stage && left > 0.0 {
                 staging += usize::from(!stager.stages);
                 left -= host.chunk[1];
-                control.begin(Side::Stage, now);
                 (stager.stages, stager.is_active) = (true, true);
                 stager.in_use += 1;
                 active[1] += 1;
-                let seconds = takes(active, Side::Stage, host.chunk[1] / 2.0);
+                let seconds = takes(active, STAGED, host.chunk[1] / 2.0);
                 after(&mut events, seconds, Event::Filled { stager: k, begun: now });
             } else if stager.in_flight.front().is_some_and(|(back, ..)| *back <= now)
-                && let Some((_, begun, filling)) = stager.in_flight.pop_front()
+                && let Some((_, filling)) = stager.in_flight.pop_front()
             {
                 stager.is_active = true;
                 active[1] += 1;
-                let seconds = takes(active, Side::Stage, host.chunk[1] / 2.0);
-                after(&mut events, seconds, Event::Drained { stager: k, begun, busy: filling + seconds });
+                let seconds = takes(active, STAGED, host.chunk[1] / 2.0);
+                after(&mut events, seconds, Event::Drained { stager: k, busy: filling + seconds });
             }
         }
         let Some(Reverse((bits, event))) = events.pop() else { return log };
@@ -209,25 +213,25 @@ fn run(hosts: [&Host; 2], rows: f64, control: &mut Control, random: &mut Random)
         let finished = match order[event] {
             Event::Computed { begun } => {
                 active[0] -= 1;
-                control.finish(Side::Compute, host.chunk[0], now - begun, begun, now);
+                control.computed(host.chunk[0], begun, now);
                 host.chunk[0]
             }
             Event::Filled { stager, begun } => {
                 active[1] -= 1;
                 stagers[stager].is_active = false;
                 device_free = device_free.max(now) + host.chunk[1] / host.device;
-                stagers[stager].in_flight.push_back((device_free, begun, now - begun));
+                stagers[stager].in_flight.push_back((device_free, now - begun));
                 control.filled(host.chunk[1], now - begun, now);
                 events.push(Reverse((device_free.to_bits(), order.len())));
                 order.push(Event::Back);
                 0.0
             }
             Event::Back => 0.0,
-            Event::Drained { stager, begun, busy } => {
+            Event::Drained { stager, busy } => {
                 active[1] -= 1;
                 stagers[stager].is_active = false;
                 stagers[stager].in_use -= 1;
-                control.finish(Side::Stage, host.chunk[1], busy, begun, now);
+                control.staged(host.chunk[1], busy, now);
                 host.chunk[1]
             }
         };
@@ -352,8 +356,8 @@ fn a_short_job_stays_with_the_probe() {
     let mut policy = Policy::new(16, 6, 1_000_000, None);
     for chunk in 0..20 {
         let [begun, now] = [chunk, chunk + 1].map(Duration::from_millis);
-        policy.begin(Side::Compute, begun);
-        policy.finish(Side::Compute, 1000, now - begun, begun, now);
+        policy.begin(begun);
+        policy.computed(1000, now - begun, begun, now);
     }
     assert_eq!(policy.limits(), Limits { compute: 15, stage: 1 });
 }
@@ -363,9 +367,8 @@ fn fills_alone_tell_that_computing_is_better() {
     let mut policy = Policy::new(4, 2, 1_000_000, None);
     let ms = Duration::from_millis;
     for chunk in 0..2 {
-        policy.begin(Side::Compute, ms(chunk));
-        policy.finish(Side::Compute, 1000, ms(1), ms(chunk), ms(chunk + 1));
-        policy.begin(Side::Stage, ms(chunk));
+        policy.begin(ms(chunk));
+        policy.computed(1000, ms(1), ms(chunk), ms(chunk + 1));
         assert_eq!(policy.limits(), Limits { compute: 3, stage: 1 });
         policy.filled(1000, ms(2), ms(chunk + 1));
     }
