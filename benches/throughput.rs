@@ -3,8 +3,8 @@
 //!
 //! Run `overshot bench --limits` first, for the limits; then
 //! `cargo bench --bench throughput -- --device cuda,cpu,auto --size 4GiB --json results.json`. Every size is that of
-//! one `f64` column. Each job runs several times on one engine, one device after the other; the result is the
-//! median. Every result is checked. Machines differ, so compare only rows of one table.
+//! one `f64` column. Each job runs several times on one engine for each device, and the devices alternate; the
+//! result is the median. Every result is checked. Machines differ, so compare only rows of one table.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -164,11 +164,14 @@ impl Table<'_> {
         if self.options.only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
             return Ok(());
         }
-        for target in self.targets {
-            let mut runs = Vec::new();
-            for run in 0..self.options.runs {
+        // The devices alternate, because the memory of a shared host is not always equally fast.
+        let mut all: Vec<Vec<Report>> = self.targets.iter().map(|_| Vec::new()).collect();
+        for run in 0..self.options.runs {
+            for (target, runs) in self.targets.iter().zip(&mut all) {
                 runs.push(job(target, run == 0).map_err(|error| format!("{name} on {}: {error}", target.name))?);
             }
+        }
+        for (target, mut runs) in self.targets.iter().zip(all) {
             runs.sort_by_key(|run| run.time);
             let rate = |report: &Report| (columns * 8 * self.options.rows) as f64 / report.time.as_secs_f64() / 1e9;
             let (fastest, slowest, median) = (rate(&runs[0]), rate(&runs[runs.len() - 1]), &runs[runs.len() / 2]);

@@ -156,6 +156,7 @@ mod sync;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
+mod thread_pool;
 mod threads;
 pub mod trace;
 #[doc(hidden)]

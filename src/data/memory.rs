@@ -3,7 +3,7 @@
 //! - [`Memory`]: the rows of a source, shared.
 //! - [`Disjoint`]: a slice whose parts are written concurrently by several threads. Like a `RefCell`, it checks at
 //!   run time what the borrow checker cannot prove: that no two live parts overlap.
-//! - [`SinkMemory`]: a [`Disjoint`] measured in rows.
+//! - [`SinkMemory`]: a [`Disjoint`] measured in rows. Small ones are written through the cache.
 //! - [`map_file`]: the bytes of a file as a slice.
 //! - [`copy_past_cache`]: writes rows that are not read again soon, bypassing the cache.
 
@@ -270,6 +270,14 @@ impl<'a> SinkMemory<'a> {
         self.try_claim(rows).ok_or_else(|| ColumnError::RowsInUse { first, end }.into())
     }
 
+    /// Copies rows to claimed rows of this memory, past the cache unless all of the memory can stay in it.
+    ///
+    /// # Panics
+    /// Panics if the lengths differ.
+    pub(crate) fn copy(&self, to: &mut [u8], from: &[u8]) {
+        if self.bytes.len() <= STAYS_IN_CACHE { to.copy_from_slice(from) } else { copy_past_cache(to, from) }
+    }
+
     /// Borrows like [`claim`](SinkMemory::claim), but returns `None` instead of panicking.
     pub(crate) fn try_claim(&self, rows: Range<u64>) -> Option<Claim<'_>> {
         let byte = |row: u64| usize::try_from(row).ok()?.checked_mul(self.row_bytes);
@@ -309,6 +317,10 @@ pub(crate) unsafe fn map_file(file: &File, len: u64) -> Option<Mmap> {
     // do not change.
     unsafe { MmapOptions::new().len(len).map(file).ok() }
 }
+
+/// Bytes of an output that stays in the cache, from which the caller reads it. With 1 MiB of columns, `c = a * b` takes
+/// 50 µs instead of 88 (`cargo bench --bench latency`).
+const STAYS_IN_CACHE: usize = 4 << 20;
 
 /// Copies bytes that are not read again soon, bypassing the cache. Ordinary stores read every cache line before
 /// they write it, and evict data that is still needed, such as the slots of other workers.

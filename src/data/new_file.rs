@@ -2,7 +2,6 @@
 
 use super::file::{announce_map, write_error};
 use super::gate::Gate;
-use super::memory::copy_past_cache;
 use super::partial::Partial;
 use super::signal_list::Entry;
 use super::sink::rows_of;
@@ -173,7 +172,7 @@ impl Sink for FileSink {
             return self.partial.write_at(bytes, self.offset + rows.start * self.dtype.size() as u64);
         };
         let mut claim = map.try_claim(rows).ok_or_else(|| self.misfit(first_row, bytes))?;
-        copy_past_cache(&mut claim, bytes);
+        map.copy(&mut claim, bytes);
         Ok(())
     }
 

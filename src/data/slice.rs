@@ -1,6 +1,6 @@
 //! Slices as sources and sinks. They are used in place, so that nothing is copied unnecessarily.
 
-use super::memory::{Disjoint, copy_past_cache};
+use super::memory::Disjoint;
 use super::sink::{check_fit, does_not_fit, rows_of};
 use super::{Dtype, Element, Input, Memory, Output, Placement, Sink, SinkMemory, Source, Target};
 use crate::error::{ColumnError, Result};
@@ -152,7 +152,7 @@ impl Sink for SliceSink<'_> {
         let size = self.0.row_bytes();
         let rows = rows_of(first_row, bytes, size);
         let claim = rows.and_then(|rows| self.0.try_claim(rows));
-        copy_past_cache(&mut claim.ok_or_else(|| does_not_fit("slice", first_row, bytes))?, bytes);
+        self.0.copy(&mut claim.ok_or_else(|| does_not_fit("slice", first_row, bytes))?, bytes);
         Ok(())
     }
 

@@ -1,12 +1,15 @@
 //! The properties of the CPU. The CPU is not a `Device`: its workers run host kernels directly.
 
 use std::fs;
+use std::sync::OnceLock;
 
 use super::{DeviceDetails, DeviceInfo, DeviceKind};
 
 /// Returns the number of cores that this process may use.
 pub(crate) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get())
+    // Asked once: the answer takes 20 µs, because it depends on files of the system.
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |cores| cores.get()))
 }
 
 pub(crate) fn info() -> DeviceInfo {

@@ -25,6 +25,7 @@ pub(crate) use choice::driver_version;
 pub use choice::{DeviceChoice, devices};
 pub use emulated::{Emulated, Fault, FaultAt};
 
+use std::any::Any;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -202,6 +203,15 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
 
     /// Creates an event. [`Host::elapsed`] accepts only events that keep time. These cost the device more.
     fn event(&self, keeps_time: bool) -> Result<Self::Event>;
+
+    /// Makes this thread ready for many calls of streams and of the host. Dropping the result, on the same thread, makes
+    /// the thread again what it was before. Without it, every call may change the thread for good.
+    ///
+    /// # Errors
+    /// The error of the device if it refuses.
+    fn enter(&self) -> Result<Box<dyn Any>> {
+        Ok(Box::new(()))
+    }
 
     /// Returns the view of a host thread. Its time counts from `epoch`, or is virtual and starts at zero.
     fn host(&self, epoch: Instant) -> Self::Host;

@@ -7,6 +7,7 @@ use super::found::Found;
 use crate::device::DeviceChoice;
 use crate::error::{Result, SettingError};
 use crate::plan::RunLimits;
+use crate::thread_pool::ThreadPool;
 
 /// The most workers of a device. Each is a thread, so a larger number is a mistake.
 const MAX_WORKERS: usize = 1024;
@@ -101,6 +102,7 @@ impl EngineBuilder {
             weights: Mutex::default(),
             opened: Mutex::default(),
             learned: super::learned::Learned::default(),
+            threads: ThreadPool::default(),
         })
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct BoundJob {
     pub(super) rows: u64,
     /// Whether the job is an expression, as opposed to a custom kernel.
     pub(super) is_expression: bool,
+    /// Whether rows of a column may be resident on devices.
+    pub(super) is_resident: bool,
     pub(super) inputs: Vec<Column>,
     pub(super) outputs: Vec<Column>,
     /// The scalars of an expression.
@@ -63,6 +65,8 @@ pub(super) fn value_dtype(name: &str, dtype: Dtype, new: Dtype) -> Error {
 /// Checks a job before it runs.
 pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
     check_files(&job.inputs, &job.outputs)?;
+    let is_resident = job.inputs.iter().any(|(_, input)| input.shards().is_some())
+        || job.outputs.iter().any(|(_, output)| output.shards().is_some());
     // In the order of the job, which is also the order of the columns.
     let sources: Vec<_> = job.inputs.iter().map(|(_, input)| (input.source().dtype(), input.source().rows())).collect();
     let named = job.inputs.iter().zip(&sources);
@@ -83,7 +87,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
             let outputs = program.outputs().iter().map(column).collect();
             let inputs = inputs.iter().map(column).collect();
             let operator = Box::new(Eval::new(program));
-            let bound = BoundJob { operator, rows, is_expression: true, inputs, outputs, values };
+            let bound = BoundJob { operator, rows, is_expression: true, is_resident, inputs, outputs, values };
             if !job.deferred {
                 bound.operator.kernel().values.set(bound.bits_of(&job.values)?);
             }
@@ -103,7 +107,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
             let inputs = inputs.iter().map(|(_, dtype)| *dtype).zip(elements).map(column).collect();
             let outputs = outputs.into_iter().map(column).collect();
             let operator = Box::new(CustomOp::new(kernel));
-            BoundJob { operator, rows, is_expression: false, inputs, outputs, values: vec![] }
+            BoundJob { operator, rows, is_expression: false, is_resident, inputs, outputs, values: vec![] }
         }
     };
     for ((name, output), Column { dtype, .. }) in job.outputs.iter().zip(&bound.outputs) {

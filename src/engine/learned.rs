@@ -8,14 +8,26 @@ use crate::pipeline::{Limits, Work};
 /// The most kinds of jobs that are remembered. A program with more kinds begins anew.
 const MOST: usize = 1024;
 
-/// The best limits of each kind of job.
+/// Runs that use what an earlier one found before the next one probes again. Without this, a probe that was disturbed
+/// would keep the GPUs idle for ever.
+const USES: u32 = 7;
+
+/// The best limits of each kind of job, and the runs that have used them.
 #[derive(Debug, Default)]
-pub(super) struct Learned(Mutex<HashMap<String, Limits>>);
+pub(super) struct Learned(Mutex<HashMap<String, (Limits, u32)>>);
 
 impl Learned {
-    /// Returns the limits that were best for a kind of job.
+    /// Returns the limits that were best for a kind of job; `None` if they are not known, or used up.
     pub(super) fn get(&self, kind: &str) -> Option<Limits> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(kind).copied()
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (limits, uses) = all.get_mut(kind)?;
+        let limits = *limits;
+        *uses += 1;
+        if *uses > USES {
+            all.remove(kind);
+            return None;
+        }
+        Some(limits)
     }
 
     /// Remembers the best limits that a run of this kind found.
@@ -24,7 +36,10 @@ impl Learned {
         if all.len() >= MOST {
             all.clear();
         }
-        all.insert(kind, limits);
+        let (known, uses) = all.entry(kind).or_insert((limits, 0));
+        if *known != limits {
+            (*known, *uses) = (limits, 0);
+        }
     }
 }
 
@@ -52,5 +67,20 @@ mod tests {
         assert_eq!((learned.get("0"), learned.get("other")), (Some(limits), None));
         learned.put("other".into(), limits);
         assert_eq!((learned.get("0"), learned.get("other")), (None, Some(limits)));
+    }
+
+    #[test]
+    fn what_was_learned_is_asked_again_after_some_runs() {
+        let learned = Learned::default();
+        let [found, other] = [0, 1].map(|stage| Limits { compute: 3, stage });
+        learned.put("job".into(), found);
+        for _ in 0..USES {
+            assert_eq!(learned.get("job"), Some(found));
+            learned.put("job".into(), found);
+        }
+        assert_eq!((learned.get("job"), learned.get("job")), (None, None));
+        learned.put("job".into(), found);
+        learned.put("job".into(), other);
+        assert!((0..USES).all(|_| learned.get("job") == Some(other)) && learned.get("job").is_none());
     }
 }

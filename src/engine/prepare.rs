@@ -9,7 +9,7 @@ use super::columns::{Columns, Pinning};
 use super::devices::{Budgets, Full, Opened};
 use super::found::Found;
 use super::passes::PassContext;
-use super::{CORE_RATE, Engine, OPENING, reports};
+use super::{BEGINNING, CORE_RATE, Engine, OPENING, reports};
 use crate::data::{Input, Output};
 use crate::device::kernel::Code;
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, cpu};
@@ -103,8 +103,8 @@ impl Engine {
         }
     }
 
-    /// Returns the devices for a job: the CPU alone if the kernel has no device code, or if opening the GPUs would take
-    /// longer than the work ([`DeviceChoice::Auto`]); GPUs alone if the kernel has no host kernel.
+    /// Returns the devices for a job: the CPU alone if the kernel has no device code, or if the GPUs would begin too late
+    /// ([`DeviceChoice::Auto`]); GPUs alone if the kernel has no host kernel.
     ///
     /// # Errors
     /// [`Error::InvalidKernel`] if no device can run the kernel.
@@ -147,12 +147,16 @@ impl Engine {
             };
         }
         let has_no_gpu = self.found.get().is_some_and(|found| found.devices.iter().all(|device| is_cpu(&device)));
-        if self.choice != DeviceChoice::Auto || has_no_gpu || self.is_opened() || !is_small(bound) {
+        if self.choice != DeviceChoice::Auto || has_no_gpu {
             return Ok(found.devices.clone());
         }
-        notes.push(format!(
-            "no GPU was used: opening one takes about {OPENING} s, longer than the CPU takes for so few rows"
-        ));
+        notes.push(match self.is_opened() {
+            true if is_tiny(bound) => "no GPU was used: the CPU computes so few rows before a GPU could begin".into(),
+            false if is_small(bound) => format!(
+                "no GPU was used: opening one takes about {OPENING} s, longer than the CPU takes for so few rows"
+            ),
+            _ => return Ok(found.devices.clone()),
+        });
         Ok(found.devices.iter().filter(is_cpu).cloned().collect())
     }
 
@@ -300,13 +304,23 @@ impl Engine {
     }
 }
 
-/// Returns whether opening a GPU would take longer than the CPU takes for the job. The work of a row is known only for
-/// expressions.
+/// Returns whether opening a GPU would take longer than the CPU takes for the job.
 fn is_small(bound: &BoundJob) -> bool {
+    cpu_seconds(bound).is_some_and(|seconds| seconds <= OPENING)
+}
+
+/// Returns whether the CPU takes about as long for the job as an open GPU needs to begin.
+fn is_tiny(bound: &BoundJob) -> bool {
+    cpu_seconds(bound).is_some_and(|seconds| seconds <= BEGINNING && !bound.is_resident)
+}
+
+/// Returns the most seconds that all cores take for the job. `None` for custom kernels: the work of a row is known only
+/// for expressions.
+fn cpu_seconds(bound: &BoundJob) -> Option<f64> {
     let columns = &bound.operator.kernel().columns;
     let row_bytes: usize = columns.inputs.iter().chain(&columns.outputs).sum();
     let seconds = bound.rows as f64 * row_bytes.max(8) as f64 / (CORE_RATE * cpu::cores() as f64);
-    bound.is_expression && seconds <= OPENING
+    bound.is_expression.then_some(seconds)
 }
 
 /// Returns the memory that a plan needs of the engine's budgets. The CPU needs none.

@@ -33,8 +33,9 @@ pub(crate) struct Arbiter {
 #[derive(Debug)]
 struct State {
     policy: Policy,
-    /// Workers that compute now.
+    /// Workers that compute now, and those that wait until they may.
     computing: usize,
+    waiting: usize,
     /// Workers that stage now.
     staging: usize,
     /// The queue has no more chunks.
@@ -51,6 +52,17 @@ impl State {
     fn may_stage(&self) -> bool {
         self.staging < self.policy.limits().stage || self.over
     }
+}
+
+/// A chunk that a CPU worker has finished.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Finished {
+    pub(super) rows: u64,
+    /// The time that the worker has spent on it.
+    pub(super) busy: Duration,
+    /// When the worker began, and when it ended.
+    pub(super) begun: Duration,
+    pub(super) now: Duration,
 }
 
 /// The answer to a staging worker that asks for another chunk.
@@ -75,40 +87,49 @@ impl Arbiter {
         known: Option<Limits>,
     ) -> Arbiter {
         let policy = Policy::new(cores, stagers, rows, known);
-        let state = State { policy, computing: 0, staging: 0, over: false, resumed: Duration::ZERO };
+        let state = State { policy, computing: 0, waiting: 0, staging: 0, over: false, resumed: Duration::ZERO };
         Arbiter { takes_turns, state: Mutex::new(state), may_compute: Condvar::new(), may_stage: Condvar::new() }
     }
 
-    /// Counts the caller as computing, after one more worker may compute. Returns false if the caller takes turns and
-    /// must ask again.
-    pub(super) fn start_computing(&self) -> bool {
+    /// Ends the caller's `finished` chunk, waits until one more worker may compute, and counts the caller as computing.
+    /// Returns the time from then on, which is that of `now`; `None` if the caller takes turns and must ask again,
+    /// without a finished chunk. One call for each chunk, because many workers contend for the lock.
+    pub(super) fn start_computing(&self, finished: Option<Finished>, now: impl Fn() -> Duration) -> Option<Duration> {
         let mut state = self.state();
-        if self.takes_turns && !state.may_compute() {
-            return false;
-        }
-        let waits = |state: &mut State| !state.may_compute();
-        state = self.may_compute.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
-        state.computing += 1;
-        true
-    }
-
-    /// Records that a CPU worker claimed a chunk at `now`.
-    pub(super) fn begin(&self, now: Duration) {
-        self.state().policy.begin(now);
-    }
-
-    /// Ends what `start_computing` began: at `now`, the worker has computed `rows` rows in `busy`, which it claimed at
-    /// `begun`. `rows` is 0 if there was no chunk.
-    pub(super) fn end_computing(&self, rows: u64, busy: Duration, begun: Duration, now: Duration) {
-        let mut state = self.state();
-        state.computing -= 1;
-        if rows > 0 {
+        if let Some(Finished { rows, busy, begun, now }) = finished {
+            state.computing -= 1;
             self.update(&mut state, now, |policy| policy.computed(rows, busy, begun, now));
+            self.go_on(&mut state, now);
         }
+        if !state.may_compute() {
+            if self.takes_turns {
+                return None;
+            }
+            state.waiting += 1;
+            let waits = |state: &mut State| !state.may_compute();
+            state = self.may_compute.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
+        }
+        state.computing += 1;
+        let now = now();
+        state.policy.begin(now);
+        Some(now)
+    }
+
+    /// Ends what `start_computing` began, because at `now` the queue has no more chunks.
+    pub(super) fn stop_computing(&self, now: Duration) {
+        self.state().computing -= 1;
+        self.end(now);
+    }
+
+    /// Lets a worker go on that waits for one to end computing at `now`.
+    fn go_on(&self, state: &mut State, now: Duration) {
         if state.may_compute() {
             state.resumed = state.resumed.max(now);
-            drop(state);
-            self.may_compute.notify_one();
+            // To notify nobody is a system call, too.
+            if state.waiting > 0 {
+                self.may_compute.notify_one();
+            }
         }
     }
 
@@ -160,7 +181,7 @@ impl Arbiter {
         self.update(&mut self.state(), now, |policy| policy.staged(rows, busy, now));
     }
 
-    /// Returns the best limits so far, after the first phases of the policy.
+    /// Returns the best limits so far, after the first phases of the policy, if they are worth trying in a later run.
     pub(crate) fn found(&self) -> Option<Limits> {
         self.state().policy.found()
     }
@@ -207,12 +228,13 @@ mod tests {
     fn that_prefers_computing(takes_turns: bool) -> Arbiter {
         let arbiter = Arbiter::new((4, 2), 1_000_000, takes_turns, None);
         let ms = Duration::from_millis(1);
-        for _ in 0..2 {
-            assert!(arbiter.start_computing());
-            arbiter.begin(Duration::ZERO);
-            arbiter.end_computing(1000, ms, Duration::ZERO, ms);
+        let mut finished = None;
+        for _ in 0..3 {
+            let begun = arbiter.start_computing(finished, || ms).expect("a core is free");
+            finished = Some(Finished { rows: 1000, busy: ms, begun, now: 2 * ms });
             arbiter.end_filling(1000, 10 * ms, ms);
         }
+        arbiter.state().computing = 0;
         assert_eq!(arbiter.state().policy.limits(), Limits { compute: 4, stage: 0 });
         arbiter
     }
@@ -235,12 +257,15 @@ mod tests {
     #[test]
     fn workers_that_take_turns_ask_again() {
         let arbiter = that_prefers_computing(true);
-        assert!((0..4).all(|_| arbiter.start_computing()));
-        assert!(!arbiter.start_computing() && arbiter.computing_resumes().is_none());
         let second = Duration::from_secs(1);
-        arbiter.begin(Duration::ZERO);
-        arbiter.end_computing(1000, second, Duration::ZERO, second);
-        assert_eq!(arbiter.computing_resumes(), Some(second));
+        let start = |finished| arbiter.start_computing(finished, || second);
+        assert!((0..4).all(|_| start(None) == Some(second)));
+        assert!(start(None).is_none() && arbiter.computing_resumes().is_none());
+        let finished = Finished { rows: 1000, busy: second, begun: second, now: 2 * second };
+        assert_eq!(start(Some(finished)), Some(second));
+        arbiter.state().policy.computed(0, second, second, second);
+        arbiter.state().computing -= 1;
+        assert!(arbiter.computing_resumes().is_some());
 
         let mut stages = false;
         assert_eq!(arbiter.try_admit(&mut stages, false), Admission::AskAgain);

@@ -7,12 +7,12 @@
 
 use std::time::Duration;
 
-use super::arbiter::Arbiter;
+use super::arbiter::Finished;
 use super::clock::CpuClock;
 use super::meter::{HostStage, Meter, Task};
 use super::{DeviceRun, Work, Worker, WorkerName, WorkerOutcome};
-use crate::data::{Chunk, Claim, copy_past_cache};
-use crate::device::kernel::{HostKernel, Uniform};
+use crate::data::{Chunk, Claim, SinkMemory};
+use crate::device::kernel::{HostKernel, MakeHostKernel, Uniform};
 use crate::device::{Emulated, Schedule};
 use crate::error::{Error, Result};
 use crate::plan::DevicePlan;
@@ -55,7 +55,9 @@ impl DeviceRun for CpuRun {
 
 /// The worker of one core.
 struct CpuWorker<'r> {
-    host: Box<dyn HostKernel>,
+    /// Created for the first chunk: workers of a small job often find none.
+    host: Option<Box<dyn HostKernel>>,
+    create_host: &'r MakeHostKernel,
     resident: Vec<&'r [u8]>,
     work: &'r Work<'r>,
     chunk_rows: usize,
@@ -67,6 +69,8 @@ struct CpuWorker<'r> {
     refused: Option<Duration>,
     /// The chunk that was computed in the previous step.
     computed: Option<Computed>,
+    /// The last chunk that was written, which the arbiter will be told of.
+    finished: Option<Finished>,
     meter: Meter,
 }
 
@@ -83,7 +87,8 @@ impl<'r> CpuWorker<'r> {
     fn new(worker: usize, number: usize, chunk_rows: usize, clock: CpuClock, work: &'r Work<'r>) -> Result<Self> {
         let kernel = work.operator.kernel();
         Ok(CpuWorker {
-            host: kernel.new_host_kernel().ok_or_else(|| kernel.no_host_kernel("cpu"))?,
+            create_host: kernel.host.as_ref().ok_or_else(|| kernel.no_host_kernel("cpu"))?,
+            host: None,
             resident: kernel.resident.iter().map(|array| array.bytes()).collect(),
             work,
             chunk_rows,
@@ -91,6 +96,7 @@ impl<'r> CpuWorker<'r> {
             clock,
             refused: None,
             computed: None,
+            finished: None,
             meter: Meter::new(WorkerName { device: "cpu".into(), worker }, number, work.timeline),
         })
     }
@@ -127,13 +133,14 @@ impl<'r> CpuWorker<'r> {
         for ((&size, output), staging) in columns.outputs.iter().zip(&self.work.outputs).zip(out_staging) {
             outputs.push(match output.memory {
                 Some(memory) => {
-                    Rows::InPlace(memory.claim_for_run(output.rows(chunk))?, bytes_of(staging, step * size)?)
+                    Rows::InPlace(memory, memory.claim_for_run(output.rows(chunk))?, bytes_of(staging, step * size)?)
                 }
                 None => Rows::Staged(bytes_of(staging, rows * size)?),
             });
         }
         let partials = bytes_of(&mut partials[0], columns.partial_bytes(rows))?;
         let uniform = Uniform { resident: &self.resident, values };
+        let host = self.host.get_or_insert_with(self.create_host);
         for tile in (0..rows).step_by(step) {
             let len = step.min(rows - tile);
             let tile_bytes = |size: usize| tile * size..(tile + len) * size;
@@ -142,15 +149,15 @@ impl<'r> CpuWorker<'r> {
             let mut each: Vec<&mut [u8]> = Vec::with_capacity(outputs.len());
             for (rows, &size) in outputs.iter_mut().zip(&columns.outputs) {
                 each.push(match rows {
-                    Rows::InPlace(_, tile) => &mut tile[..len * size],
+                    Rows::InPlace(_, _, tile) => &mut tile[..len * size],
                     Rows::Staged(rows) => &mut rows[tile_bytes(size)],
                 });
             }
             let partials = &mut partials[columns.partial_bytes(tile)..columns.partial_bytes(tile + len)];
-            self.host.run(first + tile as u64, len, &inputs, &mut each, partials, &uniform);
+            host.run(first + tile as u64, len, &inputs, &mut each, partials, &uniform);
             for (rows, &size) in outputs.iter_mut().zip(&columns.outputs) {
-                if let Rows::InPlace(claim, tile) = rows {
-                    copy_past_cache(&mut claim[tile_bytes(size)], &tile[..len * size]);
+                if let Rows::InPlace(memory, claim, tile) = rows {
+                    memory.copy(&mut claim[tile_bytes(size)], &tile[..len * size]);
                 }
             }
         }
@@ -166,19 +173,18 @@ impl<'r> CpuWorker<'r> {
         Ok(filled - begin + (computed - known))
     }
 
-    /// Asks the arbiter whether this worker may compute a chunk, and waits until it may. Returns false if the worker
-    /// takes turns and was refused.
-    fn start_computing(&mut self, arbiter: &Arbiter) -> bool {
+    /// Waits until the arbiter permits this worker to compute a chunk, and returns the time from then on. Returns `None`
+    /// if the worker takes turns and was refused.
+    fn begin(&mut self) -> Option<Duration> {
+        let Some(arbiter) = &self.work.arbiter else { return Some(self.clock.now()) };
         if self.refused.is_some() {
             self.clock.reach(arbiter.computing_resumes().unwrap_or_default());
         }
         let asked = *self.refused.get_or_insert(self.clock.now());
-        let may_compute = arbiter.start_computing();
-        if may_compute {
-            self.refused = None;
-            self.meter.outcome.throttled += self.clock.now() - asked;
-        }
-        may_compute
+        let begun = arbiter.start_computing(self.finished.take(), || self.clock.now())?;
+        self.refused = None;
+        self.meter.outcome.throttled += begun - asked;
+        Some(begun)
     }
 
     /// Writes the staged outputs of a computed chunk to the sinks, and absorbs its partial results.
@@ -209,9 +215,9 @@ impl<'r> CpuWorker<'r> {
 
 /// The destination of the rows of one output of a chunk.
 enum Rows<'c> {
-    /// The memory of the output. Each tile is computed in the second slice, which stays in the cache, and then copied
-    /// with stores that bypass the cache.
-    InPlace(Claim<'c>, &'c mut [u8]),
+    /// The memory of the output and the rows of the chunk in it. Each tile is computed in the slice, which stays in the
+    /// cache, and then copied.
+    InPlace(&'c SinkMemory<'c>, Claim<'c>, &'c mut [u8]),
     /// Staging memory for all rows of the chunk, which are then written to the sink.
     Staged(&'c mut [u8]),
 }
@@ -225,30 +231,19 @@ impl Worker for CpuWorker<'_> {
             let begin = self.clock.now();
             self.write(&chunk).map_err(|error| self.meter.with_chunk(&chunk, error))?;
             let now = self.clock.now();
-            if let Some(arbiter) = arbiter {
-                arbiter.end_computing(chunk.len() as u64, busy + (now - begin), begun, now);
-            }
+            self.finished = Some(Finished { rows: chunk.len() as u64, busy: busy + (now - begin), begun, now });
             queue.finish(&chunk);
             self.meter.finished(&chunk);
             return Ok(true);
         }
-        if let Some(arbiter) = arbiter
-            && !self.start_computing(arbiter)
-        {
-            return Ok(true);
-        }
+        let Some(begun) = self.begin() else { return Ok(true) };
         let Some(chunk) = queue.claim(self.chunk_rows) else {
             if let Some(arbiter) = arbiter {
-                arbiter.end_computing(0, Duration::ZERO, Duration::ZERO, self.clock.now());
-                arbiter.end(self.clock.now());
+                arbiter.stop_computing(self.clock.now());
             }
             return Ok(false);
         };
         let _span = self.meter.span(Task::Compute, &chunk);
-        let begun = self.clock.now();
-        if let Some(arbiter) = arbiter {
-            arbiter.begin(begun);
-        }
         let busy = self.compute(&chunk).map_err(|error| self.meter.with_chunk(&chunk, error))?;
         self.computed = Some(Computed { chunk, begun, busy });
         Ok(true)
@@ -265,6 +260,11 @@ impl Worker for CpuWorker<'_> {
             }
             _ => now,
         }
+    }
+
+    fn is_enough(&self) -> bool {
+        // Runs with other devices have an arbiter.
+        self.work.arbiter.is_none()
     }
 
     fn outcome(&mut self) -> WorkerOutcome {

@@ -2,21 +2,27 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use super::{Work, Worker, WorkerOutcome};
+use super::{Queue, Work, Worker, WorkerOutcome};
 use crate::device::Schedule;
 use crate::device::emulated::Random;
 use crate::error::{Error, Result};
 use crate::memory::InRun;
-use crate::threads;
+use crate::thread_pool::{Call, ThreadPool};
 
-/// Drives all workers until the queue is empty, and drops them. If `wait` is given, the workers begin after it
+/// Other threads are woken if one worker alone would need longer than this for the rest of a job: a thread begins to
+/// work 20 to 50 µs after it was woken, and to wake it takes 5 µs. The first chunk takes longer than the others.
+const WORTH_WAKING: Duration = Duration::from_micros(150);
+
+/// Drives all workers, on threads of the pool, until the queue is empty, and drops them. If `wait` is given, the workers begin after it
 /// returns.
 ///
 /// # Errors
 /// The error of the first worker that failed, or of `wait`. The other workers stop at their next chunk.
 /// [`Error::Cancelled`] if the workers stopped before all rows were finished.
 pub(crate) fn drive(
+    pool: &ThreadPool,
     workers: Vec<Box<dyn Worker + '_>>,
     work: &Work<'_>,
     schedule: Schedule,
@@ -24,7 +30,7 @@ pub(crate) fn drive(
 ) -> Result<Vec<WorkerOutcome>> {
     let queue = &work.queue;
     let outcomes = match schedule {
-        Schedule::Threads => on_threads(workers, work, wait)?,
+        Schedule::Threads => on_threads(pool, workers, work, wait)?,
         Schedule::Seeded(seed) => {
             wait.map_or(Ok(()), |wait| wait())?;
             round_robin(workers, seed)?
@@ -37,11 +43,12 @@ pub(crate) fn drive(
 }
 
 fn on_threads(
+    pool: &ThreadPool,
     workers: Vec<Box<dyn Worker + '_>>,
     work: &Work<'_>,
     wait: Option<impl FnOnce() -> Result<()>>,
 ) -> Result<Vec<WorkerOutcome>> {
-    // Tells the workers whether they may begin. Starting threads is slow, so they are started before the wait.
+    // Tells the workers whether they may begin. Waking threads is slow, so they are woken before the wait.
     let begin = OnceLock::new();
     if wait.is_none() {
         begin.get_or_init(|| true);
@@ -55,51 +62,68 @@ fn on_threads(
             *failure = Some(error);
         }
     };
-    let run = |mut worker: Box<dyn Worker + '_>| {
-        let _stop = StopOnPanic(work);
-        let _in_run = InRun::enter();
-        if !begin.wait() {
-            return None;
-        }
-        loop {
-            match worker.step() {
-                Ok(true) => {}
-                Ok(false) => return Some(worker.outcome()),
-                Err(error) => {
-                    fail(error);
-                    return None;
-                }
-            }
-        }
-    };
-    let outcomes = thread::scope(|scope| {
-        // Started in reverse order: the submitter of a device comes after its workers, which wait for it. The first
-        // worker runs on this thread, which has nothing else to do.
-        let mut workers = workers.into_iter().enumerate();
-        let first = workers.next();
-        let mut threads = Vec::with_capacity(workers.len());
-        for (k, worker) in workers.rev() {
-            match thread::Builder::new().name(format!("worker {k}")).spawn_scoped(scope, || run(worker)) {
-                Ok(thread) => threads.push(thread),
-                Err(error) => fail(threads::not_started(&error)),
-            }
+    let outcomes = Mutex::new(Vec::with_capacity(workers.len()));
+    // Waking threads takes as long as a small job. So the first worker begins alone if it can do all of the work.
+    let begins_alone = wait.is_none() && workers.first().is_some_and(|worker| worker.is_enough());
+    let before = |call: &Call<'_>| {
+        if !begins_alone {
+            call.wake();
         }
         if let Some(wait) = wait {
             let waited = wait();
             begin.get_or_init(|| waited.is_ok());
             waited.unwrap_or_else(fail);
         }
-        let first = first.and_then(|(_, worker)| run(worker));
-        let others = threads.into_iter().rev().filter_map(|thread| match thread.join() {
-            Ok(outcome) => outcome,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        first.into_iter().chain(others).collect::<Vec<_>>()
-    });
-    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(error) => Err(error),
-        None => Ok(outcomes),
+    };
+    let first_step = Instant::now();
+    let run = |(number, mut worker): (usize, Box<dyn Worker + '_>), call: &Call<'_>| {
+        let _stop = StopOnPanic(work);
+        let _in_run = InRun::enter();
+        if !begin.wait() {
+            return;
+        }
+        // The thread belongs to the caller or to the pool.
+        let _entered = match worker.enter() {
+            Ok(entered) => entered,
+            Err(error) => return fail(error),
+        };
+        let mut is_alone = number == 0 && begins_alone;
+        let begin = processor_time();
+        loop {
+            match worker.step() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => return fail(error),
+            }
+            if is_alone && remaining(&work.queue, first_step.elapsed()) > WORTH_WAKING {
+                is_alone = false;
+                call.wake();
+            }
+        }
+        let outcome = WorkerOutcome { processor: processor_time().saturating_sub(begin), ..worker.outcome() };
+        outcomes.lock().unwrap_or_else(PoisonError::into_inner).push((number, outcome));
+    };
+    pool.run(workers.into_iter().enumerate().collect(), before, run)?;
+    if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
     }
+    let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    outcomes.sort_by_key(|(number, _)| *number);
+    Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
+}
+
+/// Returns the processor time of this thread so far.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    // Neither is negative.
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// Returns how long one worker needs for the rest of the rows if it goes on as it did in `elapsed`; before it has
+/// finished a chunk, the time that has passed.
+fn remaining(queue: &Queue<'_>, elapsed: Duration) -> Duration {
+    let (done, rows) = (queue.done(), queue.rows());
+    if done == 0 { elapsed } else { elapsed.mul_f64((rows - done) as f64 / done as f64) }
 }
 
 /// Stops the other workers when a worker panics, so that the panic is propagated at once.

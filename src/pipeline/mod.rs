@@ -67,6 +67,7 @@ pub(crate) use queue::{Queue, Segment};
 pub(crate) use segments::{Sharded, segments};
 pub(crate) use staging::Staging;
 
+use std::any::Any;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -198,12 +199,23 @@ pub(crate) trait DeviceRun {
 
 /// A worker of a device, or its submitter.
 pub(crate) trait Worker: Send {
+    /// Makes this thread ready for the steps of the worker, until the result is dropped on the same thread. Workers that
+    /// take turns on one thread need not call it.
+    fn enter(&self) -> Result<Box<dyn Any>> {
+        Ok(Box::new(()))
+    }
+
     /// Does one step: starts a chunk, finishes a chunk, or checks whether one can be finished. Returns false when
     /// nothing is left to do.
     fn step(&mut self) -> Result<bool>;
 
     /// Returns the virtual time at which the next step can begin.
     fn ready_at(&self) -> Duration;
+
+    /// Returns whether this worker can do all of the work if no other worker begins.
+    fn is_enough(&self) -> bool {
+        false
+    }
 
     /// Returns the measurements of the worker, after its last step.
     fn outcome(&mut self) -> WorkerOutcome;
@@ -231,6 +243,8 @@ pub(crate) struct WorkerOutcome {
     pub(crate) staged_out: u64,
     /// Time for which the arbiter held the worker back, so that others could use the cores.
     pub(crate) throttled: Duration,
+    /// Processor time of its thread; zero if all workers share one.
+    pub(crate) processor: Duration,
     /// The time when it ended, on its clock.
     pub(crate) end: Duration,
     pub(crate) spans: Vec<Span>,

@@ -15,7 +15,8 @@
 //!    the rows per second of a core do not tell what another core would add. If the rate changes much, because other
 //!    programs began or ended, probe again.
 //!
-//! A job that is like an earlier one begins with phase 3 and the limits that were best, if staging was part of them.
+//! A job that is like an earlier one begins with phase 3 and the limits that were best. If nobody staged, they are used
+//! again only if phase 1 or 2 clearly told so.
 //!
 //! # Windows
 //!
@@ -35,8 +36,10 @@ const FREE: f64 = 0.1;
 /// Rounds of phase 2, and staged chunks of a round per staging worker.
 const ROUNDS: u32 = 3;
 const ROUND: u64 = 2;
-/// Both sides together must get this fraction of the rows per second that all cores would compute.
+/// Both sides together must get this fraction of the rows per second that all cores would compute; below the second
+/// one, later runs need not ask again.
 const WORTHWHILE: f64 = 0.98;
+const HARDLY: f64 = 0.92;
 /// The least seconds of a window: chunks come back in bunches, so that shorter ones vary by a third.
 const LEAST_SPAN: f64 = 8e-3;
 /// Chunks of a window, per active worker.
@@ -91,6 +94,8 @@ pub(super) struct Policy {
     window: (f64, [Tally; 2]),
     phase: Phase,
     best: Limits,
+    /// Whether it is clear that nobody should stage.
+    is_clear: bool,
     /// Rows of the run.
     rows: f64,
     /// Rows per second with the best limits; 0 if they were not measured yet.
@@ -148,9 +153,7 @@ impl Policy {
     /// Creates the policy of a run of `rows` rows with CPU workers on `cores` cores and `stagers` staging workers, at
     /// least one of each. `known` are the limits that were best in an earlier run of the same kind.
     pub(super) fn new(cores: usize, stagers: usize, rows: u64, known: Option<Limits>) -> Policy {
-        // A probe costs next to nothing, so that all cores compute only if this run tells the same again.
-        let fits = |known: &Limits| known.compute <= cores && (1..=stagers).contains(&known.stage);
-        let known = known.filter(fits);
+        let known = known.filter(|known| known.compute <= cores && known.stage <= stagers);
         let probe = Limits::probing(cores);
         let (limits, phase) = match known {
             Some(known) => (known, Phase::Keep { left: REST, rest: REST, changed: 0 }),
@@ -165,6 +168,7 @@ impl Policy {
             window: Default::default(),
             phase,
             best: limits,
+            is_clear: known.is_some_and(|known| known.stage == 0),
             rows: rows as f64,
             rate: 0.0,
             span: 0.0,
@@ -177,9 +181,10 @@ impl Policy {
         self.limits
     }
 
-    /// Returns the best limits so far, after the first phases.
+    /// Returns the best limits so far, after the first phases, if they are worth trying in a later run.
     pub(super) fn found(&self) -> Option<Limits> {
-        matches!(self.phase, Phase::Keep { .. } | Phase::Try { .. }).then_some(self.best)
+        let is_found = matches!(self.phase, Phase::Keep { .. } | Phase::Try { .. });
+        (is_found && (self.best.stage > 0 || self.is_clear)).then_some(self.best)
     }
 
     /// Records that a CPU worker begins a chunk at `now`.
@@ -230,11 +235,11 @@ impl Policy {
         let compute = computed.core_rate_since(&before[0]);
         let fill = self.filled.core_rate_since(&before[2]);
         if has(&self.filled, &before[2], PROBE) && compute >= CLEARLY * fill {
-            return self.keep_all_computing(now);
+            return self.keep_all_computing(true, now);
         }
         if has(staged, &before[1], PROBE) {
             if compute >= CLEARLY * staged.core_rate_since(&before[1]) {
-                return self.keep_all_computing(now);
+                return self.keep_all_computing(true, now);
             }
             let alone = compute * self.cores as f64;
             // Staging takes next to no time if the columns are in pinned memory.
@@ -252,8 +257,9 @@ impl Policy {
             return;
         }
         if rounds + 1 == ROUNDS {
-            if self.rate_since(begin, before, now) < WORTHWHILE * alone {
-                return self.keep_all_computing(now);
+            let rate = self.rate_since(begin, before, now);
+            if rate < WORTHWHILE * alone {
+                return self.keep_all_computing(rate < HARDLY * alone, now);
             }
             (self.best, self.rate) = (self.limits, 0.0);
             return self.keep(REST, now);
@@ -269,7 +275,8 @@ impl Policy {
         (self.cores as f64 - staging - 1.0).round().max(0.0) as usize
     }
 
-    fn keep_all_computing(&mut self, now: f64) {
+    fn keep_all_computing(&mut self, is_clear: bool, now: f64) {
+        self.is_clear = is_clear;
         (self.best, self.rate) = (Limits { compute: self.cores, stage: 0 }, 0.0);
         self.keep(REST, now);
     }

@@ -78,10 +78,12 @@ impl<D: Device> DeviceRun for Staging<D> {
         let (device, layout, slots, chunk_rows) = (&**device, &*layout, *slots, *chunk_rows);
         let Kernel { columns, values, .. } = &**work.operator.kernel();
         let streams = Streams::open(device, pool, kernel, resident, work)?;
-        let waiting = match (device.schedule(), &work.arbiter) {
-            (Schedule::Threads, None) => Waiting::Polls,
-            (Schedule::Threads, Some(_)) => Waiting::Sleeps,
-            (Schedule::Seeded(_), _) => Waiting::TakesTurns,
+        // Without staged columns, workers have nothing to do and chunks are long, so that a late wake-up costs nothing.
+        let stages = layout.in_slot.iter().take(columns.inputs.len() + columns.outputs.len()).any(Option::is_some);
+        let waiting = match device.schedule() {
+            Schedule::Threads if work.arbiter.is_some() || !stages => Waiting::Sleeps,
+            Schedule::Threads => Waiting::Polls,
+            Schedule::Seeded(_) => Waiting::TakesTurns,
         };
         let (ends, submitter) = connect((*workers, slots), values, waiting);
         let mut all: Vec<Box<dyn Worker + 'r>> = Vec::with_capacity(*workers + 1);
@@ -100,7 +102,8 @@ impl<D: Device> DeviceRun for Staging<D> {
                 (chunk_rows, layout.resident_chunk_rows),
             )));
         }
-        all.push(Box::new(Submitter::new(streams, number, submitter)));
+        // Workers begin in this order. The other workers have nothing to drain before the submitter begins.
+        all.insert(1, Box::new(Submitter::new(streams, number, submitter)));
         Ok(all)
     }
 

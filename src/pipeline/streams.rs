@@ -70,7 +70,7 @@ impl<'r, D: Device> Streams<'r, D> {
     }
 
     /// Copies the resident arrays to the device and waits for the copies. Does nothing if it was called before. Must
-    /// run on the submitter's thread, on which the device may stay current.
+    /// run on the submitter's thread, which has entered the device.
     pub(super) fn start(&mut self, host: &mut D::Host) -> Result<()> {
         let (event, at) = &mut self.epoch;
         if at.is_none() {

@@ -9,6 +9,7 @@
 //! has just moved megabytes through its caches it takes several times as long, and all other threads that call the
 //! driver wait meanwhile. So staging workers never call it.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -39,6 +40,10 @@ impl<'r, D: Device> Submitter<'r, D> {
 }
 
 impl<D: Device> Worker for Submitter<'_, D> {
+    fn enter(&self) -> Result<Box<dyn Any>> {
+        self.enqueuer.device.enter()
+    }
+
     /// Enqueues a chunk, and returns one that is done.
     fn step(&mut self) -> Result<bool> {
         let Enqueuer { streams, host, .. } = &mut self.enqueuer;

@@ -26,6 +26,7 @@ struct ReportJson<'a> {
     chunk_rows: u64,
     seconds: f64,
     total_seconds: f64,
+    processor_seconds: f64,
     setup: SetupJson,
     bytes_to_device: u64,
     bytes_ahead: u64,
@@ -123,6 +124,7 @@ impl Serialize for Report {
             chunk_rows: self.chunk_rows,
             seconds: self.time.as_secs_f64(),
             total_seconds: self.total_time.as_secs_f64(),
+            processor_seconds: self.processor_time.as_secs_f64(),
             setup: SetupJson {
                 find_seconds: find.as_secs_f64(),
                 open_seconds: open.as_secs_f64(),

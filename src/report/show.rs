@@ -86,10 +86,21 @@ impl Report {
         text
     }
 
+    /// Returns how many cores the workers kept busy, on average over [`time`](Report::time); `None` if that is unknown.
+    #[must_use]
+    pub fn busy_cores(&self) -> Option<f64> {
+        let is_known = !self.processor_time.is_zero() && !self.time.is_zero();
+        is_known.then(|| self.processor_time.as_secs_f64() / self.time.as_secs_f64())
+    }
+
     fn write_details(&self, f: &mut String) -> fmt::Result {
         let (chunks, chunk_rows) = (units::counted(self.chunks, "chunk"), units::counted(self.chunk_rows, "row"));
         let (time, total) = (units::time(self.time), units::time(self.total_time));
-        writeln!(f, "{chunks} of up to {chunk_rows}: {time}, {total} with setup")?;
+        write!(f, "{chunks} of up to {chunk_rows}: {time}, {total} with setup")?;
+        match self.busy_cores() {
+            Some(cores) => writeln!(f, ", {cores:.1} cores busy")?,
+            None => writeln!(f)?,
+        }
         if self.devices.iter().any(|device| device.kind == DeviceKind::Cuda) {
             let Setup { find, open, kernel, memory } = self.setup;
             let [cuda, kernel, memory] = [find + open, kernel, memory].map(units::time);

@@ -62,6 +62,7 @@ fn example() -> Report {
         chunk_rows: 4_194_304,
         time: ms(200),
         total_time: ms(590),
+        processor_time: ms(1250),
         setup: Setup { find: ms(100), open: ms(200), kernel: ms(40), memory: ms(50) },
         bytes_to_device: 8_000_000_000,
         bytes_ahead: 0,
@@ -96,7 +97,7 @@ fn the_details() {
     assert_eq!(
         example().details(),
         "\
-300 chunks of up to 4,194,304 rows: 200 ms, 590 ms with setup
+300 chunks of up to 4,194,304 rows: 200 ms, 590 ms with setup, 6.3 cores busy
 setup: CUDA initialised in 300 ms, kernel ready in 40 ms, memory in 50 ms
 copied to and from devices: 8.0 GB and 2.0 GB, 50.0 GB/s together
 peak pinned memory: 96.0 MiB
@@ -205,6 +206,7 @@ fn the_json() {
   "chunk_rows": 4194304,
   "seconds": 0.2,
   "total_seconds": 0.59,
+  "processor_seconds": 1.25,
   "setup": {
     "find_seconds": 0.1,
     "open_seconds": 0.2,

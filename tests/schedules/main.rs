@@ -42,12 +42,19 @@ mod policy;
 #[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
 #[path = "../../src/device/scalars.rs"]
 mod scalars;
+#[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
+#[path = "../../src/thread_pool.rs"]
+mod thread_pool;
+#[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
+#[path = "../../src/threads.rs"]
+mod threads;
 #[path = "../watchdog/mod.rs"]
 mod watchdog;
 
 mod admission_model;
 mod handover_model;
 mod scalars_model;
+mod thread_pool_model;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -57,7 +64,7 @@ use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
 
-use arbiter::{Admission, Arbiter};
+use arbiter::{Admission, Arbiter, Finished};
 use budget::MemoryBudget;
 use linearizer::Linearizer;
 use policy::Limits;
@@ -80,6 +87,9 @@ fn main() {
         trial("a gate lets its width through", gated),
         trial("late scalars reach the threads of their pass", scalars_model::passes),
         trial("scalars are set or abandoned, not both", scalars_model::races),
+        trial("items of a call wait for each other", thread_pool_model::ring),
+        trial("concurrent calls have threads of their own", thread_pool_model::two_rings),
+        trial("a call ends before its threads wake", thread_pool_model::late),
         trial("chunks come back in the order sent", handover_model::known_values),
         trial("late values keep the order of chunks", handover_model::late_values),
         trial("abandoned values end the hand-over", handover_model::abandoned_values),
@@ -175,27 +185,29 @@ impl Run {
 
     /// Does what `CpuWorker::step` does, until there are no chunks left.
     fn computes(&self, (cost, _): Costs) {
+        let mut finished = None;
         loop {
-            self.arbiter.start_computing();
+            let begun = self.arbiter.start_computing(finished, || self.now()).expect("no worker takes turns");
             let computing = self.computing.fetch_add(1, Ordering::SeqCst) + 1;
             assert!(computing <= CORES || self.over.load(Ordering::SeqCst), "{computing} workers compute");
             let chunk = self.claim();
             let fails = chunk.is_some_and(|chunk| chunk > 0 && self.fails == Some(0));
             let goes_on = match chunk {
                 Some(chunk) if !fails => {
-                    self.arbiter.begin(self.now());
                     self.count(chunk);
                     self.write(chunk)
                 }
                 _ => false,
             };
             self.computing.fetch_sub(1, Ordering::SeqCst);
-            let end = self.pass(cost);
-            self.arbiter.end_computing(if chunk.is_some() { 1000 } else { 0 }, cost, end.saturating_sub(cost), end);
+            let now = self.pass(cost);
             match chunk {
-                None => return self.end(),
+                None => {
+                    self.over.store(true, Ordering::SeqCst);
+                    return self.arbiter.stop_computing(now);
+                }
                 Some(_) if !goes_on => return self.stop(),
-                Some(_) => {}
+                Some(_) => finished = Some(Finished { rows: 1000, busy: cost, begun, now }),
             }
         }
     }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 use shuttle::sync::{Arc, LockResult};
-use shuttle::thread;
 
 pub use crossbeam::channel::{RecvError, TryRecvError, TrySendError};
 pub use shuttle::sync::{Mutex, MutexGuard};
+pub use shuttle::thread;
 pub use std::sync::PoisonError;
 
 thread_local! {
@@ -35,6 +35,10 @@ pub struct Condvar(Arc<shuttle::sync::Condvar>);
 impl Condvar {
     pub fn new() -> Self {
         Self::default()
+    }
+
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+        self.0.wait(guard)
     }
 
     pub fn wait_while<'a, T>(

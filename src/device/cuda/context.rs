@@ -82,7 +82,8 @@ impl Context {
         driver::check(&self.id, call, result)
     }
 
-    /// Makes the context current on this thread and leaves it current. For Overshot's worker threads.
+    /// Makes the context current on this thread and leaves it current. For threads that have [entered](Context::enter),
+    /// or that end.
     ///
     /// The current context is checked each time, because a caller's source or sink that runs on the worker may use
     /// CUDA, too. The check costs a read of a thread-local variable.
@@ -95,7 +96,7 @@ impl Context {
     }
 
     /// Makes the context current on this thread until the guard is dropped. For threads of the caller, whose current
-    /// context must not change.
+    /// context must not change, and for those of an engine, which outlive the context.
     pub(super) fn enter(&self) -> Result<Guard> {
         let previous = self.current()?;
         if previous != self.handle {

@@ -10,6 +10,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -181,6 +182,10 @@ impl Device for CudaDevice {
 
     fn event(&self, keeps_time: bool) -> Result<Event> {
         Event::new(&self.context, keeps_time)
+    }
+
+    fn enter(&self) -> Result<Box<dyn Any>> {
+        Ok(Box::new(self.context.enter()?))
     }
 
     fn host(&self, epoch: Instant) -> CudaHost {
