@@ -151,3 +151,68 @@ fn round_robin(mut workers: Vec<Box<dyn Worker + '_>>, seed: u64) -> Result<Vec<
     }
     Ok(workers.iter_mut().map(|worker| worker.outcome()).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+    use crate::device::kernel::TILE_ROWS;
+    use crate::device::probe::probe;
+    use crate::ops::CustomOp;
+    use crate::pipeline::Segment;
+
+    /// Takes long for the first chunk. Two workers meet in each of the others.
+    struct Meets<'r> {
+        queue: &'r Queue<'r>,
+        place: &'r Barrier,
+    }
+
+    impl Worker for Meets<'_> {
+        fn step(&mut self) -> Result<bool> {
+            let Some(chunk) = self.queue.claim(TILE_ROWS) else { return Ok(false) };
+            let begin = Instant::now();
+            while chunk.index() == 0 && begin.elapsed() <= WORTH_WAKING {}
+            if chunk.index() > 0 {
+                self.place.wait();
+            }
+            self.queue.finish(&chunk);
+            Ok(true)
+        }
+
+        fn ready_at(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn is_enough(&self) -> bool {
+            true
+        }
+
+        fn outcome(&mut self) -> WorkerOutcome {
+            WorkerOutcome::default()
+        }
+    }
+
+    #[test]
+    fn others_begin_if_the_first_worker_alone_would_take_long() {
+        let operator = CustomOp::new(probe());
+        let rows = Segment { rows: 0..3 * TILE_ROWS as u64, owner: None, fully_resident: false };
+        let work = Work {
+            operator: &operator,
+            inputs: vec![],
+            outputs: vec![],
+            queue: Queue::new(&[rows], TILE_ROWS, TILE_ROWS, TILE_ROWS, &[2]),
+            compaction: None,
+            arbiter: None,
+            epoch: Instant::now(),
+            timed_every: 1,
+            timeline: false,
+        };
+        let place = Barrier::new(2);
+        let worker = || Box::new(Meets { queue: &work.queue, place: &place }) as Box<dyn Worker>;
+        let wait = None::<fn() -> Result<()>>;
+        let outcomes = drive(&ThreadPool::default(), vec![worker(), worker()], &work, Schedule::Threads, wait).unwrap();
+        assert!(outcomes.len() == 2 && outcomes[0].processor > Duration::ZERO);
+        assert_eq!(remaining(&work.queue, Duration::from_secs(1)), Duration::ZERO);
+    }
+}
