@@ -1,8 +1,8 @@
 //! The latency of small jobs on a warm engine: from the call of `Engine::run` to its return.
 //!
-//! `cargo bench --bench latency -- --device cpu,cuda --runs 2000 --size 1MiB`. The size is that of all columns of a job,
-//! which are in pageable memory. One line of JSON for each device and job, with the median and the 95th percentile in microseconds. Every
-//! result is checked.
+//! `cargo bench --bench latency -- --device cpu,cuda --runs 2000 --size 1MiB`. The size is that of all columns of a
+//! job, which are in pageable memory. Prints one line of JSON for each device and job, with the median and the 95th
+//! percentile in microseconds. Every result is checked.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -33,10 +33,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             let times = measure(&engine, job, bytes / 8 / columns, runs)?;
             let us = |part: f64| times[((times.len() - 1) as f64 * part) as usize].as_secs_f64() * 1e6;
             let (median, p95) = (us(0.5), us(0.95));
-            println!(
-                "{}",
-                json!({ "device": device, "job": job, "bytes": bytes, "median_us": median, "p95_us": p95, "runs": runs })
-            );
+            let line = json!({
+                "device": device, "job": job, "bytes": bytes, "runs": runs, "median_us": median, "p95_us": p95,
+            });
+            println!("{line}");
         }
     }
     Ok(())

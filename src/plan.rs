@@ -315,7 +315,7 @@ impl Need<'_> {
         Ok(draft)
     }
 
-    /// Returns at most `workers` workers, and one for each `part` bytes of the job: a small job ends before many threads
+    /// Returns one worker for each `part` bytes of the job, but at most `workers`: a small job ends before many threads
     /// have begun.
     fn few(&self, workers: usize, part: u64) -> usize {
         let bytes = self.row_bytes.max(8).saturating_mul((self.tiles * self.columns.tile_rows) as u64);

@@ -63,8 +63,9 @@ struct Work(*const (dyn Fn() + Sync));
 unsafe impl Send for Work {}
 
 impl ThreadPool {
-    /// Calls `before`, and then `work` with every item: the first one on this thread; the others, in their order, each on
-    /// a thread of its own if [`Call::wake`] is called, otherwise on this thread, too. Returns when all work has ended.
+    /// Calls `before`, and then `work` with every item: the first one on this thread; the others, in their order, each
+    /// on a thread of its own if [`Call::wake`] is called, otherwise on this thread, too. Returns when all work has
+    /// ended.
     ///
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) if the system starts no more threads. Nothing was called then.
@@ -169,8 +170,11 @@ impl Shared {
             state.idle += 1;
             if let Some(entry) = state.calls.iter_mut().find(|entry| entry.number == number) {
                 entry.inside -= 1;
-                if let Err(panic) = result {
-                    entry.panic.get_or_insert(panic);
+                match (result, &entry.panic) {
+                    (Ok(()), _) => {}
+                    (Err(panic), None) => entry.panic = Some(panic),
+                    // Its destructor is code of the caller, which must not run here.
+                    (Err(panic), Some(_)) => std::mem::forget(panic),
                 }
             }
             self.left.notify_all();

@@ -204,8 +204,8 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
     /// Creates an event. [`Host::elapsed`] accepts only events that keep time. These cost the device more.
     fn event(&self, keeps_time: bool) -> Result<Self::Event>;
 
-    /// Makes this thread ready for many calls of streams and of the host. Dropping the result, on the same thread, makes
-    /// the thread again what it was before. Without it, every call may change the thread for good.
+    /// Makes this thread ready for many calls of streams and of the host. Dropping the result, on the same thread,
+    /// restores what the thread was before. Without it, every call may change the thread for good.
     ///
     /// # Errors
     /// The error of the device if it refuses.

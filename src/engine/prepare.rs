@@ -103,8 +103,8 @@ impl Engine {
         }
     }
 
-    /// Returns the devices for a job: the CPU alone if the kernel has no device code, or if the GPUs would begin too late
-    /// ([`DeviceChoice::Auto`]); GPUs alone if the kernel has no host kernel.
+    /// Returns the devices for a job: the CPU alone if the kernel has no device code, or if the GPUs would begin too
+    /// late ([`DeviceChoice::Auto`]); GPUs alone if the kernel has no host kernel.
     ///
     /// # Errors
     /// [`Error::InvalidKernel`] if no device can run the kernel.

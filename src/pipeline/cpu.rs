@@ -173,8 +173,8 @@ impl<'r> CpuWorker<'r> {
         Ok(filled - begin + (computed - known))
     }
 
-    /// Waits until the arbiter permits this worker to compute a chunk, and returns the time from then on. Returns `None`
-    /// if the worker takes turns and was refused.
+    /// Waits until the arbiter permits this worker to compute a chunk, and returns the time from then on. Returns
+    /// `None` if the worker takes turns and was refused.
     fn begin(&mut self) -> Option<Duration> {
         let Some(arbiter) = &self.work.arbiter else { return Some(self.clock.now()) };
         if self.refused.is_some() {

@@ -15,8 +15,8 @@ use crate::thread_pool::{Call, ThreadPool};
 /// work 20 to 50 µs after it was woken, and to wake it takes 5 µs. The first chunk takes longer than the others.
 const WORTH_WAKING: Duration = Duration::from_micros(150);
 
-/// Drives all workers, on threads of the pool, until the queue is empty, and drops them. If `wait` is given, the workers begin after it
-/// returns.
+/// Drives all workers, on threads of the pool, until the queue is empty, and drops them. If `wait` is given, they begin
+/// after it returns.
 ///
 /// # Errors
 /// The error of the first worker that failed, or of `wait`. The other workers stop at their next chunk.

@@ -199,8 +199,8 @@ pub(crate) trait DeviceRun {
 
 /// A worker of a device, or its submitter.
 pub(crate) trait Worker: Send {
-    /// Makes this thread ready for the steps of the worker, until the result is dropped on the same thread. Workers that
-    /// take turns on one thread need not call it.
+    /// Makes this thread ready for the steps of the worker, until the result is dropped on the same thread. Not needed
+    /// for workers that take turns on one thread.
     fn enter(&self) -> Result<Box<dyn Any>> {
         Ok(Box::new(()))
     }

@@ -59,8 +59,8 @@ pub struct Report {
     /// [`passes`](crate::Engine::passes) may begin before the previous pass ends, and its time includes the wait for
     /// its values. The sum over passes may therefore exceed the time that they took together.
     pub time: Duration,
-    /// Processor time of all workers, those that wait actively included. Zero with emulated devices, whose workers share
-    /// one thread.
+    /// Processor time of all workers, also while they wait without sleeping. Zero with emulated devices, whose workers
+    /// share one thread.
     pub processor_time: Duration,
     /// Wall-clock time of the whole run, including kernel loading, memory pinning and the creation of outputs. A pass
     /// is prepared during the previous pass; the time includes its wait for that pass.

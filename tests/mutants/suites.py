@@ -22,7 +22,8 @@ class Suite:
     threads: int | None = None
 
 
-LIBRARY = "pipeline:: memory:: ops:: engine:: data:: device::emulated report:: plan:: custom:: job:: trace thread_pool::".split()
+LIBRARY = "pipeline:: memory:: ops:: engine:: data:: device::emulated report:: plan:: custom:: job:: trace".split()
+LIBRARY += ["thread_pool::"]
 STANDIN = {"LD_LIBRARY_PATH": "{folder}/examples", "OVERSHOT_TEST_DEVICE": "cuda", "OVERSHOT_CACHE": ""}
 ONE = STANDIN | {"OVERSHOT_STANDIN_SEED": "1"}
 TWO = STANDIN | {"OVERSHOT_STANDIN_SEED": "2", "OVERSHOT_STANDIN_DEVICES": "2"}
