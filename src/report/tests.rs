@@ -62,7 +62,7 @@ fn example() -> Report {
         chunk_rows: 4_194_304,
         time: ms(200),
         total_time: ms(590),
-        processor_time: ms(1250),
+        processor_time: ms(1260),
         setup: Setup { find: ms(100), open: ms(200), kernel: ms(40), memory: ms(50) },
         bytes_to_device: 8_000_000_000,
         bytes_ahead: 0,
@@ -206,7 +206,7 @@ fn the_json() {
   "chunk_rows": 4194304,
   "seconds": 0.2,
   "total_seconds": 0.59,
-  "processor_seconds": 1.25,
+  "processor_seconds": 1.26,
   "setup": {
     "find_seconds": 0.1,
     "open_seconds": 0.2,
