@@ -8,10 +8,10 @@
 //! Every worker asks once per chunk, under one lock. On threads, a worker over its limit waits on one of two
 //! conditions:
 //!
-//! * `may_compute`: the end of a computed chunk wakes one worker; a higher limit wakes all.
-//! * `may_stage`: a higher limit wakes all.
+//! * `may_compute`, which a higher limit notifies: a worker that has finished a chunk goes on itself;
+//! * `may_stage`, which a higher limit notifies, too.
 //!
-//! The end of the queue wakes all workers, and nobody waits any more.
+//! Both wake all workers that wait. So does the end of the queue, and then nobody waits any more.
 //!
 //! Workers that take turns on one thread must not wait. They are refused instead, and ask again at the virtual time
 //! that [`Arbiter::computing_resumes`] or [`Arbiter::staging_resumes`] returns.
@@ -33,9 +33,8 @@ pub(crate) struct Arbiter {
 #[derive(Debug)]
 struct State {
     policy: Policy,
-    /// Workers that compute now, and those that wait until they may.
+    /// Workers that compute now.
     computing: usize,
-    waiting: usize,
     /// Workers that stage now.
     staging: usize,
     /// The queue has no more chunks.
@@ -87,29 +86,25 @@ impl Arbiter {
         known: Option<Limits>,
     ) -> Arbiter {
         let policy = Policy::new(cores, stagers, rows, known);
-        let state = State { policy, computing: 0, waiting: 0, staging: 0, over: false, resumed: Duration::ZERO };
+        let state = State { policy, computing: 0, staging: 0, over: false, resumed: Duration::ZERO };
         Arbiter { takes_turns, state: Mutex::new(state), may_compute: Condvar::new(), may_stage: Condvar::new() }
     }
 
     /// Ends the caller's `finished` chunk, waits until one more worker may compute, and counts the caller as computing.
     /// Returns the time from then on, which is that of `now`; `None` if the caller takes turns and must ask again,
-    /// without a finished chunk. One call for each chunk, because many workers contend for the lock.
+    /// without a finished chunk. There is one call for each chunk, because many workers contend for the lock.
     pub(super) fn start_computing(&self, finished: Option<Finished>, now: impl Fn() -> Duration) -> Option<Duration> {
         let mut state = self.state();
         if let Some(Finished { rows, busy, begun, now }) = finished {
+            // The caller goes on in its own place, so nobody else has to wake.
             state.computing -= 1;
             self.update(&mut state, now, |policy| policy.computed(rows, busy, begun, now));
-            self.go_on(&mut state, now);
         }
-        if !state.may_compute() {
-            if self.takes_turns {
-                return None;
-            }
-            state.waiting += 1;
-            let waits = |state: &mut State| !state.may_compute();
-            state = self.may_compute.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
-            state.waiting -= 1;
+        if self.takes_turns && !state.may_compute() {
+            return None;
         }
+        let waits = |state: &mut State| !state.may_compute();
+        state = self.may_compute.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
         state.computing += 1;
         let now = now();
         state.policy.begin(now);
@@ -120,17 +115,6 @@ impl Arbiter {
     pub(super) fn stop_computing(&self, now: Duration) {
         self.state().computing -= 1;
         self.end(now);
-    }
-
-    /// Lets a worker go on that waits for one to end computing at `now`.
-    fn go_on(&self, state: &mut State, now: Duration) {
-        if state.may_compute() {
-            state.resumed = state.resumed.max(now);
-            // To notify nobody is a system call, too.
-            if state.waiting > 0 {
-                self.may_compute.notify_one();
-            }
-        }
     }
 
     /// Asks whether a worker may stage another chunk. `stages` tells whether the worker counts as staging; this
@@ -263,15 +247,13 @@ mod tests {
         assert!(start(None).is_none() && arbiter.computing_resumes().is_none());
         let finished = Finished { rows: 1000, busy: second, begun: second, now: 2 * second };
         assert_eq!(start(Some(finished)), Some(second));
-        arbiter.state().policy.computed(0, second, second, second);
-        arbiter.state().computing -= 1;
-        assert!(arbiter.computing_resumes().is_some());
+        assert!(start(None).is_none() && arbiter.computing_resumes().is_none(), "it goes on in its own place");
 
         let mut stages = false;
         assert_eq!(arbiter.try_admit(&mut stages, false), Admission::AskAgain);
         assert!(!stages && arbiter.staging_resumes().is_none());
-        arbiter.end(2 * second);
-        assert_eq!(arbiter.staging_resumes(), Some(2 * second));
+        arbiter.stop_computing(2 * second);
+        assert_eq!((arbiter.computing_resumes(), arbiter.staging_resumes()), (Some(2 * second), Some(2 * second)));
         assert_eq!(arbiter.try_admit(&mut stages, false), Admission::Denied);
     }
 }
