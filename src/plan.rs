@@ -21,10 +21,9 @@ const PINNED_CHUNK: u64 = 32 << 20;
 /// Bytes of a chunk on the CPU: large enough to hide the overhead per chunk, small enough to stay in the cache of a
 /// core.
 const HOST_CHUNK: u64 = 1 << 20;
-/// Bytes of columns for which another worker of the CPU is worth its creation, and another one of a GPU. With one
-/// worker instead of two, `c = a * b` with 1 MiB of columns takes 190 µs instead of 235 (`latency --device cuda`).
-const SMALL_PART: u64 = 64 << 10;
-const SMALL_GPU_PART: u64 = 2 << 20;
+/// Bytes of columns for which another worker of a GPU is worth its creation. With one worker instead of two,
+/// `c = a * b` with 1 MiB of columns takes 190 µs instead of 235 (`latency --device cuda`).
+const SMALL_PART: u64 = 2 << 20;
 /// Bytes of a slot if columns are staged. Copies smaller than the first are too short for the link; nothing is gained
 /// beyond the second.
 const STAGED_SLOT: Range<u64> = 1 << 20..8 << 20;
@@ -286,12 +285,14 @@ struct Draft<'a> {
 impl Need<'_> {
     fn draft<'d>(&self, info: &'d DeviceInfo) -> Result<Draft<'d>> {
         let (workers, slots, target) = match info.kind {
-            DeviceKind::Cpu => (self.few(self.machine.cores, SMALL_PART), 0, HOST_CHUNK),
+            DeviceKind::Cpu => (self.machine.cores.min(self.tiles), 0, HOST_CHUNK),
             DeviceKind::Emulated => (4, 2, EMULATED_CHUNK),
             DeviceKind::Cuda => {
                 let staged = self.staged.contains(&true);
                 let (workers, slots, target) = if staged { self.staging() } else { (2, 3, PINNED_CHUNK) };
-                (self.few(workers, SMALL_GPU_PART), slots, target)
+                // A small job ends before many threads have begun.
+                let bytes = self.row_bytes.saturating_mul((self.tiles * self.columns.tile_rows) as u64);
+                (workers.min(usize::try_from(bytes.div_ceil(SMALL_PART)).unwrap_or(workers)), slots, target)
             }
         };
         let staged_limits = info.kind != DeviceKind::Cpu;
@@ -313,13 +314,6 @@ impl Need<'_> {
             self.fit_device(&mut draft)?;
         }
         Ok(draft)
-    }
-
-    /// Returns one worker for each `part` bytes of the job, but at most `workers`: a small job ends before many threads
-    /// have begun.
-    fn few(&self, workers: usize, part: u64) -> usize {
-        let bytes = self.row_bytes.max(8).saturating_mul((self.tiles * self.columns.tile_rows) as u64);
-        workers.min(usize::try_from(bytes.div_ceil(part)).unwrap_or(workers))
     }
 
     /// Returns workers, slots and bytes of a chunk for a GPU with staged columns. There are enough workers to fill
