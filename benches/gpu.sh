@@ -86,6 +86,8 @@ for device in ("cpu", "auto", "cuda"):
         print(f"100 MB, {device} ({run}): process {took:.3f} s, {inside}")
 PY
     rm -rf "$folder"
+    # Smaller ones on a warm engine.
+    try "$bin/latency" --device cpu,cuda,auto --runs 1000 | tee "$out/latency.jsonl"
 fi
 if part tune; then
     for workers in 8 12 16; do

@@ -4,7 +4,7 @@
 //! other, and concurrent calls never wait for each other's threads. When the call [wakes](Call::wake) its threads, the
 //! caller wakes two, and each of them two others. The caller works too: it also takes the items that no thread has
 //! reached when it has nothing left to do. So a small job does not wait for threads that wake late, and need not wake
-//! any. Threads do not spin after a call: this made small jobs slower, not faster, where cores share execution units.
+//! any. Threads do not spin after a call: no small job became faster by that.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -304,8 +304,8 @@ mod tests {
             };
             let run = catch_unwind(AssertUnwindSafe(|| pool.run((0..3).collect(), |call| call.wake(), work)));
             assert!(run.is_err());
-            // A panic of the caller ends the call, so an item may be left out.
-            assert!((0..=2).contains(&*ended.lock().unwrap()));
+            // The caller does the first item itself. If it panics, it may leave out the others.
+            assert!(*ended.lock().unwrap() >= i32::from(panics > 0));
             assert_eq!(threads_of(&pool), (2, 2));
             ring(&pool, 3);
         }

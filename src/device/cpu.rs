@@ -7,7 +7,7 @@ use super::{DeviceDetails, DeviceInfo, DeviceKind};
 
 /// Returns the number of cores that this process may use.
 pub(crate) fn cores() -> usize {
-    // Asked once: the answer takes 20 µs, because it depends on files of the system.
+    // Asked once, because every answer reads files of the system.
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |cores| cores.get()))
 }
