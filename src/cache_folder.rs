@@ -1,5 +1,5 @@
-//! The cache folder, where data is stored for this user from one process to the next: compiled kernels and measured
-//! limits.
+//! The cache folder, where data is stored for this user from one process to the next: compiled kernels, measured
+//! limits, and what runs learned about kinds of jobs.
 //!
 //! Compiled kernels from this folder are executed with access to the user's data. The folder and its files must
 //! therefore belong to the user or to root, and nobody else may have write permission.

@@ -14,6 +14,7 @@ use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{Error, Result};
 use crate::limits::{MachineLimits, RateBySize, RateByThreads};
 use crate::memory::Layout;
+use crate::pipeline::CrewSize;
 
 /// Bytes of a chunk (inputs + outputs) if nothing is staged. Only the link matters then, and it is fastest with long
 /// copies.
@@ -32,6 +33,13 @@ const STAGED_SLOT: Range<u64> = 1 << 20..8 << 20;
 const EMULATED_CHUNK: u64 = 4 << 20;
 /// To fit a memory limit, the plan reduces everything else before it makes chunks smaller than this.
 const SMALL_CHUNK: u64 = 512 << 10;
+/// Bytes of columns from which a run adapts the number of its staging workers: a smaller job ends before the change
+/// makes a difference.
+const ADAPTIVE: u64 = 512 << 20;
+/// A run may have so many times as many staging workers as it has at the beginning.
+const MORE_WORKERS: f64 = 1.5;
+/// A run halves its chunks so often at most.
+const MOST_HALVINGS: u32 = 2;
 /// The upper bound of every chunk, even if the caller sets more: far beyond any use, and small enough that no product
 /// with it overflows.
 const MAX_CHUNK: u64 = 64 << 30;
@@ -189,6 +197,11 @@ pub struct DevicePlan {
     pub kind: DeviceKind,
     /// The number of workers. Each is a host thread.
     pub workers: usize,
+    /// The number of workers that the run begins with. A long run without CPU workers adapts the number, up to
+    /// `workers`, to the measured times.
+    pub first_workers: usize,
+    /// How often the run may halve the chunks of this device if smaller ones are faster.
+    pub halvings: u32,
     /// The most rows that a worker claims at a time: a full chunk of this device.
     pub max_chunk_rows: u64,
     /// Slots per worker; 0 on the CPU.
@@ -226,7 +239,8 @@ impl Plan {
         let tiles = shape.rows.div_ceil(tile as u64).clamp(1, (usize::MAX / tile / 64) as u64) as usize;
         let gpus = devices.iter().filter(|info| info.kind != DeviceKind::Cpu).count();
         let resident_bytes = shape.resident_bytes;
-        let need = Need { columns, staged: &staged, limits, row_bytes, resident_bytes, tiles, machine, gpus };
+        let has_cpu = gpus < devices.len();
+        let need = Need { columns, staged: &staged, limits, row_bytes, resident_bytes, tiles, machine, gpus, has_cpu };
         let drafts = devices.iter().map(|info| need.draft(info)).collect::<Result<Vec<_>>>()?;
         // One queue serves all devices, and each claims chunks that fit its memory. If there are GPUs, CPU workers
         // claim no larger chunks than they do.
@@ -252,6 +266,20 @@ impl Plan {
         self.devices.iter().filter(|device| device.kind == kind).map(|device| device.workers).sum()
     }
 
+    /// Returns the number of devices with their own memory.
+    pub(crate) fn gpus(&self) -> usize {
+        self.devices.iter().filter(|device| device.kind != DeviceKind::Cpu).count()
+    }
+
+    /// Returns the workers and chunks that the run adapts; `None` if it has CPU workers or nothing to adapt.
+    pub(crate) fn crew(&self) -> Option<CrewSize> {
+        let most_of = |of: fn(&DevicePlan) -> usize| self.devices.iter().map(of).max().unwrap_or(0);
+        let (first, most) = (most_of(|device| device.first_workers), most_of(|device| device.workers));
+        let halvings = self.devices.iter().map(|device| device.halvings).min().unwrap_or(0);
+        let adapts = self.gpus() == self.devices.len() && (first < most || halvings > 0);
+        adapts.then_some(CrewSize { gpus: self.gpus(), first, most, halvings })
+    }
+
     /// Returns the number of workers of all devices.
     pub(crate) fn workers(&self) -> usize {
         self.devices.iter().map(|device| device.workers).sum()
@@ -270,12 +298,15 @@ struct Need<'a> {
     machine: &'a Machine,
     /// The number of devices with their own memory.
     gpus: usize,
+    /// Whether the CPU computes, too.
+    has_cpu: bool,
 }
 
 /// The plan of one device before the chunk size of all devices is known.
 struct Draft<'a> {
     info: &'a DeviceInfo,
     workers: usize,
+    first_workers: usize,
     slots: usize,
     chunk_rows: usize,
     device_limit: u64,
@@ -284,15 +315,18 @@ struct Draft<'a> {
 
 impl Need<'_> {
     fn draft<'d>(&self, info: &'d DeviceInfo) -> Result<Draft<'d>> {
-        let (workers, slots, target) = match info.kind {
-            DeviceKind::Cpu => (self.machine.cores.min(self.tiles), 0, HOST_CHUNK),
-            DeviceKind::Emulated => (4, 2, EMULATED_CHUNK),
+        let (first_workers, workers, slots, target) = match info.kind {
+            DeviceKind::Cpu => {
+                let workers = self.machine.cores.min(self.tiles);
+                (workers, workers, 0, HOST_CHUNK)
+            }
+            DeviceKind::Emulated => (4, 4, 2, EMULATED_CHUNK),
             DeviceKind::Cuda => {
                 let staged = self.staged.contains(&true);
-                let (workers, slots, target) = if staged { self.staging() } else { (2, 3, PINNED_CHUNK) };
+                let (first, workers, slots, target) = if staged { self.staging() } else { (2, 2, 3, PINNED_CHUNK) };
                 // A small job ends before many threads have begun.
-                let bytes = self.row_bytes.saturating_mul((self.tiles * self.columns.tile_rows) as u64);
-                (workers.min(usize::try_from(bytes.div_ceil(SMALL_PART)).unwrap_or(workers)), slots, target)
+                let most = usize::try_from(self.bytes().div_ceil(SMALL_PART)).unwrap_or(workers);
+                (first.min(most), workers.min(most), slots, target)
             }
         };
         let staged_limits = info.kind != DeviceKind::Cpu;
@@ -300,6 +334,7 @@ impl Need<'_> {
         let mut draft = Draft {
             info,
             workers: self.limits.workers.unwrap_or(workers).max(1),
+            first_workers: self.limits.workers.unwrap_or(first_workers).max(1),
             slots,
             chunk_rows: self.rows_of(self.limits.chunk.unwrap_or(target).min(cap)),
             device_limit: match self.limits.device_memory {
@@ -316,10 +351,22 @@ impl Need<'_> {
         Ok(draft)
     }
 
-    /// Returns workers, slots and bytes of a chunk for a GPU with staged columns. There are enough workers to fill
-    /// and drain at the bandwidth of its link, and a tenth more, because workers sometimes wait. All slots together
-    /// stay in the cache.
-    fn staging(&self) -> (usize, usize, u64) {
+    /// Returns the bytes of the columns of the job.
+    fn bytes(&self) -> u64 {
+        self.row_bytes.saturating_mul((self.tiles * self.columns.tile_rows) as u64)
+    }
+
+    /// Returns whether the run adapts its staging workers. In a run with CPU workers the arbiter shares the cores
+    /// instead. Virtual time is long enough for everything.
+    fn adapts(&self, kind: DeviceKind) -> bool {
+        let is_long = kind == DeviceKind::Emulated || self.bytes() >= ADAPTIVE;
+        is_long && self.limits.workers.is_none() && !self.has_cpu
+    }
+
+    /// Returns the first number of workers, the most workers, slots and bytes of a chunk for a GPU with staged columns.
+    /// There are enough workers to fill and drain at the bandwidth of its link, and a tenth more, because workers
+    /// sometimes wait. All slots together stay in the cache.
+    fn staging(&self) -> (usize, usize, usize, u64) {
         // Two, so that a worker fills one while the other is in flight.
         let slots = 2;
         let Machine { cores, slab_bytes, core_stages, link } = *self.machine;
@@ -334,7 +381,10 @@ impl Need<'_> {
         let wanted = 1.1 * rows_per_second * (fills + drains) as f64 / core_stages;
         // Leaves an eighth of the cores to everything else on the machine.
         let most = (cores - cores.div_ceil(8).min(cores - 1)) / self.gpus.max(1);
-        let workers = (wanted.ceil() as usize).clamp(2, most.clamp(2, 16));
+        let most = most.clamp(2, 16);
+        let first = (wanted.ceil() as usize).clamp(2, most);
+        let workers =
+            if self.adapts(DeviceKind::Cuda) { ((MORE_WORKERS * first as f64) as usize).min(most) } else { first };
         // Rows of outputs stay in the cache for twice as long. So the slab takes 4/3 of its share of the cache if
         // there is no output, 1 if the output is half as large as the input, 2/3 if it is as large. Measured with two
         // H200 in one host with 300 MiB of last-level cache (`throughput --device cuda --size 2GiB --only JOB --chunk
@@ -346,7 +396,7 @@ impl Need<'_> {
         let slot = slot.clamp(STAGED_SLOT.start, STAGED_SLOT.end);
         // The outputs in a slot overwrite the inputs, so a slot holds the larger of the two.
         let chunk = slot.saturating_mul(self.row_bytes) / more;
-        (workers, slots, chunk.min(PINNED_CHUNK))
+        (first, workers, slots, chunk.min(PINNED_CHUNK))
     }
 
     /// Returns the rows of a chunk of about `bytes`: whole tiles, at least one.
@@ -428,6 +478,8 @@ impl Need<'_> {
         let layout = self.layout(max_chunk_rows);
         let blocks = self.blocks(&draft, layout.block_bytes);
         let (slots, workers) = (draft.slots, draft.workers);
+        let halvings = (1..=MOST_HALVINGS).filter(|k| (layout.slot_bytes as u64) >> k >= STAGED_SLOT.start).count();
+        let may_halve = self.adapts(draft.info.kind) && self.limits.chunk.is_none() && self.staged.contains(&true);
         let cpu = draft.info.kind == DeviceKind::Cpu;
         let sizes = self.columns.inputs.iter().chain(&self.columns.outputs);
         let staged: usize =
@@ -440,6 +492,8 @@ impl Need<'_> {
             name: draft.info.name.clone(),
             kind: draft.info.kind,
             workers,
+            first_workers: draft.first_workers.min(workers),
+            halvings: if may_halve && !cpu { halvings as u32 } else { 0 },
             max_chunk_rows: max_chunk_rows as u64,
             slots,
             blocks,
@@ -466,7 +520,10 @@ impl fmt::Display for Plan {
         for device in &self.devices {
             let DevicePlan { id, name, workers, slots, blocks, .. } = device;
             writeln!(f, "device         {id} ({name})")?;
-            writeln!(f, "  workers        {workers}")?;
+            match device.first_workers {
+                first if first < *workers => writeln!(f, "  workers        {first} at first, at most {workers}")?,
+                _ => writeln!(f, "  workers        {workers}")?,
+            }
             if device.max_chunk_rows < *chunk_rows {
                 writeln!(f, "  chunk rows   {}", device.max_chunk_rows)?;
             }
@@ -528,7 +585,7 @@ mod tests {
     fn a_large_device_gets_a_block_for_every_slot() {
         let plan = Plan::new(&shape(1 << 30), &[gpu(80 << 30)], &RunLimits::default(), &Machine::guess(16)).unwrap();
         let device = &plan.devices[0];
-        assert_eq!((device.workers, device.slots, device.blocks), (13, 2, 26));
+        assert_eq!((device.first_workers, device.workers, device.slots, device.blocks), (13, 14, 2, 28));
         assert!(device.pinned_bytes <= DEFAULT_PINNED);
     }
 

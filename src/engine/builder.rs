@@ -101,7 +101,7 @@ impl EngineBuilder {
             admissions: Arc::default(),
             weights: Mutex::default(),
             opened: Mutex::default(),
-            learned: super::learned::Learned::default(),
+            learned: super::learned::Learned::of_user(),
             threads: ThreadPool::default(),
         })
     }

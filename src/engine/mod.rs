@@ -199,12 +199,16 @@ impl Engine {
             timed_every: if real && !timeline { TIMED_EVERY } else { 1 },
             timeline,
         };
-        let is_shared = on_cpu > 0 && plan.workers() > on_cpu;
-        let kind = is_shared.then(|| kind_of(what.text(), &work, &each_workers));
+        let (stagers, crew) = (plan.workers() - on_cpu, plan.crew());
+        let is_shared = on_cpu > 0 && stagers > 0;
+        let kind = (is_shared || crew.is_some()).then(|| kind_of(what.text(), &work, &plan));
         if let Some(kind) = &kind {
             let takes_turns = schedule != Schedule::Threads;
-            let known = self.learned.get(kind);
-            work.arbiter = Some(Arbiter::new((cores, plan.workers() - on_cpu), plan.rows, takes_turns, known));
+            let known = if real { self.learned.get(kind) } else { None };
+            work.arbiter = match crew {
+                Some(size) => Some(Arbiter::crew(size, rows, takes_turns, known)),
+                None => Some(Arbiter::sharing((cores, stagers, plan.gpus()), rows, takes_turns, known)),
+            };
         }
         let workers = runs.iter_mut().enumerate().map(|(number, run)| run.workers(number, &work));
         let workers = workers.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
@@ -222,7 +226,7 @@ impl Engine {
         let clock = if real { RunTime::Real(time) } else { RunTime::Virtual };
         let kept = work.compaction.as_ref().map(Compaction::rows);
         if real && let (Some(kind), Some(found)) = (kind, work.arbiter.as_ref().and_then(Arbiter::found)) {
-            self.learned.put(kind, found);
+            self.learned.put(&kind, found, time);
         }
         // This also ends the use of resident rows.
         drop(work);

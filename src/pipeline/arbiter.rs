@@ -1,7 +1,9 @@
-//! The arbiter: shares the cores of a machine between CPU workers and staging workers, if a run has both.
+//! The arbiter: holds back workers that would not make a run faster.
 //!
-//! The [`Policy`] sets two limits: how many workers may compute, and how many may stage. The arbiter counts the
-//! workers of both kinds and holds back those over their limit.
+//! A policy sets the limits: how many workers may compute, how many may stage, and the size of their chunks. In a run
+//! with CPU workers and staging workers, the [`Policy`] shares the cores between them. In a run with staging workers
+//! alone, the [`Crew`] adapts them to the measured times. The arbiter counts the workers and holds back those over their
+//! limit. Every GPU has the same part of the staging workers.
 //!
 //! # Waiting
 //!
@@ -18,6 +20,7 @@
 
 use std::time::Duration;
 
+use super::crew::{Crew, CrewSize};
 use super::policy::{Limits, Policy};
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -25,18 +28,39 @@ use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 pub(crate) struct Arbiter {
     /// Whether workers take turns on one thread.
     takes_turns: bool,
+    /// Whether the run has CPU workers.
+    shares_cores: bool,
+    /// The number of GPUs.
+    gpus: usize,
     state: Mutex<State>,
     may_compute: Condvar,
     may_stage: Condvar,
 }
 
+/// The policy of a run.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a run has one")]
+enum Rule {
+    Share(Policy),
+    Crew(Crew),
+}
+
+impl Rule {
+    fn limits(&self) -> Limits {
+        match self {
+            Rule::Share(policy) => policy.limits(),
+            Rule::Crew(crew) => crew.limits(),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct State {
-    policy: Policy,
+    rule: Rule,
     /// Workers that compute now.
     computing: usize,
-    /// Workers that stage now.
-    staging: usize,
+    /// Workers of each device that stage now.
+    staging: Vec<usize>,
     /// The queue has no more chunks.
     over: bool,
     /// When a worker that was refused was last permitted to go on.
@@ -45,11 +69,7 @@ struct State {
 
 impl State {
     fn may_compute(&self) -> bool {
-        self.computing < self.policy.limits().compute || self.over
-    }
-
-    fn may_stage(&self) -> bool {
-        self.staging < self.policy.limits().stage || self.over
+        self.computing < self.rule.limits().compute || self.over
     }
 }
 
@@ -67,8 +87,8 @@ pub(super) struct Finished {
 /// The answer to a staging worker that asks for another chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// The worker may stage another chunk.
-    Granted,
+    /// The worker may stage another chunk, whose size is halved so often.
+    Granted { halved: u32 },
     /// The worker may not: it has chunks in flight to drain first, or the queue has no more chunks.
     Denied,
     /// The worker takes turns and must ask again.
@@ -76,18 +96,37 @@ pub(super) enum Admission {
 }
 
 impl Arbiter {
-    /// Creates the arbiter of a run of `rows` rows with CPU workers on `cores` cores and `stagers` staging workers.
-    /// `takes_turns` tells whether all of them run on one thread, in virtual time. `known` are the limits that were
-    /// best in an earlier run of the same kind.
-    pub(crate) fn new(
-        (cores, stagers): (usize, usize),
+    /// Creates the arbiter of a run of `rows` rows with CPU workers on `cores` cores and `stagers` staging workers of
+    /// `gpus` GPUs. `takes_turns` tells whether all of them run on one thread, in virtual time. `known` are the limits
+    /// that were best in an earlier run of the same kind.
+    pub(crate) fn sharing(
+        (cores, stagers, gpus): (usize, usize, usize),
         rows: u64,
         takes_turns: bool,
         known: Option<Limits>,
     ) -> Arbiter {
-        let policy = Policy::new(cores, stagers, rows, known);
-        let state = State { policy, computing: 0, staging: 0, over: false, resumed: Duration::ZERO };
-        Arbiter { takes_turns, state: Mutex::new(state), may_compute: Condvar::new(), may_stage: Condvar::new() }
+        Arbiter::new(Rule::Share(Policy::new(cores, stagers, rows, known)), gpus, takes_turns)
+    }
+
+    /// Creates the arbiter of a run without CPU workers.
+    pub(crate) fn crew(size: CrewSize, rows: u64, takes_turns: bool, known: Option<Limits>) -> Arbiter {
+        Arbiter::new(Rule::Crew(Crew::new(size, rows, known)), size.gpus, takes_turns)
+    }
+
+    fn new(rule: Rule, gpus: usize, takes_turns: bool) -> Arbiter {
+        Arbiter {
+            takes_turns,
+            shares_cores: matches!(rule, Rule::Share(_)),
+            gpus: gpus.max(1),
+            state: Mutex::new(State { rule, computing: 0, staging: vec![], over: false, resumed: Duration::ZERO }),
+            may_compute: Condvar::new(),
+            may_stage: Condvar::new(),
+        }
+    }
+
+    /// Returns whether the run has CPU workers, which use the cores that staging leaves idle.
+    pub(crate) fn shares_cores(&self) -> bool {
+        self.shares_cores
     }
 
     /// Ends the caller's `finished` chunk, waits until one more worker may compute, and counts the caller as computing.
@@ -98,7 +137,11 @@ impl Arbiter {
         if let Some(Finished { rows, busy, begun, now }) = finished {
             // The caller goes on in its own place, so nobody else has to wake.
             state.computing -= 1;
-            self.update(&mut state, now, |policy| policy.computed(rows, busy, begun, now));
+            self.update(&mut state, now, |rule| {
+                if let Rule::Share(policy) = rule {
+                    policy.computed(rows, busy, begun, now);
+                }
+            });
         }
         if self.takes_turns && !state.may_compute() {
             return None;
@@ -107,7 +150,9 @@ impl Arbiter {
         state = self.may_compute.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
         state.computing += 1;
         let now = now();
-        state.policy.begin(now);
+        if let Rule::Share(policy) = &mut state.rule {
+            policy.begin(now);
+        }
         Some(now)
     }
 
@@ -117,30 +162,44 @@ impl Arbiter {
         self.end(now);
     }
 
-    /// Asks whether a worker may stage another chunk. `stages` tells whether the worker counts as staging; this
-    /// call updates it. A worker over the limit is denied as long as it has chunks in flight, so that it drains
+    /// Asks whether a worker of a device may stage another chunk. `stages` tells whether the worker counts as staging;
+    /// this call updates it. A worker over the limit is denied as long as it has chunks in flight, so that it drains
     /// them; after that, this call waits until it may stage again, or until the end of the queue.
-    pub(super) fn try_admit(&self, stages: &mut bool, in_flight: bool) -> Admission {
+    pub(super) fn try_admit(&self, device: usize, stages: &mut bool, in_flight: bool) -> Admission {
         let mut state = self.state();
-        let limit = state.policy.limits().stage;
-        if *stages && (state.staging <= limit || in_flight) {
-            return if state.staging <= limit { Admission::Granted } else { Admission::Denied };
+        if state.staging.len() <= device {
+            state.staging.resize(device + 1, 0);
+        }
+        let Limits { halved, .. } = state.rule.limits();
+        let limit = self.limit(&state);
+        if *stages && (state.staging[device] <= limit || in_flight) {
+            let is_granted = state.staging[device] <= limit;
+            return if is_granted { Admission::Granted { halved } } else { Admission::Denied };
         }
         if *stages {
             *stages = false;
-            state.staging -= 1;
+            state.staging[device] -= 1;
         }
-        if self.takes_turns && !state.may_stage() {
+        if self.takes_turns && !self.may_stage(&state, device) {
             return Admission::AskAgain;
         }
-        let waits = |state: &mut State| !state.may_stage();
+        let waits = |state: &mut State| !self.may_stage(state, device);
         state = self.may_stage.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
-        if state.staging >= state.policy.limits().stage {
+        if state.staging[device] >= self.limit(&state) {
             return Admission::Denied;
         }
         *stages = true;
-        state.staging += 1;
-        Admission::Granted
+        state.staging[device] += 1;
+        Admission::Granted { halved: state.rule.limits().halved }
+    }
+
+    /// Returns how many workers of each GPU may stage.
+    fn limit(&self, state: &State) -> usize {
+        state.rule.limits().stage.div_ceil(self.gpus)
+    }
+
+    fn may_stage(&self, state: &State, device: usize) -> bool {
+        state.over || state.staging.get(device).is_none_or(|staging| *staging < self.limit(state))
     }
 
     /// Returns the virtual time from which a worker that takes turns may compute; `None` if it may not yet.
@@ -149,25 +208,37 @@ impl Arbiter {
         state.may_compute().then_some(state.resumed)
     }
 
-    /// Returns the virtual time from which a worker that takes turns may stage; `None` if it may not yet.
-    pub(super) fn staging_resumes(&self) -> Option<Duration> {
+    /// Returns the virtual time from which a worker of a device that takes turns may stage; `None` if it may not yet.
+    pub(super) fn staging_resumes(&self, device: usize) -> Option<Duration> {
         let state = self.state();
-        state.may_stage().then_some(state.resumed)
+        self.may_stage(&state, device).then_some(state.resumed)
     }
 
     /// Records that, at `now`, a slot was filled with `rows` rows in `busy`.
     pub(super) fn end_filling(&self, rows: u64, busy: Duration, now: Duration) {
-        self.update(&mut self.state(), now, |policy| policy.filled(rows, busy, now));
+        if self.shares_cores {
+            self.update(&mut self.state(), now, |rule| {
+                if let Rule::Share(policy) = rule {
+                    policy.filled(rows, busy, now);
+                }
+            });
+        }
     }
 
     /// Records that, at `now`, a chunk of `rows` rows was drained. Filling and draining took `busy`.
     pub(super) fn end_staging(&self, rows: u64, busy: Duration, now: Duration) {
-        self.update(&mut self.state(), now, |policy| policy.staged(rows, busy, now));
+        self.update(&mut self.state(), now, |rule| match rule {
+            Rule::Share(policy) => policy.staged(rows, busy, now),
+            Rule::Crew(crew) => crew.staged(rows, busy, now),
+        });
     }
 
-    /// Returns the best limits so far, after the first phases of the policy, if they are worth trying in a later run.
+    /// Returns the best limits so far, if they are worth trying in a later run.
     pub(crate) fn found(&self) -> Option<Limits> {
-        self.state().policy.found()
+        match &self.state().rule {
+            Rule::Share(policy) => policy.found(),
+            Rule::Crew(crew) => crew.found(),
+        }
     }
 
     /// Records that, at `now`, the queue has no more chunks, and wakes all workers.
@@ -183,10 +254,10 @@ impl Arbiter {
     }
 
     /// Passes a measurement to the policy, and wakes all workers whose limit is raised by it.
-    fn update(&self, state: &mut State, now: Duration, measure: impl FnOnce(&mut Policy)) {
-        let Limits { compute, stage } = state.policy.limits();
-        measure(&mut state.policy);
-        let limits = state.policy.limits();
+    fn update(&self, state: &mut State, now: Duration, measure: impl FnOnce(&mut Rule)) {
+        let Limits { compute, stage, .. } = state.rule.limits();
+        measure(&mut state.rule);
+        let limits = state.rule.limits();
         if limits.compute > compute {
             self.may_compute.notify_all();
         }
@@ -210,7 +281,7 @@ mod tests {
 
     /// An arbiter whose policy prefers computing, so that nobody may stage.
     fn that_prefers_computing(takes_turns: bool) -> Arbiter {
-        let arbiter = Arbiter::new((4, 2), 1_000_000, takes_turns, None);
+        let arbiter = Arbiter::sharing((4, 2, 1), 1_000_000, takes_turns, None);
         let ms = Duration::from_millis(1);
         let mut finished = None;
         for _ in 0..3 {
@@ -219,7 +290,7 @@ mod tests {
             arbiter.end_filling(1000, 10 * ms, ms);
         }
         arbiter.state().computing = 0;
-        assert_eq!(arbiter.state().policy.limits(), Limits { compute: 4, stage: 0 });
+        assert_eq!(arbiter.state().rule.limits(), Limits::of(4, 0));
         arbiter
     }
 
@@ -227,15 +298,44 @@ mod tests {
     fn throttled_workers_wake_at_the_end() {
         let arbiter = that_prefers_computing(false);
         let mut stages = true;
-        arbiter.state().staging = 1;
-        assert_eq!(arbiter.try_admit(&mut stages, true), Admission::Denied);
+        arbiter.state().staging = vec![1];
+        assert_eq!(arbiter.try_admit(0, &mut stages, true), Admission::Denied);
         assert!(stages, "the worker has chunks in flight");
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| arbiter.try_admit(&mut stages, false));
+            let waiting = scope.spawn(|| arbiter.try_admit(0, &mut stages, false));
             arbiter.end(Duration::ZERO);
             assert_eq!(waiting.join().unwrap(), Admission::Denied);
         });
-        assert_eq!(arbiter.state().staging, 0, "a throttled worker does not count");
+        assert_eq!(arbiter.state().staging, [0], "a throttled worker does not count");
+    }
+
+    #[test]
+    fn every_gpu_has_the_same_part_of_a_crew() {
+        let size = CrewSize { gpus: 2, first: 3, most: 3, halvings: 0 };
+        let arbiter = Arbiter::crew(size, 1_000_000_000, true, None);
+        let granted = Admission::Granted { halved: 0 };
+        let mut stages = [[false; 3]; 2];
+        let mut admit = |arbiter: &Arbiter, device: usize, worker: usize, in_flight: bool| {
+            arbiter.try_admit(device, &mut stages[device][worker], in_flight)
+        };
+        for (device, worker) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] {
+            assert_eq!(admit(&arbiter, device, worker, false), granted);
+        }
+        // The workers are idle for most of the time, so one of each GPU stands aside.
+        let ms = Duration::from_millis(1);
+        for chunk in 1..=100 {
+            arbiter.end_staging(1000, ms / 10, chunk * ms);
+        }
+        assert_eq!(arbiter.state().rule.limits().stage, 4);
+        for device in [0, 1] {
+            assert_eq!(admit(&arbiter, device, 0, true), Admission::Denied, "it drains what is in flight");
+            assert_eq!(admit(&arbiter, device, 0, false), Admission::AskAgain);
+            assert_eq!([1, 2].map(|worker| admit(&arbiter, device, worker, true)), [granted; 2]);
+            assert_eq!(arbiter.staging_resumes(device), None);
+        }
+        arbiter.end(200 * ms);
+        assert_eq!(arbiter.staging_resumes(0), Some(200 * ms));
+        assert_eq!(admit(&arbiter, 0, 0, false), Admission::Denied);
     }
 
     #[test]
@@ -250,10 +350,10 @@ mod tests {
         assert!(start(None).is_none() && arbiter.computing_resumes().is_none(), "it goes on in its own place");
 
         let mut stages = false;
-        assert_eq!(arbiter.try_admit(&mut stages, false), Admission::AskAgain);
-        assert!(!stages && arbiter.staging_resumes().is_none());
+        assert_eq!(arbiter.try_admit(0, &mut stages, false), Admission::AskAgain);
+        assert!(!stages && arbiter.staging_resumes(0).is_none());
         arbiter.stop_computing(2 * second);
-        assert_eq!((arbiter.computing_resumes(), arbiter.staging_resumes()), (Some(2 * second), Some(2 * second)));
-        assert_eq!(arbiter.try_admit(&mut stages, false), Admission::Denied);
+        assert_eq!((arbiter.computing_resumes(), arbiter.staging_resumes(0)), (Some(2 * second), Some(2 * second)));
+        assert_eq!(arbiter.try_admit(0, &mut stages, false), Admission::Denied);
     }
 }

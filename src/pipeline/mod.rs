@@ -35,7 +35,9 @@
 //! | `queue.rs`, `segments.rs` | which rows a worker claims next |
 //! | `route.rs`, `slot.rs`, `streams.rs` | the path of a chunk: where each column is copied; the slot; the streams |
 //! | `staging.rs` | creates the workers, the submitter and the memory of a device |
-//! | `policy.rs`, `arbiter.rs`, `permit.rs` | how CPU workers and staging workers share the cores |
+//! | `arbiter.rs`, `permit.rs` | holds back workers that would not make the run faster |
+//! | `policy.rs` | how CPU workers and staging workers share the cores |
+//! | `crew.rs` | how many workers stage, and the size of their chunks, in runs without CPU workers |
 //! | `compact.rs`, `linearizer.rs` | kernels that select rows: where the selected rows of a chunk go |
 //! | `meter.rs`, `clock.rs` | time, bytes and spans |
 
@@ -43,6 +45,7 @@ mod arbiter;
 mod clock;
 mod compact;
 mod cpu;
+mod crew;
 mod drive;
 mod handover;
 mod linearizer;
@@ -61,6 +64,7 @@ mod submitter;
 pub(crate) use arbiter::Arbiter;
 pub(crate) use compact::Compaction;
 pub(crate) use cpu::CpuRun;
+pub(crate) use crew::CrewSize;
 pub(crate) use drive::drive;
 pub(crate) use policy::Limits;
 pub(crate) use queue::{Queue, Segment};

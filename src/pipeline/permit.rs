@@ -1,5 +1,4 @@
-//! The permit of a staging worker: its interface to the arbiter. Only runs on both the CPU and other devices have an
-//! arbiter.
+//! The permit of a staging worker: its interface to the arbiter.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,6 +8,10 @@ use super::arbiter::{Admission, Arbiter};
 /// The interface of one worker to the [`Arbiter`]. Without an arbiter, the worker may always stage.
 pub(super) struct Permit<'r> {
     arbiter: Option<&'r Arbiter>,
+    /// The number of the worker's device in the run.
+    device: usize,
+    /// How often the chunks are halved.
+    halved: u32,
     /// Whether the arbiter counts this worker as staging.
     stages: bool,
     /// The time since which the arbiter has refused the worker, which must ask again.
@@ -21,22 +24,38 @@ pub(super) struct Permit<'r> {
 }
 
 impl<'r> Permit<'r> {
-    pub(super) fn new(arbiter: Option<&'r Arbiter>) -> Self {
-        Permit { arbiter, stages: false, refused: None, are_common: VecDeque::new(), reported: Duration::ZERO }
+    pub(super) fn new(arbiter: Option<&'r Arbiter>, device: usize) -> Self {
+        Permit {
+            arbiter,
+            device,
+            halved: 0,
+            stages: false,
+            refused: None,
+            are_common: VecDeque::new(),
+            reported: Duration::ZERO,
+        }
     }
 
-    /// Returns whether the worker shares the cores with CPU workers, and so may have to wait.
+    /// Returns whether the worker shares the cores with CPU workers.
     pub(super) fn is_shared(&self) -> bool {
-        self.arbiter.is_some()
+        self.arbiter.is_some_and(Arbiter::shares_cores)
+    }
+
+    /// Returns the rows of a common chunk, in whole tiles, if a full one has `most` rows.
+    pub(super) fn chunk_rows(&self, most: usize, tile: usize) -> usize {
+        ((most / tile) >> self.halved).max(1) * tile
     }
 
     /// Returns whether the worker may claim another common chunk, which the CPU could compute. If nothing is in
     /// flight, waits until it may; a worker that takes turns is refused instead. `now` is the time of the call.
     pub(super) fn admit(&mut self, in_flight: bool, now: Duration) -> bool {
         let Some(arbiter) = self.arbiter else { return true };
-        let admission = arbiter.try_admit(&mut self.stages, in_flight);
+        let admission = arbiter.try_admit(self.device, &mut self.stages, in_flight);
         self.refused = (admission == Admission::AskAgain).then(|| *self.refused.get_or_insert(now));
-        admission == Admission::Granted
+        if let Admission::Granted { halved } = admission {
+            self.halved = halved;
+        }
+        matches!(admission, Admission::Granted { .. })
     }
 
     /// Returns whether the worker has been refused and must ask again.
@@ -47,7 +66,7 @@ impl<'r> Permit<'r> {
     /// Returns since when the worker has been refused, and from when it may go on: [`Duration::MAX`] if that is not
     /// known yet. `None` if it has not been refused.
     pub(super) fn refusal(&self) -> Option<(Duration, Duration)> {
-        let resumes = self.arbiter?.staging_resumes().unwrap_or(Duration::MAX);
+        let resumes = self.arbiter?.staging_resumes(self.device).unwrap_or(Duration::MAX);
         self.refused.map(|since| (since, resumes.max(since)))
     }
 

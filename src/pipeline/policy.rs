@@ -63,16 +63,23 @@ const REST: u32 = 8;
 const LONGEST_REST: u32 = 64;
 
 /// The largest numbers of workers that may compute and stage at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Limits {
     pub(crate) compute: usize,
     pub(crate) stage: usize,
+    /// How often the chunks of staging workers are halved.
+    pub(crate) halved: u32,
 }
 
 impl Limits {
+    /// Returns limits with whole chunks.
+    pub(crate) fn of(compute: usize, stage: usize) -> Limits {
+        Limits { compute, stage, halved: 0 }
+    }
+
     /// Returns the limits of phase 1.
     fn probing(cores: usize) -> Limits {
-        Limits { compute: cores.saturating_sub(1).max(1), stage: 1 }
+        Limits::of(cores.saturating_sub(1).max(1), 1)
     }
 }
 
@@ -122,19 +129,19 @@ enum Phase {
 
 /// The chunks of one side.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
+pub(super) struct Tally {
     /// Chunks that are begun and not finished, and the sum of the seconds at which they began. Only those that are
     /// computed count: chunks on a device wait in a queue, so the time since they were begun tells nothing.
     active: usize,
     begun: f64,
     /// Finished chunks, their rows, and the sum of the seconds that a core spent on them.
-    chunks: u64,
-    rows: f64,
-    busy: f64,
+    pub(super) chunks: u64,
+    pub(super) rows: f64,
+    pub(super) busy: f64,
 }
 
 impl Tally {
-    fn add(&mut self, rows: u64, busy: Duration) {
+    pub(super) fn add(&mut self, rows: u64, busy: Duration) {
         self.chunks += 1;
         self.rows += rows as f64;
         self.busy += busy.as_secs_f64();
@@ -245,7 +252,7 @@ impl Policy {
             // Staging takes next to no time if the columns are in pinned memory.
             let is_free = compute < FREE * staged.core_rate_since(&before[1]);
             let staging = if is_free { 0 } else { self.stagers };
-            self.limits = Limits { compute: self.idle_cores(staging as f64), stage: self.stagers };
+            self.limits = Limits::of(self.idle_cores(staging as f64), self.stagers);
             self.phase = Phase::Settle { rounds: 0, begin: now, before: self.tallies, alone };
         }
     }
@@ -277,7 +284,7 @@ impl Policy {
 
     fn keep_all_computing(&mut self, is_clear: bool, now: f64) {
         self.is_clear = is_clear;
-        (self.best, self.rate) = (Limits { compute: self.cores, stage: 0 }, 0.0);
+        (self.best, self.rate) = (Limits::of(self.cores, 0), 0.0);
         self.keep(REST, now);
     }
 
@@ -289,7 +296,7 @@ impl Policy {
         }
         let seconds = now - begin;
         let chunks = [0, 1].map(|side| self.tallies[side].chunks - before[side].chunks);
-        let Limits { compute, stage } = self.limits;
+        let Limits { compute, stage, .. } = self.limits;
         let (all, staged) = (chunks[0] + chunks[1], chunks[1]);
         let enough = (CHUNKS_PER_WORKER * (compute + stage) as u64).max(LEAST_CHUNKS);
         let is_long = all >= enough && seconds >= LEAST_SPAN;
@@ -382,10 +389,8 @@ impl Policy {
         let step = (self.cores / 8).max(1) as isize;
         let moved = |from: usize, by: isize, most: usize| from.saturating_add_signed(by * step).min(most);
         let (compute, stage) = DIRECTIONS[self.direction % DIRECTIONS.len()];
-        let limits = Limits {
-            compute: moved(self.best.compute, compute, self.cores),
-            stage: moved(self.best.stage, stage, self.stagers),
-        };
+        let compute = moved(self.best.compute, compute, self.cores);
+        let limits = Limits::of(compute, moved(self.best.stage, stage, self.stagers));
         (limits != self.best && limits.compute + limits.stage > 0).then_some(limits)
     }
 

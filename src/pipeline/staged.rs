@@ -110,7 +110,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
             work,
             chunk_rows,
             resident_chunk_rows,
-            permit: Permit::new(work.arbiter.as_ref()),
+            permit: Permit::new(work.arbiter.as_ref(), number),
             meter,
         }
     }
@@ -150,7 +150,8 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         if !may_claim {
             return None;
         }
-        let chunk = self.work.queue.claim(self.chunk_rows)?;
+        let tile = self.work.operator.kernel().columns.tile_rows;
+        let chunk = self.work.queue.claim(self.permit.chunk_rows(self.chunk_rows, tile))?;
         self.permit.claimed(true);
         Some(chunk)
     }

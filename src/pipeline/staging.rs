@@ -9,7 +9,7 @@ use super::slot::Idle;
 use super::staged::StagingWorker;
 use super::streams::Streams;
 use super::submitter::Submitter;
-use super::{DeviceRun, Work, Worker, WorkerName};
+use super::{Arbiter, DeviceRun, Work, Worker, WorkerName};
 use crate::device::kernel::{Kernel, SharedKernel};
 use crate::device::{Device, Schedule};
 use crate::error::Result;
@@ -80,8 +80,9 @@ impl<D: Device> DeviceRun for Staging<D> {
         let streams = Streams::open(device, pool, kernel, resident, work)?;
         // Without staged columns, workers have nothing to do and chunks are long, so that a late wake-up costs nothing.
         let stages = layout.in_slot.iter().take(columns.inputs.len() + columns.outputs.len()).any(Option::is_some);
+        let shares = work.arbiter.as_ref().is_some_and(Arbiter::shares_cores);
         let waiting = match device.schedule() {
-            Schedule::Threads if work.arbiter.is_some() || !stages => Waiting::Sleeps,
+            Schedule::Threads if shares || !stages => Waiting::Sleeps,
             Schedule::Threads => Waiting::Polls,
             Schedule::Seeded(_) => Waiting::TakesTurns,
         };

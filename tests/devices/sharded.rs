@@ -6,15 +6,15 @@ use std::ops::Range;
 use libtest_mimic::Failed;
 use overshot::testing::custom::{FACTOR, TABLE, everything, keep};
 use overshot::{
-    DeviceChoice, Dtype, Engine, Job, Source,
-    device::{Emulated, Fault, FaultAt},
+    DeviceChoice, Dtype, Engine, Job, Report, Source,
+    device::{DeviceKind, Emulated, Fault, FaultAt},
 };
 
 use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, cpu, numbers};
 use crate::rows::{Watched, bits, builder, device_bytes, engine, has_memory, not_there, rows_in, without_cpu};
 
 pub const MODULE: Module =
-    Module { name: "sharded", cases: CASES, emulated: EMULATED, counts_memory: true, ..NO_CASES };
+    Module { name: "sharded", cases: CASES, gpu: GPU, emulated: EMULATED, counts_memory: true, ..NO_CASES };
 
 const CASES: &[(&str, Case)] = &[
     ("sharded arrays give the bits of slices", same_as_slices),
@@ -33,6 +33,8 @@ const CASES: &[(&str, Case)] = &[
     ("without memory everything is streamed, with a note", no_memory),
 ];
 
+const GPU: &[(&str, Case)] = &[("auto computes few rows on the CPU, unless they lie on a GPU", few_rows)];
+
 const EMULATED: &[(&str, EmulatedCase)] = &[
     ("an allocation that fails makes a range smaller", smaller_range),
     ("arrays lie together, whatever is free when they are placed", together),
@@ -42,6 +44,22 @@ const EMULATED: &[(&str, EmulatedCase)] = &[
 
 const MAP: &str = "c = sqrt(a * a + b) * f64(x) + f64(i)";
 const SUMS: &str = "sum(a), mean(a * b), std(c), min(x), argmax(c), var(c - a)";
+
+fn few_rows(_: &DeviceChoice) -> Outcome {
+    let x = numbers(1000, 5);
+    let engine = Engine::builder().device(DeviceChoice::Auto).build()?;
+    // Opens the GPUs.
+    let lies_there = engine.shard(&x)?;
+    let is_on_gpu = |report: &Report| report.devices.iter().any(|device| device.kind == DeviceKind::Cuda);
+    let slice = engine.run(Job::eval(SUM)?.input("x", &x))?;
+    check(!is_on_gpu(&slice), format!("a GPU was used for so little: {slice}"))?;
+    check(slice.notes.iter().any(|note| note.contains("before a GPU could begin")), format!("{:?}", slice.notes))?;
+    let there = engine.run(Job::eval(SUM)?.input("x", &lies_there))?;
+    check(is_on_gpu(&there) && there.bytes_to_device == 0, format!("rows left the GPU: {there}"))?;
+    check(slice.value(SUM)? == there.value(SUM)?, "other results")
+}
+
+const SUM: &str = "sum(x)";
 
 fn same_as_slices(choice: &DeviceChoice) -> Outcome {
     for rows in [0, 1, 4096, 300_007] {

@@ -27,6 +27,9 @@ mod arbiter;
 #[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
 #[path = "../../src/memory/budget.rs"]
 mod budget;
+#[allow(dead_code, unused_imports, reason = "its tests are run elsewhere")]
+#[path = "../../src/pipeline/crew.rs"]
+mod crew;
 #[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
 #[path = "../../src/data/gate.rs"]
 mod gate;
@@ -66,6 +69,7 @@ use shuttle::thread;
 
 use arbiter::{Admission, Arbiter, Finished};
 use budget::MemoryBudget;
+use crew::CrewSize;
 use linearizer::Linearizer;
 use policy::Limits;
 
@@ -218,8 +222,10 @@ impl Run {
         let (mut stages, mut in_flight) = (false, std::collections::VecDeque::new());
         loop {
             let has_slot = in_flight.len() < 2;
-            let may_stage =
-                has_slot && self.arbiter.try_admit(&mut stages, !in_flight.is_empty()) == Admission::Granted;
+            let may_stage = has_slot && {
+                let admission = self.arbiter.try_admit(0, &mut stages, !in_flight.is_empty());
+                matches!(admission, Admission::Granted { .. })
+            };
             let stands_aside = has_slot && !may_stage && in_flight.is_empty();
             assert!(
                 !stands_aside || self.over.load(Ordering::SeqCst),
@@ -248,12 +254,17 @@ fn shared(keeps: bool, fails: Option<u8>) {
     let (fast, slow) = (Duration::from_millis(1), Duration::from_millis(10));
     // With known limits, some workers wait from the beginning. Without, the limits change after the probe.
     for (chunks, known) in [(0, None), (3, None), (24, Some((1, 1))), (24, Some((0, 1))), (80, None)] {
-        let known = known.map(|(compute, stage)| Limits { compute, stage });
+        let known = known.map(|(compute, stage)| Limits::of(compute, stage));
         for costs in [(fast, slow), (slow, fast)] {
-            for (computing, staging) in [(3, 2), (2, 1), (1, 3)] {
+            for (computing, staging) in [(3, 2), (2, 1), (1, 3), (0, 3)] {
                 check(move || {
+                    let size = CrewSize { gpus: 1, first: staging - 1, most: staging, halvings: 1 };
+                    let arbiter = match computing {
+                        0 => Arbiter::crew(size, 1000 * chunks, false, None),
+                        _ => Arbiter::sharing((CORES, staging, 1), 1000 * chunks, false, known),
+                    };
                     let run = Arc::new(Run {
-                        arbiter: Arbiter::new((CORES, staging), 1000 * chunks, false, known),
+                        arbiter,
                         linearizer: keeps.then(Linearizer::default),
                         next: AtomicU64::new(0),
                         chunks,

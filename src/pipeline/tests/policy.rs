@@ -276,7 +276,7 @@ fn best(host: &Host) -> f64 {
     };
     let all = steps(host.cores)
         .into_iter()
-        .flat_map(|compute| steps(host.stagers).into_iter().map(move |stage| Limits { compute, stage }));
+        .flat_map(|compute| steps(host.stagers).into_iter().map(move |stage| Limits::of(compute, stage)));
     let rates = all.filter(|limits| limits.compute + limits.stage > 0).map(|limits| (fixed(limits, chunks), limits));
     let (_, limits) = rates.max_by(|a, b| a.0.total_cmp(&b.0)).expect("there are limits");
     // The best of many is a lucky one, so it runs again.
@@ -333,7 +333,7 @@ fn a_run_that_knows_the_limits_begins_with_them() {
     }
     assert!(is_known > HOSTS / 5, "{is_known}");
     // Limits of another machine are not used.
-    let other = Limits { compute: 100, stage: 1 };
+    let other = Limits::of(100, 1);
     assert_ne!(Policy::new(8, 4, 1, Some(other)).limits(), other);
 }
 
@@ -365,7 +365,7 @@ fn a_short_job_stays_with_the_probe() {
         policy.begin(begun);
         policy.computed(1000, now - begun, begun, now);
     }
-    assert_eq!(policy.limits(), Limits { compute: 15, stage: 1 });
+    assert_eq!(policy.limits(), Limits::of(15, 1));
 }
 
 #[test]
@@ -375,8 +375,8 @@ fn fills_alone_tell_that_computing_is_better() {
     for chunk in 0..2 {
         policy.begin(ms(chunk));
         policy.computed(1000, ms(1), ms(chunk), ms(chunk + 1));
-        assert_eq!(policy.limits(), Limits { compute: 3, stage: 1 });
+        assert_eq!(policy.limits(), Limits::of(3, 1));
         policy.filled(1000, ms(2), ms(chunk + 1));
     }
-    assert_eq!((policy.limits(), policy.found()), (Limits { compute: 4, stage: 0 }, Some(policy.limits())));
+    assert_eq!((policy.limits(), policy.found()), (Limits::of(4, 0), Some(policy.limits())));
 }
