@@ -11,7 +11,7 @@
 //! 2. **Settle.** Otherwise all staging workers may stage. They do not keep a core each busy, because they wait for the
 //!    link or the device. The cores that they leave idle compute, so the limit on computing follows from the time that
 //!    staging takes. If the rows per second of both sides are fewer than all cores would compute, nobody stages.
-//! 3. **Keep** the limits, and **try** a neighbour now and then, because cores share the memory bandwidth and the link:
+//! 3. **Keep** the limits, and **try** others now and then, because cores share the memory bandwidth and the link:
 //!    the rows per second of a core do not tell what another core would add. If the rate changes much, because other
 //!    programs began or ended, probe again.
 //!
@@ -49,18 +49,21 @@ const LEAST_CHUNKS: u64 = 24;
 const LEAST_STAGED: u64 = 4;
 /// A window does not wait for staged chunks longer than for this many times its chunks.
 const MOST_CHUNKS: u64 = 6;
-/// A neighbour is better if it raises the rate by this factor.
+/// Other limits are better if they raise the rate by this factor.
 const BETTER: f64 = 1.015;
-/// The window of a neighbour ends early if its rate is below this fraction of the best one.
+/// A try ends early if its rate is below this fraction of the best one.
 const HOPELESS: f64 = 0.8;
 /// The rate has changed much if it is outside of this factor in [`CONFIRM`] windows in a row.
 const CHANGED: f64 = 1.2;
 const CONFIRM: u32 = 2;
-/// A neighbour is not tried if the rest of the run has fewer windows.
+/// Nothing is tried if the rest of the run has fewer windows.
 const LATE: f64 = 16.0;
-/// Windows between two neighbours: doubled from the first number to the second.
-const REST: u32 = 8;
+/// Windows between two tries: doubled from the first number to the second.
+const REST: u32 = 2;
 const LONGEST_REST: u32 = 64;
+/// Windows before the first try, if it is clear that nobody should stage, and if an earlier run has tried.
+const CLEAR_REST: u32 = 8;
+const KNOWN_REST: u32 = 16;
 
 /// The largest numbers of workers that may compute and stage at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -109,8 +112,8 @@ pub(super) struct Policy {
     rate: f64,
     /// Seconds of the last complete window.
     span: f64,
-    /// The next direction in which a neighbour is tried.
-    direction: usize,
+    /// What is tried next, as an index of [`TRIES`].
+    next: usize,
 }
 
 #[derive(Debug)]
@@ -120,10 +123,10 @@ enum Phase {
     /// Phase 2: the rounds so far, when the last one began, the tallies at that time, and the rows per second of all
     /// cores if they compute.
     Settle { rounds: u32, begin: f64, before: [Tally; 2], alone: f64 },
-    /// Keeps the best limits for so many windows; then as many as `rest` tells, doubled, after a neighbour that was
+    /// Keeps the best limits for so many windows; then as many as `rest` tells, doubled, after a try that was
     /// not better. `changed` counts windows in a row with another rate.
     Keep { left: u32, rest: u32, changed: u32 },
-    /// Tries a neighbour of the best limits.
+    /// Tries other limits.
     Try { rest: u32 },
 }
 
@@ -153,8 +156,34 @@ impl Tally {
     }
 }
 
-/// What a step adds to the numbers of workers that compute and stage.
-const DIRECTIONS: [(isize, isize); 6] = [(-1, 1), (1, -1), (-1, 0), (1, 0), (0, -1), (0, 1)];
+/// Limits that are tried: neighbours, and others that no sequence of better neighbours may lead to, because cores that
+/// compute and cores that stage can need different parts of the memory bandwidth.
+#[derive(Clone, Copy, Debug)]
+enum Try {
+    /// What a step adds to the numbers of workers that compute and stage.
+    Step(isize, isize),
+    /// All staging workers, and the cores that they leave idle if all of them are always busy.
+    AllStage,
+    /// All staging workers, and half of the cores.
+    HalfCompute,
+    /// All of both.
+    All,
+    AllCompute,
+}
+
+/// What is tried, in turn.
+const TRIES: [Try; 10] = [
+    Try::AllStage,
+    Try::HalfCompute,
+    Try::Step(-1, 1),
+    Try::All,
+    Try::Step(1, -1),
+    Try::AllCompute,
+    Try::Step(-1, 0),
+    Try::Step(1, 0),
+    Try::Step(0, -1),
+    Try::Step(0, 1),
+];
 
 impl Policy {
     /// Creates the policy of a run of `rows` rows with CPU workers on `cores` cores and `stagers` staging workers, at
@@ -163,7 +192,7 @@ impl Policy {
         let known = known.filter(|known| known.compute <= cores && known.stage <= stagers);
         let probe = Limits::probing(cores);
         let (limits, phase) = match known {
-            Some(known) => (known, Phase::Keep { left: REST, rest: REST, changed: 0 }),
+            Some(known) => (known, Phase::Keep { left: KNOWN_REST, rest: KNOWN_REST, changed: 0 }),
             None => (probe, Phase::Probe([Tally::default(); 3])),
         };
         Policy {
@@ -179,7 +208,7 @@ impl Policy {
             rows: rows as f64,
             rate: 0.0,
             span: 0.0,
-            direction: 0,
+            next: 0,
         }
     }
 
@@ -285,7 +314,7 @@ impl Policy {
     fn keep_all_computing(&mut self, is_clear: bool, now: f64) {
         self.is_clear = is_clear;
         (self.best, self.rate) = (Limits::of(self.cores, 0), 0.0);
-        self.keep(REST, now);
+        self.keep(if is_clear { CLEAR_REST } else { REST }, now);
     }
 
     /// Ends the window if it has enough chunks.
@@ -354,7 +383,7 @@ impl Policy {
                     (self.best, self.rate) = (self.limits, rate);
                     self.try_next(REST, now);
                 } else {
-                    self.direction += 1;
+                    self.next += 1;
                     self.keep((2 * rest).min(LONGEST_REST), now);
                 }
             }
@@ -372,25 +401,32 @@ impl Policy {
         self.set(self.best, now);
     }
 
-    /// Tries the next neighbour.
+    /// Tries the next limits.
     fn try_next(&mut self, rest: u32, now: f64) {
-        for _ in 0..DIRECTIONS.len() {
-            if let Some(neighbour) = self.neighbour() {
+        for _ in 0..TRIES.len() {
+            if let Some(other) = self.other() {
                 self.phase = Phase::Try { rest };
-                return self.set(neighbour, now);
+                return self.set(other, now);
             }
-            self.direction += 1;
+            self.next += 1;
         }
         self.keep(rest, now);
     }
 
-    /// Returns the best limits after one step in the next direction, if that is possible.
-    fn neighbour(&self) -> Option<Limits> {
+    /// Returns the limits that are tried next, if they differ from the best ones.
+    fn other(&self) -> Option<Limits> {
         let step = (self.cores / 8).max(1) as isize;
         let moved = |from: usize, by: isize, most: usize| from.saturating_add_signed(by * step).min(most);
-        let (compute, stage) = DIRECTIONS[self.direction % DIRECTIONS.len()];
-        let compute = moved(self.best.compute, compute, self.cores);
-        let limits = Limits::of(compute, moved(self.best.stage, stage, self.stagers));
+        let (cores, stagers) = (self.cores, self.stagers);
+        let limits = match TRIES[self.next % TRIES.len()] {
+            Try::Step(compute, stage) => {
+                Limits::of(moved(self.best.compute, compute, cores), moved(self.best.stage, stage, stagers))
+            }
+            Try::AllStage => Limits::of(self.idle_cores(stagers as f64), stagers),
+            Try::HalfCompute => Limits::of(cores / 2, stagers),
+            Try::All => Limits::of(cores, stagers),
+            Try::AllCompute => Limits::of(cores, 0),
+        };
         (limits != self.best && limits.compute + limits.stage > 0).then_some(limits)
     }
 

@@ -308,7 +308,7 @@ fn the_policy_finds_nearly_the_best_limits() {
     let quantile = |fraction: f64| ratios[(fraction * ratios.len() as f64) as usize];
     // The worst are hosts whose memory bounds both sides and on which a staged row takes less of it than a computed
     // one. The aim is 0.95 on all of them.
-    assert!(ratios[0] > 0.7 && quantile(0.01) > 0.85 && quantile(0.05) > 0.93 && quantile(0.5) > 0.99, "{ratios:?}");
+    assert!(ratios[0] > 0.75 && quantile(0.01) > 0.87 && quantile(0.05) > 0.94 && quantile(0.5) > 0.99, "{ratios:?}");
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn the_policy_follows_changes() {
         let from = (time_of(&log, 0.5) + 0.1).min(time_of(&log, 0.75));
         rate(&log, from, time_of(&log, 0.97)) / best(&later)
     }));
-    assert!(ratios[0] > 0.8 && ratios[ratios.len() / 20] > 0.9, "{ratios:?}");
+    assert!(ratios[0] > 0.8 && ratios[ratios.len() / 20] > 0.92, "{ratios:?}");
 }
 
 #[test]
