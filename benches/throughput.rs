@@ -114,9 +114,9 @@ impl Target {
         let gpus = self.engine.devices().iter().filter(|device| device.kind == DeviceKind::Cuda).count();
         if let Some(all) = limits.all_devices.as_ref().filter(|_| gpus > 1) {
             match name {
-                "h2d" => return Some(all.copy_in),
-                "duplex" => return Some(all.duplex),
-                "two_in_one_out" => return Some(all.two_in_one_out),
+                "h2d" => return Some(all.copy_in.bytes_per_second),
+                "duplex" => return Some(all.duplex.bytes_per_second),
+                "two_in_one_out" => return Some(all.two_in_one_out.bytes_per_second),
                 _ => {}
             }
         }

@@ -1,4 +1,5 @@
-//! `overshot bench`. `--limits` changes nothing, because there is only one measurement.
+//! `overshot bench`. `--limits` changes nothing, because there is only one measurement. It is always made anew, so
+//! saved limits that no longer fit the kernel, the firmware or the driver are replaced.
 
 use std::io::{self, Write};
 
@@ -22,7 +23,7 @@ pub fn bench(args: &BenchArgs) -> Result {
     let line = Line::new();
     let limits = MachineLimits::measure(&args.device, &args.dir, |what| line.show(&format!("measuring {what}")))?;
     drop(line);
-    let earlier = earlier(&limits);
+    let earlier = MachineLimits::saved();
     // A result that cannot be saved is still printed.
     let kept = match limits.save() {
         Ok(path) => {
@@ -43,13 +44,6 @@ pub fn bench(args: &BenchArgs) -> Result {
 /// Rates with a smaller relative difference count as equal, because other work on the machine makes rates vary.
 const SAME: f64 = 0.1;
 
-/// The previous measurement: the one with the same devices, if there is one.
-fn earlier(limits: &MachineLimits) -> Option<MachineLimits> {
-    let (mut devices, _) = overshot::device::devices();
-    devices.retain(|device| limits.devices.iter().any(|measured| measured.id == device.id));
-    MachineLimits::load(&devices).or_else(|| MachineLimits::load(&[]))
-}
-
 /// Describes the measurement that was replaced, and how the new one differs.
 fn replaced(earlier: &MachineLimits, now: &MachineLimits) -> String {
     let before = rates(earlier);
@@ -57,7 +51,8 @@ fn replaced(earlier: &MachineLimits, now: &MachineLimits) -> String {
         let (_, earlier) = before.iter().find(|(earlier, _)| *earlier == name)?;
         Some((name, *earlier, rate))
     });
-    differences(&earlier.date, &both.collect::<Vec<_>>())
+    let changes: String = now.changes_since(earlier).iter().map(|change| format!("{change}\n")).collect();
+    changes + &differences(&earlier.date, &both.collect::<Vec<_>>())
 }
 
 /// The best rates, with their names in the tables.
@@ -66,7 +61,9 @@ fn rates(limits: &MachineLimits) -> Vec<(String, f64)> {
     let host = &limits.host;
     let of_host = [
         ("copy", best(&host.copy)),
+        ("2 in, 1 out", best(&host.two_in_one_out)),
         ("to slots", best(&host.stage)),
+        ("from slots", best(&host.drain)),
         ("read", best(&host.read)),
         ("file in memory", best(&host.page_cache)),
         ("a new file", host.new_file),
@@ -79,7 +76,8 @@ fn rates(limits: &MachineLimits) -> Vec<(String, f64)> {
             ("in", best(&device.copy_in)),
             ("out", best(&device.copy_out)),
             ("both ways", best(&device.duplex)),
-            ("its memory", Some(device.memory)),
+            ("2 in, 1 out", best(&device.two_in_one_out)),
+            ("its memory", Some(device.memory.bytes_per_second)),
         ];
         rates.into_iter().filter_map(|(name, rate)| Some((format!("{} {name}", device.id), rate?)))
     });

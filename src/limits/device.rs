@@ -1,11 +1,12 @@
 //! Measurements of devices and their links: each alone, and all at the same time.
 
 use std::io;
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use super::link::{Link, MOST_BYTES, Traffic};
-use super::rates::RateBySize;
-use super::team::{best, together};
+use super::rates::{Rate, RateBySize};
+use super::team::{LEAST_RUNS, best, per_second, together};
 use super::{AggregateLimits, DeviceLimits};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -13,14 +14,24 @@ use crate::memory::PinnedMemory;
 
 /// The sizes of copies.
 const SIZES: [usize; 8] = [64 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20, 64 << 20];
-/// The most bytes that one run of a measurement moves, and the time that it should take if moving them would take
-/// longer.
-const RUN_BYTES: usize = 256 << 20;
-const RUN_SECONDS: f64 = 0.02;
-/// The sizes of copies of all devices at the same time: the fastest size on most machines, and the largest.
-const SIZES_TOGETHER: [usize; 2] = [8 << 20, 64 << 20];
+/// The sizes of copies of all devices at the same time: those that jobs use, and the largest.
+const SIZES_TOGETHER: [usize; 4] = [2 << 20, 8 << 20, 16 << 20, 64 << 20];
+/// A run of a link, or of the memory of a device. There are many, one for each size and direction.
+const RUN: Run = Run { time: Duration::from_millis(if cfg!(test) { 1 } else { 15 }), batches: 6, runs: LEAST_RUNS };
+/// A run of all links at the same time.
+const RUN_TOGETHER: Run = Run { time: Duration::from_millis(if cfg!(test) { 2 } else { 60 }), batches: 8, runs: 4 };
 /// Launches in a row.
 const LAUNCHES: usize = 1000;
+
+/// How long links are measured.
+struct Run {
+    /// The least time of a run.
+    time: Duration,
+    /// The least number of batches of every link in a run. The time of the first one is not measured.
+    batches: usize,
+    /// The least number of runs.
+    runs: usize,
+}
 
 /// Measures all limits of one device. `memory` is the most bytes that may be pinned.
 pub(super) fn measure<D: Device>(
@@ -45,7 +56,7 @@ pub(super) fn measure<D: Device>(
     let two_in_one_out = sizes(Traffic::TwoInOneOut, "two copies in for one out")?;
     progress(&format!("{id}: memory and launches"));
     let memory = memory_rate(&mut links)?;
-    let launch_seconds = launches(&mut links, 1, LAUNCHES)? / LAUNCHES as f64;
+    let launch_seconds = launches(&mut links, 1, LAUNCHES, 1)?.bytes_per_second.recip() / LAUNCHES as f64;
     let driver = driver.to_owned();
     Ok(DeviceLimits {
         id,
@@ -63,21 +74,20 @@ pub(super) fn measure<D: Device>(
     })
 }
 
-/// Returns the bytes per second of allocating and freeing pinned memory: with Overshot's allocator, and with the
-/// driver's.
-fn pinning<D: Device>(device: &D, bytes: usize) -> Result<(f64, Option<f64>)> {
-    let ours = best(bytes as u64, || {
+/// Returns the rates of allocating and freeing pinned memory: with Overshot's allocator, and with the driver's.
+fn pinning<D: Device>(device: &D, bytes: usize) -> Result<(Rate, Option<Rate>)> {
+    let ours = best(LEAST_RUNS, || {
         let begin = Instant::now();
         drop(PinnedMemory::new(Some(device), bytes)?);
-        Ok::<_, Error>(begin.elapsed().as_secs_f64())
+        Ok::<_, Error>(per_second(bytes, begin.elapsed().as_secs_f64()))
     })?;
     if !device.allocate_pinned_once(bytes)? {
         return Ok((ours, None));
     }
-    let theirs = best(bytes as u64, || {
+    let theirs = best(LEAST_RUNS, || {
         let begin = Instant::now();
         device.allocate_pinned_once(bytes)?;
-        Ok::<_, Error>(begin.elapsed().as_secs_f64())
+        Ok::<_, Error>(per_second(bytes, begin.elapsed().as_secs_f64()))
     })?;
     Ok((ours, Some(theirs)))
 }
@@ -95,9 +105,9 @@ pub(super) fn measure_together<D: Device>(
     progress(&format!("all {} devices at once", devices.len()));
     let each = (memory / devices.len()).min(MOST_BYTES / 2);
     let mut links = devices.iter().map(|device| Link::open(device, each)).collect::<Result<Vec<_>>>()?;
-    let mut rate = |traffic| -> Result<f64> {
-        let rates = by_size_of(&mut links, traffic, &SIZES_TOGETHER)?;
-        Ok(rates.iter().map(|size| size.bytes_per_second).fold(0.0, f64::max))
+    let mut rate = |traffic| -> Result<Rate> {
+        let sizes = by_size_of(&mut links, traffic, &SIZES_TOGETHER, &RUN_TOGETHER)?;
+        Ok(RateBySize::best(&sizes).map_or(Rate::of_runs(&[]), |size| size.rate()))
     };
     Ok(Some(AggregateLimits {
         copy_in: rate(Traffic::In)?,
@@ -108,57 +118,99 @@ pub(super) fn measure_together<D: Device>(
 }
 
 fn by_size<D: Device>(links: &mut [Link<D>], traffic: Traffic) -> Result<Vec<RateBySize>> {
-    by_size_of(links, traffic, &SIZES)
+    by_size_of(links, traffic, &SIZES, &RUN)
 }
 
 /// Returns the rate of all links together by size, in ascending order, for all sizes for which there is memory.
-fn by_size_of<D: Device>(links: &mut [Link<D>], traffic: Traffic, sizes: &[usize]) -> Result<Vec<RateBySize>> {
+fn by_size_of<D: Device>(
+    links: &mut [Link<D>],
+    traffic: Traffic,
+    sizes: &[usize],
+    run: &Run,
+) -> Result<Vec<RateBySize>> {
     let fitting = links.iter().map(|link| link.most_bytes()).min().unwrap_or(0);
     let mut sizes: Vec<usize> = sizes.iter().map(|&size| size.min(fitting)).collect();
     sizes.dedup();
-    let mut rate = warm_up(links, traffic, fitting)?;
-    let mut found = Vec::with_capacity(sizes.len());
-    // In descending order: a smaller size is hardly faster than the next larger one, so the rate of that one
-    // determines the number of copies.
-    for &bytes in sizes.iter().rev() {
-        let round = traffic.copies() * bytes;
-        let each = (rate * RUN_SECONDS / links.len() as f64).min(RUN_BYTES as f64) as usize;
-        let rounds = (each / round).max(2);
-        let moved = (rounds * round * links.len()) as u64;
-        rate = best(moved, || on_threads(links, |link| link.copy(traffic, bytes, rounds)))?;
-        found.push(RateBySize { bytes: bytes as u64, bytes_per_second: rate });
-    }
-    found.reverse();
-    Ok(found)
+    // The first copies of a kind are slow.
+    copies(links, traffic, fitting, &Run { time: Duration::ZERO, ..*run })?;
+    let rate = |bytes| Ok(RateBySize::new(bytes as u64, best(run.runs, || copies(links, traffic, bytes, run))?));
+    sizes.into_iter().map(rate).collect()
 }
 
-/// Copies once through the memory of all links, because the first copies of a kind are slow. Returns their
-/// approximate rate.
-fn warm_up<D: Device>(links: &mut [Link<D>], traffic: Traffic, bytes: usize) -> Result<f64> {
-    let moved = traffic.copies() * bytes * links.len();
-    on_threads(links, |link| link.copy(traffic, bytes, 1))?;
-    Ok(moved as f64 / on_threads(links, |link| link.copy(traffic, bytes, 1))?.max(1e-9))
+/// Returns the bytes per second of all links together, while all of them copy. A link goes on until every link has
+/// enough, so none has the memory of the host for itself.
+fn copies<D: Device>(links: &mut [Link<D>], traffic: Traffic, bytes: usize, run: &Run) -> Result<f64> {
+    let missing = AtomicUsize::new(links.len());
+    let ends = on_threads(links, |link| {
+        // If a link fails, the others must not wait for it.
+        let begin = Instant::now();
+        let mut has_enough = false;
+        let copied = link.copy(traffic, bytes, |batches| {
+            if !has_enough && batches >= run.batches && begin.elapsed() >= run.time {
+                has_enough = true;
+                missing.fetch_sub(1, Ordering::Relaxed);
+            }
+            missing.load(Ordering::Relaxed) > 0
+        });
+        if copied.is_err() && !has_enough {
+            missing.fetch_sub(1, Ordering::Relaxed);
+        }
+        copied
+    })?;
+    let since = ends.iter().flatten().min().copied();
+    let seconds = |end: &Instant| since.map_or(0.0, |since| end.duration_since(since).as_secs_f64());
+    let ends: Vec<Vec<f64>> = ends.iter().map(|ends| ends.iter().map(seconds).collect()).collect();
+    Ok(common_rate(&ends, Link::<D>::batch_bytes(traffic, bytes)))
 }
 
-fn memory_rate<D: Device>(links: &mut [Link<D>; 1]) -> Result<f64> {
+/// Returns the bytes per second of all links together in the time during which all of them were busy. `ends` are the
+/// seconds at which batches of each link were done, in ascending order.
+///
+/// Each link counts whole batches, from the end of one to the end of another, so its rate does not depend on where the
+/// common time begins and ends within a batch.
+fn common_rate(ends: &[Vec<f64>], batch_bytes: usize) -> f64 {
+    let begin = ends.iter().filter_map(|ends| ends.first()).copied().fold(0.0, f64::max);
+    let end = ends.iter().filter_map(|ends| ends.last()).copied().fold(f64::INFINITY, f64::min);
+    let rate = |ends: &Vec<f64>| {
+        let common = &ends[ends.partition_point(|&at| at < begin)..ends.partition_point(|&at| at <= end)];
+        // With fewer, the links are so different that there is no time common to them: all that it did counts.
+        let counted = if common.len() < 2 { ends } else { common };
+        let seconds = counted.last().zip(counted.first()).map_or(0.0, |(last, first)| last - first);
+        per_second(counted.len().saturating_sub(1) * batch_bytes, seconds)
+    };
+    ends.iter().map(rate).sum()
+}
+
+fn memory_rate<D: Device>(links: &mut [Link<D>; 1]) -> Result<Rate> {
     /// Each word is read and written.
     const ROW: usize = 2 * 8;
     let rows = links[0].most_rows();
-    on_threads(links, |link| link.launch(rows, 1))?;
-    let once = on_threads(links, |link| link.launch(rows, 1))?;
-    let count = (RUN_SECONDS / once.max(1e-9)).clamp(1.0, 50.0) as usize;
-    Ok((count * rows * ROW) as f64 / launches(links, rows, count)?)
+    launches(links, rows, 1, 1)?;
+    let once = launches(links, rows, 1, 1)?.bytes_per_second.recip();
+    let count = (RUN.time.as_secs_f64() / once.max(1e-9)).clamp(1.0, 50.0) as usize;
+    launches(links, rows, count, count * rows * ROW)
 }
 
-/// Returns the seconds for a number of launches.
-fn launches<D: Device>(links: &mut [Link<D>; 1], rows: usize, count: usize) -> Result<f64> {
-    Ok(1.0 / best(1, || on_threads(links, |link| link.launch(rows, count)))?)
+/// Returns the rate of a number of launches, which process so many bytes together.
+fn launches<D: Device>(links: &mut [Link<D>; 1], rows: usize, count: usize, bytes: usize) -> Result<Rate> {
+    best(LEAST_RUNS, || {
+        let seconds = on_threads(links, |link| {
+            let begin = Instant::now();
+            link.launch(rows, count)?;
+            Ok(begin.elapsed().as_secs_f64())
+        })?;
+        Ok(per_second(bytes, seconds[0]))
+    })
 }
 
-/// Returns the seconds of work that all links do at the same time, each on its own thread, so that the current device
+/// Returns the results of work that all links do at the same time, each on its own thread, so that the current device
 /// of the caller's thread does not change.
-fn on_threads<D: Device>(links: &mut [Link<D>], work: impl Fn(&mut Link<D>) -> Result<()> + Sync) -> Result<f64> {
-    together(links, |link| work(link).map_err(Trouble::Device)).map_err(|trouble| match trouble {
+fn on_threads<D: Device, T: Send>(
+    links: &mut [Link<D>],
+    work: impl Fn(&mut Link<D>) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let done = together(links, |link| work(link).map_err(Trouble::Device));
+    done.map(|(results, _)| results).map_err(|trouble| match trouble {
         Trouble::Device(error) => error,
         Trouble::Thread(error) => host_error(error),
     })
@@ -207,9 +259,10 @@ mod tests {
             assert!(list.iter().all(|size| size.bytes_per_second.is_finite() && size.bytes_per_second > 0.0));
         }
         assert_eq!(limits.pin_driver, None, "it has no such memory");
-        for rate in [limits.pin, limits.pin_new, limits.memory, limits.launch_seconds] {
+        for rate in [limits.pin, limits.pin_new, limits.memory].map(|rate| rate.bytes_per_second) {
             assert!(rate.is_finite() && rate > 0.0, "{limits:?}");
         }
+        assert!(limits.launch_seconds.is_finite() && limits.launch_seconds > 0.0, "{limits:?}");
         assert_eq!((limits.id.as_str(), limits.driver.as_str(), steps.len()), ("emulated", "none", 6));
     }
 
@@ -219,7 +272,33 @@ mod tests {
         assert_eq!(measure_together(&devices, 16 << 20, &mut |_| {}).unwrap(), None);
         devices.push(device(&Emulated::new().memory(3 << 20)));
         let all = measure_together(&devices, 16 << 20, &mut |_| {}).unwrap().unwrap();
-        assert!([all.copy_in, all.copy_out, all.duplex].iter().all(|rate| rate.is_finite() && *rate > 0.0), "{all:?}");
+        let rates = [all.copy_in, all.copy_out, all.duplex, all.two_in_one_out].map(|rate| rate.bytes_per_second);
+        assert!(rates.iter().all(|rate| rate.is_finite() && *rate > 0.0), "{all:?}");
+    }
+
+    /// The other link must not wait forever.
+    #[test]
+    fn one_of_several_fails() {
+        let sound = device(&Emulated::new().memory(4 << 20));
+        let failing = device(&Emulated::new().memory(4 << 20).fault(Fault::new(FaultAt::CopyIn, 9)));
+        assert!(measure_together(&[sound, failing], 16 << 20, &mut |_| {}).is_err());
+    }
+
+    #[test]
+    fn links_count_while_all_are_busy() {
+        let every = |first: u32, step: f64, count: u32| -> Vec<f64> {
+            (0..count).map(|number| f64::from(first) + step * f64::from(number)).collect()
+        };
+        let rate = |ends: &[Vec<f64>]| common_rate(ends, 100);
+        // A link alone: the first batch, which includes the start, does not count.
+        assert_eq!(rate(&[every(7, 1.0, 5)]), 100.0);
+        // The second one begins later and ends later, and each is faster when it has the host for itself.
+        let first = [every(1, 0.5, 8), every(5, 1.0, 10)].concat();
+        let second = [every(5, 2.0, 5), every(15, 0.5, 8)].concat();
+        assert_eq!(rate(&[first, second]), 150.0);
+        // No time in common.
+        assert_eq!(rate(&[every(0, 1.0, 4), every(50, 1.0, 4)]), 200.0);
+        assert!(rate(&[every(0, 1.0, 1)]) == 0.0 && rate(&[]) == 0.0);
     }
 
     #[test]

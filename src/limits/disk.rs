@@ -11,18 +11,19 @@ use std::time::{Duration, Instant};
 use memmap2::MmapMut;
 
 use super::HostLimits;
-use super::host::{Ordinary, PIECE, Slots, slots_of};
+use super::host::{Ordinary, PIECE, SLOT, Slots};
 use super::rates::RateByThreads;
-use super::team::{best, seconds, thread_counts};
+use super::team::{LEAST_RUNS, best, per_second, repeats, seconds, thread_counts};
 use crate::data::{DIRECT_PIECE, Dtype, SinkMemory, map_file, reserve};
 
-/// The most bytes of a new file, and of the file that is read from the disk.
+/// The most bytes of a new file.
+const NEW_FILE: usize = 256 << 20;
+/// The bytes of a new file that is written first, to find out how large one must be for a run that is long enough.
+const FIRST_FILE: usize = 32 << 20;
+/// The most bytes of the file that is read from the disk.
 const FILE: usize = 128 << 20;
 /// Threads that read from the disk. Disks need several concurrent requests, whatever the number of cores.
-const DIRECT_THREADS: [usize; 2] = [4, 16];
-/// Threads that write to one new file. The creation of its pages does not scale, so many threads may be slower than
-/// few.
-const FEW_WRITERS: usize = 4;
+const DIRECT_THREADS: [usize; 3] = [4, 16, 64];
 /// Bytes written between two syncs to the disk, and the time after which no more are written.
 const SYNC: usize = 16 << 20;
 const SYNC_TIME: Duration = Duration::from_millis(400);
@@ -44,15 +45,17 @@ pub(super) fn measure(
         Err(error) => note("reading files in the page cache", error),
     }
     progress("a new file");
-    match new_file(memory, folder, host.cores) {
-        Ok(rate) => host.new_file = Some(rate),
+    match new_files(memory.bytes().len(), folder, host.cores) {
+        Ok(rates) => host.new_files = rates,
         Err(error) => note("writing new files", error),
     }
     progress("the disk");
-    match direct_read(memory, folder) {
-        Ok(rate) => host.direct_read = Some(rate),
+    match direct_reads(memory, folder) {
+        Ok(rates) => host.direct_reads = rates,
         Err(error) => note("reading the disk without the page cache", error),
     }
+    let best = |rates: &[RateByThreads]| RateByThreads::best(rates).map(|rate| rate.bytes_per_second);
+    (host.new_file, host.direct_read) = (best(&host.new_files), best(&host.direct_reads));
 }
 
 /// Creates a file without a name, if there is space for `bytes` and much more.
@@ -73,46 +76,52 @@ fn page_cache(memory: &Ordinary, folder: &Path, cores: usize) -> io::Result<Vec<
     file.write_all(content)?;
     let rate = |threads| {
         let mut team = Slots::of(threads)?;
-        let bytes_per_second = best(content.len() as u64, || {
-            // A new mapping each time, because a job also maps its files anew and accesses every page for the first
-            // time.
+        // New mappings each time, because a job also maps its files anew and accesses every page for the first time.
+        let mut run = |times: usize| {
             // SAFETY: the file has no name, so nobody else can open it, and it contains all of `content`.
-            let map = unsafe { map_file(&file, content.len() as u64) }.ok_or(ErrorKind::Unsupported)?;
-            seconds(&mut team, slots_of(&map), |slots, piece| {
+            let map = || unsafe { map_file(&file, content.len() as u64) }.ok_or(ErrorKind::Unsupported);
+            let maps = (0..times).map(|_| map()).collect::<Result<Vec<_>, _>>()?;
+            let pieces = maps.iter().flat_map(|map| map.chunks(PIECE));
+            seconds(&mut team, pieces, |slots, piece| {
                 slots.fill(piece);
                 Ok(())
             })
-        })?;
-        Ok(RateByThreads { threads, bytes_per_second })
+        };
+        let times = repeats(run(1)?);
+        let rate = best(LEAST_RUNS, || io::Result::Ok(per_second(times * content.len(), run(times)?)))?;
+        Ok(RateByThreads::new(threads, rate))
     };
     thread_counts(cores).into_iter().map(rate).collect()
 }
 
-fn new_file(memory: &Ordinary, folder: &Path, cores: usize) -> io::Result<f64> {
-    let content = &memory.bytes()[..memory.bytes().len().min(FILE)];
-    let mut most: f64 = 0.0;
-    let mut crews = vec![1, FEW_WRITERS.min(cores), cores];
-    crews.dedup();
-    for threads in crews {
-        let rate = best(content.len() as u64, || {
-            let file = file(folder, content.len())?;
-            if !reserve(&file, content.len() as u64)? {
+/// Measures files of at most `most` bytes.
+fn new_files(most: usize, folder: &Path, cores: usize) -> io::Result<Vec<RateByThreads>> {
+    let most = most.min(NEW_FILE);
+    let rate = |threads| {
+        // The rows are written from the cache: the cores have just computed them, or a device has just copied them.
+        let mut team = Slots::of(threads)?;
+        let mut run = |bytes: usize| {
+            let file = file(folder, bytes)?;
+            if !reserve(&file, bytes as u64)? {
                 return Err(ErrorKind::Unsupported.into());
             }
             let map = SinkMemory::map(&file, 0, Dtype::U8).ok_or(ErrorKind::Unsupported)?;
-            let pieces = content.chunks(PIECE).enumerate();
-            seconds(&mut vec![(); threads], pieces, |(), (number, piece)| {
-                let first = (number * PIECE) as u64;
-                map.claim(first..first + piece.len() as u64).copy_from_slice(piece);
+            // As large as a huge page, so that no two threads create the same one.
+            seconds(&mut team, (0..bytes).step_by(SLOT), |slots, first| {
+                let len = SLOT.min(bytes - first);
+                map.copy(&mut map.claim(first as u64..(first + len) as u64), slots.next(len));
                 Ok(())
             })
-        })?;
-        most = most.max(rate);
-    }
-    Ok(most)
+        };
+        let first = most.min(FIRST_FILE);
+        let bytes = first.saturating_mul(repeats(run(first)?)).min(most);
+        let rate = best(LEAST_RUNS, || io::Result::Ok(per_second(bytes, run(bytes)?)))?;
+        Ok(RateByThreads::new(threads, rate))
+    };
+    thread_counts(cores).into_iter().map(rate).collect()
 }
 
-fn direct_read(memory: &Ordinary, folder: &Path) -> io::Result<f64> {
+fn direct_reads(memory: &Ordinary, folder: &Path) -> io::Result<Vec<RateByThreads>> {
     let content = &memory.bytes()[..memory.bytes().len().min(FILE)];
     let mut file = file(folder, content.len())?;
     past_the_cache(&file, true)?;
@@ -131,10 +140,13 @@ fn direct_read(memory: &Ordinary, folder: &Path) -> io::Result<f64> {
         return Err(io::Error::other("there is too little memory"));
     }
     past_the_cache(&file, true)?;
-    DIRECT_THREADS.into_iter().try_fold(0.0, |most: f64, threads| {
+    let rate = |threads| {
         let mut buffers = buffers(threads)?;
-        Ok(most.max(best(bytes as u64, || read_directly(&file, bytes, &mut buffers))?))
-    })
+        let times = repeats(read_directly(&file, bytes, 1, &mut buffers)?);
+        let run = || io::Result::Ok(per_second(times * bytes, read_directly(&file, bytes, times, &mut buffers)?));
+        Ok(RateByThreads::new(threads, best(LEAST_RUNS, run)?))
+    };
+    DIRECT_THREADS.into_iter().map(rate).collect()
 }
 
 /// One buffer for each thread.
@@ -146,9 +158,11 @@ fn buffers(threads: usize) -> io::Result<Vec<MmapMut>> {
     Ok(buffers)
 }
 
-/// Reads the first `bytes` of a file without the page cache, with one thread per buffer. Returns the time in seconds.
-fn read_directly(file: &File, bytes: usize, buffers: &mut [MmapMut]) -> io::Result<f64> {
-    seconds(buffers, (0..bytes).step_by(DIRECT_PIECE), |buffer, start| {
+/// Reads the first `bytes` of a file several times without the page cache, with one thread per buffer. Returns the time
+/// in seconds.
+fn read_directly(file: &File, bytes: usize, times: usize, buffers: &mut [MmapMut]) -> io::Result<f64> {
+    let pieces = (0..times).flat_map(|_| (0..bytes).step_by(DIRECT_PIECE));
+    seconds(buffers, pieces, |buffer, start| {
         file.read_exact_at(&mut buffer[..DIRECT_PIECE.min(bytes - start)], start as u64)
     })
 }
@@ -162,7 +176,7 @@ pub(crate) fn bare_direct_read(path: &Path) -> io::Result<f64> {
     past_the_cache(&file, true)?;
     let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)? / PAGE * PAGE;
     let mut buffers = buffers(DIRECT_THREADS[1])?;
-    Ok(bytes as f64 / read_directly(&file, bytes, &mut buffers)?.max(1e-9))
+    Ok(per_second(bytes, read_directly(&file, bytes, 1, &mut buffers)?))
 }
 
 /// Sets whether reads of the file bypass the page cache.
@@ -194,10 +208,14 @@ mod tests {
         let (mut host, mut notes) = (HostLimits { cores: 3, ..HostLimits::default() }, Vec::new());
         measure(&mut host, &memory, folder.path(), &mut notes, &mut |_| {});
         assert_eq!(host.page_cache.len(), 3, "{notes:?}");
-        assert!(host.page_cache.iter().all(|rate| rate.bytes_per_second > 0.0), "{host:?}");
+        let lists = [&host.page_cache, &host.new_files, &host.direct_reads];
+        assert!(lists.into_iter().flatten().all(|rate| rate.bytes_per_second > 0.0), "{host:?}");
         // If the file system of the test cannot do something, it is in the notes.
         let missing = [host.new_file, host.direct_read].iter().filter(|rate| rate.is_none()).count();
         assert_eq!(notes.len(), missing, "{notes:?}");
+        for (best, list) in [(host.new_file, &host.new_files), (host.direct_read, &host.direct_reads)] {
+            assert_eq!(best, RateByThreads::best(list).map(|rate| rate.bytes_per_second));
+        }
         assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     }
 

@@ -3,8 +3,11 @@
 //!
 //! All calls from the measurements to devices are here, and so is all their `unsafe` code.
 
+use std::ops::Range;
 use std::time::Instant;
 
+use super::rates::Rate;
+use super::team::per_second;
 use crate::device::{Device, Host, Stream};
 use crate::error::{Error, Result};
 use crate::memory::PinnedMemory;
@@ -43,6 +46,13 @@ impl Traffic {
     }
 }
 
+/// Bytes in each direction of a batch, after which the host looks whether it is done. A round that is larger is a batch
+/// of its own.
+const BATCH_BYTES: usize = 8 << 20;
+/// Batches that are enqueued before the host waits for the oldest one. While it waits and wakes up, the link has work
+/// for a few hundred microseconds.
+const AHEAD: usize = 4;
+
 /// Pinned memory and device memory, each in two halves: one half per direction.
 pub(super) struct Link<D: Device> {
     // Dropped in this order: first the streams, which wait for their work, then the memory that the work uses.
@@ -50,8 +60,8 @@ pub(super) struct Link<D: Device> {
     outward: D::Stream,
     /// The copies in of the last round.
     came_in: D::Event,
-    inward_done: D::Event,
-    outward_done: D::Event,
+    /// The end of each enqueued batch, in both directions.
+    ends: Vec<[D::Event; 2]>,
     host: D::Host,
     kernel: D::Kernel,
     source: PinnedMemory,
@@ -74,8 +84,7 @@ impl<D: Device> Link<D> {
         };
         Ok(Link {
             came_in: device.event(false)?,
-            inward_done: device.event(false)?,
-            outward_done: device.event(false)?,
+            ends: (0..AHEAD).map(|_| Ok([device.event(false)?, device.event(false)?])).collect::<Result<_>>()?,
             host: device.host(Instant::now()),
             inward: device.open_stream()?,
             outward: device.open_stream()?,
@@ -87,10 +96,10 @@ impl<D: Device> Link<D> {
         })
     }
 
-    /// Returns the bytes per second at which its memory was pinned.
-    pub(super) fn pin_rate(&self) -> f64 {
-        let rate = |memory: &PinnedMemory| memory.bytes.len() as f64 / memory.pinning.as_secs_f64().max(1e-9);
-        rate(&self.source).max(rate(&self.target))
+    /// Returns the rate at which its memory was pinned.
+    pub(super) fn pin_rate(&self) -> Rate {
+        let rate = |memory: &PinnedMemory| per_second(memory.bytes.len(), memory.pinning.as_secs_f64());
+        Rate::of_runs(&[rate(&self.source), rate(&self.target)])
     }
 
     /// Returns the bytes of the largest copy for which there is memory.
@@ -98,18 +107,56 @@ impl<D: Device> Link<D> {
         self.half.min(self.source.bytes.len()).min(self.target.bytes.len())
     }
 
-    /// Enqueues `rounds` rounds of copies of `bytes` and waits for all of them. Must be called on a thread of
-    /// Overshot, because the device may become current on the thread.
+    /// Returns the bytes of one batch of copies of `bytes`, in both directions together.
+    pub(super) fn batch_bytes(traffic: Traffic, bytes: usize) -> usize {
+        Self::batch_rounds(bytes) * traffic.copies() * bytes
+    }
+
+    fn batch_rounds(bytes: usize) -> usize {
+        (BATCH_BYTES / bytes).max(1)
+    }
+
+    /// Copies batch after batch, without a pause between them, while `goes_on` permits. `goes_on` is called after each
+    /// batch with the number of batches that are done. Returns when each of them was done, except for those that were
+    /// enqueued already when `goes_on` ended it, during which other links may have less work. Must be called on a
+    /// thread of Overshot, because the device may become current on the thread.
     ///
     /// # Panics
     /// If `bytes` is 0 or more than [`most_bytes`](Link::most_bytes).
-    pub(super) fn copy(&mut self, traffic: Traffic, bytes: usize, rounds: usize) -> Result<()> {
+    pub(super) fn copy(
+        &mut self,
+        traffic: Traffic,
+        bytes: usize,
+        mut goes_on: impl FnMut(usize) -> bool,
+    ) -> Result<Vec<Instant>> {
+        let rounds = Self::batch_rounds(bytes);
+        let mut done = Vec::new();
+        let mut enqueued = 0;
+        loop {
+            while enqueued < done.len() + AHEAD {
+                self.enqueue(traffic, bytes, enqueued * rounds..(enqueued + 1) * rounds)?;
+                self.record(enqueued % AHEAD)?;
+                enqueued += 1;
+            }
+            self.wait(done.len() % AHEAD)?;
+            done.push(Instant::now());
+            if !goes_on(done.len()) {
+                for batch in done.len()..enqueued {
+                    self.wait(batch % AHEAD)?;
+                }
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Enqueues some rounds of copies.
+    fn enqueue(&mut self, traffic: Traffic, bytes: usize, rounds: Range<usize>) -> Result<()> {
         assert!((1..=self.most_bytes()).contains(&bytes), "copies of {bytes} bytes");
         let (ins, outs) = traffic.each_way();
         let (source, target) = (self.source.bytes.as_ptr(), self.target.bytes.as_mut_ptr());
         // Copies use all of the memory in turn, as those of a job do.
         let places = self.most_bytes() / bytes;
-        for round in 0..rounds {
+        for round in rounds {
             if traffic == Traffic::TwoInOneOut {
                 // The copy out of a chunk runs during the copies in of the next one, and not before.
                 self.outward.wait(&self.came_in)?;
@@ -130,7 +177,7 @@ impl<D: Device> Link<D> {
                 unsafe { self.outward.copy_out(&self.memory, self.half + offset, target.add(offset), bytes)? };
             }
         }
-        self.wait()
+        Ok(())
     }
 
     /// Enqueues `launches` launches of the kernel that copies `rows` words from one half of the device memory to the
@@ -144,7 +191,8 @@ impl<D: Device> Link<D> {
             // SAFETY: `rows` words fit each half, the halves do not overlap, and `half` is a multiple of 8.
             unsafe { self.inward.launch(&self.kernel, &[(&self.memory, 0), (&self.memory, self.half)], &[], 0, rows)? };
         }
-        self.wait()
+        self.record(0)?;
+        self.wait(0)
     }
 
     /// Returns the words of one half of the device memory.
@@ -152,10 +200,13 @@ impl<D: Device> Link<D> {
         self.half / 8
     }
 
-    fn wait(&mut self) -> Result<()> {
-        self.inward.record(&self.inward_done)?;
-        self.outward.record(&self.outward_done)?;
-        self.host.synchronize(&self.inward_done)?;
-        self.host.synchronize(&self.outward_done)
+    fn record(&mut self, batch: usize) -> Result<()> {
+        let [inward, outward] = &self.ends[batch];
+        self.inward.record(inward)?;
+        self.outward.record(outward)
+    }
+
+    fn wait(&mut self, batch: usize) -> Result<()> {
+        self.ends[batch].iter().try_for_each(|end| self.host.synchronize(end))
     }
 }

@@ -6,13 +6,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytesize::ByteSize;
 
 use super::host::Ordinary;
-use super::{MachineLimits, device, disk, host, store};
+use super::{MachineLimits, Versions, device, disk, host, store, versions};
 #[cfg(feature = "cuda")]
 use crate::device::cuda::CudaDevice as Gpu;
 // Without CUDA there are no devices, so the type does not matter.
 #[cfg(not(feature = "cuda"))]
 use crate::device::emulated::EmulatedDevice as Gpu;
-use crate::device::{DeviceChoice, DeviceInfo, cpu, driver_version};
+use crate::device::{DeviceChoice, DeviceInfo, cpu};
 use crate::error::{Error, Result, SettingError};
 
 /// The most memory that is used: larger than the caches of most machines.
@@ -50,7 +50,7 @@ pub(super) fn machine(choice: &DeviceChoice, folder: &Path, mut progress: impl F
     drop(memory);
 
     let gpus = open(&chosen.0)?;
-    let driver = driver_version().unwrap_or_default();
+    let driver = if gpus.is_empty() { None } else { versions::driver(Path::new("/")) }.unwrap_or_default();
     let mut devices = Vec::with_capacity(gpus.len());
     for gpu in &gpus {
         devices.push(device::measure(gpu, &driver, budget, progress)?);
@@ -59,6 +59,7 @@ pub(super) fn machine(choice: &DeviceChoice, folder: &Path, mut progress: impl F
     Ok(MachineLimits {
         version: MachineLimits::VERSION,
         key: store::key(),
+        versions: Versions::of(Path::new("/")),
         date: today(),
         host,
         devices,

@@ -1,6 +1,27 @@
-//! Rates by size and by threads.
+//! Rates: single ones, by size and by threads.
 
 use serde::{Deserialize, Serialize};
+
+/// A measured rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Rate {
+    /// Bytes per second, in the best of several runs.
+    pub bytes_per_second: f64,
+    /// How much slower the slowest run was, as a fraction of the best: 0 if all runs were equally fast, 0.25 if the
+    /// slowest reached three quarters of the best.
+    pub spread: f64,
+}
+
+impl Rate {
+    /// Returns the rate of a measurement, from the rates of its runs.
+    pub(super) fn of_runs(runs: &[f64]) -> Rate {
+        let best = runs.iter().copied().fold(0.0, f64::max);
+        let slowest = runs.iter().copied().fold(best, f64::min);
+        let spread = if best > 0.0 { ((best - slowest) / best).clamp(0.0, 1.0) } else { 0.0 };
+        Rate { bytes_per_second: best, spread }
+    }
+}
 
 /// The rate that a number of threads reach together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -8,11 +29,22 @@ use serde::{Deserialize, Serialize};
 pub struct RateByThreads {
     /// The number of threads.
     pub threads: usize,
-    /// Bytes per second of all threads together.
+    /// Bytes per second of all threads together, in the best of several runs.
     pub bytes_per_second: f64,
+    /// How much slower the slowest run was, as in [`Rate::spread`].
+    pub spread: f64,
 }
 
 impl RateByThreads {
+    pub(super) fn new(threads: usize, Rate { bytes_per_second, spread }: Rate) -> RateByThreads {
+        RateByThreads { threads, bytes_per_second, spread }
+    }
+
+    /// Returns the rate without the number of threads.
+    pub fn rate(&self) -> Rate {
+        Rate { bytes_per_second: self.bytes_per_second, spread: self.spread }
+    }
+
     /// Returns the highest rate; `None` if the list is empty.
     pub fn best(rates: &[RateByThreads]) -> Option<RateByThreads> {
         rates.iter().copied().max_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second))
@@ -44,11 +76,22 @@ impl RateByThreads {
 pub struct RateBySize {
     /// Bytes of one copy.
     pub bytes: u64,
-    /// Bytes per second.
+    /// Bytes per second, in the best of several runs.
     pub bytes_per_second: f64,
+    /// How much slower the slowest run was, as in [`Rate::spread`].
+    pub spread: f64,
 }
 
 impl RateBySize {
+    pub(super) fn new(bytes: u64, Rate { bytes_per_second, spread }: Rate) -> RateBySize {
+        RateBySize { bytes, bytes_per_second, spread }
+    }
+
+    /// Returns the rate without the size.
+    pub fn rate(&self) -> Rate {
+        Rate { bytes_per_second: self.bytes_per_second, spread: self.spread }
+    }
+
     /// Returns the size with the highest rate; `None` if the list is empty.
     pub fn best(sizes: &[RateBySize]) -> Option<RateBySize> {
         sizes.iter().copied().max_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second))
@@ -88,16 +131,23 @@ mod tests {
     use super::*;
 
     fn sizes(pairs: &[(u64, f64)]) -> Vec<RateBySize> {
-        pairs.iter().map(|&(bytes, bytes_per_second)| RateBySize { bytes, bytes_per_second }).collect()
+        pairs.iter().map(|&(bytes, rate)| RateBySize::new(bytes, Rate::of_runs(&[rate]))).collect()
     }
 
     fn rates(pairs: &[(usize, f64)]) -> Vec<RateByThreads> {
-        pairs.iter().map(|&(threads, bytes_per_second)| RateByThreads { threads, bytes_per_second }).collect()
+        pairs.iter().map(|&(threads, rate)| RateByThreads::new(threads, Rate::of_runs(&[rate]))).collect()
     }
 
     /// A link with 10 µs for a copy and 1 GB/s.
     fn link(bytes: u64) -> (u64, f64) {
         (bytes, bytes as f64 / (10e-6 + bytes as f64 / 1e9))
+    }
+
+    #[test]
+    fn the_spread_is_that_of_the_slowest_run() {
+        for (runs, best, spread) in [(&[][..], 0.0, 0.0), (&[5.0], 5.0, 0.0), (&[6.0, 8.0, 7.0], 8.0, 0.25)] {
+            assert_eq!(Rate::of_runs(runs), Rate { bytes_per_second: best, spread }, "{runs:?}");
+        }
     }
 
     #[test]

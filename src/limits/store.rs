@@ -1,14 +1,17 @@
 //! The saved limits: one file for each machine, in the user's cache folder.
 //!
-//! The file name contains a hash of the key of the machine. GPUs are compared one by one, by number and driver. So
-//! one measurement with all GPUs serves jobs on any of them, and jobs without GPUs.
+//! The file name contains a hash of the key of the machine. GPUs are compared one by one, by number and name. So one
+//! measurement with all GPUs serves jobs on any of them, and jobs without GPUs. Limits measured with other versions of
+//! the kernel, the firmware or the driver are not used.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::MachineLimits;
+use super::versions::{self, Versions};
+use super::{DeviceLimits, MachineLimits};
 use crate::cache_folder::{self, Refused, cache_folder, fnv1a, write_whole};
-use crate::device::{DeviceInfo, DeviceKind, cpu, driver_version};
+use crate::device::{DeviceInfo, DeviceKind, cpu};
 use crate::error::{Error, Result, SettingError};
 
 /// Returns the key that identifies this machine and its memory.
@@ -21,12 +24,52 @@ pub(super) fn key() -> String {
 /// The most bytes of a file. The limits of hundreds of GPUs are smaller.
 const MOST: u64 = 16 << 20;
 
-pub(super) fn load(devices: &[DeviceInfo]) -> Result<Option<MachineLimits>, Refused> {
+/// What saved limits must fit.
+struct Identity {
+    key: String,
+    versions: Versions,
+    /// The version of the GPU driver; `None` if there is none, or if it does not matter.
+    driver: Option<String>,
+}
+
+/// Why saved limits are not used.
+#[derive(Debug)]
+pub(super) enum Unusable {
+    /// Others could have written the file, or it cannot be read.
+    File(Refused),
+    /// What changed since the measurement.
+    Changed(Vec<String>),
+}
+
+impl From<Refused> for Unusable {
+    fn from(refused: Refused) -> Self {
+        Unusable::File(refused)
+    }
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unusable::File(refused) => refused.fmt(f),
+            Unusable::Changed(changes) => {
+                write!(f, "{}; run 'overshot bench --limits' to measure them again", changes.join(", "))
+            }
+        }
+    }
+}
+
+pub(super) fn load(devices: &[DeviceInfo]) -> Result<Option<MachineLimits>, Unusable> {
+    let Some(folder) = cache_folder() else { return Ok(None) };
+    let root = Path::new("/");
     // Queried only if the job uses a GPU; otherwise the driver should not be loaded.
     let gpus = devices.iter().any(|device| device.kind == DeviceKind::Cuda);
-    let driver = if gpus { driver_version() } else { Some(String::new()) };
-    let (Some(driver), Some(folder)) = (driver, cache_folder()) else { return Ok(None) };
-    load_from(&folder, &key(), devices, &driver)
+    let driver = if gpus { versions::driver(root) } else { None };
+    load_from(&folder, &Identity { key: key(), versions: Versions::of(root), driver }, devices)
+}
+
+/// Returns the saved limits of this machine, whatever changed since.
+pub(super) fn saved() -> Option<MachineLimits> {
+    read(&cache_folder()?, &key()).ok().flatten()
 }
 
 pub(super) fn save(limits: &MachineLimits) -> Result<PathBuf> {
@@ -53,22 +96,48 @@ fn read(folder: &Path, key: &str) -> Result<Option<MachineLimits>, Refused> {
     Ok(right)
 }
 
-fn load_from(folder: &Path, key: &str, devices: &[DeviceInfo], driver: &str) -> Result<Option<MachineLimits>, Refused> {
-    let Some(mut limits) = read(folder, key)? else { return Ok(None) };
+fn load_from(folder: &Path, now: &Identity, devices: &[DeviceInfo]) -> Result<Option<MachineLimits>, Unusable> {
+    let Some(mut limits) = read(folder, &now.key)? else { return Ok(None) };
     let measured = limits.devices.len();
-    let mut chosen = Vec::new();
+    let mut chosen: Vec<DeviceLimits> = Vec::new();
     for device in devices.iter().filter(|device| device.kind != DeviceKind::Cpu) {
-        let same = limits.devices.iter().find(|of| of.id == device.id && of.name == device.name && of.driver == driver);
+        let same = limits.devices.iter().find(|of| of.id == device.id && of.name == device.name);
         let Some(same) = same else {
-            tracing::debug!(device = %device.id, "not measured on this machine with this driver");
+            tracing::debug!(device = %device.id, "not measured on this machine");
             return Ok(None);
         };
         chosen.push(same.clone());
+    }
+    let mut changes = now.versions.changes_since(&limits.versions, !chosen.is_empty());
+    let driver = now.driver.as_deref().unwrap_or("an unknown one");
+    changes.extend(driver_changes(&chosen, |device| (device.driver != driver).then_some(driver)));
+    if !changes.is_empty() {
+        return Err(Unusable::Changed(changes));
     }
     limits.devices = chosen;
     // The aggregate limits of all GPUs do not apply to some of them.
     limits.all_devices = limits.all_devices.filter(|_| limits.devices.len() == measured);
     Ok(Some(limits))
+}
+
+/// Returns what changed between two measurements of a machine.
+pub(super) fn changes(earlier: &MachineLimits, now: &MachineLimits) -> Vec<String> {
+    let mut changes = now.versions.changes_since(&earlier.versions, !now.devices.is_empty());
+    let other = |device: &DeviceLimits| {
+        let same = now.devices.iter().find(|of| of.id == device.id)?;
+        (same.driver != device.driver).then_some(&*same.driver)
+    };
+    changes.extend(driver_changes(&earlier.devices, other));
+    changes
+}
+
+/// Returns how the driver changed, once for all GPUs with the same one. `other` returns another driver of a GPU.
+fn driver_changes<'a>(devices: &[DeviceLimits], other: impl Fn(&DeviceLimits) -> Option<&'a str>) -> Vec<String> {
+    let changes = devices.iter().filter_map(|of| Some(versions::change("the GPU driver", &of.driver, other(of)?)));
+    let mut changes: Vec<_> = changes.collect();
+    changes.sort();
+    changes.dedup();
+    changes
 }
 
 fn save_to(folder: &Path, limits: &MachineLimits) -> Result<PathBuf> {
@@ -86,10 +155,11 @@ fn save_to(folder: &Path, limits: &MachineLimits) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns the limits, with the GPUs that are only in an earlier measurement added.
+/// Returns the limits, with the GPUs that are only in an earlier measurement added, unless the versions changed since.
 fn with_earlier(limits: &MachineLimits, earlier: Option<MachineLimits>) -> MachineLimits {
     let mut all = limits.clone();
-    let Some(earlier) = earlier else { return all };
+    let fitting = |earlier: &MachineLimits| limits.versions.changes_since(&earlier.versions, true).is_empty();
+    let Some(earlier) = earlier.filter(fitting) else { return all };
     let measured: HashSet<_> = limits.devices.iter().map(|device| device.id.as_str()).collect();
     all.devices.extend(earlier.devices.iter().filter(|device| !measured.contains(device.id.as_str())).cloned());
     all.devices.sort_by(|a, b| (a.id.len(), &a.id).cmp(&(b.id.len(), &b.id)));
@@ -109,7 +179,10 @@ mod tests {
     use super::*;
     use crate::limits::tests::example;
 
-    const DRIVER: &str = "CUDA 13.0";
+    fn identity() -> Identity {
+        let MachineLimits { key, versions, mut devices, .. } = example();
+        Identity { key, versions, driver: devices.pop().map(|device| device.driver) }
+    }
 
     fn cpu() -> DeviceInfo {
         cpu::info()
@@ -128,7 +201,7 @@ mod tests {
     }
 
     fn load(folder: &Path, devices: &[DeviceInfo]) -> Option<MachineLimits> {
-        load_from(folder, &example().key, devices, DRIVER).unwrap()
+        load_from(folder, &identity(), devices).unwrap()
     }
 
     #[test]
@@ -152,19 +225,72 @@ mod tests {
     }
 
     #[test]
-    fn other_machines_devices_and_drivers_have_none() {
+    fn other_machines_and_devices_have_none() {
         let folder = tempfile::tempdir().unwrap();
         save_to(folder.path(), &example()).unwrap();
-        let load = |key: &str, device: DeviceInfo, driver| load_from(folder.path(), key, &[device], driver).unwrap();
+        let load = |key: &str, device: DeviceInfo| {
+            load_from(folder.path(), &Identity { key: key.into(), ..identity() }, &[device]).unwrap()
+        };
         let key = &example().key;
-        assert!(load(key, gpu(0), DRIVER).is_some());
-        assert!(load("another", gpu(0), DRIVER).is_none());
-        assert!(load(key, gpu(2), DRIVER).is_none());
-        assert!(load(key, DeviceInfo { name: "Other".into(), ..gpu(0) }, DRIVER).is_none());
-        assert!(load(key, gpu(0), "CUDA 13.1").is_none());
+        assert!(load(key, gpu(0)).is_some());
+        assert!(load("another", gpu(0)).is_none());
+        assert!(load(key, gpu(2)).is_none());
+        assert!(load(key, DeviceInfo { name: "Other".into(), ..gpu(0) }).is_none());
         // A file that was renamed to the name of another machine's file.
         std::fs::copy(path(folder.path(), key), path(folder.path(), "another")).unwrap();
-        assert!(load("another", gpu(0), DRIVER).is_none());
+        assert!(load("another", gpu(0)).is_none());
+    }
+
+    #[test]
+    fn limits_from_before_a_change_are_not_used_and_the_change_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        save_to(folder.path(), &example()).unwrap();
+        let load = |now: &Identity, devices: &[DeviceInfo]| {
+            load_from(folder.path(), now, devices).map_err(|unusable| unusable.to_string())
+        };
+        let remedy = "run 'overshot bench --limits' to measure them again";
+
+        let driver = Identity { driver: Some("580.200.01".into()), ..identity() };
+        let why = load(&driver, &[gpu(0), gpu(1)]).unwrap_err();
+        assert_eq!(why, format!("the GPU driver changed from 580.159.04 to 580.200.01; {remedy}"));
+        // A job without GPUs does not depend on it, and does not ask for it.
+        assert!(load(&Identity { driver: None, ..driver }, &[cpu()]).unwrap().is_some());
+
+        let mut versions = identity();
+        versions.versions.kernel = Some("6.8.0-52".into());
+        versions.versions.firmware = Some("1.5".into());
+        let why = load(&versions, &[cpu()]).unwrap_err();
+        let kernel = "the kernel changed from 6.8.0-51 to 6.8.0-52";
+        let firmware = "the firmware of the system changed from 1.4 (05/06/2026) to 1.5";
+        assert_eq!(why, format!("{kernel}, {firmware}; {remedy}"));
+
+        let mut bios = identity();
+        bios.versions.gpu_firmware.values_mut().for_each(|version| *version = "97".into());
+        assert!(load(&bios, &[gpu(1)]).unwrap_err().contains("the Video BIOS of 0000:1b:00.0 changed"));
+        assert!(load(&bios, &[cpu()]).unwrap().is_some());
+    }
+
+    #[test]
+    fn two_measurements_are_compared() {
+        let mut now = example();
+        assert_eq!(changes(&example(), &now), [""; 0]);
+        now.versions.kernel = Some("6.8.0-52".into());
+        now.devices.iter_mut().for_each(|device| device.driver = "580.200.01".into());
+        let expected =
+            ["the kernel changed from 6.8.0-51 to 6.8.0-52", "the GPU driver changed from 580.159.04 to 580.200.01"];
+        assert_eq!(changes(&example(), &now), expected);
+    }
+
+    #[test]
+    fn devices_measured_before_a_change_do_not_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        save_to(folder.path(), &example()).unwrap();
+        let mut now = example();
+        now.versions.kernel = Some("6.8.0-52".into());
+        now.devices.truncate(1);
+        save_to(folder.path(), &now).unwrap();
+        let all = read(folder.path(), &example().key).unwrap().unwrap();
+        assert_eq!((all.versions, all.devices.len(), all.all_devices), (now.versions, 1, now.all_devices));
     }
 
     #[test]
@@ -176,7 +302,7 @@ mod tests {
             String::new(),
             text[..text.len() / 2].to_owned(),
             text.replace(&format!("\"version\": {}", MachineLimits::VERSION), "\"version\": 1"),
-            text.replace("\"pin\": 5", "\"pin\": -5"),
+            text.replace("\"bytes_per_second\": 5", "\"bytes_per_second\": -5"),
             text.replace("copy_out", "copy_over"),
         ];
         for damaged in damaged {
@@ -195,11 +321,11 @@ mod tests {
         let mut only = example();
         only.date = "2027-01-01".into();
         only.devices.truncate(1);
-        only.devices[0].pin = 7e9;
+        only.devices[0].pin.bytes_per_second = 7e9;
         only.all_devices = None;
         save_to(folder.path(), &only).unwrap();
         let all = load(folder.path(), &[gpu(0), gpu(1)]).unwrap();
-        assert_eq!((all.devices[0].pin, &all.devices[1]), (7e9, &example().devices[1]));
+        assert_eq!((all.devices[0].pin.bytes_per_second, &all.devices[1]), (7e9, &example().devices[1]));
         assert_eq!((all.date.as_str(), &all.all_devices), ("2027-01-01", &example().all_devices));
         // With a third GPU, the aggregate limits of the two are not those of all.
         let mut third = only.clone();
@@ -216,7 +342,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = save_to(folder.path(), &example()).unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
-        let refused = load_from(folder.path(), &example().key, &[gpu(0)], DRIVER).unwrap_err().to_string();
+        let refused = load_from(folder.path(), &identity(), &[gpu(0)]).unwrap_err().to_string();
         assert!(refused.contains("others may write"), "{refused}");
         save_to(folder.path(), &example()).unwrap();
         assert!(load(folder.path(), &[gpu(0)]).is_some());

@@ -17,12 +17,14 @@ fn bench(place: &CaseFolder, cache: &str, args: &[&str]) -> Done {
     done(place.command(&[&["bench"], args].concat()).env("OVERSHOT_CACHE", cache).output().unwrap())
 }
 
-/// Every number below a value.
+/// Every number below a value, except for spreads, which may be 0.
 fn numbers(value: &Value) -> Vec<f64> {
     match value {
         Value::Number(number) => vec![number.as_f64().unwrap()],
         Value::Array(values) => values.iter().flat_map(numbers).collect(),
-        Value::Object(values) => values.values().flat_map(numbers).collect(),
+        Value::Object(values) => {
+            values.iter().filter(|(key, _)| *key != "spread").flat_map(|(_, value)| numbers(value)).collect()
+        }
         _ => vec![],
     }
 }
@@ -45,8 +47,10 @@ fn limits(device: &str) -> Outcome {
     assert_eq!(place.names(), ["cache"]);
 
     let host = &limits["host"];
-    for list in ["copy", "stage", "read", "page_cache"] {
+    for list in ["copy", "two_in_one_out", "stage", "drain", "read", "page_cache"] {
         let list = host[list].as_array().unwrap();
+        let spreads = list.iter().map(|rate| rate["spread"].as_f64().unwrap());
+        assert!(spreads.into_iter().all(|spread| (0.0..=1.0).contains(&spread)), "{host}");
         assert_eq!(list.first().unwrap()["threads"], 1, "{host}");
         assert_eq!(list.last().unwrap()["threads"], host["cores"], "{host}");
     }

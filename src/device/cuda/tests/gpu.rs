@@ -246,8 +246,8 @@ fn has_limits_that_are_saved_and_loaded() {
     let devices = devices().unwrap();
     assert_eq!(limits.devices.len(), devices.len());
     assert_eq!(limits.all_devices.is_some(), devices.len() > 1);
-    assert!(limits.devices.iter().all(|device| device.driver.starts_with("CUDA ") && !device.copy_in.is_empty()));
-    assert!(limits.devices.iter().all(|device| device.pin_new > 0.0 && device.pin_driver.is_some()));
+    assert!(limits.devices.iter().all(|device| !device.driver.is_empty() && !device.copy_in.is_empty()));
+    assert!(limits.devices.iter().all(|device| device.pin_new.bytes_per_second > 0.0 && device.pin_driver.is_some()));
     limits.save().unwrap();
     let loaded = MachineLimits::load(&devices).unwrap();
     assert_eq!((loaded.key, loaded.devices.len()), (limits.key, devices.len()));
