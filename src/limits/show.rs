@@ -130,12 +130,12 @@ mod tests {
         let text = example().to_string();
         for part in [
             "Test CPU, 4 cores, 24 GiB (measured 2026-12-31; rates in GB/s)\nkernel 6.8.0-51, firmware 1.4 (05/06/2026)",
-            "threads          copy  2 in, 1 out     to slots",
-            "2           16.0              26.0         22.0",
-            "4           32.0 -12 %        52.0 -12 %   44.0 -12 %",
+            "threads           copy  2 in, 1 out     to slots   from slots         read  file in memory     new file",
+            "2           16.0         26.0         22.0 ",
+            "4           32.0 -12 %   52.0 -12 %   44.0 -12 %",
             "a new file: 1.5 -12 % (4 threads); the disk: not measured; last cache: 32.0 MiB",
             "cuda:1 (NVIDIA Test, driver 580.159.04)",
-            "64.0 MiB    54.9 -6 %  51.9 -6 %",
+            "64.0 MiB    54.9 -6 %   51.9 -6 %   94.9 -6 %",
             "its memory: 4000; pinning: 5.0 -25 %, new memory 3.0 (by the driver 1.0); a launch: 2.5 µs",
             "all GPUs at once: in 100, out 90.0 -50 %, both ways 180, 2 in, 1 out 150",
             "note: a note",
