@@ -69,8 +69,8 @@ pub struct MachineLimits {
     pub notes: Vec<String>,
 }
 
-/// The limits of memory, files and disk. Lists are by threads; unless stated otherwise, they start at 1 and go in powers
-/// of two up to the number of cores.
+/// The limits of memory, files and disk. Lists are by threads; unless stated otherwise, they start at 1 and go in
+/// powers of two up to the number of cores.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HostLimits {

@@ -129,7 +129,8 @@ mod tests {
     fn everything_is_shown() {
         let text = example().to_string();
         for part in [
-            "Test CPU, 4 cores, 24 GiB (measured 2026-12-31; rates in GB/s)\nkernel 6.8.0-51, firmware 1.4 (05/06/2026)",
+            "Test CPU, 4 cores, 24 GiB (measured 2026-12-31; rates in GB/s)\n",
+            "\nkernel 6.8.0-51, firmware 1.4 (05/06/2026)\n",
             "threads           copy  2 in, 1 out     to slots   from slots         read  file in memory     new file",
             "2           16.0         26.0         22.0 ",
             "4           32.0 -12 %   52.0 -12 %   44.0 -12 %",

@@ -16,7 +16,7 @@ pub(super) const LEAST_RUNS: usize = 3;
 /// The maximum number of runs.
 const MOST_RUNS: usize = 5;
 /// The time after which no more than the minimum number of runs are made, so that slow machines finish soon, too.
-const ENOUGH: Duration = Duration::from_millis(150);
+const ENOUGH: Duration = Duration::from_millis(100);
 
 /// Returns the best of several runs, at least `least`, each of which returns its bytes per second.
 pub(super) fn best<E>(least: usize, mut run: impl FnMut() -> Result<f64, E>) -> Result<Rate, E> {
