@@ -40,7 +40,10 @@ impl fmt::Display for HostLimits {
         let threads = self.copy.iter().map(|rate| rate.threads.to_string()).collect();
         table(f, ("threads", threads), columns.map(|(name, list)| (name, rates(list))))?;
         let best = |list: &[RateByThreads]| match RateByThreads::best(list) {
-            Some(best) => format!("{}{} ({} threads)", gb(best.bytes_per_second), spread(best.rate()), best.threads),
+            Some(best) => {
+                let threads = if best.threads == 1 { "thread" } else { "threads" };
+                format!("{}{} ({} {threads})", gb(best.bytes_per_second), spread(best.rate()), best.threads)
+            }
             None => "not measured".into(),
         };
         write!(f, "a new file: {}; the disk: {}", best(&self.new_files), best(&self.direct_reads))?;
