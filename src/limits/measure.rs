@@ -15,8 +15,10 @@ use crate::device::emulated::EmulatedDevice as Gpu;
 use crate::device::{DeviceChoice, DeviceInfo, cpu};
 use crate::error::{Error, Result, SettingError};
 
-/// The most memory that is used: larger than the caches of most machines.
+/// The most memory that is used, if it is [`CACHES`] times as large as the cache.
 const MOST_MEMORY: u64 = 512 << 20;
+/// So many times the last-level cache does not stay in it. More than [`MOST_MEMORY`] is used if necessary.
+const CACHES: u64 = 4;
 /// The memory that is used if the free memory is unknown.
 const SOME_MEMORY: u64 = 64 << 20;
 /// The least memory that is used, even if less is free.
@@ -43,7 +45,9 @@ pub(super) fn machine(choice: &DeviceChoice, folder: &Path, mut progress: impl F
     let budget = usize::try_from(budget).unwrap_or(usize::MAX);
 
     progress("memory");
-    let mut memory = Ordinary::new(budget.min(MOST_MEMORY as usize), cpu::cores()).map_err(device::host_error)?;
+    let most = MOST_MEMORY.max(CACHES * cpu::last_level_cache_bytes());
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let mut memory = Ordinary::new(budget.min(most), cpu::cores()).map_err(device::host_error)?;
     let mut host = host::measure(&mut memory, progress).map_err(device::host_error)?;
     notes.extend(too_little(memory.bytes().len() as u64, host.last_level_cache_bytes));
     disk::measure(&mut host, &memory, folder, &mut notes, progress);
@@ -71,7 +75,7 @@ pub(super) fn machine(choice: &DeviceChoice, folder: &Path, mut progress: impl F
 /// Returns a note if the memory that was used may have stayed in the cache.
 fn too_little(bytes: u64, cache_bytes: u64) -> Option<String> {
     let used = ByteSize(bytes);
-    (bytes < cache_bytes.saturating_mul(4)).then(|| {
+    (bytes < cache_bytes.saturating_mul(CACHES)).then(|| {
         format!("only {used} of memory were used, because little is free: memory rates may be those of the cache")
     })
 }

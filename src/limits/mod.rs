@@ -162,8 +162,9 @@ impl MachineLimits {
     /// files are created in `folder` without a name, so that they cannot be left behind. `progress` is called with
     /// the name of each step before it starts.
     ///
-    /// The measurement uses at most 512 MiB of memory, and 256 MiB each of pinned and of device memory (with several
-    /// GPUs, 128 MiB of pinned memory for each); less if an eighth of the free memory is less.
+    /// The measurement uses at most 512 MiB of memory, or four times the last-level cache if this is more, and 256 MiB
+    /// each of pinned and of device memory (with several GPUs, 128 MiB of pinned memory for each); less if an eighth
+    /// of the free memory is less.
     ///
     /// # Errors
     /// [`Error::InvalidSetting`](crate::Error::InvalidSetting) for an emulated device, whose time is virtual;
