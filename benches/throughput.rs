@@ -12,8 +12,11 @@ use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
 use overshot::{
-    DeviceChoice, Engine, Job, Npy, Report, arrays::PinnedBuffer, device::DeviceKind, io::ReadMode,
-    limits::MachineLimits,
+    DeviceChoice, Engine, Job, Npy, Report,
+    arrays::PinnedBuffer,
+    device::DeviceKind,
+    io::ReadMode,
+    limits::{MachineLimits, RateByThreads},
 };
 use rayon::prelude::*;
 use serde_json::{Value, json};
@@ -127,7 +130,7 @@ impl Target {
             "h2d" => best(&device?.copy_in),
             "duplex" => best(&device?.duplex),
             "two_in_one_out" => best(&device?.two_in_one_out),
-            "file_to_file" => Some(2.0 * limits.host.new_file?),
+            "file_to_file" => Some(2.0 * RateByThreads::best(&limits.host.new_file)?.bytes_per_second),
             _ => None,
         }
     }

@@ -66,8 +66,8 @@ fn rates(limits: &MachineLimits) -> Vec<(String, f64)> {
         ("from slots", best(&host.drain)),
         ("read", best(&host.read)),
         ("file in memory", best(&host.page_cache)),
-        ("a new file", host.new_file),
-        ("the disk", host.direct_read),
+        ("a new file", best(&host.new_file)),
+        ("the disk", best(&host.direct_read)),
     ];
     let of_host = of_host.into_iter().filter_map(|(name, rate)| Some((name.to_owned(), rate?)));
     let of_devices = limits.devices.iter().flat_map(|device| {

@@ -1,6 +1,10 @@
 //! Formats a report for the terminal.
 
-use overshot::{Report, device::DeviceKind, report::Stage};
+use overshot::{
+    Report,
+    device::DeviceKind,
+    report::{Bottleneck, Stage},
+};
 
 use super::style::{dim, heading};
 
@@ -29,13 +33,12 @@ fn painted(text: &str) -> String {
 
 /// Whether a bottleneck could be compared with a limit of the machine that was not measured.
 fn could_be_compared(report: &Report) -> bool {
-    let has_limit = |stage| !matches!(stage, Stage::Latency) && stage != Stage::Kernel;
-    !report.measured
-        && report.devices.iter().any(|device| {
-            // The limit of memory bandwidth shows whether the cores of the CPU compute or wait for memory.
-            let tells = |stage| has_limit(stage) || (stage == Stage::Kernel && device.kind == DeviceKind::Cpu);
-            device.kind != DeviceKind::Emulated && device.bottleneck.is_some_and(|bottleneck| tells(bottleneck.stage))
-        })
+    let lacks_limit = |bottleneck: &Bottleneck| {
+        bottleneck.stage != Stage::Latency
+            && bottleneck.kind != DeviceKind::Emulated
+            && bottleneck.limit_bytes_per_second.is_none()
+    };
+    !report.measured && report.devices.iter().filter_map(|device| device.bottleneck.as_ref()).any(lacks_limit)
 }
 
 #[cfg(test)]

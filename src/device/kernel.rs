@@ -53,6 +53,11 @@ impl Columns {
         self.tile_rows * (BYTES / bytes).clamp(1, (TILE_ROWS / self.tile_rows).max(1))
     }
 
+    /// Returns the bytes of a row that a kernel reads and writes: inputs and outputs.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.inputs.iter().chain(&self.outputs).sum()
+    }
+
     /// Returns the bytes of each column for `rows` rows, in order.
     pub fn bytes(&self, rows: usize) -> impl Iterator<Item = usize> {
         let sides = self.inputs.iter().chain(&self.outputs).map(move |bytes| bytes * rows);
@@ -243,6 +248,12 @@ pub trait HostKernel: Send {
         partials: &mut [u8],
         uniform: &Uniform<'_>,
     );
+
+    /// Returns whether [`run`](HostKernel::run) may be called again for the same rows, with the same result and no
+    /// other effect. Not so for code of the caller.
+    fn is_repeatable(&self) -> bool {
+        false
+    }
 }
 
 /// A kernel shared by the workers.

@@ -163,7 +163,7 @@ impl Opened {
 }
 
 /// Returns the options of the emulated device with this id.
-fn options_of<'c>(choice: &'c DeviceChoice, id: &str) -> Option<&'c Emulated> {
+pub(super) fn options_of<'c>(choice: &'c DeviceChoice, id: &str) -> Option<&'c Emulated> {
     emulated::named(choice.emulated()).find(|(name, _)| name == id).map(|(_, options)| options)
 }
 

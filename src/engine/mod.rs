@@ -38,7 +38,7 @@ use crate::job::Job;
 use crate::memory::{AdmissionQueue, InRun};
 use crate::pipeline::{Arbiter, Compaction, DeviceRun, Queue, TIMED_EVERY, Work, drive};
 use crate::plan::{Plan, RunLimits};
-use crate::report::Report;
+use crate::report::{Medium, Report};
 use crate::thread_pool::ThreadPool;
 use crate::trace::Timeline;
 
@@ -221,6 +221,10 @@ impl Engine {
             }
         });
         let read_before = bytes_read_direct(&inputs);
+        let is_in_memory = [
+            work.inputs.iter().all(|input| input.memory.is_some()),
+            work.outputs.iter().all(|output| output.memory.is_some()),
+        ];
         let driven = drive(&self.threads, workers, &work, schedule, wait);
         let time = started.get().elapsed();
         let clock = if real { RunTime::Real(time) } else { RunTime::Virtual };
@@ -240,12 +244,18 @@ impl Engine {
             outputs.truncate(kept)?;
         }
         let row = &operator.kernel().columns;
-        let medium = reports::IoProfile {
+        let medium = |are_files, are_in_memory| match (are_files, are_in_memory) {
+            (true, _) => Medium::Files,
+            (false, true) => Medium::Memory,
+            (false, false) => Medium::Code,
+        };
+        let machine = reports::Machine { choice: &self.choice, limits: found.machine.as_ref() };
+        let profile = reports::IoProfile {
             row_in: row.inputs.iter().sum::<usize>() as u64,
             row_out: row.outputs.iter().sum::<usize>() as u64,
             from_disk: bytes_read_direct(&inputs) - read_before,
-            from_files: inputs.iter().any(|(_, input)| input.source().path().is_some()),
-            to_files: outputs.are_files(),
+            from: medium(inputs.iter().any(|(_, input)| input.source().path().is_some()), is_in_memory[0]),
+            to: medium(outputs.are_files(), is_in_memory[1]),
         };
         let written = outputs.commit()?;
         runs.into_iter().for_each(DeviceRun::recycle_memory);
@@ -264,10 +274,10 @@ impl Engine {
             setup,
             bytes_to_device: outcomes.iter().map(|worker| worker.bytes_in).sum(),
             bytes_ahead: outcomes.iter().map(|worker| worker.bytes_ahead).sum(),
-            bytes_read_directly: medium.from_disk,
+            bytes_read_directly: profile.from_disk,
             bytes_from_device: outcomes.iter().map(|worker| worker.bytes_out).sum(),
             peak_pinned_bytes: budgets.iter().map(|budget| budget.pinned.peak()).sum(),
-            devices: reports::of_devices(&plan, &outcomes, &budgets, &medium, found.machine.as_ref(), clock),
+            devices: reports::of_devices(&plan, &outcomes, &budgets, &profile, &machine, clock),
             notes,
             timeline: timeline.then(|| {
                 let names = plan.devices.iter().map(|device| format!("{} ({})", device.id, device.name));

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::devices::Budgets;
+use super::devices::{Budgets, options_of};
 use crate::data::Input;
-use crate::device::DeviceKind;
+use crate::device::{DeviceChoice, DeviceKind, Emulated};
 use crate::job::JobBody;
 use crate::limits::MachineLimits;
 use crate::pipeline::WorkerOutcome;
 use crate::plan::{DevicePlan, Plan};
-use crate::report::{Computation, DeviceReport, DeviceWork, InputReport, StageTimes};
+use crate::report::{Computation, DeviceReport, DeviceWork, InputReport, Medium, StageLimits, StageTimes};
 
 /// The sizes and kinds of the columns of a run.
 pub(super) struct IoProfile {
@@ -19,8 +19,8 @@ pub(super) struct IoProfile {
     pub(super) row_out: u64,
     /// Number of bytes read past the page cache.
     pub(super) from_disk: u64,
-    pub(super) from_files: bool,
-    pub(super) to_files: bool,
+    pub(super) from: Medium,
+    pub(super) to: Medium,
 }
 
 /// The computation of a job.
@@ -75,13 +75,28 @@ pub(super) enum RunTime {
     Virtual,
 }
 
+/// The machine of a run.
+pub(super) struct Machine<'m> {
+    pub(super) choice: &'m DeviceChoice,
+    /// Its limits, if they were measured.
+    pub(super) limits: Option<&'m MachineLimits>,
+}
+
+impl Machine<'_> {
+    /// Returns the options of an emulated device, or those of the CPU beside emulated devices; `None` if the device is
+    /// real.
+    fn options(&self, id: &str) -> Option<&Emulated> {
+        options_of(self.choice, id).or_else(|| self.choice.emulated().first())
+    }
+}
+
 /// Returns the reports of the plan's devices.
 pub(super) fn of_devices(
     plan: &Plan,
     outcomes: &[WorkerOutcome],
     budgets: &[Budgets],
     medium: &IoProfile,
-    limits: Option<&MachineLimits>,
+    machine: &Machine<'_>,
     time: RunTime,
 ) -> Vec<DeviceReport> {
     let is_virtual = matches!(time, RunTime::Virtual);
@@ -91,12 +106,12 @@ pub(super) fn of_devices(
         let virtual_end = workers.iter().map(|worker| worker.end).max().unwrap_or_default();
         let rows = sum(|worker| worker.rows);
         let stages = stage_times(&workers);
-        // Nothing is copied to the CPU; its bytes are those that it reads and writes.
-        let touched = |bytes: u64, row: u64| if device.kind == DeviceKind::Cpu { rows * row } else { bytes };
+        let staged = [sum(|worker| worker.staged_in), sum(|worker| worker.staged_out)];
+        let from = if medium.from_disk * 2 > staged[0] { Medium::Disk } else { medium.from };
+        let options = machine.options(&device.id);
         let work = DeviceWork {
             kind: device.kind,
             id: &device.id,
-            limits,
             workers: device.workers,
             seconds: match time {
                 RunTime::Real(time) => time,
@@ -104,14 +119,21 @@ pub(super) fn of_devices(
             }
             .as_secs_f64(),
             stages,
-            bytes_in: touched(sum(|worker| worker.bytes_in), medium.row_in),
-            bytes_out: touched(sum(|worker| worker.bytes_out), medium.row_out),
-            staged_in: sum(|worker| worker.staged_in),
-            staged_out: sum(|worker| worker.staged_out),
+            copied: [sum(|worker| worker.bytes_in), sum(|worker| worker.bytes_out)],
+            columns: [rows * medium.row_in, rows * medium.row_out],
+            staged,
+            media: [from, medium.to],
+            in_cache: match options {
+                Some(options) => Duration::try_from_secs_f64(rows as f64 / options.cpu_rate).ok(),
+                None => in_cache(&workers, rows),
+            },
+            preempted: workers.iter().map(|worker| preempted(worker)).sum(),
             throttled: workers.iter().map(|worker| worker.throttled.as_secs_f64()).sum(),
-            from_disk: medium.from_disk * 2 > sum(|worker| worker.staged_in),
-            from_files: medium.from_files,
-            to_files: medium.to_files,
+        };
+        let limits = match (options, machine.limits) {
+            (Some(options), _) => StageLimits::emulated(options, &work),
+            (None, Some(limits)) => StageLimits::measured(limits, &work),
+            (None, None) => StageLimits::default(),
         };
         DeviceReport {
             id: device.id.clone(),
@@ -124,10 +146,26 @@ pub(super) fn of_devices(
             peak_device_bytes: budgets.device.peak(),
             virtual_time: (is_virtual && !virtual_end.is_zero()).then_some(virtual_end),
             stages,
-            bottleneck: work.bottleneck(),
+            bottleneck: work.bottleneck(&limits),
         }
     });
     reports.collect()
+}
+
+/// Returns the time for which a CPU worker was busy without a core; zero if its processor time is not known.
+fn preempted(worker: &WorkerOutcome) -> Duration {
+    let StageTimes { fill, kernel, drain, .. } = worker.times;
+    let busy = fill.busy + kernel.busy + drain.busy;
+    if worker.processor.is_zero() { Duration::ZERO } else { busy.saturating_sub(worker.processor) }
+}
+
+/// Returns the time in which one core computes so many rows in its cache: the median of the workers that measured it,
+/// because each measured a single tile.
+fn in_cache(workers: &[&WorkerOutcome], rows: u64) -> Option<Duration> {
+    let measured = workers.iter().map(|worker| worker.in_cache).filter(|(rows, time)| *rows > 0 && !time.is_zero());
+    let mut times: Vec<_> = measured.map(|(tile, time)| time.mul_f64(rows as f64 / tile as f64)).collect();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied()
 }
 
 /// The times of the stages of a device, for all its rows: only some chunks were timed on the device.
@@ -160,5 +198,28 @@ mod tests {
         assert_eq!(stages.kernel.busy, Duration::from_millis(40));
         assert_eq!(stages.fill.busy, Duration::from_millis(6), "every chunk is timed on the host");
         assert_eq!(stage_times(&[&workers[2]]).kernel.busy, Duration::ZERO);
+    }
+
+    #[test]
+    fn a_worker_without_a_core_is_preempted() {
+        let s = Duration::from_secs;
+        let mut worker = WorkerOutcome { processor: s(3), ..WorkerOutcome::default() };
+        (worker.times.fill.busy, worker.times.kernel.busy, worker.times.drain.busy) = (s(1), s(2), s(4));
+        assert_eq!(preempted(&worker), s(4));
+        assert_eq!(preempted(&WorkerOutcome { processor: s(8), ..worker.clone() }), s(0));
+        assert_eq!(preempted(&WorkerOutcome { processor: s(0), ..worker }), s(0), "virtual time");
+    }
+
+    #[test]
+    fn the_speed_in_the_cache_is_that_of_most_workers() {
+        let worker = |rows, micros| {
+            let in_cache = (rows, Duration::from_micros(micros));
+            WorkerOutcome { in_cache, ..WorkerOutcome::default() }
+        };
+        // One was interrupted, one found no second chunk, one has a clock that did not advance.
+        let workers = [worker(10, 5), worker(10, 500), worker(20, 12), worker(0, 0), worker(10, 0)];
+        let workers: Vec<_> = workers.iter().collect();
+        assert_eq!(in_cache(&workers, 1000), Some(Duration::from_micros(600)));
+        assert_eq!(in_cache(&workers[3..], 1000), None);
     }
 }

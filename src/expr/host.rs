@@ -135,6 +135,10 @@ impl HostKernel for HostProgram {
             }
         }
     }
+
+    fn is_repeatable(&self) -> bool {
+        true
+    }
 }
 
 fn check(what: &str, rows: usize, columns: &[(String, Dtype)], bytes: impl ExactSizeIterator<Item = usize>) {

@@ -45,17 +45,15 @@ pub(super) fn measure(
         Err(error) => note("reading files in the page cache", error),
     }
     progress("a new file");
-    match new_files(memory.bytes().len(), folder, host.cores) {
-        Ok(rates) => host.new_files = rates,
+    match new_file(memory.bytes().len(), folder, host.cores) {
+        Ok(rates) => host.new_file = rates,
         Err(error) => note("writing new files", error),
     }
     progress("the disk");
-    match direct_reads(memory, folder) {
-        Ok(rates) => host.direct_reads = rates,
+    match direct_read(memory, folder) {
+        Ok(rates) => host.direct_read = rates,
         Err(error) => note("reading the disk without the page cache", error),
     }
-    let best = |rates: &[RateByThreads]| RateByThreads::best(rates).map(|rate| rate.bytes_per_second);
-    (host.new_file, host.direct_read) = (best(&host.new_files), best(&host.direct_reads));
 }
 
 /// Creates a file without a name, if there is space for `bytes` and much more.
@@ -95,7 +93,7 @@ fn page_cache(memory: &Ordinary, folder: &Path, cores: usize) -> io::Result<Vec<
 }
 
 /// Measures files of at most `most` bytes.
-fn new_files(most: usize, folder: &Path, cores: usize) -> io::Result<Vec<RateByThreads>> {
+fn new_file(most: usize, folder: &Path, cores: usize) -> io::Result<Vec<RateByThreads>> {
     let most = most.min(NEW_FILE);
     let rate = |threads| {
         // The rows are written from the cache: the cores have just computed them, or a device has just copied them.
@@ -121,7 +119,7 @@ fn new_files(most: usize, folder: &Path, cores: usize) -> io::Result<Vec<RateByT
     thread_counts(cores).into_iter().map(rate).collect()
 }
 
-fn direct_reads(memory: &Ordinary, folder: &Path) -> io::Result<Vec<RateByThreads>> {
+fn direct_read(memory: &Ordinary, folder: &Path) -> io::Result<Vec<RateByThreads>> {
     let content = &memory.bytes()[..memory.bytes().len().min(FILE)];
     let mut file = file(folder, content.len())?;
     past_the_cache(&file, true)?;
@@ -208,14 +206,11 @@ mod tests {
         let (mut host, mut notes) = (HostLimits { cores: 3, ..HostLimits::default() }, Vec::new());
         measure(&mut host, &memory, folder.path(), &mut notes, &mut |_| {});
         assert_eq!(host.page_cache.len(), 3, "{notes:?}");
-        let lists = [&host.page_cache, &host.new_files, &host.direct_reads];
+        let lists = [&host.page_cache, &host.new_file, &host.direct_read];
         assert!(lists.into_iter().flatten().all(|rate| rate.bytes_per_second > 0.0), "{host:?}");
         // If the file system of the test cannot do something, it is in the notes.
-        let missing = [host.new_file, host.direct_read].iter().filter(|rate| rate.is_none()).count();
+        let missing = [&host.new_file, &host.direct_read].iter().filter(|rates| rates.is_empty()).count();
         assert_eq!(notes.len(), missing, "{notes:?}");
-        for (best, list) in [(host.new_file, &host.new_files), (host.direct_read, &host.direct_reads)] {
-            assert_eq!(best, RateByThreads::best(list).map(|rate| rate.bytes_per_second));
-        }
         assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     }
 

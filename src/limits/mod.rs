@@ -96,15 +96,11 @@ pub struct HostLimits {
     /// no file could be created.
     pub page_cache: Vec<RateByThreads>,
     /// Copying from slots as in `drain` to the mapping of one new, preallocated file, whose pages this creates. Counts
-    /// the bytes copied. Empty if no such file could be created.
-    pub new_files: Vec<RateByThreads>,
-    /// The best rate of `new_files`, which few threads may reach and many not. `None` if it is empty.
-    pub new_file: Option<f64>,
+    /// the bytes copied. Few threads may be faster than many. Empty if no such file could be created.
+    pub new_file: Vec<RateByThreads>,
     /// Reading a file without the page cache (`O_DIRECT`), in pieces of 512 KiB by 4, 16 and 64 threads. Counts the
     /// bytes read. Empty if the file system of the folder does not permit it or is not on a disk.
-    pub direct_reads: Vec<RateByThreads>,
-    /// The best rate of `direct_reads`. `None` if it is empty.
-    pub direct_read: Option<f64>,
+    pub direct_read: Vec<RateByThreads>,
 }
 
 /// The limits of one GPU and its link, with pinned memory. Lists by size are for copies of 64 KiB to 64 MiB, many in
@@ -222,8 +218,8 @@ impl MachineLimits {
             &host.drain,
             &host.read,
             &host.page_cache,
-            &host.new_files,
-            &host.direct_reads,
+            &host.new_file,
+            &host.direct_read,
         ];
         let by_size = |device: &DeviceLimits| {
             let DeviceLimits { copy_in, copy_out, duplex, two_in_one_out, .. } = device;
@@ -232,8 +228,6 @@ impl MachineLimits {
         };
         let ascending = by_threads.iter().all(|list| list.is_sorted_by(|a, b| a.threads < b.threads))
             && self.devices.iter().all(by_size);
-        let is_best = |rate: Option<f64>, list| rate == RateByThreads::best(list).map(|rate| rate.bytes_per_second);
-        let are_best = is_best(host.new_file, &host.new_files) && is_best(host.direct_read, &host.direct_reads);
 
         let of_host = by_threads.into_iter().flatten().map(RateByThreads::rate);
         let of_devices = self.devices.iter().flat_map(|device| {
@@ -246,7 +240,6 @@ impl MachineLimits {
         let is_positive = |value: f64| value.is_finite() && value > 0.0;
         let mut rates = of_host.chain(of_devices).chain(of_all);
         ascending
-            && are_best
             && self.devices.iter().all(|device| is_positive(device.launch_seconds))
             && rates.all(|rate| is_positive(rate.bytes_per_second) && (0.0..=1.0).contains(&rate.spread))
     }
@@ -302,10 +295,8 @@ pub(crate) mod tests {
                 drain: rates(9e9),
                 read: rates(12e9),
                 page_cache: rates(7e9),
-                new_files: rates(0.375e9),
-                new_file: Some(1.5e9),
-                direct_reads: vec![],
-                direct_read: None,
+                new_file: rates(0.375e9),
+                direct_read: vec![],
             },
             devices: vec![device.clone(), DeviceLimits { id: "cuda:1".into(), ..device }],
             all_devices: Some(AggregateLimits {
@@ -323,9 +314,8 @@ pub(crate) mod tests {
         assert!(example().is_sound());
         for spoil in [
             |limits: &mut MachineLimits| limits.host.copy[1].bytes_per_second = 0.0,
-            |limits: &mut MachineLimits| limits.host.direct_read = Some(f64::NAN),
+            |limits: &mut MachineLimits| limits.host.new_file[0].bytes_per_second = f64::NAN,
             |limits: &mut MachineLimits| limits.devices[1].launch_seconds = -1.0,
-            |limits: &mut MachineLimits| limits.host.new_file = None,
             |limits: &mut MachineLimits| limits.host.drain[0].spread = -0.1,
             |limits: &mut MachineLimits| limits.devices[0].pin_driver = Some(Rate::of_runs(&[])),
             |limits: &mut MachineLimits| limits.devices[0].duplex[2].bytes_per_second = f64::INFINITY,

@@ -34,7 +34,7 @@ impl fmt::Display for HostLimits {
             ("from slots", &self.drain),
             ("read", &self.read),
             ("file in memory", &self.page_cache),
-            ("new file", &self.new_files),
+            ("new file", &self.new_file),
         ];
         let rates = |list: &Vec<RateByThreads>| (0..self.copy.len()).map(|row| Some(list.get(row)?.rate())).collect();
         let threads = self.copy.iter().map(|rate| rate.threads.to_string()).collect();
@@ -46,7 +46,7 @@ impl fmt::Display for HostLimits {
             }
             None => "not measured".into(),
         };
-        write!(f, "a new file: {}; the disk: {}", best(&self.new_files), best(&self.direct_reads))?;
+        write!(f, "a new file: {}; the disk: {}", best(&self.new_file), best(&self.direct_read))?;
         match self.last_level_cache_bytes {
             0 => writeln!(f),
             bytes => writeln!(f, "; last cache: {}", units::memory(bytes)),
@@ -153,7 +153,7 @@ mod tests {
     fn what_is_missing_is_a_dash() {
         let mut limits = example();
         limits.host.page_cache.clear();
-        limits.host.new_files.clear();
+        limits.host.new_file.clear();
         let text = limits.to_string();
         assert!(text.contains("12.0                     -         -\n"), "{text}");
         assert!(text.contains("a new file: not measured"), "{text}");

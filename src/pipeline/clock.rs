@@ -3,20 +3,22 @@
 use std::time::{Duration, Instant};
 
 use crate::device::Emulated;
+use crate::device::emulated::HostMemory;
 
 /// The time of a CPU worker since the run began: real, or virtual beside emulated devices.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum CpuClock {
     /// The time since this instant.
     Real(Instant),
-    /// A time that only the worker advances, and how many rows it computes in a second of it.
-    Virtual { now: Duration, rows_per_second: f64 },
+    /// A time that only the worker advances, how many rows it computes in a second of it, and the memory that it shares
+    /// with other workers.
+    Virtual { now: Duration, rows_per_second: f64, memory: HostMemory },
 }
 
 impl CpuClock {
     /// Returns the clock of a CPU worker beside an emulated device with these options.
-    pub(super) fn of_emulation(options: &Emulated) -> CpuClock {
-        CpuClock::Virtual { now: Duration::ZERO, rows_per_second: options.cpu_rate }
+    pub(super) fn of_emulation(options: &Emulated, memory: &HostMemory) -> CpuClock {
+        CpuClock::Virtual { now: Duration::ZERO, rows_per_second: options.cpu_rate, memory: memory.clone() }
     }
 
     /// Returns the time.
@@ -27,10 +29,12 @@ impl CpuClock {
         }
     }
 
-    /// Records that the worker computed so many rows. This advances virtual time; real time has already passed.
-    pub(super) fn computed(&mut self, rows: usize) {
-        if let CpuClock::Virtual { now, rows_per_second } = self {
-            *now += Duration::from_secs_f64(rows as f64 / *rows_per_second);
+    /// Records that the worker computed so many rows of so many bytes. This advances virtual time; real time has
+    /// already passed.
+    pub(super) fn computed(&mut self, rows: usize, bytes: usize) {
+        if let CpuClock::Virtual { now, rows_per_second, memory } = self {
+            let moved = memory.moves(bytes, *now);
+            *now = moved.max(*now + Duration::from_secs_f64(rows as f64 / *rows_per_second));
         }
     }
 

@@ -12,10 +12,15 @@ use super::clock::CpuClock;
 use super::meter::{HostStage, Meter, Task};
 use super::{DeviceRun, Work, Worker, WorkerName, WorkerOutcome};
 use crate::data::{Chunk, Claim, SinkMemory};
+use crate::device::emulated::HostMemory;
 use crate::device::kernel::{HostKernel, MakeHostKernel, Uniform};
 use crate::device::{Emulated, Schedule};
 use crate::error::{Error, Result};
 use crate::plan::DevicePlan;
+
+/// A worker measures how fast it computes in the cache after this many tiles. The measurement is one more tile, which
+/// small jobs would notice.
+const MEASURED_AFTER: u64 = 128;
 
 /// The run of the CPU. Its workers share nothing.
 pub(crate) struct CpuRun {
@@ -34,12 +39,12 @@ impl CpuRun {
 
 impl DeviceRun for CpuRun {
     fn workers<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Worker + 'r>>> {
+        let clock = match &self.beside {
+            None => CpuClock::Real(work.epoch),
+            Some(options) => CpuClock::of_emulation(options, &HostMemory::new(options)),
+        };
         let worker = |worker| {
-            let clock = match &self.beside {
-                None => CpuClock::Real(work.epoch),
-                Some(options) => CpuClock::of_emulation(options),
-            };
-            Ok(Box::new(CpuWorker::new(worker, number, self.chunk_rows, clock, work)?) as Box<dyn Worker>)
+            Ok(Box::new(CpuWorker::new(worker, number, self.chunk_rows, clock.clone(), work)?) as Box<dyn Worker>)
         };
         (0..self.workers).map(worker).collect()
     }
@@ -141,6 +146,8 @@ impl<'r> CpuWorker<'r> {
         let partials = bytes_of(&mut partials[0], columns.partial_bytes(rows))?;
         let uniform = Uniform { resident: &self.resident, values };
         let host = self.host.get_or_insert_with(self.create_host);
+        let WorkerOutcome { rows: before, in_cache, .. } = self.meter.outcome;
+        let measures = in_cache.0 == 0 && before >= MEASURED_AFTER * step as u64 && host.is_repeatable();
         for tile in (0..rows).step_by(step) {
             let len = step.min(rows - tile);
             let tile_bytes = |size: usize| tile * size..(tile + len) * size;
@@ -155,13 +162,19 @@ impl<'r> CpuWorker<'r> {
             }
             let partials = &mut partials[columns.partial_bytes(tile)..columns.partial_bytes(tile + len)];
             host.run(first + tile as u64, len, &inputs, &mut each, partials, &uniform);
+            if measures && tile == 0 && len == step {
+                // Inputs and outputs of the tile are in the cache now.
+                let begin = self.clock.now();
+                host.run(first, len, &inputs, &mut each, partials, &uniform);
+                self.meter.outcome.in_cache = (len as u64, self.clock.now() - begin);
+            }
             for (rows, &size) in outputs.iter_mut().zip(&columns.outputs) {
                 if let Rows::InPlace(memory, claim, tile) = rows {
                     memory.copy(&mut claim[tile_bytes(size)], &tile[..len * size]);
                 }
             }
         }
-        self.clock.computed(rows);
+        self.clock.computed(rows, rows * columns.row_bytes());
         let computed = self.clock.now();
 
         if let Some(compaction) = &self.work.compaction {
@@ -284,4 +297,60 @@ fn bytes_of(staging: &mut Vec<u64>, bytes: usize) -> Result<&mut [u8]> {
         staging.resize(words, 0);
     }
     Ok(&mut bytemuck::cast_slice_mut(staging)[..bytes])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::device::kernel::TILE_ROWS;
+    use crate::device::probe::probe;
+    use crate::expr::Expression;
+    use crate::ops::{CustomOp, Eval, Operator};
+    use crate::pipeline::{Queue, Segment};
+
+    /// Returns the rows that the only worker of a job computed once more in its cache.
+    fn computed_again(operator: &dyn Operator, tiles: usize) -> u64 {
+        let rows = Segment { rows: 0..(tiles * TILE_ROWS) as u64, owner: None, fully_resident: false };
+        let chunk_rows = 8 * TILE_ROWS;
+        let work = Work {
+            operator,
+            inputs: vec![],
+            outputs: vec![],
+            queue: Queue::new(&[rows], TILE_ROWS, chunk_rows, chunk_rows, &[1]),
+            compaction: None,
+            arbiter: None,
+            epoch: Instant::now(),
+            timed_every: 1,
+            timeline: false,
+        };
+        let mut worker = CpuWorker::new(0, 0, chunk_rows, CpuClock::Real(work.epoch), &work).unwrap();
+        while worker.step().unwrap() {}
+        worker.outcome().in_cache.0
+    }
+
+    #[test]
+    fn only_large_jobs_of_expressions_compute_a_tile_again() {
+        let program = Expression::parse("sum(i), argmax(sin(i))").unwrap().bind(&[], &[], &[]).unwrap();
+        let eval = Eval::new(program);
+        let tiles = MEASURED_AFTER as usize;
+        // The last chunk begins after `tiles` tiles, or after fewer.
+        assert_eq!(computed_again(&eval, tiles), 0);
+        assert_eq!(computed_again(&eval, tiles + 8), TILE_ROWS as u64);
+        assert_eq!(computed_again(&eval, 3 * tiles), TILE_ROWS as u64, "a single tile");
+
+        // A kernel that does not permit it, as those of callers.
+        let mut custom = probe();
+        assert!(!custom.new_host_kernel().unwrap().is_repeatable());
+        custom.columns = Default::default();
+        custom.host = Some(Box::new(|| Box::new(Nothing)));
+        assert_eq!(computed_again(&CustomOp::new(custom), 3 * tiles), 0);
+    }
+
+    struct Nothing;
+
+    impl HostKernel for Nothing {
+        fn run(&mut self, _: u64, _: usize, _: &[&[u8]], _: &mut [&mut [u8]], _: &mut [u8], _: &Uniform<'_>) {}
+    }
 }

@@ -245,6 +245,8 @@ pub(crate) struct WorkerOutcome {
     /// Bytes filled into and drained from slots.
     pub(crate) staged_in: u64,
     pub(crate) staged_out: u64,
+    /// Rows that a CPU worker computed once more when they were in the cache, and the time that this took.
+    pub(crate) in_cache: (u64, Duration),
     /// Time for which the arbiter held the worker back, so that others could use the cores.
     pub(crate) throttled: Duration,
     /// Processor time of its thread; zero if all workers share one.

@@ -162,12 +162,14 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         let _span = self.meter.span(Task::Send, chunk);
         let begin = self.host.now();
         slot.route(chunk, self.device, self.work).map_err(|error| self.meter.with_chunk(chunk, error))?;
+        let mut staged = 0;
         for (k, input) in self.work.inputs.iter().enumerate() {
             let Some(rows) = slot.input_mut(k) else { continue };
             input.read(chunk, rows).map_err(|error| self.meter.with_chunk(chunk, error))?;
-            self.host.worked(HostWork::Fill, rows.len());
-            self.meter.outcome.staged_in += rows.len() as u64;
+            staged += rows.len();
         }
+        self.host.worked(HostWork::Fill, staged);
+        self.meter.outcome.staged_in += staged as u64;
         self.meter.outcome.bytes_in += slot.upload_bytes();
         let filled = self.host.now();
         self.meter.ran(HostStage::Fill, chunk, begin, filled);

@@ -1,13 +1,23 @@
 //! The bottleneck of a run: the stage that was busy all the time while the other stages waited for it.
+//!
+//! A stage or a resource that was in use for [`NEAR`] of the time, or of its limit, bounds the run. The order of the
+//! questions:
+//!
+//! 1. Which stage was busiest: a stage on the device, or the workers on the host? If it was not busy for `NEAR` of the
+//!    time, the run waited for single chunks: latency.
+//! 2. What bounds that stage? Kernels on a device: its memory, if they moved bytes at `NEAR` of its bandwidth, or else
+//!    arithmetic. Workers that fill and drain: memory, likewise, or else whatever takes most of their time. Cores:
+//!    computing, if they took no longer than on rows in the cache, or else memory.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::StageTimes;
+use super::stage_limits::StageLimits;
 use crate::device::DeviceKind;
-use crate::limits::{DeviceLimits, MachineLimits, RateBySize, RateByThreads};
 use crate::units;
 
-/// A stage of the pipeline.
+/// A stage of the pipeline, or a resource that bounds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -18,13 +28,15 @@ pub enum Stage {
     CopyIn,
     /// Computing.
     Kernel,
-    /// Memory bandwidth, for the CPU: memory could not supply the cores any faster.
+    /// Memory bandwidth of the host: memory could not supply the cores any faster.
     Memory,
+    /// Memory bandwidth of the device: kernels waited for it.
+    DeviceMemory,
     /// Copies from the device to the host.
     CopyOut,
     /// Writing rows to the outputs.
     Drain,
-    /// No stage: the job ended before any stage was busy for long.
+    /// No stage: chunks waited although no stage was busy all the time, or the job ended before any stage was.
     Latency,
 }
 
@@ -32,64 +44,81 @@ pub enum Stage {
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct Bottleneck {
-    /// The stage that was busiest.
+    /// What bounded the run: the busiest stage, if it was busy for at least 85 % of the time.
     pub stage: Stage,
+    /// The busiest stage: `stage`, unless that is [`Stage::Latency`].
+    pub busiest: Stage,
     /// The kind of the device.
     pub kind: DeviceKind,
-    /// The fraction of the time, 0 to 1, for which the stage was busy: for a stage on the device, its engine; for a
-    /// stage on the host, all workers that were not throttled.
+    /// The fraction of the time, 0 to 1, for which the busiest stage was busy: for a stage on the device, its engine;
+    /// for a stage on the host, all workers that were not throttled.
     pub busy: f64,
-    /// Throughput of the stage in bytes per second, inputs and outputs together. For filling and draining, it is the
-    /// throughput of all workers together while they fill or drain.
+    /// Throughput in bytes per second, inputs and outputs together: on the host, of the whole run; of copies, likewise,
+    /// both directions together; of the kernels of a device, while they run. On an emulated device in virtual time.
     pub bytes_per_second: f64,
-    /// The measured limit of this machine for the stage (`overshot bench --limits`), in the same unit; `None` if
-    /// there is none.
+    /// The limit of `stage` for these bytes, in the same unit: as measured on this machine (`overshot bench --limits`);
+    /// for computing on the CPU, as measured during the run; on an emulated device, as its options say. `None` if it is
+    /// not known, and for [`Stage::Latency`].
     pub limit_bytes_per_second: Option<f64>,
 }
 
-/// A stage that was busy for a smaller fraction of the time than this is not a bottleneck.
-const BUSY: f64 = 0.5;
+/// A stage that was busy for this fraction of the time, or a resource that was used to this fraction of its limit,
+/// bounds the run. Between 1 and 1 / 1.2, so that a stage that is 1.2 times as fast as another is never named in its
+/// place.
+const NEAR: f64 = 0.85;
 
-/// Cores that reach at least this fraction of the memory bandwidth are limited by memory.
-const MEMORY: f64 = 0.75;
+/// Where the rows of the inputs come from, or where those of the outputs go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Medium {
+    /// Ordinary memory of the caller.
+    Memory,
+    /// Files, through the page cache.
+    Files,
+    /// Files, past the page cache.
+    Disk,
+    /// Code of the caller.
+    Code,
+}
 
 /// What a device and its workers did.
 pub(crate) struct DeviceWork<'a> {
     pub(crate) kind: DeviceKind,
     /// As `--device` names it.
     pub(crate) id: &'a str,
-    /// The measured limits of the machine.
-    pub(crate) limits: Option<&'a MachineLimits>,
     pub(crate) workers: usize,
     /// The time that the work took.
     pub(crate) seconds: f64,
     /// Summed over workers.
     pub(crate) stages: StageTimes,
-    /// Bytes copied to and from the device; on the CPU, bytes of the inputs and outputs.
-    pub(crate) bytes_in: u64,
-    pub(crate) bytes_out: u64,
+    /// Bytes copied to and from the device.
+    pub(crate) copied: [u64; 2],
+    /// Bytes of the inputs and the outputs of its rows, wherever they are.
+    pub(crate) columns: [u64; 2],
     /// Bytes filled and drained.
-    pub(crate) staged_in: u64,
-    pub(crate) staged_out: u64,
+    pub(crate) staged: [u64; 2],
+    /// What is filled from and drained to.
+    pub(crate) media: [Medium; 2],
+    /// On the CPU: the time in which one core computes all of these rows if they are in its cache.
+    pub(crate) in_cache: Option<Duration>,
+    /// On the CPU: the time for which workers were busy but had no core, because other programs had it.
+    pub(crate) preempted: Duration,
     /// Seconds for which workers were throttled, summed over workers. They do not count as time available for work.
     pub(crate) throttled: f64,
-    /// Whether most of the filled bytes were read from disk without the page cache.
-    pub(crate) from_disk: bool,
-    /// Whether some inputs are files.
-    pub(crate) from_files: bool,
-    /// Whether some outputs are files.
-    pub(crate) to_files: bool,
+}
+
+/// What bounds a stage, its rate, and the limit for it.
+struct Bound {
+    stage: Stage,
+    rate: f64,
+    limit: Option<f64>,
 }
 
 impl DeviceWork<'_> {
-    /// Returns the stage that was busy for the largest fraction of the time. A worker alternates between filling and
-    /// draining (and computing, on the CPU). If all workers are always busy, the stage that takes most of their time
-    /// is the bottleneck.
-    pub(crate) fn bottleneck(&self) -> Option<Bottleneck> {
+    /// Returns the bottleneck; `None` if the device did nothing.
+    pub(crate) fn bottleneck(&self, limits: &StageLimits) -> Option<Bottleneck> {
         if self.seconds <= 0.0 || self.stages.is_empty() {
             return None;
         }
-        let share = |busy: f64| busy / self.seconds;
         let [fill, copy_in, kernel, copy_out, drain] = self.stages.named().map(|(_, time)| time.busy.as_secs_f64());
         let mut of_workers = vec![(Stage::Fill, fill), (Stage::Drain, drain)];
         let mut of_device = Vec::new();
@@ -99,81 +128,80 @@ impl DeviceWork<'_> {
             of_device = vec![(Stage::CopyIn, copy_in), (Stage::Kernel, kernel), (Stage::CopyOut, copy_out)];
         }
         let longest = |stages: &[(Stage, f64)]| stages.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
-        let worker_seconds = (self.workers.max(1) as f64 * self.seconds - self.throttled).max(1e-9);
-        let workers_busy = of_workers.iter().map(|(_, busy)| busy).sum::<f64>() / worker_seconds;
+        // A worker alternates between filling and draining (and computing, on the CPU). If all workers are always busy,
+        // the stage that takes most of their time is the bottleneck.
+        let workers_busy = of_workers.iter().map(|(_, busy)| busy).sum::<f64>() / self.worker_seconds();
         let workers = longest(&of_workers).map(|(stage, _)| (stage, workers_busy));
-        let device = longest(&of_device).map(|(stage, busy)| (stage, share(busy)));
-        let busiest = [workers, device].into_iter().flatten().max_by(|a, b| a.1.total_cmp(&b.1));
-        let (mut stage, busy) = busiest.filter(|(_, busy)| *busy >= BUSY).unwrap_or((Stage::Latency, 0.0));
-        // A worker does one thing at a time. The limit of filling applies to the time spent on filling, not to the
-        // whole run.
-        let all_workers = |busy: f64| (busy / self.workers.max(1) as f64).max(1e-9);
-        let bytes_per_second = match stage {
-            Stage::Fill => self.staged_in as f64 / all_workers(fill),
-            Stage::Drain => self.staged_out as f64 / all_workers(drain),
-            _ => (self.bytes_in + self.bytes_out) as f64 / self.seconds,
+        let device = longest(&of_device).map(|(stage, busy)| (stage, busy / self.seconds));
+        let (stage, busy) = [workers, device].into_iter().flatten().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let Bound { stage, rate, limit } = match stage {
+            Stage::Kernel if self.kind == DeviceKind::Cpu => self.of_cores(kernel, limits),
+            Stage::Kernel => self.of_kernels(kernel, limits),
+            Stage::CopyIn | Stage::CopyOut => Bound { stage, rate: self.rate(self.copied), limit: limits.link },
+            stage => self.of_staging(stage, limits),
         };
-        let mut limit = self.limit(stage);
-        if stage == Stage::Kernel {
-            // Memory bandwidth limits the cores only if they come near it. Otherwise they compute, and no limit is
-            // known.
-            limit = limit.filter(|limit| bytes_per_second >= MEMORY * limit);
-            stage = if limit.is_some() { Stage::Memory } else { stage };
-        }
+        let bounds = busy >= NEAR;
         Some(Bottleneck {
-            stage,
+            stage: if bounds { stage } else { Stage::Latency },
+            busiest: stage,
             kind: self.kind,
             busy: busy.min(1.0),
-            bytes_per_second,
-            limit_bytes_per_second: limit,
+            bytes_per_second: rate,
+            limit_bytes_per_second: limit.filter(|_| bounds),
         })
     }
 
-    /// Returns the limit of this machine for a stage, in bytes per second as `Bottleneck` counts them for that stage.
-    fn limit(&self, stage: Stage) -> Option<f64> {
-        let limits = self.limits?;
-        let host = &limits.host;
-        match (stage, self.kind) {
-            (_, DeviceKind::Emulated) => None,
-            (Stage::CopyIn | Stage::CopyOut, _) => {
-                link(limits.devices.iter().find(|device| device.id == self.id)?, self.bytes_in, self.bytes_out)
-            }
-            // Two measured points: reading only, and reading as much as is written.
-            (Stage::Kernel, DeviceKind::Cpu) => {
-                let [read, copy] =
-                    [&host.read, &host.copy].map(|rates| Some(RateByThreads::best(rates)?.bytes_per_second));
-                between(&[(0.0, read?), (0.5, 2.0 * copy?)], self.bytes_in, self.bytes_out)
-            }
-            (Stage::Fill, _) if self.from_disk => host.direct_read,
-            (Stage::Fill, _) if self.from_files => RateByThreads::with(&host.page_cache, self.workers),
-            (Stage::Fill, _) => RateByThreads::with(&host.stage, self.workers),
-            (Stage::Drain, _) if self.to_files => host.new_file,
-            (Stage::Drain, _) => RateByThreads::with(&host.copy, self.workers),
-            _ => None,
+    /// Returns the seconds for which workers could have been busy, summed over workers.
+    fn worker_seconds(&self) -> f64 {
+        (self.workers.max(1) as f64 * self.seconds - self.throttled).max(1e-9)
+    }
+
+    /// Returns the rate of so many bytes in and out over the whole run.
+    fn rate(&self, bytes: [u64; 2]) -> f64 {
+        bytes.iter().sum::<u64>() as f64 / self.seconds
+    }
+
+    /// Returns what bounds workers that fill and drain; `stage` takes most of their time. A worker does one thing at a
+    /// time, so there is one limit for the bytes of both.
+    fn of_staging(&self, stage: Stage, limits: &StageLimits) -> Bound {
+        let rate = self.rate(self.staged);
+        match limits.host_memory.filter(|limit| self.kind != DeviceKind::Cpu && rate >= NEAR * limit) {
+            Some(limit) => Bound { stage: Stage::Memory, rate, limit: Some(limit) },
+            None => Bound { stage, rate, limit: limits.staging },
         }
     }
-}
 
-/// Returns the bandwidth of a link for this mixture of copies in and out.
-fn link(device: &DeviceLimits, bytes_in: u64, bytes_out: u64) -> Option<f64> {
-    let best = |sizes: &[RateBySize]| Some(RateBySize::best(sizes)?.bytes_per_second);
-    let points = [
-        (0.0, best(&device.copy_in)?),
-        (1.0 / 3.0, best(&device.two_in_one_out)?),
-        (0.5, best(&device.duplex)?),
-        (1.0, best(&device.copy_out)?),
-    ];
-    between(&points, bytes_in, bytes_out)
-}
+    /// Returns what bounds kernels on a device that ran for so many seconds.
+    fn of_kernels(&self, seconds: f64, limits: &StageLimits) -> Bound {
+        let rate = self.columns.iter().sum::<u64>() as f64 / seconds.max(1e-9);
+        let limit = limits.device_memory.filter(|limit| rate >= NEAR * limit);
+        Bound { stage: if limit.is_some() { Stage::DeviceMemory } else { Stage::Kernel }, rate, limit }
+    }
 
-/// Returns the rate for this fraction of outgoing bytes. Interpolates linearly, in seconds per byte, between measured
-/// rates.
-fn between(points: &[(f64, f64)], bytes_in: u64, bytes_out: u64) -> Option<f64> {
-    let share = bytes_out as f64 / (bytes_in + bytes_out).max(1) as f64;
-    let above = points.iter().position(|(at, _)| *at >= share).unwrap_or(points.len() - 1).max(1);
-    let ((left, slow), (right, fast)) = (points.get(above - 1)?, points.get(above)?);
-    let part = ((share - left) / (right - left)).clamp(0.0, 1.0);
-    Some(1.0 / (slow.recip() + part * (fast.recip() - slow.recip())))
+    /// Returns what bounds cores that computed for so many seconds, summed over workers. If they take longer than on
+    /// rows in the cache, they wait for memory.
+    fn of_cores(&self, seconds: f64, limits: &StageLimits) -> Bound {
+        let rate = self.rate(self.columns);
+        let bytes = self.columns.iter().sum::<u64>() as f64;
+        let near_memory = limits.host_memory.filter(|limit| rate >= NEAR * limit);
+        let of_memory = |limit| Bound { stage: Stage::Memory, rate, limit };
+        let Some(in_cache) = self.in_cache.map(|time| time.as_secs_f64()) else {
+            // Code of the caller, or a job too small to measure it.
+            return near_memory
+                .map_or(Bound { stage: Stage::Kernel, rate, limit: None }, |limit| of_memory(Some(limit)));
+        };
+        let on_core = (seconds - self.preempted.as_secs_f64()).max(0.0);
+        if in_cache < NEAR * on_core {
+            return of_memory(limits.host_memory);
+        }
+        // The cores are as fast as they were at any time: a single tile may have been slow by chance.
+        let cores = self.worker_seconds() / self.seconds;
+        let computing = bytes * cores / in_cache.min(seconds).max(1e-9);
+        match near_memory {
+            Some(limit) if limit <= computing => of_memory(Some(limit)),
+            _ => Bound { stage: Stage::Kernel, rate, limit: Some(computing).filter(|limit| *limit > 0.0) },
+        }
+    }
 }
 
 impl fmt::Display for Stage {
@@ -183,21 +211,27 @@ impl fmt::Display for Stage {
             Stage::CopyIn => "host-to-device copies",
             Stage::Kernel => "computing",
             Stage::Memory => "memory of the host",
+            Stage::DeviceMemory => "memory of the device",
             Stage::CopyOut => "device-to-host copies",
             Stage::Drain => "writing the outputs",
-            Stage::Latency => "none",
+            Stage::Latency => "latency",
         })
     }
 }
 
 impl fmt::Display for Bottleneck {
-    /// Writes `computing (83 % busy)`. The alternate form `{:#}` adds the rate, and the limit of the machine if it is
-    /// known.
+    /// Writes `computing (93 % busy)`. The alternate form `{:#}` adds the rate, and the limit if it is known. With
+    /// latency, writes which stage was busiest.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let busy = self.busy * 100.0;
         if self.stage == Stage::Latency {
-            return write!(f, "{} (no stage was busy for half of the time)", self.stage);
+            return write!(
+                f,
+                "{} (the busiest stage, {}, was busy for {busy:.0} % of the time)",
+                self.stage, self.busiest
+            );
         }
-        write!(f, "{} ({:.0} % busy)", self.stage, self.busy * 100.0)?;
+        write!(f, "{} ({busy:.0} % busy)", self.stage)?;
         // A rate in virtual time says nothing about this machine.
         if !f.alternate() || self.kind == DeviceKind::Emulated || self.bytes_per_second == 0.0 {
             return Ok(());
@@ -206,7 +240,9 @@ impl fmt::Display for Bottleneck {
         match self.limit_bytes_per_second {
             Some(limit) if limit > 0.0 => {
                 let share = self.bytes_per_second / limit * 100.0;
-                write!(f, ", {share:.0} % of this machine's limit ({})", units::rate(limit))
+                let whose =
+                    if self.stage == Stage::Kernel { "the limit of these cores" } else { "this machine's limit" };
+                write!(f, ", {share:.0} % of {whose} ({})", units::rate(limit))
             }
             _ => Ok(()),
         }
@@ -215,51 +251,125 @@ impl fmt::Display for Bottleneck {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::report::StageTime;
 
-    /// Work of cores that were busy all the time, and read so many bytes in a second.
-    fn computing(bytes: u64, limits: &MachineLimits) -> Bottleneck {
-        let kernel = StageTime { busy: Duration::from_secs(4), waiting: Duration::ZERO };
-        let work = DeviceWork {
-            kind: DeviceKind::Cpu,
-            id: "cpu",
-            limits: Some(limits),
+    /// A device with four workers that ran for a second. Every stage takes a tenth of it; nothing else is known.
+    fn work(kind: DeviceKind) -> DeviceWork<'static> {
+        DeviceWork {
+            kind,
+            id: "",
             workers: 4,
             seconds: 1.0,
-            stages: StageTimes { kernel, ..StageTimes::default() },
-            bytes_in: bytes,
-            bytes_out: 0,
-            staged_in: 0,
-            staged_out: 0,
+            stages: stages([0.1; 5]),
+            copied: [200, 100],
+            columns: [1000, 500],
+            staged: [40, 20],
+            media: [Medium::Memory; 2],
+            in_cache: None,
+            preempted: Duration::ZERO,
             throttled: 0.0,
-            from_disk: false,
-            from_files: false,
-            to_files: false,
-        };
-        work.bottleneck().unwrap()
-    }
-
-    #[test]
-    fn computing_is_not_held_against_a_limit_of_memory() {
-        let limits = crate::limits::tests::example();
-        let read = RateByThreads::best(&limits.host.read).unwrap().bytes_per_second;
-        let slow = computing((read * 0.06) as u64, &limits);
-        assert_eq!((slow.stage, slow.limit_bytes_per_second), (Stage::Kernel, None));
-        assert!(!format!("{slow:#}").contains("limit"), "{slow:#}");
-        let fast = computing((read * 0.9) as u64, &limits);
-        assert_eq!((fast.stage, fast.limit_bytes_per_second), (Stage::Memory, Some(read)));
-        assert!(format!("{fast:#}").contains("90 % of this machine's limit"), "{fast:#}");
-    }
-
-    #[test]
-    fn a_mixture_lies_between_what_was_measured() {
-        let points = [(0.0, 50.0), (0.5, 100.0), (1.0, 50.0)];
-        for (bytes_in, bytes_out, rate) in [(10, 0, 50.0), (10, 10, 100.0), (0, 10, 50.0), (3, 1, 200.0 / 3.0)] {
-            let found = between(&points, bytes_in, bytes_out).unwrap();
-            assert!((found - rate).abs() < 1e-9, "{bytes_in} in, {bytes_out} out: {found}");
         }
+    }
+
+    /// Seconds of filling, copies in, kernels, copies out and draining; on the host, summed over workers.
+    fn stages([fill, copy_in, kernel, copy_out, drain]: [f64; 5]) -> StageTimes {
+        let time = |seconds| StageTime { busy: Duration::from_secs_f64(seconds), waiting: Duration::ZERO };
+        StageTimes {
+            fill: time(fill),
+            copy_in: time(copy_in),
+            kernel: time(kernel),
+            copy_out: time(copy_out),
+            drain: time(drain),
+        }
+    }
+
+    fn limits(all: f64) -> StageLimits {
+        let limit = Some(all);
+        StageLimits { link: limit, device_memory: limit, host_memory: limit, staging: limit }
+    }
+
+    fn found(work: &DeviceWork<'_>, limits: &StageLimits) -> (Stage, f64, Option<f64>) {
+        let Bottleneck { stage, bytes_per_second, limit_bytes_per_second, .. } = work.bottleneck(limits).unwrap();
+        (stage, bytes_per_second.round(), limit_bytes_per_second.map(f64::round))
+    }
+
+    #[test]
+    fn a_stage_that_waits_is_not_a_bottleneck() {
+        for (busy, bounds) in [(0.84, false), (0.86, true), (1.0, true)] {
+            for (stage, times) in [
+                (Stage::CopyIn, [0.1, busy, 0.1, 0.1, 0.1]),
+                (Stage::CopyOut, [0.1, 0.1, 0.1, busy, 0.1]),
+                (Stage::Fill, [3.0 * busy, 0.1, 0.1, 0.1, busy]),
+                (Stage::Drain, [busy, 0.1, 0.1, 0.1, 3.0 * busy]),
+            ] {
+                let work = DeviceWork { stages: stages(times), ..work(DeviceKind::Cuda) };
+                let found = work.bottleneck(&limits(400.0)).unwrap();
+                assert_eq!((found.stage == stage, found.busiest), (bounds, stage), "{busy}: {found:?}");
+                assert_eq!(found.limit_bytes_per_second.is_some(), bounds, "{found:?}");
+                assert!((found.busy - busy).abs() < 1e-9, "{found:?}");
+            }
+        }
+        let waits = DeviceWork { stages: stages([0.1, 0.62, 0.1, 0.1, 0.1]), ..work(DeviceKind::Cuda) };
+        let text = waits.bottleneck(&limits(400.0)).unwrap().to_string();
+        assert_eq!(text, "latency (the busiest stage, host-to-device copies, was busy for 62 % of the time)");
+        assert!(DeviceWork { stages: StageTimes::default(), ..waits }.bottleneck(&limits(1.0)).is_none());
+    }
+
+    #[test]
+    fn throttled_workers_count_as_absent() {
+        let half = DeviceWork { stages: stages([2.0, 0.1, 0.1, 0.1, 0.0]), ..work(DeviceKind::Cuda) };
+        assert_eq!(half.bottleneck(&limits(400.0)).unwrap().stage, Stage::Latency);
+        let throttled = DeviceWork { throttled: 2.0, ..half };
+        assert_eq!(throttled.bottleneck(&limits(400.0)).unwrap().stage, Stage::Fill);
+    }
+
+    #[test]
+    fn kernels_wait_for_device_memory_if_they_come_near_it() {
+        // 1500 bytes in 0.9 seconds.
+        let work = DeviceWork { stages: stages([0.1, 0.1, 0.9, 0.1, 0.1]), ..work(DeviceKind::Cuda) };
+        assert_eq!(found(&work, &limits(1900.0)), (Stage::DeviceMemory, 1667.0, Some(1900.0)));
+        assert_eq!(found(&work, &limits(2000.0)), (Stage::Kernel, 1667.0, None));
+        assert_eq!(found(&work, &StageLimits::default()), (Stage::Kernel, 1667.0, None));
+    }
+
+    #[test]
+    fn workers_wait_for_memory_if_they_come_near_it() {
+        // 60 bytes in a second.
+        let work = DeviceWork { stages: stages([3.0, 0.1, 0.1, 0.1, 1.0]), ..work(DeviceKind::Cuda) };
+        let of_files = StageLimits { staging: Some(80.0), ..StageLimits::default() };
+        assert_eq!(found(&work, &limits(65.0)), (Stage::Memory, 60.0, Some(65.0)));
+        assert_eq!(found(&work, &limits(75.0)), (Stage::Fill, 60.0, Some(75.0)));
+        assert_eq!(found(&work, &of_files), (Stage::Fill, 60.0, Some(80.0)));
+    }
+
+    #[test]
+    fn cores_compute_if_they_are_as_fast_as_in_the_cache() {
+        let of = |in_cache: Option<f64>| {
+            let in_cache = in_cache.map(Duration::from_secs_f64);
+            DeviceWork { in_cache, stages: stages([0.0, 0.0, 4.0, 0.0, 0.0]), ..work(DeviceKind::Cpu) }
+        };
+        // 1500 bytes in a second, on four cores that took four seconds.
+        let unknown = StageLimits::default();
+        assert_eq!(found(&of(Some(3.6)), &unknown), (Stage::Kernel, 1500.0, Some(1667.0)));
+        assert_eq!(found(&of(Some(3.6)), &limits(2e4)), (Stage::Kernel, 1500.0, Some(1667.0)));
+        assert_eq!(found(&of(Some(3.2)), &unknown), (Stage::Memory, 1500.0, None));
+        assert_eq!(found(&of(Some(3.2)), &limits(3000.0)), (Stage::Memory, 1500.0, Some(3000.0)));
+        // A core that another program has does not wait for memory.
+        let preempted = DeviceWork { preempted: Duration::from_secs(1), ..of(Some(3.2)) };
+        assert_eq!(found(&preempted, &unknown), (Stage::Kernel, 1500.0, Some(1875.0)));
+        // Both are near: the smaller limit.
+        assert_eq!(found(&of(Some(3.6)), &limits(1600.0)), (Stage::Memory, 1500.0, Some(1600.0)));
+        assert_eq!(found(&of(Some(3.6)), &limits(1700.0)), (Stage::Kernel, 1500.0, Some(1667.0)));
+        // The tile that was measured was slow: no core exceeds its limit.
+        assert_eq!(found(&of(Some(9.0)), &unknown), (Stage::Kernel, 1500.0, Some(1500.0)));
+        // Not measured: memory, if the cores come near it.
+        assert_eq!(found(&of(None), &limits(1600.0)), (Stage::Memory, 1500.0, Some(1600.0)));
+        assert_eq!(found(&of(None), &limits(2e4)), (Stage::Kernel, 1500.0, None));
+        let text = format!("{:#}", of(Some(3.6)).bottleneck(&unknown).unwrap());
+        assert!(
+            text.starts_with("computing (100 % busy), ") && text.contains(", 90 % of the limit of these cores ("),
+            "{text}"
+        );
     }
 }

@@ -3,11 +3,13 @@
 mod bottleneck;
 mod json;
 mod show;
+mod stage_limits;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bottleneck::DeviceWork;
 pub use bottleneck::{Bottleneck, Stage};
+pub(crate) use bottleneck::{DeviceWork, Medium};
+pub(crate) use stage_limits::StageLimits;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -172,7 +174,7 @@ pub struct OutputReport {
 /// assert_eq!((cpu.id.as_str(), cpu.rows), ("cpu", 100_000));
 /// println!("computing took {:?}, summed over {} workers", cpu.stages.kernel.busy, cpu.workers);
 /// if let Some(bottleneck) = &cpu.bottleneck {
-///     println!("{:?} was busy for {:.0} % of the time", bottleneck.stage, 100.0 * bottleneck.busy);
+///     println!("{:?} was busy for {:.0} % of the time", bottleneck.busiest, 100.0 * bottleneck.busy);
 /// }
 /// # Ok::<(), overshot::Error>(())
 /// ```

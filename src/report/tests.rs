@@ -15,6 +15,7 @@ fn example() -> Report {
     };
     let bottleneck = Bottleneck {
         stage: Stage::CopyIn,
+        busiest: Stage::CopyIn,
         kind: DeviceKind::Cuda,
         busy: 0.949,
         bytes_per_second: 50e9,
@@ -134,7 +135,11 @@ fn summaries_of_other_runs() {
     let mut latency = cpu(10, Duration::from_micros(90));
     latency.devices[0].bottleneck =
         example().devices[0].bottleneck.map(|bottleneck| Bottleneck { stage: Stage::Latency, ..bottleneck });
-    assert_eq!(latency.summary(), "10 rows in 90 µs; bottleneck: none (no stage was busy for half of the time)");
+    assert_eq!(
+        latency.summary(),
+        "10 rows in 90 µs; bottleneck: \
+         latency (the busiest stage, host-to-device copies, was busy for 95 % of the time)"
+    );
     // Two devices: whose bottleneck it is.
     let mut two = example();
     two.devices.insert(0, DeviceReport { rows: 5, id: "cuda:1".into(), ..two.devices[0].clone() });
@@ -253,6 +258,7 @@ fn the_json() {
       },
       "bottleneck": {
         "stage": "copy_in",
+        "busiest": "copy_in",
         "kind": "cuda",
         "busy": 0.949,
         "bytes_per_second": 50000000000.0,

@@ -9,7 +9,6 @@ use overshot::{
     CancelToken, DeviceChoice, Dtype, Engine, Error, Job, Npy, Raw, Report, Scalar, Sink, Source,
     device::{DeviceKind, Emulated, Fault, FaultAt},
     io::{Generator, Placement, ReadMode, SinkMemory, Target},
-    report::{Bottleneck, Stage},
 };
 
 use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, cpu, engine, numbers};
@@ -55,7 +54,6 @@ const EMULATED: &[(&str, EmulatedCase)] = &[
     ("a device that has no memory at all takes no part beside others", full_device),
     ("devices claim rows as fast as they are", unequal_speeds),
     ("a run takes the time of the slowest stage and one chunk", overlap),
-    ("the report names the bottleneck", verdict),
     ("a run is repeatable", repeatable),
 ];
 
@@ -885,34 +883,6 @@ fn overlap() -> Outcome {
         check((took / serial - 1.0).abs() < 1e-6, format!("one block took {took} s instead of {serial} s"))?;
     }
     Ok(())
-}
-
-fn verdict() -> Outcome {
-    let x = numbers(4096 * 256, 25);
-    let bound = |device: Emulated, rows: usize| -> Result<Bottleneck, Failed> {
-        let mut y = vec![0.0; rows];
-        let engine = Engine::builder().device(DeviceChoice::from(device)).chunk(16 * 4096 * 4).build()?;
-        let report = engine.run(Job::eval("y = x")?.input("x", &x[..rows]).output("y", &mut y))?;
-        report.devices[0].bottleneck.ok_or("no verdict".into())
-    };
-    // All stages are equally fast, except for one at a time. Four workers fill and drain.
-    let even = || {
-        let device = Emulated::new().copy_in_rate(8e6).kernel_rate(1e6).copy_out_rate(8e6);
-        device.fill_rate(8e6).drain_rate(8e6)
-    };
-    for (stage, device) in [
-        (Stage::Fill, even().fill_rate(1e6)),
-        (Stage::CopyIn, even().copy_in_rate(2e6)),
-        (Stage::Kernel, even().kernel_rate(2e5)),
-        (Stage::CopyOut, even().copy_out_rate(2e6)),
-        (Stage::Drain, even().drain_rate(1e6)),
-    ] {
-        let bound = bound(device, x.len())?;
-        check(bound.stage == stage && bound.busy > 0.85 && bound.busy <= 1.0, format!("{stage:?}: {bound:?}"))?;
-    }
-    // One chunk passes through all stages in sequence, so no stage is busy for long.
-    let bound = bound(even(), 4096)?;
-    check(bound.stage == Stage::Latency, format!("one chunk: {bound:?}"))
 }
 
 fn repeatable() -> Outcome {

@@ -1,5 +1,8 @@
 //! Custom kernels.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use libtest_mimic::Failed;
 use overshot::kernel::RowFunction;
 use overshot::testing::custom::{FACTOR, TABLE, everything, keep};
@@ -24,6 +27,7 @@ const CASES: &[(&str, Case)] = &[
 const ON_HOST: &[(&str, Case)] = &[
     ("a Rust closure computes typed rows", rust_function),
     ("a Rust closure that does not fit the job is an error", rust_function_misfits),
+    ("a Rust closure is called once for each row", rust_function_once),
     ("a kernel that lies about what it kept is an error", lying_kernel),
     ("compacted rows of several elements", kept_pairs),
 ];
@@ -302,6 +306,25 @@ fn rust_function(choice: &DeviceChoice) -> Outcome {
     });
     engine(choice).build()?.run(Job::kernel(&square).output("y", &mut squares))?;
     check(squares.iter().zip(0..).all(|(y, row)| *y == row * row), "squares")
+}
+
+/// Also in jobs so large that the CPU measures its speed on expressions.
+fn rust_function_once(choice: &DeviceChoice) -> Outcome {
+    let x = numbers(3_000_000, 5);
+    let seen = Arc::new(AtomicU64::new(0));
+    let counted = seen.clone();
+    let f = RowFunction::new("f").input::<f64>("x").output::<f64>("y").run(move |x, y| {
+        counted.fetch_add(x.len() as u64, Ordering::Relaxed);
+        y.copy_from_slice(x);
+    });
+    let mut y = vec![0.0; x.len()];
+    Engine::builder()
+        .device(choice.clone())
+        .workers(1)
+        .build()?
+        .run(Job::kernel(&f).input("x", &x).output("y", &mut y))?;
+    let seen = seen.load(Ordering::Relaxed);
+    check(seen == x.len() as u64 && x == y, format!("{seen} rows"))
 }
 
 fn rust_function_misfits(choice: &DeviceChoice) -> Outcome {

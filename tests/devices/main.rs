@@ -15,6 +15,7 @@ mod passes;
 mod rows;
 mod sharded;
 mod sharing;
+mod verdict;
 #[path = "../watchdog/mod.rs"]
 mod watchdog;
 
@@ -27,6 +28,7 @@ fn main() {
         contention::MODULE,
         sharing::MODULE,
         numpy::MODULE,
+        verdict::MODULE,
     ];
     harness::run(MODULES)
 }

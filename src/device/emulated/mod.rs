@@ -11,15 +11,17 @@
 //! The device uses no threads. Its workers run on one thread ([`Schedule::Seeded`]), so that a run is repeatable.
 
 mod clock;
+mod host_memory;
 mod machine;
 mod options;
 mod stream;
 
+pub(crate) use host_memory::HostMemory;
 pub(crate) use machine::Random;
 pub use options::{Emulated, Fault, FaultAt};
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use self::machine::Machine;
 pub(crate) use self::stream::{EmulatedEvent, EmulatedHost, EmulatedStream};
@@ -32,6 +34,7 @@ pub(crate) struct EmulatedDevice {
     info: DeviceInfo,
     options: Emulated,
     machine: Arc<Mutex<Machine>>,
+    host_memory: HostMemory,
 }
 
 impl EmulatedDevice {
@@ -47,6 +50,7 @@ impl EmulatedDevice {
             info: info(id, options),
             options: options.clone(),
             machine: Arc::new(Mutex::new(Machine::new(options))),
+            host_memory: HostMemory::new(options),
         }
     }
 
@@ -77,6 +81,11 @@ pub(crate) fn info(id: String, options: &Emulated) -> DeviceInfo {
 
 fn lock(machine: &Mutex<Machine>) -> MutexGuard<'_, Machine> {
     machine.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the time that `amount` takes at a rate per second; the longest possible time if the rate is not valid.
+fn time(amount: usize, rate: f64) -> Duration {
+    Duration::try_from_secs_f64(amount as f64 / rate).unwrap_or(Duration::MAX)
 }
 
 /// An allocation, in eight-byte words, so that columns of every dtype are aligned.
@@ -154,7 +163,7 @@ impl Device for EmulatedDevice {
     }
 
     fn host(&self, _epoch: Instant) -> EmulatedHost {
-        EmulatedHost::new(self.machine.clone(), &self.options)
+        EmulatedHost::new(self.machine.clone(), &self.options, &self.host_memory)
     }
 }
 

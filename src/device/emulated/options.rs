@@ -24,6 +24,10 @@ pub struct Emulated {
     pub(crate) copy_in_rate: f64,
     pub(crate) kernel_rate: f64,
     pub(crate) copy_out_rate: f64,
+    /// Bytes per virtual second that kernels read and write.
+    pub(crate) memory_rate: f64,
+    /// Bytes per virtual second of all workers together.
+    pub(crate) host_memory_rate: f64,
     /// Bytes per virtual second of one worker.
     pub(crate) fill_rate: f64,
     pub(crate) drain_rate: f64,
@@ -41,6 +45,8 @@ impl Default for Emulated {
             copy_in_rate: f64::INFINITY,
             kernel_rate: f64::INFINITY,
             copy_out_rate: f64::INFINITY,
+            memory_rate: f64::INFINITY,
+            host_memory_rate: f64::INFINITY,
             fill_rate: f64::INFINITY,
             drain_rate: f64::INFINITY,
             cpu_rate: f64::INFINITY,
@@ -97,6 +103,21 @@ impl Emulated {
         self
     }
 
+    /// Sets the bandwidth of the device memory, in bytes per virtual second (> 0). A kernel reads and writes its
+    /// columns while it computes, and takes as long as the slower of both.
+    pub fn memory_rate(mut self, bytes_per_second: f64) -> Self {
+        self.memory_rate = bytes_per_second;
+        self
+    }
+
+    /// Sets the bandwidth of the memory of the host, in bytes per virtual second (> 0). The workers of the device share
+    /// it when they fill and drain slots, and so do CPU workers beside the device when they compute. Every device has
+    /// this bandwidth for itself, and the CPU has that of the first device.
+    pub fn host_memory_rate(mut self, bytes_per_second: f64) -> Self {
+        self.host_memory_rate = bytes_per_second;
+        self
+    }
+
     /// Sets the speed at which one worker fills slots, in bytes per virtual second (> 0).
     pub fn fill_rate(mut self, bytes_per_second: f64) -> Self {
         self.fill_rate = bytes_per_second;
@@ -118,7 +139,8 @@ impl Emulated {
 
     /// Returns whether no operation of the device takes virtual time.
     pub(crate) fn is_timeless(&self) -> bool {
-        [self.copy_in_rate, self.kernel_rate, self.copy_out_rate].iter().all(|rate| rate.is_infinite())
+        let rates = [self.copy_in_rate, self.kernel_rate, self.copy_out_rate, self.memory_rate];
+        rates.iter().all(|rate| rate.is_infinite())
     }
 
     /// Adds a failure.

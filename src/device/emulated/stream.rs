@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::clock::{Engine, Mark};
 use super::machine::{HostSpan, Launch, Machine, Operation, failure};
 use super::options::{Emulated, FaultAt};
-use super::{EmulatedDevice, EmulatedKernel, EmulatedMemory, lock};
+use super::{EmulatedDevice, EmulatedKernel, EmulatedMemory, HostMemory, lock, time};
 use crate::device::{Host, HostWork, Stream};
 use crate::error::Result;
 
@@ -36,9 +36,8 @@ impl EmulatedStream {
         EmulatedStream { machine, id, rates: options.clone(), now: Duration::ZERO }
     }
 
-    fn push(&mut self, engine: Engine, amount: usize, rate: f64, operation: Operation) {
+    fn push(&mut self, engine: Engine, cost: Duration, operation: Operation) {
         let mut machine = lock(&self.machine);
-        let cost = time(amount, rate);
         machine.clock.work(self.id, engine, cost, self.now);
         machine.push(self.id, operation);
     }
@@ -54,7 +53,7 @@ impl Stream for EmulatedStream {
     unsafe fn copy_in(&mut self, from: *const u8, to: &EmulatedMemory, offset: usize, bytes: usize) -> Result<()> {
         let from = HostSpan { start: from.cast_mut(), bytes };
         let operation = Operation::CopyIn { from, to: to.words.clone(), offset };
-        self.push(Engine::CopyIn, bytes, self.rates.copy_in_rate, operation);
+        self.push(Engine::CopyIn, time(bytes, self.rates.copy_in_rate), operation);
         Ok(())
     }
 
@@ -70,14 +69,14 @@ impl Stream for EmulatedStream {
         }
         drop(machine);
         let operation = Operation::CopyOut { from: from.words.clone(), offset, to };
-        self.push(Engine::CopyOut, bytes, self.rates.copy_out_rate, operation);
+        self.push(Engine::CopyOut, time(bytes, self.rates.copy_out_rate), operation);
         Ok(())
     }
 
     unsafe fn zero(&mut self, to: &EmulatedMemory, offset: usize, bytes: usize) -> Result<()> {
         // The device zeroes its memory in no virtual time.
         let operation = Operation::Zero { to: to.words.clone(), offset, bytes };
-        self.push(Engine::Compute, 0, self.rates.kernel_rate, operation);
+        self.push(Engine::Compute, Duration::ZERO, operation);
         Ok(())
     }
 
@@ -98,7 +97,9 @@ impl Stream for EmulatedStream {
             first_row,
             rows,
         });
-        self.push(Engine::Compute, rows, self.rates.kernel_rate, operation);
+        let bytes = kernel.columns.row_bytes() * rows;
+        let cost = time(rows, self.rates.kernel_rate).max(time(bytes, self.rates.memory_rate));
+        self.push(Engine::Compute, cost, operation);
         Ok(())
     }
 
@@ -132,12 +133,13 @@ impl Drop for EmulatedStream {
 pub(crate) struct EmulatedHost {
     machine: Arc<Mutex<Machine>>,
     rates: Emulated,
+    memory: HostMemory,
     now: Duration,
 }
 
 impl EmulatedHost {
-    pub(super) fn new(machine: Arc<Mutex<Machine>>, options: &Emulated) -> Self {
-        EmulatedHost { machine, rates: options.clone(), now: Duration::ZERO }
+    pub(super) fn new(machine: Arc<Mutex<Machine>>, options: &Emulated, memory: &HostMemory) -> Self {
+        EmulatedHost { machine, rates: options.clone(), memory: memory.clone(), now: Duration::ZERO }
     }
 }
 
@@ -153,7 +155,8 @@ impl Host for EmulatedHost {
             HostWork::Fill => self.rates.fill_rate,
             HostWork::Drain => self.rates.drain_rate,
         };
-        self.now = self.now.saturating_add(time(bytes, rate));
+        let moved = self.memory.moves(bytes, self.now);
+        self.now = self.now.saturating_add(time(bytes, rate)).max(moved);
     }
 
     fn reach(&mut self, time: Duration) {
@@ -192,9 +195,4 @@ impl Host for EmulatedHost {
     fn done_at(&self, event: &EmulatedEvent) -> Duration {
         event.mark().map_or(Duration::ZERO, |mark| lock(&self.machine).clock.time_of(&mark))
     }
-}
-
-/// Returns the time that `amount` takes at a rate per second; the longest possible time if the rate is not valid.
-fn time(amount: usize, rate: f64) -> Duration {
-    Duration::try_from_secs_f64(amount as f64 / rate).unwrap_or(Duration::MAX)
 }

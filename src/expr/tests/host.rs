@@ -220,3 +220,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn rows_may_be_computed_again() {
+    let program = program("y = x * 2 + i; z = x > 0; sum(y), argmax(x), min(y), any(z)", &[("x", Dtype::F64)]);
+    let rows = TILE_ROWS + 100;
+    let x = finite(Dtype::F64, rows);
+    let mut host = HostProgram::new(Arc::clone(&program));
+    assert!(host.is_repeatable());
+    let words = program.kernel().columns.partial_bytes(rows);
+    let mut run = || {
+        let (mut y, mut z, mut partials) = (vec![7u64; rows], vec![7u8; rows], vec![7u64; words / 8]);
+        let uniform = Uniform::default();
+        let outputs = &mut [bytemuck::cast_slice_mut(&mut y), &mut z[..]];
+        host.run(8 * TILE_ROWS as u64, rows, &[x.bytes()], outputs, bytemuck::cast_slice_mut(&mut partials), &uniform);
+        (y, z, partials)
+    };
+    assert!(run() == run());
+}
