@@ -14,7 +14,6 @@ use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{Error, Result};
 use crate::limits::{MachineLimits, RateBySize, RateByThreads};
 use crate::memory::Layout;
-use crate::pipeline::CrewSize;
 
 /// Bytes of a chunk (inputs + outputs) if nothing is staged. Only the link matters then, and it is fastest with long
 /// copies.
@@ -269,15 +268,6 @@ impl Plan {
     /// Returns the number of devices with their own memory.
     pub(crate) fn gpus(&self) -> usize {
         self.devices.iter().filter(|device| device.kind != DeviceKind::Cpu).count()
-    }
-
-    /// Returns the workers and chunks that the run adapts; `None` if it has CPU workers or nothing to adapt.
-    pub(crate) fn crew(&self) -> Option<CrewSize> {
-        let most_of = |of: fn(&DevicePlan) -> usize| self.devices.iter().map(of).max().unwrap_or(0);
-        let (first, most) = (most_of(|device| device.first_workers), most_of(|device| device.workers));
-        let halvings = self.devices.iter().map(|device| device.halvings).min().unwrap_or(0);
-        let adapts = self.gpus() == self.devices.len() && (first < most || halvings > 0);
-        adapts.then_some(CrewSize { gpus: self.gpus(), first, most, halvings })
     }
 
     /// Returns the number of workers of all devices.

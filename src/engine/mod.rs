@@ -36,8 +36,8 @@ use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::memory::{AdmissionQueue, InRun};
-use crate::pipeline::{Arbiter, Compaction, DeviceRun, Queue, TIMED_EVERY, Work, drive};
-use crate::plan::{Plan, RunLimits};
+use crate::pipeline::{Arbiter, Compaction, CrewSize, DeviceRun, Queue, TIMED_EVERY, Work, drive};
+use crate::plan::{DevicePlan, Plan, RunLimits};
 use crate::report::{Medium, Report};
 use crate::thread_pool::ThreadPool;
 use crate::trace::Timeline;
@@ -199,7 +199,7 @@ impl Engine {
             timed_every: if real && !timeline { TIMED_EVERY } else { 1 },
             timeline,
         };
-        let (stagers, crew) = (plan.workers() - on_cpu, plan.crew());
+        let (stagers, crew) = (plan.workers() - on_cpu, crew_of(&plan));
         let is_shared = on_cpu > 0 && stagers > 0;
         let kind = (is_shared || crew.is_some()).then(|| kind_of(what.text(), &work, &plan));
         if let Some(kind) = &kind {
@@ -288,6 +288,15 @@ impl Engine {
         report.total_time = begin.elapsed();
         Ok(report)
     }
+}
+
+/// Returns the workers and chunks that a run of this plan adapts; `None` if it has CPU workers or nothing to adapt.
+fn crew_of(plan: &Plan) -> Option<CrewSize> {
+    let most_of = |of: fn(&DevicePlan) -> usize| plan.devices.iter().map(of).max().unwrap_or(0);
+    let (first, most) = (most_of(|device| device.first_workers), most_of(|device| device.workers));
+    let halvings = plan.devices.iter().map(|device| device.halvings).min().unwrap_or(0);
+    let adapts = plan.gpus() == plan.devices.len() && (first < most || halvings > 0);
+    adapts.then_some(CrewSize { gpus: plan.gpus(), first, most, halvings })
 }
 
 /// Returns the bytes that the inputs have read past the page cache so far, earlier jobs included.

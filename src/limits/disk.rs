@@ -17,7 +17,9 @@ use super::team::{LEAST_RUNS, best, per_second, repeats, seconds, thread_counts}
 use crate::data::{DIRECT_PIECE, Dtype, SinkMemory, map_file, reserve};
 
 /// The most bytes of a new file.
-const NEW_FILE: usize = 256 << 20;
+const NEW_FILE: usize = 1 << 30;
+/// Bytes that stay in the first-level cache, from which new files are written.
+const TILE: usize = 32 << 10;
 /// The bytes of a new file that is written first, to find out how large one must be for a run that is long enough.
 const FIRST_FILE: usize = 32 << 20;
 /// The most bytes of the file that is read from the disk.
@@ -97,7 +99,7 @@ fn new_file(most: usize, folder: &Path, cores: usize) -> io::Result<Vec<RateByTh
     let most = most.min(NEW_FILE);
     let rate = |threads| {
         // The rows are written from the cache: the cores have just computed them, or a device has just copied them.
-        let mut team = Slots::of(threads)?;
+        let mut team = vec![[1; TILE]; threads];
         let mut run = |bytes: usize| {
             let file = file(folder, bytes)?;
             if !reserve(&file, bytes as u64)? {
@@ -105,14 +107,17 @@ fn new_file(most: usize, folder: &Path, cores: usize) -> io::Result<Vec<RateByTh
             }
             let map = SinkMemory::map(&file, 0, Dtype::U8).ok_or(ErrorKind::Unsupported)?;
             // As large as a huge page, so that no two threads create the same one.
-            seconds(&mut team, (0..bytes).step_by(SLOT), |slots, first| {
-                let len = SLOT.min(bytes - first);
-                map.copy(&mut map.claim(first as u64..(first + len) as u64), slots.next(len));
+            seconds(&mut team, (0..bytes).step_by(SLOT), |tile, first| {
+                let end = bytes.min(first + SLOT);
+                for part in map.claim(first as u64..end as u64).chunks_mut(TILE) {
+                    map.copy(part, &tile[..part.len()]);
+                }
                 Ok(())
             })
         };
         let first = most.min(FIRST_FILE);
-        let bytes = first.saturating_mul(repeats(run(first)?)).min(most);
+        // At the end, some threads have nothing left to write. A long run has a short end.
+        let bytes = first.saturating_mul(4 * repeats(run(first)?)).min(most);
         let rate = best(LEAST_RUNS, || io::Result::Ok(per_second(bytes, run(bytes)?)))?;
         Ok(RateByThreads::new(threads, rate))
     };

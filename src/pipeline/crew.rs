@@ -9,10 +9,10 @@
 //! second, and the **load**, which is the fraction of their time that the workers spend on filling and draining. After
 //! a few windows one change is tried for the length of a window:
 //!
-//! * Below a load of [`IDLE`], fewer workers, so that the load becomes [`AIM`].
 //! * Above a load of [`BUSY`], in turn: more workers; chunks of half the size, of which more stay in the cache; fewer
 //!   workers; chunks of twice the size.
-//! * In between, none.
+//! * Below it, chunks of twice the size, if they were halved, because short copies are slow. Below [`IDLE`], in turn
+//!   with fewer workers, so that the load becomes [`AIM`].
 //!
 //! Fewer workers stay if the rate stays; every other change stays if the rate rises. After a change that did not stay,
 //! the next one is tried after twice as many windows.
@@ -71,7 +71,7 @@ pub(super) struct Crew {
     rate: f64,
     /// Windows to rest after the next change that does not stay.
     rest: u32,
-    /// The next change to try above [`BUSY`].
+    /// The number of changes that did not stay, which tells the next one to try.
     change: usize,
 }
 
@@ -178,22 +178,20 @@ impl Crew {
         let CrewSize { most, halvings, .. } = self.size;
         let Choice { workers, halved } = self.best;
         let least = LEAST_WORKERS.min(workers);
-        if load < IDLE {
+        let step = (workers / 8).max(1);
+        let with = |workers: usize| Choice { workers, halved };
+        let larger = Choice { workers, halved: halved.saturating_sub(1) };
+        let changes = if load > BUSY {
+            let smaller = Choice { workers, halved: (halved + 1).min(halvings) };
+            vec![with((workers + step).min(most)), smaller, with((workers - step.min(workers)).max(least)), larger]
+        } else if load < IDLE {
             let needed = (workers as f64 * load / AIM).ceil() as usize;
             // A load that is low for a moment should not end most of the workers.
-            let fewer = needed.max(workers - (workers / 4).max(1)).max(least);
-            return (fewer < workers).then_some(Choice { workers: fewer, halved });
-        }
-        if load <= BUSY {
-            return None;
-        }
-        let step = (workers / 8).max(1);
-        let changes = [
-            Choice { workers: (workers + step).min(most), halved },
-            Choice { workers, halved: (halved + 1).min(halvings) },
-            Choice { workers: (workers - step.min(workers)).max(least), halved },
-            Choice { workers, halved: halved.saturating_sub(1) },
-        ];
+            let fewer = needed.max(workers - (workers / 4).max(1)).max(least).min(workers);
+            vec![larger, with(fewer)]
+        } else {
+            vec![larger]
+        };
         (0..changes.len()).map(|k| changes[(self.change + k) % changes.len()]).find(|choice| *choice != self.best)
     }
 }

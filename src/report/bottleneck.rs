@@ -7,7 +7,8 @@
 //!    time, the run waited for single chunks: latency.
 //! 2. What bounds that stage? Kernels on a device: its memory, if they moved bytes at `NEAR` of its bandwidth, or else
 //!    arithmetic. Workers that fill and drain: memory, likewise, or else whatever takes most of their time. Cores:
-//!    computing, if they took no longer than on rows in the cache, or else memory.
+//!    computing or memory, whichever has the lower limit, as in the roofline model (Williams, Waterman and Patterson,
+//!    "Roofline: an insightful visual performance model for multicore architectures", 2009).
 
 use std::fmt;
 use std::time::Duration;
@@ -66,6 +67,9 @@ pub struct Bottleneck {
 /// bounds the run. Between 1 and 1 / 1.2, so that a stage that is 1.2 times as fast as another is never named in its
 /// place.
 const NEAR: f64 = 0.85;
+
+/// Cores that compute for less than this fraction of the time wait for memory.
+const WAITS: f64 = 0.5;
 
 /// Where the rows of the inputs come from, or where those of the outputs go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,8 +182,9 @@ impl DeviceWork<'_> {
         Bound { stage: if limit.is_some() { Stage::DeviceMemory } else { Stage::Kernel }, rate, limit }
     }
 
-    /// Returns what bounds cores that computed for so many seconds, summed over workers. If they take longer than on
-    /// rows in the cache, they wait for memory.
+    /// Returns what bounds cores that computed for so many seconds, summed over workers: computing or memory, whichever
+    /// has the lower limit. If the limit of memory is not known, memory bounds cores that take more than twice as long
+    /// as on rows in the cache: they wait for most of the time.
     fn of_cores(&self, seconds: f64, limits: &StageLimits) -> Bound {
         let rate = self.rate(self.columns);
         let bytes = self.columns.iter().sum::<u64>() as f64;
@@ -190,15 +195,13 @@ impl DeviceWork<'_> {
             return near_memory
                 .map_or(Bound { stage: Stage::Kernel, rate, limit: None }, |limit| of_memory(Some(limit)));
         };
-        let on_core = (seconds - self.preempted.as_secs_f64()).max(0.0);
-        if in_cache < NEAR * on_core {
-            return of_memory(limits.host_memory);
-        }
         // The cores are as fast as they were at any time: a single tile may have been slow by chance.
         let cores = self.worker_seconds() / self.seconds;
         let computing = bytes * cores / in_cache.min(seconds).max(1e-9);
-        match near_memory {
+        let on_core = (seconds - self.preempted.as_secs_f64()).max(0.0);
+        match limits.host_memory {
             Some(limit) if limit <= computing => of_memory(Some(limit)),
+            None if in_cache < WAITS * on_core => of_memory(None),
             _ => Bound { stage: Stage::Kernel, rate, limit: Some(computing).filter(|limit| *limit > 0.0) },
         }
     }
@@ -344,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_compute_if_they_are_as_fast_as_in_the_cache() {
+    fn cores_compute_if_that_has_the_lower_limit() {
         let of = |in_cache: Option<f64>| {
             let in_cache = in_cache.map(Duration::from_secs_f64);
             DeviceWork { in_cache, stages: stages([0.0, 0.0, 4.0, 0.0, 0.0]), ..work(DeviceKind::Cpu) }
@@ -353,12 +356,13 @@ mod tests {
         let unknown = StageLimits::default();
         assert_eq!(found(&of(Some(3.6)), &unknown), (Stage::Kernel, 1500.0, Some(1667.0)));
         assert_eq!(found(&of(Some(3.6)), &limits(2e4)), (Stage::Kernel, 1500.0, Some(1667.0)));
-        assert_eq!(found(&of(Some(3.2)), &unknown), (Stage::Memory, 1500.0, None));
-        assert_eq!(found(&of(Some(3.2)), &limits(3000.0)), (Stage::Memory, 1500.0, Some(3000.0)));
+        assert_eq!(found(&of(Some(1.8)), &unknown), (Stage::Memory, 1500.0, None));
+        assert_eq!(found(&of(Some(1.8)), &limits(3300.0)), (Stage::Memory, 1500.0, Some(3300.0)));
+        assert_eq!(found(&of(Some(1.8)), &limits(3400.0)), (Stage::Kernel, 1500.0, Some(3333.0)));
         // A core that another program has does not wait for memory.
-        let preempted = DeviceWork { preempted: Duration::from_secs(1), ..of(Some(3.2)) };
-        assert_eq!(found(&preempted, &unknown), (Stage::Kernel, 1500.0, Some(1875.0)));
-        // Both are near: the smaller limit.
+        let preempted = DeviceWork { preempted: Duration::from_secs(1), ..of(Some(1.8)) };
+        assert_eq!(found(&preempted, &unknown), (Stage::Kernel, 1500.0, Some(3333.0)));
+        // The smaller limit.
         assert_eq!(found(&of(Some(3.6)), &limits(1600.0)), (Stage::Memory, 1500.0, Some(1600.0)));
         assert_eq!(found(&of(Some(3.6)), &limits(1700.0)), (Stage::Kernel, 1500.0, Some(1667.0)));
         // The tile that was measured was slow: no core exceeds its limit.

@@ -23,21 +23,21 @@ impl StageLimits {
     pub(crate) fn measured(limits: &MachineLimits, work: &DeviceWork<'_>) -> StageLimits {
         let MachineLimits { host, devices, .. } = limits;
         let device = devices.iter().find(|device| device.id == work.id);
-        let staging = staging(host, work);
+        let is_memory = |side: usize| work.staged[side] == 0 || work.media[side] == Medium::Memory;
+        let stages = work.staged != [0, 0];
         let host_memory = match work.kind {
             // What fits in the cache need not come from memory.
             DeviceKind::Cpu if work.columns.iter().sum::<u64>() <= host.last_level_cache_bytes => None,
             DeviceKind::Cpu => memory(host, work.columns),
-            _ => {
-                let is_memory = |side: usize| work.staged[side] == 0 || work.media[side] == Medium::Memory;
-                staging.filter(|_| is_memory(0) && is_memory(1))
-            }
+            // Filling reads memory and draining writes it: the slots are in the cache.
+            _ => memory(host, work.staged).filter(|_| stages && is_memory(0) && is_memory(1)),
         };
+        let staging = staging(host, work);
         StageLimits {
             link: device.and_then(|device| link(device, work.copied)),
             device_memory: device.map(|device| device.memory.bytes_per_second),
             host_memory,
-            staging,
+            staging: staging.into_iter().chain(host_memory.filter(|_| work.kind != DeviceKind::Cpu)).reduce(f64::min),
         }
     }
 
@@ -76,25 +76,38 @@ fn memory(host: &HostLimits, bytes: [u64; 2]) -> Option<f64> {
     between(&[(0.0, read?), (1.0 / 3.0, two_in_one_out?), (0.5, 2.0 * copy?)], bytes)
 }
 
-/// Returns the rate at which these workers can fill and drain.
+/// Returns the rate at which these workers can fill and drain. It is bounded by what all of them can fill, by what all
+/// of them can drain, and by their time: a worker does one of them at a time, at most as fast as alone.
 fn staging(host: &HostLimits, work: &DeviceWork<'_>) -> Option<f64> {
     let with = |rates: &[RateByThreads]| {
         let fewer = rates.iter().filter(|rate| rate.threads <= work.workers).map(|rate| rate.bytes_per_second);
         fewer.chain(RateByThreads::with(rates, work.workers)).reduce(f64::max)
     };
+    let alone = |rates: &[RateByThreads]| {
+        rates.iter().map(|rate| rate.bytes_per_second / rate.threads.max(1) as f64).reduce(f64::max)
+    };
     let [from, to] = work.media;
     let fill = match from {
-        Medium::Memory => with(&host.stage),
-        Medium::Files => with(&host.page_cache),
-        Medium::Disk => RateByThreads::best(&host.direct_read).map(|rate| rate.bytes_per_second),
+        Medium::Memory => Some(&host.stage),
+        Medium::Files => Some(&host.page_cache),
+        Medium::Disk => Some(&host.direct_read),
         Medium::Code => None,
     };
     let drain = match to {
-        Medium::Memory => with(&host.drain),
-        Medium::Files | Medium::Disk => with(&host.new_file),
+        Medium::Memory => Some(&host.drain),
+        Medium::Files | Medium::Disk => Some(&host.new_file),
         Medium::Code => None,
     };
-    in_turn(work.staged, [fill, drain])
+    let seconds = |side: usize, rate: Option<f64>| match work.staged[side] {
+        0 => Some(0.0),
+        bytes => Some(bytes as f64 / rate?),
+    };
+    let workers = work.workers.max(1) as f64;
+    let all = [fill, drain].map(|rates| with(rates?));
+    let one = [fill, drain].map(|rates| Some(workers * alone(rates?)?));
+    let longest = seconds(0, all[0])?.max(seconds(1, all[1])?).max(seconds(0, one[0])? + seconds(1, one[1])?);
+    let bytes = work.staged.iter().sum::<u64>() as f64;
+    (bytes > 0.0).then_some(bytes / longest)
 }
 
 /// Returns the rate of bytes in and out that are moved in turn, each at its rate. `None` if there are no bytes, or if
@@ -143,37 +156,52 @@ mod tests {
     }
 
     #[test]
-    fn staging_is_filling_and_draining_in_turn() {
-        let limits = crate::limits::tests::example();
-        let of = |media| StageLimits::measured(&limits, &work(DeviceKind::Cuda, media));
-        let with = |rates| RateByThreads::with(rates, 3).unwrap();
-        let host = &limits.host;
-        let ordinary = 800.0 / (600.0 / with(&host.stage) + 200.0 / with(&host.drain));
-        let memory = of([Medium::Memory; 2]);
-        assert_eq!((memory.staging, memory.host_memory), (Some(ordinary), Some(ordinary)));
-        let files = of([Medium::Files; 2]);
-        let expected = 800.0 / (600.0 / with(&host.page_cache) + 200.0 / with(&host.new_file));
-        assert_eq!((files.staging, files.host_memory), (Some(expected), None));
-        assert_eq!(of([Medium::Code, Medium::Memory]).staging, None);
-        assert_eq!(of([Medium::Disk, Medium::Memory]).staging, None, "the disk was not measured");
+    fn staging_is_bounded_by_each_side_and_by_the_time_of_the_workers() {
+        let mut limits = crate::limits::tests::example();
+        let of = |limits: &MachineLimits, media| {
+            StageLimits::measured(limits, &DeviceWork { staged: [600, 200], ..work(DeviceKind::Cuda, media) })
+        };
+        // In the example, so many threads are so many times as fast as one.
+        let one = |rates: &[RateByThreads]| rates[0].bytes_per_second;
+        let time_of = |fill: f64, drain: f64| 800.0 / (600.0 / (3.0 * fill) + 200.0 / (3.0 * drain));
+        let close = |found: Option<f64>, expected: f64| (found.unwrap() / expected - 1.0).abs() < 1e-9;
+        let files = of(&limits, [Medium::Files; 2]);
+        assert!(close(files.staging, time_of(one(&limits.host.page_cache), one(&limits.host.new_file))));
+        assert_eq!(files.host_memory, None);
+        let memory = of(&limits, [Medium::Memory; 2]);
+        assert!(close(memory.staging, time_of(one(&limits.host.stage), one(&limits.host.drain))));
+        assert_eq!(of(&limits, [Medium::Code, Medium::Memory]).staging, None);
+        assert_eq!(of(&limits, [Medium::Disk, Medium::Memory]).staging, None, "the disk was not measured");
         assert_eq!(memory.device_memory, Some(limits.devices[0].memory.bytes_per_second));
+        let two_thirds = RateBySize::best(&limits.devices[0].two_in_one_out).unwrap().bytes_per_second;
+        assert!(close(memory.link, two_thirds));
+        // Threads that write to one file wait for each other. While one of them waits, the others can fill.
+        limits.host.new_file.iter_mut().for_each(|rate| rate.bytes_per_second = 1e9);
+        assert!(close(of(&limits, [Medium::Files; 2]).staging, 4e9));
+        // Memory has less than the workers could move.
+        for rates in [&mut limits.host.read, &mut limits.host.two_in_one_out, &mut limits.host.copy] {
+            rates.iter_mut().for_each(|rate| rate.bytes_per_second = 1e9);
+        }
+        let slow = of(&limits, [Medium::Memory; 2]);
+        assert_eq!(slow.staging, slow.host_memory);
         // Nothing is drained: where to does not matter.
         let fills = DeviceWork { staged: [600, 0], ..work(DeviceKind::Cuda, [Medium::Memory, Medium::Files]) };
-        assert_eq!(StageLimits::measured(&limits, &fills).host_memory, Some(with(&host.stage)));
+        assert!(close(StageLimits::measured(&limits, &fills).host_memory, 1e9));
         let nothing = DeviceWork { staged: [0, 0], ..fills };
         assert_eq!(StageLimits::measured(&limits, &nothing).staging, None);
-        let two_thirds = RateBySize::best(&limits.devices[0].two_in_one_out).unwrap().bytes_per_second;
-        assert!((memory.link.unwrap() / two_thirds - 1.0).abs() < 1e-9);
     }
 
     #[test]
     fn fewer_workers_may_be_faster() {
         let mut limits = crate::limits::tests::example();
-        limits.host.stage[1].bytes_per_second = 1e12;
-        let fills = DeviceWork { staged: [600, 0], ..work(DeviceKind::Cuda, [Medium::Memory; 2]) };
-        assert_eq!(StageLimits::measured(&limits, &fills).staging, Some(1e12));
+        limits.host.page_cache[1].bytes_per_second = 1e12;
+        let fills = DeviceWork { staged: [600, 0], ..work(DeviceKind::Cuda, [Medium::Files; 2]) };
+        let close = |work: &DeviceWork<'_>, expected: f64| {
+            (StageLimits::measured(&limits, work).staging.unwrap() / expected - 1.0).abs() < 1e-9
+        };
+        assert!(close(&fills, 1e12));
         let one = DeviceWork { workers: 1, ..fills };
-        assert_eq!(StageLimits::measured(&limits, &one).staging, Some(limits.host.stage[0].bytes_per_second));
+        assert!(close(&one, limits.host.page_cache[0].bytes_per_second));
     }
 
     #[test]

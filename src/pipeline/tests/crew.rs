@@ -13,6 +13,8 @@ struct Host {
     /// The factor of `worker` and `memory` with every halving of the chunks, up to the best one.
     halving: f64,
     best_halvings: u32,
+    /// The factor of `link` with every halving, because short copies are slower.
+    short: f64,
     chunk: f64,
 }
 
@@ -28,6 +30,7 @@ impl Host {
             link,
             halving: random.scale(0.95, 1.3),
             best_halvings: random.below(3) as u32,
+            short: random.scale(0.85, 1.0),
             chunk: 5e5,
         }
     }
@@ -37,7 +40,7 @@ impl Host {
         let (gained, lost) = (limits.halved.min(self.best_halvings), limits.halved.saturating_sub(self.best_halvings));
         let factor = self.halving.max(1.0).powi(gained as i32) * 0.97f64.powi(lost as i32);
         let staged = (limits.stage as f64 * self.worker * factor).min(self.memory * factor);
-        let rate = staged.min(self.link);
+        let rate = staged.min(self.link * self.short.powi(limits.halved as i32));
         (rate, rate / staged)
     }
 
