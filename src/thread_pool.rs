@@ -9,6 +9,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::vec::IntoIter;
 
 use crate::error::Result;
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError, thread};
@@ -81,8 +82,8 @@ impl ThreadPool {
         let wanted = items.len().saturating_sub(1);
         let number = self.reserve(wanted)?;
         let call = Call { shared: &self.shared, number };
-        let items = Mutex::new(items.into_iter());
-        let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let items = Items(Mutex::new(items.into_iter()));
+        let next = || items.locked().next();
         let mut own = next();
         let on_thread = || {
             if let Some(item) = next() {
@@ -90,6 +91,8 @@ impl ThreadPool {
             }
         };
         let open = Open::new(&call, &on_thread, wanted);
+        // Dropped before `open`, whose drop waits for the threads that have begun.
+        let _rest = items.dropped_at_end();
         before(&call);
         while let Some(item) = own {
             work(item, &call);
@@ -122,6 +125,29 @@ impl ThreadPool {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         self.shared.state().idle += 1;
         Ok(())
+    }
+}
+
+/// The items that no thread has taken yet.
+struct Items<T>(Mutex<IntoIter<T>>);
+
+impl<T> Items<T> {
+    fn locked(&self) -> MutexGuard<'_, IntoIter<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops the items at the end of the scope. There are some if the caller panics. Other items may wait for them: a
+    /// worker waits for its submitter until that is dropped.
+    fn dropped_at_end(&self) -> impl Drop + '_ {
+        struct AtEnd<'i, T>(&'i Items<T>);
+        impl<T> Drop for AtEnd<'_, T> {
+            fn drop(&mut self) {
+                let rest = std::mem::replace(&mut *self.0.locked(), vec![].into_iter());
+                // Not under the lock, because this is code of the caller.
+                drop(rest);
+            }
+        }
+        AtEnd(self)
     }
 }
 
@@ -291,6 +317,39 @@ mod tests {
         pool.run((0..4).collect(), |_| {}, work).unwrap();
         assert_eq!(order.into_inner().unwrap(), [0, 1, 2, 3]);
         assert_eq!(threads_of(&pool), (3, 3));
+    }
+
+    #[test]
+    fn items_that_nobody_has_taken_are_dropped_if_the_caller_panics() {
+        let pool = ThreadPool::default();
+        let (begun, has_begun) = bounded(1);
+        let (never_sends, waits) = bounded::<()>(1);
+        enum Item {
+            Panics(Receiver<()>),
+            Waits(Sender<()>, Receiver<()>),
+            IsWaitedFor(#[allow(dead_code, reason = "its drop ends the wait")] Sender<()>),
+        }
+        let items = vec![Item::Panics(has_begun), Item::Waits(begun, waits), Item::IsWaitedFor(never_sends)];
+        let work = |item: Item, call: &Call<'_>| match item {
+            Item::Panics(has_begun) => {
+                // One thread joins, as if the other were late.
+                let mut state = call.shared.state();
+                state.calls[0].wanted = 1;
+                state.idle += 1;
+                drop(state);
+                call.wake();
+                has_begun.recv().unwrap();
+                panic!("planned");
+            }
+            Item::Waits(begun, waits) => {
+                begun.try_send(()).unwrap();
+                assert!(waits.recv().is_err());
+            }
+            Item::IsWaitedFor(_) => unreachable!("no thread takes it"),
+        };
+        let run = catch_unwind(AssertUnwindSafe(|| pool.run(items, |_| {}, work)));
+        assert!(run.is_err());
+        assert_eq!(threads_of(&pool), (2, 2));
     }
 
     #[test]

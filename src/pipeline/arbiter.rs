@@ -180,8 +180,15 @@ impl Arbiter {
             *stages = false;
             state.staging[device] -= 1;
         }
-        if self.takes_turns && !self.may_stage(&state, device) {
-            return Admission::AskAgain;
+        if !self.may_stage(&state, device) {
+            // Rows that only this device processes need no admission, so they can be in flight. Others may wait for
+            // them, so the worker must drain them before it waits.
+            if in_flight {
+                return Admission::Denied;
+            }
+            if self.takes_turns {
+                return Admission::AskAgain;
+            }
         }
         let waits = |state: &mut State| !self.may_stage(state, device);
         state = self.may_stage.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
@@ -333,6 +340,8 @@ mod tests {
             assert_eq!([1, 2].map(|worker| admit(&arbiter, device, worker, true)), [granted; 2]);
             assert_eq!(arbiter.staging_resumes(device), None);
         }
+        // A worker that stands aside may have rows in flight that need no admission.
+        assert_eq!(admit(&arbiter, 0, 0, true), Admission::Denied);
         arbiter.end(200 * ms);
         assert_eq!(arbiter.staging_resumes(0), Some(200 * ms));
         assert_eq!(admit(&arbiter, 0, 0, false), Admission::Denied);

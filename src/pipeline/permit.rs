@@ -98,3 +98,14 @@ impl<'r> Permit<'r> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_halved_in_whole_tiles() {
+        let rows = |halved| Permit { halved, ..Permit::new(None, 0) }.chunk_rows(10 * 4096, 4096);
+        assert_eq!([0, 1, 2, 5].map(rows), [10 * 4096, 5 * 4096, 2 * 4096, 4096]);
+    }
+}
