@@ -131,9 +131,7 @@ pub(super) fn apply(nodes: &[Node], id: Id, block: &Block<'_>, first_row: u64, o
 /// Writes a result to an output. Replaces every NaN by the canonical NaN, which all devices store.
 pub(super) fn store(dtype: Dtype, id: Id, block: &Block<'_>, target: &mut [u8]) {
     fn copy<T: Pod>(target: &mut [u8], values: &[T], stored: impl Fn(T) -> T) {
-        for (slot, value) in cast_slice_mut(target).iter_mut().zip(values) {
-            *slot = stored(*value);
-        }
+        dispatch::run(Map { out: cast_slice_mut(target), a: values, f: stored });
     }
     match dtype {
         Dtype::F32 => copy(target, block.values(id), f32::canonical),

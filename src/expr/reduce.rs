@@ -4,6 +4,7 @@
 //! the rows `l`, `l + 256`, … in order; then lanes `l` and `l + h` are combined for h = 128, 64, … 1. Missing rows
 //! count as the identity. `kernels/reduce.cu` gives the same bits.
 
+use super::dispatch::{self, Work};
 use super::ir::Id;
 use super::scalar::{Float, greatest, least};
 use super::words::Kind;
@@ -131,6 +132,7 @@ impl Reduction {
     }
 
     /// Combines lanes on the left with lanes on the right, word by word, as far as the right ones reach.
+    #[inline(always)]
     fn merge(&self, [l0, l1, l2]: [&mut [u64]; MAX_WORDS], [r0, r1, r2]: [&[u64]; MAX_WORDS]) {
         match (self.fold, self.state) {
             (Fold::Sum, Dtype::F64) => zip(l0, r0, |a: f64, b| a + b),
@@ -198,6 +200,7 @@ impl Reduction {
     }
 }
 
+#[inline(always)]
 fn zip<T: bytemuck::Pod>(left: &mut [u64], right: &[u64], combine: impl Fn(T, T) -> T) {
     let (left, right): (&mut [T], &[T]) = (bytemuck::cast_slice_mut(left), bytemuck::cast_slice(right));
     for (left, right) in left.iter_mut().zip(right) {
@@ -207,6 +210,7 @@ fn zip<T: bytemuck::Pod>(left: &mut [u64], right: &[u64], combine: impl Fn(T, T)
 
 /// Keeps the value that is first in the order of `precedes`, with its row. NaN precedes all other values. Of equal
 /// values, the one in the earlier row is kept.
+#[inline(always)]
 fn find<T: bytemuck::Pod + PartialOrd>(
     (values, rows): (&mut [u64], &mut [u64]),
     (new_values, new_rows): (&[u64], &[u64]),
@@ -233,6 +237,7 @@ fn variance(moments: &[u64]) -> f64 {
 }
 
 /// Combines two triples (count, mean, squared differences) with Chan's method, which is numerically stable.
+#[inline(always)]
 fn moments([l0, l1, l2]: [&mut [u64]; MAX_WORDS], [r0, r1, r2]: [&[u64]; MAX_WORDS]) {
     let (counts, means, squares): (&mut [f64], &mut [f64], &mut [f64]) =
         (bytemuck::cast_slice_mut(l0), bytemuck::cast_slice_mut(l1), bytemuck::cast_slice_mut(l2));
@@ -265,6 +270,21 @@ fn moments([l0, l1, l2]: [&mut [u64]; MAX_WORDS], [r0, r1, r2]: [&[u64]; MAX_WOR
     }
 }
 
+/// Accumulates the values of rows in lanes.
+struct Push<'a> {
+    lanes: &'a mut Lanes,
+    reduction: &'a Reduction,
+    first_row: u64,
+    values: &'a [u64],
+}
+
+impl Work for Push<'_> {
+    #[inline(always)]
+    fn run(self) {
+        self.lanes.push_all(self.reduction, self.first_row, self.values);
+    }
+}
+
 /// The lanes of a tile on the host. Each word of the states is stored in a separate row, for vector instructions.
 pub(super) struct Lanes {
     words: [Vec<u64>; MAX_WORDS],
@@ -290,6 +310,11 @@ impl Lanes {
 
     /// Accumulates the values of rows. The first row is at a multiple of the number of lanes.
     pub(super) fn push(&mut self, reduction: &Reduction, first_row: u64, values: &[u64]) {
+        dispatch::run(Push { lanes: self, reduction, first_row, values });
+    }
+
+    #[inline(always)]
+    fn push_all(&mut self, reduction: &Reduction, first_row: u64, values: &[u64]) {
         for (first_row, values) in (first_row..).step_by(TILE_THREADS).zip(values.chunks(TILE_THREADS)) {
             if matches!(reduction.fold, Fold::ArgMin | Fold::ArgMax) {
                 self.beside.iter_mut().zip(first_row..).for_each(|(slot, row)| *slot = row);
@@ -322,5 +347,43 @@ impl Lanes {
             *word = lanes[0];
         }
         reduction.canonicalise(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::dispatch::Level;
+    use super::*;
+
+    /// Every reduction has the same bits with the instructions of every level, special values among the rows.
+    #[test]
+    fn every_level_has_the_same_bits() {
+        let special = [f64::NAN, -0.0, 0.0, f64::INFINITY, 1e300, -1e300, f64::MIN_POSITIVE / 4.0];
+        let value = |k: u64| match k % 97 {
+            at @ 0..7 if k > 500 => special[at as usize],
+            _ => ((k * 7919 % 1009) as f64 - 500.0) / 3.0,
+        };
+        for rows in [1, 255, 256, 700, 4096] {
+            let floats: Vec<u64> = (0..rows).map(|k| value(k).to_bits()).collect();
+            let ints: Vec<u64> = (0..rows).map(|k| (k * 7919 % 1009).wrapping_sub(500)).collect();
+            for kind in [Kind::Sum, Kind::Min, Kind::Max, Kind::ArgMin, Kind::ArgMax, Kind::Var] {
+                for dtype in [Dtype::F64, Dtype::I64, Dtype::U64] {
+                    let reduction = Reduction::new(String::new(), kind, dtype);
+                    let values = if dtype == Dtype::F64 || kind == Kind::Var { &floats } else { &ints };
+                    let state = |level: Level| {
+                        let mut lanes = Lanes::new(&reduction);
+                        lanes.clear(&reduction);
+                        level.run(Push { lanes: &mut lanes, reduction: &reduction, first_row: 0, values });
+                        let mut state = vec![0; reduction.words()];
+                        lanes.finish(&reduction, &mut state);
+                        state
+                    };
+                    let plain = state(Level::Plain);
+                    for level in Level::supported() {
+                        assert_eq!(state(level), plain, "{kind:?} of {dtype:?}, {rows} rows, {level:?}");
+                    }
+                }
+            }
+        }
     }
 }
