@@ -2,8 +2,8 @@
 //!
 //! A policy sets the limits: how many workers may compute, how many may stage, and the size of their chunks. In a run
 //! with CPU workers and staging workers, the [`Policy`] shares the cores between them. In a run with staging workers
-//! alone, the [`Crew`] adapts them to the measured times. The arbiter counts the workers and holds back those over their
-//! limit. Every GPU has the same part of the staging workers.
+//! alone, the [`Crew`] adapts them to the measured times. The arbiter counts the workers and holds back those over
+//! their limit. Every GPU has the same part of the staging workers.
 //!
 //! # Waiting
 //!
