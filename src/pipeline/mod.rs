@@ -53,6 +53,9 @@ mod meter;
 mod permit;
 mod policy;
 mod queue;
+#[cfg(test)]
+#[path = "tests/random.rs"]
+mod random;
 mod route;
 mod segments;
 mod slot;

@@ -1,6 +1,7 @@
 //! Runs the policy in virtual time against a model of a host, of which it sees nothing but drained chunks.
 
 use super::*;
+use crate::pipeline::random::{Random, sorted};
 
 /// A host with GPUs. Rates are rows per second.
 #[derive(Clone, Copy, Debug)]
@@ -61,32 +62,6 @@ impl Host {
     }
 }
 
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Random {
-        let mut random = Random(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(seed + 1) | 1);
-        (0..10).for_each(|_| _ = random.unit());
-        random
-    }
-
-    fn unit(&mut self) -> f64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.unit() * end as f64) as usize
-    }
-
-    /// Draws a number, uniform on a logarithmic scale.
-    fn scale(&mut self, least: f64, most: f64) -> f64 {
-        (least.ln() + (most / least).ln() * self.unit()).exp()
-    }
-}
-
 /// Runs a job of so many rows. The host becomes the second one when half of the rows are finished. Returns the mean
 /// rate and the mean number of workers of both halves, without the first third of each.
 fn run(hosts: [Host; 2], rows: f64, crew: &mut Crew, random: &mut Random) -> [(f64, f64); 2] {
@@ -110,13 +85,6 @@ fn run(hosts: [Host; 2], rows: f64, crew: &mut Crew, random: &mut Random) -> [(f
         crew.staged(chunk as u64, busy, Duration::from_secs_f64(now));
     }
     halves.map(|(rows, seconds, workers)| (rows / seconds, workers / seconds))
-}
-
-/// Returns the numbers in ascending order.
-fn sorted(numbers: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut numbers: Vec<f64> = numbers.collect();
-    numbers.sort_by(f64::total_cmp);
-    numbers
 }
 
 #[test]

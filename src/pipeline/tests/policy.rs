@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::*;
+use crate::pipeline::random::{Random, sorted};
 
 /// A host with a device and a job. Rates count rows, bandwidths bytes per second of memory.
 #[derive(Clone, Debug)]
@@ -62,32 +63,6 @@ impl Host {
             *(if fits(middle) { &mut high } else { &mut low }) = middle;
         }
         at(high)
-    }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Random {
-        let mut random = Random(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(seed + 1) | 1);
-        (0..10).for_each(|_| _ = random.unit());
-        random
-    }
-
-    fn unit(&mut self) -> f64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.unit() * end as f64) as usize
-    }
-
-    /// Draws a number, uniform on a logarithmic scale.
-    fn scale(&mut self, least: f64, most: f64) -> f64 {
-        (least.ln() + (most / least).ln() * self.unit()).exp()
     }
 }
 
@@ -281,13 +256,6 @@ fn best(host: &Host) -> f64 {
     let (_, limits) = rates.max_by(|a, b| a.0.total_cmp(&b.0)).expect("there are limits");
     // The best of many is a lucky one, so it runs again.
     fixed(limits, 4 * chunks)
-}
-
-/// Returns the numbers in ascending order.
-fn sorted(numbers: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut numbers: Vec<f64> = numbers.collect();
-    numbers.sort_by(f64::total_cmp);
-    numbers
 }
 
 const HOSTS: u64 = 300;
