@@ -39,9 +39,13 @@ mod handover;
 #[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
 #[path = "../../src/pipeline/linearizer.rs"]
 mod linearizer;
-#[allow(dead_code, reason = "its tests are run elsewhere")]
+#[allow(dead_code, unused_imports, reason = "its tests are run elsewhere")]
 #[path = "../../src/pipeline/policy.rs"]
 mod policy;
+#[cfg(test)]
+#[allow(dead_code, reason = "the tests that use it are run elsewhere")]
+#[path = "../../src/pipeline/tests/random.rs"]
+mod random;
 #[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
 #[path = "../../src/device/scalars.rs"]
 mod scalars;

@@ -1,7 +1,7 @@
 //! Runs the policy in virtual time against a model of a host, of which it sees nothing but drained chunks.
 
+use super::super::random::{Random, sorted};
 use super::*;
-use crate::pipeline::random::{Random, sorted};
 
 /// A host with GPUs. Rates are rows per second.
 #[derive(Clone, Copy, Debug)]

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use super::super::random::{Random, sorted};
 use super::*;
-use crate::pipeline::random::{Random, sorted};
 
 /// A host with a device and a job. Rates count rows, bandwidths bytes per second of memory.
 #[derive(Clone, Debug)]
