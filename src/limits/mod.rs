@@ -95,8 +95,8 @@ pub struct HostLimits {
     /// Copying from a new mapping of a file in the page cache to slots as in `stage`. Counts the bytes copied. Empty if
     /// no file could be created.
     pub page_cache: Vec<RateByThreads>,
-    /// Copying from slots as in `drain` to the mapping of one new, preallocated file, whose pages this creates. Counts
-    /// the bytes copied. Few threads may be faster than many. Empty if no such file could be created.
+    /// Copying from the first-level cache to the mapping of one new, preallocated file, whose pages this creates.
+    /// Counts the bytes copied. Few threads may be faster than many. Empty if no such file could be created.
     pub new_file: Vec<RateByThreads>,
     /// Reading a file without the page cache (`O_DIRECT`), in pieces of 512 KiB by 4, 16 and 64 threads. Counts the
     /// bytes read. Empty if the file system of the folder does not permit it or is not on a disk.

@@ -59,7 +59,7 @@ struct State {
     rule: Rule,
     /// Workers that compute now.
     computing: usize,
-    /// Workers of each device that stage now.
+    /// Workers of each device that stage now, by number of the device in the run.
     staging: Vec<usize>,
     /// The queue has no more chunks.
     over: bool,
@@ -114,11 +114,13 @@ impl Arbiter {
     }
 
     fn new(rule: Rule, gpus: usize, takes_turns: bool) -> Arbiter {
+        // Besides the GPUs, a run has at most the CPU.
+        let staging = vec![0; gpus + 1];
         Arbiter {
             takes_turns,
             shares_cores: matches!(rule, Rule::Share(_)),
             gpus: gpus.max(1),
-            state: Mutex::new(State { rule, computing: 0, staging: vec![], over: false, resumed: Duration::ZERO }),
+            state: Mutex::new(State { rule, computing: 0, staging, over: false, resumed: Duration::ZERO }),
             may_compute: Condvar::new(),
             may_stage: Condvar::new(),
         }
@@ -167,9 +169,6 @@ impl Arbiter {
     /// them; after that, this call waits until it may stage again, or until the end of the queue.
     pub(super) fn try_admit(&self, device: usize, stages: &mut bool, in_flight: bool) -> Admission {
         let mut state = self.state();
-        if state.staging.len() <= device {
-            state.staging.resize(device + 1, 0);
-        }
         let Limits { halved, .. } = state.rule.limits();
         let limit = self.limit(&state);
         if *stages && (state.staging[device] <= limit || in_flight) {
@@ -206,7 +205,7 @@ impl Arbiter {
     }
 
     fn may_stage(&self, state: &State, device: usize) -> bool {
-        state.over || state.staging.get(device).is_none_or(|staging| *staging < self.limit(state))
+        state.over || state.staging[device] < self.limit(state)
     }
 
     /// Returns the virtual time from which a worker that takes turns may compute; `None` if it may not yet.
@@ -305,7 +304,7 @@ mod tests {
     fn throttled_workers_wake_at_the_end() {
         let arbiter = that_prefers_computing(false);
         let mut stages = true;
-        arbiter.state().staging = vec![1];
+        arbiter.state().staging[0] = 1;
         assert_eq!(arbiter.try_admit(0, &mut stages, true), Admission::Denied);
         assert!(stages, "the worker has chunks in flight");
         std::thread::scope(|scope| {
@@ -313,7 +312,7 @@ mod tests {
             arbiter.end(Duration::ZERO);
             assert_eq!(waiting.join().unwrap(), Admission::Denied);
         });
-        assert_eq!(arbiter.state().staging, [0], "a throttled worker does not count");
+        assert_eq!(arbiter.state().staging[0], 0, "a throttled worker does not count");
     }
 
     #[test]

@@ -188,12 +188,11 @@ impl DeviceWork<'_> {
     fn of_cores(&self, seconds: f64, limits: &StageLimits) -> Bound {
         let rate = self.rate(self.columns);
         let bytes = self.columns.iter().sum::<u64>() as f64;
-        let near_memory = limits.host_memory.filter(|limit| rate >= NEAR * limit);
         let of_memory = |limit| Bound { stage: Stage::Memory, rate, limit };
         let Some(in_cache) = self.in_cache.map(|time| time.as_secs_f64()) else {
             // Code of the caller, or a job too small to measure it.
-            return near_memory
-                .map_or(Bound { stage: Stage::Kernel, rate, limit: None }, |limit| of_memory(Some(limit)));
+            let near = limits.host_memory.filter(|limit| rate >= NEAR * limit);
+            return near.map_or(Bound { stage: Stage::Kernel, rate, limit: None }, |limit| of_memory(Some(limit)));
         };
         // The cores are as fast as they were at any time: a single tile may have been slow by chance.
         let cores = self.worker_seconds() / self.seconds;
