@@ -253,7 +253,9 @@ fn run(options: &Options) -> Outcome {
     })?;
     drop(c);
 
-    let pins = &targets[0].engine;
+    // Only an engine with a GPU returns memory that is pinned for it.
+    let has_gpu = |target: &&Target| target.engine.devices().iter().any(|device| device.kind == DeviceKind::Cuda);
+    let pins = &targets.iter().find(has_gpu).unwrap_or(&targets[0]).engine;
     let (mut pa, mut pb, mut pc) = (pins.pinned(rows)?, pins.pinned(rows)?, pins.pinned::<f64>(rows)?);
     copy(&mut pa, &a);
     copy(&mut pb, &b);
