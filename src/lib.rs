@@ -176,7 +176,7 @@ pub use report::Report;
 pub mod io {
     pub use crate::data::{
         Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Placement, Raw, ReadMode, Scalar, Sink,
-        SinkMemory, Source, Target, create, map, open, open_with,
+        SinkMemory, Source, Strided, StridedMut, Target, create, map, open, open_with,
     };
     #[doc(hidden)]
     pub use crate::data::{

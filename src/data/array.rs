@@ -3,6 +3,7 @@
 use ndarray::{ArcArray, ArrayView, ArrayViewMut, Dimension};
 
 use super::slice::OwnedSource;
+use super::strided::check_shape;
 use super::{Dtype, Element, Input, Memory, Output, Placement, Sink, Source, Target};
 use crate::error::{ColumnError, Error, Result};
 
@@ -69,13 +70,8 @@ impl Target for ArrayTarget<'_> {
     where
         Self: 's,
     {
-        match shape.filter(|shape| *shape != self.shape) {
-            None => self.rows.open(dtype, rows, None),
-            Some(shape) => {
-                let (own, shape) = (format!("{:?}", self.shape), format!("{shape:?}"));
-                Err(ColumnError::TargetShape { column: self.name(), own, shape }.into())
-            }
-        }
+        check_shape(&self.shape, shape)?;
+        self.rows.open(dtype, rows, None)
     }
 }
 

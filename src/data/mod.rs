@@ -35,6 +35,7 @@ mod signal_list;
 mod sink;
 mod slice;
 mod source;
+mod strided;
 mod temporary;
 #[cfg(test)]
 mod tests;
@@ -53,6 +54,7 @@ pub use npy::{Npy, NpyFields};
 pub use raw::Raw;
 pub use sink::{Output, Placement, Sink, Target};
 pub use source::{Input, Source};
+pub use strided::{Strided, StridedMut};
 pub use temporary::remove_unfinished_outputs;
 
 pub(crate) use chunk::Chunk;
