@@ -2,8 +2,8 @@
 
 use ndarray::{ArcArray, ArrayView, ArrayViewMut, Dimension};
 
+use super::raw_array::check_shape;
 use super::slice::OwnedSource;
-use super::strided::check_shape;
 use super::{Dtype, Element, Input, Memory, Output, Placement, Sink, Source, Target};
 use crate::error::{ColumnError, Error, Result};
 

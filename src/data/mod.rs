@@ -29,13 +29,13 @@ mod new_file;
 mod npy;
 mod partial;
 mod raw;
+mod raw_array;
 mod rights;
 mod shards;
 mod signal_list;
 mod sink;
 mod slice;
 mod source;
-mod strided;
 mod temporary;
 #[cfg(test)]
 mod tests;
@@ -52,9 +52,9 @@ pub use new_file::NewFile;
 pub use npy::{Header as NpyHeader, header as npy_header};
 pub use npy::{Npy, NpyFields};
 pub use raw::Raw;
+pub use raw_array::{RawArray, RawArrayMut};
 pub use sink::{Output, Placement, Sink, Target};
 pub use source::{Input, Source};
-pub use strided::{Strided, StridedMut};
 pub use temporary::remove_unfinished_outputs;
 
 pub(crate) use chunk::Chunk;

@@ -145,7 +145,8 @@ impl<T: Element> Target for SliceTarget<'_, T> {
     }
 }
 
-struct SliceSink<'a>(SinkMemory<'a>);
+/// A slice that is written in place.
+pub(super) struct SliceSink<'a>(pub(super) SinkMemory<'a>);
 
 impl Sink for SliceSink<'_> {
     fn write(&self, first_row: u64, bytes: &[u8]) -> Result<()> {

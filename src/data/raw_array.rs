@@ -1,10 +1,11 @@
-//! Arrays whose elements are not adjacent in memory: every other row, a transposed matrix, a field of records.
+//! Arrays in memory by their address, shape and strides, such as those of other languages.
 
 use std::marker::PhantomData;
 
 use super::memory::Disjoint;
 use super::sink::{check_fit, does_not_fit, rows_of};
-use super::{Dtype, Sink, Source, Target};
+use super::slice::SliceSink;
+use super::{Dtype, Memory, Placement, Sink, SinkMemory, Source, Target};
 use crate::error::{ColumnError, Result};
 
 /// The places of the elements of an array.
@@ -14,30 +15,57 @@ struct Layout {
     shape: Vec<u64>,
     /// Bytes from an element to the next one along each dimension.
     strides: Vec<isize>,
+    /// Length and stride of each dimension, without those of one element. Two dimensions are one if the elements of the
+    /// inner one continue in the outer one.
+    merged: Vec<(u64, isize)>,
 }
 
 impl Layout {
     fn new(dtype: Dtype, shape: &[u64], strides: &[isize]) -> Layout {
         assert_eq!(shape.len(), strides.len(), "an array has one stride for each dimension");
-        Layout { dtype, shape: shape.to_vec(), strides: strides.to_vec() }
+        let mut merged: Vec<(u64, isize)> = Vec::with_capacity(shape.len());
+        for (&length, &stride) in shape.iter().zip(strides).filter(|(length, _)| **length != 1) {
+            match merged.last_mut() {
+                Some((outer, step)) if *step == stride.wrapping_mul(length as isize) => {
+                    (*outer, *step) = (*outer * length, stride);
+                }
+                _ => merged.push((length, stride)),
+            }
+        }
+        Layout { dtype, shape: shape.to_vec(), strides: strides.to_vec(), merged }
     }
 
     fn rows(&self) -> u64 {
         self.shape.iter().product()
     }
 
+    /// Returns the bytes of the array at `start`, if its elements are adjacent, in row-major order and aligned.
+    fn bytes(&self, start: *const u8) -> Option<*const [u8]> {
+        let size = self.dtype.size();
+        let is_adjacent = match *self.merged {
+            [] => true,
+            [(_, stride)] => stride == size as isize,
+            _ => false,
+        };
+        let bytes = usize::try_from(self.rows()).ok()?.checked_mul(size)?;
+        match bytes {
+            0 => Some(std::ptr::slice_from_raw_parts(std::ptr::dangling::<u64>().cast(), 0)),
+            _ if is_adjacent && start.addr().is_multiple_of(size) => Some(std::ptr::slice_from_raw_parts(start, bytes)),
+            _ => None,
+        }
+    }
+
     /// Calls `each` with the runs of elements from row `first` on: the offset of the first element of a run in bytes,
-    /// and the number of its elements, which are the stride of the last dimension apart.
+    /// and the number of its elements, which are [`step`](Layout::step) bytes apart.
     fn runs(&self, first: u64, rows: u64, mut each: impl FnMut(isize, usize)) {
-        let [outer @ .., last] = &*self.shape else {
+        let [outer @ .., (last, step)] = &*self.merged else {
             return (0..rows).for_each(|_| each(0, 1));
         };
-        let stride = self.strides.last().copied().unwrap_or_default();
         let (mut row, end) = (first, first + rows);
         while row < end {
             let (mut rest, along) = (row / last, row % last);
-            let mut offset = along as isize * stride;
-            for (length, stride) in outer.iter().zip(&self.strides).rev() {
+            let mut offset = along as isize * step;
+            for (length, stride) in outer.iter().rev() {
                 offset += (rest % length) as isize * stride;
                 rest /= length;
             }
@@ -47,8 +75,9 @@ impl Layout {
         }
     }
 
-    fn last_stride(&self) -> isize {
-        self.strides.last().copied().unwrap_or_default()
+    /// Returns the bytes between two elements of a run.
+    fn step(&self) -> isize {
+        self.merged.last().map_or(0, |(_, stride)| *stride)
     }
 
     fn describe(&self) -> String {
@@ -56,32 +85,34 @@ impl Layout {
     }
 }
 
-/// An array in memory whose elements are not adjacent, as an input. Each element is a row, in row-major order of the
-/// dimensions. Elements are gathered when a chunk is filled: nothing else is copied.
+/// An array in memory, as an input. Each element is a row, in row-major order of the dimensions.
+///
+/// If the elements are adjacent in this order and aligned, the array is used in place, as a slice is. Other elements are
+/// gathered when a chunk is filled; the report says so.
 ///
 /// ```
-/// use overshot::{Dtype, Engine, Job, io::Strided};
+/// use overshot::{Dtype, Engine, Job, io::RawArray};
 /// // The second column of three rows.
 /// let table = [1.0f64, 10.0, 2.0, 20.0, 3.0, 30.0];
 /// // SAFETY: the last of the three elements, 16 bytes apart, is the last one of the table.
-/// let column = unsafe { Strided::new(table[1..].as_ptr().cast(), Dtype::F64, &[3], &[16]) };
+/// let column = unsafe { RawArray::new(table[1..].as_ptr().cast(), Dtype::F64, &[3], &[16]) };
 /// let report = Engine::builder().build()?.run(Job::eval("sum(x)")?.input("x", column))?;
 /// assert_eq!(report.value("sum(x)")?.map(|sum| sum.as_f64()), Some(60.0));
 /// # Ok::<(), overshot::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Strided<'a> {
+pub struct RawArray<'a> {
     start: *const u8,
     layout: Layout,
     _borrow: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: a `Strided` is a shared borrow of numbers for `'a`, which threads may read at the same time.
-unsafe impl Send for Strided<'_> {}
+// SAFETY: a `RawArray` is a shared borrow of numbers for `'a`, which threads may read at the same time.
+unsafe impl Send for RawArray<'_> {}
 // SAFETY: as above.
-unsafe impl Sync for Strided<'_> {}
+unsafe impl Sync for RawArray<'_> {}
 
-impl<'a> Strided<'a> {
+impl<'a> RawArray<'a> {
     /// Creates an input of the elements at `start`. `strides` are the bytes from an element to the next one along
     /// each dimension: any numbers, negative ones and 0 too. Elements need not be aligned.
     ///
@@ -91,12 +122,12 @@ impl<'a> Strided<'a> {
     ///
     /// # Panics
     /// If there are not as many strides as dimensions.
-    pub unsafe fn new(start: *const u8, dtype: Dtype, shape: &[u64], strides: &[isize]) -> Strided<'a> {
-        Strided { start, layout: Layout::new(dtype, shape, strides), _borrow: PhantomData }
+    pub unsafe fn new(start: *const u8, dtype: Dtype, shape: &[u64], strides: &[isize]) -> RawArray<'a> {
+        RawArray { start, layout: Layout::new(dtype, shape, strides), _borrow: PhantomData }
     }
 }
 
-impl Source for Strided<'_> {
+impl Source for RawArray<'_> {
     fn dtype(&self) -> Dtype {
         self.layout.dtype
     }
@@ -115,7 +146,7 @@ impl Source for Strided<'_> {
             let rows = (dst.len() / size) as u64;
             ColumnError::ReadBeyondEnd { column: self.name(), first, rows, own_rows }
         })?;
-        let (mut rest, stride) = (dst, self.layout.last_stride());
+        let (mut rest, stride) = (dst, self.layout.step());
         self.layout.runs(first, rows.end - first, |offset, len| {
             let (run, after) = std::mem::take(&mut rest).split_at_mut(len * size);
             rest = after;
@@ -133,12 +164,19 @@ impl Source for Strided<'_> {
         Ok(())
     }
 
+    fn memory(&self) -> Option<Memory<'_>> {
+        // SAFETY: these are the elements of the array, which `new` requires to be readable.
+        let bytes = unsafe { &*self.layout.bytes(self.start)? };
+        Memory::new(bytes, self.layout.dtype)
+    }
+
     fn shape(&self) -> Option<&[u64]> {
         Some(&self.layout.shape)
     }
 
     fn warning(&self) -> Option<String> {
-        Some(format!("{} is gathered element by element; a contiguous copy is faster", self.layout.describe()))
+        let is_gathered = self.layout.bytes(self.start).is_none();
+        is_gathered.then(|| format!("{} is gathered; one with adjacent elements is faster", self.layout.describe()))
     }
 }
 
@@ -147,6 +185,10 @@ impl Source for Strided<'_> {
 /// # Safety
 /// All of them may be read.
 unsafe fn gather<const N: usize>(start: *const u8, stride: isize, to: &mut [u8]) {
+    if stride == N as isize {
+        // SAFETY: the caller says so.
+        return unsafe { start.copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
+    }
     let mut from = start;
     for element in to.chunks_exact_mut(N) {
         // SAFETY: the caller says so.
@@ -155,31 +197,31 @@ unsafe fn gather<const N: usize>(start: *const u8, stride: isize, to: &mut [u8])
     }
 }
 
-/// An array in memory whose elements are not adjacent, as an output. Each element is a row, in row-major order of the
-/// dimensions.
+/// An array in memory, as an output. Each element is a row, in row-major order of the dimensions. It is written in place
+/// if a [`RawArray`] of it would be read in place.
 ///
 /// ```
-/// use overshot::{Dtype, Engine, Job, io::StridedMut};
+/// use overshot::{Dtype, Engine, Job, io::RawArrayMut};
 /// let mut table = [0.0f64; 6];
 /// // SAFETY: the three elements are the odd ones of the table, which nobody else uses.
-/// let column = unsafe { StridedMut::new(table[1..].as_mut_ptr().cast(), Dtype::F64, &[3], &[16]) };
+/// let column = unsafe { RawArrayMut::new(table[1..].as_mut_ptr().cast(), Dtype::F64, &[3], &[16]) };
 /// let x = [1.0, 2.0, 3.0];
 /// Engine::builder().build()?.run(Job::eval("y = x * x")?.input("x", &x).output("y", column))?;
 /// assert_eq!(table, [0.0, 1.0, 0.0, 4.0, 0.0, 9.0]);
 /// # Ok::<(), overshot::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct StridedMut<'a> {
+pub struct RawArrayMut<'a> {
     start: *mut u8,
     layout: Layout,
     _borrow: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: a `StridedMut` is a unique borrow of numbers for `'a`, which may move to another thread.
-unsafe impl Send for StridedMut<'_> {}
+// SAFETY: a `RawArrayMut` is a unique borrow of numbers for `'a`, which may move to another thread.
+unsafe impl Send for RawArrayMut<'_> {}
 
-impl<'a> StridedMut<'a> {
-    /// Creates an output of the elements at `start`, as [`Strided::new`] does.
+impl<'a> RawArrayMut<'a> {
+    /// Creates an output of the elements at `start`, as [`RawArray::new`] does.
     ///
     /// # Safety
     /// Every element of an array of this dtype, shape and strides lies in memory that may be written during `'a`, and
@@ -187,12 +229,12 @@ impl<'a> StridedMut<'a> {
     ///
     /// # Panics
     /// If there are not as many strides as dimensions.
-    pub unsafe fn new(start: *mut u8, dtype: Dtype, shape: &[u64], strides: &[isize]) -> StridedMut<'a> {
-        StridedMut { start, layout: Layout::new(dtype, shape, strides), _borrow: PhantomData }
+    pub unsafe fn new(start: *mut u8, dtype: Dtype, shape: &[u64], strides: &[isize]) -> RawArrayMut<'a> {
+        RawArrayMut { start, layout: Layout::new(dtype, shape, strides), _borrow: PhantomData }
     }
 }
 
-impl Target for StridedMut<'_> {
+impl Target for RawArrayMut<'_> {
     fn name(&self) -> String {
         "array".into()
     }
@@ -205,29 +247,44 @@ impl Target for StridedMut<'_> {
         Some(self.layout.rows())
     }
 
+    fn place(&self) -> Placement {
+        if self.layout.bytes(self.start).is_some() { Placement::Memory } else { Placement::Elsewhere }
+    }
+
+    fn memory(&self) -> Option<&[u8]> {
+        // SAFETY: these are the elements of the array, which `new` requires to be writable by nobody else.
+        Some(unsafe { &*self.layout.bytes(self.start)? })
+    }
+
     fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
     where
         Self: 's,
     {
         check_fit("array", (self.layout.dtype, self.layout.rows()), (dtype, rows))?;
         check_shape(&self.layout.shape, shape)?;
+        if let Some(bytes) = self.layout.bytes(self.start) {
+            // SAFETY: as in `memory`, and this is the only reference: `self` is consumed.
+            let bytes = unsafe { &mut *bytes.cast_mut() };
+            let memory = SinkMemory::new(bytes, dtype).ok_or_else(|| does_not_fit("array", 0, &[]))?;
+            return Ok(Box::new(SliceSink(memory)));
+        }
         let elements = usize::try_from(rows).map_err(|_| does_not_fit("array", 0, &[]))?;
         // A slice of elements without a size allocates nothing.
         let places = Disjoint::new(Box::leak(vec![(); elements].into_boxed_slice()));
-        Ok(Box::new(StridedSink { array: *self, places }))
+        Ok(Box::new(RawSink { array: *self, places }))
     }
 }
 
-struct StridedSink<'a> {
-    array: StridedMut<'a>,
+struct RawSink<'a> {
+    array: RawArrayMut<'a>,
     /// Stands for the elements of the array, so that each is written by one thread at a time.
     places: Disjoint<'static, ()>,
 }
 
 // SAFETY: threads write to elements only through `write`, each to those that it has claimed.
-unsafe impl Sync for StridedSink<'_> {}
+unsafe impl Sync for RawSink<'_> {}
 
-impl Sink for StridedSink<'_> {
+impl Sink for RawSink<'_> {
     fn write(&self, first_row: u64, bytes: &[u8]) -> Result<()> {
         let layout = &self.array.layout;
         let size = layout.dtype.size();
@@ -235,7 +292,7 @@ impl Sink for StridedSink<'_> {
         let places = rows.and_then(|rows| Some(usize::try_from(rows.start).ok()?..usize::try_from(rows.end).ok()?));
         let claim = places.and_then(|places| self.places.claim(places));
         let claim = claim.ok_or_else(|| does_not_fit("array", first_row, bytes))?;
-        let (mut rest, stride) = (bytes, layout.last_stride());
+        let (mut rest, stride) = (bytes, layout.step());
         layout.runs(first_row, claim.len() as u64, |offset, len| {
             let (run, after) = rest.split_at(len * size);
             rest = after;
@@ -256,7 +313,7 @@ impl Sink for StridedSink<'_> {
 
     fn warning(&self) -> Option<String> {
         let layout = &self.array.layout;
-        Some(format!("{} is written element by element; a contiguous one is faster", layout.describe()))
+        Some(format!("{} is scattered; one with adjacent elements is faster", layout.describe()))
     }
 
     /// An array keeps its shape; the report says how many rows are valid.
@@ -274,6 +331,10 @@ impl Sink for StridedSink<'_> {
 /// # Safety
 /// All of them may be written.
 unsafe fn scatter<const N: usize>(from: &[u8], start: *mut u8, stride: isize) {
+    if stride == N as isize {
+        // SAFETY: the caller says so.
+        return unsafe { start.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+    }
     let mut to = start;
     for element in from.chunks_exact(N) {
         // SAFETY: the caller says so.
@@ -355,8 +416,14 @@ mod tests {
             let numbers: Vec<u32> = (0..view.elements as u32).collect();
             let (strides, dtype) = (view.byte_strides(4), Dtype::U32);
             // SAFETY: `views` makes views of `elements` numbers.
-            let source = unsafe { Strided::new(numbers[view.start..].as_ptr().cast(), dtype, &view.shape, &strides) };
+            let source = unsafe { RawArray::new(numbers[view.start..].as_ptr().cast(), dtype, &view.shape, &strides) };
             prop_assert_eq!(source.rows(), indices.len() as u64);
+            let is_adjacent = indices.windows(2).all(|pair| pair[1] == pair[0] + 1);
+            prop_assert_eq!((source.memory().is_some(), source.warning().is_none()), (is_adjacent, is_adjacent));
+            if let Some(memory) = source.memory() {
+                let own: &[u32] = bytemuck::cast_slice(memory.bytes());
+                prop_assert!(own.iter().map(|at| *at as usize).eq(indices.iter().copied()));
+            }
             let mut read = vec![0u32; rows as usize];
             let result = source.read(first, bytemuck::cast_slice_mut(&mut read));
             let range = first as usize..(first + rows) as usize;
@@ -370,8 +437,11 @@ mod tests {
             let mut written = vec![u32::MAX; view.elements];
             let start = written[view.start..].as_mut_ptr().cast();
             // SAFETY: as above, and the elements of a view are distinct.
-            let target = unsafe { StridedMut::new(start, dtype, &view.shape, &strides) };
-            let sink = Output::from(target).open(dtype, indices.len() as u64, None).unwrap();
+            let target = unsafe { RawArrayMut::new(start, dtype, &view.shape, &strides) };
+            let output = Output::from(target);
+            prop_assert_eq!(output.target().memory().is_some(), is_adjacent);
+            let sink = output.open(dtype, indices.len() as u64, None).unwrap();
+            prop_assert_eq!(sink.memory().is_some(), is_adjacent);
             sink.write(first, bytemuck::cast_slice(&read)).unwrap();
             drop(sink);
             for (at, value) in written.into_iter().enumerate() {
@@ -386,14 +456,14 @@ mod tests {
         for dtype in [Dtype::Bool, Dtype::I16, Dtype::F32, Dtype::F64] {
             let size = dtype.size();
             // SAFETY: 4 elements, 15 bytes apart, end before byte 64.
-            let source = unsafe { Strided::new(bytes[1..].as_ptr(), dtype, &[4], &[15]) };
+            let source = unsafe { RawArray::new(bytes[1..].as_ptr(), dtype, &[4], &[15]) };
             let mut read = vec![0; 3 * size];
             source.read(1, &mut read).unwrap();
             let expected: Vec<u8> = (1..4).flat_map(|k| 1 + 15 * k..1 + 15 * k + size as u8).collect();
             assert_eq!(read, expected);
             let mut written = [0; 64];
             // SAFETY: as above.
-            let target = unsafe { StridedMut::new(written[1..].as_mut_ptr(), dtype, &[4], &[15]) };
+            let target = unsafe { RawArrayMut::new(written[1..].as_mut_ptr(), dtype, &[4], &[15]) };
             Output::from(target).open(dtype, 4, None).unwrap().write(1, &read).unwrap();
             assert!(expected.iter().all(|&at| written[usize::from(at)] == at));
             assert_eq!(written.iter().filter(|byte| **byte > 0).count(), expected.len());
@@ -405,7 +475,7 @@ mod tests {
         let mut numbers = [0u16; 8];
         let mut open = |dtype, rows, shape: Option<&[u64]>| {
             // SAFETY: 2 times 2 elements, the last of which is number 6.
-            let target = unsafe { StridedMut::new(numbers.as_mut_ptr().cast(), Dtype::U16, &[2, 2], &[8, 4]) };
+            let target = unsafe { RawArrayMut::new(numbers.as_mut_ptr().cast(), Dtype::U16, &[2, 2], &[8, 4]) };
             Output::from(target).open(dtype, rows, shape).map(|sink| sink.write(3, &[0; 4]).is_err())
         };
         assert!(open(Dtype::I16, 4, None).is_err() && open(Dtype::U16, 5, None).is_err());
