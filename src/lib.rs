@@ -225,6 +225,9 @@ mod docs_kernels {}
 #[doc = include_str!("../docs/memory.md")]
 mod docs_memory {}
 #[cfg(doctest)]
+#[doc = include_str!("../docs/python.md")]
+mod docs_python {}
+#[cfg(doctest)]
 #[doc = include_str!("../docs/several-gpus.md")]
 mod docs_several_gpus {}
 

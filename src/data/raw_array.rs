@@ -87,8 +87,8 @@ impl Layout {
 
 /// An array in memory, as an input. Each element is a row, in row-major order of the dimensions.
 ///
-/// If the elements are adjacent in this order and aligned, the array is used in place, as a slice is. Other elements are
-/// gathered when a chunk is filled; the report says so.
+/// If the elements are adjacent in this order and aligned, the array is used in place, as a slice is. Other elements
+/// are gathered when a chunk is filled; the report says so.
 ///
 /// ```
 /// use overshot::{Dtype, Engine, Job, io::RawArray};
@@ -197,8 +197,8 @@ unsafe fn gather<const N: usize>(start: *const u8, stride: isize, to: &mut [u8])
     }
 }
 
-/// An array in memory, as an output. Each element is a row, in row-major order of the dimensions. It is written in place
-/// if a [`RawArray`] of it would be read in place.
+/// An array in memory, as an output. Each element is a row, in row-major order of the dimensions. It is written in
+/// place if a [`RawArray`] of it would be read in place.
 ///
 /// ```
 /// use overshot::{Dtype, Engine, Job, io::RawArrayMut};

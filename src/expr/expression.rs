@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::bind;
-use super::parse::{self, Parsed, Statement};
+use super::parse::{self, Parsed, Statement, Tree};
 use super::program::Program;
 use crate::data::Dtype;
 use crate::error::{Error, Result};
@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 /// assert_eq!(expression.inputs().collect::<Vec<_>>(), ["a", "x"]);
 /// assert_eq!(expression.outputs().collect::<Vec<_>>(), ["y"]);
 /// assert_eq!(expression.reductions().collect::<Vec<_>>(), ["total"]);
+/// assert!(expression.reads("y") && !expression.reads("total"));
 /// for (x, total) in [(vec![1.0, 2.0], 6.0), (vec![3.0, 4.0, 5.0], 24.0)] {
 ///     let report = engine.run(Job::new(&expression).input("x", &x).scalar("a", 2.0))?;
 ///     assert_eq!(report.value("total")?.map(|total| total.as_f64()), Some(total));
@@ -71,6 +72,11 @@ impl Expression {
     /// must be read later in the text.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.parsed.assigned.iter().map(String::as_str)
+    }
+
+    /// Returns whether the expression reads `name` anywhere. An assigned name that it does not read needs an output.
+    pub fn reads(&self, name: &str) -> bool {
+        self.0.parsed.terms.iter().any(|term| matches!(&term.tree, Tree::Name(read) if read == name))
     }
 
     /// Returns the names of the reductions in reports, in text order. The name of an unnamed reduction is its text,

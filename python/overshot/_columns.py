@@ -1,0 +1,72 @@
+"""Names of an expression, and the objects that they stand for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from overshot import _core
+
+_NUMBERS = (bool, int, float, np.generic)
+_READY = (*_NUMBERS, _core.File)
+
+
+def column(name: str, value: Any) -> Any:
+    """Returns what the core takes for an input: an object with a buffer, a file, or a number. Nothing is copied."""
+    kind = type(value)
+    if kind is np.ndarray or isinstance(value, _READY):
+        return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name}: the mask of a masked array would be ignored; pass {name}.data or {name}.filled(...)")
+    if isinstance(value, (str, os.PathLike)):
+        return _core.File(os.fspath(value))
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__arrow_c_array__") and hasattr(value, "null_count"):
+        if value.null_count:
+            raise ValueError(f"{name}: the Arrow array has {value.null_count} nulls; fill them first")
+        return value.to_numpy(zero_copy_only=True)
+    try:
+        return memoryview(value)
+    except TypeError:
+        pass
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    array = np.asarray(value)
+    if array.dtype == object:
+        raise TypeError(f"{name}: {kind.__name__} is not an array of numbers")
+    return array
+
+
+def columns(
+    expression: _core.Expression, names: Mapping[str, Any] | None, given: Mapping[str, Any], frame: FrameType
+) -> list[tuple[str, Any]]:
+    """Returns the inputs of an expression: those that are given, and others from the variables of a frame."""
+    own: dict[str, Any] = dict(names or {})
+    own.update(given)
+    found = []
+    for name in expression.inputs:
+        if name in own:
+            value = own.pop(name)
+        elif name in frame.f_locals:
+            value = frame.f_locals[name]
+        elif name in frame.f_globals:
+            value = frame.f_globals[name]
+        else:
+            raise NameError(f"name {name!r} is not defined: make a variable of this name, or pass {name}=...", name=name)
+        found.append((name, column(name, value)))
+    # A variable with the name of a constant takes its place, as in Python.
+    for name in expression.constants:
+        for place in (own, frame.f_locals, frame.f_globals):
+            if name in place:
+                found.append((name, column(name, place[name])))
+                own.pop(name, None)
+                break
+    if own:
+        known = ", ".join(repr(known) for known in (*expression.inputs, *expression.constants)) or "nothing"
+        raise TypeError(f"the expression has no name {next(iter(own))!r}; it reads {known}")
+    return found

@@ -1,0 +1,102 @@
+import os
+from collections.abc import Callable
+from typing import Any, final
+
+import numpy as np
+
+__version__: str
+__all__ = ["Cancelled", "Engine", "Expression", "File", "NewFile", "Plan", "Report", "__version__", "devices"]
+
+class Cancelled(RuntimeError): ...
+
+@final
+class Expression:
+    """A parsed expression, for any number of runs."""
+
+    def __new__(cls, text: str) -> Expression: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def unnamed(self) -> str | None: ...
+    @property
+    def inputs(self) -> list[str]: ...
+    @property
+    def constants(self) -> list[str]: ...
+    @property
+    def outputs(self) -> list[str]: ...
+    @property
+    def unread(self) -> list[str]: ...
+    @property
+    def reductions(self) -> list[str]: ...
+    def __getnewargs__(self) -> tuple[str]: ...
+
+@final
+class File:
+    """A file to be read."""
+
+    def __new__(cls, path: str | os.PathLike[str], dtype: str | None = None, read: str = "map") -> File: ...
+    @property
+    def path(self) -> os.PathLike[str]: ...
+    @property
+    def dtype(self) -> type[np.generic]: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    def __getnewargs__(self) -> tuple[os.PathLike[str], str | None, str]: ...
+
+@final
+class NewFile:
+    """A file to be written."""
+
+    def __new__(cls, path: str | os.PathLike[str], dtype: str | None = None, force: bool = False) -> NewFile: ...
+    @property
+    def path(self) -> os.PathLike[str]: ...
+    def __getnewargs__(self) -> tuple[os.PathLike[str], str | None, bool]: ...
+
+@final
+class Report:
+    """What a run did."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def total_seconds(self) -> float: ...
+    @property
+    def notes(self) -> list[str]: ...
+    def to_dict(self) -> dict[str, Any]: ...
+
+@final
+class Plan:
+    """What a run would do."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+@final
+class Engine:
+    def __new__(
+        cls,
+        device: str = "auto",
+        device_memory: int | None = None,
+        pinned_memory: int | None = None,
+        chunk: int | None = None,
+        workers: int | None = None,
+    ) -> Engine: ...
+    def run(
+        self,
+        expression: Expression,
+        inputs: list[tuple[str, Any]],
+        outputs: list[tuple[str, Any]],
+        rows: int | None = None,
+        progress: Callable[[int, int], object] | None = None,
+        timeline: bool = False,
+    ) -> tuple[list[tuple[str, Any]], list[tuple[str, np.ndarray]], Report]: ...
+    def plan(
+        self,
+        expression: Expression,
+        inputs: list[tuple[str, Any]],
+        outputs: list[tuple[str, Any]],
+        rows: int | None = None,
+    ) -> Plan: ...
+
+def devices() -> tuple[list[dict[str, Any]], list[str]]: ...

@@ -1,0 +1,320 @@
+"""Engines, and the functions that use one of their own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from overshot import _core, _nvrtc
+from overshot._columns import columns
+from overshot._progress import Progress
+from overshot._results import Results
+
+_log = logging.getLogger("overshot")
+_parse = lru_cache(maxsize=1024)(_core.Expression)
+
+Size = int | str
+"""A number of bytes, or a text such as `"2GiB"` or `"500MB"`."""
+
+
+class Engine:
+    """Devices and memory limits, with all that later runs use again: threads, memory, compiled kernels.
+
+    >>> with ov.Engine(device="cpu") as engine:
+    ...     engine.evaluate("sum(x)", x=np.ones(10))
+    np.float64(10.0)
+
+    `device` is `auto` (all GPUs and the cores together), `cpu`, `cuda`, `cuda:0`, `cuda:0,1` or `cpu+cuda`.
+    `device_memory` and `pinned_memory` limit what a run takes; sizes are numbers of bytes or texts such as `"2GiB"`.
+    The plan chooses `chunk` (bytes of a chunk) and `workers` (threads of a device) if they are not given.
+    """
+
+    def __init__(
+        self,
+        device: str = "auto",
+        *,
+        device_memory: Size | None = None,
+        pinned_memory: Size | None = None,
+        chunk: Size | None = None,
+        workers: int | None = None,
+    ) -> None:
+        self._settings = (device, _bytes(device_memory), _bytes(pinned_memory), _bytes(chunk), workers)
+        self._core: _core.Engine | None = _core.Engine(*self._settings)
+        self._may_use_gpu = "cuda" in device or device == "auto"
+
+    def evaluate(
+        self,
+        text: str | _core.Expression,
+        names: Mapping[str, Any] | None = None,
+        /,
+        *,
+        out: Any = None,
+        rows: int | None = None,
+        progress: bool | Callable[[int, int], object] = False,
+        timeline: bool = False,
+        **arrays: Any,
+    ) -> Any:
+        """Evaluates an expression; see `overshot.evaluate`."""
+        return self._evaluate(text, names, arrays, out, rows, progress, timeline, sys._getframe(1))
+
+    def plan(
+        self,
+        text: str | _core.Expression,
+        names: Mapping[str, Any] | None = None,
+        /,
+        *,
+        out: Any = None,
+        rows: int | None = None,
+        **arrays: Any,
+    ) -> _core.Plan:
+        """Returns what `evaluate` would do: chunks, workers and memory. Nothing is opened or run."""
+        expression = _expression(text)
+        inputs = columns(expression, names, arrays, sys._getframe(1))
+        outputs, _ = _outputs(expression, out, inputs)
+        return self._open(inputs).plan(expression, inputs, outputs, rows)
+
+    def close(self) -> None:
+        """Frees the devices' memory and ends the threads, when no run uses them any more."""
+        self._core = None
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<overshot.Engine {self._settings[0]!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _engine, self._settings
+
+    def _open(self, inputs: list[tuple[str, Any]]) -> _core.Engine:
+        if self._core is None:
+            raise ValueError("the engine is closed")
+        # With `auto`, runs of fewer bytes use no GPU.
+        if self._may_use_gpu and ("cuda" in self._settings[0] or _size(inputs) >= 32 << 20):
+            _nvrtc.load()
+            self._may_use_gpu = False
+        return self._core
+
+    def _evaluate(
+        self,
+        text: str | _core.Expression,
+        names: Mapping[str, Any] | None,
+        arrays: Mapping[str, Any],
+        out: Any,
+        rows: int | None,
+        progress: bool | Callable[[int, int], object],
+        timeline: bool,
+        frame: FrameType,
+    ) -> Any:
+        expression = _expression(text)
+        inputs = columns(expression, names, arrays, frame)
+        outputs, copied = _outputs(expression, out, inputs)
+        show = Progress() if progress is True else progress if callable(progress) else None
+        try:
+            results, new, report = self._open(inputs).run(expression, inputs, outputs, rows, show, timeline)
+        finally:
+            if isinstance(show, Progress):
+                show.close()
+        if report.notes and _log.isEnabledFor(logging.INFO):
+            for note in report.notes:
+                _log.info("%s", note)
+        values: dict[str, Any] = {name: value for name, value in outputs if value is not None}
+        values.update(new)
+        for name, array in copied.items():
+            array[...] = values[name]
+            values[name] = array
+        for name, value in values.items():
+            if isinstance(value, _core.NewFile):
+                values[name] = _opened(name, value, report)
+        values.update(results)
+        if expression.unnamed or (len(values) == 1 and not outputs and expression.text.strip() == results[0][0]):
+            return next(iter(values.values()))
+        return Results(values, report)
+
+
+def _size(inputs: list[tuple[str, Any]]) -> int:
+    """Returns the bytes of the inputs; a file may have any number."""
+    return sum(1 << 62 if isinstance(value, _core.File) else getattr(value, "nbytes", 0) for _, value in inputs)
+
+
+def _engine(*settings: Any) -> Engine:
+    device, device_memory, pinned_memory, chunk, workers = settings
+    return Engine(device, device_memory=device_memory, pinned_memory=pinned_memory, chunk=chunk, workers=workers)
+
+
+def _expression(text: str | _core.Expression) -> _core.Expression:
+    return text if isinstance(text, _core.Expression) else _parse(text)
+
+
+def _outputs(
+    expression: _core.Expression, out: Any, inputs: list[tuple[str, Any]]
+) -> tuple[list[tuple[str, Any]], dict[str, np.ndarray]]:
+    """Returns the outputs of a run, `None` for a new array, and the arrays that are written after it, because they
+    share memory with others."""
+    if expression.unnamed:
+        given = {} if out is None else {expression.unnamed: out}
+    elif out is None:
+        given = {}
+    elif isinstance(out, Mapping):
+        given = dict(out)
+    else:
+        raise TypeError("several statements write several outputs: pass out={'name': array or path}")
+    outputs: list[tuple[str, Any]] = []
+    copied: dict[str, np.ndarray] = {}
+    used = [value for _, value in inputs if isinstance(value, np.ndarray)]
+    for name in expression.outputs:
+        value = given.pop(name, None) if name in given else None
+        if value is None and name not in expression.unread and name not in (out or ()):
+            continue
+        if isinstance(value, (str, os.PathLike)):
+            value = _core.NewFile(os.fspath(value))
+        elif isinstance(value, np.ndarray):
+            if any(np.may_share_memory(value, other) for other in used):
+                copied[name], value = value, None
+            else:
+                used.append(value)
+        outputs.append((name, value))
+    if given:
+        known = ", ".join(repr(name) for name in expression.outputs) or "nothing"
+        raise TypeError(f"the expression does not assign {next(iter(given))!r}; it assigns {known}")
+    return outputs, copied
+
+
+def _opened(name: str, file: _core.NewFile, report: _core.Report) -> np.ndarray:
+    """Returns a file that was written as a memory map."""
+    path = os.fspath(file.path)
+    if path.endswith(".npy"):
+        opened: np.ndarray = np.load(path, mmap_mode="r")
+        return opened
+    written = next(output for output in report.to_dict()["outputs"] if output["name"] == name)
+    dtype = np.dtype(written["dtype"].replace("bool", "?"))
+    return np.memmap(path, dtype, "r") if written["rows"] else np.empty(0, dtype)
+
+
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS.update({"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40})
+
+
+def _bytes(size: Size | None) -> int | None:
+    if size is None or isinstance(size, int):
+        return size
+    parts = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", size)
+    if parts is None or parts[2].lower() not in _UNITS:
+        raise ValueError(f"{size!r} is not a size, such as '2GiB' or '500MB'")
+    return int(float(parts[1]) * _UNITS[parts[2].lower()])
+
+
+_engines: dict[tuple[Any, ...], Engine] = {}
+_engines_lock = threading.Lock()
+
+
+def _shared(
+    device: str, device_memory: Size | None, pinned_memory: Size | None, chunk: Size | None, workers: int | None
+) -> Engine:
+    """Returns the engine of all calls with these settings."""
+    settings = (device, device_memory, pinned_memory, chunk, workers)
+    engine = _engines.get(settings)
+    if engine is None:
+        with _engines_lock:
+            engine = _engines.setdefault(settings, _engine(*settings))
+    return engine
+
+
+os.register_at_fork(after_in_child=lambda: globals().update(_engines_lock=threading.Lock()))
+
+
+def evaluate(
+    text: str | _core.Expression,
+    names: Mapping[str, Any] | None = None,
+    /,
+    *,
+    out: Any = None,
+    rows: int | None = None,
+    device: str = "auto",
+    device_memory: Size | None = None,
+    pinned_memory: Size | None = None,
+    chunk: Size | None = None,
+    workers: int | None = None,
+    progress: bool | Callable[[int, int], object] = False,
+    timeline: bool = False,
+    **arrays: Any,
+) -> Any:
+    """Evaluates an expression over arrays and files.
+
+    `text` is one expression, which returns its array, or its number for a reduction; or statements separated by `;`,
+    which return a mapping by name, with the report of the run as `.report`:
+
+    >>> a = np.arange(4.0)
+    >>> ov.evaluate("a * a")
+    array([0., 1., 4., 9.])
+    >>> ov.evaluate("mean(x), std(x)", x=a)["mean(x)"]
+    np.float64(1.5)
+
+    Names are keyword arguments, keys of the mapping `names`, or variables of the caller. They stand for NumPy arrays,
+    memory maps, `overshot.open` files, paths, other arrays in memory (DLPack, Arrow without nulls, buffers), or numbers.
+    Arrays are used in place; do not write to them until the call returns. All have the same shape: there is no
+    broadcasting.
+
+    `out` is an array or a path for one expression, or a mapping by name for statements. Values without one are
+    returned as new arrays, unless the text reads them again. A file gets its name when all rows are written.
+
+    `rows` is the number of rows of an expression without arrays, such as `"i * 0.5"`. `progress` shows a line, or is
+    called with the finished rows and all rows. `timeline` records every stage of every chunk for the report. For the
+    other arguments see `Engine`.
+
+    Raises `ValueError` if the expression does not fit its arrays, `NameError` for an unknown name, `TypeError` for an
+    object that is no array of numbers, `OSError` for files, `MemoryError` if a limit is too small, `RuntimeError` for
+    devices, and `KeyboardInterrupt` within a fraction of a second; no output file is written then.
+    """
+    engine = _shared(device, device_memory, pinned_memory, chunk, workers)
+    return engine._evaluate(text, names, arrays, out, rows, progress, timeline, sys._getframe(1))
+
+
+def plan(
+    text: str | _core.Expression,
+    names: Mapping[str, Any] | None = None,
+    /,
+    *,
+    out: Any = None,
+    rows: int | None = None,
+    device: str = "auto",
+    device_memory: Size | None = None,
+    pinned_memory: Size | None = None,
+    chunk: Size | None = None,
+    workers: int | None = None,
+    **arrays: Any,
+) -> _core.Plan:
+    """Returns what `evaluate` with the same arguments would do: chunks, workers and memory. Nothing is run."""
+    expression = _expression(text)
+    inputs = columns(expression, names, arrays, sys._getframe(1))
+    outputs, _ = _outputs(expression, out, inputs)
+    engine = _shared(device, device_memory, pinned_memory, chunk, workers)
+    return engine._open(inputs).plan(expression, inputs, outputs, rows)
+
+
+def open(path: str | os.PathLike[str], dtype: Any = None, *, read: str = "map") -> _core.File:
+    """Opens a `.npy` file, or a raw file of rows of a dtype, as an input of any size.
+
+    `read` is `"map"`, `"pread"` or `"direct"`, which bypasses the page cache. Do not write to the file during a run.
+    """
+    return _core.File(os.fspath(path), None if dtype is None else np.dtype(dtype).name, read)
+
+
+def create(path: str | os.PathLike[str], dtype: Any = None, *, force: bool = False) -> _core.NewFile:
+    """Names a file as an output, which a run creates: `.npy`, or raw rows with any other name.
+
+    Values are cast to `dtype`, if it is given. An existing file is an error, unless `force` is true.
+    """
+    return _core.NewFile(os.fspath(path), None if dtype is None else np.dtype(dtype).name, force)

@@ -1,0 +1,239 @@
+//! Objects of Python as the inputs and outputs of a job.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use overshot::io::{RawArray, RawArrayMut, Target};
+use overshot::{Dtype, Error, Input, Output, Scalar, Sink};
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyFloat, PyInt, PyTuple};
+
+use crate::dtype;
+use crate::file::{File, NewFile};
+
+/// The memory of an array, which Python keeps as long as this exists.
+pub(crate) struct Lent {
+    buffer: PyUntypedBuffer,
+    dtype: Dtype,
+    shape: Vec<u64>,
+}
+
+impl Lent {
+    /// Borrows the memory of an object with the buffer protocol.
+    fn new(object: &Bound<'_, PyAny>) -> PyResult<Lent> {
+        let buffer = PyUntypedBuffer::get(object)?;
+        let dtype = dtype::of_buffer(buffer.format())?;
+        if buffer.item_size() != dtype.size() || buffer.suboffsets().is_some() {
+            return Err(PyTypeError::new_err("its buffer is not an array of numbers"));
+        }
+        let shape = buffer.shape().iter().map(|&length| length as u64).collect();
+        Ok(Lent { buffer, dtype, shape })
+    }
+
+    fn input(&self) -> Input<'_> {
+        let start = self.buffer.buf_ptr().cast_const().cast();
+        // SAFETY: the buffer has elements of this dtype, shape and strides, and Python keeps its memory as long as the
+        // buffer is borrowed. Python has no means to keep other threads from writing to it: the documentation asks
+        // users not to, as NumPy's does for its own functions, which also run without the interpreter's lock.
+        unsafe { RawArray::new(start, self.dtype, &self.shape, self.buffer.strides()) }.into()
+    }
+
+    fn output(&mut self) -> Output<'_> {
+        let start = self.buffer.buf_ptr().cast();
+        // SAFETY: as in `input`; `Given::output` refuses memory that may not be written and overlapping elements, and
+        // the caller passes no array that shares memory with another one of the job.
+        unsafe { RawArrayMut::new(start, self.dtype, &self.shape, self.buffer.strides()) }.into()
+    }
+}
+
+/// What a name of an expression stands for, held for the time of a run.
+pub(crate) enum Given {
+    Array(Lent),
+    File(Input<'static>),
+    Number(Scalar),
+}
+
+impl Given {
+    pub(crate) fn new(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Given> {
+        if let Ok(file) = object.cast::<File>() {
+            return Ok(Given::File(file.get().input()?));
+        }
+        if let Some(number) = number(object)? {
+            return Ok(Given::Number(number));
+        }
+        Lent::new(object).map(Given::Array).map_err(|error| in_name(object.py(), name, error))
+    }
+
+    /// Returns the size in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Given::Array(lent) => lent.buffer.len_bytes() as u64,
+            Given::File(input) => input.source().rows() * input.source().dtype().size() as u64,
+            Given::Number(_) => 0,
+        }
+    }
+
+    /// Adds it to a job.
+    pub(crate) fn add_to<'a>(&'a self, job: overshot::Job<'a>, name: &str) -> overshot::Job<'a> {
+        match self {
+            Given::Array(lent) => job.input(name, lent.input()),
+            Given::File(input) => job.input(name, input.source()),
+            Given::Number(number) => job.scalar(name, *number),
+        }
+    }
+}
+
+/// Returns the number that an object is, if it is one: of Python, of NumPy, or an array without dimensions.
+fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
+    if object.is_exact_instance_of::<PyBool>() {
+        return dtype::from_python(object, Dtype::Bool).map(Some);
+    }
+    if object.is_exact_instance_of::<PyInt>() {
+        let fits = object.extract::<i64>().is_ok();
+        return dtype::from_python(object, if fits { Dtype::I64 } else { Dtype::U64 }).map(Some);
+    }
+    if object.is_exact_instance_of::<PyFloat>() {
+        return dtype::from_python(object, Dtype::F64).map(Some);
+    }
+    let py = object.py();
+    let (Ok(dims), Ok(own)) = (object.getattr(pyo3::intern!(py, "ndim")), object.getattr(pyo3::intern!(py, "dtype")))
+    else {
+        return Ok(None);
+    };
+    if dims.extract::<usize>().is_ok_and(|dims| dims > 0) {
+        return Ok(None);
+    }
+    let name: String = own.getattr(pyo3::intern!(py, "name"))?.extract()?;
+    let item = object.call_method0(pyo3::intern!(py, "item"))?;
+    dtype::from_python(&item, dtype::of_name(&name)?).map(Some)
+}
+
+fn in_name(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
+    PyTypeError::new_err(format!("{name}: {}", error.value(py)))
+}
+
+/// Where the rows of an output go, held for the time of a run.
+pub(crate) enum Taken {
+    Array(Lent),
+    File(Option<Output<'static>>),
+    /// A new array, once the run has made it.
+    New(NewArray),
+}
+
+/// A new array of NumPy, made when its dtype and length are known.
+#[derive(Clone, Default)]
+pub(crate) struct NewArray(Arc<Mutex<Option<Py<PyAny>>>>);
+
+impl Taken {
+    pub(crate) fn new(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Taken> {
+        if object.is_none() {
+            return Ok(Taken::New(NewArray::default()));
+        }
+        if let Ok(file) = object.cast::<NewFile>() {
+            return Ok(Taken::File(Some(file.get().output()?)));
+        }
+        let lent = Lent::new(object).map_err(|error| in_name(object.py(), name, error))?;
+        if lent.buffer.readonly() {
+            return Err(PyValueError::new_err(format!("{name}: the array is read-only")));
+        }
+        // Such an array has strides of 0, or was made with `numpy.lib.stride_tricks`.
+        if has_overlap(&lent) {
+            return Err(PyValueError::new_err(format!("{name}: elements of the array overlap; pass a copy of it")));
+        }
+        Ok(Taken::Array(lent))
+    }
+
+    pub(crate) fn output(&mut self) -> Option<Output<'_>> {
+        match self {
+            Taken::Array(lent) => Some(lent.output()),
+            Taken::File(output) => output.take(),
+            Taken::New(array) => Some(array.clone().into()),
+        }
+    }
+
+    /// Returns the new array.
+    pub(crate) fn into_new(self) -> Option<Py<PyAny>> {
+        match self {
+            Taken::New(NewArray(array)) => array.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            Taken::Array(_) | Taken::File(_) => None,
+        }
+    }
+}
+
+/// Returns whether two elements of an array may share memory: along each dimension, from the smallest stride up, the
+/// elements of the inner dimensions must end before the next element begins.
+fn has_overlap(lent: &Lent) -> bool {
+    let mut dims: Vec<(usize, usize)> = lent
+        .buffer
+        .strides()
+        .iter()
+        .zip(lent.buffer.shape())
+        .filter(|(_, length)| **length > 1)
+        .map(|(stride, length)| (stride.unsigned_abs(), *length))
+        .collect();
+    dims.sort_unstable();
+    let mut extent = lent.dtype.size();
+    !lent.shape.contains(&0)
+        && dims.into_iter().any(|(stride, length)| {
+            let overlaps = stride < extent;
+            extent += stride * (length - 1);
+            overlaps
+        })
+}
+
+impl Target for NewArray {
+    fn name(&self) -> String {
+        "new array".into()
+    }
+
+    fn place(&self) -> overshot::io::Placement {
+        overshot::io::Placement::Memory
+    }
+
+    fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> overshot::Result<Box<dyn Sink + 's>>
+    where
+        Self: 's,
+    {
+        let own_shape = [rows];
+        let shape = shape.unwrap_or(&own_shape);
+        let lent = Python::attach(|py| {
+            let numpy_type = dtype::numpy_type(py, dtype)?;
+            let array = py.import("numpy")?.call_method1("empty", (PyTuple::new(py, shape)?, numpy_type))?;
+            let lent = Lent::new(&array)?;
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(array.unbind());
+            Ok::<_, PyErr>(lent)
+        });
+        let lent = lent.map_err(Error::other)?;
+        let start = lent.buffer.buf_ptr().cast();
+        // SAFETY: nobody else has the new array before the run ends, and `NewSink` keeps its memory as long as the sink.
+        let array = unsafe { RawArrayMut::new(start, dtype, &lent.shape, lent.buffer.strides()) };
+        let sink = Output::from(array).open(dtype, rows, None)?;
+        Ok(Box::new(NewSink { sink, _lent: lent }))
+    }
+}
+
+/// The rows of a new array.
+struct NewSink {
+    sink: Box<dyn Sink>,
+    /// Dropped after the sink, which writes to it.
+    _lent: Lent,
+}
+
+impl Sink for NewSink {
+    fn write(&self, first_row: u64, bytes: &[u8]) -> overshot::Result<()> {
+        self.sink.write(first_row, bytes)
+    }
+
+    fn memory(&self) -> Option<&overshot::io::SinkMemory<'_>> {
+        self.sink.memory()
+    }
+
+    fn truncate(&mut self, rows: u64) -> overshot::Result<()> {
+        self.sink.truncate(rows)
+    }
+
+    fn commit(self: Box<Self>) -> overshot::Result<()> {
+        self.sink.commit()
+    }
+}

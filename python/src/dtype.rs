@@ -1,0 +1,110 @@
+//! Dtypes and numbers in Python and in Overshot.
+
+use overshot::{Dtype, Scalar};
+use pyo3::buffer::ElementType;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use std::ffi::CStr;
+
+/// All dtypes, with NumPy's name of each.
+const NAMES: [(Dtype, &str); 11] = [
+    (Dtype::Bool, "bool_"),
+    (Dtype::I8, "int8"),
+    (Dtype::I16, "int16"),
+    (Dtype::I32, "int32"),
+    (Dtype::I64, "int64"),
+    (Dtype::U8, "uint8"),
+    (Dtype::U16, "uint16"),
+    (Dtype::U32, "uint32"),
+    (Dtype::U64, "uint64"),
+    (Dtype::F32, "float32"),
+    (Dtype::F64, "float64"),
+];
+
+/// Returns NumPy's scalar type of a dtype, which is a dtype argument of all its functions.
+pub(crate) fn numpy_type(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyAny>> {
+    static TYPES: PyOnceLock<Vec<Py<PyAny>>> = PyOnceLock::new();
+    let types = TYPES.get_or_try_init(py, || {
+        let numpy = py.import("numpy")?;
+        NAMES.iter().map(|(_, name)| Ok(numpy.getattr(*name)?.unbind())).collect::<PyResult<_>>()
+    })?;
+    let at = NAMES.iter().position(|(known, _)| *known == dtype).unwrap_or_default();
+    Ok(types[at].bind(py).clone())
+}
+
+/// Returns NumPy's name of a dtype.
+pub(crate) fn numpy_name(dtype: Dtype) -> &'static str {
+    NAMES.iter().find(|(known, _)| *known == dtype).map_or("", |(_, name)| name.trim_end_matches('_'))
+}
+
+/// Returns a number as a scalar of NumPy.
+pub(crate) fn to_python<'py>(py: Python<'py>, value: Scalar) -> PyResult<Bound<'py, PyAny>> {
+    let numpy_type = numpy_type(py, value.dtype())?;
+    match value {
+        Scalar::Bool(value) => numpy_type.call1((value,)),
+        Scalar::I8(value) => numpy_type.call1((value,)),
+        Scalar::I16(value) => numpy_type.call1((value,)),
+        Scalar::I32(value) => numpy_type.call1((value,)),
+        Scalar::I64(value) => numpy_type.call1((value,)),
+        Scalar::U8(value) => numpy_type.call1((value,)),
+        Scalar::U16(value) => numpy_type.call1((value,)),
+        Scalar::U32(value) => numpy_type.call1((value,)),
+        Scalar::U64(value) => numpy_type.call1((value,)),
+        Scalar::F32(value) => numpy_type.call1((value,)),
+        value => numpy_type.call1((value.as_f64(),)),
+    }
+}
+
+/// Returns the number that an object of Python is, as one of `dtype`.
+pub(crate) fn from_python(value: &Bound<'_, PyAny>, dtype: Dtype) -> PyResult<Scalar> {
+    Ok(match dtype {
+        Dtype::Bool => Scalar::Bool(value.is_truthy()?),
+        Dtype::I8 => Scalar::I8(value.extract()?),
+        Dtype::I16 => Scalar::I16(value.extract()?),
+        Dtype::I32 => Scalar::I32(value.extract()?),
+        Dtype::I64 => Scalar::I64(value.extract()?),
+        Dtype::U8 => Scalar::U8(value.extract()?),
+        Dtype::U16 => Scalar::U16(value.extract()?),
+        Dtype::U32 => Scalar::U32(value.extract()?),
+        Dtype::U64 => Scalar::U64(value.extract()?),
+        Dtype::F32 => Scalar::F32(value.extract()?),
+        Dtype::F64 => Scalar::F64(value.extract()?),
+        other => return Err(PyTypeError::new_err(format!("no number of Python has the dtype {other}"))),
+    })
+}
+
+/// Returns the dtype of the elements of a buffer, which has this format and element size.
+pub(crate) fn of_buffer(format: &CStr) -> PyResult<Dtype> {
+    let text = format.to_string_lossy();
+    if text.starts_with(['>', '!']) && cfg!(target_endian = "little") {
+        let problem = "its bytes are in big-endian order, which is not that of this machine";
+        return Err(PyTypeError::new_err(format!("{problem}; convert it: a.astype(a.dtype.newbyteorder('='))")));
+    }
+    let dtype = match ElementType::from_format(format) {
+        // The character of bytes, which are no numbers.
+        _ if text.ends_with('c') => None,
+        ElementType::Bool => Some(Dtype::Bool),
+        ElementType::SignedInteger { bytes: 1 } => Some(Dtype::I8),
+        ElementType::SignedInteger { bytes: 2 } => Some(Dtype::I16),
+        ElementType::SignedInteger { bytes: 4 } => Some(Dtype::I32),
+        ElementType::SignedInteger { bytes: 8 } => Some(Dtype::I64),
+        ElementType::UnsignedInteger { bytes: 1 } => Some(Dtype::U8),
+        ElementType::UnsignedInteger { bytes: 2 } => Some(Dtype::U16),
+        ElementType::UnsignedInteger { bytes: 4 } => Some(Dtype::U32),
+        ElementType::UnsignedInteger { bytes: 8 } => Some(Dtype::U64),
+        ElementType::Float { bytes: 4 } => Some(Dtype::F32),
+        ElementType::Float { bytes: 8 } => Some(Dtype::F64),
+        _ => None,
+    };
+    dtype.ok_or_else(|| {
+        let known = NAMES.map(|(_, name)| name.trim_end_matches('_')).join(", ");
+        PyTypeError::new_err(format!("its elements have the format '{text}'; Overshot computes with {known}"))
+    })
+}
+
+/// Returns the dtype with a name of NumPy or of Overshot.
+pub(crate) fn of_name(name: &str) -> PyResult<Dtype> {
+    let own = NAMES.iter().find(|(_, known)| known.trim_end_matches('_') == name).map(|(dtype, _)| *dtype);
+    own.map_or_else(|| name.parse().map_err(crate::error::exception), Ok)
+}

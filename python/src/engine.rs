@@ -1,0 +1,176 @@
+//! Engines: settings, runs and plans.
+
+use std::collections::HashSet;
+use std::process;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use overshot::{CancelToken, DeviceChoice, Job};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::columns::{Given, Taken};
+use crate::dtype;
+use crate::error::exception;
+use crate::expression::Expression;
+use crate::report::{Plan, Report};
+use crate::watch::{Done, watched};
+
+/// A run of fewer bytes ends before anybody could press Ctrl-C, so it needs no other thread.
+const WATCHED: u64 = 32 << 20;
+
+/// Devices and memory limits, with all that later runs use again.
+#[pyclass(frozen, module = "overshot._core")]
+pub(crate) struct Engine {
+    choice: DeviceChoice,
+    limits: Limits,
+    /// The process that built the engine, and the engine.
+    built: Mutex<Option<(u32, Arc<overshot::Engine>)>>,
+}
+
+#[derive(Clone, Copy)]
+struct Limits {
+    device_memory: Option<u64>,
+    pinned_memory: Option<u64>,
+    chunk: Option<u64>,
+    workers: Option<usize>,
+}
+
+/// Names and the objects that they stand for.
+type Named<'py> = Vec<(String, Bound<'py, PyAny>)>;
+/// Results, new arrays by name, and the report.
+type Ran = (Vec<(String, Option<Py<PyAny>>)>, Vec<(String, Py<PyAny>)>, Report);
+
+#[pymethods]
+impl Engine {
+    #[new]
+    #[pyo3(signature = (device="auto", device_memory=None, pinned_memory=None, chunk=None, workers=None))]
+    fn new(
+        device: &str,
+        device_memory: Option<u64>,
+        pinned_memory: Option<u64>,
+        chunk: Option<u64>,
+        workers: Option<usize>,
+    ) -> PyResult<Self> {
+        let choice = device.parse::<DeviceChoice>().map_err(exception)?;
+        let limits = Limits { device_memory, pinned_memory, chunk, workers };
+        Ok(Engine { choice, limits, built: Mutex::new(None) })
+    }
+
+    /// Runs an expression.
+    #[allow(clippy::too_many_arguments, reason = "the interpreter is one of them")]
+    #[pyo3(signature = (expression, inputs, outputs, rows=None, progress=None, timeline=false))]
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        expression: &Expression,
+        inputs: Named<'py>,
+        outputs: Named<'py>,
+        rows: Option<u64>,
+        progress: Option<Bound<'py, PyAny>>,
+        timeline: bool,
+    ) -> PyResult<Ran> {
+        let engine = self.engine()?;
+        let given = given(&inputs)?;
+        let mut taken = taken(&outputs)?;
+        let (token, done) = (CancelToken::new(), Done::default());
+        let bytes = given.iter().map(|(_, given)| given.bytes()).sum::<u64>() + 8 * rows.unwrap_or_default();
+        let is_watched = bytes >= WATCHED || progress.is_some();
+        let report = {
+            let mut job = job(expression, &given, rows).timeline(timeline);
+            for (name, taken) in &mut taken {
+                if let Some(output) = taken.output() {
+                    job = job.output(name, output);
+                }
+            }
+            if is_watched {
+                let job = job.cancel_token(token.clone());
+                let job = job.progress(|progress| done.record(progress.done, progress.rows));
+                watched(py, &token, &done, progress.as_ref(), || engine.run(job))?
+            } else {
+                py.detach(|| engine.run(job))
+            }
+        };
+        let report = report.map_err(exception)?;
+        let value = |value| Ok::<_, PyErr>(dtype::to_python(py, value)?.unbind());
+        let results = report.results.iter().map(|(name, result)| Ok((name.clone(), result.map(value).transpose()?)));
+        let results = results.collect::<PyResult<_>>()?;
+        let arrays = taken.into_iter().filter_map(|(name, taken)| Some((name, taken.into_new()?))).collect();
+        Ok((results, arrays, Report(report)))
+    }
+
+    /// Returns what a run would do.
+    #[pyo3(signature = (expression, inputs, outputs, rows=None))]
+    fn plan<'py>(
+        &self,
+        py: Python<'py>,
+        expression: &Expression,
+        inputs: Named<'py>,
+        outputs: Named<'py>,
+        rows: Option<u64>,
+    ) -> PyResult<Plan> {
+        let engine = self.engine()?;
+        let given = given(&inputs)?;
+        let mut taken = taken(&outputs)?;
+        let mut job = job(expression, &given, rows);
+        for (name, taken) in &mut taken {
+            if let Some(output) = taken.output() {
+                job = job.output(name, output);
+            }
+        }
+        py.detach(move || engine.plan(&job)).map(Plan).map_err(exception)
+    }
+}
+
+impl Engine {
+    /// Returns the engine. A process that was forked builds its own one, because no thread of the other one exists in
+    /// it. Called only with the interpreter's lock, so no other thread holds the mutex while the process forks.
+    fn engine(&self) -> PyResult<Arc<overshot::Engine>> {
+        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*built {
+            Some((pid, engine)) if *pid == process::id() => return Ok(engine.clone()),
+            // Its drop would wait for its threads.
+            Some((_, engine)) => std::mem::forget(engine.clone()),
+            None => {}
+        }
+        let mut builder = overshot::Engine::builder().device(self.choice.clone());
+        let Limits { device_memory, pinned_memory, chunk, workers } = self.limits;
+        if let Some(bytes) = device_memory {
+            builder = builder.device_memory(bytes);
+        }
+        if let Some(bytes) = pinned_memory {
+            builder = builder.pinned_memory(bytes);
+        }
+        if let Some(bytes) = chunk {
+            builder = builder.chunk(bytes);
+        }
+        if let Some(workers) = workers {
+            builder = builder.workers(workers);
+        }
+        let engine = Arc::new(builder.build().map_err(exception)?);
+        *built = Some((process::id(), engine.clone()));
+        Ok(engine)
+    }
+}
+
+fn given(inputs: &Named<'_>) -> PyResult<Vec<(String, Given)>> {
+    inputs.iter().map(|(name, object)| Ok((name.clone(), Given::new(name, object)?))).collect()
+}
+
+fn taken(outputs: &Named<'_>) -> PyResult<Vec<(String, Taken)>> {
+    let mut names = HashSet::new();
+    match outputs.iter().find(|(name, _)| !names.insert(name)) {
+        None => outputs.iter().map(|(name, object)| Ok((name.clone(), Taken::new(name, object)?))).collect(),
+        Some((name, _)) => Err(PyValueError::new_err(format!("the output {name} is given twice"))),
+    }
+}
+
+fn job<'a>(expression: &Expression, given: &'a [(String, Given)], rows: Option<u64>) -> Job<'a> {
+    let mut job = Job::new(&expression.parsed);
+    for (name, given) in given {
+        job = given.add_to(job, name);
+    }
+    match rows {
+        Some(rows) => job.rows(rows),
+        None => job,
+    }
+}

@@ -1,0 +1,76 @@
+//! Parsed expressions.
+
+use pyo3::prelude::*;
+
+use crate::error::exception;
+
+/// A parsed expression.
+#[pyclass(frozen, module = "overshot")]
+pub(crate) struct Expression {
+    pub(crate) parsed: overshot::Expression,
+    /// The text.
+    #[pyo3(get)]
+    text: String,
+    /// The name of the output if the text is one expression without a name.
+    #[pyo3(get)]
+    unnamed: Option<&'static str>,
+}
+
+/// The name of the output of a text without one.
+const UNNAMED: &str = "result";
+
+#[pymethods]
+impl Expression {
+    /// Parses statements, or a single expression without a name.
+    #[new]
+    fn new(text: &str) -> PyResult<Self> {
+        let error = match overshot::Expression::parse(text) {
+            Ok(parsed) => return Ok(Expression { parsed, text: text.into(), unnamed: None }),
+            Err(error) => error,
+        };
+        match overshot::Expression::parse(&format!("{UNNAMED} = {text}")) {
+            Ok(parsed) if parsed.outputs().len() == 1 && parsed.reductions().next().is_none() => {
+                Ok(Expression { parsed, text: text.into(), unnamed: Some(UNNAMED) })
+            }
+            _ => Err(exception(error)),
+        }
+    }
+
+    /// The names that the expression reads, in order of their first use.
+    #[getter]
+    fn inputs(&self) -> Vec<&str> {
+        self.parsed.inputs().collect()
+    }
+
+    /// The names of constants that the expression reads, such as `pi`, which an array may replace.
+    #[getter]
+    fn constants(&self) -> Vec<&str> {
+        self.parsed.constants().collect()
+    }
+
+    /// The assigned names that the expression does not read: each needs an output.
+    #[getter]
+    fn unread(&self) -> Vec<&str> {
+        self.parsed.outputs().filter(|name| !self.parsed.reads(name)).collect()
+    }
+
+    /// The names to which the expression assigns a value for each row.
+    #[getter]
+    fn outputs(&self) -> Vec<&str> {
+        self.parsed.outputs().collect()
+    }
+
+    /// The names, or else the texts, of the reductions.
+    #[getter]
+    fn reductions(&self) -> Vec<&str> {
+        self.parsed.reductions().collect()
+    }
+
+    fn __getnewargs__(&self) -> (&str,) {
+        (&self.text,)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("overshot.Expression({:?})", self.text)
+    }
+}

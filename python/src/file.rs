@@ -1,0 +1,129 @@
+//! Files as inputs and outputs.
+
+use std::path::PathBuf;
+
+use overshot::io::{self, ReadMode};
+use overshot::{Dtype, Input, Output};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::dtype;
+use crate::error::exception;
+
+/// A file to be read: `.npy`, or raw rows of a dtype. Each job opens it anew.
+#[pyclass(frozen, module = "overshot")]
+pub(crate) struct File {
+    /// The path.
+    #[pyo3(get)]
+    path: PathBuf,
+    read: Read,
+    given: Option<Dtype>,
+    dtype: Dtype,
+    shape: Vec<u64>,
+}
+
+/// How a file is read.
+#[derive(Clone, Copy)]
+enum Read {
+    Map,
+    With(ReadMode),
+}
+
+/// Parses a dtype of Overshot or NumPy, as `f32`, `float32`, or `numpy.float32`.
+fn parse_dtype(name: Option<&str>) -> PyResult<Option<Dtype>> {
+    name.map(dtype::of_name).transpose()
+}
+
+#[pymethods]
+impl File {
+    #[new]
+    #[pyo3(signature = (path, dtype=None, read="map"))]
+    fn new(path: PathBuf, dtype: Option<&str>, read: &str) -> PyResult<Self> {
+        let given = parse_dtype(dtype)?;
+        let read = match read {
+            "map" => Read::Map,
+            "pread" => Read::With(ReadMode::Pread),
+            "direct" => Read::With(ReadMode::Direct),
+            other => return Err(PyValueError::new_err(format!("read='{other}' is not 'map', 'pread' or 'direct'"))),
+        };
+        let input = open(&path, given, read)?;
+        let source = input.source();
+        let shape = source.shape().map_or_else(|| vec![source.rows()], <[u64]>::to_vec);
+        Ok(File { dtype: source.dtype(), shape, path, read, given })
+    }
+
+    /// The dtype, as a scalar type of NumPy.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        dtype::numpy_type(py, self.dtype)
+    }
+
+    /// The lengths of the dimensions.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
+        pyo3::types::PyTuple::new(py, &self.shape)
+    }
+
+    fn __getnewargs__(&self) -> (PathBuf, Option<&'static str>, &'static str) {
+        let read = match self.read {
+            Read::Map => "map",
+            Read::With(ReadMode::Direct) => "direct",
+            Read::With(_) => "pread",
+        };
+        (self.path.clone(), self.given.map(dtype::numpy_name), read)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<overshot.File {:?}: {:?} of {}>", self.path, self.shape, dtype::numpy_name(self.dtype))
+    }
+}
+
+impl File {
+    /// Opens the file as an input.
+    pub(crate) fn input(&self) -> PyResult<Input<'static>> {
+        open(&self.path, self.given, self.read)
+    }
+}
+
+fn open(path: &PathBuf, dtype: Option<Dtype>, read: Read) -> PyResult<Input<'static>> {
+    let opened = match read {
+        // SAFETY: as with the command and `numpy.memmap`, the documentation asks users not to write to or shorten a
+        // file during a run. Only the library can leave this to the compiler.
+        Read::Map => unsafe { io::map(path, dtype) },
+        Read::With(mode) => io::open_with(path, dtype, mode),
+    };
+    opened.map_err(exception)
+}
+
+/// A file to be written: `.npy`, or raw rows.
+#[pyclass(frozen, module = "overshot")]
+pub(crate) struct NewFile {
+    /// The path.
+    #[pyo3(get)]
+    path: PathBuf,
+    dtype: Option<Dtype>,
+    force: bool,
+}
+
+#[pymethods]
+impl NewFile {
+    #[new]
+    #[pyo3(signature = (path, dtype=None, force=false))]
+    fn new(path: PathBuf, dtype: Option<&str>, force: bool) -> PyResult<Self> {
+        Ok(NewFile { path, dtype: parse_dtype(dtype)?, force })
+    }
+
+    fn __getnewargs__(&self) -> (PathBuf, Option<&'static str>, bool) {
+        (self.path.clone(), self.dtype.map(dtype::numpy_name), self.force)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<overshot.NewFile {:?}>", self.path)
+    }
+}
+
+impl NewFile {
+    pub(crate) fn output(&self) -> PyResult<Output<'static>> {
+        io::create(&self.path, self.dtype, self.force).map_err(exception)
+    }
+}

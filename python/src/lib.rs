@@ -1,0 +1,42 @@
+//! The Python package of Overshot: what its pure Python part calls.
+//!
+//! Objects of Python become inputs and outputs of a job in `columns.rs`; `engine.rs` runs it without the interpreter's
+//! lock; `watch.rs` notices Ctrl-C and shows progress meanwhile.
+
+mod columns;
+mod dtype;
+mod engine;
+mod error;
+mod expression;
+mod file;
+mod report;
+mod watch;
+
+/// The module `overshot._core`.
+#[pyo3::pymodule]
+mod _core {
+    #[pymodule_export]
+    use crate::engine::Engine;
+    #[pymodule_export]
+    use crate::error::Cancelled;
+    #[pymodule_export]
+    use crate::expression::Expression;
+    #[pymodule_export]
+    use crate::file::{File, NewFile};
+    #[pymodule_export]
+    use crate::report::{Plan, Report};
+
+    use crate::report::dictionary;
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    #[allow(non_upper_case_globals, reason = "a name of Python modules")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    /// Returns the devices of this machine as a list of dictionaries, and notes about those that cannot be used.
+    #[pyfunction]
+    fn devices(py: Python<'_>) -> PyResult<(Bound<'_, PyAny>, Vec<String>)> {
+        let (devices, notes) = py.detach(overshot::device::devices);
+        Ok((dictionary(py, &devices)?, notes))
+    }
+}

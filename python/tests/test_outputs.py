@@ -1,0 +1,109 @@
+"""Files, arrays and memory that runs write and read."""
+
+import resource
+
+import numpy as np
+import pytest
+
+import overshot as ov
+
+
+def test_files_are_inputs_and_outputs(evaluate, tmp_path):
+    x = np.arange(50_000, dtype="f4").reshape(500, 100)
+    path = tmp_path / "x.npy"
+    np.save(path, x)
+    x.tofile(tmp_path / "x.f32")
+    for file in (
+        ov.open(path),
+        ov.open(path, read="pread"),
+        ov.open(path, read="direct"),
+        str(path),
+        path,
+        np.load(path, mmap_mode="r"),
+    ):
+        np.testing.assert_array_equal(evaluate("file * 2"), x * 2)
+    raw = ov.open(tmp_path / "x.f32", "f4")
+    assert (raw.dtype, raw.shape) == (np.float32, (50_000,))
+    y = evaluate("raw + 1", out=tmp_path / "y.npy")
+    assert isinstance(y, np.memmap)
+    np.testing.assert_array_equal(y, x.ravel() + 1)
+    r = evaluate("z = a > 5; m = max(a)", a=path, out={"z": ov.create(tmp_path / "z.bool")})
+    np.testing.assert_array_equal(r["z"], x.ravel() > 5)
+    assert r["m"] == 49_999
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), x.ravel() + 1)
+
+
+def test_an_output_file_is_whole_or_absent(evaluate, tmp_path):
+    x = np.arange(10.0)
+    path = tmp_path / "y.npy"
+    path.write_text("mine")
+    with pytest.raises(OSError, match="exists"):
+        evaluate("x * 2", out=path)
+    assert path.read_text() == "mine"
+    np.testing.assert_array_equal(evaluate("x * 2", out=ov.create(path, "f4", force=True)), 2 * x)
+    assert np.load(path).dtype == np.float32
+    with pytest.raises(FileNotFoundError) as caught:
+        evaluate("sum(x)", x=tmp_path / "none.npy")
+    assert caught.value.filename == str(tmp_path / "none.npy") or "none.npy" in str(caught.value)
+
+    class Stop(Exception):
+        pass
+
+    def stop(done, rows):
+        raise Stop
+
+    # The last call comes when all rows are finished, so the exception ends every run.
+    with pytest.raises(Stop):
+        evaluate("x * 2", out=tmp_path / "z.npy", progress=stop, x=np.zeros(8 << 20))
+    left = sorted(each.name for each in tmp_path.iterdir())
+    assert left in (["y.npy"], ["y.npy", "z.npy"]) and all((tmp_path / name).stat().st_size for name in left)
+
+
+def test_arrays_are_written_in_place(evaluate):
+    x = np.arange(1000.0)
+    y = np.zeros(1000)
+    assert evaluate("x + 1", out=y) is y
+    np.testing.assert_array_equal(y, x + 1)
+    r = evaluate("y = x + 1; z = x > 5", out={"y": y})
+    assert r["y"] is y and r["z"].dtype == bool and r["z"].flags.owndata
+    # An output that shares memory with an input.
+    expected = 2 * x
+    assert evaluate("x * 2", out=x) is x
+    np.testing.assert_array_equal(x, expected)
+    a = np.arange(10.0)
+    evaluate("p = b + 1; q = b + 2", b=a[:5].copy(), out={"p": a[:5], "q": a[2:7]})
+    np.testing.assert_array_equal(a[2:7], np.arange(2.0, 7.0))
+
+
+def test_arrays_that_cannot_be_written_are_refused(evaluate):
+    x = np.ones(4)
+    locked = np.ones(4)
+    locked.flags.writeable = False
+    with pytest.raises(ValueError, match="result: the array is read-only"):
+        evaluate("x + 1", out=locked)
+    overlapping = np.lib.stride_tricks.as_strided(np.zeros(5), (2, 2), (8, 8))
+    with pytest.raises(ValueError, match="elements of the array overlap"):
+        evaluate("x + 1", out=overlapping, x=np.ones((2, 2)))
+    with pytest.raises(ValueError, match="has 4 rows but output result"):
+        evaluate("x + 1", out=np.zeros(3))
+    with pytest.raises(ValueError, match="f32"):
+        evaluate("x + 1", out=np.zeros(4, "f4"))
+    with pytest.raises(ValueError, match="shape"):
+        evaluate("x + 1", out=np.zeros((2, 2)))
+
+
+def test_inputs_are_used_in_place():
+    x = np.ones(32 << 20)
+    assert ov.evaluate("sum(x)", device="cpu") == x.size
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert ov.evaluate("sum(x)", device="cpu") == x.size
+    assert ov.evaluate("sum(x)", x=x.reshape(2, -1), device="cpu") == x.size
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 16 << 10, f"{grown} KiB more, and the array has {x.nbytes >> 10}"
+
+
+def test_a_file_in_another_place_is_not_an_array_in_memory(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.ones(1000))
+    column = ov.plan("sum(x)", x=ov.open(path), device="cpu").to_dict()["columns"][0]
+    assert column["place"] == str(path)
