@@ -126,7 +126,8 @@ fn insert(known: &mut Known, kind: &str, entry: Entry) -> Entry {
     *place
 }
 
-/// Returns the kind of a job: its computation, where its columns are, and the devices with their workers.
+/// Returns the kind of a job: its computation, where its columns are, the magnitude of its rows, and the devices with
+/// their workers. A short job may end before it has found what is best for a long one.
 pub(super) fn kind_of(computation: &str, work: &Work<'_>, plan: &Plan) -> String {
     let inputs =
         work.inputs.iter().map(|input| (input.memory.is_some(), input.pinned.is_some(), input.sharded.is_some()));
@@ -135,7 +136,8 @@ pub(super) fn kind_of(computation: &str, work: &Work<'_>, plan: &Plan) -> String
     let places: Vec<_> = inputs.chain(outputs).collect();
     let devices: Vec<_> =
         plan.devices.iter().map(|device| (&device.id, &device.name, device.workers, device.slot_bytes)).collect();
-    format!("{computation} {places:?} {devices:?}")
+    let magnitude = plan.rows.max(1).ilog2() / 2;
+    format!("{computation} {places:?} {magnitude} {devices:?}")
 }
 
 #[cfg(test)]

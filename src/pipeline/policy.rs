@@ -22,6 +22,11 @@
 //!
 //! In phase 3, time is divided into windows, during which the limits stay the same and finished rows are counted. A
 //! window is so long that the chunks that were begun before it do not count for much.
+//!
+//! # Warming up
+//!
+//! The first chunk that is staged takes two to three times as long as later ones: its slot is not in the cache, and the
+//! threads have just been woken. So it does not count in phase 1, nor does the first window of a run.
 
 use std::time::Duration;
 
@@ -112,6 +117,8 @@ pub(super) struct Policy {
     rate: f64,
     /// Seconds of the last complete window.
     span: f64,
+    /// Whether a window of this run has ended.
+    is_warm: bool,
     /// What is tried next, as an index of [`TRIES`].
     next: usize,
 }
@@ -208,6 +215,7 @@ impl Policy {
             rows: rows as f64,
             rate: 0.0,
             span: 0.0,
+            is_warm: known.is_none(),
             next: 0,
         }
     }
@@ -233,6 +241,11 @@ impl Policy {
     /// Records that, at `now`, a slot was filled with `rows` rows in `busy`.
     pub(super) fn filled(&mut self, rows: u64, busy: Duration, now: Duration) {
         self.filled.add(rows, busy);
+        if let Phase::Probe(before) = &mut self.phase
+            && self.filled.chunks == 1
+        {
+            before[2] = self.filled;
+        }
         self.advance(now.as_secs_f64());
     }
 
@@ -249,6 +262,11 @@ impl Policy {
     /// Records that, at `now`, a chunk of `rows` rows was drained. Filling and draining took `busy`.
     pub(super) fn staged(&mut self, rows: u64, busy: Duration, now: Duration) {
         self.tallies[STAGED].add(rows, busy);
+        if let Phase::Probe(before) = &mut self.phase
+            && self.tallies[STAGED].chunks == 1
+        {
+            before[STAGED] = self.tallies[STAGED];
+        }
         self.advance(now.as_secs_f64());
     }
 
@@ -357,6 +375,10 @@ impl Policy {
     fn judge(&mut self, rate: f64, now: f64) {
         match &mut self.phase {
             Phase::Probe(_) | Phase::Settle { .. } => {}
+            Phase::Keep { .. } if !self.is_warm => {
+                self.is_warm = true;
+                self.set(self.limits, now);
+            }
             Phase::Keep { left, rest, changed } => {
                 let is_first = self.rate == 0.0;
                 let is_changed = !is_first && !(self.rate / CHANGED..self.rate * CHANGED).contains(&rate);

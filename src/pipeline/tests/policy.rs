@@ -106,10 +106,14 @@ impl Control {
     }
 }
 
+/// How many times as long the first chunk of a staging worker takes.
+const COLD: f64 = 2.5;
+
 /// A staging worker with two slots.
 #[derive(Default)]
 struct Stager {
     in_use: usize,
+    is_warm: bool,
     /// When each chunk is back, and the time that filling took.
     in_flight: VecDeque<(f64, f64)>,
     stages: bool,
@@ -172,7 +176,9 @@ fn run(hosts: [&Host; 2], rows: f64, control: &mut Control, random: &mut Random)
                 (stager.stages, stager.is_active) = (true, true);
                 stager.in_use += 1;
                 active[1] += 1;
-                let seconds = takes(active, STAGED, host.chunk[1] / 2.0);
+                let cold = if stager.is_warm { 1.0 } else { COLD };
+                stager.is_warm = true;
+                let seconds = cold * takes(active, STAGED, host.chunk[1] / 2.0);
                 after(&mut events, seconds, Event::Filled { stager: k, begun: now });
             } else if stager.in_flight.front().is_some_and(|(back, ..)| *back <= now)
                 && let Some((_, filling)) = stager.in_flight.pop_front()
@@ -343,7 +349,7 @@ fn a_short_job_stays_with_the_probe() {
 fn fills_alone_tell_that_computing_is_better() {
     let mut policy = Policy::new(4, 2, 1_000_000, None);
     let ms = Duration::from_millis;
-    for chunk in 0..2 {
+    for chunk in 0..3 {
         policy.begin(ms(chunk));
         policy.computed(1000, ms(1), ms(chunk), ms(chunk + 1));
         assert_eq!(policy.limits(), Limits::of(3, 1));
@@ -360,6 +366,9 @@ fn staging_takes_the_cores_that_it_keeps_busy() {
         policy.begin(us(0));
         policy.computed(1000, us(1000), us(0), us(1000));
     }
+    // The first chunk takes long and does not count.
+    policy.filled(1000, us(2000), us(1000));
+    policy.staged(1000, us(4000), us(1000));
     for _ in 0..2 {
         policy.filled(1000, us(400), us(1000));
         policy.staged(1000, us(800), us(1000));
@@ -371,4 +380,18 @@ fn staging_takes_the_cores_that_it_keeps_busy() {
         policy.staged(1000, us(500), us(1000 + 250 * chunk));
     }
     assert_eq!(policy.limits(), Limits::of(8 - 2 - 1, 4));
+}
+
+#[test]
+fn the_first_window_of_a_run_does_not_count() {
+    let known = Limits::of(4, 4);
+    let mut policy = Policy::new(8, 4, 1_000_000_000, Some(known));
+    // Windows of ten milliseconds with 100 chunks; the first one has half as many rows.
+    for window in 0..8 {
+        for chunk in 1..=100 {
+            let rows = if window == 0 { 500 } else { 1000 };
+            policy.staged(rows, Duration::from_micros(100), Duration::from_micros(10_000 * window + 100 * chunk));
+        }
+        assert_eq!(policy.limits(), known, "it does not probe again in window {window}");
+    }
 }
