@@ -86,6 +86,7 @@
 //!   (`Input::try_from(array.view())`, `Output::try_from(array.view_mut())`), and each of their elements is a row;
 //! - [`io`] has sources and sinks, and the traits for your own; [`kernel`], [`device`], [`memory`], [`plan`] and
 //!   [`report`] have the rest of the types of their subjects; [`limits`] has what this machine was measured to reach;
+//! - [`Report::html`] and [`Plan::html`] return pictures for notebooks, and [`html::page`] makes pages of them;
 //! - `overshot bench` measures these limits, and [`Report`] then compares each run with them.
 //!
 //! # Expressions
@@ -144,6 +145,7 @@ pub mod device;
 mod engine;
 mod error;
 pub mod expr;
+pub mod html;
 mod job;
 pub mod limits;
 pub mod memory;

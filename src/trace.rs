@@ -1,6 +1,7 @@
 //! The timeline of a run, and its export for trace viewers.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::time::Duration;
@@ -27,11 +28,12 @@ pub struct Timeline {
     devices: Vec<Device>,
 }
 
+/// The timeline of one device.
 #[derive(Clone, Debug)]
-struct Device {
-    name: String,
+pub(crate) struct Device {
+    pub(crate) name: String,
     /// One row of the picture per entry: the engines of the device, then its workers.
-    rows: BTreeMap<(Track, usize), Vec<Span>>,
+    pub(crate) rows: BTreeMap<Track, Vec<Span>>,
 }
 
 impl Timeline {
@@ -42,16 +44,16 @@ impl Timeline {
         workers: impl Iterator<Item = (usize, Vec<Span>)>,
     ) -> Timeline {
         let mut devices: Vec<Device> = names.map(|name| Device { name, rows: BTreeMap::new() }).collect();
-        let mut count = vec![0; devices.len()];
         for (number, spans) in workers {
-            let (device, worker) = (&mut devices[number], count[number]);
-            count[number] += 1;
             for span in spans {
-                let row = if span.track == Track::Worker { worker } else { 0 };
-                device.rows.entry((span.track, row)).or_default().push(span);
+                devices[number].rows.entry(span.track).or_default().push(span);
             }
         }
         Timeline { devices }
+    }
+
+    pub(crate) fn devices(&self) -> &[Device] {
+        &self.devices
     }
 
     /// Writes the timeline in Chrome's Trace Event Format, which <https://ui.perfetto.dev> opens. Each device is a
@@ -70,13 +72,8 @@ impl Timeline {
         };
         for (pid, device) in self.devices.iter().enumerate() {
             line(to, json!({ "ph": "M", "name": "process_name", "pid": pid, "args": { "name": device.name } }))?;
-            for (tid, ((track, worker), spans)) in device.rows.iter().enumerate() {
-                let name = match track {
-                    Track::CopyIn => "copy in".to_owned(),
-                    Track::Compute => "kernels".to_owned(),
-                    Track::CopyOut => "copy out".to_owned(),
-                    Track::Worker => format!("worker {worker}"),
-                };
+            for (tid, (track, spans)) in device.rows.iter().enumerate() {
+                let name = track.to_string();
                 line(
                     to,
                     json!({ "ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": { "name": name } }),
@@ -120,8 +117,19 @@ pub(crate) enum Track {
     Compute,
     /// The engine of the device that copies to the host.
     CopyOut,
-    /// The thread of the worker.
-    Worker,
+    /// The thread of the worker with this number on the device.
+    Worker(usize),
+}
+
+impl fmt::Display for Track {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Track::CopyIn => f.write_str("copy in"),
+            Track::Compute => f.write_str("kernels"),
+            Track::CopyOut => f.write_str("copy out"),
+            Track::Worker(number) => write!(f, "worker {number}"),
+        }
+    }
 }
 
 impl Span {

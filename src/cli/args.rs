@@ -100,6 +100,11 @@ pub struct JobArgs {
     #[arg(long, value_name = "FILE", help_heading = "Report")]
     pub trace: Option<PathBuf>,
 
+    /// Write a picture of the report or of the plan to this file: a web page that needs no other file, with the times
+    /// of every stage. An existing file is replaced
+    #[arg(long, value_name = "FILE", help_heading = "Report")]
+    pub html: Option<PathBuf>,
+
     #[command(flatten)]
     pub limits: LimitArgs,
 

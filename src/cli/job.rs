@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use overshot::Job;
+use overshot::{Job, html};
 
 use super::args::JobArgs;
 use super::output::{print, print_json};
 use super::progress::Bar;
-use super::trace::Trace;
+use super::report_file::ReportFile;
 use super::{Failure, Result, interrupt, kernel, render};
 
 /// Runs the job and prints its report.
@@ -15,11 +15,13 @@ pub fn run(args: &JobArgs) -> Result {
     let engine = args.limits.engine()?;
     let job = job(args)?;
     let plan = engine.plan(&job)?;
-    let trace = args.trace.as_deref().map(|path| Trace::new(path, files(args))).transpose()?;
+    let trace = args.trace.as_deref().map(|path| ReportFile::new("the trace", path, files(args))).transpose()?;
+    let page = page(args)?;
     // Without files there is no data, so there is no rate to show.
     let row_bytes = if args.files.is_empty() { 0 } else { plan.row_bytes };
     let bar = Bar::new(args.quiet, "overshot", plan.rows, row_bytes);
-    let job = job.cancel_token(interrupt::token()).progress(|progress| bar.show(progress)).timeline(trace.is_some());
+    let job = job.cancel_token(interrupt::token()).progress(|progress| bar.show(progress));
+    let job = job.timeline(trace.is_some() || page.is_some());
     let report = engine.run(job)?;
     drop(bar);
     let printed = match (args.json, args.quiet) {
@@ -27,11 +29,23 @@ pub fn run(args: &JobArgs) -> Result {
         (false, true) => print(report.values()),
         (false, false) => print(render::report(&report, args.verbose)),
     };
-    // Last, so that the results are printed even if the trace cannot be written.
-    if let (Some(trace), Some(timeline)) = (trace, &report.timeline) {
-        trace.write(timeline)?;
-    }
-    printed
+    // Last, so that the results are printed even if these files cannot be written. One that can be is.
+    let traced = match (trace, &report.timeline) {
+        (Some(trace), Some(timeline)) => trace.write(|out| timeline.write_chrome(out)),
+        _ => Ok(()),
+    };
+    let drawn = page.map_or(Ok(()), |page| write_page(page, args, &report.html()));
+    traced.and(drawn).and(printed)
+}
+
+/// The file of `--html`, which is none of the others.
+fn page(args: &JobArgs) -> Result<Option<ReportFile<'_>>> {
+    let trace = args.trace.as_deref().map(|path| ("the trace".to_owned(), path));
+    args.html.as_deref().map(|path| ReportFile::new("the page", path, files(args).chain(trace))).transpose()
+}
+
+fn write_page(page: ReportFile<'_>, args: &JobArgs, fragment: &str) -> Result {
+    page.write(|out| out.write_all(html::page(&args.expression, fragment).as_bytes()))
 }
 
 /// The files of a job, each with its description.
@@ -43,7 +57,9 @@ fn files(args: &JobArgs) -> impl Iterator<Item = (String, &Path)> {
 /// Prints the plan of the job.
 pub fn plan(args: &JobArgs) -> Result {
     let plan = args.limits.engine()?.plan(&job(args)?)?;
-    if args.json { print_json(&plan) } else { print(&plan) }
+    let page = page(args)?;
+    let printed = if args.json { print_json(&plan) } else { print(&plan) };
+    page.map_or(Ok(()), |page| write_page(page, args, &plan.html())).and(printed)
 }
 
 /// The job with its files. Inputs are opened; outputs are only named.

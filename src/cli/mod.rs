@@ -18,8 +18,8 @@ mod man;
 mod output;
 mod progress;
 mod render;
+mod report_file;
 mod style;
-mod trace;
 mod unfinished;
 mod values;
 

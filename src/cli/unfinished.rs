@@ -1,5 +1,5 @@
 //! Unfinished files, which are removed before a process ends at once: incomplete outputs, the directory of the demo,
-//! and the draft of a trace.
+//! and the draft of a trace or a page.
 
 use std::fs;
 use std::path::{Path, PathBuf};

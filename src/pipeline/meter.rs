@@ -86,7 +86,7 @@ impl Meter {
         };
         time.busy += end - begin;
         if self.timeline {
-            self.outcome.spans.push(Span::new(Track::Worker, name, chunk, begin, end));
+            self.outcome.spans.push(Span::new(Track::Worker(self.name.worker), name, chunk, begin, end));
         }
     }
 

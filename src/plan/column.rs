@@ -38,17 +38,22 @@ pub enum Role {
     Scratch,
 }
 
-impl fmt::Display for PlanColumn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PlanColumn { name, role, dtype, elements, place, exists } = self;
-        let role = match role {
+impl Role {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
             Role::Input => "input",
             Role::Output => "output",
             Role::Value => "value",
             Role::Resident => "resident",
             Role::Scratch => "scratch",
-        };
-        write!(f, "{role:14} {name}: ")?;
+        }
+    }
+}
+
+impl fmt::Display for PlanColumn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PlanColumn { name, role, dtype, elements, place, exists } = self;
+        write!(f, "{:14} {name}: ", role.name())?;
         if *elements != 1 {
             write!(f, "{elements} x ")?;
         }

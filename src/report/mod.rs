@@ -5,7 +5,7 @@ mod json;
 mod show;
 mod stage_limits;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use bottleneck::{Bottleneck, Stage};
 pub(crate) use bottleneck::{DeviceWork, Medium};

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use super::{DeviceReport, Report, Setup, StageTime, StageTimes};
+use super::{Bottleneck, DeviceReport, Report, Setup, StageTime, StageTimes};
 use crate::device::DeviceKind;
 use crate::units;
 
@@ -50,30 +50,50 @@ impl Report {
     #[must_use]
     pub fn summary(&self) -> String {
         let mut text = units::counted(self.rows, "row");
-        let bytes = self.input_bytes().saturating_add(self.output_bytes());
+        let bytes = self.column_bytes();
         if bytes > 0 {
             let _ = write!(text, " ({})", units::bytes(bytes));
         }
         let _ = write!(text, " in {}", units::time(self.time));
-        let virtual_time = self.devices.iter().filter_map(|device| device.virtual_time).max();
         let setup = self.total_time.saturating_sub(self.time);
-        if let Some(time) = virtual_time {
+        if let Some(time) = self.virtual_time() {
             let _ = write!(text, " ({} of virtual time)", units::time(time));
         } else if setup >= SHORT_SETUP && setup * 10 >= self.time {
             let _ = write!(text, " ({} with setup)", units::time(self.total_time));
         }
-        // The real speed of an emulated device is that of the host simulating it, which is of no interest.
-        let is_emulated = self.devices.iter().any(|device| device.kind == DeviceKind::Emulated);
-        if bytes > 0 && !is_emulated && !self.time.is_zero() {
-            let _ = write!(text, ", {}", units::rate(bytes as f64 / self.time.as_secs_f64()));
+        if let Some(rate) = self.rate() {
+            let _ = write!(text, ", {}", units::rate(rate));
         }
-        let worked = || self.devices.iter().filter(|device| device.rows > 0);
-        let most = worked().max_by_key(|device| device.rows);
-        if let Some((device, bottleneck)) = most.and_then(|device| Some((device, device.bottleneck?))) {
-            let whose = if worked().count() > 1 { format!("{}, ", device.id) } else { String::new() };
+        if let Some((device, bottleneck)) = self.bottleneck() {
+            let whose = device.map(|device| format!("{}, ", device.id)).unwrap_or_default();
             let _ = write!(text, "; bottleneck: {whose}{bottleneck}");
         }
         text
+    }
+
+    /// Returns the bytes of all inputs and outputs.
+    pub(crate) fn column_bytes(&self) -> u64 {
+        self.input_bytes().saturating_add(self.output_bytes())
+    }
+
+    /// Returns the virtual time of the whole run, if it has one.
+    pub(crate) fn virtual_time(&self) -> Option<Duration> {
+        self.devices.iter().filter_map(|device| device.virtual_time).max()
+    }
+
+    /// Returns the bytes of inputs and outputs per second. The real speed of an emulated device is that of the host
+    /// simulating it, which is of no interest, so it has none.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        let is_emulated = self.devices.iter().any(|device| device.kind == DeviceKind::Emulated);
+        let bytes = self.column_bytes();
+        (bytes > 0 && !is_emulated && !self.time.is_zero()).then(|| bytes as f64 / self.time.as_secs_f64())
+    }
+
+    /// Returns the bottleneck of the device that processed the most rows, and this device if there are others.
+    pub(crate) fn bottleneck(&self) -> Option<(Option<&DeviceReport>, Bottleneck)> {
+        let worked = || self.devices.iter().filter(|device| device.rows > 0);
+        let most = worked().max_by_key(|device| device.rows)?;
+        Some(((worked().count() > 1).then_some(most), most.bottleneck?))
     }
 
     /// Returns the details that the short form omits: chunks, setup, copies, memory, devices, the time of each stage,

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A report of a run on a GPU, in which every field has a different value.
-fn example() -> Report {
+pub(crate) fn example() -> Report {
     let ms = Duration::from_millis;
     let stage = |busy, waiting| StageTime { busy: ms(busy), waiting: ms(waiting) };
     let stages = StageTimes {

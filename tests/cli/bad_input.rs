@@ -26,6 +26,7 @@ pub const CASES: &[Case] = &[
     ("invalid arguments", arguments),
     ("names with another meaning", other_names),
     ("a trace that is a file of the job", trace_is_data),
+    ("a page that is a file of the job", page_is_data),
     ("an invalid number", numbers),
     ("errors as JSON", json),
     ("a file name with a line break", line_break),
@@ -288,6 +289,30 @@ fn trace_is_data(device: &str) -> Outcome {
         done.is_error(2, &[]);
         assert_eq!(place.files(), before, "--trace {trace}");
     }
+    RAN
+}
+
+/// `--html` refuses what `--trace` refuses, and the file of the trace.
+fn page_is_data(device: &str) -> Outcome {
+    let place = place(device);
+    symlink("a.npy", place.path("link.html")).unwrap();
+    for page in ["a.npy", "./a.npy", "link.html"] {
+        place.refused(2, &[page, "both the page and 'a'"], &["sum(a)", "a=a.npy", "--html", page]);
+    }
+    place.refused(2, &["both the page and 'c'"], &["c = a", "a=a.npy", "c=c.raw", "--html", "./c.raw"]);
+    for page in ["t.json", "./t.json"] {
+        let args = ["sum(a)", "a=a.npy", "--trace", "t.json", "--html", page];
+        place.refused(2, &[page, "both the page and the trace"], &args);
+    }
+    place.refused(1, &["no/such/p.html", "the path of the page"], &["sum(a)", "a=a.npy", "--html", "no/such/p.html"]);
+    place.refused(1, &[".: is not a regular file"], &["sum(a)", "a=a.npy", "--html", "."]);
+    // So does a plan.
+    let before = place.files();
+    for (page, code) in [("a.npy", 2), ("no/such/p.html", 1)] {
+        let done = place.overshot(&["plan", "sum(a)", "a=a.npy", "--device", device, "--html", page]);
+        done.is_error(code, &[page]);
+    }
+    assert_eq!(place.files(), before);
     RAN
 }
 

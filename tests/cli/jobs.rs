@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     ("the report as JSON", json),
     ("a trace has every stage of every chunk", trace),
     ("a trace that exists is replaced", old_trace),
+    ("pages of a report and a plan", pages),
     ("quiet prints only the results", quiet),
     ("numbers for names", numbers),
     ("the examples of the help", examples),
@@ -137,6 +138,10 @@ fn trace(device: &str) -> Outcome {
     for row in if device == "cpu" { &["worker "][..] } else { &["copy in", "kernels", "copy out"] } {
         assert!(names().any(|name| name.as_str().is_some_and(|name| name.starts_with(row))), "{row}");
     }
+    // Workers have the numbers that errors and logs give them.
+    let workers = report["devices"][0]["workers"].as_u64().unwrap();
+    let numbers = names().filter_map(|name| name.as_str()?.strip_prefix("worker ")?.parse::<u64>().ok());
+    assert!(numbers.max() < Some(workers), "{events:?}");
     assert!(report["chunks"].as_u64() > Some(4));
     RAN
 }
@@ -154,6 +159,33 @@ fn old_trace(device: &str) -> Outcome {
     assert_eq!(metadata.permissions().mode() & 0o777, 0o640);
     serde_json::from_slice::<Vec<Value>>(&fs::read(place.path("t.json")).unwrap()).unwrap();
     assert_eq!(place.names(), ["a.npy", "link.json", "t.json"]);
+    RAN
+}
+
+/// `tests/html/check.py` examines pages in a browser.
+fn pages(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    place.npy("a.npy", &vec![1.0; 200_000]);
+    place.raw("p.html", b"the page of an earlier job");
+    fs::set_permissions(place.path("p.html"), fs::Permissions::from_mode(0o640)).unwrap();
+    let read = |name: &str| fs::read_to_string(place.path(name)).unwrap();
+    let args = ["c = a + 1; max(c)", "a=a.npy", "c=c.npy", "--html", "p.html", "--trace", "t.json"];
+    let report = place.report(&args);
+    let page = read("p.html");
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<title>c = a + 1; max(c)</title>"), "{page}");
+    for part in ["200,000", "max(c)", "2.0", "c.npy", "Timeline", report["devices"][0]["name"].as_str().unwrap()] {
+        assert!(page.contains(part), "no '{part}' in {page}");
+    }
+    assert_eq!(fs::metadata(place.path("p.html")).unwrap().permissions().mode() & 0o777, 0o640);
+    serde_json::from_slice::<Vec<Value>>(&fs::read(place.path("t.json")).unwrap()).unwrap();
+    // What is printed is the same, and a plan makes nothing but its page.
+    let args = ["plan", "c = a * a", "a=a.npy", "c=d.npy", "--device", device];
+    let printed = place.overshot(&args);
+    let drawn = place.overshot(&[&args[..], &["--html", "plan.html"]].concat());
+    assert_eq!((drawn.code, &drawn.stdout, drawn.stderr.as_str()), (Some(0), &printed.stdout, ""));
+    let page = read("plan.html");
+    assert!(page.contains("c = a * a</title>") && page.contains("200,000") && page.contains("worker"), "{page}");
+    assert_eq!(place.names(), ["a.npy", "c.npy", "p.html", "plan.html", "t.json"]);
     RAN
 }
 
@@ -235,6 +267,7 @@ fn headings(device: &str) -> Outcome {
         ("Data:", "force"),
         ("Report:", "json"),
         ("Report:", "trace"),
+        ("Report:", "html"),
         ("Device and memory:", "device"),
         ("Device and memory:", "chunk"),
         ("Options for kernels:", "threads"),

@@ -1,4 +1,4 @@
-//! The file of `--trace`.
+//! The files of `--trace` and `--html`.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata, Permissions};
@@ -6,34 +6,40 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use overshot::{Error, io::FileId, trace::Timeline};
+use overshot::{Error, io::FileId};
 
 use super::{Failure, Result, unfinished};
 
-/// The file to which the timeline of a job will be written.
-pub struct Trace {
+/// A file to which a part of the report of a job will be written.
+pub struct ReportFile<'a> {
+    /// What it is, for messages: `the trace`.
+    what: &'static str,
     /// The path as given by the user, for messages.
-    path: PathBuf,
+    path: &'a Path,
     /// The absolute path, with symbolic links resolved.
     target: PathBuf,
     /// The permissions of the file to be replaced.
     permissions: Option<Permissions>,
 }
 
-impl Trace {
-    /// Checks that the file can be created, without touching it: an existing trace is replaced only when the new one is
-    /// complete. `others` are the files of the job with their descriptions.
+impl<'a> ReportFile<'a> {
+    /// Checks that the file can be created, without touching it: an existing file is replaced only when the new one is
+    /// complete. `others` are the other files of the job with their descriptions.
     ///
     /// # Errors
     /// If the path is one of the others, is not a regular file, or is in a directory in which files cannot be created.
-    pub fn new<'a>(path: &Path, others: impl IntoIterator<Item = (String, &'a Path)>) -> Result<Trace> {
+    pub fn new<'b>(
+        what: &'static str,
+        path: &'a Path,
+        others: impl IntoIterator<Item = (String, &'b Path)>,
+    ) -> Result<ReportFile<'a>> {
         let cannot = |problem: &str, remedy: &str, cause: Option<io::Error>| Error::File {
             path: path.into(),
             problem: problem.into(),
             remedy: remedy.into(),
             cause,
         };
-        let no_file = "choose another file for the trace";
+        let no_file = &another_file(what);
         let there = match fs::metadata(path) {
             Ok(metadata) if !metadata.is_file() => {
                 return Err(cannot("is not a regular file", no_file, None).into());
@@ -48,12 +54,12 @@ impl Trace {
             None => new_place(path),
         };
         let Some(target) = target else {
-            return Err(cannot("cannot be created", "check the path of the trace", None).into());
+            return Err(cannot("cannot be created", &format!("check the path of {what}"), None).into());
         };
         let id = FileId::of(path);
         let mut others = others.into_iter();
-        if let Some((what, _)) = others.find(|(_, other)| id.is_some() && FileId::of(other) == id) {
-            let text = format!("{}: is both the trace and {what}: {no_file}", path.display());
+        if let Some((other, _)) = others.find(|(_, other)| id.is_some() && FileId::of(other) == id) {
+            let text = format!("{}: is both {what} and {other}: {no_file}", path.display());
             return Err(Failure::Usage(text));
         }
         // Detects a directory without write permission before any work is done. This file never has a name.
@@ -61,21 +67,30 @@ impl Trace {
             return Err(cannot("files cannot be created in its directory", no_file, Some(error)).into());
         }
         let permissions = there.as_ref().map(Metadata::permissions);
-        Ok(Trace { path: path.into(), target, permissions })
+        Ok(ReportFile { what, path, target, permissions })
     }
 
-    /// Writes the timeline.
-    pub fn write(self, timeline: &Timeline) -> Result {
-        let Trace { path, target, permissions } = self;
-        write(&target, permissions, timeline).map_err(|error| {
-            let (problem, remedy) = ("the trace cannot be written".into(), "choose another file for the trace".into());
-            Error::File { path, problem, remedy, cause: Some(error) }.into()
+    /// Writes the file.
+    pub fn write(self, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result {
+        let ReportFile { what, path, target, permissions } = self;
+        write(&target, permissions, content).map_err(|error| {
+            let (problem, remedy) = (format!("{what} cannot be written"), another_file(what));
+            Error::File { path: path.into(), problem, remedy, cause: Some(error) }.into()
         })
     }
 }
 
+/// The remedy if a file is refused.
+fn another_file(what: &str) -> String {
+    format!("choose another file for {what}")
+}
+
 /// Writes the file under a temporary name and renames it when it is complete.
-fn write(target: &Path, permissions: Option<Permissions>, timeline: &Timeline) -> io::Result<()> {
+fn write(
+    target: &Path,
+    permissions: Option<Permissions>,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
     let mut prefix = OsString::from(".");
     prefix.push(target.file_name().unwrap_or_default());
     prefix.push(".");
@@ -90,7 +105,7 @@ fn write(target: &Path, permissions: Option<Permissions>, timeline: &Timeline) -
         file.as_file().set_permissions(permissions)?;
     }
     let mut out = BufWriter::new(file.as_file_mut());
-    timeline.write_chrome(&mut out)?;
+    content(&mut out)?;
     out.flush()?;
     drop(out);
     file.persist(target)?;
