@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -32,6 +33,9 @@ class Results(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>{self.report._repr_html_()}"
 
     def __repr__(self) -> str:
         lines = [f"  {name} = {value!r}" for name, value in self._values.items()]

@@ -49,6 +49,11 @@ impl Report {
         self.0.to_string()
     }
 
+    /// The picture of the run that notebooks show: stages, overlap, bottleneck, timeline.
+    fn _repr_html_(&self) -> String {
+        self.0.html()
+    }
+
     fn __repr__(&self) -> String {
         format!("<overshot.Report of {} rows in {:.3} s>", self.0.rows, self.0.time.as_secs_f64())
     }
@@ -67,6 +72,11 @@ impl Plan {
 
     fn __str__(&self) -> String {
         self.0.to_string()
+    }
+
+    /// The picture of the plan that notebooks show.
+    fn _repr_html_(&self) -> String {
+        self.0.html()
     }
 
     fn __repr__(&self) -> String {

@@ -217,6 +217,15 @@ def test_plans_and_pickles():
     assert (str(new.path), repr(new)) == ("y.npy", '<overshot.NewFile "y.npy">')
 
 
+def test_results_reports_and_plans_have_pictures():
+    x = np.ones(1000)
+    r = ov.evaluate("y = x < 2; sum(x)", timeline=True, device="cpu")
+    picture, whole = r.report._repr_html_(), r._repr_html_()
+    assert picture.startswith("<div") and "<svg" in picture and "1,000 rows" in picture
+    assert "y = x &lt; 2" in picture and whole.endswith(picture) and "sum(x) = np.float64(1000.0)" in whole
+    assert "<svg" in ov.plan("sum(x)", device="emulated")._repr_html_()
+
+
 def test_the_examples_in_docstrings_are_right():
     for module in (ov, ov._engine):
         failed, tried = doctest.testmod(module, extraglobs={"np": np, "ov": ov})
