@@ -57,7 +57,8 @@ def columns(
         elif name in frame.f_globals:
             value = frame.f_globals[name]
         else:
-            raise NameError(f"name {name!r} is not defined: make a variable of this name, or pass {name}=...", name=name)
+            message = f"name {name!r} is not defined: make a variable of this name, or pass {name}=..."
+            raise NameError(message, name=name)
         found.append((name, column(name, value)))
     # A variable with the name of a constant takes its place, as in Python.
     for name in expression.constants:

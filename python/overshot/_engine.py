@@ -263,9 +263,9 @@ def evaluate(
     np.float64(1.5)
 
     Names are keyword arguments, keys of the mapping `names`, or variables of the caller. They stand for NumPy arrays,
-    memory maps, `overshot.open` files, paths, other arrays in memory (DLPack, Arrow without nulls, buffers), or numbers.
-    Arrays are used in place; do not write to them until the call returns. All have the same shape: there is no
-    broadcasting.
+    memory maps, `overshot.open` files, paths, other arrays in memory (DLPack, Arrow without nulls, buffers), or
+    numbers. Arrays are used in place; do not write to them until the call returns. All have the same shape: there is
+    no broadcasting.
 
     `out` is an array or a path for one expression, or a mapping by name for statements. Values without one are
     returned as new arrays, unless the text reads them again. A file gets its name when all rows are written.

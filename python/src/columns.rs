@@ -206,7 +206,8 @@ impl Target for NewArray {
         });
         let lent = lent.map_err(Error::other)?;
         let start = lent.buffer.buf_ptr().cast();
-        // SAFETY: nobody else has the new array before the run ends, and `NewSink` keeps its memory as long as the sink.
+        // SAFETY: nobody else has the new array before the run ends, and `NewSink` keeps its memory as long as the
+        // sink.
         let array = unsafe { RawArrayMut::new(start, dtype, &lent.shape, lent.buffer.strides()) };
         let sink = Output::from(array).open(dtype, rows, None)?;
         Ok(Box::new(NewSink { sink, _lent: lent }))

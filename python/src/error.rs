@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 
 create_exception!(overshot, Cancelled, PyRuntimeError, "A run was stopped before its end. No output file was written.");
 
-/// Returns the exception for an error: `ValueError` for a job that is not valid, `OSError` for a file, `MemoryError` for
-/// memory, and `RuntimeError` for devices. An exception of the caller's own code passes through.
+/// Returns the exception for an error: `ValueError` for a job that is not valid, `OSError` for a file, `MemoryError`
+/// for memory, and `RuntimeError` for devices. An exception of the caller's own code passes through.
 pub(crate) fn exception(error: Error) -> PyErr {
     let text = error.to_string();
     match innermost(&error) {
