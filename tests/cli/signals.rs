@@ -231,7 +231,7 @@ fn kill(device: &str) -> Outcome {
 
 fn file_size_limit(device: &str) -> Outcome {
     let place = CaseFolder::new(device);
-    place.npy("a.npy", &vec![1.0; 1 << 20]);
+    place.npy("a.npy", &vec![1.0; 1 << 22]);
     let limited_to = |blocks: u32, args: &[&str]| {
         let mut command = Command::new("sh");
         let text = format!("ulimit -f {blocks} && exec \"$0\" \"$@\"");
@@ -242,17 +242,17 @@ fn file_size_limit(device: &str) -> Outcome {
     limited(&["c = a", "a=a.npy", "c=c.npy"]).is_error(1, &["c.npy", "ulimit -f"]);
     // The trace comes last: the results are there.
     let done = limited(&["sum(a)", "a=a.npy", "--quiet", "--trace", "t.json", "--chunk", "64KiB"]);
-    assert_eq!((done.code, done.stdout.as_str()), (Some(1), "sum(a) = 1048576.0\n"), "{done:?}");
+    assert_eq!((done.code, done.stdout.as_str()), (Some(1), "sum(a) = 4194304.0\n"), "{done:?}");
     assert!(done.stderr.starts_with("overshot: error: t.json: the trace cannot be written"), "{done:?}");
     assert_eq!(place.names(), ["a.npy"]);
     let done = limited(&["sum(a)", "a=a.npy", "--quiet", "--html", "p.html"]);
-    assert_eq!((done.code, done.stdout.as_str()), (Some(1), "sum(a) = 1048576.0\n"), "{done:?}");
+    assert_eq!((done.code, done.stdout.as_str()), (Some(1), "sum(a) = 4194304.0\n"), "{done:?}");
     assert!(done.stderr.starts_with("overshot: error: p.html: the page cannot be written"), "{done:?}");
     assert_eq!(place.names(), ["a.npy"]);
-    // A page is written even if the trace cannot be. A block is of 512 or of 1024 bytes; the trace of 256 chunks has
-    // 100 kB or more, the page half of that.
+    // A page is written even if the trace cannot be. A block is of 512 or of 1024 bytes; the trace of 1024 chunks has
+    // 400 kB or more, the page less than 100 kB.
     let both = ["sum(a)", "a=a.npy", "--quiet", "--trace", "t.json", "--html", "p.html", "--chunk", "32KiB"];
-    let done = limited_to(90, &both);
+    let done = limited_to(300, &both);
     assert!(done.stderr.starts_with("overshot: error: t.json: the trace cannot be written"), "{done:?}");
     assert_eq!(place.names(), ["a.npy", "p.html"]);
     RAN
