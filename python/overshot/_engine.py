@@ -80,7 +80,7 @@ class Engine:
         expression = _expression(text)
         inputs = columns(expression, names, arrays, sys._getframe(1))
         outputs, _ = _outputs(expression, out, inputs)
-        return self._open(inputs).plan(expression, inputs, outputs, rows)
+        return self._open(inputs, rows).plan(expression, inputs, outputs, rows)
 
     def close(self) -> None:
         """Frees the devices' memory and ends the threads, when no run uses them any more."""
@@ -98,11 +98,11 @@ class Engine:
     def __reduce__(self) -> tuple[Any, ...]:
         return _engine, self._settings
 
-    def _open(self, inputs: list[tuple[str, Any]]) -> _core.Engine:
+    def _open(self, inputs: list[tuple[str, Any]], rows: int | None) -> _core.Engine:
         if self._core is None:
             raise ValueError("the engine is closed")
         # With `auto`, runs of fewer bytes use no GPU.
-        if self._may_use_gpu and ("cuda" in self._settings[0] or _size(inputs) >= 32 << 20):
+        if self._may_use_gpu and ("cuda" in self._settings[0] or _size(inputs) + 8 * (rows or 0) >= 32 << 20):
             _nvrtc.load()
             self._may_use_gpu = False
         return self._core
@@ -123,7 +123,8 @@ class Engine:
         outputs, copied = _outputs(expression, out, inputs)
         show = Progress() if progress is True else progress if callable(progress) else None
         try:
-            results, new, report = self._open(inputs).run(expression, inputs, outputs, rows, show, timeline)
+            engine = self._open(inputs, rows)
+            results, new, report = engine.run(expression, inputs, outputs, rows, show, timeline)
         finally:
             if isinstance(show, Progress):
                 show.close()
@@ -133,13 +134,14 @@ class Engine:
         values: dict[str, Any] = {name: value for name, value in outputs if value is not None}
         values.update(new)
         for name, array in copied.items():
-            array[...] = values[name]
+            np.asarray(array)[...] = values[name]
             values[name] = array
         for name, value in values.items():
             if isinstance(value, _core.NewFile):
                 values[name] = _opened(name, value, report)
         values.update(results)
-        if expression.unnamed or (len(values) == 1 and not outputs and expression.text.strip() == results[0][0]):
+        # The name of an unnamed reduction is its text, with single spaces.
+        if expression.unnamed or (len(values) == 1 and results and results[0][0] == " ".join(expression.text.split())):
             return next(iter(values.values()))
         return Results(values, report)
 
@@ -160,7 +162,7 @@ def _expression(text: str | _core.Expression) -> _core.Expression:
 
 def _outputs(
     expression: _core.Expression, out: Any, inputs: list[tuple[str, Any]]
-) -> tuple[list[tuple[str, Any]], dict[str, np.ndarray]]:
+) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
     """Returns the outputs of a run, `None` for a new array, and the arrays that are written after it, because they
     share memory with others."""
     if expression.unnamed:
@@ -172,15 +174,15 @@ def _outputs(
     else:
         raise TypeError("several statements write several outputs: pass out={'name': array or path}")
     outputs: list[tuple[str, Any]] = []
-    copied: dict[str, np.ndarray] = {}
-    used = [value for _, value in inputs if isinstance(value, np.ndarray)]
+    copied: dict[str, Any] = {}
+    used = [value for _, value in inputs if isinstance(value, (np.ndarray, memoryview))]
     for name in expression.outputs:
-        value = given.pop(name, None) if name in given else None
-        if value is None and name not in expression.unread and name not in (out or ()):
+        if name not in given and name not in expression.unread:
             continue
+        value = given.pop(name, None)
         if isinstance(value, (str, os.PathLike)):
             value = _core.NewFile(os.fspath(value))
-        elif isinstance(value, np.ndarray):
+        elif value is not None and not isinstance(value, _core.NewFile):
             if any(np.may_share_memory(value, other) for other in used):
                 copied[name], value = value, None
             else:
@@ -301,7 +303,7 @@ def plan(
     inputs = columns(expression, names, arrays, sys._getframe(1))
     outputs, _ = _outputs(expression, out, inputs)
     engine = _shared(device, device_memory, pinned_memory, chunk, workers)
-    return engine._open(inputs).plan(expression, inputs, outputs, rows)
+    return engine._open(inputs, rows).plan(expression, inputs, outputs, rows)
 
 
 def open(path: str | os.PathLike[str], dtype: Any = None, *, read: str = "map") -> _core.File:

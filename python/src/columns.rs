@@ -1,5 +1,6 @@
 //! Objects of Python as the inputs and outputs of a job.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use overshot::io::{RawArray, RawArrayMut, Target};
@@ -41,10 +42,43 @@ impl Lent {
 
     fn output(&mut self) -> Output<'_> {
         let start = self.buffer.buf_ptr().cast();
-        // SAFETY: as in `input`; `Given::output` refuses memory that may not be written and overlapping elements, and
-        // the caller passes no array that shares memory with another one of the job.
+        // SAFETY: as in `input`; `Taken::new` refuses memory that may not be written and elements that overlap, and
+        // `check_apart` refuses an array that shares memory with another one of the job.
         unsafe { RawArrayMut::new(start, self.dtype, &self.shape, self.buffer.strides()) }.into()
     }
+}
+
+impl Lent {
+    /// Returns the addresses from the first byte of the array to behind its last one.
+    fn extent(&self) -> Range<usize> {
+        let start = self.buffer.buf_ptr().addr();
+        if self.shape.contains(&0) {
+            return start..start;
+        }
+        let reach = self.buffer.strides().iter().zip(self.buffer.shape());
+        let reach: Vec<isize> = reach.map(|(stride, length)| stride * (*length as isize - 1)).collect();
+        let below: isize = reach.iter().filter(|reach| **reach < 0).sum();
+        let above: isize = reach.iter().filter(|reach| **reach > 0).sum();
+        start.wrapping_add_signed(below)..start.wrapping_add_signed(above) + self.dtype.size()
+    }
+}
+
+/// Checks that no output shares memory with another array of the job.
+pub(crate) fn check_apart(given: &[(String, Given)], taken: &[(String, Taken)]) -> PyResult<()> {
+    let arrays_of_inputs = given.iter().filter_map(|(name, given)| match given {
+        Given::Array(lent) => Some((name, lent.extent())),
+        Given::File(_) | Given::Number(_) => None,
+    });
+    let mut others: Vec<(&String, Range<usize>)> = arrays_of_inputs.collect();
+    for (name, taken) in taken {
+        let Taken::Array(lent) = taken else { continue };
+        let own = lent.extent();
+        if let Some((other, _)) = others.iter().find(|(_, other)| other.start < own.end && own.start < other.end) {
+            return Err(PyValueError::new_err(format!("the output {name} shares memory with {other}")));
+        }
+        others.push((name, own));
+    }
+    Ok(())
 }
 
 /// What a name of an expression stands for, held for the time of a run.
@@ -59,7 +93,7 @@ impl Given {
         if let Ok(file) = object.cast::<File>() {
             return Ok(Given::File(file.get().input()?));
         }
-        if let Some(number) = number(object)? {
+        if let Some(number) = number(object).map_err(|error| in_name(object.py(), name, error))? {
             return Ok(Given::Number(number));
         }
         Lent::new(object).map(Given::Array).map_err(|error| in_name(object.py(), name, error))

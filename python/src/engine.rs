@@ -8,7 +8,7 @@ use overshot::{CancelToken, DeviceChoice, Job};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::columns::{Given, Taken};
+use crate::columns::{Given, Taken, check_apart};
 use crate::dtype;
 use crate::error::exception;
 use crate::expression::Expression;
@@ -72,6 +72,7 @@ impl Engine {
         let engine = self.engine()?;
         let given = given(&inputs)?;
         let mut taken = taken(&outputs)?;
+        check_apart(&given, &taken)?;
         let (token, done) = (CancelToken::new(), Done::default());
         let bytes = given.iter().map(|(_, given)| given.bytes()).sum::<u64>() + 8 * rows.unwrap_or_default();
         let is_watched = bytes >= WATCHED || progress.is_some();

@@ -16,8 +16,8 @@ pub(crate) struct Expression {
     unnamed: Option<&'static str>,
 }
 
-/// The name of the output of a text without one.
-const UNNAMED: &str = "result";
+/// Names for the output of a text without one: the first that the text does not read itself.
+const UNNAMED: [&str; 3] = ["result", "unnamed_result", "result_without_a_name"];
 
 #[pymethods]
 impl Expression {
@@ -28,12 +28,15 @@ impl Expression {
             Ok(parsed) => return Ok(Expression { parsed, text: text.into(), unnamed: None }),
             Err(error) => error,
         };
-        match overshot::Expression::parse(&format!("{UNNAMED} = {text}")) {
-            Ok(parsed) if parsed.outputs().len() == 1 && parsed.reductions().next().is_none() => {
-                Ok(Expression { parsed, text: text.into(), unnamed: Some(UNNAMED) })
+        for name in UNNAMED {
+            if let Ok(parsed) = overshot::Expression::parse(&format!("{name} = {text}"))
+                && parsed.outputs().len() == 1
+                && parsed.reductions().next().is_none()
+            {
+                return Ok(Expression { parsed, text: text.into(), unnamed: Some(name) });
             }
-            _ => Err(exception(error)),
         }
+        Err(exception(error))
     }
 
     /// The names that the expression reads, in order of their first use.

@@ -54,7 +54,8 @@ def test_reductions_are_those_of_numpy(evaluate, dtype):
 def test_one_expression_returns_its_value_and_statements_return_a_mapping(evaluate):
     x = np.arange(6.0)
     assert isinstance(evaluate("x + 1"), np.ndarray)
-    assert evaluate(" sum( x )\n") == 15 and isinstance(evaluate("sum(x)"), np.float64)
+    assert evaluate(" sum(  x )\n") == 15 and isinstance(evaluate("sum(x)"), np.float64)
+    np.testing.assert_array_equal(evaluate("result * 2", result=x), 2 * x)
     r = evaluate("y = x + 1")
     assert list(r) == ["y"] and r.report.rows == 6
     r = evaluate("y = x + 1; z = y * y; m = max(z), sum(z)")
@@ -164,6 +165,9 @@ def test_other_objects_with_memory_are_arrays(evaluate):
     [
         (np.ma.masked_array([1.0, 2.0], [True, False]), "x: the mask"),
         (np.array([1.0], ">f8"), "x: .*big-endian"),
+        (np.float16(1), "x: 'float16' is not a dtype"),
+        (1j, "x: 'complex128' is not a dtype"),
+        (2**64, "x: "),
         (np.array([1.0], "f2"), "x: its elements have the format 'e'"),
         (np.array([1j]), "x: its elements have the format 'Zd'"),
         (np.array(["a"]), "x: its elements have the format"),

@@ -70,6 +70,11 @@ def test_arrays_are_written_in_place(evaluate):
     expected = 2 * x
     assert evaluate("x * 2", out=x) is x
     np.testing.assert_array_equal(x, expected)
+    x = np.arange(4.0)
+    assert evaluate("x * 2", x=memoryview(x), out=x[::-1]) is not None
+    np.testing.assert_array_equal(x, [6.0, 4.0, 2.0, 0.0])
+    room = bytearray(4)
+    assert evaluate("x * 2", x=np.arange(4, dtype="u1"), out=room) is room and room == bytes([0, 2, 4, 6])
     a = np.arange(10.0)
     evaluate("p = b + 1; q = b + 2", b=a[:5].copy(), out={"p": a[:5], "q": a[2:7]})
     np.testing.assert_array_equal(a[2:7], np.arange(2.0, 7.0))
@@ -88,6 +93,14 @@ def test_arrays_that_cannot_be_written_are_refused(evaluate):
         evaluate("x + 1", out=np.zeros(3))
     with pytest.raises(ValueError, match="f32"):
         evaluate("x + 1", out=np.zeros(4, "f4"))
+    core, both = ov._core.Engine("cpu"), np.zeros(4)
+    for given, taken in [(both, both[1:3]), (both[:0], None), (both[2:], both[:2]), (both[::-1], both)]:
+        run = lambda: core.run(ov.Expression("given + 1"), [("given", given)], [("result", taken)])
+        if taken is not None and np.may_share_memory(given, taken):
+            with pytest.raises(ValueError, match="the output result shares memory with given"):
+                run()
+        else:
+            run()
     with pytest.raises(ValueError, match="shape"):
         evaluate("x + 1", out=np.zeros((2, 2)))
 
