@@ -15,9 +15,11 @@ bounds the speed. An `Engine` keeps devices and memory for many runs with the sa
 
 from overshot._core import Cancelled, Expression, File, NewFile, Plan, Report, __version__, devices
 from overshot._engine import Engine, create, evaluate, open, plan
+from overshot._lazy import Array, array, compute, jit
 from overshot._results import Results
 
 __all__ = [
+    "Array",
     "Cancelled",
     "Engine",
     "Expression",
@@ -27,9 +29,12 @@ __all__ = [
     "Report",
     "Results",
     "__version__",
+    "array",
+    "compute",
     "create",
     "devices",
     "evaluate",
+    "jit",
     "open",
     "plan",
 ]

@@ -5,7 +5,18 @@ from typing import Any, final
 import numpy as np
 
 __version__: str
-__all__ = ["Cancelled", "Engine", "Expression", "File", "NewFile", "Plan", "Report", "__version__", "devices"]
+__all__ = [
+    "Cancelled",
+    "Engine",
+    "Expression",
+    "File",
+    "NewFile",
+    "Plan",
+    "Report",
+    "__version__",
+    "devices",
+    "numpy_type",
+]
 
 class Cancelled(RuntimeError): ...
 
@@ -101,4 +112,5 @@ class Engine:
         rows: int | None = None,
     ) -> Plan: ...
 
+def numpy_type(name: str) -> type[np.generic]: ...
 def devices() -> tuple[list[dict[str, Any]], list[str]]: ...

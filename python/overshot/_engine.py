@@ -201,7 +201,7 @@ def _opened(name: str, file: _core.NewFile, report: _core.Report) -> np.ndarray:
         opened: np.ndarray = np.load(path, mmap_mode="r")
         return opened
     written = next(output for output in report.to_dict()["outputs"] if output["name"] == name)
-    dtype = np.dtype(written["dtype"].replace("bool", "?"))
+    dtype = _core.numpy_type(written["dtype"])
     return np.memmap(path, dtype, "r") if written["rows"] else np.empty(0, dtype)
 
 

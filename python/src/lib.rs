@@ -33,6 +33,12 @@ mod _core {
     #[allow(non_upper_case_globals, reason = "a name of Python modules")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
+    /// Returns NumPy's scalar type for a dtype of Overshot, such as `i8`, which NumPy calls `int8`.
+    #[pyfunction]
+    fn numpy_type<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        crate::dtype::numpy_type(py, crate::dtype::of_name(name)?)
+    }
+
     /// Returns the devices of this machine as a list of dictionaries, and notes about those that cannot be used.
     #[pyfunction]
     fn devices(py: Python<'_>) -> PyResult<(Bound<'_, PyAny>, Vec<String>)> {

@@ -231,6 +231,6 @@ def test_results_reports_and_plans_have_pictures():
 
 
 def test_the_examples_in_docstrings_are_right():
-    for module in (ov, ov._engine):
+    for module in (ov, ov._engine, ov._lazy):
         failed, tried = doctest.testmod(module, extraglobs={"np": np, "ov": ov})
         assert failed == 0 and tried > 1, module

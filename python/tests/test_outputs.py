@@ -31,6 +31,9 @@ def test_files_are_inputs_and_outputs(evaluate, tmp_path):
     np.testing.assert_array_equal(r["z"], x.ravel() > 5)
     assert r["m"] == 49_999
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), x.ravel() + 1)
+    for dtype in ("i1", "u2", "i4", "f4", "f8"):
+        w = evaluate("raw / 500", out=ov.create(tmp_path / "w.raw", dtype, force=True))
+        np.testing.assert_array_equal(w, (x.ravel() / np.float32(500)).astype(dtype))
 
 
 def test_an_output_file_is_whole_or_absent(evaluate, tmp_path):

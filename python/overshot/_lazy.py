@@ -1,0 +1,442 @@
+"""Lazy arrays: NumPy's operators and functions that become one expression."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from overshot import _core, _engine
+from overshot._columns import column
+
+_BINARY = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "true_divide": "/",
+    "floor_divide": "//",
+    "remainder": "%",
+    "power": "**",
+    "bitwise_and": "&",
+    "bitwise_or": "|",
+    "bitwise_xor": "^",
+    "left_shift": "<<",
+    "right_shift": ">>",
+    "equal": "==",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+}
+_OF_ONE = (
+    "absolute arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil cos cosh exp exp2 expm1 floor isfinite isinf isnan "
+    "log log10 log1p log2 sin sinh sqrt tan tanh trunc"
+).split()
+_OF_TWO = ("arctan2", "hypot", "maximum", "minimum")
+
+# The expression of each ufunc of NumPy, with a place for each argument.
+_UFUNCS: dict[np.ufunc, str] = {getattr(np, name): f"({{}} {sign} {{}})" for name, sign in _BINARY.items()}
+_UFUNCS.update({getattr(np, name): f"{name}({{}})" for name in _OF_ONE})
+_UFUNCS.update({getattr(np, name): f"{name}({{}}, {{}})" for name in _OF_TWO})
+_UFUNCS.update(
+    {
+        np.negative: "(-{})",
+        np.positive: "(+{})",
+        np.invert: "(~{})",
+        # Integers become floats, as in NumPy.
+        np.rint: "round({} * 1.0)",
+        np.square: "({0} * {0})",
+        np.logical_and: "(bool({}) & bool({}))",
+        np.logical_or: "(bool({}) | bool({}))",
+        np.logical_xor: "(bool({}) ^ bool({}))",
+        np.logical_not: "(~bool({}))",
+    }
+)
+
+_REDUCTIONS = ("sum", "mean", "min", "max", "var", "std", "any", "all", "argmin", "argmax")
+# Of NumPy, with its own name of each.
+_REDUCING: dict[Any, str] = {getattr(np, name): name for name in _REDUCTIONS}
+_REDUCING.update({np.amin: "min", np.amax: "max"})
+
+
+class Array(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array that is not computed yet: an expression over arrays and files.
+
+    NumPy's operators and functions on it build the expression. It is computed, in as few passes over the data as
+    possible, by `numpy.asarray`, `float`, or `overshot.compute`, which computes several at once:
+
+    >>> x = ov.array(np.arange(4.0))
+    >>> y = np.sqrt(x * x + 1)
+    >>> y
+    <overshot.Array of shape (4,): sqrt(((a0 * a0) + 1))>
+    >>> np.asarray(y)
+    array([1.        , 1.41421356, 2.23606798, 3.16227766])
+    >>> ov.compute(y.max(), (x - x.mean()) / x.std())
+    (np.float64(3.1622776601683795), array([-1.34164079, -0.4472136 ,  0.4472136 ,  1.34164079]))
+    """
+
+    __slots__ = ("_arguments", "_form", "_value", "shape")
+
+    def __init__(self, form: str, arguments: tuple[Any, ...], shape: tuple[int, ...], value: Any = None) -> None:
+        # An input has no form; a reduction has the name of its function.
+        self._form = form
+        self._arguments = arguments
+        self._value = value
+        self.shape = shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the values, which are not computed for it."""
+        if self._value is not None:
+            own: np.dtype[Any] = np.dtype(self._value.dtype)
+            return own
+        if self._form in _REDUCTIONS:
+            one: np.generic = getattr(np, self._form)(np.ones(1, self._arguments[0].dtype))
+            return one.dtype
+        text, names, outputs, _ = _statements([self])
+        columns = _engine.plan(text, names, device="cpu").to_dict()["columns"]
+        return np.dtype(_core.numpy_type(next(each["dtype"] for each in columns if each["name"] == outputs[0])))
+
+    def astype(self, dtype: Any) -> Array:
+        """The values, converted."""
+        name = np.dtype(dtype).name
+        short = {"bool": "bool", "float": "f", "uint": "u", "int": "i"}
+        kind = next((kind for kind in short if name.startswith(kind)), None)
+        if kind is None:
+            raise TypeError(f"lazy arrays have no values of dtype {name}")
+        return _of(f"{short[kind]}{name[len(kind) :] if kind != 'bool' else ''}({{}})", self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("a lazy array has to be computed: copy=False is not possible")
+        return np.asarray(compute(self)[0], dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if method == "reduce" and options.get("axis", 0) in (None, 0) and self.ndim == 1:
+            names = {np.add: "sum", np.minimum: "min", np.maximum: "max", np.logical_and: "all", np.logical_or: "any"}
+            if ufunc in names:
+                return _reduced(names[ufunc], self)
+        form = _UFUNCS.get(ufunc)
+        if method != "__call__" or form is None or options:
+            what = f"numpy.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
+            raise _unsupported(what, options)
+        return _of(form, *inputs)
+
+    def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
+        if function is np.where and len(arguments) == 3 and not options:
+            return _of("where(bool({}), {}, {})", *arguments)
+        if function is np.clip and len(arguments) == 3 and not options:
+            return _of("clip({}, {}, {})", *arguments)
+        if function is np.round and len(arguments) == 1 and not options:
+            return _of("round({})", *arguments)
+        if function in _REDUCING and len(arguments) == 1 and not options:
+            return _reduced(_REDUCING[function], arguments[0])
+        if function is np.count_nonzero and len(arguments) == 1 and not options:
+            return _reduced("sum", _of("i64(bool({}))", *arguments))
+        if function is np.shape:
+            return self.shape
+        raise _unsupported(f"numpy.{function.__name__}", options)
+
+    def sum(self) -> Array:
+        return _reduced("sum", self)
+
+    def mean(self) -> Array:
+        return _reduced("mean", self)
+
+    def min(self) -> Array:
+        return _reduced("min", self)
+
+    def max(self) -> Array:
+        return _reduced("max", self)
+
+    def var(self) -> Array:
+        return _reduced("var", self)
+
+    def std(self) -> Array:
+        return _reduced("std", self)
+
+    def any(self) -> Array:
+        return _reduced("any", self)
+
+    def all(self) -> Array:
+        return _reduced("all", self)
+
+    def argmin(self) -> Array:
+        return _reduced("argmin", self)
+
+    def argmax(self) -> Array:
+        return _reduced("argmax", self)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array without dimensions has no length")
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return bool(self.__array__())
+
+    def __int__(self) -> int:
+        return int(self.__array__())
+
+    def __float__(self) -> float:
+        return float(self.__array__())
+
+    def __index__(self) -> int:
+        return operator.index(self.__array__()[()])
+
+    def __repr__(self) -> str:
+        if self._value is not None:
+            return f"<overshot.Array of shape {self.shape}>"
+        return f"<overshot.Array of shape {self.shape}: {_text(self)}>"
+
+    # As NumPy's arrays: `==` compares the values.
+    __hash__ = None  # type: ignore[assignment]
+
+
+def array(values: Any) -> Array:
+    """Makes a lazy array of an array, memory map, file or path. Nothing is copied or read."""
+    if isinstance(values, Array):
+        return values
+    if isinstance(values, (str, os.PathLike)):
+        values = _core.File(os.fspath(values))
+    if not isinstance(values, _core.File):
+        values = np.asarray(column("array", values))
+    return Array("", (), tuple(values.shape), values)
+
+
+def compute(*arrays: Array, **settings: Any) -> tuple[Any, ...]:
+    """Computes lazy arrays together, and returns NumPy arrays, and NumPy's numbers for reductions.
+
+    Arrays of the same shape are computed in one pass over the data. A value that depends on reductions needs one more
+    pass. `settings` are those of `overshot.evaluate`: `device`, `device_memory`, `progress`, …
+    """
+    for values in arrays:
+        if not isinstance(values, Array):
+            raise TypeError(f"{type(values).__name__} is not a lazy array")
+    wanted = list(dict.fromkeys(map(_Key, arrays)))
+    while pending := [key.of for key in wanted if key.of._value is None]:
+        inner = _unresolved(pending)
+        # Reductions of reductions wait for those below them; everything that waits for none is computed now.
+        ready = inner or pending
+        for shape in dict.fromkeys(_rows_of(each) for each in ready):
+            _run([each for each in ready if _rows_of(each) == shape], settings)
+    return tuple(_result(values) for values in arrays)
+
+
+def jit(function: Callable[..., Any] | None = None, **settings: Any) -> Any:
+    """Makes a function of arrays one job: its NumPy operators and functions are computed chunk by chunk, together.
+
+    >>> @ov.jit
+    ... def f(a, b):
+    ...     return np.where(a > 1, np.log(a), 0) * b
+    >>> f(np.array([1.0, np.e]), np.array([3.0, 4.0]))
+    array([0., 4.])
+
+    Arrays, memory maps and files among the arguments become lazy arrays. The function returns a lazy array, or a tuple,
+    list or dictionary of them; the caller gets the values. `settings` are those of `overshot.evaluate`.
+    """
+    if function is None:
+        return functools.partial(jit, **settings)
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        lazy = [_argument(each) for each in arguments]
+        return _computed(function(*lazy, **{name: _argument(each) for name, each in named.items()}), settings)
+
+    return call
+
+
+def _argument(value: Any) -> Any:
+    is_array = isinstance(value, (np.ndarray, _core.File)) or (hasattr(value, "__dlpack__") and hasattr(value, "shape"))
+    return array(value) if is_array and not isinstance(value, Array) else value
+
+
+def _computed(returned: Any, settings: dict[str, Any]) -> Any:
+    if isinstance(returned, Array):
+        return compute(returned, **settings)[0]
+    if isinstance(returned, dict):
+        values = _computed(list(returned.values()), settings)
+        return dict(zip(returned, values, strict=True))
+    if isinstance(returned, (tuple, list)):
+        values = iter(compute(*(each for each in returned if isinstance(each, Array)), **settings))
+        each_value = [next(values) if isinstance(each, Array) else each for each in returned]
+        if hasattr(returned, "_fields"):
+            return type(returned)(*each_value)
+        return type(returned)(each_value)
+    return returned
+
+
+class _Key:
+    """A lazy array as a key: by identity, because `==` makes another lazy array."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Array) -> None:
+        self.of = of
+
+    def __hash__(self) -> int:
+        return id(self.of)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and other.of is self.of
+
+
+def _unsupported(what: str, options: Any) -> TypeError:
+    given = f" with {', '.join(options)}" if options else ""
+    return TypeError(f"{what}{given} is not supported on lazy arrays; compute them first: numpy.asarray(x)")
+
+
+def _of(form: str, *arguments: Any) -> Array:
+    """Makes the array of an operation."""
+    operands = tuple(_operand(each) for each in arguments)
+    shapes = {each.shape for each in operands if isinstance(each, Array) and each.shape}
+    if len(shapes) > 1:
+        first, second = sorted(shapes)[:2]
+        raise ValueError(f"arrays of shapes {first} and {second}: there is no broadcasting")
+    return Array(form, operands, next(iter(shapes), ()))
+
+
+def _operand(value: Any) -> Any:
+    # Numbers of Python are part of the text: as in NumPy, they take the dtype of what they meet.
+    if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
+        return value
+    return array(value)
+
+
+def _reduced(name: str, values: Any) -> Array:
+    values = array(values)
+    if not values.shape:
+        raise TypeError(f"{name} of a number")
+    return Array(name, (values,), ())
+
+
+def _rows_of(values: Array) -> tuple[int, ...]:
+    """Returns the shape of the rows over which a value is computed."""
+    return values._arguments[0].shape if values._form in _REDUCTIONS else values.shape
+
+
+def _unresolved(roots: Iterable[Array]) -> list[Array]:
+    """Returns the reductions below the roots that are not computed and depend on no others."""
+    found: dict[_Key, None] = {}
+    depends: dict[_Key, bool] = {}
+    stack = [(root, False) for root in roots]
+    for_root = {_Key(root) for root in roots}
+    while stack:
+        node, is_done = stack.pop()
+        key = _Key(node)
+        if key in depends or node._value is not None:
+            continue
+        below = [each for each in node._arguments if isinstance(each, Array) and each._value is None]
+        if not is_done:
+            stack.append((node, True))
+            stack.extend((each, False) for each in below)
+            continue
+        waits = any(depends.get(_Key(each), False) or each._form in _REDUCTIONS for each in below)
+        depends[key] = waits
+        if node._form in _REDUCTIONS and not waits and key not in for_root:
+            found[key] = None
+    # The roots among them come along, so that they need no pass of their own.
+    if found:
+        for key in for_root:
+            if key.of._form in _REDUCTIONS and not depends.get(key, True):
+                found[key] = None
+    return [key.of for key in found]
+
+
+def _literal(value: Any) -> str:
+    # `repr` of a float is `nan`, `inf` or a number, as in the language.
+    text = repr(value)
+    return f"({text})" if text.startswith("-") else text
+
+
+def _statements(roots: list[Array]) -> tuple[str, dict[str, Any], list[str], list[str]]:
+    """Returns the text of a job, its names, and the names of the outputs or results of the roots, and all outputs."""
+    uses: dict[_Key, int] = {}
+    order: list[Array] = []
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, is_done = stack.pop()
+        key = _Key(node)
+        if is_done:
+            order.append(node)
+            continue
+        uses[key] = uses.get(key, 0) + 1
+        if uses[key] == 1:
+            stack.append((node, True))
+            if node._value is None:
+                stack.extend((each, False) for each in reversed(node._arguments) if isinstance(each, Array))
+    names: dict[str, Any] = {}
+    texts: dict[_Key, str] = {}
+    depths: dict[_Key, int] = {}
+    statements: list[str] = []
+    is_root = {_Key(root) for root in roots}
+    kept: list[str] = []
+    for node in order:
+        key = _Key(node)
+        if node._value is not None:
+            name = next((known for known, value in names.items() if value is node._value), f"a{len(names)}")
+            names[name] = node._value
+            texts[key] = name
+            continue
+        parts = [texts[_Key(each)] if isinstance(each, Array) else _literal(each) for each in node._arguments]
+        text = f"{node._form}({parts[0]})" if node._form in _REDUCTIONS else node._form.format(*parts)
+        depth = 1 + max((depths.get(_Key(each), 0) for each in node._arguments if isinstance(each, Array)), default=0)
+        # Expressions nest 200 levels deep at most, and an operation takes up to two.
+        is_deep = depth > 80
+        depths[key] = 0 if is_deep else depth
+        if key in is_root or uses[key] > 1 or is_deep:
+            name = f"t{len(statements)}"
+            statements.append(f"{name} = {text}")
+            text = name
+            if key in is_root and node._form not in _REDUCTIONS:
+                kept.append(name)
+        texts[key] = text
+    return "; ".join(statements), names, [texts[_Key(root)] for root in roots], kept
+
+
+def _text(values: Array) -> str:
+    """Returns the expression of an array for people."""
+    text = _statements([values])[0]
+    return text.removeprefix("t0 = ") if text.startswith("t0 = ") and ";" not in text else text
+
+
+def _run(roots: list[Array], settings: dict[str, Any]) -> None:
+    """Computes arrays over the same rows in one pass."""
+    text, names, results, kept = _statements(roots)
+    rows = None
+    if not any(getattr(value, "shape", ()) for value in names.values()):
+        rows = 1
+    values = _engine.evaluate(text, names, out={name: None for name in kept}, rows=rows, **settings)
+    for root, name in zip(roots, results, strict=True):
+        value = values[name]
+        if root._form in _REDUCTIONS:
+            if value is None:
+                raise ValueError(f"zero-size array to reduction operation {root._form} which has no identity")
+            value = value.astype(root.dtype)
+        elif not root.shape:
+            value = value.reshape(())[()]
+        root._value = value
+        root._arguments = ()
+
+
+def _result(values: Array) -> Any:
+    value = values._value
+    if not isinstance(value, _core.File):
+        return value
+    if os.fspath(value.path).endswith(".npy"):
+        return np.load(value.path, mmap_mode="r")
+    return np.memmap(value.path, value.dtype, "r", shape=value.shape)
