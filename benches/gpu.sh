@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Runs everything that needs a GPU: tests, throughput, peers, one large job. First run benches/pack.sh on a machine with
 # Rust; then, on the machine with the GPU:
-#   benches/gpu.sh OUTPUT_FOLDER [tests|bench|gpus|resident|pricer|small|tune|large ...]
+#   benches/gpu.sh OUTPUT_FOLDER [tests|bench|gpus|resident|pricer|small|tune|large|python ...]
 # The part gpus is for hosts with several GPUs.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/target/gpu
 out=$(realpath "$1"); shift
-parts=${*:-tests bench resident pricer small large}
+parts=${*:-tests bench resident pricer small large python}
 export OVERSHOT_CACHE=$out/cache OVERSHOT_BIN=$bin/overshot OVERSHOT_TEST_DEVICE=cuda OVERSHOT_REQUIRE_NVRTC=1
 mkdir -p "$out"
 {
@@ -96,6 +96,16 @@ if part tune; then
             try "$bin/throughput" --device cuda --size 2GiB --runs 3 --workers $workers --chunk $chunk
         done
     done
+fi
+if part python; then
+    # The wheel, its tests on the GPU, and how fast calls are.
+    python3 -m pip install --quiet --no-deps --no-index --target "$out/python" "$bin"/overshot-*.whl
+    export PYTHONPATH=$out/python
+    suite python bash -c "cd python/tests && python3 -m pytest -q -p no:cacheprovider --ignore test_docs.py ."
+    tail -1 "$out/python.txt"
+    sizes=1KiB,1MiB,16MiB,256MiB
+    try python3 python/benches/evaluate.py --device cpu,cuda,auto --size $sizes --json "$out/python.json"
+    rm -rf "$out/python"
 fi
 if part large; then
     folder=$(mktemp -d "${TMPDIR:-/tmp}/overshot-large.XXXX")

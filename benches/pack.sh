@@ -18,5 +18,6 @@ for message in map(json.loads, sys.stdin):
         print("lib" if "lib" in target["kind"] else target["name"], message["executable"])
 ' | while read -r name path; do cp "$path" "$out/$name"; done
 strip "$out"/*
+python3 -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$out" ./python
 git describe --always --dirty > "$out/commit"
 du -sh "$out"

@@ -35,8 +35,8 @@ _BINARY = {
     "greater_equal": ">=",
 }
 _OF_ONE = (
-    "absolute arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil cos cosh exp exp2 expm1 floor isfinite isinf isnan "
-    "log log10 log1p log2 sin sinh sqrt tan tanh trunc"
+    "absolute arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil cos cosh exp exp2 expm1 floor isfinite isinf "
+    "isnan log log10 log1p log2 sin sinh sqrt tan tanh trunc"
 ).split()
 _OF_TWO = ("arctan2", "hypot", "maximum", "minimum")
 

@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from conftest import DEVICES
 
 import overshot as ov
 from overshot import _engine, _lazy
@@ -130,7 +131,8 @@ def test_jit_returns_what_the_function_returns():
         return np.log(a) * b + k
 
     np.testing.assert_allclose(ov.jit(f)(a, b), f(a, b), rtol=1e-14)
-    np.testing.assert_allclose(ov.jit(device="emulated", chunk="64KiB")(f)(a, b=b, k=3), f(a, b, 3), rtol=1e-14)
+    for device in DEVICES:
+        np.testing.assert_allclose(ov.jit(device=device)(f)(a, b=b, k=3), f(a, b, 3), rtol=1e-14)
     assert ov.jit(lambda a: {"s": a.sum(), "n": 3})(b) == {"s": 4950, "n": 3}
     assert ov.jit(lambda a: Pair(a.min(), a.max()))(b) == Pair(0, 99)
     assert ov.jit(lambda a: [a.sum()])(b) == [4950] and ov.jit(lambda a: 5)(b) == 5
