@@ -80,6 +80,16 @@ class Browser:
         self.started = 0
 
     def run(self, options, address):
+        # The browser itself crashes now and then. What it finds on a page never depends on that.
+        for _ in range(3):
+            done, command = self.start(options, address)
+            if done.returncode >= 0:
+                break
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)}: {done.returncode}\n{done.stderr}")
+        return done.stdout
+
+    def start(self, options, address):
         self.started += 1
         profile = os.path.join(self.folder, f"profile{self.started}")
         command = [
@@ -87,10 +97,7 @@ class Browser:
             "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
             "--virtual-time-budget=3000", f"--user-data-dir={profile}", *options, "file://" + address,
         ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        if done.returncode != 0:
-            sys.exit(f"{' '.join(command)}: {done.returncode}\n{done.stderr}")
-        return done.stdout
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False), command
 
     def framed(self, page, width):
         """Writes a page with a frame of this width that shows the page and examines it."""
