@@ -25,18 +25,20 @@ impl Layout {
         assert_eq!(shape.len(), strides.len(), "an array has one stride for each dimension");
         let mut merged: Vec<(u64, isize)> = Vec::with_capacity(shape.len());
         for (&length, &stride) in shape.iter().zip(strides).filter(|(length, _)| **length != 1) {
-            match merged.last_mut() {
-                Some((outer, step)) if *step == stride.wrapping_mul(length as isize) => {
-                    (*outer, *step) = (*outer * length, stride);
-                }
-                _ => merged.push((length, stride)),
+            let continues = |(outer, step): &&mut (u64, isize)| {
+                *step == stride.wrapping_mul(length as isize) && outer.checked_mul(length).is_some()
+            };
+            match merged.last_mut().filter(continues) {
+                Some(outer) => *outer = (outer.0 * length, stride),
+                None => merged.push((length, stride)),
             }
         }
         Layout { dtype, shape: shape.to_vec(), strides: strides.to_vec(), merged }
     }
 
+    /// Returns the number of elements. Strides of 0 make arrays of any size.
     fn rows(&self) -> u64 {
-        self.shape.iter().product()
+        self.shape.iter().fold(1, |rows: u64, length| rows.saturating_mul(*length))
     }
 
     /// Returns the bytes of the array at `start`, if its elements are adjacent, in row-major order and aligned.
@@ -468,6 +470,16 @@ mod tests {
             assert!(expected.iter().all(|&at| written[usize::from(at)] == at));
             assert_eq!(written.iter().filter(|byte| **byte > 0).count(), expected.len());
         }
+    }
+
+    #[test]
+    fn an_array_of_any_size_has_a_number_of_rows() {
+        let number = [7u8];
+        // SAFETY: all elements are the one number.
+        let source = unsafe { RawArray::new(number.as_ptr(), Dtype::U8, &[1 << 40, 1 << 40], &[0, 0]) };
+        let mut read = [0; 3];
+        source.read(1 << 50, &mut read).unwrap();
+        assert_eq!((source.rows(), source.memory().is_none(), read), (u64::MAX, true, [7; 3]));
     }
 
     #[test]
