@@ -77,10 +77,7 @@ class Engine:
         **arrays: Any,
     ) -> _core.Plan:
         """Returns what `evaluate` would do: chunks, workers and memory. Nothing is opened or run."""
-        expression = _expression(text)
-        inputs = columns(expression, names, arrays, sys._getframe(1))
-        outputs, _ = _outputs(expression, out, inputs)
-        return self._open(inputs, rows).plan(expression, inputs, outputs, rows)
+        return self._plan(text, names, arrays, out, rows, sys._getframe(1))
 
     def close(self) -> None:
         """Frees the devices' memory and ends the threads, when no run uses them any more."""
@@ -106,6 +103,20 @@ class Engine:
             _nvrtc.load()
             self._may_use_gpu = False
         return self._core
+
+    def _plan(
+        self,
+        text: str | _core.Expression,
+        names: Mapping[str, Any] | None,
+        arrays: Mapping[str, Any],
+        out: Any,
+        rows: int | None,
+        frame: FrameType,
+    ) -> _core.Plan:
+        expression = _expression(text)
+        inputs = columns(expression, names, arrays, frame)
+        outputs, _ = _outputs(expression, out, inputs)
+        return self._open(inputs, rows).plan(expression, inputs, outputs, rows)
 
     def _evaluate(
         self,
@@ -299,11 +310,8 @@ def plan(
     **arrays: Any,
 ) -> _core.Plan:
     """Returns what `evaluate` with the same arguments would do: chunks, workers and memory. Nothing is run."""
-    expression = _expression(text)
-    inputs = columns(expression, names, arrays, sys._getframe(1))
-    outputs, _ = _outputs(expression, out, inputs)
     engine = _shared(device, device_memory, pinned_memory, chunk, workers)
-    return engine._open(inputs, rows).plan(expression, inputs, outputs, rows)
+    return engine._plan(text, names, arrays, out, rows, sys._getframe(1))
 
 
 def open(path: str | os.PathLike[str], dtype: Any = None, *, read: str = "map") -> _core.File:

@@ -358,8 +358,9 @@ def _unresolved(roots: Iterable[Array]) -> list[Array]:
 
 
 def _literal(value: Any) -> str:
-    # `repr` of a float is `nan`, `inf` or a number, as in the language.
-    text = repr(value)
+    # `repr` of a float is `nan`, `inf` or a number, as in the language. A member of an enumeration has another one.
+    kind = next(kind for kind in (bool, int, float) if isinstance(value, kind))
+    text = repr(kind(value))
     return f"({text})" if text.startswith("-") else text
 
 

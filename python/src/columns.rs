@@ -133,7 +133,9 @@ fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
     let py = object.py();
     let (Ok(dims), Ok(own)) = (object.getattr(pyo3::intern!(py, "ndim")), object.getattr(pyo3::intern!(py, "dtype")))
     else {
-        return Ok(None);
+        // A member of an enumeration is an integer, too.
+        let is_integer = object.is_instance_of::<PyInt>();
+        return is_integer.then(|| dtype::from_python(object, Dtype::I64)).transpose();
     };
     if dims.extract::<usize>().is_ok_and(|dims| dims > 0) {
         return Ok(None);

@@ -77,12 +77,7 @@ impl Engine {
         let bytes = given.iter().map(|(_, given)| given.bytes()).sum::<u64>() + 8 * rows.unwrap_or_default();
         let is_watched = bytes >= WATCHED || progress.is_some();
         let report = {
-            let mut job = job(expression, &given, rows).timeline(timeline);
-            for (name, taken) in &mut taken {
-                if let Some(output) = taken.output() {
-                    job = job.output(name, output);
-                }
-            }
+            let job = job(expression, &given, &mut taken, rows).timeline(timeline);
             if is_watched {
                 let job = job.cancel_token(token.clone());
                 let job = job.progress(|progress| done.record(progress.done, progress.rows));
@@ -112,12 +107,7 @@ impl Engine {
         let engine = self.engine()?;
         let given = given(&inputs)?;
         let mut taken = taken(&outputs)?;
-        let mut job = job(expression, &given, rows);
-        for (name, taken) in &mut taken {
-            if let Some(output) = taken.output() {
-                job = job.output(name, output);
-            }
-        }
+        let job = job(expression, &given, &mut taken, rows);
         py.detach(move || engine.plan(&job)).map(Plan).map_err(exception)
     }
 }
@@ -165,10 +155,20 @@ fn taken(outputs: &Named<'_>) -> PyResult<Vec<(String, Taken)>> {
     }
 }
 
-fn job<'a>(expression: &Expression, given: &'a [(String, Given)], rows: Option<u64>) -> Job<'a> {
+fn job<'a>(
+    expression: &Expression,
+    given: &'a [(String, Given)],
+    taken: &'a mut [(String, Taken)],
+    rows: Option<u64>,
+) -> Job<'a> {
     let mut job = Job::new(&expression.parsed);
     for (name, given) in given {
         job = given.add_to(job, name);
+    }
+    for (name, taken) in taken {
+        if let Some(output) = taken.output() {
+            job = job.output(name, output);
+        }
     }
     match rows {
         Some(rows) => job.rows(rows),

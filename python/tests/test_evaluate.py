@@ -2,6 +2,7 @@
 
 import array
 import doctest
+import enum
 import pickle
 
 import numpy as np
@@ -97,6 +98,7 @@ def test_numbers_are_the_same_for_all_rows(evaluate):
         np.testing.assert_array_equal(result, expected)
         assert result.dtype == expected.dtype, number
     assert evaluate("sum(x * big)", big=2**63) == 6.0 * 2**63
+    assert evaluate("sum(x * number)", number=enum.IntEnum("Side", "left right").right) == 12
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Lazy arrays and `jit`, against the same functions of NumPy."""
 
 import collections
+import enum
 import pickle
 
 import numpy as np
@@ -78,6 +79,7 @@ def test_operators_take_numbers_and_arrays_on_both_sides():
         result = np.asarray(lazy)
         assert result.dtype == expected.dtype == lazy.dtype
         np.testing.assert_array_equal(result, expected)
+    assert float((x * 0 + enum.IntEnum("Side", "left right").right).max()) == 2.0
     assert int(np.count_nonzero(x > 0)) == (a > 0).sum()
     assert len(x) == 50 and float((x * 0).sum()) == 0.0 and bool((x == a).all())
 
