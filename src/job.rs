@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::custom::Call;
 use crate::data::{Input, Output, Scalar};
 use crate::error::{JobError, Result};
-use crate::expr::{self, Expression};
+use crate::expr::{self, Expression, Number};
 use crate::progress::{CancelToken, Progress};
 
 pub(crate) type ProgressFn<'a> = Box<dyn Fn(Progress) + Send + Sync + 'a>;
@@ -30,8 +30,9 @@ impl JobBody {
 /// An expression, or a kernel of the caller's own, with the data it reads and writes.
 ///
 /// Every name that the expression reads needs an [`input`](Job::input), all of the same number of rows, or a
-/// [`value`](Job::scalar), the same for all rows. A name that it assigns may have an [`output`](Job::output); without
-/// one it is a temporary of the expression. The names of a kernel are those of its parameters.
+/// [`scalar`](Job::scalar) or [`number`](Job::number), the same for all rows. A name that it assigns may have an
+/// [`output`](Job::output); without one it is a temporary of the expression. The names of a kernel are those of its
+/// parameters.
 ///
 /// ```
 /// use overshot::{DeviceChoice, Engine, Job};
@@ -48,6 +49,7 @@ pub struct Job<'a> {
     pub(crate) what: JobBody,
     pub(crate) inputs: Vec<(String, Input<'a>)>,
     pub(crate) values: Vec<(String, Scalar)>,
+    pub(crate) numbers: Vec<(String, Number)>,
     /// Whether the values are not known yet, but only their names and dtypes: the engine gives them to the kernel
     /// later.
     pub(crate) deferred: bool,
@@ -85,6 +87,7 @@ impl<'a> Job<'a> {
             what,
             inputs: vec![],
             values: vec![],
+            numbers: vec![],
             deferred: false,
             outputs: vec![],
             rows: None,
@@ -102,6 +105,7 @@ impl<'a> Job<'a> {
             what: self.what.clone(),
             inputs: self.inputs.iter().map(|(name, input)| (name.clone(), input.borrowed())).collect(),
             values: self.values.clone(),
+            numbers: self.numbers.clone(),
             deferred: true,
             outputs: vec![],
             rows: self.rows,
@@ -148,8 +152,8 @@ impl<'a> Job<'a> {
 
     /// Gives `name`, which the expression reads, a value that is the same for all rows.
     ///
-    /// It is as a column with this value in every row. So it has the dtype of the Rust value and takes none from what
-    /// it meets, as a number in the text does: beside an `f32` column, `2.0f32` gives `f32`, and `2.0` gives `f64`.
+    /// It is as a column with this value in every row. So it keeps the dtype of the Rust value, unlike a
+    /// [`number`](Job::number): beside an `f32` column, `2.0f32` gives `f32`, and `2.0` gives `f64`.
     /// The kernel does not depend on the value: the same expression with other values is not compiled again. A kernel
     /// of the caller's own has [`Call::scalar`].
     ///
@@ -168,6 +172,30 @@ impl<'a> Job<'a> {
     pub fn scalar(mut self, name: &str, value: impl Into<Scalar>) -> Self {
         self.values.push((name.to_owned(), value.into()));
         self
+    }
+
+    /// Gives `name`, which the expression reads, a number that is the same for all rows and adapts to what it meets,
+    /// as a number in the text does: beside an `f32` column, `2.0` gives `f32`.
+    ///
+    /// The kernel does not depend on a float, unless that is an exponent, as `k` in `x ** k`. It does depend on
+    /// integers and bools.
+    ///
+    /// ```
+    /// use overshot::{Engine, Job};
+    /// let (x, mut y) = ([1.0f32, 2.0], [0.0f32; 2]);
+    /// Engine::builder().build()?.run(Job::eval("y = a * x")?.number("a", 2.5).input("x", &x).output("y", &mut y))?;
+    /// assert_eq!(y, [2.5, 5.0]);
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    pub fn number(mut self, name: &str, number: impl Into<Number>) -> Self {
+        self.numbers.push((name.to_owned(), number.into()));
+        self
+    }
+
+    /// Returns the names of scalars and numbers.
+    pub(crate) fn value_names(&self) -> impl Iterator<Item = &str> {
+        let scalars = self.values.iter().map(|(name, _)| name.as_str());
+        scalars.chain(self.numbers.iter().map(|(name, _)| name.as_str()))
     }
 
     /// Where the rows of `name` go to.
@@ -248,8 +276,7 @@ impl<'a> Job<'a> {
             }
         }
         let mut valued = HashSet::new();
-        for (name, _) in &self.values {
-            let name = name.as_str();
+        for name in self.value_names() {
             if !valued.insert(name) {
                 return Err(JobError::GivenTwice { role: "value", name: name.into() }.into());
             }
@@ -302,6 +329,7 @@ impl std::fmt::Debug for Job<'_> {
             .field("what", &self.what.text())
             .field("inputs", &self.inputs)
             .field("values", &self.values)
+            .field("numbers", &self.numbers)
             .field("outputs", &self.outputs)
             .finish_non_exhaustive()
     }

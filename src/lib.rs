@@ -168,7 +168,7 @@ pub use data::{Dtype, Input, Npy, Output, Raw, Scalar, Sink, Source};
 pub use device::DeviceChoice;
 pub use engine::{Engine, EngineBuilder, Passes};
 pub use error::{Error, JobError, Result, SettingError};
-pub use expr::Expression;
+pub use expr::{Expression, NotANumber, Number};
 pub use job::Job;
 pub use plan::Plan;
 pub use progress::{CancelToken, Progress};

@@ -364,8 +364,17 @@ def _literal(value: Any) -> str:
     return f"({text})" if text.startswith("-") else text
 
 
-def _statements(roots: list[Array]) -> tuple[str, dict[str, Any], list[str], list[str]]:
+def _statements(roots: list[Array], for_people: bool = False) -> tuple[str, dict[str, Any], list[str], list[str]]:
     """Returns the text of a job, its names, and the names of the outputs or results of the roots, and all outputs."""
+
+    def number(value: Any) -> str:
+        # Floats have names, so that the same function with other floats is the same text, and compiles nothing. A
+        # kernel takes a limited number of arguments.
+        if for_people or type(value) is not float or (len(floats) >= 64 and _literal(value) not in floats):
+            return _literal(value)
+        return floats.setdefault(_literal(value), f"k{len(floats)}")
+
+    floats: dict[str, str] = {}
     uses: dict[_Key, int] = {}
     order: list[Array] = []
     stack = [(root, False) for root in reversed(roots)]
@@ -393,7 +402,7 @@ def _statements(roots: list[Array]) -> tuple[str, dict[str, Any], list[str], lis
             names[name] = node._value
             texts[key] = name
             continue
-        parts = [texts[_Key(each)] if isinstance(each, Array) else _literal(each) for each in node._arguments]
+        parts = [texts[_Key(each)] if isinstance(each, Array) else number(each) for each in node._arguments]
         text = f"{node._form}({parts[0]})" if node._form in _REDUCTIONS else node._form.format(*parts)
         depth = 1 + max((depths.get(_Key(each), 0) for each in node._arguments if isinstance(each, Array)), default=0)
         # Expressions nest 200 levels deep at most, and an operation takes up to two.
@@ -406,12 +415,13 @@ def _statements(roots: list[Array]) -> tuple[str, dict[str, Any], list[str], lis
             if key in is_root and node._form not in _REDUCTIONS:
                 kept.append(name)
         texts[key] = text
+    names.update({name: float(text.strip("()")) for text, name in floats.items()})
     return "; ".join(statements), names, [texts[_Key(root)] for root in roots], kept
 
 
 def _text(values: Array) -> str:
     """Returns the expression of an array for people."""
-    text = _statements([values])[0]
+    text = _statements([values], for_people=True)[0]
     return text.removeprefix("t0 = ") if text.startswith("t0 = ") and ";" not in text else text
 
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use overshot::io::{RawArray, RawArrayMut, Target};
-use overshot::{Dtype, Error, Input, Output, Scalar, Sink};
+use overshot::{Dtype, Error, Input, Number, Output, Scalar, Sink};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -67,7 +67,7 @@ impl Lent {
 pub(crate) fn check_apart(given: &[(String, Given)], taken: &[(String, Taken)]) -> PyResult<()> {
     let arrays_of_inputs = given.iter().filter_map(|(name, given)| match given {
         Given::Array(lent) => Some((name, lent.extent())),
-        Given::File(_) | Given::Number(_) => None,
+        Given::File(_) | Given::Number(_) | Given::Scalar(_) => None,
     });
     let mut others: Vec<(&String, Range<usize>)> = arrays_of_inputs.collect();
     for (name, taken) in taken {
@@ -85,7 +85,8 @@ pub(crate) fn check_apart(given: &[(String, Given)], taken: &[(String, Taken)]) 
 pub(crate) enum Given {
     Array(Lent),
     File(Input<'static>),
-    Number(Scalar),
+    Number(Number),
+    Scalar(Scalar),
 }
 
 impl Given {
@@ -94,7 +95,7 @@ impl Given {
             return Ok(Given::File(file.get().input()?));
         }
         if let Some(number) = number(object).map_err(|error| in_name(object.py(), name, error))? {
-            return Ok(Given::Number(number));
+            return Ok(number);
         }
         Lent::new(object).map(Given::Array).map_err(|error| in_name(object.py(), name, error))
     }
@@ -104,7 +105,7 @@ impl Given {
         match self {
             Given::Array(lent) => lent.buffer.len_bytes() as u64,
             Given::File(input) => input.source().rows() * input.source().dtype().size() as u64,
-            Given::Number(_) => 0,
+            Given::Number(_) | Given::Scalar(_) => 0,
         }
     }
 
@@ -113,36 +114,37 @@ impl Given {
         match self {
             Given::Array(lent) => job.input(name, lent.input()),
             Given::File(input) => job.input(name, input.source()),
-            Given::Number(number) => job.scalar(name, *number),
+            Given::Number(number) => job.number(name, *number),
+            Given::Scalar(scalar) => job.scalar(name, *scalar),
         }
     }
 }
 
-/// Returns the number that an object is, if it is one: of Python, of NumPy, or an array without dimensions.
-fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
+/// Returns the number that an object is, if it is one. As in NumPy, a number of Python adapts to what it meets; one of
+/// NumPy, or an array without dimensions, has a dtype.
+fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Given>> {
     if object.is_exact_instance_of::<PyBool>() {
-        return dtype::from_python(object, Dtype::Bool).map(Some);
+        return Ok(Some(Given::Number(object.is_truthy()?.into())));
     }
     if object.is_exact_instance_of::<PyInt>() {
-        let fits = object.extract::<i64>().is_ok();
-        return dtype::from_python(object, if fits { Dtype::I64 } else { Dtype::U64 }).map(Some);
+        return Ok(Some(Given::Number(object.extract::<i128>()?.into())));
     }
     if object.is_exact_instance_of::<PyFloat>() {
-        return dtype::from_python(object, Dtype::F64).map(Some);
+        return Ok(Some(Given::Number(object.extract::<f64>()?.into())));
     }
     let py = object.py();
     let (Ok(dims), Ok(own)) = (object.getattr(pyo3::intern!(py, "ndim")), object.getattr(pyo3::intern!(py, "dtype")))
     else {
         // A member of an enumeration is an integer, too.
         let is_integer = object.is_instance_of::<PyInt>();
-        return is_integer.then(|| dtype::from_python(object, Dtype::I64)).transpose();
+        return is_integer.then(|| Ok(Given::Number(object.extract::<i128>()?.into()))).transpose();
     };
     if dims.extract::<usize>().is_ok_and(|dims| dims > 0) {
         return Ok(None);
     }
     let name: String = own.getattr(pyo3::intern!(py, "name"))?.extract()?;
     let item = object.call_method0(pyo3::intern!(py, "item"))?;
-    dtype::from_python(&item, dtype::of_name(&name)?).map(Some)
+    Ok(Some(Given::Scalar(dtype::from_python(&item, dtype::of_name(&name)?)?)))
 }
 
 fn in_name(py: Python<'_>, name: &str, error: PyErr) -> PyErr {

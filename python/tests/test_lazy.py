@@ -114,15 +114,26 @@ def test_no_more_passes_than_needed(jobs):
     assert len(jobs) == 4
 
 
+def test_another_float_is_the_same_text(jobs):
+    x = ov.array(np.linspace(-2, 2, 9, dtype="f4"))
+    for scale in (0.5, -1.5, 1e30, 0.1):
+        (y,) = ov.compute(x * scale + 2 - scale**2 * x)
+        with np.errstate(over="ignore"):
+            expected = np.asarray(x) * scale + 2 - scale**2 * np.asarray(x)
+        np.testing.assert_array_equal(y, expected)
+        assert y.dtype == expected.dtype
+    assert len(set(jobs)) == 1, jobs
+
+
 def test_a_value_that_is_used_twice_is_computed_once(jobs):
     x = ov.array(rng.normal(size=10))
     y = np.exp(x)
     ov.compute(y * y + y)
     assert jobs[0].count("exp(") == 1
     total = x
-    for _ in range(5000):
-        total = total + 1
-    assert np.asarray(total)[0] == pytest.approx(np.asarray(x)[0] + 5000)
+    for k in range(5000):
+        total = total + k / 8
+    assert np.asarray(total)[0] == pytest.approx(np.asarray(x)[0] + 5000 * 4999 / 16)
 
 
 def test_jit_returns_what_the_function_returns():

@@ -66,8 +66,9 @@ pub struct JobArgs {
     /// pointer to non-const; otherwise it is an input. `.npy` files contain their dtype. All other files are raw:
     /// inputs need a dtype (bool, i8 to i64, u8 to u64, f32, f64), and ':f64!' reads a file as raw that looks like
     /// another format. An assigned name without a file is a temporary. Instead of an input file, or for a scalar
-    /// parameter of a kernel, you can give a number that is the same for all rows: m=5.0 is f64, n=3 is i64, on=true
-    /// is bool, s=2:f32 is f32. Write ./5.0 for a file that is named like a number
+    /// parameter of a kernel, you can give a number that is the same for all rows: m=5.0, n=3 and on=true adapt to what
+    /// they meet, as numbers in the expression do, and s=2:f32 is f32. Write ./5.0 for a file that is named like a
+    /// number
     #[arg(value_name = "NAME=PATH[:DTYPE]", value_parser = binding())]
     pub files: Vec<Binding>,
 

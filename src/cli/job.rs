@@ -8,6 +8,7 @@ use super::args::JobArgs;
 use super::output::{print, print_json};
 use super::progress::Bar;
 use super::report_file::ReportFile;
+use super::values::Value;
 use super::{Failure, Result, interrupt, kernel, render};
 
 /// Runs the job and prints its report.
@@ -94,7 +95,8 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
             job.output(name, file.file.create(args.force)?)
         } else if inputs.contains(name) {
             match number {
-                Some(value) => job.scalar(name, value),
+                Some(Value::Scalar(scalar)) => job.scalar(name, scalar),
+                Some(Value::Number(number)) => job.number(name, number),
                 None => job.input(name, args.open(&file.file)?),
             }
         } else {

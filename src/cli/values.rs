@@ -5,9 +5,18 @@ use std::os::unix::ffi::OsStrExt;
 
 use bytesize::ByteSize;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use overshot::{DeviceChoice, Dtype, Error, Scalar, device::Emulated, io::NamedFile};
+use overshot::{DeviceChoice, Dtype, Error, Number, Scalar, device::Emulated, io::NamedFile};
 
 use super::Failure;
+
+/// A number of the job, which is the same for all rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    /// It adapts to what it meets.
+    Number(Number),
+    /// It has a dtype.
+    Scalar(Scalar),
+}
 
 /// A name of the job with its file or number.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,12 +26,11 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// Returns the number if the text is one. `true` and `false` are bool, integers are i64, or u64 if they are too
-    /// large for i64, and other numbers are f64. A dtype after a colon overrides this.
+    /// Returns the number if the text is one: it has the dtype after a colon, or else adapts to what it meets.
     ///
     /// # Errors
     /// If a file has that name, which makes the argument ambiguous, and if the number does not fit its dtype.
-    pub fn number(&self) -> Result<Option<Scalar>, Failure> {
+    pub fn number(&self) -> Result<Option<Value>, Failure> {
         let Binding { name, file: NamedFile { path, dtype, .. } } = self;
         let Some(text) = path.to_str().filter(|text| is_number(text)) else { return Ok(None) };
         if path.symlink_metadata().is_ok() {
@@ -32,19 +40,23 @@ impl Binding {
                  file, or write the number differently"
             )));
         }
-        let dtypes = match dtype {
-            Some(dtype) => vec![*dtype],
-            None => vec![Dtype::Bool, Dtype::I64, Dtype::U64, Dtype::F64],
+        let value = match dtype {
+            Some(dtype) => Scalar::parse(text, *dtype).map(Value::Scalar),
+            None => text.parse().ok().map(Value::Number),
         };
-        let value = dtypes.iter().find_map(|dtype| Scalar::parse(text, *dtype));
-        match (value, dtypes[0]) {
-            // `inf` is intended, overflow is not.
-            (Some(value), _) if value.as_f64().is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
-                Err(Failure::Usage(format!("{name}={text}: the number is too large for {}", value.dtype())))
-            }
-            (Some(value), _) => Ok(Some(value)),
-            (None, dtype) => Err(Failure::Usage(format!("{name}={text}:{dtype}: write a number of {dtype}"))),
+        let dtype = dtype.unwrap_or(Dtype::F64);
+        let Some(value) = value else {
+            return Err(Failure::Usage(format!("{name}={text}:{dtype}: write a number of {dtype}")));
+        };
+        let float = match value {
+            Value::Number(number) => number.as_f64(),
+            Value::Scalar(scalar) => scalar.as_f64(),
+        };
+        // `inf` is intended, overflow is not.
+        if float.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) {
+            return Err(Failure::Usage(format!("{name}={text}: the number is too large for {dtype}")));
         }
+        Ok(Some(value))
     }
 }
 
@@ -156,13 +168,13 @@ mod tests {
     fn numbers_have_a_dtype() {
         let number = |text: &str| parse_binding(OsStr::new(text)).unwrap().number();
         for (text, value) in [
-            ("x=5.0", Scalar::F64(5.0)),
-            ("x=-1", Scalar::I64(-1)),
-            ("x=1e-3", Scalar::F64(0.001)),
-            ("x=true", Scalar::Bool(true)),
-            ("x=5:f32", Scalar::F32(5.0)),
-            ("x=18446744073709551615", Scalar::U64(u64::MAX)),
-            ("x=inf", Scalar::F64(f64::INFINITY)),
+            ("x=5.0", Value::Number(5.0.into())),
+            ("x=-1", Value::Number((-1).into())),
+            ("x=1e-3", Value::Number(0.001.into())),
+            ("x=true", Value::Number(true.into())),
+            ("x=5:f32", Value::Scalar(Scalar::F32(5.0))),
+            ("x=18446744073709551616", Value::Number((1_i128 << 64).into())),
+            ("x=inf", Value::Number(f64::INFINITY.into())),
         ] {
             assert_eq!(number(text).unwrap(), Some(value), "{text}");
         }

@@ -20,6 +20,8 @@ pub(super) struct BoundJob {
     pub(super) outputs: Vec<Column>,
     /// The scalars of an expression.
     pub(super) values: Vec<(String, Dtype)>,
+    /// The bits of the numbers that the kernel receives after the scalars.
+    pub(super) numbers: Vec<u64>,
 }
 
 /// The dtype of an input or output, and the elements of a row. A source is asked once, because a source of the caller
@@ -53,7 +55,7 @@ impl BoundJob {
                 Err(JobError::MissingName { name: name.clone(), message }.into())
             }
         };
-        self.values.iter().map(bits).collect()
+        self.values.iter().map(bits).chain(self.numbers.iter().copied().map(Ok)).collect()
     }
 }
 
@@ -82,20 +84,23 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
                 (name.clone(), target.dtype().filter(|_| target.cast()))
             });
             let values: Vec<_> = job.values.iter().map(|(name, value)| (name.clone(), value.dtype())).collect();
-            let program = expression.bind(&inputs, &values, &casts.collect::<Vec<_>>())?;
+            let program = expression.bind(&inputs, &values, &job.numbers, &casts.collect::<Vec<_>>())?;
+            let received = program.values()[values.len()..].iter();
+            let numbers = received.filter_map(|(name, _)| job.numbers.iter().find(|(own, _)| own == name));
+            let numbers = numbers.map(|(_, number)| number.as_f64().to_bits()).collect();
             let column = |(_, dtype): &(String, Dtype)| Column { dtype: *dtype, elements: 1 };
             let outputs = program.outputs().iter().map(column).collect();
             let inputs = inputs.iter().map(column).collect();
             let operator = Box::new(Eval::new(program));
-            let bound = BoundJob { operator, rows, is_expression: true, is_resident, inputs, outputs, values };
+            let bound = BoundJob { operator, rows, is_expression: true, is_resident, inputs, outputs, values, numbers };
             if !job.deferred {
                 bound.operator.kernel().values.set(bound.bits_of(&job.values)?);
             }
             bound
         }
         JobBody::Kernel(call) => {
-            if let Some((name, _)) = job.values.first() {
-                return Err(JobError::KernelValue { kernel: call.entry().into(), name: name.clone() }.into());
+            if let Some(name) = job.value_names().next() {
+                return Err(JobError::KernelValue { kernel: call.entry().into(), name: name.into() }.into());
             }
             let names: Vec<_> = job.outputs.iter().map(|(name, _)| name.clone()).collect();
             let bound = call.bind(&inputs, &names)?;
@@ -107,7 +112,16 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
             let inputs = inputs.iter().map(|(_, dtype)| *dtype).zip(elements).map(column).collect();
             let outputs = outputs.into_iter().map(column).collect();
             let operator = Box::new(CustomOp::new(kernel));
-            BoundJob { operator, rows, is_expression: false, is_resident, inputs, outputs, values: vec![] }
+            BoundJob {
+                operator,
+                rows,
+                is_expression: false,
+                is_resident,
+                inputs,
+                outputs,
+                values: vec![],
+                numbers: vec![],
+            }
         }
     };
     for ((name, output), Column { dtype, .. }) in job.outputs.iter().zip(&bound.outputs) {

@@ -20,6 +20,8 @@ pub(super) fn of(job: &Job<'_>, bound: &BoundJob) -> Vec<PlanColumn> {
         .values
         .iter()
         .map(|(name, value)| column(name, Role::Value, value.dtype(), 1, (!job.deferred).then(|| value.to_string())));
+    let numbers = job.numbers.iter();
+    let numbers = numbers.map(|(name, number)| column(name, Role::Value, "number", 1, Some(number.to_string())));
     let given = match &job.what {
         JobBody::Expression(_) => vec![],
         JobBody::Kernel(call) => call.given(),
@@ -29,7 +31,7 @@ pub(super) fn of(job: &Job<'_>, bound: &BoundJob) -> Vec<PlanColumn> {
         Given::Resident(dtype, elements) => column(name, Role::Resident, dtype, elements, None),
         Given::Scratch(dtype, elements) => column(name, Role::Scratch, dtype, elements, None),
     });
-    inputs.chain(outputs).chain(values).chain(given).collect()
+    inputs.chain(outputs).chain(values).chain(numbers).chain(given).collect()
 }
 
 fn column(name: &str, role: Role, dtype: impl ToString, elements: u64, place: Option<String>) -> PlanColumn {

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::fault::Fault;
 use super::ir::{Id, Nodes, Op};
+use super::number::Number;
 use super::parse::{Parsed, Statement, Term, TermId, Tree};
 use super::program::Program;
 use super::reduce::Reduction;
@@ -15,7 +16,10 @@ use crate::data::Dtype;
 /// The value of a term.
 #[derive(Clone, Copy, Debug)]
 enum Value {
+    /// A number of the text or of the job, known now.
     Weak(Weak),
+    /// A float that adapts as a number of the text does, but which the kernel receives: an `f64`.
+    Loose(Id),
     Node(Id),
 }
 
@@ -24,6 +28,21 @@ enum Value {
 struct Operand {
     at: usize,
     value: Value,
+}
+
+impl Operand {
+    /// The same float, adapting to what it meets.
+    fn loose(self) -> Operand {
+        match self.value {
+            Value::Node(id) => Operand { value: Value::Loose(id), ..self },
+            _ => self,
+        }
+    }
+
+    /// Whether the dtype is that of the other operand: a number, and no bool.
+    fn adapts(self) -> bool {
+        matches!(self.value, Value::Weak(Weak::Int(_) | Weak::Float(_)) | Value::Loose(_))
+    }
 }
 
 /// An assigned name.
@@ -35,8 +54,10 @@ struct Assigned {
 
 struct Binder<'a> {
     nodes: Nodes,
-    /// Inputs and scalars.
+    /// Inputs, and values that the kernel receives.
     given: HashMap<&'a str, (Op, Dtype)>,
+    /// Numbers that adapt; `None` for those that the kernel receives.
+    numbers: HashMap<&'a str, Option<Number>>,
     assigned: HashMap<&'a str, Assigned>,
     terms: &'a [Term],
     /// The values of the terms that are bound so far.
@@ -48,15 +69,22 @@ pub(super) fn bind(
     text: &str,
     parsed: &Parsed,
     inputs: &[(String, Dtype)],
-    values: &[(String, Dtype)],
+    scalars: &[(String, Dtype)],
+    numbers: &[(String, Number)],
     requested: &[(String, Option<Dtype>)],
 ) -> Result<Program, Fault> {
+    let part =
+        |(name, number): &(String, Number)| (name.clone(), (!number.is_received(name, parsed)).then_some(*number));
+    let numbers: Vec<(String, Option<Number>)> = numbers.iter().map(part).collect();
+    let received = numbers.iter().filter(|(_, part)| part.is_none()).map(|(name, _)| (name.clone(), Dtype::F64));
+    let values: Vec<(String, Dtype)> = scalars.iter().cloned().chain(received).collect();
     // An input takes precedence over a scalar of the same name.
     let values_given = values.iter().enumerate().map(|(k, (name, dtype))| (name.as_str(), (Op::Value(k), *dtype)));
     let inputs_given = inputs.iter().enumerate().map(|(k, (name, dtype))| (name.as_str(), (Op::Input(k), *dtype)));
     let mut binder = Binder {
         nodes: Nodes::default(),
         given: values_given.chain(inputs_given).collect(),
+        numbers: numbers.iter().map(|(name, part)| (name.as_str(), *part)).collect(),
         assigned: HashMap::new(),
         terms: &parsed.terms,
         operands: Vec::with_capacity(parsed.terms.len()),
@@ -109,7 +137,8 @@ pub(super) fn bind(
     Ok(Program {
         text: text.to_owned(),
         inputs: inputs.to_vec(),
-        values: values.to_vec(),
+        values,
+        numbers,
         requested: requested.to_vec(),
         nodes,
         outputs,
@@ -122,7 +151,7 @@ impl Binder<'_> {
     fn dtype(&self, value: Value) -> Dtype {
         match value {
             Value::Weak(weak) => default_dtype(weak),
-            Value::Node(id) => self.nodes.dtype(id),
+            Value::Loose(id) | Value::Node(id) => self.nodes.dtype(id),
         }
     }
 
@@ -133,7 +162,7 @@ impl Binder<'_> {
     /// Converts the operand to the given dtype.
     fn strong(&mut self, operand: Operand, dtype: Dtype) -> Result<Id, Fault> {
         match operand.value {
-            Value::Node(id) => Ok(self.cast(id, dtype)),
+            Value::Loose(id) | Value::Node(id) => Ok(self.cast(id, dtype)),
             Value::Weak(weak) => match constant_bits(weak, dtype) {
                 Some(bits) => Ok(self.nodes.push(Op::Constant(bits), dtype)),
                 None => Err(Fault::new(
@@ -195,11 +224,13 @@ impl Binder<'_> {
             assigned.is_read = true;
             return Ok(Operand { at, value: assigned.value });
         }
-        match (self.given.get(name), words::constant(name)) {
-            (Some((op, dtype)), _) => Ok(self.row_value(at, *op, *dtype)),
-            (None, Some(Fixed::Number(weak))) => Ok(Operand { at, value: Value::Weak(weak) }),
-            (None, Some(Fixed::Index)) => Ok(self.row_value(at, Op::Row, Dtype::I64)),
-            (None, None) => Err(Fault::new(at, hints::unbound(name))),
+        match (self.numbers.get(name), self.given.get(name), words::constant(name)) {
+            (Some(Some(number)), ..) => Ok(Operand { at, value: Value::Weak(number.0) }),
+            (Some(None), Some((op, dtype)), _) => Ok(self.row_value(at, *op, *dtype).loose()),
+            (_, Some((op, dtype)), _) => Ok(self.row_value(at, *op, *dtype)),
+            (_, None, Some(Fixed::Number(weak))) => Ok(Operand { at, value: Value::Weak(weak) }),
+            (_, None, Some(Fixed::Index)) => Ok(self.row_value(at, Op::Row, Dtype::I64)),
+            (_, None, None) => Err(Fault::new(at, hints::unbound(name))),
         }
     }
 
@@ -238,15 +269,13 @@ impl Binder<'_> {
 
     /// The common dtype of operands. It is an integer dtype only if every literal among them is an integer.
     fn common(&self, operands: &[Operand]) -> Dtype {
-        let strong = operands.iter().filter_map(|operand| match operand.value {
-            Value::Weak(Weak::Int(_) | Weak::Float(_)) => None,
-            value => Some(self.dtype(value)),
-        });
-        let weak = operands.iter().filter_map(|operand| match operand.value {
-            Value::Weak(weak @ (Weak::Int(_) | Weak::Float(_))) => Some(default_dtype(weak)),
-            _ => None,
-        });
-        let weak_float = operands.iter().any(|operand| matches!(operand.value, Value::Weak(Weak::Float(_))));
+        let dtypes = |adapting| {
+            let those = operands.iter().filter(move |operand| operand.adapts() == adapting);
+            those.map(|operand| self.dtype(operand.value))
+        };
+        let (strong, weak) = (dtypes(false), dtypes(true));
+        let is_weak_float = |value| matches!(value, Value::Weak(Weak::Float(_)) | Value::Loose(_));
+        let weak_float = operands.iter().any(|operand| is_weak_float(operand.value));
         match (common_of(strong), common_of(weak)) {
             (Some(strong), None) => strong,
             (Some(strong), Some(_)) if strong.is_float() => strong,
@@ -260,6 +289,9 @@ impl Binder<'_> {
         if let (Value::Weak(weak), Unary::Pos | Unary::Neg | Unary::Not) = (of.value, op) {
             let value = Value::Weak(fold::unary(op, weak).map_err(|message| Fault::new(at, message))?);
             return Ok(Operand { at, value });
+        }
+        if let (Value::Loose(_), Unary::Pos) = (of.value, op) {
+            return Ok(of);
         }
         let dtype = self.dtype(of.value);
         let is_identity = match op {
@@ -281,7 +313,9 @@ impl Binder<'_> {
         match op {
             Unary::Neg | Unary::Not | Unary::Abs => {
                 let id = self.strong(of, dtype)?;
-                Ok(self.row_value(at, Op::Unary(op, id), dtype))
+                let result = self.row_value(at, Op::Unary(op, id), dtype);
+                let is_loose = matches!((of.value, op), (Value::Loose(_), Unary::Neg));
+                Ok(if is_loose { result.loose() } else { result })
             }
             Unary::IsNan | Unary::IsInf | Unary::IsFinite if !dtype.is_float() => {
                 Ok(self.row_value(at, Op::Constant(u64::from(op == Unary::IsFinite)), Dtype::Bool))
@@ -307,6 +341,12 @@ impl Binder<'_> {
         if op.is_comparison() {
             return self.comparison(at, op, left, right);
         }
+        let result = self.arithmetic(at, op, left, right)?;
+        let are_numbers = !is_function && [left, right].iter().all(|of| !matches!(of.value, Value::Node(_)));
+        Ok(if are_numbers { result.loose() } else { result })
+    }
+
+    fn arithmetic(&mut self, at: usize, op: Binary, left: Operand, right: Operand) -> Result<Operand, Fault> {
         let common = self.common(&[left, right]);
         let bools_only = common == Dtype::Bool;
         let dtype = match op {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::bind;
+use super::number::Number;
 use super::parse::{self, Parsed, Statement, Tree};
 use super::program::Program;
 use crate::data::Dtype;
@@ -94,7 +95,7 @@ impl Expression {
         &self.0.parsed
     }
 
-    /// Binds the inputs and the scalars to dtypes, and infers all other dtypes.
+    /// Binds the inputs and the scalars to dtypes, adds numbers that adapt, and infers all other dtypes.
     ///
     /// `outputs` are the assigned names that are written. A value is converted to the dtype of its output, if that
     /// has one. All other assigned names must be read later in the text.
@@ -104,11 +105,12 @@ impl Expression {
     pub(crate) fn bind(
         &self,
         inputs: &[(String, Dtype)],
-        values: &[(String, Dtype)],
+        scalars: &[(String, Dtype)],
+        numbers: &[(String, Number)],
         outputs: &[(String, Option<Dtype>)],
     ) -> Result<Program> {
         let Inner { text, parsed } = &*self.0;
-        bind::bind(text, parsed, inputs, values, outputs).map_err(|fault| fault.in_text(text))
+        bind::bind(text, parsed, inputs, scalars, numbers, outputs).map_err(|fault| fault.in_text(text))
     }
 }
 

@@ -5,6 +5,8 @@
 //! kernels have the line, so that the tests use the same source as users. It also identifies the expression of a
 //! kernel in a profiler or in a cache.
 
+#[cfg(any(test, feature = "testing"))]
+use super::number::Number;
 use super::program::Program;
 use crate::data::Dtype;
 
@@ -16,6 +18,8 @@ struct Header {
     expression: String,
     inputs: Vec<(String, String)>,
     values: Vec<(String, String)>,
+    /// Numbers that adapt; `null` for floats that the kernel receives, so that the source does not depend on them.
+    numbers: Vec<(String, Option<String>)>,
     outputs: Vec<(String, Option<String>)>,
 }
 
@@ -24,7 +28,8 @@ struct Header {
 pub(super) struct Origin {
     pub(super) text: String,
     pub(super) inputs: Vec<(String, Dtype)>,
-    pub(super) values: Vec<(String, Dtype)>,
+    pub(super) scalars: Vec<(String, Dtype)>,
+    pub(super) numbers: Vec<(String, Number)>,
     pub(super) outputs: Vec<(String, Option<Dtype>)>,
 }
 
@@ -36,6 +41,7 @@ pub(super) fn header(program: &Program) -> String {
         expression: program.text.clone(),
         inputs: names(&program.inputs),
         values: names(&program.values),
+        numbers: program.numbers.iter().map(|(name, part)| (name.clone(), part.map(|part| part.to_string()))).collect(),
         outputs: program.requested.iter().map(|(output, dtype)| (output.clone(), dtype.map(name))).collect(),
     };
     // Strings and lists of strings always have a JSON form.
@@ -49,10 +55,17 @@ pub(super) fn read(source: &str) -> Option<Origin> {
     let dtypes = |names: Vec<(String, String)>| -> Option<Vec<(String, Dtype)>> {
         names.into_iter().map(|(name, dtype)| Some((name, dtype.parse().ok()?))).collect()
     };
-    let (inputs, values) = (dtypes(header.inputs)?, dtypes(header.values)?);
+    let (inputs, mut scalars) = (dtypes(header.inputs)?, dtypes(header.values)?);
+    scalars.truncate(scalars.len() - header.numbers.iter().filter(|(_, part)| part.is_none()).count());
+    // Any float stands for one that the kernel receives.
+    let numbers = header.numbers.into_iter().map(|(name, part)| match part {
+        Some(part) => Some((name, part.parse().ok()?)),
+        None => Some((name, Number::from(0.5))),
+    });
+    let numbers = numbers.collect::<Option<_>>()?;
     let outputs = header.outputs.into_iter().map(|(name, dtype)| match dtype {
         Some(dtype) => Some((name, Some(dtype.parse().ok()?))),
         None => Some((name, None)),
     });
-    Some(Origin { text: header.expression, inputs, values, outputs: outputs.collect::<Option<_>>()? })
+    Some(Origin { text: header.expression, inputs, scalars, numbers, outputs: outputs.collect::<Option<_>>()? })
 }

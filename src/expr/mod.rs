@@ -36,6 +36,7 @@ mod host;
 mod ir;
 mod lex;
 mod lower;
+mod number;
 mod parse;
 mod program;
 mod reduce;
@@ -49,6 +50,7 @@ mod words;
 
 pub use expression::Expression;
 pub use fault::{Location, locate};
+pub use number::{NotANumber, Number};
 pub use words::{FunctionInfo, FunctionKind, functions};
 
 pub(crate) use hints::unbound;

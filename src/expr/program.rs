@@ -1,6 +1,7 @@
 //! A program: an expression bound to dtypes.
 
 use super::ir::{Id, Node};
+use super::number::Number;
 use super::reduce::Reduction;
 use crate::data::Dtype;
 
@@ -9,7 +10,10 @@ use crate::data::Dtype;
 pub(crate) struct Program {
     pub(super) text: String,
     pub(super) inputs: Vec<(String, Dtype)>,
+    /// What the kernel receives: the scalars, then numbers that adapt.
     pub(super) values: Vec<(String, Dtype)>,
+    /// The numbers that adapt; `None` for those that the kernel receives.
+    pub(super) numbers: Vec<(String, Option<Number>)>,
     /// The outputs as requested, for the first line of the source.
     pub(super) requested: Vec<(String, Option<Dtype>)>,
     pub(super) nodes: Vec<Node>,
@@ -20,6 +24,11 @@ pub(crate) struct Program {
 }
 
 impl Program {
+    /// Returns the values that the kernel receives: the scalars, then numbers that adapt.
+    pub(crate) fn values(&self) -> &[(String, Dtype)] {
+        &self.values
+    }
+
     /// Returns the outputs with their dtypes, in the order passed to `bind`.
     pub(crate) fn outputs(&self) -> &[(String, Dtype)] {
         &self.outputs

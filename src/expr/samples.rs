@@ -21,8 +21,8 @@ pub(crate) fn samples() -> Vec<Kernel> {
 
 /// Rebuilds the kernel of a generated source. The stand-in for the driver runs its host kernel.
 pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
-    let header::Origin { text, inputs, values, outputs } = header::read(source)?;
-    let program = Expression::parse(&text).ok()?.bind(&inputs, &values, &outputs).ok()?;
+    let header::Origin { text, inputs, scalars, numbers, outputs } = header::read(source)?;
+    let program = Expression::parse(&text).ok()?.bind(&inputs, &scalars, &numbers, &outputs).ok()?;
     Some(Arc::new(program).kernel())
 }
 
@@ -36,7 +36,7 @@ fn with_values(inputs: &[(&str, Dtype)], values: &[(&str, Dtype)], statements: &
     let expression = Expression::parse(&statements.join("; ")).ok()?;
     let named = |of: &[(&str, Dtype)]| of.iter().map(|(name, dtype)| ((*name).to_owned(), *dtype)).collect::<Vec<_>>();
     let outputs: Vec<_> = expression.outputs().map(|name| (name.to_owned(), None)).collect();
-    let kernel = Arc::new(expression.bind(&named(inputs), &named(values), &outputs).ok()?).kernel();
+    let kernel = Arc::new(expression.bind(&named(inputs), &named(values), &[], &outputs).ok()?).kernel();
     kernel
         .values
         .set(values.iter().map(|(_, dtype)| typing::constant_bits(Weak::Int(3), *dtype)).collect::<Option<_>>()?);

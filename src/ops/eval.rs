@@ -76,7 +76,7 @@ mod tests {
     /// The results of the reductions of a fixed column, with chunks in a given order.
     fn results(rows: usize, chunk_tiles: usize, order: impl Fn(&mut Vec<usize>)) -> Vec<(String, u64)> {
         let expression = Expression::parse(TEXT).unwrap();
-        let eval = Eval::new(expression.bind(&[("x".into(), Dtype::F64)], &[], &[]).unwrap());
+        let eval = Eval::new(expression.bind(&[("x".into(), Dtype::F64)], &[], &[], &[]).unwrap());
         let (mut state, mut row) = (1_u64, 0);
         let column: Vec<f64> = std::iter::repeat_with(|| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -10,7 +10,7 @@ pub struct PlanColumn {
     pub name: String,
     /// Its role in the job.
     pub role: Role,
-    /// The dtype of its elements.
+    /// The dtype of its elements; `number` for a number that adapts.
     pub dtype: String,
     /// Elements per row; for a resident array, all elements.
     pub elements: u64,

@@ -38,10 +38,10 @@ impl Bound {
     pub fn new(
         expression: &Expression,
         inputs: &[(String, Dtype)],
-        values: &[(String, Dtype)],
+        scalars: &[(String, Dtype)],
         outputs: &[(String, Option<Dtype>)],
     ) -> Result<Bound> {
-        Ok(Bound(Arc::new(expression.bind(inputs, values, outputs)?)))
+        Ok(Bound(Arc::new(expression.bind(inputs, scalars, &[], outputs)?)))
     }
 
     /// Returns the outputs with their dtypes.

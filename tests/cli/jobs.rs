@@ -221,8 +221,8 @@ fn numbers(device: &str) -> Outcome {
     ]);
     assert_eq!(results(&report), serde_json::json!({"sum(z)": 7.0, "max(t)": 0.001}));
     assert_eq!(rows(&place.files()["z.npy"]), [4.0, 3.0]);
-    // The dtype is that of the number, not that of the column.
-    for (number, dtype) in [("2.5:f32", "f32"), ("2.5", "f64")] {
+    // A number with a dtype keeps it; one without adapts to the column.
+    for (number, dtype) in [("2.5:f64", "f64"), ("2.5:f32", "f32"), ("2.5", "f32"), ("2", "f32")] {
         let report = place.report(&["y = x * m", "x=f.f32:f32", &format!("m={number}"), "y=y.raw", "--force"]);
         assert_eq!(report["outputs"][0]["dtype"], dtype, "{number}");
     }

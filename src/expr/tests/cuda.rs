@@ -38,7 +38,7 @@ pub(super) fn everything(inputs: &[(String, Dtype)], values: &[(String, Dtype)])
 fn bind(text: &str, inputs: &[(String, Dtype)], values: &[(String, Dtype)]) -> Option<Program> {
     let expression = Expression::parse(text).unwrap();
     let outputs: Vec<_> = expression.outputs().map(|name| (name.to_owned(), None)).collect();
-    expression.bind(inputs, values, &outputs).ok()
+    expression.bind(inputs, values, &[], &outputs).ok()
 }
 
 /// Compiles and runs a kernel. Returns the bytes of its outputs, followed by those of its partials.

@@ -15,7 +15,7 @@ fn program(text: &str, inputs: &[(&str, Dtype)]) -> Arc<Program> {
     let expression = Expression::parse(text).unwrap();
     let inputs: Vec<_> = inputs.iter().map(|(name, dtype)| ((*name).to_owned(), *dtype)).collect();
     let outputs: Vec<_> = expression.outputs().map(|name| (name.to_owned(), None)).collect();
-    Arc::new(expression.bind(&inputs, &[], &outputs).unwrap())
+    Arc::new(expression.bind(&inputs, &[], &[], &outputs).unwrap())
 }
 
 /// Finite values whose sums depend on the order.
@@ -49,7 +49,7 @@ fn samples_rebuild_from_their_sources() {
 fn registers_are_used_again() {
     let chain: String = (0..100).map(|k| format!("t{} = t{k} * 1.5 + t{k}; ", k + 1)).collect();
     let expression = Expression::parse(&format!("t0 = a + 1; {chain} y = t100")).unwrap();
-    let program = expression.bind(&[("a".into(), Dtype::F64)], &[], &[("y".into(), None)]).unwrap();
+    let program = expression.bind(&[("a".into(), Dtype::F64)], &[], &[], &[("y".into(), None)]).unwrap();
     assert!(HostProgram::new(Arc::new(program)).registers() <= 5);
 }
 

@@ -12,7 +12,7 @@ fn fault(text: &str) -> (usize, String) {
     let inputs: Vec<_> = inputs.map(|(name, dtype)| (name.to_owned(), dtype)).into();
     let result = Expression::parse(text).and_then(|expression| {
         let outputs: Vec<_> = expression.outputs().last().map(|name| (name.to_owned(), None)).into_iter().collect();
-        expression.bind(&inputs, &[], &outputs).map(|_| ())
+        expression.bind(&inputs, &[], &[], &outputs).map(|_| ())
     });
     match result {
         Err(Error::Expression { column, text: shown, message }) => {
@@ -121,12 +121,12 @@ fn statements_and_names() {
     assert_eq!(expression.outputs().collect::<Vec<_>>(), ["t", "z"]);
     assert_eq!(expression.text(), text);
     let inputs: Vec<_> = ["x", "y"].map(|name| (name.to_owned(), Dtype::I32)).into();
-    let program = expression.bind(&inputs, &[], &[("z".into(), Some(Dtype::U8))]).unwrap();
+    let program = expression.bind(&inputs, &[], &[], &[("z".into(), Some(Dtype::U8))]).unwrap();
     assert_eq!(program.outputs(), [("z".to_owned(), Dtype::U8)]);
     let labels: Vec<_> = program.reductions().iter().map(|reduction| reduction.label()).collect();
     assert_eq!(labels, ["m", "sum( x )"]);
-    assert!(expression.bind(&inputs, &[], &[("m".into(), None)]).is_err());
-    assert!(expression.bind(&inputs, &[], &[("z".into(), None), ("z".into(), None)]).is_err());
+    assert!(expression.bind(&inputs, &[], &[], &[("m".into(), None)]).is_err());
+    assert!(expression.bind(&inputs, &[], &[], &[("z".into(), None), ("z".into(), None)]).is_err());
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_sum_of_thousands_of_terms_is_flat() {
     let text: Vec<String> = (0..terms).map(|k| format!("x{} * {}", k % columns, k % 1000)).collect();
     let expression = Expression::parse(&format!("y = {}", text.join(" + "))).unwrap();
     let inputs: Vec<_> = (0..columns).map(|k| (format!("x{k}"), Dtype::I64)).collect();
-    let program = std::sync::Arc::new(expression.bind(&inputs, &[], &[("y".into(), None)]).unwrap());
+    let program = std::sync::Arc::new(expression.bind(&inputs, &[], &[], &[("y".into(), None)]).unwrap());
     let ones: Vec<_> = (0..columns).map(|_| super::Column::from_bits(Dtype::I64, [1])).collect();
     let (outputs, _) = super::run(&program, 0, 1, &ones);
     assert_eq!(outputs[0].bits().collect::<Vec<_>>(), [(0..1000).sum::<u64>() * terms as u64 / 1000]);
@@ -168,7 +168,7 @@ fn a_sum_of_thousands_of_terms_is_flat() {
 fn value_of(text: &str, inputs: &[(&str, Dtype)]) -> (Dtype, u64) {
     let expression = Expression::parse(text).unwrap();
     let named: Vec<_> = inputs.iter().map(|(name, dtype)| ((*name).to_owned(), *dtype)).collect();
-    let program = std::sync::Arc::new(expression.bind(&named, &[], &[("y".into(), None)]).unwrap());
+    let program = std::sync::Arc::new(expression.bind(&named, &[], &[], &[("y".into(), None)]).unwrap());
     let three = |dtype| if dtype == Dtype::F64 { 3f64.to_bits() } else { 3 };
     let columns: Vec<_> = inputs.iter().map(|(_, dtype)| super::Column::from_bits(*dtype, [three(*dtype)])).collect();
     let (outputs, _) = super::run(&program, 5, 1, &columns);
@@ -346,7 +346,7 @@ fn value_or_error(text: &str) -> crate::error::Result<()> {
     let inputs: Vec<_> = inputs.map(|(name, dtype)| (name.to_owned(), dtype)).into();
     let expression = Expression::parse(text)?;
     let outputs: Vec<_> = expression.outputs().map(|name| (name.to_owned(), None)).collect();
-    let program = std::sync::Arc::new(expression.bind(&inputs, &[], &outputs)?);
+    let program = std::sync::Arc::new(expression.bind(&inputs, &[], &[], &outputs)?);
     let columns: Vec<_> = inputs.iter().map(|(_, dtype)| super::Column::zeros(*dtype, 3)).collect();
     super::run(&program, 0, 3, &columns);
     Ok(())
