@@ -10,8 +10,8 @@
 //! An [`Engine`] holds devices and memory limits and runs [`Job`]s. A job is an expression with inputs and outputs,
 //! which are slices, files ([`Npy`], [`Raw`]), [`PinnedBuffer`](arrays::PinnedBuffer)s,
 //! [`Generator`](io::Generator)s, arrays that stay on GPUs ([`ShardedArray`](arrays::ShardedArray),
-//! [`Resident`](arrays::Resident)), or anything that implements [`Source`] or [`Target`](io::Target). What happened
-//! is in the [`Report`]; what would happen, in the [`Plan`].
+//! [`Resident`](arrays::Resident), [`DeviceArray`](arrays::DeviceArray)), or anything that implements [`Source`] or
+//! [`Target`](io::Target). What happened is in the [`Report`]; what would happen, in the [`Plan`].
 //!
 //! ```
 //! use overshot::{Engine, Job};
@@ -236,7 +236,7 @@ mod docs_several_gpus {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arrays::{PinnedBuffer, Resident, ShardedArray};
+    use crate::arrays::{DeviceArray, PinnedBuffer, Resident, ShardedArray};
     use crate::io::NewFile;
     use crate::kernel::CustomKernel;
 
@@ -258,6 +258,7 @@ mod tests {
         is_send_and_sync::<CustomKernel>();
         is_send_and_sync::<PinnedBuffer<f64>>();
         is_send_and_sync::<ShardedArray<f64>>();
+        is_send_and_sync::<DeviceArray>();
         is_send_and_sync::<Resident<'_>>();
         is_send_and_sync::<kernel::RowFunction>();
         is_send_and_sync::<Expression>();

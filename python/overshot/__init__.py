@@ -13,8 +13,9 @@ together, without copying its inputs. Without a GPU it runs on the cores. `r.rep
 bounds the speed. An `Engine` keeps devices and memory for many runs with the same settings.
 """
 
-from overshot._core import Cancelled, Expression, File, NewFile, Plan, Report, __version__, devices
+from overshot._core import Cancelled, Expression, File, NewFile, Plan, Report, Resident, __version__, devices
 from overshot._engine import Engine, create, evaluate, open, plan
+from overshot._kernel import Kernel
 from overshot._lazy import Array, array, compute, jit
 from overshot._results import Results
 
@@ -24,9 +25,11 @@ __all__ = [
     "Engine",
     "Expression",
     "File",
+    "Kernel",
     "NewFile",
     "Plan",
     "Report",
+    "Resident",
     "Results",
     "__version__",
     "array",

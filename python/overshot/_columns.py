@@ -12,11 +12,24 @@ import numpy as np
 from overshot import _core
 
 _NUMBERS = (bool, int, float, np.generic)
-_READY = (*_NUMBERS, _core.File)
+_READY = (*_NUMBERS, _core.File, _core.Resident, _core.GpuArray)
+_GPUS = (2, 13)  # of DLPack's devices: memory of CUDA, managed memory of CUDA
+
+
+def gpu_array(value: Any) -> _core.GpuArray | None:
+    """Returns an array of another library in the memory of a GPU; `None` for other objects."""
+    if isinstance(value, (np.ndarray, memoryview, bytearray, str)):
+        return None
+    device = getattr(value, "__dlpack_device__", None)
+    is_on_gpu = device()[0] in _GPUS if callable(device) else hasattr(value, "__cuda_array_interface__")
+    return _core.GpuArray(value) if is_on_gpu else None
 
 
 def column(name: str, value: Any) -> Any:
-    """Returns what the core takes for an input: an object with a buffer, a file, or a number. Nothing is copied."""
+    """Returns what the core takes for an input: an object with a buffer, a file, an array of a GPU, or a number.
+
+    Nothing is copied.
+    """
     kind = type(value)
     if kind is np.ndarray or isinstance(value, _READY):
         return value
@@ -34,6 +47,12 @@ def column(name: str, value: Any) -> Any:
         return memoryview(value)
     except TypeError:
         pass
+    try:
+        on_gpu = gpu_array(value)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from error
+    if on_gpu is not None:
+        return on_gpu
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     array = np.asarray(value)

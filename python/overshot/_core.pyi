@@ -6,13 +6,17 @@ import numpy as np
 
 __version__: str
 __all__ = [
+    "Call",
     "Cancelled",
     "Engine",
     "Expression",
     "File",
+    "GpuArray",
+    "Kernel",
     "NewFile",
     "Plan",
     "Report",
+    "Resident",
     "__version__",
     "devices",
     "numpy_type",
@@ -64,6 +68,59 @@ class NewFile:
     def __getnewargs__(self) -> tuple[os.PathLike[str], str | None, bool]: ...
 
 @final
+class GpuArray:
+    """An array of another library in the memory of a GPU."""
+
+    def __new__(cls, array: Any) -> GpuArray: ...
+    @property
+    def owner(self) -> Any: ...
+    @property
+    def dtype(self) -> type[np.generic]: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+@final
+class Resident:
+    """A dataset that stays in the memory of an engine's GPUs as far as it fits."""
+
+    @property
+    def dtype(self) -> type[np.generic]: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def rows_on_devices(self) -> list[tuple[str, int]]: ...
+
+@final
+class Kernel:
+    """A kernel of the user's own."""
+
+    def __new__(
+        cls,
+        code: str | bytes,
+        entry: str,
+        name: str,
+        is_image: bool,
+        parameters: str | None = None,
+        threads: int | None = None,
+        rows_per_block: int | None = None,
+        shared_bytes: int | None = None,
+        options: list[str] = ...,
+    ) -> Kernel: ...
+    def call(self, numbers: list[tuple[str, Any]], resident: list[tuple[str, Any]], scratch: list[str]) -> Call: ...
+    def scalars(self, names: list[str]) -> list[str]: ...
+    @property
+    def entry(self) -> str: ...
+
+@final
+class Call:
+    """A kernel with its scalars, resident arrays and scratch memory."""
+
+    @property
+    def inputs(self) -> list[str]: ...
+    @property
+    def outputs(self) -> list[str]: ...
+
+@final
 class Report:
     """What a run did."""
 
@@ -97,16 +154,17 @@ class Engine:
     ) -> Engine: ...
     def run(
         self,
-        expression: Expression,
+        what: Expression | Call,
         inputs: list[tuple[str, Any]],
         outputs: list[tuple[str, Any]],
         rows: int | None = None,
         progress: Callable[[int, int], object] | None = None,
         timeline: bool = False,
     ) -> tuple[list[tuple[str, Any]], list[tuple[str, np.ndarray]], Report]: ...
+    def resident(self, array: Any) -> Resident: ...
     def plan(
         self,
-        expression: Expression,
+        what: Expression | Call,
         inputs: list[tuple[str, Any]],
         outputs: list[tuple[str, Any]],
         rows: int | None = None,

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from types import FrameType
 from typing import Any
@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from overshot import _core, _nvrtc
-from overshot._columns import columns
+from overshot._columns import column, columns
+from overshot._kernel import Kernel
+from overshot._outputs import opened, resolve
 from overshot._progress import Progress
 from overshot._results import Results
 
@@ -79,6 +81,39 @@ class Engine:
         """Returns what `evaluate` would do: chunks, workers and memory. Nothing is opened or run."""
         return self._plan(text, names, arrays, out, rows, sys._getframe(1))
 
+    def resident(self, array: Any) -> _core.Resident:
+        """Keeps an array or file in the memory of the GPUs, as far as it fits, for the runs of this engine.
+
+        The first run that reads it copies its rows to the GPUs; later runs copy only those that do not fit. Use it in
+        place of the array:
+
+        >>> with ov.Engine(device="cpu") as engine:
+        ...     x = engine.resident(np.arange(5.0))
+        ...     engine.evaluate("sum(x)"), engine.evaluate("max(x)")
+        (np.float64(10.0), np.float64(4.0))
+
+        Do not change the array as long as the result exists; delete the result to free the memory. Without a GPU, every
+        run reads the array.
+        """
+        values = column("array", array)
+        return self._open([("array", values)], None).resident(values)
+
+    def kernel(
+        self,
+        code: str | bytes,
+        entry: str | None = None,
+        *,
+        parameters: str | None = None,
+        threads: int | None = None,
+        rows_per_block: int | None = None,
+        shared_bytes: int | None = None,
+        options: Sequence[str] = (),
+        name: str = "kernel.cu",
+    ) -> Kernel:
+        """Makes a kernel in CUDA C++, PTX or device code a function of arrays; see `overshot.Kernel`."""
+        launch = {"threads": threads, "rows_per_block": rows_per_block, "shared_bytes": shared_bytes}
+        return Kernel(self, code, entry, parameters, launch, list(options), name)
+
     def close(self) -> None:
         """Frees the devices' memory and ends the threads, when no run uses them any more."""
         self._core = None
@@ -115,7 +150,8 @@ class Engine:
     ) -> _core.Plan:
         expression = _expression(text)
         inputs = columns(expression, names, arrays, frame)
-        outputs, _ = _outputs(expression, out, inputs)
+        optional = [name for name in expression.outputs if name not in expression.unread]
+        outputs, _ = resolve(expression.outputs, optional, _given(expression, out), inputs)
         return self._open(inputs, rows).plan(expression, inputs, outputs, rows)
 
     def _evaluate(
@@ -131,11 +167,27 @@ class Engine:
     ) -> Any:
         expression = _expression(text)
         inputs = columns(expression, names, arrays, frame)
-        outputs, copied = _outputs(expression, out, inputs)
+        optional = [name for name in expression.outputs if name not in expression.unread]
+        outputs, copied = resolve(expression.outputs, optional, _given(expression, out), inputs)
+        values, report = self._run(expression, inputs, outputs, copied, rows, progress, timeline)
+        # The name of an unnamed reduction is its text, with single spaces.
+        is_single = len(values) == 1 and expression.reductions == [" ".join(expression.text.split())]
+        return next(iter(values.values())) if expression.unnamed or is_single else Results(values, report)
+
+    def _run(
+        self,
+        what: _core.Expression | _core.Call,
+        inputs: list[tuple[str, Any]],
+        outputs: list[tuple[str, Any]],
+        copied: dict[str, Any],
+        rows: int | None,
+        progress: bool | Callable[[int, int], object],
+        timeline: bool,
+    ) -> tuple[dict[str, Any], _core.Report]:
+        """Runs a job, and returns its arrays and numbers by name."""
         show = Progress() if progress is True else progress if callable(progress) else None
         try:
-            engine = self._open(inputs, rows)
-            results, new, report = engine.run(expression, inputs, outputs, rows, show, timeline)
+            results, new, report = self._open(inputs, rows).run(what, inputs, outputs, rows, show, timeline)
         finally:
             if isinstance(show, Progress):
                 show.close()
@@ -149,17 +201,17 @@ class Engine:
             values[name] = array
         for name, value in values.items():
             if isinstance(value, _core.NewFile):
-                values[name] = _opened(name, value, report)
+                values[name] = opened(name, value, report)
+            elif isinstance(value, _core.GpuArray):
+                values[name] = value.owner
         values.update(results)
-        # The name of an unnamed reduction is its text, with single spaces.
-        if expression.unnamed or (len(values) == 1 and results and results[0][0] == " ".join(expression.text.split())):
-            return next(iter(values.values()))
-        return Results(values, report)
+        return values, report
 
 
 def _size(inputs: list[tuple[str, Any]]) -> int:
-    """Returns the bytes of the inputs; a file may have any number."""
-    return sum(1 << 62 if isinstance(value, _core.File) else getattr(value, "nbytes", 0) for _, value in inputs)
+    """Returns the bytes of the inputs; a file may have any number, and an array of a GPU needs one."""
+    large = (_core.File, _core.GpuArray, _core.Resident)
+    return sum(1 << 62 if isinstance(value, large) else getattr(value, "nbytes", 0) for _, value in inputs)
 
 
 def _engine(*settings: Any) -> Engine:
@@ -171,49 +223,13 @@ def _expression(text: str | _core.Expression) -> _core.Expression:
     return text if isinstance(text, _core.Expression) else _parse(text)
 
 
-def _outputs(
-    expression: _core.Expression, out: Any, inputs: list[tuple[str, Any]]
-) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
-    """Returns the outputs of a run, `None` for a new array, and the arrays that are written after it, because they
-    share memory with others."""
+def _given(expression: _core.Expression, out: Any) -> dict[str, Any]:
+    """Returns the outputs that the caller gives, by name."""
     if expression.unnamed:
-        given = {} if out is None else {expression.unnamed: out}
-    elif out is None:
-        given = {}
-    elif isinstance(out, Mapping):
-        given = dict(out)
-    else:
-        raise TypeError("several statements write several outputs: pass out={'name': array or path}")
-    outputs: list[tuple[str, Any]] = []
-    copied: dict[str, Any] = {}
-    used = [value for _, value in inputs if isinstance(value, (np.ndarray, memoryview))]
-    for name in expression.outputs:
-        if name not in given and name not in expression.unread:
-            continue
-        value = given.pop(name, None)
-        if isinstance(value, (str, os.PathLike)):
-            value = _core.NewFile(os.fspath(value))
-        elif value is not None and not isinstance(value, _core.NewFile):
-            if any(np.may_share_memory(value, other) for other in used):
-                copied[name], value = value, None
-            else:
-                used.append(value)
-        outputs.append((name, value))
-    if given:
-        known = ", ".join(repr(name) for name in expression.outputs) or "nothing"
-        raise TypeError(f"the expression does not assign {next(iter(given))!r}; it assigns {known}")
-    return outputs, copied
-
-
-def _opened(name: str, file: _core.NewFile, report: _core.Report) -> np.ndarray:
-    """Returns a file that was written as a memory map."""
-    path = os.fspath(file.path)
-    if path.endswith(".npy"):
-        opened: np.ndarray = np.load(path, mmap_mode="r")
-        return opened
-    written = next(output for output in report.to_dict()["outputs"] if output["name"] == name)
-    dtype = _core.numpy_type(written["dtype"])
-    return np.memmap(path, dtype, "r") if written["rows"] else np.empty(0, dtype)
+        return {} if out is None else {expression.unnamed: out}
+    if out is None or isinstance(out, Mapping):
+        return dict(out or {})
+    raise TypeError("several statements write several outputs: pass out={'name': array or path}")
 
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from overshot import _core, _engine
-from overshot._columns import column
+from overshot._columns import column, gpu_array
 
 _BINARY = {
     "add": "+",
@@ -102,13 +102,14 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the values, which are not computed for it."""
         if self._value is not None:
-            own: np.dtype[Any] = np.dtype(self._value.dtype)
-            return own
+            return _dtype(self._value)
         if self._form in _REDUCTIONS:
             one: np.generic = getattr(np, self._form)(np.ones(1, self._arguments[0].dtype))
             return one.dtype
         text, names, outputs, _ = _statements([self])
-        columns = _engine.plan(text, names, device="cpu").to_dict()["columns"]
+        empty = {name: value if _is_number(value) else np.empty(0, _dtype(value)) for name, value in names.items()}
+        rows = 0 if all(map(_is_number, names.values())) else None
+        columns = _engine.plan(text, empty, rows=rows, device="cpu").to_dict()["columns"]
         return np.dtype(_core.numpy_type(next(each["dtype"] for each in columns if each["name"] == outputs[0])))
 
     def astype(self, dtype: Any) -> Array:
@@ -207,14 +208,27 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     __hash__ = None  # type: ignore[assignment]
 
 
+def _dtype(value: Any) -> np.dtype[Any]:
+    """Returns the dtype of an array or file."""
+    own: np.dtype[Any] = np.dtype((gpu_array(value) or value).dtype)
+    return own
+
+
+def _is_number(value: Any) -> bool:
+    return not getattr(value, "shape", ())
+
+
 def array(values: Any) -> Array:
     """Makes a lazy array of an array, memory map, file or path. Nothing is copied or read."""
     if isinstance(values, Array):
         return values
     if isinstance(values, (str, os.PathLike)):
         values = _core.File(os.fspath(values))
-    if not isinstance(values, _core.File):
-        values = np.asarray(column("array", values))
+    values = column("array", values)
+    if isinstance(values, _core.GpuArray):
+        return Array("", (), values.shape, values.owner)
+    if not isinstance(values, (_core.File, _core.Resident)):
+        values = np.asarray(values)
     return Array("", (), tuple(values.shape), values)
 
 

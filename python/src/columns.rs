@@ -8,10 +8,12 @@ use overshot::{Dtype, Error, Input, Number, Output, Scalar, Sink};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyFloat, PyInt, PyTuple};
+use pyo3::types::{PyBool, PyFloat, PyInt, PySlice, PyTuple};
 
 use crate::dtype;
 use crate::file::{File, NewFile};
+use crate::gpu::{GpuArray, LentGpuArray};
+use crate::resident::Resident;
 
 /// The memory of an array, which Python keeps as long as this exists.
 pub(crate) struct Lent {
@@ -33,11 +35,20 @@ impl Lent {
     }
 
     fn input(&self) -> Input<'_> {
+        // SAFETY: the input borrows `self`.
+        unsafe { self.array() }.into()
+    }
+
+    /// Returns the array.
+    ///
+    /// # Safety
+    /// `self` is dropped after the result.
+    pub(crate) unsafe fn array<'a>(&self) -> RawArray<'a> {
         let start = self.buffer.buf_ptr().cast_const().cast();
         // SAFETY: the buffer has elements of this dtype, shape and strides, and Python keeps its memory as long as the
         // buffer is borrowed. Python has no means to keep other threads from writing to it: the documentation asks
         // users not to, as NumPy's does for its own functions, which also run without the interpreter's lock.
-        unsafe { RawArray::new(start, self.dtype, &self.shape, self.buffer.strides()) }.into()
+        unsafe { RawArray::new(start, self.dtype, &self.shape, self.buffer.strides()) }
     }
 
     fn output(&mut self) -> Output<'_> {
@@ -67,12 +78,16 @@ impl Lent {
 pub(crate) fn check_apart(given: &[(String, Given)], taken: &[(String, Taken)]) -> PyResult<()> {
     let arrays_of_inputs = given.iter().filter_map(|(name, given)| match given {
         Given::Array(lent) => Some((name, lent.extent())),
-        Given::File(_) | Given::Number(_) | Given::Scalar(_) => None,
+        Given::Gpu(lent) => Some((name, lent.extent.clone())),
+        Given::Resident(_) | Given::File(_) | Given::Number(_) | Given::Scalar(_) => None,
     });
     let mut others: Vec<(&String, Range<usize>)> = arrays_of_inputs.collect();
     for (name, taken) in taken {
-        let Taken::Array(lent) = taken else { continue };
-        let own = lent.extent();
+        let own = match taken {
+            Taken::Array(lent) => lent.extent(),
+            Taken::Gpu(lent) => lent.extent.clone(),
+            Taken::File(_) | Taken::New(_) => continue,
+        };
         if let Some((other, _)) = others.iter().find(|(_, other)| other.start < own.end && own.start < other.end) {
             return Err(PyValueError::new_err(format!("the output {name} shares memory with {other}")));
         }
@@ -84,15 +99,25 @@ pub(crate) fn check_apart(given: &[(String, Given)], taken: &[(String, Taken)]) 
 /// What a name of an expression stands for, held for the time of a run.
 pub(crate) enum Given {
     Array(Lent),
+    /// An array of another library on a GPU.
+    Gpu(LentGpuArray),
+    Resident(Py<Resident>),
     File(Input<'static>),
     Number(Number),
     Scalar(Scalar),
 }
 
 impl Given {
-    pub(crate) fn new(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Given> {
+    /// Takes an object. Arrays of a GPU are lent to the engine, if there is one.
+    pub(crate) fn new(name: &str, object: &Bound<'_, PyAny>, engine: Option<&overshot::Engine>) -> PyResult<Given> {
         if let Ok(file) = object.cast::<File>() {
             return Ok(Given::File(file.get().input()?));
+        }
+        if let Ok(resident) = object.cast::<Resident>() {
+            return Ok(Given::Resident(resident.clone().unbind()));
+        }
+        if let (Ok(array), Some(engine)) = (object.cast::<GpuArray>(), engine) {
+            return array.get().lend(object.py(), name, engine, false).map(Given::Gpu);
         }
         if let Some(number) = number(object).map_err(|error| in_name(object.py(), name, error))? {
             return Ok(number);
@@ -105,6 +130,8 @@ impl Given {
         match self {
             Given::Array(lent) => lent.buffer.len_bytes() as u64,
             Given::File(input) => input.source().rows() * input.source().dtype().size() as u64,
+            Given::Gpu(lent) => lent.extent.len() as u64,
+            Given::Resident(resident) => resident.get().resident.rows() * resident.get().resident.dtype().size() as u64,
             Given::Number(_) | Given::Scalar(_) => 0,
         }
     }
@@ -113,9 +140,22 @@ impl Given {
     pub(crate) fn add_to<'a>(&'a self, job: overshot::Job<'a>, name: &str) -> overshot::Job<'a> {
         match self {
             Given::Array(lent) => job.input(name, lent.input()),
+            Given::Gpu(lent) => job.input(name, &lent.array),
+            Given::Resident(resident) => job.input(name, &resident.get().resident),
             Given::File(input) => job.input(name, input.source()),
             Given::Number(number) => job.number(name, *number),
             Given::Scalar(scalar) => job.scalar(name, *scalar),
+        }
+    }
+}
+
+impl Given {
+    /// Returns an array of the host, or a file, as an input.
+    pub(crate) fn input(&self) -> Option<Input<'_>> {
+        match self {
+            Given::Array(lent) => Some(lent.input()),
+            Given::File(input) => Some(input.source().into()),
+            _ => None,
         }
     }
 }
@@ -154,6 +194,7 @@ fn in_name(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
 /// Where the rows of an output go, held for the time of a run.
 pub(crate) enum Taken {
     Array(Lent),
+    Gpu(LentGpuArray),
     File(Option<Output<'static>>),
     /// A new array, once the run has made it.
     New(NewArray),
@@ -164,12 +205,15 @@ pub(crate) enum Taken {
 pub(crate) struct NewArray(Arc<Mutex<Option<Py<PyAny>>>>);
 
 impl Taken {
-    pub(crate) fn new(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Taken> {
+    pub(crate) fn new(name: &str, object: &Bound<'_, PyAny>, engine: &overshot::Engine) -> PyResult<Taken> {
         if object.is_none() {
             return Ok(Taken::New(NewArray::default()));
         }
         if let Ok(file) = object.cast::<NewFile>() {
             return Ok(Taken::File(Some(file.get().output()?)));
+        }
+        if let Ok(array) = object.cast::<GpuArray>() {
+            return array.get().lend(object.py(), name, engine, true).map(Taken::Gpu);
         }
         let lent = Lent::new(object).map_err(|error| in_name(object.py(), name, error))?;
         if lent.buffer.readonly() {
@@ -185,6 +229,7 @@ impl Taken {
     pub(crate) fn output(&mut self) -> Option<Output<'_>> {
         match self {
             Taken::Array(lent) => Some(lent.output()),
+            Taken::Gpu(lent) => Some((&mut lent.array).into()),
             Taken::File(output) => output.take(),
             Taken::New(array) => Some(array.clone().into()),
         }
@@ -194,7 +239,7 @@ impl Taken {
     pub(crate) fn into_new(self) -> Option<Py<PyAny>> {
         match self {
             Taken::New(NewArray(array)) => array.lock().unwrap_or_else(PoisonError::into_inner).take(),
-            Taken::Array(_) | Taken::File(_) => None,
+            Taken::Array(_) | Taken::Gpu(_) | Taken::File(_) => None,
         }
     }
 }
@@ -248,13 +293,14 @@ impl Target for NewArray {
         // sink.
         let array = unsafe { RawArrayMut::new(start, dtype, &lent.shape, lent.buffer.strides()) };
         let sink = Output::from(array).open(dtype, rows, None)?;
-        Ok(Box::new(NewSink { sink, _lent: lent }))
+        Ok(Box::new(NewSink { sink, array: *self, _lent: lent }))
     }
 }
 
 /// The rows of a new array.
 struct NewSink {
     sink: Box<dyn Sink>,
+    array: NewArray,
     /// Dropped after the sink, which writes to it.
     _lent: Lent,
 }
@@ -268,7 +314,16 @@ impl Sink for NewSink {
         self.sink.memory()
     }
 
+    /// The array becomes a view of its first rows. The pages behind them were never written, so they take no memory.
     fn truncate(&mut self, rows: u64) -> overshot::Result<()> {
+        Python::attach(|py| {
+            let mut array = self.array.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(whole) = array.take() {
+                *array = Some(whole.bind(py).get_item(PySlice::new(py, 0, rows as isize, 1))?.unbind());
+            }
+            Ok::<_, PyErr>(())
+        })
+        .map_err(Error::other)?;
         self.sink.truncate(rows)
     }
 

@@ -103,6 +103,45 @@ pub(crate) fn of_buffer(format: &CStr) -> PyResult<Dtype> {
     })
 }
 
+/// Returns the dtype with a code of NumPy's array interface, such as `<f4`.
+pub(crate) fn of_typestr(code: &str) -> PyResult<Dtype> {
+    if code.starts_with('>') && cfg!(target_endian = "little") {
+        return Err(PyTypeError::new_err("its bytes are in big-endian order, which is not that of this machine"));
+    }
+    let (kind, size) = code.split_at_checked(2).unwrap_or((code, ""));
+    let kind = kind.trim_start_matches(['<', '>', '|', '=']);
+    let kinds = [("b", DL_BOOL), ("i", DL_INT), ("u", DL_UINT), ("f", DL_FLOAT)];
+    let code_of = kinds.iter().find(|(own, _)| *own == kind).map(|(_, code)| *code);
+    let dtype = code_of.zip(size.parse::<u8>().ok()).and_then(|(code, size)| of_dlpack(code, size.checked_mul(8)?));
+    dtype.ok_or_else(|| {
+        let known = NAMES.map(|(_, name)| name.trim_end_matches('_')).join(", ");
+        PyTypeError::new_err(format!("its elements have the format '{code}'; Overshot computes with {known}"))
+    })
+}
+
+const DL_INT: u8 = 0;
+const DL_UINT: u8 = 1;
+const DL_FLOAT: u8 = 2;
+const DL_BOOL: u8 = 6;
+
+/// Returns the dtype with a type code and a number of bits of DLPack.
+pub(crate) fn of_dlpack(code: u8, bits: u8) -> Option<Dtype> {
+    Some(match (code, bits) {
+        (DL_BOOL, 8) => Dtype::Bool,
+        (DL_INT, 8) => Dtype::I8,
+        (DL_INT, 16) => Dtype::I16,
+        (DL_INT, 32) => Dtype::I32,
+        (DL_INT, 64) => Dtype::I64,
+        (DL_UINT, 8) => Dtype::U8,
+        (DL_UINT, 16) => Dtype::U16,
+        (DL_UINT, 32) => Dtype::U32,
+        (DL_UINT, 64) => Dtype::U64,
+        (DL_FLOAT, 32) => Dtype::F32,
+        (DL_FLOAT, 64) => Dtype::F64,
+        _ => return None,
+    })
+}
+
 /// Returns the dtype with a name of NumPy or of Overshot.
 pub(crate) fn of_name(name: &str) -> PyResult<Dtype> {
     let own = NAMES.iter().find(|(_, known)| known.trim_end_matches('_') == name).map(|(dtype, _)| *dtype);

@@ -12,7 +12,9 @@ use crate::columns::{Given, Taken, check_apart};
 use crate::dtype;
 use crate::error::exception;
 use crate::expression::Expression;
+use crate::kernel::Call;
 use crate::report::{Plan, Report};
+use crate::resident::Resident;
 use crate::watch::{Done, watched};
 
 /// A run of fewer bytes ends before anybody could press Ctrl-C, so it needs no other thread.
@@ -33,6 +35,12 @@ struct Limits {
     pinned_memory: Option<u64>,
     chunk: Option<u64>,
     workers: Option<usize>,
+}
+
+/// What a run computes.
+enum What<'py> {
+    Expression(Bound<'py, Expression>),
+    Kernel(Bound<'py, Call>),
 }
 
 /// Names and the objects that they stand for.
@@ -56,28 +64,28 @@ impl Engine {
         Ok(Engine { choice, limits, built: Mutex::new(None) })
     }
 
-    /// Runs an expression.
+    /// Runs an expression or a kernel.
     #[allow(clippy::too_many_arguments, reason = "the interpreter is one of them")]
-    #[pyo3(signature = (expression, inputs, outputs, rows=None, progress=None, timeline=false))]
+    #[pyo3(signature = (what, inputs, outputs, rows=None, progress=None, timeline=false))]
     fn run<'py>(
         &self,
         py: Python<'py>,
-        expression: &Expression,
+        what: Bound<'py, PyAny>,
         inputs: Named<'py>,
         outputs: Named<'py>,
         rows: Option<u64>,
         progress: Option<Bound<'py, PyAny>>,
         timeline: bool,
     ) -> PyResult<Ran> {
-        let engine = self.engine()?;
-        let given = given(&inputs)?;
-        let mut taken = taken(&outputs)?;
+        let (what, engine) = (What::new(what)?, self.engine()?);
+        let given = given(&inputs, &engine)?;
+        let mut taken = taken(&outputs, &engine)?;
         check_apart(&given, &taken)?;
         let (token, done) = (CancelToken::new(), Done::default());
         let bytes = given.iter().map(|(_, given)| given.bytes()).sum::<u64>() + 8 * rows.unwrap_or_default();
         let is_watched = bytes >= WATCHED || progress.is_some();
         let report = {
-            let job = job(expression, &given, &mut taken, rows).timeline(timeline);
+            let job = what.job(&given, &mut taken, rows).timeline(timeline);
             if is_watched {
                 let job = job.cancel_token(token.clone());
                 let job = job.progress(|progress| done.record(progress.done, progress.rows));
@@ -94,20 +102,27 @@ impl Engine {
         Ok((results, arrays, Report(report)))
     }
 
+    /// Keeps an array or a file on the GPUs.
+    fn resident(&self, py: Python<'_>, array: Bound<'_, PyAny>) -> PyResult<Resident> {
+        let engine = self.engine()?;
+        let given = Given::new("array", &array, Some(&engine))?;
+        py.detach(|| Resident::new(&engine, given))
+    }
+
     /// Returns what a run would do.
-    #[pyo3(signature = (expression, inputs, outputs, rows=None))]
+    #[pyo3(signature = (what, inputs, outputs, rows=None))]
     fn plan<'py>(
         &self,
         py: Python<'py>,
-        expression: &Expression,
+        what: Bound<'py, PyAny>,
         inputs: Named<'py>,
         outputs: Named<'py>,
         rows: Option<u64>,
     ) -> PyResult<Plan> {
-        let engine = self.engine()?;
-        let given = given(&inputs)?;
-        let mut taken = taken(&outputs)?;
-        let job = job(expression, &given, &mut taken, rows);
+        let (what, engine) = (What::new(what)?, self.engine()?);
+        let given = given(&inputs, &engine)?;
+        let mut taken = taken(&outputs, &engine)?;
+        let job = what.job(&given, &mut taken, rows);
         py.detach(move || engine.plan(&job)).map(Plan).map_err(exception)
     }
 }
@@ -143,35 +158,42 @@ impl Engine {
     }
 }
 
-fn given(inputs: &Named<'_>) -> PyResult<Vec<(String, Given)>> {
-    inputs.iter().map(|(name, object)| Ok((name.clone(), Given::new(name, object)?))).collect()
+fn given(inputs: &Named<'_>, engine: &overshot::Engine) -> PyResult<Vec<(String, Given)>> {
+    inputs.iter().map(|(name, object)| Ok((name.clone(), Given::new(name, object, Some(engine))?))).collect()
 }
 
-fn taken(outputs: &Named<'_>) -> PyResult<Vec<(String, Taken)>> {
+fn taken(outputs: &Named<'_>, engine: &overshot::Engine) -> PyResult<Vec<(String, Taken)>> {
     let mut names = HashSet::new();
     match outputs.iter().find(|(name, _)| !names.insert(name)) {
-        None => outputs.iter().map(|(name, object)| Ok((name.clone(), Taken::new(name, object)?))).collect(),
+        None => outputs.iter().map(|(name, object)| Ok((name.clone(), Taken::new(name, object, engine)?))).collect(),
         Some((name, _)) => Err(PyValueError::new_err(format!("the output {name} is given twice"))),
     }
 }
 
-fn job<'a>(
-    expression: &Expression,
-    given: &'a [(String, Given)],
-    taken: &'a mut [(String, Taken)],
-    rows: Option<u64>,
-) -> Job<'a> {
-    let mut job = Job::new(&expression.parsed);
-    for (name, given) in given {
-        job = given.add_to(job, name);
-    }
-    for (name, taken) in taken {
-        if let Some(output) = taken.output() {
-            job = job.output(name, output);
+impl<'py> What<'py> {
+    fn new(what: Bound<'py, PyAny>) -> PyResult<Self> {
+        match what.cast_into::<Call>() {
+            Ok(call) => Ok(What::Kernel(call)),
+            Err(other) => Ok(What::Expression(other.into_inner().cast_into::<Expression>()?)),
         }
     }
-    match rows {
-        Some(rows) => job.rows(rows),
-        None => job,
+
+    fn job<'a>(&self, given: &'a [(String, Given)], taken: &'a mut [(String, Taken)], rows: Option<u64>) -> Job<'a> {
+        let mut job = match self {
+            What::Expression(expression) => Job::new(&expression.get().parsed),
+            What::Kernel(call) => Job::kernel(call.get().0.clone()),
+        };
+        for (name, given) in given {
+            job = given.add_to(job, name);
+        }
+        for (name, taken) in taken {
+            if let Some(output) = taken.output() {
+                job = job.output(name, output);
+            }
+        }
+        match rows {
+            Some(rows) => job.rows(rows),
+            None => job,
+        }
     }
 }

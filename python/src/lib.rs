@@ -1,7 +1,7 @@
 //! The Python package of Overshot: what its pure Python part calls.
 //!
-//! Objects of Python become inputs and outputs of a job in `columns.rs`; `engine.rs` runs it without the interpreter's
-//! lock; `watch.rs` notices Ctrl-C and shows progress meanwhile.
+//! Objects of Python become inputs and outputs of a job in `columns.rs`, with arrays of GPUs in `gpu.rs`; `engine.rs`
+//! runs it without the interpreter's lock; `watch.rs` notices Ctrl-C and shows progress meanwhile.
 
 mod columns;
 mod dtype;
@@ -9,7 +9,10 @@ mod engine;
 mod error;
 mod expression;
 mod file;
+mod gpu;
+mod kernel;
 mod report;
+mod resident;
 mod watch;
 
 /// The module `overshot._core`.
@@ -24,7 +27,13 @@ mod _core {
     #[pymodule_export]
     use crate::file::{File, NewFile};
     #[pymodule_export]
+    use crate::gpu::GpuArray;
+    #[pymodule_export]
+    use crate::kernel::{Call, Kernel};
+    #[pymodule_export]
     use crate::report::{Plan, Report};
+    #[pymodule_export]
+    use crate::resident::Resident;
 
     use crate::report::dictionary;
     use pyo3::prelude::*;

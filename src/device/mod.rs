@@ -162,6 +162,20 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough free memory. The device stays usable.
     fn allocate(&self, bytes: usize) -> Result<Self::Memory>;
 
+    /// Returns memory of this device that other code allocated, after the work that is on `stream` now; `None` if the
+    /// memory is not of this device. It is not freed on drop. Streams are numbered as in CUDA's array interface: 1 is
+    /// the default stream, 2 that of each thread, and other numbers are handles.
+    ///
+    /// # Errors
+    /// [`ColumnError`](crate::io::ColumnError) if the allocation at this address has fewer bytes; the error of the
+    /// device if its work on the stream failed.
+    ///
+    /// # Safety
+    /// The memory stays allocated until the result is dropped. The stream exists.
+    unsafe fn borrow(&self, _address: u64, _bytes: usize, _stream: Option<u64>) -> Result<Option<Self::Memory>> {
+        Ok(None)
+    }
+
     /// Returns the free device memory in bytes. It need not be contiguous.
     ///
     /// # Errors

@@ -5,10 +5,10 @@ use std::sync::{Arc, PoisonError};
 
 use super::Engine;
 use super::devices::PlacementDevice;
-use crate::arrays::{PinnedBuffer, Resident, ShardedArray};
+use crate::arrays::{DeviceArray, PinnedBuffer, Resident, ShardedArray};
 use crate::data::{Dtype, Element, Input, Shard, Shards};
 use crate::device::kernel::TILE_ROWS;
-use crate::error::{Error, Result};
+use crate::error::{ColumnError, Error, Result};
 
 /// The part of a device's memory that is reserved for the blocks of runs: a share, within these bounds.
 const LEFT_TO_RUNS: (u64, Range<u64>) = (8, 4 << 20..1 << 30);
@@ -51,6 +51,58 @@ impl Engine {
         let (source, what) = (input.source(), format!("'{}'", input.source().name()));
         let shards = self.place(source.dtype(), source.rows(), false, &what)?;
         Ok(Resident::new(input, shards))
+    }
+
+    /// Borrows an array that other code has in the memory of a GPU, such as one of CuPy or PyTorch. Jobs of this
+    /// engine use it in place, on that GPU.
+    ///
+    /// The elements are at `address` in row-major order without gaps. `stream` is the stream with the work on the
+    /// array that is not done yet, which this call waits for: a handle as a number, 1 for the default stream, or 2 for
+    /// that of the thread, as in CUDA's array interface; `None` if there is no such work.
+    ///
+    /// ```no_run
+    /// use overshot::{Dtype, Engine, Job};
+    /// # let address = 0;
+    /// let engine = Engine::builder().build()?;
+    /// // SAFETY: `address` is that of 1000 floats, which stay allocated, and which nobody writes to.
+    /// let x = unsafe { engine.device_array(address, Dtype::F32, &[1000], Some(1)) }?;
+    /// println!("{}", engine.run(Job::eval("sum(x)")?.input("x", &x))?);
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidColumn`] if the memory is in no GPU of the engine, is smaller than the array, or does not begin
+    /// at a multiple of 8 bytes. [`Error::Device`] if a GPU fails.
+    ///
+    /// # Safety
+    /// The memory stays allocated until the result is dropped. While a job reads it, nobody writes to it; while a job
+    /// writes to it, nobody else accesses it, neither through another `DeviceArray`. The stream exists, in the primary
+    /// context of the GPU.
+    pub unsafe fn device_array(
+        &self,
+        address: u64,
+        dtype: Dtype,
+        shape: &[u64],
+        stream: Option<u64>,
+    ) -> Result<DeviceArray> {
+        let rows = shape.iter().try_fold(1_u64, |product, length| product.checked_mul(*length));
+        let bytes = rows.and_then(|rows| usize::try_from(rows).ok()?.checked_mul(dtype.size()));
+        let (rows, bytes) = (rows.unwrap_or(u64::MAX), bytes.unwrap_or(usize::MAX));
+        if bytes == 0 {
+            return Ok(DeviceArray::new(Shards::new(dtype, rows, vec![], true, None), dtype, shape));
+        }
+        if !address.is_multiple_of(8) {
+            return Err(ColumnError::Unaligned { address }.into());
+        }
+        for device in self.placement_devices()? {
+            // SAFETY: the caller vouches for the same.
+            if let Some(memory) = unsafe { device.memory.borrow(address, bytes, stream) }? {
+                let shard = Shard::new(device.memory.id(), 0..rows, memory);
+                return Ok(DeviceArray::new(Shards::new(dtype, rows, vec![shard], true, None), dtype, shape));
+            }
+        }
+        let devices = self.devices().iter().map(|device| device.id.as_str()).collect::<Vec<_>>().join(", ");
+        Err(ColumnError::NotOnGpu { address, devices }.into())
     }
 
     /// Divides a dataset and allocates its memory. If no device of the engine has memory, all rows are on the host.

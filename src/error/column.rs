@@ -157,6 +157,44 @@ pub enum ColumnError {
         strides: String,
     },
 
+    /// Memory that is said to be that of a GPU is in none of the engine.
+    #[error(
+        "the memory at {address:#x} is in no GPU of the engine, whose devices are {devices}; use an engine with its \
+         GPU, or copy the array to the host"
+    )]
+    #[non_exhaustive]
+    NotOnGpu {
+        /// The address.
+        address: u64,
+        /// The devices of the engine.
+        devices: String,
+    },
+
+    /// An array of a GPU is larger than the allocation that it is in.
+    #[error(
+        "an array of {bytes} bytes at {address:#x} is not in one allocation, which has {own_bytes} bytes from \
+         {start:#x}; check its address and its shape"
+    )]
+    #[non_exhaustive]
+    BeyondAllocation {
+        /// The address.
+        address: u64,
+        /// The size of the array.
+        bytes: u64,
+        /// The start of the allocation that contains the address.
+        start: u64,
+        /// The size of the allocation.
+        own_bytes: u64,
+    },
+
+    /// An array of a GPU does not begin where kernels can use it.
+    #[error("the array at {address:#x} of a GPU does not begin at a multiple of 8 bytes; pass a copy of it")]
+    #[non_exhaustive]
+    Unaligned {
+        /// The address.
+        address: u64,
+    },
+
     /// An array that is an output has another shape than the result.
     #[error("output {column} has the shape {own} but the result has {shape}; pass one of that shape")]
     #[non_exhaustive]

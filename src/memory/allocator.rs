@@ -28,6 +28,15 @@ pub(crate) trait DeviceAllocator {
     /// # Errors
     /// Returns [`Error::OutOfMemory`] if the device has no contiguous block of this size.
     fn take(&self, bytes: usize, stays: &Arc<MemoryBudget>) -> Result<Box<dyn ShardMemory>>;
+
+    /// Returns memory that other code allocated; `None` if it is not of this device. See [`Device::borrow`].
+    ///
+    /// # Errors
+    /// Those of [`Device::borrow`].
+    ///
+    /// # Safety
+    /// Those of [`Device::borrow`].
+    unsafe fn borrow(&self, address: u64, bytes: usize, stream: Option<u64>) -> Result<Option<Box<dyn ShardMemory>>>;
 }
 
 impl<D: Device> DeviceAllocator for MemoryCache<D> {
@@ -43,15 +52,21 @@ impl<D: Device> DeviceAllocator for MemoryCache<D> {
     fn take(&self, bytes: usize, stays: &Arc<MemoryBudget>) -> Result<Box<dyn ShardMemory>> {
         let memory = self.device().allocate(bytes)?;
         let _charged = [self.device_budget().charge(bytes as u64)?, stays.charge(bytes as u64)?];
-        Ok(Box::new(Taken { memory, _charged, bytes, device: self.device().clone() }))
+        Ok(Box::new(Taken { memory, _charged: Some(_charged), bytes, device: self.device().clone() }))
+    }
+
+    unsafe fn borrow(&self, address: u64, bytes: usize, stream: Option<u64>) -> Result<Option<Box<dyn ShardMemory>>> {
+        // SAFETY: the caller vouches for the same.
+        let memory = unsafe { self.device().borrow(address, bytes, stream) }?;
+        Ok(memory.map(|memory| Box::new(Taken { memory, _charged: None, bytes, device: self.device().clone() }) as _))
     }
 }
 
-/// Device memory that is freed on drop.
+/// Device memory, with the part of the budgets that it has unless other code allocated it.
 struct Taken<D: Device> {
     // Dropped in this order: the memory is freed before its charge.
     memory: D::Memory,
-    _charged: [Charge; 2],
+    _charged: Option<[Charge; 2]>,
     bytes: usize,
     device: Arc<D>,
 }

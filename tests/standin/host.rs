@@ -51,14 +51,24 @@ pub unsafe extern "C" fn cuPointerGetAttribute(value: *mut c_void, attribute: c_
     answer("cuPointerGetAttribute", || {
         let driver = driver();
         healthy(&driver)?;
-        let pinned = driver.memory.pinned(address as usize, 1).ok_or(INVALID_VALUE)?;
-        let answer = match attribute {
-            11 => pinned.range.start, // where the allocation or registration begins
-            12 => pinned.range.len(), // and its size
-            _ => misuse(format_args!("attribute {attribute} of a pointer is asked for")),
+        let block = driver.memory.block_at(address);
+        let pinned = if block.is_some() { None } else { driver.memory.pinned(address as usize, 1) };
+        let range = match (&block, &pinned) {
+            (Some(block), _) => (block.start() as usize, block.bytes()),
+            (None, Some(pinned)) => (pinned.range.start, pinned.range.len()),
+            (None, None) => return Err(INVALID_VALUE),
         };
         // SAFETY: the driver's contract.
-        unsafe { give(value.cast::<u64>(), answer as u64) }
+        let give_word = |answer: usize| unsafe { give(value.cast::<u64>(), answer as u64) };
+        // SAFETY: the driver's contract: these attributes have 32 bits.
+        let give_half = |answer: usize| unsafe { give(value.cast::<u32>(), answer as u32) };
+        match attribute {
+            2 => give_half(if block.is_some() { 2 } else { 1 }), // memory of a device, or of the host
+            9 => give_half(block.map_or(0, |block| block.device)),
+            11 => give_word(range.0), // where the allocation or registration begins
+            12 => give_word(range.1), // and its size
+            _ => misuse(format_args!("attribute {attribute} of a pointer is asked for")),
+        }
     })
 }
 

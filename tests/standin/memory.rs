@@ -77,6 +77,12 @@ impl Memory {
         self.blocks.values().filter(|block| block.device == device).map(|block| block.bytes()).sum()
     }
 
+    /// The block of any device that an address lies in.
+    pub fn block_at(&self, address: u64) -> Option<Arc<Block>> {
+        let below = self.blocks.range(..=address).next_back().map(|entry| entry.1);
+        below.filter(|block| address - block.start() < block.bytes() as u64).cloned()
+    }
+
     /// The block of the device that the range lies in as a whole.
     pub fn block(&self, device: usize, start: u64, bytes: usize) -> Arc<Block> {
         let below = self.blocks.range(..=start).next_back().map(|entry| entry.1);

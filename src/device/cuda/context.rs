@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 
 use super::driver::{self, Found};
 use crate::device::Pinned;
-use crate::error::{Error, Result};
+use crate::error::{ColumnError, Error, Result};
 
 /// A retained primary context, which is shared with other CUDA libraries of the process.
 pub(super) struct Context {
@@ -172,10 +172,12 @@ impl Drop for Guard {
     }
 }
 
-/// One allocation of device memory.
+/// One allocation of device memory, or memory of other code.
 pub(crate) struct Memory {
     context: Arc<Context>,
     start: sys::CUdeviceptr,
+    /// Whether it is freed on drop.
+    is_own: bool,
 }
 
 impl Memory {
@@ -189,9 +191,41 @@ impl Memory {
             }
             result => {
                 context.check("cuMemAlloc", result)?;
-                Ok(Memory { context: context.clone(), start })
+                Ok(Memory { context: context.clone(), start, is_own: true })
             }
         }
+    }
+
+    /// See [`Device::borrow`](crate::device::Device::borrow).
+    ///
+    /// # Safety
+    /// Those of [`Device::borrow`](crate::device::Device::borrow).
+    pub(super) unsafe fn borrow(
+        context: &Arc<Context>,
+        address: u64,
+        bytes: usize,
+        stream: Option<u64>,
+    ) -> Result<Option<Memory>> {
+        use sys::CUpointer_attribute::{CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+        let _guard = context.enter()?;
+        let is_of_a_gpu = attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
+            == Some(sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u64);
+        let is_here = attribute(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == u64::try_from(context.device).ok();
+        if !is_of_a_gpu || !is_here {
+            return Ok(None);
+        }
+        if let Some((start, own_bytes)) = range(address) {
+            let bytes = bytes as u64;
+            if address.saturating_add(bytes) > start.saturating_add(own_bytes) {
+                return Err(ColumnError::BeyondAllocation { address, bytes, start, own_bytes }.into());
+            }
+        }
+        if let Some(stream) = stream {
+            // SAFETY: the context is current, and the caller vouches for the stream.
+            let result = unsafe { sys::cuStreamSynchronize(stream as sys::CUstream) };
+            context.check("cuStreamSynchronize", result)?;
+        }
+        Ok(Some(Memory { context: context.clone(), start: address, is_own: false }))
     }
 
     /// Returns the device address of the byte at an offset.
@@ -202,6 +236,9 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        if !self.is_own {
+            return;
+        }
         // SAFETY: allocated by `allocate`, and freed only here.
         self.context.release("cuMemFree", || unsafe { sys::cuMemFree_v2(self.start) });
     }
@@ -327,16 +364,17 @@ fn flags(byte: u64) -> Option<u32> {
     (result == sys::CUresult::CUDA_SUCCESS).then_some(flags)
 }
 
-/// Returns the start and the size of the registration that contains an address.
+/// Returns the start and the size of the registration or allocation that contains an address.
 fn range(address: u64) -> Option<(u64, u64)> {
     attribute(sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address)
         .zip(attribute(sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE, address))
 }
 
-/// Returns a 64-bit attribute of an address, if the address has it.
+/// Returns an attribute of an address, if the address has it.
 fn attribute(attribute: sys::CUpointer_attribute, address: sys::CUdeviceptr) -> Option<u64> {
     let mut value = 0_u64;
-    // SAFETY: a context is current; the requested attributes have 64 bits; `value` outlives the call that writes it.
+    // SAFETY: a context is current; the requested attributes have 64 bits, or 32 bits, which are the low ones of
+    // `value`; it outlives the call that writes it.
     let result = unsafe { sys::cuPointerGetAttribute((&raw mut value).cast::<c_void>(), attribute, address) };
     (result == sys::CUresult::CUDA_SUCCESS).then_some(value)
 }

@@ -123,6 +123,11 @@ impl Device for CudaDevice {
         Memory::allocate(&self.context, bytes)
     }
 
+    unsafe fn borrow(&self, address: u64, bytes: usize, stream: Option<u64>) -> Result<Option<Memory>> {
+        // SAFETY: the caller vouches for the same.
+        unsafe { Memory::borrow(&self.context, address, bytes, stream) }
+    }
+
     fn free_bytes(&self) -> Result<u64> {
         context::free_bytes(&self.context)
     }

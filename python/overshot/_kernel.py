@@ -1,0 +1,113 @@
+"""Kernels of the user's own, as functions of arrays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from overshot import _core
+from overshot._columns import column
+from overshot._outputs import resolve
+from overshot._results import Results
+
+if TYPE_CHECKING:
+    from overshot._engine import Engine
+
+_ENTRY_OF_CUDA = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(")
+_ENTRY_OF_PTX = re.compile(r"\.entry\s+([\w$]+)")
+_IMAGES = (b"\x7fELF", b"\x50\xed\x55\xba")  # a cubin, a fatbin
+
+
+class Kernel:
+    """A kernel that runs on every row of its arrays, which may be larger than the GPU: a function of arrays.
+
+    `Engine.kernel` makes it of CUDA C++, PTX, a cubin or a fatbin. The C declaration says what each parameter is:
+    `const T *x` an input, `T *y` an output, `T a` a scalar, `long long rows` the number of rows of a launch. A launch
+    has one block of `threads` threads (256) for every `rows_per_block` rows (as many as threads), and is for one chunk.
+    PTX and device code need `parameters`, as in C. `entry` is needed if the code has several kernels.
+
+    ```python
+    saxpy = engine.kernel('''
+        extern "C" __global__ void saxpy(long long rows, float a, const float *x, float *y) {
+            long long i = blockIdx.x * 256ll + threadIdx.x;
+            if (i < rows) y[i] = a * x[i];
+        }''')
+    y = saxpy(x, a=2.0)
+    saxpy(x, out=y, a=2.0)
+    ```
+
+    A kernel is code of your own: Overshot cannot check what it accesses.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        code: str | bytes,
+        entry: str | None,
+        parameters: str | None,
+        launch: Mapping[str, int | None],
+        options: list[str],
+        name: str,
+    ) -> None:
+        is_image = _is_image(code)
+        if entry is None:
+            entry = _only_entry(code, is_image)
+        self._engine = engine
+        self._core = _core.Kernel(code, entry, name, is_image, parameters, options=options, **launch)
+
+    def __call__(
+        self,
+        *columns: Any,
+        out: Any = None,
+        rows: int | None = None,
+        resident: Mapping[str, Any] | None = None,
+        scratch: Iterable[str] = (),
+        progress: bool | Callable[[int, int], object] = False,
+        timeline: bool = False,
+        **named: Any,
+    ) -> Any:
+        """Runs the kernel on arrays or files.
+
+        Arrays without a name are the inputs, in the order of the declaration; keywords are inputs and scalars by name.
+        `out` is the output, or a mapping by name; others are new arrays. A kernel with one output returns it; one with
+        several returns a mapping with the report of the run. `resident` are arrays that are the same for all rows;
+        `scratch` are the names of parameters that need memory for the rows of a chunk.
+        """
+        numbers = [(name, named.pop(name)) for name in self._core.scalars(list(named))]
+        arrays = [(name, column(name, array)) for name, array in (resident or {}).items()]
+        call = self._core.call(numbers, arrays, list(scratch))
+        free = [name for name in call.inputs if name not in named]
+        if len(columns) > len(free):
+            raise TypeError(f"{self._core.entry} has the inputs {', '.join(call.inputs)}; {len(columns)} are given")
+        given = dict(zip(free, columns)) | named
+        inputs = [(name, column(name, given.pop(name))) for name in call.inputs if name in given]
+        if given:
+            raise TypeError(f"{self._core.entry} has no parameter {next(iter(given))!r} that takes an argument")
+        outs = dict(out) if isinstance(out, Mapping) else {} if out is None else {call.outputs[0]: out}
+        if out is not None and not isinstance(out, Mapping) and len(call.outputs) > 1:
+            raise TypeError(f"{self._core.entry} has several outputs: pass out={{'name': array or path}}")
+        outputs, copied = resolve(call.outputs, [], outs, inputs)
+        values, report = self._engine._run(call, inputs, outputs, copied, rows, progress, timeline)
+        return next(iter(values.values())) if len(call.outputs) == 1 else Results(values, report)
+
+    def __repr__(self) -> str:
+        return f"<overshot.Kernel {self._core.entry!r}>"
+
+
+def _is_image(code: str | bytes) -> bool:
+    """Returns whether the code is PTX or device code, not CUDA C++."""
+    if isinstance(code, str):
+        return re.search(r"^\s*\.version\s", code, re.MULTILINE) is not None
+    if not isinstance(code, bytes):
+        raise TypeError(f"the code of a kernel is a str or bytes, not {type(code).__name__}")
+    return code.startswith(_IMAGES) or _is_image(code.decode(errors="replace"))
+
+
+def _only_entry(code: str | bytes, is_image: bool) -> str:
+    text = code if isinstance(code, str) else code.decode(errors="replace")
+    found = list(dict.fromkeys((_ENTRY_OF_PTX if is_image else _ENTRY_OF_CUDA).findall(text)))
+    if len(found) != 1:
+        kernels = ", ".join(found) or "none that can be seen"
+        raise ValueError(f"the code has the kernels {kernels}: name the one to run with entry=...")
+    return str(found[0])

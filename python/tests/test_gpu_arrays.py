@@ -1,0 +1,191 @@
+"""Arrays of other libraries on a GPU, resident datasets, and kernels of one's own."""
+
+import functools
+import gc
+
+import numpy as np
+import pytest
+from conftest import DEVICES
+from gpu_memory import DlpackArray, InterfaceArray
+
+import overshot as ov
+
+needs_gpu = pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU or its stand-in")
+evaluate = functools.partial(ov.evaluate, device="cuda", chunk="64KiB")
+
+
+def link_bytes(report):
+    return report.to_dict()["bytes_to_device"], report.to_dict()["bytes_from_device"]
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", [InterfaceArray, DlpackArray])
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u8", "f4", "f8"])
+def test_arrays_of_a_gpu_are_used_in_place(kind, dtype):
+    host = (np.arange(40_000) % 100).astype(dtype).reshape(200, 200)
+    a, b = kind(host), kind(host[::-1])
+    c = kind(np.zeros_like(host))
+    r = evaluate("c = a | b; sum(a)" if dtype == "?" else "c = a + b; sum(a)", out={"c": c})
+    expected = host | host[::-1] if dtype == "?" else host + host[::-1]
+    np.testing.assert_array_equal(c.values, expected)
+    assert r["c"] is c and r["sum(a)"] == host.sum()
+    to_device, from_device = link_bytes(r.report)
+    # The partial results of the sum come back.
+    assert to_device == 0 and from_device < host.nbytes / 4
+    gc.collect()
+    del r
+    [array.free() for array in (a, b, c)]
+
+
+@needs_gpu
+def test_arrays_of_a_gpu_and_of_the_host_mix():
+    host = np.linspace(-1, 1, 100_001)
+    x = InterfaceArray(host)
+    np.testing.assert_array_equal(evaluate("x * 2 + host"), host * 3)
+    y = InterfaceArray(np.zeros_like(host))
+    assert evaluate("host - x", out=y) is y and not y.values.any()
+    r = evaluate("y = x; max(x)", device="cpu+cuda", out={"y": y})
+    assert r["max(x)"] == 1 and (y.values == host).all() and link_bytes(r.report)[0] == 0
+    lazy = ov.array(x)
+    assert lazy.dtype == "f8" and lazy.shape == host.shape
+    assert ov.compute((lazy * lazy).sum(), device="cuda")[0] == pytest.approx((host * host).sum())
+    assert "cuda:0" in str(ov.plan("sum(x)", device="cuda"))
+    empty = InterfaceArray(np.zeros((0, 3)))
+    assert evaluate("sum(empty)") == 0
+
+
+@needs_gpu
+def test_dlpack_capsules_live_as_long_as_the_run():
+    x = DlpackArray(np.ones(10))
+    before = DlpackArray.lent
+    assert evaluate("sum(x)") == 10
+    gc.collect()
+    assert DlpackArray.lent == before
+
+
+@needs_gpu
+def test_arrays_that_cannot_be_used_in_place_are_refused():
+    x = InterfaceArray(np.zeros((4, 6), "f4"))
+    cases = [
+        ({"strides": (8, 48)}, TypeError, "x: .*adjacent"),
+        ({"strides": (24, -4)}, TypeError, "x: .*adjacent"),
+        ({"typestr": ">f4"}, TypeError, "x: .*big-endian"),
+        ({"typestr": "<f2"}, TypeError, "x: .*'<f2'"),
+        ({"typestr": "<c8"}, TypeError, "x: .*'<c8'"),
+        ({"mask": x}, TypeError, "x: .*mask"),
+        ({"stream": 0}, TypeError, "x: .*stream 0"),
+        ({"data": (x.address + 4, False), "shape": (4,)}, ValueError, "x: .*multiple of 8"),
+        ({"shape": (10**9,)}, ValueError, "x: .*one allocation"),
+        ({"data": (4096, False)}, ValueError, "x: .*in no GPU"),
+        ({"data": (np.zeros(9).ctypes.data, False)}, ValueError, "x: .*in no GPU"),
+    ]
+    for interface, kind, message in cases:
+        x._interface = interface
+        with pytest.raises(kind, match=message):
+            evaluate("sum(x)")
+    x._interface = {"strides": (24, 4), "stream": 2}
+    assert evaluate("sum(x)") == 0
+    with pytest.raises(ValueError, match="x: .*in no GPU of the engine, whose devices are cpu"):
+        ov.evaluate("sum(x)", device="cpu")
+    y = InterfaceArray(np.zeros((4, 6), "f4"), data=(x.address, True))
+    with pytest.raises(ValueError, match="y: .*read-only"):
+        evaluate("y = x + 1", out={"y": y})
+    y._interface = {"data": (x.address, False)}
+    with pytest.raises(ValueError, match="y shares memory with x"):
+        evaluate("y = x + 1", out={"y": y})
+    other = InterfaceArray(np.zeros((6, 4), "f4"))
+    with pytest.raises(ValueError, match="shape"):
+        evaluate("y = x + 1", out={"y": other})
+    strided = DlpackArray(np.zeros((4, 6)), strides=(1, 4))
+    with pytest.raises(TypeError, match="strided: .*adjacent"):
+        evaluate("sum(strided)")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_resident_datasets_move_once(device, tmp_path):
+    values = np.arange(100_000, dtype="f4")
+    np.save(tmp_path / "x.npy", values)
+    with ov.Engine(device=device) as engine:
+        for data in (values, values[::-2], ov.open(tmp_path / "x.npy"), str(tmp_path / "x.npy")):
+            x = engine.resident(data)
+            array = values if isinstance(data, (str, ov.File)) else data
+            assert x.shape == array.shape and x.dtype == np.float32
+            moved = []
+            for _ in range(3):
+                r = engine.evaluate("t = x * 2; m = max(t); sum(x)")
+                assert r["m"] == 2 * array.max() and r["sum(x)"] == pytest.approx(array.sum(dtype="f8"))
+                moved.append(link_bytes(r.report)[0])
+            on_device = sum(rows for _, rows in x.rows_on_devices)
+            assert on_device == (0 if device == "cpu" else len(array))
+            if on_device:
+                assert moved == [array.nbytes, 0, 0]
+        # The memory lives as long as the dataset.
+        x = engine.resident(np.full(1000, 3.0))
+        gc.collect()
+        assert engine.evaluate("mean(x)") == 3
+        with pytest.raises(TypeError, match="an array of the host or a file"):
+            engine.resident(x)
+
+
+KEEP = """// overshot foreign sample: keep
+extern "C" __global__ void keep(const double *x, long long first_row, long long rows, double *big, long long *where,
+                                unsigned long long *num_selected)
+{
+    if (threadIdx.x > 0) return;
+    long long begin = blockIdx.x * 512ll, end = begin + 512 < rows ? begin + 512 : rows, n = begin;
+    for (long long i = begin; i < end; ++i) {
+        if (x[i] > 50) {
+            big[n] = x[i];
+            where[n++] = first_row + i;
+        }
+    }
+    num_selected[blockIdx.x] = n - begin;
+}
+"""
+
+
+@needs_gpu
+def test_a_kernel_is_a_function_of_arrays(tmp_path):
+    x = np.random.default_rng(1).uniform(0, 100, 30_000)
+    with ov.Engine(device="cuda", chunk="64KiB") as engine:
+        keep = engine.kernel(KEEP, threads=32, rows_per_block=512)
+        expected = np.flatnonzero(x > 50)
+        for out in (None, {"big": tmp_path / "big.npy"}):
+            r = keep(x, out=out)
+            np.testing.assert_array_equal(r["where"], expected)
+            np.testing.assert_array_equal(r["big"], x[expected])
+        whole = np.zeros(len(x))
+        r = keep(x=x, out={"big": whole}, progress=lambda done, rows: None)
+        assert r["big"] is whole and (whole[: len(expected)] == x[expected]).all()
+        on_gpu = InterfaceArray(x)
+        np.testing.assert_array_equal(keep(on_gpu)["where"], expected)
+
+
+def test_a_kernel_says_what_is_wrong_with_it():
+    with ov.Engine(device="cpu") as engine:
+        two = 'extern "C" __global__ void a(float *y) {}\nextern "C" __global__ void b(float *y) {}'
+        with pytest.raises(ValueError, match="kernels a, b: name the one to run"):
+            engine.kernel(two)
+        assert repr(engine.kernel(two, "b")) == "<overshot.Kernel 'b'>"
+        saxpy = engine.kernel(
+            'extern "C" __global__ void __launch_bounds__(256) saxpy(long long rows, float a, const float *x, float *y)'
+            "{ long long i = blockIdx.x * 256ll + threadIdx.x; if (i < rows) y[i] = a * x[i]; }"
+        )
+        x = np.ones(10, "f4")
+        with pytest.raises(ValueError, match="saxpy"):
+            saxpy(x, a=2.0)  # the CPU has no function for it
+        with pytest.raises(TypeError, match="inputs x; 2 are given"):
+            saxpy(x, x, a=2.0)
+        with pytest.raises(TypeError, match="no parameter 'b'"):
+            saxpy(x, a=2.0, b=3)
+        with pytest.raises(TypeError, match="no output 'z'; the outputs are 'y'"):
+            saxpy(x, a=2.0, out={"z": x})
+        ptx = ".version 8.0\n.target sm_90\n.visible .entry f(.param .u64 x) { ret; }"
+        with pytest.raises(ValueError, match="parameters of the kernel are missing"):
+            engine.kernel(ptx)
+        assert repr(engine.kernel(ptx.encode(), parameters="float *x")) == "<overshot.Kernel 'f'>"
+        with pytest.raises(TypeError, match="str or bytes"):
+            engine.kernel(3, "f")
+        with pytest.raises(ValueError, match="closed"):
+            engine.close()
+            saxpy(x, a=2.0)
