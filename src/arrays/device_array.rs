@@ -73,14 +73,14 @@ impl Source for Rows<'_> {
     }
 
     fn name(&self) -> String {
-        NAME.into()
+        "device array".into()
     }
 
     fn read(&self, first: u64, to: &mut [u8]) -> Result<()> {
         let (size, own_rows) = (self.0.dtype.size(), self.0.rows());
         let rows = (to.len() / size) as u64;
         if first.checked_add(rows).is_none_or(|end| end > own_rows) {
-            return Err(ColumnError::ReadBeyondEnd { column: NAME.into(), first, rows, own_rows }.into());
+            return Err(ColumnError::ReadBeyondEnd { column: "device array".into(), first, rows, own_rows }.into());
         }
         let shard = self.0.shards.iter().next().filter(|_| !to.is_empty());
         shard.map_or(Ok(()), |shard| shard.memory.read(shard.offset(first, size), to))
@@ -91,14 +91,12 @@ impl Source for Rows<'_> {
     }
 }
 
-const NAME: &str = "device array";
-
 /// The rows as a target.
 struct RowsMut<'a>(&'a mut DeviceArray);
 
 impl Target for RowsMut<'_> {
     fn name(&self) -> String {
-        NAME.into()
+        "device array".into()
     }
 
     fn dtype(&self) -> Option<Dtype> {
@@ -118,9 +116,9 @@ impl Target for RowsMut<'_> {
         Self: 's,
     {
         let DeviceArray { shards, dtype: own, shape: own_shape } = &*self.0;
-        check_fit(NAME, (*own, self.0.rows()), (dtype, rows))?;
+        check_fit("device array", (*own, self.0.rows()), (dtype, rows))?;
         if let Some(shape) = shape.filter(|shape| shape != own_shape) {
-            let (column, own, shape) = (NAME.into(), format!("{own_shape:?}"), format!("{shape:?}"));
+            let (column, own, shape) = ("device array".into(), format!("{own_shape:?}"), format!("{shape:?}"));
             return Err(ColumnError::TargetShape { column, own, shape }.into());
         }
         Ok(Box::new(DeviceSink { shards: shards.clone(), rows }))
@@ -138,7 +136,7 @@ impl Sink for DeviceSink {
         let size = self.shards.row_bytes();
         let end = first_row.saturating_add((bytes.len() / size) as u64);
         if !bytes.len().is_multiple_of(size) || end > self.rows {
-            return Err(does_not_fit(NAME, first_row, bytes));
+            return Err(does_not_fit("device array", first_row, bytes));
         }
         let shard = self.shards.iter().next().filter(|_| !bytes.is_empty());
         shard.map_or(Ok(()), |shard| shard.memory.write(shard.offset(first_row, size), bytes))
