@@ -187,13 +187,10 @@ class Engine:
         """Runs a job, and returns its arrays and numbers by name."""
         show = Progress() if progress is True else progress if callable(progress) else None
         try:
-            results, new, report = self._open(inputs, rows).run(what, inputs, outputs, rows, show, timeline)
+            results, new, report = self._execute(what, inputs, outputs, rows, show, timeline)
         finally:
             if isinstance(show, Progress):
                 show.close()
-        if report.notes and _log.isEnabledFor(logging.INFO):
-            for note in report.notes:
-                _log.info("%s", note)
         values: dict[str, Any] = {name: value for name, value in outputs if value is not None}
         values.update(new)
         for name, array in copied.items():
@@ -206,6 +203,22 @@ class Engine:
                 values[name] = value.owner
         values.update(results)
         return values, report
+
+    def _execute(
+        self,
+        what: _core.Expression | _core.Call,
+        inputs: list[tuple[str, Any]],
+        outputs: list[tuple[str, Any]],
+        rows: int | None,
+        show: Callable[[int, int], object] | None = None,
+        timeline: bool = False,
+    ) -> tuple[list[tuple[str, Any]], list[tuple[str, np.ndarray]], _core.Report]:
+        """Runs a job, and returns its results, its new arrays and its report."""
+        done = self._open(inputs, rows).run(what, inputs, outputs, rows, show, timeline)
+        if done[2].notes and _log.isEnabledFor(logging.INFO):
+            for note in done[2].notes:
+                _log.info("%s", note)
+        return done
 
 
 def _size(inputs: list[tuple[str, Any]]) -> int:
