@@ -83,8 +83,8 @@ impl GpuArray {
         options.set_item("stream", DEFAULT_STREAM)?;
         let capsule = array.call_method(pyo3::intern!(array.py(), "__dlpack__"), (), Some(&options))?;
         let capsule = capsule.cast_into::<PyCapsule>()?;
-        // SAFETY: a capsule of this name has a `DLManagedTensor`, which lives as long as the capsule: nobody renames it,
-        // so its destructor calls the deleter.
+        // SAFETY: a capsule of this name has a `DLManagedTensor`, which lives as long as the capsule: nobody renames
+        // it, so its destructor calls the deleter.
         let tensor = unsafe { &*capsule.pointer_checked(Some(DLTENSOR))?.cast::<Tensor>().as_ptr() };
         if !matches!(tensor.device.kind, DL_CUDA | DL_CUDA_MANAGED) {
             return Err(refused("its DLPack device is not a GPU of NVIDIA"));
