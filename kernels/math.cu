@@ -110,6 +110,14 @@ template <class T> OP T rem(T a, T b) {
         return (T)(a % b);
     }
 }
+template <class T> OP T fmod(T a, T b) {
+    if (b == 0) return 0;
+    if constexpr (Integer<T>::is_signed) {
+        if (b == -1) return 0;
+    }
+    return (T)(a % b);
+}
+template <class T> OP T sign(T a) { return (T)((a > 0) - is_negative(a)); }
 template <class T> OP T power(T a, T b) {
     if (is_negative(b)) {
         const bool is_odd = (b & 1) != 0;
@@ -185,6 +193,23 @@ OP f64 round(f64 a) { return ::rint(a); }
 template <class T> OP bool isnan(T a) { return a != a; }
 template <class T> OP bool isinf(T a) { return a == a && a - a != a - a; }
 template <class T> OP bool isfinite(T a) { return a - a == a - a; }
+
+// The sign of NaN differs between processors, so that of `stored` is used. The smallest positive float has the bits 1,
+// and floats of the same sign are next to each other if their bits are.
+#define SIGNS(T, FMOD, COPYSIGN, TO_BITS, OF_BITS)                                               \
+    OP T fmod(T a, T b) { return FMOD(a, b); }                                                   \
+    OP T sign(T a) { return a > 0 ? (T)1 : a < 0 ? (T)-1 : a + (T)0; }                           \
+    OP bool signbit(T a) { return COPYSIGN((T)1, stored(a)) < 0; }                               \
+    OP T copysign(T a, T b) { return COPYSIGN(a, stored(b)); }                                   \
+    OP T nextafter(T a, T b) {                                                                   \
+        if (a != a || b != b) return a + b;                                                      \
+        if (a == b) return b;                                                                    \
+        if (a == 0) return COPYSIGN(OF_BITS(1), b);                                              \
+        return OF_BITS((a < b) == (a > 0) ? TO_BITS(a) + 1 : TO_BITS(a) - 1);                    \
+    }
+SIGNS(f32, ::fmodf, ::copysignf, __float_as_uint, f32_bits)
+SIGNS(f64, ::fmod, ::copysign, __double_as_longlong, f64_bits)
+#undef SIGNS
 
 #undef OP
 

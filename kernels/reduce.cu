@@ -25,18 +25,23 @@ template <> struct Limits<long long> {
     static __device__ long long sum(long long a, long long b) {
         return (long long)((unsigned long long)a + (unsigned long long)b);
     }
+    static __device__ long long product(long long a, long long b) {
+        return (long long)((unsigned long long)a * (unsigned long long)b);
+    }
 };
 template <> struct Limits<unsigned long long> {
     static __device__ unsigned long long least() { return 0; }
     static __device__ unsigned long long greatest() { return ~0ull; }
     static __device__ unsigned long long nothing() { return 0; }
     static __device__ unsigned long long sum(unsigned long long a, unsigned long long b) { return a + b; }
+    static __device__ unsigned long long product(unsigned long long a, unsigned long long b) { return a * b; }
 };
 template <> struct Limits<double> {
     static __device__ double least() { return -__longlong_as_double(0x7ff0000000000000ll); }
     static __device__ double greatest() { return __longlong_as_double(0x7ff0000000000000ll); }
     static __device__ double nothing() { return -0.0; }
     static __device__ double sum(double a, double b) { return a + b; }
+    static __device__ double product(double a, double b) { return a * b; }
 };
 
 template <class T> struct Sum {
@@ -44,6 +49,14 @@ template <class T> struct Sum {
     __device__ void clear() { value = Limits<T>::nothing(); }
     __device__ void push(T row_value, long long) { value = Limits<T>::sum(value, row_value); }
     __device__ void merge(const Sum& right) { value = Limits<T>::sum(value, right.value); }
+    __device__ void write(unsigned long long* words) const { words[0] = Words::of(value); }
+};
+
+template <class T> struct Product {
+    T value;
+    __device__ void clear() { value = 1; }
+    __device__ void push(T row_value, long long) { value = Limits<T>::product(value, row_value); }
+    __device__ void merge(const Product& right) { value = Limits<T>::product(value, right.value); }
     __device__ void write(unsigned long long* words) const { words[0] = Words::of(value); }
 };
 

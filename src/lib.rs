@@ -97,10 +97,11 @@
 //! - operators `+ - * / // % **`, comparisons `== != < <= > >=`, `& | ^ ~ << >>`, parentheses;
 //! - constants: numbers, `pi e inf nan True False`; `i`, short for `index()`, the number of the row as `i64`;
 //! - functions:
-//!   `index where clip min max abs floor ceil round trunc isnan isfinite isinf sqrt cbrt exp exp2 expm1 log log2
-//!   log10 log1p power hypot sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh`;
+//!   `index where clip min max abs floor ceil round trunc sign signbit copysign nextafter fmod isnan isfinite isinf
+//!   sqrt cbrt exp exp2 expm1 log log2 log10 log1p power hypot sin cos tan asin acos atan atan2 sinh cosh tanh asinh
+//!   acosh atanh`;
 //! - conversions, as in `f32(x)`: `bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64`;
-//! - reductions, any number in one pass: `sum mean min max var std count any all argmin argmax`. One may be named:
+//! - reductions, any number in one pass: `sum prod mean min max var std count any all argmin argmax`. One may be named:
 //!   `m = mean(x)`;
 //! - the same by NumPy's and other names:
 //!   `minimum maximum absolute arcsin arccos arctan arctan2 arcsinh arccosh arctanh true false`.

@@ -218,6 +218,11 @@ fn is_right(kind: &str, column: &Column, result: Option<Scalar>) -> bool {
         "any" => result == Scalar::Bool((0..rows).any(is_true)),
         "all" => result == Scalar::Bool((0..rows).all(is_true)),
         "sum" if column.dtype.is_float() => same(result.as_f64(), rounded(sum(column) + 0.0)),
+        "prod" if column.dtype.is_float() => same(result.as_f64(), rounded(folded(column, 1.0, |a, b| a * b))),
+        "prod" => {
+            let product = (0..rows).fold(1, |product: i128, row| product.wrapping_mul(column.integer(row)));
+            result == if column.dtype.is_unsigned() { Scalar::U64(product as u64) } else { Scalar::I64(product as i64) }
+        }
         "sum" => {
             let sum: i128 = (0..rows).map(|row| column.integer(row)).sum();
             result == if column.dtype.is_unsigned() { Scalar::U64(sum as u64) } else { Scalar::I64(sum as i64) }
@@ -256,12 +261,16 @@ fn extreme(smallest: bool, column: &Column) -> usize {
     (1..column.rows).fold(0, |best, row| if precedes(row, best) { row } else { best })
 }
 
-/// The sum of at most 256 rows, in the order that is promised.
 fn sum(column: &Column) -> f64 {
-    let mut lanes = [-0.0; 256];
-    (0..column.rows).for_each(|row| lanes[row] += column.float(row));
+    folded(column, -0.0, |a, b| a + b)
+}
+
+/// At most 256 rows, combined in the order that is promised.
+fn folded(column: &Column, nothing: f64, combine: fn(f64, f64) -> f64) -> f64 {
+    let mut lanes = [nothing; 256];
+    (0..column.rows).for_each(|row| lanes[row] = combine(lanes[row], column.float(row)));
     for half in [128, 64, 32, 16, 8, 4, 2, 1] {
-        (0..half).for_each(|lane| lanes[lane] += lanes[lane + half]);
+        (0..half).for_each(|lane| lanes[lane] = combine(lanes[lane], lanes[lane + half]));
     }
     lanes[0]
 }

@@ -36,9 +36,9 @@ _BINARY = {
 }
 _OF_ONE = (
     "absolute arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil cos cosh exp exp2 expm1 floor isfinite isinf "
-    "isnan log log10 log1p log2 sin sinh sqrt tan tanh trunc"
+    "isnan log log10 log1p log2 sign signbit sin sinh sqrt tan tanh trunc"
 ).split()
-_OF_TWO = ("arctan2", "hypot", "maximum", "minimum")
+_OF_TWO = ("arctan2", "copysign", "fmod", "hypot", "maximum", "minimum", "nextafter")
 
 # The expression of each ufunc of NumPy, with a place for each argument.
 _UFUNCS: dict[np.ufunc, str] = {getattr(np, name): f"({{}} {sign} {{}})" for name, sign in _BINARY.items()}
@@ -59,10 +59,18 @@ _UFUNCS.update(
     }
 )
 
-_REDUCTIONS = ("sum", "mean", "min", "max", "var", "std", "any", "all", "argmin", "argmax")
+_REDUCTIONS = ("sum", "prod", "mean", "min", "max", "var", "std", "any", "all", "argmin", "argmax")
 # Of NumPy, with its own name of each.
 _REDUCING: dict[Any, str] = {getattr(np, name): name for name in _REDUCTIONS}
 _REDUCING.update({np.amin: "min", np.amax: "max"})
+_REDUCING_UFUNCS: dict[np.ufunc, str] = {
+    np.add: "sum",
+    np.multiply: "prod",
+    np.minimum: "min",
+    np.maximum: "max",
+    np.logical_and: "all",
+    np.logical_or: "any",
+}
 
 
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
@@ -128,9 +136,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if method == "reduce" and options.get("axis", 0) in (None, 0) and self.ndim == 1:
-            names = {np.add: "sum", np.minimum: "min", np.maximum: "max", np.logical_and: "all", np.logical_or: "any"}
-            if ufunc in names:
-                return _reduced(names[ufunc], self)
+            if ufunc in _REDUCING_UFUNCS:
+                return _reduced(_REDUCING_UFUNCS[ufunc], self)
         form = _UFUNCS.get(ufunc)
         if method != "__call__" or form is None or options:
             what = f"numpy.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
@@ -154,6 +161,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def sum(self) -> Array:
         return _reduced("sum", self)
+
+    def prod(self) -> Array:
+        return _reduced("prod", self)
 
     def mean(self) -> Array:
         return _reduced("mean", self)

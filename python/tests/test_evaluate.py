@@ -40,9 +40,11 @@ def test_values_dtypes_and_shapes_are_those_of_numpy(evaluate, dtype, shape):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_reductions_are_those_of_numpy(evaluate, dtype):
     a = numbers(dtype, 40_001)
-    r = evaluate("sum(a), mean(a), min(a), max(a), std(a), count(a > 1), any(a > 1), all(a > 1), argmin(a), argmax(a)")
-    assert list(r)[:2] == ["sum(a)", "mean(a)"] and len(r) == 10
-    for name in ("sum", "min", "max", "argmin", "argmax"):
+    r = evaluate(
+        "sum(a), mean(a), min(a), max(a), std(a), count(a > 1), any(a > 1), all(a > 1), argmin(a), argmax(a), prod(a)"
+    )
+    assert list(r)[:2] == ["sum(a)", "mean(a)"] and len(r) == 11
+    for name in ("sum", "prod", "min", "max", "argmin", "argmax"):
         expected = getattr(np, name)(a)
         np.testing.assert_allclose(r[f"{name}(a)"], expected, rtol=1e-5 if dtype == "f4" else 1e-12)
         assert np.asarray(r[f"{name}(a)"]).dtype == np.asarray(expected).dtype, name

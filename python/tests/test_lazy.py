@@ -45,7 +45,8 @@ def test_ufuncs_are_those_of_numpy(ufunc, dtype):
     lazy = ufunc(*map(ov.array, arrays))
     assert isinstance(lazy, ov.Array) and lazy.shape == (100,)
     assert lazy.dtype == expected.dtype
-    np.testing.assert_allclose(np.asarray(lazy), expected, rtol=2e-7 if expected.dtype == np.float32 else 1e-14)
+    # NumPy's functions of float32 are within 4 units in the last place, ours within 1: see test_accuracy.py.
+    np.testing.assert_allclose(np.asarray(lazy), expected, rtol=5e-7 if expected.dtype == np.float32 else 1e-14)
 
 
 @pytest.mark.parametrize("name", _lazy._REDUCTIONS)

@@ -226,6 +226,9 @@ fn unary(op: Unary, dtype: Dtype, block: &Block<'_>, of: Id, out: &mut [u64]) {
         (Unary::Neg, _) if !dtype.is_float() => {
             for_ints!(dtype, T => map(out, block.values::<T>(of), |value| value.wrapping_neg()), else {});
         }
+        (Unary::Sign, _) if !dtype.is_float() => {
+            for_ints!(dtype, T => map(out, block.values::<T>(of), T::sign), else {});
+        }
         (Unary::Abs, Dtype::I8) => map(out, block.values::<i8>(of), i8::wrapping_abs),
         (Unary::Abs, Dtype::I16) => map(out, block.values::<i16>(of), i16::wrapping_abs),
         (Unary::Abs, Dtype::I32) => map(out, block.values::<i32>(of), i32::wrapping_abs),
@@ -245,6 +248,8 @@ macro_rules! exact {
             Unary::Ceil => map($out, $a, $T::ceil),
             Unary::Round => map($out, $a, $T::round_ties_even),
             Unary::Trunc => map($out, $a, $T::trunc),
+            Unary::Sign => map($out, $a, $T::sign),
+            Unary::SignBit => map($out, $a, |x: $T| u8::from(x.sign_bit())),
             Unary::IsNan => map($out, $a, |x: $T| u8::from(x.is_nan())),
             Unary::IsInf => map($out, $a, |x: $T| u8::from(x.is_infinite())),
             Unary::IsFinite => map($out, $a, |x: $T| u8::from(x.is_finite())),
@@ -303,6 +308,7 @@ fn binary(op: Binary, dtype: Dtype, block: &Block<'_>, [a, b]: [Id; 2], out: &mu
             Binary::Mul => zip(out, a, b, T::wrapping_mul),
             Binary::FloorDiv => zip(out, a, b, T::floor_div),
             Binary::Rem => zip(out, a, b, T::floor_rem),
+            Binary::Fmod => zip(out, a, b, T::fmod),
             Binary::Pow => zip(out, a, b, T::power),
             Binary::And => zip(out, a, b, |a, b| a & b),
             Binary::Or => zip(out, a, b, |a, b| a | b),
@@ -320,6 +326,9 @@ fn binary(op: Binary, dtype: Dtype, block: &Block<'_>, [a, b]: [Id; 2], out: &mu
             Binary::Div => zip(out, a, b, |a, b| a / b),
             Binary::FloorDiv => zip(out, a, b, T::floor_div),
             Binary::Rem => zip(out, a, b, T::floor_rem),
+            Binary::Fmod => zip(out, a, b, |a, b| a % b),
+            Binary::CopySign => zip(out, a, b, T::with_sign),
+            Binary::NextAfter => zip(out, a, b, T::next_after),
             _ => dispatch::run(OfTwo { op, a, b, out: cast_slice_mut(out) }),
         }
     }, else {}));

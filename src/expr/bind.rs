@@ -301,6 +301,9 @@ impl Binder<'_> {
             Unary::Not if dtype.is_float() => {
                 return Err(Fault::new(at, format!("`~` accepts integers and bools, not {dtype}")));
             }
+            Unary::Sign if dtype == Dtype::Bool => {
+                return Err(Fault::new(at, "`sign` does not accept bools; convert them first, like sign(i8(x))"));
+            }
             Unary::Pos => true,
             Unary::Abs => dtype.is_unsigned() || dtype == Dtype::Bool,
             Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc => !dtype.is_float(),
@@ -311,7 +314,7 @@ impl Binder<'_> {
             return Ok(Operand { at, value: Value::Node(id) });
         }
         match op {
-            Unary::Neg | Unary::Not | Unary::Abs => {
+            Unary::Neg | Unary::Not | Unary::Abs | Unary::Sign => {
                 let id = self.strong(of, dtype)?;
                 let result = self.row_value(at, Op::Unary(op, id), dtype);
                 let is_loose = matches!((of.value, op), (Value::Loose(_), Unary::Neg));
@@ -327,13 +330,14 @@ impl Binder<'_> {
             _ => {
                 let dtype = float_of(dtype);
                 let id = self.strong(of, dtype)?;
+                let dtype = if op == Unary::SignBit { Dtype::Bool } else { dtype };
                 Ok(self.row_value(at, Op::Unary(op, id), dtype))
             }
         }
     }
 
     fn binary(&mut self, at: usize, op: Binary, left: Operand, right: Operand) -> Result<Operand, Fault> {
-        let is_function = matches!(op, Binary::Atan2 | Binary::Hypot);
+        let is_function = op.is_of_floats() || op == Binary::Fmod;
         if let (Value::Weak(a), Value::Weak(b), false) = (left.value, right.value, is_function) {
             let value = fold::binary(op, a, b).map_err(|message| Fault::new(at, message))?;
             return Ok(Operand { at, value: Value::Weak(value) });
@@ -354,13 +358,14 @@ impl Binder<'_> {
                 return Err(Fault::new(at, "`-` does not accept bools; write `^` for their difference"));
             }
             Binary::Div if !common.is_float() => Dtype::F64,
-            Binary::FloorDiv | Binary::Rem | Binary::Pow | Binary::Shl | Binary::Shr if bools_only => Dtype::I8,
+            Binary::FloorDiv | Binary::Rem | Binary::Fmod | Binary::Pow if bools_only => Dtype::I8,
+            Binary::Shl | Binary::Shr if bools_only => Dtype::I8,
             Binary::And | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr if common.is_float() => {
                 let (a, b) = (self.dtype(left.value), self.dtype(right.value));
                 let message = format!("`{}` accepts integers and bools, not {a} and {b}", op.name());
                 return Err(Fault::new(at, message));
             }
-            Binary::Atan2 | Binary::Hypot => match (left.value, right.value) {
+            _ if op.is_of_floats() => match (left.value, right.value) {
                 (Value::Node(a), Value::Node(b)) => {
                     typing::common(float_of(self.nodes.dtype(a)), float_of(self.nodes.dtype(b)))
                 }

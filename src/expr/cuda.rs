@@ -99,6 +99,7 @@ fn stored_type(dtype: Dtype) -> &'static str {
 fn state_type(fold: Fold, dtype: Dtype) -> String {
     let name = match fold {
         Fold::Sum => "Sum",
+        Fold::Product => "Product",
         Fold::Min => "Min",
         Fold::Max => "Max",
         Fold::ArgMin => "ArgMin",
@@ -155,5 +156,6 @@ fn binary(op: Binary) -> &'static str {
         Binary::Gt => "gt",
         Binary::Ge => "ge",
         Binary::Min | Binary::Max | Binary::Atan2 | Binary::Hypot => op.name(),
+        Binary::Fmod | Binary::CopySign | Binary::NextAfter => op.name(),
     }
 }

@@ -70,7 +70,9 @@ fn ints(op: Binary, a: i128, b: i128) -> Result<Weak, String> {
         Binary::Eq | Binary::Ne | Binary::Lt | Binary::Le | Binary::Gt | Binary::Ge => {
             return Ok(Weak::Bool(compare(op, &a, &b)));
         }
-        Binary::Min | Binary::Max | Binary::Atan2 | Binary::Hypot => None,
+        // `bind` gives literals a dtype before it applies these functions.
+        Binary::Min | Binary::Max | Binary::Fmod => None,
+        Binary::Atan2 | Binary::Hypot | Binary::CopySign | Binary::NextAfter => None,
     };
     value.map(Weak::Int).ok_or_else(too_large)
 }

@@ -18,6 +18,7 @@ pub(super) const MAX_WORDS: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fold {
     Sum,
+    Product,
     Min,
     Max,
     /// A value and its row.
@@ -46,6 +47,7 @@ impl Reduction {
     pub(super) fn new(label: String, kind: Kind, dtype: Dtype) -> Reduction {
         let fold = match kind {
             Kind::Sum | Kind::Mean | Kind::Count => Fold::Sum,
+            Kind::Prod => Fold::Product,
             Kind::Min | Kind::All => Fold::Min,
             Kind::Max | Kind::Any => Fold::Max,
             Kind::ArgMin => Fold::ArgMin,
@@ -55,7 +57,7 @@ impl Reduction {
         let state = match kind {
             Kind::Mean | Kind::Var | Kind::Std => Dtype::F64,
             Kind::Count | Kind::Any | Kind::All => Dtype::U64,
-            Kind::Sum if dtype == Dtype::Bool => Dtype::I64,
+            Kind::Sum | Kind::Prod if dtype == Dtype::Bool => Dtype::I64,
             _ if dtype.is_float() => Dtype::F64,
             _ if dtype.is_signed() => Dtype::I64,
             _ => Dtype::U64,
@@ -76,7 +78,7 @@ impl Reduction {
     /// The number of 8-byte words of a state.
     pub(crate) fn words(&self) -> usize {
         match self.fold {
-            Fold::Sum | Fold::Min | Fold::Max => 1,
+            Fold::Sum | Fold::Product | Fold::Min | Fold::Max => 1,
             Fold::ArgMin | Fold::ArgMax => 2,
             Fold::Moments => 3,
         }
@@ -123,6 +125,8 @@ impl Reduction {
             // -0 + x is x for every x; 0 + -0 is not.
             Fold::Sum if self.state == Dtype::F64 => [(-0.0_f64).to_bits(), 0, 0],
             Fold::Sum | Fold::Moments => [0; MAX_WORDS],
+            Fold::Product if self.state == Dtype::F64 => [1.0_f64.to_bits(), 0, 0],
+            Fold::Product => [1, 0, 0],
             Fold::Min => [greatest, 0, 0],
             Fold::Max => [least, 0, 0],
             // The last possible row number: an actual row of the same value takes precedence.
@@ -137,6 +141,8 @@ impl Reduction {
         match (self.fold, self.state) {
             (Fold::Sum, Dtype::F64) => zip(l0, r0, |a: f64, b| a + b),
             (Fold::Sum, _) => zip(l0, r0, u64::wrapping_add),
+            (Fold::Product, Dtype::F64) => zip(l0, r0, |a: f64, b| a * b),
+            (Fold::Product, _) => zip(l0, r0, u64::wrapping_mul),
             (Fold::Min, Dtype::F64) => zip(l0, r0, least::<f64>),
             (Fold::Min, Dtype::I64) => zip(l0, r0, least::<i64>),
             (Fold::Min, _) => zip(l0, r0, least::<u64>),
@@ -167,6 +173,9 @@ impl Reduction {
                 Kind::Sum if self.state == Dtype::F64 => Some(float(0.0)),
                 Kind::Sum if self.state == Dtype::U64 => Some(Scalar::U64(0)),
                 Kind::Sum | Kind::Count => Some(Scalar::I64(0)),
+                Kind::Prod if self.state == Dtype::F64 => Some(float(1.0)),
+                Kind::Prod if self.state == Dtype::U64 => Some(Scalar::U64(1)),
+                Kind::Prod => Some(Scalar::I64(1)),
                 Kind::Mean | Kind::Var | Kind::Std => Some(float(f64::NAN)),
                 Kind::Any => Some(Scalar::Bool(false)),
                 Kind::All => Some(Scalar::Bool(true)),
@@ -176,8 +185,9 @@ impl Reduction {
         Some(match self.kind {
             // Adding 0 turns -0, the identity of lanes without rows, into 0.
             Kind::Sum if self.state == Dtype::F64 => float(f64::from_bits(state[0]) + 0.0),
-            Kind::Sum if self.state == Dtype::U64 => Scalar::U64(state[0]),
-            Kind::Sum => Scalar::I64(state[0] as i64),
+            Kind::Prod if self.state == Dtype::F64 => float(f64::from_bits(state[0])),
+            Kind::Sum | Kind::Prod if self.state == Dtype::U64 => Scalar::U64(state[0]),
+            Kind::Sum | Kind::Prod => Scalar::I64(state[0] as i64),
             Kind::Min | Kind::Max => match self.dtype {
                 Dtype::Bool => Scalar::Bool(state[0] != 0),
                 Dtype::I8 => Scalar::I8(state[0] as i8),
@@ -366,7 +376,7 @@ mod tests {
         for rows in [1, 255, 256, 700, 4096] {
             let floats: Vec<u64> = (0..rows).map(|k| value(k).to_bits()).collect();
             let ints: Vec<u64> = (0..rows).map(|k| (k * 7919 % 1009).wrapping_sub(500)).collect();
-            for kind in [Kind::Sum, Kind::Min, Kind::Max, Kind::ArgMin, Kind::ArgMax, Kind::Var] {
+            for kind in [Kind::Sum, Kind::Prod, Kind::Min, Kind::Max, Kind::ArgMin, Kind::ArgMax, Kind::Var] {
                 for dtype in [Dtype::F64, Dtype::I64, Dtype::U64] {
                     let reduction = Reduction::new(String::new(), kind, dtype);
                     let values = if dtype == Dtype::F64 || kind == Kind::Var { &floats } else { &ints };

@@ -74,8 +74,9 @@ fn operators(dtype: Dtype) -> Option<Kernel> {
 }
 
 fn functions(dtype: Dtype) -> Option<Kernel> {
-    let unary = Unary::functions().map(|(name, _)| format!("{name}(a)"));
-    let binary = ["atan2(a, b)", "hypot(a, b)"].map(str::to_owned);
+    let unary = Unary::functions().filter(|(_, op)| dtype != Dtype::Bool || *op != Unary::Sign);
+    let unary = unary.map(|(name, _)| format!("{name}(a)"));
+    let binary = ["atan2(a, b)", "hypot(a, b)", "fmod(a, b)", "copysign(a, b)", "nextafter(a, b)"].map(str::to_owned);
     kernel(&[("a", dtype), ("b", dtype)], &numbered(unary.chain(binary)))
 }
 

@@ -8,6 +8,10 @@ pub(super) trait Int: Copy {
     fn floor_div(self, by: Self) -> Self;
     /// The remainder of [`floor_div`](Int::floor_div), with the sign of `by`; by 0 it is 0.
     fn floor_rem(self, by: Self) -> Self;
+    /// The remainder of division rounded toward zero, with the sign of `self`; by 0 it is 0.
+    fn fmod(self, by: Self) -> Self;
+    /// 1, 0 or -1.
+    fn sign(self) -> Self;
     /// The power modulo 2ⁿ. A negative power is the reciprocal rounded toward zero: 1 for 1, ±1 for -1, otherwise 0.
     fn power(self, exponent: Self) -> Self;
     /// The left shift; 0 if `by` is negative or not less than the number of bits.
@@ -37,6 +41,16 @@ macro_rules! int {
                 }
                 let rest = self.wrapping_rem(by);
                 if $signed && rest != 0 && (rest < 0) != (by < 0) { rest.wrapping_add(by) } else { rest }
+            }
+
+            #[inline(always)]
+            fn fmod(self, by: $t) -> $t {
+                if by == 0 { 0 } else { self.wrapping_rem(by) }
+            }
+
+            #[inline(always)]
+            fn sign(self) -> $t {
+                <$t>::from(self > 0).wrapping_sub(<$t>::from(self < 0))
             }
 
             #[inline]
@@ -84,6 +98,14 @@ pub(super) trait Float: Copy + PartialOrd {
     fn floor_div(self, by: Self) -> Self;
     /// The remainder, with the sign of `by`.
     fn floor_rem(self, by: Self) -> Self;
+    /// 1, 0 or -1; NaN of NaN.
+    fn sign(self) -> Self;
+    /// Whether the sign is `-`. That of NaN is not: it differs between processors.
+    fn sign_bit(self) -> bool;
+    /// The value with the sign of `of`.
+    fn with_sign(self, of: Self) -> Self;
+    /// The next value towards `to`.
+    fn next_after(self, to: Self) -> Self;
 }
 
 macro_rules! float {
@@ -134,6 +156,40 @@ macro_rules! float {
                     rest + by
                 } else {
                     rest
+                }
+            }
+
+            #[inline(always)]
+            fn sign(self) -> $t {
+                if self > 0.0 {
+                    1.0
+                } else if self < 0.0 {
+                    -1.0
+                } else {
+                    self + 0.0 // -0 becomes 0
+                }
+            }
+
+            #[inline(always)]
+            fn sign_bit(self) -> bool {
+                self.canonical().is_sign_negative()
+            }
+
+            #[inline(always)]
+            fn with_sign(self, of: $t) -> $t {
+                self.copysign(of.canonical())
+            }
+
+            #[inline]
+            fn next_after(self, to: $t) -> $t {
+                if self < to {
+                    self.next_up()
+                } else if self > to {
+                    self.next_down()
+                } else if self == to {
+                    to
+                } else {
+                    <$t>::NAN
                 }
             }
         }

@@ -13,6 +13,8 @@ pub(super) enum Unary {
     Ceil,
     Round,
     Trunc,
+    Sign,
+    SignBit,
     IsNan,
     IsFinite,
     IsInf,
@@ -81,6 +83,9 @@ pub(super) enum Binary {
     Max,
     Atan2,
     Hypot,
+    Fmod,
+    CopySign,
+    NextAfter,
 }
 
 impl Binary {
@@ -101,6 +106,11 @@ impl Binary {
         WORDS.iter().find(|word| is_own(word.meaning)).map_or("", |word| word.info.name)
     }
 
+    /// Whether this is a function of floats: operands of other dtypes become floats.
+    pub(super) fn is_of_floats(self) -> bool {
+        matches!(self, Binary::Atan2 | Binary::Hypot | Binary::CopySign | Binary::NextAfter)
+    }
+
     /// Whether this is a comparison.
     pub(super) fn is_comparison(self) -> bool {
         matches!(self, Binary::Eq | Binary::Ne | Binary::Lt | Binary::Le | Binary::Gt | Binary::Ge)
@@ -111,6 +121,7 @@ impl Binary {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Sum,
+    Prod,
     Mean,
     Min,
     Max,
@@ -403,6 +414,8 @@ static WORDS: &[Word] = &[
     unary("ceil", &[], Unary::Ceil, "ceil(x)", "rounded up"),
     unary("round", &[], Unary::Round, "round(x)", "rounded to the nearest integer, halves to the even one"),
     unary("trunc", &[], Unary::Trunc, "trunc(x)", "rounded towards 0"),
+    unary("sign", &[], Unary::Sign, "sign(x)", "1, 0 or -1, by the sign of x; NaN of NaN"),
+    unary("signbit", &[], Unary::SignBit, "signbit(x)", "whether x is negative or -0; NaN is not"),
     unary("isnan", &[], Unary::IsNan, "isnan(x)", "whether x is NaN"),
     unary("isfinite", &[], Unary::IsFinite, "isfinite(x)", "whether x is neither infinite nor NaN"),
     unary("isinf", &[], Unary::IsInf, "isinf(x)", "whether x is infinite"),
@@ -443,6 +456,30 @@ static WORDS: &[Word] = &[
         "hypot(a, b)",
         "sqrt(a * a + b * b) without overflow",
     ),
+    function(
+        "fmod",
+        &[],
+        (2, Some(2)),
+        Function::Binary(Binary::Fmod),
+        "fmod(a, b)",
+        "remainder of the quotient rounded towards 0, with the sign of a",
+    ),
+    function(
+        "copysign",
+        &[],
+        (2, Some(2)),
+        Function::Binary(Binary::CopySign),
+        "copysign(x, y)",
+        "x with the sign of y, a float; NaN has the sign +",
+    ),
+    function(
+        "nextafter",
+        &[],
+        (2, Some(2)),
+        Function::Binary(Binary::NextAfter),
+        "nextafter(x, y)",
+        "the next float after x towards y",
+    ),
     function("power", &[], (2, Some(2)), Function::Binary(Binary::Pow), "power(a, b)", "power, like a ** b"),
     conversion("bool", Dtype::Bool, "bool(x)", "to bool: true unless 0"),
     conversion("i8", Dtype::I8, "i8(x)", "to 8-bit integer"),
@@ -456,6 +493,7 @@ static WORDS: &[Word] = &[
     conversion("f32", Dtype::F32, "f32(x)", "to 32-bit float"),
     conversion("f64", Dtype::F64, "f64(x)", "to 64-bit float"),
     reduction("sum", Kind::Sum, "sum(x)", "sum"),
+    reduction("prod", Kind::Prod, "prod(x)", "product"),
     reduction("mean", Kind::Mean, "mean(x)", "arithmetic mean"),
     reduction("min", Kind::Min, "min(x)", "smallest value; NaN if any is NaN"),
     reduction("max", Kind::Max, "max(x)", "largest value; NaN if any is NaN"),

@@ -86,7 +86,8 @@ fn map_over_schedules(choice: &DeviceChoice) -> Outcome {
 }
 
 const REDUCTIONS: &str = "sum(a), mean(a * b), min(a), max(b), var(a), std(b), count(a > 0), any(a > 99.999), \
-                          all(a < 100), argmin(a), argmax(b), sum(x), mean(x), std(x), sum(n), min(n), argmax(n)";
+                          all(a < 100), argmin(a), argmax(b), sum(x), mean(x), std(x), sum(n), min(n), argmax(n), \
+                          prod(1 + a / 1e4), prod(1 + x / 1e4), prod(n | 1)";
 
 fn reductions(engine: &Engine, rows: usize) -> Result<Report, Error> {
     let (a, b) = (numbers(rows, 3), numbers(rows, 4));
@@ -113,6 +114,8 @@ fn reductions_over_schedules(choice: &DeviceChoice) -> Outcome {
     // The bits must be right, too: exact results are compared with a plain computation, floats within a tolerance.
     let integers: i64 = n.iter().map(|b| i64::from((*b * 1e6) as i32)).sum();
     check(expected.value("sum(n)") == Ok(Some(Scalar::I64(integers))), "sum of integers")?;
+    let product = n.iter().fold(1, |product: i64, b| product.wrapping_mul(i64::from((*b * 1e6) as i32 | 1)));
+    check(expected.value("prod(n | 1)") == Ok(Some(Scalar::I64(product))), "product of integers")?;
     let least = (0..rows).min_by(|&i, &j| a[i].total_cmp(&a[j])).map(|i| Scalar::I64(i as i64));
     check(expected.value("argmin(a)")? == least, "argmin")?;
     let mean = a.iter().sum::<f64>() / rows as f64;
@@ -121,6 +124,7 @@ fn reductions_over_schedules(choice: &DeviceChoice) -> Outcome {
         expected.value(label).ok().flatten().is_some_and(|v| (v.as_f64() / value - 1.0).abs() < 1e-9)
     };
     check(close("sum(a)", mean * rows as f64) && close("var(a)", var), "sum or var")?;
+    check(close("prod(1 + a / 1e4)", a.iter().map(|a| 1.0 + a / 1e4).product()), "product")?;
     for chunk in [1, 300_000, 4 << 20] {
         for workers in [1, 3, 8] {
             let engine = engine(choice).chunk(chunk).workers(workers).build()?;
@@ -486,12 +490,14 @@ fn arithmetic_bits(choice: &DeviceChoice) -> Outcome {
         "c = f32(x) * f32(y) - f32(x) / f32(y); d = round(x * 10) + floor(y) + ceil(x) + trunc(y)",
         "m = n // 7 + n % 1000 + (n << 3) + (n >> 2) + n * n; f = i16(x * 1000); g = u8(n ^ 12345)",
         "h = where(x > y, x, y) ** 2; k = clip(x, -3, 5); sum(x * y), var(f32(y)), argmax(x), min(k)",
+        "o = copysign(x, y - x) + fmod(y, x) + sign(y); p = nextafter(f32(x), f32(y)); q = nextafter(x, y)",
+        "r = i8(signbit(x * y)) + sign(n) + fmod(n, 1000); prod(sign(n) + 2), prod(1 + y / 1e4)",
     ]
     .join("; ");
     let run = |engine: &Engine| -> Result<(Vec<u64>, Results), Failed> {
         let folder = tempfile::tempdir()?;
         let mut job = Job::eval(&text)?.input("x", &x).input("y", &y).input("n", &n);
-        let names = ["a", "b", "c", "d", "m", "f", "g", "h", "k"];
+        let names = ["a", "b", "c", "d", "m", "f", "g", "h", "k", "o", "p", "q", "r"];
         for name in names {
             job = job.output(name, Raw::create(folder.path().join(name)));
         }

@@ -51,7 +51,8 @@ NAMESPACE = {
     "isfinite": np.isfinite, "atan2": np.arctan2, "hypot": np.hypot, "pi": float(np.pi), "e": float(np.e),
     "inf": float("inf"), "nan": float("nan"), "sum": np.sum, "mean": np.mean, "var": np.var, "std": np.std,
     "count": lambda a: np.int64(np.count_nonzero(a)), "any": np.any, "all": np.all,
-    "argmin": np.argmin, "argmax": np.argmax,
+    "argmin": np.argmin, "argmax": np.argmax, "prod": np.prod, "sign": np.sign, "signbit": np.signbit,
+    "fmod": np.fmod, "copysign": np.copysign, "nextafter": np.nextafter,
 }  # fmt: skip
 NAMESPACE |= {name: getattr(np, name) for name in UNARY}
 NAMESPACE |= {name: getattr(np, "arc" + name[1:]) for name in ARCS}
@@ -141,6 +142,8 @@ def operators():
             case("exact", "where(a, a, b)", **columns)
             case("ulp", "atan2(a, b)", **columns)
             case("ulp", "hypot(a, b)", **columns)
+            for name in ("fmod", "copysign", "nextafter"):
+                case("exact", f"{name}(a, b)", **columns)
 
 
 def powers():
@@ -159,7 +162,7 @@ def unary():
     for dtype in DTYPES:
         values(f"all_{dtype}", dtype, specials(dtype))
         column = f"all_{dtype}"
-        for name in "floor ceil trunc round abs isnan isinf isfinite sqrt".split():
+        for name in "floor ceil trunc round abs isnan isinf isfinite sqrt sign signbit".split():
             case("exact", f"{name}(a)", a=column)
         for sign in "+-~":
             case("exact", f"{sign}a", a=column)
@@ -209,6 +212,9 @@ def literals():
         "a + (True + True)", "a + (3 < 4)", "a * -3.5", "a + 1_000", "a + 0x1f", "a + 0b11", "a + 0o17", "a + 1e-3",
         "a + .5", "a + 5.", "a + sqrt(2)", "a + abs(-3)", "a + min(1, 2)", "a + max(1, 2.5)", "a + f32(1)",
         "a + (a < 1) * 3", "a - 1 - 1", "a / 2 / 2", "a < 2 & 1", "-a ** 2", "2 ** a", "a * 2 + 1 << 1",
+        "fmod(a, 3)", "fmod(-7, a)", "fmod(a, 2.5)", "copysign(a, -2)", "copysign(a, -2.5)", "copysign(-1, a)",
+        "nextafter(a, 3)", "nextafter(1, a)", "a + fmod(-7, 4)", "a + sign(-3)", "a + copysign(3, -1)",
+        "signbit(a - 2)", "sign(a - 2)",
     ):  # fmt: skip
         for dtype in ("i16", "i64", "f32", "f64"):
             values(f"few_{dtype}", dtype, [0, 1, 2, 3, 5, 11]) if f"few_{dtype}" not in VALUES else None
@@ -241,7 +247,7 @@ def three():
 
 
 def reductions():
-    random = np.random.default_rng(11)
+    random, near = np.random.default_rng(11), np.random.default_rng(12)
     for dtype in DTYPES:
         columns = {"special": specials(dtype)}
         if dtype in FLOATS:
@@ -250,6 +256,8 @@ def reductions():
             columns["inf"] = [3.0, float("inf"), 1.0]
             columns["infs"] = [-float("inf"), float("inf"), 1.0]
             columns["random"] = random.standard_normal(700) * 10 + 3
+            # Their product has no overflow.
+            columns["near"] = np.exp(near.standard_normal(700) / 9) * near.choice([1, -1], 700)
         elif dtype == "bool":
             columns["random"] = random.integers(0, 2, 700)
         else:
@@ -263,7 +271,8 @@ def reductions():
             values(column, dtype, items)
             for kind in "min max count any all argmin argmax".split():
                 reduce("exact", f"{kind}(a)", a=column)
-            reduce("close" if dtype in FLOATS else "exact", "sum(a)", a=column)
+            for kind in ("sum", "prod"):
+                reduce("close" if dtype in FLOATS else "exact", f"{kind}(a)", a=column)
             for kind in "mean var std".split():
                 reduce("close", f"{kind}(a)", a=column)
             reduce("exact", "count(a == 1)", a=column)

@@ -27,6 +27,9 @@ pub(super) fn everything(inputs: &[(String, Dtype)], values: &[(String, Dtype)])
     terms.extend(Unary::functions().map(|(name, _)| format!("{name}(a)")));
     terms.extend(["-a", "~a", "where(a, a, b)", "min(a, b)", "max(a, b)", "clip(a, b, 1)", "i + a"].map(str::to_owned));
     terms.extend(["a ** b", "atan2(a, b)", "hypot(a, b)"].map(str::to_owned));
+    terms.extend(["fmod(a, b)", "copysign(a, b)", "nextafter(a, b)"].map(str::to_owned));
+    // Of NaNs that were computed, the processor chooses the sign.
+    terms.extend(["signbit(a - b)", "copysign(a, a * b)"].map(str::to_owned));
     let statements = terms.iter().enumerate().map(|(k, term)| format!("y{k} = {term}"));
     // Not every operator accepts every dtype.
     let mut statements: Vec<String> =

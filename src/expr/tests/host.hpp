@@ -29,6 +29,7 @@ template <class To, class From> static To bits(From from) {
     return to;
 }
 static inline float __uint_as_float(unsigned value) { return bits<float>(value); }
+static inline unsigned __float_as_uint(float value) { return bits<unsigned>(value); }
 static inline double __longlong_as_double(long long value) { return bits<double>(value); }
 static inline long long __double_as_longlong(double value) { return bits<long long>(value); }
 static inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }

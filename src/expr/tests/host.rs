@@ -89,6 +89,16 @@ fn one_nan_is_stored() {
 }
 
 #[test]
+fn the_sign_of_nan_is_not_seen() {
+    let program = program("y = signbit(a); z = copysign(2, a); w = signbit(copysign(a, -1))", &[("a", Dtype::F64)]);
+    let input = Column::from_bits(Dtype::F64, [0xfff8_0000_0000_0000, 0x7ff8_0000_0000_0000, (-0.0_f64).to_bits()]);
+    let (outputs, _) = run(&program, 0, 3, &[input]);
+    assert_eq!(outputs[0].bytes(), [0, 0, 1]);
+    assert_eq!(outputs[1].values().collect::<Vec<_>>(), [2.0, 2.0, -2.0]);
+    assert_eq!(outputs[2].bytes(), [0, 0, 1]);
+}
+
+#[test]
 fn empty_slices_need_no_alignment() {
     let program = program("y = a * 2", &[("a", Dtype::F64)]);
     HostProgram::new(Arc::clone(&program)).run(0, 0, &[&[]], &mut [&mut []], &mut [], &Uniform::default());
@@ -112,28 +122,34 @@ fn row_numbers_are_global() {
 }
 
 #[test]
-fn sums_have_the_shape_that_is_promised() {
+fn sums_and_products_have_the_shape_that_is_promised() {
     let rows = TILE_ROWS + 777;
-    let column = finite(Dtype::F64, rows);
+    // Their product is finite, too.
+    let column = Column::from_bits(Dtype::F64, finite(Dtype::F64, rows).values().map(|a| (1.0 + a / 1e5).to_bits()));
     let values: Vec<f64> = column.values().collect();
-    let tile = |values: &[f64]| {
-        let mut lanes = [-0.0; TILE_THREADS];
-        values.iter().enumerate().for_each(|(row, value)| lanes[row % TILE_THREADS] += value);
+    let tile = |values: &[f64], nothing: f64, combine: fn(f64, f64) -> f64| {
+        let mut lanes = [nothing; TILE_THREADS];
+        let mut push = |lane: usize, value| lanes[lane] = combine(lanes[lane], value);
+        values.iter().enumerate().for_each(|(row, value)| push(row % TILE_THREADS, *value));
         let mut half = TILE_THREADS / 2;
         while half > 0 {
-            (0..half).for_each(|lane| lanes[lane] += lanes[lane + half]);
+            (0..half).for_each(|lane| lanes[lane] = combine(lanes[lane], lanes[lane + half]));
             half /= 2;
         }
         lanes[0]
     };
-    let expected = tile(&values[..TILE_ROWS]) + tile(&values[TILE_ROWS..]);
-    let (_, states) = run(&program("s = sum(a)", &[("a", Dtype::F64)]), 0, rows, &[column]);
-    assert_eq!(states[0], [expected.to_bits()]);
+    let (_, states) = run(&program("sum(a), prod(a)", &[("a", Dtype::F64)]), 0, rows, &[column]);
+    let combine: [fn(f64, f64) -> f64; 2] = [|a, b| a + b, |a, b| a * b];
+    for ((nothing, combine), state) in [-0.0, 1.0].into_iter().zip(combine).zip(states) {
+        let [first, last] = [&values[..TILE_ROWS], &values[TILE_ROWS..]].map(|part| tile(part, nothing, combine));
+        assert_eq!(state, [combine(first, last).to_bits()]);
+    }
 }
 
 #[test]
 fn chunks_do_not_show() {
-    let text = "y = a * 2 + i; sum(a); mean(a); min(a); max(a); var(a); std(a * a); argmin(a); argmax(a); count(a > 0)";
+    let text = "y = a * 2 + i; sum(a); mean(a); min(a); max(a); var(a); std(a * a); argmin(a); argmax(a); \
+                count(a > 0); prod(1 + a)";
     let rows = 5 * TILE_ROWS + 123;
     for dtype in [Dtype::F64, Dtype::F32, Dtype::I16, Dtype::U64] {
         let program = program(text, &[("a", dtype)]);
@@ -171,7 +187,7 @@ fn bytes_of(host: &mut dyn HostKernel, program: &Arc<Program>, first_row: u64, i
 
 #[test]
 fn nothing_reduces_to_what_numpy_says() {
-    let text = "sum(a); mean(a); var(a); count(a); any(a); all(a); min(a); argmax(a)";
+    let text = "sum(a); mean(a); var(a); count(a); any(a); all(a); min(a); argmax(a); prod(a)";
     let results = |dtype| {
         let program = program(text, &[("a", dtype)]);
         program.reductions().iter().map(|reduction| reduction.finish(None, 0)).collect::<Vec<_>>()
@@ -181,9 +197,12 @@ fn nothing_reduces_to_what_numpy_says() {
     assert!(matches!(floats[1], Some(Scalar::F32(value)) if value.is_nan()));
     assert!(matches!(floats[2], Some(Scalar::F32(value)) if value.is_nan()));
     let counts = [Some(Scalar::I64(0)), Some(Scalar::Bool(false)), Some(Scalar::Bool(true)), None, None];
-    assert_eq!(floats[3..], counts);
+    assert_eq!(floats[3..8], counts);
+    assert_eq!(floats[8], Some(Scalar::F32(1.0)));
     assert_eq!(results(Dtype::U8)[0], Some(Scalar::U64(0)));
+    assert_eq!(results(Dtype::U8)[8], Some(Scalar::U64(1)));
     assert_eq!(results(Dtype::Bool)[0], Some(Scalar::I64(0)));
+    assert_eq!(results(Dtype::Bool)[8], Some(Scalar::I64(1)));
 }
 
 #[test]
