@@ -13,6 +13,7 @@ together, without copying its inputs. Without a GPU it runs on the cores. `r.rep
 bounds the speed. An `Engine` keeps devices and memory for many runs with the same settings.
 """
 
+from overshot import array_api
 from overshot._core import Cancelled, Expression, File, NewFile, Plan, Report, Resident, __version__, devices
 from overshot._engine import Engine, create, evaluate, open, plan
 from overshot._kernel import Kernel
@@ -33,6 +34,7 @@ __all__ = [
     "Results",
     "__version__",
     "array",
+    "array_api",
     "compute",
     "create",
     "devices",

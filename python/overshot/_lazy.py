@@ -51,13 +51,42 @@ _UFUNCS.update(
         np.invert: "(~{})",
         # Integers become floats, as in NumPy.
         np.rint: "round({} * 1.0)",
-        np.square: "({0} * {0})",
         np.logical_and: "(bool({}) & bool({}))",
         np.logical_or: "(bool({}) | bool({}))",
         np.logical_xor: "(bool({}) ^ bool({}))",
         np.logical_not: "(~bool({}))",
     }
 )
+
+
+
+def _square(x: Any) -> Any:
+    # NumPy computes with 8 bits for bools.
+    return (x.astype("int8") if x.dtype == np.bool_ else x) * x
+
+
+def _reciprocal(x: Any) -> Any:
+    if x.dtype.kind != "f":
+        raise _unsupported("numpy.reciprocal of integers", ())
+    return 1 / x
+
+
+def _logaddexp(x: Any, y: Any) -> Any:
+    # Differences of integers overflow, and that of two equal infinities is NaN.
+    x, y = x * 1.0, y * 1.0
+    distance = np.where(x == y, 0.0, abs(x - y))
+    return np.maximum(x, y) + np.log1p(np.exp(-distance))
+
+
+# Those that several operations make.
+_COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
+    np.square: _square,
+    np.reciprocal: _reciprocal,
+    np.logaddexp: _logaddexp,
+}
+
+# Keys that pick elements by their place. Those of NumPy's other keys are known only from values.
+_KEYS = (int, np.integer, slice, type(None), type(...))
 
 _REDUCTIONS = ("sum", "prod", "mean", "min", "max", "var", "std", "any", "all", "argmin", "argmax")
 # Of NumPy, with its own name of each.
@@ -89,13 +118,14 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     (np.float64(3.1622776601683795), array([-1.34164079, -0.4472136 ,  0.4472136 ,  1.34164079]))
     """
 
-    __slots__ = ("_arguments", "_form", "_value", "shape")
+    __slots__ = ("_arguments", "_dtype", "_form", "_value", "shape")
 
     def __init__(self, form: str, arguments: tuple[Any, ...], shape: tuple[int, ...], value: Any = None) -> None:
         # An input has no form; a reduction has the name of its function.
         self._form = form
         self._arguments = arguments
         self._value = value
+        self._dtype: np.dtype[Any] | None = None
         self.shape = shape
 
     @property
@@ -107,18 +137,29 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return math.prod(self.shape)
 
     @property
+    def device(self) -> str:
+        """Where the standard puts the array. The devices that compute it are a setting of `overshot.compute`."""
+        return "cpu"
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the values, which are not computed for it."""
-        if self._value is not None:
-            return _dtype(self._value)
-        if self._form in _REDUCTIONS:
-            one: np.generic = getattr(np, self._form)(np.ones(1, self._arguments[0].dtype))
-            return one.dtype
-        text, names, outputs, _ = _statements([self])
-        empty = {name: value if _is_number(value) else np.empty(0, _dtype(value)) for name, value in names.items()}
-        rows = 0 if all(map(_is_number, names.values())) else None
-        columns = _engine.plan(text, empty, rows=rows, device="cpu").to_dict()["columns"]
-        return np.dtype(_core.numpy_type(next(each["dtype"] for each in columns if each["name"] == outputs[0])))
+        # From the operands up, and without recursion, because expressions may be deep.
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            if node._dtype is None:
+                operands = node._arguments if node._value is None else ()
+                waiting = [each for each in operands if isinstance(each, Array) and each._dtype is None]
+                if waiting:
+                    stack += [node, *waiting]
+                elif node._value is not None:
+                    node._dtype = np.dtype((gpu_array(node._value) or node._value).dtype)
+                else:
+                    dtypes = (each._dtype if isinstance(each, Array) else each for each in operands)
+                    node._dtype = _dtype_of(node._form, *dtypes)
+        assert self._dtype is not None
+        return self._dtype
 
     def astype(self, dtype: Any) -> Array:
         """The values, converted."""
@@ -132,17 +173,44 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("a lazy array has to be computed: copy=False is not possible")
-        return np.asarray(compute(self)[0], dtype)
+        # NumPy does not copy what this returns, also where it was asked to.
+        return np.array(compute(self)[0], dtype, copy=copy)
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        from overshot import array_api
+
+        if api_version is not None and not "2021.12" <= api_version <= array_api.__array_api_version__:
+            own = array_api.__array_api_version__
+            raise ValueError(f"version {api_version} of the array API is not supported; the latest that is is {own}")
+        return array_api
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
+        if device != "cpu" or stream is not None:
+            raise ValueError("lazy arrays are on 'cpu', without streams; overshot.compute(x, device=...) computes them")
+        return self
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        if stream is not None or dl_device not in (None, (1, 0)):
+            raise BufferError("lazy arrays are computed into the memory of the host, without streams")
+        # Memory maps and repeated elements are read-only, which only newer consumers know.
+        return np.array(self, copy=True).__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if method == "reduce" and options.get("axis", 0) in (None, 0) and self.ndim == 1:
             if ufunc in _REDUCING_UFUNCS:
                 return _reduced(_REDUCING_UFUNCS[ufunc], self)
-        form = _UFUNCS.get(ufunc)
-        if method != "__call__" or form is None or options:
-            what = f"numpy.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
-            raise _unsupported(what, options)
-        return _of(form, *inputs)
+        if method == "__call__" and not options:
+            if ufunc in _UFUNCS:
+                return _of(_UFUNCS[ufunc], *inputs)
+            if ufunc in _COMPOSED:
+                return _COMPOSED[ufunc](*inputs)
+        what = f"numpy.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
+        raise _unsupported(what, options)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
         if function is np.where and len(arguments) == 3 and not options:
@@ -158,6 +226,20 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         if function is np.shape:
             return self.shape
         raise _unsupported(f"numpy.{function.__name__}", options)
+
+    # Arrays are values, so `x += y` makes another one, as with numbers.
+    __iadd__ = np.lib.mixins.NDArrayOperatorsMixin.__add__
+    __isub__ = np.lib.mixins.NDArrayOperatorsMixin.__sub__
+    __imul__ = np.lib.mixins.NDArrayOperatorsMixin.__mul__
+    __itruediv__ = np.lib.mixins.NDArrayOperatorsMixin.__truediv__
+    __ifloordiv__ = np.lib.mixins.NDArrayOperatorsMixin.__floordiv__
+    __imod__ = np.lib.mixins.NDArrayOperatorsMixin.__mod__
+    __ipow__ = np.lib.mixins.NDArrayOperatorsMixin.__pow__
+    __iand__ = np.lib.mixins.NDArrayOperatorsMixin.__and__
+    __ior__ = np.lib.mixins.NDArrayOperatorsMixin.__or__
+    __ixor__ = np.lib.mixins.NDArrayOperatorsMixin.__xor__
+    __ilshift__ = np.lib.mixins.NDArrayOperatorsMixin.__lshift__
+    __irshift__ = np.lib.mixins.NDArrayOperatorsMixin.__rshift__
 
     def sum(self) -> Array:
         return _reduced("sum", self)
@@ -197,6 +279,20 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             raise TypeError("an array without dimensions has no length")
         return self.shape[0]
 
+    def __getitem__(self, key: Any) -> Array:
+        keys = key if isinstance(key, tuple) else (key,)
+        if any(isinstance(each, bool) or not isinstance(each, _KEYS) for each in keys):
+            raise _unsupported("indexing by arrays and lists", ())
+        return _viewed(self, lambda values: values[key])
+
+    @property
+    def T(self) -> Array:
+        return _viewed(self, np.transpose)
+
+    @property
+    def mT(self) -> Array:
+        return _viewed(self, lambda values: np.swapaxes(values, -1, -2))
+
     def __bool__(self) -> bool:
         return bool(self.__array__())
 
@@ -205,6 +301,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __float__(self) -> float:
         return float(self.__array__())
+
+    def __complex__(self) -> complex:
+        return complex(self.__array__())
 
     def __index__(self) -> int:
         return operator.index(self.__array__()[()])
@@ -216,16 +315,6 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     # As NumPy's arrays: `==` compares the values.
     __hash__ = None  # type: ignore[assignment]
-
-
-def _dtype(value: Any) -> np.dtype[Any]:
-    """Returns the dtype of an array or file."""
-    own: np.dtype[Any] = np.dtype((gpu_array(value) or value).dtype)
-    return own
-
-
-def _is_number(value: Any) -> bool:
-    return not getattr(value, "shape", ())
 
 
 def array(values: Any) -> Array:
@@ -328,10 +417,50 @@ def _of(form: str, *arguments: Any) -> Array:
     """Makes the array of an operation."""
     operands = tuple(_operand(each) for each in arguments)
     shapes = {each.shape for each in operands if isinstance(each, Array) and each.shape}
-    if len(shapes) > 1:
+    try:
+        shape = np.broadcast_shapes(*shapes)
+    except ValueError:
         first, second = sorted(shapes)[:2]
-        raise ValueError(f"arrays of shapes {first} and {second}: there is no broadcasting")
-    return Array(form, operands, next(iter(shapes), ()))
+        raise ValueError(f"arrays of shapes {first} and {second} cannot be broadcast; index or reshape one") from None
+    if len(shapes) > 1:
+        operands = tuple(_broadcast_to(each, shape) if isinstance(each, Array) else each for each in operands)
+    return Array(form, operands, shape)
+
+
+def _broadcast_to(values: Array, shape: tuple[int, ...]) -> Array:
+    # Numbers are the same in all rows without that.
+    return _viewed(values, lambda own: np.broadcast_to(own, shape)) if values.shape not in ((), shape) else values
+
+
+def _viewed(values: Array, view: Callable[[Any], Any]) -> Array:
+    """Returns a view of an array: a function of NumPy that picks, orders or repeats elements, without their values.
+
+    A view of an elementwise expression is the expression of the views of what it reads. Nothing is computed for it, and
+    the elements that the view leaves out are never computed.
+    """
+    made: dict[_Key, Array] = {}
+    stack = [values]
+    while stack:
+        node = stack.pop()
+        if _Key(node) in made:
+            continue
+        # Numbers have no elements to pick: they are the same in all rows of any shape.
+        is_expression = node._value is None and node.shape != ()
+        below = [each for each in node._arguments if isinstance(each, Array) and each.shape] if is_expression else []
+        waiting = [each for each in below if _Key(each) not in made]
+        if waiting:
+            stack += [node, *waiting]
+            continue
+        if isinstance(node._value, _core.Resident) or (node._value is not None and gpu_array(node._value)):
+            raise TypeError("a lazy array has no views of arrays on a GPU; index the array itself first")
+        if node._value is not None:
+            new = array(np.asarray(view(_result(node))))
+        else:
+            shape = view(np.broadcast_to(np.int8(0), node.shape)).shape
+            viewed = (made.get(_Key(each), each) if isinstance(each, Array) else each for each in node._arguments)
+            new = Array(node._form, tuple(viewed), shape) if is_expression else Array("{}", (node,), shape)
+        made[_Key(node)] = new
+    return made[_Key(values)]
 
 
 def _operand(value: Any) -> Any:
@@ -341,11 +470,22 @@ def _operand(value: Any) -> Any:
     return array(value)
 
 
+def _operation_dtype(form: str, *operands: Any) -> np.dtype[Any]:
+    """Returns the dtype of an operation on arrays of dtypes and on numbers of Python."""
+    if form in _REDUCTIONS:
+        one: np.generic = getattr(np, form)(np.ones(1, operands[0]))
+        return one.dtype
+    columns = tuple(array(np.ones(1, each)) if isinstance(each, np.dtype) else each for each in operands)
+    text, names, outputs, _ = _statements([Array(form, columns, (1,))])
+    planned = _engine.plan(text, names, rows=1, device="cpu").to_dict()["columns"]
+    return np.dtype(_core.numpy_type(next(each["dtype"] for each in planned if each["name"] == outputs[0])))
+
+
+_dtype_of = functools.lru_cache(maxsize=1024, typed=True)(_operation_dtype)
+
+
 def _reduced(name: str, values: Any) -> Array:
-    values = array(values)
-    if not values.shape:
-        raise TypeError(f"{name} of a number")
-    return Array(name, (values,), ())
+    return Array(name, (array(values),), ())
 
 
 def _rows_of(values: Array) -> tuple[int, ...]:
@@ -454,7 +594,7 @@ def _run(roots: list[Array], settings: dict[str, Any]) -> None:
     text, names, results, kept = _statements(roots)
     rows = None
     if not any(getattr(value, "shape", ()) for value in names.values()):
-        rows = 1
+        rows = math.prod(_rows_of(roots[0]))
     values = _engine.evaluate(text, names, out={name: None for name in kept}, rows=rows, **settings)
     for root, name in zip(roots, results, strict=True):
         value = values[name]
@@ -462,8 +602,8 @@ def _run(roots: list[Array], settings: dict[str, Any]) -> None:
             if value is None:
                 raise ValueError(f"zero-size array to reduction operation {root._form} which has no identity")
             value = value.astype(root.dtype)
-        elif not root.shape:
-            value = value.reshape(())[()]
+        else:
+            value = value.reshape(root.shape)[()]
         root._value = value
         root._arguments = ()
 
