@@ -82,7 +82,7 @@
 //!
 //! - [`Engine::passes`] runs a job several times over the same rows, with values that depend on the results before;
 //! - [`Engine::resident`] and [`Engine::shard`] keep datasets on the GPUs between jobs;
-//! - with the feature `ndarray`, arrays of that crate in standard layout are inputs and outputs
+//! - with the feature `ndarray`, arrays of that crate are inputs and outputs
 //!   (`Input::try_from(array.view())`, `Output::try_from(array.view_mut())`), and each of their elements is a row;
 //! - [`io`] has sources and sinks, and the traits for your own; [`kernel`], [`device`], [`memory`], [`plan`] and
 //!   [`report`] have the rest of the types of their subjects; [`limits`] has what this machine was measured to reach;

@@ -1,77 +1,43 @@
-//! Arrays of the crate ndarray as sources and targets. They are used in place, as slices are, and have a shape.
+//! Arrays of the crate ndarray as inputs and outputs, of any strides: a [`RawArray`] of each.
 
 use ndarray::{ArcArray, ArrayView, ArrayViewMut, Dimension};
 
-use super::raw_array::check_shape;
-use super::slice::OwnedSource;
-use super::{Dtype, Element, Input, Memory, Output, Placement, Sink, Source, Target};
-use crate::error::{ColumnError, Error, Result};
+use super::{Dtype, Element, Input, Memory, Output, RawArray, RawArrayMut, Source};
+use crate::error::Result;
 
-/// The rows of another source, in the shape of an array.
-struct ArraySource<S> {
-    rows: S,
-    shape: Vec<u64>,
+/// The elements of an array, with the array that keeps them.
+struct SharedArray<A> {
+    elements: RawArray<'static>,
+    _array: A,
 }
 
-impl<S: Source> Source for ArraySource<S> {
+impl<A: Send + Sync> Source for SharedArray<A> {
     fn dtype(&self) -> Dtype {
-        self.rows.dtype()
+        self.elements.dtype()
     }
 
     fn rows(&self) -> u64 {
-        self.rows.rows()
+        self.elements.rows()
     }
 
     fn name(&self) -> String {
-        "array".into()
+        self.elements.name()
     }
 
     fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
-        self.rows.read(first, dst)
+        self.elements.read(first, dst)
     }
 
     fn memory(&self) -> Option<Memory<'_>> {
-        self.rows.memory()
+        self.elements.memory()
     }
 
     fn shape(&self) -> Option<&[u64]> {
-        Some(&self.shape)
-    }
-}
-
-/// The rows of a slice, in the shape of an array.
-struct ArrayTarget<'a> {
-    rows: Output<'a>,
-    shape: Vec<u64>,
-}
-
-impl Target for ArrayTarget<'_> {
-    fn name(&self) -> String {
-        "array".into()
+        self.elements.shape()
     }
 
-    fn dtype(&self) -> Option<Dtype> {
-        self.rows.target().dtype()
-    }
-
-    fn rows(&self) -> Option<u64> {
-        self.rows.target().rows()
-    }
-
-    fn place(&self) -> Placement {
-        self.rows.target().place()
-    }
-
-    fn memory(&self) -> Option<&[u8]> {
-        self.rows.target().memory()
-    }
-
-    fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
-    where
-        Self: 's,
-    {
-        check_shape(&self.shape, shape)?;
-        self.rows.open(dtype, rows, None)
+    fn warning(&self) -> Option<String> {
+        self.elements.warning()
     }
 }
 
@@ -79,62 +45,43 @@ fn shape_of(shape: &[usize]) -> Vec<u64> {
     shape.iter().map(|&length| length as u64).collect()
 }
 
-fn not_standard(shape: &[usize], strides: &[isize]) -> Error {
-    ColumnError::NotStandardLayout { shape: format!("{shape:?}"), strides: format!("{strides:?}") }.into()
+/// Returns the strides in bytes.
+fn strides_of(strides: &[isize], element: usize) -> Vec<isize> {
+    strides.iter().map(|stride| stride * element as isize).collect()
 }
 
 /// Implements the conversions for arrays of one or all elements.
 macro_rules! arrays {
     ($($element:ty, $dtype:expr $(, $bound:ident)?);*) => {$(
         /// An array that a job reads in place; it needs the feature `ndarray`. It has the shape of the array, and
-        /// each of its elements is a row: an array of shape `(n, d)` has `n * d` rows.
-        ///
-        /// # Errors
-        /// [`Error::InvalidColumn`](crate::Error::InvalidColumn) if the array is not in standard layout: contiguous,
-        /// in row-major order.
-        impl<'a, $(T: $bound,)? D: Dimension + 'a> TryFrom<ArrayView<'a, $element, D>> for Input<'a> {
-            type Error = Error;
-
-            fn try_from(array: ArrayView<'a, $element, D>) -> Result<Self> {
-                let rows = array.to_slice().ok_or_else(|| not_standard(array.shape(), array.strides()))?;
-                let rows = OwnedSource { values: rows, dtype: $dtype, bytes: |rows| bytemuck::cast_slice(rows) };
-                Ok(ArraySource { rows, shape: shape_of(array.shape()) }.into())
+        /// each of its elements is a row: an array of shape `(n, d)` has `n * d` rows. If they are not adjacent in
+        /// row-major order, they are gathered chunk by chunk; the report says so.
+        impl<'a, $(T: $bound,)? D: Dimension> From<ArrayView<'a, $element, D>> for Input<'a> {
+            fn from(array: ArrayView<'a, $element, D>) -> Self {
+                let (shape, strides) = (shape_of(array.shape()), strides_of(array.strides(), size_of::<$element>()));
+                // SAFETY: the view borrows its elements for `'a`.
+                unsafe { RawArray::<'a>::new(array.as_ptr().cast(), $dtype, &shape, &strides) }.into()
             }
         }
 
         /// As for [`ArrayView`]. The job shares the array, so that it borrows nothing.
-        ///
-        /// # Errors
-        /// As for [`ArrayView`].
-        impl<$(T: $bound,)? D: Dimension + 'static> TryFrom<ArcArray<$element, D>> for Input<'_> {
-            type Error = Error;
-
-            fn try_from(array: ArcArray<$element, D>) -> Result<Self> {
-                if !array.is_standard_layout() {
-                    return Err(not_standard(array.shape(), array.strides()));
-                }
-                let shape = shape_of(array.shape());
-                let rows = OwnedSource {
-                    values: array,
-                    dtype: $dtype,
-                    bytes: |array| bytemuck::cast_slice(array.as_slice().unwrap_or_default()),
-                };
-                Ok(ArraySource { rows, shape }.into())
+        impl<$(T: $bound,)? D: Dimension + Send + Sync + 'static> From<ArcArray<$element, D>> for Input<'_> {
+            fn from(array: ArcArray<$element, D>) -> Self {
+                let (shape, strides) = (shape_of(array.shape()), strides_of(array.strides(), size_of::<$element>()));
+                // SAFETY: the source keeps the array, whose elements have a fixed address, as long as `elements`;
+                // nobody writes to the elements of a shared array.
+                let elements = unsafe { RawArray::new(array.as_ptr().cast(), $dtype, &shape, &strides) };
+                SharedArray { elements, _array: array }.into()
             }
         }
 
-        /// An array that a job writes in place; it needs the feature `ndarray`. Each of its elements is a row.
-        ///
-        /// # Errors
-        /// [`Error::InvalidColumn`](crate::Error::InvalidColumn) if the array is not in standard layout: contiguous,
-        /// in row-major order. The job fails with it, too, if its inputs have a shape and the array has another.
-        impl<'a, $(T: $bound,)? D: Dimension> TryFrom<ArrayViewMut<'a, $element, D>> for Output<'a> {
-            type Error = Error;
-
-            fn try_from(array: ArrayViewMut<'a, $element, D>) -> Result<Self> {
-                let (shape, strides) = (array.shape().to_vec(), array.strides().to_vec());
-                let rows = array.into_slice().ok_or_else(|| not_standard(&shape, &strides))?;
-                Ok(ArrayTarget { rows: rows.into(), shape: shape_of(&shape) }.into())
+        /// An array that a job writes in place, of any strides; it needs the feature `ndarray`. Each of its elements is
+        /// a row. If the inputs of the job have a shape, the array must have it, too.
+        impl<'a, $(T: $bound,)? D: Dimension> From<ArrayViewMut<'a, $element, D>> for Output<'a> {
+            fn from(mut array: ArrayViewMut<'a, $element, D>) -> Self {
+                let (shape, strides) = (shape_of(array.shape()), strides_of(array.strides(), size_of::<$element>()));
+                // SAFETY: the view borrows its elements for `'a`, and they do not overlap.
+                unsafe { RawArrayMut::<'a>::new(array.as_mut_ptr().cast(), $dtype, &shape, &strides) }.into()
             }
         }
     )*};

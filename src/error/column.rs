@@ -144,19 +144,6 @@ pub enum ColumnError {
         dtype: String,
     },
 
-    /// The elements of an `ndarray` array are not contiguous in row-major order.
-    #[error(
-        "the elements of an array of shape {shape} are not in row-major order without gaps (its strides are \
-         {strides}): copy them to an array in standard layout, and pass that"
-    )]
-    #[non_exhaustive]
-    NotStandardLayout {
-        /// The shape of the array.
-        shape: String,
-        /// Its strides, in elements.
-        strides: String,
-    },
-
     /// Memory that is said to be that of a GPU is in none of the engine.
     #[error(
         "the memory at {address:#x} is in no GPU of the engine, whose devices are {devices}; use an engine with its \
