@@ -16,13 +16,16 @@ _READY = (*_NUMBERS, _core.File, _core.Resident, _core.GpuArray)
 _GPUS = (2, 13)  # of DLPack's devices: memory of CUDA, managed memory of CUDA
 
 
-def gpu_array(value: Any) -> _core.GpuArray | None:
+def gpu_array(value: Any, name: str = "array") -> _core.GpuArray | None:
     """Returns an array of another library in the memory of a GPU; `None` for other objects."""
     if isinstance(value, (np.ndarray, memoryview, bytearray, str)):
         return None
     device = getattr(value, "__dlpack_device__", None)
     is_on_gpu = device()[0] in _GPUS if callable(device) else hasattr(value, "__cuda_array_interface__")
-    return _core.GpuArray(value) if is_on_gpu else None
+    try:
+        return _core.GpuArray(value) if is_on_gpu else None
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from error
 
 
 def column(name: str, value: Any) -> Any:
@@ -47,10 +50,7 @@ def column(name: str, value: Any) -> Any:
         return memoryview(value)
     except TypeError:
         pass
-    try:
-        on_gpu = gpu_array(value)
-    except TypeError as error:
-        raise TypeError(f"{name}: {error}") from error
+    on_gpu = gpu_array(value, name)
     if on_gpu is not None:
         return on_gpu
     if hasattr(value, "__dlpack__"):

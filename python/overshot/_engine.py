@@ -130,11 +130,12 @@ class Engine:
     def __reduce__(self) -> tuple[Any, ...]:
         return _engine, self._settings
 
-    def _open(self, inputs: list[tuple[str, Any]], rows: int | None) -> _core.Engine:
+    def _open(self, columns: list[tuple[str, Any]], rows: int | None, is_kernel: bool = False) -> _core.Engine:
         if self._core is None:
             raise ValueError("the engine is closed")
-        # With `auto`, runs of fewer bytes use no GPU.
-        if self._may_use_gpu and ("cuda" in self._settings[0] or _size(inputs) + 8 * (rows or 0) >= 32 << 20):
+        # With `auto`, runs of expressions over fewer bytes use no GPU.
+        is_small = not is_kernel and _size(columns) + 8 * (rows or 0) < 32 << 20
+        if self._may_use_gpu and ("cuda" in self._settings[0] or not is_small):
             _nvrtc.load()
             self._may_use_gpu = False
         return self._core
@@ -214,17 +215,18 @@ class Engine:
         timeline: bool = False,
     ) -> tuple[list[tuple[str, Any]], list[tuple[str, np.ndarray]], _core.Report]:
         """Runs a job, and returns its results, its new arrays and its report."""
-        done = self._open(inputs, rows).run(what, inputs, outputs, rows, show, timeline)
+        engine = self._open(inputs + outputs, rows, isinstance(what, _core.Call))
+        done = engine.run(what, inputs, outputs, rows, show, timeline)
         if done[2].notes and _log.isEnabledFor(logging.INFO):
             for note in done[2].notes:
                 _log.info("%s", note)
         return done
 
 
-def _size(inputs: list[tuple[str, Any]]) -> int:
-    """Returns the bytes of the inputs; a file may have any number, and an array of a GPU needs one."""
+def _size(columns: list[tuple[str, Any]]) -> int:
+    """Returns the bytes of columns; a file may have any number, and an array of a GPU needs one."""
     large = (_core.File, _core.GpuArray, _core.Resident)
-    return sum(1 << 62 if isinstance(value, large) else getattr(value, "nbytes", 0) for _, value in inputs)
+    return sum(1 << 62 if isinstance(value, large) else getattr(value, "nbytes", 0) for _, value in columns)
 
 
 def _engine(*settings: Any) -> Engine:

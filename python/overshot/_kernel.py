@@ -14,7 +14,9 @@ from overshot._results import Results
 if TYPE_CHECKING:
     from overshot._engine import Engine
 
-_ENTRY_OF_CUDA = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(")
+_BOUNDS = r"(?:__launch_bounds__\s*\([^)]*\)\s*)?"
+_ENTRY_OF_CUDA = re.compile(rf"__global__\s+{_BOUNDS}void\s+{_BOUNDS}(\w+)\s*\(")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ENTRY_OF_PTX = re.compile(r"\.entry\s+([\w$]+)")
 _IMAGES = (b"\x7fELF", b"\x50\xed\x55\xba")  # a cubin, a fatbin
 
@@ -36,6 +38,8 @@ class Kernel:
     y = saxpy(x, a=2.0)
     saxpy(x, out=y, a=2.0)
     ```
+
+    Scalars that are called `out`, `resident`, `scratch`, `progress` or `timeline` cannot be given: rename them.
 
     A kernel is code of your own: Overshot cannot check what it accesses.
     """
@@ -106,7 +110,7 @@ def _is_image(code: str | bytes) -> bool:
 
 def _only_entry(code: str | bytes, is_image: bool) -> str:
     text = code if isinstance(code, str) else code.decode(errors="replace")
-    found = list(dict.fromkeys((_ENTRY_OF_PTX if is_image else _ENTRY_OF_CUDA).findall(text)))
+    found = list(dict.fromkeys((_ENTRY_OF_PTX if is_image else _ENTRY_OF_CUDA).findall(_COMMENT.sub(" ", text))))
     if len(found) != 1:
         kernels = ", ".join(found) or "none that can be seen"
         raise ValueError(f"the code has the kernels {kernels}: name the one to run with entry=...")

@@ -6,7 +6,7 @@ import functools
 import math
 import operator
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -201,7 +201,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return 1, 0
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        if method == "reduce" and options.get("axis", 0) in (None, 0) and self.ndim == 1:
+        if method == "reduce" and set(options) <= {"axis"} and options.get("axis", 0) in (None, 0) and self.ndim == 1:
             if ufunc in _REDUCING_UFUNCS:
                 return _reduced(_REDUCING_UFUNCS[ufunc], self)
         if method == "__call__" and not options:
@@ -274,6 +274,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def argmax(self) -> Array:
         return _reduced("argmax", self)
 
+    def __iter__(self) -> Iterator[Array]:
+        return (self[k] for k in range(len(self)))
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("an array without dimensions has no length")
@@ -345,9 +348,12 @@ def compute(*arrays: Array, **settings: Any) -> tuple[Any, ...]:
         inner = _unresolved(pending)
         # Reductions of reductions wait for those below them; everything that waits for none is computed now.
         ready = inner or pending
-        for shape in dict.fromkeys(_rows_of(each) for each in ready):
-            _run([each for each in ready if _rows_of(each) == shape], settings)
-    return tuple(_result(values) for values in arrays)
+        by_rows: dict[tuple[int, ...], list[Array]] = {}
+        for each in ready:
+            by_rows.setdefault(_rows_of(each), []).append(each)
+        for roots in by_rows.values():
+            _run(roots, settings)
+    return tuple(_result(values, settings) for values in arrays)
 
 
 def jit(function: Callable[..., Any] | None = None, **settings: Any) -> Any:
@@ -374,7 +380,8 @@ def jit(function: Callable[..., Any] | None = None, **settings: Any) -> Any:
 
 
 def _argument(value: Any) -> Any:
-    is_array = isinstance(value, (np.ndarray, _core.File)) or (hasattr(value, "__dlpack__") and hasattr(value, "shape"))
+    is_array = isinstance(value, (np.ndarray, _core.File, _core.Resident))
+    is_array |= hasattr(value, "shape") and (hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__"))
     return array(value) if is_array and not isinstance(value, Array) else value
 
 
@@ -608,8 +615,10 @@ def _run(roots: list[Array], settings: dict[str, Any]) -> None:
         root._arguments = ()
 
 
-def _result(values: Array) -> Any:
+def _result(values: Array, settings: dict[str, Any] | None = None) -> Any:
     value = values._value
+    if isinstance(value, _core.Resident) or gpu_array(value) is not None:
+        return _engine.evaluate("values", {"values": value}, **settings or {})
     if not isinstance(value, _core.File):
         return value
     if os.fspath(value.path).endswith(".npy"):

@@ -26,7 +26,7 @@ def resolve(
         if isinstance(value, (str, os.PathLike)):
             value = _core.NewFile(os.fspath(value))
         elif value is not None and not isinstance(value, _core.NewFile):
-            on_gpu = gpu_array(value)
+            on_gpu = gpu_array(value, name)
             if on_gpu is not None:
                 value = on_gpu
             elif any(np.may_share_memory(value, other) for other in used):

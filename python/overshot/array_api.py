@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from overshot._lazy import Array, _unsupported, _viewed, array
+from overshot._lazy import Array, _operand, _unsupported, _viewed, array
 
 __array_api_version__ = "2024.12"
 
@@ -51,11 +51,6 @@ def __getattr__(name: str) -> Any:
 
 
 # Elementwise functions
-
-
-def _operand(value: Any) -> Any:
-    is_number = isinstance(value, (builtins.bool, int, float)) and not isinstance(value, np.generic)
-    return value if is_number else array(value)
 
 
 def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Array]:
@@ -157,7 +152,10 @@ def where(condition: Any, x1: Any, x2: Any, /) -> Array:
 def _whole(name: str, x: Any, axis: Axis) -> Array:
     whole = array(x)
     axes = range(whole.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-    if sorted(operator.index(each) % builtins.max(whole.ndim, 1) for each in axes) != list(range(whole.ndim)):
+    for each in axes:
+        if not -whole.ndim <= operator.index(each) < whole.ndim:
+            raise ValueError(f"axis {each} does not exist: the array has {whole.ndim} dimensions")
+    if sorted(operator.index(each) % whole.ndim for each in axes) != list(range(whole.ndim)):
         raise _unsupported(f"{name} over some of the axes", ())
     return whole
 

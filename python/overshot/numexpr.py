@@ -276,8 +276,15 @@ def _looked_up(
     kinds = tuple([_kind(name, array.dtype) for name, array in zip(names, arrays, strict=True)])
     compiled = _compiled(ex, sanitize, optimization, kinds)
     # An array lives no longer because it was an output once.
-    kept = None if out is None else weakref.ref(out)
+    kept = None if out is None else _weak(out)
     return _Last(names, compiled, kept, order, casting), arrays
+
+
+def _weak(out: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(out)
+    except TypeError:  # it has __slots__
+        return lambda: out
 
 
 _parsed = lru_cache(maxsize=1024)(_numexpr.parse)
@@ -439,7 +446,7 @@ def set_num_threads(nthreads: int) -> int:
     if not 1 <= nthreads <= MAX_THREADS:
         raise ValueError(f"the number of threads must be from 1 to {MAX_THREADS} (NUMEXPR_MAX_THREADS)")
     before = _threads
-    if nthreads != before:
+    if nthreads != before or _chosen is None:
         _threads = nthreads
         use_engine(_engine.Engine(workers=nthreads))
     return before
@@ -458,8 +465,10 @@ def detect_number_of_cores() -> int:
 def _init_num_threads() -> int:
     global _threads
     wanted = os.environ.get("NUMEXPR_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS")
-    if wanted:
-        set_num_threads(min(int(wanted), MAX_THREADS))
+    # OpenMP's variable may have a number for each level of nesting.
+    first = (wanted or "").split(",")[0].strip()
+    if first.isdecimal() and int(first) > 0:
+        set_num_threads(min(int(first), MAX_THREADS))
     else:
         _threads = min(detect_number_of_cores(), MAX_THREADS, 16)
     return _threads

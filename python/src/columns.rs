@@ -61,7 +61,7 @@ impl Lent {
 
 impl Lent {
     /// Returns the addresses from the first byte of the array to behind its last one.
-    fn extent(&self) -> Range<usize> {
+    pub(crate) fn extent(&self) -> Range<usize> {
         let start = self.buffer.buf_ptr().addr();
         if self.shape.contains(&0) {
             return start..start;
@@ -78,8 +78,9 @@ impl Lent {
 pub(crate) fn check_apart(given: &[(String, Given)], taken: &[(String, Taken)]) -> PyResult<()> {
     let arrays_of_inputs = given.iter().filter_map(|(name, given)| match given {
         Given::Array(lent) => Some((name, lent.extent())),
+        Given::Resident(resident) => Some((name, resident.get().extent()?)),
         Given::Gpu(lent) => Some((name, lent.extent.clone())),
-        Given::Resident(_) | Given::File(_) | Given::Number(_) | Given::Scalar(_) => None,
+        Given::File(_) | Given::Number(_) | Given::Scalar(_) => None,
     });
     let mut others: Vec<(&String, Range<usize>)> = arrays_of_inputs.collect();
     for (name, taken) in taken {
@@ -131,7 +132,10 @@ impl Given {
             Given::Array(lent) => lent.buffer.len_bytes() as u64,
             Given::File(input) => input.source().rows() * input.source().dtype().size() as u64,
             Given::Gpu(lent) => lent.extent.len() as u64,
-            Given::Resident(resident) => resident.get().resident.rows() * resident.get().resident.dtype().size() as u64,
+            Given::Resident(resident) => {
+                let dataset = resident.get().dataset();
+                dataset.rows() * dataset.dtype().size() as u64
+            }
             Given::Number(_) | Given::Scalar(_) => 0,
         }
     }
@@ -141,7 +145,7 @@ impl Given {
         match self {
             Given::Array(lent) => job.input(name, lent.input()),
             Given::Gpu(lent) => job.input(name, &lent.array),
-            Given::Resident(resident) => job.input(name, &resident.get().resident),
+            Given::Resident(resident) => job.input(name, resident.get().dataset()),
             Given::File(input) => job.input(name, input.source()),
             Given::Number(number) => job.number(name, *number),
             Given::Scalar(scalar) => job.scalar(name, *scalar),
@@ -176,8 +180,11 @@ fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Given>> {
     let (Ok(dims), Ok(own)) = (object.getattr(pyo3::intern!(py, "ndim")), object.getattr(pyo3::intern!(py, "dtype")))
     else {
         // A member of an enumeration is an integer, too.
-        let is_integer = object.is_instance_of::<PyInt>();
-        return is_integer.then(|| Ok(Given::Number(object.extract::<i128>()?.into()))).transpose();
+        if object.is_instance_of::<PyInt>() {
+            return Ok(Some(Given::Number(object.extract::<i128>()?.into())));
+        }
+        let is_float = object.is_instance_of::<PyFloat>();
+        return is_float.then(|| Ok(Given::Number(object.extract::<f64>()?.into()))).transpose();
     };
     if dims.extract::<usize>().is_ok_and(|dims| dims > 0) {
         return Ok(None);
@@ -187,7 +194,7 @@ fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Given>> {
     Ok(Some(Given::Scalar(dtype::from_python(&item, dtype::of_name(&name)?)?)))
 }
 
-fn in_name(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
+pub(crate) fn in_name(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
     PyTypeError::new_err(format!("{name}: {}", error.value(py)))
 }
 

@@ -1,7 +1,6 @@
 //! Engines: settings, runs and plans.
 
 use std::collections::HashSet;
-use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use overshot::{CancelToken, DeviceChoice, Job};
@@ -13,6 +12,7 @@ use crate::dtype;
 use crate::error::exception;
 use crate::expression::Expression;
 use crate::kernel::Call;
+use crate::process::OfProcess;
 use crate::report::{Plan, Report};
 use crate::resident::Resident;
 use crate::watch::{Done, watched};
@@ -25,8 +25,7 @@ const WATCHED: u64 = 32 << 20;
 pub(crate) struct Engine {
     choice: DeviceChoice,
     limits: Limits,
-    /// The process that built the engine, and the engine.
-    built: Mutex<Option<(u32, Arc<overshot::Engine>)>>,
+    built: Mutex<Option<OfProcess<Arc<overshot::Engine>>>>,
 }
 
 #[derive(Clone, Copy)]
@@ -132,11 +131,8 @@ impl Engine {
     /// it. Called only with the interpreter's lock, so no other thread holds the mutex while the process forks.
     fn engine(&self) -> PyResult<Arc<overshot::Engine>> {
         let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*built {
-            Some((pid, engine)) if *pid == process::id() => return Ok(engine.clone()),
-            // Its drop would wait for its threads.
-            Some((_, engine)) => std::mem::forget(engine.clone()),
-            None => {}
+        if let Some(built) = built.as_ref().filter(|built| built.is_own()) {
+            return Ok(built.get().clone());
         }
         let mut builder = overshot::Engine::builder().device(self.choice.clone());
         let Limits { device_memory, pinned_memory, chunk, workers } = self.limits;
@@ -153,7 +149,7 @@ impl Engine {
             builder = builder.workers(workers);
         }
         let engine = Arc::new(builder.build().map_err(exception)?);
-        *built = Some((process::id(), engine.clone()));
+        *built = Some(OfProcess::new(engine.clone()));
         Ok(engine)
     }
 }

@@ -32,9 +32,15 @@ pub(crate) struct GpuArray {
 impl GpuArray {
     #[new]
     fn new(array: &Bound<'_, PyAny>) -> PyResult<Self> {
-        match array.getattr_opt(pyo3::intern!(array.py(), "__cuda_array_interface__"))? {
-            Some(interface) => GpuArray::of_interface(array, interface.cast::<PyDict>()?),
-            None => GpuArray::of_dlpack(array),
+        // Up to version 2, the interface has no stream, so DLPack is asked: PyTorch's tensors have both.
+        let py = array.py();
+        let interface = array.getattr_opt(pyo3::intern!(py, "__cuda_array_interface__"))?;
+        let interface = interface.as_ref().map(|interface| interface.cast::<PyDict>()).transpose()?;
+        match interface {
+            Some(interface) if version(interface)? >= 3 || !array.hasattr(pyo3::intern!(py, "__dlpack__"))? => {
+                GpuArray::of_interface(array, interface)
+            }
+            _ => GpuArray::of_dlpack(array),
         }
     }
 
@@ -52,7 +58,7 @@ impl GpuArray {
 }
 
 impl GpuArray {
-    /// Reads the CUDA array interface, version 3.
+    /// Reads the CUDA array interface.
     fn of_interface(array: &Bound<'_, PyAny>, interface: &Bound<'_, PyDict>) -> PyResult<Self> {
         let field = |name: &str| {
             let value = interface.get_item(name)?.filter(|value| !value.is_none());
@@ -70,6 +76,7 @@ impl GpuArray {
             check_strides(&shape, &strides.extract::<Vec<i64>>()?, dtype.size() as i64)?;
         }
         let stream = field("stream")?.map(|stream| stream.extract::<u64>()).transpose()?;
+        let stream = if version(interface)? < 3 { Some(DEFAULT_STREAM) } else { stream };
         if stream == Some(0) {
             return Err(refused("its __cuda_array_interface__ has the stream 0, which the interface does not allow"));
         }
@@ -94,14 +101,16 @@ impl GpuArray {
             _ => None,
         };
         let dtype = dtype.ok_or_else(|| refused("its elements are not numbers that Overshot computes with"))?;
-        let dims = usize::try_from(tensor.dims).unwrap_or_default();
+        let negative = || refused("its DLPack tensor has a negative number of dimensions or elements");
+        let dims = usize::try_from(tensor.dims).map_err(|_| negative())?;
         // SAFETY: by the contract of DLPack, the shape and the strides have this many numbers; strides may be absent.
         let (shape, strides) = unsafe { (numbers(tensor.shape, dims), numbers(tensor.strides, dims)) };
-        let shape: Vec<u64> = shape.iter().map(|length| length.unsigned_abs()).collect();
+        let shape = shape.iter().map(|length| u64::try_from(*length)).collect::<Result<Vec<u64>, _>>();
+        let shape = shape.map_err(|_| negative())?;
         if !strides.is_empty() {
             check_strides(&shape, strides, 1)?;
         }
-        let address = tensor.data.addr() as u64 + tensor.byte_offset;
+        let address = (tensor.data.addr() as u64).wrapping_add(tensor.byte_offset);
         let (owner, stream) = (array.clone().unbind(), Some(DEFAULT_STREAM));
         let _capsule = Some(capsule.unbind());
         Ok(GpuArray { address, dtype, shape, stream, is_read_only: false, owner, _capsule })
@@ -118,18 +127,22 @@ impl GpuArray {
         if is_written && self.is_read_only {
             return Err(PyValueError::new_err(format!("{name}: the array is read-only")));
         }
+        if self.shape.is_empty() {
+            let problem = "is an array without dimensions on a GPU; pass its value";
+            return Err(PyTypeError::new_err(format!("{name}: {problem}, as {name}.item()")));
+        }
         // SAFETY: the interface describes memory that its owner keeps as long as it exists, which is longer than the
         // run. As for arrays of the host, the documentation asks users not to write to it during the run.
         let borrow = || unsafe { engine.device_array(self.address, self.dtype, &self.shape, self.stream) };
         // It waits for the stream.
         let array = py.detach(borrow);
-        let bytes = self.shape.iter().product::<u64>() as usize * self.dtype.size();
-        let start = self.address as usize;
         let array = array.map_err(|error| match error.is_usage() {
             true => PyValueError::new_err(format!("{name}: {error}")),
             false => exception(error),
         });
-        Ok(LentGpuArray { array: array?, extent: start..start + bytes })
+        let array = array?;
+        let (start, rows) = (self.address as usize, array.rows() as usize);
+        Ok(LentGpuArray { array, extent: start..start + rows * self.dtype.size() })
     }
 }
 
@@ -138,6 +151,10 @@ pub(crate) struct LentGpuArray {
     pub(crate) array: DeviceArray,
     /// Its addresses.
     pub(crate) extent: Range<usize>,
+}
+
+fn version(interface: &Bound<'_, PyDict>) -> PyResult<u64> {
+    interface.get_item("version")?.map_or(Ok(0), |version| version.extract())
 }
 
 /// Refuses arrays whose elements are not in row-major order without gaps.

@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-use crate::columns::Given;
+use crate::columns::{Given, in_name};
 use crate::dtype;
 use crate::error::exception;
 
@@ -81,7 +81,8 @@ impl Kernel {
             let Some(dtype) = call.value_type(&name) else {
                 return Err(PyTypeError::new_err(format!("{name}: the kernel has no scalar of this name")));
             };
-            call = call.scalar(&name, dtype::from_python(&number, dtype)?);
+            let value = dtype::from_python(&number, dtype).map_err(|error| in_name(number.py(), &name, error))?;
+            call = call.scalar(&name, value);
         }
         for (name, array) in resident {
             let given = Given::new(&name, &array, None)?;

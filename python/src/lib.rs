@@ -11,6 +11,7 @@ mod expression;
 mod file;
 mod gpu;
 mod kernel;
+mod process;
 mod report;
 mod resident;
 mod watch;

@@ -1,5 +1,7 @@
 //! Datasets that stay on the GPUs of an engine.
 
+use std::ops::Range;
+
 use overshot::{Dtype, Input, arrays};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -8,15 +10,16 @@ use pyo3::types::PyTuple;
 use crate::columns::{Given, Lent};
 use crate::dtype;
 use crate::error::exception;
+use crate::process::OfProcess;
 
 /// A dataset that stays in the memory of an engine's GPUs as far as it fits.
 #[pyclass(frozen, module = "overshot")]
 pub(crate) struct Resident {
     // Dropped in this order: the dataset reads the memory of the array.
-    pub(crate) resident: arrays::Resident<'static>,
+    resident: OfProcess<arrays::Resident<'static>>,
     dtype: Dtype,
     shape: Vec<u64>,
-    _lent: Option<Lent>,
+    lent: Option<Lent>,
 }
 
 #[pymethods]
@@ -36,7 +39,7 @@ impl Resident {
     /// The devices with rows, and their numbers of rows. All others come from the array or file in every run.
     #[getter]
     fn rows_on_devices(&self) -> Vec<(String, u64)> {
-        self.resident.on_devices().into_iter().map(|(device, rows)| (device, rows.end - rows.start)).collect()
+        self.dataset().on_devices().into_iter().map(|(device, rows)| (device, rows.end - rows.start)).collect()
     }
 
     fn __repr__(&self) -> String {
@@ -48,9 +51,18 @@ impl Resident {
 }
 
 impl Resident {
+    pub(crate) fn dataset(&self) -> &arrays::Resident<'static> {
+        self.resident.get()
+    }
+
+    /// Returns the addresses of the array.
+    pub(crate) fn extent(&self) -> Option<Range<usize>> {
+        self.lent.as_ref().map(Lent::extent)
+    }
+
     pub(crate) fn new(engine: &overshot::Engine, given: Given) -> PyResult<Self> {
         let (input, lent) = match given {
-            // SAFETY: the field `_lent` is dropped after the dataset.
+            // SAFETY: the field `lent` is dropped after the dataset.
             Given::Array(lent) => (Input::from(unsafe { lent.array() }), Some(lent)),
             Given::File(input) => (input, None),
             _ => return Err(PyTypeError::new_err("a resident dataset is made of an array of the host or a file")),
@@ -58,6 +70,6 @@ impl Resident {
         let source = input.source();
         let (dtype, shape) = (source.dtype(), source.shape().map_or_else(|| vec![source.rows()], <[u64]>::to_vec));
         let resident = engine.resident(input).map_err(exception)?;
-        Ok(Resident { resident, dtype, shape, _lent: lent })
+        Ok(Resident { resident: OfProcess::new(resident), dtype, shape, lent })
     }
 }

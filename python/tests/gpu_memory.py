@@ -100,7 +100,7 @@ class DlpackArray(Memory):
         return (2, 0)
 
     def __dlpack__(self, *, stream):
-        assert stream == 1, "the default stream"
+        self.streams = [*getattr(self, "streams", ()), stream]
         shape = (ctypes.c_int64 * len(self.shape))(*self.shape)
         strides = self._interface.get("strides")
         strides = (ctypes.c_int64 * len(self.shape))(*strides) if strides else None

@@ -1,6 +1,7 @@
 """Elementary functions against NumPy's validation sets, which come with NumPy: correctly rounded results."""
 
 import csv
+import os
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,9 @@ def place(values):
 
 
 def test_there_is_a_set_for_every_function():
-    # NumPy of some distributions comes without its tests.
-    assert not SETS or len(SETS) >= 20
+    if not SETS and "CI" not in os.environ:
+        pytest.skip("this NumPy was installed without its tests")
+    assert len(SETS) >= 20
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

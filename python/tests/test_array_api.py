@@ -244,6 +244,13 @@ def test_what_is_missing_says_what_to_do():
             call()
 
 
+def test_axes_that_do_not_exist_are_refused():
+    x, y = xp.asarray(np.arange(4.0)), xp.asarray(np.ones((2, 3)))
+    for call in (lambda: xp.sum(x, axis=3), lambda: xp.max(x, axis=-5), lambda: xp.sum(y, axis=(2, 3))):
+        with pytest.raises(ValueError, match="does not exist: the array has [12] dimensions"):
+            call()
+
+
 VIEWS = [
     ("getitem", lambda np, v: v[1, :, ::-2]),
     ("element", lambda np, v: v[1, -1, 0]),

@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import os
 
 import numpy as np
 import pytest
@@ -54,6 +55,51 @@ def test_arrays_of_a_gpu_and_of_the_host_mix():
     assert evaluate("sum(empty)") == 0
 
 
+class OldInterface(DlpackArray):
+    """As PyTorch's tensors: an interface without a stream, and DLPack."""
+
+    @property
+    def __cuda_array_interface__(self):
+        shape, data = self.shape, (self.address, False)
+        return {"shape": shape, "typestr": self.dtype.str, "data": data, "strides": None, "version": 2}
+
+
+@needs_gpu
+def test_work_on_an_array_is_waited_for():
+    x = OldInterface(np.ones(10))
+    before = DlpackArray.lent
+    assert evaluate("sum(x)") == 10
+    assert x.streams == [1], "DLPack was asked to order the work of the library before the default stream"
+    # Without DLPack, all work on the default stream is waited for.
+    y = InterfaceArray(np.ones(10), version=2)
+    assert evaluate("sum(y)") == 10 and DlpackArray.lent == before
+
+
+@needs_gpu
+def test_jit_takes_arrays_of_a_gpu_and_residents():
+    host = np.linspace(0, 1, 1001)
+    with ov.Engine(device="cuda") as engine:
+        for x in (InterfaceArray(host), DlpackArray(host), engine.resident(host)):
+            double = ov.jit(lambda x: x + x, device="cuda")
+            np.testing.assert_array_equal(double(x), host * 2)
+            np.testing.assert_array_equal(np.asarray(ov.array(x)), host)
+
+
+@needs_gpu
+def test_small_jobs_that_need_a_gpu_load_nvrtc(monkeypatch):
+    loads = []
+    monkeypatch.setattr("overshot._nvrtc.load", lambda: loads.append(1))
+    x = np.ones(10)
+    with ov.Engine() as engine:
+        engine.evaluate("sum(x)")
+        assert not loads
+        engine.evaluate("x + 1", out=InterfaceArray(x))
+        assert loads
+    with ov.Engine() as engine:
+        engine.kernel(KEEP, threads=32, rows_per_block=512)(x)
+        assert len(loads) == 2
+
+
 @needs_gpu
 def test_dlpack_capsules_live_as_long_as_the_run():
     x = DlpackArray(np.ones(10))
@@ -96,6 +142,19 @@ def test_arrays_that_cannot_be_used_in_place_are_refused():
     other = InterfaceArray(np.zeros((6, 4), "f4"))
     with pytest.raises(ValueError, match="shape"):
         evaluate("y = x + 1", out={"y": other})
+    for shape in ((2**62,), (2**32, 2**32), (2**63, 2)):
+        with pytest.raises(ValueError, match="x: .*one allocation"):
+            x._interface = {"shape": shape}
+            evaluate("sum(x)")
+    x._interface = {"shape": (2**63, 2, 0)}
+    assert evaluate("sum(x)") == 0
+    x._interface = {"shape": ()}
+    with pytest.raises(TypeError, match=r"x: is an array without dimensions on a GPU; pass its value, as x.item\(\)"):
+        evaluate("host * x", host=np.ones(3))
+    backwards = DlpackArray(np.zeros(3))
+    backwards.shape = (-3,)
+    with pytest.raises(TypeError, match="backwards: .*negative"):
+        evaluate("sum(backwards)")
     strided = DlpackArray(np.zeros((4, 6)), strides=(1, 4))
     with pytest.raises(TypeError, match="strided: .*adjacent"):
         evaluate("sum(strided)")
@@ -125,6 +184,25 @@ def test_resident_datasets_move_once(device, tmp_path):
         assert engine.evaluate("mean(x)") == 3
         with pytest.raises(TypeError, match="an array of the host or a file"):
             engine.resident(x)
+        # It reads the array, so no run may write to it.
+        x = engine.resident(values)
+        with pytest.raises(ValueError, match="shares memory with x"):
+            engine.evaluate("x + 1", out=values)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_drops_what_it_inherited():
+    engine = ov.Engine(device="cpu")
+    x = engine.resident(np.ones(1000))
+    assert engine.evaluate("sum(x)") == 1000
+    child = os.fork()
+    if child == 0:
+        engine.close()
+        del engine, x
+        gc.collect()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 KEEP = """// overshot foreign sample: keep
@@ -167,6 +245,8 @@ def test_a_kernel_says_what_is_wrong_with_it():
         with pytest.raises(ValueError, match="kernels a, b: name the one to run"):
             engine.kernel(two)
         assert repr(engine.kernel(two, "b")) == "<overshot.Kernel 'b'>"
+        source = '// __global__ void old(\nextern "C" __global__ __launch_bounds__(256) void new_one(float *y) {}'
+        assert repr(engine.kernel(source)) == "<overshot.Kernel 'new_one'>"
         saxpy = engine.kernel(
             'extern "C" __global__ void __launch_bounds__(256) saxpy(long long rows, float a, const float *x, float *y)'
             "{ long long i = blockIdx.x * 256ll + threadIdx.x; if (i < rows) y[i] = a * x[i]; }"
@@ -176,6 +256,8 @@ def test_a_kernel_says_what_is_wrong_with_it():
             saxpy(x, a=2.0)  # the CPU has no function for it
         with pytest.raises(TypeError, match="inputs x; 2 are given"):
             saxpy(x, x, a=2.0)
+        with pytest.raises(TypeError, match="a: "):
+            saxpy(x, a="2")
         with pytest.raises(TypeError, match="no parameter 'b'"):
             saxpy(x, a=2.0, b=3)
         with pytest.raises(TypeError, match="no output 'z'; the outputs are 'y'"):

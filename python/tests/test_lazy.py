@@ -129,6 +129,23 @@ def test_no_more_passes_than_needed(jobs):
     assert len(jobs) == 4
 
 
+def test_reductions_of_several_shapes_are_computed_together(jobs):
+    a, b = np.arange(4.0), np.arange(6.0).reshape(2, 3)
+    x, y = ov.array(a), ov.array(b)
+    assert ov.compute(x.sum(), y.sum(), x.max()) == (6.0, 15.0, 3.0) and len(jobs) == 2
+    np.testing.assert_allclose(np.asarray((x - y.mean()) / x.std()), (a - b.mean()) / a.std())
+
+
+def test_reductions_with_options_are_refused():
+    x = ov.array(np.arange(4.0))
+    assert float(np.add.reduce(x)) == float(np.add.reduce(x, axis=0)) == 6.0
+    for options in ({"initial": 100}, {"keepdims": True}, {"dtype": "f4"}, {"where": np.ones(4, bool)}):
+        with pytest.raises(TypeError, match="not supported on lazy arrays"):
+            np.add.reduce(x, **options)
+    with pytest.raises(TypeError):
+        list(ov.array(np.float64(3)))
+
+
 def test_another_float_is_the_same_text(jobs):
     x = ov.array(np.linspace(-2, 2, 9, dtype="f4"))
     for scale in (0.5, -1.5, 1e30, 0.1):

@@ -12,13 +12,14 @@ use crate::error::{ColumnError, Result};
 pub struct DeviceArray {
     shards: Arc<Shards>,
     dtype: Dtype,
+    rows: u64,
     shape: Vec<u64>,
 }
 
 impl DeviceArray {
     /// Creates an array, all rows of which are in these shards.
-    pub(crate) fn new(shards: Arc<Shards>, dtype: Dtype, shape: &[u64]) -> Self {
-        DeviceArray { shards, dtype, shape: shape.to_vec() }
+    pub(crate) fn new(shards: Arc<Shards>, dtype: Dtype, rows: u64, shape: &[u64]) -> Self {
+        DeviceArray { shards, dtype, rows, shape: shape.to_vec() }
     }
 
     /// Returns the dtype of the elements.
@@ -36,8 +37,9 @@ impl DeviceArray {
         self.shards.iter().next().map(|shard| shard.device.as_str())
     }
 
-    fn rows(&self) -> u64 {
-        self.shape.iter().product()
+    /// Returns the number of elements, each of which is a row.
+    pub fn rows(&self) -> u64 {
+        self.rows
     }
 }
 
@@ -115,8 +117,8 @@ impl Target for RowsMut<'_> {
     where
         Self: 's,
     {
-        let DeviceArray { shards, dtype: own, shape: own_shape } = &*self.0;
-        check_fit("device array", (*own, self.0.rows()), (dtype, rows))?;
+        let DeviceArray { shards, dtype: own, rows: own_rows, shape: own_shape } = &*self.0;
+        check_fit("device array", (*own, *own_rows), (dtype, rows))?;
         if let Some(shape) = shape.filter(|shape| shape != own_shape) {
             let (column, own, shape) = ("device array".into(), format!("{own_shape:?}"), format!("{shape:?}"));
             return Err(ColumnError::TargetShape { column, own, shape }.into());

@@ -85,11 +85,12 @@ impl Engine {
         shape: &[u64],
         stream: Option<u64>,
     ) -> Result<DeviceArray> {
-        let rows = shape.iter().try_fold(1_u64, |product, length| product.checked_mul(*length));
+        let product = shape.iter().try_fold(1_u64, |product, length| product.checked_mul(*length));
+        let rows = if shape.contains(&0) { Some(0) } else { product };
         let bytes = rows.and_then(|rows| usize::try_from(rows).ok()?.checked_mul(dtype.size()));
         let (rows, bytes) = (rows.unwrap_or(u64::MAX), bytes.unwrap_or(usize::MAX));
         if bytes == 0 {
-            return Ok(DeviceArray::new(Shards::new(dtype, rows, vec![], true, None), dtype, shape));
+            return Ok(DeviceArray::new(Shards::new(dtype, rows, vec![], true, None), dtype, rows, shape));
         }
         if !address.is_multiple_of(8) {
             return Err(ColumnError::Unaligned { address }.into());
@@ -98,7 +99,7 @@ impl Engine {
             // SAFETY: the caller vouches for the same.
             if let Some(memory) = unsafe { device.memory.borrow(address, bytes, stream) }? {
                 let shard = Shard::new(device.memory.id(), 0..rows, memory);
-                return Ok(DeviceArray::new(Shards::new(dtype, rows, vec![shard], true, None), dtype, shape));
+                return Ok(DeviceArray::new(Shards::new(dtype, rows, vec![shard], true, None), dtype, rows, shape));
             }
         }
         let devices = self.devices().iter().map(|device| device.id.as_str()).collect::<Vec<_>>().join(", ");
