@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Runs everything that needs a GPU: tests, throughput, peers, one large job. First run benches/pack.sh on a machine with
 # Rust; then, on the machine with the GPU:
-#   benches/gpu.sh OUTPUT_FOLDER [tests|bench|gpus|resident|pricer|small|tune|large|python ...]
+#   benches/gpu.sh OUTPUT_FOLDER [tests|bench|gpus|resident|pricer|small|tune|large|python|dask ...]
 # The part gpus is for hosts with several GPUs.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/target/gpu
 out=$(realpath "$1"); shift
-parts=${*:-tests bench resident pricer small large python}
+parts=${*:-tests bench resident pricer small large python dask}
 export OVERSHOT_CACHE=$out/cache OVERSHOT_BIN=$bin/overshot OVERSHOT_TEST_DEVICE=cuda OVERSHOT_REQUIRE_NVRTC=1
 mkdir -p "$out"
 {
@@ -99,13 +99,20 @@ if part tune; then
 fi
 if part python; then
     # The wheel, its tests on the GPU, and how fast calls are.
-    python3 -m pip install --quiet --no-deps --no-index --target "$out/python" "$bin"/overshot-*.whl
+    python3 -m pip install --quiet --no-deps --no-index --target "$out/python" "$bin"/*.whl
     export PYTHONPATH=$out/python
-    suite python bash -c "cd python/tests && python3 -m pytest -q -p no:cacheprovider --ignore test_docs.py ."
+    suite python bash -c "cd python/tests && python3 -m pytest -q -p no:cacheprovider ."
     tail -1 "$out/python.txt"
     sizes=1KiB,1MiB,16MiB,256MiB
-    try python3 python/benches/evaluate.py --device cpu,cuda,auto --size $sizes --json "$out/python.json"
+    try python3 python/benches/evaluate.py --device cpu,cuda,auto --size $sizes,4GiB --json "$out/python.json"
     rm -rf "$out/python"
+fi
+if part dask; then
+    # A file of 40 GB with 11 GB of device memory, from Python, beside Dask with CuPy.
+    python3 -m pip install --quiet --no-deps --no-index --target "$out/python" "$bin"/*.whl
+    folder=$(mktemp -d "${TMPDIR:-/tmp}/overshot-dask.XXXX")
+    try env PYTHONPATH="$out/python" python3 python/benches/larger_than_gpu.py "$folder" --json "$out/dask.json"
+    rm -rf "$out/python" "$folder"
 fi
 if part large; then
     folder=$(mktemp -d "${TMPDIR:-/tmp}/overshot-large.XXXX")

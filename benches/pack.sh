@@ -19,5 +19,8 @@ for message in map(json.loads, sys.stdin):
 ' | while read -r name path; do cp "$path" "$out/$name"; done
 strip "$out"/*
 python3 -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$out" ./python
+# NumExpr, a peer, for the Python of the machine with the GPU.
+python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$out" \
+    --python-version "${OVERSHOT_GPU_PYTHON:-3.12}" numexpr==2.14.2
 git describe --always --dirty > "$out/commit"
 du -sh "$out"

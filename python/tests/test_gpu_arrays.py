@@ -38,6 +38,69 @@ def test_arrays_of_a_gpu_are_used_in_place(kind, dtype):
     [array.free() for array in (a, b, c)]
 
 
+def libraries(*names):
+    """The modules of libraries that need a real GPU."""
+    if any(name.startswith("OVERSHOT_STANDIN") for name in os.environ):
+        pytest.skip("needs a real GPU")
+    return [pytest.importorskip(name) for name in names]
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", ["cupy", "torch", "numba.cuda"])
+def test_arrays_of_libraries_are_used_in_place(name):
+    (library,) = libraries(name)
+    host = np.linspace(-1, 1, 1_000_003, dtype="f4")
+    to_gpu, to_host = {
+        "cupy": lambda: (library.asarray, library.asnumpy),
+        "torch": lambda: (lambda a: library.from_numpy(a).cuda(), lambda t: t.cpu().numpy()),
+        "numba.cuda": lambda: (library.to_device, lambda d: d.copy_to_host()),
+    }[name]()
+    a, y = to_gpu(host.copy()), to_gpu(np.zeros_like(host))
+    for scale in (2.0, 3.0):
+        r = evaluate("y = a * scale + 1; max(a)", out={"y": y})
+        np.testing.assert_array_equal(to_host(y), host * np.float32(scale) + 1)
+        assert r["y"] is y and r["max(a)"] == 1 and link_bytes(r.report)[0] == 0
+    # Work of the library that may not be done yet.
+    if name != "numba.cuda":
+        for _ in range(20):
+            b = a
+            for _ in range(50):
+                b = b + 1
+            assert evaluate("min(b)") == 49
+
+
+@needs_gpu
+def test_a_function_of_numba_is_a_kernel():
+    cuda, numba = libraries("numba.cuda", "numba")
+
+    def saxpy(rows, a, x, y):
+        i = cuda.blockIdx.x * 256 + cuda.threadIdx.x
+        if i < rows:
+            y[i] = a * x[i]
+
+    pointer = numba.types.CPointer(numba.float32)
+    ptx, _ = cuda.compile_ptx(saxpy, (numba.int64, numba.float32, pointer, pointer), cc=(8, 0))
+    x = np.arange(100_000, dtype="f4")
+    with ov.Engine(device="cuda", chunk="64KiB") as engine:
+        kernel = engine.kernel(ptx, parameters="long long rows, float a, const float *x, float *y")
+        np.testing.assert_array_equal(kernel(x, a=2.5), x * np.float32(2.5))
+
+
+@needs_gpu
+def test_a_kernel_is_compiled_and_run():
+    libraries()
+    x = np.arange(100_000, dtype="f4")
+    with ov.Engine(device="cuda", chunk="64KiB") as engine:
+        saxpy = engine.kernel(
+            'extern "C" __global__ void saxpy(long long rows, float a, const float *x, float *y)'
+            "{ long long i = blockIdx.x * 256ll + threadIdx.x; if (i < rows) y[i] = a * x[i]; }"
+        )
+        y = np.empty_like(x)
+        assert saxpy(x, out=y, a=2.5) is y
+        np.testing.assert_array_equal(y, x * np.float32(2.5))
+        np.testing.assert_array_equal(saxpy(engine.resident(x), a=-1), -x)
+
+
 @needs_gpu
 def test_arrays_of_a_gpu_and_of_the_host_mix():
     host = np.linspace(-1, 1, 100_001)
