@@ -151,6 +151,7 @@ mod job;
 pub mod limits;
 pub mod memory;
 mod ops;
+mod partial;
 mod pipeline;
 pub mod plan;
 mod progress;
@@ -168,9 +169,10 @@ pub mod units;
 pub use data::{Dtype, Input, Npy, Output, Raw, Scalar, Sink, Source};
 pub use device::DeviceChoice;
 pub use engine::{Engine, EngineBuilder, Passes};
-pub use error::{Error, JobError, Result, SettingError};
+pub use error::{Error, JobError, PartialError, Result, SettingError};
 pub use expr::{Expression, NotANumber, Number};
 pub use job::Job;
+pub use partial::Partial;
 pub use plan::Plan;
 pub use progress::{CancelToken, Progress};
 pub use report::Report;
@@ -227,6 +229,10 @@ mod docs_kernels {}
 #[cfg(doctest)]
 #[doc = include_str!("../docs/memory.md")]
 mod docs_memory {}
+#[cfg(doctest)]
+#[doc = include_str!("../docs/parts.md")]
+mod docs_parts {}
+
 #[cfg(doctest)]
 #[doc = include_str!("../docs/python.md")]
 mod docs_python {}

@@ -102,6 +102,7 @@ fn in_fields(error: &Error) -> (&'static str, Value) {
         Error::InvalidJob(_) | Error::InvalidKernel(_) | Error::InvalidColumn(_) | Error::InvalidSetting(_) => {
             ("job", json!({}))
         }
+        Error::InvalidPartial(_) => ("partial", json!({})),
         Error::Internal(_) => ("internal", json!({})),
         Error::File { path, problem, remedy, cause } => {
             let (path, cause) = (path.to_string_lossy(), cause.as_ref().map(ToString::to_string));

@@ -1,5 +1,6 @@
 //! Checks that the parts of a job fit together.
 
+use std::ops::Range;
 use std::path::Path;
 
 use crate::custom;
@@ -12,6 +13,8 @@ use crate::ops::{CustomOp, Eval, Operator};
 pub(super) struct BoundJob {
     pub(super) operator: Box<dyn Operator>,
     pub(super) rows: u64,
+    /// The rows that are run: whole tiles, and the rest of the last one.
+    pub(super) range: Range<u64>,
     /// Whether the job is an expression, as opposed to a custom kernel.
     pub(super) is_expression: bool,
     /// Whether rows of a column may be resident on devices.
@@ -59,6 +62,27 @@ impl BoundJob {
     }
 }
 
+impl BoundJob {
+    /// Returns the job with some of its rows.
+    ///
+    /// # Errors
+    /// [`Error::InvalidJob`] if the rows are not whole tiles, or not of the job.
+    pub(super) fn of_rows(self, range: Range<u64>) -> Result<Self> {
+        let (tile, rows) = (self.operator.kernel().columns.tile_rows as u64, self.rows);
+        let is_border = |row: u64| row.is_multiple_of(tile) || row == rows;
+        if range.start > range.end || range.end > rows || !is_border(range.start) || !is_border(range.end) {
+            let (start, end) = (range.start, range.end);
+            return Err(JobError::RowRange { start, end, rows, tile }.into());
+        }
+        Ok(BoundJob { range, ..self })
+    }
+
+    /// Returns the number of rows that are run.
+    pub(super) fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
 /// Returns the error for a value whose dtype differs from the one in the job.
 pub(super) fn value_dtype(name: &str, dtype: Dtype, new: Dtype) -> Error {
     JobError::ValueDtype { name: name.into(), dtype: dtype.to_string(), new: new.to_string() }.into()
@@ -92,7 +116,9 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
             let outputs = program.outputs().iter().map(column).collect();
             let inputs = inputs.iter().map(column).collect();
             let operator = Box::new(Eval::new(program));
-            let bound = BoundJob { operator, rows, is_expression: true, is_resident, inputs, outputs, values, numbers };
+            let range = 0..rows;
+            let bound =
+                BoundJob { operator, rows, range, is_expression: true, is_resident, inputs, outputs, values, numbers };
             if !job.deferred {
                 bound.operator.kernel().values.set(bound.bits_of(&job.values)?);
             }
@@ -115,6 +141,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
             BoundJob {
                 operator,
                 rows,
+                range: 0..rows,
                 is_expression: false,
                 is_resident,
                 inputs,

@@ -9,6 +9,7 @@ mod learned;
 mod listing;
 mod memory;
 mod outputs;
+mod parts;
 mod passes;
 mod placement;
 mod prepare;
@@ -151,18 +152,18 @@ impl Engine {
     /// If code of the caller (a source, a sink, a generator, the progress function) panics.
     pub fn run(&self, job: Job<'_>) -> Result<Report> {
         let bound = bind(&job)?;
-        self.run_pass(job, bound, PassContext::default())
+        self.run_pass(job, &bound, PassContext::default())
     }
 
     /// Runs a checked job, alone or as one of several passes.
-    fn run_pass(&self, job: Job<'_>, bound: BoundJob, context: PassContext) -> Result<Report> {
+    fn run_pass(&self, job: Job<'_>, bound: &BoundJob, context: PassContext) -> Result<Report> {
         let begin = Instant::now();
         let context = PassContext { nested: context.nested || InRun::is_entered(), ..context };
         let _in_run = InRun::enter();
-        let (operator, rows) = (&*bound.operator, bound.rows);
+        let (operator, rows) = (&*bound.operator, bound.len());
         let Job { what, inputs, outputs, cancel, progress, timeline, .. } = job;
         let (computation, read) = (reports::of_computation(&what), reports::of_inputs(&inputs));
-        let prepared = self.prepare(&inputs, &outputs, &bound, cancel.as_ref(), &context)?;
+        let prepared = self.prepare(&inputs, &outputs, bound, cancel.as_ref(), &context)?;
         // The memory is freed before its reservation ends: variables are dropped in reverse order.
         let Prepared {
             ready: Ready { reserved: _reserved, plan, segments, mut runs, budgets },
@@ -175,7 +176,7 @@ impl Engine {
         // An output file gets the shape of the inputs.
         let shape = inputs.iter().find_map(|(_, input)| input.source().shape());
         notes.extend(leftovers(outputs.iter().filter_map(|(_, output)| output.target().path())));
-        let mut outputs = Outputs::open(outputs, &bound, shape)?;
+        let mut outputs = Outputs::open(outputs, bound, shape)?;
         notes.extend(outputs.notes());
 
         let is_filling = columns.is_filling();

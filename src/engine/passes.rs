@@ -256,7 +256,7 @@ impl<'s> Passes<'s, '_> {
         let (exhausted, is_exhausted) = channel();
         let context =
             PassContext { is_half, nested, place: Place { ready: Some(ready), before }, exhausted: Some(exhausted) };
-        let run = move || engine.run_pass(job, bound, context);
+        let run = move || engine.run_pass(job, &bound, context);
         let thread = thread::Builder::new().name("pass".into()).spawn_scoped(self.scope, run);
         let thread = thread.map_err(|error| threads::not_started(&error))?;
         Ok(Pass { values, ready: is_ready, exhausted: Some(is_exhausted), thread })

@@ -58,7 +58,7 @@ impl Request<'_, '_> {
     fn given_up(&self) -> Option<Error> {
         let Request { cancel, bound, .. } = self;
         if cancel.is_some_and(CancelToken::is_cancelled) {
-            return Some(Error::Cancelled { done: 0, rows: bound.rows });
+            return Some(Error::Cancelled { done: 0, rows: bound.len() });
         }
         bound.operator.kernel().values.are_abandoned().then(Error::abandoned)
     }
@@ -200,14 +200,18 @@ impl Engine {
         let (rows, kernel, keeps) = (bound.rows, bound.operator.kernel(), bound.operator.compacts());
         let names: Vec<&str> = devices.iter().map(|device| &*device.id).collect();
         let sharded: Vec<_> = columns.sharded().collect();
-        let segments = segments(&sharded, rows, kernel.columns.tile_rows, &names, keeps);
+        let mut segments = segments(&sharded, rows, kernel.columns.tile_rows, &names, keeps);
+        for Segment { rows, .. } in &mut segments {
+            *rows = rows.start.max(bound.range.start)..rows.end.min(bound.range.end);
+        }
+        segments.retain(|segment| segment.rows.start < segment.rows.end);
         let is_home = |column: &Option<&Sharded>| {
             column.is_some_and(|column| !column.is_filling && column.stays_home(&segments, &names))
         };
         let inputs = columns.inputs.iter().map(|input| input.pinned.is_some());
         let pinned = inputs.chain(columns.outputs.iter().map(|output| output.pinning != Pinning::No));
         let shape = Shape {
-            rows,
+            rows: bound.len(),
             columns: kernel.columns.clone(),
             resident_bytes: kernel.resident.iter().map(|array| array.bytes().len() as u64).sum(),
             in_memory: columns
@@ -319,7 +323,7 @@ fn is_tiny(bound: &BoundJob) -> bool {
 fn cpu_seconds(bound: &BoundJob) -> Option<f64> {
     let columns = &bound.operator.kernel().columns;
     let row_bytes: usize = columns.inputs.iter().chain(&columns.outputs).sum();
-    let seconds = bound.rows as f64 * row_bytes.max(8) as f64 / (CORE_RATE * cpu::cores() as f64);
+    let seconds = bound.len() as f64 * row_bytes.max(8) as f64 / (CORE_RATE * cpu::cores() as f64);
     bound.is_expression.then_some(seconds)
 }
 

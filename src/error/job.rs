@@ -101,6 +101,39 @@ pub enum JobError {
         elements: u64,
     },
 
+    /// The rows of a partial run are not rows of the job that can be run alone.
+    #[error(
+        "the rows {start} to {end} of {rows} cannot be run alone: they must begin and end at multiples of {tile}, or \
+         at the end of the job"
+    )]
+    #[non_exhaustive]
+    RowRange {
+        /// The first row.
+        start: u64,
+        /// The row behind the last one.
+        end: u64,
+        /// The rows of the job.
+        rows: u64,
+        /// The rows of a tile.
+        tile: u64,
+    },
+
+    /// A job that is run in parts writes outputs.
+    #[error("the job has the output '{name}': a job that is run in parts has reductions only; leave the output out")]
+    #[non_exhaustive]
+    PartialOutput {
+        /// The name of the output.
+        name: String,
+    },
+
+    /// A job that is run in parts runs a kernel of the caller.
+    #[error("a job that is run in parts is an expression, not the kernel '{kernel}'; run the kernel on all rows")]
+    #[non_exhaustive]
+    PartialKernel {
+        /// The entry point of the kernel.
+        kernel: String,
+    },
+
     /// Two inputs have different shapes.
     #[error(
         "input '{first}' has the shape {shape} but '{other}' has {other_shape}, and shapes are not broadcast: \

@@ -3,11 +3,13 @@
 mod column;
 mod job;
 mod kernel;
+mod partial;
 mod setting;
 
 pub use column::ColumnError;
 pub use job::JobError;
 pub use kernel::KernelError;
+pub use partial::PartialError;
 pub use setting::SettingError;
 
 use std::ops::Range;
@@ -70,6 +72,10 @@ pub enum Error {
     /// A kernel of the caller's own cannot be used as it is declared, set up or called.
     #[error(transparent)]
     InvalidKernel(#[from] KernelError),
+
+    /// Partials do not fit together, or cannot be read.
+    #[error(transparent)]
+    InvalidPartial(#[from] PartialError),
 
     /// An input or output breaks the contract of its trait, or is asked for rows that it does not have.
     #[error(transparent)]
@@ -183,8 +189,9 @@ impl Error {
     /// Returns whether the job is invalid as requested, as opposed to a run that failed. The command exits with
     /// status 2 for invalid jobs and with status 1 for other errors.
     pub fn is_usage(&self) -> bool {
-        use Error::{Compile, Expression, InvalidColumn, InvalidJob, InvalidKernel, InvalidSetting};
-        let is_invalid = matches!(self, InvalidJob(_) | InvalidKernel(_) | InvalidColumn(_) | InvalidSetting(_));
+        use Error::{Compile, Expression, InvalidColumn, InvalidJob, InvalidKernel, InvalidPartial, InvalidSetting};
+        let is_invalid =
+            matches!(self, InvalidJob(_) | InvalidKernel(_) | InvalidColumn(_) | InvalidPartial(_) | InvalidSetting(_));
         is_invalid || matches!(self, Expression { .. } | Compile { .. })
     }
 

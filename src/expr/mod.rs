@@ -55,5 +55,6 @@ pub use words::{FunctionInfo, FunctionKind, functions};
 
 pub(crate) use hints::unbound;
 pub(crate) use program::Program;
+pub(crate) use reduce::Reduction;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use samples::{rebuild, samples};

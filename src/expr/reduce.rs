@@ -70,6 +70,22 @@ impl Reduction {
         matches!(self.kind, Kind::Count | Kind::Any | Kind::All)
     }
 
+    /// Creates a reduction that combines states, of the names of its kind and its dtype; `None` if they are unknown.
+    pub(crate) fn parse(label: String, kind: &str, dtype: &str) -> Option<Reduction> {
+        let kind = Kind::names().find(|(name, _)| *name == kind)?.1;
+        Some(Reduction::new(label, kind, dtype.parse().ok()?))
+    }
+
+    /// The name of its kind, such as `mean`.
+    pub(crate) fn kind(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// The dtype of the values that it reduces.
+    pub(crate) fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
     /// The assigned name, or the text of an unnamed reduction.
     pub(crate) fn label(&self) -> &str {
         &self.label

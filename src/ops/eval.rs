@@ -6,7 +6,7 @@ use super::Operator;
 use super::fold::{Combine, Fold};
 use crate::data::Scalar;
 use crate::device::kernel::SharedKernel;
-use crate::expr::Program;
+use crate::expr::{Program, Reduction};
 
 pub(crate) struct Eval {
     program: Arc<Program>,
@@ -31,14 +31,19 @@ impl Operator for Eval {
             return;
         }
         // Most of the work is done outside the lock: a chunk is reduced to a few nodes first.
-        let nodes = Fold::of_tiles(first_row, rows, partials, &*self.program);
-        self.fold.lock().unwrap_or_else(PoisonError::into_inner).merge(nodes, &*self.program);
+        let nodes = Fold::of_tiles(first_row, rows, partials, self.program.reductions());
+        self.fold.lock().unwrap_or_else(PoisonError::into_inner).merge(nodes, self.program.reductions());
+    }
+
+    fn state(&self) -> (Vec<Reduction>, Fold) {
+        let fold = self.fold.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (self.program.reductions().to_vec(), fold)
     }
 
     /// The value of every reduction, in the order of the expression.
     fn results(&self, rows: u64) -> Vec<(String, Option<Scalar>)> {
-        let fold = std::mem::take(&mut *self.fold.lock().unwrap_or_else(PoisonError::into_inner));
-        let state = fold.finish(&*self.program);
+        let fold = self.fold.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let state = fold.finish(self.program.reductions());
         let mut word = 0;
         let each = self.program.reductions().iter().map(|reduction| {
             let own = word..word + reduction.words();
@@ -49,13 +54,13 @@ impl Operator for Eval {
     }
 }
 
-impl Combine for Program {
+impl Combine for [Reduction] {
     fn words(&self) -> usize {
-        self.reductions().iter().map(|reduction| reduction.words()).sum()
+        self.iter().map(|reduction| reduction.words()).sum()
     }
 
     fn combine(&self, mut left: &mut [u64], mut right: &[u64]) {
-        for reduction in self.reductions() {
+        for reduction in self {
             let (l, l_rest) = left.split_at_mut(reduction.words());
             let (r, r_rest) = right.split_at(reduction.words());
             reduction.combine(l, r);

@@ -17,15 +17,16 @@ pub(crate) trait Combine {
     fn combine(&self, left: &mut [u64], right: &[u64]);
 }
 
-type Place = (u32, u64);
+/// A level and an index.
+pub(crate) type Place = (u32, u64);
 
 /// The nodes of the tree whose siblings have not arrived yet.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Fold(BTreeMap<Place, Box<[u64]>>);
 
 impl Fold {
     /// Builds the nodes of a chunk from the states of its tiles, in order.
-    pub(crate) fn of_tiles(first_row: u64, rows: usize, partials: &[u8], how: &impl Combine) -> Fold {
+    pub(crate) fn of_tiles(first_row: u64, rows: usize, partials: &[u8], how: &(impl Combine + ?Sized)) -> Fold {
         let bytes = how.words() * 8;
         debug_assert!(first_row.is_multiple_of(TILE_ROWS as u64) && partials.len() == rows.div_ceil(TILE_ROWS) * bytes);
         let mut fold = Fold::default();
@@ -36,14 +37,24 @@ impl Fold {
         fold
     }
 
+    /// Creates a tree of nodes: their levels, their indices and their states.
+    pub(crate) fn of_nodes(nodes: impl IntoIterator<Item = (Place, Box<[u64]>)>) -> Fold {
+        Fold(nodes.into_iter().collect())
+    }
+
+    /// Returns the nodes: their levels, their indices and their states.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (Place, &[u64])> {
+        self.0.iter().map(|(place, state)| (*place, &**state))
+    }
+
     /// Adds the nodes of another part.
-    pub(crate) fn merge(&mut self, other: Fold, how: &impl Combine) {
+    pub(crate) fn merge(&mut self, other: Fold, how: &(impl Combine + ?Sized)) {
         for (place, state) in other.0 {
             self.insert(place, state, how);
         }
     }
 
-    fn insert(&mut self, (mut level, mut index): Place, mut state: Box<[u64]>, how: &impl Combine) {
+    fn insert(&mut self, (mut level, mut index): Place, mut state: Box<[u64]>, how: &(impl Combine + ?Sized)) {
         while let Some(mut sibling) = self.0.remove(&(level, index ^ 1)) {
             if index & 1 == 0 {
                 how.combine(&mut state, &sibling);
@@ -57,7 +68,7 @@ impl Fold {
     }
 
     /// The state of all tiles; `None` without tiles.
-    pub(crate) fn finish(self, how: &impl Combine) -> Option<Box<[u64]>> {
+    pub(crate) fn finish(self, how: &(impl Combine + ?Sized)) -> Option<Box<[u64]>> {
         // When all tiles have arrived, each level has at most one node, and larger nodes cover earlier tiles.
         let mut states = self.0.into_values().rev();
         let first = states.next()?;

@@ -7,9 +7,11 @@ mod fold;
 
 pub(crate) use custom::CustomOp;
 pub(crate) use eval::Eval;
+pub(crate) use fold::Fold;
 
 use crate::data::Scalar;
 use crate::device::kernel::SharedKernel;
+use crate::expr::Reduction;
 
 /// The interface between the pipeline and an operator.
 pub(crate) trait Operator: Send + Sync {
@@ -23,6 +25,11 @@ pub(crate) trait Operator: Send + Sync {
     /// Whether the kernel compacts its outputs. The partials are then the numbers of rows that remain of each tile.
     fn compacts(&self) -> bool {
         false
+    }
+
+    /// Returns the reductions, and the nodes of their tree so far.
+    fn state(&self) -> (Vec<Reduction>, Fold) {
+        (vec![], Fold::default())
     }
 
     /// Returns the labels and values of the results after all `rows` rows were absorbed. A value is `None` if it does

@@ -11,6 +11,7 @@ mod harness;
 mod jobs;
 mod kernels;
 mod numpy;
+mod partials;
 mod passes;
 mod rows;
 mod sharded;
@@ -24,6 +25,7 @@ fn main() {
         jobs::MODULE,
         kernels::MODULE,
         sharded::MODULE,
+        partials::MODULE,
         passes::MODULE,
         contention::MODULE,
         sharing::MODULE,

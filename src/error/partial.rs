@@ -1,0 +1,54 @@
+//! Errors of partials.
+
+/// Why a partial cannot be read, merged or finished.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PartialError {
+    /// Two partials are of different jobs.
+    #[error("the partials are of different jobs: they differ in {difference}; merge partials of one job only")]
+    #[non_exhaustive]
+    OtherJob {
+        /// What differs, with both values.
+        difference: String,
+    },
+
+    /// Two partials have some of the same rows.
+    #[error("both partials have the rows {start} to {end}; leave one of them out")]
+    #[non_exhaustive]
+    Twice {
+        /// The first of these rows.
+        start: u64,
+        /// The row behind the last of these rows.
+        end: u64,
+    },
+
+    /// Some rows are in no partial.
+    #[error("the rows {start} to {end} of {rows} are in none of the partials; run them, too")]
+    #[non_exhaustive]
+    Incomplete {
+        /// The first of these rows.
+        start: u64,
+        /// The row behind the last of these rows.
+        end: u64,
+        /// The rows of the job.
+        rows: u64,
+    },
+
+    /// Bytes are not those of a partial.
+    #[error("these are not the bytes of a partial; check the file")]
+    NoPartial,
+
+    /// A partial has another version of the format.
+    #[error("the partial has version {version} of its format, and this is version {own}; run these rows again")]
+    #[non_exhaustive]
+    Version {
+        /// The version of the partial.
+        version: u32,
+        /// The version that this Overshot reads.
+        own: u32,
+    },
+
+    /// The bytes of a partial changed after they were made.
+    #[error("the partial is damaged; run these rows again")]
+    Damaged,
+}

@@ -1,0 +1,108 @@
+//! What identifies a job and its inputs.
+
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_128;
+
+use crate::data::Source;
+use crate::error::Result;
+
+/// An input is sampled at this many places, with this many rows at each.
+const SAMPLES: u64 = 64;
+const SAMPLE_ROWS: u64 = 128;
+
+/// What identifies a job: partials of the same job are equal in all of this.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct JobId {
+    /// The version of Overshot.
+    pub(crate) version: String,
+    pub(crate) text: String,
+    /// The number of rows of the whole job.
+    pub(crate) rows: u64,
+    pub(crate) inputs: Vec<InputId>,
+    /// Scalars and numbers, with their dtypes and values.
+    pub(crate) values: Vec<(String, String)>,
+    /// Outputs, with their dtypes.
+    pub(crate) outputs: Vec<(String, String)>,
+}
+
+/// What identifies an input.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct InputId {
+    name: String,
+    dtype: String,
+    rows: u64,
+    /// The size of a file in bytes, and its time in nanoseconds since 1970.
+    file: Option<(u64, u64)>,
+    /// A checksum of some of the rows.
+    sample: String,
+}
+
+impl InputId {
+    /// Identifies an input.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
+    pub(crate) fn of(name: &str, source: &dyn Source) -> Result<Self> {
+        let (dtype, rows) = (source.dtype(), source.rows());
+        let mut bytes = Vec::new();
+        let count = rows.min(SAMPLE_ROWS);
+        for sample in 0..SAMPLES.min(rows.div_ceil(SAMPLE_ROWS)) {
+            // From the first rows to the last ones.
+            let steps = (SAMPLES - 1).max(1);
+            let first = (u128::from(rows - count) * u128::from(sample) / u128::from(steps)) as u64;
+            let end = bytes.len();
+            bytes.resize(end + count as usize * dtype.size(), 0);
+            source.read(first, &mut bytes[end..])?;
+        }
+        let sample = format!("{:032x}", XxHash3_128::oneshot(&bytes));
+        let file = source.path().and_then(of_file);
+        Ok(InputId { name: name.to_owned(), dtype: dtype.to_string(), rows, file, sample })
+    }
+}
+
+fn of_file(path: &Path) -> Option<(u64, u64)> {
+    let metadata = path.metadata().ok()?;
+    let modified = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some((metadata.len(), modified.as_nanos() as u64))
+}
+
+impl JobId {
+    /// Returns how another job differs, for people.
+    pub(crate) fn difference(&self, other: &JobId) -> Option<String> {
+        let differ = |what: &str, own: &dyn std::fmt::Display, others: &dyn std::fmt::Display| {
+            Some(format!("{what}: {own} here and {others} there"))
+        };
+        if self.version != other.version {
+            return differ("the version of Overshot", &self.version, &other.version);
+        }
+        if self.text != other.text {
+            return differ("the expression", &self.text, &other.text);
+        }
+        if self.rows != other.rows {
+            return differ("the number of rows", &self.rows, &other.rows);
+        }
+        if self.values != other.values {
+            return Some("the values of its names".into());
+        }
+        if self.outputs != other.outputs {
+            return Some("the outputs".into());
+        }
+        let names = |job: &JobId| job.inputs.iter().map(|input| input.name.clone()).collect::<Vec<_>>().join(", ");
+        if names(self) != names(other) {
+            return differ("the inputs", &names(self), &names(other));
+        }
+        let (own, others) = self.inputs.iter().zip(&other.inputs).find(|(own, others)| own != others)?;
+        let what = match () {
+            () if own.dtype != others.dtype => return differ(&own.name, &own.dtype, &others.dtype),
+            () if own.rows != others.rows => {
+                return differ(&format!("the rows of {}", own.name), &own.rows, &others.rows);
+            }
+            () if own.file != others.file => "the size or the time of its file",
+            () => "its values",
+        };
+        Some(format!("the input {}: {what}", own.name))
+    }
+}

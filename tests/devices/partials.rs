@@ -1,0 +1,161 @@
+//! Jobs in parts: the merged partials have the bits of one run, whatever the parts, the devices and the order.
+
+use overshot::{DeviceChoice, Error, Job, JobError, Partial, PartialError, Scalar};
+
+use crate::harness::{Case, Module, NO_CASES, Outcome, numbers};
+use crate::rows::engine;
+
+pub const MODULE: Module = Module { name: "partials", cases: CASES, ..NO_CASES };
+
+const CASES: &[(&str, Case)] = &[
+    ("any parts in any order give the bits of one run", any_parts),
+    ("partials of rows far apart are small", small),
+    ("a partial that is damaged in any bit is refused", damaged),
+    ("partials that do not fit are refused", refused),
+    ("jobs and rows that cannot be run in parts are refused", not_in_parts),
+];
+
+const TEXT: &str = "sum(x), mean(x * s), m = min(x), max(x), var(x), std(1 / (x * x + 1)), prod(1 + x / 1e6), \
+                    count(x > s), any(x > 1e3), all(x == x), argmin(x), argmax(x), sum(i)";
+const TILE: u64 = 4096;
+
+fn bits(results: &[(String, Option<Scalar>)]) -> Vec<(&str, Option<u64>)> {
+    results.iter().map(|(name, value)| (name.as_str(), value.map(|value| value.as_f64().to_bits()))).collect()
+}
+
+fn job(x: &[f64]) -> Job<'_> {
+    Job::eval(TEXT).unwrap().input("x", x).number("s", 0.25)
+}
+
+/// Random numbers, the same ones every time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last as u64 + 1) as usize);
+        }
+    }
+}
+
+fn merged(mut partials: Vec<Partial>) -> Result<Partial, Error> {
+    let mut all = partials.pop().unwrap();
+    partials.into_iter().try_for_each(|partial| all.merge(partial))?;
+    Ok(all)
+}
+
+fn any_parts(choice: &DeviceChoice) -> Outcome {
+    let (own, cpu) = (engine(choice), engine(&DeviceChoice::Cpu));
+    let mut random = Random(7);
+    for (rows, most, times) in [(1, 1, 1), (5000, 2, 2), (40 * TILE + 99, 40, 200), (210 * TILE, 200, 4)] {
+        let x = numbers(rows as usize, rows);
+        let whole = own.run(job(&x))?;
+        for _ in 0..times {
+            let tiles = rows.div_ceil(TILE);
+            let mut borders: Vec<u64> = (1..most).map(|_| random.below(tiles + 1)).chain([0, tiles]).collect();
+            borders.sort_unstable();
+            let ranges = borders.windows(2).map(|pair| (pair[0] * TILE).min(rows)..(pair[1] * TILE).min(rows));
+            let mut partials = Vec::new();
+            for range in ranges {
+                // Another process may have other devices.
+                let engine = if random.below(4) == 0 { &cpu } else { &own };
+                let partial = engine.run_rows(job(&x), range.clone())?;
+                assert_eq!(partial.rows().iter().cloned().flatten().count() as u64, range.end - range.start);
+                partials.push(Partial::from_bytes(&partial.to_bytes())?);
+            }
+            random.shuffle(&mut partials);
+            // Partials are merged in groups, and the groups then.
+            let group = 1 + random.below(9) as usize;
+            let groups = partials.chunks(group).map(|group| merged(group.to_vec()));
+            let all = merged(groups.collect::<Result<_, _>>()?)?;
+            assert!(all.is_complete() && all.total_rows() == rows);
+            let results = all.finish()?;
+            assert_eq!(bits(&results), bits(&whole.results), "{rows} rows");
+        }
+    }
+    Ok(())
+}
+
+fn small(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice);
+    let job = || Job::eval("sum(i), std(i), argmax(i), min(i), mean(i * 0.5)").unwrap().rows(1 << 50);
+    let mut random = Random(3);
+    let mut all = engine.run_rows(job(), 0..TILE)?;
+    for part in 1..200u64 {
+        let first = (part << 40) + random.below(1 << 20) * TILE;
+        all.merge(engine.run_rows(job(), first..first + 3 * TILE)?)?;
+    }
+    let bytes = all.to_bytes();
+    assert!(bytes.len() <= 64 << 10, "{} bytes", bytes.len());
+    assert_eq!(Partial::from_bytes(&bytes)?.rows(), all.rows());
+    assert!(!all.is_complete());
+    Ok(())
+}
+
+fn damaged(choice: &DeviceChoice) -> Outcome {
+    let x = numbers(3 * TILE as usize, 1);
+    let bytes = engine(choice).run_rows(job(&x), TILE..3 * TILE)?.to_bytes();
+    for bit in 0..bytes.len() * 8 {
+        let mut other = bytes.clone();
+        other[bit / 8] ^= 1 << (bit % 8);
+        assert!(matches!(Partial::from_bytes(&other), Err(Error::InvalidPartial(_))), "bit {bit}");
+    }
+    for length in 0..bytes.len() {
+        assert!(matches!(Partial::from_bytes(&bytes[..length]), Err(Error::InvalidPartial(_))), "{length} bytes");
+    }
+    Ok(())
+}
+
+fn refused(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice);
+    let x = numbers(3 * TILE as usize, 1);
+    let first = engine.run_rows(job(&x), 0..TILE)?;
+    let mut changed = x.clone();
+    changed[2 * TILE as usize] += 1.0;
+    let single: Vec<f32> = x.iter().map(|x| *x as f32).collect();
+    let rest = TILE..3 * TILE;
+    let others = [
+        (engine.run_rows(Job::eval("sum(x)")?.input("x", &x), rest.clone())?, "the expression"),
+        (engine.run_rows(Job::eval(TEXT)?.input("x", &x).number("s", 0.5), rest.clone())?, "the values"),
+        (engine.run_rows(Job::eval(TEXT)?.input("x", &x).scalar("s", 0.25), rest.clone())?, "the values"),
+        (engine.run_rows(Job::eval(TEXT)?.input("x", &single).number("s", 0.25), rest.clone())?, "x: f64 here and f32"),
+        (engine.run_rows(job(&x[..2 * TILE as usize]), TILE..2 * TILE)?, "the number of rows"),
+        (engine.run_rows(job(&changed), rest.clone())?, "the input x: its values"),
+    ];
+    for (other, difference) in others {
+        let mut all = first.clone();
+        let error = all.merge(other).unwrap_err();
+        assert!(error.to_string().contains(difference), "{error}");
+        assert_eq!(all.rows(), first.rows());
+    }
+    let mut all = first.clone();
+    let twice = all.merge(engine.run_rows(job(&x), 0..2 * TILE)?);
+    assert!(matches!(twice, Err(Error::InvalidPartial(PartialError::Twice { start: 0, end: TILE, .. }))), "{twice:?}");
+    all.merge(engine.run_rows(job(&x), 2 * TILE..3 * TILE)?)?;
+    let incomplete = all.clone().finish();
+    let expected = "the rows 4096 to 8192 of 12288 are in none of the partials; run them, too";
+    assert!(matches!(incomplete, Err(Error::InvalidPartial(error)) if error.to_string() == expected));
+    all.merge(engine.run_rows(job(&x), TILE..2 * TILE)?)?;
+    assert_eq!(bits(&all.finish()?), bits(&engine.run(job(&x))?.results));
+    Ok(())
+}
+
+fn not_in_parts(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice);
+    let x = numbers(3 * TILE as usize + 5, 1);
+    for (start, end) in [(0, 4000), (1, TILE), (TILE, 3 * TILE + 4), (0, 4 * TILE), (2 * TILE, TILE)] {
+        let error = engine.run_rows(job(&x), start..end).unwrap_err();
+        assert!(matches!(error, Error::InvalidJob(JobError::RowRange { .. })), "{error}");
+    }
+    assert!(engine.run_rows(job(&x), TILE..TILE)?.rows().is_empty());
+    let mut y = x.clone();
+    let job = Job::eval("y = x; sum(x)")?.input("x", &x).output("y", &mut y);
+    let error = engine.run_rows(job, 0..TILE).unwrap_err();
+    assert!(matches!(error, Error::InvalidJob(JobError::PartialOutput { .. })), "{error}");
+    Ok(())
+}
