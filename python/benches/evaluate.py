@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures `overshot.evaluate` beside NumExpr with as many threads: seconds of a call, in turn, and medians.
 
-    evaluate.py [--device cpu,cuda,auto] [--size 1KiB,1MiB,16MiB,256MiB] [--runs N] [--json FILE]
+    evaluate.py [--device cpu,cuda,auto] [--size 1KiB,1MiB,16MiB,256MiB] [--runs N] [--workers N] [--json FILE]
 
 A size is that of one f64 column. Every result is checked. NumExpr is left out if it is not installed. The last part
 counts how fast another Python thread runs during a job.
@@ -74,7 +74,7 @@ def measure(rows, runs, devices, numexpr):
             }
 
 
-def other_thread(device, rows):
+def other_thread(device, workers, rows):
     """Returns the speed of a thread that counts, during jobs, as a fraction of its speed without them."""
     a, b = np.ones(rows), np.ones(rows)
     out = np.empty(rows)
@@ -91,7 +91,7 @@ def other_thread(device, rows):
 
     def jobs(until):
         while time.perf_counter() < until:
-            ov.evaluate(JOBS["heavy"], a=a, b=b, out=out, device=device)
+            ov.evaluate(JOBS["heavy"], a=a, b=b, out=out, device=device, workers=workers)
 
     def sleep(until):
         time.sleep(until - time.perf_counter())
@@ -114,6 +114,7 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--size", default="1KiB,1MiB,16MiB,256MiB")
     parser.add_argument("--runs", type=int, default=0, help="as many as take about a second, by default")
+    parser.add_argument("--workers", type=int, help="of the jobs beside the other thread")
     parser.add_argument("--json")
     options = parser.parse_args()
     devices = options.device.split(",")
@@ -132,7 +133,7 @@ def main():
             print(f"{text:8} {row['job']:6} {row['with']:8} {row['us']:12.1f} us {row['gb_per_s']:8.2f} GB/s {ratio}")
     largest = size(options.size.split(",")[-1]) // 8
     for device in devices:
-        ratio = other_thread(device, largest)
+        ratio = other_thread(device, options.workers, largest)
         rows.append({"job": "other thread", "with": device, "ratio": ratio})
         print(f"another thread keeps {ratio:.2f} of its speed ({device})")
     if options.json:
