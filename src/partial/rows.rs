@@ -91,7 +91,8 @@ mod tests {
                 prop_assert_eq!(found, twin.iter().copied().collect::<Vec<_>>());
                 prop_assert!(set.ranges().windows(2).all(|pair| pair[0].end < pair[1].start));
                 let missing: Vec<u64> = set.missing(70).into_iter().flatten().collect();
-                let gap: Vec<u64> = (0..70).skip_while(|row| twin.contains(row)).take_while(|row| !twin.contains(row)).collect();
+                let gap = (0..70).skip_while(|row| twin.contains(row)).take_while(|row| !twin.contains(row));
+                let gap: Vec<u64> = gap.collect();
                 prop_assert_eq!(missing, gap);
                 prop_assert_eq!(RowSet::of_ranges(set.ranges()), Some(set.clone()));
             }
