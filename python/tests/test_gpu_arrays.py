@@ -3,6 +3,8 @@
 import functools
 import gc
 import os
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -268,21 +270,14 @@ def test_a_forked_process_drops_what_it_inherited():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-KEEP = """// overshot foreign sample: keep
-extern "C" __global__ void keep(const double *x, long long first_row, long long rows, double *big, long long *where,
-                                unsigned long long *num_selected)
-{
-    if (threadIdx.x > 0) return;
-    long long begin = blockIdx.x * 512ll, end = begin + 512 < rows ? begin + 512 : rows, n = begin;
-    for (long long i = begin; i < end; ++i) {
-        if (x[i] > 50) {
-            big[n] = x[i];
-            where[n++] = first_row + i;
-        }
-    }
-    num_selected[blockIdx.x] = n - begin;
-}
-"""
+def kernel_of_tests(name):
+    """The source of a kernel that the stand-in for a GPU knows."""
+    text = (Path(__file__).resolve().parents[2] / "src/testing/custom.rs").read_text()
+    source = re.search(rf'pub const {name}: &str = "(.*?)\n";', text, re.S)[1] + "\n"
+    return source.replace('\\"', '"')
+
+
+KEEP = kernel_of_tests("KEEP")
 
 
 @needs_gpu

@@ -43,15 +43,20 @@ impl Operator for Eval {
     /// The value of every reduction, in the order of the expression.
     fn results(&self, rows: u64) -> Vec<(String, Option<Scalar>)> {
         let fold = self.fold.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let state = fold.finish(self.program.reductions());
-        let mut word = 0;
-        let each = self.program.reductions().iter().map(|reduction| {
-            let own = word..word + reduction.words();
-            word = own.end;
-            (reduction.label().to_owned(), reduction.finish(state.as_deref().map(|state| &state[own]), rows))
-        });
-        each.collect()
+        results(self.program.reductions(), fold, rows)
     }
+}
+
+/// Returns the label and the value of each reduction over `rows` rows, of whose tiles these are the nodes.
+pub(crate) fn results(reductions: &[Reduction], nodes: Fold, rows: u64) -> Vec<(String, Option<Scalar>)> {
+    let state = nodes.finish(reductions);
+    let mut word = 0;
+    let each = reductions.iter().map(|reduction| {
+        let own = word..word + reduction.words();
+        word = own.end;
+        (reduction.label().to_owned(), reduction.finish(state.as_deref().map(|state| &state[own]), rows))
+    });
+    each.collect()
 }
 
 impl Combine for [Reduction] {

@@ -6,7 +6,7 @@ mod eval;
 mod fold;
 
 pub(crate) use custom::CustomOp;
-pub(crate) use eval::Eval;
+pub(crate) use eval::{Eval, results};
 pub(crate) use fold::Fold;
 
 use crate::data::Scalar;

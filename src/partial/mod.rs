@@ -12,7 +12,7 @@ pub(crate) use identity::{InputId, JobId};
 use crate::data::Scalar;
 use crate::error::{PartialError, Result};
 use crate::expr::Reduction;
-use crate::ops::Fold;
+use crate::ops::{self, Fold};
 use rows::RowSet;
 
 /// The results of some rows of a job: what [`Engine::run_rows`](crate::Engine::run_rows) returns.
@@ -91,14 +91,7 @@ impl Partial {
         if let Some(missing) = self.rows.missing(rows) {
             return Err(PartialError::Incomplete { start: missing.start, end: missing.end, rows }.into());
         }
-        let state = self.nodes.finish(&*self.reductions);
-        let mut word = 0;
-        let each = self.reductions.iter().map(|reduction| {
-            let own = word..word + reduction.words();
-            word = own.end;
-            (reduction.label().to_owned(), reduction.finish(state.as_deref().map(|state| &state[own]), rows))
-        });
-        Ok(each.collect())
+        Ok(ops::results(&self.reductions, self.nodes, rows))
     }
 }
 
