@@ -48,10 +48,10 @@ impl InputId {
     pub(crate) fn of(name: &str, source: &dyn Source) -> Result<Self> {
         let (dtype, rows) = (source.dtype(), source.rows());
         let mut bytes = Vec::new();
-        let count = rows.min(SAMPLE_ROWS);
-        for sample in 0..SAMPLES.min(rows.div_ceil(SAMPLE_ROWS)) {
-            // From the first rows to the last ones.
-            let steps = (SAMPLES - 1).max(1);
+        // From the first rows to the last ones; of a small input, all rows.
+        let (count, samples) = (rows.min(SAMPLE_ROWS), rows.div_ceil(SAMPLE_ROWS).min(SAMPLES));
+        let steps = samples.saturating_sub(1).max(1);
+        for sample in 0..samples {
             let first = (u128::from(rows - count) * u128::from(sample) / u128::from(steps)) as u64;
             let end = bytes.len();
             bytes.resize(end + count as usize * dtype.size(), 0);
@@ -104,5 +104,34 @@ impl JobId {
             () => "its values",
         };
         Some(format!("the input {}: {what}", own.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Input;
+
+    #[test]
+    fn all_rows_of_a_small_input_are_sampled_and_both_ends_of_a_large_one() {
+        let of = |values: &[f32]| InputId::of("x", Input::from(values).source()).unwrap();
+        for rows in [1, 127, 128, 129, 300, 8191, 8192] {
+            let mut values = vec![1.0f32; rows];
+            let whole = of(&values);
+            for row in 0..rows {
+                values[row] = 2.0;
+                assert_ne!(of(&values), whole, "row {row} of {rows}");
+                values[row] = 1.0;
+            }
+        }
+        let mut values = vec![1.0f32; 1_000_003];
+        let whole = of(&values);
+        for row in [0, 127, 999_875, 1_000_002] {
+            values[row] = 2.0;
+            assert_ne!(of(&values), whole, "row {row}");
+            values[row] = 1.0;
+        }
+        assert_eq!(of(&values), whole);
+        assert_ne!(of(&[]), of(&[0.0]));
     }
 }
