@@ -40,7 +40,6 @@ impl Engine {
             rows: bound.rows,
             inputs: inputs.collect::<Result<_>>()?,
             values: scalars.chain(numbers).collect(),
-            outputs: vec![],
         };
         self.run_pass(job, &bound, PassContext::default())?;
         let (reductions, nodes) = bound.operator.state();

@@ -56,7 +56,8 @@ pub(super) fn read(source: &str) -> Option<Origin> {
         names.into_iter().map(|(name, dtype)| Some((name, dtype.parse().ok()?))).collect()
     };
     let (inputs, mut scalars) = (dtypes(header.inputs)?, dtypes(header.values)?);
-    scalars.truncate(scalars.len() - header.numbers.iter().filter(|(_, part)| part.is_none()).count());
+    let received = header.numbers.iter().filter(|(_, part)| part.is_none()).count();
+    scalars.truncate(scalars.len().checked_sub(received)?);
     // Any float stands for one that the kernel receives.
     let numbers = header.numbers.into_iter().map(|(name, part)| match part {
         Some(part) => Some((name, part.parse().ok()?)),
