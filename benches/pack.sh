@@ -19,8 +19,9 @@ for message in map(json.loads, sys.stdin):
 ' | while read -r name path; do cp "$path" "$out/$name"; done
 strip "$out"/*
 python3 -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$out" ./python
-# NumExpr, a peer, for the Python of the machine with the GPU.
+# Peers, for the Python of the machine with the GPU: NumExpr, and Dask with what it needs.
 python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$out" \
-    --python-version "${OVERSHOT_GPU_PYTHON:-3.12}" numexpr==2.14.2
+    --python-version "${OVERSHOT_GPU_PYTHON:-3.12}" numexpr==2.14.2 \
+    dask==2026.8.0 cloudpickle fsspec partd locket toolz pyyaml packaging click
 git describe --always --dirty > "$out/commit"
 du -sh "$out"

@@ -37,7 +37,7 @@ use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::memory::{AdmissionQueue, InRun};
-use crate::pipeline::{Arbiter, Compaction, CrewSize, DeviceRun, Queue, TIMED_EVERY, Work, drive};
+use crate::pipeline::{Arbiter, Compaction, CrewSize, DeviceRun, Limits, Queue, TIMED_EVERY, Work, drive};
 use crate::plan::{DevicePlan, Plan, RunLimits};
 use crate::report::{Medium, Report};
 use crate::thread_pool::ThreadPool;
@@ -203,9 +203,10 @@ impl Engine {
         let (stagers, crew) = (plan.workers() - on_cpu, crew_of(&plan));
         let is_shared = on_cpu > 0 && stagers > 0;
         let kind = (is_shared || crew.is_some()).then(|| kind_of(what.text(), &work, &plan));
+        let mut known = None;
         if let Some(kind) = &kind {
             let takes_turns = schedule != Schedule::Threads;
-            let known = if real { self.learned.get(kind) } else { None };
+            known = if real { self.learned.next(kind, Limits::of(cores, stagers)) } else { None };
             work.arbiter = match crew {
                 Some(size) => Some(Arbiter::crew(size, rows, takes_turns, known)),
                 None => Some(Arbiter::sharing((cores, stagers, plan.gpus()), rows, takes_turns, known)),
@@ -230,8 +231,9 @@ impl Engine {
         let time = started.get().elapsed();
         let clock = if real { RunTime::Real(time) } else { RunTime::Virtual };
         let kept = work.compaction.as_ref().map(Compaction::rows);
-        if real && let (Some(kind), Some(found)) = (kind, work.arbiter.as_ref().and_then(Arbiter::found)) {
-            self.learned.put(&kind, found, time);
+        if real && let (Some(kind), Some(arbiter)) = (kind, &work.arbiter) {
+            let rate = rows as f64 / time.as_secs_f64().max(1e-9);
+            self.learned.record(&kind, time, |trials| arbiter.record(trials, known, rate));
         }
         // This also ends the use of resident rows.
         drop(work);

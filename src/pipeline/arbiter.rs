@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use super::crew::{Crew, CrewSize};
 use super::policy::{Limits, Policy};
+use super::trials::Trials;
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The arbiter of one run.
@@ -239,11 +240,16 @@ impl Arbiter {
         });
     }
 
-    /// Returns the best limits so far, if they are worth trying in a later run.
-    pub(crate) fn found(&self) -> Option<Limits> {
+    /// Records in `trials` a run of so many rows per second that began with the limits `known`.
+    pub(crate) fn record(&self, trials: &mut Trials, known: Option<Limits>, rate: f64) {
         match &self.state().rule {
-            Rule::Share(policy) => policy.found(),
-            Rule::Crew(crew) => crew.found(),
+            Rule::Share(policy) => trials.record(known, &policy.found(), rate),
+            // A crew wants few workers, too, so it adapts within a run.
+            Rule::Crew(crew) => {
+                if let Some(found) = crew.found() {
+                    trials.replace(found);
+                }
+            }
         }
     }
 

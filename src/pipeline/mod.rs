@@ -37,6 +37,7 @@
 //! | `staging.rs` | creates the workers, the submitter and the memory of a device |
 //! | `arbiter.rs`, `permit.rs` | holds back workers that would not make the run faster |
 //! | `policy.rs` | how CPU workers and staging workers share the cores |
+//! | `trials.rs` | with which limits a run begins, from the rates of earlier ones |
 //! | `crew.rs` | how many workers stage, and the size of their chunks, in runs without CPU workers |
 //! | `compact.rs`, `linearizer.rs` | kernels that select rows: where the selected rows of a chunk go |
 //! | `meter.rs`, `clock.rs` | time, bytes and spans |
@@ -63,6 +64,7 @@ mod staged;
 mod staging;
 mod streams;
 mod submitter;
+mod trials;
 
 pub(crate) use arbiter::Arbiter;
 pub(crate) use compact::Compaction;
@@ -73,6 +75,7 @@ pub(crate) use policy::Limits;
 pub(crate) use queue::{Queue, Segment};
 pub(crate) use segments::{Sharded, segments};
 pub(crate) use staging::Staging;
+pub(crate) use trials::Trials;
 
 use std::any::Any;
 use std::ops::Range;

@@ -15,8 +15,8 @@
 //!    the rows per second of a core do not tell what another core would add. If the rate changes much, because other
 //!    programs began or ended, probe again.
 //!
-//! A job that is like an earlier one begins with phase 3 and the limits that were best. If nobody staged, they are used
-//! again only if phase 1 or 2 clearly told so.
+//! A job that is like an earlier one begins with phase 3 and the limits that were best, or others to compare
+//! ([`Trials`](super::trials::Trials)).
 //!
 //! # Windows
 //!
@@ -42,7 +42,7 @@ const FREE: f64 = 0.1;
 const ROUNDS: u32 = 3;
 const ROUND: u64 = 2;
 /// Both sides together must get this fraction of the rows per second that all cores would compute; below the second
-/// one, later runs need not ask again.
+/// one, later runs need not compare.
 const WORTHWHILE: f64 = 0.98;
 const HARDLY: f64 = 0.92;
 /// The least seconds of a window: chunks come back in bunches, so that shorter ones vary by a third.
@@ -109,8 +109,8 @@ pub(super) struct Policy {
     window: (f64, [Tally; 2]),
     phase: Phase,
     best: Limits,
-    /// Whether it is clear that nobody should stage.
-    is_clear: bool,
+    /// What phase 2 has found, if it was not clearly worse than computing alone.
+    settled: Option<Limits>,
     /// Rows of the run.
     rows: f64,
     /// Rows per second with the best limits; 0 if they were not measured yet.
@@ -211,7 +211,7 @@ impl Policy {
             window: Default::default(),
             phase,
             best: limits,
-            is_clear: known.is_some_and(|known| known.stage == 0),
+            settled: None,
             rows: rows as f64,
             rate: 0.0,
             span: 0.0,
@@ -225,10 +225,15 @@ impl Policy {
         self.limits
     }
 
-    /// Returns the best limits so far, after the first phases, if they are worth trying in a later run.
-    pub(super) fn found(&self) -> Option<Limits> {
-        let is_found = matches!(self.phase, Phase::Keep { .. } | Phase::Try { .. });
-        (is_found && (self.best.stage > 0 || self.is_clear)).then_some(self.best)
+    /// Returns the limits that later runs should compare.
+    pub(super) fn found(&self) -> Vec<Limits> {
+        match self.phase {
+            // A run that is so short has found nothing better.
+            Phase::Probe(_) | Phase::Settle { .. } => vec![self.limits],
+            Phase::Keep { .. } | Phase::Try { .. } => {
+                [Some(self.best), self.settled.filter(|settled| *settled != self.best)].into_iter().flatten().collect()
+            }
+        }
     }
 
     /// Records that a CPU worker begins a chunk at `now`.
@@ -312,8 +317,10 @@ impl Policy {
         }
         if rounds + 1 == ROUNDS {
             let rate = self.rate_since(begin, before, now);
+            let is_clear = rate < HARDLY * alone;
+            self.settled = (!is_clear).then_some(self.limits);
             if rate < WORTHWHILE * alone {
-                return self.keep_all_computing(rate < HARDLY * alone, now);
+                return self.keep_all_computing(is_clear, now);
             }
             (self.best, self.rate) = (self.limits, 0.0);
             return self.keep(REST, now);
@@ -330,7 +337,6 @@ impl Policy {
     }
 
     fn keep_all_computing(&mut self, is_clear: bool, now: f64) {
-        self.is_clear = is_clear;
         (self.best, self.rate) = (Limits::of(self.cores, 0), 0.0);
         self.keep(if is_clear { CLEAR_REST } else { REST }, now);
     }

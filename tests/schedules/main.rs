@@ -55,6 +55,9 @@ mod thread_pool;
 #[allow(dead_code, unused_imports, reason = "not all of it is modelled")]
 #[path = "../../src/threads.rs"]
 mod threads;
+#[allow(dead_code, reason = "its tests are run elsewhere")]
+#[path = "../../src/pipeline/trials.rs"]
+mod trials;
 #[path = "../watchdog/mod.rs"]
 mod watchdog;
 

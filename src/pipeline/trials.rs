@@ -1,0 +1,174 @@
+//! Which limits a run begins with: those with which whole runs of the same kind were fastest.
+//!
+//! A run of a tenth of a second has ten windows, whose rates vary by a third. It cannot compare many limits. The rates
+//! of whole runs vary by a tenth, and include what beginning costs. So limits are compared from run to run:
+//!
+//! 1. The first run of a kind probes ([`Policy`](super::policy::Policy)) and finds limits, which the next run tries.
+//! 2. The next runs try others, once each. If some workers stage with the fastest limits so far: all cores and nobody
+//!    stages, and fewer and more cores that compute. If nobody does: half of the cores, and all staging workers.
+//! 3. Then every run begins with the fastest limits. Now and then a run tries the second fastest again, because a
+//!    disturbed run seems slow, or probes again.
+
+use serde::{Deserialize, Serialize};
+
+use super::policy::Limits;
+
+/// The weight of a new rate of limits that were measured before.
+const WEIGHT: f64 = 0.5;
+/// The most limits that are remembered.
+const MOST: usize = 8;
+/// Of so many runs, the last one probes again, and the one in the middle tries the second fastest limits, if they reach
+/// this part of the best rate.
+const AGAIN: u32 = 16;
+const NEARLY: f64 = 0.8;
+
+/// The limits that runs of one kind have begun with.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Trials {
+    tried: Vec<Trial>,
+    /// Runs so far.
+    runs: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Trial {
+    limits: Limits,
+    /// Rows per second of runs that began with them; 0 if there was none.
+    rate: f64,
+}
+
+impl Trials {
+    /// Returns the limits that the next run begins with; `None` if it probes. The numbers of workers are at most those
+    /// of `most`.
+    pub(crate) fn next(&mut self, most: Limits) -> Option<Limits> {
+        self.tried.retain(|Trial { limits, .. }| limits.compute <= most.compute && limits.stage <= most.stage);
+        let turn = (self.runs + 1) % AGAIN;
+        if turn == 0 {
+            return None;
+        }
+        if let Some(new) = self.tried.iter().find(|trial| trial.rate == 0.0) {
+            return Some(new.limits);
+        }
+        let mut sorted = self.tried.clone();
+        sorted.sort_by(|a, b| b.rate.total_cmp(&a.rate));
+        let best = sorted.first()?;
+        let second = sorted.get(1).filter(|second| second.rate >= NEARLY * best.rate);
+        if turn == AGAIN / 2
+            && let Some(second) = second
+        {
+            return Some(second.limits);
+        }
+        let is_new = |limits: &Limits| self.tried.iter().all(|trial| trial.limits != *limits);
+        Some(neighbours(best.limits, most).into_iter().find(is_new).unwrap_or(best.limits))
+    }
+
+    /// Records that a run with `began`, or which probed, had so many rows per second and found these limits.
+    pub(crate) fn record(&mut self, began: Option<Limits>, found: &[Limits], rate: f64) {
+        self.runs += 1;
+        if let Some(limits) = began {
+            match self.tried.iter_mut().find(|trial| trial.limits == limits) {
+                Some(trial) if trial.rate > 0.0 => trial.rate += WEIGHT * (rate - trial.rate),
+                Some(trial) => trial.rate = rate,
+                None => self.add(limits, rate),
+            }
+        }
+        for limits in found {
+            if self.tried.iter().all(|trial| trial.limits != *limits) {
+                self.add(*limits, 0.0);
+            }
+        }
+    }
+
+    /// Replaces all limits by those that a run found.
+    pub(crate) fn replace(&mut self, found: Limits) {
+        self.runs += 1;
+        self.tried = vec![Trial { limits: found, rate: 0.0 }];
+    }
+
+    fn add(&mut self, limits: Limits, rate: f64) {
+        if self.tried.len() == MOST {
+            let slowest = self.tried.iter().enumerate().min_by(|(_, a), (_, b)| a.rate.total_cmp(&b.rate));
+            if let Some((slowest, _)) = slowest {
+                self.tried.swap_remove(slowest);
+            }
+        }
+        self.tried.push(Trial { limits, rate });
+    }
+}
+
+/// Returns what is tried beside these limits.
+fn neighbours(limits: Limits, most: Limits) -> Vec<Limits> {
+    let Limits { compute, stage, .. } = limits;
+    if stage == 0 {
+        // Even if a probe has found computing clearly better, because it may have been disturbed.
+        return vec![Limits::of(compute / 2, most.stage)];
+    }
+    let more = (compute + (compute / 2).max(1)).min(most.compute);
+    vec![Limits::of(most.compute, 0), Limits::of(compute / 2, stage), Limits::of(more, stage)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Limits = Limits { compute: 16, stage: 9, halved: 0 };
+    const CPU: Limits = Limits { compute: 16, stage: 0, halved: 0 };
+
+    /// Runs with these rates until the limits stay the same, and returns all limits.
+    fn runs(trials: &mut Trials, count: u32, rate: impl Fn(Limits) -> f64) -> Vec<Option<Limits>> {
+        let mut all = Vec::new();
+        for _ in 0..count {
+            let began = trials.next(ALL);
+            let found = began.unwrap_or(Limits::of(8, 9));
+            trials.record(began, &[found], rate(found));
+            all.push(began);
+        }
+        all
+    }
+
+    #[test]
+    fn what_a_probe_found_is_compared_with_others_once_each() {
+        // The fewer cores compute, the better.
+        let fewer = |Limits { compute, .. }: Limits| 100.0 - compute as f64;
+        let all = runs(&mut Trials::default(), AGAIN, fewer);
+        let at = |compute| Some(Limits::of(compute, 9));
+        assert_eq!(all[..7], [None, at(8), Some(CPU), at(4), at(2), at(1), at(0)]);
+        assert_eq!(all[7], at(1), "the second fastest");
+        assert!(all[8..15].iter().all(|limits| *limits == at(0)), "{all:?}");
+        assert_eq!(all[15], None, "it probes again");
+    }
+
+    #[test]
+    fn computing_alone_is_kept_if_it_is_faster_than_what_was_found() {
+        let alone = |Limits { stage, .. }: Limits| if stage == 0 { 3.0 } else { 1.0 };
+        let all = runs(&mut Trials::default(), 7, alone);
+        assert_eq!(all[..3], [None, Some(Limits::of(8, 9)), Some(CPU)]);
+        assert!(all[3..].iter().all(|limits| *limits == Some(CPU)), "{all:?}");
+    }
+
+    #[test]
+    fn limits_that_became_slow_are_left() {
+        let mut trials = Trials::default();
+        runs(&mut trials, 9, |Limits { stage, .. }| if stage == 0 { 3.0 } else { 2.5 });
+        let all = runs(&mut trials, 6, |Limits { stage, .. }| if stage == 0 { 1.0 } else { 2.5 });
+        assert_ne!(all[5], Some(CPU), "{all:?}");
+    }
+
+    #[test]
+    fn limits_of_another_machine_are_forgotten() {
+        let mut trials = Trials::default();
+        trials.record(None, &[Limits::of(32, 1), Limits::of(4, 12)], 1.0);
+        assert_eq!(trials.next(ALL), None);
+    }
+
+    #[test]
+    fn the_number_of_limits_is_bounded() {
+        let mut trials = Trials::default();
+        for compute in 1..=16 {
+            let limits = Limits::of(compute, 3);
+            trials.record(Some(limits), &[limits], compute as f64);
+        }
+        assert_eq!(trials.tried.len(), MOST);
+        assert!(trials.tried.iter().all(|trial| trial.rate > 8.0), "the slowest were forgotten");
+    }
+}
