@@ -11,9 +11,9 @@ use overshot::{
     io::{NamedFile, ReadMode},
 };
 
-use super::help::{ENDINGS, EXAMPLES};
+use super::help::{ENDINGS, EXAMPLES, MERGE};
 use super::output::written;
-use super::values::{Binding, binding, count, device, file, size};
+use super::values::{Binding, Rows, binding, device, file, part, rows, size};
 use super::{Failure, Result};
 
 /// Streams datasets larger than a GPU's memory through a computation.
@@ -30,6 +30,12 @@ pub enum Command {
     /// Evaluate an expression over files
     #[command(after_help = EXAMPLES)]
     Run(JobArgs),
+    /// Print what a job in parts would have printed as one, and name its outputs
+    ///
+    /// The partials are those of 'overshot run … --partial FILE', in any order, of all rows. All outputs get their names
+    /// now, or none
+    #[command(after_help = MERGE)]
+    Merge(MergeArgs),
     /// Print what `run` would use, with the formulas; run nothing
     #[command(after_help = EXAMPLES)]
     Plan(JobArgs),
@@ -72,9 +78,10 @@ pub struct JobArgs {
     #[arg(value_name = "NAME=PATH[:DTYPE]", value_parser = binding())]
     pub files: Vec<Binding>,
 
-    /// The number of rows of a job without inputs, such as 'x = f64(i)': for example 1000000, 1e6 or 1M
-    #[arg(long, value_name = "N", value_parser = count, help_heading = "Data")]
-    pub rows: Option<u64>,
+    /// The number of rows of a job without inputs, such as 'x = f64(i)': for example 1000000, 1e6 or 1M. Or the rows to
+    /// run with --partial, from A to the one before B, multiples of 4096 or the end
+    #[arg(long, value_name = "N|A..B", value_parser = rows, help_heading = "Data")]
+    pub rows: Option<Rows>,
 
     /// Replace existing outputs
     #[arg(long, help_heading = "Data")]
@@ -83,6 +90,16 @@ pub struct JobArgs {
     /// How to read input files [default: map, but direct for large files that are not in the page cache]
     #[arg(long, value_name = "HOW", help_heading = "Data")]
     pub read_mode: Option<ReadModeArg>,
+
+    /// Run some rows only, those of --part or --rows A..B, and write what 'overshot merge' needs of them to this file.
+    /// Any number of processes write their rows of the same outputs, which get their names when all are merged. An
+    /// existing file is replaced
+    #[arg(long, value_name = "FILE", help_heading = "Parts", conflicts_with_all = ["trace", "html", "verbose"])]
+    pub partial: Option<PathBuf>,
+
+    /// Run part K, from 0 on, of N parts of nearly the same number of rows
+    #[arg(long, value_name = "K/N", value_parser = part, help_heading = "Parts", requires = "partial")]
+    pub part: Option<(u64, u64)>,
 
     /// Print JSON on standard output, and errors as JSON on standard error
     #[arg(long, help_heading = "Report")]
@@ -211,6 +228,30 @@ impl LimitArgs {
         }
         Ok(engine.build()?)
     }
+}
+
+#[derive(clap::Args)]
+pub struct MergeArgs {
+    /// The partials
+    #[arg(value_name = "FILE", required = true)]
+    pub partials: Vec<PathBuf>,
+
+    /// Write the merged partial to this file instead, to be merged with others. It may lack rows. An existing file is
+    /// replaced
+    #[arg(long, value_name = "FILE", conflicts_with = "verbose")]
+    pub partial: Option<PathBuf>,
+
+    /// Print JSON on standard output, and errors as JSON on standard error
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print only the results, one 'expression = value' per line
+    #[arg(long)]
+    pub quiet: bool,
+
+    /// Print the whole report: chunks, memory, devices and the time of each stage, summed over the parts
+    #[arg(short, long)]
+    pub verbose: bool,
 }
 
 #[derive(clap::Args)]

@@ -1,6 +1,7 @@
 //! Errors of the command: one line on standard error, and an exit code.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
@@ -23,6 +24,8 @@ pub enum Failure {
     Usage(String),
     /// The library returned an error.
     Overshot(Error),
+    /// The library returned an error that concerns this file.
+    In(PathBuf, Error),
     /// The demo found a wrong result.
     Wrong(String),
     /// Standard output cannot be written.
@@ -52,6 +55,11 @@ impl Failure {
         let (kind, mut fields) = match self {
             Failure::Arguments(_) | Failure::Usage(_) => ("arguments", json!({})),
             Failure::Overshot(error) => in_fields(error),
+            Failure::In(path, error) => {
+                let (kind, mut fields) = in_fields(error);
+                fields["path"] = path.to_string_lossy().into();
+                (kind, fields)
+            }
             Failure::Wrong(_) => ("check", json!({})),
             Failure::Output(_) => ("output", json!({})),
         };
@@ -68,7 +76,7 @@ impl Failure {
     fn is_usage(&self) -> bool {
         match self {
             Failure::Arguments(_) | Failure::Usage(_) => true,
-            Failure::Overshot(error) => error.is_usage(),
+            Failure::Overshot(error) | Failure::In(_, error) => error.is_usage(),
             Failure::Wrong(_) | Failure::Output(_) => false,
         }
     }
@@ -87,6 +95,7 @@ impl Failure {
                 format!("column {column}: {}\n{}", one_line(message), pointed_at(text, *column))
             }
             Failure::Overshot(error) => one_line(&error.to_string()),
+            Failure::In(path, error) => one_line(&format!("{}: {error}", path.display())),
             Failure::Output(error) => {
                 format!("standard output cannot be written ({error}); check where it is redirected to")
             }

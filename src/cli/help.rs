@@ -7,7 +7,15 @@ Examples:
   overshot run 'c = a * b; mean(c)' a=a.npy b=b.npy c=c.npy
   overshot run 'z = (x - m) / s' x=x.f32:f32 m=5.0:f32 s=2:f32 z=z.npy
   overshot run 'y = sin(i * 0.001); max(y)' y=y.npy --rows 1e6
+  overshot run 'mean(x), std(x)' x=x.npy --part 0/4 --partial p0
   overshot run saxpy.cu:saxpy x=x.npy y=y.npy a=2.5";
+
+/// Examples of `merge`.
+pub const MERGE: &str = "\
+Examples:
+  overshot run 'c = a * b; sum(c)' a=a.npy b=b.npy c=c.npy --part 0/2 --partial p0
+  overshot run 'c = a * b; sum(c)' a=a.npy b=b.npy c=c.npy --part 1/2 --partial p1
+  overshot merge p0 p1";
 
 /// The exit codes, and errors as JSON.
 pub const ENDINGS: &str = "\

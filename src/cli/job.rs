@@ -8,13 +8,17 @@ use super::args::JobArgs;
 use super::output::{print, print_json};
 use super::progress::Bar;
 use super::report_file::ReportFile;
-use super::values::Value;
-use super::{Failure, Result, interrupt, kernel, render};
+use super::values::{Rows, Value};
+use super::{Failure, Result, interrupt, kernel, parts, render};
 
 /// Runs the job and prints its report.
 pub fn run(args: &JobArgs) -> Result {
+    parts::check(args)?;
     let engine = args.limits.engine()?;
     let job = job(args)?;
+    if let Some(path) = &args.partial {
+        return parts::run(args, path, &engine, job);
+    }
     let plan = engine.plan(&job)?;
     let trace = args.trace.as_deref().map(|path| ReportFile::new("the trace", path, files(args))).transpose()?;
     let page = page(args)?;
@@ -50,13 +54,16 @@ fn write_page(page: ReportFile<'_>, args: &JobArgs, fragment: &str) -> Result {
 }
 
 /// The files of a job, each with its description.
-fn files(args: &JobArgs) -> impl Iterator<Item = (String, &Path)> {
+pub fn files(args: &JobArgs) -> impl Iterator<Item = (String, &Path)> {
     let kernel = kernel::file(&args.expression).map(|file| ("the kernel's file".to_owned(), file));
     kernel.into_iter().chain(args.files.iter().map(|file| (format!("'{}'", file.name), file.file.path.as_path())))
 }
 
 /// Prints the plan of the job.
 pub fn plan(args: &JobArgs) -> Result {
+    if args.partial.is_some() || matches!(args.rows, Some(Rows::Range(_))) {
+        return Err(Failure::Usage("a plan is one of all rows: leave out --partial, --part and --rows A..B".into()));
+    }
     let plan = args.limits.engine()?.plan(&job(args)?)?;
     let page = page(args)?;
     let printed = if args.json { print_json(&plan) } else { print(&plan) };
@@ -79,7 +86,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
         Some(call) => Job::kernel(call),
         None => Job::eval(&args.expression)?,
     };
-    if let Some(rows) = args.rows {
+    if let Some(Rows::Count(rows)) = args.rows {
         job = job.rows(rows);
     }
     for file in files {

@@ -16,6 +16,7 @@ mod log;
 mod lost_page;
 mod man;
 mod output;
+mod parts;
 mod progress;
 mod render;
 mod report_file;
@@ -47,6 +48,7 @@ fn run(args: &Args) -> Result {
     log::start()?;
     match &args.command {
         Command::Run(args) => job::run(args),
+        Command::Merge(args) => parts::merge(args),
         Command::Plan(args) => job::plan(args),
         Command::Devices(args) => devices::list(args),
         Command::Demo(args) => demo::demo(args),

@@ -1,7 +1,7 @@
-//! The files of `--trace` and `--html`.
+//! The files of `--trace`, `--html` and `--partial`.
 
 use std::ffi::OsString;
-use std::fs::{self, Metadata, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -72,8 +72,25 @@ impl<'a> ReportFile<'a> {
 
     /// Writes the file.
     pub fn write(self, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result {
+        self.write_then(content, |_| Ok(()))
+    }
+
+    /// Writes the file, which is on the disk before it has its name.
+    pub fn write_durably(self, content: &[u8]) -> Result {
+        let folder = directory(&self.target).to_owned();
+        self.write_then(|out| out.write_all(content), File::sync_all)?;
+        // The name lasts, too, if the file system is asked for that. Some folders cannot be opened.
+        let _ = File::open(folder).and_then(|folder| folder.sync_all());
+        Ok(())
+    }
+
+    fn write_then(
+        self,
+        content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+        then: impl FnOnce(&File) -> io::Result<()>,
+    ) -> Result {
         let ReportFile { what, path, target, permissions } = self;
-        write(&target, permissions, content).map_err(|error| {
+        write(&target, permissions, content, then).map_err(|error| {
             let (problem, remedy) = (format!("{what} cannot be written"), another_file(what));
             Error::File { path: path.into(), problem, remedy, cause: Some(error) }.into()
         })
@@ -90,6 +107,7 @@ fn write(
     target: &Path,
     permissions: Option<Permissions>,
     content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    then: impl FnOnce(&File) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut prefix = OsString::from(".");
     prefix.push(target.file_name().unwrap_or_default());
@@ -108,6 +126,7 @@ fn write(
     content(&mut out)?;
     out.flush()?;
     drop(out);
+    then(file.as_file())?;
     file.persist(target)?;
     Ok(())
 }

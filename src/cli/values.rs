@@ -1,6 +1,7 @@
 //! Parsers for the values of arguments.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
 use bytesize::ByteSize;
@@ -132,6 +133,34 @@ pub fn count(text: &str) -> Result<u64, String> {
     format!("{whole}{part}").parse::<u64>().ok().and_then(|count| count.checked_mul(power)).ok_or_else(error)
 }
 
+/// What `--rows` says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rows {
+    /// The number of rows of the job.
+    Count(u64),
+    /// The rows to run.
+    Range(Range<u64>),
+}
+
+/// Parses a number of rows, or a range `A..B` of them.
+pub fn rows(text: &str) -> Result<Rows, String> {
+    let Some((start, end)) = text.split_once("..") else { return Ok(Rows::Count(count(text)?)) };
+    match count(start)?..count(end)? {
+        rows if rows.start > rows.end => Err("the rows end before they begin".into()),
+        rows => Ok(Rows::Range(rows)),
+    }
+}
+
+/// Parses the number of a part and the number of parts: `0/4` to `3/4`.
+pub fn part(text: &str) -> Result<(u64, u64), String> {
+    let numbers = text.split_once('/').and_then(|(part, of)| Some((part.parse().ok()?, of.parse().ok()?)));
+    match numbers {
+        Some((part, of)) if part < of => Ok((part, of)),
+        Some((_, of)) => Err(format!("parts have the numbers from 0 to one less than their count, {of}")),
+        None => Err("write the number of the part and the number of parts, such as 0/4".into()),
+    }
+}
+
 /// Parses a device. Emulated devices have the rates of [`emulated`].
 pub fn device(text: &str) -> Result<DeviceChoice, Error> {
     Ok(match text.parse()? {
@@ -206,6 +235,20 @@ mod tests {
             "18446744073709551615k",
         ] {
             assert!(count(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rows_and_parts() {
+        assert_eq!(rows("1e6"), Ok(Rows::Count(1_000_000)));
+        assert_eq!(rows("4096..1e6"), Ok(Rows::Range(4096..1_000_000)));
+        assert_eq!(rows("0..0"), Ok(Rows::Range(0..0)));
+        for text in ["..", "1..", "..1", "2..1", "1...2", "a..b", "-1..2"] {
+            assert!(rows(text).is_err(), "{text}");
+        }
+        assert_eq!((part("0/4"), part("3/4")), (Ok((0, 4)), Ok((3, 4))));
+        for text in ["", "1", "1/", "/1", "4/4", "0/0", "-1/4", "1/2/3", "a/b"] {
+            assert!(part(text).is_err(), "{text}");
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use twox_hash::XxHash3_128;
+
 use super::CustomKernel;
 use super::host::{CustomHostKernel, Names};
 use super::parameter::{FIRST_ROW, Kind, NUM_SELECTED, Parameter, ROWS};
@@ -10,6 +12,10 @@ use crate::device::kernel::{
     Argument, Code, Columns, HostKernel, Kernel, Launch, MakeHostKernel, Resident, ScalarArgs,
 };
 use crate::error::{KernelError, Result};
+
+fn checksum(bytes: &[u8]) -> String {
+    format!("{:032x}", XxHash3_128::oneshot(bytes))
+}
 
 /// The most threads of a block on any GPU.
 const MOST_THREADS: u32 = 1024;
@@ -142,6 +148,28 @@ impl Call {
             Some((name.as_str(), Given::Scratch(dtype, elements as u64)))
         });
         values.chain(resident).chain(scratch).collect()
+    }
+
+    /// Returns what tells the kernel from others of the same name: a checksum of its code, parameters and settings.
+    /// Closures have no code, and differ in their columns alone.
+    pub(crate) fn fingerprint(&self) -> String {
+        let CustomKernel { code, parameters, threads, rows_per_block, shared_bytes, .. } = &self.kernel;
+        let (kind, text, options): (_, &[u8], &[String]) = match code {
+            Code::Cuda { text, options, .. } => ("cuda", text.as_bytes(), options),
+            Code::Image(image) => ("image", image, &[]),
+            Code::HostOnly => ("host", &[], &[]),
+        };
+        let settings = format!("{kind} {options:?} {parameters:?} {threads} {rows_per_block:?} {shared_bytes}\0");
+        checksum(&[settings.as_bytes(), text].concat())
+    }
+
+    /// Returns the arguments other than inputs and outputs as text, arrays by their checksums.
+    pub(crate) fn given_text(&self) -> Vec<(String, String)> {
+        let values = self.values.iter().map(|(name, value)| (name.clone(), format!("{value}:{}", value.dtype())));
+        let arrays = self.resident.iter();
+        let arrays = arrays.map(|(name, dtype, array)| (name.clone(), format!("{dtype} {}", checksum(array.bytes()))));
+        let scratch = self.scratch.iter().map(|name| (name.clone(), "scratch".to_owned()));
+        values.chain(arrays).chain(scratch).collect()
     }
 
     pub(crate) fn entry(&self) -> &str {

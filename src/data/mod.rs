@@ -9,7 +9,7 @@
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
 //!
 //! All `unsafe` blocks of this module are in `memory.rs`, except calls that pass on the contract of a memory map.
-//! Code that is specific to Unix is in `file.rs`, `direct.rs`, `partial.rs`, `temporary.rs`, `rights.rs`,
+//! Code that is specific to Unix is in `file.rs`, `direct.rs`, `unfinished_file.rs`, `shared_file.rs`, `temporary.rs`, `rights.rs`,
 //! `identity.rs` and `new_file.rs`.
 
 #[cfg(feature = "ndarray")]
@@ -18,6 +18,7 @@ mod chunk;
 mod direct;
 mod dtype;
 mod file;
+mod file_layout;
 mod foreign_format;
 mod format;
 mod gate;
@@ -27,11 +28,12 @@ mod memory;
 mod new_file;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`testing` exports what is `pub` there"))]
 mod npy;
-mod partial;
+
 mod raw;
 mod raw_array;
 mod rights;
 mod shards;
+mod shared_file;
 mod signal_list;
 mod sink;
 mod slice;
@@ -39,6 +41,7 @@ mod source;
 mod temporary;
 #[cfg(test)]
 mod tests;
+mod unfinished_file;
 
 pub use dtype::{Dtype, Element, Scalar};
 pub use file::{ReadMode, mapped_path};
@@ -53,20 +56,22 @@ pub use npy::{Header as NpyHeader, header as npy_header};
 pub use npy::{Npy, NpyFields};
 pub use raw::Raw;
 pub use raw_array::{RawArray, RawArrayMut};
-pub use sink::{Output, Placement, Sink, Target};
+pub use sink::{Output, Parts, Placement, Sink, Target};
 pub use source::{Input, Source};
 pub use temporary::remove_unfinished_outputs;
 
 pub(crate) use chunk::Chunk;
 pub(crate) use direct::PIECE as DIRECT_PIECE;
+pub(crate) use file_layout::{FileFormat, FileLayout};
 #[cfg(test)]
 pub(crate) use identity::tests::LOOKED_UP;
 pub(crate) use memory::{copy_past_cache, map_file};
-pub(crate) use partial::reserve;
 #[cfg(test)]
 pub(crate) use shards::Nowhere;
 pub(crate) use shards::{FillGuard, Shard, ShardMemory, Shards, whole_shards};
+pub(crate) use shared_file::{Kept, Mark, SharedFile};
 pub(crate) use sink::{check_fit, commit_all, does_not_fit, whole_sink_memory};
 pub(crate) use slice::slice_output;
 pub(crate) use source::whole_memory;
 pub(crate) use temporary::leftovers;
+pub(crate) use unfinished_file::reserve;

@@ -1,11 +1,12 @@
 //! Output files.
 
 use super::file::{announce_map, write_error};
+use super::file_layout::{FileFormat, FileLayout};
 use super::gate::Gate;
-use super::partial::Partial;
 use super::signal_list::Entry;
 use super::sink::rows_of;
-use super::{Dtype, Sink, SinkMemory, Target};
+use super::unfinished_file::{UnfinishedFile, target};
+use super::{Dtype, Parts, Sink, SinkMemory, Target};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -38,17 +39,31 @@ use std::path::{Path, PathBuf};
 #[must_use = "no file is written until a job has it as an output"]
 pub struct NewFile {
     path: PathBuf,
-    header: Header,
+    format: FileFormat,
     dtype: Option<Dtype>,
     force: bool,
 }
 
-/// Returns the header for a dtype, a number of rows and a shape. The header of a shorter file has the same length.
-pub(super) type Header = fn(Dtype, u64, Option<&[u64]>) -> Vec<u8>;
-
 impl NewFile {
-    pub(super) fn new(path: &Path, header: Header) -> Self {
-        NewFile { path: path.into(), header, dtype: None, force: false }
+    pub(super) fn new(path: &Path, format: FileFormat) -> Self {
+        NewFile { path: path.into(), format, dtype: None, force: false }
+    }
+
+    pub(crate) fn format(&self) -> FileFormat {
+        self.format
+    }
+
+    /// Returns the path, absolute and without links.
+    ///
+    /// # Errors
+    /// Returns an error if no file can be created there, or there is one that is not to be replaced.
+    pub(crate) fn target(&self) -> Result<PathBuf> {
+        Ok(target(&self.path, self.force)?.0)
+    }
+
+    /// Returns whether an existing file is replaced.
+    pub(crate) fn is_forced(&self) -> bool {
+        self.force
     }
 
     /// Casts the result to `dtype`. Without this call, the file has the dtype of the result.
@@ -84,33 +99,25 @@ impl Target for NewFile {
         Some(&self.path)
     }
 
+    fn parts(&self) -> Parts<'_> {
+        Parts::File(self)
+    }
+
     fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
     where
         Self: 's,
     {
-        let header = (self.header)(dtype, rows, shape);
-        let offset = header.len() as u64;
-        let bytes = rows.checked_mul(dtype.size() as u64).and_then(|n| n.checked_add(offset));
-        // No file system supports files whose size exceeds an `i64`.
-        let Some(bytes) = bytes.filter(|&n| i64::try_from(n).is_ok()) else {
-            let problem = format!("cannot hold {rows} rows of {dtype}");
-            return Err(Error::file(self.path, problem, "write fewer rows"));
-        };
-        let partial = Partial::create(&self.path, bytes, self.force)?;
-        Ok(Box::new(FileSink::new(partial, self.header, dtype, rows, shape)?))
+        let layout = FileLayout::new(self.format, dtype, rows, shape);
+        Ok(Box::new(FileSink::create(&self.path, layout, self.force)?))
     }
 }
 
 #[derive(Debug)]
 pub(super) struct FileSink {
-    partial: Partial,
-    dtype: Dtype,
-    rows: u64,
+    unfinished: UnfinishedFile,
+    layout: FileLayout,
     /// The offset of the first row, in bytes.
     offset: u64,
-    header: Header,
-    /// The dimensions, if there is more than one.
-    shape: Vec<u64>,
     map: Option<(SinkMemory<'static>, Entry)>,
     writers: Gate,
 }
@@ -118,7 +125,7 @@ pub(super) struct FileSink {
 /// Returns the number of threads that write to one new file concurrently. Every page of the file is new, and
 /// creating small pages does not scale: 16 threads are slower than one, and four are fastest. With large pages,
 /// which the map requests, all threads may write; ext4 supports them since Linux 6.16.
-fn writers() -> usize {
+pub(super) fn writers() -> usize {
     const FEW: usize = 4;
     #[cfg(target_os = "linux")]
     if let Ok(release) = rustix::system::uname().release().to_str()
@@ -137,39 +144,56 @@ fn version(release: &str) -> Option<(u32, u32)> {
 }
 
 impl FileSink {
-    /// Creates a sink for `rows` rows of `dtype` after the header. Header and rows together are as long as the
-    /// file.
-    pub(super) fn new(
-        partial: Partial,
-        header: Header,
-        dtype: Dtype,
-        rows: u64,
-        shape: Option<&[u64]>,
-    ) -> Result<Self> {
-        let first = header(dtype, rows, shape);
-        partial.write_at(&first, 0)?;
-        let map = if partial.is_reserved() { SinkMemory::map(partial.file(), first.len(), dtype) } else { None };
+    /// Creates a file with reserved space for its rows.
+    ///
+    /// # Errors
+    /// Those of [`UnfinishedFile::create`].
+    pub(super) fn create(path: &Path, layout: FileLayout, force: bool) -> Result<Self> {
+        let unfinished = UnfinishedFile::create(path, layout.len(path)?, force)?;
+        FileSink::new(unfinished, layout)
+    }
+
+    /// Creates a sink for a file that is as long as its layout says.
+    pub(super) fn new(unfinished: UnfinishedFile, layout: FileLayout) -> Result<Self> {
+        let first = layout.header();
+        unfinished.write_at(&first, 0)?;
+        let map = match unfinished.is_reserved() {
+            true => SinkMemory::map(unfinished.file(), first.len(), layout.dtype),
+            false => None,
+        };
         let map = map.map(|map| {
-            let entry = announce_map(partial.path(), map.address());
+            let entry = announce_map(unfinished.path(), map.address());
             (map, entry)
         });
         let (offset, writers) = (first.len() as u64, Gate::new(writers()));
-        Ok(FileSink { partial, dtype, rows, offset, header, shape: shape.unwrap_or_default().to_vec(), map, writers })
+        Ok(FileSink { unfinished, layout, offset, map, writers })
+    }
+
+    /// Creates a sink for a file that has all its rows and its header.
+    pub(super) fn complete(unfinished: UnfinishedFile, layout: FileLayout) -> Self {
+        let (offset, writers) = (layout.header().len() as u64, Gate::new(1));
+        FileSink { unfinished, layout, offset, map: None, writers }
+    }
+
+    /// Waits until the rows are on the disk.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.unfinished.file().sync_data().map_err(|e| write_error(self.unfinished.path(), 0, e))
     }
 
     fn misfit(&self, first_row: u64, bytes: &[u8]) -> Error {
         let problem = format!("{} bytes from row {first_row} on do not fit, or these rows are in use", bytes.len());
-        Error::file(self.partial.path(), problem, "this is a bug in the caller of Sink::write")
+        Error::file(self.unfinished.path(), problem, "this is a bug in the caller of Sink::write")
     }
 }
 
 impl Sink for FileSink {
     fn write(&self, first_row: u64, bytes: &[u8]) -> Result<()> {
-        let rows = rows_of(first_row, bytes, self.dtype.size()).filter(|rows| rows.end <= self.rows);
+        let size = self.layout.dtype.size();
+        let rows = rows_of(first_row, bytes, size).filter(|rows| rows.end <= self.layout.rows);
         let rows = rows.ok_or_else(|| self.misfit(first_row, bytes))?;
         let _pass = self.writers.enter();
         let Some((map, _)) = &self.map else {
-            return self.partial.write_at(bytes, self.offset + rows.start * self.dtype.size() as u64);
+            return self.unfinished.write_at(bytes, self.offset + rows.start * size as u64);
         };
         let mut claim = map.try_claim(rows).ok_or_else(|| self.misfit(first_row, bytes))?;
         map.copy(&mut claim, bytes);
@@ -177,44 +201,40 @@ impl Sink for FileSink {
     }
 
     fn warning(&self) -> Option<String> {
-        let is_slow = self.map.is_none() && self.rows > 0;
+        let is_slow = self.map.is_none() && self.layout.rows > 0;
         let slow = is_slow
             .then_some("it cannot be memory-mapped with reserved space, so it was written with slower system calls");
-        let notes: Vec<&str> = [slow, self.partial.warning()].into_iter().flatten().collect();
-        (!notes.is_empty()).then(|| format!("{}: {}", self.partial.path().display(), notes.join("; ")))
+        let notes: Vec<&str> = [slow, self.unfinished.warning()].into_iter().flatten().collect();
+        (!notes.is_empty()).then(|| format!("{}: {}", self.unfinished.path().display(), notes.join("; ")))
     }
 
     fn truncate(&mut self, rows: u64) -> Result<()> {
-        // The first dimension is the number of rows.
-        if let [first, rest @ ..] = &mut self.shape[..] {
-            *first = rows.checked_div(rest.iter().product()).unwrap_or(0);
-        }
-        let header =
-            (self.header)(self.dtype, rows, Some(&self.shape).filter(|shape| !shape.is_empty()).map(Vec::as_slice));
+        let layout = self.layout.truncated(rows);
+        let header = layout.header();
         if header.len() as u64 != self.offset {
             let problem = format!("its header does not fit {rows} rows");
-            return Err(Error::file(self.partial.path(), problem, "report this as a bug of Overshot"));
+            return Err(Error::file(self.unfinished.path(), problem, "report this as a bug of Overshot"));
         }
         // The map must be gone first, because nobody may touch pages that the file no longer has.
         self.map = None;
-        self.rows = rows;
-        self.partial.write_at(&header, 0)?;
-        let bytes = self.offset + rows * self.dtype.size() as u64;
-        self.partial.file().set_len(bytes).map_err(|e| write_error(self.partial.path(), bytes, e))
+        self.unfinished.write_at(&header, 0)?;
+        let bytes = layout.len(self.unfinished.path())?;
+        self.layout = layout;
+        self.unfinished.file().set_len(bytes).map_err(|e| write_error(self.unfinished.path(), bytes, e))
     }
 
     fn check(&self) -> Result<()> {
-        self.partial.check()
+        self.unfinished.check()
     }
 
     fn publish(&mut self) -> Result<()> {
         self.map = None;
-        self.partial.publish()
+        self.unfinished.publish()
     }
 
     fn commit(mut self: Box<Self>) -> Result<()> {
         self.publish()?;
-        self.partial.commit()
+        self.unfinished.commit()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Raw files: rows in native byte order, without a header.
 
 use super::file::{FileRows, Opened};
+use super::file_layout::FileFormat;
 use super::{Dtype, Memory, NewFile, ReadMode, Source};
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -64,13 +65,8 @@ impl Raw {
 
     /// Returns a raw file to be written by a job. Nothing is created until the job runs.
     pub fn create(path: impl AsRef<Path>) -> NewFile {
-        NewFile::new(path.as_ref(), no_header)
+        NewFile::new(path.as_ref(), FileFormat::Raw)
     }
-}
-
-/// Returns the empty header of a raw file.
-pub(super) fn no_header(_: Dtype, _: u64, _: Option<&[u64]>) -> Vec<u8> {
-    Vec::new()
 }
 
 impl Source for Raw {

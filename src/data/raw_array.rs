@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use super::memory::Disjoint;
 use super::sink::{check_fit, does_not_fit, rows_of};
 use super::slice::SliceSink;
-use super::{Dtype, Memory, Placement, Sink, SinkMemory, Source, Target};
+use super::{Dtype, Memory, Parts, Placement, Sink, SinkMemory, Source, Target};
 use crate::error::{ColumnError, Result};
 
 /// The places of the elements of an array.
@@ -256,6 +256,10 @@ impl Target for RawArrayMut<'_> {
     fn memory(&self) -> Option<&[u8]> {
         // SAFETY: these are the elements of the array, which `new` requires to be writable by nobody else.
         Some(unsafe { &*self.layout.bytes(self.start)? })
+    }
+
+    fn parts(&self) -> Parts<'_> {
+        Parts::InPlace
     }
 
     fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>

@@ -1,7 +1,7 @@
 //! Outputs: the [`Sink`] trait, the [`Target`] that opens one, and the [`Output`] that a job takes.
 
 use super::shards::Shards;
-use super::{Dtype, SinkMemory};
+use super::{Dtype, NewFile, SinkMemory};
 use crate::error::{ColumnError, Error, Result};
 use std::fmt;
 use std::ops::Range;
@@ -84,6 +84,18 @@ pub enum Placement {
     Elsewhere,
 }
 
+/// How the rows of an output are stored if several processes each run some rows of the job.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Parts<'t> {
+    /// They cannot be.
+    Refused,
+    /// Each run opens the target, and its sink gets the rows of that run only. All runs together write all rows.
+    InPlace,
+    /// All processes write to one file, which gets its name when their partials are merged.
+    File(&'t NewFile),
+}
+
 /// The destination of an output, before its dtype and number of rows are known.
 ///
 /// ```
@@ -157,6 +169,11 @@ pub trait Target: Send {
     /// of the sink must then be the same.
     fn memory(&self) -> Option<&[u8]> {
         None
+    }
+
+    /// Returns how the rows are stored by [`Engine::run_rows`](crate::Engine::run_rows).
+    fn parts(&self) -> Parts<'_> {
+        Parts::Refused
     }
 
     /// Makes room for `rows` rows of `dtype`. `shape` is the dimensions to record, outermost first, if their

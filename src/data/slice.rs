@@ -2,7 +2,7 @@
 
 use super::memory::Disjoint;
 use super::sink::{check_fit, does_not_fit, rows_of};
-use super::{Dtype, Element, Input, Memory, Output, Placement, Sink, SinkMemory, Source, Target};
+use super::{Dtype, Element, Input, Memory, Output, Parts, Placement, Sink, SinkMemory, Source, Target};
 use crate::error::{ColumnError, Result};
 use std::sync::Arc;
 
@@ -133,6 +133,10 @@ impl<T: Element> Target for SliceTarget<'_, T> {
         Some(bytemuck::cast_slice(self.slice))
     }
 
+    fn parts(&self) -> Parts<'_> {
+        Parts::InPlace
+    }
+
     fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, _: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
     where
         Self: 's,
@@ -185,6 +189,10 @@ impl Target for BoolTarget<'_> {
 
     fn rows(&self) -> Option<u64> {
         Some(self.0.len() as u64)
+    }
+
+    fn parts(&self) -> Parts<'_> {
+        Parts::InPlace
     }
 
     fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, _: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>

@@ -13,10 +13,12 @@ use std::path::{Path, PathBuf};
 use tempfile::TempPath;
 
 const SUFFIX: &str = ".partial";
+/// The end of the name of a file that several processes write.
+pub(super) const SHARED_SUFFIX: &str = ".parts";
 
 /// The system accepts names of up to 255 bytes. A name longer than this leaves no room for the added prefix and
 /// suffix.
-const LONGEST_NAME: usize = 230;
+pub(super) const LONGEST_NAME: usize = 230;
 
 /// The temporary names that exist now.
 static UNFINISHED: SignalList = SignalList::new();
@@ -90,10 +92,11 @@ pub(super) fn mark_in_use(file: &File) {
     let _ = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
 }
 
-/// Returns notes about the temporary files that killed jobs left beside these paths. Nothing removed them, and they
-/// take as much space as the whole output. They are only reported, because locks do not always tell whether a job
+/// Returns notes about the temporary files that killed jobs left beside these paths, and the files of jobs in parts
+/// that were not merged. Nothing removed them, and they take as much space as the whole output. They are only reported, because locks do not always tell whether a job
 /// on another machine still writes to one.
-pub(crate) fn leftovers<'p>(paths: impl Iterator<Item = &'p Path>) -> Vec<String> {
+/// The names `own` are those of this run.
+pub(crate) fn leftovers<'p>(paths: impl Iterator<Item = &'p Path>, own: &[&OsStr]) -> Vec<String> {
     let mut directories: HashMap<&Path, HashSet<&OsStr>> = HashMap::new();
     for path in paths {
         if let Some(name) = path.file_name() {
@@ -104,8 +107,14 @@ pub(crate) fn leftovers<'p>(paths: impl Iterator<Item = &'p Path>) -> Vec<String
     for (directory, names) in directories {
         // An output whose directory cannot be read returns an error itself, or does not need one.
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-            if target_of(&entry.file_name()).is_some_and(|target| names.contains(target)) && !is_in_use(&entry.path()) {
-                notes.push(format!("{} was left by a job that was killed: remove it", entry.path().display()));
+            let (name, path) = (entry.file_name(), entry.path());
+            let is_one = |target: Option<&OsStr>| target.is_some_and(|target| names.contains(target));
+            if is_one(target_of(&name, SUFFIX, 6)) && !is_in_use(&path) {
+                notes.push(format!("{} was left by a job that was killed: remove it", path.display()));
+            }
+            if is_one(target_of(&name, SHARED_SUFFIX, 16)) && !own.contains(&&*name) {
+                let note = "has rows of a job in parts that were not merged: merge them, or remove it";
+                notes.push(format!("{} {note}", path.display()));
             }
         }
     }
@@ -113,11 +122,12 @@ pub(crate) fn leftovers<'p>(paths: impl Iterator<Item = &'p Path>) -> Vec<String
     notes
 }
 
-/// Returns the name of the output that a temporary name belongs to: `c.npy` for `.c.npy.yWftqi.partial`.
-fn target_of(name: &OsStr) -> Option<&OsStr> {
-    let name = name.as_bytes().strip_prefix(b".")?.strip_suffix(SUFFIX.as_bytes())?;
+/// Returns the name of the output that a temporary name belongs to: `c.npy` for `.c.npy.yWftqi.partial`, with a suffix
+/// and so many characters before it.
+fn target_of<'n>(name: &'n OsStr, suffix: &str, characters: usize) -> Option<&'n OsStr> {
+    let name = name.as_bytes().strip_prefix(b".")?.strip_suffix(suffix.as_bytes())?;
     let dot = name.iter().rposition(|byte| *byte == b'.')?;
-    let is_random = name.len() - dot == 7 && name[dot + 1..].iter().all(u8::is_ascii_alphanumeric);
+    let is_random = name.len() - dot == characters + 1 && name[dot + 1..].iter().all(u8::is_ascii_alphanumeric);
     (is_random && dot > 0).then(|| OsStr::from_bytes(&name[..dot]))
 }
 

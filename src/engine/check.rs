@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use super::parts::Part;
 use crate::custom;
 use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar};
 use crate::error::{Error, JobError, Result};
@@ -15,6 +16,8 @@ pub(super) struct BoundJob {
     pub(super) rows: u64,
     /// The rows that are run: whole tiles, and the rest of the last one.
     pub(super) range: Range<u64>,
+    /// How the outputs are shared with the runs of other rows; `None` for a run of all rows.
+    pub(super) part: Option<Part>,
     /// Whether the job is an expression, as opposed to a custom kernel.
     pub(super) is_expression: bool,
     /// Whether rows of a column may be resident on devices.
@@ -117,8 +120,19 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
             let inputs = inputs.iter().map(column).collect();
             let operator = Box::new(Eval::new(program));
             let range = 0..rows;
-            let bound =
-                BoundJob { operator, rows, range, is_expression: true, is_resident, inputs, outputs, values, numbers };
+            let part = None;
+            let bound = BoundJob {
+                operator,
+                rows,
+                range,
+                part,
+                is_expression: true,
+                is_resident,
+                inputs,
+                outputs,
+                values,
+                numbers,
+            };
             if !job.deferred {
                 bound.operator.kernel().values.set(bound.bits_of(&job.values)?);
             }
@@ -142,6 +156,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
                 operator,
                 rows,
                 range: 0..rows,
+                part: None,
                 is_expression: false,
                 is_resident,
                 inputs,

@@ -28,6 +28,7 @@ use self::devices::Opened;
 use self::found::Found;
 use self::learned::{Learned, kind_of};
 use self::outputs::Outputs;
+use self::parts::Part;
 use self::passes::PassContext;
 pub use self::passes::Passes;
 use self::prepare::{Prepared, Ready, Request};
@@ -175,7 +176,8 @@ impl Engine {
         let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();
         // An output file gets the shape of the inputs.
         let shape = inputs.iter().find_map(|(_, input)| input.source().shape());
-        notes.extend(leftovers(outputs.iter().filter_map(|(_, output)| output.target().path())));
+        let own = bound.part.as_ref().map(Part::hidden_names).unwrap_or_default();
+        notes.extend(leftovers(outputs.iter().filter_map(|(_, output)| output.target().path()), &own));
         let mut outputs = Outputs::open(outputs, bound, shape)?;
         notes.extend(outputs.notes());
 
@@ -194,7 +196,7 @@ impl Engine {
             inputs: columns.inputs,
             outputs: outputs.columns(columns.outputs)?,
             queue: queue.watched(cancel, progress.as_deref()).on_exhausted(context.exhausted),
-            compaction: Compaction::of(operator),
+            compaction: Compaction::of(operator, bound.range.start),
             arbiter: None,
             epoch: Instant::now(),
             timed_every: if real && !timeline { TIMED_EVERY } else { 1 },
@@ -243,7 +245,7 @@ impl Engine {
             return Err(Error::abandoned());
         }
         let outcomes = driven?;
-        if let Some(kept) = kept.filter(|kept| *kept < rows) {
+        if let Some(kept) = kept.filter(|kept| *kept < bound.rows) {
             outputs.truncate(kept)?;
         }
         let row = &operator.kernel().columns;

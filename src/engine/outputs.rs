@@ -7,6 +7,11 @@ use crate::error::{ColumnError, JobError, Result};
 use crate::pipeline::OutputColumn;
 use crate::report::OutputReport;
 
+/// Returns the shape of an output of so many rows and elements a row, of a job whose inputs have this shape.
+pub(super) fn shape_of<'s>(of_rows: &'s [u64; 2], inputs: Option<&'s [u64]>) -> Option<&'s [u64]> {
+    if of_rows[1] > 1 { Some(of_rows) } else { inputs }
+}
+
 /// The open outputs, with their entries in the report.
 pub(super) struct Outputs<'a, 'b> {
     bound: &'b BoundJob,
@@ -22,7 +27,8 @@ impl<'a, 'b> Outputs<'a, 'b> {
     pub(super) fn open(outputs: Vec<(String, Output<'a>)>, bound: &'b BoundJob, shape: Option<&[u64]>) -> Result<Self> {
         let rows = bound.rows;
         let (mut sinks, mut reports) = (Vec::with_capacity(outputs.len()), Vec::with_capacity(outputs.len()));
-        for ((name, output), column) in outputs.into_iter().zip(&bound.outputs) {
+        let mut marks = Vec::with_capacity(outputs.len());
+        for (k, ((name, output), column)) in outputs.into_iter().zip(&bound.outputs).enumerate() {
             let count = rows.checked_mul(column.elements);
             let count = count.ok_or_else(|| JobError::TooLarge { name: name.clone() })?;
             reports.push(OutputReport {
@@ -32,9 +38,18 @@ impl<'a, 'b> Outputs<'a, 'b> {
                 rows,
                 bytes: count.saturating_mul(column.dtype.size() as u64),
             });
-            let of_rows = [rows, column.elements];
-            let shape = if column.elements > 1 { Some(&of_rows[..]) } else { shape };
-            sinks.push(output.open(column.dtype, count, shape)?);
+            if let Some(shared) = bound.part.as_ref().and_then(|part| part.files[k].as_ref()) {
+                let sink = shared.open(bound.range.start * column.elements..bound.range.end * column.elements)?;
+                marks.push(Some(sink.mark()));
+                sinks.push(Box::new(sink) as Box<dyn Sink>);
+                continue;
+            }
+            marks.push(None);
+            sinks.push(output.open(column.dtype, count, shape_of(&[rows, column.elements], shape))?);
+        }
+        if let Some(part) = &bound.part {
+            // Nobody else opens the outputs of this part.
+            let _ = part.marks.set(marks);
         }
         Ok(Outputs { bound, sinks, reports })
     }

@@ -1,20 +1,46 @@
 //! Runs some rows of a job.
 
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use super::Engine;
-use super::check::bind;
+use super::check::{BoundJob, bind};
+use super::outputs::shape_of;
 use super::passes::PassContext;
+use crate::data::{Input, Kept, Mark, Output, Parts, SharedFile};
+use crate::device::kernel::TILE_ROWS;
 use crate::error::{JobError, Result};
 use crate::job::{Job, JobBody};
-use crate::partial::{InputId, JobId, Partial};
+use crate::partial::{InputId, JobId, OutputFile, OutputId, Partial, PathText, Paths, Work, Written};
+
+/// A part of a job: how its outputs are shared with other processes.
+pub(super) struct Part {
+    /// The file of each output that is one.
+    pub(super) files: Vec<Option<SharedFile>>,
+    /// The marks of these files, which are known when they are open.
+    pub(super) marks: OnceLock<Vec<Option<Mark>>>,
+}
+
+impl Part {
+    /// Returns the names of the files while they are hidden.
+    pub(super) fn hidden_names(&self) -> Vec<&OsStr> {
+        self.files.iter().flatten().map(SharedFile::hidden_name).collect()
+    }
+}
 
 impl Engine {
     /// Runs some rows of a job, and returns what [`Partial::merge`] needs of them.
     ///
-    /// The job is an expression with reductions, and without outputs. The rows begin and end at multiples of 4096, or
-    /// at the end of the job. Any processes with the same inputs may run other rows, on any devices: the results have
-    /// the same bits as those of one run.
+    /// The rows begin and end at multiples of 4096, or of the rows of a kernel's block, or at the end of the job;
+    /// [`rows_of_part`](Engine::rows_of_part) returns such rows. Any processes with the same inputs may run other rows,
+    /// on any devices: results and outputs have the same bits as those of one run.
+    ///
+    /// All processes write an output file in place, under a hidden name beside it: `.NAME.xxxxxxxxxxxxxxxx.parts`, with
+    /// a number of the job. When this function returns, the rows are on the disk. [`Partial::finish`] gives the file
+    /// its name. After an error the hidden file stays, because other processes may have written their rows. The same
+    /// rows may be run again. Each run writes its rows of a slice. Arrays on GPUs are refused, and slices of a kernel
+    /// that selects rows.
     ///
     /// # Errors
     /// Those of [`run`](Engine::run). [`Error::InvalidJob`](crate::Error::InvalidJob) if the job cannot be run in
@@ -23,26 +49,95 @@ impl Engine {
     /// # Panics
     /// Those of [`run`](Engine::run).
     pub fn run_rows(&self, job: Job<'_>, rows: Range<u64>) -> Result<Partial> {
-        let text = match &job.what {
-            JobBody::Expression(expression) => expression.text().to_owned(),
-            JobBody::Kernel(call) => return Err(JobError::PartialKernel { kernel: call.entry().to_owned() }.into()),
+        let mut bound = bind(&job)?.of_rows(rows.clone())?;
+        let id = identify(&job, &bound)?;
+        let number = id.number();
+        let files = id.outputs.iter().map(|output| output.shared_file(id.rows, number)).collect();
+        bound.part = Some(Part { files, marks: OnceLock::new() });
+        let paths = Paths {
+            inputs: job.inputs.iter().map(|(_, input)| input.source().path().map(PathText::from)).collect(),
+            outputs: job.outputs.iter().map(|(_, output)| output.target().path().map(PathText::from)).collect(),
         };
-        if let Some((name, _)) = job.outputs.first() {
-            return Err(JobError::PartialOutput { name: name.clone() }.into());
-        }
-        let bound = bind(&job)?.of_rows(rows.clone())?;
-        let inputs = job.inputs.iter().map(|(name, input)| InputId::of(name, input.source()));
-        let scalars = job.values.iter().map(|(name, value)| (name.clone(), format!("{value}:{}", value.dtype())));
-        let numbers = job.numbers.iter().map(|(name, number)| (name.clone(), number.to_string()));
-        let id = JobId {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            text,
-            rows: bound.rows,
-            inputs: inputs.collect::<Result<_>>()?,
-            values: scalars.chain(numbers).collect(),
-        };
-        self.run_pass(job, &bound, PassContext::default())?;
-        let (reductions, nodes) = bound.operator.state();
-        Ok(Partial::new(id, rows, reductions, nodes))
+        let report = self.run_pass(job, &bound, PassContext::default())?;
+        let kept = bound.operator.compacts().then(|| {
+            let kept = report.outputs.first().map_or(0, |output| output.rows);
+            let range = Kept { first: rows.start, rows: rows.end - rows.start, kept };
+            if rows.is_empty() { vec![] } else { vec![range] }
+        });
+        let marks = bound.part.and_then(|part| part.marks.into_inner()).unwrap_or_default();
+        let written = Written { marks, kept };
+        Ok(Partial::new((id, paths), rows, bound.operator.state(), written, Work::of(report)))
     }
+
+    /// Returns the rows of part `part`, from 0 on, of a job that is divided into `of` parts of nearly the same size,
+    /// for [`run_rows`](Engine::run_rows). If there are more parts than blocks of rows, some are empty.
+    ///
+    /// ```
+    /// use overshot::{Engine, Job};
+    /// let engine = Engine::builder().build()?;
+    /// let job = Job::eval("sum(i)")?.rows(10_000);
+    /// assert_eq!(engine.rows_of_part(&job, 0, 2)?, 0..4096);
+    /// assert_eq!(engine.rows_of_part(&job, 1, 2)?, 4096..10_000);
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`plan`](Engine::plan). [`Error::InvalidJob`](crate::Error::InvalidJob) if there is no such part.
+    pub fn rows_of_part(&self, job: &Job<'_>, part: u64, of: u64) -> Result<Range<u64>> {
+        if part >= of {
+            return Err(JobError::PartNumber { part, of }.into());
+        }
+        let bound = bind(job)?;
+        let tile = bound.operator.kernel().columns.tile_rows;
+        let step = (tile * TILE_ROWS.div_ceil(tile)) as u64;
+        let steps = u128::from(bound.rows.div_ceil(step));
+        let border = |part: u64| {
+            let row = steps * u128::from(part) / u128::from(of) * u128::from(step);
+            row.min(u128::from(bound.rows)) as u64
+        };
+        Ok(border(part)..border(part + 1))
+    }
+}
+
+/// Identifies a job that is to be run in parts.
+///
+/// # Errors
+/// If an output cannot be written in parts, or an input cannot be read.
+fn identify(job: &Job<'_>, bound: &BoundJob) -> Result<JobId> {
+    let scalars = job.values.iter().map(|(name, value)| (name.clone(), format!("{value}:{}", value.dtype())));
+    let numbers = job.numbers.iter().map(|(name, number)| (name.clone(), number.to_string()));
+    let (kernel, given) = match &job.what {
+        JobBody::Expression(_) => (None, vec![]),
+        JobBody::Kernel(call) => (Some(call.fingerprint()), call.given_text()),
+    };
+    Ok(JobId {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        text: job.what.text().to_owned(),
+        kernel,
+        rows: bound.rows,
+        outputs: outputs(&job.inputs, &job.outputs, bound)?,
+        inputs: job.inputs.iter().map(|(name, input)| InputId::of(name, input.source())).collect::<Result<_>>()?,
+        values: scalars.chain(numbers).chain(given).collect(),
+    })
+}
+
+fn outputs(inputs: &[(String, Input<'_>)], all: &[(String, Output<'_>)], bound: &BoundJob) -> Result<Vec<OutputId>> {
+    let shape = inputs.iter().find_map(|(_, input)| input.source().shape());
+    let mut ids = Vec::with_capacity(all.len());
+    for ((name, output), column) in all.iter().zip(&bound.outputs) {
+        let target = output.target();
+        let file = match target.parts() {
+            Parts::Refused => {
+                return Err(JobError::PartialOutput { name: name.clone(), target: target.name() }.into());
+            }
+            Parts::InPlace if bound.operator.compacts() => {
+                return Err(JobError::PartialSelection { name: name.clone() }.into());
+            }
+            Parts::InPlace => None,
+            Parts::File(file) => Some(OutputFile::new(&file.target()?, file.format(), file.is_forced())),
+        };
+        let own = [bound.rows, column.elements];
+        ids.push(OutputId::new(name, column.dtype, column.elements, shape_of(&own, shape), file));
+    }
+    Ok(ids)
 }

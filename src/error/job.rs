@@ -118,20 +118,32 @@ pub enum JobError {
         tile: u64,
     },
 
-    /// A job that is run in parts writes outputs.
-    #[error("the job has the output '{name}': a job that is run in parts has reductions only; leave the output out")]
+    /// There is no part of this number.
+    #[error("there is no part {part} of {of}: parts have the numbers from 0 to one less than their count")]
+    #[non_exhaustive]
+    PartNumber {
+        /// The number.
+        part: u64,
+        /// The count.
+        of: u64,
+    },
+
+    /// A job that is run in parts has an output that only a run of all rows can write.
+    #[error("the output '{name}' ({target}) cannot be written in parts: write to a file or a slice, or run all rows")]
     #[non_exhaustive]
     PartialOutput {
         /// The name of the output.
         name: String,
+        /// What the output is.
+        target: String,
     },
 
-    /// A job that is run in parts runs a kernel of the caller.
-    #[error("a job that is run in parts is an expression, not the kernel '{kernel}'; run the kernel on all rows")]
+    /// A job that is run in parts selects rows, and has an output that is not a file.
+    #[error("the output '{name}' is no file: a kernel that selects rows writes files alone if it is run in parts")]
     #[non_exhaustive]
-    PartialKernel {
-        /// The entry point of the kernel.
-        kernel: String,
+    PartialSelection {
+        /// The name of the output.
+        name: String,
     },
 
     /// Two inputs have different shapes.

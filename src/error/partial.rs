@@ -22,6 +22,17 @@ pub enum PartialError {
         end: u64,
     },
 
+    /// Two partials wrote different files of an output.
+    #[error(
+        "the partials wrote different files of the output '{output}', one of which was removed in between; run all \
+         parts again"
+    )]
+    #[non_exhaustive]
+    OtherFile {
+        /// The name of the output.
+        output: String,
+    },
+
     /// Some rows are in no partial.
     #[error("the rows {start} to {end} of {rows} are in none of the partials; run them, too")]
     #[non_exhaustive]

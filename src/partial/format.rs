@@ -3,7 +3,7 @@
 //! | bytes | |
 //! | --- | --- |
 //! | 8 | `OVSHPART` |
-//! | 4 | the version of this format, 1 |
+//! | 4 | the version of this format, 2 |
 //! | 4 | the length of the header |
 //! | … | the header, as JSON |
 //! | 12 + 8 n each | the nodes of the tree: level, index, the n words of the state |
@@ -17,13 +17,14 @@ use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
 use super::rows::RowSet;
-use super::{JobId, Partial};
+use super::{JobId, Partial, Paths, Work, Written};
+use crate::data::{Kept, Mark};
 use crate::error::{PartialError, Result};
 use crate::expr::Reduction;
 use crate::ops::Fold;
 
 const MAGIC: &[u8; 8] = b"OVSHPART";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const CHECKSUM: usize = 16;
 
 #[derive(Serialize, Deserialize)]
@@ -32,6 +33,12 @@ struct Header {
     rows: Vec<Range<u64>>,
     /// The label, the kind and the dtype of each reduction.
     reductions: Vec<(String, String, String)>,
+    /// The mark of the file of each output, in hexadecimal digits.
+    marks: Vec<Option<String>>,
+    /// The first row, the rows and the kept rows of each part.
+    kept: Option<Vec<[u64; 3]>>,
+    paths: Paths,
+    work: Work,
 }
 
 impl Partial {
@@ -39,8 +46,16 @@ impl Partial {
     pub fn to_bytes(&self) -> Vec<u8> {
         let reductions = self.reductions.iter();
         let reductions = reductions.map(|each| (each.label().into(), each.kind().into(), each.dtype().to_string()));
-        let header =
-            Header { job: self.job.clone(), rows: self.rows.ranges().to_vec(), reductions: reductions.collect() };
+        let kept = self.written.kept.as_ref();
+        let header = Header {
+            job: self.job.clone(),
+            rows: self.rows.ranges().to_vec(),
+            reductions: reductions.collect(),
+            marks: self.written.marks.iter().map(|mark| mark.map(|mark| format!("{mark:x}"))).collect(),
+            kept: kept.map(|kept| kept.iter().map(|range| [range.first, range.rows, range.kept]).collect()),
+            paths: self.paths.clone(),
+            work: self.work.clone(),
+        };
         // Strings, numbers and lists of them always have a JSON form.
         let header = serde_json::to_vec(&header).unwrap_or_default();
         let mut bytes = MAGIC.to_vec();
@@ -83,7 +98,7 @@ impl Partial {
 fn parse(bytes: &[u8]) -> Option<Partial> {
     let (length, rest) = take_u32(bytes)?;
     let (header, rest) = rest.split_at_checked(length as usize)?;
-    let Header { job, rows, reductions } = serde_json::from_slice(header).ok()?;
+    let Header { job, rows, reductions, marks, kept, paths, work } = serde_json::from_slice(header).ok()?;
     let rows = RowSet::of_ranges(&rows).filter(|rows| rows.ranges().last().is_none_or(|last| last.end <= job.rows))?;
     let reductions = reductions.into_iter().map(|(label, kind, dtype)| Reduction::parse(label, &kind, &dtype));
     let reductions = reductions.collect::<Option<Vec<_>>>()?;
@@ -98,7 +113,30 @@ fn parse(bytes: &[u8]) -> Option<Partial> {
         let state = state.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         Some(((level, u64::from_le_bytes(*index)), state))
     });
-    Some(Partial { job, rows, reductions, nodes: Fold::of_nodes(nodes.collect::<Option<Vec<_>>>()?) })
+    let nodes = Fold::of_nodes(nodes.collect::<Option<Vec<_>>>()?);
+    let each = (job.outputs.len(), job.outputs.len(), job.inputs.len());
+    if (marks.len(), paths.outputs.len(), paths.inputs.len()) != each {
+        return None;
+    }
+    let mark = |mark: Option<String>| mark.map(|mark| Mark::from_str_radix(&mark, 16).ok());
+    let marks = marks.into_iter().map(|text| match mark(text) {
+        None => Some(None),
+        Some(mark) => mark.map(Some),
+    });
+    let marks = marks.collect::<Option<Vec<_>>>()?;
+    let kept = match kept {
+        None => None,
+        Some(kept) => Some(parse_kept(&kept, &rows)?),
+    };
+    Some(Partial { job, rows, reductions, nodes, written: Written { marks, kept }, paths, work })
+}
+
+/// Reads the kept rows of the parts, which together have these rows.
+fn parse_kept(kept: &[[u64; 3]], rows: &RowSet) -> Option<Vec<Kept>> {
+    let ranges = kept.iter().map(|[first, rows, _]| Some(*first..first.checked_add(*rows)?));
+    let ranges = ranges.collect::<Option<Vec<_>>>()?;
+    let is_whole = RowSet::of_ranges(&ranges).as_ref() == Some(rows) && kept.iter().all(|[_, rows, kept]| kept <= rows);
+    is_whole.then(|| kept.iter().map(|&[first, rows, kept]| Kept { first, rows, kept }).collect())
 }
 
 fn take_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {

@@ -6,6 +6,7 @@ use std::time::UNIX_EPOCH;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
+use super::output::OutputId;
 use crate::data::Source;
 use crate::error::Result;
 
@@ -18,20 +19,25 @@ const SAMPLE_ROWS: u64 = 128;
 pub(crate) struct JobId {
     /// The version of Overshot.
     pub(crate) version: String,
+    /// The expression, or the entry point of a kernel.
     pub(crate) text: String,
+    /// What identifies a kernel of the caller's own; `None` for an expression.
+    pub(crate) kernel: Option<String>,
     /// The number of rows of the whole job.
     pub(crate) rows: u64,
     pub(crate) inputs: Vec<InputId>,
     /// Scalars and numbers, with their dtypes and values.
     pub(crate) values: Vec<(String, String)>,
+    pub(crate) outputs: Vec<OutputId>,
 }
 
 /// What identifies an input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct InputId {
-    name: String,
-    dtype: String,
-    rows: u64,
+    pub(super) name: String,
+    pub(super) dtype: String,
+    pub(super) rows: u64,
+    pub(super) shape: Option<Vec<u64>>,
     /// The size of a file in bytes, and its time in nanoseconds since 1970.
     file: Option<(u64, u64)>,
     /// A checksum of some of the rows.
@@ -57,7 +63,8 @@ impl InputId {
         }
         let sample = format!("{:032x}", XxHash3_128::oneshot(&bytes));
         let file = source.path().and_then(of_file);
-        Ok(InputId { name: name.to_owned(), dtype: dtype.to_string(), rows, file, sample })
+        let shape = source.shape().map(<[u64]>::to_vec);
+        Ok(InputId { name: name.to_owned(), dtype: dtype.to_string(), rows, shape, file, sample })
     }
 }
 
@@ -68,6 +75,12 @@ fn of_file(path: &Path) -> Option<(u64, u64)> {
 }
 
 impl JobId {
+    /// Returns a number that other jobs do not have.
+    pub(crate) fn number(&self) -> u128 {
+        // Strings, numbers and lists of them always have a JSON form.
+        XxHash3_128::oneshot(&serde_json::to_vec(self).unwrap_or_default())
+    }
+
     /// Returns how another job differs, for people.
     pub(crate) fn difference(&self, other: &JobId) -> Option<String> {
         let differ = |what: &str, own: &dyn std::fmt::Display, others: &dyn std::fmt::Display| {
@@ -79,6 +92,9 @@ impl JobId {
         if self.text != other.text {
             return differ("the expression", &self.text, &other.text);
         }
+        if self.kernel != other.kernel {
+            return Some("the code or the settings of the kernel".into());
+        }
         if self.rows != other.rows {
             return differ("the number of rows", &self.rows, &other.rows);
         }
@@ -89,12 +105,20 @@ impl JobId {
         if names(self) != names(other) {
             return differ("the inputs", &names(self), &names(other));
         }
+        let outputs = |job: &JobId| job.outputs.iter().map(|output| output.name.clone()).collect::<Vec<_>>().join(", ");
+        if outputs(self) != outputs(other) {
+            return differ("the outputs", &outputs(self), &outputs(other));
+        }
+        if let Some((own, others)) = self.outputs.iter().zip(&other.outputs).find(|(own, others)| own != others) {
+            return Some(format!("the output {}: {}", own.name, own.difference(others)));
+        }
         let (own, others) = self.inputs.iter().zip(&other.inputs).find(|(own, others)| own != others)?;
         let what = match () {
             () if own.dtype != others.dtype => return differ(&own.name, &own.dtype, &others.dtype),
             () if own.rows != others.rows => {
                 return differ(&format!("the rows of {}", own.name), &own.rows, &others.rows);
             }
+            () if own.shape != others.shape => "its shape",
             () if own.file != others.file => "the size or the time of its file",
             () => "its values",
         };

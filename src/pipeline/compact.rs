@@ -11,13 +11,15 @@ use crate::ops::Operator;
 /// The compaction of one run. The partial results of a chunk are the numbers of selected rows, one per tile.
 pub(crate) struct Compaction<'w> {
     operator: &'w dyn Operator,
+    /// The first row of the run, where the selected rows begin.
+    first_row: u64,
     order: Linearizer,
 }
 
 impl<'w> Compaction<'w> {
-    /// Creates the compaction for a run of this operator; `None` if the operator does not compact.
-    pub(crate) fn of(operator: &'w dyn Operator) -> Option<Self> {
-        operator.compacts().then(|| Compaction { operator, order: Linearizer::default() })
+    /// Creates the compaction for a run of this operator from `first_row` on; `None` if the operator does not compact.
+    pub(crate) fn of(operator: &'w dyn Operator, first_row: u64) -> Option<Self> {
+        operator.compacts().then(|| Compaction { operator, first_row, order: Linearizer::default() })
     }
 
     /// Counts the selected rows of a chunk, on which the places of later chunks depend.
@@ -51,7 +53,7 @@ impl<'w> Compaction<'w> {
         outputs: &[OutputColumn<'_>],
         column: impl Fn(usize) -> Option<&'c [u8]>,
     ) -> Result<u64> {
-        let place = self.order.place(chunk.index()).ok_or_else(Error::abandoned)?;
+        let place = self.first_row + self.order.place(chunk.index()).ok_or_else(Error::abandoned)?;
         let Columns { outputs: sizes, tile_rows, .. } = &self.operator.kernel().columns;
         let mut written = 0;
         for (k, (&size, output)) in sizes.iter().zip(outputs).enumerate() {

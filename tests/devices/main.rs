@@ -11,6 +11,7 @@ mod harness;
 mod jobs;
 mod kernels;
 mod numpy;
+mod part_files;
 mod partials;
 mod passes;
 mod rows;
@@ -25,6 +26,7 @@ fn main() {
         jobs::MODULE,
         kernels::MODULE,
         sharded::MODULE,
+        part_files::MODULE,
         partials::MODULE,
         passes::MODULE,
         contention::MODULE,

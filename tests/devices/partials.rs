@@ -1,6 +1,8 @@
 //! Jobs in parts: the merged partials have the bits of one run, whatever the parts, the devices and the order.
 
-use overshot::{DeviceChoice, Error, Job, JobError, Partial, PartialError, Scalar};
+use std::ops::Range;
+
+use overshot::{DeviceChoice, Error, Job, JobError, Partial, PartialError, Report, Scalar};
 
 use crate::harness::{Case, Module, NO_CASES, Outcome, numbers};
 use crate::rows::engine;
@@ -17,7 +19,7 @@ const CASES: &[(&str, Case)] = &[
 
 const TEXT: &str = "sum(x), mean(x * s), m = min(x), max(x), var(x), std(1 / (x * x + 1)), prod(1 + x / 1e6), \
                     count(x > s), any(x > 1e3), all(x == x), argmin(x), argmax(x), sum(i)";
-const TILE: u64 = 4096;
+pub const TILE: u64 = 4096;
 
 fn bits(results: &[(String, Option<Scalar>)]) -> Vec<(&str, Option<u64>)> {
     results.iter().map(|(name, value)| (name.as_str(), value.map(|value| value.as_f64().to_bits()))).collect()
@@ -28,22 +30,30 @@ fn job(x: &[f64]) -> Job<'_> {
 }
 
 /// Random numbers, the same ones every time.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }
 
-    fn shuffle<T>(&mut self, items: &mut [T]) {
+    /// Divides rows at multiples of `tile` into `parts` ranges, some of which may be empty.
+    pub fn division(&mut self, rows: u64, tile: u64, parts: u64) -> Vec<Range<u64>> {
+        let tiles = rows.div_ceil(tile);
+        let mut borders: Vec<u64> = (1..parts).map(|_| self.below(tiles + 1)).chain([0, tiles]).collect();
+        borders.sort_unstable();
+        borders.windows(2).map(|pair| (pair[0] * tile).min(rows)..(pair[1] * tile).min(rows)).collect()
+    }
+
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);
         }
     }
 }
 
-fn merged(mut partials: Vec<Partial>) -> Result<Partial, Error> {
+pub fn merged(mut partials: Vec<Partial>) -> Result<Partial, Error> {
     let mut all = partials.pop().unwrap();
     partials.into_iter().try_for_each(|partial| all.merge(partial))?;
     Ok(all)
@@ -56,12 +66,8 @@ fn any_parts(choice: &DeviceChoice) -> Outcome {
         let x = numbers(rows as usize, rows);
         let whole = own.run(job(&x))?;
         for _ in 0..times {
-            let tiles = rows.div_ceil(TILE);
-            let mut borders: Vec<u64> = (1..most).map(|_| random.below(tiles + 1)).chain([0, tiles]).collect();
-            borders.sort_unstable();
-            let ranges = borders.windows(2).map(|pair| (pair[0] * TILE).min(rows)..(pair[1] * TILE).min(rows));
             let mut partials = Vec::new();
-            for range in ranges {
+            for range in random.division(rows, TILE, most) {
                 // Another process may have other devices.
                 let engine = if random.below(4) == 0 { &cpu } else { &own };
                 let partial = engine.run_rows(job(&x), range.clone())?;
@@ -74,8 +80,11 @@ fn any_parts(choice: &DeviceChoice) -> Outcome {
             let groups = partials.chunks(group).map(|group| merged(group.to_vec()));
             let all = merged(groups.collect::<Result<_, _>>()?)?;
             assert!(all.is_complete() && all.total_rows() == rows);
-            let results = all.finish()?;
-            assert_eq!(bits(&results), bits(&whole.results), "{rows} rows");
+            let report = all.finish()?;
+            assert_eq!(bits(&report.results), bits(&whole.results), "{rows} rows");
+            let read = |report: &Report| (report.rows, report.computation.clone(), format!("{:?}", report.inputs));
+            assert_eq!(read(&report), read(&whole));
+            assert_eq!(report.devices.iter().map(|device| device.rows).sum::<u64>(), rows);
         }
     }
     Ok(())
@@ -141,7 +150,7 @@ fn refused(choice: &DeviceChoice) -> Outcome {
     let expected = "the rows 4096 to 8192 of 12288 are in none of the partials; run them, too";
     assert!(matches!(incomplete, Err(Error::InvalidPartial(error)) if error.to_string() == expected));
     all.merge(engine.run_rows(job(&x), TILE..2 * TILE)?)?;
-    assert_eq!(bits(&all.finish()?), bits(&engine.run(job(&x))?.results));
+    assert_eq!(bits(&all.finish()?.results), bits(&engine.run(job(&x))?.results));
     Ok(())
 }
 
@@ -153,9 +162,17 @@ fn not_in_parts(choice: &DeviceChoice) -> Outcome {
         assert!(matches!(error, Error::InvalidJob(JobError::RowRange { .. })), "{error}");
     }
     assert!(engine.run_rows(job(&x), TILE..TILE)?.rows().is_empty());
-    let mut y = x.clone();
-    let job = Job::eval("y = x; sum(x)")?.input("x", &x).output("y", &mut y);
-    let error = engine.run_rows(job, 0..TILE).unwrap_err();
-    assert!(matches!(error, Error::InvalidJob(JobError::PartialOutput { .. })), "{error}");
+    for (part, of) in [(0, 0), (2, 2), (u64::MAX, 1)] {
+        let error = engine.rows_of_part(&job(&x), part, of).unwrap_err();
+        assert!(matches!(error, Error::InvalidJob(JobError::PartNumber { .. })), "{error}");
+    }
+    for of in [1, 2, 3, 4, 5, 7, 1000, u64::MAX] {
+        let part = |part| engine.rows_of_part(&job(&x), part, of);
+        let (first, last) = (part(0)?, part(of - 1)?);
+        assert_eq!((first.start, last.end), (0, 3 * TILE + 5), "{of} parts");
+        let parts: Vec<_> = (0..of.min(1000)).map(part).collect::<Result<_, _>>()?;
+        assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start), "{parts:?}");
+        assert!(parts.iter().all(|rows| rows.end - rows.start <= 4u64.div_ceil(of) * TILE), "{parts:?}");
+    }
     Ok(())
 }

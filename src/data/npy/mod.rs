@@ -4,11 +4,11 @@ mod header;
 mod literal;
 
 use super::file::{FileRows, Opened};
+use super::file_layout::FileFormat;
 use super::{Dtype, Memory, NewFile, ReadMode, Source};
 use crate::error::{Error, Result};
 use std::path::Path;
 
-#[cfg(any(test, feature = "testing"))]
 pub use header::header;
 pub use header::{Header, NpyFields};
 
@@ -83,7 +83,7 @@ impl Npy {
     /// Returns a `.npy` file to be written by a job, with the dimensions of the job's first input. Nothing is
     /// created until the job runs.
     pub fn create(path: impl AsRef<Path>) -> NewFile {
-        NewFile::new(path.as_ref(), header::header)
+        NewFile::new(path.as_ref(), FileFormat::Npy)
     }
 }
 

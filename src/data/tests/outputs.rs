@@ -1,11 +1,11 @@
 //! Sinks: what is written is stored, and an unfinished output leaves no trace.
 
 use super::*;
+use crate::data::file_layout::{FileFormat, FileLayout};
 use crate::data::new_file::FileSink;
 use crate::data::npy;
-use crate::data::partial::{Abilities, Partial, reserve_with};
-use crate::data::raw::no_header;
 use crate::data::temporary::{leftovers, remove_unfinished};
+use crate::data::unfinished_file::{Abilities, UnfinishedFile, reserve_with};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -118,9 +118,9 @@ fn files_written_by_many_threads() {
             let sink: Box<dyn Sink> = if reserved {
                 output(Raw::create(&path)).open(Dtype::U32, rows, None).unwrap()
             } else {
-                let partial =
-                    Partial::create_with(&path, header as u64 + rows * 4, false, reserve_by(unreserved)).unwrap();
-                Box::new(FileSink::new(partial, npy::header, Dtype::U32, rows, None).unwrap())
+                let file = UnfinishedFile::create_with(&path, header as u64 + rows * 4, false, reserve_by(unreserved))
+                    .unwrap();
+                Box::new(FileSink::new(file, FileLayout::new(FileFormat::Npy, Dtype::U32, rows, None)).unwrap())
             };
             assert!(!path.exists());
             assert!(sink.memory().is_none(), "files are written through their gate");
@@ -154,9 +154,9 @@ fn writes_that_do_not_fit_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("c");
     for reserve in [|_: &File, _| Ok(true), unreserved] {
-        let partial = Partial::create_with(&path, 8, false, reserve_by(reserve)).unwrap();
-        partial.file().set_len(8).unwrap();
-        let sink = FileSink::new(partial, no_header, Dtype::U32, 2, None).unwrap();
+        let file = UnfinishedFile::create_with(&path, 8, false, reserve_by(reserve)).unwrap();
+        file.file().set_len(8).unwrap();
+        let sink = FileSink::new(file, FileLayout::new(FileFormat::Raw, Dtype::U32, 2, None)).unwrap();
         says(sink.write(0, &[0; 6]), &["c: 6 bytes from row 0 on do not fit"]);
         says(sink.write(1, &[0; 8]), &["c: 8 bytes from row 1 on do not fit"]);
     }
@@ -175,16 +175,16 @@ fn a_file_without_commit_leaves_no_trace() {
             let (path, new) = (dir.path().join("c"), dir.path().join("d"));
             fs::write(&path, b"old").unwrap();
             for path in [&path, &new] {
-                let mut partial = Partial::create_with(path, 3, true, abilities).unwrap();
-                partial.write_at(b"new", 0).unwrap();
+                let mut file = UnfinishedFile::create_with(path, 3, true, abilities).unwrap();
+                file.write_at(b"new", 0).unwrap();
                 let temporary = temporary_names(dir.path());
                 assert_eq!(temporary.len(), usize::from(!abilities.unnamed), "{temporary:?}");
                 assert!(temporary.iter().all(|name| name.ends_with(".partial")), "{temporary:?}");
                 if published {
-                    partial.publish().unwrap();
+                    file.publish().unwrap();
                     assert_eq!(fs::read(path).unwrap(), b"new");
                 }
-                drop(partial);
+                drop(file);
                 assert_eq!(
                     (names(dir.path()), fs::read(dir.path().join("c")).unwrap()),
                     (vec!["c".into()], b"old".into())
@@ -202,11 +202,11 @@ fn what_is_published_is_taken_back_if_it_is_still_there() {
         if replaces {
             fs::write(&path, b"old").unwrap();
         }
-        let mut partial = Partial::create_with(&path, 0, replaces, abilities).unwrap();
-        partial.publish().unwrap();
+        let mut file = UnfinishedFile::create_with(&path, 0, replaces, abilities).unwrap();
+        file.publish().unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, b"another's").unwrap();
-        drop(partial);
+        drop(file);
         assert_eq!(fs::read(&path).unwrap(), b"another's");
     }
 }
@@ -265,39 +265,39 @@ fn files_are_replaced_only_by_force() {
     for abilities in file_systems() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c");
-        let create = |force| Partial::create_with(&path, 1, force, abilities);
+        let create = |force| UnfinishedFile::create_with(&path, 1, force, abilities);
 
         // The file appears while the job runs.
-        let partial = create(false).unwrap();
+        let file = create(false).unwrap();
         fs::write(&path, b"old").unwrap();
-        says(partial.check(), &["c: appeared while the job ran"]);
-        says(partial.commit(), &["c: appeared while the job ran", "'force'"]);
+        says(file.check(), &["c: appeared while the job ran"]);
+        says(file.commit(), &["c: appeared while the job ran", "'force'"]);
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(names(dir.path()), ["c"]);
 
         says(create(false), &["c: exists already; choose another name, or set 'force' to replace it"]);
         assert_eq!(names(dir.path()), ["c"], "refused before anything is made");
-        let partial = create(true).unwrap();
-        partial.write_at(b"n", 0).unwrap();
+        let file = create(true).unwrap();
+        file.write_at(b"n", 0).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"old");
-        partial.commit().unwrap();
+        file.commit().unwrap();
         assert_eq!((names(dir.path()), fs::read(&path).unwrap()), (vec!["c".into()], b"n".into()));
 
         // The file exists when the job begins and not when it ends, and the other way round.
-        let partial = create(true).unwrap();
+        let file = create(true).unwrap();
         fs::remove_file(&path).unwrap();
-        partial.commit().unwrap();
+        file.commit().unwrap();
         fs::remove_file(&path).unwrap();
-        let partial = create(true).unwrap();
+        let file = create(true).unwrap();
         fs::write(&path, b"old").unwrap();
-        partial.commit().unwrap();
+        file.commit().unwrap();
         assert_eq!((names(dir.path()), fs::read(&path).unwrap()), (vec!["c".into()], b"\0".into()));
 
         // A directory has taken the name.
-        let partial = create(true).unwrap();
+        let file = create(true).unwrap();
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        says(partial.commit(), &["c: cannot take its name (it is no longer a regular file)"]);
+        says(file.commit(), &["c: cannot take its name (it is no longer a regular file)"]);
         assert_eq!(names(dir.path()), ["c"]);
     }
 }
@@ -314,12 +314,12 @@ fn a_file_that_replaces_another_has_its_rights_from_the_start() {
             let given = std::os::unix::fs::chown(&path, Some(12_345), Some(54_321)).is_ok();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let old = fs::metadata(&path).unwrap();
-            let partial = Partial::create_with(&path, 3, true, abilities).unwrap();
+            let file = UnfinishedFile::create_with(&path, 3, true, abilities).unwrap();
             let of = |new: fs::Metadata| (new.mode() & 0o7777, new.uid(), new.gid());
             let expected = (mode & 0o777, old.uid(), old.gid());
-            assert_eq!(of(partial.file().metadata().unwrap()), expected, "before a byte is written");
-            assert_eq!(partial.warning(), None);
-            partial.commit().unwrap();
+            assert_eq!(of(file.file().metadata().unwrap()), expected, "before a byte is written");
+            assert_eq!(file.warning(), None);
+            file.commit().unwrap();
             assert_eq!(of(fs::metadata(&path).unwrap()), expected);
             assert!(!given || old.uid() == 12_345);
             fs::remove_file(&path).unwrap();
@@ -385,14 +385,14 @@ fn a_signal_handler_can_remove_temporary_names() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("c");
     let named = Abilities { unnamed: false, ..Abilities::default() };
-    let done = Partial::create_with(&dir.path().join("done"), 1, false, named).unwrap();
+    let done = UnfinishedFile::create_with(&dir.path().join("done"), 1, false, named).unwrap();
     done.commit().unwrap();
-    let partial = Partial::create_with(&path, 1, false, named).unwrap();
+    let file = UnfinishedFile::create_with(&path, 1, false, named).unwrap();
     assert_eq!(temporary_names(dir.path()).len(), 1);
     // Other tests have temporary files of their own, which must stay.
     remove_unfinished(|path| path.starts_with(dir.path().as_os_str().as_bytes()));
     assert_eq!(names(dir.path()), ["done"]);
-    says(partial.commit(), &["c: cannot take its name (No such file"]);
+    says(file.commit(), &["c: cannot take its name (No such file"]);
 }
 
 #[test]
@@ -400,15 +400,24 @@ fn what_killed_jobs_left_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("c.npy");
     let named = Abilities { unnamed: false, ..Abilities::default() };
-    let partial = Partial::create_with(&path, 1, false, named).unwrap();
-    let notes = || leftovers([path.as_path(), &dir.path().join("d"), Path::new("/no/such/e")].into_iter());
+    let file = UnfinishedFile::create_with(&path, 1, false, named).unwrap();
+    let own = [std::ffi::OsStr::new(".c.npy.0123456789abcdef.parts")];
+    let notes = || leftovers([path.as_path(), &dir.path().join("d"), Path::new("/no/such/e")].into_iter(), &own);
     assert_eq!(notes(), [""; 0], "it is in use");
-    drop(partial);
+    drop(file);
     for name in [".c.npy.yWftqi.partial", ".d.000000.partial", ".other.npy.yWftqi.partial", ".c.npy.partial", "c.npy"] {
         fs::write(dir.path().join(name), b"").unwrap();
     }
     let left = |name: &str| format!("{}/{name} was left by a job that was killed: remove it", dir.path().display());
-    assert_eq!(notes(), [left(".c.npy.yWftqi.partial"), left(".d.000000.partial")]);
+    let mut expected = vec![left(".c.npy.yWftqi.partial"), left(".d.000000.partial")];
+    assert_eq!(notes(), expected);
+    for name in ["0123456789abcdef", "0123456789abcdee", "0123456789abcde"] {
+        fs::write(dir.path().join(format!(".c.npy.{name}.parts")), b"").unwrap();
+    }
+    let shared = dir.path().join(".c.npy.0123456789abcdee.parts");
+    let note = "has rows of a job in parts that were not merged: merge them, or remove it";
+    expected.insert(0, format!("{} {note}", shared.display()));
+    assert_eq!(notes(), expected);
 }
 
 #[test]
@@ -456,7 +465,7 @@ fn places_where_no_file_can_be() {
     // Long names are accepted as long as the system accepts them, also beside a temporary name.
     for abilities in file_systems() {
         let path = dir.path().join("n".repeat(255));
-        Partial::create_with(&path, 1, true, abilities).unwrap().commit().unwrap();
+        UnfinishedFile::create_with(&path, 1, true, abilities).unwrap().commit().unwrap();
     }
 }
 
@@ -471,7 +480,7 @@ fn a_disk_without_room() {
         says(open(rows), &["c.npy: cannot hold", "rows of f64"]);
     }
     let full = reserve_by(|_, _| Err(io::ErrorKind::StorageFull.into()));
-    says(Partial::create_with(&path, 5, false, full), &["c.npy: no space: needs 5 bytes"]);
+    says(UnfinishedFile::create_with(&path, 5, false, full), &["c.npy: no space: needs 5 bytes"]);
     assert!(names(dir.path()).is_empty());
 }
 
@@ -504,8 +513,8 @@ fn a_disk_that_is_really_full() {
         first.write(0, &vec![1; 700_000]).unwrap();
         assert!(names(dir.path()).is_empty());
         // Without a reservation, the write fails.
-        let partial = Partial::create_with(&dir.path().join("d"), 700_000, false, reserve_by(unreserved)).unwrap();
-        let sink = FileSink::new(partial, no_header, Dtype::U8, 700_000, None).unwrap();
+        let file = UnfinishedFile::create_with(&dir.path().join("d"), 700_000, false, reserve_by(unreserved)).unwrap();
+        let sink = FileSink::new(file, FileLayout::new(FileFormat::Raw, Dtype::U8, 700_000, None)).unwrap();
         says(sink.write(0, &vec![1; 700_000]), &["d: no space: needs 700000 bytes"]);
         drop((first, sink));
         assert!(names(dir.path()).is_empty());

@@ -7,14 +7,16 @@ use crate::error::{Error, Result};
 use rustix::io::Errno;
 use std::fs::{self, File, Metadata};
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A file of fixed length that has no name yet, or a temporary name on file systems without unnamed files. Dropping
-/// it removes it, even after [`publish`](Partial::publish); only [`commit`](Partial::commit) keeps it.
+/// it removes it, even after [`publish`](UnfinishedFile::publish); only [`commit`](UnfinishedFile::commit) keeps it. A
+/// file that was [adopted](UnfinishedFile::adopt) gets its hidden name back instead.
 #[derive(Debug)]
-pub(super) struct Partial {
+pub(super) struct UnfinishedFile {
     /// The path as given by the user, for messages.
     path: PathBuf,
     /// The final name: `path` with its links resolved, and absolute, so that it means the same at the end of the
@@ -28,6 +30,8 @@ pub(super) struct Partial {
     abilities: Abilities,
     /// The attributes of the replaced file that could not be kept.
     note: Option<String>,
+    /// The name that an adopted file had before, and has again if it is dropped.
+    hidden: Option<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -35,6 +39,8 @@ enum Stage {
     /// The file has no name, and disappears with the process.
     Unnamed,
     Temporary(Temporary),
+    /// The file has its hidden name.
+    Hidden,
     /// The file has its name, which no other file had before.
     Named,
     /// The file has its name. The file that it replaced has this temporary name.
@@ -61,7 +67,7 @@ impl Default for Abilities {
     }
 }
 
-impl Partial {
+impl UnfinishedFile {
     /// Creates a file of `len` bytes, with reserved space, in the directory of `path`.
     ///
     /// # Errors
@@ -83,18 +89,35 @@ impl Partial {
             Err(e) => Err(e),
         };
         let (file, stage) = made.map_err(|e| cannot_create(path, &target, len, e))?;
-        let note = match replaced {
-            Some(replaced) => {
-                let rights = Rights::of(&target, &replaced).give(&file);
-                rights
-                    .map_err(|e| io_error(path, "cannot be given the permissions of the file it replaces", RIGHTS, e))?
-            }
-            None => None,
-        };
+        let note = give_rights(path, &target, replaced, &file)?;
         let path = path.to_owned();
-        let mut partial = Partial { path, target, file, stage, len, force, reserved: false, abilities, note };
-        partial.reserved = (abilities.reserve)(&partial.file, len).map_err(|e| write_error(&partial.path, len, e))?;
-        Ok(partial)
+        let reserved = (abilities.reserve)(&file, len).map_err(|e| write_error(&path, len, e))?;
+        Ok(UnfinishedFile { path, target, file, stage, len, force, reserved, abilities, note, hidden: None })
+    }
+
+    /// Takes over a complete file of `len` bytes with a hidden name beside `path`, which is absolute and without links.
+    ///
+    /// # Errors
+    /// Returns an error if `path` exists and `force` is not set, is not a regular file, or may not be written to.
+    pub(super) fn adopt(path: &Path, hidden: PathBuf, file: File, len: u64, force: bool) -> Result<Self> {
+        if !force && fs::symlink_metadata(path).is_ok() {
+            return Err(is_taken(path, &hidden));
+        }
+        let (target, replaced) = target(path, force)?;
+        let note = give_rights(path, &target, replaced, &file)?;
+        let (path, abilities, hidden) = (path.to_owned(), Abilities::default(), Some(hidden));
+        Ok(UnfinishedFile {
+            path,
+            target,
+            file,
+            stage: Stage::Hidden,
+            len,
+            force,
+            reserved: false,
+            abilities,
+            note,
+            hidden,
+        })
     }
 
     /// Returns the path as given by the user.
@@ -123,17 +146,22 @@ impl Partial {
     /// Checks whether the name is free, or may be taken from the file that has it.
     pub(super) fn check(&self) -> Result<()> {
         let taken = !self.force && fs::symlink_metadata(&self.target).is_ok();
-        if taken { Err(appeared(&self.path)) } else { Ok(()) }
+        if taken { Err(self.appeared()) } else { Ok(()) }
     }
 
     /// Gives the file its name. Dropping it then releases the name, and returns it to the file that had it before.
     pub(super) fn publish(&mut self) -> Result<()> {
+        if matches!(self.stage, Stage::Hidden) {
+            // What is behind the rows does not belong to the output.
+            let cut = self.file.set_len(self.len).and_then(|()| self.file.sync_data());
+            cut.map_err(|e| write_error(&self.path, self.len, e))?;
+        }
         let done = match self.take_free_name() {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && self.force => self.replace(),
             done => done,
         };
         done.map_err(|e| match e.kind() {
-            io::ErrorKind::AlreadyExists => appeared(&self.path),
+            io::ErrorKind::AlreadyExists => self.appeared(),
             _ => io_error(&self.path, "cannot take its name", "check its directory", e),
         })
     }
@@ -152,9 +180,10 @@ impl Partial {
 
     /// Takes the name if no file has it.
     fn take_free_name(&mut self) -> io::Result<()> {
-        match &mut self.stage {
-            Stage::Unnamed => link_unnamed(&self.file, &self.target)?,
-            Stage::Temporary(temporary) => rename_to_free(temporary.path(), &self.target)?,
+        match (&self.stage, &self.hidden) {
+            (Stage::Unnamed, _) => link_unnamed(&self.file, &self.target)?,
+            (Stage::Temporary(temporary), _) => rename_to_free(temporary.path(), &self.target)?,
+            (Stage::Hidden, Some(hidden)) => rename_to_free(hidden, &self.target)?,
             _ => return Ok(()),
         }
         if let Stage::Temporary(temporary) = std::mem::replace(&mut self.stage, Stage::Named) {
@@ -169,6 +198,12 @@ impl Partial {
             return Err(io::Error::other("it is no longer a regular file"));
         }
         let (file, target) = (&self.file, &self.target);
+        if let (Stage::Hidden, Some(hidden)) = (&self.stage, &self.hidden) {
+            // They do not exchange their names: if this process is killed then, the old file would have the hidden
+            // name, and be taken for the rows of the job.
+            self.stage = self.rename_over(hidden)?;
+            return Ok(());
+        }
         let mut temporary = match std::mem::replace(&mut self.stage, Stage::Unnamed) {
             Stage::Temporary(temporary) => temporary,
             _ => Temporary::beside(target, |path| link_unnamed(file, path))?.0,
@@ -177,23 +212,42 @@ impl Partial {
         temporary.withdraw();
         match exchange(temporary.path(), target, self.abilities) {
             Ok(()) => self.stage = Stage::Replaced(temporary.keep()),
-            Err(e) if is_unsupported(e) => match Temporary::beside(target, |path| fs::hard_link(target, path)) {
-                Ok((mut old, ())) => {
-                    old.withdraw();
-                    fs::rename(temporary.path(), target)?;
-                    self.stage = Stage::Replaced(old.keep());
-                    temporary.keep();
-                }
-                // No name is left under which the old file could be restored.
-                Err(_) => {
-                    fs::rename(temporary.path(), target)?;
-                    self.stage = Stage::Committed;
-                    temporary.keep();
-                }
-            },
+            Err(e) if is_unsupported(e) => {
+                self.stage = self.rename_over(temporary.path())?;
+                temporary.keep();
+            }
             Err(e) => return Err(e.into()),
         }
         Ok(())
+    }
+
+    /// Renames the file over the one that has its name, which gets a second name before.
+    fn rename_over(&self, from: &Path) -> io::Result<Stage> {
+        match Temporary::beside(&self.target, |path| fs::hard_link(&self.target, path)) {
+            Ok((mut old, ())) => {
+                old.withdraw();
+                fs::rename(from, &self.target)?;
+                Ok(Stage::Replaced(old.keep()))
+            }
+            // No name is left under which the old file could be restored.
+            Err(_) => fs::rename(from, &self.target).map(|()| Stage::Committed),
+        }
+    }
+
+    /// Returns the error for a name that another file has.
+    fn appeared(&self) -> Error {
+        match &self.hidden {
+            Some(hidden) => is_taken(&self.path, hidden),
+            None => appeared(&self.path),
+        }
+    }
+
+    /// Releases the name that the file has.
+    fn release(&self) -> io::Result<()> {
+        match &self.hidden {
+            Some(hidden) => fs::rename(&self.target, hidden),
+            None => fs::remove_file(&self.target),
+        }
     }
 
     /// Returns whether the file still has its name.
@@ -203,12 +257,16 @@ impl Partial {
     }
 }
 
-impl Drop for Partial {
+impl Drop for UnfinishedFile {
     fn drop(&mut self) {
         // An error was returned already, and it says more than an error from here would.
         match &self.stage {
-            Stage::Named if self.has_its_name() => drop(fs::remove_file(&self.target)),
-            Stage::Replaced(old) if self.has_its_name() => drop(fs::rename(old, &self.target)),
+            Stage::Named if self.has_its_name() => drop(self.release()),
+            Stage::Replaced(old) if self.has_its_name() => {
+                if self.hidden.is_none() || self.release().is_ok() {
+                    drop(fs::rename(old, &self.target));
+                }
+            }
             _ => {}
         }
     }
@@ -221,10 +279,23 @@ fn appeared(path: &Path) -> Error {
     Error::file(path, problem, FORCE)
 }
 
+/// Returns the error for a merged file whose name another file has.
+fn is_taken(path: &Path, hidden: &Path) -> Error {
+    let problem = format!("exists already; the rows of the merged parts are still in {}", hidden.display());
+    Error::file(path, problem, "move that file away, and merge again")
+}
+
 const FORCE: &str = "choose another name, or set 'force' to replace it";
 
+/// Gives a file the permissions of the one that it replaces. Returns those that could not be kept.
+fn give_rights(path: &Path, target: &Path, replaced: Option<Metadata>, file: &File) -> Result<Option<String>> {
+    let Some(replaced) = replaced else { return Ok(None) };
+    let rights = Rights::of(target, &replaced).give(file);
+    rights.map_err(|e| io_error(path, "cannot be given the permissions of the file it replaces", RIGHTS, e))
+}
+
 /// Returns the file that `path` resolves to, if it may be written, and the metadata of the existing file.
-fn target(path: &Path, force: bool) -> Result<(PathBuf, Option<Metadata>)> {
+pub(super) fn target(path: &Path, force: bool) -> Result<(PathBuf, Option<Metadata>)> {
     let error = |problem: &str, remedy: &str| Err(Error::file(path, problem, remedy));
     let Some(name) = path.file_name() else {
         return error("does not name a file", "name a file");
@@ -262,7 +333,7 @@ fn target(path: &Path, force: bool) -> Result<(PathBuf, Option<Metadata>)> {
 }
 
 /// Returns why no file can be created beside `target`.
-fn cannot_create(path: &Path, target: &Path, len: u64, e: io::Error) -> Error {
+pub(super) fn cannot_create(path: &Path, target: &Path, len: u64, e: io::Error) -> Error {
     if matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
         return write_error(path, len, e);
     }
@@ -318,7 +389,7 @@ fn link_unnamed(file: &File, name: &Path) -> io::Result<()> {
 }
 
 /// Renames a file, if no file has the new name.
-fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
+pub(super) fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -356,7 +427,7 @@ fn is_unsupported(e: Errno) -> bool {
 /// Reserves `len` bytes of space for a new file. Returns `Ok(false)` if the file system does not support this: the
 /// file then only has the length.
 pub(crate) fn reserve(file: &File, len: u64) -> io::Result<bool> {
-    reserve_with(file, len, allocate)
+    reserve_with(file, len, |file, len| allocate(file, 0, len))
 }
 
 /// Does what [`reserve`] says by a call that allocates space.
@@ -364,13 +435,7 @@ pub(super) fn reserve_with(file: &File, len: u64, allocate: impl Fn(&File, u64) 
     if len == 0 {
         return Ok(true);
     }
-    // Some file systems allocate all the space they have before they find that it is not enough, and the answer of
-    // others turns out to be a guess. So ask for the free space first. File systems that cannot count report 0
-    // blocks.
-    let space = rustix::fs::fstatvfs(file)?;
-    if space.f_blocks > 0 && space.f_bavail.saturating_mul(space.f_frsize) < len {
-        return Err(rustix::io::Errno::NOSPC.into());
-    }
+    check_space(file, len)?;
     match allocate(file, len) {
         Err(e) if e.kind() == io::ErrorKind::Unsupported => {
             file.set_len(len)?;
@@ -380,14 +445,43 @@ pub(super) fn reserve_with(file: &File, len: u64, allocate: impl Fn(&File, u64) 
     }
 }
 
+/// Reserves the space of some bytes of a file that has its length, if the file system supports this.
+pub(super) fn reserve_range(file: &File, bytes: Range<u64>) -> io::Result<()> {
+    let len = bytes.end - bytes.start;
+    if len == 0 {
+        return Ok(());
+    }
+    // Bytes that were written before have their space.
+    if file.metadata()?.blocks().saturating_mul(512) < len {
+        check_space(file, len)?;
+    }
+    match allocate(file, bytes.start, len) {
+        Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
+        done => done,
+    }
+}
+
+/// Returns an error if the file system has less space than this.
+fn check_space(file: &File, len: u64) -> io::Result<()> {
+    // Some file systems allocate all the space they have before they find that it is not enough, and the answer of
+    // others turns out to be a guess. So ask for the free space first. File systems that cannot count report 0
+    // blocks.
+    let space = rustix::fs::fstatvfs(file)?;
+    if space.f_blocks > 0 && space.f_bavail.saturating_mul(space.f_frsize) < len {
+        return Err(rustix::io::Errno::NOSPC.into());
+    }
+    Ok(())
+}
+
+/// Allocates the space of `len` bytes from `offset` on.
 #[cfg(target_os = "linux")]
-fn allocate(file: &File, len: u64) -> io::Result<()> {
+fn allocate(file: &File, offset: u64, len: u64) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     // Called directly: the C library emulates it, on file systems that do not support it, by writing every page.
-    Ok(rustix::io::retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, len))?)
+    Ok(rustix::io::retry_on_intr(|| fallocate(file, FallocateFlags::empty(), offset, len))?)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn allocate(_: &File, _: u64) -> io::Result<()> {
+fn allocate(_: &File, _: u64, _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
