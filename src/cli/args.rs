@@ -30,15 +30,15 @@ pub enum Command {
     /// Evaluate an expression over files
     #[command(after_help = EXAMPLES)]
     Run(JobArgs),
+    /// Print what `run` would use, with the formulas; run nothing
+    #[command(after_help = EXAMPLES)]
+    Plan(JobArgs),
     /// Print what a job in parts would have printed as one, and name its outputs
     ///
     /// The partials are those of 'overshot run … --partial FILE', in any order, of all rows. All outputs get their names
     /// now, or none
     #[command(after_help = MERGE)]
     Merge(MergeArgs),
-    /// Print what `run` would use, with the formulas; run nothing
-    #[command(after_help = EXAMPLES)]
-    Plan(JobArgs),
     /// List the devices, without touching any GPU
     Devices(DevicesArgs),
     /// Create two files, stream them through a device with less memory than they need, and check the result

@@ -12,6 +12,7 @@ mod demo;
 mod info;
 mod jobs;
 mod kernels;
+mod parts;
 mod process;
 mod report;
 mod signals;
@@ -39,6 +40,7 @@ fn main() {
             kernels::CASES,
             demo::CASES,
             bench::CASES,
+            parts::CASES,
             process::CASES,
             report::CASES,
             info::CASES,
