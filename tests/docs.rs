@@ -199,7 +199,7 @@ fn check_names(document: &Path) -> Result<(), Failed> {
         }
     }
     let folder = tempfile::tempdir()?;
-    let help = ["run", "plan", "info", "bench", "demo", "devices"]
+    let help = ["run", "merge", "plan", "info", "bench", "demo", "devices"]
         .map(|command| shell(&format!("overshot {command} --help"), folder.path()));
     let help = help.into_iter().collect::<Result<Vec<_>, _>>()?.join("\n");
     let known: Vec<&str> = help.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).collect();

@@ -25,7 +25,7 @@ pub enum Failure {
     /// The library returned an error.
     Overshot(Error),
     /// The library returned an error that concerns this file.
-    In(PathBuf, Error),
+    In(PathBuf, Box<Error>),
     /// The demo found a wrong result.
     Wrong(String),
     /// Standard output cannot be written.
@@ -76,7 +76,8 @@ impl Failure {
     fn is_usage(&self) -> bool {
         match self {
             Failure::Arguments(_) | Failure::Usage(_) => true,
-            Failure::Overshot(error) | Failure::In(_, error) => error.is_usage(),
+            Failure::Overshot(error) => error.is_usage(),
+            Failure::In(_, error) => error.is_usage(),
             Failure::Wrong(_) | Failure::Output(_) => false,
         }
     }

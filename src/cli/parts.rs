@@ -62,20 +62,22 @@ fn unknown_rows(args: &JobArgs, error: Error) -> Failure {
 /// Merges partials, and prints the report of the whole job or writes a partial again.
 pub fn merge(args: &MergeArgs) -> Result {
     let others = args.partials.iter().map(|path| ("a partial to be merged".to_owned(), path.as_path()));
-    let to =
-        args.partial.as_deref().map(|path| Ok::<_, Failure>((path, ReportFile::new("the partial", path, others)?)));
-    let to = to.transpose()?;
+    let to = match args.partial.as_deref() {
+        Some(target) => Some((target, ReportFile::new("the partial", target, others)?)),
+        None => None,
+    };
     let mut all: Option<Partial> = None;
     for path in &args.partials {
-        let partial = Partial::from_bytes(&read(path)?).map_err(|error| Failure::In(path.clone(), error))?;
+        let in_it = |error| Failure::In(path.clone(), Box::new(error));
+        let partial = Partial::from_bytes(&read(path)?).map_err(in_it)?;
         match &mut all {
-            Some(all) => all.merge(partial).map_err(|error| Failure::In(path.clone(), error))?,
+            Some(all) => all.merge(partial).map_err(in_it)?,
             None => all = Some(partial),
         }
     }
     let Some(all) = all else { return Err(Failure::Usage("name the partials to merge".into())) };
-    if let Some((path, to)) = to {
-        return write(to, path, &all, args.json, args.quiet);
+    if let Some((shown, file)) = to {
+        return write(file, shown, &all, args.json, args.quiet);
     }
     let report = all.finish()?;
     match (args.json, args.quiet) {

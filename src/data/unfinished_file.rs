@@ -263,9 +263,8 @@ impl Drop for UnfinishedFile {
         match &self.stage {
             Stage::Named if self.has_its_name() => drop(self.release()),
             Stage::Replaced(old) if self.has_its_name() => {
-                if self.hidden.is_none() || self.release().is_ok() {
-                    drop(fs::rename(old, &self.target));
-                }
+                let released = if self.hidden.is_some() { self.release() } else { Ok(()) };
+                drop(released.and_then(|()| fs::rename(old, &self.target)));
             }
             _ => {}
         }
