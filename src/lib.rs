@@ -172,7 +172,7 @@ pub use engine::{Engine, EngineBuilder, Passes};
 pub use error::{Error, JobError, PartialError, Result, SettingError};
 pub use expr::{Expression, NotANumber, Number};
 pub use job::Job;
-pub use partial::Partial;
+pub use partial::{Journal, Partial};
 pub use plan::Plan;
 pub use progress::{CancelToken, Progress};
 pub use report::Report;

@@ -3,6 +3,7 @@
 use std::env;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -13,7 +14,7 @@ use overshot::{
 
 use super::help::{ENDINGS, EXAMPLES, MERGE};
 use super::output::written;
-use super::values::{Binding, Rows, binding, device, file, part, rows, size};
+use super::values::{Binding, Rows, binding, device, file, part, rows, seconds, size};
 use super::{Failure, Result};
 
 /// Streams datasets larger than a GPU's memory through a computation.
@@ -100,6 +101,16 @@ pub struct JobArgs {
     /// Run part K, from 0 on, of N parts of nearly the same number of rows
     #[arg(long, value_name = "K/N", value_parser = part, help_heading = "Parts", requires = "partial")]
     pub part: Option<(u64, u64)>,
+
+    /// Run so that the same command continues if the run is interrupted, and continue if it was: keep a journal in this
+    /// file [default: .NAME.journal beside the first output]. The file is removed when the run is complete
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, help_heading = "Parts",
+        conflicts_with_all = ["partial", "trace"])]
+    pub resume: Option<Option<PathBuf>>,
+
+    /// Seconds between two writes of the journal [default: 1]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = "Parts", requires = "resume")]
+    pub resume_every: Option<Duration>,
 
     /// Print JSON on standard output, and errors as JSON on standard error
     #[arg(long, help_heading = "Report")]

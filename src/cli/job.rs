@@ -9,7 +9,7 @@ use super::output::{print, print_json};
 use super::progress::Bar;
 use super::report_file::ReportFile;
 use super::values::{Rows, Value};
-use super::{Failure, Result, interrupt, kernel, parts, render};
+use super::{Failure, Result, interrupt, kernel, parts, render, resume};
 
 /// Runs the job and prints its report.
 pub fn run(args: &JobArgs) -> Result {
@@ -19,6 +19,7 @@ pub fn run(args: &JobArgs) -> Result {
     if let Some(path) = &args.partial {
         return parts::run(args, path, &engine, job);
     }
+    let journal = resume::journal(args, &job)?;
     let plan = engine.plan(&job)?;
     let trace = args.trace.as_deref().map(|path| ReportFile::new("the trace", path, files(args))).transpose()?;
     let page = page(args)?;
@@ -27,7 +28,10 @@ pub fn run(args: &JobArgs) -> Result {
     let bar = Bar::new(args.quiet, "overshot", plan.rows, row_bytes);
     let job = job.cancel_token(interrupt::token()).progress(|progress| bar.show(progress));
     let job = job.timeline(trace.is_some() || page.is_some());
-    let report = engine.run(job)?;
+    let report = match &journal {
+        Some(journal) => resume::run(args, &engine, job, journal)?,
+        None => engine.run(job)?,
+    };
     drop(bar);
     let printed = match (args.json, args.quiet) {
         (true, _) => print_json(&report),

@@ -20,6 +20,7 @@ mod parts;
 mod progress;
 mod render;
 mod report_file;
+mod resume;
 mod style;
 mod unfinished;
 mod values;

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -159,6 +160,12 @@ pub fn part(text: &str) -> Result<(u64, u64), String> {
         Some((_, of)) => Err(format!("parts have the numbers from 0 to one less than their count, {of}")),
         None => Err("write the number of the part and the number of parts, such as 0/4".into()),
     }
+}
+
+/// Parses a time in seconds: `0.5`.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "write a number of seconds, such as 0.5".into())
 }
 
 /// Parses a device. Emulated devices have the rates of [`emulated`].

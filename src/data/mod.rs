@@ -69,9 +69,9 @@ pub(crate) use memory::{copy_past_cache, map_file};
 #[cfg(test)]
 pub(crate) use shards::Nowhere;
 pub(crate) use shards::{FillGuard, Shard, ShardMemory, Shards, whole_shards};
-pub(crate) use shared_file::{Kept, Mark, SharedFile};
+pub(crate) use shared_file::{Kept, Mark, SharedFile, Unsynced};
 pub(crate) use sink::{check_fit, commit_all, does_not_fit, whole_sink_memory};
 pub(crate) use slice::slice_output;
 pub(crate) use source::whole_memory;
-pub(crate) use temporary::leftovers;
+pub(crate) use temporary::{JOURNAL_SUFFIX, leftovers};
 pub(crate) use unfinished_file::reserve;

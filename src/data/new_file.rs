@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 /// assert!(path.exists());
 /// # Ok::<(), overshot::Error>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "no file is written until a job has it as an output"]
 pub struct NewFile {
     path: PathBuf,

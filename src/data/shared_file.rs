@@ -24,6 +24,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use twox_hash::XxHash3_128;
 
 /// The mark begins at a multiple of this: no cache that reads it reads rows, too.
@@ -82,7 +83,8 @@ impl SharedFile {
     ///
     /// # Errors
     /// Returns an error if the target appeared, the file cannot be created, is not one of this job, or has no space.
-    pub(crate) fn open(&self, own: Range<u64>) -> Result<SharedSink> {
+    /// The rows are on the disk when the sink is committed, or when `unsynced` is synced, if that is given.
+    pub(crate) fn open(&self, own: Range<u64>, unsynced: Option<Unsynced>) -> Result<SharedSink> {
         target(&self.target, self.force)?;
         let (file, mark) = loop {
             match self.open_existing()? {
@@ -95,7 +97,7 @@ impl SharedFile {
         let reserved = reserve_range(&file, bytes.clone());
         reserved.map_err(|e| write_error(&self.target, bytes.end - bytes.start, e))?;
         let (shared, writers) = (self.clone(), Gate::new(writers()));
-        Ok(SharedSink { shared, file, mark, own, offset, writers })
+        Ok(SharedSink { shared, file, mark, own, offset, writers, unsynced })
     }
 
     /// Opens the file for writing if it exists, and reads its mark.
@@ -159,6 +161,18 @@ impl SharedFile {
         // The name lasts from here on, if the file system is asked for that. Some directories cannot be opened.
         let _ = File::open(directory(&self.hidden)).and_then(|directory| directory.sync_all());
         Ok(())
+    }
+
+    /// Returns whether this is the file with the mark.
+    ///
+    /// # Errors
+    /// Returns an error if it cannot be read, or is no file of this job.
+    pub(crate) fn has_mark(&self, mark: Mark) -> Result<bool> {
+        match File::open(&self.hidden) {
+            Ok(file) => Ok(self.read_mark(&file)? == mark),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(io_error(&self.hidden, "cannot be opened", "check its permissions", e)),
+        }
     }
 
     /// Opens the file after all rows were written, to be named when it is committed. If a kernel kept some of the
@@ -236,6 +250,31 @@ fn new_mark() -> Mark {
     XxHash3_128::oneshot(&key)
 }
 
+/// A file with rows that may not be on the disk yet: its path, and the bytes of the rows.
+type WrittenFile = (PathBuf, u64, File);
+
+/// Files with rows that may not be on the disk yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unsynced(Arc<Mutex<Vec<WrittenFile>>>);
+
+impl Unsynced {
+    fn files(&self) -> MutexGuard<'_, Vec<WrittenFile>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the rows are on the disk.
+    ///
+    /// # Errors
+    /// Returns an error if they cannot be written there.
+    pub(crate) fn sync(&self) -> Result<()> {
+        std::mem::take(&mut *self.files()).iter().try_for_each(sync)
+    }
+}
+
+fn sync((path, bytes, file): &WrittenFile) -> Result<()> {
+    file.sync_data().map_err(|e| write_error(path, *bytes, e))
+}
+
 /// The rows of one part of a shared file.
 #[derive(Debug)]
 pub(crate) struct SharedSink {
@@ -246,6 +285,7 @@ pub(crate) struct SharedSink {
     own: Range<u64>,
     offset: u64,
     writers: Gate,
+    unsynced: Option<Unsynced>,
 }
 
 impl SharedSink {
@@ -292,6 +332,13 @@ impl Sink for SharedSink {
     /// Waits until the rows are on the disk, so that a partial that exists stands for rows that do.
     fn commit(self: Box<Self>) -> Result<()> {
         let bytes = (self.own.end - self.own.start) * self.dtype().size() as u64;
-        self.file.sync_data().map_err(|e| write_error(&self.shared.target, bytes, e))
+        let written = (self.shared.target, bytes, self.file);
+        match self.unsynced {
+            Some(unsynced) => {
+                unsynced.files().push(written);
+                Ok(())
+            }
+            None => sync(&written),
+        }
     }
 }

@@ -15,6 +15,8 @@ use tempfile::TempPath;
 const SUFFIX: &str = ".partial";
 /// The end of the name of a file that several processes write.
 pub(super) const SHARED_SUFFIX: &str = ".parts";
+/// The end of the name of the journal of a run.
+pub(crate) const JOURNAL_SUFFIX: &str = ".journal";
 
 /// The system accepts names of up to 255 bytes. A name longer than this leaves no room for the added prefix and
 /// suffix.
@@ -92,10 +94,10 @@ pub(super) fn mark_in_use(file: &File) {
     let _ = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
 }
 
-/// Returns notes about the temporary files that killed jobs left beside these paths, and the files of jobs in parts
-/// that were not merged. Nothing removed them, and they take as much space as the whole output. They are only reported, because locks do not always tell whether a job
-/// on another machine still writes to one.
-/// The names `own` are those of this run.
+/// Returns notes about the temporary files that killed jobs left beside these paths, and about the files of jobs in
+/// parts and of runs with a journal that are not complete. Nothing removed them, and they take as much space as the
+/// whole output. They are only reported, because locks do not always tell whether a job on another machine still writes
+/// to one. `own` are the names of files that this run shares with others.
 pub(crate) fn leftovers<'p>(paths: impl Iterator<Item = &'p Path>, own: &[&OsStr]) -> Vec<String> {
     let mut directories: HashMap<&Path, HashSet<&OsStr>> = HashMap::new();
     for path in paths {
@@ -112,8 +114,12 @@ pub(crate) fn leftovers<'p>(paths: impl Iterator<Item = &'p Path>, own: &[&OsStr
             if is_one(target_of(&name, SUFFIX, 6)) && !is_in_use(&path) {
                 notes.push(format!("{} was left by a job that was killed: remove it", path.display()));
             }
+            if own.is_empty() && is_one(journaled(&name)) {
+                let note = "is of a run that was interrupted: continue that run, or remove it";
+                notes.push(format!("{} {note}", path.display()));
+            }
             if is_one(target_of(&name, SHARED_SUFFIX, 16)) && !own.contains(&&*name) {
-                let note = "has rows of a job in parts that were not merged: merge them, or remove it";
+                let note = "has rows of a job that is not complete: merge its partials or continue it, or remove it";
                 notes.push(format!("{} {note}", path.display()));
             }
         }
@@ -129,6 +135,12 @@ fn target_of<'n>(name: &'n OsStr, suffix: &str, characters: usize) -> Option<&'n
     let dot = name.iter().rposition(|byte| *byte == b'.')?;
     let is_random = name.len() - dot == characters + 1 && name[dot + 1..].iter().all(u8::is_ascii_alphanumeric);
     (is_random && dot > 0).then(|| OsStr::from_bytes(&name[..dot]))
+}
+
+/// Returns the name of the output that a journal belongs to: `c.npy` for `.c.npy.journal`.
+fn journaled(name: &OsStr) -> Option<&OsStr> {
+    let name = name.as_bytes().strip_prefix(b".")?.strip_suffix(JOURNAL_SUFFIX.as_bytes())?;
+    Some(OsStr::from_bytes(name))
 }
 
 /// Returns whether a running job writes to the file.

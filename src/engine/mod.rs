@@ -14,6 +14,7 @@ mod passes;
 mod placement;
 mod prepare;
 mod reports;
+mod resume;
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, OnceLock};

@@ -39,7 +39,9 @@ impl<'a, 'b> Outputs<'a, 'b> {
                 bytes: count.saturating_mul(column.dtype.size() as u64),
             });
             if let Some(shared) = bound.part.as_ref().and_then(|part| part.files[k].as_ref()) {
-                let sink = shared.open(bound.range.start * column.elements..bound.range.end * column.elements)?;
+                let unsynced = bound.part.as_ref().and_then(|part| part.unsynced.clone());
+                let own = bound.range.start * column.elements..bound.range.end * column.elements;
+                let sink = shared.open(own, unsynced)?;
                 marks.push(Some(sink.mark()));
                 sinks.push(Box::new(sink) as Box<dyn Sink>);
                 continue;

@@ -8,7 +8,7 @@ use super::Engine;
 use super::check::{BoundJob, bind};
 use super::outputs::shape_of;
 use super::passes::PassContext;
-use crate::data::{Input, Kept, Mark, Output, Parts, SharedFile};
+use crate::data::{Input, Kept, Mark, Output, Parts, SharedFile, Unsynced};
 use crate::device::kernel::TILE_ROWS;
 use crate::error::{JobError, Result};
 use crate::job::{Job, JobBody};
@@ -18,6 +18,8 @@ use crate::partial::{InputId, JobId, OutputFile, OutputId, Partial, PathText, Pa
 pub(super) struct Part {
     /// The file of each output that is one.
     pub(super) files: Vec<Option<SharedFile>>,
+    /// Receives the files that are written, if the caller waits for the disk.
+    pub(super) unsynced: Option<Unsynced>,
     /// The marks of these files, which are known when they are open.
     pub(super) marks: OnceLock<Vec<Option<Mark>>>,
 }
@@ -49,11 +51,17 @@ impl Engine {
     /// # Panics
     /// Those of [`run`](Engine::run).
     pub fn run_rows(&self, job: Job<'_>, rows: Range<u64>) -> Result<Partial> {
+        self.run_part(job, rows, None)
+    }
+
+    /// Runs some rows of a job. With `unsynced`, does not wait until the rows of output files are on the disk, but
+    /// leaves that to the caller.
+    pub(super) fn run_part(&self, job: Job<'_>, rows: Range<u64>, unsynced: Option<&Unsynced>) -> Result<Partial> {
         let mut bound = bind(&job)?.of_rows(rows.clone())?;
         let id = identify(&job, &bound)?;
         let number = id.number();
         let files = id.outputs.iter().map(|output| output.shared_file(id.rows, number)).collect();
-        bound.part = Some(Part { files, marks: OnceLock::new() });
+        bound.part = Some(Part { files, unsynced: unsynced.cloned(), marks: OnceLock::new() });
         let paths = Paths {
             inputs: job.inputs.iter().map(|(_, input)| input.source().path().map(PathText::from)).collect(),
             outputs: job.outputs.iter().map(|(_, output)| output.target().path().map(PathText::from)).collect(),
@@ -88,8 +96,7 @@ impl Engine {
             return Err(JobError::PartNumber { part, of }.into());
         }
         let bound = bind(job)?;
-        let tile = bound.operator.kernel().columns.tile_rows;
-        let step = (tile * TILE_ROWS.div_ceil(tile)) as u64;
+        let step = step_of(&bound);
         let steps = u128::from(bound.rows.div_ceil(step));
         let border = |part: u64| {
             let row = steps * u128::from(part) / u128::from(of) * u128::from(step);
@@ -99,11 +106,17 @@ impl Engine {
     }
 }
 
+/// Returns a number of whole tiles. Parts of a job begin at multiples of it.
+pub(super) fn step_of(bound: &BoundJob) -> u64 {
+    let tile = bound.operator.kernel().columns.tile_rows;
+    (tile * TILE_ROWS.div_ceil(tile)) as u64
+}
+
 /// Identifies a job that is to be run in parts.
 ///
 /// # Errors
 /// If an output cannot be written in parts, or an input cannot be read.
-fn identify(job: &Job<'_>, bound: &BoundJob) -> Result<JobId> {
+pub(super) fn identify(job: &Job<'_>, bound: &BoundJob) -> Result<JobId> {
     let scalars = job.values.iter().map(|(name, value)| (name.clone(), format!("{value}:{}", value.dtype())));
     let numbers = job.numbers.iter().map(|(name, number)| (name.clone(), number.to_string()));
     let (kernel, given) = match &job.what {

@@ -138,6 +138,14 @@ pub enum JobError {
         target: String,
     },
 
+    /// A run that can be resumed has an output that would not survive the process.
+    #[error("the output '{name}' is no file, so a run could not continue: write to a file, or run without a journal")]
+    #[non_exhaustive]
+    ResumableOutput {
+        /// The name of the output.
+        name: String,
+    },
+
     /// A job that is run in parts selects rows, and has an output that is not a file.
     #[error("the output '{name}' is no file: a kernel that selects rows writes files alone if it is run in parts")]
     #[non_exhaustive]

@@ -2,22 +2,26 @@
 
 mod format;
 mod identity;
+mod journal;
 mod output;
 mod rows;
 mod work;
 
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 use std::time::Duration;
 
 pub(crate) use identity::{InputId, JobId};
+pub use journal::Journal;
+pub(crate) use journal::OpenJournal;
 pub(crate) use output::{OutputFile, OutputId, PathText, Written};
 pub(crate) use work::Work;
 
 use serde::{Deserialize, Serialize};
 
 use crate::data::{Dtype, Kept, SharedFile, commit_all};
-use crate::error::{PartialError, Result};
+use crate::error::{Error, PartialError, Result};
 use crate::expr::Reduction;
 use crate::ops::{self, Fold};
 use crate::report::{Computation, InputReport, OutputReport, Report, Setup};
@@ -88,6 +92,36 @@ impl Partial {
     /// Returns whether all rows of the job are complete.
     pub fn is_complete(&self) -> bool {
         self.rows.missing(self.job.rows).is_none()
+    }
+
+    /// Returns the number of complete rows.
+    pub(crate) fn len(&self) -> u64 {
+        self.rows().iter().map(|rows| rows.end - rows.start).sum()
+    }
+
+    /// Returns the first rows that are not complete.
+    pub(crate) fn missing(&self) -> Option<Range<u64>> {
+        self.rows.missing(self.job.rows)
+    }
+
+    /// Checks that the files with the rows of a run that is to be continued are there.
+    ///
+    /// # Errors
+    /// [`Error::File`](crate::Error::File) with the path of the `journal` if they are not.
+    pub(crate) fn check_files(&self, journal: &Path) -> Result<()> {
+        if self.is_complete() {
+            // A merge that was interrupted may have taken the marks away.
+            return Ok(());
+        }
+        let number = self.job.number();
+        for (output, mark) in self.job.outputs.iter().zip(&self.written.marks) {
+            let (Some(shared), Some(mark)) = (output.shared_file(self.job.rows, number), mark) else { continue };
+            if !shared.has_mark(*mark)? {
+                let problem = format!("the rows of '{}' that this journal stands for were removed", output.name);
+                return Err(Error::file(journal, problem, "remove the journal to begin anew"));
+            }
+        }
+        Ok(())
     }
 
     /// Adds the rows of another partial of the same job.

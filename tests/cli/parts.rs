@@ -220,7 +220,7 @@ fn bad_partials(device: &str) -> Outcome {
     // A job of all rows says what is left.
     let report = place.report(&[TEXT, "x=x.npy", "y=y.npy", "t=t.raw"]);
     let notes = report["notes"].to_string();
-    assert_eq!(notes.matches("has rows of a job in parts that were not merged").count(), 4, "{notes}");
+    assert_eq!(notes.matches("has rows of a job that is not complete").count(), 4, "{notes}");
     RAN
 }
 

@@ -415,7 +415,7 @@ fn what_killed_jobs_left_is_reported() {
         fs::write(dir.path().join(format!(".c.npy.{name}.parts")), b"").unwrap();
     }
     let shared = dir.path().join(".c.npy.0123456789abcdee.parts");
-    let note = "has rows of a job in parts that were not merged: merge them, or remove it";
+    let note = "has rows of a job that is not complete: merge its partials or continue it, or remove it";
     expected.insert(0, format!("{} {note}", shared.display()));
     assert_eq!(notes(), expected);
 }

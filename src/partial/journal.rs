@@ -1,0 +1,160 @@
+//! The journal of a resumable run: a file with the partial of all rows that are on the disk.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{JobId, Partial};
+use crate::data::JOURNAL_SUFFIX;
+use crate::error::{Error, Result};
+
+/// Where a run keeps what it needs to continue, for [`Engine::run_resumable`](crate::Engine::run_resumable).
+///
+/// ```
+/// use overshot::Journal;
+/// use std::{path::Path, time::Duration};
+/// let journal = Journal::beside("results/y.npy").every(Duration::from_secs(5));
+/// assert_eq!(journal.path(), Path::new("results/.y.npy.journal"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Journal {
+    path: PathBuf,
+    every: Duration,
+}
+
+impl Journal {
+    /// A journal at this path. The file is made when the run begins, and removed when it is complete.
+    pub fn at(path: impl Into<PathBuf>) -> Journal {
+        Journal { path: path.into(), every: Duration::from_secs(1) }
+    }
+
+    /// The journal of a job with the output file `output`: `.NAME.journal`, beside it.
+    pub fn beside(output: impl AsRef<Path>) -> Journal {
+        let output = output.as_ref();
+        let mut name = std::ffi::OsString::from(".");
+        name.push(output.file_name().unwrap_or_default());
+        name.push(JOURNAL_SUFFIX);
+        Journal::at(output.with_file_name(name))
+    }
+
+    /// Sets about how often the journal is written: every second, unless set. A run that is interrupted repeats the
+    /// work of at most about twice this time.
+    #[must_use]
+    pub fn every(self, every: Duration) -> Journal {
+        Journal { every, ..self }
+    }
+
+    /// Returns the path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the time between two writes.
+    pub(crate) fn interval(&self) -> Duration {
+        self.every
+    }
+}
+
+/// A journal that this run alone writes.
+#[derive(Debug)]
+pub(crate) struct OpenJournal {
+    path: PathBuf,
+    /// Locked as long as it is open. Its name is `path`.
+    file: File,
+}
+
+impl OpenJournal {
+    /// Opens a journal, or makes an empty one, and returns what an earlier run of this job has written.
+    ///
+    /// # Errors
+    /// Returns an error if another run has the journal open, it is of another job or damaged, or cannot be made.
+    pub(crate) fn open(journal: &Journal, job: &JobId) -> Result<(OpenJournal, Option<Partial>)> {
+        let path = journal.path.clone();
+        let file = lock(&path)?;
+        let content = fs::read(&path).map_err(|error| cannot(&path, "be read", error))?;
+        let open = OpenJournal { path, file };
+        if content.is_empty() {
+            return Ok((open, None));
+        }
+        let begin_anew = "remove it to begin anew";
+        let partial = Partial::from_bytes(&content).map_err(|error| {
+            Error::file(&open.path, format!("the run cannot continue from this journal: {error}"), begin_anew)
+        })?;
+        match partial.job.difference(job) {
+            None => Ok((open, Some(partial))),
+            Some(difference) => {
+                let problem = format!("this journal is of another run: they differ in {difference}");
+                Err(Error::file(&open.path, problem, format!("repeat the job of the journal, or {begin_anew}")))
+            }
+        }
+    }
+
+    /// Replaces the content. It is on the disk when this returns. If the process or the machine stops, the journal has
+    /// either the old or the new content.
+    pub(crate) fn write(&mut self, partial: &Partial) -> Result<()> {
+        let mut name = self.path.as_os_str().to_owned();
+        name.push(".new");
+        let new = PathBuf::from(name);
+        let written = File::create(&new).and_then(|mut file| {
+            file.write_all(&partial.to_bytes())?;
+            file.sync_all()?;
+            // Nobody can have opened it yet, so the lock is free. It must be held before the file has its name.
+            file.try_lock().map_err(io::Error::from)?;
+            fs::rename(&new, &self.path)?;
+            Ok(file)
+        });
+        self.file = written.map_err(|error| {
+            // It would only be in the way.
+            let _ = fs::remove_file(&new);
+            cannot(&self.path, "be written", error)
+        })?;
+        // The name lasts, too, if the file system is asked for that. Some folders cannot be opened.
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let _ = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
+        Ok(())
+    }
+
+    /// Removes the file, because the run is complete. Returns a note if that fails.
+    pub(crate) fn remove(self) -> Option<String> {
+        let removed = fs::remove_file(&self.path);
+        removed.err().map(|error| format!("{} is not needed any more, but stays ({error})", self.path.display()))
+    }
+}
+
+/// Opens a file and locks it.
+fn lock(path: &Path) -> Result<File> {
+    let unusable = |error| cannot(path, "be opened", error);
+    loop {
+        let options = File::options().read(true).append(true).create(true).open(path);
+        let file = options.map_err(unusable)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let remedy = "wait until that run has ended, or give this one another journal";
+                return Err(Error::file(path, "another run has this journal open", remedy));
+            }
+            // Without locks, nobody can tell whether another run uses the journal.
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => return Ok(file),
+            Err(TryLockError::Error(error)) => return Err(unusable(error)),
+        }
+        let named = fs::metadata(path).and_then(|named| Ok((named, file.metadata()?)));
+        match named {
+            Ok((named, own)) if (named.dev(), named.ino()) == (own.dev(), own.ino()) => return Ok(file),
+            // Another run has replaced or removed it in between.
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(unusable(error)),
+        }
+    }
+}
+
+fn cannot(path: &Path, what: &str, cause: io::Error) -> Error {
+    Error::File {
+        path: path.into(),
+        problem: format!("the journal cannot {what}"),
+        remedy: "check its folder, or give the run another journal".into(),
+        cause: Some(cause),
+    }
+}
