@@ -7,6 +7,7 @@ mod headers;
 mod memory;
 mod npy;
 mod outputs;
+mod shared;
 mod sources;
 
 use super::*;
