@@ -3,7 +3,8 @@
 #
 #   sh examples/parts.sh IN OUT [PARTS [PROCESSES]]
 #
-# If a part fails, run it again: parts that have a partial are done. OVERSHOT is the command, OVERSHOT_DEVICE the device.
+# If a part fails, run this again: parts that have a partial are done. OVERSHOT is the command, OVERSHOT_DEVICE the
+# device.
 set -eu
 in=${1:?usage: parts.sh IN OUT [PARTS [PROCESSES]]} out=${2:?usage: parts.sh IN OUT [PARTS [PROCESSES]]}
 parts=${3:-16} processes=${4:-4} partials=$out.partials

@@ -36,8 +36,8 @@ pub enum Command {
     Plan(JobArgs),
     /// Print what a job in parts would have printed as one, and name its outputs
     ///
-    /// The partials are those of 'overshot run … --partial FILE', in any order, of all rows. All outputs get their names
-    /// now, or none
+    /// The partials are those of 'overshot run … --partial FILE', in any order, of all rows. All outputs get their
+    /// names now, or none
     #[command(after_help = MERGE)]
     Merge(MergeArgs),
     /// List the devices, without touching any GPU

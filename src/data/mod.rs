@@ -9,8 +9,8 @@
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
 //!
 //! All `unsafe` blocks of this module are in `memory.rs`, except calls that pass on the contract of a memory map.
-//! Code that is specific to Unix is in `file.rs`, `direct.rs`, `unfinished_file.rs`, `shared_file.rs`, `temporary.rs`, `rights.rs`,
-//! `identity.rs` and `new_file.rs`.
+//! Code that is specific to Unix is in `file.rs`, `direct.rs`, `unfinished_file.rs`, `shared_file.rs`, `temporary.rs`,
+//! `rights.rs`, `identity.rs` and `new_file.rs`.
 
 #[cfg(feature = "ndarray")]
 mod array;
