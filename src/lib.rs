@@ -237,6 +237,9 @@ mod docs_parts {}
 #[doc = include_str!("../docs/python.md")]
 mod docs_python {}
 #[cfg(doctest)]
+#[doc = include_str!("../docs/resume.md")]
+mod docs_resume {}
+#[cfg(doctest)]
 #[doc = include_str!("../docs/several-gpus.md")]
 mod docs_several_gpus {}
 

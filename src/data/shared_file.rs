@@ -12,8 +12,8 @@ use super::file_layout::FileLayout;
 use super::gate::Gate;
 use super::new_file::{FileSink, writers};
 use super::sink::rows_of;
-use super::temporary::{LONGEST_NAME, SHARED_SUFFIX, Temporary};
-use super::unfinished_file::{UnfinishedFile, cannot_create, rename_to_free, reserve_range, target};
+use super::temporary::{LONGEST_NAME, SHARED_SUFFIX};
+use super::unfinished_file::{Abilities, UnfinishedFile, cannot_create, draft, name_draft, reserve_range, target};
 use super::{Dtype, Sink};
 use crate::error::{Error, Result};
 use std::ffi::{OsStr, OsString};
@@ -22,7 +22,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use twox_hash::XxHash3_128;
@@ -143,18 +143,16 @@ impl SharedFile {
     fn create(&self) -> Result<()> {
         let (len, at) = (self.layout.len(&self.target)?, self.mark_offset()?);
         let mode = if self.target.exists() { 0o600 } else { 0o666 };
-        let mut options = File::options();
-        options.write(true).create_new(true).mode(mode);
-        let made = Temporary::beside(&self.target, |path| options.open(path));
-        let (temporary, file) = made.map_err(|e| cannot_create(&self.target, &self.target, len, e))?;
+        let made = draft(&self.target, mode, Abilities::default());
+        let (file, temporary) = made.map_err(|e| cannot_create(&self.target, &self.target, len, e))?;
         let written = file.set_len(at + MARK as u64).and_then(|()| {
             file.write_all_at(&self.layout.header(), 0)?;
             file.write_all_at(&new_mark().to_le_bytes(), at)?;
             file.sync_data()
         });
         written.map_err(|e| write_error(&self.target, at, e))?;
-        match rename_to_free(temporary.path(), &self.hidden) {
-            Ok(()) => drop(temporary.keep()),
+        match name_draft(&file, temporary, &self.hidden) {
+            Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(cannot_create(&self.target, &self.target, len, e)),
         }

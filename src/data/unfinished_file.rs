@@ -83,11 +83,10 @@ impl UnfinishedFile {
         // A file that replaces another one is private until it has the permissions of that file. A new file gets
         // this mode, reduced by the umask.
         let mode = if replaced.is_some() { 0o600 } else { 0o666 };
-        let made = match unnamed(directory(&target), mode, abilities) {
-            Ok(Some(file)) => Ok((file, Stage::Unnamed)),
-            Ok(None) => named(&target, mode).map(|(temporary, file)| (file, Stage::Temporary(temporary))),
-            Err(e) => Err(e),
-        };
+        let made = draft(&target, mode, abilities).map(|(file, temporary)| match temporary {
+            Some(temporary) => (file, Stage::Temporary(temporary)),
+            None => (file, Stage::Unnamed),
+        });
         let (file, stage) = made.map_err(|e| cannot_create(path, &target, len, e))?;
         let note = give_rights(path, &target, replaced, &file)?;
         let path = path.to_owned();
@@ -362,6 +361,23 @@ fn unnamed(directory: &Path, mode: u32, abilities: Abilities) -> io::Result<Opti
     }
 }
 
+/// Creates a file that has no name yet, or a temporary one on file systems without unnamed files, to be named as
+/// `target` or beside it.
+pub(super) fn draft(target: &Path, mode: u32, abilities: Abilities) -> io::Result<(File, Option<Temporary>)> {
+    match unnamed(directory(target), mode, abilities)? {
+        Some(file) => Ok((file, None)),
+        None => named(target, mode).map(|(temporary, file)| (file, Some(temporary))),
+    }
+}
+
+/// Gives a [`draft`] this name, if no file has it.
+pub(super) fn name_draft(file: &File, temporary: Option<Temporary>, name: &Path) -> io::Result<()> {
+    match temporary {
+        Some(temporary) => rename_to_free(temporary.path(), name).map(|()| drop(temporary.keep())),
+        None => link_unnamed(file, name),
+    }
+}
+
 #[cfg(not(target_os = "linux"))]
 fn unnamed(_: &Path, _: u32, _: Abilities) -> io::Result<Option<File>> {
     Ok(None)
@@ -388,7 +404,7 @@ fn link_unnamed(file: &File, name: &Path) -> io::Result<()> {
 }
 
 /// Renames a file, if no file has the new name.
-pub(super) fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
+fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::{CWD, RenameFlags, renameat_with};

@@ -73,30 +73,35 @@ impl OpenJournal {
     pub(crate) fn open(journal: &Journal, job: &JobId) -> Result<(OpenJournal, Option<Partial>)> {
         let path = journal.path.clone();
         let file = lock(&path)?;
-        let content = fs::read(&path).map_err(|error| cannot(&path, "be read", error))?;
+        let content = fs::read(&path).map_err(|error| cannot(&path, "the journal cannot be read", error))?;
         let open = OpenJournal { path, file };
         if content.is_empty() {
             return Ok((open, None));
         }
-        let begin_anew = "remove it to begin anew";
         let partial = Partial::from_bytes(&content).map_err(|error| {
-            Error::file(&open.path, format!("the run cannot continue from this journal: {error}"), begin_anew)
+            let problem = format!("the run cannot continue from this journal: {error}");
+            Error::file(&open.path, problem, "remove it to begin anew")
         })?;
         match partial.job.difference(job) {
             None => Ok((open, Some(partial))),
             Some(difference) => {
                 let problem = format!("this journal is of another run: they differ in {difference}");
-                Err(Error::file(&open.path, problem, format!("repeat the job of the journal, or {begin_anew}")))
+                Err(Error::file(&open.path, problem, "repeat the job of the journal, or remove it to begin anew"))
             }
         }
+    }
+
+    /// Where the content is written before it replaces the old one.
+    fn new_path(&self) -> PathBuf {
+        let mut name = self.path.as_os_str().to_owned();
+        name.push(".new");
+        PathBuf::from(name)
     }
 
     /// Replaces the content. It is on the disk when this returns. If the process or the machine stops, the journal has
     /// either the old or the new content.
     pub(crate) fn write(&mut self, partial: &Partial) -> Result<()> {
-        let mut name = self.path.as_os_str().to_owned();
-        name.push(".new");
-        let new = PathBuf::from(name);
+        let new = self.new_path();
         let written = File::create(&new).and_then(|mut file| {
             file.write_all(&partial.to_bytes())?;
             file.sync_all()?;
@@ -108,7 +113,7 @@ impl OpenJournal {
         self.file = written.map_err(|error| {
             // It would only be in the way.
             let _ = fs::remove_file(&new);
-            cannot(&self.path, "be written", error)
+            cannot(&self.path, "the journal cannot be written", error)
         })?;
         // The name lasts, too, if the file system is asked for that. Some folders cannot be opened.
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -118,6 +123,8 @@ impl OpenJournal {
 
     /// Removes the file, because the run is complete. Returns a note if that fails.
     pub(crate) fn remove(self) -> Option<String> {
+        // A run that was killed while it wrote has left it, unless a later one wrote, too.
+        let _ = fs::remove_file(self.new_path());
         let removed = fs::remove_file(&self.path);
         removed.err().map(|error| format!("{} is not needed any more, but stays ({error})", self.path.display()))
     }
@@ -125,7 +132,7 @@ impl OpenJournal {
 
 /// Opens a file and locks it.
 fn lock(path: &Path) -> Result<File> {
-    let unusable = |error| cannot(path, "be opened", error);
+    let unusable = |error| cannot(path, "the journal cannot be opened", error);
     loop {
         let options = File::options().read(true).append(true).create(true).open(path);
         let file = options.map_err(unusable)?;
@@ -150,10 +157,10 @@ fn lock(path: &Path) -> Result<File> {
     }
 }
 
-fn cannot(path: &Path, what: &str, cause: io::Error) -> Error {
+fn cannot(path: &Path, problem: &str, cause: io::Error) -> Error {
     Error::File {
         path: path.into(),
-        problem: format!("the journal cannot {what}"),
+        problem: problem.into(),
         remedy: "check its folder, or give the run another journal".into(),
         cause: Some(cause),
     }

@@ -15,6 +15,7 @@ mod kernels;
 mod parts;
 mod process;
 mod report;
+mod resume;
 mod signals;
 mod tools;
 #[path = "../watchdog/mod.rs"]
@@ -43,6 +44,7 @@ fn main() {
             parts::CASES,
             process::CASES,
             report::CASES,
+            resume::CASES,
             info::CASES,
             signals::CASES,
         ];

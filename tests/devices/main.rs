@@ -14,6 +14,7 @@ mod numpy;
 mod part_files;
 mod partials;
 mod passes;
+mod resumes;
 mod rows;
 mod sharded;
 mod sharing;
@@ -27,6 +28,7 @@ fn main() {
         kernels::MODULE,
         sharded::MODULE,
         part_files::MODULE,
+        resumes::MODULE,
         partials::MODULE,
         passes::MODULE,
         contention::MODULE,

@@ -16,7 +16,7 @@ fn shared(path: &Path, rows: u64, force: bool) -> SharedFile {
 
 /// Writes the row numbers of these rows.
 fn write(file: &SharedFile, rows: std::ops::Range<u64>) -> u128 {
-    let sink = file.open(rows.clone()).unwrap();
+    let sink = file.open(rows.clone(), None).unwrap();
     let values: Vec<u32> = rows.clone().map(|row| row as u32).collect();
     sink.write(rows.start, bytemuck::cast_slice(&values)).unwrap();
     let mark = sink.mark();
@@ -70,7 +70,7 @@ fn a_merge_that_was_interrupted_is_completed() {
     // The merge had taken away what is behind the rows, and then its process was killed.
     let length = expected(0..ROWS).len() as u64;
     OpenOptions::new().write(true).open(&hidden).unwrap().set_len(length).unwrap();
-    says(file.open(0..125), &["has all rows of the job", "merge them again"]);
+    says(file.open(0..125, None), &["has all rows of the job", "merge them again"]);
     commit_all(vec![file.complete(mark, None, 1).unwrap()]).unwrap();
     assert!(fs::read(&path).unwrap() == expected(0..ROWS));
 }
@@ -121,7 +121,7 @@ fn selected_rows_are_moved_together() {
 fn only_own_rows_are_written() {
     let dir = tempfile::tempdir().unwrap();
     let file = shared(&dir.path().join("y.npy"), ROWS, false);
-    let sink = file.open(100..200).unwrap();
+    let sink = file.open(100..200, None).unwrap();
     for (first, bytes) in [(99, 4), (199, 8), (200, 4), (100, 3), (u64::MAX, 4)] {
         says(sink.write(first, &vec![0; bytes]), &["y.npy", "are not rows of this part"]);
     }
@@ -135,7 +135,7 @@ fn space_is_asked_for_before_any_row() {
     let dir = tempfile::tempdir().unwrap();
     // The file has holes and fits; the rows of the part do not.
     let rows = 1 << 41;
-    match shared(&dir.path().join("y.npy"), rows, false).open(0..rows) {
+    match shared(&dir.path().join("y.npy"), rows, false).open(0..rows, None) {
         Err(error) => assert!(error.to_string().contains("needs"), "{error}"),
         Ok(_) => panic!("eight terabytes are there"),
     }

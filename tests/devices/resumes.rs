@@ -1,0 +1,260 @@
+//! Runs with a journal: however they are interrupted, they end with the bytes of one run.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use overshot::{
+    CancelToken, DeviceChoice, Engine, Error, Job, JobError, Journal, Npy, Partial, Raw, Report, Result,
+    testing::custom::keep,
+};
+
+use crate::harness::{Case, Module, NO_CASES, Outcome, numbers};
+use crate::partials::{Random, TILE};
+use crate::rows::engine;
+
+pub const MODULE: Module = Module { name: "resumed runs", cases: CASES, ..NO_CASES };
+
+const CASES: &[(&str, Case)] = &[
+    ("a run that is stopped again and again ends with the bytes of one run", stopped),
+    ("a kernel that selects rows continues", selecting),
+    ("a power loss leaves what is needed to continue", power_losses),
+    ("a job without outputs continues", without_outputs),
+    ("a journal that does not fit is refused", refused),
+    ("outputs that are not files are refused", slices),
+];
+
+const TEXT: &str = "y = x * 0.5 + i; t = u8(i); sum(y), std(y), argmax(y)";
+/// Power losses on the CPU. Other devices write the files in the same way.
+const LOSSES: u64 = 1000;
+const SECTOR: u64 = 512;
+
+fn job<'a>(x: &'a [f64], dir: &Path) -> Result<Job<'a>> {
+    let (y, t) = (Npy::create(dir.join("y.npy")), Raw::create(dir.join("t.raw")));
+    Ok(Job::eval(TEXT)?.input("x", x).output("y", y).output("t", t))
+}
+
+fn journal(dir: &Path) -> Journal {
+    Journal::beside(dir.join("y.npy")).every(Duration::ZERO)
+}
+
+/// All files of a directory, by name.
+fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.into_iter().map(|path| (path.file_name().unwrap().into(), fs::read(&path).unwrap())).collect()
+}
+
+/// Runs a job until it has done so many rows. Returns the report if it ended before.
+fn until(engine: &Engine, job: Job<'_>, journal: &Journal, rows: u64) -> Result<Option<Report>> {
+    let token = CancelToken::new();
+    let stop = token.clone();
+    let job = job.cancel_token(token).progress(move |progress| {
+        if progress.done >= rows {
+            stop.cancel();
+        }
+    });
+    match engine.run_resumable(job, journal) {
+        Ok(report) => Ok(Some(report)),
+        Err(Error::Cancelled { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A job that writes to a directory.
+type JobIn<'a> = &'a dyn Fn(&Path) -> Result<Job<'a>>;
+
+fn ends_as_one_run(engine: &Engine, rows: u64, job: JobIn<'_>) -> Outcome {
+    let one = tempfile::tempdir()?;
+    let whole = engine.run(job(one.path())?)?;
+    let mut random = Random(rows + 3);
+    for _ in 0..4 {
+        let dir = tempfile::tempdir()?;
+        let mut runs = 0;
+        let report = loop {
+            runs += 1;
+            let done = fs::read(journal(dir.path()).path()).ok().filter(|content| !content.is_empty());
+            let done = done.map(|content| Partial::from_bytes(&content)).transpose()?;
+            let done = done.map_or(0, |done| done.rows().iter().map(|rows| rows.end - rows.start).sum());
+            let stop = done + 1 + random.below(8 * TILE);
+            if let Some(report) = until(engine, job(dir.path())?, &journal(dir.path()), stop)? {
+                break report;
+            }
+            assert!(!dir.path().join("y.npy").exists());
+        };
+        assert!(runs > 1 || rows <= 8 * TILE, "it was never stopped");
+        assert_eq!(format!("{:?}", report.results), format!("{:?}", whole.results));
+        assert!(files(dir.path()) == files(one.path()), "{rows} rows, {runs} runs");
+        let note = report.notes.iter().any(|note| note.contains("were complete in an earlier run"));
+        assert!(note || runs == 1 || rows <= 8 * TILE, "{:?}", report.notes);
+    }
+    Ok(())
+}
+
+fn stopped(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice);
+    for rows in [0, 1, 5000, 40 * TILE + 99] {
+        let x = numbers(rows as usize, rows);
+        ends_as_one_run(&engine, rows, &|dir| job(&x, dir))?;
+    }
+    Ok(())
+}
+
+fn selecting(choice: &DeviceChoice) -> Outcome {
+    let x = numbers(30 * TILE as usize + 11, 3);
+    ends_as_one_run(&engine(choice), x.len() as u64, &|dir| {
+        let (big, at) = (Npy::create(dir.join("y.npy")), Raw::create(dir.join("where.raw")));
+        Ok(Job::kernel(&keep()).input("x", &x).output("big", big).output("where", at))
+    })
+}
+
+/// A power loss leaves an older or the newest journal, and anything in the rows that this journal does not have.
+fn power_losses(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice);
+    let (rows, losses) = (12 * TILE + 77, if *choice == DeviceChoice::Cpu { LOSSES } else { 20 });
+    let x = numbers(rows as usize, 5);
+    let one = tempfile::tempdir()?;
+    engine.run(job(&x, one.path())?)?;
+    // Syncing a file in memory takes no time, and this test does not depend on it.
+    let memory = Path::new("/dev/shm");
+    let place = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
+    let mut random = Random(17);
+    let (mut count, mut lost) = (0, 0);
+    while count < losses {
+        let dir = tempfile::tempdir_in(&place)?;
+        let journal = journal(dir.path());
+        loop {
+            let (stop, older) = (random.below(rows + 4 * TILE), random.below(rows));
+            let kept: Mutex<Option<Vec<u8>>> = Mutex::new(None);
+            let token = CancelToken::new();
+            let cancel = token.clone();
+            let job = job(&x, dir.path())?.cancel_token(token).progress(|progress| {
+                if progress.done >= older {
+                    kept.lock().unwrap().get_or_insert_with(|| fs::read(journal.path()).unwrap_or_default());
+                }
+                if progress.done >= stop {
+                    cancel.cancel();
+                }
+            });
+            match engine.run_resumable(job, &journal) {
+                Ok(_) => break,
+                Err(Error::Cancelled { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            // The name of the newest journal may be lost, too.
+            if let Some(older) = kept.into_inner().unwrap().filter(|_| random.below(2) == 0) {
+                fs::write(journal.path(), older)?;
+            }
+            // A journal that was being written.
+            if random.below(2) == 0 {
+                let mut new = journal.path().as_os_str().to_owned();
+                new.push(".new");
+                let content = fs::read(journal.path())?;
+                fs::write(new, &content[..random.below(content.len() as u64 + 1) as usize])?;
+            }
+            lost += lose(dir.path(), journal.path(), rows, &mut random)?;
+            count += 1;
+        }
+        assert!(files(dir.path()) == files(one.path()), "after {count} losses");
+    }
+    assert!(lost > 0, "no row was lost");
+    eprintln!("{count} power losses, {lost} sectors lost");
+    Ok(())
+}
+
+/// Overwrites about half of the sectors of rows that the journal does not have. Returns their number.
+fn lose(dir: &Path, journal: &Path, rows: u64, random: &mut Random) -> Outcome<u64> {
+    let content = fs::read(journal)?;
+    let done = match content.is_empty() {
+        true => 0,
+        false => Partial::from_bytes(&content)?.rows().iter().map(|rows| rows.end).max().unwrap_or(0),
+    };
+    let mut lost = 0;
+    for (name, _) in files(dir).into_iter().filter(|(name, _)| name.to_string_lossy().ends_with(".parts")) {
+        let file = OpenOptions::new().write(true).open(dir.join(&name))?;
+        let (header, size) = if name.to_string_lossy().starts_with(".y.npy") { (128, 8) } else { (0, 1) };
+        let (mut at, end) = (header + done * size, header + rows * size);
+        while at < end {
+            let next = (at + 1).next_multiple_of(SECTOR).min(end);
+            if random.below(2) == 0 {
+                let byte = if random.below(2) == 0 { 0 } else { 0xA5 };
+                file.write_all_at(&vec![byte; (next - at) as usize], at)?;
+                lost += 1;
+            }
+            at = next;
+        }
+    }
+    Ok(lost)
+}
+
+fn without_outputs(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice);
+    let dir = tempfile::tempdir()?;
+    let journal = Journal::at(dir.path().join("journal")).every(Duration::ZERO);
+    let job = || Job::eval("sum(i), std(i)").map(|job| job.rows(20 * TILE));
+    let whole = engine.run(job()?)?;
+    assert!(until(&engine, job()?, &journal, 7 * TILE)?.is_none());
+    assert!(journal.path().exists());
+    let report = engine.run_resumable(job()?, &journal)?;
+    assert_eq!((report.results, files(dir.path())), (whole.results, vec![]));
+    Ok(())
+}
+
+fn refused(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice);
+    let rows = 20 * TILE;
+    let x = numbers(rows as usize, 1);
+    let dir = tempfile::tempdir()?;
+    let journal = journal(dir.path());
+    let says = |job: Job<'_>, text: &str| {
+        let before = files(dir.path());
+        let error = engine.run_resumable(job, &journal).unwrap_err().to_string();
+        assert!(error.contains(text) && error.contains(".y.npy.journal"), "{error}");
+        assert!(files(dir.path()) == before, "a refused run changes nothing");
+    };
+    assert!(until(&engine, job(&x, dir.path())?, &journal, 9 * TILE)?.is_none());
+    let content = fs::read(journal.path())?;
+    let rows_done = Partial::from_bytes(&content)?.rows().to_vec();
+    assert!(rows_done.len() == 1 && rows_done[0].start == 0 && rows_done[0].end >= TILE, "{rows_done:?}");
+
+    let mut changed = x.clone();
+    changed[5] += 1.0;
+    says(job(&changed, dir.path())?, "another run: they differ in the input x: its values");
+    let other = Job::eval("y = x; sum(y)")?.input("x", &x).output("y", Npy::create(dir.path().join("y.npy")));
+    says(other, "another run: they differ in the expression");
+    let open = File::open(journal.path())?;
+    open.lock()?;
+    says(job(&x, dir.path())?, "another run has this journal open");
+    drop(open);
+
+    let mut random = Random(9);
+    for byte in 0..content.len() {
+        let mut damaged = content.clone();
+        damaged[byte] ^= 1 << random.below(8);
+        fs::write(journal.path(), &damaged)?;
+        let error = engine.run_resumable(job(&x, dir.path())?, &journal).unwrap_err().to_string();
+        assert!(error.contains("remove it to begin anew"), "byte {byte}: {error}");
+    }
+    fs::write(journal.path(), &content)?;
+
+    // The rows were removed, or made again by another run.
+    let hidden = files(dir.path()).into_iter().find(|(name, _)| name.to_string_lossy().starts_with(".t.raw."));
+    let (hidden, rows) = hidden.ok_or("there is no hidden file")?;
+    fs::remove_file(dir.path().join(&hidden))?;
+    says(job(&x, dir.path())?, "the rows of 't' that this journal stands for were removed");
+    fs::write(dir.path().join(&hidden), rows)?;
+    assert!(until(&engine, job(&x, dir.path())?, &journal, u64::MAX)?.is_some());
+    Ok(())
+}
+
+fn slices(choice: &DeviceChoice) -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let mut y = vec![0.0; 3];
+    let job = Job::eval("y = i * 0.5")?.output("y", &mut y);
+    let error = engine(choice).run_resumable(job, &Journal::at(dir.path().join("j"))).unwrap_err();
+    assert!(matches!(error, Error::InvalidJob(JobError::ResumableOutput { .. })), "{error}");
+    assert_eq!(files(dir.path()), []);
+    Ok(())
+}
