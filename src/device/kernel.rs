@@ -1,6 +1,6 @@
 //! Kernels: device code, and the host kernel that computes the same on the CPU.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 pub(crate) use super::scalars::LateScalars;
 pub use super::scalars::ScalarArgs;
@@ -66,6 +66,54 @@ impl Columns {
     }
 }
 
+/// The text of CUDA C++, which may be generated when it is first needed: on the CPU, never.
+#[derive(Clone)]
+pub struct Source(Arc<LazyLock<String, Generate>>);
+
+type Generate = Box<dyn FnOnce() -> String + Send>;
+
+impl Source {
+    /// Text that is generated when it is needed.
+    pub fn generated(generate: impl FnOnce() -> String + Send + 'static) -> Source {
+        Source(Arc::new(LazyLock::new(Box::new(generate))))
+    }
+}
+
+impl<T: Into<String>> From<T> for Source {
+    fn from(text: T) -> Source {
+        let text = text.into();
+        Source::generated(|| text)
+    }
+}
+
+impl std::ops::Deref for Source {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl PartialEq for Source {
+    fn eq(&self, other: &Source) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || **self == **other
+    }
+}
+
+impl Eq for Source {}
+
+impl std::hash::Hash for Source {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(&**self, f)
+    }
+}
+
 /// Device code.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
@@ -74,7 +122,7 @@ pub enum Code {
         /// Its name in compiler messages.
         name: String,
         /// The text.
-        text: String,
+        text: Source,
         /// Compiler options in addition to those of every kernel.
         options: Vec<String>,
     },
@@ -86,7 +134,7 @@ pub enum Code {
 
 impl Code {
     /// Creates code from CUDA C++ that Overshot generated or contains.
-    pub fn own(text: &str) -> Code {
+    pub fn own(text: impl Into<Source>) -> Code {
         Code::Cuda { name: "overshot.cu".into(), text: text.into(), options: vec![] }
     }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::program::Program;
 use super::reduce::Reduction;
 use super::{cuda, host};
-use crate::device::kernel::{Code, Columns, Kernel, Launch, ScalarArgs};
+use crate::device::kernel::{Code, Columns, Kernel, Launch, ScalarArgs, Source};
 
 impl Program {
     /// Returns the kernel. Its columns are the inputs and outputs, in the order passed to `bind`. Scalars have the
     /// same order; their values are set later.
     pub(crate) fn kernel(self: &Arc<Self>) -> Kernel {
-        let program = Arc::clone(self);
+        let (program, generated) = (Arc::clone(self), Arc::clone(self));
         let columns = Columns {
             inputs: self.inputs.iter().map(|(_, dtype)| dtype.size()).collect(),
             outputs: self.outputs.iter().map(|(_, dtype)| dtype.size()).collect(),
@@ -20,7 +20,7 @@ impl Program {
         };
         Kernel {
             entry: cuda::ENTRY.to_owned(),
-            code: Code::own(&cuda::source(self)),
+            code: Code::own(Source::generated(move || cuda::source(&generated))),
             launch: Launch::of(&columns, self.values.len()),
             columns,
             resident: vec![],

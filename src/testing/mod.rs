@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use crate::device::kernel::{
-    Argument, Code, Columns, Declared, HostKernel, Kernel, Launch, Resident, ScalarArgs, TILE_ROWS, TILE_THREADS,
-    Uniform,
+    Argument, Code, Columns, Declared, HostKernel, Kernel, Launch, Resident, ScalarArgs, Source, TILE_ROWS,
+    TILE_THREADS, Uniform,
 };
 
 /// Returns the kernel with this source, whose host kernel the stand-in driver runs. Returns `None` if the source
