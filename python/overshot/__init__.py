@@ -15,9 +15,10 @@ bounds the speed. An `Engine` keeps devices and memory for many runs with the sa
 
 from overshot import array_api
 from overshot._core import Cancelled, Expression, File, NewFile, Plan, Report, Resident, __version__, devices
-from overshot._engine import Engine, create, evaluate, open, plan
+from overshot._engine import Engine, create, evaluate, open, plan, run_rows
 from overshot._kernel import Kernel
 from overshot._lazy import Array, array, compute, jit
+from overshot._partial import Partial
 from overshot._results import Results
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "File",
     "Kernel",
     "NewFile",
+    "Partial",
     "Plan",
     "Report",
     "Resident",
@@ -42,4 +44,5 @@ __all__ = [
     "jit",
     "open",
     "plan",
+    "run_rows",
 ]

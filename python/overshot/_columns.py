@@ -62,26 +62,23 @@ def column(name: str, value: Any) -> Any:
 
 
 def columns(
-    expression: _core.Expression, names: Mapping[str, Any] | None, given: Mapping[str, Any], frame: FrameType
+    expression: _core.Expression, names: Mapping[str, Any] | None, given: Mapping[str, Any], frame: FrameType | None
 ) -> list[tuple[str, Any]]:
     """Returns the inputs of an expression: those that are given, and others from the variables of a frame."""
     own: dict[str, Any] = dict(names or {})
     own.update(given)
+    variables: tuple[Mapping[str, Any], ...] = () if frame is None else (frame.f_locals, frame.f_globals)
     found = []
     for name in expression.inputs:
-        if name in own:
-            value = own.pop(name)
-        elif name in frame.f_locals:
-            value = frame.f_locals[name]
-        elif name in frame.f_globals:
-            value = frame.f_globals[name]
-        else:
-            message = f"name {name!r} is not defined: make a variable of this name, or pass {name}=..."
-            raise NameError(message, name=name)
-        found.append((name, column(name, value)))
+        place = next((place for place in (own, *variables) if name in place), None)
+        if place is None:
+            make = "make a variable of this name, or " if variables else ""
+            raise NameError(f"name {name!r} is not defined: {make}pass {name}=...", name=name)
+        found.append((name, column(name, place[name])))
+        own.pop(name, None)
     # A variable with the name of a constant takes its place, as in Python.
     for name in expression.constants:
-        for place in (own, frame.f_locals, frame.f_globals):
+        for place in (own, *variables):
             if name in place:
                 found.append((name, column(name, place[name])))
                 own.pop(name, None)

@@ -14,6 +14,7 @@ __all__ = [
     "GpuArray",
     "Kernel",
     "NewFile",
+    "Partial",
     "Plan",
     "Report",
     "Resident",
@@ -143,6 +144,22 @@ class Plan:
     def _repr_html_(self) -> str: ...
 
 @final
+class Partial:
+    """The results of some rows of a job."""
+
+    @property
+    def rows(self) -> list[tuple[int, int]]: ...
+    @property
+    def total_rows(self) -> int: ...
+    @property
+    def is_complete(self) -> bool: ...
+    def merge(self, other: Partial) -> None: ...
+    def finish(self) -> tuple[list[tuple[str, Any]], Report]: ...
+    def to_bytes(self) -> bytes: ...
+    @staticmethod
+    def from_bytes(bytes: bytes) -> Partial: ...
+
+@final
 class Engine:
     def __new__(
         cls,
@@ -161,6 +178,23 @@ class Engine:
         progress: Callable[[int, int], object] | None = None,
         timeline: bool = False,
     ) -> tuple[list[tuple[str, Any]], list[tuple[str, np.ndarray]], Report]: ...
+    def run_rows(
+        self,
+        what: Expression | Call,
+        inputs: list[tuple[str, Any]],
+        outputs: list[tuple[str, Any]],
+        range: tuple[int, int],
+        rows: int | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Partial: ...
+    def ranges(
+        self,
+        what: Expression | Call,
+        inputs: list[tuple[str, Any]],
+        outputs: list[tuple[str, Any]],
+        parts: list[tuple[int, int]],
+        rows: int | None = None,
+    ) -> list[tuple[int, int]]: ...
     def resident(self, array: Any) -> Resident: ...
     def plan(
         self,

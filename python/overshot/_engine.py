@@ -18,6 +18,7 @@ from overshot import _core, _nvrtc
 from overshot._columns import column, columns
 from overshot._kernel import Kernel
 from overshot._outputs import opened, resolve
+from overshot._partial import Partial, Rows, span
 from overshot._progress import Progress
 from overshot._results import Results
 
@@ -80,6 +81,23 @@ class Engine:
     ) -> _core.Plan:
         """Returns what `evaluate` would do: chunks, workers and memory. Nothing is opened or run."""
         return self._plan(text, names, arrays, out, rows, sys._getframe(1))
+
+    def run_rows(
+        self,
+        text: str | _core.Expression,
+        names: Mapping[str, Any] | None = None,
+        /,
+        *,
+        rows: Rows | None = None,
+        part: tuple[int, int] | None = None,
+        total_rows: int | None = None,
+        out: Any = None,
+        progress: bool | Callable[[int, int], object] = False,
+        **arrays: Any,
+    ) -> Partial:
+        """Runs some rows of a job; see `overshot.run_rows`."""
+        frame = sys._getframe(1)
+        return self._run_rows(text, names, arrays, out, rows, part, total_rows, progress, frame)
 
     def resident(self, array: Any) -> _core.Resident:
         """Keeps an array or file in the memory of the GPUs, as far as it fits, for the runs of this engine.
@@ -149,10 +167,7 @@ class Engine:
         rows: int | None,
         frame: FrameType,
     ) -> _core.Plan:
-        expression = _expression(text)
-        inputs = columns(expression, names, arrays, frame)
-        optional = [name for name in expression.outputs if name not in expression.unread]
-        outputs, _ = resolve(expression.outputs, optional, _given(expression, out), inputs)
+        expression, inputs, outputs, _ = _bound(text, names, arrays, out, frame)
         return self._open(inputs, rows).plan(expression, inputs, outputs, rows)
 
     def _evaluate(
@@ -166,14 +181,51 @@ class Engine:
         timeline: bool,
         frame: FrameType,
     ) -> Any:
-        expression = _expression(text)
-        inputs = columns(expression, names, arrays, frame)
-        optional = [name for name in expression.outputs if name not in expression.unread]
-        outputs, copied = resolve(expression.outputs, optional, _given(expression, out), inputs)
+        expression, inputs, outputs, copied = _bound(text, names, arrays, out, frame)
         values, report = self._run(expression, inputs, outputs, copied, rows, progress, timeline)
-        # The name of an unnamed reduction is its text, with single spaces.
-        is_single = len(values) == 1 and expression.reductions == [" ".join(expression.text.split())]
-        return next(iter(values.values())) if expression.unnamed or is_single else Results(values, report)
+        return returned(expression, Results(values, report))
+
+    def _run_rows(
+        self,
+        text: str | _core.Expression,
+        names: Mapping[str, Any] | None,
+        arrays: Mapping[str, Any],
+        out: Any,
+        rows: Rows | None,
+        part: tuple[int, int] | None,
+        total_rows: int | None,
+        progress: bool | Callable[[int, int], object],
+        frame: FrameType | None,
+    ) -> Partial:
+        if (rows is None) == (part is None):
+            raise TypeError("say which rows to run: rows=range(a, b), or part=(k, n) with k from 0 to n - 1")
+        expression, inputs, outputs, copied = _bound(text, names, arrays, out, frame)
+        for name, value in outputs:
+            if name in copied:
+                raise ValueError(f"{name}: the output shares memory with an input, which other parts read: copy one")
+            if value is None:
+                raise ValueError(f"{name}: parts of a job write the same output: pass out= with a path or an array")
+        engine = self._open(inputs + outputs, total_rows)
+        if part is not None:
+            wanted = engine.ranges(expression, inputs, outputs, [part], total_rows)[0]
+        else:
+            wanted = span(rows)
+        show = Progress() if progress is True else progress if callable(progress) else None
+        try:
+            return Partial(engine.run_rows(expression, inputs, outputs, wanted, total_rows, show))
+        finally:
+            if isinstance(show, Progress):
+                show.close()
+
+    def _ranges(
+        self, text: str | _core.Expression, names: Mapping[str, Any], out: Any, total_rows: int | None, of: int
+    ) -> list[tuple[int, int]]:
+        """Divides the rows of a job into at most `of` ranges, none of which is empty."""
+        expression, inputs, outputs, _ = _bound(text, names, {}, out, None)
+        parts = [(part, of) for part in range(of)]
+        ranges = self._open(inputs, total_rows).ranges(expression, inputs, outputs, parts, total_rows)
+        # A job without rows has one range, because its outputs have to be written, too.
+        return [(first, end) for first, end in ranges if first < end] or ranges[:1]
 
     def _run(
         self,
@@ -199,7 +251,7 @@ class Engine:
             values[name] = array
         for name, value in values.items():
             if isinstance(value, _core.NewFile):
-                values[name] = opened(name, value, report)
+                values[name] = opened(name, value.path, report)
             elif isinstance(value, _core.GpuArray):
                 values[name] = value.owner
         values.update(results)
@@ -236,6 +288,27 @@ def _engine(*settings: Any) -> Engine:
 
 def _expression(text: str | _core.Expression) -> _core.Expression:
     return text if isinstance(text, _core.Expression) else _parse(text)
+
+
+def _bound(
+    text: str | _core.Expression,
+    names: Mapping[str, Any] | None,
+    arrays: Mapping[str, Any],
+    out: Any,
+    frame: FrameType | None,
+) -> tuple[_core.Expression, list[tuple[str, Any]], list[tuple[str, Any]], dict[str, Any]]:
+    """Returns the expression, its inputs, its outputs, and the arrays that are written after a run."""
+    expression = _expression(text)
+    inputs = columns(expression, names, arrays, frame)
+    optional = [name for name in expression.outputs if name not in expression.unread]
+    return expression, inputs, *resolve(expression.outputs, optional, _given(expression, out), inputs)
+
+
+def returned(expression: _core.Expression, results: Results) -> Any:
+    """Returns what `evaluate` returns: the array or the number of one expression, or all results."""
+    # The name of an unnamed reduction is its text, with single spaces.
+    is_single = len(results) == 1 and expression.reductions == [" ".join(expression.text.split())]
+    return next(iter(results.values())) if expression.unnamed or is_single else results
 
 
 def _given(expression: _core.Expression, out: Any) -> dict[str, Any]:
@@ -324,6 +397,47 @@ def evaluate(
     """
     engine = _shared(device, device_memory, pinned_memory, chunk, workers)
     return engine._evaluate(text, names, arrays, out, rows, progress, timeline, sys._getframe(1))
+
+
+def run_rows(
+    text: str | _core.Expression,
+    names: Mapping[str, Any] | None = None,
+    /,
+    *,
+    rows: Rows | None = None,
+    part: tuple[int, int] | None = None,
+    total_rows: int | None = None,
+    out: Any = None,
+    device: str = "auto",
+    device_memory: Size | None = None,
+    pinned_memory: Size | None = None,
+    chunk: Size | None = None,
+    workers: int | None = None,
+    progress: bool | Callable[[int, int], object] = False,
+    **arrays: Any,
+) -> Partial:
+    """Runs some rows of a job, and returns their `Partial`, which other processes complete.
+
+    >>> x = np.arange(10_000.0)
+    >>> first = ov.run_rows("mean(x)", part=(0, 2))
+    >>> first
+    <overshot.Partial: rows 0 to 4096 of 10000>
+    >>> first.merge(ov.run_rows("mean(x)", rows=range(4096, 10_000)))
+    >>> first.finish()["mean(x)"]
+    np.float64(4999.5)
+
+    The text, names and settings are those of `evaluate`. Results have the same bits for any division of the rows, on
+    any devices. `part=(k, n)` is part k of n, from 0 on; `rows` is a range, a slice or a pair of numbers that begins
+    and ends at multiples of 4096, or at the end of the job. `total_rows` is what `evaluate` calls `rows`: the rows of
+    an expression without arrays.
+
+    Every value that is not a reduction needs an output in `out`: a path, which all processes write in place under a
+    hidden name until `Partial.finish` names it, or an array, of which only these rows are written. `progress` counts
+    the rows of the part.
+    """
+    engine = _shared(device, device_memory, pinned_memory, chunk, workers)
+    frame = sys._getframe(1)
+    return engine._run_rows(text, names, arrays, out, rows, part, total_rows, progress, frame)
 
 
 def plan(

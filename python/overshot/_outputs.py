@@ -40,9 +40,9 @@ def resolve(
     return outputs, copied
 
 
-def opened(name: str, file: _core.NewFile, report: _core.Report) -> np.ndarray:
+def opened(name: str, path: str | os.PathLike[str], report: _core.Report) -> np.ndarray:
     """Returns a file that was written as a memory map."""
-    path = os.fspath(file.path)
+    path = os.fspath(path)
     if path.endswith(".npy"):
         opened: np.ndarray = np.load(path, mmap_mode="r")
         return opened

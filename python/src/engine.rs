@@ -12,6 +12,7 @@ use crate::dtype;
 use crate::error::exception;
 use crate::expression::Expression;
 use crate::kernel::Call;
+use crate::partial::Partial;
 use crate::process::OfProcess;
 use crate::report::{Plan, Report};
 use crate::resident::Resident;
@@ -44,8 +45,10 @@ enum What<'py> {
 
 /// Names and the objects that they stand for.
 type Named<'py> = Vec<(String, Bound<'py, PyAny>)>;
+/// Numbers by name; `None` for the smallest or largest of no rows.
+pub(crate) type Values = Vec<(String, Option<Py<PyAny>>)>;
 /// Results, new arrays by name, and the report.
-type Ran = (Vec<(String, Option<Py<PyAny>>)>, Vec<(String, Py<PyAny>)>, Report);
+type Ran = (Values, Vec<(String, Py<PyAny>)>, Report);
 
 #[pymethods]
 impl Engine {
@@ -80,25 +83,56 @@ impl Engine {
         let given = given(&inputs, &engine)?;
         let mut taken = taken(&outputs, &engine)?;
         check_apart(&given, &taken)?;
-        let (token, done) = (CancelToken::new(), Done::default());
-        let bytes = given.iter().map(|(_, given)| given.bytes()).sum::<u64>() + 8 * rows.unwrap_or_default();
-        let is_watched = bytes >= WATCHED || progress.is_some();
-        let report = {
-            let job = what.job(&given, &mut taken, rows).timeline(timeline);
-            if is_watched {
-                let job = job.cancel_token(token.clone());
-                let job = job.progress(|progress| done.record(progress.done, progress.rows));
-                watched(py, &token, &done, progress.as_ref(), || engine.run(job))?
-            } else {
-                py.detach(|| engine.run(job))
-            }
-        };
-        let report = report.map_err(exception)?;
-        let value = |value| Ok::<_, PyErr>(dtype::to_python(py, value)?.unbind());
-        let results = report.results.iter().map(|(name, result)| Ok((name.clone(), result.map(value).transpose()?)));
-        let results = results.collect::<PyResult<_>>()?;
+        let is_watched = is_long(&given, rows) || progress.is_some();
+        let job = what.job(&given, &mut taken, rows).timeline(timeline);
+        let report = execute(py, job, is_watched.then_some(progress), |job: Job<'_>| engine.run(job))?;
         let arrays = taken.into_iter().filter_map(|(name, taken)| Some((name, taken.into_new()?))).collect();
-        Ok((results, arrays, Report(report)))
+        Ok((values(py, &report)?, arrays, Report(report)))
+    }
+
+    /// Runs some rows of an expression or a kernel: those from `range[0]` to `range[1]`.
+    #[allow(clippy::too_many_arguments, reason = "the interpreter is one of them")]
+    #[pyo3(signature = (what, inputs, outputs, range, rows=None, progress=None))]
+    fn run_rows<'py>(
+        &self,
+        py: Python<'py>,
+        what: Bound<'py, PyAny>,
+        inputs: Named<'py>,
+        outputs: Named<'py>,
+        range: (u64, u64),
+        rows: Option<u64>,
+        progress: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Partial> {
+        let (what, engine) = (What::new(what)?, self.engine()?);
+        let given = given(&inputs, &engine)?;
+        let mut taken = taken(&outputs, &engine)?;
+        check_apart(&given, &taken)?;
+        let is_watched = is_long(&given, Some(range.1.saturating_sub(range.0))) || progress.is_some();
+        let job = what.job(&given, &mut taken, rows);
+        let run = |job: Job<'_>| engine.run_rows(job, range.0..range.1);
+        execute(py, job, is_watched.then_some(progress), run).map(Partial::new)
+    }
+
+    /// Divides the rows of a job into parts of nearly the same size, some of which may be empty.
+    #[pyo3(signature = (what, inputs, outputs, parts, rows=None))]
+    fn ranges<'py>(
+        &self,
+        py: Python<'py>,
+        what: Bound<'py, PyAny>,
+        inputs: Named<'py>,
+        outputs: Named<'py>,
+        parts: Vec<(u64, u64)>,
+        rows: Option<u64>,
+    ) -> PyResult<Vec<(u64, u64)>> {
+        let (what, engine) = (What::new(what)?, self.engine()?);
+        let given = given(&inputs, &engine)?;
+        let mut taken = taken(&outputs, &engine)?;
+        let job = what.job(&given, &mut taken, rows);
+        let ranges = py.detach(move || {
+            let range = |&(part, of): &_| engine.rows_of_part(&job, part, of).map(|rows| (rows.start, rows.end));
+            parts.iter().map(range).collect::<Result<_, _>>()
+        });
+        ranges.map_err(exception)
     }
 
     /// Keeps an array or a file on the GPUs.
@@ -152,6 +186,38 @@ impl Engine {
         *built = Some(OfProcess::new(engine.clone()));
         Ok(engine)
     }
+}
+
+/// Runs a job without the interpreter's lock. `watch` is given for a run that Ctrl-C can stop, with the function that
+/// shows its progress, if there is one.
+fn execute<'a, R: Send>(
+    py: Python<'_>,
+    job: Job<'a>,
+    watch: Option<Option<Bound<'_, PyAny>>>,
+    run: impl FnOnce(Job<'_>) -> overshot::Result<R> + Send,
+) -> PyResult<R> {
+    let (token, done) = (CancelToken::new(), Done::default());
+    let result = match watch {
+        Some(show) => {
+            let job = job.cancel_token(token.clone());
+            let job = job.progress(|progress| done.record(progress.done, progress.rows));
+            watched(py, &token, &done, show.as_ref(), || run(job))?
+        }
+        None => py.detach(|| run(job)),
+    };
+    result.map_err(exception)
+}
+
+/// Returns whether a run takes so long that somebody could press Ctrl-C.
+fn is_long(given: &[(String, Given)], rows: Option<u64>) -> bool {
+    let inputs = given.iter().map(|(_, given)| given.bytes()).sum::<u64>();
+    inputs.saturating_add(rows.unwrap_or_default().saturating_mul(8)) >= WATCHED
+}
+
+/// Returns the numbers of a report, as NumPy's.
+pub(crate) fn values(py: Python<'_>, report: &overshot::Report) -> PyResult<Values> {
+    let value = |value| Ok::<_, PyErr>(dtype::to_python(py, value)?.unbind());
+    report.results.iter().map(|(name, result)| Ok((name.clone(), result.map(value).transpose()?))).collect()
 }
 
 fn given(inputs: &Named<'_>, engine: &overshot::Engine) -> PyResult<Vec<(String, Given)>> {

@@ -1,7 +1,8 @@
 //! The Python package of Overshot: what its pure Python part calls.
 //!
 //! Objects of Python become inputs and outputs of a job in `columns.rs`, with arrays of GPUs in `gpu.rs`; `engine.rs`
-//! runs it without the interpreter's lock; `watch.rs` notices Ctrl-C and shows progress meanwhile.
+//! runs it, or some of its rows (`partial.rs`), without the interpreter's lock; `watch.rs` notices Ctrl-C and shows
+//! progress meanwhile.
 
 mod columns;
 mod dtype;
@@ -11,6 +12,7 @@ mod expression;
 mod file;
 mod gpu;
 mod kernel;
+mod partial;
 mod process;
 mod report;
 mod resident;
@@ -31,6 +33,8 @@ mod _core {
     use crate::gpu::GpuArray;
     #[pymodule_export]
     use crate::kernel::{Call, Kernel};
+    #[pymodule_export]
+    use crate::partial::Partial;
     #[pymodule_export]
     use crate::report::{Plan, Report};
     #[pymodule_export]
