@@ -199,12 +199,7 @@ class Engine:
     ) -> Partial:
         if (rows is None) == (part is None):
             raise TypeError("say which rows to run: rows=range(a, b), or part=(k, n) with k from 0 to n - 1")
-        expression, inputs, outputs, copied = _bound(text, names, arrays, out, frame)
-        for name, value in outputs:
-            if name in copied:
-                raise ValueError(f"{name}: the output shares memory with an input, which other parts read: copy one")
-            if value is None:
-                raise ValueError(f"{name}: parts of a job write the same output: pass out= with a path or an array")
+        expression, inputs, outputs = _bound_parts(text, names, arrays, out, frame)
         engine = self._open(inputs + outputs, total_rows)
         if part is not None:
             wanted = engine.ranges(expression, inputs, outputs, [part], total_rows)[0]
@@ -221,7 +216,7 @@ class Engine:
         self, text: str | _core.Expression, names: Mapping[str, Any], out: Any, total_rows: int | None, of: int
     ) -> list[tuple[int, int]]:
         """Divides the rows of a job into at most `of` ranges, none of which is empty."""
-        expression, inputs, outputs, _ = _bound(text, names, {}, out, None)
+        expression, inputs, outputs = _bound_parts(text, names, {}, out, None)
         parts = [(part, of) for part in range(of)]
         ranges = self._open(inputs, total_rows).ranges(expression, inputs, outputs, parts, total_rows)
         # A job without rows has one range, because its outputs have to be written, too.
@@ -302,6 +297,23 @@ def _bound(
     inputs = columns(expression, names, arrays, frame)
     optional = [name for name in expression.outputs if name not in expression.unread]
     return expression, inputs, *resolve(expression.outputs, optional, _given(expression, out), inputs)
+
+
+def _bound_parts(
+    text: str | _core.Expression,
+    names: Mapping[str, Any] | None,
+    arrays: Mapping[str, Any],
+    out: Any,
+    frame: FrameType | None,
+) -> tuple[_core.Expression, list[tuple[str, Any]], list[tuple[str, Any]]]:
+    """Returns the expression, its inputs and its outputs, which must be places that all parts write."""
+    expression, inputs, outputs, copied = _bound(text, names, arrays, out, frame)
+    for name, value in outputs:
+        if name in copied:
+            raise ValueError(f"{name}: the output shares memory with an input, which other parts read: copy one")
+        if value is None:
+            raise ValueError(f"{name}: parts of a job write the same output: pass out= with a path or an array")
+    return expression, inputs, outputs
 
 
 def returned(expression: _core.Expression, results: Results) -> Any:

@@ -1,0 +1,180 @@
+"""Which rows of a job wait, run and are complete, and who runs them.
+
+No threads, no clock and no connection: a driver (`overshot.dask`, `overshot.executor`, the simulation of
+docs/scale.md) tells what happened and when, and asks what to do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from statistics import median
+from typing import NamedTuple, TypeVar
+
+from overshot._partial import Partial
+
+LOSSES = 3
+"""A range that so many workers were lost with may be what ends them, so it is not run once more."""
+
+RANGES_PER_WORKER = 32
+"""With fewer, the last ranges take a noticeable part of the time; docs/scale.md has the figures."""
+
+FEWEST_ROWS = 1 << 20
+"""Ranges of fewer rows cost more to hand out than to run; the rows are divided further only for idle workers."""
+
+
+Worker = TypeVar("Worker", bound=Hashable)
+
+
+def count_of(rows: int, workers: int) -> int:
+    """Returns how many ranges a job is divided into, if the caller does not say."""
+    return min(RANGES_PER_WORKER * workers, max(workers, rows // FEWEST_ROWS))
+
+
+class Lost(RuntimeError):
+    """Rows were not run, because several workers were lost while they ran them."""
+
+
+class Claim(NamedTuple):
+    """A range that a worker is to run."""
+
+    number: int
+    rows: tuple[int, int]
+
+
+class Ranges:
+    """The ranges of rows of a job, and the partial of those that are complete.
+
+    A worker, which may be anything that identifies one, runs one range at a time: it claims one, and completes it or is
+    lost with it. A lost range is claimed before all others. When no range waits, a free worker gets a copy of the one
+    that is expected to end last, if it would end it earlier; `copies=False` forbids this. No range has more than one
+    copy, and only the first result of a range is merged.
+    """
+
+    def __init__(self, ranges: Sequence[tuple[int, int]], *, copies: bool = True) -> None:
+        self.partial: Partial | None = None
+        self.rows_done = 0
+        self.starts = [0] * len(ranges)
+        """How often each range was claimed."""
+        self._ranges = list(ranges)
+        self._waiting = deque(range(len(ranges)))
+        self._rows_waiting = sum(end - first for first, end in ranges)
+        self._done = [False] * len(ranges)
+        self._left = len(ranges)
+        self._losses = [0] * len(ranges)
+        self._copies = copies
+        # The range of each worker that runs one, and since when; the workers of each range.
+        self._running: dict[Hashable, tuple[int, float]] = {}
+        self._workers: dict[int, list[Hashable]] = {}
+        # Seconds for a row, of each worker that has completed a range.
+        self._pace: dict[Hashable, float] = {}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every range is complete."""
+        return self._left == 0
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether there is a range that nobody runs."""
+        return bool(self._waiting)
+
+    def __contains__(self, worker: Hashable) -> bool:
+        """Returns whether a worker runs a range."""
+        return worker in self._running
+
+    def fastest(self, workers: Iterable[Worker]) -> list[Worker]:
+        """Returns workers in the order in which they should be asked: if one gets nothing, no later one does."""
+        return sorted(workers, key=lambda worker: self._pace.get(worker, 0.0))
+
+    def claim(self, worker: Hashable, now: float) -> Claim | None:
+        """Returns the range that a free worker is to run; `None` if it should ask again after the next event."""
+        index = self._next(worker) if self._waiting else self._slowest(worker, now) if self._copies else None
+        if index is None:
+            return None
+        self.starts[index] += 1
+        self._running[worker] = (index, now)
+        self._workers.setdefault(index, []).append(worker)
+        return Claim(index, self._ranges[index])
+
+    def complete(self, worker: Hashable, partial: Partial, now: float) -> bool:
+        """Takes the result of a worker's range. Returns whether it is the first one of this range."""
+        index, since = self._end(worker)
+        rows = self._size(index)
+        if rows:
+            self._pace[worker] = (now - since) / rows
+        if self._done[index]:
+            return False
+        # Before anything is recorded: a result that does not merge is an error of the caller's.
+        if self.partial is None:
+            self.partial = partial
+        else:
+            self.partial.merge(partial)
+        self._done[index] = True
+        self._left -= 1
+        self.rows_done += rows
+        return True
+
+    def lost(self, worker: Hashable, cause: BaseException | None = None) -> None:
+        """Records that a worker will not complete its range, if it has one.
+
+        Raises `Lost` if too many workers were lost with this range.
+        """
+        self._pace.pop(worker, None)
+        if worker not in self._running:
+            return
+        index, _ = self._end(worker)
+        self._losses[index] += 1
+        if self._done[index] or self._workers.get(index):
+            return
+        if self._losses[index] >= LOSSES:
+            first, end = self._ranges[index]
+            text = f"{LOSSES} workers were lost while they ran rows {first} to {end}: look at their logs; "
+            raise Lost(text + "if their memory was full, limit it with pinned_memory= and device_memory=") from cause
+        self._waiting.appendleft(index)
+        self._rows_waiting += self._size(index)
+
+    def _size(self, index: int) -> int:
+        first, end = self._ranges[index]
+        return end - first
+
+    def _end(self, worker: Hashable) -> tuple[int, float]:
+        index, since = self._running.pop(worker)
+        others = self._workers[index]
+        others.remove(worker)
+        if not others:
+            del self._workers[index]
+        return index, since
+
+    def _next(self, worker: Hashable) -> int | None:
+        """Takes the next range that waits, unless others would end it before this worker would."""
+        index = self._waiting[0]
+        rows = self._size(index)
+        pace = self._pace.get(worker)
+        # Near the end, a slow worker takes none: all others would wait for it. One of the usual pace always takes one.
+        if pace is not None and self._running and len(self._waiting) < len(self._pace):
+            usual = median(self._pace.values())
+            together = sum(1 / max(pace, 1e-12) for pace in self._pace.values())
+            if pace * rows > usual * rows + self._rows_waiting / together:
+                return None
+        self._waiting.popleft()
+        self._rows_waiting -= rows
+        return index
+
+    def _slowest(self, worker: Hashable, now: float) -> int | None:
+        """Returns the range that is expected to end last, if this worker would end a copy of it earlier."""
+        if not self._pace:
+            return None
+        usual = median(self._pace.values())
+        own = self._pace.get(worker, usual)
+        latest: tuple[float, int] | None = None
+        for other, (index, since) in self._running.items():
+            if self.starts[index] > 1 or self._done[index]:
+                continue
+            rows = self._size(index)
+            # What is late by some time is expected to take as long again.
+            expected = since + rows * self._pace.get(other, usual)
+            end = max(expected, now + (now - expected))
+            if end > now + own * rows and (latest is None or end > latest[0]):
+                latest = (end, index)
+        return None if latest is None else latest[1]
