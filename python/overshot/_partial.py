@@ -37,7 +37,7 @@ class Partial:
     whatever the number of rows. It can be pickled, and `to_bytes` makes it a file, which `overshot merge` reads, too.
 
     >>> x = np.arange(10_000.0)
-    >>> first, last = (ov.run_rows("sum(x)", part=(k, 2)) for k in range(2))
+    >>> first, last = (ov.run_rows("sum(x)", part=(k, 2), x=x) for k in range(2))
     >>> first.merge(last)
     >>> first.is_complete, first.finish()["sum(x)"]
     (True, np.float64(49995000.0))

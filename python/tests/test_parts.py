@@ -1,0 +1,200 @@
+"""Jobs in parts: some rows at a time, merged to the bits of one run; and who runs which rows."""
+
+import pickle
+import random
+
+import numpy as np
+import pytest
+from conftest import DEVICES
+
+import overshot as ov
+from overshot._parts import Lost, Ranges, count_of
+
+TEXT = "y = sin(x) * k; sum(x), std(x), m = max(x)"
+
+
+def of(ranges, total):
+    """Returns the partials of ranges of a job, made here."""
+    return [ov.run_rows("sum(i)", rows=rows, total_rows=total, device="cpu") for rows in ranges]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("seed", range(5))
+def test_random_parts_have_the_bits_of_one_run(device, seed, tmp_path):
+    rng = random.Random(seed)
+    x = np.random.default_rng(seed).standard_normal(rng.randrange(1, 400_000))
+    np.save(tmp_path / "x.npy", x)
+    whole = ov.evaluate(TEXT, x=tmp_path / "x.npy", k=2.5, device=device)
+    borders = sorted({0, x.size, *(4096 * rng.randrange(x.size // 4096 + 1) for _ in range(rng.randrange(6)))})
+    ranges = list(zip(borders[:-1], borders[1:]))
+    rng.shuffle(ranges)
+    all_rows = None
+    for first, end in ranges:
+        rows = rng.choice([(first, end), range(first, end), slice(first, end)])
+        names = {"x": tmp_path / "x.npy", "k": 2.5}
+        where = {"device": rng.choice([device, "cpu"]), "chunk": rng.choice([None, "64KiB"])}
+        part = ov.run_rows(TEXT, names, rows=rows, out={"y": tmp_path / "y.npy"}, **where)
+        assert part.rows == [range(first, end)] and part.total_rows == x.size
+        part = pickle.loads(pickle.dumps(part))
+        if all_rows is None:
+            all_rows = part
+        else:
+            assert not all_rows.is_complete
+            all_rows.merge(part)
+    assert all_rows.is_complete and all_rows.rows == [range(x.size)]
+    assert not (tmp_path / "y.npy").exists()
+    results = all_rows.finish()
+    assert all(results[name].tobytes() == whole[name].tobytes() for name in whole)
+    assert isinstance(results["y"], np.memmap) and list(results) == list(whole)
+    assert results.report.rows == x.size
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["x.npy", "y.npy"]
+
+
+def test_parts_by_number():
+    x = np.arange(10_000.0)
+    with ov.Engine(device="cpu") as engine:
+        parts = [engine.run_rows("mean(x)", part=(k, 5), x=x) for k in range(5)]
+    assert [rows for part in parts for rows in part.rows] == [range(0, 4096), range(4096, 8192), range(8192, 10_000)]
+    for part in parts[1:]:
+        parts[0].merge(part)
+    assert dict(parts[0].finish()) == {"mean(x)": 4999.5}
+    raw = ov.Partial.from_bytes(parts[0].to_bytes())
+    assert raw.is_complete and repr(raw) == "<overshot.Partial: rows 0 to 10000 of 10000>"
+
+
+def test_an_array_is_written_in_parts():
+    x, y = np.arange(10_000.0), np.zeros(10_000)
+    part = ov.run_rows("x + 1", part=(1, 2), out=y)
+    np.testing.assert_array_equal(y, np.where(x < 4096, 0, x + 1))
+    part.merge(ov.run_rows("x + 1", part=(0, 2), out=y))
+    np.testing.assert_array_equal(y, x + 1)
+    assert dict(part.finish()) == {}
+
+
+def test_an_expression_without_a_name_is_called_result(tmp_path):
+    x = np.arange(10.0)
+    results = ov.run_rows("x * 2", part=(0, 1), out=tmp_path / "y.f64").finish()
+    np.testing.assert_array_equal(results["result"], x * 2)
+
+
+def test_errors_say_what_to_do(tmp_path):
+    x = np.arange(10_000.0)
+    run = lambda text="sum(x)", **given: ov.run_rows(text, x=given.pop("x", x), device="cpu", **given)
+    for given in ({}, {"part": (0, 1), "rows": range(4096)}):
+        with pytest.raises(TypeError, match="say which rows to run"):
+            run(**given)
+    for rows in (range(0, 100, 2), slice(4096), slice(None), (8192, 4096), (0, 100), (0, 20_000), (-4096, 4096)):
+        if rows == slice(4096):
+            assert run(rows=rows).rows == [range(4096)]
+            continue
+        with pytest.raises(ValueError):
+            run(rows=rows)
+    with pytest.raises(TypeError, match="are not rows"):
+        run(rows=4096)
+    with pytest.raises(ValueError, match="part"):
+        run(part=(2, 2))
+    with pytest.raises(ValueError, match="y: parts of a job write the same output"):
+        run("y = x + 1", part=(0, 1))
+    with pytest.raises(ValueError, match="y: the output shares memory with an input"):
+        run("y = x + 1", part=(0, 2), out={"y": x})
+    first, last = run(part=(0, 2)), run(part=(1, 2))
+    with pytest.raises(ValueError, match="4096"):
+        first.finish()
+    for other in (first, run(rows=range(4096))):
+        with pytest.raises(ValueError, match="rows"):
+            first.merge(other)
+    with pytest.raises(ValueError, match="x: its values"):
+        first.merge(run(part=(1, 2), x=x + 1))
+    first.merge(last)
+    assert first.finish()["sum(x)"] == x.sum()
+    data = bytearray(first.to_bytes())
+    data[len(data) // 2] ^= 1
+    for damaged in (bytes(data), b"", b"OVSHPART", bytes(100)):
+        with pytest.raises(ValueError):
+            ov.Partial.from_bytes(damaged)
+    # An output that was finished is not finished again, and nothing is replaced.
+    whole = run("y = x + 1", part=(0, 1), out={"y": tmp_path / "y.npy"})
+    whole.finish()
+    with pytest.raises(OSError):
+        whole.finish()
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), x + 1)
+
+
+def test_progress_counts_the_rows_of_the_part_and_ends_it():
+    x, seen = np.zeros(1 << 20), []
+    ov.run_rows("sum(x)", part=(1, 2), progress=lambda done, rows: seen.append((done, rows)))
+    assert seen[-1] == (1 << 19, 1 << 19)
+
+    def stop(done, rows):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ov.run_rows("sum(x)", part=(1, 2), progress=stop)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_ranges_of_lost_workers_run_again(seed):
+    """Workers of any speed end and are lost in any order; each range is merged once."""
+    rng = random.Random(seed)
+    total = 4096 * rng.randrange(1, 40) + rng.choice([0, 1])
+    borders = sorted({0, total, *(4096 * rng.randrange(total // 4096 + 1) for _ in range(20))})
+    ranges = list(zip(borders[:-1], borders[1:]))
+    partials = of(ranges, total)
+    parts = Ranges(ranges, copies=rng.random() < 0.7)
+    workers, now, running, losses = list(range(rng.randrange(1, 8))), 0.0, {}, 0
+    lost = {}
+    while not parts.is_complete:
+        now += rng.random()
+        for worker in parts.fastest(worker for worker in workers if worker not in parts):
+            claim = parts.claim(worker, now)
+            if claim is None:
+                break
+            running[worker] = claim
+        worker = rng.choice(list(running))
+        claim = running.pop(worker)
+        if rng.random() < 0.1 and lost.get(claim.number, 0) < 1:
+            lost[claim.number] = lost.get(claim.number, 0) + 1
+            parts.lost(worker)
+        else:
+            parts.complete(worker, pickle.loads(pickle.dumps(partials[claim.number])), now)
+    assert parts.partial.is_complete and parts.rows_done == total
+    assert parts.partial.finish()["sum(i)"] == total * (total - 1) // 2
+    assert max(parts.starts) <= 2
+    # A worker that is late, or lost, after the end changes nothing.
+    for worker, claim in running.items():
+        assert not parts.complete(worker, partials[claim.number], now)
+
+
+def test_a_free_worker_gets_a_copy_of_the_range_that_ends_last():
+    ranges = [(4096 * k, 4096 * (k + 1)) for k in range(4)]
+    for copies in (True, False):
+        partials = of(ranges, 4 * 4096)
+        parts = Ranges(ranges, copies=copies)
+        assert [parts.claim(worker, 0.0).number for worker in "abc"] == [0, 1, 2]
+        assert parts.complete("a", partials[0], 1.0)
+        assert parts.claim("a", 1.0).number == 3
+        parts.complete("a", partials[3], 2.0)
+        # `b` and `c` are late: they have run for 2 s, and `a` needs 1 s.
+        claim = parts.claim("a", 2.5)
+        assert (claim is not None) == copies
+        if copies:
+            again = parts.claim("d", 2.5)
+            assert {claim.number, again.number} == {1, 2} and parts.claim("e", 9.0) is None
+            parts.lost("b")
+            assert parts.claim("e", 9.0) is None, "its copy still runs"
+            assert parts.complete("a" if claim.number == 1 else "d", partials[1], 9.0)
+
+
+def test_a_range_that_ends_workers_is_given_up():
+    parts = Ranges([(0, 4096)])
+    for worker in "ab":
+        parts.claim(worker, 0.0)
+        parts.lost(worker)
+    parts.claim("c", 0.0)
+    with pytest.raises(Lost, match="rows 0 to 4096"):
+        parts.lost("c", OSError("no memory"))
+    parts.lost("nobody")
+
+
+def test_the_rows_decide_how_many_ranges_there_are():
+    assert [count_of(rows, 4) for rows in (0, 10, 1 << 22, 1 << 24, 1 << 40)] == [4, 4, 4, 16, 128]
