@@ -68,8 +68,8 @@ def cluster(tmp_path_factory):
     np.save(folder / "x.npy", np.random.default_rng(1).standard_normal(500_000))
     # The workers have no such module.
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    settings = {"threads_per_worker": 1, "processes": True, "host": "127.0.0.1", "dashboard_address": None}
-    with distributed.LocalCluster(WORKERS, **settings) as cluster, distributed.Client(cluster) as client:
+    settings = {"n_workers": WORKERS, "threads_per_worker": 1, "processes": True, "host": "127.0.0.1"}
+    with distributed.LocalCluster(**settings, dashboard_address=None) as cluster, distributed.Client(cluster) as client:
         client.register_plugin(Observed(folder))
         yield client, folder
 
