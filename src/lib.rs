@@ -240,6 +240,9 @@ mod docs_python {}
 #[doc = include_str!("../docs/resume.md")]
 mod docs_resume {}
 #[cfg(doctest)]
+#[doc = include_str!("../docs/scale.md")]
+mod docs_scale {}
+#[cfg(doctest)]
 #[doc = include_str!("../docs/several-gpus.md")]
 mod docs_several_gpus {}
 

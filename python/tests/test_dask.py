@@ -14,6 +14,7 @@ import overshot as ov
 
 distributed = pytest.importorskip("distributed")
 cloudpickle = pytest.importorskip("cloudpickle")
+dask = pytest.importorskip("dask")
 
 import overshot.dask  # noqa: E402
 
@@ -69,7 +70,12 @@ def cluster(tmp_path_factory):
     # The workers have no such module.
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     settings = {"n_workers": WORKERS, "threads_per_worker": 1, "processes": True, "host": "127.0.0.1"}
-    with distributed.LocalCluster(**settings, dashboard_address=None) as cluster, distributed.Client(cluster) as client:
+    # A cluster gives up a worker that is absent for a moment some time after it was killed: here, that of a later kill.
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
+        distributed.LocalCluster(**settings, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
         client.register_plugin(Observed(folder))
         yield client, folder
 
@@ -80,7 +86,7 @@ def client(cluster, monkeypatch):
     monkeypatch.chdir(folder)
     for name in set(os.listdir()) - {"x.npy"}:
         Path(name).unlink()
-    client.wait_for_workers(WORKERS)
+    client.wait_for_workers(WORKERS, timeout=60)
     return client
 
 
