@@ -52,7 +52,7 @@ def simulate(hosts=1000, gpus=8, ranges=RANGES_PER_WORKER, minutes=10.0, seed=0,
     count = hosts * ranges
     rows = count * TILE
     kinds = rng.sample(range(hosts), hosts)
-    slow, lost = set(kinds[: round(hosts * STRAGGLERS)]), set(kinds[-round(hosts * LOST) :] if hosts * LOST >= 1 else [])
+    slow, lost = set(kinds[: round(hosts * STRAGGLERS)]), set(kinds[hosts - round(hosts * LOST) :])
     horizon = 60.0 * minutes
     all_hosts = [Host(rng, gpus, horizon / ranges, horizon, k in slow, k in lost) for k in range(hosts)]
     engine = ov.Engine(device="cpu")

@@ -31,8 +31,10 @@ def check(results):
     assert not [name for name in os.listdir() if name.startswith(".")]
 
 
-POOLS = [lambda: ThreadPoolExecutor(3)] + [
-    lambda method=method: ProcessPoolExecutor(2, multiprocessing.get_context(method)) for method in ("spawn", "forkserver")
+POOLS = [
+    lambda: ThreadPoolExecutor(3),
+    lambda: ProcessPoolExecutor(2, multiprocessing.get_context("spawn")),
+    lambda: ProcessPoolExecutor(2, multiprocessing.get_context("forkserver")),
 ]
 
 
