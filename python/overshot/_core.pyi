@@ -177,6 +177,7 @@ class Engine:
         rows: int | None = None,
         progress: Callable[[int, int], object] | None = None,
         timeline: bool = False,
+        journal: str | None = None,
     ) -> tuple[list[tuple[str, Any]], list[tuple[str, np.ndarray]], Report]: ...
     def run_rows(
         self,

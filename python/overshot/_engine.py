@@ -28,6 +28,9 @@ _parse = lru_cache(maxsize=1024)(_core.Expression)
 Size = int | str
 """A number of bytes, or a text such as `"2GiB"` or `"500MB"`."""
 
+Resume = bool | str | os.PathLike[str]
+"""Whether a run continues after it was interrupted, or the path of its journal."""
+
 
 class Engine:
     """Devices and memory limits, with all that later runs use again: threads, memory, compiled kernels.
@@ -64,10 +67,11 @@ class Engine:
         rows: int | None = None,
         progress: bool | Callable[[int, int], object] = False,
         timeline: bool = False,
+        resume: Resume = False,
         **arrays: Any,
     ) -> Any:
         """Evaluates an expression; see `overshot.evaluate`."""
-        return self._evaluate(text, names, arrays, out, rows, progress, timeline, sys._getframe(1))
+        return self._evaluate(text, names, arrays, out, rows, progress, timeline, resume, sys._getframe(1))
 
     def plan(
         self,
@@ -179,10 +183,12 @@ class Engine:
         rows: int | None,
         progress: bool | Callable[[int, int], object],
         timeline: bool,
+        resume: Resume,
         frame: FrameType,
     ) -> Any:
         expression, inputs, outputs, copied = _bound(text, names, arrays, out, frame)
-        values, report = self._run(expression, inputs, outputs, copied, rows, progress, timeline)
+        journal = _journal(resume, outputs)
+        values, report = self._run(expression, inputs, outputs, copied, rows, progress, timeline, journal)
         return returned(expression, Results(values, report))
 
     def _run_rows(
@@ -231,11 +237,12 @@ class Engine:
         rows: int | None,
         progress: bool | Callable[[int, int], object],
         timeline: bool,
+        journal: str | None = None,
     ) -> tuple[dict[str, Any], _core.Report]:
         """Runs a job, and returns its arrays and numbers by name."""
         show = Progress() if progress is True else progress if callable(progress) else None
         try:
-            results, new, report = self._execute(what, inputs, outputs, rows, show, timeline)
+            results, new, report = self._execute(what, inputs, outputs, rows, show, timeline, journal)
         finally:
             if isinstance(show, Progress):
                 show.close()
@@ -260,10 +267,11 @@ class Engine:
         rows: int | None,
         show: Callable[[int, int], object] | None = None,
         timeline: bool = False,
+        journal: str | None = None,
     ) -> tuple[list[tuple[str, Any]], list[tuple[str, np.ndarray]], _core.Report]:
         """Runs a job, and returns its results, its new arrays and its report."""
         engine = self._open(inputs + outputs, rows, isinstance(what, _core.Call))
-        done = engine.run(what, inputs, outputs, rows, show, timeline)
+        done = engine.run(what, inputs, outputs, rows, show, timeline, journal)
         if done[2].notes and _log.isEnabledFor(logging.INFO):
             for note in done[2].notes:
                 _log.info("%s", note)
@@ -274,6 +282,19 @@ def _size(columns: list[tuple[str, Any]]) -> int:
     """Returns the bytes of columns; a file may have any number, and an array of a GPU needs one."""
     large = (_core.File, _core.GpuArray, _core.Resident)
     return sum(1 << 62 if isinstance(value, large) else getattr(value, "nbytes", 0) for _, value in columns)
+
+
+def _journal(resume: Resume, outputs: list[tuple[str, Any]]) -> str | None:
+    """Returns the path of the journal of a run; `None` if it has none."""
+    if resume is False:
+        return None
+    if resume is not True:
+        return os.fspath(resume)
+    files = [value.path for _, value in outputs if isinstance(value, _core.NewFile)]
+    if not files:
+        raise ValueError("resume=True keeps a journal beside an output file: pass out= with a path, or resume=path")
+    folder, name = os.path.split(files[0])
+    return os.path.join(folder, f".{name}.journal")
 
 
 def _engine(*settings: Any) -> Engine:
@@ -378,6 +399,7 @@ def evaluate(
     workers: int | None = None,
     progress: bool | Callable[[int, int], object] = False,
     timeline: bool = False,
+    resume: Resume = False,
     **arrays: Any,
 ) -> Any:
     """Evaluates an expression over arrays and files.
@@ -403,12 +425,15 @@ def evaluate(
     called with the finished rows and all rows. `timeline` records every stage of every chunk for the report. For the
     other arguments see `Engine`.
 
+    With `resume=True`, the same call continues a run that was interrupted, and ends with the same bytes. Outputs are
+    files, and a journal is kept beside the first one until the run is complete; `resume=path` keeps it elsewhere.
+
     Raises `ValueError` if the expression does not fit its arrays, `NameError` for an unknown name, `TypeError` for an
     object that is no array of numbers, `OSError` for files, `MemoryError` if a limit is too small, `RuntimeError` for
     devices, and `KeyboardInterrupt` within a fraction of a second; no output file is written then.
     """
     engine = _shared(device, device_memory, pinned_memory, chunk, workers)
-    return engine._evaluate(text, names, arrays, out, rows, progress, timeline, sys._getframe(1))
+    return engine._evaluate(text, names, arrays, out, rows, progress, timeline, resume, sys._getframe(1))
 
 
 def run_rows(

@@ -1,9 +1,10 @@
 //! Engines: settings, runs and plans.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use overshot::{CancelToken, DeviceChoice, Job};
+use overshot::{CancelToken, DeviceChoice, Job, Journal};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -68,7 +69,7 @@ impl Engine {
 
     /// Runs an expression or a kernel.
     #[allow(clippy::too_many_arguments, reason = "the interpreter is one of them")]
-    #[pyo3(signature = (what, inputs, outputs, rows=None, progress=None, timeline=false))]
+    #[pyo3(signature = (what, inputs, outputs, rows=None, progress=None, timeline=false, journal=None))]
     fn run<'py>(
         &self,
         py: Python<'py>,
@@ -78,6 +79,7 @@ impl Engine {
         rows: Option<u64>,
         progress: Option<Bound<'py, PyAny>>,
         timeline: bool,
+        journal: Option<PathBuf>,
     ) -> PyResult<Ran> {
         let (what, engine) = (What::new(what)?, self.engine()?);
         let given = given(&inputs, &engine)?;
@@ -85,7 +87,11 @@ impl Engine {
         check_apart(&given, &taken)?;
         let is_watched = is_long(&given, rows) || progress.is_some();
         let job = what.job(&given, &mut taken, rows).timeline(timeline);
-        let report = execute(py, job, is_watched.then_some(progress), |job: Job<'_>| engine.run(job))?;
+        let run = |job: Job<'_>| match journal {
+            Some(path) => engine.run_resumable(job, &Journal::at(path)),
+            None => engine.run(job),
+        };
+        let report = execute(py, job, is_watched.then_some(progress), run)?;
         let arrays = taken.into_iter().filter_map(|(name, taken)| Some((name, taken.into_new()?))).collect();
         Ok((values(py, &report)?, arrays, Report(report)))
     }
