@@ -32,7 +32,7 @@ pub(crate) fn probe() -> Kernel {
     let columns = Columns { inputs: vec![8], outputs: vec![8], partial_words: 1, ..Columns::default() };
     Kernel {
         entry: "overshot_probe".into(),
-        code: Code::own(&format!("{PROBE}{PROBE_BODY}")),
+        code: Code::own(format!("{PROBE}{PROBE_BODY}")),
         launch: Launch::of(&columns, 0),
         columns,
         resident: vec![],

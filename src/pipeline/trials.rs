@@ -62,20 +62,22 @@ impl Trials {
         Some(neighbours(best.limits, most).into_iter().find(is_new).unwrap_or(best.limits))
     }
 
-    /// Records that a run with `began`, or which probed, had so many rows per second and found these limits.
+    /// Records that a run with `began` had so many rows per second, or what a run that probed has found. What a run
+    /// finds beside the limits that it began with is not tried: there would be no end to it.
     pub(crate) fn record(&mut self, began: Option<Limits>, found: &[Limits], rate: f64) {
         self.runs += 1;
-        if let Some(limits) = began {
-            match self.tried.iter_mut().find(|trial| trial.limits == limits) {
-                Some(trial) if trial.rate > 0.0 => trial.rate += WEIGHT * (rate - trial.rate),
-                Some(trial) => trial.rate = rate,
-                None => self.add(limits, rate),
+        let Some(limits) = began else {
+            for limits in found {
+                if self.tried.iter().all(|trial| trial.limits != *limits) {
+                    self.add(*limits, 0.0);
+                }
             }
-        }
-        for limits in found {
-            if self.tried.iter().all(|trial| trial.limits != *limits) {
-                self.add(*limits, 0.0);
-            }
+            return;
+        };
+        match self.tried.iter_mut().find(|trial| trial.limits == limits) {
+            Some(trial) if trial.rate > 0.0 => trial.rate += WEIGHT * (rate - trial.rate),
+            Some(trial) => trial.rate = rate,
+            None => self.add(limits, rate),
         }
     }
 
