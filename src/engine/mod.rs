@@ -234,7 +234,10 @@ impl Engine {
         let time = started.get().elapsed();
         let clock = if real { RunTime::Real(time) } else { RunTime::Virtual };
         let kept = work.compaction.as_ref().map(Compaction::rows);
-        if real && let (Some(kind), Some(arbiter)) = (kind, &work.arbiter) {
+        if real
+            && driven.is_ok()
+            && let (Some(kind), Some(arbiter)) = (kind, &work.arbiter)
+        {
             let rate = rows as f64 / time.as_secs_f64().max(1e-9);
             self.learned.record(&kind, time, |trials| arbiter.record(trials, known, rate));
         }

@@ -13,7 +13,7 @@ use crate::job::{Job, ProgressFn};
 use crate::partial::{Journal, OpenJournal, Partial};
 use crate::progress::Progress;
 use crate::report::Report;
-use crate::units;
+use crate::{threads, units};
 
 /// Bytes of the first rows, from whose time the number of the next ones follows.
 const FIRST: u64 = 64 << 20;
@@ -90,11 +90,13 @@ impl Engine {
                     None => all.insert(part).clone(),
                 };
                 let mut open = writer.idle()?;
-                writer = Writer::Writing(scope.spawn(move || {
+                let write = move || {
                     unsynced.sync()?;
                     open.write(&snapshot)?;
                     Ok(open)
-                }));
+                };
+                let writing = thread::Builder::new().name("journal".into()).spawn_scoped(scope, write);
+                writer = Writer::Writing(writing.map_err(|error| threads::not_started(&error))?);
             }
             Ok((all, writer.idle()?))
         })?;
