@@ -106,7 +106,10 @@ impl OpenJournal {
             file.write_all(&partial.to_bytes())?;
             file.sync_all()?;
             // Nobody can have opened it yet, so the lock is free. It must be held before the file has its name.
-            file.try_lock().map_err(io::Error::from)?;
+            match file.try_lock().map_err(io::Error::from) {
+                Err(error) if error.kind() != io::ErrorKind::Unsupported => return Err(error),
+                _ => {}
+            }
             fs::rename(&new, &self.path)?;
             Ok(file)
         });
