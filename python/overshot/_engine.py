@@ -19,7 +19,7 @@ from overshot._columns import column, columns
 from overshot._kernel import Kernel
 from overshot._outputs import opened, resolve
 from overshot._partial import Partial, Rows, span
-from overshot._progress import Progress
+from overshot._progress import Progress, shown
 from overshot._results import Results
 
 _log = logging.getLogger("overshot")
@@ -211,7 +211,7 @@ class Engine:
             wanted = engine.ranges(expression, inputs, outputs, [part], total_rows)[0]
         else:
             wanted = span(rows)
-        show = Progress() if progress is True else progress if callable(progress) else None
+        show = shown(progress)
         try:
             return Partial(engine.run_rows(expression, inputs, outputs, wanted, total_rows, show))
         finally:
@@ -240,7 +240,7 @@ class Engine:
         journal: str | None = None,
     ) -> tuple[dict[str, Any], _core.Report]:
         """Runs a job, and returns its arrays and numbers by name."""
-        show = Progress() if progress is True else progress if callable(progress) else None
+        show = shown(progress)
         try:
             results, new, report = self._execute(what, inputs, outputs, rows, show, timeline, journal)
         finally:
@@ -290,11 +290,10 @@ def _journal(resume: Resume, outputs: list[tuple[str, Any]]) -> str | None:
         return None
     if resume is not True:
         return os.fspath(resume)
-    files = [value.path for _, value in outputs if isinstance(value, _core.NewFile)]
-    if not files:
-        raise ValueError("resume=True keeps a journal beside an output file: pass out= with a path, or resume=path")
-    folder, name = os.path.split(files[0])
-    return os.path.join(folder, f".{name}.journal")
+    for _, value in outputs:
+        if isinstance(value, _core.NewFile):
+            return os.fspath(value.journal)
+    raise ValueError("resume=True keeps a journal beside an output file: pass out= with a path, or resume=path")
 
 
 def _engine(*settings: Any) -> Engine:

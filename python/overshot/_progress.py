@@ -56,3 +56,8 @@ def _notebook() -> Callable[..., Any] | None:
         return None
     display: Callable[..., Any] = importlib.import_module("IPython.display").display
     return display
+
+
+def shown(progress: bool | Callable[[int, int], object]) -> Callable[[int, int], object] | None:
+    """Returns the function that shows progress."""
+    return Progress() if progress is True else progress if callable(progress) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from overshot import _core, _engine
 from overshot._parts import Ranges, count_of
 from overshot._partial import Partial
-from overshot._progress import Progress
 
 
 class Failed(NamedTuple):
@@ -75,11 +74,6 @@ def prepare(
         outputs = _path("out", out)
     text = text.text if isinstance(text, _core.Expression) else text
     return Work(text, sent, outputs or None, rows, settings)
-
-
-def shown(progress: bool | Callable[[int, int], object]) -> Callable[[int, int], object] | None:
-    """Returns the function that shows progress."""
-    return Progress() if progress is True else progress if callable(progress) else None
 
 
 def _sent(name: str, value: Any) -> Any:

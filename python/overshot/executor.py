@@ -17,8 +17,8 @@ from overshot import _core
 from overshot._engine import Size
 from overshot._partial import Partial
 from overshot._parts import Ranges
-from overshot._progress import Progress
-from overshot._work import Failed, Work, prepare, run, shown
+from overshot._progress import Progress, shown
+from overshot._work import Failed, Work, prepare, run
 
 __all__ = ["evaluate"]
 

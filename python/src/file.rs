@@ -113,6 +113,12 @@ impl NewFile {
         Ok(NewFile { path, dtype: parse_dtype(dtype)?, force })
     }
 
+    /// The path of the journal of a run whose first output this is.
+    #[getter]
+    fn journal(&self) -> PathBuf {
+        overshot::Journal::beside(&self.path).path().into()
+    }
+
     fn __getnewargs__(&self) -> (PathBuf, Option<&'static str>, bool) {
         (self.path.clone(), self.dtype.map(dtype::numpy_name), self.force)
     }

@@ -277,6 +277,12 @@ pub(super) fn ends_with_slash(path: &Path) -> bool {
     path.as_os_str().as_bytes().ends_with(b"/")
 }
 
+/// Makes the names in a file's directory last, if the file system is asked for that. Some directories cannot be opened,
+/// and some file systems cannot do it, so an error tells nothing.
+pub(crate) fn sync_names(path: &Path) {
+    let _ = File::open(directory(path)).and_then(|directory| directory.sync_all());
+}
+
 /// Returns the directory of a file's path.
 pub(super) fn directory(path: &Path) -> &Path {
     match path.parent() {

@@ -62,6 +62,7 @@ pub use temporary::remove_unfinished_outputs;
 
 pub(crate) use chunk::Chunk;
 pub(crate) use direct::PIECE as DIRECT_PIECE;
+pub(crate) use file::sync_names;
 pub(crate) use file_layout::{FileFormat, FileLayout};
 #[cfg(test)]
 pub(crate) use identity::tests::LOOKED_UP;

@@ -7,7 +7,7 @@
 //! Rows are written with system calls, not through a memory map: on a network file system, two hosts must not write
 //! the page at the border between their rows. The descriptor cannot read, so that no such page gets into a cache.
 
-use super::file::{directory, io_error, write_error};
+use super::file::{directory, io_error, sync_names, write_error};
 use super::file_layout::FileLayout;
 use super::gate::Gate;
 use super::new_file::{FileSink, writers};
@@ -156,8 +156,7 @@ impl SharedFile {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(cannot_create(&self.target, &self.target, len, e)),
         }
-        // The name lasts from here on, if the file system is asked for that. Some directories cannot be opened.
-        let _ = File::open(directory(&self.hidden)).and_then(|directory| directory.sync_all());
+        sync_names(&self.hidden);
         Ok(())
     }
 

@@ -70,11 +70,14 @@ impl Engine {
         let (all, open) = thread::scope(|scope| -> Result<_> {
             let mut writer = Writer::Idle(open);
             loop {
-                let missing = match &all {
+                let missing = match all {
                     None => 0..total,
-                    Some(all) => match all.missing() {
-                        Some(rows) => rows,
-                        None => break,
+                    Some(done) => match done.missing() {
+                        None => return Ok((done, writer.idle()?)),
+                        Some(rows) => {
+                            all = Some(done);
+                            rows
+                        }
                     },
                 };
                 let end = missing.start.saturating_add(size.next_multiple_of(step)).min(missing.end);
@@ -82,14 +85,12 @@ impl Engine {
                 let part = self.run_part(part_of(&job, missing.start, total), missing.start..end, Some(&unsynced));
                 let part = part.map_err(|error| of_whole(error, missing.start, total))?;
                 size = next_size(end - missing.start, begin.elapsed(), journal.interval());
-                let snapshot = match &mut all {
-                    Some(all) => {
-                        all.merge(part)?;
-                        all.clone()
-                    }
-                    None => all.insert(part).clone(),
+                let done = match all {
+                    Some(mut done) => done.merge(part).map(|()| done)?,
+                    None => part,
                 };
-                let mut open = writer.idle()?;
+                let (mut open, snapshot) = (writer.idle()?, done.clone());
+                all = Some(done);
                 let write = move || {
                     unsynced.sync()?;
                     open.write(&snapshot)?;
@@ -98,9 +99,7 @@ impl Engine {
                 let writing = thread::Builder::new().name("journal".into()).spawn_scoped(scope, write);
                 writer = Writer::Writing(writing.map_err(|error| threads::not_started(&error))?);
             }
-            Ok((all, writer.idle()?))
         })?;
-        let Some(all) = all else { return Err(Error::abandoned()) };
         let mut report = all.finish()?;
         if before > 0 {
             report.notes.push(format!("{} rows were complete in an earlier run", units::count(before)));

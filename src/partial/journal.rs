@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{JobId, Partial};
-use crate::data::JOURNAL_SUFFIX;
+use crate::data::{JOURNAL_SUFFIX, sync_names};
 use crate::error::{Error, Result};
 
 /// Where a run keeps what it needs to continue, for [`Engine::run_resumable`](crate::Engine::run_resumable).
@@ -118,9 +118,7 @@ impl OpenJournal {
             let _ = fs::remove_file(&new);
             cannot(&self.path, "the journal cannot be written", error)
         })?;
-        // The name lasts, too, if the file system is asked for that. Some folders cannot be opened.
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let _ = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
+        sync_names(&self.path);
         Ok(())
     }
 
