@@ -140,6 +140,7 @@
 
 pub mod arrays;
 mod cache_folder;
+mod cpu_cache;
 mod custom;
 mod data;
 pub mod device;

@@ -25,24 +25,6 @@ pub(crate) fn info() -> DeviceInfo {
     }
 }
 
-/// Returns the bytes of the last-level cache of a core; 0 if unknown.
-pub(crate) fn last_level_cache_bytes() -> u64 {
-    let caches = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").into_iter().flatten().flatten();
-    let sizes = caches.filter_map(|cache| parse_size(&fs::read_to_string(cache.path().join("size")).ok()?));
-    sizes.max().unwrap_or(0)
-}
-
-/// Parses a size as the system writes it, such as `32768K`.
-fn parse_size(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let (digits, unit) = match text.char_indices().last()? {
-        (end, 'K') => (&text[..end], 1 << 10),
-        (end, 'M') => (&text[..end], 1 << 20),
-        _ => (text, 1),
-    };
-    digits.parse::<u64>().ok()?.checked_mul(unit)
-}
-
 /// Returns the bytes of memory that are available without swapping; `None` if unknown.
 pub(crate) fn available_memory() -> Option<u64> {
     let kib = field("/proc/meminfo", "MemAvailable")?.trim_end_matches(" kB").parse::<u64>().ok()?;
@@ -64,19 +46,4 @@ fn field(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;
     line.split_once(':').map(|(_, value)| value.trim().to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_have_units() {
-        assert_eq!(parse_size("32768K\n"), Some(32 << 20));
-        assert_eq!(parse_size("2M"), Some(2 << 20));
-        assert_eq!(parse_size("512"), Some(512));
-        for text in ["", "K", "x", "99999999999999999999K", "18446744073709551615M"] {
-            assert_eq!(parse_size(text), None, "{text}");
-        }
-    }
 }

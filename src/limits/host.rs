@@ -12,6 +12,7 @@ use memmap2::MmapMut;
 use super::HostLimits;
 use super::rates::{Rate, RateByThreads};
 use super::team::{LEAST_RUNS, best, seconds, steady, thread_counts};
+use crate::cpu_cache::last_level_cache_bytes;
 use crate::data::copy_past_cache;
 use crate::device::cpu;
 
@@ -105,7 +106,7 @@ impl Place {
 /// Measures the rates of memory, by threads.
 pub(super) fn measure(memory: &mut Ordinary, progress: &mut dyn FnMut(&str)) -> io::Result<HostLimits> {
     let cores = cpu::cores();
-    let mut host = HostLimits { cores, last_level_cache_bytes: cpu::last_level_cache_bytes(), ..HostLimits::default() };
+    let mut host = HostLimits { cores, last_level_cache_bytes: last_level_cache_bytes(), ..HostLimits::default() };
     let words = &mut memory.words;
     for threads in thread_counts(cores) {
         progress(&format!("memory, {threads} of {cores} threads"));

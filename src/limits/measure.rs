@@ -8,6 +8,7 @@ use bytesize::ByteSize;
 use super::host::Ordinary;
 use super::{MachineLimits, Versions, device, disk, host, store, versions};
 #[cfg(feature = "cuda")]
+use crate::cpu_cache::last_level_cache_bytes;
 use crate::device::cuda::CudaDevice as Gpu;
 // Without CUDA there are no devices, so the type does not matter.
 #[cfg(not(feature = "cuda"))]
@@ -45,7 +46,7 @@ pub(super) fn machine(choice: &DeviceChoice, folder: &Path, mut progress: impl F
     let budget = usize::try_from(budget).unwrap_or(usize::MAX);
 
     progress("memory");
-    let most = MOST_MEMORY.max(CACHES * cpu::last_level_cache_bytes());
+    let most = MOST_MEMORY.max(CACHES * last_level_cache_bytes());
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let mut memory = Ordinary::new(budget.min(most), cpu::cores()).map_err(device::host_error)?;
     let mut host = host::measure(&mut memory, progress).map_err(device::host_error)?;

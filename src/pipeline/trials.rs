@@ -5,7 +5,8 @@
 //!
 //! 1. The first run of a kind probes ([`Policy`](super::policy::Policy)) and finds limits, which the next run tries.
 //! 2. The next runs try others, once each. If some workers stage with the fastest limits so far: all cores and nobody
-//!    stages, and fewer and more cores that compute. If nobody does: half of the cores, and all staging workers.
+//!    stages, fewer and more cores that compute, and all staging workers. If nobody does: half of the cores, and all
+//!    staging workers.
 //! 3. Then every run begins with the fastest limits. Now and then a run tries the second fastest again, because a
 //!    disturbed run seems slow, or probes again.
 
@@ -106,7 +107,9 @@ fn neighbours(limits: Limits, most: Limits) -> Vec<Limits> {
         return vec![Limits::of(compute / 2, most.stage)];
     }
     let more = (compute + (compute / 2).max(1)).min(most.compute);
-    vec![Limits::of(most.compute, 0), Limits::of(compute / 2, stage), Limits::of(more, stage)]
+    // A short run may end in its probe, in which few stage.
+    let stages_more = Limits::of(compute, most.stage);
+    vec![Limits::of(most.compute, 0), Limits::of(compute / 2, stage), Limits::of(more, stage), stages_more]
 }
 
 #[cfg(test)]
@@ -138,6 +141,15 @@ mod tests {
         assert_eq!(all[7], at(1), "the second fastest");
         assert!(all[8..15].iter().all(|limits| *limits == at(0)), "{all:?}");
         assert_eq!(all[15], None, "it probes again");
+    }
+
+    #[test]
+    fn a_run_that_ended_in_its_probe_is_not_the_last_word_on_staging() {
+        let mut trials = Trials::default();
+        trials.record(None, &[Limits::of(15, 1)], 1.0);
+        let rate = |Limits { compute, stage, .. }: Limits| (compute * stage) as f64;
+        let all = runs(&mut trials, 6, rate);
+        assert!(all.iter().flatten().any(|limits| limits.stage == ALL.stage), "{all:?}");
     }
 
     #[test]
