@@ -109,6 +109,11 @@ fn a_call_fails_for_good() {
 }
 
 #[test]
+fn the_cpu_goes_on_without_the_gpus() {
+    run_on_standin("jobs_survive_on_the_standin", &[("FAULTS_DEVICE", "cpu+cuda"), ("OVERSHOT_STANDIN_DEVICES", "2")]);
+}
+
+#[test]
 fn the_context_of_the_caller_stays() {
     run_on_standin(
         "the_context_of_the_caller_stays_on_the_standin",
@@ -405,7 +410,50 @@ fn trials_on_the_standin() {
 
 /// The numbers of the modes of `tests/standin/inject.rs`.
 const ONCE: usize = 0;
+const DEVICE: usize = 1;
 const TWICE: usize = 4;
+const PROCESS: usize = 5;
+
+/// Whatever the GPUs do during a run, the job is done, and so are later jobs of the same engine.
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn jobs_survive_on_the_standin() {
+    let watchdog = Watchdog::start();
+    watchdog.next("counting calls");
+    right_sum();
+    let jobs: [(&str, Run); 3] = [("staged", staged), ("files", files), ("kernels", kernels)];
+    let (mut trials, mut fired, mut lost) = (0, 0, 0);
+    for (name, job) in jobs {
+        for call in ["cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamWaitEvent"] {
+            for (mode, nth) in [ONCE, DEVICE, PROCESS].into_iter().flat_map(|mode| [1, 2, 4, 7].map(|nth| (mode, nth)))
+            {
+                let trial = format!("{name}, call {nth} of {call}, mode {mode}");
+                watchdog.next(&trial);
+                let engine = engine().unwrap();
+                // The GPUs are open when the call fails.
+                assert!(job(&engine).unwrap(), "{trial}, before");
+                arm(call, nth, mode);
+                assert!(job(&engine).unwrap_or_else(|error| panic!("{trial}: {error}")), "{trial}: wrong rows");
+                // SAFETY: it is declared so in `tests/standin/inject.rs`.
+                let failed = unsafe { standin::<extern "C" fn() -> u64>("standinFailed") };
+                let failed = failed();
+                arm("", 0, ONCE);
+                let report = engine.run(Job::eval("sum(x)").unwrap().input("x", numbers())).unwrap();
+                assert_eq!(sum_of(&report), right_sum(), "{trial}, after");
+                let is_lost = report.notes.iter().any(|note| note.contains("was lost in an earlier run"));
+                assert!(!is_lost || mode != ONCE, "{trial}: a device that answers was given up");
+                (trials, fired, lost) = (trials + 1, fired + u64::from(failed > 0), lost + u64::from(is_lost));
+                drop(engine);
+                // The process of a driver whose context is lost would end here; the stand-in forgets it.
+                // SAFETY: as above.
+                let heal = unsafe { standin::<extern "C" fn()>("standinHeal") };
+                heal();
+            }
+        }
+    }
+    eprintln!("{trials} trials, {fired} failures, {lost} with a device that was given up");
+    assert!(fired > trials / 3 && lost > 0);
+}
 
 /// The caller works in the context of another GPU than the engine. If one call fails, that context is current
 /// afterwards. If two calls fail, it may be lost, but the caller's next work is never done in the engine's context.

@@ -21,6 +21,8 @@ pub(super) struct Opened {
     gpus: Vec<Arc<MemoryCache<Gpu>>>,
     /// Emulated devices that hold resident rows. Each run creates fresh emulated devices for its work.
     emulated: Vec<Arc<MemoryCache<EmulatedDevice>>>,
+    /// The GPUs that were lost, and their problems. They are not opened again.
+    lost: Vec<(String, String)>,
 }
 
 /// A device that holds rows longer than a run.
@@ -34,26 +36,47 @@ pub(super) struct PlacementDevice {
     pub(super) device: Arc<MemoryBudget>,
 }
 
-/// A device that has no memory for a context, and the error of the attempt.
-pub(super) type Full = (String, Error);
+/// A device that cannot be used, and the reason.
+pub(super) type Absent = (String, Error);
 
 impl Opened {
-    /// Opens those GPUs among the devices that are not open yet. Returns the ones that have no memory for a context.
-    /// `budgets` are the engine's budgets of the devices.
-    pub(super) fn open(&mut self, devices: &[DeviceInfo], budgets: &[Budgets]) -> Result<Vec<Full>> {
-        let mut full = Vec::new();
+    /// Opens those GPUs among the devices that are not open yet. Returns the ones that were lost, that have no memory
+    /// for a context, or, if any device may be left out, that cannot be opened. `budgets` are the engine's budgets of
+    /// the devices.
+    pub(super) fn open(
+        &mut self,
+        choice: &DeviceChoice,
+        devices: &[DeviceInfo],
+        budgets: &[Budgets],
+    ) -> Result<Vec<Absent>> {
+        let mut absent = Vec::new();
+        let is_optional = *choice == DeviceChoice::Auto;
         for (device, budgets) in devices.iter().zip(budgets) {
             if self.cache_of(&device.id).is_some() {
+                continue;
+            }
+            if let Some((id, problem)) = self.lost.iter().find(|(id, _)| *id == device.id) {
+                absent.push((id.clone(), was_lost(id, problem)));
                 continue;
             }
             match open(device) {
                 None => {}
                 Some(Ok(gpu)) => self.gpus.push(MemoryCache::new(gpu, &budgets.device, &budgets.pinned)),
-                Some(Err(error @ Error::OutOfMemory { .. })) => full.push((device.id.clone(), error)),
+                Some(Err(error @ Error::OutOfMemory { .. })) => absent.push((device.id.clone(), error)),
+                Some(Err(error)) if is_optional => absent.push((device.id.clone(), error)),
                 Some(Err(error)) => return Err(error),
             }
         }
-        Ok(full)
+        Ok(absent)
+    }
+
+    /// Forgets a GPU that failed with this problem, unless it still answers.
+    pub(super) fn lose(&mut self, id: &str, problem: &str) {
+        let is_lost = self.cache_of(id).is_some_and(|cache| cache.device().free_bytes().is_err());
+        if is_lost {
+            self.gpus.retain(|cache| cache.device().info().id != id);
+            self.lost.push((id.into(), problem.into()));
+        }
     }
 
     /// Returns those of the devices that can hold rows: emulated devices, and open GPUs. `budgets` are the engine's
@@ -159,6 +182,14 @@ impl Opened {
 
     fn cache_of(&self, id: &str) -> Option<&Arc<MemoryCache<Gpu>>> {
         self.gpus.iter().find(|cache| cache.device().info().id == id)
+    }
+}
+
+fn was_lost(id: &str, problem: &str) -> Error {
+    Error::Device {
+        device: id.into(),
+        problem: format!("was lost in an earlier run: {problem}"),
+        remedy: "start the program again, or choose another device".into(),
     }
 }
 

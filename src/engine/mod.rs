@@ -7,6 +7,7 @@ mod devices;
 mod found;
 mod learned;
 mod listing;
+mod losses;
 mod memory;
 mod outputs;
 mod parts;
@@ -39,7 +40,7 @@ use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::memory::{AdmissionQueue, InRun};
-use crate::pipeline::{Arbiter, Compaction, CrewSize, DeviceRun, Limits, Queue, TIMED_EVERY, Work, drive};
+use crate::pipeline::{self, Arbiter, Compaction, CrewSize, DeviceRun, Limits, Losses, Queue, TIMED_EVERY, Work};
 use crate::plan::{DevicePlan, Plan, RunLimits};
 use crate::report::{Medium, Report};
 use crate::thread_pool::ThreadPool;
@@ -183,6 +184,8 @@ impl Engine {
         notes.extend(outputs.notes());
 
         let is_filling = columns.is_filling();
+        // Rows that stay on a device are lost with it.
+        let has_shards = columns.sharded().any(|sharded| sharded.is_some());
         let each_workers: Vec<usize> = plan.devices.iter().map(|device| device.workers).collect();
         let (tile_rows, chunk_rows, min_chunk_rows) = (plan.tile_rows, plan.chunk_rows, plan.min_chunk_rows);
         let queue =
@@ -199,6 +202,7 @@ impl Engine {
             queue: queue.watched(cancel, progress.as_deref()).on_exhausted(context.exhausted),
             compaction: Compaction::of(operator, bound.range.start),
             arbiter: None,
+            losses: Losses::new(plan.devices.len() > 1 && !has_shards),
             epoch: Instant::now(),
             timed_every: if real && !timeline { TIMED_EVERY } else { 1 },
             timeline,
@@ -215,8 +219,6 @@ impl Engine {
                 None => Some(Arbiter::sharing((cores, stagers, plan.gpus()), rows, takes_turns, known)),
             };
         }
-        let workers = runs.iter_mut().enumerate().map(|(number, run)| run.workers(number, &work));
-        let workers = workers.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
         let started = Cell::new(Instant::now());
         let wait = context.place.take(is_filling).map(|wait| {
             || {
@@ -230,12 +232,12 @@ impl Engine {
             work.inputs.iter().all(|input| input.memory.is_some()),
             work.outputs.iter().all(|output| output.memory.is_some()),
         ];
-        let driven = drive(&self.threads, workers, &work, schedule, wait);
+        let driven = pipeline::run(&self.threads, &mut runs, &mut work, wait, &started);
         let time = started.get().elapsed();
         let clock = if real { RunTime::Real(time) } else { RunTime::Virtual };
         let kept = work.compaction.as_ref().map(Compaction::rows);
         if real
-            && driven.is_ok()
+            && driven.as_ref().is_ok_and(|(_, lost)| lost.is_empty())
             && let (Some(kind), Some(arbiter)) = (kind, &work.arbiter)
         {
             let rate = rows as f64 / time.as_secs_f64().max(1e-9);
@@ -248,7 +250,8 @@ impl Engine {
             runs.into_iter().for_each(DeviceRun::recycle_memory);
             return Err(Error::abandoned());
         }
-        let outcomes = driven?;
+        let (outcomes, lost) = self.without_lost(driven)?;
+        notes.extend(losses::notes(&plan, &lost));
         if let Some(kept) = kept.filter(|kept| *kept < bound.rows) {
             outputs.truncate(kept)?;
         }
@@ -267,7 +270,7 @@ impl Engine {
             to: medium(outputs.are_files(), is_in_memory[1]),
         };
         let written = outputs.commit()?;
-        runs.into_iter().for_each(DeviceRun::recycle_memory);
+        losses::keep_others(runs, &lost);
 
         let mut report = Report {
             computation,

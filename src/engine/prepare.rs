@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::check::BoundJob;
 use super::columns::{Columns, Pinning};
-use super::devices::{Budgets, Full, Opened};
+use super::devices::{Absent, Budgets, Opened};
 use super::found::Found;
 use super::passes::PassContext;
 use super::{BEGINNING, CORE_RATE, Engine, OPENING, reports};
@@ -164,7 +164,7 @@ impl Engine {
         !self.opened.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Opens the GPUs among the devices, and leaves out those that have no memory for a context.
+    /// Opens the GPUs among the devices, and leaves out those that cannot be used.
     fn open(
         &self,
         mut devices: Vec<DeviceInfo>,
@@ -176,14 +176,18 @@ impl Engine {
             return Ok((Opened::default(), devices));
         }
         let begin = Instant::now();
-        let (opened, full) = self.opened()?;
+        let (opened, absent) = self.opened()?;
         setup.open = begin.elapsed();
-        for (id, error) in full {
+        for (id, error) in absent {
             devices.retain(|device| device.id != id);
             if devices.is_empty() {
                 return Err(error);
             }
-            notes.push(format!("{id} took no part: it had no memory for a context"));
+            notes.push(match error {
+                Error::OutOfMemory { .. } => format!("{id} took no part: it had no memory for a context"),
+                Error::Device { problem, .. } => format!("{id} took no part: {problem}"),
+                error => format!("{id} took no part: {error}"),
+            });
         }
         Ok((opened, devices))
     }
@@ -290,16 +294,24 @@ impl Engine {
                         return Err(Error::OutOfMemory { device, bytes });
                     }
                 }
+                // The GPU has failed. Its kernel may be right for other devices.
+                Err(Error::Device { device, problem, .. })
+                    if devices.len() > 1 && devices.iter().any(|other| other.id == device) =>
+                {
+                    self.lose(&device, &problem);
+                    notes.push(format!("{device} took no part: {problem}"));
+                    devices.retain(|other| other.id != device);
+                }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Opens the engine's devices. Also returns the devices that have no memory for a context now.
-    pub(super) fn opened(&self) -> Result<(Opened, Vec<Full>)> {
+    /// Opens the engine's devices. Also returns those that cannot be used now.
+    pub(super) fn opened(&self) -> Result<(Opened, Vec<Absent>)> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = opened.open(&self.found().devices, &self.found().budgets)?;
-        Ok((opened.clone(), full))
+        let absent = opened.open(&self.choice, &self.found().devices, &self.found().budgets)?;
+        Ok((opened.clone(), absent))
     }
 
     /// Returns the devices that are open, without opening any.

@@ -31,8 +31,6 @@ pub(crate) struct Arbiter {
     takes_turns: bool,
     /// Whether the run has CPU workers.
     shares_cores: bool,
-    /// The number of GPUs.
-    gpus: usize,
     state: Mutex<State>,
     may_compute: Condvar,
     may_stage: Condvar,
@@ -64,13 +62,17 @@ struct State {
     staging: Vec<usize>,
     /// The queue has no more chunks.
     over: bool,
+    /// Whether each device is lost, by number of the device in the run.
+    lost: Vec<bool>,
+    /// The GPUs that are left.
+    gpus: usize,
     /// When a worker that was refused was last permitted to go on.
     resumed: Duration,
 }
 
 impl State {
     fn may_compute(&self) -> bool {
-        self.computing < self.rule.limits().compute || self.over
+        self.computing < self.rule.limits().compute || self.over || self.gpus == 0
     }
 }
 
@@ -120,8 +122,15 @@ impl Arbiter {
         Arbiter {
             takes_turns,
             shares_cores: matches!(rule, Rule::Share(_)),
-            gpus: gpus.max(1),
-            state: Mutex::new(State { rule, computing: 0, staging, over: false, resumed: Duration::ZERO }),
+            state: Mutex::new(State {
+                rule,
+                computing: 0,
+                lost: vec![false; staging.len()],
+                staging,
+                over: false,
+                gpus,
+                resumed: Duration::ZERO,
+            }),
             may_compute: Condvar::new(),
             may_stage: Condvar::new(),
         }
@@ -192,7 +201,7 @@ impl Arbiter {
         }
         let waits = |state: &mut State| !self.may_stage(state, device);
         state = self.may_stage.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
-        if state.staging[device] >= self.limit(&state) {
+        if state.lost[device] || state.staging[device] >= self.limit(&state) {
             return Admission::Denied;
         }
         *stages = true;
@@ -202,11 +211,11 @@ impl Arbiter {
 
     /// Returns how many workers of each GPU may stage.
     fn limit(&self, state: &State) -> usize {
-        state.rule.limits().stage.div_ceil(self.gpus)
+        state.rule.limits().stage.div_ceil(state.gpus.max(1))
     }
 
     fn may_stage(&self, state: &State, device: usize) -> bool {
-        state.over || state.staging[device] < self.limit(state)
+        state.over || state.lost[device] || state.staging[device] < self.limit(state)
     }
 
     /// Returns the virtual time from which a worker that takes turns may compute; `None` if it may not yet.
@@ -263,6 +272,18 @@ impl Arbiter {
             self.may_compute.notify_all();
             self.may_stage.notify_all();
         }
+    }
+
+    /// Records that, at `now`, a device is lost. Its workers no longer wait, and the CPU's have all cores if no GPU is
+    /// left.
+    pub(super) fn lose(&self, device: usize, now: Duration) {
+        let mut state = self.state();
+        state.lost[device] = true;
+        state.gpus = state.gpus.saturating_sub(1);
+        state.resumed = state.resumed.max(now);
+        drop(state);
+        self.may_compute.notify_all();
+        self.may_stage.notify_all();
     }
 
     /// Passes a measurement to the policy, and wakes all workers whose limit is raised by it.
@@ -350,6 +371,23 @@ mod tests {
         arbiter.end(200 * ms);
         assert_eq!(arbiter.staging_resumes(0), Some(200 * ms));
         assert_eq!(admit(&arbiter, 0, 0, false), Admission::Denied);
+    }
+
+    #[test]
+    fn the_workers_of_a_lost_device_wake_and_others_take_their_cores() {
+        let arbiter = that_prefers_computing(false);
+        let mut stages = false;
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| arbiter.try_admit(0, &mut stages, false));
+            arbiter.lose(0, Duration::ZERO);
+            assert_eq!(waiting.join().unwrap(), Admission::Denied);
+        });
+        let arbiter = Arbiter::sharing((4, 2, 1), 1_000_000, true, Some(Limits::of(0, 2)));
+        let start = || arbiter.start_computing(None, || Duration::ZERO).is_some();
+        assert!(!start() && arbiter.computing_resumes().is_none(), "staging is better");
+        arbiter.lose(0, Duration::from_secs(1));
+        assert_eq!(arbiter.computing_resumes(), Some(Duration::from_secs(1)));
+        assert!((0..4).all(|_| start()));
     }
 
     #[test]

@@ -80,6 +80,11 @@ impl<'w> Compaction<'w> {
         self.order.stop();
     }
 
+    /// Forgets all chunks. No worker may be waiting.
+    pub(super) fn restart(&mut self) {
+        self.order = Linearizer::default();
+    }
+
     /// Returns the selected rows of all chunks.
     pub(crate) fn rows(&self) -> u64 {
         self.order.rows()

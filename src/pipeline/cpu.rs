@@ -276,8 +276,7 @@ impl Worker for CpuWorker<'_> {
     }
 
     fn is_enough(&self) -> bool {
-        // Runs with other devices have an arbiter.
-        self.work.arbiter.is_none()
+        true
     }
 
     fn outcome(&mut self) -> WorkerOutcome {
@@ -308,13 +307,14 @@ mod tests {
     use crate::device::probe::probe;
     use crate::expr::Expression;
     use crate::ops::{CustomOp, Eval, Operator};
-    use crate::pipeline::{Queue, Segment};
+    use crate::pipeline::{Losses, Queue, Segment};
 
     /// Returns the rows that the only worker of a job computed once more in its cache.
     fn computed_again(operator: &dyn Operator, tiles: usize) -> u64 {
         let rows = Segment { rows: 0..(tiles * TILE_ROWS) as u64, owner: None, fully_resident: false };
         let chunk_rows = 8 * TILE_ROWS;
         let work = Work {
+            losses: Losses::new(false),
             operator,
             inputs: vec![],
             outputs: vec![],

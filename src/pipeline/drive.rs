@@ -14,32 +14,28 @@ use crate::thread_pool::{Call, ThreadPool};
 /// Other threads are woken if one worker alone would need longer than this for the rest of a job: a thread begins to
 /// work 20 to 50 µs after it was woken, and to wake it takes 5 µs. The first chunk takes longer than the others.
 const WORTH_WAKING: Duration = Duration::from_micros(150);
+/// Bytes of a job for which one worker needs longer than that in any case, at 20 GB/s.
+const TOO_MANY_FOR_ONE: u64 = 3 << 20;
 
-/// Drives all workers, on threads of the pool, until the queue is empty, and drops them. If `wait` is given, they begin
-/// after it returns.
+/// Drives all workers, on threads of the pool, until all of them have ended, and drops them. If `wait` is given, they
+/// begin after it returns.
 ///
 /// # Errors
 /// The error of the first worker that failed, or of `wait`. The other workers stop at their next chunk.
-/// [`Error::Cancelled`] if the workers stopped before all rows were finished.
-pub(crate) fn drive(
+pub(super) fn drive(
     pool: &ThreadPool,
     workers: Vec<Box<dyn Worker + '_>>,
     work: &Work<'_>,
     schedule: Schedule,
     wait: Option<impl FnOnce() -> Result<()>>,
 ) -> Result<Vec<WorkerOutcome>> {
-    let queue = &work.queue;
-    let outcomes = match schedule {
-        Schedule::Threads => on_threads(pool, workers, work, wait)?,
+    match schedule {
+        Schedule::Threads => on_threads(pool, workers, work, wait),
         Schedule::Seeded(seed) => {
             wait.map_or(Ok(()), |wait| wait())?;
-            round_robin(workers, seed)?
+            round_robin(workers, seed)
         }
-    };
-    if queue.done() < queue.rows() {
-        return Err(Error::Cancelled { done: queue.done(), rows: queue.rows() });
     }
-    Ok(outcomes)
 }
 
 fn on_threads(
@@ -64,7 +60,9 @@ fn on_threads(
     };
     let outcomes = Mutex::new(Vec::with_capacity(workers.len()));
     // Waking threads takes as long as a small job. So the first worker begins alone if it can do all of the work.
-    let begins_alone = wait.is_none() && workers.first().is_some_and(|worker| worker.is_enough());
+    let bytes = work.queue.rows().saturating_mul(work.operator.kernel().columns.row_bytes() as u64);
+    let is_enough = bytes <= TOO_MANY_FOR_ONE && workers.iter().all(|worker| worker.is_enough());
+    let begins_alone = wait.is_none() && is_enough;
     let before = |call: &Call<'_>| {
         if !begins_alone {
             call.wake();
@@ -160,7 +158,7 @@ mod tests {
     use crate::device::kernel::TILE_ROWS;
     use crate::device::probe::probe;
     use crate::ops::CustomOp;
-    use crate::pipeline::Segment;
+    use crate::pipeline::{Losses, Segment};
 
     /// Takes long for the first chunk. Two workers meet in each of the others.
     struct Meets<'r> {
@@ -204,6 +202,7 @@ mod tests {
             queue: Queue::new(&[rows], TILE_ROWS, TILE_ROWS, TILE_ROWS, &[2]),
             compaction: None,
             arbiter: None,
+            losses: Losses::new(false),
             epoch: Instant::now(),
             timed_every: 1,
             timeline: false,

@@ -32,6 +32,7 @@
 //! | `staged.rs`, `submitter.rs`, `cpu.rs` | the three loops |
 //! | `handover.rs` | the channels between workers and submitter, and the order of chunks in them |
 //! | `drive.rs` | runs the workers, on threads or on one thread |
+//! | `rounds.rs`, `losses.rs` | devices that fail during a run: others compute their rows |
 //! | `queue.rs`, `segments.rs` | which rows a worker claims next |
 //! | `route.rs`, `slot.rs`, `streams.rs` | the path of a chunk: where each column is copied; the slot; the streams |
 //! | `staging.rs` | creates the workers, the submitter and the memory of a device |
@@ -50,6 +51,7 @@ mod crew;
 mod drive;
 mod handover;
 mod linearizer;
+mod losses;
 mod meter;
 mod permit;
 mod policy;
@@ -57,6 +59,7 @@ mod queue;
 #[cfg(test)]
 #[path = "tests/random.rs"]
 mod random;
+mod rounds;
 mod route;
 mod segments;
 mod slot;
@@ -70,9 +73,10 @@ pub(crate) use arbiter::Arbiter;
 pub(crate) use compact::Compaction;
 pub(crate) use cpu::CpuRun;
 pub(crate) use crew::CrewSize;
-pub(crate) use drive::drive;
+pub(crate) use losses::{Loss, Losses};
 pub(crate) use policy::Limits;
 pub(crate) use queue::{Queue, Segment};
+pub(crate) use rounds::run;
 pub(crate) use segments::{Sharded, segments};
 pub(crate) use staging::Staging;
 pub(crate) use trials::Trials;
@@ -99,6 +103,8 @@ pub(crate) struct Work<'w> {
     pub(crate) compaction: Option<Compaction<'w>>,
     /// Shares the cores between CPU workers and staging workers; `None` unless the run has both.
     pub(crate) arbiter: Option<Arbiter>,
+    /// The devices that were lost.
+    pub(crate) losses: Losses,
     /// Time zero of the run.
     pub(crate) epoch: Instant,
     /// One in this many chunks is timed on a device, because events that keep time slow the device down.
@@ -121,6 +127,33 @@ impl Work<'_> {
         }
         if let Some(compaction) = &self.compaction {
             compaction.stop();
+        }
+    }
+
+    /// Records that a device was lost at `at`, on the clock of the run. Its workers give their rows back and end. If the
+    /// places of later rows depend on them, all workers end.
+    ///
+    /// # Errors
+    /// The same error if the run cannot go on without the device.
+    fn lose(&self, device: usize, error: Error, at: Duration) -> Result<()> {
+        self.losses.record(device, error, at)?;
+        if let Some(arbiter) = &self.arbiter {
+            arbiter.lose(device, at);
+        }
+        if let Some(compaction) = &self.compaction {
+            self.queue.stop();
+            compaction.stop();
+        }
+        Ok(())
+    }
+
+    /// Prepares another round: all rows that are not finished, or all rows if their places depend on each other.
+    fn again(&mut self) {
+        // Few rows are left, in most cases, so nobody is held back.
+        self.arbiter = None;
+        if let Some(compaction) = &mut self.compaction {
+            compaction.restart();
+            self.queue.restart();
         }
     }
 }
@@ -222,7 +255,7 @@ pub(crate) trait Worker: Send {
     /// Returns the virtual time at which the next step can begin.
     fn ready_at(&self) -> Duration;
 
-    /// Returns whether this worker can do all of the work if no other worker begins.
+    /// Returns whether this worker can do all of the work if all other workers are of its kind and do not begin.
     fn is_enough(&self) -> bool {
         false
     }
@@ -300,6 +333,7 @@ mod tests {
             queue: Queue::new(&[], TILE_ROWS, TILE_ROWS, TILE_ROWS, &[1]),
             compaction: None,
             arbiter: None,
+            losses: Losses::new(false),
             epoch: Instant::now(),
             timed_every: 1,
             timeline: false,

@@ -22,6 +22,8 @@ use crate::progress::{CancelToken, Progress};
 /// fill, and then all wait, at the same time. Chunks shrink towards the end, so that no worker waits long for the
 /// last one.
 pub(crate) struct Queue<'w> {
+    /// All rows, for a restart.
+    segments: Vec<Segment>,
     rows: u64,
     tile_rows: u64,
     chunk_rows: u64,
@@ -102,6 +104,7 @@ impl<'w> Queue<'w> {
             exhausted: None,
         };
         Queue {
+            segments: segments.to_vec(),
             rows: segments.iter().map(|segment| segment.rows.end - segment.rows.start).sum(),
             tile_rows: tile_rows as u64,
             chunk_rows: chunk_rows as u64,
@@ -192,6 +195,28 @@ impl<'w> Queue<'w> {
         (rows / self.tile_rows * self.tile_rows).max(self.tile_rows)
     }
 
+    /// Takes back rows that were claimed and not finished. Any worker may claim them.
+    pub(super) fn give_back(&self, chunk: &Chunk) {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        next.common.rows += chunk.len() as u64;
+        next.common.segments.push_front(Segment { rows: chunk.rows(), owner: None, fully_resident: false });
+    }
+
+    /// Begins anew, with all rows for all workers. No worker may be running.
+    pub(super) fn restart(&mut self) {
+        let next = self.next.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let all = self.segments.iter().map(|segment| Segment { owner: None, fully_resident: false, ..segment.clone() });
+        next.common = Portion {
+            segments: all.collect(),
+            rows: self.rows,
+            ..Portion { workers: next.common.workers, ..Portion::default() }
+        };
+        next.own.iter_mut().for_each(|own| *own = Portion { workers: own.workers, ..Portion::default() });
+        next.index = 0;
+        *self.done.get_mut() = 0;
+        *self.stopped.get_mut() = false;
+    }
+
     /// Records that a chunk is finished.
     pub(crate) fn finish(&self, chunk: &Chunk) {
         let done = self.done.fetch_add(chunk.len() as u64, Ordering::Relaxed) + chunk.len() as u64;
@@ -216,7 +241,12 @@ impl<'w> Queue<'w> {
     }
 
     fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed) || self.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
+        self.stopped.load(Ordering::Relaxed) || self.is_cancelled()
+    }
+
+    /// Returns whether the user has cancelled the run.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
     }
 }
 
@@ -316,6 +346,23 @@ mod tests {
         let (exhausted, is_exhausted) = std::sync::mpsc::channel();
         let queue = Queue::new(&all(0), TILE_ROWS, TILE_ROWS, TILE_ROWS, &[1]).on_exhausted(Some(exhausted));
         assert!(is_exhausted.try_recv().is_ok() && queue.claim(usize::MAX).is_none());
+    }
+
+    #[test]
+    fn rows_that_are_given_back_are_claimed_again() {
+        let mut queue = Queue::new(&all(10 * TILE_ROWS as u64), TILE_ROWS, 2 * TILE_ROWS, 2 * TILE_ROWS, &[1]);
+        let chunks: Vec<Chunk> = std::iter::from_fn(|| queue.claim(usize::MAX)).collect();
+        for chunk in &chunks[1..3] {
+            queue.give_back(chunk);
+        }
+        let again: Vec<Chunk> = std::iter::from_fn(|| queue.claim(usize::MAX)).collect();
+        let mut rows: Vec<_> = again.iter().map(Chunk::rows).collect();
+        rows.sort_by_key(|rows| rows.start);
+        assert_eq!(rows, [chunks[1].rows(), chunks[2].rows()]);
+        assert_eq!(again[0].index(), chunks.len() as u64, "a chunk of its own");
+        queue.stop();
+        queue.restart();
+        assert!(queue.done() == 0 && queue.claim(usize::MAX).is_some_and(|first| first.rows() == chunks[0].rows()));
     }
 
     #[test]

@@ -12,8 +12,10 @@
 //!
 //! So a worker fills all of its slots before it waits for a chunk, and while it waits the device works on them.
 //! Chunks come back in the order in which they were sent. A worker never calls the driver; see
-//! [`submitter`](super::submitter) for the reason.
+//! [`submitter`](super::submitter) for the reason. If the device is lost and the run goes on, the worker gives its
+//! chunks back to the queue and ends.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::handover::WorkerEnd;
@@ -29,6 +31,8 @@ use crate::error::{Error, Result};
 /// A staging worker: one host thread and its slots.
 pub(super) struct StagingWorker<'r, D: Device> {
     idle: Vec<Idle<'r, D>>,
+    /// Chunks that were claimed and are not finished, oldest first.
+    claimed: VecDeque<Chunk>,
     /// Chunks that were sent to the submitter and have not been received.
     in_flight: usize,
     /// The channels to and from the submitter.
@@ -54,23 +58,21 @@ pub(super) struct StagingWorker<'r, D: Device> {
 impl<'r, D: Device> Worker for StagingWorker<'r, D> {
     /// Fills and sends a chunk, or receives and drains one.
     fn step(&mut self) -> Result<bool> {
-        if let Some(done) = self.held.take() {
-            self.drain(done)?;
-        } else if self.idle.is_empty() || self.waits.is_some() {
-            self.receive()?;
-        } else if let Some(chunk) = self.claim() {
-            self.send(&chunk)?;
-        } else if self.in_flight > 0 {
-            self.waits = Some(self.host.now());
-        } else if !self.permit.is_refused() {
-            self.permit.end(self.host.now());
-            self.submitter.end();
-            return Ok(false);
+        let went_on = if self.is_lost() { Err(Error::abandoned()) } else { self.advance() };
+        match went_on {
+            // Without the submitter, and without permission from the arbiter, nothing else can have happened.
+            Err(error) if error.is_abandoned() && self.is_lost() => {
+                self.claimed.drain(..).for_each(|chunk| self.work.queue.give_back(&chunk));
+                Ok(false)
+            }
+            went_on => went_on,
         }
-        Ok(true)
     }
 
     fn ready_at(&self) -> Duration {
+        if self.is_lost() {
+            return self.host.now();
+        }
         if let (Some(done), Some(compaction)) = (&self.held, &self.work.compaction) {
             return if compaction.is_known(done.chunk()) { self.host.now() } else { Duration::MAX };
         }
@@ -99,6 +101,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
     ) -> Self {
         StagingWorker {
             idle,
+            claimed: VecDeque::new(),
             in_flight: 0,
             submitter,
             waits: None,
@@ -113,6 +116,32 @@ impl<'r, D: Device> StagingWorker<'r, D> {
             permit: Permit::new(work.arbiter.as_ref(), number),
             meter,
         }
+    }
+
+    /// Returns whether the run goes on without the device.
+    fn is_lost(&self) -> bool {
+        self.work.losses.has(self.number)
+    }
+
+    /// Does the first of the steps that is possible.
+    fn advance(&mut self) -> Result<bool> {
+        if let Some(done) = self.held.take() {
+            self.drain(done)?;
+        } else if self.idle.is_empty() || self.waits.is_some() {
+            self.receive()?;
+        } else if let Some(chunk) = self.claim() {
+            self.send(&chunk)?;
+        } else if self.in_flight > 0 {
+            self.waits = Some(self.host.now());
+        } else if self.is_lost() {
+            // It was not permitted to claim a chunk.
+            return Err(Error::abandoned());
+        } else if !self.permit.is_refused() {
+            self.permit.end(self.host.now());
+            self.submitter.end();
+            return Ok(false);
+        }
+        Ok(true)
     }
 
     /// Claims a chunk. Half of the workers prefer rows that are resident on this device, the other half prefer common
@@ -158,6 +187,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
 
     /// Reads the rows of the chunk into an idle slot and sends the slot to the submitter.
     fn send(&mut self, chunk: &Chunk) -> Result<()> {
+        self.claimed.push_back(chunk.clone());
         let mut slot = self.idle.pop().ok_or_else(Error::abandoned)?;
         let _span = self.meter.span(Task::Send, chunk);
         let begin = self.host.now();
@@ -214,6 +244,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
             self.work.inputs[input].filled(chunk);
         }
         self.work.queue.finish(chunk);
+        self.claimed.pop_front();
         self.meter.finished(chunk);
         let drained = self.host.now();
         self.meter.ran(HostStage::Drain, chunk, begin, drained);

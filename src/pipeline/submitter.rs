@@ -18,7 +18,7 @@ use super::slot::{Done, Filled, InFlight};
 use super::streams::Streams;
 use super::{Worker, WorkerName, WorkerOutcome};
 use crate::data::Chunk;
-use crate::device::{Device, SpinThenSleep};
+use crate::device::{Device, Host, SpinThenSleep};
 use crate::error::{Error, Result};
 
 /// The submitter of a device. It ends when all workers of the device have ended and nothing is in flight.
@@ -27,6 +27,8 @@ pub(super) struct Submitter<'r, D: Device> {
     enqueuer: Enqueuer<'r, D>,
     workers: SubmitterEnd<'r, Enqueuer<'r, D>>,
     backoff: SpinThenSleep,
+    /// The number of the device in the run.
+    number: usize,
 }
 
 impl<'r, D: Device> Submitter<'r, D> {
@@ -35,17 +37,11 @@ impl<'r, D: Device> Submitter<'r, D> {
         let (device, work) = (streams.device, streams.work);
         let outcome = WorkerOutcome { device: number, ..WorkerOutcome::default() };
         let enqueuer = Enqueuer { streams, device, host: device.host(work.epoch), outcome };
-        Submitter { enqueuer, workers, backoff: SpinThenSleep::new() }
-    }
-}
-
-impl<D: Device> Worker for Submitter<'_, D> {
-    fn enter(&self) -> Result<Box<dyn Any>> {
-        self.enqueuer.device.enter()
+        Submitter { enqueuer, workers, backoff: SpinThenSleep::new(), number }
     }
 
     /// Enqueues a chunk, and returns one that is done.
-    fn step(&mut self) -> Result<bool> {
+    fn advance(&mut self) -> Result<bool> {
         let Enqueuer { streams, host, .. } = &mut self.enqueuer;
         streams.start(host)?;
         match self.workers.step(&mut self.enqueuer)? {
@@ -54,6 +50,32 @@ impl<D: Device> Worker for Submitter<'_, D> {
             Step::Ended => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Tells the run that the device is lost.
+    ///
+    /// # Errors
+    /// The same error if the run cannot go on without the device.
+    fn lose(&self, error: Error) -> Result<()> {
+        let Enqueuer { streams, host, .. } = &self.enqueuer;
+        streams.work.lose(self.number, error, host.now())
+    }
+}
+
+impl<D: Device> Worker for Submitter<'_, D> {
+    fn enter(&self) -> Result<Box<dyn Any>> {
+        self.enqueuer.device.enter().or_else(|error| {
+            self.lose(error)?;
+            Ok(Box::new(()))
+        })
+    }
+
+    /// Enqueues a chunk, and returns one that is done. Ends if the device fails and the run goes on without it.
+    fn step(&mut self) -> Result<bool> {
+        if self.enqueuer.streams.work.losses.has(self.number) {
+            return Ok(false);
+        }
+        self.advance().or_else(|error| self.lose(error).map(|()| false))
     }
 
     fn ready_at(&self) -> Duration {

@@ -10,6 +10,7 @@ mod contention;
 mod harness;
 mod jobs;
 mod kernels;
+mod losses;
 mod numpy;
 mod part_files;
 mod partials;
@@ -29,6 +30,7 @@ fn main() {
         sharded::MODULE,
         part_files::MODULE,
         resumes::MODULE,
+        losses::MODULE,
         partials::MODULE,
         passes::MODULE,
         contention::MODULE,

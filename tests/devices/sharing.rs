@@ -15,7 +15,7 @@ const EMULATED: &[(&str, EmulatedCase)] = &[
     ("if computing is better, staging ends", nobody_stages),
     ("if staging keeps all cores busy, nobody computes", nobody_computes),
     ("if staging is better, the CPU adds its rows", cpu_adds),
-    ("a failure on either side ends the run", failures),
+    ("the CPU computes the rows of a device that fails", failures),
 ];
 
 const ROWS: usize = 4096 * 1024;
@@ -126,11 +126,15 @@ fn cpu_adds() -> Outcome {
 
 fn failures() -> Outcome {
     use overshot::device::{Fault, FaultAt};
-    for nth in [0, 3, 9] {
-        for at in [FaultAt::CopyIn, FaultAt::Kernel, FaultAt::CopyOut] {
-            let failed = run(vec![device(nth, 3e6, 2e6).cpu_rate(1e6).fault(Fault::new(at, nth))], false);
-            let text = failed.err().map(|error| error.message().unwrap_or_default().to_owned());
-            check(text.is_some_and(|text| text.contains("on demand")), format!("{at:?} {nth}: no error"))?;
+    let right = run(vec![device(0, 3e6, 2e6)], false)?;
+    for nth in [0, 3, 9, 30] {
+        for at in [FaultAt::CopyIn, FaultAt::Kernel, FaultAt::CopyOut, FaultAt::Query, FaultAt::Record] {
+            let report = run(vec![device(nth, 3e6, 2e6).cpu_rate(1e6).fault(Fault::new(at, nth))], false)?;
+            check(report.results == right.results, format!("{at:?} {nth}: other results"))?;
+            let [cpu, emulated] = rows(&report)[..] else { return Err("two devices".into()) };
+            check(cpu + emulated == ROWS as u64, format!("{at:?} {nth}: {cpu} + {emulated} rows"))?;
+            let is_told = report.notes.iter().any(|note| note.contains("emulated was lost after"));
+            check(is_told || at == FaultAt::Query, format!("{at:?} {nth}: {:?}", report.notes))?;
         }
     }
     Ok(())

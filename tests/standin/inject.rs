@@ -8,6 +8,7 @@ use crate::settings::SETTINGS;
 use crate::state::driver;
 use crate::{CURRENT, Code, OUT_OF_MEMORY};
 
+const ILLEGAL_ADDRESS: Code = 700;
 const LAUNCH_FAILED: Code = 719;
 const UNKNOWN: Code = 999;
 
@@ -24,15 +25,18 @@ pub enum Mode {
     Memory,
     /// This call and all later calls of its name fail.
     Always,
+    /// As a kernel with an illegal address does: this call fails, and all later calls in any context of the process.
+    Process,
 }
 
 impl Mode {
-    pub const NAMES: [(&str, Mode); 5] = [
+    pub const NAMES: [(&str, Mode); 6] = [
         ("once", Mode::Once),
         ("device", Mode::Device),
         ("memory", Mode::Memory),
         ("always", Mode::Always),
         ("twice", Mode::Twice),
+        ("process", Mode::Process),
     ];
 }
 
@@ -71,7 +75,7 @@ pub fn failure(call: &'static str) -> Option<Code> {
     let fails = match mode {
         Mode::Always => calls >= nth,
         Mode::Twice => calls == nth || calls == nth + 1,
-        Mode::Once | Mode::Device | Mode::Memory => calls == nth,
+        Mode::Once | Mode::Device | Mode::Memory | Mode::Process => calls == nth,
     };
     if !fails {
         return None;
@@ -87,6 +91,10 @@ pub fn failure(call: &'static str) -> Option<Code> {
                 driver.lose(driver.device_of(CURRENT.get()), LAUNCH_FAILED);
             }
             LAUNCH_FAILED
+        }
+        Mode::Process => {
+            driver().lose_all(ILLEGAL_ADDRESS);
+            ILLEGAL_ADDRESS
         }
     })
 }
@@ -113,6 +121,12 @@ pub unsafe extern "C" fn standinCalls(name: *const c_char) -> u64 {
     // SAFETY: by this function's contract.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
     armed().calls.get(&*name).copied().unwrap_or(0)
+}
+
+/// Makes all contexts usable again.
+#[unsafe(no_mangle)]
+pub extern "C" fn standinHeal() {
+    driver().lose_all(0);
 }
 
 /// Returns the number of failed calls since [`standinArm`].

@@ -153,6 +153,11 @@ impl Driver {
         self.contexts[device].fault.store(code, Ordering::SeqCst);
     }
 
+    /// Makes every further call in any context fail.
+    pub fn lose_all(&self, code: u32) {
+        (0..self.contexts.len()).for_each(|device| self.lose(device, code));
+    }
+
     pub fn open_stream(&mut self, device: usize) -> u64 {
         let handle = self.handle();
         let stream = Stream::open(device, handle, self.contexts[device].fault.clone());

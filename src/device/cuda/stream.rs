@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -121,6 +122,7 @@ impl Stream for CudaStream {
 
     fn record(&mut self, event: &Event) -> Result<()> {
         self.context.make_current()?;
+        event.is_recorded.store(true, Ordering::Relaxed);
         // SAFETY: both handles are alive.
         self.context.check("cuEventRecord", unsafe { sys::cuEventRecord(event.handle, self.handle) })
     }
@@ -201,6 +203,8 @@ pub(crate) struct Event {
     context: Arc<Context>,
     handle: sys::CUevent,
     keeps_time: bool,
+    /// Whether it was recorded since it was created or recycled.
+    is_recorded: AtomicBool,
 }
 
 // SAFETY: the driver lets any thread use an event.
@@ -211,7 +215,8 @@ unsafe impl Sync for Event {}
 impl Event {
     pub(super) fn new(context: &Arc<Context>, keeps_time: bool) -> Result<Event> {
         use sys::CUevent_flags_enum::{CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING};
-        let event = |handle| Event { context: context.clone(), handle, keeps_time };
+        let event =
+            |handle| Event { context: context.clone(), handle, keeps_time, is_recorded: AtomicBool::new(false) };
         if let Some(spare) = take(Event::spares(context, keeps_time)) {
             return Ok(event(spare));
         }
@@ -238,13 +243,15 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // An event that is not done cannot be recycled: its next user expects an event that counts as done. Without
-        // the context, the driver cannot be asked.
-        let guard = self.context.enter_to_release();
-        let spare = match guard.as_ref().map(|_| self.is_done()) {
-            Ok(Ok(true)) => keep(Event::spares(&self.context, self.keeps_time), self.handle),
-            _ => Some(self.handle),
+        // Most events of a run that hardly uses the device were never recorded, and calls of the driver take time.
+        let is_done = !*self.is_recorded.get_mut() || {
+            // Without the context, the driver cannot be asked.
+            let guard = self.context.enter_to_release();
+            guard.is_ok() && matches!(self.is_done(), Ok(true))
         };
+        // An event that is not done cannot be recycled: its next user expects an event that counts as done.
+        let spares = Event::spares(&self.context, self.keeps_time);
+        let spare = if is_done { keep(spares, self.handle) } else { Some(self.handle) };
         if let Some(handle) = spare {
             // SAFETY: created by `new` and not recycled, so it is destroyed only here.
             self.context.release("cuEventDestroy", || unsafe { sys::cuEventDestroy_v2(handle) });
