@@ -32,6 +32,9 @@ if part tests; then
         suite gpus "$bin/lib" side_by_side --ignored --test-threads=1
     fi
     for name in devices cli kernels; do suite "$name" "$bin/$name"; done
+    # A kernel with an illegal access: the driver then fails all calls of the process, and the CPU goes on.
+    suite lost_gpu "$bin/lost_gpu" auto
+    cat "$out/lost_gpu.txt"
     # The engine asks whether pageable memory is pinned. The call returns an error, which is not one of the program.
     suite sanitizer compute-sanitizer --report-api-errors no --error-exitcode 1 "$bin/devices" "jobs, cuda: odd lengths"
 fi

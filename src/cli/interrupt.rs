@@ -1,9 +1,11 @@
-//! SIGINT, SIGTERM and SIGHUP: the first one stops the job cleanly, a second one terminates the process at once. In
-//! both cases the process is terminated **by** the signal, so that a loop in a shell script stops, too.
+//! SIGINT, SIGTERM and SIGHUP: the first one stops the job cleanly, a second one terminates the process at once, and so
+//! does the first one if the job does not stop soon. In all cases the process is terminated **by** the signal, so that a
+//! loop in a shell script stops, too.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 use std::{mem, ptr, thread};
 
 use overshot::CancelToken;
@@ -15,6 +17,11 @@ use super::unfinished;
 
 /// The first signal received; 0 if none.
 static RECEIVED: AtomicI32 = AtomicI32::new(0);
+
+/// The time in which a job must stop: finishing the chunks in flight takes milliseconds, but a kernel may never end.
+const GRACE: Duration = Duration::from_millis(1500);
+/// The time in which the message about a job that does not stop must be written: perhaps nobody reads it.
+const MESSAGE: Duration = Duration::from_millis(100);
 
 /// Returns a token that SIGINT (Ctrl-C), SIGTERM and SIGHUP cancel.
 pub fn token() -> CancelToken {
@@ -34,6 +41,8 @@ pub fn token() -> CancelToken {
                 end_by(signal);
             }
             stop.cancel();
+            // If the thread cannot start, a second signal still ends the process.
+            let _ = thread::Builder::new().name("grace".into()).spawn(move || end_after_grace(signal));
         }
     };
     // Without a thread no handler is registered, and the signals have their default effect.
@@ -60,6 +69,21 @@ pub fn end_if_received() {
         0 => {}
         signal => end_by(signal),
     }
+}
+
+/// Terminates the process if it still runs after the time of grace.
+fn end_after_grace(signal: c_int) {
+    thread::sleep(GRACE);
+    unfinished::remove();
+    let (wrote, is_written) = mpsc::channel();
+    let write = move || {
+        eprintln!("overshot: error: the job did not stop, perhaps because a kernel never ends; no output was written");
+        let _ = wrote.send(());
+    };
+    if thread::Builder::new().name("message".into()).spawn(write).is_ok() {
+        let _ = is_written.recv_timeout(MESSAGE);
+    }
+    end_by(signal);
 }
 
 fn end_by(signal: c_int) {

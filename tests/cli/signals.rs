@@ -12,6 +12,7 @@ use crate::{Case, Outcome};
 pub const CASES: &[Case] = &[
     ("SIGINT, SIGTERM and SIGHUP end the process and leave nothing behind", stop),
     ("a second signal ends the process at once and leaves nothing behind", second),
+    ("one signal ends a job that does not stop", stuck),
     ("SIGINT ends the demo, which cleans up", demo),
     ("a second signal ends the demo, which cleans up", second_demo),
     ("a signal that is ignored stays ignored", ignored),
@@ -21,6 +22,8 @@ pub const CASES: &[Case] = &[
     ("an input that becomes shorter is an error", shorter),
 ];
 
+/// The size of the pipe of the log: the smallest one.
+const LOG_BYTES: usize = 4096;
 const GIB: u64 = 1 << 30;
 const NO_SPARSE: &str = "the file system takes no sparse file";
 /// Enough for a second signal to come in time in one of them.
@@ -36,7 +39,9 @@ struct Running {
 impl Running {
     fn start(mut command: Command) -> Running {
         let mut child = command.env("OVERSHOT_LOG", "debug").stderr(Stdio::piped()).spawn().unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let log = child.stderr.take().unwrap();
+        rustix::pipe::fcntl_setpipe_size(&log, LOG_BYTES).unwrap();
+        let mut log = BufReader::new(log);
         let mut line = String::new();
         while !["compute{", "drain{"].iter().any(|span| line.contains(span)) {
             line.clear();
@@ -55,6 +60,13 @@ impl Running {
         let mut command = place.command(&["demo", "--size", "256MiB", "--device", device]);
         command.stdout(Stdio::null());
         Running::start(command)
+    }
+
+    /// Waits until its log has no space for another line.
+    fn fill_the_log(&self) {
+        while rustix::io::ioctl_fionread(self.log.get_ref()).unwrap() < LOG_BYTES as u64 * 7 / 8 {
+            std::thread::yield_now();
+        }
     }
 
     fn signal(&self, name: &str) {
@@ -131,6 +143,20 @@ fn second(device: &str) -> Outcome {
         return not_run(why);
     }
     ends_at_once(&place, || Running::job(&place, device))
+}
+
+/// The job stands still in a write to its log, as it would in a kernel that never ends.
+fn stuck(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    if let Some(why) = cannot_signal(&place) {
+        return not_run(why);
+    }
+    let mut job = Running::job(&place, device);
+    job.fill_the_log();
+    job.signal("INT");
+    assert_eq!(job.child.wait().unwrap().signal(), Some(2));
+    assert_eq!(place.names(), ["x.f64"]);
+    RAN
 }
 
 fn demo(device: &str) -> Outcome {
