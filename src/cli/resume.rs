@@ -30,6 +30,7 @@ pub fn run(args: &JobArgs, engine: &Engine, job: Job<'_>, journal: &Journal) -> 
     let result = engine.run_resumable(job, journal);
     if let Err(Error::Cancelled { .. }) = &result
         && !args.json
+        && journal.path().exists()
     {
         let path = journal.path().display();
         // If standard error is closed, there is no place to write to.

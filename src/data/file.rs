@@ -277,10 +277,22 @@ pub(super) fn ends_with_slash(path: &Path) -> bool {
     path.as_os_str().as_bytes().ends_with(b"/")
 }
 
-/// Makes the names in a file's directory last, if the file system is asked for that. Some directories cannot be opened,
-/// and some file systems cannot do it, so an error tells nothing.
-pub(crate) fn sync_names(path: &Path) {
-    let _ = File::open(directory(path)).and_then(|directory| directory.sync_all());
+/// Makes the names in a file's directory last. Returns `Ok(false)` if nobody can tell whether they do: we may not read
+/// the directory, or its file system has no such call.
+pub(crate) fn sync_names(path: &Path) -> io::Result<bool> {
+    use rustix::io::Errno;
+    match File::open(directory(path)).and_then(|directory| directory.sync_all()) {
+        Ok(()) => Ok(true),
+        Err(e) => match Errno::from_io_error(&e) {
+            Some(Errno::ACCESS | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+            _ => Err(e),
+        },
+    }
+}
+
+/// Returns the error of [`sync_names`].
+pub(crate) fn names_error(path: &Path, e: io::Error) -> Error {
+    io_error(path, "its name cannot be written to the disk", "check the disk", e)
 }
 
 /// Returns the directory of a file's path.

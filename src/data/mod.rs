@@ -9,8 +9,8 @@
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
 //!
 //! All `unsafe` blocks of this module are in `memory.rs`, except calls that pass on the contract of a memory map.
-//! Code that is specific to Unix is in `file.rs`, `direct.rs`, `unfinished_file.rs`, `shared_file.rs`, `temporary.rs`,
-//! `rights.rs`, `identity.rs` and `new_file.rs`.
+//! Code that is specific to Unix is in `file.rs`, `direct.rs`, `unfinished_file.rs`, `shared_file.rs`, `stamp.rs`,
+//! `temporary.rs`, `rights.rs`, `identity.rs` and `new_file.rs`.
 
 #[cfg(feature = "ndarray")]
 mod array;
@@ -31,6 +31,7 @@ mod npy;
 
 mod raw;
 mod raw_array;
+mod replaced_file;
 mod rights;
 mod shards;
 mod shared_file;
@@ -38,6 +39,7 @@ mod signal_list;
 mod sink;
 mod slice;
 mod source;
+mod stamp;
 mod temporary;
 #[cfg(test)]
 mod tests;
@@ -50,6 +52,7 @@ pub use format::{NamedFile, create, map, open, open_with};
 pub use generator::Generator;
 pub use identity::{Clash, FileId, FileSet};
 pub use memory::{Claim, Memory, SinkMemory};
+pub(crate) use new_file::FileSink;
 pub use new_file::NewFile;
 #[cfg(feature = "testing")]
 pub use npy::{Header as NpyHeader, header as npy_header};
@@ -67,6 +70,7 @@ pub(crate) use file_layout::{FileFormat, FileLayout};
 #[cfg(test)]
 pub(crate) use identity::tests::LOOKED_UP;
 pub(crate) use memory::{copy_past_cache, map_file};
+pub(crate) use replaced_file::{remove_abandoned, replace};
 #[cfg(test)]
 pub(crate) use shards::Nowhere;
 pub(crate) use shards::{FillGuard, Shard, ShardMemory, Shards, whole_shards};
@@ -74,5 +78,6 @@ pub(crate) use shared_file::{Kept, Mark, SharedFile, Unsynced};
 pub(crate) use sink::{check_fit, commit_all, does_not_fit, whole_sink_memory};
 pub(crate) use slice::slice_output;
 pub(crate) use source::whole_memory;
+pub(crate) use stamp::Stamp;
 pub(crate) use temporary::{JOURNAL_SUFFIX, leftovers};
 pub(crate) use unfinished_file::reserve;

@@ -5,7 +5,8 @@ use super::file_layout::{FileFormat, FileLayout};
 use super::gate::Gate;
 use super::signal_list::Entry;
 use super::sink::rows_of;
-use super::unfinished_file::{UnfinishedFile, target};
+use super::stamp::Stamp;
+use super::unfinished_file::{UnfinishedFile, resolve, target};
 use super::{Dtype, Parts, Sink, SinkMemory, Target};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -53,12 +54,20 @@ impl NewFile {
         self.format
     }
 
-    /// Returns the path, absolute and without links.
+    /// Returns the path, absolute and without links, whether there is a file or not.
+    ///
+    /// # Errors
+    /// Returns an error if no file can be created there.
+    pub(crate) fn target(&self) -> Result<PathBuf> {
+        Ok(resolve(&self.path)?.0)
+    }
+
+    /// Checks that the file can be created, without doing so.
     ///
     /// # Errors
     /// Returns an error if no file can be created there, or there is one that is not to be replaced.
-    pub(crate) fn target(&self) -> Result<PathBuf> {
-        Ok(target(&self.path, self.force)?.0)
+    pub(crate) fn check(&self) -> Result<()> {
+        target(&self.path, self.force).map(drop)
     }
 
     /// Returns whether an existing file is replaced.
@@ -113,7 +122,7 @@ impl Target for NewFile {
 }
 
 #[derive(Debug)]
-pub(super) struct FileSink {
+pub(crate) struct FileSink {
     unfinished: UnfinishedFile,
     layout: FileLayout,
     /// The offset of the first row, in bytes.
@@ -175,9 +184,14 @@ impl FileSink {
         FileSink { unfinished, layout, offset, map: None, writers }
     }
 
-    /// Waits until the rows are on the disk.
-    pub(super) fn sync(&self) -> Result<()> {
-        self.unfinished.file().sync_data().map_err(|e| write_error(self.unfinished.path(), 0, e))
+    /// Waits until the file is on the disk, and returns its stamp. No rows may be written after that.
+    ///
+    /// # Errors
+    /// Returns an error if the disk is full or fails.
+    pub(crate) fn seal(&mut self) -> Result<Stamp> {
+        // A write through the map would change the time of the file.
+        self.map = None;
+        self.unfinished.seal()
     }
 
     fn misfit(&self, first_row: u64, bytes: &[u8]) -> Error {

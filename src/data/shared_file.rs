@@ -7,12 +7,13 @@
 //! Rows are written with system calls, not through a memory map: on a network file system, two hosts must not write
 //! the page at the border between their rows. The descriptor cannot read, so that no such page gets into a cache.
 
-use super::file::{directory, io_error, sync_names, write_error};
+use super::file::{directory, io_error, names_error, sync_names, write_error};
 use super::file_layout::FileLayout;
 use super::gate::Gate;
 use super::new_file::{FileSink, writers};
 use super::sink::rows_of;
-use super::temporary::{LONGEST_NAME, SHARED_SUFFIX};
+use super::stamp::Stamp;
+use super::temporary::{LONGEST_NAME, MERGE_SUFFIX, SHARED_SUFFIX};
 use super::unfinished_file::{Abilities, UnfinishedFile, cannot_create, draft, name_draft, reserve_range, target};
 use super::{Dtype, Sink};
 use crate::error::{Error, Result};
@@ -156,7 +157,7 @@ impl SharedFile {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(cannot_create(&self.target, &self.target, len, e)),
         }
-        sync_names(&self.hidden);
+        sync_names(&self.hidden).map_err(|e| names_error(&self.target, e))?;
         Ok(())
     }
 
@@ -178,7 +179,7 @@ impl SharedFile {
     /// # Errors
     /// Returns an error if the file is missing, is not the one that was written, or if the target exists and is not to
     /// be replaced.
-    pub(crate) fn complete(&self, mark: Mark, kept: Option<&[Kept]>, elements: u64) -> Result<Box<dyn Sink>> {
+    pub(crate) fn complete(&self, mark: Mark, kept: Option<&[Kept]>, elements: u64) -> Result<FileSink> {
         let len = self.layout.len(&self.target)?;
         let file = match File::options().read(true).write(true).open(&self.hidden) {
             Ok(file) => file,
@@ -196,17 +197,16 @@ impl SharedFile {
             return Err(Error::file(&self.hidden, problem, "run all parts again"));
         }
         match kept {
-            Some(kept) => Ok(Box::new(self.compacted(&file, kept, elements)?)),
+            Some(kept) => self.compacted(&file, kept, elements),
             None => {
                 let hidden = self.hidden.clone();
                 let file = UnfinishedFile::adopt(&self.target, hidden, file, len, self.force)?;
-                Ok(Box::new(FileSink::complete(file, self.layout.clone())))
+                Ok(FileSink::complete(file, self.layout.clone()))
             }
         }
     }
 
-    /// Copies the rows that a kernel kept of each range, in order, to a new file, which is on the disk before it is
-    /// named, because the shared file is removed then.
+    /// Copies the rows that a kernel kept of each range, in order, to a new file.
     fn compacted(&self, file: &File, kept: &[Kept], elements: u64) -> Result<FileSink> {
         let (size, offset) = (self.layout.dtype.size() as u64, self.layout.header().len() as u64);
         let rows: u64 = kept.iter().map(|range| range.kept).sum();
@@ -223,8 +223,53 @@ impl SharedFile {
                 (first, next) = (first + count, next + count);
             }
         }
-        sink.sync()?;
         Ok(sink)
+    }
+
+    /// Returns the path of the journal of a merge of which this is the first output.
+    pub(crate) fn merge_journal(&self) -> PathBuf {
+        // The hidden name ends with the other suffix.
+        self.hidden.with_extension(&MERGE_SUFFIX[1..])
+    }
+
+    /// Returns the path that the file will have.
+    pub(crate) fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// Returns whether the output has its name already: there is a file with this stamp.
+    ///
+    /// # Errors
+    /// Returns an error if it cannot be read.
+    pub(crate) fn is_named(&self, stamp: &Stamp) -> Result<bool> {
+        let cannot = |e| unreadable(&self.target, e);
+        // To open a pipe would wait for its other end.
+        match fs::symlink_metadata(&self.target) {
+            Ok(there) if there.is_file() => {}
+            Ok(_) => return Ok(false),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(e) => return Err(cannot(e)),
+        }
+        let file = File::open(&self.target).map_err(cannot)?;
+        if Stamp::of(&file).map_err(cannot)? != *stamp {
+            return Ok(false);
+        }
+        // Where files cannot be renamed without replacing others, they have two names for a moment.
+        let (named, hidden) = (file.metadata().map_err(cannot)?, fs::metadata(&self.hidden));
+        if hidden.is_ok_and(|hidden| (hidden.dev(), hidden.ino()) == (named.dev(), named.ino())) {
+            fs::remove_file(&self.hidden).map_err(|e| unreadable(&self.hidden, e))?;
+        }
+        Ok(true)
+    }
+
+    /// Makes the name of the output last. Returns a note if nobody can tell whether it does.
+    ///
+    /// # Errors
+    /// Returns an error if it cannot be written to the disk.
+    pub(crate) fn sync_name(&self) -> Result<Option<String>> {
+        let lasts = sync_names(&self.target).map_err(|e| names_error(&self.target, e))?;
+        let note = "its folder cannot be synced, so its name may be lost if the machine stops";
+        Ok((!lasts).then(|| format!("{}: {note}", self.target.display())))
     }
 
     /// Removes the shared file after its rows were copied. Returns a note if that fails.

@@ -12,11 +12,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempPath;
 
-const SUFFIX: &str = ".partial";
+/// The end of a temporary name.
+pub(super) const SUFFIX: &str = ".partial";
 /// The end of the name of a file that several processes write.
 pub(super) const SHARED_SUFFIX: &str = ".parts";
 /// The end of the name of the journal of a run.
 pub(crate) const JOURNAL_SUFFIX: &str = ".journal";
+
+/// The end of the name of the journal of a merge.
+pub(super) const MERGE_SUFFIX: &str = ".merge";
 
 /// The system accepts names of up to 255 bytes. A name longer than this leaves no room for the added prefix and
 /// suffix.
@@ -118,6 +122,10 @@ pub(crate) fn leftovers<'p>(paths: impl Iterator<Item = &'p Path>, own: &[&OsStr
                 let note = "is of a run that was interrupted: continue that run, or remove it";
                 notes.push(format!("{} {note}", path.display()));
             }
+            if is_one(target_of(&name, MERGE_SUFFIX, 16)) && !is_in_use(&path) {
+                let note = "is of a merge that was interrupted: merge again, or remove it";
+                notes.push(format!("{} {note}", path.display()));
+            }
             if is_one(target_of(&name, SHARED_SUFFIX, 16)) && !own.contains(&&*name) {
                 let note = "has rows of a job that is not complete: merge its partials or continue it, or remove it";
                 notes.push(format!("{} {note}", path.display()));
@@ -130,7 +138,7 @@ pub(crate) fn leftovers<'p>(paths: impl Iterator<Item = &'p Path>, own: &[&OsStr
 
 /// Returns the name of the output that a temporary name belongs to: `c.npy` for `.c.npy.yWftqi.partial`, with a suffix
 /// and so many characters before it.
-fn target_of<'n>(name: &'n OsStr, suffix: &str, characters: usize) -> Option<&'n OsStr> {
+pub(super) fn target_of<'n>(name: &'n OsStr, suffix: &str, characters: usize) -> Option<&'n OsStr> {
     let name = name.as_bytes().strip_prefix(b".")?.strip_suffix(suffix.as_bytes())?;
     let dot = name.iter().rposition(|byte| *byte == b'.')?;
     let is_random = name.len() - dot == characters + 1 && name[dot + 1..].iter().all(u8::is_ascii_alphanumeric);
@@ -144,7 +152,7 @@ fn journaled(name: &OsStr) -> Option<&OsStr> {
 }
 
 /// Returns whether a running job writes to the file.
-fn is_in_use(path: &Path) -> bool {
+pub(super) fn is_in_use(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(e) => e == rustix::io::Errno::WOULDBLOCK,

@@ -2,6 +2,7 @@
 
 use super::file::{directory, ends_with_slash, io_error, too_many_open, write_error};
 use super::rights::{Rights, may_write};
+use super::stamp::Stamp;
 use super::temporary::{Temporary, mark_in_use};
 use crate::error::{Error, Result};
 use rustix::io::Errno;
@@ -148,13 +149,14 @@ impl UnfinishedFile {
         if taken { Err(self.appeared()) } else { Ok(()) }
     }
 
+    /// Waits until the file is on the disk, with its length and without what was behind its rows. Returns its stamp.
+    pub(super) fn seal(&self) -> Result<Stamp> {
+        let sealed = self.file.set_len(self.len).and_then(|()| self.file.sync_all());
+        sealed.and_then(|()| Stamp::of(&self.file)).map_err(|e| write_error(&self.path, self.len, e))
+    }
+
     /// Gives the file its name. Dropping it then releases the name, and returns it to the file that had it before.
     pub(super) fn publish(&mut self) -> Result<()> {
-        if matches!(self.stage, Stage::Hidden) {
-            // What is behind the rows does not belong to the output.
-            let cut = self.file.set_len(self.len).and_then(|()| self.file.sync_data());
-            cut.map_err(|e| write_error(&self.path, self.len, e))?;
-        }
         let done = match self.take_free_name() {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && self.force => self.replace(),
             done => done,
@@ -294,6 +296,19 @@ fn give_rights(path: &Path, target: &Path, replaced: Option<Metadata>, file: &Fi
 
 /// Returns the file that `path` resolves to, if it may be written, and the metadata of the existing file.
 pub(super) fn target(path: &Path, force: bool) -> Result<(PathBuf, Option<Metadata>)> {
+    let (target, existing) = resolve(path)?;
+    if existing.is_some() {
+        if !force {
+            return Err(Error::file(path, "exists already", FORCE));
+        }
+        let remedy = "allow it (chmod u+w), or choose another name";
+        may_write(path).map_err(|e| io_error(path, "may not be written to", remedy, e))?;
+    }
+    Ok((target, existing))
+}
+
+/// Returns the file that `path` resolves to, and the metadata of the existing file.
+pub(super) fn resolve(path: &Path) -> Result<(PathBuf, Option<Metadata>)> {
     let error = |problem: &str, remedy: &str| Err(Error::file(path, problem, remedy));
     let Some(name) = path.file_name() else {
         return error("does not name a file", "name a file");
@@ -302,13 +317,7 @@ pub(super) fn target(path: &Path, force: bool) -> Result<(PathBuf, Option<Metada
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => return error("is a directory", "name a file in it"),
         Ok(metadata) if !metadata.is_file() => return error("is not a regular file", "write to a file"),
-        Ok(_) if !force => return error("exists already", FORCE),
-        Ok(metadata) => {
-            may_write(path).map_err(|e| {
-                io_error(path, "may not be written to", "allow it (chmod u+w), or choose another name", e)
-            })?;
-            return Ok((path.canonicalize().map_err(unknown)?, Some(metadata)));
-        }
+        Ok(metadata) => return Ok((path.canonicalize().map_err(unknown)?, Some(metadata))),
         // A missing file or directory is handled below.
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
         Err(e) => return Err(unknown(e)),
@@ -388,8 +397,8 @@ fn descriptor(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// Creates a file with a temporary name beside `target`.
-fn named(target: &Path, mode: u32) -> io::Result<(Temporary, File)> {
+/// Creates a file with a temporary name beside `target`, and locks it.
+pub(super) fn named(target: &Path, mode: u32) -> io::Result<(Temporary, File)> {
     let mut options = File::options();
     options.read(true).write(true).create_new(true).mode(mode);
     let (temporary, file) = Temporary::beside(target, |path| options.open(path))?;

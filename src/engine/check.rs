@@ -80,6 +80,14 @@ impl BoundJob {
         Ok(BoundJob { range, ..self })
     }
 
+    /// Returns where the results of the rows that are run begin in the outputs.
+    pub(super) fn first_place(&self) -> u64 {
+        match self.part.as_ref().and_then(|part| part.ahead.as_ref()) {
+            Some(ahead) if self.operator.compacts() => ahead.kept,
+            _ => self.range.start,
+        }
+    }
+
     /// Returns the number of rows that are run.
     pub(super) fn len(&self) -> u64 {
         self.range.end - self.range.start

@@ -200,7 +200,7 @@ impl Engine {
             inputs: columns.inputs,
             outputs: outputs.columns(columns.outputs)?,
             queue: queue.watched(cancel, progress.as_deref()).on_exhausted(context.exhausted),
-            compaction: Compaction::of(operator, bound.range.start),
+            compaction: Compaction::of(operator, bound.first_place()),
             arbiter: None,
             losses: Losses::new(plan.devices.len() > 1 && !has_shards),
             epoch: Instant::now(),

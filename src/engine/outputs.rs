@@ -39,9 +39,10 @@ impl<'a, 'b> Outputs<'a, 'b> {
                 bytes: count.saturating_mul(column.dtype.size() as u64),
             });
             if let Some(shared) = bound.part.as_ref().and_then(|part| part.files[k].as_ref()) {
-                let unsynced = bound.part.as_ref().and_then(|part| part.unsynced.clone());
-                let own = bound.range.start * column.elements..bound.range.end * column.elements;
-                let sink = shared.open(own, unsynced)?;
+                let unsynced = bound.part.as_ref().and_then(|part| part.ahead.as_ref()).map(|ahead| &ahead.unsynced);
+                let first = bound.first_place();
+                let own = first * column.elements..(first + bound.len()) * column.elements;
+                let sink = shared.open(own, unsynced.cloned())?;
                 marks.push(Some(sink.mark()));
                 sinks.push(Box::new(sink) as Box<dyn Sink>);
                 continue;

@@ -18,10 +18,20 @@ use crate::partial::{InputId, JobId, OutputFile, OutputId, Partial, PathText, Pa
 pub(super) struct Part {
     /// The file of each output that is one.
     pub(super) files: Vec<Option<SharedFile>>,
-    /// Receives the files that are written, if the caller waits for the disk.
-    pub(super) unsynced: Option<Unsynced>,
+    /// The run with a journal whose rows these are.
+    pub(super) ahead: Option<Ahead>,
     /// The marks of these files, which are known when they are open.
     pub(super) marks: OnceLock<Vec<Option<Mark>>>,
+}
+
+/// A run with a journal, which runs its rows in order.
+#[derive(Clone)]
+pub(super) struct Ahead {
+    /// Receives the files that are written. The caller waits until they are on the disk.
+    pub(super) unsynced: Unsynced,
+    /// The rows before these that a kernel selected. Those that it selects now follow them, so that the journal does
+    /// not grow with every part.
+    pub(super) kept: u64,
 }
 
 impl Part {
@@ -54,14 +64,14 @@ impl Engine {
         self.run_part(job, rows, None)
     }
 
-    /// Runs some rows of a job. With `unsynced`, does not wait until the rows of output files are on the disk, but
-    /// leaves that to the caller.
-    pub(super) fn run_part(&self, job: Job<'_>, rows: Range<u64>, unsynced: Option<&Unsynced>) -> Result<Partial> {
+    /// Runs some rows of a job, `ahead` as part of a run with a journal.
+    pub(super) fn run_part(&self, job: Job<'_>, rows: Range<u64>, ahead: Option<Ahead>) -> Result<Partial> {
+        check_targets(&job)?;
         let mut bound = bind(&job)?.of_rows(rows.clone())?;
         let id = identify(&job, &bound)?;
         let number = id.number();
         let files = id.outputs.iter().map(|output| output.shared_file(id.rows, number)).collect();
-        bound.part = Some(Part { files, unsynced: unsynced.cloned(), marks: OnceLock::new() });
+        bound.part = Some(Part { files, ahead, marks: OnceLock::new() });
         let paths = Paths {
             inputs: job.inputs.iter().map(|(_, input)| input.source().path().map(PathText::from)).collect(),
             outputs: job.outputs.iter().map(|(_, output)| output.target().path().map(PathText::from)).collect(),
@@ -73,7 +83,7 @@ impl Engine {
             if rows.is_empty() { vec![] } else { vec![range] }
         });
         let marks = bound.part.and_then(|part| part.marks.into_inner()).unwrap_or_default();
-        let written = Written { marks, kept };
+        let written = Written { marks, kept, stamps: None };
         Ok(Partial::new((id, paths), rows, bound.operator.state(), written, Work::of(report)))
     }
 
@@ -131,6 +141,17 @@ pub(super) fn identify(job: &Job<'_>, bound: &BoundJob) -> Result<JobId> {
         outputs: outputs(&job.inputs, &job.outputs, bound)?,
         inputs: job.inputs.iter().map(|(name, input)| InputId::of(name, input.source())).collect::<Result<_>>()?,
         values: scalars.chain(numbers).chain(given).collect(),
+    })
+}
+
+/// Checks that the output files of a job can be created.
+///
+/// # Errors
+/// Returns an error if one exists that is not to be replaced, or may not be written.
+pub(super) fn check_targets(job: &Job<'_>) -> Result<()> {
+    job.outputs.iter().try_for_each(|(_, output)| match output.target().parts() {
+        Parts::File(file) => file.check(),
+        _ => Ok(()),
     })
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::check::bind;
-use super::parts::{identify, step_of};
+use super::parts::{Ahead, check_targets, identify, step_of};
 use crate::data::{Output, Parts, Unsynced};
 use crate::error::{Error, JobError, Result};
 use crate::job::{Job, ProgressFn};
@@ -58,6 +58,10 @@ impl Engine {
         }
         let id = identify(&job, &bound)?;
         let (open, mut all) = OpenJournal::open(journal, &id)?;
+        // A run that was interrupted at its end may have named its outputs.
+        if !all.as_ref().is_some_and(Partial::is_naming) {
+            check_targets(&job)?;
+        }
         if let Some(all) = &all {
             all.check_files(journal.path())?;
         }
@@ -82,11 +86,13 @@ impl Engine {
                 };
                 let end = missing.start.saturating_add(size.next_multiple_of(step)).min(missing.end);
                 let (begin, unsynced) = (Instant::now(), Unsynced::default());
-                let part = self.run_part(part_of(&job, missing.start, total), missing.start..end, Some(&unsynced));
+                let kept = all.as_ref().and_then(Partial::kept_rows).unwrap_or(0);
+                let ahead = Ahead { unsynced: unsynced.clone(), kept };
+                let part = self.run_part(part_of(&job, missing.start, total), missing.start..end, Some(ahead));
                 let part = part.map_err(|error| of_whole(error, missing.start, total))?;
                 size = next_size(end - missing.start, begin.elapsed(), journal.interval());
                 let done = match all {
-                    Some(mut done) => done.merge(part).map(|()| done)?,
+                    Some(mut done) => done.append(part).map(|()| done)?,
                     None => part,
                 };
                 let (mut open, snapshot) = (writer.idle()?, done.clone());
@@ -100,11 +106,10 @@ impl Engine {
                 writer = Writer::Writing(writing.map_err(|error| threads::not_started(&error))?);
             }
         })?;
-        let mut report = all.finish()?;
+        let mut report = all.finish_run(open)?;
         if before > 0 {
             report.notes.push(format!("{} rows were complete in an earlier run", units::count(before)));
         }
-        report.notes.extend(open.remove());
         Ok(report)
     }
 }

@@ -3,7 +3,7 @@
 //! | bytes | |
 //! | --- | --- |
 //! | 8 | `OVSHPART` |
-//! | 4 | the version of this format, 2 |
+//! | 4 | the version of this format, 3 |
 //! | 4 | the length of the header |
 //! | … | the header, as JSON |
 //! | 12 + 8 n each | the nodes of the tree: level, index, the n words of the state |
@@ -18,13 +18,13 @@ use twox_hash::XxHash3_128;
 
 use super::rows::RowSet;
 use super::{JobId, Partial, Paths, Work, Written};
-use crate::data::{Kept, Mark};
+use crate::data::{Kept, Mark, Stamp};
 use crate::error::{PartialError, Result};
 use crate::expr::Reduction;
 use crate::ops::Fold;
 
 const MAGIC: &[u8; 8] = b"OVSHPART";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const CHECKSUM: usize = 16;
 
 #[derive(Serialize, Deserialize)]
@@ -37,6 +37,8 @@ struct Header {
     marks: Vec<Option<String>>,
     /// The first row, the rows and the kept rows of each part.
     kept: Option<Vec<[u64; 3]>>,
+    /// Of a journal, while the outputs get their names: the stamp of the file of each output.
+    stamps: Option<Vec<Option<Stamp>>>,
     paths: Paths,
     work: Work,
 }
@@ -53,6 +55,7 @@ impl Partial {
             reductions: reductions.collect(),
             marks: self.written.marks.iter().map(|mark| mark.map(|mark| format!("{mark:x}"))).collect(),
             kept: kept.map(|kept| kept.iter().map(|range| [range.first, range.rows, range.kept]).collect()),
+            stamps: self.written.stamps.clone(),
             paths: self.paths.clone(),
             work: self.work.clone(),
         };
@@ -98,7 +101,7 @@ impl Partial {
 fn parse(bytes: &[u8]) -> Option<Partial> {
     let (length, rest) = take_u32(bytes)?;
     let (header, rest) = rest.split_at_checked(length as usize)?;
-    let Header { job, rows, reductions, marks, kept, paths, work } = serde_json::from_slice(header).ok()?;
+    let Header { job, rows, reductions, marks, kept, stamps, paths, work } = serde_json::from_slice(header).ok()?;
     let rows = RowSet::of_ranges(&rows).filter(|rows| rows.ranges().last().is_none_or(|last| last.end <= job.rows))?;
     let reductions = reductions.into_iter().map(|(label, kind, dtype)| Reduction::parse(label, &kind, &dtype));
     let reductions = reductions.collect::<Option<Vec<_>>>()?;
@@ -115,7 +118,9 @@ fn parse(bytes: &[u8]) -> Option<Partial> {
     });
     let nodes = Fold::of_nodes(nodes.collect::<Option<Vec<_>>>()?);
     let each = (job.outputs.len(), job.outputs.len(), job.inputs.len());
-    if (marks.len(), paths.outputs.len(), paths.inputs.len()) != each {
+    if (marks.len(), paths.outputs.len(), paths.inputs.len()) != each
+        || stamps.as_ref().is_some_and(|stamps| stamps.len() != job.outputs.len())
+    {
         return None;
     }
     let mark = |mark: Option<String>| mark.map(|mark| Mark::from_str_radix(&mark, 16).ok());
@@ -128,7 +133,7 @@ fn parse(bytes: &[u8]) -> Option<Partial> {
         None => None,
         Some(kept) => Some(parse_kept(&kept, &rows)?),
     };
-    Some(Partial { job, rows, reductions, nodes, written: Written { marks, kept }, paths, work })
+    Some(Partial { job, rows, reductions, nodes, written: Written { marks, kept, stamps }, paths, work })
 }
 
 /// Reads the kept rows of the parts, which together have these rows.

@@ -1,13 +1,13 @@
 //! The journal of a resumable run: a file with the partial of all rows that are on the disk.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{JobId, Partial};
-use crate::data::{JOURNAL_SUFFIX, sync_names};
+use crate::data::{JOURNAL_SUFFIX, remove_abandoned, replace, sync_names};
 use crate::error::{Error, Result};
 
 /// Where a run keeps what it needs to continue, for [`Engine::run_resumable`](crate::Engine::run_resumable).
@@ -63,6 +63,8 @@ pub(crate) struct OpenJournal {
     path: PathBuf,
     /// Locked as long as it is open. Its name is `path`.
     file: File,
+    /// An empty file is of no use to a later run. It is removed if nothing else is.
+    is_empty: bool,
 }
 
 impl OpenJournal {
@@ -74,8 +76,9 @@ impl OpenJournal {
         let path = journal.path.clone();
         let file = lock(&path)?;
         let content = fs::read(&path).map_err(|error| cannot(&path, "the journal cannot be read", error))?;
-        let open = OpenJournal { path, file };
-        if content.is_empty() {
+        remove_abandoned(&path);
+        let open = OpenJournal { path, file, is_empty: content.is_empty() };
+        if open.is_empty {
             return Ok((open, None));
         }
         let partial = Partial::from_bytes(&content).map_err(|error| {
@@ -91,43 +94,30 @@ impl OpenJournal {
         }
     }
 
-    /// Where the content is written before it replaces the old one.
-    fn new_path(&self) -> PathBuf {
-        let mut name = self.path.as_os_str().to_owned();
-        name.push(".new");
-        PathBuf::from(name)
-    }
-
     /// Replaces the content. It is on the disk when this returns. If the process or the machine stops, the journal has
     /// either the old or the new content.
     pub(crate) fn write(&mut self, partial: &Partial) -> Result<()> {
-        let new = self.new_path();
-        let written = File::create(&new).and_then(|mut file| {
-            file.write_all(&partial.to_bytes())?;
-            file.sync_all()?;
-            // Nobody can have opened it yet, so the lock is free. It must be held before the file has its name.
-            match file.try_lock().map_err(io::Error::from) {
-                Err(error) if error.kind() != io::ErrorKind::Unsupported => return Err(error),
-                _ => {}
-            }
-            fs::rename(&new, &self.path)?;
-            Ok(file)
-        });
-        self.file = written.map_err(|error| {
-            // It would only be in the way.
-            let _ = fs::remove_file(&new);
-            cannot(&self.path, "the journal cannot be written", error)
-        })?;
-        sync_names(&self.path);
+        let written = replace(&self.path, &partial.to_bytes());
+        self.file = written.map_err(|error| cannot(&self.path, "the journal cannot be written", error))?;
+        self.is_empty = false;
         Ok(())
     }
 
     /// Removes the file, because the run is complete. Returns a note if that fails.
-    pub(crate) fn remove(self) -> Option<String> {
-        // A run that was killed while it wrote has left it, unless a later one wrote, too.
-        let _ = fs::remove_file(self.new_path());
-        let removed = fs::remove_file(&self.path);
+    pub(crate) fn remove(mut self) -> Option<String> {
+        self.is_empty = false;
+        // If the machine stops now and the journal is back, it says that all outputs have their names.
+        let removed = fs::remove_file(&self.path).and_then(|()| sync_names(&self.path));
         removed.err().map(|error| format!("{} is not needed any more, but stays ({error})", self.path.display()))
+    }
+}
+
+impl Drop for OpenJournal {
+    fn drop(&mut self) {
+        if self.is_empty {
+            // An error was returned already, and it says more than an error from here would.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The results of some rows of a job, which other processes may complete.
 
+mod finish;
 mod format;
 mod identity;
 mod journal;
@@ -10,7 +11,6 @@ mod work;
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
-use std::time::Duration;
 
 pub(crate) use identity::{InputId, JobId};
 pub use journal::Journal;
@@ -20,11 +20,9 @@ pub(crate) use work::Work;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{Dtype, Kept, SharedFile, commit_all};
 use crate::error::{Error, PartialError, Result};
 use crate::expr::Reduction;
-use crate::ops::{self, Fold};
-use crate::report::{Computation, InputReport, OutputReport, Report, Setup};
+use crate::ops::Fold;
 use rows::RowSet;
 
 /// The results of some rows of a job: what [`Engine::run_rows`](crate::Engine::run_rows) returns.
@@ -110,7 +108,7 @@ impl Partial {
     /// [`Error::File`](crate::Error::File) with the path of the `journal` if they are not.
     pub(crate) fn check_files(&self, journal: &Path) -> Result<()> {
         if self.is_complete() {
-            // A merge that was interrupted may have taken the marks away.
+            // A run that was interrupted at its end may have taken the marks away.
             return Ok(());
         }
         let number = self.job.number();
@@ -149,85 +147,33 @@ impl Partial {
         Ok(())
     }
 
-    /// Completes the job: gives its output files their names, all or none, and returns its report, as
-    /// [`Engine::run`](crate::Engine::run) does.
-    ///
-    /// Times and counts of the report are the sums of those of all runs, and there is no bottleneck. If a kernel
-    /// selects rows, the selected ones are copied to a new file, which takes time, and their space a second time.
+    /// Adds the rows of the partial of the following rows, whose selected rows were written behind those of this one.
     ///
     /// # Errors
-    /// - [`Error::InvalidPartial`](crate::Error::InvalidPartial) if rows are missing;
-    /// - [`Error::File`](crate::Error::File) if the rows of an output are not where they were written, or the output
-    ///   cannot be given its name. No output appears or changes then, and a clone of this partial may be finished when
-    ///   the problem is solved.
-    pub fn finish(self) -> Result<Report> {
-        let Partial { job, rows, reductions, nodes, written, paths, work } = self;
-        if let Some(missing) = rows.missing(job.rows) {
-            return Err(PartialError::Incomplete { start: missing.start, end: missing.end, rows: job.rows }.into());
+    /// Those of [`merge`](Partial::merge).
+    pub(crate) fn append(&mut self, next: Partial) -> Result<()> {
+        self.merge(next)?;
+        if let Some(ranges) = &mut self.written.kept
+            && let Some(last) = ranges.pop()
+        {
+            match ranges.last_mut() {
+                Some(all) => (all.rows, all.kept) = (all.rows + last.rows, all.kept + last.kept),
+                None => ranges.push(last),
+            }
         }
-        let mut kept = written.kept;
-        if let Some(kept) = &mut kept {
-            kept.sort_unstable_by_key(|range| range.first);
-        }
-        let number = job.number();
-        let (mut sinks, mut copied) = (Vec::new(), Vec::new());
-        for (output, mark) in job.outputs.iter().zip(&written.marks) {
-            let (Some(_), Some(mark)) = (&output.file, mark) else { continue };
-            let shared = output.shared_file(job.rows, number).ok_or(PartialError::Damaged)?;
-            sinks.push(shared.complete(*mark, kept.as_deref(), output.elements)?);
-            copied.extend(kept.is_some().then_some(shared));
-        }
-        commit_all(sinks)?;
-        let mut report = Report {
-            computation: match job.kernel {
-                None => Computation::Expression(job.text),
-                Some(_) => Computation::Kernel(job.text),
-            },
-            rows: job.rows,
-            results: ops::results(&reductions, nodes, job.rows),
-            inputs: inputs(&job.inputs, paths.inputs)?,
-            outputs: outputs(&job.outputs, paths.outputs, kept.map_or(job.rows, |kept| total(&kept)))?,
-            chunks: 0,
-            chunk_rows: 0,
-            time: Duration::ZERO,
-            processor_time: Duration::ZERO,
-            total_time: Duration::ZERO,
-            setup: Setup::default(),
-            bytes_to_device: 0,
-            bytes_ahead: 0,
-            bytes_from_device: 0,
-            bytes_read_directly: 0,
-            peak_pinned_bytes: 0,
-            devices: vec![],
-            notes: copied.iter().filter_map(SharedFile::remove).collect(),
-            measured: false,
-            timeline: None,
-        };
-        work.put_into(&mut report);
-        Ok(report)
+        Ok(())
     }
-}
 
-fn total(kept: &[Kept]) -> u64 {
-    kept.iter().map(|range| range.kept).sum()
-}
+    /// Returns the number of rows that a kernel selected; `None` if the job keeps all rows.
+    pub(crate) fn kept_rows(&self) -> Option<u64> {
+        let kept = self.written.kept.as_ref()?;
+        Some(kept.iter().map(|range| range.kept).sum())
+    }
 
-fn inputs(inputs: &[InputId], paths: Vec<Option<PathText>>) -> Result<Vec<InputReport>> {
-    let each = inputs.iter().zip(paths).map(|(InputId { name, dtype, rows, shape, .. }, path)| {
-        let dtype: Dtype = dtype.parse().map_err(|_| PartialError::Damaged)?;
-        let (name, shape, path) = (name.clone(), shape.clone().unwrap_or(vec![*rows]), path.map(|path| path.path()));
-        Ok(InputReport { name, path, dtype, shape, rows: *rows, bytes: rows.saturating_mul(dtype.size() as u64) })
-    });
-    each.collect()
-}
-
-fn outputs(outputs: &[OutputId], paths: Vec<Option<PathText>>, rows: u64) -> Result<Vec<OutputReport>> {
-    let each = outputs.iter().zip(paths).map(|(output, path)| {
-        let dtype = output.dtype().ok_or(PartialError::Damaged)?;
-        let bytes = rows.saturating_mul(output.elements).saturating_mul(dtype.size() as u64);
-        Ok(OutputReport { name: output.name.clone(), dtype, path: path.map(|path| path.path()), rows, bytes })
-    });
-    each.collect()
+    /// Returns whether the outputs get their names, so that some may have them.
+    pub(crate) fn is_naming(&self) -> bool {
+        self.written.stamps.is_some()
+    }
 }
 
 impl fmt::Debug for Partial {

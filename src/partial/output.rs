@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{Dtype, FileFormat, FileLayout, Kept, Mark, SharedFile};
+use crate::data::{Dtype, FileFormat, FileLayout, Kept, Mark, SharedFile, Stamp};
 
 /// A path, which need not be text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -106,4 +106,6 @@ pub(crate) struct Written {
     pub(crate) marks: Vec<Option<Mark>>,
     /// The rows that a kernel kept, of each part; `None` if the job keeps all rows.
     pub(crate) kept: Option<Vec<Kept>>,
+    /// The stamps of the complete files of all outputs that are files, as they get their names; `None` before.
+    pub(crate) stamps: Option<Vec<Option<Stamp>>>,
 }

@@ -11,13 +11,13 @@ use crate::ops::Operator;
 /// The compaction of one run. The partial results of a chunk are the numbers of selected rows, one per tile.
 pub(crate) struct Compaction<'w> {
     operator: &'w dyn Operator,
-    /// The first row of the run, where the selected rows begin.
+    /// Where the selected rows begin in the outputs.
     first_row: u64,
     order: Linearizer,
 }
 
 impl<'w> Compaction<'w> {
-    /// Creates the compaction for a run of this operator from `first_row` on; `None` if the operator does not compact.
+    /// Creates the compaction for a run of this operator whose selected rows begin at `first_row` of the outputs; `None` if the operator does not compact.
     pub(crate) fn of(operator: &'w dyn Operator, first_row: u64) -> Option<Self> {
         operator.compacts().then(|| Compaction { operator, first_row, order: Linearizer::default() })
     }

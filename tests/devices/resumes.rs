@@ -1,9 +1,7 @@
 //! Runs with a journal: however they are interrupted, they end with the bytes of one run.
 
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use overshot::{
@@ -20,16 +18,14 @@ pub const MODULE: Module = Module { name: "resumed runs", cases: CASES, ..NO_CAS
 const CASES: &[(&str, Case)] = &[
     ("a run that is stopped again and again ends with the bytes of one run", stopped),
     ("a kernel that selects rows continues", selecting),
-    ("a power loss leaves what is needed to continue", power_losses),
+    ("a journal stays small", small_journal),
+    ("a run that fails at once leaves no journal", failed_at_once),
     ("a job without outputs continues", without_outputs),
     ("a journal that does not fit is refused", refused),
     ("outputs that are not files are refused", slices),
 ];
 
 const TEXT: &str = "y = x * 0.5 + i; t = u8(i); sum(y), std(y), argmax(y)";
-/// Power losses on the CPU. Other devices write the files in the same way.
-const LOSSES: u64 = 1000;
-const SECTOR: u64 = 512;
 
 fn job<'a>(x: &'a [f64], dir: &Path) -> Result<Job<'a>> {
     let (y, t) = (Npy::create(dir.join("y.npy")), Raw::create(dir.join("t.raw")));
@@ -110,83 +106,37 @@ fn selecting(choice: &DeviceChoice) -> Outcome {
     })
 }
 
-/// A power loss leaves an older or the newest journal, and anything in the rows that this journal does not have.
-fn power_losses(choice: &DeviceChoice) -> Outcome {
+/// The journal of a kernel that selects rows has no list of them, and what a killed process left of it is removed.
+fn small_journal(choice: &DeviceChoice) -> Outcome {
     let engine = engine(choice);
-    let (rows, losses) = (12 * TILE + 77, if *choice == DeviceChoice::Cpu { LOSSES } else { 20 });
-    let x = numbers(rows as usize, 5);
-    let one = tempfile::tempdir()?;
-    engine.run(job(&x, one.path())?)?;
-    // Syncing a file in memory takes no time, and this test does not depend on it.
-    let memory = Path::new("/dev/shm");
-    let place = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
-    let mut random = Random(17);
-    let (mut count, mut lost) = (0, 0);
-    while count < losses {
-        let dir = tempfile::tempdir_in(&place)?;
-        let journal = journal(dir.path());
-        loop {
-            let (stop, older) = (random.below(rows + 4 * TILE), random.below(rows));
-            let kept: Mutex<Option<Vec<u8>>> = Mutex::new(None);
-            let token = CancelToken::new();
-            let cancel = token.clone();
-            let job = job(&x, dir.path())?.cancel_token(token).progress(|progress| {
-                if progress.done >= older {
-                    kept.lock().unwrap().get_or_insert_with(|| fs::read(journal.path()).unwrap_or_default());
-                }
-                if progress.done >= stop {
-                    cancel.cancel();
-                }
-            });
-            match engine.run_resumable(job, &journal) {
-                Ok(_) => break,
-                Err(Error::Cancelled { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-            // The name of the newest journal may be lost, too.
-            if let Some(older) = kept.into_inner().unwrap().filter(|_| random.below(2) == 0) {
-                fs::write(journal.path(), older)?;
-            }
-            // A journal that was being written.
-            if random.below(2) == 0 {
-                let mut new = journal.path().as_os_str().to_owned();
-                new.push(".new");
-                let content = fs::read(journal.path())?;
-                fs::write(new, &content[..random.below(content.len() as u64 + 1) as usize])?;
-            }
-            lost += lose(dir.path(), journal.path(), rows, &mut random)?;
-            count += 1;
-        }
-        assert!(files(dir.path()) == files(one.path()), "after {count} losses");
+    let x = numbers(80 * TILE as usize, 3);
+    let dir = tempfile::tempdir()?;
+    let journal = journal(dir.path());
+    let job = || Job::kernel(&keep()).input("x", &x).output("big", Npy::create(dir.path().join("y.npy")));
+    let job = || job().output("where", Raw::create(dir.path().join("where.raw")));
+    let left = dir.path().join("..y.npy.journal.abc123.partial");
+    let mut sizes = Vec::new();
+    for rows in [10 * TILE, 60 * TILE] {
+        assert!(until(&engine, job(), &journal, rows)?.is_none());
+        assert!(!left.exists());
+        fs::write(&left, "half of a journal")?;
+        sizes.push(fs::metadata(journal.path())?.len());
     }
-    assert!(lost > 0, "no row was lost");
-    eprintln!("{count} power losses, {lost} sectors lost");
+    // Numbers of more digits.
+    assert!(sizes[1] < sizes[0] + 200, "{sizes:?}");
     Ok(())
 }
 
-/// Overwrites about half of the sectors of rows that the journal does not have. Returns their number.
-fn lose(dir: &Path, journal: &Path, rows: u64, random: &mut Random) -> Outcome<u64> {
-    let content = fs::read(journal)?;
-    let done = match content.is_empty() {
-        true => 0,
-        false => Partial::from_bytes(&content)?.rows().iter().map(|rows| rows.end).max().unwrap_or(0),
-    };
-    let mut lost = 0;
-    for (name, _) in files(dir).into_iter().filter(|(name, _)| name.to_string_lossy().ends_with(".parts")) {
-        let file = OpenOptions::new().write(true).open(dir.join(&name))?;
-        let (header, size) = if name.to_string_lossy().starts_with(".y.npy") { (128, 8) } else { (0, 1) };
-        let (mut at, end) = (header + done * size, header + rows * size);
-        while at < end {
-            let next = (at + 1).next_multiple_of(SECTOR).min(end);
-            if random.below(2) == 0 {
-                let byte = if random.below(2) == 0 { 0 } else { 0xA5 };
-                file.write_all_at(&vec![byte; (next - at) as usize], at)?;
-                lost += 1;
-            }
-            at = next;
-        }
-    }
-    Ok(lost)
+/// A run that fails before it has written its journal leaves none, and changes no file that exists.
+fn failed_at_once(choice: &DeviceChoice) -> Outcome {
+    let (engine, dir) = (engine(choice), tempfile::tempdir()?);
+    let x = numbers(TILE as usize, 1);
+    fs::write(dir.path().join("y.npy"), "of another one")?;
+    let before = files(dir.path());
+    let error = engine.run_resumable(job(&x, dir.path())?, &journal(dir.path())).unwrap_err().to_string();
+    assert!(error.contains("exists already"), "{error}");
+    assert!(files(dir.path()) == before);
+    Ok(())
 }
 
 fn without_outputs(choice: &DeviceChoice) -> Outcome {

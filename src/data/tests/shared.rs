@@ -1,6 +1,7 @@
 //! Files that several processes write: one of them makes the file, and nothing else is taken for it.
 
 use super::*;
+use crate::data::FileSink;
 use crate::data::shared_file::{Kept, SharedFile};
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -22,6 +23,11 @@ fn write(file: &SharedFile, rows: std::ops::Range<u64>) -> u128 {
     let mark = sink.mark();
     commit_all(vec![Box::new(sink)]).unwrap();
     mark
+}
+
+fn commit(mut sink: FileSink) {
+    sink.seal().unwrap();
+    commit_all(vec![Box::new(sink)]).unwrap();
 }
 
 fn expected(rows: impl Iterator<Item = u64> + Clone) -> Vec<u8> {
@@ -54,7 +60,7 @@ fn one_of_many_makes_the_file() {
         assert!(marks.iter().all(|mark| *mark == marks[0]), "{marks:?}");
         assert_eq!(names(dir.path()).len(), 1);
         let done = shared(&path, ROWS, false).complete(marks[0], None, 1).unwrap();
-        commit_all(vec![done]).unwrap();
+        commit(done);
         assert!(fs::read(&path).unwrap() == expected(0..ROWS));
         assert_eq!(names(dir.path()), ["y.npy"]);
     }
@@ -71,7 +77,7 @@ fn a_merge_that_was_interrupted_is_completed() {
     let length = expected(0..ROWS).len() as u64;
     OpenOptions::new().write(true).open(&hidden).unwrap().set_len(length).unwrap();
     says(file.open(0..125, None), &["has all rows of the job", "merge them again"]);
-    commit_all(vec![file.complete(mark, None, 1).unwrap()]).unwrap();
+    commit(file.complete(mark, None, 1).unwrap());
     assert!(fs::read(&path).unwrap() == expected(0..ROWS));
 }
 
@@ -89,6 +95,7 @@ fn a_merge_that_is_undone_can_be_repeated() {
         before.sort();
         for _ in 0..2 {
             let mut sink = file.complete(mark, None, 1).unwrap();
+            sink.seal().unwrap();
             sink.publish().unwrap();
             assert!(fs::read(&path).unwrap() == expected(0..ROWS));
             drop(sink);
@@ -97,9 +104,40 @@ fn a_merge_that_is_undone_can_be_repeated() {
             assert_eq!(after, before);
             assert_eq!(fs::read(&path).ok(), force.then(|| b"old".to_vec()));
         }
-        commit_all(vec![file.complete(mark, None, 1).unwrap()]).unwrap();
+        commit(file.complete(mark, None, 1).unwrap());
         assert_eq!(names(dir.path()), ["y.npy"]);
     }
+}
+
+#[test]
+fn a_name_is_known_by_the_stamp_of_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("y.npy");
+    let file = shared(&path, ROWS, false);
+    let mark = write(&file, 0..ROWS);
+    let hidden = dir.path().join(&names(dir.path())[0]);
+    let stamp = file.complete(mark, None, 1).unwrap().seal().unwrap();
+    assert!(!file.is_named(&stamp).unwrap());
+    // As where files cannot be renamed without replacing others.
+    fs::hard_link(&hidden, &path).unwrap();
+    assert!(file.is_named(&stamp).unwrap());
+    assert_eq!(names(dir.path()), ["y.npy"], "the second name is gone");
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    let content = expected(0..ROWS);
+    for byte in [0, content.len() / 2, content.len() - 1] {
+        let mut other = content.clone();
+        other[byte] ^= 1;
+        fs::write(&path, other).unwrap();
+        OpenOptions::new().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+        assert!(!file.is_named(&stamp).unwrap(), "byte {byte}");
+    }
+    fs::write(&path, &content).unwrap();
+    assert!(!file.is_named(&stamp).unwrap(), "it was written at another time");
+    OpenOptions::new().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+    assert!(file.is_named(&stamp).unwrap());
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    assert!(!file.is_named(&stamp).unwrap());
 }
 
 #[test]
@@ -109,7 +147,7 @@ fn selected_rows_are_moved_together() {
     let file = shared(&path, ROWS, false);
     let mark = write(&file, 0..ROWS);
     let kept = [(0, 10, 3), (10, 90, 0), (100, 900, 900)].map(|(first, rows, kept)| Kept { first, rows, kept });
-    commit_all(vec![file.complete(mark, Some(&kept), 1).unwrap()]).unwrap();
+    commit(file.complete(mark, Some(&kept), 1).unwrap());
     assert!(fs::read(&path).unwrap() == expected((0..3).chain(100..1000)));
     assert_eq!(names(dir.path()).len(), 2, "until it is removed");
     assert_eq!(file.remove(), None);
