@@ -503,9 +503,12 @@ def open(path: str | os.PathLike[str], dtype: Any = None, *, read: str = "map") 
     return _core.File(os.fspath(path), None if dtype is None else np.dtype(dtype).name, read)
 
 
-def create(path: str | os.PathLike[str], dtype: Any = None, *, force: bool = False) -> _core.NewFile:
+def create(
+    path: str | os.PathLike[str], dtype: Any = None, *, force: bool = False, fsync: bool = False
+) -> _core.NewFile:
     """Names a file as an output, which a run creates: `.npy`, or raw rows with any other name.
 
     Values are cast to `dtype`, if it is given. An existing file is an error, unless `force` is true.
+    With `fsync`, the file is on the disk before it gets its name, and its name is before the run ends.
     """
-    return _core.NewFile(os.fspath(path), None if dtype is None else np.dtype(dtype).name, force)
+    return _core.NewFile(os.fspath(path), None if dtype is None else np.dtype(dtype).name, force, fsync)

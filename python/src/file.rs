@@ -103,14 +103,15 @@ pub(crate) struct NewFile {
     path: PathBuf,
     dtype: Option<Dtype>,
     force: bool,
+    fsync: bool,
 }
 
 #[pymethods]
 impl NewFile {
     #[new]
-    #[pyo3(signature = (path, dtype=None, force=false))]
-    fn new(path: PathBuf, dtype: Option<&str>, force: bool) -> PyResult<Self> {
-        Ok(NewFile { path, dtype: parse_dtype(dtype)?, force })
+    #[pyo3(signature = (path, dtype=None, force=false, fsync=false))]
+    fn new(path: PathBuf, dtype: Option<&str>, force: bool, fsync: bool) -> PyResult<Self> {
+        Ok(NewFile { path, dtype: parse_dtype(dtype)?, force, fsync })
     }
 
     /// The path of the journal of a run whose first output this is.
@@ -119,8 +120,8 @@ impl NewFile {
         overshot::Journal::beside(&self.path).path().into()
     }
 
-    fn __getnewargs__(&self) -> (PathBuf, Option<&'static str>, bool) {
-        (self.path.clone(), self.dtype.map(dtype::numpy_name), self.force)
+    fn __getnewargs__(&self) -> (PathBuf, Option<&'static str>, bool, bool) {
+        (self.path.clone(), self.dtype.map(dtype::numpy_name), self.force, self.fsync)
     }
 
     fn __repr__(&self) -> String {
@@ -130,6 +131,7 @@ impl NewFile {
 
 impl NewFile {
     pub(crate) fn output(&self) -> PyResult<Output<'static>> {
-        io::create(&self.path, self.dtype, self.force).map_err(exception)
+        let file = io::create(&self.path, self.dtype).map_err(exception)?;
+        Ok(file.force(self.force).fsync(self.fsync).into())
     }
 }

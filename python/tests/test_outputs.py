@@ -1,5 +1,6 @@
 """Files, arrays and memory that runs write and read."""
 
+import pickle
 import resource
 
 import numpy as np
@@ -125,3 +126,13 @@ def test_a_file_in_another_place_is_not_an_array_in_memory(tmp_path):
     np.save(path, np.ones(1000))
     column = ov.plan("sum(x)", x=ov.open(path), device="cpu").to_dict()["columns"][0]
     assert column["place"] == str(path)
+
+
+def test_files_with_fsync(tmp_path):
+    x = np.arange(5000.0)
+    paths = [tmp_path / name for name in ["plain.npy", "durable.npy"]]
+    for path, fsync in zip(paths, [False, True]):
+        evaluate("x * 2", out=ov.create(path, fsync=fsync))
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    new = pickle.loads(pickle.dumps(ov.create("y.npy", "f4", fsync=True)))
+    assert new.__getnewargs__()[1:] == ("float32", False, True)

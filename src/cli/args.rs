@@ -88,6 +88,11 @@ pub struct JobArgs {
     #[arg(long, help_heading = "Data")]
     pub force: bool,
 
+    /// Wait until the outputs are on the disk, before they get their names and with their names before the end. Outputs
+    /// of --resume and of 'overshot merge' always are
+    #[arg(long, help_heading = "Data")]
+    pub fsync: bool,
+
     /// How to read input files [default: map, but direct for large files that are not in the page cache]
     #[arg(long, value_name = "HOW", help_heading = "Data")]
     pub read_mode: Option<ReadModeArg>,

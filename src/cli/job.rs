@@ -103,7 +103,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
                     format!("{name}={path}: the expression assigns '{name}', so it cannot be a number; give it a file");
                 return Err(Failure::Usage(text));
             }
-            job.output(name, file.file.create(args.force)?)
+            job.output(name, file.file.create()?.force(args.force).fsync(args.fsync))
         } else if inputs.contains(name) {
             match number {
                 Some(Value::Scalar(scalar)) => job.scalar(name, scalar),

@@ -3,7 +3,7 @@
 use super::dtype::dtype_names;
 use super::file::{Opened, ends_with_slash};
 use super::foreign_format::{Foreign, by_name, foreign_format, is_npy};
-use super::{Dtype, Input, NewFile, Npy, Output, Raw, ReadMode, Source};
+use super::{Dtype, Input, NewFile, Npy, Raw, ReadMode, Source};
 use crate::error::{Error, JobError, Result, SettingError};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -50,14 +50,14 @@ pub unsafe fn map(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<Input<
 
 /// Returns a file to be written: `.npy` as by [`Npy::create`], every other name as by [`Raw::create`].
 ///
-/// The result is cast to `dtype`, if given. An existing file is replaced only if `force` is set.
+/// The result is cast to `dtype`, if given.
 ///
 /// # Errors
 /// Returns an error if the name belongs to another format. [`Raw::create`] accepts any name.
-pub fn create(path: impl AsRef<Path>, dtype: Option<Dtype>, force: bool) -> Result<Output<'static>> {
+pub fn create(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<NewFile> {
     let path = path.as_ref();
     if is_npy(path) {
-        return Ok(with(Npy::create(path), dtype, force));
+        return Ok(with(Npy::create(path), dtype));
     }
     refuse_places(path)?;
     if let Some(foreign) = by_name(path) {
@@ -69,13 +69,13 @@ pub fn create(path: impl AsRef<Path>, dtype: Option<Dtype>, force: bool) -> Resu
         );
         return Err(Error::file(path, problem, remedy));
     }
-    Ok(with(Raw::create(path), dtype, force))
+    Ok(with(Raw::create(path), dtype))
 }
 
-fn with(file: NewFile, dtype: Option<Dtype>, force: bool) -> Output<'static> {
+fn with(file: NewFile, dtype: Option<Dtype>) -> NewFile {
     match dtype {
-        Some(dtype) => file.dtype(dtype).force(force).into(),
-        None => file.force(force).into(),
+        Some(dtype) => file.dtype(dtype),
+        None => file,
     }
 }
 
@@ -205,14 +205,14 @@ impl NamedFile {
         }
     }
 
-    /// Returns the file as an output, as [`create`] does.
+    /// Returns the file as one to be written, as [`create`] does.
     ///
     /// # Errors
     /// Returns the same errors as [`create`].
-    pub fn create(&self, force: bool) -> Result<Output<'static>> {
+    pub fn create(&self) -> Result<NewFile> {
         match self.raw_dtype() {
-            Some(dtype) => Ok(Raw::create(&self.path).dtype(dtype).force(force).into()),
-            None => create(&self.path, self.dtype, force),
+            Some(dtype) => Ok(Raw::create(&self.path).dtype(dtype)),
+            None => create(&self.path, self.dtype),
         }
     }
 

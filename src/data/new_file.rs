@@ -1,6 +1,6 @@
 //! Output files.
 
-use super::file::{announce_map, write_error};
+use super::file::{announce_map, names_error, sync_names, write_error};
 use super::file_layout::{FileFormat, FileLayout};
 use super::gate::Gate;
 use super::signal_list::Entry;
@@ -22,7 +22,8 @@ use std::path::{Path, PathBuf};
 /// `.NAME.xxxxxx.partial` instead, which is removed when the job ends. A process that is killed cannot remove it; a
 /// later job that writes to the same path reports it in a note.
 ///
-/// The operating system decides when the data reaches the disk, as after any `write`.
+/// The operating system decides when the data reaches the disk, as after any `write`, unless
+/// [`fsync`](NewFile::fsync) is set.
 ///
 /// If the path is a symbolic link, the file that it leads to is written.
 ///
@@ -43,11 +44,12 @@ pub struct NewFile {
     format: FileFormat,
     dtype: Option<Dtype>,
     force: bool,
+    fsync: bool,
 }
 
 impl NewFile {
     pub(super) fn new(path: &Path, format: FileFormat) -> Self {
-        NewFile { path: path.into(), format, dtype: None, force: false }
+        NewFile { path: path.into(), format, dtype: None, force: false, fsync: false }
     }
 
     pub(crate) fn format(&self) -> FileFormat {
@@ -65,9 +67,11 @@ impl NewFile {
     /// Checks that the file can be created, without doing so.
     ///
     /// # Errors
-    /// Returns an error if no file can be created there, or there is one that is not to be replaced.
+    /// Returns an error if no file can be created there, there is one that is not to be replaced, or its name cannot be
+    /// brought to the disk as requested.
     pub(crate) fn check(&self) -> Result<()> {
-        target(&self.path, self.force).map(drop)
+        let (target, _) = target(&self.path, self.force)?;
+        if self.fsync { require_sync(&self.path, &target) } else { Ok(()) }
     }
 
     /// Returns whether an existing file is replaced.
@@ -88,6 +92,25 @@ impl NewFile {
     /// permissions than other users have. A file that may not be written to is not replaced.
     pub fn force(self, force: bool) -> Self {
         NewFile { force, ..self }
+    }
+
+    /// Sets whether the run waits until the file is on the disk: its bytes and its length before any output of the job
+    /// gets its name, and its name before the run ends. So the output survives if the machine stops after the run, and
+    /// whatever has the name after it stopped at any moment is complete. If the disk fails or is full, the run returns
+    /// an error and no output appears.
+    ///
+    /// Jobs in parts and runs with a journal always wait.
+    ///
+    /// ```
+    /// use overshot::{Engine, Job, Npy};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("y.npy");
+    /// let file = Npy::create(&path).fsync(true);
+    /// Engine::builder().build()?.run(Job::eval("y = x / 2")?.input("x", &[1.0f64, 3.0]).output("y", file))?;
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    pub fn fsync(self, fsync: bool) -> Self {
+        NewFile { fsync, ..self }
     }
 }
 
@@ -117,8 +140,25 @@ impl Target for NewFile {
         Self: 's,
     {
         let layout = FileLayout::new(self.format, dtype, rows, shape);
-        Ok(Box::new(FileSink::create(&self.path, layout, self.force)?))
+        let sink = FileSink::create(&self.path, layout, self.force)?;
+        if self.fsync {
+            // An error now is better than one after the work.
+            require_sync(&self.path, sink.unfinished.target())?;
+        }
+        Ok(Box::new(FileSink { fsync: self.fsync, ..sink }))
     }
+}
+
+/// Makes the names beside `target` last.
+///
+/// # Errors
+/// Returns an error if they cannot be written to the disk, or nobody can tell whether they are.
+fn require_sync(path: &Path, target: &Path) -> Result<()> {
+    if sync_names(target).map_err(|e| names_error(path, e))? {
+        return Ok(());
+    }
+    let remedy = "allow reading the folder (chmod u+r), choose another one, or leave out 'fsync'";
+    Err(Error::file(path, "its folder cannot be synced, so its name might be lost", remedy))
 }
 
 #[derive(Debug)]
@@ -129,6 +169,8 @@ pub(crate) struct FileSink {
     offset: u64,
     map: Option<(SinkMemory<'static>, Entry)>,
     writers: Gate,
+    /// Whether the bytes and the name are to be on the disk.
+    fsync: bool,
 }
 
 /// Returns the number of threads that write to one new file concurrently. Every page of the file is new, and
@@ -175,13 +217,13 @@ impl FileSink {
             (map, entry)
         });
         let (offset, writers) = (first.len() as u64, Gate::new(writers()));
-        Ok(FileSink { unfinished, layout, offset, map, writers })
+        Ok(FileSink { unfinished, layout, offset, map, writers, fsync: false })
     }
 
     /// Creates a sink for a file that has all its rows and its header.
     pub(super) fn complete(unfinished: UnfinishedFile, layout: FileLayout) -> Self {
         let (offset, writers) = (layout.header().len() as u64, Gate::new(1));
-        FileSink { unfinished, layout, offset, map: None, writers }
+        FileSink { unfinished, layout, offset, map: None, writers, fsync: false }
     }
 
     /// Waits until the file is on the disk, and returns its stamp. No rows may be written after that.
@@ -238,12 +280,14 @@ impl Sink for FileSink {
     }
 
     fn check(&self) -> Result<()> {
-        self.unfinished.check()
+        self.unfinished.check()?;
+        if self.fsync { self.unfinished.sync() } else { Ok(()) }
     }
 
     fn publish(&mut self) -> Result<()> {
         self.map = None;
-        self.unfinished.publish()
+        self.unfinished.publish()?;
+        if self.fsync { require_sync(self.unfinished.path(), self.unfinished.target()) } else { Ok(()) }
     }
 
     fn commit(mut self: Box<Self>) -> Result<()> {

@@ -286,5 +286,7 @@ pub(crate) fn whole_sink_memory(sink: &dyn Sink, dtype: Dtype, rows: u64) -> Res
 pub(crate) fn commit_all(mut sinks: Vec<Box<dyn Sink + '_>>) -> Result<()> {
     sinks.iter().try_for_each(|sink| sink.check())?;
     sinks.iter_mut().try_for_each(|sink| sink.publish())?;
-    sinks.into_iter().try_for_each(Sink::commit)
+    // All have their names now. An error of one must not take away those of the others.
+    let committed: Vec<Result<()>> = sinks.into_iter().map(Sink::commit).collect();
+    committed.into_iter().collect()
 }

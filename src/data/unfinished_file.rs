@@ -125,6 +125,11 @@ impl UnfinishedFile {
         &self.path
     }
 
+    /// Returns the final name.
+    pub(super) fn target(&self) -> &Path {
+        &self.target
+    }
+
     pub(super) fn file(&self) -> &File {
         &self.file
     }
@@ -151,8 +156,15 @@ impl UnfinishedFile {
 
     /// Waits until the file is on the disk, with its length and without what was behind its rows. Returns its stamp.
     pub(super) fn seal(&self) -> Result<Stamp> {
-        let sealed = self.file.set_len(self.len).and_then(|()| self.file.sync_all());
-        sealed.and_then(|()| Stamp::of(&self.file)).map_err(|e| write_error(&self.path, self.len, e))
+        let cannot = |e| write_error(&self.path, self.len, e);
+        self.file.set_len(self.len).map_err(cannot)?;
+        self.sync()?;
+        Stamp::of(&self.file).map_err(cannot)
+    }
+
+    /// Waits until the bytes are on the disk.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(|e| write_error(&self.path, self.len, e))
     }
 
     /// Gives the file its name. Dropping it then releases the name, and returns it to the file that had it before.

@@ -38,15 +38,14 @@ impl Partial {
         // Other marks are those of files that were removed since then.
         let earlier = earlier.filter(|earlier| earlier.written.marks == self.written.marks);
         self.written.stamps = earlier.and_then(|earlier| earlier.written.stamps);
-        let is_first = !self.is_naming();
         match self.name_outputs(&mut journal) {
             Ok(mut notes) => {
                 notes.extend(journal.remove());
                 self.into_report(notes)
             }
             Err(error) => {
-                if is_first {
-                    // No output has its name, so the journal says nothing that the partials do not.
+                if !self.has_names()? {
+                    // The journal says nothing that the partials do not.
                     journal.remove();
                 }
                 Err(error)
@@ -99,6 +98,16 @@ impl Partial {
             notes.extend(leftovers(files.iter().map(|file| file.target()), &own));
         }
         Ok(notes)
+    }
+
+    /// Returns whether an output has its name already.
+    fn has_names(&self) -> Result<bool> {
+        let stamps = self.written.stamps.iter().flatten();
+        let mut files = self.shared_files()?.into_iter().zip(stamps);
+        files.try_fold(false, |any, (file, stamp)| match (file, stamp) {
+            (Some(file), Some(stamp)) => Ok(any || file.is_named(stamp)?),
+            _ => Ok(any),
+        })
     }
 
     /// Returns the file of each output that is one.

@@ -17,7 +17,8 @@ pub(crate) struct Compaction<'w> {
 }
 
 impl<'w> Compaction<'w> {
-    /// Creates the compaction for a run of this operator whose selected rows begin at `first_row` of the outputs; `None` if the operator does not compact.
+    /// Creates the compaction for a run of this operator, whose selected rows begin at `first_row` of the outputs;
+    /// `None` if the operator does not compact.
     pub(crate) fn of(operator: &'w dyn Operator, first_row: u64) -> Option<Self> {
         operator.compacts().then(|| Compaction { operator, first_row, order: Linearizer::default() })
     }

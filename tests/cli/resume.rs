@@ -11,6 +11,7 @@ pub const CASES: &[Case] = &[
     ("a run that is killed continues", killed),
     ("a run that is stopped says how to continue", stopped),
     ("a run without --resume names what an interrupted one left", named),
+    ("outputs with --fsync", fsync),
     ("arguments of --resume that make no sense", usage),
 ];
 
@@ -63,12 +64,13 @@ fn killed(device: &str) -> Outcome {
     while count < kills {
         let place = place(device);
         // Later and later, so that every stage of the run is met.
-        while kill(&mut place.command(&[&["run"], &ARGS[..]].concat()), &journal(&place), 1 + (count + runs) % 5) {
+        while kill(&mut place.command(&[&["run"], &ARGS[..]].concat()), &journal(&place), 1 + (count * 7 + runs) % 45) {
             count += 1;
         }
         runs += 1;
-        // The last run may have ended before it was to be killed; if so, it is complete.
-        if !place.path("y.npy").exists() {
+        // The last run may have ended before it was to be killed; if so, it is complete. It may also have been killed
+        // while the outputs got their names.
+        if !place.path("y.npy").exists() || journal(&place).exists() {
             let last = place.report(&ARGS);
             assert_eq!(results(&last), results(&report));
         }
@@ -84,8 +86,8 @@ fn stopped(device: &str) -> Outcome {
     let place = place(device);
     let mut child = place.command(&[&["run"], &ARGS[..]].concat());
     let child = child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let before = id(&journal(&place));
-    while id(&journal(&place)).is_none() || id(&journal(&place)) == before {
+    // An empty one would not be kept.
+    while !place.path("y.npy").exists() && fs::metadata(journal(&place)).map_or(0, |file| file.len()) == 0 {
         std::thread::yield_now();
     }
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)?;
@@ -113,6 +115,27 @@ fn named(device: &str) -> Outcome {
     assert_eq!(notes.matches("has rows of a job that is not complete").count(), 2, "{notes}");
     // That run had another file, which it does not replace.
     place.run(&ARGS).is_error(1, &["y.npy", "exists"]);
+    RAN
+}
+
+fn fsync(device: &str) -> Outcome {
+    let (one, place) = (place(device), place(device));
+    let bytes = |place: &CaseFolder| ["y.npy", "t.raw"].map(|name| fs::read(place.path(name)).unwrap());
+    one.report(&ARGS[..4]);
+    // The rows of a run with a journal are synced anyway.
+    for args in [&ARGS[..4], &ARGS[..]] {
+        place.report(&[args, &["--fsync", "--force"]].concat());
+        assert!(bytes(&place) == bytes(&one));
+        assert_eq!(place.names(), one.names());
+    }
+    // Whoever owns the folder may forbid reading it, and root may read it nevertheless.
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(place.folder.path(), fs::Permissions::from_mode(0o300))?;
+    if fs::read_dir(place.folder.path()).is_err() {
+        let args = [&["sum(i); y = i", "--rows", "10", "y=z.npy", "--fsync"][..]].concat();
+        place.run(&args).is_error(1, &["z.npy", "its folder cannot be synced", "chmod u+r"]);
+    }
+    fs::set_permissions(place.folder.path(), fs::Permissions::from_mode(0o700))?;
     RAN
 }
 

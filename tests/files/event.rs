@@ -4,16 +4,40 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A new file; without a name if it was opened with `O_TMPFILE`.
-    Create { file: u64, name: Option<String> },
-    Write { file: u64, offset: u64, bytes: Vec<u8> },
-    Resize { file: u64, len: u64 },
+    Create {
+        file: u64,
+        name: Option<String>,
+    },
+    Write {
+        file: u64,
+        offset: u64,
+        bytes: Vec<u8>,
+    },
+    Resize {
+        file: u64,
+        len: u64,
+    },
     /// The file is on the disk, with its time in seconds and nanoseconds.
-    Sync { file: u64, modified: [i64; 2] },
-    /// The names in the folder are on the disk.
-    SyncNames,
-    Link { file: u64, name: String },
-    Rename { from: String, to: String, exchange: bool },
-    Unlink { name: String },
+    Sync {
+        file: u64,
+        modified: [i64; 2],
+    },
+    /// The names in the folder itself, which is empty, or in one of its folders are on the disk.
+    SyncNames {
+        folder: String,
+    },
+    Link {
+        file: u64,
+        name: String,
+    },
+    Rename {
+        from: String,
+        to: String,
+        exchange: bool,
+    },
+    Unlink {
+        name: String,
+    },
 }
 
 impl Event {
@@ -26,11 +50,9 @@ impl Event {
             Event::Write { file, offset, bytes } => (2, [*file, *offset, 0], [bytes, &[]]),
             Event::Resize { file, len } => (3, [*file, *len, 0], [&[], &[]]),
             Event::Sync { file, modified } => (4, [*file, modified[0] as u64, modified[1] as u64], [&[], &[]]),
-            Event::SyncNames => (5, [0; 3], [&[], &[]]),
+            Event::SyncNames { folder } => (5, [0; 3], [folder.as_bytes(), &[]]),
             Event::Link { file, name } => (6, [*file, 0, 0], [name.as_bytes(), &[]]),
-            Event::Rename { from, to, exchange } => {
-                (7, [u64::from(*exchange), 0, 0], [from.as_bytes(), to.as_bytes()])
-            }
+            Event::Rename { from, to, exchange } => (7, [u64::from(*exchange), 0, 0], [from.as_bytes(), to.as_bytes()]),
             Event::Unlink { name } => (8, [0; 3], [name.as_bytes(), &[]]),
         };
         let mut all = vec![kind];
@@ -60,7 +82,7 @@ impl Event {
             2 => Event::Write { file: a, offset: b, bytes: one.to_vec() },
             3 => Event::Resize { file: a, len: b },
             4 => Event::Sync { file: a, modified: [b as i64, c as i64] },
-            5 => Event::SyncNames,
+            5 => Event::SyncNames { folder: text(one)? },
             6 => Event::Link { file: a, name: text(one)? },
             7 => Event::Rename { from: text(one)?, to: text(other)?, exchange: a != 0 },
             8 => Event::Unlink { name: text(one)? },

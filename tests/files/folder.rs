@@ -72,23 +72,25 @@ impl Folder {
         if path.is_absolute() { Some(path.into()) } else { Some(env::current_dir().ok()?.join(path)) }
     }
 
-    /// Returns the name of a path in the folder.
+    /// Returns the name of a path in the folder, which has a slash if it is in one of its folders.
     pub fn name_at(&self, at: c_int, path: *const c_char) -> Option<String> {
         let path = Self::absolute(at, path)?;
         let name = path.strip_prefix(&self.path).ok()?.to_str()?;
         (!name.is_empty()).then(|| name.to_owned())
     }
 
-    /// Returns whether a path is that of the folder.
-    pub fn is_it(&self, at: c_int, path: *const c_char) -> bool {
-        Self::absolute(at, path).is_some_and(|path| path == self.path)
+    /// Returns whether a path is that of the folder, or in it.
+    pub fn has(&self, at: c_int, path: *const c_char) -> bool {
+        Self::absolute(at, path).is_some_and(|path| path.starts_with(&self.path))
     }
 
-    /// Returns whether a descriptor is that of the folder.
-    pub fn is_open_as(&self, file: c_int) -> bool {
-        let path = CString::new(self.path.as_os_str().as_bytes()).unwrap();
-        let own = stat_at(libc::AT_FDCWD, path.as_ptr());
-        own.zip(stat(file)).is_some_and(|(own, other)| (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino))
+    /// Returns the name of an open folder, which is empty for this one.
+    pub fn name_of(&self, file: c_int) -> Option<String> {
+        let link = CString::new(format!("/proc/self/fd/{file}")).unwrap();
+        let mut path = [0u8; libc::PATH_MAX as usize];
+        let len = system!(SYS_readlinkat, libc::AT_FDCWD, link.as_ptr(), path.as_mut_ptr(), path.len());
+        let path = Path::new(OsStr::from_bytes(path.get(..usize::try_from(len).ok()?)?));
+        Some(path.strip_prefix(&self.path).ok()?.to_str()?.to_owned())
     }
 }
 

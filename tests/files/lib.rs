@@ -1,18 +1,18 @@
 //! Stands between a process and its files, for tests: `LD_PRELOAD=libfiles.so` (built as an example) records what the
-//! process does to the files of one folder, and fails calls on request. It replaces functions of the C library, and
-//! makes the system calls itself.
+//! process does to the files of a folder and the folders in it, and fails calls on request. It replaces functions of
+//! the C library, and makes the system calls itself.
 //!
 //! | variable | meaning |
 //! | --- | --- |
 //! | `OVERSHOT_FILES_FOLDER` | the folder, an absolute path without links; without it nothing is done |
-//! | `OVERSHOT_FILES_LOG` | the file that the changes are appended to, outside the folder, in the format of `event.rs` |
+//! | `OVERSHOT_FILES_LOG` | the file that the changes are appended to, elsewhere, in the format of `event.rs` |
 //! | `OVERSHOT_FILES_FAIL` | calls to fail: `KIND:N:HOW`, or `KIND:N:HOW:always` for the Nth and all later ones |
 //!
 //! KIND is one of
 //!
-//! - `open`, `read`, `write`, `resize` (`ftruncate`), `allocate` (`fallocate`), `map` (writable and shared `mmap`), `sync`
-//!   (`fsync`, `fdatasync`) of a file in the folder;
-//! - `rename`, `link`, `unlink` of a name in the folder, and `sync-names`, the `fsync` of the folder;
+//! - `open`, `read`, `write`, `resize` (`ftruncate`), `allocate` (`fallocate`), `map` (writable and shared `mmap`),
+//!   `sync` (`fsync`, `fdatasync`) of a file in the folder;
+//! - `rename`, `link`, `unlink` of a name in the folder, and `sync-names`, the `fsync` of a folder;
 //! - `any` of them.
 //!
 //! N counts the calls of this kind from 1. HOW is the name of an error (`EIO`, `ENOSPC`, `EDQUOT`, `EROFS`, `EINTR`,
@@ -20,7 +20,7 @@
 //! call.
 //!
 //! With a log, files of the folder cannot be mapped for writing, because nobody sees what is written through a map, and
-//! calls that change something are made one after the other. The folder has no folders in it.
+//! calls that change something are made one after the other.
 #![allow(missing_docs, clippy::missing_safety_doc, reason = "the manual of the C library documents the functions")]
 #![allow(clippy::unwrap_used, reason = "a lock is poisoned only after a panic, which ends the process")]
 
@@ -60,7 +60,7 @@ fn open_at(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int 
     let Some(folder) = &*FOLDER else { return open() as c_int };
     let is_unnamed = flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let name = if is_unnamed { None } else { folder.name_at(at, path) };
-    if name.is_none() && !(is_unnamed && folder.is_it(at, path)) {
+    if name.is_none() && !(is_unnamed && folder.has(at, path)) {
         return open() as c_int;
     }
     if fails(Kind::Open) {
@@ -183,10 +183,10 @@ fn sync(file: c_int, call: impl Fn() -> c_long) -> c_int {
         }
         return change(folder, call, || Some(Event::Sync { file: number, modified: folder::modified(file) })) as c_int;
     }
-    match FOLDER.as_ref().filter(|folder| folder.is_open_as(file)) {
+    match FOLDER.as_ref().and_then(|folder| Some((folder, folder.name_of(file)?))) {
         None => call() as c_int,
         Some(_) if fails(Kind::SyncNames) => -1,
-        Some(folder) => change(folder, call, || Some(Event::SyncNames)) as c_int,
+        Some((folder, name)) => change(folder, call, || Some(Event::SyncNames { folder: name })) as c_int,
     }
 }
 

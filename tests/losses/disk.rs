@@ -3,7 +3,8 @@
 //! - A change of a file that was not synced is lost or kept, each sector of 512 bytes by itself: so changes are
 //!   reordered, and torn. What is lost behind the old end of a file reads as zeros, or as anything.
 //! - The length of a file is one that it had since it was synced.
-//! - Names are as they were at one moment since the folder was synced. A file system with a journal keeps their order.
+//! - The names in a folder are as they were at one moment since it was synced. A file system with a journal keeps their
+//!   order.
 //! - The sync of a file keeps its bytes, its length and its time, and no name; that of the folder keeps names only.
 //!
 //! No file system loses more than this, and most lose less.
@@ -37,13 +38,13 @@ enum Change {
     Len(usize),
 }
 
-/// The files of a folder, and the changes of their names since it was synced.
+/// The files of a folder and of the folders in it, and the changes of their names since these were synced.
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
     files: Vec<Stored>,
     names: Names,
-    /// The names at every moment since the last sync, the first of which is on the disk.
-    moments: Vec<Names>,
+    /// The names in each folder at every moment since its last sync, the first of which is on the disk.
+    moments: BTreeMap<String, Vec<Names>>,
     numbers: HashMap<u64, usize>,
 }
 
@@ -62,17 +63,18 @@ impl Disk {
     /// The files in a folder, all of which are on the disk.
     pub fn of(folder: &Path) -> Disk {
         let mut disk = Disk::default();
-        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
-            let (bytes, metadata) = (fs::read(entry.path()).unwrap(), entry.metadata().unwrap());
+        for name in names(folder) {
+            let path = folder.join(&name);
+            let (bytes, metadata) = (fs::read(&path).unwrap(), fs::metadata(&path).unwrap());
             let number = disk.files.len();
             let file = *disk.numbers.entry(metadata.ino()).or_insert(number);
             if file == number {
                 let (len, modified) = (bytes.len(), Some([metadata.mtime(), metadata.mtime_nsec()]));
                 disk.files.push(Stored { bytes, modified, changes: vec![], len });
             }
-            disk.names.insert(entry.file_name().into_string().unwrap(), file);
+            disk.names.insert(name, file);
         }
-        disk.moments = vec![disk.names.clone()];
+        disk.note_names();
         disk
     }
 
@@ -105,7 +107,9 @@ impl Disk {
                 stored.bytes = stored.after(Loss::Kill, &mut Random(1)).0;
                 (stored.modified, stored.changes) = (Some(*modified), vec![]);
             }
-            Event::SyncNames => self.moments.clear(),
+            Event::SyncNames { folder } => {
+                self.moments.remove(folder);
+            }
             Event::Link { file, name } => {
                 self.names.insert(name.clone(), self.numbers[file]);
             }
@@ -119,23 +123,41 @@ impl Disk {
                 self.names.remove(name);
             }
         }
-        if self.moments.last() != Some(&self.names) {
-            self.moments.push(self.names.clone());
+        self.note_names();
+    }
+
+    /// Notes the names of this moment.
+    fn note_names(&mut self) {
+        let mut now: BTreeMap<String, Names> =
+            self.moments.keys().map(|folder| (folder.clone(), Names::new())).collect();
+        for (name, file) in &self.names {
+            let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+            now.entry(folder.to_owned()).or_default().insert(name.clone(), *file);
+        }
+        for (folder, names) in now {
+            let moments = self.moments.entry(folder).or_default();
+            if moments.last() != Some(&names) {
+                moments.push(names);
+            }
         }
     }
 
     /// Makes `folder` one that may be found when the power is back. Returns the number of sectors that were lost.
     pub fn lose(&self, loss: Loss, random: &mut Random, folder: &Path) -> u64 {
-        for entry in fs::read_dir(folder).unwrap() {
-            fs::remove_file(entry.unwrap().path()).unwrap();
+        for name in names(folder) {
+            fs::remove_file(folder.join(name)).unwrap();
         }
-        let moment = match loss {
-            Loss::Kill => self.moments.len() - 1,
-            Loss::All => 0,
-            Loss::Some => random.below(self.moments.len() as u64) as usize,
-        };
+        let mut names = Names::new();
+        for moments in self.moments.values() {
+            let moment = match loss {
+                Loss::Kill => moments.len() - 1,
+                Loss::All => 0,
+                Loss::Some => random.below(moments.len() as u64) as usize,
+            };
+            names.extend(moments[moment].clone());
+        }
         let (mut lost, mut made) = (0, HashMap::new());
-        for (name, number) in &self.moments[moment] {
+        for (name, number) in &names {
             let path = folder.join(name);
             if let Some(other) = made.insert(number, path.clone()) {
                 fs::hard_link(other, &path).unwrap();
@@ -153,6 +175,19 @@ impl Disk {
         }
         lost
     }
+}
+
+/// Returns the names of the files in a folder and in its folders.
+pub fn names(folder: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => all.extend(names(&entry.path()).into_iter().map(|inner| format!("{name}/{inner}"))),
+            false => all.push(name),
+        }
+    }
+    all
 }
 
 impl Stored {

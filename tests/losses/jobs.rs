@@ -35,11 +35,15 @@ pub const JOBS: &[LostJob] = &[
         ..JOB
     },
     LostJob { name: "a kernel that selects rows", run: selecting, ..JOB },
+    LostJob { name: "a journal elsewhere", run: journal_elsewhere, ..JOB },
     LostJob { name: "a merge", prepare: parts, run: merge, writes: false, ..JOB },
 ];
 
+/// It is run once: there is nothing to continue.
+pub const DURABLE: LostJob = LostJob { name: "outputs with fsync", run: |folder, _| durable(folder), ..JOB };
+
 const TILE: u64 = 4096;
-const ROWS: u64 = 6 * TILE + 77;
+const ROWS: u64 = 12 * TILE + 77;
 const TEXT: &str = "y = x * 0.5 + i; t = u8(i); sum(y), std(y), argmax(y)";
 
 fn engine() -> overshot::Result<Engine> {
@@ -70,6 +74,20 @@ fn journal(folder: &Path) -> Journal {
 
 fn two_outputs(folder: &Path, force: bool) -> Done {
     engine()?.run_resumable(expression(&numbers(), folder, force)?, &journal(folder))?;
+    Ok(())
+}
+
+/// The journal loses its names apart from the outputs.
+fn journal_elsewhere(folder: &Path, _: &Path) -> Done {
+    let journal = Journal::at(folder.join("journals/j")).every(Duration::ZERO);
+    engine()?.run_resumable(expression(&numbers(), folder, false)?, &journal)?;
+    Ok(())
+}
+
+fn durable(folder: &Path) -> Done {
+    let x = numbers();
+    let (y, t) = (Npy::create(folder.join("y.npy")).fsync(true), Raw::create(folder.join("t.raw")).fsync(true));
+    engine()?.run(Job::eval(TEXT)?.input("x", &x).output("y", y).output("t", t))?;
     Ok(())
 }
 

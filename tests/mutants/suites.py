@@ -47,6 +47,7 @@ SUITES = [
     Suite("jobs", "devices", ("jobs,",)),
     Suite("memory", "memory"),
     Suite("faults", "faults"),
+    Suite("losses", "losses"),
     Suite("contention", "devices", ("contention,",)),
     Suite("passes", "devices", ("passes,",)),
     Suite("cuda", "lib", ("device::cuda", "limits::")),

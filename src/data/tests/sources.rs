@@ -188,13 +188,14 @@ fn formats_go_by_the_name() {
 
     for (name, dtype, npy) in [("y.NPY", Some(Dtype::F32), true), ("y.bin", None, false)] {
         let path = dir.path().join(name);
-        let output = create(&path, dtype, false).unwrap();
+        let output = Output::from(create(&path, dtype).unwrap());
         assert_eq!((output.target().dtype(), output.target().path()), (dtype, Some(path.as_path())));
         assert!(output.target().cast());
         output.open(Dtype::F32, 0, None).unwrap().commit().unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), if npy { 128 } else { 0 });
-        says(create(&path, dtype, false).unwrap().open(Dtype::F32, 0, None), &["exists already"]);
-        create(&path, dtype, true).unwrap().open(Dtype::F32, 0, None).unwrap().commit().unwrap();
+        says(Output::from(create(&path, dtype).unwrap()).open(Dtype::F32, 0, None), &["exists already"]);
+        let forced = Output::from(create(&path, dtype).unwrap().force(true));
+        forced.open(Dtype::F32, 0, None).unwrap().commit().unwrap();
     }
 }
 
@@ -235,10 +236,10 @@ fn files_of_other_formats_are_not_raw() {
     for (name, what) in [("o.parquet", "a Parquet file"), ("o.npz", "a .npz archive"), ("o.csv", "a CSV or TSV file")] {
         let path = dir.path().join(name);
         says(
-            create(&path, None, true),
+            create(&path, None),
             &[name, &format!("has the name of {what}, which cannot be written; write a .npy file")],
         );
-        NamedFile::parse(format!("{}:f64!", path.display()).as_ref()).unwrap().create(true).unwrap();
+        let _ = NamedFile::parse(format!("{}:f64!", path.display()).as_ref()).unwrap().create().unwrap();
     }
 }
 
@@ -248,13 +249,13 @@ fn what_is_no_file_is_said() {
     let at = |name: &str| dir.path().join(name);
     let read = |path: &Path| open(path, Some(Dtype::F64));
     says(read(Path::new("-")), &["-: standard input and output cannot be used; name a file"]);
-    says(create("-", None, false), &["-: standard input and output cannot be used"]);
+    says(create("-", None), &["-: standard input and output cannot be used"]);
     says(read(Path::new("s3://b/x.npy")), &["s3://b/x.npy: is a URL, not a file; copy the data"]);
-    says(create("s3://b/x", None, false), &["is a URL, not a file"]);
+    says(create("s3://b/x", None), &["is a URL, not a file"]);
     says(read(&at("*.npy")), &["*.npy: there is no such file, and patterns are not expanded; name one file"]);
     says(open(dir.path(), None), &["is a directory; name a file"]);
     says(open(at("none.raw"), None), &["none.raw: cannot be opened (No such file", "check the path"]);
-    says(create(at("new/"), None, false), &["new/: ends with '/'"]);
+    says(create(at("new/"), None), &["new/: ends with '/'"]);
     fs::write(at("[1]*.raw"), [0; 8]).unwrap();
     read(&at("[1]*.raw")).unwrap();
 }
