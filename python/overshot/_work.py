@@ -99,6 +99,6 @@ def _path(name: str, value: Any) -> Any:
     if isinstance(value, (str, os.PathLike)):
         return _core.NewFile(os.path.abspath(value))
     if isinstance(value, _core.NewFile):
-        path, *settings = value.__getnewargs__()
-        return _core.NewFile(os.path.abspath(path), *settings)
+        path, dtype, force, fsync = value.__getnewargs__()
+        return _core.NewFile(os.path.abspath(path), dtype, force, fsync)
     raise TypeError(f"{name}: workers write files: pass a path that all of them see, not a {type(value).__name__}")
