@@ -128,7 +128,7 @@ def test_a_file_in_another_place_is_not_an_array_in_memory(tmp_path):
     assert column["place"] == str(path)
 
 
-def test_files_with_fsync(tmp_path):
+def test_files_with_fsync(evaluate, tmp_path):
     x = np.arange(5000.0)
     paths = [tmp_path / name for name in ["plain.npy", "durable.npy"]]
     for path, fsync in zip(paths, [False, True]):
