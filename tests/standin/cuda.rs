@@ -143,7 +143,10 @@ fn copy(call: &'static str, from: usize, to: usize, (host, address): (usize, u64
         let pinned = driver.memory.pinned(host, bytes);
         let pageable = pinned.is_none();
         match SETTINGS.copy.next() {
-            Fate::Succeeds => stream.push(Work::Copy { from, to, bytes, uses: (block, pinned) }),
+            Fate::Succeeds => {
+                let flips = inject::flips();
+                stream.push(Work::Copy { from, to, bytes, flips, uses: (block, pinned) });
+            }
             Fate::FailsNow => return Err(INVALID_VALUE),
             Fate::FailsLater => stream.push(Work::Fail(ECC_UNCORRECTABLE)),
         }
@@ -293,7 +296,10 @@ pub unsafe extern "C" fn cuLaunchKernel(
             misuse(format_args!("a column that a launch writes overlaps another: {ranges:x?}"));
         }
         match SETTINGS.launch.next() {
-            Fate::Succeeds => stream.push(Work::Launch { kernel, first_row, rows, columns, resident, values }),
+            Fate::Succeeds => {
+                let flips = inject::flips();
+                stream.push(Work::Launch { kernel, first_row, rows, columns, resident, values, flips });
+            }
             Fate::FailsNow => return Err(LAUNCH_OUT_OF_RESOURCES),
             Fate::FailsLater => stream.push(Work::Fail(ILLEGAL_ADDRESS)),
         }

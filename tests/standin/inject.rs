@@ -1,5 +1,6 @@
 //! Fails any call on request: `OVERSHOT_STANDIN_FAIL` sets the call at the start, [`standinArm`] later.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::sync::{LazyLock, Mutex, MutexGuard};
@@ -27,16 +28,19 @@ pub enum Mode {
     Always,
     /// As a kernel with an illegal address does: this call fails, and all later calls in any context of the process.
     Process,
+    /// This copy or launch succeeds, but one bit of what it writes is wrong.
+    Flip,
 }
 
 impl Mode {
-    pub const NAMES: [(&str, Mode); 6] = [
+    pub const NAMES: [(&str, Mode); 7] = [
         ("once", Mode::Once),
         ("device", Mode::Device),
         ("memory", Mode::Memory),
         ("always", Mode::Always),
         ("twice", Mode::Twice),
         ("process", Mode::Process),
+        ("flip", Mode::Flip),
     ];
 }
 
@@ -58,6 +62,16 @@ struct Armed {
     failed: u64,
 }
 
+thread_local! {
+    /// Whether the call that this thread is in writes a wrong bit.
+    static FLIPS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether the call that this thread is in writes a wrong bit. Asked once in each call that can.
+pub fn flips() -> bool {
+    FLIPS.take()
+}
+
 static ARMED: LazyLock<Mutex<Armed>> =
     LazyLock::new(|| Mutex::new(Armed { failing: SETTINGS.failing.clone(), ..Armed::default() }));
 
@@ -75,7 +89,7 @@ pub fn failure(call: &'static str) -> Option<Code> {
     let fails = match mode {
         Mode::Always => calls >= nth,
         Mode::Twice => calls == nth || calls == nth + 1,
-        Mode::Once | Mode::Device | Mode::Memory | Mode::Process => calls == nth,
+        Mode::Once | Mode::Device | Mode::Memory | Mode::Process | Mode::Flip => calls == nth,
     };
     if !fails {
         return None;
@@ -83,6 +97,10 @@ pub fn failure(call: &'static str) -> Option<Code> {
     armed.failed += 1;
     drop(armed);
     Some(match mode {
+        Mode::Flip => {
+            FLIPS.set(true);
+            return None;
+        }
         Mode::Once | Mode::Twice | Mode::Always => UNKNOWN,
         Mode::Memory => OUT_OF_MEMORY,
         Mode::Device => {

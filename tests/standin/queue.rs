@@ -55,6 +55,8 @@ pub enum Work {
         from: usize,
         to: usize,
         bytes: usize,
+        /// Whether one bit of the copy is wrong.
+        flips: bool,
         uses: (Arc<Block>, Option<Arc<Pinned>>),
     },
     Set {
@@ -70,6 +72,8 @@ pub enum Work {
         columns: Vec<Column>,
         resident: Vec<Column>,
         values: Vec<u64>,
+        /// Whether one bit of what it writes is wrong.
+        flips: bool,
     },
     Record(Arc<Record>),
     Wait(Arc<Record>),
@@ -140,10 +144,14 @@ fn run(queue: &Receiver<Work>, pending: &AtomicUsize, fault: &AtomicU32, mut del
         }
         let healthy = fault.load(Ordering::SeqCst) == 0;
         match work {
-            Work::Copy { from, to, bytes, uses } if healthy => {
+            Work::Copy { from, to, bytes, flips, uses } if healthy => {
                 // SAFETY: the device's side was checked to be inside a block, which `uses` keeps; the host's side is
                 // valid until the copy is done by the driver's contract, and registered memory is kept by `uses`.
                 unsafe { ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
+                if flips {
+                    // SAFETY: as above.
+                    flip(unsafe { slice::from_raw_parts_mut(to as *mut u8, bytes) });
+                }
                 drop(uses);
                 COPIED.fetch_add(bytes as u64, Ordering::SeqCst);
             }
@@ -151,8 +159,12 @@ fn run(queue: &Receiver<Work>, pending: &AtomicUsize, fault: &AtomicU32, mut del
                 // SAFETY: the range was checked to be inside the block, which is held until here.
                 unsafe { ptr::write_bytes(to as *mut u8, value, bytes) };
             }
-            Work::Launch { kernel, first_row, rows, columns, resident, values } if healthy => {
+            Work::Launch { kernel, first_row, rows, columns, resident, values, flips } if healthy => {
                 launch(&kernel, first_row, rows, &columns, &resident, &values);
+                if let Some(column) = columns.get(kernel.columns.inputs.len()).filter(|_| flips) {
+                    // SAFETY: the launch checked that columns are inside blocks, which they keep.
+                    flip(unsafe { slice::from_raw_parts_mut(column.start as *mut u8, column.bytes) });
+                }
             }
             Work::Fail(code) if healthy => fault.store(code, Ordering::SeqCst),
             Work::Wait(record) => record.wait(),
@@ -187,6 +199,12 @@ fn launch(kernel: &Kernel, first_row: u64, rows: usize, columns: &[Column], resi
         partials,
         &Uniform { resident: &resident.iter().map(input).collect::<Vec<&[u8]>>(), values },
     );
+}
+
+/// Inverts a high bit of a number in the middle of these bytes.
+fn flip(bytes: &mut [u8]) {
+    let middle = (bytes.len() / 16 * 8 + 6).min(bytes.len().saturating_sub(1));
+    bytes.iter_mut().skip(middle).take(1).for_each(|byte| *byte ^= 4);
 }
 
 /// Pauses of up to a fifth of a millisecond before half of the work.

@@ -147,60 +147,74 @@ impl Machine {
         let id = ready[self.random.below(ready.len())];
         match (self.streams.get_mut(&id).and_then(VecDeque::pop_front), self.failed) {
             (Some(Operation::Record(mark)), Some(_)) => mark.done.store(true, Ordering::Release),
-            (Some(operation), None) => self.failed = self.perform(operation),
+            (Some(operation), None) => self.failed = self.perform(operation).err(),
             _ => {}
         }
         true
     }
 
-    fn perform(&mut self, operation: Operation) -> Option<&'static str> {
+    fn perform(&mut self, operation: Operation) -> Result<(), &'static str> {
         match operation {
             Operation::CopyIn { from, to, offset } => {
-                if self.fault(FaultAt::CopyIn) {
-                    return Some(FaultAt::CopyIn.problem());
-                }
+                let flips = self.flips(FaultAt::CopyIn)?;
                 let mut words = to.lock().unwrap_or_else(PoisonError::into_inner);
                 let to = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut words)[offset..offset + from.bytes];
                 // SAFETY: the caller of `copy_in` promised that the bytes are readable until the copy is done, which
                 // is after this.
                 to.copy_from_slice(unsafe { std::slice::from_raw_parts(from.start, from.bytes) });
+                flips.inspect(|bit| flip(&mut [to], *bit));
             }
             Operation::CopyOut { from, offset, to } => {
-                if self.fault(FaultAt::CopyOut) {
-                    return Some(FaultAt::CopyOut.problem());
-                }
-                let words = from.lock().unwrap_or_else(PoisonError::into_inner);
-                let from = &bytemuck::cast_slice::<u64, u8>(&words)[offset..offset + to.bytes];
+                let flips = self.flips(FaultAt::CopyOut)?;
+                let mut words = from.lock().unwrap_or_else(PoisonError::into_inner);
+                let from = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut words)[offset..offset + to.bytes];
+                flips.inspect(|bit| flip(&mut [from], *bit));
                 // SAFETY: the caller of `copy_out` promised that the bytes are writable and that nobody reads them
                 // until the copy is done, which is after this.
                 unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.start, to.bytes) };
+                // The bit was wrong in the copy alone.
+                flips.inspect(|bit| flip(&mut [from], *bit));
             }
             Operation::Zero { to, offset, bytes } => {
                 if self.fault(FaultAt::Zero) {
-                    return Some(FaultAt::Zero.problem());
+                    return Err(FaultAt::Zero.problem());
                 }
                 let mut words = to.lock().unwrap_or_else(PoisonError::into_inner);
                 bytemuck::cast_slice_mut::<u64, u8>(&mut words)[offset..offset + bytes].fill(0);
             }
             Operation::Launch(launch) => {
-                if self.fault(FaultAt::Kernel) {
-                    return Some(FaultAt::Kernel.problem());
-                }
+                let flips = self.flips(FaultAt::Kernel)?;
                 let poison = self.poison_word() as u8;
-                launch.run(poison);
+                launch.run(poison, flips);
             }
             Operation::Record(mark) => mark.done.store(true, Ordering::Release),
             Operation::Wait(_) => {}
         }
-        None
+        Ok(())
     }
 
     /// Counts an operation, and returns whether it must fail.
     pub(super) fn fault(&mut self, at: FaultAt) -> bool {
+        self.counted(at).is_some()
+    }
+
+    /// Counts an operation, and returns the bit that it gets wrong, if there is one.
+    ///
+    /// # Errors
+    /// The problem, if it must fail.
+    fn flips(&mut self, at: FaultAt) -> Result<Option<u64>, &'static str> {
+        match self.counted(at) {
+            Some(Fault { flips: None, .. }) => Err(at.problem()),
+            fault => Ok(fault.and_then(|fault| fault.flips)),
+        }
+    }
+
+    /// Counts an operation, and returns its fault if it has one.
+    fn counted(&mut self, at: FaultAt) -> Option<Fault> {
         let count = &mut self.counts[at as usize];
         let nth = *count;
         *count += 1;
-        self.faults.iter().any(|f| f.at == at && f.nth == nth)
+        self.faults.iter().copied().find(|f| f.at == at && f.nth == nth)
     }
 
     /// Counts a call, and returns an error if it must fail. The device stays usable.
@@ -217,7 +231,7 @@ impl Machine {
 impl Launch {
     /// Runs the host kernel on copies of the columns, because columns may be at any offset, and two inputs may be the
     /// same memory.
-    fn run(&self, poison: u8) {
+    fn run(&self, poison: u8, flips: Option<u64>) {
         let Columns { inputs, outputs, .. } = &self.columns;
         let (inputs, written) = (inputs.len(), outputs.len() + usize::from(self.columns.partial_words > 0));
         let sizes: Vec<usize> = self.columns.bytes(self.rows).collect();
@@ -243,12 +257,29 @@ impl Launch {
         let resident: Vec<&[u8]> = resident.collect();
         let uniform = Uniform { resident: &resident, values: &self.values };
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
-        host.run(self.first_row, self.rows, &inputs, &mut outputs, partials.unwrap_or(none), &uniform);
+        let partials = partials.unwrap_or(none);
+        host.run(self.first_row, self.rows, &inputs, &mut outputs, partials, &uniform);
+        if let Some(bit) = flips {
+            outputs.push(partials);
+            flip(&mut outputs, bit);
+        }
         let first = inputs.len();
         for ((place, copy), &bytes) in self.places.iter().zip(&copies).zip(&sizes).skip(first).take(written) {
             let mut words = place.0.lock().unwrap_or_else(PoisonError::into_inner);
             let column = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut words)[place.1..place.1 + bytes];
             column.copy_from_slice(&bytemuck::cast_slice(copy)[..bytes]);
+        }
+    }
+}
+
+/// Inverts a bit of these bytes, counted through all of them, modulo their number.
+fn flip(columns: &mut [&mut [u8]], bit: u64) {
+    let bits = columns.iter().map(|column| column.len() as u64 * 8).sum::<u64>();
+    let mut bit = bit.checked_rem(bits).unwrap_or(0);
+    for column in columns {
+        match column.get_mut((bit / 8) as usize) {
+            Some(byte) => return *byte ^= 1 << (bit % 8),
+            None => bit -= column.len() as u64 * 8,
         }
     }
 }

@@ -164,13 +164,32 @@ impl Emulated {
 pub struct Fault {
     pub(crate) at: FaultAt,
     pub(crate) nth: u64,
+    /// The bit that the operation gets wrong, instead of failing.
+    pub(super) flips: Option<u64>,
 }
 
 impl Fault {
     /// Lets operation number `nth` of this kind fail, counted from 0. Copies, zeroing and kernels are counted in the
     /// order in which the device runs them, all other operations in the order of the calls.
     pub fn new(at: FaultAt, nth: u64) -> Self {
-        Fault { at, nth }
+        Fault { at, nth, flips: None }
+    }
+
+    /// Lets operation number `nth` of this kind succeed with a wrong result: bit `bit`, modulo their number, of all
+    /// bits that a copy moves or a kernel writes is the other one. Operations without bits fail as with
+    /// [`new`](Fault::new).
+    ///
+    /// ```
+    /// use overshot::device::{Emulated, Fault, FaultAt};
+    /// use overshot::{Engine, Job};
+    /// let faulty = Emulated::new().fault(Fault::flip(FaultAt::CopyOut, 0, 63));
+    /// let mut y = [0.0];
+    /// Engine::builder().device(faulty).build()?.run(Job::eval("y = 2 * x")?.input("x", &[1.0]).output("y", &mut y))?;
+    /// assert_eq!(y, [-2.0]);
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    pub fn flip(at: FaultAt, nth: u64, bit: u64) -> Self {
+        Fault { at, nth, flips: Some(bit) }
     }
 }
 
