@@ -58,6 +58,10 @@ pub struct Job<'a> {
     pub(crate) cancel: Option<CancelToken>,
     pub(crate) progress: Option<ProgressFn<'a>>,
     pub(crate) timeline: bool,
+    /// The fraction of the chunks that are computed again.
+    pub(crate) verify: f64,
+    /// Whether the report has checksums of the outputs.
+    pub(crate) checksum: bool,
 }
 
 impl<'a> Job<'a> {
@@ -94,6 +98,8 @@ impl<'a> Job<'a> {
             cancel: None,
             progress: None,
             timeline: false,
+            verify: 0.0,
+            checksum: false,
         }
     }
 
@@ -112,6 +118,8 @@ impl<'a> Job<'a> {
             cancel: self.cancel.clone(),
             progress: self.progress.as_deref().map(|progress| Box::new(progress) as ProgressFn<'_>),
             timeline: self.timeline,
+            verify: self.verify,
+            checksum: false,
         }
     }
 
@@ -227,6 +235,52 @@ impl<'a> Job<'a> {
     /// This slows small chunks down a little.
     pub fn timeline(mut self, timeline: bool) -> Self {
         self.timeline = timeline;
+        self
+    }
+
+    /// Computes this fraction of the chunks once more and compares every byte: 0 verifies nothing, which is the default,
+    /// and 1 every chunk. At least one chunk of a run is verified if the fraction is above 0.
+    ///
+    /// A chunk of a GPU or an emulated device is computed again by the CPU, from rows that are read anew. A chunk of the
+    /// CPU is computed again with other instructions, if the processor has any. What is compared are the outputs before
+    /// they are written, and the partial results of reductions. The report says what was verified and how
+    /// ([`Report::verification`](crate::Report::verification)). A difference ends the run, and no output gets its name.
+    ///
+    /// A hash of the chunk's number chooses the chunks, so a larger fraction verifies the same ones, and more. A
+    /// [kernel](Job::kernel) of the caller's own needs a function for the host, which is called once more for each row
+    /// that is verified, and so are generators.
+    ///
+    /// ```
+    /// use overshot::device::{Emulated, Fault, FaultAt};
+    /// use overshot::{Engine, Error, Job};
+    /// // A device whose first kernel gets one bit wrong.
+    /// let faulty = Emulated::new().fault(Fault::flip(FaultAt::Kernel, 0, 1));
+    /// let engine = Engine::builder().device(faulty).build()?;
+    /// let job = Job::eval("sum(x)")?.input("x", &[1.0, 2.0]).verify(0.01);
+    /// let Err(Error::Chunk { cause, .. }) = engine.run(job) else { panic!("it was not found") };
+    /// assert!(matches!(*cause, Error::Verification { .. }));
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    pub fn verify(mut self, fraction: f64) -> Self {
+        self.verify = fraction;
+        self
+    }
+
+    /// Adds a checksum of each output to the report ([`OutputReport::checksum`](crate::report::OutputReport::checksum)).
+    /// It is computed when all rows are written, before files get their names: of the whole file, or of the rows in
+    /// memory. Outputs that cannot be read back are an error before the run.
+    ///
+    /// ```
+    /// use overshot::{Engine, Job};
+    /// let mut y = [0.0; 3];
+    /// let job = Job::eval("y = 2 * x")?.input("x", &[1.0, 2.0, 3.0]).output("y", &mut y).checksum(true);
+    /// let report = Engine::builder().build()?.run(job)?;
+    /// let expected = blake3::hash(&[2.0f64, 4.0, 6.0].map(f64::to_le_bytes).concat());
+    /// assert_eq!(report.outputs[0].checksum, Some(expected.to_string()));
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    pub fn checksum(mut self, checksum: bool) -> Self {
+        self.checksum = checksum;
         self
     }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use cudarc::driver::sys;
 use overshot::testing::custom::{FACTOR, TABLE, everything, keep};
-use overshot::{DeviceChoice, Dtype, Engine, Job, Raw, Report, Result};
+use overshot::{DeviceChoice, Dtype, Engine, Error, Job, Raw, Report, Result};
 
 /// The functions that may fail, in addition to those that are called once per process.
 const CALLS: [&str; 30] = [
@@ -121,6 +121,14 @@ fn the_context_of_the_caller_stays() {
     );
 }
 
+/// A bit that is wrong in what a copy or a kernel writes gives wrong rows, unless the run is verified.
+#[test]
+fn a_bit_is_wrong() {
+    for verify in ["0", "1"] {
+        run_on_standin("wrong_bits_on_the_standin", &[("FAULTS_VERIFY", verify)]);
+    }
+}
+
 /// Functions that are called once per process, and the compiler.
 #[test]
 fn the_driver_and_the_compiler_fail_from_the_start() {
@@ -147,6 +155,11 @@ fn the_driver_and_the_compiler_fail_from_the_start() {
 // ---- Jobs. Each says whether its rows are right.
 
 const ROWS: usize = 60_000;
+
+/// The fraction of the chunks that the jobs verify: all of them if the case asks for it.
+fn fraction() -> f64 {
+    setting("FAULTS_VERIFY", 0) as f64
+}
 
 fn numbers() -> &'static [f64] {
     static NUMBERS: OnceLock<Vec<f64>> = OnceLock::new();
@@ -175,7 +188,7 @@ const DOUBLED: &str = "y = x * 2.0 + 1.0; sum(x)";
 
 fn staged(engine: &Engine) -> Result<bool> {
     let mut y = vec![0.0; ROWS];
-    let report = engine.run(Job::eval(DOUBLED)?.input("x", numbers()).output("y", &mut y))?;
+    let report = engine.run(Job::eval(DOUBLED)?.verify(fraction()).input("x", numbers()).output("y", &mut y))?;
     Ok(are_doubled(&y) && sum_of(&report) == right_sum())
 }
 
@@ -183,7 +196,8 @@ fn files(engine: &Engine) -> Result<bool> {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("x.raw"), folder.path().join("y.raw"));
     std::fs::write(&from, bytemuck::cast_slice::<f64, u8>(numbers())).unwrap();
-    let job = Job::eval(DOUBLED)?.input("x", Raw::open(&from, Dtype::F64)?).output("y", Raw::create(&to));
+    let job =
+        Job::eval(DOUBLED)?.verify(fraction()).input("x", Raw::open(&from, Dtype::F64)?).output("y", Raw::create(&to));
     if let Err(error) = engine.run(job) {
         let left = std::fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(left, 1, "only the input may be left after '{error}'");
@@ -197,21 +211,21 @@ fn files(engine: &Engine) -> Result<bool> {
 fn pinned(engine: &Engine) -> Result<bool> {
     let (mut x, mut y) = (engine.pinned::<f64>(ROWS)?, engine.pinned::<f64>(ROWS)?);
     x.copy_from_slice(numbers());
-    let report = engine.run(Job::eval(DOUBLED)?.input("x", &x).output("y", &mut y))?;
+    let report = engine.run(Job::eval(DOUBLED)?.verify(fraction()).input("x", &x).output("y", &mut y))?;
     Ok(are_doubled(&y) && sum_of(&report) == right_sum())
 }
 
 /// The first run fills the array. Whether it succeeds or fails, later runs give the right rows or fail.
 fn resident(engine: &Engine) -> Result<bool> {
     let data = engine.resident(numbers())?;
-    let run = || Ok(sum_of(&engine.run(Job::eval("sum(x)")?.input("x", &data))?) == right_sum());
+    let run = || Ok(sum_of(&engine.run(Job::eval("sum(x)")?.verify(fraction()).input("x", &data))?) == right_sum());
     let runs: [Result<bool>; 3] = [run(), run(), run()];
     runs.into_iter().try_fold(true, |all, is_right| Ok(all && is_right?))
 }
 
 fn sharded(engine: &Engine) -> Result<bool> {
     let (x, mut y) = (engine.shard(numbers())?, engine.sharded::<f64>(ROWS)?);
-    let report = engine.run(Job::eval(DOUBLED)?.input("x", &x).output("y", &mut y))?;
+    let report = engine.run(Job::eval(DOUBLED)?.verify(fraction()).input("x", &x).output("y", &mut y))?;
     let mut rows = vec![0.0; ROWS];
     y.read(0, &mut rows)?;
     Ok(are_doubled(&rows) && sum_of(&report) == right_sum())
@@ -219,7 +233,7 @@ fn sharded(engine: &Engine) -> Result<bool> {
 
 fn passes(engine: &Engine) -> Result<bool> {
     let data = engine.resident(numbers())?;
-    let job = Job::eval("sum(x), sum(x * c)")?.input("x", &data).scalar("c", 1.0);
+    let job = Job::eval("sum(x), sum(x * c)")?.verify(fraction()).input("x", &data).scalar("c", 1.0);
     engine.passes(job, |passes| {
         for done in 1..=3 {
             if sum_of(&passes.run()?) != right_sum() {
@@ -234,14 +248,15 @@ fn passes(engine: &Engine) -> Result<bool> {
 fn kernels(engine: &Engine) -> Result<bool> {
     let x: Vec<f32> = (0..3 * 6000u16).map(f32::from).collect();
     let (mut y, mut z) = (vec![0.0; 6000], vec![0.0f32; 12_000]);
-    engine.run(Job::kernel(everything()).input("x", &x).output("y", &mut y).output("z", &mut z))?;
+    engine.run(Job::kernel(everything()).verify(fraction()).input("x", &x).output("y", &mut y).output("z", &mut z))?;
     let is_right = |(i, x): (usize, &[f32; 3])| {
         y[i] == TABLE[i % 7] + f64::from(x[0] + x[1]) * f64::from(FACTOR) && z[2 * i..][..2] == [x[2], x[0]]
     };
     let everything = x.as_chunks::<3>().0.iter().enumerate().all(is_right);
     let (mut big, mut at) = (vec![0.0; ROWS], vec![0i64; ROWS]);
-    let report =
-        engine.run(Job::kernel(&keep()).input("x", numbers()).output("big", &mut big).output("where", &mut at))?;
+    let report = engine.run(
+        Job::kernel(&keep()).verify(fraction()).input("x", numbers()).output("big", &mut big).output("where", &mut at),
+    )?;
     let kept: Vec<f64> = numbers().iter().copied().filter(|x| *x > 50.0).collect();
     Ok(everything && report.outputs[0].rows == kept.len() as u64 && big[..kept.len()] == kept[..])
 }
@@ -453,6 +468,45 @@ fn jobs_survive_on_the_standin() {
     }
     eprintln!("{trials} trials, {fired} failures, {lost} with a device that was given up");
     assert!(fired > trials / 3 && lost > 0);
+}
+
+const FLIP: usize = 6;
+
+/// A bit is wrong in each copy and each kernel of each job, one at a time. What the caller itself copies to and from
+/// sharded arrays is not part of a run.
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn wrong_bits_on_the_standin() {
+    let watchdog = Watchdog::start();
+    watchdog.next("counting calls");
+    right_sum();
+    drop(engine().unwrap());
+    let (mut wrong, mut found, mut noticed, mut planted) = (0, 0, 0, 0);
+    for (name, job) in JOBS.into_iter().filter(|(name, _)| *name != "sharded") {
+        arm("", 0, ONCE);
+        engine().and_then(|engine| job(&engine)).unwrap();
+        let counts = ["cuMemcpyHtoDAsync_v2", "cuLaunchKernel", "cuMemcpyDtoHAsync_v2"].map(|call| (call, calls(call)));
+        for (call, nth) in counts.into_iter().flat_map(|(call, count)| (1..=count).map(move |nth| (call, nth))) {
+            let trial = format!("{name}, call {nth} of {call}");
+            watchdog.next(&trial);
+            arm(call, nth, FLIP);
+            let outcome = engine().and_then(|engine| job(&engine));
+            planted += bytes("standinFailed");
+            arm("", 0, ONCE);
+            match outcome {
+                Ok(true) => {}
+                Ok(false) if fraction() > 0.0 => panic!("{trial}: wrong rows although all chunks are verified"),
+                Ok(false) => wrong += 1,
+                Err(Error::Chunk { cause, .. }) if matches!(*cause, Error::Verification { .. }) => found += 1,
+                // A number of selected rows that is too large is noticed anyway.
+                Err(error) if error.to_string().contains("selected rows in a tile") => noticed += 1,
+                Err(error) => panic!("{trial}: {error}"),
+            }
+        }
+    }
+    println!("{planted} wrong bits: {wrong} jobs with wrong rows, {found} found, {noticed} errors anyway");
+    let seen = if fraction() > 0.0 { found } else { wrong };
+    assert!(planted > 100 && seen > planted / 2, "of {planted} wrong bits, {seen} were noticed");
 }
 
 /// The caller works in the context of another GPU than the engine. If one call fails, that context is current

@@ -113,6 +113,10 @@ impl Target for RowsMut<'_> {
         Placement::Elsewhere
     }
 
+    fn can_read_back(&self) -> bool {
+        true
+    }
+
     fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
     where
         Self: 's,
@@ -142,6 +146,11 @@ impl Sink for DeviceSink {
         }
         let shard = self.shards.iter().next().filter(|_| !bytes.is_empty());
         shard.map_or(Ok(()), |shard| shard.memory.write(shard.offset(first_row, size), bytes))
+    }
+
+    fn read_back(&self, offset: u64, to: &mut [u8]) -> Result<()> {
+        let shard = self.shards.iter().next().filter(|_| !to.is_empty());
+        shard.map_or(Ok(()), |shard| shard.memory.read(offset as usize, to))
     }
 
     /// The array keeps its length, as a slice does.

@@ -190,6 +190,10 @@ impl<T: Element> Target for ShardedTarget<'_, T> {
         Placement::Elsewhere
     }
 
+    fn can_read_back(&self) -> bool {
+        true
+    }
+
     fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, _: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
     where
         Self: 's,
@@ -227,6 +231,22 @@ impl Sink for ShardedSink<'_> {
                     let claim = self.rest.try_claim(host..host + (part.end - part.start));
                     let mut claim = claim.ok_or_else(misfit)?;
                     copy_past_cache(&mut claim, from);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_back(&self, offset: u64, to: &mut [u8]) -> Result<()> {
+        let size = self.shards.row_bytes();
+        let first = offset / size as u64;
+        for (part, shard) in self.shards.parts(first..first + (to.len() / size) as u64) {
+            let to = &mut to[(part.start - first) as usize * size..(part.end - first) as usize * size];
+            match shard {
+                Some(shard) => shard.memory.read(shard.offset(part.start, size), to)?,
+                None => {
+                    let host = self.shards.host_row(part.start);
+                    to.copy_from_slice(&self.rest.claim_for_run(host..host + (part.end - part.start))?);
                 }
             }
         }

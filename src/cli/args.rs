@@ -117,6 +117,15 @@ pub struct JobArgs {
     #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = "Parts", requires = "resume")]
     pub resume_every: Option<Duration>,
 
+    /// Compute this fraction of the chunks once more and compare every byte, such as 0.01, or 1 for all of them: those of
+    /// a GPU on the CPU, and those of the CPU with other instructions. A difference is an error
+    #[arg(long, value_name = "FRACTION", help_heading = "Checks", allow_negative_numbers = true)]
+    pub verify: Option<f64>,
+
+    /// Print the BLAKE3 hash of every output, as b3sum does: of the file before it gets its name
+    #[arg(long, help_heading = "Checks", conflicts_with = "partial")]
+    pub checksum: bool,
+
     /// Print JSON on standard output, and errors as JSON on standard error
     #[arg(long, help_heading = "Report")]
     pub json: bool,
@@ -256,6 +265,10 @@ pub struct MergeArgs {
     /// replaced
     #[arg(long, value_name = "FILE", conflicts_with = "verbose")]
     pub partial: Option<PathBuf>,
+
+    /// Print the BLAKE3 hash of every output, as b3sum does: of the file before it gets its name
+    #[arg(long, conflicts_with = "partial")]
+    pub checksum: bool,
 
     /// Print JSON on standard output, and errors as JSON on standard error
     #[arg(long)]

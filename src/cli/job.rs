@@ -93,6 +93,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
     if let Some(Rows::Count(rows)) = args.rows {
         job = job.rows(rows);
     }
+    job = job.verify(args.verify.unwrap_or(0.0)).checksum(args.checksum);
     for file in files {
         let (name, path) = (&file.name, file.file.path.display());
         let number = if is_expression { file.number()? } else { None };

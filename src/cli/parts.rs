@@ -79,7 +79,7 @@ pub fn merge(args: &MergeArgs) -> Result {
     if let Some((shown, file)) = to {
         return write(file, shown, &all, args.json, args.quiet);
     }
-    let report = all.finish()?;
+    let report = all.checksum(args.checksum).finish()?;
     match (args.json, args.quiet) {
         (true, _) => print_json(&report),
         (false, true) => print(report.values()),

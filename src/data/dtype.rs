@@ -248,6 +248,23 @@ impl Scalar {
         }
     }
 
+    /// Returns the value of a dtype with these bits, as [`bits`](Scalar::bits) returns them.
+    pub(crate) fn of_bits(dtype: Dtype, bits: u64) -> Scalar {
+        match dtype {
+            Dtype::Bool => Scalar::Bool(bits != 0),
+            Dtype::I8 => Scalar::I8(bits as i8),
+            Dtype::I16 => Scalar::I16(bits as i16),
+            Dtype::I32 => Scalar::I32(bits as i32),
+            Dtype::I64 => Scalar::I64(bits as i64),
+            Dtype::U8 => Scalar::U8(bits as u8),
+            Dtype::U16 => Scalar::U16(bits as u16),
+            Dtype::U32 => Scalar::U32(bits as u32),
+            Dtype::U64 => Scalar::U64(bits),
+            Dtype::F32 => Scalar::F32(f32::from_bits(bits as u32)),
+            Dtype::F64 => Scalar::F64(f64::from_bits(bits)),
+        }
+    }
+
     /// Returns the value as a float. The result is exact except for 64-bit integers beyond 2⁵³, which round to
     /// nearest; `true` is 1.
     pub const fn as_f64(self) -> f64 {

@@ -14,6 +14,7 @@
 
 #[cfg(feature = "ndarray")]
 mod array;
+mod checksum;
 mod chunk;
 mod direct;
 mod dtype;
@@ -63,6 +64,7 @@ pub use sink::{Output, Parts, Placement, Sink, Target};
 pub use source::{Input, Source};
 pub use temporary::remove_unfinished_outputs;
 
+pub(crate) use checksum::checksum;
 pub(crate) use chunk::Chunk;
 pub(crate) use direct::PIECE as DIRECT_PIECE;
 pub(crate) use file::sync_names;

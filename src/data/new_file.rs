@@ -131,6 +131,10 @@ impl Target for NewFile {
         Some(&self.path)
     }
 
+    fn can_read_back(&self) -> bool {
+        true
+    }
+
     fn parts(&self) -> Parts<'_> {
         Parts::File(self)
     }
@@ -277,6 +281,14 @@ impl Sink for FileSink {
         let bytes = layout.len(self.unfinished.path())?;
         self.layout = layout;
         self.unfinished.file().set_len(bytes).map_err(|e| write_error(self.unfinished.path(), bytes, e))
+    }
+
+    fn header_bytes(&self) -> u64 {
+        self.offset
+    }
+
+    fn read_back(&self, offset: u64, to: &mut [u8]) -> Result<()> {
+        self.unfinished.read_at(to, offset)
     }
 
     fn check(&self) -> Result<()> {

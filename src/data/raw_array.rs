@@ -258,6 +258,10 @@ impl Target for RawArrayMut<'_> {
         Some(unsafe { &*self.layout.bytes(self.start)? })
     }
 
+    fn can_read_back(&self) -> bool {
+        true
+    }
+
     fn parts(&self) -> Parts<'_> {
         Parts::InPlace
     }
@@ -315,6 +319,14 @@ impl Sink for RawSink<'_> {
             }
         });
         Ok(())
+    }
+
+    fn read_back(&self, offset: u64, to: &mut [u8]) -> Result<()> {
+        let RawArrayMut { start, layout, .. } = &self.array;
+        let (first, rows) = (offset as usize / layout.dtype.size(), to.len() / layout.dtype.size());
+        let claim = self.places.claim(first..first + rows);
+        let _claim = claim.ok_or_else(|| does_not_fit("array", first as u64, to))?;
+        RawArray { start: *start, layout: layout.clone(), _borrow: PhantomData }.read(first as u64, to)
     }
 
     fn warning(&self) -> Option<String> {

@@ -7,6 +7,7 @@
 //! Rows are written with system calls, not through a memory map: on a network file system, two hosts must not write
 //! the page at the border between their rows. The descriptor cannot read, so that no such page gets into a cache.
 
+use super::checksum::checksum;
 use super::file::{directory, io_error, names_error, sync_names, write_error};
 use super::file_layout::FileLayout;
 use super::gate::Gate;
@@ -235,6 +236,17 @@ impl SharedFile {
     /// Returns the path that the file will have.
     pub(crate) fn target(&self) -> &Path {
         &self.target
+    }
+
+    /// Returns the [checksum](super::checksum()) of the file, which has its name.
+    ///
+    /// # Errors
+    /// [`Error::File`] if it cannot be read.
+    pub(crate) fn checksum(&self) -> Result<String> {
+        let cannot = |e| unreadable(&self.target, e);
+        let file = File::open(&self.target).map_err(cannot)?;
+        let bytes = file.metadata().map_err(cannot)?.len();
+        checksum(bytes, |offset, to| file.read_exact_at(to, offset).map_err(cannot))
     }
 
     /// Returns whether the output has its name already: there is a file with this stamp.

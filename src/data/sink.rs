@@ -39,6 +39,22 @@ pub trait Sink: Send + Sync {
         Err(ColumnError::CannotTruncate.into())
     }
 
+    /// Returns the bytes that the output stores before its rows, such as the header of a file.
+    fn header_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Reads bytes that the output stores, from byte `offset` on: first the [header](Sink::header_bytes), then the
+    /// rows. Called after the last [`write`](Sink::write) and before [`publish`](Sink::publish), by several threads
+    /// concurrently, and only if the target says that it [can be read back](Target::can_read_back). `offset` and the
+    /// length of `to` are multiples of 8 unless `to` holds the end.
+    ///
+    /// # Errors
+    /// Returns an error if the bytes cannot be read. The default is that they cannot.
+    fn read_back(&self, _offset: u64, _to: &mut [u8]) -> Result<()> {
+        Err(ColumnError::CannotReadBack.into())
+    }
+
     /// Checks whether [`commit`](Sink::commit) would succeed now. A job calls this for all outputs before it
     /// publishes the first one.
     ///
@@ -169,6 +185,11 @@ pub trait Target: Send {
     /// of the sink must then be the same.
     fn memory(&self) -> Option<&[u8]> {
         None
+    }
+
+    /// Returns whether [`Sink::read_back`] works, which [checksums](crate::Job::checksum) need.
+    fn can_read_back(&self) -> bool {
+        false
     }
 
     /// Returns how the rows are stored by [`Engine::run_rows`](crate::Engine::run_rows).

@@ -133,6 +133,10 @@ impl<T: Element> Target for SliceTarget<'_, T> {
         Some(bytemuck::cast_slice(self.slice))
     }
 
+    fn can_read_back(&self) -> bool {
+        true
+    }
+
     fn parts(&self) -> Parts<'_> {
         Parts::InPlace
     }
@@ -165,6 +169,12 @@ impl Sink for SliceSink<'_> {
         Some(&self.0)
     }
 
+    fn read_back(&self, offset: u64, to: &mut [u8]) -> Result<()> {
+        let (first, size) = (offset / self.0.row_bytes() as u64, self.0.row_bytes());
+        to.copy_from_slice(&self.0.claim_for_run(first..first + (to.len() / size) as u64)?);
+        Ok(())
+    }
+
     /// A slice keeps its length; the report says how many rows are valid.
     fn truncate(&mut self, _: u64) -> Result<()> {
         Ok(())
@@ -191,6 +201,10 @@ impl Target for BoolTarget<'_> {
         Some(self.0.len() as u64)
     }
 
+    fn can_read_back(&self) -> bool {
+        true
+    }
+
     fn parts(&self) -> Parts<'_> {
         Parts::InPlace
     }
@@ -214,6 +228,13 @@ impl Sink for BoolSink<'_> {
         for (value, byte) in claim.ok_or_else(|| does_not_fit("slice", first_row, bytes))?.iter_mut().zip(bytes) {
             *value = *byte != 0;
         }
+        Ok(())
+    }
+
+    fn read_back(&self, offset: u64, to: &mut [u8]) -> Result<()> {
+        let start = offset as usize;
+        let claim = self.0.claim(start..start + to.len()).ok_or_else(|| does_not_fit("slice", offset, to))?;
+        to.iter_mut().zip(claim.iter()).for_each(|(byte, value)| *byte = u8::from(*value));
         Ok(())
     }
 

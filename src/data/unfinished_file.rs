@@ -148,6 +148,11 @@ impl UnfinishedFile {
         self.file.write_all_at(bytes, offset).map_err(|e| write_error(&self.path, self.len, e))
     }
 
+    pub(super) fn read_at(&self, to: &mut [u8], offset: u64) -> Result<()> {
+        let read = self.file.read_exact_at(to, offset);
+        read.map_err(|e| io_error(&self.path, "cannot be read back for its checksum", "check the disk", e))
+    }
+
     /// Checks whether the name is free, or may be taken from the file that has it.
     pub(super) fn check(&self) -> Result<()> {
         let taken = !self.force && fs::symlink_metadata(&self.target).is_ok();

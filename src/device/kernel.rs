@@ -302,6 +302,12 @@ pub trait HostKernel: Send {
     fn is_repeatable(&self) -> bool {
         false
     }
+
+    /// Makes later calls of [`run`](HostKernel::run) use other instructions of the processor, for the same bits: those
+    /// that every processor of the architecture has. Returns false if there are no others.
+    fn use_baseline(&mut self) -> bool {
+        false
+    }
 }
 
 /// A kernel shared by the workers.

@@ -6,7 +6,8 @@ use std::path::Path;
 use super::parts::Part;
 use crate::custom;
 use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar};
-use crate::error::{Error, JobError, Result};
+use crate::device::kernel::Kernel;
+use crate::error::{Error, JobError, KernelError, Result};
 use crate::job::{Job, JobBody};
 use crate::ops::{CustomOp, Eval, Operator};
 
@@ -102,6 +103,7 @@ pub(super) fn value_dtype(name: &str, dtype: Dtype, new: Dtype) -> Error {
 /// Checks a job before it runs.
 pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
     check_files(&job.inputs, &job.outputs)?;
+    check_checksums(job)?;
     let is_resident = job.inputs.iter().any(|(_, input)| input.shards().is_some())
         || job.outputs.iter().any(|(_, output)| output.shards().is_some());
     // In the order of the job, which is also the order of the columns.
@@ -195,7 +197,30 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
             _ => {}
         }
     }
+    check_verification(job, bound.operator.kernel())?;
     Ok(bound)
+}
+
+/// Checks that the job can be verified as it asks for.
+fn check_verification(job: &Job<'_>, kernel: &Kernel) -> Result<()> {
+    if !(0.0..=1.0).contains(&job.verify) {
+        return Err(JobError::VerifyFraction { fraction: job.verify.to_string() }.into());
+    }
+    match job.verify > 0.0 && kernel.host.is_none() {
+        true => Err(KernelError::CannotVerify { kernel: kernel.entry.clone() }.into()),
+        false => Ok(()),
+    }
+}
+
+/// Checks that all outputs can be read back if they are to have checksums.
+fn check_checksums(job: &Job<'_>) -> Result<()> {
+    let refused = job.outputs.iter().find(|(_, output)| job.checksum && !output.target().can_read_back());
+    match refused {
+        Some((name, output)) => {
+            Err(JobError::ChecksumOutput { name: name.clone(), target: output.target().name() }.into())
+        }
+        None => Ok(()),
+    }
 }
 
 /// Checks that all inputs with a shape have the same one, which is also the shape of the outputs.

@@ -40,7 +40,9 @@ use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::memory::{AdmissionQueue, InRun};
-use crate::pipeline::{self, Arbiter, Compaction, CrewSize, DeviceRun, Limits, Losses, Queue, TIMED_EVERY, Work};
+use crate::pipeline::{
+    self, Arbiter, Compaction, CrewSize, DeviceRun, Limits, Losses, Queue, TIMED_EVERY, Verification, Work,
+};
 use crate::plan::{DevicePlan, Plan, RunLimits};
 use crate::report::{Medium, Report};
 use crate::thread_pool::ThreadPool;
@@ -164,7 +166,7 @@ impl Engine {
         let context = PassContext { nested: context.nested || InRun::is_entered(), ..context };
         let _in_run = InRun::enter();
         let (operator, rows) = (&*bound.operator, bound.len());
-        let Job { what, inputs, outputs, cancel, progress, timeline, .. } = job;
+        let Job { what, inputs, outputs, cancel, progress, timeline, verify, checksum, .. } = job;
         let (computation, read) = (reports::of_computation(&what), reports::of_inputs(&inputs));
         let prepared = self.prepare(&inputs, &outputs, bound, cancel.as_ref(), &context)?;
         // The memory is freed before its reservation ends: variables are dropped in reverse order.
@@ -203,6 +205,8 @@ impl Engine {
             compaction: Compaction::of(operator, bound.first_place()),
             arbiter: None,
             losses: Losses::new(plan.devices.len() > 1 && !has_shards),
+            verification: (verify > 0.0)
+                .then(|| Verification { fraction: verify, outputs: outputs.names_and_dtypes().collect() }),
             epoch: Instant::now(),
             timed_every: if real && !timeline { TIMED_EVERY } else { 1 },
             timeline,
@@ -269,9 +273,11 @@ impl Engine {
             from: medium(inputs.iter().any(|(_, input)| input.source().path().is_some()), is_in_memory[0]),
             to: medium(outputs.are_files(), is_in_memory[1]),
         };
+        let checksum_time = if checksum { outputs.checksum()? } else { Duration::ZERO };
         let written = outputs.commit()?;
         losses::keep_others(runs, &lost);
 
+        let verified = reports::verified_by_device(&plan, &outcomes);
         let mut report = Report {
             computation,
             rows,
@@ -296,6 +302,8 @@ impl Engine {
                 Timeline::new(names, outcomes.into_iter().map(|worker| (worker.device, worker.spans)))
             }),
             measured: found.machine.is_some(),
+            verification: (verify > 0.0).then(|| reports::of_verification(verify, &plan, &verified, operator.kernel())),
+            checksum_time,
         };
         report.total_time = begin.elapsed();
         Ok(report)

@@ -2,7 +2,9 @@
 
 use super::check::BoundJob;
 use super::columns::{Pinning, PlannedOutput};
-use crate::data::{Output, Sink, commit_all, whole_sink_memory};
+use std::time::{Duration, Instant};
+
+use crate::data::{Dtype, Output, Sink, checksum, commit_all, whole_sink_memory};
 use crate::error::{ColumnError, JobError, Result};
 use crate::pipeline::OutputColumn;
 use crate::report::OutputReport;
@@ -37,6 +39,7 @@ impl<'a, 'b> Outputs<'a, 'b> {
                 path: output.target().path().map(Into::into),
                 rows,
                 bytes: count.saturating_mul(column.dtype.size() as u64),
+                checksum: None,
             });
             if let Some(shared) = bound.part.as_ref().and_then(|part| part.files[k].as_ref()) {
                 let unsynced = bound.part.as_ref().and_then(|part| part.ahead.as_ref()).map(|ahead| &ahead.unsynced);
@@ -60,6 +63,11 @@ impl<'a, 'b> Outputs<'a, 'b> {
     /// Returns the notes of the sinks.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         self.sinks.iter().filter_map(|sink| sink.warning())
+    }
+
+    /// Returns the name and the dtype of each output.
+    pub(super) fn names_and_dtypes(&self) -> impl Iterator<Item = (String, Dtype)> {
+        self.reports.iter().map(|output| (output.name.clone(), output.dtype))
     }
 
     /// Returns whether any output is a file.
@@ -103,6 +111,19 @@ impl<'a, 'b> Outputs<'a, 'b> {
             (report.rows, report.bytes) = (rows, rows * column.elements * column.dtype.size() as u64);
         }
         Ok(())
+    }
+
+    /// Adds the checksums of all outputs to their reports, and returns the time that this took.
+    ///
+    /// # Errors
+    /// Those of the sinks.
+    pub(super) fn checksum(&mut self) -> Result<Duration> {
+        let begin = Instant::now();
+        for (sink, report) in self.sinks.iter().zip(&mut self.reports) {
+            report.checksum =
+                Some(checksum(sink.header_bytes() + report.bytes, |offset, to| sink.read_back(offset, to))?);
+        }
+        Ok(begin.elapsed())
     }
 
     /// Gives all outputs their names.

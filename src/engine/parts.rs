@@ -67,6 +67,9 @@ impl Engine {
     /// Runs some rows of a job, `ahead` as part of a run with a journal.
     pub(super) fn run_part(&self, job: Job<'_>, rows: Range<u64>, ahead: Option<Ahead>) -> Result<Partial> {
         check_targets(&job)?;
+        if job.checksum {
+            return Err(JobError::PartialChecksum.into());
+        }
         let mut bound = bind(&job)?.of_rows(rows.clone())?;
         let id = identify(&job, &bound)?;
         let number = id.number();

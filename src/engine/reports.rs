@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use super::devices::{Budgets, options_of};
 use crate::data::Input;
+use crate::device::kernel::Kernel;
 use crate::device::{DeviceChoice, DeviceKind, Emulated};
 use crate::job::JobBody;
 use crate::limits::MachineLimits;
-use crate::pipeline::WorkerOutcome;
+use crate::pipeline::{Verified, WorkerOutcome, recomputation};
 use crate::plan::{DevicePlan, Plan};
-use crate::report::{Computation, DeviceReport, DeviceWork, InputReport, Medium, StageLimits, StageTimes};
+use crate::report::{
+    Computation, DeviceReport, DeviceWork, InputReport, Medium, StageLimits, StageTimes, Verification, VerifiedDevice,
+};
 
 /// The sizes and kinds of the columns of a run.
 pub(super) struct IoProfile {
@@ -65,6 +68,29 @@ pub(super) fn of_smaller_chunks(plan: &Plan, short: &BTreeMap<String, u64>) -> V
         }
     };
     staging.filter_map(note).collect()
+}
+
+/// Returns what the workers of each device of the plan have verified.
+pub(super) fn verified_by_device(plan: &Plan, outcomes: &[WorkerOutcome]) -> Vec<Verified> {
+    let of_device = |number: usize| {
+        let own = outcomes.iter().filter(|worker| worker.device == number).map(|worker| worker.verified);
+        own.fold(Verified::default(), |all, one| Verified {
+            chunks: all.chunks + one.chunks,
+            rows: all.rows + one.rows,
+            time: all.time + one.time,
+        })
+    };
+    (0..plan.devices.len()).map(of_device).collect()
+}
+
+/// Returns the report of what was verified.
+pub(super) fn of_verification(fraction: f64, plan: &Plan, verified: &[Verified], kernel: &Kernel) -> Verification {
+    let device = |(device, verified): (&DevicePlan, &Verified)| {
+        let by = recomputation(kernel, device.kind == DeviceKind::Cpu).map(|(by, _)| by);
+        let Verified { chunks, rows, time } = *verified;
+        Some(VerifiedDevice { id: device.id.clone(), by: by?, chunks, rows, time })
+    };
+    Verification { fraction, devices: plan.devices.iter().zip(verified).filter_map(device).collect() }
 }
 
 /// The time that a run took.

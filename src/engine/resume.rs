@@ -106,7 +106,7 @@ impl Engine {
                 writer = Writer::Writing(writing.map_err(|error| threads::not_started(&error))?);
             }
         })?;
-        let mut report = all.finish_run(open)?;
+        let mut report = all.checksum(job.checksum).finish_run(open)?;
         if before > 0 {
             report.notes.push(format!("{} rows were complete in an earlier run", units::count(before)));
         }
@@ -151,6 +151,8 @@ fn part_of<'j>(job: &'j Job<'_>, before: u64, total: u64) -> Job<'j> {
             Box::new(whole) as ProgressFn<'_>
         }),
         timeline: false,
+        verify: job.verify,
+        checksum: false,
     }
 }
 

@@ -94,6 +94,10 @@ pub enum ColumnError {
     #[error("this Sink cannot have fewer rows than it was opened for: implement Sink::truncate")]
     CannotTruncate,
 
+    /// A sink cannot be read back, although its target says so.
+    #[error("this Sink cannot be read back for a checksum: implement Sink::read_back")]
+    CannotReadBack,
+
     /// Rows are read that do not exist.
     #[error("{column}: {rows} rows from {first} on were requested, but it has {own_rows} rows")]
     #[non_exhaustive]

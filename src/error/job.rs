@@ -265,6 +265,30 @@ pub enum JobError {
         name: String,
     },
 
+    /// The fraction of the chunks that are to be verified is no fraction.
+    #[error("{fraction} of the chunks cannot be verified: set a fraction from 0 to 1")]
+    #[non_exhaustive]
+    VerifyFraction {
+        /// The number that was set.
+        fraction: String,
+    },
+
+    /// An output that cannot be read back is to have a checksum.
+    #[error(
+        "the output '{name}' ({target}) cannot be read back for a checksum: write to a file or an array, or set none"
+    )]
+    #[non_exhaustive]
+    ChecksumOutput {
+        /// The name of the output.
+        name: String,
+        /// What the output is.
+        target: String,
+    },
+
+    /// Some rows of a job are to have a checksum.
+    #[error("checksums are those of whole outputs: set them when the parts of the job are merged")]
+    PartialChecksum,
+
     /// Passes of a job that has outputs, or a kernel of the caller's own.
     #[error(
         "passes are for reductions: leave out outputs, and run kernels of your own and jobs with outputs once, after \

@@ -231,6 +231,17 @@ pub enum KernelError {
         device: String,
     },
 
+    /// The kernel is to be verified, and has no host kernel.
+    #[error(
+        "the kernel '{kernel}' has no host kernel that could verify it: give it a host kernel in Rust, or run it \
+         without verification"
+    )]
+    #[non_exhaustive]
+    CannotVerify {
+        /// The kernel.
+        kernel: String,
+    },
+
     /// The kernel has no host kernel, and no GPU was found.
     #[error(
         "the kernel '{kernel}' has no host kernel, and no GPU was found: {reason}; run it on a machine with a CUDA \

@@ -45,6 +45,14 @@ pub enum PartialError {
         rows: u64,
     },
 
+    /// An output that is not a file is to have a checksum.
+    #[error("the output '{output}' is no file and cannot be read for a checksum: write to a file, or set none")]
+    #[non_exhaustive]
+    Checksum {
+        /// The name of the output.
+        output: String,
+    },
+
     /// Bytes are not those of a partial.
     #[error("these are not the bytes of a partial; check the file")]
     NoPartial,

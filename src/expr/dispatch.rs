@@ -3,6 +3,8 @@
 //! A loop is compiled several times, for different instruction sets. The operations and the resulting bits are always
 //! the same: nothing allows the compiler to reorder or contract operations.
 
+use std::cell::Cell;
+
 /// A loop. `run` and all functions that it calls must be `#[inline(always)]`, because only inlined code is compiled
 /// for the instructions of a [`Level`].
 pub(super) trait Work {
@@ -52,9 +54,32 @@ impl Level {
     }
 }
 
-/// Runs a loop with the best instruction set of the processor.
+/// Runs a loop with the best instruction set of the processor, or with the baseline within [`at_baseline`].
 pub(super) fn run(work: impl Work) {
-    Level::supported().next().unwrap_or(Level::Plain).run(work);
+    let level = if IS_BASELINE.get() { None } else { Level::supported().next() };
+    level.unwrap_or(Level::Plain).run(work);
+}
+
+thread_local! {
+    static IS_BASELINE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls `work`, whose loops on this thread use the baseline of the architecture.
+pub(super) fn at_baseline<R>(work: impl FnOnce() -> R) -> R {
+    /// Also after a panic.
+    struct Reset(bool);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            IS_BASELINE.set(self.0);
+        }
+    }
+    let _reset = Reset(IS_BASELINE.replace(true));
+    work()
+}
+
+/// Returns whether the processor has a better instruction set than the baseline.
+pub(super) fn has_better() -> bool {
+    !matches!(Level::supported().next(), None | Some(Level::Plain))
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::apply::{self, Block, Place};
+use super::dispatch;
 use super::ir::{Id, Op};
 use super::program::Program;
 use super::reduce::Lanes;
@@ -36,6 +37,8 @@ pub(super) struct HostProgram {
     constants: Vec<Id>,
     /// The scalars from which the constants were computed; `None` before the first run.
     scalars: Option<Vec<u64>>,
+    /// Whether the loops use the baseline instructions of the architecture.
+    is_baseline: bool,
 }
 
 impl HostProgram {
@@ -43,7 +46,7 @@ impl HostProgram {
         let Plan { steps, constants, places, registers } = plan(&program);
         let lanes = program.reductions.iter().map(Lanes::new).collect();
         let registers = vec![vec![0; BLOCK_ROWS]; registers];
-        HostProgram { program, steps, places, registers, lanes, constants, scalars: None }
+        HostProgram { program, steps, places, registers, lanes, constants, scalars: None, is_baseline: false }
     }
 
     /// Computes the row-independent results, unless they are up to date.
@@ -99,25 +102,20 @@ impl HostProgram {
     }
 }
 
-impl HostKernel for HostProgram {
-    fn run(
+impl HostProgram {
+    /// Runs rows tile by tile. Inputs, outputs and partials have the right lengths.
+    fn run_tiles(
         &mut self,
         first_row: u64,
         rows: usize,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
-        partials: &mut [u8],
+        partials: &mut [u64],
         uniform: &Uniform<'_>,
     ) {
-        let program = Arc::clone(&self.program);
-        check("input", rows, &program.inputs, inputs.iter().map(|slice| slice.len()));
-        check("output", rows, &program.outputs, outputs.iter().map(|slice| slice.len()));
-        assert_eq!(uniform.values.len(), program.values.len(), "number of values");
         self.compute_constants(uniform.values);
-        // An empty slice may have any address.
-        let partials: &mut [u64] = if partials.is_empty() { &mut [] } else { bytemuck::cast_slice_mut(partials) };
+        let program = Arc::clone(&self.program);
         let words: usize = program.reductions.iter().map(|reduction| reduction.words()).sum();
-        assert_eq!(partials.len(), rows.div_ceil(TILE_ROWS) * words, "words of the partials");
         for tile in 0..rows.div_ceil(TILE_ROWS) {
             let tile_rows = tile * TILE_ROWS..rows.min((tile + 1) * TILE_ROWS);
             for (lanes, reduction) in self.lanes.iter_mut().zip(&program.reductions) {
@@ -135,9 +133,39 @@ impl HostKernel for HostProgram {
             }
         }
     }
+}
+
+impl HostKernel for HostProgram {
+    fn run(
+        &mut self,
+        first_row: u64,
+        rows: usize,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        partials: &mut [u8],
+        uniform: &Uniform<'_>,
+    ) {
+        let program = Arc::clone(&self.program);
+        check("input", rows, &program.inputs, inputs.iter().map(|slice| slice.len()));
+        check("output", rows, &program.outputs, outputs.iter().map(|slice| slice.len()));
+        assert_eq!(uniform.values.len(), program.values.len(), "number of values");
+        // An empty slice may have any address.
+        let partials: &mut [u64] = if partials.is_empty() { &mut [] } else { bytemuck::cast_slice_mut(partials) };
+        let words: usize = program.reductions.iter().map(|reduction| reduction.words()).sum();
+        assert_eq!(partials.len(), rows.div_ceil(TILE_ROWS) * words, "words of the partials");
+        match self.is_baseline {
+            true => dispatch::at_baseline(|| self.run_tiles(first_row, rows, inputs, outputs, partials, uniform)),
+            false => self.run_tiles(first_row, rows, inputs, outputs, partials, uniform),
+        }
+    }
 
     fn is_repeatable(&self) -> bool {
         true
+    }
+
+    fn use_baseline(&mut self) -> bool {
+        self.is_baseline = dispatch::has_better();
+        self.is_baseline
     }
 }
 

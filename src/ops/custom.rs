@@ -25,6 +25,12 @@ impl Operator for CustomOp {
         self.0.columns.partial_words > 0
     }
 
+    fn difference(&self, one: &[u64], other: &[u64], _: u64) -> Option<[String; 3]> {
+        let texts = [one, other].map(|count| count.first().map_or_else(String::new, u64::to_string));
+        let [one_text, other_text] = texts;
+        (one != other).then(|| ["the number of selected rows".into(), one_text, other_text])
+    }
+
     fn results(&self, _: u64) -> Vec<(String, Option<Scalar>)> {
         vec![]
     }

@@ -35,6 +35,22 @@ impl Operator for Eval {
         self.fold.lock().unwrap_or_else(PoisonError::into_inner).merge(nodes, self.program.reductions());
     }
 
+    fn difference(&self, one: &[u64], other: &[u64], rows: u64) -> Option<[String; 3]> {
+        let mut word = 0;
+        self.program.reductions().iter().find_map(|reduction| {
+            let own = word..word + reduction.words();
+            word = own.end;
+            let text = |state: &[u64]| {
+                let value = reduction.finish(Some(state), rows).map_or_else(String::new, |value| value.to_string());
+                let bits: Vec<_> = state.iter().map(|word| format!("{word:#x}")).collect();
+                format!("{value} ({})", bits.join(" "))
+            };
+            let [one, other] = [one, other].map(|state| &state[own.clone()]);
+            let what = || format!("the partial result of '{}'", reduction.label());
+            (one != other).then(|| [what(), text(one), text(other)])
+        })
+    }
+
     fn state(&self) -> (Vec<Reduction>, Fold) {
         let fold = self.fold.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (self.program.reductions().to_vec(), fold)

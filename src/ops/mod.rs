@@ -27,6 +27,10 @@ pub(crate) trait Operator: Send + Sync {
         false
     }
 
+    /// Returns the first result in which two partial results of a tile of `rows` rows differ, and both as text; `None`
+    /// if they are the same.
+    fn difference(&self, one: &[u64], other: &[u64], rows: u64) -> Option<[String; 3]>;
+
     /// Returns the reductions, and the nodes of their tree so far.
     fn state(&self) -> (Vec<Reduction>, Fold) {
         (vec![], Fold::default())

@@ -4,7 +4,7 @@
 //! complete files go into a journal before the first of them gets its name. Who continues finds by them which outputs
 //! have their names.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::output::{OutputId, PathText};
 use super::{InputId, Journal, OpenJournal, Partial};
@@ -33,15 +33,23 @@ impl Partial {
             let (start, end, rows) = (missing.start, missing.end, self.job.rows);
             return Err(PartialError::Incomplete { start, end, rows }.into());
         }
-        let Some(first) = self.shared_files()?.into_iter().flatten().next() else { return self.into_report(vec![]) };
+        let no_file = self.job.outputs.iter().find(|output| output.file.is_none());
+        if let Some(output) = no_file.filter(|_| self.checksum) {
+            return Err(PartialError::Checksum { output: output.name.clone() }.into());
+        }
+        let Some(first) = self.shared_files()?.into_iter().flatten().next() else {
+            let none = self.checksums()?;
+            return self.into_report(vec![], none);
+        };
         let (mut journal, earlier) = OpenJournal::open(&Journal::at(first.merge_journal()), &self.job)?;
         // Other marks are those of files that were removed since then.
         let earlier = earlier.filter(|earlier| earlier.written.marks == self.written.marks);
         self.written.stamps = earlier.and_then(|earlier| earlier.written.stamps);
         match self.name_outputs(&mut journal) {
             Ok(mut notes) => {
+                let checksums = self.checksums()?;
                 notes.extend(journal.remove());
-                self.into_report(notes)
+                self.into_report(notes, checksums)
             }
             Err(error) => {
                 if !self.has_names()? {
@@ -56,8 +64,9 @@ impl Partial {
     /// Completes the job as [`finish`](Partial::finish) does, with the journal of its run.
     pub(crate) fn finish_run(mut self, mut journal: OpenJournal) -> Result<Report> {
         let mut notes = self.name_outputs(&mut journal)?;
+        let checksums = self.checksums()?;
         notes.extend(journal.remove());
-        self.into_report(notes)
+        self.into_report(notes, checksums)
     }
 
     /// Gives the outputs their names, all or none of those that have none yet. Returns notes.
@@ -120,8 +129,21 @@ impl Partial {
         self.job.outputs.iter().map(file).collect()
     }
 
+    /// Returns the checksum of each output, if they are wanted, and the time that this took. The outputs have their
+    /// names.
+    fn checksums(&self) -> Result<(Vec<Option<String>>, Duration)> {
+        let begin = Instant::now();
+        if !self.checksum {
+            return Ok((vec![None; self.job.outputs.len()], Duration::ZERO));
+        }
+        let files = self.shared_files()?.into_iter();
+        let all = files.map(|file| file.map(|file| file.checksum()).transpose()).collect::<Result<_>>()?;
+        Ok((all, begin.elapsed()))
+    }
+
     /// Returns the report of the complete job.
-    fn into_report(self, notes: Vec<String>) -> Result<Report> {
+    fn into_report(self, notes: Vec<String>, checksums: (Vec<Option<String>>, Duration)) -> Result<Report> {
+        let (checksums, checksum_time) = checksums;
         let rows = self.kept_rows().unwrap_or(self.job.rows);
         let Partial { job, reductions, nodes, paths, work, .. } = self;
         let mut report = Report {
@@ -132,7 +154,7 @@ impl Partial {
             rows: job.rows,
             results: ops::results(&reductions, nodes, job.rows),
             inputs: inputs(&job.inputs, paths.inputs)?,
-            outputs: outputs(&job.outputs, paths.outputs, rows)?,
+            outputs: outputs(&job.outputs, paths.outputs, rows, checksums)?,
             chunks: 0,
             chunk_rows: 0,
             time: Duration::ZERO,
@@ -148,8 +170,11 @@ impl Partial {
             notes,
             measured: false,
             timeline: None,
+            verification: None,
+            checksum_time,
         };
         work.put_into(&mut report);
+        report.total_time += checksum_time;
         Ok(report)
     }
 }
@@ -163,11 +188,16 @@ fn inputs(inputs: &[InputId], paths: Vec<Option<PathText>>) -> Result<Vec<InputR
     each.collect()
 }
 
-fn outputs(outputs: &[OutputId], paths: Vec<Option<PathText>>, rows: u64) -> Result<Vec<OutputReport>> {
-    let each = outputs.iter().zip(paths).map(|(output, path)| {
+fn outputs(
+    outputs: &[OutputId],
+    paths: Vec<Option<PathText>>,
+    rows: u64,
+    checksums: Vec<Option<String>>,
+) -> Result<Vec<OutputReport>> {
+    let each = outputs.iter().zip(paths).zip(checksums).map(|((output, path), checksum)| {
         let dtype = output.dtype().ok_or(PartialError::Damaged)?;
         let bytes = rows.saturating_mul(output.elements).saturating_mul(dtype.size() as u64);
-        Ok(OutputReport { name: output.name.clone(), dtype, path: path.map(|path| path.path()), rows, bytes })
+        Ok(OutputReport { name: output.name.clone(), dtype, path: path.map(|path| path.path()), rows, bytes, checksum })
     });
     each.collect()
 }

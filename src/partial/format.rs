@@ -133,7 +133,16 @@ fn parse(bytes: &[u8]) -> Option<Partial> {
         None => None,
         Some(kept) => Some(parse_kept(&kept, &rows)?),
     };
-    Some(Partial { job, rows, reductions, nodes, written: Written { marks, kept, stamps }, paths, work })
+    Some(Partial {
+        job,
+        rows,
+        reductions,
+        nodes,
+        written: Written { marks, kept, stamps },
+        paths,
+        work,
+        checksum: false,
+    })
 }
 
 /// Reads the kept rows of the parts, which together have these rows.

@@ -56,6 +56,8 @@ pub struct Partial {
     written: Written,
     paths: Paths,
     work: Work,
+    /// Whether [`finish`](Partial::finish) computes checksums. It is not part of the bytes.
+    checksum: bool,
 }
 
 /// The paths of inputs and outputs as the caller gave them. They do not identify a job, and are for its report.
@@ -74,7 +76,7 @@ impl Partial {
         written: Written,
         work: Work,
     ) -> Self {
-        Partial { job, rows: RowSet::of(rows), reductions, nodes, written, paths, work }
+        Partial { job, rows: RowSet::of(rows), reductions, nodes, written, paths, work, checksum: false }
     }
 
     /// Returns the complete rows, in order.
@@ -162,6 +164,14 @@ impl Partial {
             }
         }
         Ok(())
+    }
+
+    /// Sets whether [`finish`](Partial::finish) adds a checksum of each output to the report, as
+    /// [`Job::checksum`](crate::Job::checksum) does. All outputs must be files.
+    #[must_use]
+    pub fn checksum(mut self, checksum: bool) -> Self {
+        self.checksum = checksum;
+        self
     }
 
     /// Returns the number of rows that a kernel selected; `None` if the job keeps all rows.

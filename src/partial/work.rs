@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceKind;
-use crate::report::{DeviceReport, Report, Setup, StageTime, StageTimes};
+use crate::report::{DeviceReport, RecomputedBy, Report, Setup, StageTime, StageTimes, Verification, VerifiedDevice};
 
 /// A partial keeps at most this many notes and devices, so that it stays small.
 const MOST: usize = 32;
@@ -29,6 +29,18 @@ pub(crate) struct Work {
     measured: bool,
     devices: Vec<Device>,
     notes: BTreeSet<String>,
+    /// The smallest fraction of the chunks that a part verified, and what was verified.
+    verified: (f64, Vec<Verified>),
+}
+
+/// The verified chunks of one device, or of several of the same name in different processes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Verified {
+    id: String,
+    by: String,
+    chunks: u64,
+    rows: u64,
+    time: u64,
 }
 
 /// What one device did, or several of the same name in different processes.
@@ -74,6 +86,9 @@ impl Work {
             measured: report.measured,
             devices: report.devices.iter().map(Device::of).collect(),
             notes: report.notes.into_iter().collect(),
+            verified: report.verification.map_or((0.0, vec![]), |verification| {
+                (verification.fraction, verification.devices.into_iter().map(Verified::of).collect())
+            }),
         }
     }
 
@@ -101,6 +116,16 @@ impl Work {
         // In any order of merging, the same ones stay.
         self.devices.sort_by(|a, b| (&a.id, &a.name).cmp(&(&b.id, &b.name)));
         self.devices.truncate(MOST);
+        self.verified.0 = self.verified.0.min(other.verified.0);
+        for verified in other.verified.1 {
+            let is_same = |own: &&mut Verified| (&own.id, &own.by) == (&verified.id, &verified.by);
+            match self.verified.1.iter_mut().find(is_same) {
+                Some(own) => own.merge(&verified),
+                None => self.verified.1.push(verified),
+            }
+        }
+        self.verified.1.sort_by(|a, b| (&a.id, &a.by).cmp(&(&b.id, &b.by)));
+        self.verified.1.truncate(MOST);
         self.notes.extend(other.notes);
         while self.notes.len() > MOST {
             self.notes.pop_last();
@@ -122,10 +147,33 @@ impl Work {
         report.peak_pinned_bytes = self.peak_pinned_bytes;
         report.measured = self.measured;
         report.devices = self.devices.into_iter().map(Device::report).collect();
+        let (fraction, verified) = self.verified;
+        report.verification = (!verified.is_empty())
+            .then(|| Verification { fraction, devices: verified.into_iter().map(Verified::report).collect() });
         report.notes.extend(self.notes);
         if self.parts > 1 {
             report.notes.push(format!("the job ran in {} parts, and the times are the sums of theirs", self.parts));
         }
+    }
+}
+
+impl Verified {
+    fn of(device: VerifiedDevice) -> Verified {
+        let VerifiedDevice { id, by, chunks, rows, time } = device;
+        Verified { id, by: by.name().into(), chunks, rows, time: nanos(time) }
+    }
+
+    fn merge(&mut self, other: &Verified) {
+        add(&mut self.chunks, other.chunks);
+        add(&mut self.rows, other.rows);
+        add(&mut self.time, other.time);
+    }
+
+    fn report(self) -> VerifiedDevice {
+        let Verified { id, by, chunks, rows, time } = self;
+        let known = [RecomputedBy::Cpu, RecomputedBy::Baseline];
+        let by = known.into_iter().find(|known| known.name() == by).unwrap_or(RecomputedBy::SameCode);
+        VerifiedDevice { id, by, chunks, rows, time: Duration::from_nanos(time) }
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::arbiter::Finished;
 use super::clock::CpuClock;
 use super::meter::{HostStage, Meter, Task};
+use super::verify::Verifier;
 use super::{DeviceRun, Work, Worker, WorkerName, WorkerOutcome};
 use crate::data::{Chunk, Claim, SinkMemory};
 use crate::device::emulated::HostMemory;
@@ -76,6 +77,7 @@ struct CpuWorker<'r> {
     computed: Option<Computed>,
     /// The last chunk that was written, which the arbiter will be told of.
     finished: Option<Finished>,
+    verifier: Option<Verifier<'r>>,
     meter: Meter,
 }
 
@@ -102,6 +104,7 @@ impl<'r> CpuWorker<'r> {
             refused: None,
             computed: None,
             finished: None,
+            verifier: Verifier::of(work, "cpu", true)?,
             meter: Meter::new(WorkerName { device: "cpu".into(), worker }, number, work.timeline),
         })
     }
@@ -203,7 +206,7 @@ impl<'r> CpuWorker<'r> {
     /// Writes the staged outputs of a computed chunk to the sinks, and absorbs its partial results.
     fn write(&mut self, chunk: &Chunk) -> Result<()> {
         let Work { operator, inputs, outputs, compaction, .. } = self.work;
-        let (columns, rows, begin) = (&operator.kernel().columns, chunk.len(), self.clock.now());
+        let (columns, rows) = (&operator.kernel().columns, chunk.len());
         let (out_staging, partials) = self.staging[inputs.len()..].split_at(outputs.len());
         let partials = &bytemuck::cast_slice(&partials[0])[..columns.partial_bytes(rows)];
         // Outputs in memory were written as they were computed.
@@ -211,6 +214,10 @@ impl<'r> CpuWorker<'r> {
             let is_staged = outputs[k].memory.is_none();
             is_staged.then(|| &bytemuck::cast_slice::<_, u8>(&out_staging[k])[..rows * columns.outputs[k]])
         };
+        if let Some(verifier) = &mut self.verifier {
+            verifier.check(chunk, staged, partials, &mut self.meter)?;
+        }
+        let begin = self.clock.now();
         self.meter.outcome.staged_out += match compaction {
             Some(compaction) => compaction.write(chunk, partials, outputs, staged)?,
             None => {
@@ -285,7 +292,7 @@ impl Worker for CpuWorker<'_> {
 }
 
 /// Returns the first `bytes` bytes of staging memory, which grows to the size of the largest chunk.
-fn bytes_of(staging: &mut Vec<u64>, bytes: usize) -> Result<&mut [u8]> {
+pub(super) fn bytes_of(staging: &mut Vec<u64>, bytes: usize) -> Result<&mut [u8]> {
     let words = bytes.div_ceil(8);
     if staging.len() < words {
         staging.try_reserve_exact(words - staging.len()).map_err(|_| Error::Device {
@@ -321,6 +328,7 @@ mod tests {
             queue: Queue::new(&[rows], TILE_ROWS, chunk_rows, chunk_rows, &[1]),
             compaction: None,
             arbiter: None,
+            verification: None,
             epoch: Instant::now(),
             timed_every: 1,
             timeline: false,

@@ -203,6 +203,7 @@ mod tests {
             compaction: None,
             arbiter: None,
             losses: Losses::new(false),
+            verification: None,
             epoch: Instant::now(),
             timed_every: 1,
             timeline: false,

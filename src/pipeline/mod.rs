@@ -41,6 +41,7 @@
 //! | `trials.rs` | with which limits a run begins, from the rates of earlier ones |
 //! | `crew.rs` | how many workers stage, and the size of their chunks, in runs without CPU workers |
 //! | `compact.rs`, `linearizer.rs` | kernels that select rows: where the selected rows of a chunk go |
+//! | `verify.rs` | computes chosen chunks again and compares |
 //! | `meter.rs`, `clock.rs` | time, bytes and spans |
 
 mod arbiter;
@@ -68,6 +69,7 @@ mod staging;
 mod streams;
 mod submitter;
 mod trials;
+mod verify;
 
 pub(crate) use arbiter::Arbiter;
 pub(crate) use compact::Compaction;
@@ -80,6 +82,7 @@ pub(crate) use rounds::run;
 pub(crate) use segments::{Sharded, segments};
 pub(crate) use staging::Staging;
 pub(crate) use trials::Trials;
+pub(crate) use verify::{Verification, Verified, recomputation};
 
 use std::any::Any;
 use std::ops::Range;
@@ -105,6 +108,8 @@ pub(crate) struct Work<'w> {
     pub(crate) arbiter: Option<Arbiter>,
     /// The devices that were lost.
     pub(crate) losses: Losses,
+    /// The chunks that are computed again; `None` if none are.
+    pub(crate) verification: Option<Verification>,
     /// Time zero of the run.
     pub(crate) epoch: Instant,
     /// One in this many chunks is timed on a device, because events that keep time slow the device down.
@@ -286,6 +291,8 @@ pub(crate) struct WorkerOutcome {
     pub(crate) staged_out: u64,
     /// Rows that a CPU worker computed once more when they were in the cache, and the time that this took.
     pub(crate) in_cache: (u64, Duration),
+    /// The chunks that were computed again.
+    pub(crate) verified: Verified,
     /// Time for which the arbiter held the worker back, so that others could use the cores.
     pub(crate) throttled: Duration,
     /// Processor time of its thread; zero if all workers share one.
@@ -334,6 +341,7 @@ mod tests {
             compaction: None,
             arbiter: None,
             losses: Losses::new(false),
+            verification: None,
             epoch: Instant::now(),
             timed_every: 1,
             timeline: false,

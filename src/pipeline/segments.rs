@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::queue::Segment;
 use crate::data::{Chunk, Shard, Shards};
 use crate::device::Device;
+use crate::error::Result;
 
 /// A column of a job of which some rows are resident on devices.
 #[derive(Clone)]
@@ -40,6 +41,14 @@ impl Sharded {
         let rows = chunk.rows().start * self.elements..chunk.rows().end * self.elements;
         let shard = self.shards.find(&rows, |id| id == device.info().id)?;
         Some((shard.memory.memory().downcast_ref()?, shard.offset(rows.start, self.shards.row_bytes())))
+    }
+
+    /// Reads rows of a chunk from the memory of this device, from `first_row` of the job on; `None` unless all rows of
+    /// the chunk are resident there.
+    pub(super) fn read(&self, device: &str, chunk: &Chunk, first_row: u64, to: &mut [u8]) -> Option<Result<()>> {
+        let rows = chunk.rows().start * self.elements..chunk.rows().end * self.elements;
+        let shard = self.shards.find(&rows, |id| id == device)?;
+        Some(shard.memory.read(shard.offset(first_row * self.elements, self.shards.row_bytes()), to))
     }
 
     /// Returns the bytes per row of the job.

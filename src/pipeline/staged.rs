@@ -23,6 +23,7 @@ use super::meter::{HostStage, Meter, Task};
 use super::permit::Permit;
 use super::slot::{Done, Idle};
 use super::submitter::Enqueuer;
+use super::verify::Verifier;
 use super::{Work, Worker, WorkerOutcome};
 use crate::data::Chunk;
 use crate::device::{Device, Host, HostWork, SpinThenSleep};
@@ -52,6 +53,7 @@ pub(super) struct StagingWorker<'r, D: Device> {
     /// The most rows of a chunk whose columns are all resident on the device.
     resident_chunk_rows: usize,
     permit: Permit<'r>,
+    verifier: Option<Verifier<'r>>,
     meter: Meter,
 }
 
@@ -98,8 +100,8 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         submitter: WorkerEnd<'r, Enqueuer<'r, D>>,
         work: &'r Work<'r>,
         (chunk_rows, resident_chunk_rows): (usize, usize),
-    ) -> Self {
-        StagingWorker {
+    ) -> Result<Self> {
+        Ok(StagingWorker {
             idle,
             claimed: VecDeque::new(),
             in_flight: 0,
@@ -114,8 +116,9 @@ impl<'r, D: Device> StagingWorker<'r, D> {
             chunk_rows,
             resident_chunk_rows,
             permit: Permit::new(work.arbiter.as_ref(), number),
+            verifier: Verifier::of(work, &device.info().id, false)?,
             meter,
-        }
+        })
     }
 
     /// Returns whether the run goes on without the device.
@@ -232,6 +235,9 @@ impl<'r, D: Device> StagingWorker<'r, D> {
     fn drain(&mut self, done: Done<'r, D>) -> Result<()> {
         let chunk = done.chunk();
         let _span = self.meter.span(Task::Drain, chunk);
+        if let Some(verifier) = &mut self.verifier {
+            verifier.check(chunk, |output| done.output(output), done.partials(), &mut self.meter)?;
+        }
         let begin = self.host.now();
         let written = self.write(&done).map_err(|error| self.meter.with_chunk(chunk, error))?;
         self.host.worked(HostWork::Drain, written as usize);

@@ -101,7 +101,7 @@ impl<D: Device> DeviceRun for Staging<D> {
                 end,
                 work,
                 (chunk_rows, layout.resident_chunk_rows),
-            )));
+            )?));
         }
         // Workers begin in this order. The other workers have nothing to drain before the submitter begins.
         all.insert(1, Box::new(Submitter::new(streams, number, submitter)));

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use serde::ser::{Serialize, Serializer};
 
-use super::{Bottleneck, Computation, DeviceReport, InputReport, OutputReport, Report, Setup, StageTime, StageTimes};
+use super::{
+    Bottleneck, Computation, DeviceReport, InputReport, OutputReport, Report, Setup, StageTime, StageTimes,
+    Verification, VerifiedDevice,
+};
 use crate::data::Scalar;
 use crate::device::DeviceKind;
 
@@ -34,6 +37,8 @@ struct ReportJson<'a> {
     bytes_read_directly: u64,
     peak_pinned_bytes: u64,
     devices: Vec<DeviceJson<'a>>,
+    verification: Option<VerificationJson<'a>>,
+    checksum_seconds: Option<f64>,
     measured: bool,
     notes: &'a [String],
 }
@@ -62,6 +67,22 @@ struct OutputJson<'a> {
     dtype: &'static str,
     rows: u64,
     bytes: u64,
+    blake3: Option<&'a str>,
+}
+
+#[derive(serde::Serialize)]
+struct VerificationJson<'a> {
+    fraction: f64,
+    devices: Vec<VerifiedJson<'a>>,
+}
+
+#[derive(serde::Serialize)]
+struct VerifiedJson<'a> {
+    id: &'a str,
+    by: &'static str,
+    chunks: u64,
+    rows: u64,
+    seconds: f64,
 }
 
 #[derive(serde::Serialize)]
@@ -109,6 +130,7 @@ impl Serialize for Report {
             Computation::Kernel(entry) => (None, Some(&**entry)),
         };
         let Setup { find, open, kernel: load, memory } = self.setup;
+        let has_checksums = self.outputs.iter().any(|output| output.checksum.is_some());
         let document = ReportJson {
             schema_version: Report::SCHEMA_VERSION,
             overshot_version: env!("CARGO_PKG_VERSION"),
@@ -137,6 +159,8 @@ impl Serialize for Report {
             bytes_read_directly: self.bytes_read_directly,
             peak_pinned_bytes: self.peak_pinned_bytes,
             devices: self.devices.iter().map(device).collect(),
+            verification: self.verification.as_ref().map(verification),
+            checksum_seconds: has_checksums.then(|| self.checksum_time.as_secs_f64()),
             measured: self.measured,
             notes: &self.notes,
         };
@@ -159,8 +183,18 @@ fn input(input: &InputReport) -> InputJson<'_> {
 }
 
 fn output(output: &OutputReport) -> OutputJson<'_> {
-    let OutputReport { name, path, dtype, rows, bytes } = output;
-    OutputJson { name, path: path.as_deref().map(text), dtype: dtype.name(), rows: *rows, bytes: *bytes }
+    let OutputReport { name, path, dtype, rows, bytes, checksum } = output;
+    let (path, blake3) = (path.as_deref().map(text), checksum.as_deref());
+    OutputJson { name, path, dtype: dtype.name(), rows: *rows, bytes: *bytes, blake3 }
+}
+
+fn verification(verification: &Verification) -> VerificationJson<'_> {
+    VerificationJson { fraction: verification.fraction, devices: verification.devices.iter().map(verified).collect() }
+}
+
+fn verified(device: &VerifiedDevice) -> VerifiedJson<'_> {
+    let VerifiedDevice { id, by, chunks, rows, time } = device;
+    VerifiedJson { id, by: by.name(), chunks: *chunks, rows: *rows, seconds: time.as_secs_f64() }
 }
 
 fn device(device: &DeviceReport) -> DeviceJson<'_> {

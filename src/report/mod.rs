@@ -6,10 +6,12 @@ mod show;
 mod stage_limits;
 #[cfg(test)]
 pub(crate) mod tests;
+mod verification;
 
 pub use bottleneck::{Bottleneck, Stage};
 pub(crate) use bottleneck::{DeviceWork, Medium};
 pub(crate) use stage_limits::StageLimits;
+pub use verification::{RecomputedBy, Verification, VerifiedDevice};
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -91,6 +93,11 @@ pub struct Report {
     /// ([`Job::timeline`](crate::Job::timeline)). For one of several [`passes`](crate::Engine::passes), time zero is
     /// when the pass was ready, which may be long before its first chunk.
     pub timeline: Option<Timeline>,
+    /// What was computed again and compared; `None` if the job did not ask for it ([`Job::verify`](crate::Job::verify)).
+    pub verification: Option<Verification>,
+    /// The time that checksums took ([`Job::checksum`](crate::Job::checksum)). It is part of
+    /// [`total_time`](Report::total_time).
+    pub checksum_time: Duration,
 }
 
 /// The computation of a job.
@@ -161,6 +168,9 @@ pub struct OutputReport {
     pub rows: u64,
     /// The size of its rows in bytes.
     pub bytes: u64,
+    /// The BLAKE3 hash, in hexadecimal, of the whole file, or of the rows in memory in their order, if the job asked for
+    /// it ([`Job::checksum`](crate::Job::checksum)). It depends on no chunks, devices or parts.
+    pub checksum: Option<String>,
 }
 
 /// The work of one device in a run.

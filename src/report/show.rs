@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use super::{Bottleneck, DeviceReport, Report, Setup, StageTime, StageTimes};
+use super::{Bottleneck, DeviceReport, OutputReport, Report, Setup, StageTime, StageTimes};
 use crate::device::DeviceKind;
 use crate::units;
 
@@ -22,6 +22,9 @@ impl fmt::Display for Report {
             writeln!(f, "{}: {} of {}{to}", output.name, units::counted(output.rows, "row"), output.dtype)?;
         }
         writeln!(f, "{}", self.summary())?;
+        if let Some(verification) = &self.verification {
+            verification.devices.iter().try_for_each(|device| writeln!(f, "verified: {device}"))?;
+        }
         if f.alternate() {
             write!(f, "\n{}", self.details())?;
         }
@@ -30,7 +33,8 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// Returns the results as text: a line `name = value` for each.
+    /// Returns the results as text: a line `name = value` for each, and a line `BLAKE3 (file) = checksum`, as `b3sum
+    /// --check` reads it, for each output with a checksum.
     #[must_use]
     pub fn values(&self) -> String {
         let mut text = String::new();
@@ -41,6 +45,12 @@ impl Report {
                 Some(value) => writeln!(text, "{name} = {value}"),
                 None => writeln!(text, "{name} has no value (no rows)"),
             };
+        }
+        for OutputReport { name, path, checksum, .. } in &self.outputs {
+            let place = path.as_ref().map_or(name.as_str().into(), |path| path.to_string_lossy());
+            if let Some(checksum) = checksum {
+                let _ = writeln!(text, "BLAKE3 ({}) = {checksum}", units::one_line(&place));
+            }
         }
         text
     }
@@ -144,6 +154,14 @@ impl Report {
         }
         if self.peak_pinned_bytes > 0 {
             writeln!(f, "peak pinned memory: {}", units::memory(self.peak_pinned_bytes))?;
+        }
+        if self.outputs.iter().any(|output| output.checksum.is_some()) {
+            write!(f, "checksums of {} in {}", units::bytes(self.output_bytes()), units::time(self.checksum_time))?;
+            let seconds = self.checksum_time.as_secs_f64();
+            match seconds > 0.0 {
+                true => writeln!(f, ", {}", units::rate(self.output_bytes() as f64 / seconds))?,
+                false => writeln!(f)?,
+            }
         }
         self.devices.iter().try_for_each(|device| write!(f, "{device}"))?;
         let stages = self.stages();

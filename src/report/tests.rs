@@ -58,6 +58,7 @@ pub(crate) fn example() -> Report {
             path: Some("c.npy".into()),
             rows: 500_000_000,
             bytes: 2_000_000_000,
+            checksum: None,
         }],
         chunks: 300,
         chunk_rows: 4_194_304,
@@ -74,7 +75,29 @@ pub(crate) fn example() -> Report {
         notes: vec!["x.npy was not in the page cache".into()],
         measured: true,
         timeline: None,
+        verification: None,
+        checksum_time: Duration::ZERO,
     }
+}
+
+#[test]
+fn what_was_verified_and_checksums() {
+    let ms = Duration::from_millis;
+    let mut report = example();
+    let device = |id: &str, by, chunks| VerifiedDevice { id: id.into(), by, chunks, rows: 4096 * chunks, time: ms(12) };
+    let devices = vec![device("cuda:0", RecomputedBy::Cpu, 2), device("cpu", RecomputedBy::Baseline, 0)];
+    report.verification = Some(Verification { fraction: 0.01, devices });
+    report.outputs[0].checksum = Some("00ff".into());
+    report.checksum_time = ms(500);
+    let text = report.to_string();
+    let expected = "verified: 2 chunks (8,192 rows) of cuda:0, computed again on the CPU in 12 ms, no difference\n\
+                    verified: no chunk of cpu\nnote: ";
+    assert!(text.contains(expected) && text.contains("\nBLAKE3 (c.npy) = 00ff\nc: 500,000,000 rows"), "{text}");
+    assert!(report.details().contains("\nchecksums of 2.0 GB in 500 ms, 4.0 GB/s\n"), "{}", report.details());
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!((&json["outputs"][0]["blake3"], &json["checksum_seconds"]), (&"00ff".into(), &0.5.into()));
+    let verified = serde_json::json!({"id": "cuda:0", "by": "cpu", "chunks": 2, "rows": 8192, "seconds": 0.012});
+    assert_eq!((&json["verification"]["fraction"], &json["verification"]["devices"][0]), (&0.01.into(), &verified));
 }
 
 #[test]
@@ -202,7 +225,8 @@ fn the_json() {
       "path": "c.npy",
       "dtype": "f32",
       "rows": 500000000,
-      "bytes": 2000000000
+      "bytes": 2000000000,
+      "blake3": null
     }
   ],
   "input_bytes": 8000000000,
@@ -266,6 +290,8 @@ fn the_json() {
       }
     }
   ],
+  "verification": null,
+  "checksum_seconds": null,
   "measured": true,
   "notes": [
     "x.npy was not in the page cache"

@@ -8,6 +8,7 @@
 
 mod bad_input;
 mod bench;
+mod checks;
 mod demo;
 mod info;
 mod jobs;
@@ -41,6 +42,7 @@ fn main() {
             kernels::CASES,
             demo::CASES,
             bench::CASES,
+            checks::CASES,
             parts::CASES,
             process::CASES,
             report::CASES,

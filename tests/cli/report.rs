@@ -87,9 +87,11 @@ fn golden(device: &str) -> Outcome {
             { "name": "any(y)", "dtype": "bool", "value": true },
         ],
         "inputs": [{ "name": "x", "path": "x.npy", "dtype": "f64", "shape": [3], "rows": 3, "bytes": 24 }],
-        "outputs": [{ "name": "y", "path": "y.npy", "dtype": "bool", "rows": 3, "bytes": 3 }],
+        "outputs": [{ "name": "y", "path": "y.npy", "dtype": "bool", "rows": 3, "bytes": 3, "blake3": null }],
         "input_bytes": 24,
         "output_bytes": 3,
+        "verification": null,
+        "checksum_seconds": null,
     });
     assert_eq!(steady(report), expected);
     RAN

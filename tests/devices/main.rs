@@ -6,6 +6,7 @@
 //! devices passes,` runs one module.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
+mod checksums;
 mod contention;
 mod harness;
 mod jobs;
@@ -20,6 +21,7 @@ mod rows;
 mod sharded;
 mod sharing;
 mod verdict;
+mod verified;
 #[path = "../watchdog/mod.rs"]
 mod watchdog;
 
@@ -37,6 +39,8 @@ fn main() {
         sharing::MODULE,
         numpy::MODULE,
         verdict::MODULE,
+        verified::MODULE,
+        checksums::MODULE,
     ];
     harness::run(MODULES)
 }
