@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,13 @@ Size = int | str
 
 Resume = bool | str | os.PathLike[str]
 """Whether a run continues after it was interrupted, or the path of its journal."""
+
+
+class Checks(NamedTuple):
+    """What a run checks besides: the fraction of the chunks to verify, and whether outputs get checksums."""
+
+    verify: float = 0.0
+    checksum: bool = False
 
 
 class Engine:
@@ -68,10 +75,13 @@ class Engine:
         progress: bool | Callable[[int, int], object] = False,
         timeline: bool = False,
         resume: Resume = False,
+        verify: float = 0.0,
+        checksum: bool = False,
         **arrays: Any,
     ) -> Any:
         """Evaluates an expression; see `overshot.evaluate`."""
-        return self._evaluate(text, names, arrays, out, rows, progress, timeline, resume, sys._getframe(1))
+        checks = Checks(verify, checksum)
+        return self._evaluate(text, names, arrays, out, rows, progress, timeline, resume, checks, sys._getframe(1))
 
     def plan(
         self,
@@ -97,11 +107,12 @@ class Engine:
         total_rows: int | None = None,
         out: Any = None,
         progress: bool | Callable[[int, int], object] = False,
+        verify: float = 0.0,
         **arrays: Any,
     ) -> Partial:
         """Runs some rows of a job; see `overshot.run_rows`."""
         frame = sys._getframe(1)
-        return self._run_rows(text, names, arrays, out, rows, part, total_rows, progress, frame)
+        return self._run_rows(text, names, arrays, out, rows, part, total_rows, progress, verify, frame)
 
     def resident(self, array: Any) -> _core.Resident:
         """Keeps an array or file in the memory of the GPUs, as far as it fits, for the runs of this engine.
@@ -184,11 +195,12 @@ class Engine:
         progress: bool | Callable[[int, int], object],
         timeline: bool,
         resume: Resume,
+        checks: Checks,
         frame: FrameType,
     ) -> Any:
         expression, inputs, outputs, copied = _bound(text, names, arrays, out, frame)
         journal = _journal(resume, outputs)
-        values, report = self._run(expression, inputs, outputs, copied, rows, progress, timeline, journal)
+        values, report = self._run(expression, inputs, outputs, copied, rows, progress, timeline, journal, checks)
         return returned(expression, Results(values, report))
 
     def _run_rows(
@@ -201,6 +213,7 @@ class Engine:
         part: tuple[int, int] | None,
         total_rows: int | None,
         progress: bool | Callable[[int, int], object],
+        verify: float,
         frame: FrameType | None,
     ) -> Partial:
         if (rows is None) == (part is None):
@@ -213,7 +226,7 @@ class Engine:
             wanted = span(rows)
         show = shown(progress)
         try:
-            return Partial(engine.run_rows(expression, inputs, outputs, wanted, total_rows, show))
+            return Partial(engine.run_rows(expression, inputs, outputs, wanted, total_rows, show, verify))
         finally:
             if isinstance(show, Progress):
                 show.close()
@@ -238,11 +251,12 @@ class Engine:
         progress: bool | Callable[[int, int], object],
         timeline: bool,
         journal: str | None = None,
+        checks: Checks = Checks(),
     ) -> tuple[dict[str, Any], _core.Report]:
         """Runs a job, and returns its arrays and numbers by name."""
         show = shown(progress)
         try:
-            results, new, report = self._execute(what, inputs, outputs, rows, show, timeline, journal)
+            results, new, report = self._execute(what, inputs, outputs, rows, show, timeline, journal, checks)
         finally:
             if isinstance(show, Progress):
                 show.close()
@@ -268,10 +282,11 @@ class Engine:
         show: Callable[[int, int], object] | None = None,
         timeline: bool = False,
         journal: str | None = None,
+        checks: Checks = Checks(),
     ) -> tuple[list[tuple[str, Any]], list[tuple[str, np.ndarray]], _core.Report]:
         """Runs a job, and returns its results, its new arrays and its report."""
         engine = self._open(inputs + outputs, rows, isinstance(what, _core.Call))
-        done = engine.run(what, inputs, outputs, rows, show, timeline, journal)
+        done = engine.run(what, inputs, outputs, rows, show, timeline, journal, *checks)
         if done[2].notes and _log.isEnabledFor(logging.INFO):
             for note in done[2].notes:
                 _log.info("%s", note)
@@ -399,6 +414,8 @@ def evaluate(
     progress: bool | Callable[[int, int], object] = False,
     timeline: bool = False,
     resume: Resume = False,
+    verify: float = 0.0,
+    checksum: bool = False,
     **arrays: Any,
 ) -> Any:
     """Evaluates an expression over arrays and files.
@@ -427,12 +444,17 @@ def evaluate(
     With `resume=True`, the same call continues a run that was interrupted, and ends with the same bytes. Outputs are
     files, and a journal is kept beside the first one until the run is complete; `resume=path` keeps it elsewhere.
 
+    `verify=0.01` computes that fraction of the chunks once more, those of a GPU on the CPU, and raises `RuntimeError`
+    if a byte differs. `checksum=True` adds the BLAKE3 hash of each output to the report
+    (`report.to_dict()["outputs"]`): of the file, or of the array in row-major order.
+
     Raises `ValueError` if the expression does not fit its arrays, `NameError` for an unknown name, `TypeError` for an
     object that is no array of numbers, `OSError` for files, `MemoryError` if a limit is too small, `RuntimeError` for
     devices, and `KeyboardInterrupt` within a fraction of a second; no output file is written then.
     """
     engine = _shared(device, device_memory, pinned_memory, chunk, workers)
-    return engine._evaluate(text, names, arrays, out, rows, progress, timeline, resume, sys._getframe(1))
+    checks = Checks(verify, checksum)
+    return engine._evaluate(text, names, arrays, out, rows, progress, timeline, resume, checks, sys._getframe(1))
 
 
 def run_rows(
@@ -450,6 +472,7 @@ def run_rows(
     chunk: Size | None = None,
     workers: int | None = None,
     progress: bool | Callable[[int, int], object] = False,
+    verify: float = 0.0,
     **arrays: Any,
 ) -> Partial:
     """Runs some rows of a job, and returns their `Partial`, which other processes complete.
@@ -469,11 +492,11 @@ def run_rows(
 
     Every value that is not a reduction needs an output in `out`: a path, which all processes write in place under a
     hidden name until `Partial.finish` names it, or an array, of which only these rows are written. `progress` counts
-    the rows of the part.
+    the rows of the part. `verify` computes a fraction of the chunks once more, as in `evaluate`.
     """
     engine = _shared(device, device_memory, pinned_memory, chunk, workers)
     frame = sys._getframe(1)
-    return engine._run_rows(text, names, arrays, out, rows, part, total_rows, progress, frame)
+    return engine._run_rows(text, names, arrays, out, rows, part, total_rows, progress, verify, frame)
 
 
 def plan(

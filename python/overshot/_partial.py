@@ -73,15 +73,17 @@ class Partial:
         """
         self._core.merge(other._core)
 
-    def finish(self) -> Results:
+    def finish(self, *, checksum: bool = False) -> Results:
         """Completes the job: gives its output files their names, all or none, and returns all results by name.
 
         An expression without a name is called `result`, and a reduction without one by its text. Output files are
         memory maps; an array of the caller is not among the results. `report` has the sums of the times of all parts.
 
+        `checksum=True` adds the BLAKE3 hash of each output file to the report, as `evaluate` does.
+
         Raises `ValueError` if rows are missing, and `OSError` if an output cannot be named; no output appears then.
         """
-        values, report = self._core.finish()
+        values, report = self._core.finish(checksum)
         files = {output["name"]: output["path"] for output in report.to_dict()["outputs"] if output["path"]}
         results: dict[str, Any] = {name: opened(name, path, report) for name, path in files.items()}
         results.update(values)

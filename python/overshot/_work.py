@@ -54,7 +54,7 @@ def run(work: Work, rows: tuple[int, int]) -> Partial | Failed:
     """Runs some rows, in a worker."""
     text, names, out, total_rows, _ = work
     try:
-        return work.engine()._run_rows(text, names, {}, out, rows, None, total_rows, False, None)
+        return work.engine()._run_rows(text, names, {}, out, rows, None, total_rows, False, 0.0, None)
     except Exception as exception:
         return Failed(exception)
 

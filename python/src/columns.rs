@@ -281,6 +281,10 @@ impl Target for NewArray {
         overshot::io::Placement::Memory
     }
 
+    fn can_read_back(&self) -> bool {
+        true
+    }
+
     fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> overshot::Result<Box<dyn Sink + 's>>
     where
         Self: 's,
@@ -315,6 +319,10 @@ struct NewSink {
 impl Sink for NewSink {
     fn write(&self, first_row: u64, bytes: &[u8]) -> overshot::Result<()> {
         self.sink.write(first_row, bytes)
+    }
+
+    fn read_back(&self, offset: u64, to: &mut [u8]) -> overshot::Result<()> {
+        self.sink.read_back(offset, to)
     }
 
     fn memory(&self) -> Option<&overshot::io::SinkMemory<'_>> {

@@ -69,7 +69,9 @@ impl Engine {
 
     /// Runs an expression or a kernel.
     #[allow(clippy::too_many_arguments, reason = "the interpreter is one of them")]
-    #[pyo3(signature = (what, inputs, outputs, rows=None, progress=None, timeline=false, journal=None))]
+    #[pyo3(signature = (
+        what, inputs, outputs, rows=None, progress=None, timeline=false, journal=None, verify=0.0, checksum=false
+    ))]
     fn run<'py>(
         &self,
         py: Python<'py>,
@@ -80,13 +82,15 @@ impl Engine {
         progress: Option<Bound<'py, PyAny>>,
         timeline: bool,
         journal: Option<PathBuf>,
+        verify: f64,
+        checksum: bool,
     ) -> PyResult<Ran> {
         let (what, engine) = (What::new(what)?, self.engine()?);
         let given = given(&inputs, &engine)?;
         let mut taken = taken(&outputs, &engine)?;
         check_apart(&given, &taken)?;
         let is_watched = is_long(&given, rows) || progress.is_some();
-        let job = what.job(&given, &mut taken, rows).timeline(timeline);
+        let job = what.job(&given, &mut taken, rows).timeline(timeline).verify(verify).checksum(checksum);
         let run = |job: Job<'_>| match journal {
             Some(path) => engine.run_resumable(job, &Journal::at(path)),
             None => engine.run(job),
@@ -98,7 +102,7 @@ impl Engine {
 
     /// Runs some rows of an expression or a kernel: those from `range[0]` to `range[1]`.
     #[allow(clippy::too_many_arguments, reason = "the interpreter is one of them")]
-    #[pyo3(signature = (what, inputs, outputs, range, rows=None, progress=None))]
+    #[pyo3(signature = (what, inputs, outputs, range, rows=None, progress=None, verify=0.0))]
     fn run_rows<'py>(
         &self,
         py: Python<'py>,
@@ -108,13 +112,14 @@ impl Engine {
         range: (u64, u64),
         rows: Option<u64>,
         progress: Option<Bound<'py, PyAny>>,
+        verify: f64,
     ) -> PyResult<Partial> {
         let (what, engine) = (What::new(what)?, self.engine()?);
         let given = given(&inputs, &engine)?;
         let mut taken = taken(&outputs, &engine)?;
         check_apart(&given, &taken)?;
         let is_watched = is_long(&given, Some(range.1.saturating_sub(range.0))) || progress.is_some();
-        let job = what.job(&given, &mut taken, rows);
+        let job = what.job(&given, &mut taken, rows).verify(verify);
         let run = |job: Job<'_>| engine.run_rows(job, range.0..range.1);
         execute(py, job, is_watched.then_some(progress), run).map(Partial::new)
     }

@@ -54,11 +54,12 @@ impl Partial {
     }
 
     /// Names the outputs, and returns the numbers and the report.
-    fn finish(&self, py: Python<'_>) -> PyResult<(Values, Report)> {
+    #[pyo3(signature = (checksum=false))]
+    fn finish(&self, py: Python<'_>, checksum: bool) -> PyResult<(Values, Report)> {
         // A copy, so that the caller may try again after an error.
         let report = py.detach(|| {
             let own = self.lock().clone();
-            own.finish()
+            own.checksum(checksum).finish()
         });
         let report = report.map_err(exception)?;
         Ok((values(py, &report)?, Report(report)))
