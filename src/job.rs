@@ -238,12 +238,12 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// Computes this fraction of the chunks once more and compares every byte: 0 verifies nothing, which is the default,
-    /// and 1 every chunk. At least one chunk of a run is verified if the fraction is above 0.
+    /// Computes this fraction of the chunks once more and compares every byte: 0 verifies nothing, which is the
+    /// default, and 1 every chunk. At least one chunk of a run is verified if the fraction is above 0.
     ///
-    /// A chunk of a GPU or an emulated device is computed again by the CPU, from rows that are read anew. A chunk of the
-    /// CPU is computed again with other instructions, if the processor has any. What is compared are the outputs before
-    /// they are written, and the partial results of reductions. The report says what was verified and how
+    /// A chunk of a GPU or an emulated device is computed again by the CPU, from rows that are read anew. A chunk of
+    /// the CPU is computed again with other instructions, if the processor has any. What is compared are the outputs
+    /// before they are written, and the partial results of reductions. The report says what was verified and how
     /// ([`Report::verification`](crate::Report::verification)). A difference ends the run, and no output gets its name.
     ///
     /// A hash of the chunk's number chooses the chunks, so a larger fraction verifies the same ones, and more. A
@@ -266,8 +266,9 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// Adds a checksum of each output to the report ([`OutputReport::checksum`](crate::report::OutputReport::checksum)).
-    /// It is computed when all rows are written, before files get their names: of the whole file, or of the rows in
+    /// Adds a checksum of each output to the report
+    /// ([`OutputReport::checksum`](crate::report::OutputReport::checksum)). It is computed when all rows are written,
+    /// before files get their names: of the whole file, or of the rows in
     /// memory. Outputs that cannot be read back are an error before the run.
     ///
     /// ```

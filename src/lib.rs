@@ -238,6 +238,9 @@ mod docs_parts {}
 #[doc = include_str!("../docs/python.md")]
 mod docs_python {}
 #[cfg(doctest)]
+#[doc = include_str!("../docs/reliability.md")]
+mod docs_reliability {}
+#[cfg(doctest)]
 #[doc = include_str!("../docs/resume.md")]
 mod docs_resume {}
 #[cfg(doctest)]

@@ -117,8 +117,8 @@ pub struct JobArgs {
     #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = "Parts", requires = "resume")]
     pub resume_every: Option<Duration>,
 
-    /// Compute this fraction of the chunks once more and compare every byte, such as 0.01, or 1 for all of them: those of
-    /// a GPU on the CPU, and those of the CPU with other instructions. A difference is an error
+    /// Compute this fraction of the chunks once more and compare every byte, such as 0.01, or 1 for all of them: those
+    /// of a GPU on the CPU, and those of the CPU with other instructions. A difference is an error
     #[arg(long, value_name = "FRACTION", help_heading = "Checks", allow_negative_numbers = true)]
     pub verify: Option<f64>,
 

@@ -303,9 +303,9 @@ pub trait HostKernel: Send {
         false
     }
 
-    /// Makes later calls of [`run`](HostKernel::run) use other instructions of the processor, for the same bits: those
-    /// that every processor of the architecture has. Returns false if there are no others.
-    fn use_baseline(&mut self) -> bool {
+    /// Makes later calls of [`run`](HostKernel::run) use other instructions of the processor, for the same bits.
+    /// Returns false if there are no others.
+    fn use_other_instructions(&mut self) -> bool {
         false
     }
 }

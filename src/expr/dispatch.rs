@@ -54,32 +54,37 @@ impl Level {
     }
 }
 
-/// Runs a loop with the best instruction set of the processor, or with the baseline within [`at_baseline`].
+/// Runs a loop with the best instruction set of the processor, or with the second best within [`at_second_level`].
 pub(super) fn run(work: impl Work) {
-    let level = if IS_BASELINE.get() { None } else { Level::supported().next() };
-    level.unwrap_or(Level::Plain).run(work);
+    level().run(work);
+}
+
+/// Returns the level of the loops on this thread.
+fn level() -> Level {
+    Level::supported().nth(usize::from(IS_SECOND.get())).unwrap_or(Level::Plain)
 }
 
 thread_local! {
-    static IS_BASELINE: Cell<bool> = const { Cell::new(false) };
+    static IS_SECOND: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `work`, whose loops on this thread use the baseline of the architecture.
-pub(super) fn at_baseline<R>(work: impl FnOnce() -> R) -> R {
+/// Calls `work`, whose loops on this thread use the second best instruction set: AVX2 where there is AVX-512, otherwise
+/// the baseline. The baseline is not used if there is AVX2, because functions are many times as slow there.
+pub(super) fn at_second_level<R>(work: impl FnOnce() -> R) -> R {
     /// Also after a panic.
     struct Reset(bool);
     impl Drop for Reset {
         fn drop(&mut self) {
-            IS_BASELINE.set(self.0);
+            IS_SECOND.set(self.0);
         }
     }
-    let _reset = Reset(IS_BASELINE.replace(true));
+    let _reset = Reset(IS_SECOND.replace(true));
     work()
 }
 
-/// Returns whether the processor has a better instruction set than the baseline.
-pub(super) fn has_better() -> bool {
-    !matches!(Level::supported().next(), None | Some(Level::Plain))
+/// Returns whether the processor has several instruction sets that loops are compiled for.
+pub(super) fn has_second_level() -> bool {
+    Level::supported().nth(1).is_some()
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -92,4 +97,26 @@ fn run_avx2(work: impl Work) {
 #[target_feature(enable = "avx2,fma,avx512f,avx512dq,avx512vl")]
 fn run_avx512(work: impl Work) {
     work.run();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loops_use_the_second_level_where_they_are_told_to_and_nowhere_else() {
+        let name = || format!("{:?}", level());
+        let names: Vec<_> = Level::supported().map(|level| format!("{level:?}")).collect();
+        let (best, second) = (&names[0], names.get(1).unwrap_or(&names[0]));
+        assert_eq!((&name(), names.len() > 1), (best, has_second_level()));
+        at_second_level(|| {
+            assert_eq!(&name(), second);
+            at_second_level(|| assert_eq!(&name(), second));
+            assert_eq!(&name(), second, "behind an inner call");
+            assert_eq!(std::thread::spawn(name).join().ok().as_ref(), Some(best), "on another thread");
+        });
+        assert_eq!(&name(), best);
+        std::panic::catch_unwind(|| at_second_level(|| panic!("on purpose"))).unwrap_err();
+        assert_eq!(&name(), best, "after a panic");
+    }
 }

@@ -37,8 +37,8 @@ pub(super) struct HostProgram {
     constants: Vec<Id>,
     /// The scalars from which the constants were computed; `None` before the first run.
     scalars: Option<Vec<u64>>,
-    /// Whether the loops use the baseline instructions of the architecture.
-    is_baseline: bool,
+    /// Whether the loops use the second best instruction set.
+    uses_second_level: bool,
 }
 
 impl HostProgram {
@@ -46,7 +46,7 @@ impl HostProgram {
         let Plan { steps, constants, places, registers } = plan(&program);
         let lanes = program.reductions.iter().map(Lanes::new).collect();
         let registers = vec![vec![0; BLOCK_ROWS]; registers];
-        HostProgram { program, steps, places, registers, lanes, constants, scalars: None, is_baseline: false }
+        HostProgram { program, steps, places, registers, lanes, constants, scalars: None, uses_second_level: false }
     }
 
     /// Computes the row-independent results, unless they are up to date.
@@ -153,8 +153,8 @@ impl HostKernel for HostProgram {
         let partials: &mut [u64] = if partials.is_empty() { &mut [] } else { bytemuck::cast_slice_mut(partials) };
         let words: usize = program.reductions.iter().map(|reduction| reduction.words()).sum();
         assert_eq!(partials.len(), rows.div_ceil(TILE_ROWS) * words, "words of the partials");
-        match self.is_baseline {
-            true => dispatch::at_baseline(|| self.run_tiles(first_row, rows, inputs, outputs, partials, uniform)),
+        match self.uses_second_level {
+            true => dispatch::at_second_level(|| self.run_tiles(first_row, rows, inputs, outputs, partials, uniform)),
             false => self.run_tiles(first_row, rows, inputs, outputs, partials, uniform),
         }
     }
@@ -163,9 +163,9 @@ impl HostKernel for HostProgram {
         true
     }
 
-    fn use_baseline(&mut self) -> bool {
-        self.is_baseline = dispatch::has_better();
-        self.is_baseline
+    fn use_other_instructions(&mut self) -> bool {
+        self.uses_second_level = dispatch::has_second_level();
+        self.uses_second_level
     }
 }
 

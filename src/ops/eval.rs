@@ -1,5 +1,6 @@
 //! The operator `eval`: an expression over the rows of the inputs, with outputs and reductions.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Operator;
@@ -36,10 +37,7 @@ impl Operator for Eval {
     }
 
     fn difference(&self, one: &[u64], other: &[u64], rows: u64) -> Option<[String; 3]> {
-        let mut word = 0;
-        self.program.reductions().iter().find_map(|reduction| {
-            let own = word..word + reduction.words();
-            word = own.end;
+        with_words(self.program.reductions()).find_map(|(reduction, own)| {
             let text = |state: &[u64]| {
                 let value = reduction.finish(Some(state), rows).map_or_else(String::new, |value| value.to_string());
                 let bits: Vec<_> = state.iter().map(|word| format!("{word:#x}")).collect();
@@ -63,13 +61,20 @@ impl Operator for Eval {
     }
 }
 
+/// Returns each reduction with the words of its state.
+fn with_words(reductions: &[Reduction]) -> impl Iterator<Item = (&Reduction, Range<usize>)> {
+    let mut word = 0;
+    reductions.iter().map(move |reduction| {
+        let own = word..word + reduction.words();
+        word = own.end;
+        (reduction, own)
+    })
+}
+
 /// Returns the label and the value of each reduction over `rows` rows, of whose tiles these are the nodes.
 pub(crate) fn results(reductions: &[Reduction], nodes: Fold, rows: u64) -> Vec<(String, Option<Scalar>)> {
     let state = nodes.finish(reductions);
-    let mut word = 0;
-    let each = reductions.iter().map(|reduction| {
-        let own = word..word + reduction.words();
-        word = own.end;
+    let each = with_words(reductions).map(|(reduction, own)| {
         (reduction.label().to_owned(), reduction.finish(state.as_deref().map(|state| &state[own]), rows))
     });
     each.collect()

@@ -171,7 +171,7 @@ impl Verified {
 
     fn report(self) -> VerifiedDevice {
         let Verified { id, by, chunks, rows, time } = self;
-        let known = [RecomputedBy::Cpu, RecomputedBy::Baseline];
+        let known = [RecomputedBy::Cpu, RecomputedBy::OtherInstructions];
         let by = known.into_iter().find(|known| known.name() == by).unwrap_or(RecomputedBy::SameCode);
         VerifiedDevice { id, by, chunks, rows, time: Duration::from_nanos(time) }
     }

@@ -35,20 +35,26 @@ impl Sharded {
         Arc::ptr_eq(&self.shards, &other.shards)
     }
 
+    /// Returns the shard of this device that holds all rows of a chunk, and the offset of the first row; `None` unless
+    /// all of them are resident there.
+    fn shard(&self, device: &str, chunk: &Chunk) -> Option<(&Shard, usize)> {
+        let rows = chunk.rows().start * self.elements..chunk.rows().end * self.elements;
+        let shard = self.shards.find(&rows, |id| id == device)?;
+        Some((shard, shard.offset(rows.start, self.shards.row_bytes())))
+    }
+
     /// Returns where the rows of a chunk begin in the memory of this device; `None` unless all of them are resident
     /// there.
     pub(super) fn on<D: Device>(&self, device: &D, chunk: &Chunk) -> Option<(&D::Memory, usize)> {
-        let rows = chunk.rows().start * self.elements..chunk.rows().end * self.elements;
-        let shard = self.shards.find(&rows, |id| id == device.info().id)?;
-        Some((shard.memory.memory().downcast_ref()?, shard.offset(rows.start, self.shards.row_bytes())))
+        let (shard, offset) = self.shard(&device.info().id, chunk)?;
+        Some((shard.memory.memory().downcast_ref()?, offset))
     }
 
     /// Reads rows of a chunk from the memory of this device, from `first_row` of the job on; `None` unless all rows of
     /// the chunk are resident there.
     pub(super) fn read(&self, device: &str, chunk: &Chunk, first_row: u64, to: &mut [u8]) -> Option<Result<()>> {
-        let rows = chunk.rows().start * self.elements..chunk.rows().end * self.elements;
-        let shard = self.shards.find(&rows, |id| id == device)?;
-        Some(shard.memory.read(shard.offset(first_row * self.elements, self.shards.row_bytes()), to))
+        let (shard, offset) = self.shard(device, chunk)?;
+        Some(shard.memory.read(offset + (first_row - chunk.rows().start) as usize * self.row_bytes(), to))
     }
 
     /// Returns the bytes per row of the job.

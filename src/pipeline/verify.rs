@@ -55,7 +55,7 @@ pub(crate) fn recomputation(kernel: &Kernel, is_cpu: bool) -> Option<(Recomputed
     let mut host = kernel.new_host_kernel()?;
     let by = match is_cpu {
         false => RecomputedBy::Cpu,
-        true if host.use_baseline() => RecomputedBy::Baseline,
+        true if host.use_other_instructions() => RecomputedBy::OtherInstructions,
         true => RecomputedBy::SameCode,
     };
     Some((by, host))

@@ -93,7 +93,8 @@ pub struct Report {
     /// ([`Job::timeline`](crate::Job::timeline)). For one of several [`passes`](crate::Engine::passes), time zero is
     /// when the pass was ready, which may be long before its first chunk.
     pub timeline: Option<Timeline>,
-    /// What was computed again and compared; `None` if the job did not ask for it ([`Job::verify`](crate::Job::verify)).
+    /// What was computed again and compared; `None` if the job did not ask for it
+    /// ([`Job::verify`](crate::Job::verify)).
     pub verification: Option<Verification>,
     /// The time that checksums took ([`Job::checksum`](crate::Job::checksum)). It is part of
     /// [`total_time`](Report::total_time).
@@ -168,8 +169,8 @@ pub struct OutputReport {
     pub rows: u64,
     /// The size of its rows in bytes.
     pub bytes: u64,
-    /// The BLAKE3 hash, in hexadecimal, of the whole file, or of the rows in memory in their order, if the job asked for
-    /// it ([`Job::checksum`](crate::Job::checksum)). It depends on no chunks, devices or parts.
+    /// The BLAKE3 hash, in hexadecimal, of the whole file, or of the rows in memory in their order, if the job asked
+    /// for it ([`Job::checksum`](crate::Job::checksum)). It depends on no chunks, devices or parts.
     pub checksum: Option<String>,
 }
 

@@ -34,7 +34,7 @@ impl fmt::Display for Report {
 
 impl Report {
     /// Returns the results as text: a line `name = value` for each, and a line `BLAKE3 (file) = checksum`, as `b3sum
-    /// --check` reads it, for each output with a checksum.
+    /// --tag` prints it, for each output with a checksum.
     #[must_use]
     pub fn values(&self) -> String {
         let mut text = String::new();

@@ -85,7 +85,7 @@ fn what_was_verified_and_checksums() {
     let ms = Duration::from_millis;
     let mut report = example();
     let device = |id: &str, by, chunks| VerifiedDevice { id: id.into(), by, chunks, rows: 4096 * chunks, time: ms(12) };
-    let devices = vec![device("cuda:0", RecomputedBy::Cpu, 2), device("cpu", RecomputedBy::Baseline, 0)];
+    let devices = vec![device("cuda:0", RecomputedBy::Cpu, 2), device("cpu", RecomputedBy::OtherInstructions, 0)];
     report.verification = Some(Verification { fraction: 0.01, devices });
     report.outputs[0].checksum = Some("00ff".into());
     report.checksum_time = ms(500);

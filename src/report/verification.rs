@@ -39,9 +39,9 @@ pub struct VerifiedDevice {
 pub enum RecomputedBy {
     /// A chunk of a GPU or an emulated device, by the CPU.
     Cpu,
-    /// A chunk of the CPU, by the CPU, with the instructions that every processor of its architecture has instead of
-    /// its vector instructions.
-    Baseline,
+    /// A chunk of the CPU, by the CPU with other instructions: AVX2 in place of AVX-512, or those that every processor
+    /// of its architecture has.
+    OtherInstructions,
     /// A chunk of the CPU, by the same code: a function of the caller, or an expression on a processor without other
     /// instructions.
     SameCode,
@@ -53,7 +53,7 @@ impl RecomputedBy {
     pub const fn name(self) -> &'static str {
         match self {
             RecomputedBy::Cpu => "cpu",
-            RecomputedBy::Baseline => "cpu baseline",
+            RecomputedBy::OtherInstructions => "other instructions",
             RecomputedBy::SameCode => "same code",
         }
     }
@@ -63,7 +63,7 @@ impl fmt::Display for RecomputedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             RecomputedBy::Cpu => "on the CPU",
-            RecomputedBy::Baseline => "with the baseline instructions of the CPU",
+            RecomputedBy::OtherInstructions => "with other instructions of the CPU",
             RecomputedBy::SameCode => "by the same code on the CPU",
         })
     }

@@ -43,8 +43,15 @@ fn verified(report: &Report) -> Outcome<(u64, u64)> {
 }
 
 fn same_bits(choice: &DeviceChoice) -> Outcome {
-    let x = numbers(40 * TILE + 77, 8);
-    let engine = engine(choice).chunk(200_000).build()?;
+    // Chunks of less than one piece of what is verified at once, and of several.
+    for chunk in [200_000, 4 << 20] {
+        same_bits_in_chunks(&engine(choice).chunk(chunk).build()?)?;
+    }
+    Ok(())
+}
+
+fn same_bits_in_chunks(engine: &Engine) -> Outcome {
+    let x = numbers(250 * TILE + 77, 8);
     let run = |fraction: Option<f64>| -> Result<_> {
         let (mut y, mut t) = (vec![0.0; x.len()], vec![0u8; x.len()]);
         let job = Job::eval(TEXT)?.input("x", &x).output("y", &mut y).output("t", &mut t);
