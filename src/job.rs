@@ -258,7 +258,7 @@ impl<'a> Job<'a> {
     /// let engine = Engine::builder().device(faulty).build()?;
     /// let job = Job::eval("sum(x)")?.input("x", &[1.0, 2.0]).verify(0.01);
     /// let Err(Error::Chunk { cause, .. }) = engine.run(job) else { panic!("it was not found") };
-    /// assert!(matches!(*cause, Error::Verification { .. }));
+    /// assert!(matches!(*cause, Error::Verification(_)));
     /// # Ok::<(), overshot::Error>(())
     /// ```
     pub fn verify(mut self, fraction: f64) -> Self {

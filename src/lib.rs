@@ -170,7 +170,7 @@ pub mod units;
 pub use data::{Dtype, Input, Npy, Output, Raw, Scalar, Sink, Source};
 pub use device::DeviceChoice;
 pub use engine::{Engine, EngineBuilder, Passes};
-pub use error::{Error, JobError, PartialError, Result, SettingError};
+pub use error::{Error, JobError, PartialError, Result, SettingError, VerificationError};
 pub use expr::{Expression, NotANumber, Number};
 pub use job::Job;
 pub use partial::{Journal, Partial};

@@ -129,7 +129,7 @@ fn in_fields(error: &Error) -> (&'static str, Value) {
             fields["rows"] = (rows.end - rows.start).into();
             (kind, fields)
         }
-        Error::Verification { row, .. } => ("verification", json!({ "row": row })),
+        Error::Verification(error) => ("verification", json!({ "row": error.row })),
         Error::Cancelled { done, rows } => {
             ("stopped", json!({ "done_rows": done, "rows": rows, "signal": interrupt::received() }))
         }

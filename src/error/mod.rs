@@ -5,12 +5,14 @@ mod job;
 mod kernel;
 mod partial;
 mod setting;
+mod verification;
 
 pub use column::ColumnError;
 pub use job::JobError;
 pub use kernel::KernelError;
 pub use partial::PartialError;
 pub use setting::SettingError;
+pub use verification::VerificationError;
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -156,23 +158,10 @@ pub enum Error {
         cause: Box<Error>,
     },
 
-    /// A chunk was computed again, and a byte differs ([`Job::verify`](crate::Job::verify)). One of the two is wrong.
-    /// It is the cause of an [`Error::Chunk`], which names the device, the chunk and its rows.
-    #[error("{what} differs from row {row} on: it is {found}, but {again} if it is computed again {by}; {remedy}")]
-    Verification {
-        /// The output in quotes, or the partial result of a result.
-        what: String,
-        /// The first row that differs, or the first row of the tile whose partial result differs.
-        row: u64,
-        /// What the device has given, with its bits.
-        found: String,
-        /// What was computed again, with its bits.
-        again: String,
-        /// How it was computed again.
-        by: String,
-        /// What to do.
-        remedy: String,
-    },
+    /// A chunk was computed again, and a byte differs. It is the cause of an [`Error::Chunk`], which names the device,
+    /// the chunk and its rows.
+    #[error(transparent)]
+    Verification(#[from] Box<VerificationError>),
 
     /// An error of a [`Source`](crate::Source), [`Sink`](crate::Sink) or [`Target`](crate::io::Target) that the caller
     /// implements.

@@ -15,7 +15,7 @@ use super::meter::Meter;
 use super::{OutputColumn, Work};
 use crate::data::{Chunk, Dtype, Scalar};
 use crate::device::kernel::{HostKernel, Kernel, Uniform};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, VerificationError};
 use crate::report::RecomputedBy;
 
 /// Rows are computed again in pieces of about so many bytes: few enough that they stay in the cache, and enough that
@@ -223,7 +223,8 @@ impl Difference {
                  without the device"
             }
         };
-        Error::Verification { what, row, found, again, by: self.by.to_string(), remedy: remedy.into() }
+        let (by, remedy) = (self.by.to_string(), remedy.into());
+        Box::new(VerificationError { what, row, found, again, by, remedy }).into()
     }
 }
 

@@ -160,7 +160,7 @@ impl Serialize for Report {
             peak_pinned_bytes: self.peak_pinned_bytes,
             devices: self.devices.iter().map(device).collect(),
             verification: self.verification.as_ref().map(verification),
-            checksum_seconds: has_checksums.then(|| self.checksum_time.as_secs_f64()),
+            checksum_seconds: has_checksums.then_some(self.checksum_time.as_secs_f64()),
             measured: self.measured,
             notes: &self.notes,
         };

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use overshot::io::RawArrayMut;
+use overshot::io::{ColumnError, RawArrayMut};
 use overshot::testing::custom::keep;
 use overshot::{
     DeviceChoice, Dtype, Engine, Error, Job, JobError, Journal, Npy, Partial, PartialError, Raw, Report, Result, Sink,
@@ -20,6 +20,7 @@ const CASES: &[(&str, Case)] = &[
     ("rows that a kernel selects", selected),
     ("parts, and runs with a journal", in_parts),
     ("outputs that cannot be read back are refused before the run", refused),
+    ("no output gets its name if one cannot be read after all", unreadable),
 ];
 
 fn hash(bytes: &[u8]) -> Option<String> {
@@ -100,12 +101,17 @@ fn in_parts(choice: &DeviceChoice) -> Outcome {
     check(matches!(result, Err(Error::InvalidPartial(PartialError::Checksum { .. }))), "a slice of other processes")
 }
 
-/// Takes rows and forgets them.
-struct Gone;
+/// Takes rows and forgets them. Says whether they could be read back, which is never so.
+struct Gone {
+    is_said_to_be_readable: bool,
+}
 
 impl Target for Gone {
     fn name(&self) -> String {
         "gone".into()
+    }
+    fn can_read_back(&self) -> bool {
+        self.is_said_to_be_readable
     }
     fn open<'s>(self: Box<Self>, _: Dtype, _: u64, _: Option<&[u64]>) -> Result<Box<dyn Sink + 's>>
     where
@@ -117,7 +123,8 @@ impl Target for Gone {
 
 impl Sink for Gone {
     fn write(&self, _: u64, _: &[u8]) -> Result<()> {
-        panic!("the run began")
+        assert!(self.is_said_to_be_readable, "the run began");
+        Ok(())
     }
     fn commit(self: Box<Self>) -> Result<()> {
         Ok(())
@@ -126,7 +133,17 @@ impl Sink for Gone {
 
 fn refused(choice: &DeviceChoice) -> Outcome {
     let engine: Engine = engine(choice).build()?;
-    let result = engine.run(Job::eval("y = x")?.input("x", &[1.0]).output("y", Gone).checksum(true));
+    let result = engine
+        .run(Job::eval("y = x")?.input("x", &[1.0]).output("y", Gone { is_said_to_be_readable: false }).checksum(true));
     let is_refused = matches!(&result, Err(Error::InvalidJob(JobError::ChecksumOutput { name, .. })) if name == "y");
     check(is_refused, format!("{result:?}"))
+}
+
+fn unreadable(choice: &DeviceChoice) -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let job = Job::eval("a = x; b = -x")?.input("x", &[1.0]).output("a", Npy::create(dir.path().join("a.npy")));
+    let job = job.output("b", Gone { is_said_to_be_readable: true }).checksum(true);
+    let result = engine(choice).build()?.run(job);
+    check(matches!(result, Err(Error::InvalidColumn(ColumnError::CannotReadBack))), format!("{result:?}"))?;
+    check(fs::read_dir(dir.path())?.count() == 0, "a file has its name")
 }

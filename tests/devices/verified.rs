@@ -190,7 +190,7 @@ fn faulty(fault: Fault) -> Engine {
 fn found(result: Result<Report>) -> Outcome<Option<(u64, std::ops::Range<u64>, Error)>> {
     match result {
         Ok(_) => Ok(None),
-        Err(Error::Chunk { chunk, rows, cause, .. }) if matches!(*cause, Error::Verification { .. }) => {
+        Err(Error::Chunk { chunk, rows, cause, .. }) if matches!(*cause, Error::Verification(_)) => {
             Ok(Some((chunk, rows, *cause)))
         }
         Err(error) => Err(error.into()),
