@@ -1,6 +1,7 @@
 //! The error of a chunk that was computed again.
 
-/// A byte of a chunk differs from what was computed again ([`Job::verify`](crate::Job::verify)). One of the two is wrong.
+/// A byte of a chunk differs from what was computed again ([`Job::verify`](crate::Job::verify)). One of the two is
+/// wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} differs from row {row} on: it is {found}, but {again} if it is computed again {by}; {remedy}")]
 #[non_exhaustive]
