@@ -18,9 +18,9 @@
 //! every further call on the device fail, as a fault on a GPU does.
 //!
 //! MODE is `once` (only this call), `twice` (this call and the next one of the function), `device` (the device is lost
-//! to the process until its context is released), `memory` (the call finds no memory), `always` (this call and all later
-//! ones of the function) or `flip` (this copy or launch gets one bit wrong). A running process can set a failure, too:
-//! see `inject.rs`.
+//! to the process until its context is released), `memory` (the call finds no memory), `always` (this call and all
+//! later ones of the function) or `flip` (this copy or launch gets one bit wrong). A running process can set a failure,
+//! too: see `inject.rs`.
 
 use std::env;
 use std::str::FromStr;
