@@ -31,7 +31,9 @@ if part tests; then
     if [ "$(nvidia-smi --list-gpus | wc -l)" -gt 1 ]; then
         suite gpus "$bin/lib" side_by_side --ignored --test-threads=1
     fi
-    for name in devices cli kernels; do suite "$name" "$bin/$name"; done
+    # Each test of the command is a process, and many contexts at once take so long that progress is shown.
+    for name in devices kernels; do suite "$name" "$bin/$name"; done
+    suite cli "$bin/cli" --test-threads=8
     # A kernel with an illegal access: the driver then fails all calls of the process, and the CPU goes on.
     suite lost_gpu "$bin/lost_gpu" auto
     cat "$out/lost_gpu.txt"
