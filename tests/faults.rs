@@ -436,7 +436,7 @@ fn jobs_survive_on_the_standin() {
     let watchdog = Watchdog::start();
     watchdog.next("counting calls");
     right_sum();
-    let jobs: [(&str, Run); 3] = [("staged", staged), ("files", files), ("kernels", kernels)];
+    let jobs: [(&str, Run); 4] = [("staged", staged), ("files", files), ("pinned", pinned), ("kernels", kernels)];
     let (mut trials, mut fired, mut lost) = (0, 0, 0);
     for (name, job) in jobs {
         for call in ["cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamWaitEvent"] {

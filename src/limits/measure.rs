@@ -7,8 +7,8 @@ use bytesize::ByteSize;
 
 use super::host::Ordinary;
 use super::{MachineLimits, Versions, device, disk, host, store, versions};
-#[cfg(feature = "cuda")]
 use crate::cpu_cache::last_level_cache_bytes;
+#[cfg(feature = "cuda")]
 use crate::device::cuda::CudaDevice as Gpu;
 // Without CUDA there are no devices, so the type does not matter.
 #[cfg(not(feature = "cuda"))]

@@ -137,17 +137,21 @@ impl Drop for StopOnPanic<'_, '_> {
 
 /// Runs one step at a time, always of a worker whose next step is earliest in virtual time. The seed chooses among
 /// several.
-fn round_robin(mut workers: Vec<Box<dyn Worker + '_>>, seed: u64) -> Result<Vec<WorkerOutcome>> {
+fn round_robin(workers: Vec<Box<dyn Worker + '_>>, seed: u64) -> Result<Vec<WorkerOutcome>> {
     let mut random = Random(seed ^ 0x6c61_6e65);
-    let mut running: Vec<usize> = (0..workers.len()).collect();
-    while let Some(earliest) = running.iter().map(|&k| workers[k].ready_at()).min() {
-        let ready: Vec<usize> = (0..running.len()).filter(|&r| workers[running[r]].ready_at() == earliest).collect();
+    let mut running: Vec<(usize, Box<dyn Worker + '_>)> = workers.into_iter().enumerate().collect();
+    let mut outcomes = Vec::with_capacity(running.len());
+    while let Some(earliest) = running.iter().map(|(_, worker)| worker.ready_at()).min() {
+        let ready: Vec<usize> = (0..running.len()).filter(|&r| running[r].1.ready_at() == earliest).collect();
         let chosen = ready[random.below(ready.len())];
-        if !workers[running[chosen]].step()? {
-            running.swap_remove(chosen);
+        if !running[chosen].1.step()? {
+            // It is dropped now, as on a thread: other workers may wait for that.
+            let (number, mut worker) = running.swap_remove(chosen);
+            outcomes.push((number, worker.outcome()));
         }
     }
-    Ok(workers.iter_mut().map(|worker| worker.outcome()).collect())
+    outcomes.sort_by_key(|(number, _)| *number);
+    Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
 }
 
 #[cfg(test)]

@@ -115,6 +115,17 @@ impl<E: Enqueue> WorkerEnd<'_, E> {
         }
     }
 
+    /// Returns whether the submitter is gone. Drops chunks that are back.
+    pub(super) fn is_closed(&self) -> bool {
+        loop {
+            match self.done.try_recv() {
+                Ok(_) => {}
+                Err(TryRecvError::Empty) => return false,
+                Err(TryRecvError::Disconnected) => return true,
+            }
+        }
+    }
+
     /// Returns whether a chunk is back.
     pub(super) fn has_done(&self) -> bool {
         !self.done.is_empty()

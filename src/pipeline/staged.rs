@@ -60,15 +60,14 @@ pub(super) struct StagingWorker<'r, D: Device> {
 impl<'r, D: Device> Worker for StagingWorker<'r, D> {
     /// Fills and sends a chunk, or receives and drains one.
     fn step(&mut self) -> Result<bool> {
-        let went_on = if self.is_lost() { Err(Error::abandoned()) } else { self.advance() };
-        match went_on {
-            // Without the submitter, and without permission from the arbiter, nothing else can have happened.
-            Err(error) if error.is_abandoned() && self.is_lost() => {
-                self.claimed.drain(..).for_each(|chunk| self.work.queue.give_back(&chunk));
-                Ok(false)
+        if !self.is_lost() {
+            match self.advance() {
+                // The device has just been lost: there is no submitter, or no permission of the arbiter.
+                Err(error) if error.is_abandoned() && self.is_lost() => {}
+                went_on => return went_on,
             }
-            went_on => went_on,
         }
+        Ok(!self.gave_back())
     }
 
     fn ready_at(&self) -> Duration {
@@ -124,6 +123,18 @@ impl<'r, D: Device> StagingWorker<'r, D> {
     /// Returns whether the run goes on without the device.
     fn is_lost(&self) -> bool {
         self.work.losses.has(self.number)
+    }
+
+    /// Gives all chunks back to the queue, once the submitter is gone, and with it the device's access to their rows.
+    /// Returns whether it is.
+    fn gave_back(&mut self) -> bool {
+        if !self.submitter.is_closed() {
+            self.backoff.pause();
+            return false;
+        }
+        self.held = None;
+        self.claimed.drain(..).for_each(|chunk| self.work.queue.give_back(&chunk));
+        true
     }
 
     /// Does the first of the steps that is possible.
