@@ -1,6 +1,6 @@
 //! SIGINT, SIGTERM and SIGHUP: the first one stops the job cleanly, a second one terminates the process at once, and so
-//! does the first one if the job does not stop soon. In all cases the process is terminated **by** the signal, so that a
-//! loop in a shell script stops, too.
+//! does the first one if the job does not stop soon. In all cases the process is terminated **by** the signal, so that
+//! a loop in a shell script stops, too.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};

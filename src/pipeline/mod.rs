@@ -135,8 +135,8 @@ impl Work<'_> {
         }
     }
 
-    /// Records that a device was lost at `at`, on the clock of the run. Its workers give their rows back and end. If the
-    /// places of later rows depend on them, all workers end.
+    /// Records that a device was lost at `at`, on the clock of the run. Its workers give their rows back and end. If
+    /// the places of later rows depend on them, all workers end.
     ///
     /// # Errors
     /// The same error if the run cannot go on without the device.
