@@ -112,6 +112,14 @@ impl<'a, T> Disjoint<'a, T> {
         let elements = NonNull::slice_from_raw_parts(start, part.len());
         Some(Claim { elements, part, claimed: &self.claimed, _borrow: PhantomData })
     }
+
+    /// Ends a claim on exactly this part that was forgotten. Does nothing if there is none.
+    ///
+    /// # Safety
+    /// Nobody accesses the part through that claim any more.
+    unsafe fn end_forgotten(&self, part: Range<usize>) {
+        end_claim(&self.claimed, &part);
+    }
 }
 
 impl Disjoint<'static, u8> {
@@ -179,10 +187,14 @@ impl<T> Drop for Claim<'_, T> {
         if self.part.is_empty() {
             return;
         }
-        let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = claimed.iter().position(|c| *c == self.part) {
-            claimed.swap_remove(at);
-        }
+        end_claim(self.claimed, &self.part);
+    }
+}
+
+fn end_claim(claimed: &Mutex<Vec<Range<usize>>>, part: &Range<usize>) {
+    let mut claimed = claimed.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(at) = claimed.iter().position(|c| c == part) {
+        claimed.swap_remove(at);
     }
 }
 
@@ -281,8 +293,23 @@ impl<'a> SinkMemory<'a> {
 
     /// Borrows like [`claim`](SinkMemory::claim), but returns `None` instead of panicking.
     pub(crate) fn try_claim(&self, rows: Range<u64>) -> Option<Claim<'_>> {
+        self.bytes.claim(self.bytes_of(rows)?)
+    }
+
+    /// Ends a claim on exactly these rows that was forgotten. Does nothing if there is none.
+    ///
+    /// # Safety
+    /// Nobody accesses the rows through that claim any more.
+    pub(crate) unsafe fn end_forgotten_claim(&self, rows: Range<u64>) {
+        if let Some(part) = self.bytes_of(rows) {
+            // SAFETY: by this function's contract.
+            unsafe { self.bytes.end_forgotten(part) };
+        }
+    }
+
+    fn bytes_of(&self, rows: Range<u64>) -> Option<Range<usize>> {
         let byte = |row: u64| usize::try_from(row).ok()?.checked_mul(self.row_bytes);
-        self.bytes.claim(byte(rows.start)?..byte(rows.end)?)
+        Some(byte(rows.start)?..byte(rows.end)?)
     }
 }
 

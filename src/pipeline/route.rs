@@ -63,8 +63,9 @@ pub(super) enum From<'r> {
 pub(super) enum To<'r> {
     /// The slot.
     Staged,
-    /// Pinned memory of the sink. The claim is released when the copy is done. After an error it is never released,
-    /// because copies enqueued earlier may still write to the memory.
+    /// Pinned memory of the sink. The claim is released when the copy is done. After an error it is forgotten,
+    /// because copies enqueued earlier may still write to the memory. If the run goes on, the staging worker ends it
+    /// when the streams are gone.
     Pinned(ManuallyDrop<Claim<'r>>),
     /// Pinned memory of the sink to which the copy is done.
     Written,

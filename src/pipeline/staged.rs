@@ -133,7 +133,16 @@ impl<'r, D: Device> StagingWorker<'r, D> {
             return false;
         }
         self.held = None;
-        self.claimed.drain(..).for_each(|chunk| self.work.queue.give_back(&chunk));
+        for chunk in self.claimed.drain(..) {
+            for output in &self.work.outputs {
+                if let Some(memory) = output.pinned {
+                    // SAFETY: slots forget their claims on pinned rows if the device fails (`To::Pinned`). The submitter
+                    // is gone, and it waits for its streams before it goes, so no copy writes to these rows any more.
+                    unsafe { memory.end_forgotten_claim(output.rows(&chunk)) };
+                }
+            }
+            self.work.queue.give_back(&chunk);
+        }
         true
     }
 
