@@ -136,8 +136,9 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         for chunk in self.claimed.drain(..) {
             for output in &self.work.outputs {
                 if let Some(memory) = output.pinned {
-                    // SAFETY: slots forget their claims on pinned rows if the device fails (`To::Pinned`). The submitter
-                    // is gone, and it waits for its streams before it goes, so no copy writes to these rows any more.
+                    // SAFETY: slots forget their claims on pinned rows if the device fails (`To::Pinned`). The
+                    // submitter is gone, and it waits for its streams before it goes, so no copy writes to these
+                    // rows any more.
                     unsafe { memory.end_forgotten_claim(output.rows(&chunk)) };
                 }
             }

@@ -5,8 +5,8 @@
 //!
 //! 1. The first run of a kind probes ([`Policy`](super::policy::Policy)) and finds limits, which the next run tries.
 //! 2. The next runs try others, once each, and computing alone twice. If some workers stage with the fastest limits so
-//!    far: all cores and nobody stages, fewer and more cores that compute, and all staging workers. If nobody does: half
-//!    of the cores, and all staging workers.
+//!    far: all cores and nobody stages, fewer and more cores that compute, and all staging workers. If nobody does:
+//!    half of the cores, and all staging workers.
 //! 3. Then every run begins with the fastest limits. Now and then a run tries the second fastest again, because a
 //!    disturbed run seems slow, or probes again.
 
