@@ -157,6 +157,8 @@ fn lose(job: &LostJob, count: u64, seed: u64) -> Result<(), Failed> {
         };
         let written: Vec<usize> = events.iter().enumerate().filter_map(rows).collect();
         let end = match random.below(3) {
+            // Some run must be complete.
+            _ if number == count => events.len(),
             0 => random.below(all + 1) as usize,
             // At a moment when rows are not synced.
             1 if !written.is_empty() => 1 + written[random.below(written.len() as u64) as usize],
