@@ -29,7 +29,7 @@ use std::sync::Arc;
 use overshot::testing::Argument;
 
 use memory::Block;
-use queue::{Column, Work};
+use queue::{Column, Stream, Work};
 use settings::{Fate, SETTINGS};
 use state::{Driver, driver};
 
@@ -55,15 +55,53 @@ pub(crate) fn misuse(what: fmt::Arguments) -> ! {
     process::abort();
 }
 
-/// Runs the body of an entry point, unless a failure is set for it.
+/// Runs the body of an entry point that enqueues no work of its own, unless a failure is set for it.
 fn answer(call: &'static str, body: impl FnOnce() -> Result<(), Code>) -> Code {
-    inject::failure(call).unwrap_or_else(|| body().err().unwrap_or(0))
+    match end(call) {
+        0 => body().err().unwrap_or(0),
+        code => code,
+    }
 }
 
 /// Runs the body of an entry point that waits or releases something, and then fails if a failure is set for it.
 fn release(call: &'static str, body: impl FnOnce() -> Result<(), Code>) -> Code {
     let code = body().err().unwrap_or(0);
-    inject::failure(call).unwrap_or(code)
+    match end(call) {
+        0 => code,
+        failure => failure,
+    }
+}
+
+/// Counts a call, and returns its error code; 0 if it succeeds.
+fn end(call: &'static str) -> Code {
+    match inject::fate(call) {
+        inject::Fate::Succeeds => 0,
+        inject::Fate::Fails(code) => code,
+        inject::Fate::TakesLong => {
+            inject::wait_for_others();
+            0
+        }
+        inject::Fate::FailsLater => misuse(format_args!("{call} enqueues no work that could fail later")),
+    }
+}
+
+/// Runs the body of an entry point that enqueues work, unless a failure is set for it. The body gets what becomes of
+/// that work: see [`push`].
+fn enqueue(call: &'static str, body: impl FnOnce(inject::Fate) -> Result<(), Code>) -> Code {
+    match inject::fate(call) {
+        inject::Fate::Fails(code) => code,
+        fate => body(fate).err().unwrap_or(0),
+    }
+}
+
+/// Enqueues work, or what becomes of it: work that takes long, or a failure with this code.
+fn push(stream: &Stream, fate: inject::Fate, code: Code, work: Work) {
+    match fate {
+        inject::Fate::FailsLater => return stream.push(Work::Fail(code)),
+        inject::Fate::TakesLong => stream.push(Work::Hold),
+        inject::Fate::Succeeds | inject::Fate::Fails(_) => {}
+    }
+    stream.push(work);
 }
 
 /// The device whose context is current.
@@ -135,7 +173,7 @@ pub extern "C" fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize,
 }
 
 fn copy(call: &'static str, from: usize, to: usize, (host, address): (usize, u64), bytes: usize, stream: u64) -> Code {
-    answer(call, || {
+    enqueue(call, |fate| {
         let driver = driver();
         let device = healthy(&driver)?;
         let stream = driver.stream(device, stream);
@@ -145,7 +183,7 @@ fn copy(call: &'static str, from: usize, to: usize, (host, address): (usize, u64
         match SETTINGS.copy.next() {
             Fate::Succeeds => {
                 let flips = inject::flips();
-                stream.push(Work::Copy { from, to, bytes, flips, uses: (block, pinned) });
+                push(stream, fate, ECC_UNCORRECTABLE, Work::Copy { from, to, bytes, flips, uses: (block, pinned) });
             }
             Fate::FailsNow => return Err(INVALID_VALUE),
             Fate::FailsLater => stream.push(Work::Fail(ECC_UNCORRECTABLE)),
@@ -162,11 +200,12 @@ fn copy(call: &'static str, from: usize, to: usize, (host, address): (usize, u64
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemsetD8Async(to: u64, value: u8, bytes: usize, stream: u64) -> Code {
-    answer("cuMemsetD8Async", || {
+    enqueue("cuMemsetD8Async", |fate| {
         let driver = driver();
         let device = healthy(&driver)?;
         let block = driver.memory.block(device, to, bytes);
-        driver.stream(device, stream).push(Work::Set { to: to as usize, value, bytes, _block: block });
+        let work = Work::Set { to: to as usize, value, bytes, _block: block };
+        push(driver.stream(device, stream), fate, ECC_UNCORRECTABLE, work);
         Ok(())
     })
 }
@@ -256,7 +295,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
     arguments: *mut *mut c_void,
     _extra: *mut *mut c_void,
 ) -> Code {
-    answer("cuLaunchKernel", || {
+    enqueue("cuLaunchKernel", |fate| {
         let driver = driver();
         let device = healthy(&driver)?;
         let stream = driver.stream(device, stream);
@@ -298,7 +337,8 @@ pub unsafe extern "C" fn cuLaunchKernel(
         match SETTINGS.launch.next() {
             Fate::Succeeds => {
                 let flips = inject::flips();
-                stream.push(Work::Launch { kernel, first_row, rows, columns, resident, values, flips });
+                let work = Work::Launch { kernel, first_row, rows, columns, resident, values, flips };
+                push(stream, fate, ILLEGAL_ADDRESS, work);
             }
             Fate::FailsNow => return Err(LAUNCH_OUT_OF_RESOURCES),
             Fate::FailsLater => stream.push(Work::Fail(ILLEGAL_ADDRESS)),

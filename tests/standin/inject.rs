@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::settings::SETTINGS;
 use crate::state::driver;
@@ -28,20 +30,36 @@ pub enum Mode {
     Always,
     /// As a kernel with an illegal address does: this call fails, and all later calls in any context of the process.
     Process,
+    /// The call succeeds. The work that it enqueues fails on the stream, and the device is lost. Only for calls that
+    /// enqueue work of their own: copies, launches and zeroing.
+    Late,
+    /// The call, or the work that it enqueues, takes until other calls were made ([`wait_for_others`]).
+    Slow,
     /// This copy or launch succeeds, but one bit of what it writes is wrong.
     Flip,
 }
 
 impl Mode {
-    pub const NAMES: [(&str, Mode); 7] = [
+    pub const NAMES: [(&str, Mode); 9] = [
         ("once", Mode::Once),
         ("device", Mode::Device),
         ("memory", Mode::Memory),
         ("always", Mode::Always),
         ("twice", Mode::Twice),
         ("process", Mode::Process),
+        ("late", Mode::Late),
+        ("slow", Mode::Slow),
         ("flip", Mode::Flip),
     ];
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Succeeds,
+    Fails(Code),
+    FailsLater,
+    TakesLong,
 }
 
 /// The call that fails.
@@ -58,7 +76,7 @@ struct Armed {
     failing: Option<Failing>,
     /// Calls since it was armed.
     calls: HashMap<&'static str, u64>,
-    /// How many of them failed.
+    /// How many of them failed or took long.
     failed: u64,
 }
 
@@ -72,6 +90,11 @@ pub fn flips() -> bool {
     FLIPS.take()
 }
 
+/// The calls that a slow one waits for.
+const OTHERS: u64 = 30;
+/// A slow call or slow work ends after this time if no other thread makes calls.
+const PATIENCE: Duration = Duration::from_millis(3);
+
 static ARMED: LazyLock<Mutex<Armed>> =
     LazyLock::new(|| Mutex::new(Armed { failing: SETTINGS.failing.clone(), ..Armed::default() }));
 
@@ -79,27 +102,31 @@ fn armed() -> MutexGuard<'static, Armed> {
     ARMED.lock().unwrap()
 }
 
-/// Counts a call, and returns its error code if it fails.
-pub fn failure(call: &'static str) -> Option<Code> {
+/// Counts a call, and returns what becomes of it.
+pub fn fate(call: &'static str) -> Fate {
     let mut armed = armed();
     let calls = armed.calls.entry(call).or_default();
     *calls += 1;
     let calls = *calls;
-    let Failing { nth, mode, .. } = *armed.failing.as_ref().filter(|failing| failing.name == call)?;
+    let Some(&Failing { nth, mode, .. }) = armed.failing.as_ref().filter(|failing| failing.name == call) else {
+        return Fate::Succeeds;
+    };
     let fails = match mode {
         Mode::Always => calls >= nth,
         Mode::Twice => calls == nth || calls == nth + 1,
-        Mode::Once | Mode::Device | Mode::Memory | Mode::Process | Mode::Flip => calls == nth,
+        Mode::Once | Mode::Device | Mode::Memory | Mode::Process | Mode::Late | Mode::Slow | Mode::Flip => calls == nth,
     };
     if !fails {
-        return None;
+        return Fate::Succeeds;
     }
     armed.failed += 1;
     drop(armed);
-    Some(match mode {
+    let code = match mode {
+        Mode::Late => return Fate::FailsLater,
+        Mode::Slow => return Fate::TakesLong,
         Mode::Flip => {
             FLIPS.set(true);
-            return None;
+            return Fate::Succeeds;
         }
         Mode::Once | Mode::Twice | Mode::Always => UNKNOWN,
         Mode::Memory => OUT_OF_MEMORY,
@@ -114,7 +141,19 @@ pub fn failure(call: &'static str) -> Option<Code> {
             driver().lose_all(ILLEGAL_ADDRESS);
             ILLEGAL_ADDRESS
         }
-    })
+    };
+    Fate::Fails(code)
+}
+
+/// Returns when other calls were made, or soon if none are: a test must not depend on which it is. The lock of the
+/// driver must not be held.
+pub fn wait_for_others() {
+    let made = || armed().calls.values().sum::<u64>();
+    let (before, began) = (made(), Instant::now());
+    // It is less than before once another call is armed.
+    while made().wrapping_sub(before) < OTHERS && began.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_micros(50));
+    }
 }
 
 /// Makes the Nth call of this name from now on fail, in the mode of this number; no call if the name is empty.
@@ -130,7 +169,7 @@ pub unsafe extern "C" fn standinArm(name: *const c_char, nth: u64, mode: usize) 
         Armed { failing: Some(Failing { name, nth, mode }).filter(|of| !of.name.is_empty()), ..Armed::default() };
 }
 
-/// Returns the number of calls of this name since [`standinArm`].
+/// Returns the number of calls of this name since [`standinArm`]; of all calls if the name is empty.
 ///
 /// # Safety
 /// The name is a C string.
@@ -138,7 +177,8 @@ pub unsafe extern "C" fn standinArm(name: *const c_char, nth: u64, mode: usize) 
 pub unsafe extern "C" fn standinCalls(name: *const c_char) -> u64 {
     // SAFETY: by this function's contract.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-    armed().calls.get(&*name).copied().unwrap_or(0)
+    let calls = &armed().calls;
+    if name.is_empty() { calls.values().sum() } else { calls.get(&*name).copied().unwrap_or(0) }
 }
 
 /// Makes all contexts usable again.
@@ -147,7 +187,7 @@ pub extern "C" fn standinHeal() {
     driver().lose_all(0);
 }
 
-/// Returns the number of failed calls since [`standinArm`].
+/// Returns the number of calls since [`standinArm`] that failed or took long.
 #[unsafe(no_mangle)]
 pub extern "C" fn standinFailed() -> u64 {
     armed().failed

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::settings::SETTINGS;
 use crate::state::driver;
-use crate::{Code, answer, bus_id, give, misuse};
+use crate::{Code, answer, bus_id, give, misuse, release};
 
 const NOT_FOUND: Code = 6;
 
@@ -25,16 +25,20 @@ fn known(handle: usize) -> usize {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInit_v2() -> Code {
-    USERS.fetch_add(1, Ordering::SeqCst);
-    0
+    answer("nvmlInit_v2", || {
+        USERS.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlShutdown() -> Code {
-    if USERS.fetch_sub(1, Ordering::SeqCst) == 0 {
-        misuse(format_args!("the management library is shut down more often than it was initialised"));
-    }
-    0
+    release("nvmlShutdown", || {
+        if USERS.fetch_sub(1, Ordering::SeqCst) == 0 {
+            misuse(format_args!("the management library is shut down more often than it was initialised"));
+        }
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -1,13 +1,16 @@
 //! A stand-in for NVRTC that goes with the stand-in for the CUDA driver: its "device code" is the source text, which
 //! that driver understands. It is built as `libnvrtc.so`.
 //!
-//! It reports only one error: a source without an entry point. All calls of the function that
-//! `OVERSHOT_STANDIN_FAIL_NVRTC` names fail.
+//! It reports only one error of a source: that it has no entry point. A running process can make calls fail:
+//! [`standinArmCompiler`].
 #![allow(non_snake_case, reason = "the names are NVRTC's")]
 #![allow(missing_docs, clippy::missing_safety_doc, reason = "NVRTC's manual documents the functions")]
+#![allow(clippy::unwrap_used, reason = "a lock is poisoned only after a panic, which ends the process")]
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
+use std::sync::{LazyLock, Mutex};
 
 type Code = u32;
 const INVALID_INPUT: Code = 3;
@@ -23,8 +26,48 @@ pub struct Program {
     log: CString,
 }
 
-fn fails(call: &str) -> bool {
-    std::env::var("OVERSHOT_STANDIN_FAIL_NVRTC").is_ok_and(|name| name == call)
+/// Which calls fail, and the calls since that was set.
+#[derive(Default)]
+struct Armed {
+    name: String,
+    /// Counted from 1.
+    nth: u64,
+    /// Whether later calls of the function fail, too.
+    always: bool,
+    calls: HashMap<&'static str, u64>,
+}
+
+static ARMED: LazyLock<Mutex<Armed>> = LazyLock::new(Mutex::default);
+
+/// Counts a call, and returns whether it fails.
+fn fails(call: &'static str) -> bool {
+    let mut armed = ARMED.lock().unwrap();
+    let calls = armed.calls.entry(call).or_default();
+    *calls += 1;
+    let calls = *calls;
+    armed.name == call && (calls == armed.nth || (armed.always && calls > armed.nth))
+}
+
+/// Makes the Nth call of this function from now on fail, or also all later ones; no call if the name is empty.
+///
+/// # Safety
+/// The name is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn standinArmCompiler(name: *const c_char, nth: u64, always: bool) {
+    // SAFETY: by this function's contract.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+    *ARMED.lock().unwrap() = Armed { name, nth, always, calls: HashMap::new() };
+}
+
+/// Returns the number of calls of this function since [`standinArmCompiler`].
+///
+/// # Safety
+/// The name is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn standinCompilerCalls(name: *const c_char) -> u64 {
+    // SAFETY: by this function's contract.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    ARMED.lock().unwrap().calls.get(&*name).copied().unwrap_or(0)
 }
 
 /// # Safety

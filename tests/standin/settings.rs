@@ -12,15 +12,15 @@
 //! | `OVERSHOT_STANDIN_FAIL_COPY` | the Nth copy fails: `N` at the call, `N:later` when it runs | none fails |
 //! | `OVERSHOT_STANDIN_FAIL_LAUNCH` | the Nth launch fails: `N` or `N:later` | none fails |
 //! | `OVERSHOT_STANDIN_FAIL` | the Nth call of a function fails: `NAME:N:MODE`, with the modes below | none fails |
-//! | `OVERSHOT_STANDIN_FAIL_NVRTC` | all calls of this function of the stand-in for NVRTC fail | none fails |
 //!
 //! N counts from 1 over all devices. A failure at the call leaves the device usable. A later failure makes
 //! every further call on the device fail, as a fault on a GPU does.
 //!
 //! MODE is `once` (only this call), `twice` (this call and the next one of the function), `device` (the device is lost
-//! to the process until its context is released), `memory` (the call finds no memory), `always` (this call and all
-//! later ones of the function) or `flip` (this copy or launch gets one bit wrong). A running process can set a failure,
-//! too: see `inject.rs`.
+//! to the process until its context is released), `process` (all devices are), `memory` (the call finds no memory),
+//! `always` (this call and all later ones of the function), `late` (the work that it enqueues fails), `slow` (the call or
+//! its work takes long) or `flip` (this copy or launch gets one bit wrong). A running process can set a failure, too:
+//! see `inject.rs`.
 
 use std::env;
 use std::str::FromStr;

@@ -1,0 +1,254 @@
+//! Each call of a job fails, in each way.
+
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use overshot::{Engine, Error};
+
+use crate::jobs::{FaultyJob, JOBS, Run, right_sum};
+use crate::standin::{Mode, Watchdog, arm, bytes, calls, disarm, engine, failed, heal};
+
+/// All functions of the driver and of its management library that jobs call.
+const CALLS: &[&str] = &[
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDeviceGetPCIBusId",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDeviceTotalMem_v2",
+    "cuDriverGetVersion",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventElapsedTime_v2",
+    "cuEventQuery",
+    "cuEventRecord",
+    "cuFuncGetParamInfo",
+    "cuGetErrorString",
+    "cuInit",
+    "cuLaunchKernel",
+    "cuMemAlloc_v2",
+    "cuMemFree_v2",
+    "cuMemGetInfo_v2",
+    "cuMemAllocHost_v2",
+    "cuMemFreeHost",
+    "cuMemHostGetFlags",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemsetD8Async",
+    "cuModuleGetFunction",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuPointerGetAttribute",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamSynchronize",
+    "cuStreamWaitEvent",
+    "nvmlDeviceGetCurrPcieLinkWidth",
+    "nvmlDeviceGetHandleByPciBusId_v2",
+    "nvmlDeviceGetMaxPcieLinkGeneration",
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlInit_v2",
+    "nvmlShutdown",
+];
+
+/// The calls that enqueue work of their own.
+const WORK: [&str; 4] = ["cuLaunchKernel", "cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2", "cuMemsetD8Async"];
+/// The calls that use memory.
+const MEMORY: [&str; 3] = ["cuDevicePrimaryCtxRetain", "cuMemAlloc_v2", "cuMemHostRegister_v2"];
+
+impl Mode {
+    fn fails(self, call: &str) -> bool {
+        match self {
+            Mode::Late => WORK.contains(&call),
+            Mode::Memory => MEMORY.contains(&call),
+            // Without a context, memory can never be released.
+            Mode::Always => !call.starts_with("cuCtx"),
+            Mode::Once | Mode::Device | Mode::Process | Mode::Twice | Mode::Slow => true,
+            // See `flips.rs`.
+            Mode::Flip => false,
+        }
+    }
+
+    fn loses_a_device(self) -> bool {
+        matches!(self, Mode::Device | Mode::Process | Mode::Late)
+    }
+}
+
+/// Runs a job. The outer error is a defect: a panic, wrong rows, or an error of several lines.
+pub fn run(engine: &Engine, job: Run) -> Result<Result<(), Error>, String> {
+    match catch_unwind(AssertUnwindSafe(|| job(engine))) {
+        Ok(Ok(true)) => Ok(Ok(())),
+        Ok(Ok(false)) => Err("has wrong rows".into()),
+        Ok(Err(error)) if error.to_string().contains('\n') => Err(format!("has an error of several lines: {error}")),
+        Ok(Err(error)) => Ok(Err(error)),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or(panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            Err(format!("panics: {}", text.unwrap_or_default()))
+        }
+    }
+}
+
+/// Checks that a job left nothing behind.
+pub fn check_released(engine: &Engine) -> Result<(), String> {
+    let in_use: u64 = engine.memory().iter().map(|memory| memory.device.in_use + memory.pinned.in_use).sum();
+    engine.trim();
+    let left = (in_use, bytes());
+    if left == (0, [0; 2]) { Ok(()) } else { Err(format!("leaves bytes (in use, [device, pinned]): {left:?}")) }
+}
+
+/// A call of a job that fails.
+struct Case<'a> {
+    job: &'a FaultyJob,
+    call: &'static str,
+    /// Counted from 1.
+    nth: u64,
+    mode: Mode,
+    /// Whether the devices are open before, and the CPU and another GPU take part.
+    is_open: bool,
+}
+
+/// What became of the cases.
+#[derive(Default)]
+struct Ends {
+    /// Calls that failed or took long.
+    fired: u64,
+    /// Jobs that ended with an error.
+    errors: u64,
+    /// Next jobs that told of the lost device.
+    told: u64,
+}
+
+impl Case<'_> {
+    fn run(&self, ends: &mut Ends) -> Result<(), String> {
+        let opened = self.is_open.then(|| engine().unwrap());
+        if let Some(engine) = &opened {
+            run(engine, self.job.run)?.map_err(|error| format!("fails before: {error}"))?;
+        }
+        arm(self.call, self.nth, self.mode);
+        match opened.map_or_else(engine, Ok) {
+            Ok(engine) => self.run_on(engine, ends)?,
+            Err(error) => self.check_error(&error, ends)?,
+        }
+        ends.fired += u64::from(failed() > 0);
+        disarm();
+        heal();
+        if bytes() != [0; 2] {
+            return Err(format!("leaves bytes without an engine: {:?}", bytes()));
+        }
+        let fresh = engine().map_err(|error| format!("a new engine fails: {error}"))?;
+        run(&fresh, self.job.run)?.map_err(|error| format!("fails on a new engine: {error}"))
+    }
+
+    /// Runs the job, and another one if the call failed in it. Otherwise it fails when the engine ends.
+    fn run_on(&self, engine: Engine, ends: &mut Ends) -> Result<(), String> {
+        if let Err(error) = run(&engine, self.job.run)? {
+            self.check_error(&error, ends)?;
+        }
+        if failed() == 0 {
+            return Ok(());
+        }
+        ends.fired += 1;
+        disarm();
+        check_released(&engine)?;
+        if let Err(error) = run(&engine, self.job.run).map_err(|problem| format!("the next job {problem}"))? {
+            // The driver tells it if the device was lost outside the pipeline.
+            let text = error.to_string();
+            let is_told = text.contains("was lost in an earlier run") || text.contains("CUDA_ERROR_");
+            if !self.mode.loses_a_device() || !is_told || !text.contains("cuda") {
+                return Err(format!("the next job fails: {error}"));
+            }
+            ends.told += 1;
+        }
+        check_released(&engine)
+    }
+
+    fn check_error(&self, error: &Error, ends: &mut Ends) -> Result<(), String> {
+        ends.errors += 1;
+        let text = error.to_string();
+        if env::var_os("FAULTS_SHOW").is_some() {
+            eprintln!("{self}: {text}");
+        }
+        if self.mode == Mode::Slow || (self.is_open && self.job.survives) {
+            return Err(format!("fails: {text}"));
+        }
+        if !text.contains("cuda") {
+            return Err(format!("names no device: {text}"));
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Case<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, call {} of {}, {:?}", self.job.name, self.nth, self.call, self.mode)
+    }
+}
+
+/// Returns which of so many calls fail: all, or the first ones and then some of the others.
+fn chosen(count: u64) -> Vec<u64> {
+    const FIRST: u64 = 3;
+    if count <= 2 * FIRST || env::var("OVERSHOT_FAULTS").is_ok_and(|which| which == "all") {
+        return (1..=count).collect();
+    }
+    (1..=FIRST).chain((FIRST + 1..=count).step_by((count - FIRST).div_ceil(FIRST) as usize)).collect()
+}
+
+#[test]
+#[ignore = "needs the stand-in driver"]
+fn each_call_on_the_standin() {
+    let name = env::var("FAULTS_MODE").unwrap();
+    let modes = [Mode::Once, Mode::Always, Mode::Memory, Mode::Device, Mode::Process, Mode::Late, Mode::Slow];
+    let mode = modes.into_iter().find(|mode| format!("{mode:?}").eq_ignore_ascii_case(&name)).unwrap();
+    let device = env::var("FAULTS_DEVICE").unwrap();
+    let is_open = device != "cuda";
+    let watchdog = Watchdog::start();
+    watchdog.next("counting calls");
+    right_sum();
+    // Loads the driver, which must be loaded before any call is armed, and makes the calls that happen only once.
+    drop(engine().unwrap());
+
+    let (mut all, mut cases) = (0, Vec::new());
+    for job in &JOBS {
+        disarm();
+        let counted = engine().unwrap();
+        run(&counted, job.run).unwrap().unwrap();
+        if is_open {
+            disarm();
+            run(&counted, job.run).unwrap().unwrap();
+        }
+        drop(counted);
+        let counts: Vec<u64> = CALLS.iter().map(|call| calls(call)).collect();
+        assert_eq!(counts.iter().sum::<u64>(), calls(""), "{}: a function is missing in the list", job.name);
+        for (call, count) in CALLS.iter().zip(counts).filter(|(call, _)| mode.fails(call)) {
+            all += count;
+            cases.extend(chosen(count).into_iter().map(|nth| Case { job, call, nth, mode, is_open }));
+        }
+    }
+
+    let (mut ends, mut problems) = (Ends::default(), Vec::new());
+    for case in &cases {
+        watchdog.next(&case.to_string());
+        if let Err(problem) = case.run(&mut ends) {
+            problems.push(format!("{case}: {problem}"));
+        }
+        disarm();
+        heal();
+    }
+    assert!(problems.is_empty(), "{} of {}:\n{}", problems.len(), cases.len(), problems.join("\n"));
+    let Ends { fired, errors, told } = ends;
+    println!(
+        "\ncases: {mode:?} on {device}: {} of {all} calls; {fired} failed, {errors} jobs were errors, {told} next jobs \
+         told of a lost device",
+        cases.len()
+    );
+    // Whether a call is made depends on the schedule, as for those that poll.
+    assert!(fired > cases.len() as u64 / 2, "only {fired} calls failed");
+}
