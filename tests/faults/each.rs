@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use overshot::{Engine, Error};
 
-use crate::jobs::{FaultyJob, JOBS, Run, right_sum};
+use crate::jobs::{FaultyJob, JOBS, Run, Survives, right_sum};
 use crate::standin::{Mode, Watchdog, arm, bytes, calls, disarm, engine, failed, heal};
 
 /// All functions of the driver and of its management library that jobs call.
@@ -176,7 +176,12 @@ impl Case<'_> {
         if env::var_os("FAULTS_SHOW").is_some() {
             eprintln!("{self}: {text}");
         }
-        if self.mode == Mode::Slow || (self.is_open && self.job.survives) {
+        let survives = match self.job.survives {
+            Survives::Always => true,
+            Survives::InPipeline => WORK.contains(&self.call),
+            Survives::Never => false,
+        };
+        if self.mode == Mode::Slow || (self.is_open && survives) {
             return Err(format!("fails: {text}"));
         }
         if !text.contains("cuda") {

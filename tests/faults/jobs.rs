@@ -125,17 +125,26 @@ pub type Run = fn(&Engine) -> Result<bool>;
 pub struct FaultyJob {
     pub name: &'static str,
     pub run: Run,
-    /// Whether all of its rows can be computed by any device, so that one that is lost is no error.
-    pub survives: bool,
+    pub survives: Survives,
+}
+
+/// Whether a job goes on if another device is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Survives {
+    Always,
+    /// If a device fails in the pipeline, and not while the caller makes an array.
+    InPipeline,
+    /// Its rows stay on the devices.
+    Never,
 }
 
 pub const JOBS: [FaultyJob; 8] = [
-    FaultyJob { name: "staged", run: staged, survives: true },
-    FaultyJob { name: "files", run: files, survives: true },
-    FaultyJob { name: "pinned", run: pinned, survives: false },
-    FaultyJob { name: "resident", run: resident, survives: false },
-    FaultyJob { name: "sharded", run: sharded, survives: false },
-    FaultyJob { name: "passes", run: passes, survives: false },
-    FaultyJob { name: "kernels", run: kernels, survives: true },
-    FaultyJob { name: "described", run: described, survives: true },
+    FaultyJob { name: "staged", run: staged, survives: Survives::Always },
+    FaultyJob { name: "files", run: files, survives: Survives::Always },
+    FaultyJob { name: "pinned", run: pinned, survives: Survives::InPipeline },
+    FaultyJob { name: "resident", run: resident, survives: Survives::Never },
+    FaultyJob { name: "sharded", run: sharded, survives: Survives::Never },
+    FaultyJob { name: "passes", run: passes, survives: Survives::Never },
+    FaultyJob { name: "kernels", run: kernels, survives: Survives::Always },
+    FaultyJob { name: "described", run: described, survives: Survives::Always },
 ];
