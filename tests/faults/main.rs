@@ -1,5 +1,5 @@
-//! Fails each call of the driver, of its management library and of the compiler: the job must return an error that names
-//! the device, or the right rows. It must not panic or hang, and must release everything.
+//! Fails each call of the driver, of its management library and of the compiler: the job must return an error that
+//! names the device, or the right rows. It must not panic or hang, and must release everything.
 //!
 //! The stand-ins fail the calls that they are told to (`tests/standin/inject.rs`). `each.rs` counts the calls of a job,
 //! and lets each of them fail in each way. `OVERSHOT_FAULTS=all` runs all cases, also where calls are so many that
@@ -41,7 +41,7 @@ fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
     assert!(output.status.success() && text.contains("1 passed"), "{settings:?}: {text}");
     for line in text.lines().filter(|line| line.starts_with("cases:")) {
         // Not with `eprintln`, whose text is shown only if the test fails.
-        writeln!(std::io::stderr(), "{line}").unwrap();
+        std::io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 }
 

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
-use std::sync::{LazyLock, Mutex};
+use std::sync::{LazyLock, Mutex, MutexGuard};
 
 type Code = u32;
 const INVALID_INPUT: Code = 3;
@@ -39,9 +39,13 @@ struct Armed {
 
 static ARMED: LazyLock<Mutex<Armed>> = LazyLock::new(Mutex::default);
 
+fn armed() -> MutexGuard<'static, Armed> {
+    ARMED.lock().unwrap()
+}
+
 /// Counts a call, and returns whether it fails.
 fn fails(call: &'static str) -> bool {
-    let mut armed = ARMED.lock().unwrap();
+    let mut armed = armed();
     let calls = armed.calls.entry(call).or_default();
     *calls += 1;
     let calls = *calls;
@@ -56,7 +60,7 @@ fn fails(call: &'static str) -> bool {
 pub unsafe extern "C" fn standinArmCompiler(name: *const c_char, nth: u64, always: bool) {
     // SAFETY: by this function's contract.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-    *ARMED.lock().unwrap() = Armed { name, nth, always, calls: HashMap::new() };
+    *armed() = Armed { name, nth, always, calls: HashMap::new() };
 }
 
 /// Returns the number of calls of this function since [`standinArmCompiler`].
@@ -67,7 +71,7 @@ pub unsafe extern "C" fn standinArmCompiler(name: *const c_char, nth: u64, alway
 pub unsafe extern "C" fn standinCompilerCalls(name: *const c_char) -> u64 {
     // SAFETY: by this function's contract.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-    ARMED.lock().unwrap().calls.get(&*name).copied().unwrap_or(0)
+    armed().calls.get(&*name).copied().unwrap_or(0)
 }
 
 /// # Safety
