@@ -272,8 +272,8 @@ impl<'r, D: Device> Slot<'r, D> {
         for (k, (output, size)) in self.route.outputs.iter_mut().zip(&self.columns.outputs).enumerate() {
             if let Out::Download(To::Pinned(claim)) = output {
                 assert_eq!(claim.len(), rows * size, "rows of an output in place");
-                // SAFETY: the bytes are in the block. The bytes of the sink are claimed until the chunk is done (for
-                // ever, if it never is), and outlive the workers and the submitter.
+                // SAFETY: the bytes are in the block. The bytes of the sink are claimed until the chunk is done or, if
+                // it never is, at least until the streams are gone, and outlive the workers and the submitter.
                 unsafe {
                     copy_out.copy_out(
                         memory,
