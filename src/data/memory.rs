@@ -1,13 +1,12 @@
-//! Datasets in memory. All `unsafe` code of this module is in this file, behind safe types.
+//! Datasets in memory, whose `unsafe` code is behind safe types.
 //!
 //! - [`Memory`]: the rows of a source, shared.
 //! - [`Disjoint`]: a slice whose parts are written concurrently by several threads. Like a `RefCell`, it checks at
 //!   run time what the borrow checker cannot prove: that no two live parts overlap.
 //! - [`SinkMemory`]: a [`Disjoint`] measured in rows. Small ones are written through the cache.
 //! - [`map_file`]: the bytes of a file as a slice.
-//! - [`copy_past_cache`]: writes rows that are not read again soon, bypassing the cache.
 
-use super::Dtype;
+use super::{Dtype, copy_past_cache};
 use crate::cpu_cache::last_level_cache_bytes;
 use crate::error::{ColumnError, Result};
 use memmap2::{Mmap, MmapOptions, MmapRaw};
@@ -283,12 +282,17 @@ impl<'a> SinkMemory<'a> {
         self.try_claim(rows).ok_or_else(|| ColumnError::RowsInUse { first, end }.into())
     }
 
+    /// Returns whether all of the memory can stay in the cache, from which the caller reads it.
+    pub(crate) fn stays_in_cache(&self) -> bool {
+        self.bytes.len() as u64 <= STAYS_IN_CACHE.max(last_level_cache_bytes() / CACHE_PART)
+    }
+
     /// Copies rows to claimed rows of this memory, past the cache unless all of the memory can stay in it.
     ///
     /// # Panics
     /// Panics if the lengths differ.
     pub(crate) fn copy(&self, to: &mut [u8], from: &[u8]) {
-        if stays_in_cache(self.bytes.len()) { to.copy_from_slice(from) } else { copy_past_cache(to, from) }
+        if self.stays_in_cache() { to.copy_from_slice(from) } else { copy_past_cache(to, from) }
     }
 
     /// Borrows like [`claim`](SinkMemory::claim), but returns `None` instead of panicking.
@@ -351,46 +355,3 @@ pub(crate) unsafe fn map_file(file: &File, len: u64) -> Option<Mmap> {
 const STAYS_IN_CACHE: u64 = 4 << 20;
 /// The part of the last-level cache that such an output may take: inputs and other outputs are there, too.
 const CACHE_PART: u64 = 8;
-
-/// Returns whether an output of so many bytes stays in the cache.
-fn stays_in_cache(bytes: usize) -> bool {
-    bytes as u64 <= STAYS_IN_CACHE.max(last_level_cache_bytes() / CACHE_PART)
-}
-
-/// Copies bytes that are not read again soon, bypassing the cache. Ordinary stores read every cache line before
-/// they write it, and evict data that is still needed, such as the slots of other workers.
-///
-/// # Panics
-/// Panics if the lengths differ.
-pub(crate) fn copy_past_cache(to: &mut [u8], from: &[u8]) {
-    assert_eq!(to.len(), from.len(), "bytes to copy");
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
-        let head = to.as_ptr().align_offset(LINE).min(to.len());
-        let (to_head, to) = to.split_at_mut(head);
-        let (from_head, from) = from.split_at(head);
-        to_head.copy_from_slice(from_head);
-        let (to_lines, to_tail) = to.as_chunks_mut::<LINE>();
-        let (from_lines, from_tail) = from.as_chunks::<LINE>();
-        for (to, from) in to_lines.iter_mut().zip(from_lines) {
-            let (to, from) = (to.as_mut_ptr().cast::<__m128i>(), from.as_ptr().cast::<__m128i>());
-            for part in 0..LINE / size_of::<__m128i>() {
-                // SAFETY: SSE2 is part of x86-64. Both pointers point to a whole line of `LINE` bytes; the line of
-                // `to` is aligned, because the head was split off, and is borrowed for writing.
-                unsafe { _mm_stream_si128(to.add(part), _mm_loadu_si128(from.add(part))) };
-            }
-        }
-        to_tail.copy_from_slice(from_tail);
-        // Non-temporal stores are not ordered with other stores. A thread that is told that the rows are complete
-        // must see them.
-        // SAFETY: SSE is part of x86-64.
-        unsafe { _mm_sfence() };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    to.copy_from_slice(from);
-}
-
-/// Bytes of a cache line.
-#[cfg(target_arch = "x86_64")]
-const LINE: usize = 64;

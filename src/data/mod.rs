@@ -29,7 +29,7 @@ mod memory;
 mod new_file;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`testing` exports what is `pub` there"))]
 mod npy;
-
+mod past_cache;
 mod raw;
 mod raw_array;
 mod replaced_file;
@@ -71,7 +71,8 @@ pub(crate) use file::sync_names;
 pub(crate) use file_layout::{FileFormat, FileLayout};
 #[cfg(test)]
 pub(crate) use identity::tests::LOOKED_UP;
-pub(crate) use memory::{copy_past_cache, map_file};
+pub(crate) use memory::map_file;
+pub(crate) use past_cache::{PastCache, copy_past_cache, until_line};
 pub(crate) use replaced_file::{remove_abandoned, replace};
 #[cfg(test)]
 pub(crate) use shards::Nowhere;

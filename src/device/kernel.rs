@@ -303,6 +303,12 @@ pub trait HostKernel: Send {
         false
     }
 
+    /// Makes later calls of [`run`](HostKernel::run) store these outputs past the cache, and the others through it, as
+    /// at first. Returns false if the kernel cannot do this.
+    fn store_past_cache(&mut self, _outputs: &[bool]) -> bool {
+        false
+    }
+
     /// Makes later calls of [`run`](HostKernel::run) use other instructions of the processor, for the same bits.
     /// Returns false if there are no others.
     fn use_other_instructions(&mut self) -> bool {

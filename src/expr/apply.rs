@@ -1,13 +1,15 @@
 //! Applies one operation to one block of rows.
 
+use std::ops::Range;
+
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 
 use super::dispatch::{self, Work};
-use super::functions::{OfOne, OfTwo};
+use super::functions::{self, OfOne, OfTwo};
 use super::ir::{Id, Node, Op};
-use super::scalar::{Float, Int, greatest, least};
+use super::scalar::{Float, Int, Value, greatest, least};
 use super::words::{Binary, Unary};
-use crate::data::Dtype;
+use crate::data::{Dtype, PastCache, until_line};
 
 /// Where a result is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +17,33 @@ pub(super) enum Place {
     Register(usize),
     /// In the input column.
     Input(usize),
+    /// In the output column, from which nothing reads.
+    Output(usize),
+}
+
+/// Where the results of a block of rows go.
+pub(super) enum Target<'a> {
+    /// A register, which may be longer.
+    Register(&'a mut [u64]),
+    /// Rows of an output. It has the canonical NaN for every NaN, as on all devices.
+    Output(&'a mut [u8], Option<&'a PastCache>),
+}
+
+impl<'a> Target<'a> {
+    /// # Panics
+    /// Panics if it is no register: see [`goes_to_outputs`].
+    fn register(self) -> &'a mut [u64] {
+        match self {
+            Target::Register(register) => register,
+            Target::Output(..) => panic!("the operation needs a register"),
+        }
+    }
+}
+
+/// Returns whether the results of an operation can go to an output at once. Functions are computed in registers: their
+/// code is long, and they take much longer than the way from there.
+pub(super) fn goes_to_outputs(op: Op) -> bool {
+    matches!(op, Op::Cast(_) | Op::Unary(..) | Op::Binary(..) | Op::Select(..)) && !functions::is_function(op)
 }
 
 /// The locations of the values of a block of rows.
@@ -35,6 +64,7 @@ impl<'a> Block<'a> {
         match self.places[id] {
             Place::Register(register) => &cast_slice(&self.registers[register])[..self.rows],
             Place::Input(input) => self.input(input),
+            Place::Output(_) => &[],
         }
     }
 
@@ -105,39 +135,30 @@ macro_rules! for_all {
     };
 }
 
-/// Computes the operation `id` on a block into `out`.
-pub(super) fn apply(nodes: &[Node], id: Id, block: &Block<'_>, first_row: u64, out: &mut [u64]) {
+/// Computes the operation `id` on a block.
+///
+/// # Panics
+/// Panics if `target` is an output and the operation needs a register.
+pub(super) fn apply(nodes: &[Node], id: Id, block: &Block<'_>, first_row: u64, target: Target<'_>) {
     let Node { op, dtype } = nodes[id];
     match op {
-        Op::Input(input) => map(out, block.input::<u8>(input), |byte| u8::from(byte != 0)),
-        Op::Value(value) => for_all!(dtype, T => fill::<T>(out, block.scalars[value])),
+        Op::Input(input) => map(target, block.input::<u8>(input), |byte| u8::from(byte != 0)),
+        Op::Value(value) => for_all!(dtype, T => fill::<T>(target.register(), block.scalars[value])),
         Op::Row => {
-            let rows = &mut out[..block.rows];
+            let rows = &mut target.register()[..block.rows];
             rows.iter_mut().zip(first_row..).for_each(|(slot, row)| *slot = row);
         }
-        Op::Constant(bits) => for_all!(dtype, T => fill::<T>(out, bits)),
-        Op::Cast(of) => cast(nodes[of].dtype, dtype, block, of, out),
-        Op::Unary(op, of) => unary(op, nodes[of].dtype, block, of, out),
-        Op::Binary(op, a, b) => binary(op, nodes[a].dtype, block, [a, b], out),
-        Op::Select(condition, then, otherwise) => match dtype.size() {
-            1 => select::<u8>(out, block, [condition, then, otherwise]),
-            2 => select::<u16>(out, block, [condition, then, otherwise]),
-            4 => select::<u32>(out, block, [condition, then, otherwise]),
-            _ => select::<u64>(out, block, [condition, then, otherwise]),
-        },
+        Op::Constant(bits) => for_all!(dtype, T => fill::<T>(target.register(), bits)),
+        Op::Cast(of) => cast(nodes[of].dtype, dtype, block, of, target),
+        Op::Unary(op, of) => unary(op, nodes[of].dtype, block, of, target),
+        Op::Binary(op, a, b) => binary(op, nodes[a].dtype, block, [a, b], target),
+        Op::Select(condition, then, otherwise) => select(dtype, block, [condition, then, otherwise], target),
     }
 }
 
-/// Writes a result to an output. Replaces every NaN by the canonical NaN, which all devices store.
-pub(super) fn store(dtype: Dtype, id: Id, block: &Block<'_>, target: &mut [u8]) {
-    fn copy<T: Pod>(target: &mut [u8], values: &[T], stored: impl Fn(T) -> T) {
-        dispatch::run(Map { out: cast_slice_mut(target), a: values, f: stored });
-    }
-    match dtype {
-        Dtype::F32 => copy(target, block.values(id), f32::canonical),
-        Dtype::F64 => copy(target, block.values(id), f64::canonical),
-        _ => for_ints!(dtype, T => copy(target, block.values::<T>(id), |value| value), else {}),
-    }
+/// Writes a result to an output.
+pub(super) fn store(dtype: Dtype, id: Id, block: &Block<'_>, target: Target<'_>) {
+    for_all!(dtype, T => map(target, block.values::<T>(id), |value| value));
 }
 
 fn fill<T: Pod>(out: &mut [u64], bits: u64) {
@@ -147,189 +168,247 @@ fn fill<T: Pod>(out: &mut [u64], bits: u64) {
     cast_slice_mut::<u64, T>(out).fill(bytemuck::pod_read_unaligned(&bytes[from..from + size_of::<T>()]));
 }
 
-fn map<A: Pod, R: Pod>(out: &mut [u64], a: &[A], f: impl Fn(A) -> R) {
-    dispatch::run(Map { out: cast_slice_mut(out), a, f });
+fn map<A: Pod, R: Value>(target: Target<'_>, a: &[A], f: impl Fn(A) -> R) {
+    run(target, a.len(), Map { a, f });
 }
 
-fn zip<A: Pod, R: Pod>(out: &mut [u64], a: &[A], b: &[A], f: impl Fn(A, A) -> R) {
-    dispatch::run(Zip { out: cast_slice_mut(out), a, b, f });
+fn zip<A: Pod, R: Value>(target: Target<'_>, a: &[A], b: &[A], f: impl Fn(A, A) -> R) {
+    run(target, a.len(), Zip { a, b, f });
 }
 
-fn select<T: Pod>(out: &mut [u64], block: &Block<'_>, [condition, then, otherwise]: [Id; 3]) {
+fn select(dtype: Dtype, block: &Block<'_>, [condition, then, otherwise]: [Id; 3], target: Target<'_>) {
     let conditions = block.values(condition);
-    let (then, otherwise) = (block.values(then), block.values(otherwise));
-    dispatch::run(Select::<T> { out: cast_slice_mut(out), conditions, then, otherwise });
+    for_all!(dtype, T => {
+        let (then, otherwise) = (block.values::<T>(then), block.values(otherwise));
+        run(target, block.rows, Select { conditions, then, otherwise });
+    });
 }
 
-struct Map<'a, A, R, F> {
-    out: &'a mut [R],
+/// Runs the loop of an operation.
+fn run<R: Value>(target: Target<'_>, rows: usize, of: impl Rows<R>) {
+    match target {
+        Target::Register(out) => dispatch::run(ToRegister { out: &mut cast_slice_mut(out)[..rows], of }),
+        Target::Output(out, past_cache) => dispatch::run(ToOutput { out: cast_slice_mut(out), of, past_cache }),
+    }
+}
+
+/// An operation on the rows of a block.
+trait Rows<R> {
+    /// Computes some rows, and applies `then` to each result.
+    fn compute(&self, rows: Range<usize>, out: &mut [R], then: impl Fn(R) -> R);
+}
+
+struct Map<'a, A, F> {
     a: &'a [A],
     f: F,
 }
 
-impl<A: Pod, R: Pod, F: Fn(A) -> R> Work for Map<'_, A, R, F> {
+impl<A: Pod, R: Value, F: Fn(A) -> R> Rows<R> for Map<'_, A, F> {
     #[inline(always)]
-    fn run(self) {
-        for (slot, a) in self.out.iter_mut().zip(self.a) {
-            *slot = (self.f)(*a);
+    fn compute(&self, rows: Range<usize>, out: &mut [R], then: impl Fn(R) -> R) {
+        for (slot, a) in out.iter_mut().zip(&self.a[rows]) {
+            *slot = then((self.f)(*a));
         }
     }
 }
 
-struct Zip<'a, A, R, F> {
-    out: &'a mut [R],
+struct Zip<'a, A, F> {
     a: &'a [A],
     b: &'a [A],
     f: F,
 }
 
-impl<A: Pod, R: Pod, F: Fn(A, A) -> R> Work for Zip<'_, A, R, F> {
+impl<A: Pod, R: Value, F: Fn(A, A) -> R> Rows<R> for Zip<'_, A, F> {
     #[inline(always)]
-    fn run(self) {
-        for ((slot, a), b) in self.out.iter_mut().zip(self.a).zip(self.b) {
-            *slot = (self.f)(*a, *b);
+    fn compute(&self, rows: Range<usize>, out: &mut [R], then: impl Fn(R) -> R) {
+        for ((slot, a), b) in out.iter_mut().zip(&self.a[rows.clone()]).zip(&self.b[rows]) {
+            *slot = then((self.f)(*a, *b));
         }
     }
 }
 
 struct Select<'a, T> {
-    out: &'a mut [T],
     conditions: &'a [u8],
     then: &'a [T],
     otherwise: &'a [T],
 }
 
-impl<T: Pod> Work for Select<'_, T> {
+impl<T: Value> Rows<T> for Select<'_, T> {
     #[inline(always)]
-    fn run(self) {
-        let slots = self.out.iter_mut();
-        for (((slot, condition), a), b) in slots.zip(self.conditions).zip(self.then).zip(self.otherwise) {
-            *slot = if *condition != 0 { *a } else { *b };
+    fn compute(&self, rows: Range<usize>, out: &mut [T], then: impl Fn(T) -> T) {
+        let slots = out.iter_mut().zip(&self.conditions[rows.clone()]);
+        for (((slot, condition), a), b) in slots.zip(&self.then[rows.clone()]).zip(&self.otherwise[rows]) {
+            *slot = then(if *condition != 0 { *a } else { *b });
         }
     }
 }
 
-fn cast(from: Dtype, to: Dtype, block: &Block<'_>, of: Id, out: &mut [u64]) {
+struct ToRegister<'a, R, L> {
+    out: &'a mut [R],
+    of: L,
+}
+
+impl<R: Value, L: Rows<R>> Work for ToRegister<'_, R, L> {
+    #[inline(always)]
+    fn run(self) {
+        self.of.compute(0..self.out.len(), self.out, |value| value);
+    }
+}
+
+/// The rows of an output that are computed before they are stored: whole cache lines, and so few that the processor
+/// stores them while it loads and computes the next ones. If they were as many as in a block, it would do these in turn,
+/// and `c = a * b` from memory would take a third longer (`cargo bench --bench expression`).
+const GROUP: usize = 64;
+
+struct ToOutput<'a, R, L> {
+    out: &'a mut [R],
+    of: L,
+    past_cache: Option<&'a PastCache>,
+}
+
+impl<R: Value, L: Rows<R>> Work for ToOutput<'_, R, L> {
+    #[inline(always)]
+    fn run(self) {
+        let ToOutput { out, of, past_cache } = self;
+        let mut group = [R::zeroed(); GROUP];
+        let mut from = 0;
+        while from < out.len() {
+            let rest = &mut out[from..];
+            let rows = GROUP.min(match until_line(rest) {
+                0 => rest.len(),
+                until => until,
+            });
+            of.compute(from..from + rows, &mut group[..rows], R::canonical);
+            match past_cache {
+                Some(past_cache) => past_cache.copy(cast_slice_mut(&mut rest[..rows]), cast_slice(&group[..rows])),
+                None => rest[..rows].copy_from_slice(&group[..rows]),
+            }
+            from += rows;
+        }
+    }
+}
+
+fn cast(from: Dtype, to: Dtype, block: &Block<'_>, of: Id, target: Target<'_>) {
     for_all!(from, F => {
         let values = block.values::<F>(of);
         if to == Dtype::Bool {
-            return map(out, values, |value| u8::from(value != 0 as F));
+            return map(target, values, |value| u8::from(value != 0 as F));
         }
-        for_all!(to, T => map(out, values, |value| value as T));
+        for_all!(to, T => map(target, values, |value| value as T));
     });
 }
 
-fn unary(op: Unary, dtype: Dtype, block: &Block<'_>, of: Id, out: &mut [u64]) {
+fn unary(op: Unary, dtype: Dtype, block: &Block<'_>, of: Id, target: Target<'_>) {
     match (op, dtype) {
-        (Unary::Not, Dtype::Bool) => map(out, block.values::<u8>(of), |value| value ^ 1),
-        (Unary::Not, _) => for_ints!(dtype, T => map(out, block.values::<T>(of), |value| !value), else {}),
+        (Unary::Not, Dtype::Bool) => map(target, block.values::<u8>(of), |value| value ^ 1),
+        (Unary::Not, _) => for_ints!(dtype, T => map(target, block.values::<T>(of), |value| !value), else {}),
         (Unary::Neg, _) if !dtype.is_float() => {
-            for_ints!(dtype, T => map(out, block.values::<T>(of), |value| value.wrapping_neg()), else {});
+            for_ints!(dtype, T => map(target, block.values::<T>(of), |value| value.wrapping_neg()), else {});
         }
         (Unary::Sign, _) if !dtype.is_float() => {
-            for_ints!(dtype, T => map(out, block.values::<T>(of), T::sign), else {});
+            for_ints!(dtype, T => map(target, block.values::<T>(of), T::sign), else {});
         }
-        (Unary::Abs, Dtype::I8) => map(out, block.values::<i8>(of), i8::wrapping_abs),
-        (Unary::Abs, Dtype::I16) => map(out, block.values::<i16>(of), i16::wrapping_abs),
-        (Unary::Abs, Dtype::I32) => map(out, block.values::<i32>(of), i32::wrapping_abs),
-        (Unary::Abs, Dtype::I64) => map(out, block.values::<i64>(of), i64::wrapping_abs),
-        _ => for_floats!(dtype, T => float_unary(op, block.values::<T>(of), out), else {}),
+        (Unary::Abs, Dtype::I8) => map(target, block.values::<i8>(of), i8::wrapping_abs),
+        (Unary::Abs, Dtype::I16) => map(target, block.values::<i16>(of), i16::wrapping_abs),
+        (Unary::Abs, Dtype::I32) => map(target, block.values::<i32>(of), i32::wrapping_abs),
+        (Unary::Abs, Dtype::I64) => map(target, block.values::<i64>(of), i64::wrapping_abs),
+        _ => for_floats!(dtype, T => float_unary(op, block.values::<T>(of), target), else {}),
     }
 }
 
 /// Differences between `f32` and `f64` beyond [`Float`].
 macro_rules! exact {
-    ($T:ident, $op:expr, $a:expr, $out:expr, $rest:expr) => {
+    ($T:ident, $op:expr, $a:expr, $target:expr, $rest:expr) => {
         match $op {
-            Unary::Neg => map($out, $a, |x: $T| -x),
-            Unary::Abs => map($out, $a, $T::abs),
-            Unary::Sqrt => map($out, $a, $T::sqrt),
-            Unary::Floor => map($out, $a, $T::floor),
-            Unary::Ceil => map($out, $a, $T::ceil),
-            Unary::Round => map($out, $a, $T::round_ties_even),
-            Unary::Trunc => map($out, $a, $T::trunc),
-            Unary::Sign => map($out, $a, $T::sign),
-            Unary::SignBit => map($out, $a, |x: $T| u8::from(x.sign_bit())),
-            Unary::IsNan => map($out, $a, |x: $T| u8::from(x.is_nan())),
-            Unary::IsInf => map($out, $a, |x: $T| u8::from(x.is_infinite())),
-            Unary::IsFinite => map($out, $a, |x: $T| u8::from(x.is_finite())),
+            Unary::Neg => map($target, $a, |x: $T| -x),
+            Unary::Abs => map($target, $a, $T::abs),
+            Unary::Sqrt => map($target, $a, $T::sqrt),
+            Unary::Floor => map($target, $a, $T::floor),
+            Unary::Ceil => map($target, $a, $T::ceil),
+            Unary::Round => map($target, $a, $T::round_ties_even),
+            Unary::Trunc => map($target, $a, $T::trunc),
+            Unary::Sign => map($target, $a, $T::sign),
+            Unary::SignBit => map($target, $a, |x: $T| u8::from(x.sign_bit())),
+            Unary::IsNan => map($target, $a, |x: $T| u8::from(x.is_nan())),
+            Unary::IsInf => map($target, $a, |x: $T| u8::from(x.is_infinite())),
+            Unary::IsFinite => map($target, $a, |x: $T| u8::from(x.is_finite())),
             _ => $rest,
         }
     };
 }
 
 trait FloatUnary: Float + Pod {
-    fn exact_or(op: Unary, a: &[Self], out: &mut [u64], rest: impl FnOnce(&mut [u64]));
+    fn exact_or(op: Unary, a: &[Self], target: Target<'_>, rest: impl FnOnce(Target<'_>));
 }
 impl FloatUnary for f32 {
-    fn exact_or(op: Unary, a: &[f32], out: &mut [u64], rest: impl FnOnce(&mut [u64])) {
-        exact!(f32, op, a, out, rest(out));
+    fn exact_or(op: Unary, a: &[f32], target: Target<'_>, rest: impl FnOnce(Target<'_>)) {
+        exact!(f32, op, a, target, rest(target));
     }
 }
 impl FloatUnary for f64 {
-    fn exact_or(op: Unary, a: &[f64], out: &mut [u64], rest: impl FnOnce(&mut [u64])) {
-        exact!(f64, op, a, out, rest(out));
+    fn exact_or(op: Unary, a: &[f64], target: Target<'_>, rest: impl FnOnce(Target<'_>)) {
+        exact!(f64, op, a, target, rest(target));
     }
 }
 
-fn float_unary<T: FloatUnary>(op: Unary, a: &[T], out: &mut [u64]) {
-    T::exact_or(op, a, out, |out| dispatch::run(OfOne { op, a, out: cast_slice_mut(out) }));
+fn float_unary<T: FloatUnary>(op: Unary, a: &[T], target: Target<'_>) {
+    T::exact_or(op, a, target, |target| dispatch::run(OfOne { op, a, out: cast_slice_mut(target.register()) }));
 }
 
-fn binary(op: Binary, dtype: Dtype, block: &Block<'_>, [a, b]: [Id; 2], out: &mut [u64]) {
+fn binary(op: Binary, dtype: Dtype, block: &Block<'_>, [a, b]: [Id; 2], target: Target<'_>) {
     match op {
         Binary::Eq => {
-            return for_all!(dtype, T => zip(out, block.values(a), block.values(b), |a: T, b| u8::from(a == b)));
+            return for_all!(dtype, T => zip(target, block.values(a), block.values(b), |a: T, b| u8::from(a == b)));
         }
         Binary::Ne => {
-            return for_all!(dtype, T => zip(out, block.values(a), block.values(b), |a: T, b| u8::from(a != b)));
+            return for_all!(dtype, T => zip(target, block.values(a), block.values(b), |a: T, b| u8::from(a != b)));
         }
         Binary::Lt => {
-            return for_all!(dtype, T => zip(out, block.values(a), block.values(b), |a: T, b| u8::from(a < b)));
+            return for_all!(dtype, T => zip(target, block.values(a), block.values(b), |a: T, b| u8::from(a < b)));
         }
         Binary::Le => {
-            return for_all!(dtype, T => zip(out, block.values(a), block.values(b), |a: T, b| u8::from(a <= b)));
+            return for_all!(dtype, T => zip(target, block.values(a), block.values(b), |a: T, b| u8::from(a <= b)));
         }
         Binary::Gt => {
-            return for_all!(dtype, T => zip(out, block.values(a), block.values(b), |a: T, b| u8::from(a > b)));
+            return for_all!(dtype, T => zip(target, block.values(a), block.values(b), |a: T, b| u8::from(a > b)));
         }
         Binary::Ge => {
-            return for_all!(dtype, T => zip(out, block.values(a), block.values(b), |a: T, b| u8::from(a >= b)));
+            return for_all!(dtype, T => zip(target, block.values(a), block.values(b), |a: T, b| u8::from(a >= b)));
         }
-        Binary::Min => return for_all!(dtype, T => zip(out, block.values(a), block.values(b), least::<T>)),
-        Binary::Max => return for_all!(dtype, T => zip(out, block.values(a), block.values(b), greatest::<T>)),
+        Binary::Min => return for_all!(dtype, T => zip(target, block.values(a), block.values(b), least::<T>)),
+        Binary::Max => return for_all!(dtype, T => zip(target, block.values(a), block.values(b), greatest::<T>)),
         _ => {}
     }
     for_ints!(dtype, T => {
         let (a, b) = (block.values::<T>(a), block.values::<T>(b));
         match op {
-            Binary::Add => zip(out, a, b, T::wrapping_add),
-            Binary::Sub => zip(out, a, b, T::wrapping_sub),
-            Binary::Mul => zip(out, a, b, T::wrapping_mul),
-            Binary::FloorDiv => zip(out, a, b, T::floor_div),
-            Binary::Rem => zip(out, a, b, T::floor_rem),
-            Binary::Fmod => zip(out, a, b, T::fmod),
-            Binary::Pow => zip(out, a, b, T::power),
-            Binary::And => zip(out, a, b, |a, b| a & b),
-            Binary::Or => zip(out, a, b, |a, b| a | b),
-            Binary::Xor => zip(out, a, b, |a, b| a ^ b),
-            Binary::Shl => zip(out, a, b, T::shift_left),
-            Binary::Shr => zip(out, a, b, T::shift_right),
+            Binary::Add => zip(target, a, b, T::wrapping_add),
+            Binary::Sub => zip(target, a, b, T::wrapping_sub),
+            Binary::Mul => zip(target, a, b, T::wrapping_mul),
+            Binary::FloorDiv => zip(target, a, b, T::floor_div),
+            Binary::Rem => zip(target, a, b, T::floor_rem),
+            Binary::Fmod => zip(target, a, b, T::fmod),
+            Binary::Pow => zip(target, a, b, T::power),
+            Binary::And => zip(target, a, b, |a, b| a & b),
+            Binary::Or => zip(target, a, b, |a, b| a | b),
+            Binary::Xor => zip(target, a, b, |a, b| a ^ b),
+            Binary::Shl => zip(target, a, b, T::shift_left),
+            Binary::Shr => zip(target, a, b, T::shift_right),
             _ => {}
         }
     }, else for_floats!(dtype, T => {
         let (a, b) = (block.values::<T>(a), block.values::<T>(b));
         match op {
-            Binary::Add => zip(out, a, b, |a, b| a + b),
-            Binary::Sub => zip(out, a, b, |a, b| a - b),
-            Binary::Mul => zip(out, a, b, |a, b| a * b),
-            Binary::Div => zip(out, a, b, |a, b| a / b),
-            Binary::FloorDiv => zip(out, a, b, T::floor_div),
-            Binary::Rem => zip(out, a, b, T::floor_rem),
-            Binary::Fmod => zip(out, a, b, |a, b| a % b),
-            Binary::CopySign => zip(out, a, b, T::with_sign),
-            Binary::NextAfter => zip(out, a, b, T::next_after),
-            _ => dispatch::run(OfTwo { op, a, b, out: cast_slice_mut(out) }),
+            Binary::Add => zip(target, a, b, |a, b| a + b),
+            Binary::Sub => zip(target, a, b, |a, b| a - b),
+            Binary::Mul => zip(target, a, b, |a, b| a * b),
+            Binary::Div => zip(target, a, b, |a, b| a / b),
+            Binary::FloorDiv => zip(target, a, b, T::floor_div),
+            Binary::Rem => zip(target, a, b, T::floor_rem),
+            Binary::Fmod => zip(target, a, b, |a, b| a % b),
+            Binary::CopySign => zip(target, a, b, T::with_sign),
+            Binary::NextAfter => zip(target, a, b, T::next_after),
+            _ => dispatch::run(OfTwo { op, a, b, out: cast_slice_mut(target.register()) }),
         }
     }, else {}));
 }

@@ -1,13 +1,14 @@
 //! Runs a program on the host: one operation on one block of rows at a time, in vectorised loops.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::apply::{self, Block, Place};
+use super::apply::{self, Block, Place, Target};
 use super::dispatch;
 use super::ir::{Id, Op};
 use super::program::Program;
 use super::reduce::Lanes;
-use crate::data::Dtype;
+use crate::data::{Dtype, PastCache};
 use crate::device::kernel::{HostKernel, TILE_ROWS, Uniform};
 
 /// The rows of a block: few enough that several registers fit in the L1 cache, and enough that the cost of dispatch is
@@ -39,6 +40,30 @@ pub(super) struct HostProgram {
     scalars: Option<Vec<u64>>,
     /// Whether the loops use the second best instruction set.
     uses_second_level: bool,
+    /// Which outputs are stored past the cache.
+    is_past_cache: Vec<bool>,
+}
+
+/// The columns of some tiles.
+struct Columns<'a, 'b> {
+    inputs: &'a [&'a [u8]],
+    outputs: &'a mut [&'b mut [u8]],
+    /// For the outputs that are stored past the cache.
+    past_cache: Option<PastCache>,
+    is_past_cache: &'a [bool],
+}
+
+impl Columns<'_, '_> {
+    fn none() -> Self {
+        Columns { inputs: &[], outputs: &mut [], past_cache: None, is_past_cache: &[] }
+    }
+
+    /// Returns some rows of an output.
+    fn target(&mut self, program: &Program, output: usize, rows: Range<usize>) -> Target<'_> {
+        let size = program.outputs[output].1.size();
+        let past_cache = self.past_cache.as_ref().filter(|_| self.is_past_cache[output]);
+        Target::Output(&mut self.outputs[output][rows.start * size..rows.end * size], past_cache)
+    }
 }
 
 impl HostProgram {
@@ -46,7 +71,9 @@ impl HostProgram {
         let Plan { steps, constants, places, registers } = plan(&program);
         let lanes = program.reductions.iter().map(Lanes::new).collect();
         let registers = vec![vec![0; BLOCK_ROWS]; registers];
-        HostProgram { program, steps, places, registers, lanes, constants, scalars: None, uses_second_level: false }
+        let is_past_cache = vec![false; program.outputs.len()];
+        let (scalars, uses_second_level) = (None, false);
+        HostProgram { program, steps, places, registers, lanes, constants, scalars, uses_second_level, is_past_cache }
     }
 
     /// Computes the row-independent results, unless they are up to date.
@@ -56,7 +83,7 @@ impl HostProgram {
         }
         self.scalars = Some(scalars.to_vec());
         for constant in 0..self.constants.len() {
-            self.compute(self.constants[constant], 0, BLOCK_ROWS, 0, &[]);
+            self.compute(self.constants[constant], 0, 0..BLOCK_ROWS, &mut Columns::none());
         }
     }
 
@@ -66,50 +93,57 @@ impl HostProgram {
         self.registers.len()
     }
 
-    fn compute(&mut self, id: Id, start: usize, rows: usize, first_row: u64, inputs: &[&[u8]]) {
-        let Place::Register(register) = self.places[id] else { return };
-        let mut values = std::mem::take(&mut self.registers[register]);
-        let block = self.block(start, rows, inputs);
-        apply::apply(&self.program.nodes, id, &block, first_row, &mut values);
-        self.registers[register] = values;
+    /// Computes a result for a block, whose rows in the columns are given.
+    fn compute(&mut self, id: Id, first_row: u64, rows: Range<usize>, columns: &mut Columns<'_, '_>) {
+        match self.places[id] {
+            Place::Register(register) => {
+                let mut values = std::mem::take(&mut self.registers[register]);
+                let block = self.block(rows, columns.inputs);
+                apply::apply(&self.program.nodes, id, &block, first_row, Target::Register(&mut values));
+                self.registers[register] = values;
+            }
+            Place::Output(output) => {
+                let block = self.block(rows.clone(), columns.inputs);
+                let target = columns.target(&self.program, output, rows);
+                apply::apply(&self.program.nodes, id, &block, first_row, target);
+            }
+            Place::Input(_) => {}
+        }
     }
 
-    fn block<'a>(&'a self, start: usize, rows: usize, inputs: &'a [&'a [u8]]) -> Block<'a> {
+    fn block<'a>(&'a self, rows: Range<usize>, inputs: &'a [&'a [u8]]) -> Block<'a> {
         let scalars = self.scalars.as_deref().unwrap_or_default();
-        Block { places: &self.places, registers: &self.registers, inputs, scalars, start, rows }
+        Block { places: &self.places, registers: &self.registers, inputs, scalars, start: rows.start, rows: rows.len() }
     }
 
-    /// Runs a block of rows, which begins at row `start` of the slices.
-    fn run_block(&mut self, start: usize, rows: usize, first_row: u64, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+    /// Runs a block.
+    fn run_block(&mut self, first_row: u64, rows: Range<usize>, columns: &mut Columns<'_, '_>) {
         for step in 0..self.steps.len() {
             match self.steps[step] {
-                Step::Compute(id) => self.compute(id, start, rows, first_row, inputs),
+                Step::Compute(id) => self.compute(id, first_row, rows.clone(), columns),
                 Step::Store { output } => {
-                    let size = self.program.outputs[output].1.size();
-                    let target = &mut outputs[output][start * size..(start + rows) * size];
                     let id = self.program.output_ids[output];
-                    apply::store(self.program.nodes[id].dtype, id, &self.block(start, rows, inputs), target);
+                    let block = self.block(rows.clone(), columns.inputs);
+                    let target = columns.target(&self.program, output, rows.clone());
+                    apply::store(self.program.nodes[id].dtype, id, &block, target);
                 }
                 Step::Push { reduction } => {
                     let mut lanes = std::mem::take(&mut self.lanes);
                     let of = &self.program.reductions[reduction];
-                    let block = self.block(start, rows, inputs);
+                    let block = self.block(rows.clone(), columns.inputs);
                     lanes[reduction].push(of, first_row, block.values(of.of));
                     self.lanes = lanes;
                 }
             }
         }
     }
-}
 
-impl HostProgram {
     /// Runs rows tile by tile. Inputs, outputs and partials have the right lengths.
     fn run_tiles(
         &mut self,
         first_row: u64,
         rows: usize,
-        inputs: &[&[u8]],
-        outputs: &mut [&mut [u8]],
+        columns: &mut Columns<'_, '_>,
         partials: &mut [u64],
         uniform: &Uniform<'_>,
     ) {
@@ -122,8 +156,8 @@ impl HostProgram {
                 lanes.clear(reduction);
             }
             for start in tile_rows.clone().step_by(BLOCK_ROWS) {
-                let block_rows = BLOCK_ROWS.min(tile_rows.end - start);
-                self.run_block(start, block_rows, first_row + start as u64, inputs, outputs);
+                let end = tile_rows.end.min(start + BLOCK_ROWS);
+                self.run_block(first_row + start as u64, start..end, columns);
             }
             let mut rest = &mut partials[tile * words..(tile + 1) * words];
             for (lanes, reduction) in self.lanes.iter_mut().zip(&program.reductions) {
@@ -153,10 +187,19 @@ impl HostKernel for HostProgram {
         let partials: &mut [u64] = if partials.is_empty() { &mut [] } else { bytemuck::cast_slice_mut(partials) };
         let words: usize = program.reductions.iter().map(|reduction| reduction.words()).sum();
         assert_eq!(partials.len(), rows.div_ceil(TILE_ROWS) * words, "words of the partials");
+        let is_past_cache = std::mem::take(&mut self.is_past_cache);
+        let past_cache = is_past_cache.contains(&true).then(PastCache::new);
+        let mut columns = Columns { inputs, outputs, past_cache, is_past_cache: &is_past_cache };
         match self.uses_second_level {
-            true => dispatch::at_second_level(|| self.run_tiles(first_row, rows, inputs, outputs, partials, uniform)),
-            false => self.run_tiles(first_row, rows, inputs, outputs, partials, uniform),
+            true => dispatch::at_second_level(|| self.run_tiles(first_row, rows, &mut columns, partials, uniform)),
+            false => self.run_tiles(first_row, rows, &mut columns, partials, uniform),
         }
+        self.is_past_cache = is_past_cache;
+    }
+
+    fn store_past_cache(&mut self, outputs: &[bool]) -> bool {
+        self.is_past_cache.copy_from_slice(outputs);
+        true
     }
 
     fn is_repeatable(&self) -> bool {
@@ -204,12 +247,23 @@ fn plan(program: &Program) -> Plan {
     for (id, node) in nodes.iter().enumerate() {
         node.op.operands().for_each(|operand| last_use[operand] = id);
     }
+    // The output of a result that is used for nothing else.
+    let only_output = |id: Id| match uses[id][..] {
+        [Step::Store { output }] if last_use[id] == id && apply::goes_to_outputs(nodes[id].op) => Some(output),
+        _ => None,
+    };
+    let only_outputs: Vec<Option<usize>> = (0..nodes.len()).map(only_output).collect();
     let mut plan = Plan { steps: Vec::new(), constants: Vec::new(), places: Vec::new(), registers: 0 };
     let mut free = Vec::new();
     for (id, node) in nodes.iter().enumerate() {
         let place = match node.op {
             // In a column any nonzero byte is `true`; in a register `true` is 1.
             Op::Input(input) if node.dtype != Dtype::Bool => Place::Input(input),
+            _ if !is_constant[id]
+                && let Some(output) = only_outputs[id] =>
+            {
+                Place::Output(output)
+            }
             _ => {
                 // Constants keep their registers.
                 let register = if is_constant[id] { None } else { free.pop() };
@@ -222,10 +276,12 @@ fn plan(program: &Program) -> Plan {
         plan.places.push(place);
         match place {
             Place::Register(_) if is_constant[id] => plan.constants.push(id),
-            Place::Register(_) => plan.steps.push(Step::Compute(id)),
+            Place::Register(_) | Place::Output(_) => plan.steps.push(Step::Compute(id)),
             Place::Input(_) => {}
         }
-        plan.steps.append(&mut uses[id]);
+        if !matches!(place, Place::Output(_)) {
+            plan.steps.append(&mut uses[id]);
+        }
 
         // A register is free after the last operation that reads it, and not earlier: that operation writes to
         // another one.

@@ -6,7 +6,7 @@
 
 use super::dispatch::{self, Work};
 use super::ir::Id;
-use super::scalar::{Float, greatest, least};
+use super::scalar::{Value, greatest, least};
 use super::words::Kind;
 use crate::data::{Dtype, Scalar};
 use crate::device::kernel::TILE_THREADS;

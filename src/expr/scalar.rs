@@ -2,6 +2,14 @@
 //!
 //! Every function has a counterpart in `kernels/math.cu`, which must give the same bits.
 
+use bytemuck::Pod;
+
+/// Values of a column.
+pub(super) trait Value: Pod {
+    /// The value, or the canonical NaN for any NaN: the bits of NaN results differ between processors.
+    fn canonical(self) -> Self;
+}
+
 /// Integers.
 pub(super) trait Int: Copy {
     /// Division rounded down; by 0 it gives 0.
@@ -22,6 +30,13 @@ pub(super) trait Int: Copy {
 
 macro_rules! int {
     ($signed:literal: $($t:ty)*) => {$(
+        impl Value for $t {
+            #[inline(always)]
+            fn canonical(self) -> $t {
+                self
+            }
+        }
+
         #[allow(unused_comparisons)] // the signed half of a definition for both
         impl Int for $t {
             #[inline(always)]
@@ -87,13 +102,11 @@ int!(true: i8 i16 i32 i64);
 int!(false: u8 u16 u32 u64);
 
 /// Floats.
-pub(super) trait Float: Copy + PartialOrd {
+pub(super) trait Float: Value + PartialOrd {
     /// The value as `f64`. Functions without an exact result are computed in `f64` and rounded once.
     fn wide(self) -> f64;
     /// The nearest value to `value`.
     fn narrow(value: f64) -> Self;
-    /// The value, or the canonical NaN for any NaN: the bits of NaN results differ between processors.
-    fn canonical(self) -> Self;
     /// Division rounded down as in NumPy, consistent with [`floor_rem`](Float::floor_rem).
     fn floor_div(self, by: Self) -> Self;
     /// The remainder, with the sign of `by`.
@@ -110,6 +123,14 @@ pub(super) trait Float: Copy + PartialOrd {
 
 macro_rules! float {
     ($($t:ty)*) => {$(
+        impl Value for $t {
+            #[inline(always)]
+            fn canonical(self) -> $t {
+                #[allow(clippy::eq_op)]
+                if self == self { self } else { <$t>::NAN }
+            }
+        }
+
         impl Float for $t {
             #[inline(always)]
             #[allow(clippy::cast_lossless)]
@@ -120,12 +141,6 @@ macro_rules! float {
             #[inline(always)]
             fn narrow(value: f64) -> $t {
                 value as $t
-            }
-
-            #[inline(always)]
-            fn canonical(self) -> $t {
-                #[allow(clippy::eq_op)]
-                if self == self { self } else { <$t>::NAN }
             }
 
             #[inline]

@@ -13,15 +13,15 @@ use super::HostLimits;
 use super::rates::{Rate, RateByThreads};
 use super::team::{LEAST_RUNS, best, seconds, steady, thread_counts};
 use crate::cpu_cache::last_level_cache_bytes;
-use crate::data::copy_past_cache;
+use crate::data::{PastCache, copy_past_cache};
 use crate::device::cpu;
 
 /// Bytes that a thread processes at a time, of each array.
 pub(super) const PIECE: usize = 512 << 10;
 /// Words of a piece.
 const WORDS: usize = PIECE / 8;
-/// Words of a tile, which stays in the first-level cache: the CPU computes into it, and copies it to the output.
-const TILE: usize = 1 << 10;
+/// Words that the CPU computes before it stores them, as `expr/apply.rs` does.
+const GROUP: usize = 64;
 /// Bytes of a slot, as the pipeline fills them.
 pub(super) const SLOT: usize = 2 << 20;
 /// The minimum number of slots: as many as are in use while one is filled, one copied and one drained.
@@ -149,15 +149,17 @@ fn two_in_one_out(words: &mut [u64], threads: usize) -> io::Result<Rate> {
     let (b, c) = rest.split_at_mut(third);
     let share = share(third, threads);
     let team = c[..third].chunks_mut(share).zip(a.chunks(share)).zip(b.chunks(share));
-    let mut team: Vec<_> = team.map(|((c, a), b)| (c, [a, b], Place(0), [0; TILE])).collect();
+    let mut team: Vec<_> = team.map(|((c, a), b)| (c, [a, b], Place(0))).collect();
     best(LEAST_RUNS, || {
-        steady(&mut team, |(c, [a, b], place, tile)| {
+        steady(&mut team, |(c, [a, b], place)| {
             let part = place.next(c.len(), WORDS);
-            let inputs = a[part.clone()].chunks(TILE).zip(b[part.clone()].chunks(TILE));
-            for (c, (a, b)) in c[part.clone()].chunks_mut(TILE).zip(inputs) {
-                let tile = &mut tile[..c.len()];
-                tile.iter_mut().zip(a).zip(b).for_each(|((c, a), b)| *c = a.wrapping_add(*b));
-                copy_past_cache(bytemuck::cast_slice_mut(c), bytemuck::cast_slice(tile));
+            let past_cache = PastCache::new();
+            let inputs = a[part.clone()].chunks(GROUP).zip(b[part.clone()].chunks(GROUP));
+            for (c, (a, b)) in c[part.clone()].chunks_mut(GROUP).zip(inputs) {
+                let mut group = [0; GROUP];
+                group.iter_mut().zip(a).zip(b).for_each(|((sum, a), b)| *sum = a.wrapping_add(*b));
+                let sums = &group[..c.len()];
+                past_cache.copy(bytemuck::cast_slice_mut(c), bytemuck::cast_slice(sums));
             }
             3 * part.len() * 8
         })

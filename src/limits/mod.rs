@@ -151,8 +151,8 @@ pub struct AggregateLimits {
 }
 
 impl MachineLimits {
-    /// The version of the format that this build reads and writes.
-    pub const VERSION: u32 = 4;
+    /// The version of the format and of the measurements that this build reads and writes.
+    pub const VERSION: u32 = 5;
 
     /// Measures the machine and the chosen devices. This takes a few seconds, and a few more for each GPU. Temporary
     /// files are created in `folder` without a name, so that they cannot be left behind. `progress` is called with

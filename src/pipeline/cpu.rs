@@ -2,8 +2,9 @@
 //!
 //! One [`step`](CpuWorker::step) claims a chunk and computes it; the next one writes it. Inputs in memory are used in
 //! place; other inputs, and rows of a mapped file that are not in the page cache, are read into staging memory first.
-//! Outputs in memory are computed a tile at a time in the cache and copied from there; other outputs are computed in
-//! staging memory and written to the sink.
+//! Outputs in memory are computed in place: past the cache, unless they can stay in it. If the kernel cannot store past
+//! the cache, a tile at a time is computed in the cache and copied from there. Other outputs are computed in staging
+//! memory and written to the sink.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use super::arbiter::Finished;
 use super::clock::CpuClock;
 use super::meter::{HostStage, Meter, Task};
 use super::verify::Verifier;
-use super::{DeviceRun, Work, Worker, WorkerName, WorkerOutcome};
-use crate::data::{Chunk, Claim, SinkMemory};
+use super::{DeviceRun, OutputColumn, Work, Worker, WorkerName, WorkerOutcome};
+use crate::data::{Chunk, Claim, copy_past_cache};
 use crate::device::emulated::HostMemory;
 use crate::device::kernel::{HostKernel, MakeHostKernel, Uniform};
 use crate::device::{Emulated, Schedule};
@@ -62,7 +63,7 @@ impl DeviceRun for CpuRun {
 /// The worker of one core.
 struct CpuWorker<'r> {
     /// Created for the first chunk: workers of a small job often find none.
-    host: Option<Box<dyn HostKernel>>,
+    host: Option<Host>,
     create_host: &'r MakeHostKernel,
     resident: Vec<&'r [u8]>,
     work: &'r Work<'r>,
@@ -79,6 +80,25 @@ struct CpuWorker<'r> {
     finished: Option<Finished>,
     verifier: Option<Verifier<'r>>,
     meter: Meter,
+}
+
+/// The host kernel of a worker.
+struct Host {
+    kernel: Box<dyn HostKernel>,
+    /// Which outputs are in memory, but do not stay in the cache.
+    is_past_cache: Vec<bool>,
+    /// Whether the kernel stores these past the cache.
+    stores_past_cache: bool,
+}
+
+impl Host {
+    fn new(create: &MakeHostKernel, outputs: &[OutputColumn<'_>]) -> Host {
+        let mut kernel = create();
+        let is_past = |output: &OutputColumn<'_>| output.memory.is_some_and(|memory| !memory.stays_in_cache());
+        let is_past_cache: Vec<bool> = outputs.iter().map(is_past).collect();
+        let stores_past_cache = kernel.store_past_cache(&is_past_cache);
+        Host { kernel, is_past_cache, stores_past_cache }
+    }
 }
 
 /// A chunk whose staged outputs are not written yet.
@@ -136,21 +156,25 @@ impl<'r> CpuWorker<'r> {
         let values = kernel.values.wait().ok_or_else(Error::abandoned)?;
         let known = self.clock.now();
 
+        let host = self.host.get_or_insert_with(|| Host::new(self.create_host, &self.work.outputs));
         let (out_staging, partials) = rest.split_at_mut(columns.outputs.len());
         let mut outputs: Vec<Rows<'_>> = Vec::with_capacity(columns.outputs.len());
         for ((&size, output), staging) in columns.outputs.iter().zip(&self.work.outputs).zip(out_staging) {
             outputs.push(match output.memory {
                 Some(memory) => {
-                    Rows::InPlace(memory, memory.claim_for_run(output.rows(chunk))?, bytes_of(staging, step * size)?)
+                    let claim = memory.claim_for_run(output.rows(chunk))?;
+                    match host.stores_past_cache || memory.stays_in_cache() {
+                        true => Rows::InPlace(claim),
+                        false => Rows::PastCache(claim, bytes_of(staging, step * size)?),
+                    }
                 }
                 None => Rows::Staged(bytes_of(staging, rows * size)?),
             });
         }
         let partials = bytes_of(&mut partials[0], columns.partial_bytes(rows))?;
         let uniform = Uniform { resident: &self.resident, values };
-        let host = self.host.get_or_insert_with(self.create_host);
         let WorkerOutcome { rows: before, in_cache, .. } = self.meter.outcome;
-        let measures = in_cache.0 == 0 && before >= MEASURED_AFTER * step as u64 && host.is_repeatable();
+        let measures = in_cache.0 == 0 && before >= MEASURED_AFTER * step as u64 && host.kernel.is_repeatable();
         for tile in (0..rows).step_by(step) {
             let len = step.min(rows - tile);
             let tile_bytes = |size: usize| tile * size..(tile + len) * size;
@@ -159,21 +183,25 @@ impl<'r> CpuWorker<'r> {
             let mut each: Vec<&mut [u8]> = Vec::with_capacity(outputs.len());
             for (rows, &size) in outputs.iter_mut().zip(&columns.outputs) {
                 each.push(match rows {
-                    Rows::InPlace(_, _, tile) => &mut tile[..len * size],
+                    Rows::InPlace(claim) => &mut claim[tile_bytes(size)],
+                    Rows::PastCache(_, tile) => &mut tile[..len * size],
                     Rows::Staged(rows) => &mut rows[tile_bytes(size)],
                 });
             }
             let partials = &mut partials[columns.partial_bytes(tile)..columns.partial_bytes(tile + len)];
-            host.run(first + tile as u64, len, &inputs, &mut each, partials, &uniform);
+            host.kernel.run(first + tile as u64, len, &inputs, &mut each, partials, &uniform);
             if measures && tile == 0 && len == step {
-                // Inputs and outputs of the tile are in the cache now.
+                // All columns are in the cache for the last of the three.
+                host.kernel.store_past_cache(&vec![false; each.len()]);
+                host.kernel.run(first, len, &inputs, &mut each, partials, &uniform);
                 let begin = self.clock.now();
-                host.run(first, len, &inputs, &mut each, partials, &uniform);
+                host.kernel.run(first, len, &inputs, &mut each, partials, &uniform);
                 self.meter.outcome.in_cache = (len as u64, self.clock.now() - begin);
+                host.kernel.store_past_cache(&host.is_past_cache);
             }
             for (rows, &size) in outputs.iter_mut().zip(&columns.outputs) {
-                if let Rows::InPlace(memory, claim, tile) = rows {
-                    memory.copy(&mut claim[tile_bytes(size)], &tile[..len * size]);
+                if let Rows::PastCache(claim, tile) = rows {
+                    copy_past_cache(&mut claim[tile_bytes(size)], &tile[..len * size]);
                 }
             }
         }
@@ -235,9 +263,10 @@ impl<'r> CpuWorker<'r> {
 
 /// The destination of the rows of one output of a chunk.
 enum Rows<'c> {
-    /// The memory of the output and the rows of the chunk in it. Each tile is computed in the slice, which stays in the
-    /// cache, and then copied.
-    InPlace(&'c SinkMemory<'c>, Claim<'c>, &'c mut [u8]),
+    /// The rows of the chunk in the memory of the output.
+    InPlace(Claim<'c>),
+    /// The same. Each tile is computed in the slice, which stays in the cache, and then copied.
+    PastCache(Claim<'c>, &'c mut [u8]),
     /// Staging memory for all rows of the chunk, which are then written to the sink.
     Staged(&'c mut [u8]),
 }
@@ -310,11 +339,14 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::custom::RowFunction;
+    use crate::data::SinkMemory;
     use crate::device::kernel::TILE_ROWS;
     use crate::device::probe::probe;
     use crate::expr::Expression;
     use crate::ops::{CustomOp, Eval, Operator};
     use crate::pipeline::{Losses, Queue, Segment};
+    use crate::{DeviceChoice, Dtype, Engine, Job};
 
     /// Returns the rows that the only worker of a job computed once more in its cache.
     fn computed_again(operator: &dyn Operator, tiles: usize) -> u64 {
@@ -354,6 +386,22 @@ mod tests {
         custom.columns = Default::default();
         custom.host = Some(Box::new(|| Box::new(Nothing)));
         assert_eq!(computed_again(&CustomOp::new(custom), 3 * tiles), 0);
+    }
+
+    #[test]
+    fn outputs_that_do_not_stay_in_the_cache_have_all_rows() {
+        let is_small = |rows: usize| SinkMemory::new(&mut vec![0; 8 * rows], Dtype::U8).unwrap().stays_in_cache();
+        let rows = (17..).map(|power| (1 << power) + 13).find(|rows| !is_small(*rows)).unwrap();
+        let engine = Engine::builder().device(DeviceChoice::Cpu).build().unwrap();
+        let (mut y, mut z) = (vec![0i64; rows], vec![0i64; rows]);
+        engine.run(Job::eval("y = index() * 3; sum(index())").unwrap().output("y", &mut y)).unwrap();
+        let tripled = RowFunction::new("tripled").input::<i64>("x").output::<i64>("z").run(|x, z| {
+            x.iter().zip(z).for_each(|(x, z)| *z = x * 3);
+        });
+        let x: Vec<i64> = (0..rows as i64).collect();
+        engine.run(Job::kernel(&tripled).input("x", &x).output("z", &mut z)).unwrap();
+        assert!(y.iter().zip(0i64..).all(|(y, row)| *y == row * 3), "stored by the kernel");
+        assert!(y == z, "copied from tiles");
     }
 
     struct Nothing;

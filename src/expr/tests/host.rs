@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::super::host::HostProgram;
 use super::super::program::Program;
 use super::super::{Expression, rebuild, samples};
-use super::{Column, run};
+use super::{Column, run, run_values};
 use crate::data::{Dtype, Scalar};
 use crate::device::kernel::{HostKernel, TILE_ROWS, TILE_THREADS, Uniform};
 
@@ -86,6 +86,38 @@ fn one_nan_is_stored() {
     assert_eq!(outputs[2].bits().collect::<Vec<_>>(), [nan; 3]);
     assert_eq!(states[0], [nan]);
     assert_eq!(states[1], [3.0_f64.to_bits(), nan, nan]);
+}
+
+/// An output that is used twice goes through a register.
+#[test]
+fn outputs_are_the_same_whichever_way_they_take() {
+    let texts = ["a + b", "a - b", "a * b", "a / b", "a // b", "a % b", "a ** b", "a & b", "a < b", "a == b"];
+    let more = ["-a", "abs(a)", "sign(a)", "isnan(a)", "sqrt(a)", "sin(a)", "f32(a)", "i16(a)", "bool(a)", "a"];
+    let mut compared = 0;
+    for (dtype, text) in Dtype::ALL.iter().flat_map(|dtype| texts.iter().chain(&more).map(move |text| (*dtype, text))) {
+        for text in [format!("where(a > b, {text}, {text})"), (*text).to_owned()] {
+            let inputs = [("a".to_owned(), dtype), ("b".to_owned(), dtype)];
+            let bind = |text: String, outputs: &[(String, Option<Dtype>)]| {
+                Expression::parse(&text).unwrap().bind(&inputs, &[], &[], outputs).map(Arc::new)
+            };
+            let (y, z) = (("y".to_owned(), None), ("z".to_owned(), None));
+            // Not every dtype has every operation.
+            let Ok(direct) = bind(format!("y = {text}"), std::slice::from_ref(&y)) else { continue };
+            let by_register = bind(format!("y = {text}; z = y"), &[y, z]).unwrap();
+            for rows in [1, 63, 3000] {
+                let columns = [Column::mixed(dtype, rows, 1), Column::mixed(dtype, rows, 2)];
+                let (expected, _) = run(&by_register, 0, rows, &columns);
+                let mut kernel = direct.kernel().new_host_kernel().unwrap();
+                for is_past_cache in [false, true] {
+                    assert!(kernel.store_past_cache(&[is_past_cache]));
+                    let (outputs, _) = run_values(&mut *kernel, &direct, 0, rows, &columns, &[]);
+                    assert_eq!(outputs[0], expected[0], "{text} of {dtype}, {rows} rows, past cache: {is_past_cache}");
+                    compared += rows;
+                }
+            }
+        }
+    }
+    assert!(compared > 1_000_000, "{compared}");
 }
 
 #[test]
