@@ -99,7 +99,7 @@
 //! - functions:
 //!   `index where clip min max abs floor ceil round trunc sign signbit copysign nextafter fmod isnan isfinite isinf
 //!   sqrt cbrt exp exp2 expm1 log log2 log10 log1p power hypot sin cos tan asin acos atan atan2 sinh cosh tanh asinh
-//!   acosh atanh`;
+//!   acosh atanh rand randn`;
 //! - conversions, as in `f32(x)`: `bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64`;
 //! - reductions, any number in one pass: `sum prod mean min max var std count any all argmin argmax`. One may be named:
 //!   `m = mean(x)`;

@@ -117,6 +117,18 @@ def test_numbers_are_the_same_for_all_rows(evaluate):
     assert evaluate("sum(x * number)", number=enum.IntEnum("Side", "left right").right) == 12
 
 
+def test_random_numbers_are_those_of_numpys_philox(evaluate):
+    rows = 70_001
+    r = evaluate("x = rand(7); y = rand(seed); z = randn(7)", seed=np.uint64(2**64 - 1), rows=rows)
+    for name, key in ("x", 7), ("y", 2**64 - 1):
+        np.testing.assert_array_equal(r[name], np.random.Generator(np.random.Philox(key=key)).random(rows))
+    u = np.random.Generator(np.random.Philox(key=7, counter=2**61)).random(2 * rows)
+    expected = np.sqrt(-2 * np.log(1 - u[::2])) * np.cos(2 * np.pi * u[1::2])
+    np.testing.assert_allclose(r["z"], expected, rtol=1e-14, atol=1e-15)
+    with pytest.raises(ValueError, match="a seed is an integer, not f64"):
+        evaluate("rand(0.5)", rows=3)
+
+
 @pytest.mark.parametrize(
     "view",
     [

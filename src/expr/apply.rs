@@ -7,6 +7,7 @@ use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use super::dispatch::{self, Work};
 use super::functions::{self, OfOne, OfTwo};
 use super::ir::{Id, Node, Op};
+use super::random::Random;
 use super::scalar::{Float, Int, Value, greatest, least};
 use super::words::{Binary, Unary};
 use crate::data::{Dtype, PastCache, until_line};
@@ -43,7 +44,8 @@ impl<'a> Target<'a> {
 /// Returns whether the results of an operation can go to an output at once. Functions are computed in registers: their
 /// code is long, and they take much longer than the way from there.
 pub(super) fn goes_to_outputs(op: Op) -> bool {
-    matches!(op, Op::Cast(_) | Op::Unary(..) | Op::Binary(..) | Op::Select(..)) && !functions::is_function(op)
+    let is_long = functions::is_function(op) || matches!(op, Op::Binary(Binary::Random, ..));
+    matches!(op, Op::Cast(_) | Op::Unary(..) | Op::Binary(..) | Op::Select(..)) && !is_long
 }
 
 /// The locations of the values of a block of rows.
@@ -270,7 +272,6 @@ impl<R: Value, L: Rows<R>> Work for ToOutput<'_, R, L> {
     #[inline(always)]
     fn run(self) {
         let ToOutput { out, of, past_cache } = self;
-        let mut group = [R::zeroed(); GROUP];
         let mut from = 0;
         while from < out.len() {
             let rest = &mut out[from..];
@@ -278,10 +279,16 @@ impl<R: Value, L: Rows<R>> Work for ToOutput<'_, R, L> {
                 0 => rest.len(),
                 until => until,
             });
-            of.compute(from..from + rows, &mut group[..rows], R::canonical);
-            match past_cache {
-                Some(past_cache) => past_cache.copy(cast_slice_mut(&mut rest[..rows]), cast_slice(&group[..rows])),
-                None => rest[..rows].copy_from_slice(&group[..rows]),
+            if rows == GROUP {
+                let mut group = [R::zeroed(); GROUP];
+                of.compute(from..from + GROUP, &mut group, R::canonical);
+                match past_cache {
+                    Some(past_cache) => past_cache.copy(cast_slice_mut(&mut rest[..GROUP]), cast_slice(&group)),
+                    None => rest[..GROUP].copy_from_slice(&group),
+                }
+            } else {
+                // Before the first cache line, or at the end.
+                of.compute(from..from + rows, &mut rest[..rows], R::canonical);
             }
             from += rows;
         }
@@ -377,6 +384,10 @@ fn binary(op: Binary, dtype: Dtype, block: &Block<'_>, [a, b]: [Id; 2], target: 
         }
         Binary::Min => return for_all!(dtype, T => zip(target, block.values(a), block.values(b), least::<T>)),
         Binary::Max => return for_all!(dtype, T => zip(target, block.values(a), block.values(b), greatest::<T>)),
+        Binary::Random => {
+            let (seeds, positions) = (block.values(a), block.values(b));
+            return dispatch::run(Random { seeds, positions, out: cast_slice_mut(target.register()) });
+        }
         _ => {}
     }
     for_ints!(dtype, T => {

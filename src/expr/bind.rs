@@ -7,9 +7,10 @@ use super::ir::{Id, Nodes, Op};
 use super::number::Number;
 use super::parse::{Parsed, Statement, Term, TermId, Tree};
 use super::program::Program;
+use super::random::NORMAL_FROM;
 use super::reduce::Reduction;
 use super::typing::{self, common_of, constant_bits, default_dtype, float_of};
-use super::words::{self, Binary, Fixed, Function, Unary, Weak};
+use super::words::{self, Binary, Distribution, Fixed, Function, Unary, Weak};
 use super::{fold, hints};
 use crate::data::Dtype;
 
@@ -239,6 +240,7 @@ impl Binder<'_> {
             (Function::Index, []) => Ok(self.row_value(at, Op::Row, Dtype::I64)),
             (Function::Unary(op), [of]) => self.unary(at, op, *of),
             (Function::Binary(op), [left, right]) => self.binary(at, op, *left, *right),
+            (Function::Random(distribution), [seed]) => self.random(at, distribution, *seed),
             (Function::Cast(dtype), [of]) => {
                 let id = self.strong(*of, dtype)?;
                 Ok(Operand { at, value: Value::Node(id) })
@@ -258,6 +260,37 @@ impl Binder<'_> {
             // The parser checks the number of arguments, and where reductions are allowed.
             _ => Err(Fault::new(at, "this does not fit here")),
         }
+    }
+
+    /// Random numbers by row number. Those of the normal distribution are by Box and Muller, of two numbers each.
+    fn random(&mut self, at: usize, distribution: Distribution, seed: Operand) -> Result<Operand, Fault> {
+        let dtype = self.dtype(seed.value);
+        if !dtype.is_integer() {
+            return Err(Fault::new(seed.at, format!("a seed is an integer, not {dtype}; write one, like rand(1)")));
+        }
+        let seed = self.strong(seed, Dtype::U64)?;
+        let number = |binder: &mut Self, position: Operand| {
+            let position = binder.strong(position, Dtype::U64)?;
+            Ok(binder.row_value(at, Op::Binary(Binary::Random, seed, position), Dtype::F64))
+        };
+        let row = self.nodes.push(Op::Row, Dtype::I64);
+        let row = self.row_value(at, Op::Cast(row), Dtype::U64);
+        if distribution == Distribution::Uniform {
+            return number(self, row);
+        }
+        let of = |weak: Weak| Operand { at, value: Value::Weak(weak) };
+        let twice = self.binary(at, Binary::Mul, row, of(Weak::Int(2)))?;
+        let first = self.binary(at, Binary::Add, twice, of(Weak::Int(NORMAL_FROM.into())))?;
+        let second = self.binary(at, Binary::Add, first, of(Weak::Int(1)))?;
+        let (first, second) = (number(self, first)?, number(self, second)?);
+        // Never 0, whose logarithm is infinite.
+        let rest = self.binary(at, Binary::Sub, of(Weak::Float(1.0)), first)?;
+        let log = self.unary(at, Unary::Log, rest)?;
+        let squared = self.binary(at, Binary::Mul, of(Weak::Float(-2.0)), log)?;
+        let radius = self.unary(at, Unary::Sqrt, squared)?;
+        let angle = self.binary(at, Binary::Mul, of(Weak::Float(std::f64::consts::TAU)), second)?;
+        let cosine = self.unary(at, Unary::Cos, angle)?;
+        self.binary(at, Binary::Mul, radius, cosine)
     }
 
     fn extreme(&mut self, at: usize, op: Binary, operands: &[Operand], dtype: Dtype) -> Result<Operand, Fault> {

@@ -17,15 +17,18 @@ pub(super) const ENTRY: &str = "overshot_eval";
 
 const MATH: &str = include_str!("../../kernels/math.cu");
 const REDUCE: &str = include_str!("../../kernels/reduce.cu");
+const RANDOM: &str = include_str!("../../kernels/random.cu");
 
 /// Returns the complete source of a program.
 pub(super) fn source(program: &Program) -> String {
     let reduce = if program.reductions.is_empty() { "" } else { REDUCE };
     let is_function = |node: &Node| node.dtype.is_float() && functions::is_function(node.op);
     let functions = if program.nodes.iter().any(is_function) { functions::cuda() } else { String::new() };
+    let is_random = |node: &Node| matches!(node.op, Op::Binary(Binary::Random, ..));
+    let random = if program.nodes.iter().any(is_random) { RANDOM } else { "" };
     let mut body = Body { text: String::new() };
     body.kernel(program);
-    format!("{}\n{MATH}{functions}{reduce}\n{}", header(program), body.text)
+    format!("{}\n{MATH}{functions}{random}{reduce}\n{}", header(program), body.text)
 }
 
 struct Body {
@@ -157,5 +160,6 @@ fn binary(op: Binary) -> &'static str {
         Binary::Ge => "ge",
         Binary::Min | Binary::Max | Binary::Atan2 | Binary::Hypot => op.name(),
         Binary::Fmod | Binary::CopySign | Binary::NextAfter => op.name(),
+        Binary::Random => "random",
     }
 }

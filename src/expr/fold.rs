@@ -72,7 +72,7 @@ fn ints(op: Binary, a: i128, b: i128) -> Result<Weak, String> {
         }
         // `bind` gives literals a dtype before it applies these functions.
         Binary::Min | Binary::Max | Binary::Fmod => None,
-        Binary::Atan2 | Binary::Hypot | Binary::CopySign | Binary::NextAfter => None,
+        Binary::Atan2 | Binary::Hypot | Binary::CopySign | Binary::NextAfter | Binary::Random => None,
     };
     value.map(Weak::Int).ok_or_else(too_large)
 }

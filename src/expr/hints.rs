@@ -87,7 +87,8 @@ const INSTEAD: &[(&[&str], &str)] = &[
     ),
     (&["arange", "linspace", "row", "rownum"], "write `index()`, the row number"),
     (&["len", "size", "shape", "nrows"], "the report shows the number of rows"),
-    (&["rand", "random", "randn", "normal", "uniform"], "pass random numbers as an input"),
+    (&["random", "uniform"], "write `rand(1)`, where 1 is the seed"),
+    (&["normal", "standard_normal"], "write `randn(1)`, where 1 is the seed"),
     (&["spacing", "frexp", "ldexp", "modf"], ""),
     (&["erf", "erfc", "gamma", "lgamma", "gammaln", "sinc", "j0", "i0"], ""),
 ];

@@ -39,6 +39,7 @@ mod lower;
 mod number;
 mod parse;
 mod program;
+mod random;
 mod reduce;
 #[cfg(any(test, feature = "testing"))]
 mod samples;

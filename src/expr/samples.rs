@@ -107,7 +107,10 @@ fn mixed() -> Vec<Option<Kernel>> {
     vec![
         kernel(&inputs, &pairs("+")),
         kernel(&inputs, &pairs("<")),
-        kernel(&[], &numbered(["i", "i * 0.5", "sqrt(2) + i", "pi", "True", "i % 3 == 0"].map(str::to_owned))),
+        kernel(
+            &[],
+            &numbered(["i", "i * 0.5", "sqrt(2) + i", "pi", "True", "i % 3 == 0", "randn(7)"].map(str::to_owned)),
+        ),
         with_values(&[], &inputs, &pairs("*")),
         kernel(&[("s", Dtype::F32)], &[option.to_owned()]),
         kernel(&[("s", Dtype::F64)], &[option.to_owned()]),

@@ -86,6 +86,8 @@ pub(super) enum Binary {
     Fmod,
     CopySign,
     NextAfter,
+    /// The random number of a seed at a position, both `u64`: an `f64`.
+    Random,
 }
 
 impl Binary {
@@ -149,6 +151,15 @@ impl Kind {
     }
 }
 
+/// How random numbers are distributed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Distribution {
+    /// From 0 to below 1.
+    Uniform,
+    /// With mean 0 and standard deviation 1.
+    Normal,
+}
+
 /// The meaning of a name that is followed by `(`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Function {
@@ -160,6 +171,7 @@ pub(super) enum Function {
     Index,
     Where,
     Clip,
+    Random(Distribution),
     Cast(Dtype),
     Reduce(Kind),
 }
@@ -377,6 +389,22 @@ static WORDS: &[Word] = &[
     fixed("False", &["false"], Fixed::Number(Weak::Bool(false)), "false"),
     fixed("i", &[], Fixed::Index, "the row number, from 0, as i64; short for index()"),
     function("index", &[], (0, Some(0)), Function::Index, "index()", "the row number, from 0, as i64"),
+    function(
+        "rand",
+        &[],
+        (1, Some(1)),
+        Function::Random(Distribution::Uniform),
+        "rand(seed)",
+        "a random number from 0 to below 1 for each row, as f64; the same for the same seed",
+    ),
+    function(
+        "randn",
+        &[],
+        (1, Some(1)),
+        Function::Random(Distribution::Normal),
+        "randn(seed)",
+        "a random number of the standard normal distribution for each row, as f64; the same for the same seed",
+    ),
     function(
         "where",
         &[],

@@ -492,12 +492,13 @@ fn arithmetic_bits(choice: &DeviceChoice) -> Outcome {
         "h = where(x > y, x, y) ** 2; k = clip(x, -3, 5); sum(x * y), var(f32(y)), argmax(x), min(k)",
         "o = copysign(x, y - x) + fmod(y, x) + sign(y); p = nextafter(f32(x), f32(y)); q = nextafter(x, y)",
         "r = i8(signbit(x * y)) + sign(n) + fmod(n, 1000); prod(sign(n) + 2), prod(1 + y / 1e4)",
+        "s = rand(3) + x; t = f32(randn(4)); mean(rand(n)), std(randn(5))",
     ]
     .join("; ");
     let run = |engine: &Engine| -> Result<(Vec<u64>, Results), Failed> {
         let folder = tempfile::tempdir()?;
         let mut job = Job::eval(&text)?.input("x", &x).input("y", &y).input("n", &n);
-        let names = ["a", "b", "c", "d", "m", "f", "g", "h", "k", "o", "p", "q", "r"];
+        let names = ["a", "b", "c", "d", "m", "f", "g", "h", "k", "o", "p", "q", "r", "s", "t"];
         for name in names {
             job = job.output(name, Raw::create(folder.path().join(name)));
         }

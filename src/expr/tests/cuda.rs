@@ -30,6 +30,7 @@ pub(super) fn everything(inputs: &[(String, Dtype)], values: &[(String, Dtype)])
     terms.extend(["fmod(a, b)", "copysign(a, b)", "nextafter(a, b)"].map(str::to_owned));
     // Of NaNs that were computed, the processor chooses the sign.
     terms.extend(["signbit(a - b)", "copysign(a, a * b)"].map(str::to_owned));
+    terms.extend(["rand(a)", "randn(a)", "rand(18446744073709551615)"].map(str::to_owned));
     let statements = terms.iter().enumerate().map(|(k, term)| format!("y{k} = {term}"));
     // Not every operator accepts every dtype.
     let mut statements: Vec<String> =

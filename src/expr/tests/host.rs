@@ -121,6 +121,63 @@ fn outputs_are_the_same_whichever_way_they_take() {
 }
 
 #[test]
+fn random_numbers_depend_on_seed_and_row_only() {
+    let program = program("x = rand(7); y = randn(s); z = rand(s)", &[("s", Dtype::I64)]);
+    let seeds = Column::from_bits(Dtype::I64, vec![7; 3000]);
+    let (all, _) = run(&program, 8192, 3000, std::slice::from_ref(&seeds));
+    assert_eq!(all[0], all[2]);
+    // 8192 + 1, of `np.random.Generator(np.random.Philox(key=7)).random(8194)[8193]`.
+    assert_eq!(all[0].value(1), 0.24327222741733479);
+    let (part, _) = run(&program, 8192 + 4096, 1, &[seeds.slice(0, 1)]);
+    let (later, _) = run(&program, 8192, 4097, &[Column::from_bits(Dtype::I64, vec![7; 4097])]);
+    assert_eq!(part[1].value(0), later[1].value(4096));
+    // 0.2024657653324115 and -1.385219261235402, of the same numbers with NumPy's functions, whose last bits differ.
+    let (first, _) = run(&program, 0, 2, &[seeds.slice(0, 2)]);
+    let difference = |row: usize, expected: f64| (first[1].value(row) - expected).abs();
+    assert!(difference(0, 0.202_465_765_332_411_5) < 1e-15 && difference(1, -1.385_219_261_235_402) < 1e-15);
+}
+
+#[test]
+fn random_numbers_have_their_distributions() {
+    const ROWS: usize = 200_000;
+    let program = program("x = rand(1); y = randn(1); w = rand(2)", &[]);
+    let (outputs, _) = run(&program, 0, ROWS, &[]);
+    let [x, y, w] = [0, 1, 2].map(|k| outputs[k].values().collect::<Vec<_>>());
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / ROWS as f64;
+    let moment = |values: &[f64], power| mean(&values.iter().map(|value| value.powi(power)).collect::<Vec<_>>());
+    let product = |a: &[f64], b: &[f64]| mean(&a.iter().zip(b).map(|(a, b)| a * b).collect::<Vec<_>>());
+    let near = |value: f64, expected: f64, spread: f64| {
+        // Five standard deviations of a mean of so many numbers.
+        assert!((value - expected).abs() < 5.0 * spread / (ROWS as f64).sqrt(), "{value} instead of {expected}");
+    };
+    assert!(x.iter().all(|x| (0.0..1.0).contains(x)));
+    near(mean(&x), 0.5, (1.0f64 / 12.0).sqrt());
+    near(moment(&x, 2), 1.0 / 3.0, (4.0f64 / 45.0).sqrt());
+    near(mean(&y), 0.0, 1.0);
+    near(moment(&y, 2), 1.0, 2.0f64.sqrt());
+    near(moment(&y, 3), 0.0, 15.0f64.sqrt());
+    near(moment(&y, 4), 3.0, 96.0f64.sqrt());
+    near(product(&x, &w), 0.25, (7.0f64 / 144.0).sqrt());
+    near(product(&x, &y), 0.0, (1.0f64 / 3.0).sqrt());
+    near(product(&x[1..], &x), 0.25, (7.0f64 / 144.0).sqrt());
+}
+
+#[test]
+fn seeds_are_integers() {
+    for (text, reason) in [
+        ("x = rand(0.5)", "a seed is an integer, not f64; write one, like rand(1)"),
+        ("x = rand(True)", "a seed is an integer, not bool"),
+        ("x = randn(-1)", "-1 does not fit in u64"),
+        ("x = rand()", "`rand` takes 1 argument, not 0"),
+    ] {
+        let bound =
+            Expression::parse(text).and_then(|expression| expression.bind(&[], &[], &[], &[("x".into(), None)]));
+        let error = bound.unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
 fn the_sign_of_nan_is_not_seen() {
     let program = program("y = signbit(a); z = copysign(2, a); w = signbit(copysign(a, -1))", &[("a", Dtype::F64)]);
     let input = Column::from_bits(Dtype::F64, [0xfff8_0000_0000_0000, 0x7ff8_0000_0000_0000, (-0.0_f64).to_bits()]);
