@@ -142,7 +142,7 @@ fn random_numbers_have_their_distributions() {
     const ROWS: usize = 200_000;
     let program = program("x = rand(1); y = randn(1); w = rand(2)", &[]);
     let (outputs, _) = run(&program, 0, ROWS, &[]);
-    let [x, y, w] = [0, 1, 2].map(|k| outputs[k].values().collect::<Vec<_>>());
+    let [x, y, w] = [0, 1, 2].map(|k| outputs[k].bits().map(f64::from_bits).collect::<Vec<_>>());
     let mean = |values: &[f64]| values.iter().sum::<f64>() / ROWS as f64;
     let moment = |values: &[f64], power| mean(&values.iter().map(|value| value.powi(power)).collect::<Vec<_>>());
     let product = |a: &[f64], b: &[f64]| mean(&a.iter().zip(b).map(|(a, b)| a * b).collect::<Vec<_>>());
