@@ -98,7 +98,7 @@ class Engine:
 
     def run_rows(
         self,
-        text: str | _core.Expression,
+        what: str | _core.Expression | Kernel,
         names: Mapping[str, Any] | None = None,
         /,
         *,
@@ -112,7 +112,7 @@ class Engine:
     ) -> Partial:
         """Runs some rows of a job; see `overshot.run_rows`."""
         frame = sys._getframe(1)
-        return self._run_rows(text, names, arrays, out, rows, part, total_rows, progress, verify, frame)
+        return self._run_rows(what, names, arrays, out, rows, part, total_rows, progress, verify, frame)
 
     def resident(self, array: Any) -> _core.Resident:
         """Keeps an array or file in the memory of the GPUs, as far as it fits, for the runs of this engine.
@@ -205,7 +205,7 @@ class Engine:
 
     def _run_rows(
         self,
-        text: str | _core.Expression,
+        what: str | _core.Expression | Kernel,
         names: Mapping[str, Any] | None,
         arrays: Mapping[str, Any],
         out: Any,
@@ -218,26 +218,31 @@ class Engine:
     ) -> Partial:
         if (rows is None) == (part is None):
             raise TypeError("say which rows to run: rows=range(a, b), or part=(k, n) with k from 0 to n - 1")
-        expression, inputs, outputs = _bound_parts(text, names, arrays, out, frame)
-        engine = self._open(inputs + outputs, total_rows)
+        job, inputs, outputs = _bound_parts(what, names, arrays, out, frame)
+        engine = self._open(inputs + outputs, total_rows, isinstance(job, _core.Call))
         if part is not None:
-            wanted = engine.ranges(expression, inputs, outputs, [part], total_rows)[0]
+            wanted = engine.ranges(job, inputs, outputs, [part], total_rows)[0]
         else:
             wanted = span(rows)
         show = shown(progress)
         try:
-            return Partial(engine.run_rows(expression, inputs, outputs, wanted, total_rows, show, verify))
+            return Partial(engine.run_rows(job, inputs, outputs, wanted, total_rows, show, verify))
         finally:
             if isinstance(show, Progress):
                 show.close()
 
     def _ranges(
-        self, text: str | _core.Expression, names: Mapping[str, Any], out: Any, total_rows: int | None, of: int
+        self,
+        what: str | _core.Expression | Kernel,
+        names: Mapping[str, Any],
+        out: Any,
+        total_rows: int | None,
+        of: int,
     ) -> list[tuple[int, int]]:
         """Divides the rows of a job into at most `of` ranges, none of which is empty."""
-        expression, inputs, outputs = _bound_parts(text, names, {}, out, None)
+        job, inputs, outputs = _bound_parts(what, names, {}, out, None)
         parts = [(part, of) for part in range(of)]
-        ranges = self._open(inputs, total_rows).ranges(expression, inputs, outputs, parts, total_rows)
+        ranges = self._open(inputs, total_rows).ranges(job, inputs, outputs, parts, total_rows)
         # A job without rows has one range, because its outputs have to be written, too.
         return [(first, end) for first, end in ranges if first < end] or ranges[:1]
 
@@ -335,24 +340,31 @@ def _bound(
 
 
 def _bound_parts(
-    text: str | _core.Expression,
+    what: str | _core.Expression | Kernel,
     names: Mapping[str, Any] | None,
     arrays: Mapping[str, Any],
     out: Any,
     frame: FrameType | None,
-) -> tuple[_core.Expression, list[tuple[str, Any]], list[tuple[str, Any]]]:
-    """Returns the expression, its inputs and its outputs, which must be places that all parts write."""
-    expression, inputs, outputs, copied = _bound(text, names, arrays, out, frame)
+) -> tuple[_core.Expression | _core.Call, list[tuple[str, Any]], list[tuple[str, Any]]]:
+    """Returns the job, its inputs and its outputs, which must be places that all parts write."""
+    job: _core.Expression | _core.Call
+    if isinstance(what, Kernel):
+        job, inputs, outputs, copied = what._bound((), {**(names or {}), **arrays}, out)
+    else:
+        job, inputs, outputs, copied = _bound(what, names, arrays, out, frame)
     for name, value in outputs:
         if name in copied:
             raise ValueError(f"{name}: the output shares memory with an input, which other parts read: copy one")
         if value is None:
             raise ValueError(f"{name}: parts of a job write the same output: pass out= with a path or an array")
-    return expression, inputs, outputs
+    return job, inputs, outputs
 
 
-def returned(expression: _core.Expression, results: Results) -> Any:
-    """Returns what `evaluate` returns: the array or the number of one expression, or all results."""
+def returned(what: str | _core.Expression | Kernel, results: Results) -> Any:
+    """Returns what `evaluate` or a kernel returns: the array or the number of one expression, or all results."""
+    if isinstance(what, Kernel):
+        return next(iter(results.values())) if len(results) == 1 else results
+    expression = _expression(what)
     # The name of an unnamed reduction is its text, with single spaces.
     is_single = len(results) == 1 and expression.reductions == [" ".join(expression.text.split())]
     return next(iter(results.values())) if expression.unnamed or is_single else results
@@ -458,7 +470,7 @@ def evaluate(
 
 
 def run_rows(
-    text: str | _core.Expression,
+    what: str | _core.Expression | Kernel,
     names: Mapping[str, Any] | None = None,
     /,
     *,
@@ -485,7 +497,8 @@ def run_rows(
     >>> first.finish()["mean(x)"]
     np.float64(4999.5)
 
-    The text, names and settings are those of `evaluate`. Results have the same bits for any division of the rows, on
+    `what` is a text or a kernel of `Engine.kernel`, with its inputs and scalars by name; a kernel's own engine is not
+    used, and it has no `resident` or `scratch` arguments here. Names and settings are those of `evaluate`. Results have the same bits for any division of the rows, on
     any devices. `part=(k, n)` is part k of n, from 0 on; `rows` is a range, a slice or a pair of numbers that begins
     and ends at multiples of 4096, or at the end of the job. `total_rows` is what `evaluate` calls `rows`: the rows of
     an expression without arrays.
@@ -496,7 +509,7 @@ def run_rows(
     """
     engine = _shared(device, device_memory, pinned_memory, chunk, workers)
     frame = sys._getframe(1)
-    return engine._run_rows(text, names, arrays, out, rows, part, total_rows, progress, verify, frame)
+    return engine._run_rows(what, names, arrays, out, rows, part, total_rows, progress, verify, frame)
 
 
 def plan(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overshot import _core
@@ -39,6 +39,8 @@ class Kernel:
     saxpy(x, out=y, a=2.0)
     ```
 
+    `overshot.run_rows` and the functions for clusters and executors take a kernel in place of an expression.
+
     Scalars that are called `out`, `resident`, `scratch`, `progress` or `timeline` cannot be given: rename them.
 
     A kernel is code of your own: Overshot cannot check what it accesses.
@@ -58,6 +60,7 @@ class Kernel:
         if entry is None:
             entry = _only_entry(code, is_image)
         self._engine = engine
+        self._arguments = (engine, code, entry, parameters, launch, options, name)
         self._core = _core.Kernel(code, entry, name, is_image, parameters, options=options, **launch)
 
     def __call__(
@@ -78,8 +81,21 @@ class Kernel:
         several returns a mapping with the report of the run. `resident` are arrays that are the same for all rows;
         `scratch` are the names of parameters that need memory for the rows of a chunk.
         """
+        call, inputs, outputs, copied = self._bound(columns, named, out, resident or {}, scratch)
+        values, report = self._engine._run(call, inputs, outputs, copied, rows, progress, timeline)
+        return next(iter(values.values())) if len(call.outputs) == 1 else Results(values, report)
+
+    def _bound(
+        self,
+        columns: Sequence[Any],
+        named: dict[str, Any],
+        out: Any,
+        resident: Mapping[str, Any] = {},
+        scratch: Iterable[str] = (),
+    ) -> tuple[_core.Call, list[tuple[str, Any]], list[tuple[str, Any]], dict[str, Any]]:
+        """Returns a call, its inputs, its outputs, and the arrays that are written after a run."""
         numbers = [(name, named.pop(name)) for name in self._core.scalars(list(named))]
-        arrays = [(name, column(name, array)) for name, array in (resident or {}).items()]
+        arrays = [(name, column(name, array)) for name, array in resident.items()]
         call = self._core.call(numbers, arrays, list(scratch))
         free = [name for name in call.inputs if name not in named]
         if len(columns) > len(free):
@@ -92,8 +108,10 @@ class Kernel:
         if out is not None and not isinstance(out, Mapping) and len(call.outputs) > 1:
             raise TypeError(f"{self._core.entry} has several outputs: pass out={{'name': array or path}}")
         outputs, copied = resolve(call.outputs, [], outs, inputs)
-        values, report = self._engine._run(call, inputs, outputs, copied, rows, progress, timeline)
-        return next(iter(values.values())) if len(call.outputs) == 1 else Results(values, report)
+        return call, inputs, outputs, copied
+
+    def __reduce__(self) -> tuple[type[Kernel], tuple[Any, ...]]:
+        return Kernel, self._arguments
 
     def __repr__(self) -> str:
         return f"<overshot.Kernel {self._core.entry!r}>"

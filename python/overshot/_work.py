@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from overshot import _core, _engine
+from overshot._kernel import Kernel
 from overshot._parts import Ranges, count_of
 from overshot._partial import Partial
 
@@ -22,10 +23,11 @@ class Failed(NamedTuple):
 class Work(NamedTuple):
     """A job as paths and numbers, which any process can open."""
 
-    text: str
+    what: str | Kernel
     names: dict[str, Any]
     out: Any
     rows: int | None
+    verify: float
     settings: tuple[Any, ...]
 
     def engine(self) -> _engine.Engine:
@@ -38,7 +40,7 @@ class Work(NamedTuple):
             raise ValueError(f"ranges={count}: a job has one range at least")
 
         def divide(of: int) -> list[tuple[int, int]]:
-            return self.engine()._ranges(self.text, self.names, self.out, self.rows, of)
+            return self.engine()._ranges(self.what, self.names, self.out, self.rows, of)
 
         rows = divide(1)[0][1]
         # A worker that runs a copy could still write, or make its file anew, when the outputs have their names.
@@ -47,24 +49,25 @@ class Work(NamedTuple):
     def finish(self, ranges: Ranges) -> Any:
         """Returns what `evaluate` returns."""
         assert ranges.partial is not None, "a job has one range at least"
-        return _engine.returned(_engine._expression(self.text), ranges.partial.finish())
+        return _engine.returned(self.what, ranges.partial.finish())
 
 
 def run(work: Work, rows: tuple[int, int]) -> Partial | Failed:
     """Runs some rows, in a worker."""
-    text, names, out, total_rows, _ = work
+    what, names, out, total_rows, verify, _ = work
     try:
-        return work.engine()._run_rows(text, names, {}, out, rows, None, total_rows, False, 0.0, None)
+        return work.engine()._run_rows(what, names, {}, out, rows, None, total_rows, False, verify, None)
     except Exception as exception:
         return Failed(exception)
 
 
 def prepare(
-    text: str | _core.Expression,
+    what: str | _core.Expression | Kernel,
     names: Mapping[str, Any] | None,
     given: Mapping[str, Any],
     out: Any,
     rows: int | None,
+    verify: float,
     settings: tuple[Any, ...],
 ) -> Work:
     """Returns the job as something that can be sent. Paths become absolute, because workers have other folders."""
@@ -72,8 +75,8 @@ def prepare(
     outputs: Any = {name: _path(name, value) for name, value in out.items()} if isinstance(out, Mapping) else out
     if outputs is not None and outputs is out:
         outputs = _path("out", out)
-    text = text.text if isinstance(text, _core.Expression) else text
-    return Work(text, sent, outputs or None, rows, settings)
+    what = what.text if isinstance(what, _core.Expression) else what
+    return Work(what, sent, outputs or None, rows, verify, settings)
 
 
 def _sent(name: str, value: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 
 from overshot import _core
 from overshot._engine import Size
+from overshot._kernel import Kernel
 from overshot._partial import Partial
 from overshot._parts import Ranges
 from overshot._progress import Progress, shown
@@ -27,7 +28,7 @@ _AGAIN = 1.0  # seconds after which it is asked again which running range is lat
 
 def evaluate(
     executor: Executor,
-    text: str | _core.Expression,
+    what: str | _core.Expression | Kernel,
     names: Mapping[str, Any] | None = None,
     /,
     *,
@@ -41,23 +42,25 @@ def evaluate(
     chunk: Size | None = None,
     workers: int | None = None,
     progress: bool | Callable[[int, int], object] = False,
+    verify: float = 0.0,
     **paths: Any,
 ) -> Any:
-    """Evaluates an expression with an executor, and returns what `overshot.evaluate` returns, to the bit.
+    """Evaluates an expression with an executor, and returns what `overshot.evaluate` returns, to the bit. A kernel of
+    `Engine.kernel` works as an expression does, as for `overshot.run_rows`.
 
     The executor's processes run ranges of rows, `parallel` of them at a time: as many as a pool of Python's standard
     library or `mpi4py.futures` has workers. Another executor needs the number. One process for each host is best,
     because it uses all GPUs and cores.
 
     Names are paths that all processes see, files of `overshot.open`, or numbers; outputs are paths. The rows are
-    divided into `ranges`, 32 for each worker if the job is large. `rows`, `progress` and the settings are those of
+    divided into `ranges`, 32 for each worker if the job is large. `rows`, `progress`, `verify` and the settings are those of
     `overshot.evaluate`; each process keeps its engine for later calls. Variables of the caller are not looked up.
 
     A task that ends with an exception is taken for a lost worker, and its range runs again, twice at most; an error of
     Overshot in a worker is raised here. A `ProcessPoolExecutor` is broken when one of its processes dies, and
     `BrokenProcessPool` is raised: call again with a new one.
     """
-    work = prepare(text, names, paths, out, rows, (device, device_memory, pinned_memory, chunk, workers))
+    work = prepare(what, names, paths, out, rows, verify, (device, device_memory, pinned_memory, chunk, workers))
     parallel = _parallel(executor) if parallel is None else parallel
     if parallel < 1:
         raise ValueError(f"parallel={parallel}: one range at least runs at a time")

@@ -1,5 +1,7 @@
 import functools
 import os
+import re
+from pathlib import Path
 
 import pytest
 
@@ -7,6 +9,13 @@ import overshot as ov
 
 # Another device, such as `cuda`, if the machine has one.
 DEVICES = ["cpu", "emulated", *os.environ.get("OVERSHOT_TEST_DEVICE", "").split()]
+
+
+def kernel_of_tests(name):
+    """The source of a kernel that the stand-in for a GPU knows."""
+    text = (Path(__file__).resolve().parents[2] / "src/testing/custom.rs").read_text()
+    source = re.search(rf'pub const {name}: &str = "(.*?)\n";', text, re.S)[1] + "\n"
+    return source.replace('\\"', '"')
 
 
 @pytest.fixture(params=DEVICES)

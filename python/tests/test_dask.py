@@ -4,11 +4,14 @@ import os
 import random
 import signal
 import sys
+import threading
+import warnings
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import DEVICES, kernel_of_tests
 
 import overshot as ov
 
@@ -19,6 +22,7 @@ dask = pytest.importorskip("dask")
 import overshot.dask  # noqa: E402
 
 WORKERS = 4
+KEEP = kernel_of_tests("KEEP")
 TEXT = "y = sin(x) * 2; sum(x), std(x)"
 
 
@@ -41,7 +45,7 @@ class Observed(distributed.WorkerPlugin):
 
         def observed(self, text, names, arrays, out, rows, *others):
             with open(folder / "starts", "a+") as starts:
-                starts.write(f"{rows[0]} {rows[1]}\n")
+                starts.write(f"{rows[0]} {rows[1]} {name}\n")
                 starts.flush()
                 starts.seek(0)
                 count = len(starts.readlines())
@@ -98,14 +102,19 @@ def check(results):
 
 
 def starts():
-    return Counter(Path("starts").read_text().splitlines())
+    """Returns how often each range was started."""
+    return Counter(line.rsplit(" ", 1)[0] for line in Path("starts").read_text().splitlines())
 
 
 def test_results_and_outputs_have_the_bits_of_one_run(client):
     seen = []
-    show = lambda done, rows: seen.append((done, rows))
+
+    def show(done, rows):
+        assert threading.current_thread() is threading.main_thread() and client.nthreads()
+        seen.append((done, rows))
+
     check(overshot.dask.evaluate(client, TEXT, x="x.npy", out={"y": "y.npy"}, ranges=16, device="cpu", progress=show))
-    assert seen[-1] == (500_000, 500_000) and len(seen) == 16
+    assert seen[-1] == (500_000, 500_000) and seen == sorted(set(seen))
     assert len(starts()) == 16 and set(starts().values()) == {1}
     assert overshot.dask.evaluate(client, "mean(i)", rows=1 << 20, device="cpu") == ((1 << 20) - 1) / 2
     tasks = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_prefixes))
@@ -127,6 +136,71 @@ def test_the_ranges_of_a_killed_worker_run_again(client, seed):
     assert Path("killed").exists(), "the worker was killed during the job"
     assert len(starts()) == 40 and max(starts().values()) <= 2
     assert not [name for name in os.listdir() if name.endswith(".parts")]
+
+
+def test_a_paused_worker_gets_no_range(client):
+    workers = client.run(lambda dask_worker: dask_worker.name)
+    paused = next(iter(workers))
+    state = lambda dask_scheduler: {address: each.status.name for address, each in dask_scheduler.workers.items()}
+    old = client.run(pause, 1e-9, workers=[paused])[paused]
+    while client.run_on_scheduler(state)[paused] != "paused":
+        pass
+    overshot.dask.evaluate(client, "sum(x)", x="x.npy", ranges=16, device="cpu")
+    assert len(starts()) == 16
+    assert {line.split()[2] for line in Path("starts").read_text().splitlines()} <= {
+        str(name) for address, name in workers.items() if address != paused
+    }
+    client.run(pause, old, workers=[paused])
+    while client.run_on_scheduler(state)[paused] != "running":
+        pass
+
+
+def pause(fraction, dask_worker):
+    """Sets how full the memory of a worker may be. Dask's own check then pauses it, or ends the pause."""
+    manager = dask_worker.memory_manager
+    old, manager.memory_pause_fraction = manager.memory_pause_fraction, fraction
+    return old
+
+
+def test_a_job_without_workers_says_that_it_waits(client, monkeypatch):
+    monkeypatch.setattr(overshot.dask, "_PATIENCE", 0.0)
+    with (
+        distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as empty,
+        distributed.Client(empty) as alone,
+        warnings.catch_warnings(),
+    ):
+        seen = []
+
+        def show(message, category, *_):
+            seen.append((category, str(message)))
+            empty.scale(1)
+
+        monkeypatch.setattr(warnings, "showwarning", show)
+        warnings.simplefilter("always")
+        assert overshot.dask.evaluate(alone, "sum(i)", rows=10, device="cpu") == 45
+    assert [category for category, text in seen if "the job waits" in text] == [RuntimeWarning]
+
+
+def test_a_fraction_of_the_chunks_is_verified(client):
+    run = lambda text, **given: overshot.dask.evaluate(client, text, x="x.npy", device="cpu", ranges=8, **given)
+    results = run("sum(x), max(x)", verify=1.0)
+    assert sum(each["rows"] for each in results.report.to_dict()["verification"]["devices"]) == 500_000
+    with pytest.raises(ValueError, match="cannot be verified"):
+        run("sum(x)", verify=2.0)
+
+
+def test_a_kernel_is_sent_to_the_workers(client):
+    keep = ov.Engine(device="cpu").kernel(KEEP, threads=32, rows_per_block=512)
+    out = {"big": "big.npy", "where": "where.npy"}
+    with pytest.raises(ValueError, match="keep"):
+        overshot.dask.evaluate(client, keep, x="x.npy", out=out, device="cpu")  # the CPU has no function for it
+    if "cuda" in DEVICES:
+        np.save("big_x.npy", np.load("x.npy") * 50)
+        results = overshot.dask.evaluate(client, keep, x="big_x.npy", out=out, device="cuda", ranges=9)
+        expected = np.flatnonzero(np.load("big_x.npy") > 50)
+        np.testing.assert_array_equal(results["where"], expected)
+        np.testing.assert_array_equal(results["big"], np.load("big_x.npy")[expected])
+        assert len(starts()) >= 9
 
 
 def test_errors_are_raised_as_those_of_evaluate(client):

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import DEVICES, kernel_of_tests
 
 import overshot as ov
 from overshot import executor
 from overshot._parts import Lost
 
+KEEP = kernel_of_tests("KEEP")
 TEXT = "y = sin(x) * k; sum(x), std(x)"
 
 
@@ -54,6 +56,30 @@ def test_results_and_outputs_have_the_bits_of_one_run(pool, data):
         assert executor.evaluate(pool, "sum(i)", rows=100_000, ranges=3, device="cpu") == 100_000 * 99_999 // 2
         # Variables of the worker's own functions are none of the expression's.
         assert executor.evaluate(pool, "max(x * 0 + pi)", x="x.npy", device="cpu") == np.pi
+
+
+@pytest.mark.parametrize("pool", POOLS, ids=["threads", "spawn", "forkserver"])
+def test_a_kernel_runs_on_an_executor(pool, data):
+    with ov.Engine(device="cpu") as engine, pool() as pool:
+        keep = engine.kernel(KEEP, threads=32, rows_per_block=512)
+        out = {"big": "big.npy", "where": "where.npy"}
+        run = lambda **given: executor.evaluate(pool, keep, x="x.npy", out=out, ranges=5, **given)
+        with pytest.raises(ValueError, match="keep"):
+            run(device="cpu")  # the CPU has no function for it
+        with pytest.raises(TypeError, match="no parameter 'z'"):
+            run(device="cpu", z="x.npy")
+        if "cuda" in DEVICES:
+            np.save("x.npy", np.load("x.npy") * 50)
+            results = run(device="cuda")
+            expected = np.flatnonzero(np.load("x.npy") > 50)
+            np.testing.assert_array_equal(results["where"], expected)
+            np.testing.assert_array_equal(results["big"], np.load("x.npy")[expected])
+
+
+def test_verification(data):
+    with ThreadPoolExecutor(2) as pool:
+        results = executor.evaluate(pool, "sum(x), max(x)", x="x.npy", device="cpu", verify=1.0)
+    assert sum(each["rows"] for each in results.report.to_dict()["verification"]["devices"]) == 300_000
 
 
 def test_no_rows(data):

@@ -3,12 +3,10 @@
 import functools
 import gc
 import os
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import DEVICES
+from conftest import DEVICES, kernel_of_tests
 from gpu_memory import DlpackArray, InterfaceArray
 
 import overshot as ov
@@ -268,13 +266,6 @@ def test_a_forked_process_drops_what_it_inherited():
         gc.collect()
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def kernel_of_tests(name):
-    """The source of a kernel that the stand-in for a GPU knows."""
-    text = (Path(__file__).resolve().parents[2] / "src/testing/custom.rs").read_text()
-    source = re.search(rf'pub const {name}: &str = "(.*?)\n";', text, re.S)[1] + "\n"
-    return source.replace('\\"', '"')
 
 
 KEEP = kernel_of_tests("KEEP")

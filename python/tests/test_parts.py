@@ -5,11 +5,12 @@ import random
 
 import numpy as np
 import pytest
-from conftest import DEVICES
+from conftest import DEVICES, kernel_of_tests
 
 import overshot as ov
 from overshot._parts import Lost, Ranges, count_of
 
+KEEP = kernel_of_tests("KEEP")
 TEXT = "y = sin(x) * k; sum(x), std(x), m = max(x)"
 
 
@@ -69,6 +70,24 @@ def test_an_array_is_written_in_parts():
     part.merge(ov.run_rows("x + 1", part=(0, 2), out=y))
     np.testing.assert_array_equal(y, x + 1)
     assert dict(part.finish()) == {}
+
+
+def test_a_kernel_runs_in_parts(tmp_path):
+    x = np.random.default_rng(1).uniform(0, 100, 30_000)
+    out = {"big": tmp_path / "big.npy", "where": tmp_path / "where.npy"}
+    with ov.Engine(device="cpu") as engine:
+        keep = pickle.loads(pickle.dumps(engine.kernel(KEEP, threads=32, rows_per_block=512)))
+        with pytest.raises(ValueError, match="keep"):
+            engine.run_rows(keep, x=x, part=(0, 3), out=out)  # the CPU has no function for it
+    with pytest.raises(TypeError, match="no parameter 'z'"):
+        ov.run_rows(keep, x=x, z=x, part=(0, 3), out=out)
+    if "cuda" in DEVICES:
+        first, *rest = (ov.run_rows(keep, x=x, part=(k, 3), out=out, device="cuda") for k in range(3))
+        for part in rest:
+            first.merge(part)
+        results = first.finish()
+        np.testing.assert_array_equal(results["where"], np.flatnonzero(x > 50))
+        np.testing.assert_array_equal(results["big"], x[x > 50])
 
 
 def test_an_expression_without_a_name_is_called_result(tmp_path):
