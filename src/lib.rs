@@ -181,7 +181,7 @@ pub use report::Report;
 /// Inputs and outputs: files, memory, generators, and the traits for sources and sinks of one's own.
 pub mod io {
     pub use crate::data::{
-        Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Parts, Placement, Raw, RawArray,
+        Blocks, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Parts, Placement, Raw, RawArray,
         RawArrayMut, ReadMode, Scalar, Sink, SinkMemory, Source, Target, create, map, open, open_with,
     };
     #[doc(hidden)]

@@ -12,7 +12,7 @@ import numpy as np
 from overshot import _core
 
 _NUMBERS = (bool, int, float, np.generic)
-_READY = (*_NUMBERS, _core.File, _core.Resident, _core.GpuArray)
+_READY = (*_NUMBERS, _core.File, _core.Blocks, _core.Resident, _core.GpuArray)
 _GPUS = (2, 13)  # of DLPack's devices: memory of CUDA, managed memory of CUDA
 
 

@@ -1,11 +1,12 @@
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
 
 __version__: str
 __all__ = [
+    "Blocks",
     "Call",
     "Cancelled",
     "Engine",
@@ -14,6 +15,7 @@ __all__ = [
     "GpuArray",
     "Kernel",
     "NewFile",
+    "NewRows",
     "Partial",
     "Plan",
     "Report",
@@ -71,6 +73,25 @@ class NewFile:
     @property
     def journal(self) -> os.PathLike[str]: ...
     def __getnewargs__(self) -> tuple[os.PathLike[str], str | None, bool, bool]: ...
+
+@final
+class NewRows:
+    """A new array of the rows of an output that a part of a job computes."""
+
+    def __new__(cls, first: int, end: int, rows: int) -> NewRows: ...
+    def take(self) -> np.ndarray | None: ...
+
+@final
+class Blocks:
+    """A dataset of which this process has some rows only, in arrays."""
+
+    def __new__(
+        cls, dtype: str, shape: Sequence[int], identity: str, blocks: list[tuple[int, Any]] = ...
+    ) -> Blocks: ...
+    def with_blocks(self, blocks: list[tuple[int, Any]]) -> Blocks: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    def __getnewargs__(self) -> tuple[str, list[int], str, list[tuple[int, Any]]]: ...
 
 @final
 class GpuArray:
@@ -203,6 +224,13 @@ class Engine:
         parts: list[tuple[int, int]],
         rows: int | None = None,
     ) -> list[tuple[int, int]]: ...
+    def part_step(
+        self,
+        what: Expression | Call,
+        inputs: list[tuple[str, Any]],
+        outputs: list[tuple[str, Any]],
+        rows: int | None = None,
+    ) -> int: ...
     def resident(self, array: Any) -> Resident: ...
     def plan(
         self,

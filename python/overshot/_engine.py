@@ -339,6 +339,20 @@ def _bound(
     return expression, inputs, *resolve(expression.outputs, optional, _given(expression, out), inputs)
 
 
+def _bound_job(
+    what: str | _core.Expression | Kernel,
+    names: Mapping[str, Any] | None,
+    arrays: Mapping[str, Any],
+    out: Any,
+    frame: FrameType | None,
+) -> tuple[_core.Expression | _core.Call, list[tuple[str, Any]], list[tuple[str, Any]], dict[str, Any]]:
+    """Returns an expression or a call of a kernel, with its inputs and outputs, and the arrays that are written after
+    a run."""
+    if isinstance(what, Kernel):
+        return what._bound((), {**(names or {}), **arrays}, out)
+    return _bound(what, names, arrays, out, frame)
+
+
 def _bound_parts(
     what: str | _core.Expression | Kernel,
     names: Mapping[str, Any] | None,
@@ -347,11 +361,7 @@ def _bound_parts(
     frame: FrameType | None,
 ) -> tuple[_core.Expression | _core.Call, list[tuple[str, Any]], list[tuple[str, Any]]]:
     """Returns the job, its inputs and its outputs, which must be places that all parts write."""
-    job: _core.Expression | _core.Call
-    if isinstance(what, Kernel):
-        job, inputs, outputs, copied = what._bound((), {**(names or {}), **arrays}, out)
-    else:
-        job, inputs, outputs, copied = _bound(what, names, arrays, out, frame)
+    job, inputs, outputs, copied = _bound_job(what, names, arrays, out, frame)
     for name, value in outputs:
         if name in copied:
             raise ValueError(f"{name}: the output shares memory with an input, which other parts read: copy one")

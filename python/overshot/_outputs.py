@@ -25,7 +25,7 @@ def resolve(
         value = given.pop(name, None)
         if isinstance(value, (str, os.PathLike)):
             value = _core.NewFile(os.fspath(value))
-        elif value is not None and not isinstance(value, _core.NewFile):
+        elif value is not None and not isinstance(value, (_core.NewFile, _core.NewRows)):
             on_gpu = gpu_array(value, name)
             if on_gpu is not None:
                 value = on_gpu

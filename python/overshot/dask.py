@@ -8,26 +8,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import uuid
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dask.array import Array
 from distributed import Client
 
 from overshot import _core
-from overshot._engine import Size
+from overshot._dask_arrays import ArrayTasks, blocks_of
+from overshot._dask_ranges import RangeTasks
+from overshot._engine import Size, returned
 from overshot._kernel import Kernel
-from overshot._partial import Partial
-from overshot._parts import Ranges
 from overshot._progress import Progress, shown
-from overshot._work import Failed, Work, prepare, run
+from overshot._results import Results
+from overshot._work import prepare
 
 __all__ = ["evaluate"]
 
-_AGAIN = 0.5  # seconds after which the workers are counted again
-_PATIENCE = 5.0  # seconds without a worker after which a warning says so
 _ALONE = "no worker of the cluster runs, and the job waits for one: start workers, or look at the logs of paused ones"
 
 
@@ -58,115 +56,46 @@ def evaluate(
     has outputs. No range is run more than twice, as long as no two workers are lost with the same one. A worker that
     Dask has paused gets no range. A warning says if the job waits because no worker runs.
 
-    Names are paths that all workers and this process see, files of `overshot.open`, or numbers; outputs are paths,
-    which get their names when all rows are written. The rows are divided into `ranges`, 32 for each worker if the job
-    is large. `rows`, `progress`, `verify` and the settings are those of `overshot.evaluate`; each worker keeps its
-    engine for later calls. Variables of the caller are not looked up.
+    Names are paths that all workers and this process see, files of `overshot.open`, numbers, or dask arrays. Outputs
+    are paths, which get their names when all rows are written; without `out`, they are dask arrays, whose blocks stay
+    on the workers that computed them. The rows are divided into `ranges`, 32 for each worker if the job is large.
+    `rows`, `progress`, `verify` and the settings are those of `overshot.evaluate`; each worker keeps its engine for
+    later calls. Variables of the caller are not looked up.
+
+    With dask arrays, the ranges are the blocks of the largest one, with borders at multiples of 4096 elements, and
+    Dask decides which worker runs which range. The call returns when all ranges are complete. If a worker is lost
+    later, Dask computes its blocks of the outputs again, as long as files that are inputs do not change.
 
     Raises what `overshot.evaluate` raises, and `RuntimeError` if three workers are lost with the same rows.
     """
     if client.asynchronous:
         raise TypeError("the client is asynchronous: pass one with asynchronous=False, in a thread of its own")
-    work = prepare(what, names, paths, out, rows, verify, (device, device_memory, pinned_memory, chunk, workers))
     cluster: Any = client  # most of its methods have no types
-    parts = work.ranges(ranges, len(cluster.nthreads()))
-    driver = _Driver(cluster, work, parts)
+    given = {**(names or {}), **paths}
+    arrays = {name: value for name, value in given.items() if isinstance(value, Array)}
+    given.update((name, blocks_of(name, array)) for name, array in arrays.items())
+    work = prepare(what, given, out, rows, verify, (device, device_memory, pinned_memory, chunk, workers))
+    new = work.new_outputs()
+    tasks: RangeTasks | ArrayTasks
+    if arrays or new:
+        tasks = ArrayTasks(cluster, work, arrays, new, ranges)
+    else:
+        tasks = RangeTasks(cluster, work, work.ranges(ranges, len(cluster.nthreads())))
     show = shown(progress)
     try:
-        while not parts.is_complete:
-            is_new = cluster.sync(driver.step)
+        while not tasks.is_complete:
+            is_new = cluster.sync(tasks.step)
             # These are on the caller's thread. On that of the client, what takes its time would delay other answers.
             if is_new and show is not None:
-                show(parts.rows_done, parts.partial.total_rows if parts.partial is not None else 0)
-            if driver.is_alone:
+                show(tasks.rows_done, tasks.partial.total_rows if tasks.partial is not None else 0)
+            if tasks.is_alone:
                 warnings.warn(_ALONE, RuntimeWarning, stacklevel=2)
     finally:
-        cluster.sync(driver.close)
+        cluster.sync(tasks.close)
         if isinstance(show, Progress):
             show.close()
-    return work.finish(parts)
-
-
-class _Task:
-    """A range that a worker runs. Dask may not give it to another worker: who runs what is decided in one place."""
-
-    def __init__(self, client: Any, work: Work, rows: tuple[int, int], worker: str, key: str) -> None:
-        self.future = client.submit(run, work, rows, key=key, workers=[worker], allow_other_workers=False, pure=False)
-        self.result: asyncio.Task[Partial | Failed] = asyncio.ensure_future(self.future._result())
-
-    def drop(self) -> None:
-        """Forgets the task. If it runs, it runs to its end, and nobody sees its result."""
-        self.result.add_done_callback(lambda result: result.cancelled() or result.exception())
-        # This ends the waiting, too. A cancelled `result` could cancel the gathering of other results.
-        self.future.release()
-
-
-class _Driver:
-    """Hands out the ranges of a job. Its coroutines run on the event loop of the client."""
-
-    def __init__(self, client: Any, work: Work, parts: Ranges) -> None:
-        self._client, self._work, self._parts = client, work, parts
-        self._tasks: dict[str, _Task] = {}
-        self._job, self._number = uuid.uuid4().hex, 0
-        self._running: set[str] = set()
-        self._counted = float("-inf")
-        self._alone_since: float | None = None
-        self.is_alone = False
-        """Whether no worker has run for some time. It is true in one step only."""
-
-    async def step(self) -> bool:
-        """Hands out ranges, and waits a moment for one to end. Returns whether one did."""
-        now = asyncio.get_running_loop().time
-        tasks, parts, self.is_alone = self._tasks, self._parts, False
-        if now() - self._counted >= _AGAIN:
-            await self._count(now())
-        for worker in parts.fastest(worker for worker in self._running if worker not in parts):
-            claim = parts.claim(worker, now())
-            if claim is None:
-                break
-            self._number += 1
-            key = f"overshot-range-{self._job}-{self._number}"
-            tasks[worker] = _Task(self._client, self._work, claim.rows, worker, key)
-        if not tasks:
-            await asyncio.sleep(_AGAIN)
-            return False
-        waiting = [task.result for task in tasks.values()]
-        await asyncio.wait(waiting, timeout=_AGAIN, return_when=asyncio.FIRST_COMPLETED)
-        ended = [worker for worker, task in tasks.items() if task.result.done()]
-        for worker in ended:
-            _take(tasks.pop(worker), worker, parts, now())
-        return bool(ended)
-
-    async def _count(self, now: float) -> None:
-        """Finds out which workers there are. Those that Dask has paused, because their memory is full, do not run."""
-        scheduler = self._client.scheduler
-        alive, self._running = set(await scheduler.ncores()), set(await scheduler.ncores_running())
-        self._counted = now
-        for worker in self._tasks.keys() - alive:
-            self._tasks.pop(worker).drop()
-            self._parts.lost(worker)
-        if self._running or self._tasks:
-            self._alone_since = None
-        elif self._alone_since is None:
-            self._alone_since = now
-        self.is_alone = self._alone_since is not None and now - self._alone_since >= _PATIENCE
-        if self.is_alone:
-            self._alone_since = float("inf")
-
-    async def close(self) -> None:
-        """Forgets what still runs."""
-        for task in self._tasks.values():
-            task.drop()
-
-
-def _take(task: _Task, worker: str, parts: Ranges, now: float) -> None:
-    try:
-        result = task.result.result()
-    except (Exception, asyncio.CancelledError) as exception:
-        parts.lost(worker, exception)
-        return
-    finally:
-        task.drop()
-    if isinstance(result, Failed):
-        raise result.exception
-    parts.complete(worker, result, now)
+    assert tasks.partial is not None, "a job has one range at least"
+    results = tasks.partial.finish()
+    if isinstance(tasks, ArrayTasks):
+        results = Results({**tasks.arrays(), **results}, results.report)
+    return returned(work.what, results)

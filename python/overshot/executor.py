@@ -60,7 +60,7 @@ def evaluate(
     Overshot in a worker is raised here. A `ProcessPoolExecutor` is broken when one of its processes dies, and
     `BrokenProcessPool` is raised: call again with a new one.
     """
-    work = prepare(what, names, paths, out, rows, verify, (device, device_memory, pinned_memory, chunk, workers))
+    work = prepare(what, {**(names or {}), **paths}, out, rows, verify, (device, device_memory, pinned_memory, chunk, workers))
     parallel = _parallel(executor) if parallel is None else parallel
     if parallel < 1:
         raise ValueError(f"parallel={parallel}: one range at least runs at a time")

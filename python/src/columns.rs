@@ -1,18 +1,19 @@
 //! Objects of Python as the inputs and outputs of a job.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use overshot::io::{RawArray, RawArrayMut, Target};
-use overshot::{Dtype, Error, Input, Number, Output, Scalar, Sink};
+use overshot::io::{RawArray, RawArrayMut};
+use overshot::{Dtype, Input, Number, Output, Scalar};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyFloat, PyInt, PySlice, PyTuple};
+use pyo3::types::{PyBool, PyFloat, PyInt};
 
+use crate::blocks::{Blocks, LentBlocks};
 use crate::dtype;
 use crate::file::{File, NewFile};
 use crate::gpu::{GpuArray, LentGpuArray};
+use crate::new_array::{NewArray, NewRows};
 use crate::resident::Resident;
 
 /// The memory of an array, which Python keeps as long as this exists.
@@ -24,7 +25,7 @@ pub(crate) struct Lent {
 
 impl Lent {
     /// Borrows the memory of an object with the buffer protocol.
-    fn new(object: &Bound<'_, PyAny>) -> PyResult<Lent> {
+    pub(crate) fn new(object: &Bound<'_, PyAny>) -> PyResult<Lent> {
         let buffer = PyUntypedBuffer::get(object)?;
         let dtype = dtype::of_buffer(buffer.format())?;
         if buffer.item_size() != dtype.size() || buffer.suboffsets().is_some() {
@@ -60,6 +61,16 @@ impl Lent {
 }
 
 impl Lent {
+    /// Returns the array as an output.
+    ///
+    /// # Safety
+    /// `self` is dropped after the result, and nobody else reads or writes the array before that.
+    pub(crate) unsafe fn new_array<'a>(&self) -> RawArrayMut<'a> {
+        let start = self.buffer.buf_ptr().cast();
+        // SAFETY: as in `array`; the caller says that nobody else uses the elements.
+        unsafe { RawArrayMut::new(start, self.dtype, &self.shape, self.buffer.strides()) }
+    }
+
     /// Returns the addresses from the first byte of the array to behind its last one.
     pub(crate) fn extent(&self) -> Range<usize> {
         let start = self.buffer.buf_ptr().addr();
@@ -76,12 +87,14 @@ impl Lent {
 
 /// Checks that no output shares memory with another array of the job.
 pub(crate) fn check_apart(given: &[(String, Given)], taken: &[(String, Taken)]) -> PyResult<()> {
-    let arrays_of_inputs = given.iter().filter_map(|(name, given)| match given {
-        Given::Array(lent) => Some((name, lent.extent())),
-        Given::Resident(resident) => Some((name, resident.get().extent()?)),
-        Given::Gpu(lent) => Some((name, lent.extent.clone())),
-        Given::File(_) | Given::Number(_) | Given::Scalar(_) => None,
-    });
+    let extents = |given: &Given| match given {
+        Given::Array(lent) => vec![lent.extent()],
+        Given::Resident(resident) => resident.get().extent().into_iter().collect(),
+        Given::Gpu(lent) => vec![lent.extent.clone()],
+        Given::Blocks(blocks) => blocks.extents(),
+        Given::File(_) | Given::Number(_) | Given::Scalar(_) => vec![],
+    };
+    let arrays_of_inputs = given.iter().flat_map(|(name, given)| extents(given).into_iter().map(move |at| (name, at)));
     let mut others: Vec<(&String, Range<usize>)> = arrays_of_inputs.collect();
     for (name, taken) in taken {
         let own = match taken {
@@ -103,6 +116,8 @@ pub(crate) enum Given {
     /// An array of another library on a GPU.
     Gpu(LentGpuArray),
     Resident(Py<Resident>),
+    /// Some rows of a dataset.
+    Blocks(LentBlocks),
     File(Input<'static>),
     Number(Number),
     Scalar(Scalar),
@@ -116,6 +131,10 @@ impl Given {
         }
         if let Ok(resident) = object.cast::<Resident>() {
             return Ok(Given::Resident(resident.clone().unbind()));
+        }
+        if let Ok(blocks) = object.cast::<Blocks>() {
+            let lent = blocks.get().lend(object.py());
+            return lent.map(Given::Blocks).map_err(|error| in_name(object.py(), name, error));
         }
         if let (Ok(array), Some(engine)) = (object.cast::<GpuArray>(), engine) {
             return array.get().lend(object.py(), name, engine, false).map(Given::Gpu);
@@ -132,6 +151,7 @@ impl Given {
             Given::Array(lent) => lent.buffer.len_bytes() as u64,
             Given::File(input) => input.source().rows() * input.source().dtype().size() as u64,
             Given::Gpu(lent) => lent.extent.len() as u64,
+            Given::Blocks(blocks) => blocks.extents().iter().map(|extent| extent.len() as u64).sum(),
             Given::Resident(resident) => {
                 let dataset = resident.get().dataset();
                 dataset.rows() * dataset.dtype().size() as u64
@@ -145,6 +165,7 @@ impl Given {
         match self {
             Given::Array(lent) => job.input(name, lent.input()),
             Given::Gpu(lent) => job.input(name, &lent.array),
+            Given::Blocks(blocks) => job.input(name, blocks.source()),
             Given::Resident(resident) => job.input(name, resident.get().dataset()),
             Given::File(input) => job.input(name, input.source()),
             Given::Number(number) => job.number(name, *number),
@@ -207,14 +228,13 @@ pub(crate) enum Taken {
     New(NewArray),
 }
 
-/// A new array of NumPy, made when its dtype and length are known.
-#[derive(Clone, Default)]
-pub(crate) struct NewArray(Arc<Mutex<Option<Py<PyAny>>>>);
-
 impl Taken {
     pub(crate) fn new(name: &str, object: &Bound<'_, PyAny>, engine: &overshot::Engine) -> PyResult<Taken> {
         if object.is_none() {
             return Ok(Taken::New(NewArray::default()));
+        }
+        if let Ok(rows) = object.cast::<NewRows>() {
+            return Ok(Taken::New(rows.get().array().clone()));
         }
         if let Ok(file) = object.cast::<NewFile>() {
             return Ok(Taken::File(Some(file.get().output()?)));
@@ -245,7 +265,7 @@ impl Taken {
     /// Returns the new array.
     pub(crate) fn into_new(self) -> Option<Py<PyAny>> {
         match self {
-            Taken::New(NewArray(array)) => array.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            Taken::New(array) => array.take(),
             Taken::Array(_) | Taken::Gpu(_) | Taken::File(_) => None,
         }
     }
@@ -270,79 +290,4 @@ fn has_overlap(lent: &Lent) -> bool {
             extent += stride * (length - 1);
             overlaps
         })
-}
-
-impl Target for NewArray {
-    fn name(&self) -> String {
-        "new array".into()
-    }
-
-    fn place(&self) -> overshot::io::Placement {
-        overshot::io::Placement::Memory
-    }
-
-    fn can_read_back(&self) -> bool {
-        true
-    }
-
-    fn open<'s>(self: Box<Self>, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> overshot::Result<Box<dyn Sink + 's>>
-    where
-        Self: 's,
-    {
-        let own_shape = [rows];
-        let shape = shape.unwrap_or(&own_shape);
-        let lent = Python::attach(|py| {
-            let numpy_type = dtype::numpy_type(py, dtype)?;
-            let array = py.import("numpy")?.call_method1("empty", (PyTuple::new(py, shape)?, numpy_type))?;
-            let lent = Lent::new(&array)?;
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(array.unbind());
-            Ok::<_, PyErr>(lent)
-        });
-        let lent = lent.map_err(Error::other)?;
-        let start = lent.buffer.buf_ptr().cast();
-        // SAFETY: nobody else has the new array before the run ends, and `NewSink` keeps its memory as long as the
-        // sink.
-        let array = unsafe { RawArrayMut::new(start, dtype, &lent.shape, lent.buffer.strides()) };
-        let sink = Output::from(array).open(dtype, rows, None)?;
-        Ok(Box::new(NewSink { sink, array: *self, _lent: lent }))
-    }
-}
-
-/// The rows of a new array.
-struct NewSink {
-    sink: Box<dyn Sink>,
-    array: NewArray,
-    /// Dropped after the sink, which writes to it.
-    _lent: Lent,
-}
-
-impl Sink for NewSink {
-    fn write(&self, first_row: u64, bytes: &[u8]) -> overshot::Result<()> {
-        self.sink.write(first_row, bytes)
-    }
-
-    fn read_back(&self, offset: u64, to: &mut [u8]) -> overshot::Result<()> {
-        self.sink.read_back(offset, to)
-    }
-
-    fn memory(&self) -> Option<&overshot::io::SinkMemory<'_>> {
-        self.sink.memory()
-    }
-
-    /// The array becomes a view of its first rows. The pages behind them were never written, so they take no memory.
-    fn truncate(&mut self, rows: u64) -> overshot::Result<()> {
-        Python::attach(|py| {
-            let mut array = self.array.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(whole) = array.take() {
-                *array = Some(whole.bind(py).get_item(PySlice::new(py, 0, rows as isize, 1))?.unbind());
-            }
-            Ok::<_, PyErr>(())
-        })
-        .map_err(Error::other)?;
-        self.sink.truncate(rows)
-    }
-
-    fn commit(self: Box<Self>) -> overshot::Result<()> {
-        self.sink.commit()
-    }
 }

@@ -146,6 +146,21 @@ impl Engine {
         ranges.map_err(exception)
     }
 
+    /// Returns the number of rows of which the parts of a job begin at multiples.
+    #[pyo3(signature = (what, inputs, outputs, rows=None))]
+    fn part_step<'py>(
+        &self,
+        what: Bound<'py, PyAny>,
+        inputs: Named<'py>,
+        outputs: Named<'py>,
+        rows: Option<u64>,
+    ) -> PyResult<u64> {
+        let (what, engine) = (What::new(what)?, self.engine()?);
+        let given = given(&inputs, &engine)?;
+        let mut taken = taken(&outputs, &engine)?;
+        engine.part_step(&what.job(&given, &mut taken, rows)).map_err(exception)
+    }
+
     /// Keeps an array or a file on the GPUs.
     fn resident(&self, py: Python<'_>, array: Bound<'_, PyAny>) -> PyResult<Resident> {
         let engine = self.engine()?;

@@ -1,9 +1,10 @@
 //! The Python package of Overshot: what its pure Python part calls.
 //!
-//! Objects of Python become inputs and outputs of a job in `columns.rs`, with arrays of GPUs in `gpu.rs`; `engine.rs`
-//! runs it, or some of its rows (`partial.rs`), without the interpreter's lock; `watch.rs` notices Ctrl-C and shows
-//! progress meanwhile.
+//! Objects of Python become inputs and outputs of a job in `columns.rs`, `blocks.rs` and `new_array.rs`, with arrays of
+//! GPUs in `gpu.rs`; `engine.rs` runs it, or some of its rows (`partial.rs`), without the interpreter's lock;
+//! `watch.rs` notices Ctrl-C and shows progress meanwhile.
 
+mod blocks;
 mod columns;
 mod dtype;
 mod engine;
@@ -12,6 +13,7 @@ mod expression;
 mod file;
 mod gpu;
 mod kernel;
+mod new_array;
 mod partial;
 mod process;
 mod report;
@@ -21,6 +23,8 @@ mod watch;
 /// The module `overshot._core`.
 #[pyo3::pymodule]
 mod _core {
+    #[pymodule_export]
+    use crate::blocks::Blocks;
     #[pymodule_export]
     use crate::engine::Engine;
     #[pymodule_export]
@@ -33,6 +37,8 @@ mod _core {
     use crate::gpu::GpuArray;
     #[pymodule_export]
     use crate::kernel::{Call, Kernel};
+    #[pymodule_export]
+    use crate::new_array::NewRows;
     #[pymodule_export]
     use crate::partial::Partial;
     #[pymodule_export]

@@ -2,11 +2,9 @@
 
 import os
 import random
-import signal
 import sys
 import threading
 import warnings
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -17,81 +15,16 @@ import overshot as ov
 
 distributed = pytest.importorskip("distributed")
 cloudpickle = pytest.importorskip("cloudpickle")
-dask = pytest.importorskip("dask")
+
+from dask_cluster import client, cluster, starts  # noqa: E402, F401
 
 import overshot.dask  # noqa: E402
 
-WORKERS = 4
+# The workers have no such module.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
 KEEP = kernel_of_tests("KEEP")
 TEXT = "y = sin(x) * 2; sum(x), std(x)"
-
-
-class Observed(distributed.WorkerPlugin):
-    """Writes which rows a worker starts to run, and kills the worker when a file says so.
-
-    The file `kill` has the name of a worker and the number of starts, of all workers, before it ends. So the moment
-    depends on no clock.
-    """
-
-    name = "observed"
-
-    def __init__(self, folder):
-        self.folder = folder
-
-    def setup(self, worker):
-        from overshot._engine import Engine
-
-        run, folder, name = Engine._run_rows, self.folder, str(worker.name)
-
-        def observed(self, text, names, arrays, out, rows, *others):
-            with open(folder / "starts", "a+") as starts:
-                starts.write(f"{rows[0]} {rows[1]} {name}\n")
-                starts.flush()
-                starts.seek(0)
-                count = len(starts.readlines())
-
-            def kill(when):
-                try:
-                    who, after, moment = (folder / "kill").read_text().split()
-                except (FileNotFoundError, ValueError):
-                    return
-                if (who, moment) == (name, when) and count > int(after):
-                    (folder / "kill").rename(folder / "killed")
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-            kill("before")
-            partial = run(self, text, names, arrays, out, rows, *others)
-            kill("after")
-            return partial
-
-        Engine._run_rows = observed
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shared")
-    np.save(folder / "x.npy", np.random.default_rng(1).standard_normal(500_000))
-    # The workers have no such module.
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    settings = {"n_workers": WORKERS, "threads_per_worker": 1, "processes": True, "host": "127.0.0.1"}
-    # A cluster gives up a worker that is absent for a moment some time after it was killed: here, that of a later kill.
-    with (
-        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
-        distributed.LocalCluster(**settings, dashboard_address=None) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        client.register_plugin(Observed(folder))
-        yield client, folder
-
-
-@pytest.fixture
-def client(cluster, monkeypatch):
-    client, folder = cluster
-    monkeypatch.chdir(folder)
-    for name in set(os.listdir()) - {"x.npy"}:
-        Path(name).unlink()
-    client.wait_for_workers(WORKERS, timeout=60)
-    return client
 
 
 def check(results):
@@ -99,11 +32,6 @@ def check(results):
     assert list(results) == list(whole)
     assert all(results[name].tobytes() == whole[name].tobytes() for name in whole)
     assert results.report.rows == 500_000
-
-
-def starts():
-    """Returns how often each range was started."""
-    return Counter(line.rsplit(" ", 1)[0] for line in Path("starts").read_text().splitlines())
 
 
 def test_results_and_outputs_have_the_bits_of_one_run(client):
@@ -163,7 +91,7 @@ def pause(fraction, dask_worker):
 
 
 def test_a_job_without_workers_says_that_it_waits(client, monkeypatch):
-    monkeypatch.setattr(overshot.dask, "_PATIENCE", 0.0)
+    monkeypatch.setattr(overshot._dask_ranges, "PATIENCE", 0.0)
     with (
         distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as empty,
         distributed.Client(empty) as alone,
@@ -207,9 +135,6 @@ def test_errors_are_raised_as_those_of_evaluate(client):
     run = lambda text="sum(x)", **given: overshot.dask.evaluate(client, text, **{"x": "x.npy", **given})
     with pytest.raises(TypeError, match="x: a ndarray is in the memory of this process"):
         run(x=np.zeros(3))
-    array = pytest.importorskip("dask.array")
-    with pytest.raises(TypeError, match="x: the rows of a dask array"):
-        run(x=array.zeros(10))
     Path("y.npy").write_text("mine")
     with pytest.raises(OSError, match="exists"):
         run("x + 1", out="y.npy")

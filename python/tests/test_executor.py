@@ -95,6 +95,8 @@ def test_what_cannot_be_sent_is_refused(data):
         for value in (np.zeros(3), [1.0, 2.0], bytearray(8)):
             with pytest.raises(TypeError, match="x: a .* is in the memory of this process"):
                 run(x=value)
+        with pytest.raises(TypeError, match="x: a Array of Dask is in the memory of its workers"):
+            run(x=pytest.importorskip("dask.array").zeros(10))
         with pytest.raises(TypeError, match="out: workers write files"):
             run("x + 1", out=np.zeros(3))
         with pytest.raises(ValueError, match="result: parts of a job write the same output"):

@@ -6,6 +6,7 @@
 //! | `&[T]` | `&mut [T]` | slices of an [`Element`] or of `bool`, used in place |
 //! | `ArrayView`, `ArcArray` | `ArrayViewMut` | arrays of ndarray, with its feature |
 //! | [`Generator`] | | rows computed on demand |
+//! | [`Blocks`] | | some rows of a dataset that several processes share |
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
 //!
 //! All `unsafe` blocks of this module are in `memory.rs`, except calls that pass on the contract of a memory map.
@@ -14,6 +15,7 @@
 
 #[cfg(feature = "ndarray")]
 mod array;
+mod blocks;
 mod checksum;
 mod chunk;
 mod direct;
@@ -46,6 +48,7 @@ mod temporary;
 mod tests;
 mod unfinished_file;
 
+pub use blocks::Blocks;
 pub use dtype::{Dtype, Element, Scalar};
 pub use file::{ReadMode, mapped_path};
 pub use foreign_format::{Foreign, foreign_format};

@@ -77,6 +77,13 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// Returns a text that tells the values of this dataset from those of all others, if there is one: a name with a
+    /// version, for example. [`Partial`](crate::Partial)s of the same job have inputs with the same text; if there is
+    /// none, they compare samples of the rows. Equal texts for different values give wrong results.
+    fn identity(&self) -> Option<&str> {
+        None
+    }
+
     /// Returns whether these rows of [`memory`](Source::memory) should be used in place. If not, they are
     /// [`read`](Source::read), which is faster for mapped rows that are not in the page cache.
     fn is_cached(&self, _first: u64, _rows: u64) -> bool {
@@ -121,6 +128,10 @@ impl<S: Source + ?Sized> Source for &S {
 
     fn path(&self) -> Option<&Path> {
         (**self).path()
+    }
+
+    fn identity(&self) -> Option<&str> {
+        (**self).identity()
     }
 
     fn is_cached(&self, first: u64, rows: u64) -> bool {

@@ -117,6 +117,16 @@ impl Engine {
         };
         Ok(border(part)..border(part + 1))
     }
+
+    /// Returns the number of rows of which the parts of a job begin at multiples: 4096, or more for a kernel whose
+    /// blocks of rows do not divide it. It is for callers of [`run_rows`](Engine::run_rows) whose data already has
+    /// parts.
+    ///
+    /// # Errors
+    /// Those of [`plan`](Engine::plan).
+    pub fn part_step(&self, job: &Job<'_>) -> Result<u64> {
+        Ok(step_of(&bind(job)?))
+    }
 }
 
 /// Returns a number of whole tiles. Parts of a job begin at multiples of it.

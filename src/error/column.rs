@@ -112,6 +112,33 @@ pub enum ColumnError {
         own_rows: u64,
     },
 
+    /// A block does not fit its input.
+    #[error("rows {first} to {end} of a block: it {problem}")]
+    #[non_exhaustive]
+    Block {
+        /// The first row of the block.
+        first: u64,
+        /// The row after its last one.
+        end: u64,
+        /// What is wrong with it, and the remedy.
+        problem: String,
+    },
+
+    /// Rows are read that are in no block of an input.
+    #[error(
+        "{column}: rows {first} to {end} are read, but row {first} is in no block: add blocks of all rows that this \
+         process runs"
+    )]
+    #[non_exhaustive]
+    MissingRows {
+        /// The name of the input.
+        column: String,
+        /// The first row that is in no block.
+        first: u64,
+        /// The row after the last one that was requested.
+        end: u64,
+    },
+
     /// A buffer to read into ends within a row.
     #[error("{column}: {bytes} bytes are not a whole number of {dtype} rows")]
     #[non_exhaustive]
