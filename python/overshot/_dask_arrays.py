@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import operator
+import queue
+import time
 import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from overshot import _core
 from overshot._columns import column
 from overshot._dask_ranges import AGAIN, Workers
 from overshot._partial import Partial
-from overshot._parts import FEWEST_ROWS, LOSSES, Lost, count_of
+from overshot._parts import FEWEST_ROWS, Lost, count_of
 from overshot._work import Work, run_part
 
 
@@ -82,7 +83,7 @@ def divide(rows: int, step: int, wanted: Iterable[int], least: int) -> list[tupl
 
 
 class ArrayTasks:
-    """The tasks of a job that has dask arrays. Its coroutines run on the client's event loop.
+    """The tasks of a job that has dask arrays.
 
     A range is a task that depends on the pieces of the blocks which it reads. Two more take its partial, which comes
     to this process, and its rows of each output, which stay. So Dask keeps no block longer than it is needed, and runs
@@ -105,7 +106,9 @@ class ArrayTasks:
         futures = iter(client.compute([*summaries, *(rows for each in outputs.values() for rows in each)]))
         self._summaries = [next(futures) for _ in summaries]
         self._outputs = {name: [next(futures) for _ in rows] for name, rows in outputs.items()}
-        self._ended: asyncio.Queue[tuple[int, asyncio.Task[Any]]] | None = None
+        self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for number, future in enumerate(self._summaries):
+            future.add_done_callback(lambda _, number=number: self._ended.put(number))
         self._left = len(self._ranges)
         self._made: dict[int, dict[str, tuple[int, Any]]] = {}
         self.partial: Partial | None = None
@@ -140,41 +143,47 @@ class ArrayTasks:
         """Whether every range is complete."""
         return self._left == 0
 
-    async def step(self) -> bool:
+    def step(self) -> bool:
         """Waits a moment for a range to end. Returns whether one did."""
-        self.is_alone = await self._workers.count(asyncio.get_running_loop().time())
-        if self._ended is None:
-            self._ended = asyncio.Queue()
-            for number, future in enumerate(self._summaries):
-                task = asyncio.ensure_future(future._result())
-                task.add_done_callback(lambda task, number=number, ended=self._ended: ended.put_nowait((number, task)))
+        self.is_alone = self._client.sync(self._workers.count, time.monotonic())
         try:
-            number, task = await asyncio.wait_for(self._ended.get(), AGAIN)
-        except asyncio.TimeoutError:
+            ended = [self._ended.get(timeout=AGAIN)]
+        except queue.Empty:
             return False
-        while True:
-            self._take(number, task)
-            if self._ended.empty():
-                return True
-            number, task = self._ended.get_nowait()
+        while not self._ended.empty():
+            ended.append(self._ended.get())
+        for number in ended:
+            self._check(number)
+        # All at once: each request takes its time. If a worker was lost since, this waits for another one.
+        for number, result in zip(ended, self._client.gather([self._summaries[number] for number in ended])):
+            self._take(number, *result)
+        return True
 
-    def _take(self, number: int, task: asyncio.Task[Any]) -> None:
-        first, end = self._ranges[number]
-        try:
-            partial, self._made[number] = task.result()
-        except KilledWorker as error:
+    def _check(self, number: int) -> None:
+        """Raises the exception of a range, if it has one."""
+        future = self._summaries[number]
+        if future.status != "error":
+            return
+        error = future.exception()
+        if isinstance(error, KilledWorker):
+            first, end = self._ranges[number]
             text = f"several workers were lost while they ran rows {first} to {end}: look at their logs; if their memory "
             text += "was full, use smaller blocks, or limit it with pinned_memory= and device_memory="
             raise Lost(text) from error
+        raise error
+
+    def _take(self, number: int, partial: Partial, made: dict[str, tuple[int, Any]]) -> None:
+        first, end = self._ranges[number]
         if self.partial is None:
             self.partial = partial
         else:
             self.partial.merge(partial)
+        self._made[number] = made
         self._summaries[number].release()
         self._left -= 1
         self.rows_done += end - first
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Forgets the tasks, but not the outputs of a job that is complete."""
         outputs = [] if self.is_complete else [future for each in self._outputs.values() for future in each]
         for future in [*self._summaries, *outputs]:

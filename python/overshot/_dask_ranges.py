@@ -46,7 +46,7 @@ class Workers:
 
 
 class RangeTasks:
-    """The tasks of a job whose inputs and outputs all workers see. Its coroutines run on the client's event loop."""
+    """The tasks of a job whose inputs and outputs all workers see. Its coroutines run on the client's thread."""
 
     def __init__(self, client: Any, work: Work, parts: Ranges) -> None:
         self._client, self._work, self._parts = client, work, parts
@@ -71,8 +71,11 @@ class RangeTasks:
         """Whether every range is complete."""
         return self._parts.is_complete
 
-    async def step(self) -> bool:
+    def step(self) -> bool:
         """Hands out ranges, and waits a moment for one to end. Returns whether one did."""
+        return bool(self._client.sync(self._step))
+
+    async def _step(self) -> bool:
         now = asyncio.get_running_loop().time
         tasks, parts, workers = self._tasks, self._parts, self._workers
         self.is_alone = await workers.count(now())
@@ -96,8 +99,11 @@ class RangeTasks:
             _take(tasks.pop(worker), worker, parts, now())
         return bool(ended)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Forgets what still runs."""
+        self._client.sync(self._close)
+
+    async def _close(self) -> None:
         for task in self._tasks.values():
             task.drop()
 

@@ -84,14 +84,14 @@ def evaluate(
     show = shown(progress)
     try:
         while not tasks.is_complete:
-            is_new = cluster.sync(tasks.step)
+            is_new = tasks.step()
             # These are on the caller's thread. On that of the client, what takes its time would delay other answers.
             if is_new and show is not None:
                 show(tasks.rows_done, tasks.partial.total_rows if tasks.partial is not None else 0)
             if tasks.is_alone:
                 warnings.warn(_ALONE, RuntimeWarning, stacklevel=2)
     finally:
-        cluster.sync(tasks.close)
+        tasks.close()
         if isinstance(show, Progress):
             show.close()
     assert tasks.partial is not None, "a job has one range at least"

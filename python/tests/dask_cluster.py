@@ -64,9 +64,15 @@ def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shared")
     np.save(folder / "x.npy", np.random.default_rng(1).standard_normal(500_000))
     settings = {"n_workers": WORKERS, "threads_per_worker": 1, "processes": True, "host": "127.0.0.1"}
-    # A cluster gives up a worker that is absent for a moment some time after it was killed: here, that of a later kill.
+    options = {
+        # A cluster gives up a worker that is absent for a moment some time after it was killed: here, that of a later
+        # kill.
+        "distributed.deploy.lost-worker-timeout": "1 hour",
+        # Who asks a worker for a block just when it is killed tries for this time, and then asks another one.
+        "distributed.comm.timeouts.connect": "3s",
+    }
     with (
-        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
+        dask.config.set(options),
         distributed.LocalCluster(**settings, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):

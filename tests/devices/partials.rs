@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use overshot::{DeviceChoice, Error, Job, JobError, Partial, PartialError, Report, Scalar};
+use overshot::io::{Blocks, ColumnError};
+use overshot::{DeviceChoice, Dtype, Error, Job, JobError, Partial, PartialError, Report, Scalar};
 
 use crate::harness::{Case, Module, NO_CASES, Outcome, numbers};
 use crate::rows::engine;
@@ -15,6 +16,7 @@ const CASES: &[(&str, Case)] = &[
     ("a partial that is damaged in any bit is refused", damaged),
     ("partials that do not fit are refused", refused),
     ("jobs and rows that cannot be run in parts are refused", not_in_parts),
+    ("a part needs the rows of its own in blocks", blocks),
 ];
 
 const TEXT: &str = "sum(x), mean(x * s), m = min(x), max(x), var(x), std(1 / (x * x + 1)), prod(1 + x / 1e6), \
@@ -174,5 +176,47 @@ fn not_in_parts(choice: &DeviceChoice) -> Outcome {
         assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start), "{parts:?}");
         assert!(parts.iter().all(|rows| rows.end - rows.start <= 4u64.div_ceil(of) * TILE), "{parts:?}");
     }
+    Ok(())
+}
+
+/// Each part has blocks of its own rows only, in any order, and no other values.
+fn blocks(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice);
+    let mut random = Random(11);
+    let text = "y = x * s + i; sum(x), std(x)";
+    for _ in 0..20 {
+        let rows = 1 + random.below(30 * TILE);
+        let x = numbers(rows as usize, rows);
+        let mut expected = vec![0.0f64; rows as usize];
+        let whole = engine.run(Job::eval(text)?.number("s", 3.0).input("x", &x).output("y", &mut expected))?;
+        let (mut partials, mut y) = (Vec::new(), vec![0.0f64; rows as usize]);
+        for range in random.division(rows, TILE, 6) {
+            let mut borders: Vec<u64> = (0..random.below(4)).map(|_| random.below(rows)).collect();
+            borders.retain(|border| range.contains(border));
+            borders.extend([range.start, range.end]);
+            borders.sort_unstable();
+            let mut pairs: Vec<_> = borders.windows(2).map(|pair| pair[0]..pair[1]).collect();
+            random.shuffle(&mut pairs);
+            let given = pairs.into_iter().try_fold(Blocks::new(Dtype::F64, &[rows], "x 7"), |all, pair| {
+                all.block(pair.start, x[pair.start as usize..pair.end as usize].to_vec())
+            })?;
+            let job = Job::eval(text)?.number("s", 3.0).input("x", given).output("y", &mut y);
+            assert_eq!(engine.part_step(&job)?, TILE);
+            partials.push(engine.run_rows(job, range)?);
+        }
+        random.shuffle(&mut partials);
+        assert_eq!(bits(&merged(partials)?.finish()?.results), bits(&whole.results), "{rows} rows");
+        assert!(y.iter().map(|y| y.to_bits()).eq(expected.iter().map(|y| y.to_bits())), "{rows} rows");
+    }
+    let x = vec![0.5; TILE as usize];
+    let given = |identity| Blocks::new(Dtype::F64, &[2 * TILE], identity).block(TILE, &x);
+    let job = |identity| Ok::<_, Error>(Job::eval("sum(x)")?.input("x", given(identity)?));
+    let missing = engine.run_rows(job("a")?, 0..2 * TILE).unwrap_err();
+    assert!(missing.to_string().contains("row 0 is in no block"), "{missing}");
+    let mut last = engine.run_rows(job("a")?, TILE..2 * TILE)?;
+    let other = last.merge(engine.run_rows(job("b")?, TILE..2 * TILE)?).unwrap_err();
+    assert!(other.to_string().contains("the input x: its values"), "{other}");
+    let beyond = given("a")?.block(2 * TILE, &x).unwrap_err();
+    assert!(matches!(beyond, Error::InvalidColumn(ColumnError::Block { .. })), "{beyond}");
     Ok(())
 }
