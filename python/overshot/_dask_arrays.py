@@ -18,7 +18,6 @@ from dask.highlevelgraph import HighLevelGraph
 from distributed import KilledWorker
 
 from overshot import _core
-from overshot._columns import column
 from overshot._dask_ranges import AGAIN, Workers
 from overshot._partial import Partial
 from overshot._parts import FEWEST_ROWS, Lost, count_of
@@ -167,8 +166,8 @@ class ArrayTasks:
         error = future.exception()
         if isinstance(error, KilledWorker):
             first, end = self._ranges[number]
-            text = f"several workers were lost while they ran rows {first} to {end}: look at their logs; if their memory "
-            text += "was full, use smaller blocks, or limit it with pinned_memory= and device_memory="
+            text = f"several workers were lost while they ran rows {first} to {end}: look at their logs; if their "
+            text += "memory was full, use smaller blocks, or limit it with pinned_memory= and device_memory="
             raise Lost(text) from error
         raise error
 
@@ -238,10 +237,9 @@ def _blocks(arrays: Mapping[str, Any], job: str) -> dict[str, list[Any]]:
 
 def _piece(block: Any, begin: int, end: int) -> Any:
     """Returns some elements of a block."""
-    piece = column("block", block)
-    piece = np.asarray(piece).reshape(-1)[begin:end]
+    piece = block.reshape(-1)[begin:end]
     # A view keeps the whole block.
-    return piece if 2 * piece.size > np.size(block) else piece.copy()
+    return piece if 2 * piece.size > block.size else piece.copy()
 
 
 def _summary(result: Mapping[str, Any]) -> tuple[Partial, dict[str, tuple[int, Any]]]:

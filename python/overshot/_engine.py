@@ -508,10 +508,10 @@ def run_rows(
     np.float64(4999.5)
 
     `what` is a text or a kernel of `Engine.kernel`, with its inputs and scalars by name; a kernel's own engine is not
-    used, and it has no `resident` or `scratch` arguments here. Names and settings are those of `evaluate`. Results have the same bits for any division of the rows, on
-    any devices. `part=(k, n)` is part k of n, from 0 on; `rows` is a range, a slice or a pair of numbers that begins
-    and ends at multiples of 4096, or at the end of the job. `total_rows` is what `evaluate` calls `rows`: the rows of
-    an expression without arrays.
+    used, and it has no `resident` or `scratch` arguments here. Names and settings are those of `evaluate`. Results have
+    the same bits for any division of the rows, on any devices. `part=(k, n)` is part k of n, from 0 on; `rows` is a
+    range, a slice or a pair of numbers that begins and ends at multiples of 4096, or at the end of the job.
+    `total_rows` is what `evaluate` calls `rows`: the rows of an expression without arrays.
 
     Every value that is not a reduction needs an output in `out`: a path, which all processes write in place under a
     hidden name until `Partial.finish` names it, or an array, of which only these rows are written. `progress` counts

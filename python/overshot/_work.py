@@ -148,7 +148,8 @@ def _sent(name: str, value: Any) -> Any:
     if isinstance(value, _core.File):
         path, dtype, read = value.__getnewargs__()
         return _core.File(os.path.abspath(path), dtype, read)
-    if isinstance(value, (_core.Blocks, bool, int, float, np.generic)) or (isinstance(value, np.ndarray) and value.ndim == 0):
+    is_number = isinstance(value, np.ndarray) and value.ndim == 0
+    if is_number or isinstance(value, (_core.Blocks, bool, int, float, np.generic)):
         return value
     if type(value).__module__.startswith("dask."):
         raise TypeError(

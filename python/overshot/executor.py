@@ -53,14 +53,16 @@ def evaluate(
     because it uses all GPUs and cores.
 
     Names are paths that all processes see, files of `overshot.open`, or numbers; outputs are paths. The rows are
-    divided into `ranges`, 32 for each worker if the job is large. `rows`, `progress`, `verify` and the settings are those of
-    `overshot.evaluate`; each process keeps its engine for later calls. Variables of the caller are not looked up.
+    divided into `ranges`, 32 for each worker if the job is large. `rows`, `progress`, `verify` and the settings are
+    those of `overshot.evaluate`; each process keeps its engine for later calls. Variables of the caller are not looked
+    up.
 
     A task that ends with an exception is taken for a lost worker, and its range runs again, twice at most; an error of
     Overshot in a worker is raised here. A `ProcessPoolExecutor` is broken when one of its processes dies, and
     `BrokenProcessPool` is raised: call again with a new one.
     """
-    work = prepare(what, {**(names or {}), **paths}, out, rows, verify, (device, device_memory, pinned_memory, chunk, workers))
+    settings = (device, device_memory, pinned_memory, chunk, workers)
+    work = prepare(what, {**(names or {}), **paths}, out, rows, verify, settings)
     parallel = _parallel(executor) if parallel is None else parallel
     if parallel < 1:
         raise ValueError(f"parallel={parallel}: one range at least runs at a time")

@@ -16,9 +16,10 @@ import overshot as ov
 distributed = pytest.importorskip("distributed")
 cloudpickle = pytest.importorskip("cloudpickle")
 
-from dask_cluster import client, cluster, starts  # noqa: E402, F401
+from dask_cluster import WORKERS, client, cluster, starts  # noqa: E402, F401
 
 import overshot.dask  # noqa: E402
+import overshot.executor  # noqa: E402
 
 # The workers have no such module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -129,6 +130,15 @@ def test_a_kernel_is_sent_to_the_workers(client):
         np.testing.assert_array_equal(results["where"], expected)
         np.testing.assert_array_equal(results["big"], np.load("big_x.npy")[expected])
         assert len(starts()) >= 9
+
+
+def test_its_executor_is_one_of_concurrent_futures(client):
+    with client.get_executor() as pool:
+        given = {"ranges": 16, "device": "cpu"}
+        with pytest.raises(TypeError, match="pass parallel="):
+            overshot.executor.evaluate(pool, TEXT, x="x.npy", out={"y": "y.npy"}, **given)
+        check(overshot.executor.evaluate(pool, TEXT, x="x.npy", out={"y": "y.npy"}, parallel=WORKERS, **given))
+    assert len(starts()) == 16
 
 
 def test_errors_are_raised_as_those_of_evaluate(client):

@@ -17,7 +17,7 @@ distributed = pytest.importorskip("distributed")
 cloudpickle = pytest.importorskip("cloudpickle")
 da = pytest.importorskip("dask.array")
 
-from dask_cluster import WORKERS, client, cluster, starts  # noqa: E402, F401
+from dask_cluster import client, cluster, starts  # noqa: E402, F401
 
 import overshot.dask  # noqa: E402
 from overshot._dask_arrays import divide, pieces  # noqa: E402
@@ -51,7 +51,7 @@ def small_ranges(monkeypatch):
     monkeypatch.setattr(overshot._dask_arrays, "FEWEST_ROWS", 1)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_results_have_the_bits_of_one_run(client, small_ranges, seed):
     rng, random_array = random.Random(seed), np.random.default_rng(seed)
     shape = rng.choice([(100_003,), (20_000, 7), (9_000, 4, 3), (5,), (0,)])
