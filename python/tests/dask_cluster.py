@@ -37,7 +37,7 @@ class Observed(distributed.WorkerPlugin):
 
         def observed(self, text, names, arrays, out, rows, *others):
             with open(folder / "starts", "a+") as starts:
-                starts.write(f"{rows[0]} {rows[1]} {name}\n")
+                starts.write(f"{rows[0]} {rows[1]}\n")
                 starts.flush()
                 starts.seek(0)
                 count = len(starts.readlines())
@@ -92,4 +92,4 @@ def client(cluster, monkeypatch):
 
 def starts():
     """Returns how often each range was started."""
-    return Counter(line.rsplit(" ", 1)[0] for line in Path("starts").read_text().splitlines())
+    return Counter(Path("starts").read_text().splitlines())

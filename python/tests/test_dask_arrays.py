@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import DEVICES
+from conftest import DEVICES, kernel_of_tests
 
 import overshot as ov
 from overshot._parts import Lost
@@ -127,6 +127,23 @@ def test_the_ranges_and_blocks_of_a_killed_worker_are_computed_again(client, sma
         os.kill(client.run(os.getpid)[rng.choice(sorted(has))], signal.SIGKILL)
     check(results, whole)
     assert 30 <= len(starts()) <= 41 and max(starts().values()) <= 2
+
+
+def test_a_kernel_reads_dask_arrays(client, small_ranges):
+    values = np.random.default_rng(1).uniform(0, 100, 100_000)
+    x = da.from_array(values, chunks=30_000)
+    keep = ov.Engine(device="cpu").kernel(kernel_of_tests("KEEP"), threads=32, rows_per_block=512)
+    run = lambda device, **given: overshot.dask.evaluate(client, keep, x=x, device=device, **given)
+    out = {"big": "big.npy", "where": "where.npy"}
+    with pytest.raises(ValueError, match="keep"):
+        run("cpu", out=out)  # the CPU has no function for it
+    if "cuda" in DEVICES:
+        results = run("cuda", out=out)
+        np.testing.assert_array_equal(results["where"], np.flatnonzero(values > 50))
+        np.testing.assert_array_equal(results["big"], values[values > 50])
+        assert len(starts()) >= 4
+        with pytest.raises(ValueError, match="'big' is no file: a kernel that selects rows"):
+            run("cuda")
 
 
 def test_what_cannot_be_read_is_refused(client):

@@ -166,7 +166,7 @@ mod tests {
             (&[2..4, 0..3], "rows 0 to 3 of a block: it has rows of another block"),
             (&[2..4, 2..3], "rows 2 to 3 of a block: it has rows of another block"),
             (&[0..9, 3..4], "rows 3 to 4 of a block: it has rows of another block"),
-            (&[8..11], "rows 8 to 11 of a block: it ends beyond the 10 rows"),
+            (&[0..1, 8..11], "rows 8 to 11 of a block: it ends beyond the 10 rows"),
         ] {
             let text = blocks(ranges).unwrap_err().to_string();
             assert!(text.starts_with(problem), "{text}");
