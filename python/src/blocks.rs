@@ -11,13 +11,16 @@ use crate::columns::Lent;
 use crate::dtype;
 use crate::error::exception;
 
+/// Arrays, each with the number of its first element.
+type Arrays = Vec<(u64, Py<PyAny>)>;
+
 /// A dataset of which this process has some rows only, in arrays.
 #[pyclass(frozen, module = "overshot._core")]
 pub(crate) struct Blocks {
     dtype: Dtype,
     shape: Vec<u64>,
     identity: String,
-    blocks: Vec<(u64, Py<PyAny>)>,
+    blocks: Arrays,
 }
 
 #[pymethods]
@@ -26,12 +29,12 @@ impl Blocks {
     /// array.
     #[new]
     #[pyo3(signature = (dtype, shape, identity, blocks=vec![]))]
-    fn new(dtype: &str, shape: Vec<u64>, identity: String, blocks: Vec<(u64, Py<PyAny>)>) -> PyResult<Self> {
+    fn new(dtype: &str, shape: Vec<u64>, identity: String, blocks: Arrays) -> PyResult<Self> {
         Ok(Blocks { dtype: dtype::of_name(dtype)?, shape, identity, blocks })
     }
 
     /// Returns the same dataset with these blocks.
-    fn with_blocks(&self, blocks: Vec<(u64, Py<PyAny>)>) -> Blocks {
+    fn with_blocks(&self, blocks: Arrays) -> Blocks {
         Blocks { dtype: self.dtype, shape: self.shape.clone(), identity: self.identity.clone(), blocks }
     }
 
@@ -41,7 +44,7 @@ impl Blocks {
     }
 
     /// What pickle passes to `__new__`.
-    fn __getnewargs__(&self, py: Python<'_>) -> (&'static str, Vec<u64>, String, Vec<(u64, Py<PyAny>)>) {
+    fn __getnewargs__(&self, py: Python<'_>) -> (&'static str, Vec<u64>, String, Arrays) {
         let blocks = self.blocks.iter().map(|(first, array)| (*first, array.clone_ref(py))).collect();
         (dtype::numpy_name(self.dtype), self.shape.clone(), self.identity.clone(), blocks)
     }

@@ -52,18 +52,18 @@ impl<'a> Blocks<'a> {
         let block = rows.into();
         let (dtype, rows) = (block.source().dtype(), block.source().rows());
         let end = first.saturating_add(rows);
-        let refused = |problem: String| ColumnError::Block { first, end, problem };
         if dtype != self.dtype {
-            return Err(refused(format!("is of {dtype}, but the input is of {}: convert it", self.dtype)).into());
+            let (dtype, own) = (dtype.to_string(), self.dtype.to_string());
+            return Err(ColumnError::BlockDtype { first, end, dtype, own }.into());
         }
         if end > self.rows {
-            return Err(refused(format!("ends beyond the {} rows of the input", self.rows)).into());
+            return Err(ColumnError::BlockBeyondEnd { first, end, own_rows: self.rows }.into());
         }
         let place = self.blocks.partition_point(|(other, _)| *other < first);
         let before = place.checked_sub(1).map_or(0, |before| end_of(&self.blocks[before]));
         let after = self.blocks.get(place).map_or(self.rows, |(after, _)| *after);
         if rows > 0 && (before > first || after < end) {
-            return Err(refused("has rows of another block: give each row once".into()).into());
+            return Err(ColumnError::BlockTwice { first, end }.into());
         }
         if rows > 0 {
             self.blocks.insert(place, (first, block));
@@ -162,17 +162,17 @@ mod tests {
     #[test]
     fn blocks_that_do_not_fit_are_refused() {
         for (ranges, problem) in [
-            (&[0..3, 2..4][..], "rows 2 to 4 of a block: it has rows of another block"),
-            (&[2..4, 0..3], "rows 0 to 3 of a block: it has rows of another block"),
-            (&[2..4, 2..3], "rows 2 to 3 of a block: it has rows of another block"),
-            (&[0..9, 3..4], "rows 3 to 4 of a block: it has rows of another block"),
-            (&[0..1, 8..11], "rows 8 to 11 of a block: it ends beyond the 10 rows"),
+            (&[0..3, 2..4][..], "some of the rows 2 to 4 of a block are in another"),
+            (&[2..4, 0..3], "some of the rows 0 to 3 of a block are in another"),
+            (&[2..4, 2..3], "some of the rows 2 to 3 of a block are in another"),
+            (&[0..9, 3..4], "some of the rows 3 to 4 of a block are in another"),
+            (&[0..1, 8..11], "rows 8 to 11 of a block are beyond the 10 rows"),
         ] {
             let text = blocks(ranges).unwrap_err().to_string();
             assert!(text.starts_with(problem), "{text}");
         }
         let text = blocks(&[]).unwrap().block(0, vec![1.0f64]).unwrap_err().to_string();
-        assert_eq!(text, "rows 0 to 1 of a block: it is of f64, but the input is of u16: convert it");
+        assert_eq!(text, "rows 0 to 1 of a block are of f64, but the input is of u16: convert them");
         assert!(blocks(&[]).unwrap().block(u64::MAX, vec![1u16]).is_err());
     }
 }

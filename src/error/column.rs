@@ -112,16 +112,40 @@ pub enum ColumnError {
         own_rows: u64,
     },
 
-    /// A block does not fit its input.
-    #[error("rows {first} to {end} of a block: it {problem}")]
+    /// A block has another dtype than its input.
+    #[error("rows {first} to {end} of a block are of {dtype}, but the input is of {own}: convert them")]
     #[non_exhaustive]
-    Block {
+    BlockDtype {
         /// The first row of the block.
         first: u64,
         /// The row after its last one.
         end: u64,
-        /// What is wrong with it, and the remedy.
-        problem: String,
+        /// The dtype of the block.
+        dtype: String,
+        /// The dtype of the input.
+        own: String,
+    },
+
+    /// A block has rows that its input does not have.
+    #[error("rows {first} to {end} of a block are beyond the {own_rows} rows of the input: give the rows it has")]
+    #[non_exhaustive]
+    BlockBeyondEnd {
+        /// The first row of the block.
+        first: u64,
+        /// The row after its last one.
+        end: u64,
+        /// The rows of the input.
+        own_rows: u64,
+    },
+
+    /// Two blocks of an input have the same rows.
+    #[error("some of the rows {first} to {end} of a block are in another block, too: give each row once")]
+    #[non_exhaustive]
+    BlockTwice {
+        /// The first row of the block.
+        first: u64,
+        /// The row after its last one.
+        end: u64,
     },
 
     /// Rows are read that are in no block of an input.

@@ -217,6 +217,6 @@ fn blocks(choice: &DeviceChoice) -> Outcome {
     let other = last.merge(engine.run_rows(job("b")?, TILE..2 * TILE)?).unwrap_err();
     assert!(other.to_string().contains("the input x: its values"), "{other}");
     let beyond = given("a")?.block(2 * TILE, &x).unwrap_err();
-    assert!(matches!(beyond, Error::InvalidColumn(ColumnError::Block { .. })), "{beyond}");
+    assert!(matches!(beyond, Error::InvalidColumn(ColumnError::BlockBeyondEnd { .. })), "{beyond}");
     Ok(())
 }
