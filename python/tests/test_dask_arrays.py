@@ -156,7 +156,7 @@ def test_what_cannot_be_read_is_refused(client):
         (x[:, :0], ValueError, r"x: an array of the shape \(10, 0\)"),
         (x[:, 0].astype(">f8"), TypeError, "x: its bytes are in the other order"),
         (x[:, 0].astype("c16"), TypeError, "x: .*complex128"),
-        (x[:, 0].map_blocks(lambda block: block.astype("f4"), dtype="f8"), TypeError, "x: .* are of f32, but .* of f64"),
+        (x[:, 0].map_blocks(lambda block: block.astype("f4"), dtype="f8"), TypeError, "x: .* are of f32, but .* f64"),
         (x[:, 0].map_blocks(lambda block: block[1:], dtype="f8"), ValueError, "x: 4 elements of .* says 5"),
         (x[:, 0].map_blocks(lambda block: 1 // 0, dtype="f8", meta=np.zeros(0)), ZeroDivisionError, "division"),
     ]:
