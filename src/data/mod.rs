@@ -9,7 +9,8 @@
 //! | [`Blocks`] | | some rows of a dataset that several processes share |
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
 //!
-//! All `unsafe` blocks of this module are in `memory.rs`, except calls that pass on the contract of a memory map.
+//! All `unsafe` blocks of this module are in `memory.rs` and `past_cache.rs`, except calls that pass on the contract of
+//! a memory map.
 //! Code that is specific to Unix is in `file.rs`, `direct.rs`, `unfinished_file.rs`, `shared_file.rs`, `stamp.rs`,
 //! `temporary.rs`, `rights.rs`, `identity.rs` and `new_file.rs`.
 
