@@ -1,4 +1,4 @@
-//! Adds noise to a file that is larger than the memory of the device, twice, in different chunks: the noise is the same.
+//! Adds noise to a file that is larger than the memory of the device, twice, in different chunks: it is the same noise.
 //!
 //! `cargo run --release --example random [ROWS]`
 //!
