@@ -193,6 +193,7 @@ class Engine:
         pinned_memory: int | None = None,
         chunk: int | None = None,
         workers: int | None = None,
+        device_timeout: float | None = None,
     ) -> Engine: ...
     def run(
         self,

@@ -48,7 +48,8 @@ class Engine:
 
     `device` is `auto` (all GPUs and the cores together), `cpu`, `cuda`, `cuda:0`, `cuda:0,1` or `cpu+cuda`.
     `device_memory` and `pinned_memory` limit what a run takes; sizes are numbers of bytes or texts such as `"2GiB"`.
-    The plan chooses `chunk` (bytes of a chunk) and `workers` (threads of a device) if they are not given.
+    The plan chooses `chunk` (bytes of a chunk) and `workers` (threads of a device) if they are not given. A GPU that
+    takes longer than `device_timeout` seconds for a chunk is given up; there is no limit by default.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class Engine:
         pinned_memory: Size | None = None,
         chunk: Size | None = None,
         workers: int | None = None,
+        device_timeout: float | None = None,
     ) -> None:
-        self._settings = (device, _bytes(device_memory), _bytes(pinned_memory), _bytes(chunk), workers)
+        sizes = (_bytes(device_memory), _bytes(pinned_memory), _bytes(chunk))
+        self._settings = (device, *sizes, workers, device_timeout)
         self._core: _core.Engine | None = _core.Engine(*self._settings)
         self._may_use_gpu = "cuda" in device or device == "auto"
 
@@ -317,8 +320,8 @@ def _journal(resume: Resume, outputs: list[tuple[str, Any]]) -> str | None:
 
 
 def _engine(*settings: Any) -> Engine:
-    device, device_memory, pinned_memory, chunk, workers = settings
-    return Engine(device, device_memory=device_memory, pinned_memory=pinned_memory, chunk=chunk, workers=workers)
+    names = ("device", "device_memory", "pinned_memory", "chunk", "workers", "device_timeout")
+    return Engine(**dict(zip(names, settings)))
 
 
 def _expression(text: str | _core.Expression) -> _core.Expression:

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use overshot::{CancelToken, DeviceChoice, Job, Journal};
 use pyo3::exceptions::PyValueError;
@@ -36,6 +37,7 @@ struct Limits {
     pinned_memory: Option<u64>,
     chunk: Option<u64>,
     workers: Option<usize>,
+    device_timeout: Option<Duration>,
 }
 
 /// What a run computes.
@@ -54,16 +56,23 @@ type Ran = (Values, Vec<(String, Py<PyAny>)>, Report);
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (device="auto", device_memory=None, pinned_memory=None, chunk=None, workers=None))]
+    #[pyo3(signature = (
+        device="auto", device_memory=None, pinned_memory=None, chunk=None, workers=None, device_timeout=None
+    ))]
     fn new(
         device: &str,
         device_memory: Option<u64>,
         pinned_memory: Option<u64>,
         chunk: Option<u64>,
         workers: Option<usize>,
+        device_timeout: Option<f64>,
     ) -> PyResult<Self> {
         let choice = device.parse::<DeviceChoice>().map_err(exception)?;
-        let limits = Limits { device_memory, pinned_memory, chunk, workers };
+        let seconds = device_timeout.map(|seconds| match Duration::try_from_secs_f64(seconds) {
+            Ok(limit) if !limit.is_zero() => Ok(limit),
+            _ => Err(PyValueError::new_err(format!("device_timeout={seconds} is not a number of seconds above zero"))),
+        });
+        let limits = Limits { device_memory, pinned_memory, chunk, workers, device_timeout: seconds.transpose()? };
         Ok(Engine { choice, limits, built: Mutex::new(None) })
     }
 
@@ -195,7 +204,7 @@ impl Engine {
             return Ok(built.get().clone());
         }
         let mut builder = overshot::Engine::builder().device(self.choice.clone());
-        let Limits { device_memory, pinned_memory, chunk, workers } = self.limits;
+        let Limits { device_memory, pinned_memory, chunk, workers, device_timeout } = self.limits;
         if let Some(bytes) = device_memory {
             builder = builder.device_memory(bytes);
         }
@@ -207,6 +216,9 @@ impl Engine {
         }
         if let Some(workers) = workers {
             builder = builder.workers(workers);
+        }
+        if let Some(limit) = device_timeout {
+            builder = builder.device_timeout(limit);
         }
         let engine = Arc::new(builder.build().map_err(exception)?);
         *built = Some(OfProcess::new(engine.clone()));

@@ -4,6 +4,7 @@ import importlib.util
 import logging
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -116,6 +117,18 @@ def test_child_processes_have_engines_of_their_own(method):
     assert queue.get(timeout=60) == expected
     child.join()
     assert child.exitcode == 0
+
+
+def test_a_time_limit_of_devices():
+    with ov.Engine(device="emulated", device_timeout=30) as engine:
+        again = pickle.loads(pickle.dumps(engine))
+        for one in (engine, again):
+            x = one.resident(np.ones(5000))
+            report = one.evaluate("s = sum(x)", x=x).report
+            assert any("time limit of 30.0 s for devices did not hold" in note for note in report.to_dict()["notes"])
+    for wrong in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="device_timeout"):
+            ov.Engine(device_timeout=wrong)
 
 
 def test_notes_are_logged(caplog):

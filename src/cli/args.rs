@@ -233,6 +233,11 @@ pub struct LimitArgs {
     /// The number of workers per device [default: chosen by the plan]
     #[arg(long, value_name = "N")]
     pub workers: Option<usize>,
+
+    /// Give up a GPU that takes longer than this for a chunk: others compute its rows, or the run ends with an error
+    /// [default: no limit]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub device_timeout: Option<Duration>,
 }
 
 impl LimitArgs {
@@ -250,6 +255,9 @@ impl LimitArgs {
         }
         if let Some(workers) = self.workers {
             engine = engine.workers(workers);
+        }
+        if let Some(limit) = self.device_timeout {
+            engine = engine.device_timeout(limit);
         }
         Ok(engine.build()?)
     }

@@ -133,13 +133,14 @@ pub(crate) enum Schedule {
 /// - An error of asynchronous work is returned by a later call or by `synchronize`. After an error nothing more runs
 ///   on the device.
 /// - Once the streams of a device were dropped, everything else may be dropped in any order.
+/// - Nothing waits for a device after [`Device::give_up`], except for streams that were not abandoned.
 pub(crate) trait Device: Send + Sync + Sized + 'static {
     /// One allocation of device memory; freed on drop.
     type Memory: Send + Sync + 'static;
     /// A kernel loaded on this device.
     type Kernel: Send + Sync;
     /// A registration of host memory for asynchronous copies; ends on drop.
-    type Pin: Send + Sync;
+    type Pin: Registration + 'static;
     /// A queue of work.
     type Stream: Stream<Device = Self>;
     /// A point in the work of a stream. It may be recorded again, on any stream; a wait refers to the latest record
@@ -229,14 +230,33 @@ pub(crate) trait Device: Send + Sync + Sized + 'static {
 
     /// Returns the view of a host thread. Its time counts from `epoch`, or is virtual and starts at zero.
     fn host(&self, epoch: Instant) -> Self::Host;
+
+    /// Gives up a device that does not finish its work. All later calls return an error at once. Nothing is released
+    /// any more, because the work may still use it: device memory and registrations stay until the process ends.
+    fn give_up(&self);
+
+    /// Returns whether the device was given up.
+    fn is_given_up(&self) -> bool;
+}
+
+/// A registration of host memory.
+pub(crate) trait Registration: Send + Sync {
+    /// Returns whether the memory must stay mapped until the process ends, because its device was given up.
+    fn is_for_ever(&self) -> bool;
 }
 
 /// A queue of device work that runs in order, asynchronously to the host and to other streams.
 ///
-/// On drop, a stream waits until its work can no longer access host memory.
+/// On drop, a stream waits until its work can no longer access host memory, unless it was abandoned.
 pub(crate) trait Stream: Send {
     /// The device it belongs to.
     type Device: Device;
+
+    /// Makes the drop return at once.
+    ///
+    /// # Safety
+    /// All memory that work of the stream accesses stays until the process ends.
+    unsafe fn abandon(&mut self);
 
     /// Sets the host time at which the following work is enqueued, for devices with virtual time.
     fn at(&mut self, _now: Duration) {}
@@ -316,7 +336,12 @@ pub(crate) trait Host: Send {
     fn query(&mut self, event: &<Self::Device as Device>::Event) -> Result<bool>;
 
     /// Waits for the event, and returns errors of the work before it.
-    fn synchronize(&mut self, event: &<Self::Device as Device>::Event) -> Result<()>;
+    fn synchronize(&mut self, event: &<Self::Device as Device>::Event) -> Result<()> {
+        self.synchronize_until(event, Duration::MAX).map(drop)
+    }
+
+    /// Waits for the event until `deadline` on the clock of this thread. Returns whether the event is done.
+    fn synchronize_until(&mut self, event: &<Self::Device as Device>::Event, deadline: Duration) -> Result<bool>;
 
     /// Returns the time on the device between two events that keep time and are done.
     fn elapsed(&self, from: &<Self::Device as Device>::Event, to: &<Self::Device as Device>::Event)

@@ -1,6 +1,7 @@
 //! The settings of an engine.
 
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use super::Engine;
 use super::found::Found;
@@ -31,6 +32,7 @@ const MAX_WORKERS: usize = 1024;
 pub struct EngineBuilder {
     choice: DeviceChoice,
     limits: RunLimits,
+    device_timeout: Option<Duration>,
 }
 
 impl EngineBuilder {
@@ -73,14 +75,33 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets the time limit of devices: how long a GPU may take for a chunk, from when it begins with it. The default is
+    /// no limit, because nothing tells a GPU that hangs from a kernel that takes long.
+    ///
+    /// A device that takes longer is lost: others compute its rows, or the run ends with
+    /// [`Error::Chunk`](crate::Error::Chunk). The engine does not use it again, and never waits for it. The memory that
+    /// it may still access stays allocated until the process ends; the error says how much.
+    ///
+    /// The limit does not hold in runs with columns that devices use in place: pinned memory, and arrays on devices.
+    /// Such a run ends only when its devices do, and has a note. Nor does it end a call of the driver that does not
+    /// return.
+    pub fn device_timeout(mut self, limit: Duration) -> Self {
+        self.device_timeout = Some(limit);
+        self
+    }
+
     /// Builds the engine: finds the devices, except for [`DeviceChoice::Auto`], with which the first job that is large
     /// enough finds them. Nothing is allocated, and no GPU is touched before the first run.
     ///
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) if a named device does not exist;
-    /// [`Error::InvalidSetting`](crate::Error::InvalidSetting) if the number of workers is not 1 to 1024.
+    /// [`Error::InvalidSetting`](crate::Error::InvalidSetting) if the number of workers is not 1 to 1024, or the time
+    /// limit of devices is zero.
     pub fn build(self) -> Result<Engine> {
-        let EngineBuilder { mut choice, limits } = self;
+        let EngineBuilder { mut choice, limits, device_timeout } = self;
+        if device_timeout == Some(Duration::ZERO) {
+            return Err(SettingError::DeviceTimeout.into());
+        }
         if let Some(workers) = limits.workers.filter(|workers| !(1..=MAX_WORKERS).contains(workers)) {
             return Err(SettingError::Workers { workers, most: MAX_WORKERS }.into());
         }
@@ -96,6 +117,7 @@ impl EngineBuilder {
         Ok(Engine {
             choice,
             limits,
+            device_timeout,
             found,
             cpu: OnceLock::new(),
             admissions: Arc::default(),

@@ -131,6 +131,15 @@ impl<'j> Columns<'j> {
         inputs.chain(self.outputs.iter().map(|output| output.sharded.as_ref()))
     }
 
+    /// Returns the name of a column whose memory devices use in place: it is pinned, or on the devices.
+    pub(super) fn in_place(&self) -> Option<&str> {
+        let inputs = self.inputs.iter().map(|input| input.pinned.is_some());
+        let pinned = inputs.chain(self.outputs.iter().map(|output| output.pinning != Pinning::No));
+        let is_in_place = |(pinned, sharded): (bool, Option<&Sharded>)| pinned || sharded.is_some();
+        let first = pinned.zip(self.sharded()).position(is_in_place)?;
+        self.names.get(first).map(|name| &**name)
+    }
+
     /// Returns whether this run copies an input to the devices, where it stays.
     pub(super) fn is_filling(&self) -> bool {
         self.inputs.iter().any(|input| input.guard.as_ref().is_some_and(|guard: &FillGuard| guard.is_filling))

@@ -1,8 +1,10 @@
 //! Devices that were lost: the engine does not use them again.
 
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use super::Engine;
+use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::pipeline::{DeviceRun, Loss};
 use crate::plan::Plan;
@@ -46,6 +48,17 @@ pub(super) fn notes(plan: &Plan, lost: &[Loss]) -> Vec<String> {
         format!("{device} was lost after {at}, and other devices computed its rows: {}", loss.error)
     };
     lost.iter().map(note).collect()
+}
+
+/// Returns a note if the time limit of devices does not hold in a run, because they use the memory of this column.
+pub(super) fn no_timeout(plan: &Plan, limit: Option<Duration>, in_place: Option<&str>) -> Option<String> {
+    let (limit, name) = (units::time(limit?), in_place?);
+    (plan.workers() > plan.workers_of(DeviceKind::Cpu)).then(|| {
+        format!(
+            "the time limit of {limit} for devices did not hold: they use the memory of '{name}' in place, so a run \
+             ends only when they do"
+        )
+    })
 }
 
 /// Recycles the memory of all devices that were not lost.

@@ -71,6 +71,8 @@ const CORE_RATE: f64 = 0.5e9;
 pub struct Engine {
     choice: DeviceChoice,
     limits: RunLimits,
+    /// The most time that a device may take for a chunk.
+    device_timeout: Option<Duration>,
     /// The devices; empty with [`DeviceChoice::Auto`] until they are needed.
     found: OnceLock<Found>,
     /// The CPU alone, for small jobs with [`DeviceChoice::Auto`].
@@ -185,6 +187,8 @@ impl Engine {
         let mut outputs = Outputs::open(outputs, bound, shape)?;
         notes.extend(outputs.notes());
 
+        let device_timeout = self.device_timeout.filter(|_| columns.in_place().is_none());
+        notes.extend(losses::no_timeout(&plan, self.device_timeout, columns.in_place()));
         let is_filling = columns.is_filling();
         // Rows that stay on a device are lost with it.
         let has_shards = columns.sharded().any(|sharded| sharded.is_some());
@@ -210,6 +214,7 @@ impl Engine {
             epoch: Instant::now(),
             timed_every: if real && !timeline { TIMED_EVERY } else { 1 },
             timeline,
+            device_timeout,
         };
         let (stagers, crew) = (plan.workers() - on_cpu, crew_of(&plan));
         let is_shared = on_cpu > 0 && stagers > 0;

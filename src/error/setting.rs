@@ -24,6 +24,10 @@ pub enum SettingError {
         most: usize,
     },
 
+    /// The time limit of devices is zero.
+    #[error("the time limit of devices must be more than zero: leave it out for none")]
+    DeviceTimeout,
+
     /// A text is not the name of a device choice.
     #[error("no device '{text}': use {known}")]
     #[non_exhaustive]

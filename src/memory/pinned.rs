@@ -5,7 +5,7 @@
 //! slow to read. The memory is registered in one piece, although several threads could register parts concurrently,
 //! because a copy must not cross from one registration to the next.
 
-use std::any::Any;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use memmap2::MmapMut;
 use super::budget::Charge;
 use super::cache::Cached;
 use super::{MemoryBudget, MemoryCache};
-use crate::device::{Device, cpu};
+use crate::device::{Device, Registration, cpu};
 use crate::error::{Error, Result};
 use crate::threads;
 
@@ -44,9 +44,8 @@ fn allocate(bytes: usize) -> Result<MmapMut> {
 
 /// Host memory that is registered with a device, or ordinary memory if there is no device.
 pub(crate) struct PinnedMemory {
-    // Dropped in this order: the memory is unregistered before it is unmapped.
-    pin: Option<Box<dyn Any + Send + Sync>>,
-    pub(crate) bytes: MmapMut,
+    pin: Option<Box<dyn Registration>>,
+    pub(crate) bytes: ManuallyDrop<MmapMut>,
     /// The time it took to register the resident memory.
     pub(crate) pinning: Duration,
 }
@@ -57,22 +56,36 @@ impl PinnedMemory {
         let mut memory = allocate(bytes)?;
         let begin = Instant::now();
         let pin = match device.filter(|_| bytes > 0) {
-            // SAFETY: the mapping starts on a page, is at least `bytes` long, and is unmapped only after the pin,
-            // the preceding field of the struct, is dropped.
+            // SAFETY: the mapping starts on a page, is at least `bytes` long, and is unmapped only after the pin is
+            // dropped.
             Some(device) => Some(Box::new(unsafe { device.pin(memory.as_mut_ptr(), bytes)? }) as _),
             None => None,
         };
-        Ok(PinnedMemory { pin, bytes: memory, pinning: begin.elapsed() })
+        Ok(PinnedMemory { pin, bytes: ManuallyDrop::new(memory), pinning: begin.elapsed() })
     }
 
     /// Allocates ordinary memory in the same way.
     pub(crate) fn on_host(bytes: usize) -> Result<Self> {
-        Ok(PinnedMemory { pin: None, bytes: allocate(bytes)?, pinning: Duration::ZERO })
+        Ok(PinnedMemory { pin: None, bytes: ManuallyDrop::new(allocate(bytes)?), pinning: Duration::ZERO })
     }
 
     /// Returns whether the memory is registered.
     pub(crate) fn is_pinned(&self) -> bool {
         self.pin.is_some()
+    }
+}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        let pin = self.pin.take();
+        if pin.as_ref().is_some_and(|pin| pin.is_for_ever()) {
+            tracing::debug!(bytes = self.bytes.len(), "pinned memory stays, because its device was given up");
+            return;
+        }
+        // The memory is unregistered before it is unmapped.
+        drop(pin);
+        // SAFETY: it is dropped only here, and nobody uses it afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.bytes) };
     }
 }
 
@@ -102,6 +115,11 @@ impl StagingSlab {
         };
         let memory = (bytes > 0).then(take).transpose()?;
         Ok(StagingSlab { memory, slot_bytes, slots, _charged })
+    }
+
+    /// Returns its size in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.memory.as_ref().map_or(0, |memory| memory.bytes.len() as u64)
     }
 
     /// Returns the memory of each slot.

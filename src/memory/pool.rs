@@ -74,6 +74,11 @@ impl<D: Device> DevicePool<D> {
         Ok(DevicePool { free, blocks, pieces, _charged })
     }
 
+    /// Returns the size of all allocations in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pieces.iter().map(Cached::bytes).sum()
+    }
+
     /// Returns the number of blocks.
     pub(crate) fn blocks(&self) -> usize {
         self.blocks

@@ -364,6 +364,7 @@ mod tests {
             epoch: Instant::now(),
             timed_every: 1,
             timeline: false,
+            device_timeout: None,
         };
         let mut worker = CpuWorker::new(0, 0, chunk_rows, CpuClock::Real(work.epoch), &work).unwrap();
         while worker.step().unwrap() {}

@@ -211,6 +211,7 @@ mod tests {
             epoch: Instant::now(),
             timed_every: 1,
             timeline: false,
+            device_timeout: None,
         };
         let place = Barrier::new(2);
         let worker = || Box::new(Meets { queue: &work.queue, place: &place }) as Box<dyn Worker>;

@@ -116,6 +116,9 @@ pub(crate) struct Work<'w> {
     pub(crate) timed_every: u64,
     /// Whether every stage of every timed chunk is recorded as a span.
     pub(crate) timeline: bool,
+    /// The most time that a device may take for a chunk. `None` if no limit was set, or if a device uses memory of the
+    /// caller in place: the run must then wait for the device.
+    pub(crate) device_timeout: Option<Duration>,
 }
 
 /// The value of [`Work::timed_every`] on devices that timing slows down.
@@ -345,6 +348,7 @@ mod tests {
             epoch: Instant::now(),
             timed_every: 1,
             timeline: false,
+            device_timeout: None,
         };
         work.stop();
         assert!(values.are_abandoned());

@@ -26,7 +26,7 @@ use super::route::{From, In, Out, Route, To};
 use super::streams::{StageTiming, Stages, Streams};
 use crate::data::Chunk;
 use crate::device::kernel::Columns;
-use crate::device::{Device, Host, Schedule, Stream};
+use crate::device::{Device, Host, Stream};
 use crate::error::{Error, Result};
 use crate::memory::{Block, Layout};
 
@@ -367,10 +367,7 @@ impl<'r, D: Device> InFlight<'r, D> {
         host: &mut D::Host,
     ) -> Result<Result<Done<'r, D>, Self>, Lost> {
         let end = &self.slot.events.copied_out;
-        let is_back = match streams.device.schedule() {
-            Schedule::Threads => host.query(end),
-            Schedule::Seeded(_) => host.synchronize(end).map(|()| true),
-        };
+        let is_back = streams.is_done(end, host);
         let pairs = &self.slot.events.timed;
         let taken = |pair| streams.taken(host, pair);
         let stages = || -> Result<_> {

@@ -138,7 +138,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
                 if let Some(memory) = output.pinned {
                     // SAFETY: slots forget their claims on pinned rows if the device fails (`To::Pinned`). The
                     // submitter is gone, and it waits for its streams before it goes, so no copy writes to these
-                    // rows any more.
+                    // rows any more. Runs with pinned columns have no time limit, so it never abandons them.
                     unsafe { memory.end_forgotten_claim(output.rows(&chunk)) };
                 }
             }

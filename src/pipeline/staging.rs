@@ -77,7 +77,7 @@ impl<D: Device> DeviceRun for Staging<D> {
         let Staging { pool, kernel, resident, slab, layout, workers, slots, chunk_rows, device, .. } = self;
         let (device, layout, slots, chunk_rows) = (&**device, &*layout, *slots, *chunk_rows);
         let Kernel { columns, values, .. } = &**work.operator.kernel();
-        let streams = Streams::open(device, pool, kernel, resident, work)?;
+        let streams = Streams::open(device, pool, kernel, resident, slab.bytes(), work)?;
         // Without staged columns, workers have nothing to do and chunks are long, so that a late wake-up costs nothing.
         let stages = layout.in_slot.iter().take(columns.inputs.len() + columns.outputs.len()).any(Option::is_some);
         let shares = work.arbiter.as_ref().is_some_and(Arbiter::shares_cores);

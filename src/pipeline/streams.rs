@@ -11,9 +11,10 @@
 use std::time::Duration;
 
 use super::Work;
-use crate::device::{Device, Host, Stream};
-use crate::error::Result;
+use crate::device::{Device, Host, Schedule, Stream};
+use crate::error::{Error, Result};
 use crate::memory::DevicePool;
+use crate::units;
 
 /// A value for each stage on the device.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,7 +31,8 @@ pub(super) struct StageTiming {
     pub(super) busy: Duration,
 }
 
-/// The streams, and the resources that their work uses. On drop, streams wait for their work.
+/// The streams, and the resources that their work uses. On drop, streams wait for their work, unless the device was
+/// given up.
 pub(super) struct Streams<'r, D: Device> {
     pub(super) copy_in: D::Stream,
     pub(super) compute: D::Stream,
@@ -44,6 +46,10 @@ pub(super) struct Streams<'r, D: Device> {
     epoch: (D::Event, Option<Duration>),
     /// Chunks enqueued so far.
     chunks: u64,
+    /// The host time since which the device has worked on the oldest chunk in flight.
+    since: Duration,
+    /// The pinned memory of the run on this device.
+    pinned_bytes: u64,
 }
 
 impl<'r, D: Device> Streams<'r, D> {
@@ -53,6 +59,7 @@ impl<'r, D: Device> Streams<'r, D> {
         pool: &'r mut DevicePool<D>,
         kernel: &'r D::Kernel,
         resident: &'r [D::Memory],
+        pinned_bytes: u64,
         work: &'r Work<'r>,
     ) -> Result<Self> {
         Ok(Streams {
@@ -66,14 +73,16 @@ impl<'r, D: Device> Streams<'r, D> {
             device,
             epoch: (device.event(true)?, None),
             chunks: 0,
+            since: Duration::ZERO,
+            pinned_bytes,
         })
     }
 
     /// Copies the resident arrays to the device and waits for the copies. Does nothing if it was called before. Must
     /// run on the submitter's thread, which has entered the device.
     pub(super) fn start(&mut self, host: &mut D::Host) -> Result<()> {
-        let (event, at) = &mut self.epoch;
-        if at.is_none() {
+        if self.epoch.1.is_none() {
+            let event = &self.epoch.0;
             for (array, memory) in self.work.operator.kernel().resident.iter().zip(self.resident) {
                 let bytes = array.bytes();
                 // SAFETY: the kernel keeps the bytes unchanged until after the run; the memory was allocated with
@@ -81,10 +90,58 @@ impl<'r, D: Device> Streams<'r, D> {
                 unsafe { self.copy_in.copy_in(bytes.as_ptr(), memory, 0, bytes.len())? };
             }
             self.copy_in.record(event)?;
-            host.synchronize(event)?;
-            *at = Some(host.now());
+            self.since = host.now();
+            if !host.synchronize_until(event, self.deadline())? {
+                return Err(self.give_up("the resident arrays were not copied to the device"));
+            }
+            self.epoch.1 = Some(host.now());
         }
         Ok(())
+    }
+
+    /// Records that the device begins to work on the oldest chunk in flight at this host time.
+    pub(super) fn begin(&mut self, at: Duration) {
+        self.since = at;
+    }
+
+    /// Returns the host time at which the oldest chunk in flight is late.
+    pub(super) fn deadline(&self) -> Duration {
+        self.work.device_timeout.map_or(Duration::MAX, |limit| self.since.saturating_add(limit))
+    }
+
+    /// Returns whether the last event of the oldest chunk is done. Virtual time advances until it is.
+    ///
+    /// # Errors
+    /// Those of the device, which is given up if the chunk is late.
+    pub(super) fn is_done(&self, event: &D::Event, host: &mut D::Host) -> Result<bool> {
+        let (is_late, is_done) = match self.device.schedule() {
+            // The time is read first: a host that was stopped in between must not find the device late.
+            Schedule::Threads => {
+                (self.work.device_timeout.is_some() && host.now() > self.deadline(), host.query(event)?)
+            }
+            Schedule::Seeded(_) => (true, host.synchronize_until(event, self.deadline())?),
+        };
+        if is_late && !is_done { Err(self.give_up("a chunk did not come back")) } else { Ok(is_done) }
+    }
+
+    /// Gives the device up because it is late.
+    fn give_up(&self, what: &str) -> Error {
+        self.device.give_up();
+        let resident = self.work.operator.kernel().resident.iter().map(|array| array.bytes().len() as u64);
+        let bytes = self.pool.bytes() + resident.sum::<u64>();
+        Error::Device {
+            device: self.device.info().id.clone(),
+            problem: format!(
+                "{what} within the time limit of {}, so the device was given up, and {} of its memory and {} of pinned \
+                 memory stay allocated until the process ends",
+                units::time(self.work.device_timeout.unwrap_or_default()),
+                units::memory(bytes),
+                units::memory(self.pinned_bytes)
+            ),
+            remedy: "see `nvidia-smi` and the kernel log for the state of the GPU; if its chunks take so long, set a \
+                     longer time limit or smaller chunks"
+                .into(),
+        }
     }
 
     /// Begins a chunk at this host time. Returns whether it is timed.
@@ -98,5 +155,21 @@ impl<'r, D: Device> Streams<'r, D> {
     pub(super) fn taken(&self, host: &D::Host, (begin, end): &(D::Event, D::Event)) -> Result<StageTiming> {
         let (epoch, at) = &self.epoch;
         Ok(StageTiming { begin: at.unwrap_or_default() + host.elapsed(epoch, begin)?, busy: host.elapsed(begin, end)? })
+    }
+}
+
+impl<D: Device> Drop for Streams<'_, D> {
+    fn drop(&mut self) {
+        // Also if another run has given the device up.
+        if self.work.device_timeout.is_none() || !self.device.is_given_up() {
+            return;
+        }
+        // The device may yet read the arrays of the kernel, which its owner may drop after the run.
+        std::mem::forget(self.work.operator.kernel().clone());
+        for stream in [&mut self.copy_in, &mut self.compute, &mut self.copy_out] {
+            // SAFETY: a device that was given up releases neither its memory nor that of the slots, which is pinned;
+            // the arrays of the kernel stay, too; and in a run with a time limit a device accesses no other memory.
+            unsafe { stream.abandon() };
+        }
     }
 }

@@ -23,7 +23,8 @@ use crate::error::{Error, Result};
 
 /// The submitter of a device. It ends when all workers of the device have ended and nothing is in flight.
 pub(super) struct Submitter<'r, D: Device> {
-    // Dropped in this order: the streams wait for their work before the chunks in flight are dropped.
+    // Dropped in this order: the streams wait for their work before the chunks in flight are dropped, unless the device
+    // was given up.
     enqueuer: Enqueuer<'r, D>,
     workers: SubmitterEnd<'r, Enqueuer<'r, D>>,
     backoff: SpinThenSleep,
@@ -81,7 +82,7 @@ impl<D: Device> Worker for Submitter<'_, D> {
     fn ready_at(&self) -> Duration {
         match self.workers.oldest() {
             _ if self.workers.has_next() => Duration::ZERO,
-            Some(oldest) => oldest.done_at(&self.enqueuer.host),
+            Some(oldest) => oldest.done_at(&self.enqueuer.host).min(self.enqueuer.streams.deadline()),
             None => Duration::MAX,
         }
     }
@@ -113,6 +114,9 @@ impl<'r, D: Device> Enqueue for Enqueuer<'r, D> {
 
     fn submit(&mut self, filled: Filled<'r, D>, in_flight: &VecDeque<InFlight<'r, D>>) -> Result<InFlight<'r, D>> {
         let worker = filled.worker;
+        if in_flight.is_empty() {
+            self.streams.begin(self.host.now());
+        }
         filled.submit(&mut self.streams, &mut self.host).map_err(|lost| {
             let (chunk, error) = *lost;
             self.with_chunk(worker, &chunk, error, in_flight)
@@ -125,6 +129,9 @@ impl<'r, D: Device> Enqueue for Enqueuer<'r, D> {
             let (chunk, error) = *lost;
             self.with_chunk(worker, &chunk, error, in_flight)
         })?;
+        if done.is_ok() {
+            self.streams.begin(self.host.now());
+        }
         Ok(done.map(|done| (worker, done)))
     }
 }

@@ -224,6 +224,7 @@ fn arguments(device: &str) -> Outcome {
         ("--device-memory", "0GiB"),
         ("--pinned-memory", "1 apple"),
         ("--workers", "x"),
+        ("--device-timeout", "soon"),
         ("--device", "gpu"),
         ("--device", "emulated:x"),
     ] {
@@ -232,6 +233,7 @@ fn arguments(device: &str) -> Outcome {
         done.is_error(2, &[option, value, "--help"]);
     }
     place.refused(2, &["number of workers", "1 to 1024"], &["sum(a)", "a=a.npy", "--workers", "0"]);
+    place.refused(2, &["time limit of devices"], &["sum(a)", "a=a.npy", "--device-timeout", "0"]);
     place.refused(2, &["NAME=PATH"], &["sum(a)", "a.npy"]);
     place.refused(2, &["--frobnicate"], &["sum(a)", "a=a.npy", "--frobnicate"]);
     place.refused(2, &["EXPR"], &[]);

@@ -8,6 +8,7 @@
 
 mod checksums;
 mod contention;
+mod hangs;
 mod harness;
 mod jobs;
 mod kernels;
@@ -33,6 +34,7 @@ fn main() {
         part_files::MODULE,
         resumes::MODULE,
         losses::MODULE,
+        hangs::MODULE,
         partials::MODULE,
         passes::MODULE,
         contention::MODULE,

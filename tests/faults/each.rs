@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use overshot::{Engine, Error};
 
 use crate::jobs::{FaultyJob, JOBS, Run, Survives, right_sum};
-use crate::standin::{Mode, Watchdog, arm, bytes, calls, disarm, engine, failed, heal};
+use crate::standin::{Mode, Watchdog, arm, bytes, calls, disarm, engine, failed, heal, impatient_engine};
 
 /// All functions of the driver and of its management library that jobs call.
 const CALLS: &[&str] = &[
@@ -66,7 +66,7 @@ const MEMORY: [&str; 3] = ["cuDevicePrimaryCtxRetain", "cuMemAlloc_v2", "cuMemHo
 impl Mode {
     fn fails(self, call: &str) -> bool {
         match self {
-            Mode::Late => WORK.contains(&call),
+            Mode::Late | Mode::Hang => WORK.contains(&call),
             Mode::Memory => MEMORY.contains(&call),
             // Without a context, memory can never be released.
             Mode::Always => !call.starts_with("cuCtx"),
@@ -77,7 +77,18 @@ impl Mode {
     }
 
     fn loses_a_device(self) -> bool {
-        matches!(self, Mode::Device | Mode::Process | Mode::Late)
+        matches!(self, Mode::Device | Mode::Process | Mode::Late | Mode::Hang)
+    }
+
+    /// Returns whether a job can be asked to survive it: a copy of memory that is not pinned hangs in the driver, and a
+    /// run whose devices use memory in place waits for them.
+    fn applies_to(self, job: &FaultyJob) -> bool {
+        self != Mode::Hang || ["staged", "files"].contains(&job.name)
+    }
+
+    /// Returns an engine for a job with such a call.
+    fn engine(self) -> overshot::Result<Engine> {
+        if self == Mode::Hang { impatient_engine() } else { engine() }
     }
 }
 
@@ -98,10 +109,14 @@ pub fn run(engine: &Engine, job: Run) -> Result<Result<(), Error>, String> {
 
 /// Checks that a job left nothing behind.
 pub fn check_released(engine: &Engine) -> Result<(), String> {
-    let in_use: u64 = engine.memory().iter().map(|memory| memory.device.in_use + memory.pinned.in_use).sum();
+    check_accounts(engine)?;
     engine.trim();
-    let left = (in_use, bytes());
-    if left == (0, [0; 2]) { Ok(()) } else { Err(format!("leaves bytes (in use, [device, pinned]): {left:?}")) }
+    if bytes() == [0; 2] { Ok(()) } else { Err(format!("leaves bytes [device, pinned]: {:?}", bytes())) }
+}
+
+fn check_accounts(engine: &Engine) -> Result<(), String> {
+    let in_use: u64 = engine.memory().iter().map(|memory| memory.device.in_use + memory.pinned.in_use).sum();
+    if in_use == 0 { Ok(()) } else { Err(format!("leaves {in_use} bytes in use")) }
 }
 
 /// A call of a job that fails.
@@ -128,19 +143,19 @@ struct Ends {
 
 impl Case<'_> {
     fn run(&self, ends: &mut Ends) -> Result<(), String> {
-        let opened = self.is_open.then(|| engine().unwrap());
+        let opened = self.is_open.then(|| self.mode.engine().unwrap());
         if let Some(engine) = &opened {
             run(engine, self.job.run)?.map_err(|error| format!("fails before: {error}"))?;
         }
         arm(self.call, self.nth, self.mode);
-        match opened.map_or_else(engine, Ok) {
+        match opened.map_or_else(|| self.mode.engine(), Ok) {
             Ok(engine) => self.run_on(engine, ends)?,
             Err(error) => self.check_error(&error, ends)?,
         }
         ends.fired += u64::from(failed() > 0);
         disarm();
         heal();
-        if bytes() != [0; 2] {
+        if bytes() != [0; 2] && self.mode != Mode::Hang {
             return Err(format!("leaves bytes without an engine: {:?}", bytes()));
         }
         let fresh = engine().map_err(|error| format!("a new engine fails: {error}"))?;
@@ -157,7 +172,7 @@ impl Case<'_> {
         }
         ends.fired += 1;
         disarm();
-        check_released(&engine)?;
+        self.check_released(&engine)?;
         if let Err(error) = run(&engine, self.job.run).map_err(|problem| format!("the next job {problem}"))? {
             // The driver tells it if the device was lost outside the pipeline.
             let text = error.to_string();
@@ -168,7 +183,12 @@ impl Case<'_> {
             }
             ends.told += 1;
         }
-        check_released(&engine)
+        self.check_released(&engine)
+    }
+
+    /// Checks that nothing is left; the memory of a device that hangs stays.
+    fn check_released(&self, engine: &Engine) -> Result<(), String> {
+        if self.mode == Mode::Hang { check_accounts(engine) } else { check_released(engine) }
     }
 
     fn check_error(&self, error: &Error, ends: &mut Ends) -> Result<(), String> {
@@ -215,7 +235,8 @@ fn chosen(count: u64) -> Vec<u64> {
 #[ignore = "needs the stand-in driver"]
 fn each_call_on_the_standin() {
     let name = env::var("FAULTS_MODE").unwrap();
-    let modes = [Mode::Once, Mode::Always, Mode::Memory, Mode::Device, Mode::Process, Mode::Late, Mode::Slow];
+    let modes =
+        [Mode::Once, Mode::Always, Mode::Memory, Mode::Device, Mode::Process, Mode::Late, Mode::Slow, Mode::Hang];
     let mode = modes.into_iter().find(|mode| format!("{mode:?}").eq_ignore_ascii_case(&name)).unwrap();
     let device = env::var("FAULTS_DEVICE").unwrap();
     let is_open = device != "cuda";
@@ -226,7 +247,7 @@ fn each_call_on_the_standin() {
     drop(engine().unwrap());
 
     let (mut all, mut cases) = (0, Vec::new());
-    for job in &JOBS {
+    for job in JOBS.iter().filter(|job| mode.applies_to(job)) {
         disarm();
         let counted = engine().unwrap();
         run(&counted, job.run).unwrap().unwrap();

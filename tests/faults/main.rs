@@ -91,6 +91,11 @@ fn a_call_takes_long() {
     each("slow");
 }
 
+#[test]
+fn a_gpu_hangs() {
+    each("hang");
+}
+
 /// A bit that is wrong in what a copy or a kernel writes gives wrong rows, unless the run is verified.
 #[test]
 fn a_bit_is_wrong() {

@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use cudarc::driver::sys;
-use overshot::{DeviceChoice, Engine, Result};
+use overshot::{DeviceChoice, Engine, EngineBuilder, Result};
 
 /// The time after which a case counts as hanging: far more than any case takes.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -23,6 +23,7 @@ pub enum Mode {
     Late,
     Slow,
     Flip,
+    Hang,
 }
 
 /// Returns a function that only the stand-in has.
@@ -65,7 +66,7 @@ pub fn bytes() -> [u64; 2] {
     ["standinDeviceBytes", "standinPinnedBytes"].map(number)
 }
 
-/// Forgets that devices are lost. The process of a real driver would have to end.
+/// Forgets that devices are lost, and lets work that hangs go on. The process of a real driver would have to end.
 pub fn heal() {
     // SAFETY: it is declared so in `tests/standin/inject.rs`.
     unsafe { standin::<extern "C" fn()>("standinHeal")() }
@@ -77,8 +78,17 @@ fn number(of: &str) -> u64 {
 }
 
 pub fn engine() -> Result<Engine> {
+    builder()?.build()
+}
+
+/// Returns an engine that gives up devices that hang.
+pub fn impatient_engine() -> Result<Engine> {
+    builder()?.device_timeout(Duration::from_millis(100)).build()
+}
+
+fn builder() -> Result<EngineBuilder> {
     let device: DeviceChoice = env::var("FAULTS_DEVICE").unwrap_or("cuda".into()).parse()?;
-    Engine::builder().device(device).chunk(100_000).workers(2).build()
+    Ok(Engine::builder().device(device).chunk(100_000).workers(2))
 }
 
 /// Ends the process if no next case is announced for too long.

@@ -81,7 +81,9 @@ fn end(call: &'static str) -> Code {
             inject::wait_for_others();
             0
         }
-        inject::Fate::FailsLater => misuse(format_args!("{call} enqueues no work that could fail later")),
+        inject::Fate::FailsLater | inject::Fate::Hangs => {
+            misuse(format_args!("{call} enqueues no work that could fail later or hang"))
+        }
     }
 }
 
@@ -99,6 +101,7 @@ fn push(stream: &Stream, fate: inject::Fate, code: Code, work: Work) {
     match fate {
         inject::Fate::FailsLater => return stream.push(Work::Fail(code)),
         inject::Fate::TakesLong => stream.push(Work::Hold),
+        inject::Fate::Hangs => stream.push(Work::Hang),
         inject::Fate::Succeeds | inject::Fate::Fails(_) => {}
     }
     stream.push(work);

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
-use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,10 +37,13 @@ pub enum Mode {
     Slow,
     /// This copy or launch succeeds, but one bit of what it writes is wrong.
     Flip,
+    /// The call succeeds. The work that it enqueues never ends, until [`standinHeal`]. Only for calls that enqueue work
+    /// of their own.
+    Hang,
 }
 
 impl Mode {
-    pub const NAMES: [(&str, Mode); 9] = [
+    pub const NAMES: [(&str, Mode); 10] = [
         ("once", Mode::Once),
         ("device", Mode::Device),
         ("memory", Mode::Memory),
@@ -50,6 +53,7 @@ impl Mode {
         ("late", Mode::Late),
         ("slow", Mode::Slow),
         ("flip", Mode::Flip),
+        ("hang", Mode::Hang),
     ];
 }
 
@@ -60,6 +64,7 @@ pub enum Fate {
     Fails(Code),
     FailsLater,
     TakesLong,
+    Hangs,
 }
 
 /// The call that fails.
@@ -114,7 +119,8 @@ pub fn fate(call: &'static str) -> Fate {
     let fails = match mode {
         Mode::Always => calls >= nth,
         Mode::Twice => calls == nth || calls == nth + 1,
-        Mode::Once | Mode::Device | Mode::Memory | Mode::Process | Mode::Late | Mode::Slow | Mode::Flip => calls == nth,
+        Mode::Once | Mode::Device | Mode::Memory | Mode::Process => calls == nth,
+        Mode::Late | Mode::Slow | Mode::Flip | Mode::Hang => calls == nth,
     };
     if !fails {
         return Fate::Succeeds;
@@ -124,6 +130,7 @@ pub fn fate(call: &'static str) -> Fate {
     let code = match mode {
         Mode::Late => return Fate::FailsLater,
         Mode::Slow => return Fate::TakesLong,
+        Mode::Hang => return Fate::Hangs,
         Mode::Flip => {
             FLIPS.set(true);
             return Fate::Succeeds;
@@ -156,6 +163,17 @@ pub fn wait_for_others() {
     }
 }
 
+/// How often [`standinHeal`] was called.
+static HEALED: (Mutex<u64>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// Returns when [`standinHeal`] is called.
+pub fn wait_for_healing() {
+    let (healed, changed) = &HEALED;
+    let healed = healed.lock().unwrap();
+    let before = *healed;
+    let _healed = changed.wait_while(healed, |healed| *healed == before).unwrap();
+}
+
 /// Makes the Nth call of this name from now on fail, in the mode of this number; no call if the name is empty.
 ///
 /// # Safety
@@ -181,10 +199,12 @@ pub unsafe extern "C" fn standinCalls(name: *const c_char) -> u64 {
     if name.is_empty() { calls.values().sum() } else { calls.get(&*name).copied().unwrap_or(0) }
 }
 
-/// Makes all contexts usable again.
+/// Makes all contexts usable again, and lets work that hangs go on.
 #[unsafe(no_mangle)]
 pub extern "C" fn standinHeal() {
     driver().lose_all(0);
+    *HEALED.0.lock().unwrap() += 1;
+    HEALED.1.notify_all();
 }
 
 /// Returns the number of calls since [`standinArm`] that failed or took long.

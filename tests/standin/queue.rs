@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use overshot::testing::{Columns, HostKernel, Launch, Uniform};
 
-use crate::inject::wait_for_others;
+use crate::inject::{wait_for_healing, wait_for_others};
 use crate::memory::{Block, Pinned};
 use crate::misuse;
 use crate::settings::SETTINGS;
@@ -80,6 +80,8 @@ pub enum Work {
     Wait(Arc<Record>),
     /// Takes until other calls of the driver were made.
     Hold,
+    /// Never ends, until the stand-in is healed.
+    Hang,
     /// Fails with this code, and makes everything after it fail.
     Fail(u32),
     Stop,
@@ -172,6 +174,7 @@ fn run(queue: &Receiver<Work>, pending: &AtomicUsize, fault: &AtomicU32, mut del
             Work::Fail(code) if healthy => fault.store(code, Ordering::SeqCst),
             Work::Wait(record) => record.wait(),
             Work::Hold => wait_for_others(),
+            Work::Hang => wait_for_healing(),
             Work::Record(record) => {
                 // First, because whoever waits for the record may close the stream at once.
                 pending.fetch_sub(1, Ordering::SeqCst);

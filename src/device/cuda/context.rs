@@ -2,12 +2,13 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys;
 
 use super::driver::{self, Found};
-use crate::device::Pinned;
+use crate::device::{Pinned, Registration};
 use crate::error::{ColumnError, Error, Result};
 
 /// A retained primary context, which is shared with other CUDA libraries of the process.
@@ -16,6 +17,8 @@ pub(super) struct Context {
     device: sys::CUdevice,
     id: String,
     spare: Spares,
+    /// Whether the device was given up. Calls in its context could wait for it, so there are none any more.
+    is_given_up: AtomicBool,
 }
 
 /// Objects that are recycled for the next run, because the driver is slow to create and destroy them.
@@ -63,8 +66,13 @@ impl Context {
             return Err(Error::OutOfMemory { device: found.info.id.clone(), bytes: 0 });
         }
         driver::check(&found.info.id, "cuDevicePrimaryCtxRetain", result)?;
-        let spare = Spares::default();
-        Ok(Arc::new(Context { handle, device: found.handle, id: found.info.id.clone(), spare }))
+        Ok(Arc::new(Context {
+            handle,
+            device: found.handle,
+            id: found.info.id.clone(),
+            spare: Spares::default(),
+            is_given_up: AtomicBool::new(false),
+        }))
     }
 
     /// Returns the streams and events that are not in use.
@@ -80,6 +88,16 @@ impl Context {
     /// Converts the result of the driver call `call`.
     pub(super) fn check(&self, call: &str, result: sys::CUresult) -> Result<()> {
         driver::check(&self.id, call, result)
+    }
+
+    /// Lets every later call in this context return an error at once.
+    pub(super) fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the device was given up.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Acquire)
     }
 
     /// Makes the context current on this thread and leaves it current. For threads that have [entered](Context::enter),
@@ -107,6 +125,13 @@ impl Context {
     }
 
     fn current(&self) -> Result<sys::CUcontext> {
+        if self.is_given_up() {
+            return Err(Error::Device {
+                device: self.id.clone(),
+                problem: "it was given up, because it did not finish its work within the time limit".into(),
+                remedy: "start the program again, or choose another device".into(),
+            });
+        }
         let mut current = ptr::null_mut();
         // SAFETY: `current` outlives the call that writes it.
         self.check("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&mut current) })?;
@@ -132,6 +157,9 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if self.is_given_up() {
+            return;
+        }
         while let Some(stream) = take(&self.spare.streams) {
             // SAFETY: a spare stream is alive, has no work, and is destroyed only here.
             self.release("cuStreamDestroy", || unsafe { sys::cuStreamDestroy_v2(stream) });
@@ -377,6 +405,12 @@ fn attribute(attribute: sys::CUpointer_attribute, address: sys::CUdeviceptr) -> 
     // `value`; it outlives the call that writes it.
     let result = unsafe { sys::cuPointerGetAttribute((&raw mut value).cast::<c_void>(), attribute, address) };
     (result == sys::CUresult::CUDA_SUCCESS).then_some(value)
+}
+
+impl Registration for Pin {
+    fn is_for_ever(&self) -> bool {
+        self.context.is_given_up()
+    }
 }
 
 impl Drop for Pin {

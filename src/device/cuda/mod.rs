@@ -196,4 +196,12 @@ impl Device for CudaDevice {
     fn host(&self, epoch: Instant) -> CudaHost {
         CudaHost::new(&self.context, epoch)
     }
+
+    fn give_up(&self) {
+        self.context.give_up();
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.context.is_given_up()
+    }
 }

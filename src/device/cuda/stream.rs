@@ -22,6 +22,7 @@ pub(crate) struct CudaStream {
     /// Kernel arguments; kept so that a launch allocates nothing.
     arguments: Vec<u64>,
     pointers: Vec<*mut c_void>,
+    is_abandoned: bool,
 }
 
 // SAFETY: the driver lets any thread use a stream; `pointers` is filled and read within one call of `launch`.
@@ -40,12 +41,22 @@ impl CudaStream {
                 handle
             }
         };
-        Ok(CudaStream { context: context.clone(), handle, arguments: Vec::new(), pointers: Vec::new() })
+        Ok(CudaStream {
+            context: context.clone(),
+            handle,
+            arguments: Vec::new(),
+            pointers: Vec::new(),
+            is_abandoned: false,
+        })
     }
 }
 
 impl Stream for CudaStream {
     type Device = super::CudaDevice;
+
+    unsafe fn abandon(&mut self) {
+        self.is_abandoned = true;
+    }
 
     unsafe fn copy_in(&mut self, from: *const u8, to: &Memory, offset: usize, bytes: usize) -> Result<()> {
         self.context.make_current()?;
@@ -136,6 +147,9 @@ impl Stream for CudaStream {
 
 impl Drop for CudaStream {
     fn drop(&mut self) {
+        if self.is_abandoned {
+            return;
+        }
         // Also without the context: copies of this stream may be in flight, and their memory is freed next.
         let _guard = self.context.enter_to_release();
         // SAFETY: the handle is alive.
@@ -179,13 +193,21 @@ impl Host for CudaHost {
         event.is_done()
     }
 
-    fn synchronize(&mut self, event: &Event) -> Result<()> {
-        self.context.make_current()?;
+    fn synchronize_until(&mut self, event: &Event, deadline: Duration) -> Result<bool> {
         let mut backoff = SpinThenSleep::new();
-        while !event.is_done()? {
+        loop {
+            // In each round, because another thread may give the device up meanwhile.
+            self.context.make_current()?;
+            // The clock is read first: the event counts as late only if it was not done after the deadline.
+            let is_late = self.now() > deadline;
+            if event.is_done()? {
+                return Ok(true);
+            }
+            if is_late {
+                return Ok(false);
+            }
             backoff.pause();
         }
-        Ok(())
     }
 
     fn elapsed(&self, from: &Event, to: &Event) -> Result<Duration> {

@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use super::clock::{Clock, Mark};
-use super::options::{Emulated, Fault, FaultAt};
+use super::options::{Effect, Emulated, Fault, FaultAt};
 use crate::device::kernel::{Columns, HostKernel, Uniform};
 use crate::error::{Error, Result};
+
+/// The problem of a host that waits for an event without work before it.
+const NEVER: &str = "waited for an event that no enqueued work can reach";
 
 /// Host memory that an enqueued copy reads or writes.
 #[derive(Clone, Copy)]
@@ -60,6 +63,10 @@ pub(super) struct Machine {
     counts: [u64; FaultAt::COUNT],
     /// The first failure. As on a GPU, nothing more runs after it, but marks are still reached.
     failed: Option<&'static str>,
+    /// Whether an operation has begun that never ends. Nothing more runs, and no mark is reached.
+    hangs: bool,
+    /// Whether the host has given up the device. All calls fail.
+    pub(super) is_given_up: bool,
 }
 
 impl Machine {
@@ -73,6 +80,8 @@ impl Machine {
             faults: options.faults.clone(),
             counts: [0; FaultAt::COUNT],
             failed: None,
+            hangs: false,
+            is_given_up: false,
         }
     }
 
@@ -115,14 +124,15 @@ impl Machine {
         })
     }
 
-    /// Runs operations of all streams, in an order determined by the seed, until `mark` is done.
-    pub(super) fn run_until(&mut self, mark: &Mark) -> Result<()> {
+    /// Runs operations of all streams, in an order determined by the seed, until `mark` is done. Returns false if the
+    /// device hangs before.
+    pub(super) fn run_until(&mut self, mark: &Mark) -> Result<bool> {
         while !mark.done.load(Ordering::Acquire) {
             if !self.run_one() {
-                return Err(failure("waited for an event that no enqueued work can reach"));
+                return if self.hangs { Ok(false) } else { Err(failure(NEVER)) };
             }
         }
-        self.failed.map_or(Ok(()), |what| Err(failure(what)))
+        self.failed.map_or(Ok(true), |what| Err(failure(what)))
     }
 
     /// Runs some operations, or none, as the seed determines: the progress of the device while the host only queries.
@@ -134,6 +144,9 @@ impl Machine {
 
     /// Runs the next operation of one stream. Returns false if none can run.
     fn run_one(&mut self) -> bool {
+        if self.hangs {
+            return false;
+        }
         let is_ready = |queue: &VecDeque<Operation>| match queue.front() {
             Some(Operation::Wait(mark)) => mark.done.load(Ordering::Acquire),
             Some(_) => true,
@@ -145,12 +158,30 @@ impl Machine {
             return false;
         }
         let id = ready[self.random.below(ready.len())];
+        let next = self.streams.get(&id).and_then(VecDeque::front);
+        if self.failed.is_none() && next.is_some_and(|next| self.begins_to_hang(next)) {
+            self.hangs = true;
+            return false;
+        }
         match (self.streams.get_mut(&id).and_then(VecDeque::pop_front), self.failed) {
             (Some(Operation::Record(mark)), Some(_)) => mark.done.store(true, Ordering::Release),
             (Some(operation), None) => self.failed = self.perform(operation).err(),
             _ => {}
         }
         true
+    }
+
+    /// Returns whether this operation, which is next, never ends.
+    fn begins_to_hang(&self, next: &Operation) -> bool {
+        let at = match next {
+            Operation::CopyIn { .. } => FaultAt::CopyIn,
+            Operation::CopyOut { .. } => FaultAt::CopyOut,
+            Operation::Zero { .. } => FaultAt::Zero,
+            Operation::Launch(_) => FaultAt::Kernel,
+            Operation::Record(_) | Operation::Wait(_) => return false,
+        };
+        let nth = self.counts[at as usize];
+        self.faults.iter().any(|fault| *fault == Fault::hang(at, nth))
     }
 
     fn perform(&mut self, operation: Operation) -> Result<(), &'static str> {
@@ -203,9 +234,10 @@ impl Machine {
     /// # Errors
     /// The problem, if it must fail.
     fn flips(&mut self, at: FaultAt) -> Result<Option<u64>, &'static str> {
-        match self.counted(at) {
-            Some(Fault { flips: None, .. }) => Err(at.problem()),
-            fault => Ok(fault.and_then(|fault| fault.flips)),
+        match self.counted(at).map(|fault| fault.effect) {
+            None => Ok(None),
+            Some(Effect::Flips(bit)) => Ok(Some(bit)),
+            Some(Effect::Fails | Effect::Hangs) => Err(at.problem()),
         }
     }
 
@@ -219,12 +251,32 @@ impl Machine {
 
     /// Counts a call, and returns an error if it must fail. The device stays usable.
     pub(super) fn call(&mut self, at: FaultAt) -> Result<()> {
+        if self.is_given_up {
+            return Err(failure("the device was given up"));
+        }
         if self.fault(at) { Err(failure(at.problem())) } else { Ok(()) }
     }
 
     /// Returns a poison value, which is unlikely to be the result of a computation.
     pub(super) fn poison_word(&mut self) -> u64 {
         self.random.next() | 0x8080_8080_8080_8080
+    }
+}
+
+/// A device that was given up may go on at any time. This one does so when nobody holds it any more: its copies then
+/// access host memory, which must have stayed.
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if !self.is_given_up || thread::panicking() {
+            return;
+        }
+        self.faults.clear();
+        for operation in std::mem::take(&mut self.streams).into_values().flatten() {
+            if let copy @ (Operation::CopyIn { .. } | Operation::CopyOut { .. }) = operation {
+                // Without faults a copy does not fail.
+                let _ = self.perform(copy);
+            }
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use self::machine::Machine;
 pub(crate) use self::stream::{EmulatedEvent, EmulatedHost, EmulatedStream};
 use super::kernel::{Columns, HostKernel, ScalarArgs, SharedKernel};
-use super::{Device, DeviceDetails, DeviceInfo, DeviceKind, Schedule};
+use super::{Device, DeviceDetails, DeviceInfo, DeviceKind, Registration, Schedule};
 use crate::error::{Error, Result};
 
 /// The emulated device.
@@ -101,6 +101,15 @@ impl Drop for EmulatedMemory {
     }
 }
 
+/// A registration of host memory, which changes nothing.
+pub(crate) struct EmulatedPin(Arc<Mutex<Machine>>);
+
+impl Registration for EmulatedPin {
+    fn is_for_ever(&self) -> bool {
+        lock(&self.0).is_given_up
+    }
+}
+
 /// A loaded kernel, which is its host kernel.
 pub(crate) struct EmulatedKernel {
     columns: Columns,
@@ -111,7 +120,7 @@ pub(crate) struct EmulatedKernel {
 impl Device for EmulatedDevice {
     type Memory = EmulatedMemory;
     type Kernel = EmulatedKernel;
-    type Pin = ();
+    type Pin = EmulatedPin;
     type Stream = EmulatedStream;
     type Event = EmulatedEvent;
     type Host = EmulatedHost;
@@ -132,6 +141,9 @@ impl Device for EmulatedDevice {
 
     fn allocate(&self, bytes: usize) -> Result<EmulatedMemory> {
         let mut machine = lock(&self.machine);
+        if machine.is_given_up {
+            machine.call(FaultAt::Allocate)?;
+        }
         let full = bytes as u64 > self.free(&machine);
         if machine.fault(FaultAt::Allocate) || full {
             return Err(Error::OutOfMemory { device: self.info.id.clone(), bytes: bytes as u64 });
@@ -141,8 +153,9 @@ impl Device for EmulatedDevice {
         Ok(EmulatedMemory { words: Arc::new(Mutex::new(words)), bytes: bytes as u64, machine: self.machine.clone() })
     }
 
-    unsafe fn pin(&self, _start: *mut u8, _bytes: usize) -> Result<()> {
-        lock(&self.machine).call(FaultAt::Pin)
+    unsafe fn pin(&self, _start: *mut u8, _bytes: usize) -> Result<EmulatedPin> {
+        lock(&self.machine).call(FaultAt::Pin)?;
+        Ok(EmulatedPin(self.machine.clone()))
     }
 
     fn load(&self, kernel: &SharedKernel) -> Result<EmulatedKernel> {
@@ -164,6 +177,14 @@ impl Device for EmulatedDevice {
 
     fn host(&self, _epoch: Instant) -> EmulatedHost {
         EmulatedHost::new(self.machine.clone(), &self.options, &self.host_memory)
+    }
+
+    fn give_up(&self) {
+        lock(&self.machine).is_given_up = true;
+    }
+
+    fn is_given_up(&self) -> bool {
+        lock(&self.machine).is_given_up
     }
 }
 

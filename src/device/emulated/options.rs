@@ -164,15 +164,24 @@ impl Emulated {
 pub struct Fault {
     pub(crate) at: FaultAt,
     pub(crate) nth: u64,
-    /// The bit that the operation gets wrong, instead of failing.
-    pub(super) flips: Option<u64>,
+    pub(super) effect: Effect,
+}
+
+/// What becomes of an operation with a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Fails,
+    /// It gets this bit wrong.
+    Flips(u64),
+    /// It never ends.
+    Hangs,
 }
 
 impl Fault {
     /// Lets operation number `nth` of this kind fail, counted from 0. Copies, zeroing and kernels are counted in the
     /// order in which the device runs them, all other operations in the order of the calls.
     pub fn new(at: FaultAt, nth: u64) -> Self {
-        Fault { at, nth, flips: None }
+        Fault { at, nth, effect: Effect::Fails }
     }
 
     /// Lets operation number `nth` of this kind succeed with a wrong result: bit `bit`, modulo their number, of all
@@ -189,7 +198,27 @@ impl Fault {
     /// # Ok::<(), overshot::Error>(())
     /// ```
     pub fn flip(at: FaultAt, nth: u64, bit: u64) -> Self {
-        Fault { at, nth, flips: Some(bit) }
+        Fault { at, nth, effect: Effect::Flips(bit) }
+    }
+
+    /// Lets operation number `nth` of this kind never end, and no operation after it: the device hangs. Only copies,
+    /// zeroing and kernels can hang; other operations fail as with [`new`](Fault::new). Without a
+    /// [time limit](crate::EngineBuilder::device_timeout) the run fails, because virtual time would have no end.
+    ///
+    /// ```
+    /// use overshot::device::{Emulated, Fault, FaultAt};
+    /// use overshot::{DeviceChoice, Engine, Job};
+    /// use std::time::Duration;
+    /// let hanging = Emulated::new().fault(Fault::hang(FaultAt::Kernel, 0));
+    /// let devices = DeviceChoice::CpuAndEmulated(vec![hanging]);
+    /// let engine = Engine::builder().device(devices).device_timeout(Duration::from_secs(30)).build()?;
+    /// let report = engine.run(Job::eval("sum(x)")?.input("x", &vec![1.0; 100_000]))?;
+    /// assert_eq!(report.value("sum(x)")?.map(|sum| sum.as_f64()), Some(100_000.0));
+    /// assert!(report.notes.iter().any(|note| note.contains("time limit of 30.0 s")));
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    pub fn hang(at: FaultAt, nth: u64) -> Self {
+        Fault { at, nth, effect: Effect::Hangs }
     }
 }
 

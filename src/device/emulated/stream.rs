@@ -18,6 +18,7 @@ pub(crate) struct EmulatedStream {
     rates: Emulated,
     /// The virtual time of the enqueuing host thread.
     now: Duration,
+    is_abandoned: bool,
 }
 
 /// An event. Refers to the latest mark recorded on it.
@@ -33,7 +34,7 @@ impl EmulatedEvent {
 impl EmulatedStream {
     pub(super) fn new(machine: Arc<Mutex<Machine>>, options: &Emulated) -> Self {
         let id = lock(&machine).open();
-        EmulatedStream { machine, id, rates: options.clone(), now: Duration::ZERO }
+        EmulatedStream { machine, id, rates: options.clone(), now: Duration::ZERO, is_abandoned: false }
     }
 
     fn push(&mut self, engine: Engine, cost: Duration, operation: Operation) {
@@ -45,6 +46,10 @@ impl EmulatedStream {
 
 impl Stream for EmulatedStream {
     type Device = EmulatedDevice;
+
+    unsafe fn abandon(&mut self) {
+        self.is_abandoned = true;
+    }
 
     fn at(&mut self, now: Duration) {
         self.now = now;
@@ -125,7 +130,10 @@ impl Stream for EmulatedStream {
 
 impl Drop for EmulatedStream {
     fn drop(&mut self) {
-        lock(&self.machine).close(self.id);
+        // The work of an abandoned stream stays with the machine.
+        if !self.is_abandoned {
+            lock(&self.machine).close(self.id);
+        }
     }
 }
 
@@ -171,15 +179,18 @@ impl Host for EmulatedHost {
         Ok(event.mark().is_none_or(|mark| mark.done.load(Ordering::Acquire)))
     }
 
-    fn synchronize(&mut self, event: &EmulatedEvent) -> Result<()> {
-        if let Some(mark) = event.mark() {
-            let mut machine = lock(&self.machine);
-            machine.call(FaultAt::Synchronize)?;
-            machine.run_until(&mark)?;
-            self.now = self.now.max(machine.clock.time_of(&mark));
-            machine.clock.settle(self.now);
+    fn synchronize_until(&mut self, event: &EmulatedEvent, deadline: Duration) -> Result<bool> {
+        let Some(mark) = event.mark() else { return Ok(true) };
+        let mut machine = lock(&self.machine);
+        machine.call(FaultAt::Synchronize)?;
+        let is_reached = machine.run_until(&mark)?;
+        if !is_reached && deadline == Duration::MAX {
+            return Err(failure("the device hangs, and there is no time limit"));
         }
-        Ok(())
+        let done = if is_reached { machine.clock.time_of(&mark) } else { Duration::MAX };
+        self.now = self.now.max(done.min(deadline));
+        machine.clock.settle(self.now);
+        Ok(done <= deadline)
     }
 
     fn elapsed(&self, from: &EmulatedEvent, to: &EmulatedEvent) -> Result<Duration> {
