@@ -33,12 +33,11 @@ pub struct PinnedBuffer<T: Element> {
 }
 
 impl<T: Element> PinnedBuffer<T> {
-    /// Creates an array of `rows` zeros. If there is a device, the memory is registered with it and charged to
-    /// this budget.
-    pub(crate) fn new<D: Device>(device: Option<(&D, &Arc<MemoryBudget>)>, rows: usize) -> Result<Self> {
+    /// Creates an array of `rows` zeros. The memory is registered with the device and charged to this budget.
+    pub(crate) fn new<D: Device>(device: &D, budget: &Arc<MemoryBudget>, rows: usize) -> Result<Self> {
         let bytes = rows.saturating_mul(size_of::<T>());
-        let memory = PinnedMemory::new(device.map(|(device, _)| device), bytes)?;
-        let _charged = device.map(|(_, budget)| budget.charge(bytes as u64)).transpose()?;
+        let memory = PinnedMemory::new(Some(device), bytes)?;
+        let _charged = Some(budget.charge(bytes as u64)?);
         Ok(PinnedBuffer { memory, _charged, rows, _element: std::marker::PhantomData })
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::arrays::PinnedBuffer;
+use crate::data::Element;
 #[cfg(feature = "cuda")]
 use crate::device::cuda::CudaDevice as Gpu;
 use crate::device::emulated::{self, EmulatedDevice};
@@ -49,6 +51,7 @@ impl Opened {
         devices: &[DeviceInfo],
         budgets: &[Budgets],
     ) -> Result<Vec<Absent>> {
+        self.lose_failed();
         let mut absent = Vec::new();
         let is_optional = *choice == DeviceChoice::Auto;
         for (device, budgets) in devices.iter().zip(budgets) {
@@ -70,13 +73,24 @@ impl Opened {
         Ok(absent)
     }
 
-    /// Forgets a GPU that failed with this problem, unless it still answers.
+    /// Forgets a GPU that failed with this problem, unless it still answers. Also forgets the others that do not answer
+    /// then: after an illegal access of a kernel, the driver fails all calls of the process.
     pub(super) fn lose(&mut self, id: &str, problem: &str) {
-        let is_lost = self.cache_of(id).is_some_and(|cache| cache.device().free_bytes().is_err());
-        if is_lost {
-            self.gpus.retain(|cache| cache.device().info().id != id);
-            self.lost.push((id.into(), problem.into()));
-        }
+        let Some(cache) = self.cache_of(id).filter(|cache| cache.device().free_bytes().is_err()) else { return };
+        let is_given_up = cache.device().is_given_up();
+        let (lost, left) = std::mem::take(&mut self.gpus).into_iter().partition::<Vec<_>, _>(|cache| {
+            // A driver that waits for one GPU may let others wait, too.
+            cache.device().info().id == id || (!is_given_up && cache.device().free_bytes().is_err())
+        });
+        self.gpus = left;
+        self.lost.extend(lost.iter().map(|cache| (cache.device().info().id.clone(), problem.into())));
+    }
+
+    /// Forgets the GPUs that failed outside of runs, unless they still answer.
+    fn lose_failed(&mut self) {
+        let failed = |cache: &Arc<MemoryCache<Gpu>>| Some((cache.device().info().id.clone(), cache.failure().take()?));
+        let failed: Vec<_> = self.gpus.iter().filter_map(failed).collect();
+        failed.iter().for_each(|(id, problem)| self.lose(id, problem));
     }
 
     /// Returns those of the devices that can hold rows: emulated devices, and open GPUs. `budgets` are the engine's
@@ -112,10 +126,11 @@ impl Opened {
         self.gpus.is_empty()
     }
 
-    /// Returns the device that registers pinned arrays, and the budget that counts them; `None` if no GPU is open.
-    /// Memory that is pinned on one GPU is pinned for all GPUs.
-    pub(super) fn pins_with(&self) -> Option<(&Gpu, &Arc<MemoryBudget>)> {
-        self.gpus.first().map(|cache| (&**cache.device(), cache.pinned_budget()))
+    /// Creates an array in memory that a GPU pins; in ordinary memory if no GPU is open. Memory that is pinned on one
+    /// GPU is pinned for all GPUs.
+    pub(super) fn pinned<T: Element>(&self, rows: usize) -> Result<PinnedBuffer<T>> {
+        let Some(cache) = self.gpus.first() else { return PinnedBuffer::on_host(rows) };
+        cache.failure().watch(PinnedBuffer::new(&**cache.device(), cache.pinned_budget(), rows))
     }
 
     /// Returns how much of `memory` every open GPU reports as pinned, whether Overshot or other code pinned it. Does
@@ -188,7 +203,7 @@ impl Opened {
 fn was_lost(id: &str, problem: &str) -> Error {
     Error::Device {
         device: id.into(),
-        problem: format!("was lost in an earlier run: {problem}"),
+        problem: format!("was lost before: {problem}"),
         remedy: "start the program again, or choose another device".into(),
     }
 }

@@ -13,16 +13,18 @@ use crate::units;
 impl Engine {
     /// Remembers the devices that a run has lost, or whose error it ended with, unless they still answer.
     pub(super) fn without_lost<T>(&self, driven: Result<(T, Vec<Loss>)>) -> Result<(T, Vec<Loss>)> {
-        let errors: Vec<&Error> = match &driven {
-            Ok((_, lost)) => lost.iter().map(|loss| &loss.error).collect(),
-            Err(error) => vec![error],
-        };
-        for error in errors {
-            if let Some((device, problem)) = of_device(error) {
-                self.lose(device, problem);
-            }
+        match &driven {
+            Ok((_, lost)) => lost.iter().for_each(|loss| self.lose_failed(&loss.error)),
+            Err(error) => self.lose_failed(error),
         }
         driven
+    }
+
+    /// Remembers the device of an error, if it is one of a device, unless it still answers.
+    pub(super) fn lose_failed(&self, error: &Error) {
+        if let Some((device, problem)) = of_device(error) {
+            self.lose(device, problem);
+        }
     }
 
     /// Remembers that a device has failed with this problem, unless it still answers.

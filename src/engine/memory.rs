@@ -17,9 +17,9 @@ impl Engine {
     /// [`Error::Device`](crate::Error::Device) if there is no memory, or it cannot be pinned.
     pub fn pinned<T: Element>(&self, rows: usize) -> Result<PinnedBuffer<T>> {
         let (opened, mut full) = self.opened()?;
-        match (opened.pins_with(), full.pop()) {
-            (None, Some((_, error))) => Err(error),
-            (device, _) => PinnedBuffer::new(device, rows),
+        match full.pop() {
+            Some((_, error)) if opened.is_empty() => Err(error),
+            _ => opened.pinned(rows),
         }
     }
 

@@ -89,7 +89,8 @@ impl Engine {
         let mut columns = Columns::resolve(inputs, outputs, bound, &opened, true)?;
         notes.append(&mut columns.notes);
         let request = Request { bound, columns: &columns, found, devices: &devices, opened: &opened, cancel };
-        let ready = self.ready(&request, context, &mut notes, &mut setup)?;
+        let ready = self.ready(&request, context, &mut notes, &mut setup);
+        let ready = ready.inspect_err(|error| self.lose_failed(error))?;
         notes.extend(opened.notes(&ready.plan, bound.operator.kernel()));
         Ok(Prepared { ready, columns, found, notes, setup })
     }

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use super::budget::Charge;
+use super::cache::Failure;
 use super::{MemoryBudget, MemoryCache};
 use crate::data::ShardMemory;
 use crate::device::{Device, Host, Stream};
@@ -46,19 +47,19 @@ impl<D: Device> DeviceAllocator for MemoryCache<D> {
 
     fn free_bytes(&self) -> Result<u64> {
         self.trim();
-        self.device().free_bytes()
+        self.failure().watch(self.device().free_bytes())
     }
 
     fn take(&self, bytes: usize, stays: &Arc<MemoryBudget>) -> Result<Box<dyn ShardMemory>> {
-        let memory = self.device().allocate(bytes)?;
+        let memory = self.failure().watch(self.device().allocate(bytes))?;
         let _charged = [self.device_budget().charge(bytes as u64)?, stays.charge(bytes as u64)?];
-        Ok(Box::new(Taken { memory, _charged: Some(_charged), bytes, device: self.device().clone() }))
+        Ok(Box::new(Taken::new(memory, Some(_charged), bytes, self)))
     }
 
     unsafe fn borrow(&self, address: u64, bytes: usize, stream: Option<u64>) -> Result<Option<Box<dyn ShardMemory>>> {
         // SAFETY: the caller vouches for the same.
-        let memory = unsafe { self.device().borrow(address, bytes, stream) }?;
-        Ok(memory.map(|memory| Box::new(Taken { memory, _charged: None, bytes, device: self.device().clone() }) as _))
+        let memory = self.failure().watch(unsafe { self.device().borrow(address, bytes, stream) })?;
+        Ok(memory.map(|memory| Box::new(Taken::new(memory, None, bytes, self)) as _))
     }
 }
 
@@ -69,9 +70,14 @@ struct Taken<D: Device> {
     _charged: Option<[Charge; 2]>,
     bytes: usize,
     device: Arc<D>,
+    failure: Arc<Failure>,
 }
 
 impl<D: Device> Taken<D> {
+    fn new(memory: D::Memory, _charged: Option<[Charge; 2]>, bytes: usize, cache: &MemoryCache<D>) -> Self {
+        Taken { memory, _charged, bytes, device: cache.device().clone(), failure: cache.failure().clone() }
+    }
+
     /// Enqueues an operation and waits for it, on a thread of Overshot, because the device may become the current
     /// device of the thread.
     fn wait_for(&self, enqueue: impl FnOnce(&mut D::Stream) -> Result<()> + Send) -> Result<()> {
@@ -83,7 +89,7 @@ impl<D: Device> Taken<D> {
             host.synchronize(&event)
         };
         thread::scope(|scope| match thread::Builder::new().spawn_scoped(scope, work) {
-            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Ok(thread) => self.failure.watch(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))),
             Err(error) => Err(threads::not_started(&error)),
         })
     }

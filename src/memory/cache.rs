@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::budget::{Charge, More};
 use super::{MemoryBudget, MemoryUse, PinnedMemory};
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The memory of an opened device.
 pub(crate) struct MemoryCache<D: Device> {
@@ -25,12 +25,44 @@ pub(crate) struct MemoryCache<D: Device> {
     /// Pinned memory, from which a run cuts slots.
     pub(super) slabs: Arc<FreeList<PinnedMemory>>,
     device: Arc<D>,
+    failure: Arc<Failure>,
+}
+
+/// The first error of a device outside of runs: while an array is made, read or written. Arrays record it, because they
+/// do not know their engine, which asks for it later.
+#[derive(Default)]
+pub(crate) struct Failure(Mutex<Option<String>>);
+
+impl Failure {
+    /// Returns the result, and records its problem if it is an error of a device.
+    pub(crate) fn watch<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| {
+            if let Error::Device { problem, .. } = error {
+                self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| problem.clone());
+            }
+        })
+    }
+
+    /// Takes the problem, if there was one.
+    pub(crate) fn take(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 impl<D: Device> MemoryCache<D> {
     /// Creates an empty cache. Memory in use is charged to these budgets.
     pub(crate) fn new(device: D, memory: &Arc<MemoryBudget>, pinned: &Arc<MemoryBudget>) -> Arc<Self> {
-        Arc::new(MemoryCache { blocks: FreeList::new(memory), slabs: FreeList::new(pinned), device: Arc::new(device) })
+        Arc::new(MemoryCache {
+            blocks: FreeList::new(memory),
+            slabs: FreeList::new(pinned),
+            device: Arc::new(device),
+            failure: Arc::default(),
+        })
+    }
+
+    /// Returns the error of the device outside of runs.
+    pub(crate) fn failure(&self) -> &Arc<Failure> {
+        &self.failure
     }
 
     /// Returns the device.
@@ -180,7 +212,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::error::Error;
 
     /// A driver with a limited amount of memory.
     struct Driver {

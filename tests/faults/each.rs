@@ -164,8 +164,9 @@ impl Case<'_> {
 
     /// Runs the job, and another one if the call failed in it. Otherwise it fails when the engine ends.
     fn run_on(&self, engine: Engine, ends: &mut Ends) -> Result<(), String> {
-        if let Err(error) = run(&engine, self.job.run)? {
-            self.check_error(&error, ends)?;
+        let first = run(&engine, self.job.run)?;
+        if let Err(error) = &first {
+            self.check_error(error, ends)?;
         }
         if failed() == 0 {
             return Ok(());
@@ -174,10 +175,12 @@ impl Case<'_> {
         disarm();
         self.check_released(&engine)?;
         if let Err(error) = run(&engine, self.job.run).map_err(|problem| format!("the next job {problem}"))? {
-            // The driver tells it if the device was lost outside the pipeline.
+            // If it was lost without an error, while memory was released, the next call of the driver tells it.
             let text = error.to_string();
-            let is_told = text.contains("was lost in an earlier run") || text.contains("CUDA_ERROR_");
-            let goes_on = !self.mode.loses_a_device() || (self.is_open && self.job.survives == Survives::Always);
+            let is_told = text.contains("was lost before") || (first.is_ok() && text.contains("CUDA_ERROR_"));
+            // There is no GPU for an array if all are lost.
+            let survives = self.job.survives == Survives::Always || (first.is_err() && self.mode != Mode::Process);
+            let goes_on = !self.mode.loses_a_device() || (self.is_open && survives);
             if goes_on || !is_told || !text.contains("cuda") {
                 return Err(format!("the next job fails: {error}"));
             }
@@ -280,6 +283,7 @@ fn each_call_on_the_standin() {
          told of a lost device",
         cases.len()
     );
-    // Whether a call is made depends on the schedule, as for those that poll.
-    assert!(fired > cases.len() as u64 / 2, "only {fired} calls failed");
+    // Whether a call is made depends on the schedule, as for those that poll. Beside the CPU, a GPU may have few chunks.
+    let least = if mode == Mode::Hang && is_open { 0 } else { cases.len() as u64 / 2 };
+    assert!(fired > least, "only {fired} calls failed");
 }

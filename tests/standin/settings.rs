@@ -19,8 +19,8 @@
 //! MODE is `once` (only this call), `twice` (this call and the next one of the function), `device` (the device is lost
 //! to the process until its context is released), `process` (all devices are), `memory` (the call finds no memory),
 //! `always` (this call and all later ones of the function), `late` (the work that it enqueues fails), `slow` (the call
-//! or its work takes long) or `flip` (this copy or launch gets one bit wrong). A running process can set a failure,
-//! too: see `inject.rs`.
+//! or its work takes long), `flip` (this copy or launch gets one bit wrong) or `hang` (the work that it enqueues never
+//! ends). A running process can set a failure, too: see `inject.rs`.
 
 use std::env;
 use std::str::FromStr;
