@@ -1,15 +1,17 @@
 //! Memory, standard output and standard error, as the operating system sees them.
 
 use std::fs::{self, File, Permissions};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use crate::tools::{CaseFolder, RAN, binary, done, not_run, results};
+use crate::tools::{CaseFolder, RAN, binary, done, not_run, results, rows};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
     ("a file of 3 GiB in 512 MiB of memory", memory),
+    ("a user who may lock no memory", no_locked_memory),
     ("threads that cannot be started are an error", no_threads),
     ("a log that nobody reads does not stop a job", lost_log),
     ("standard output that is closed is an error", closed_output),
@@ -41,6 +43,22 @@ fn memory(device: &str) -> Outcome {
     RAN
 }
 
+/// The CPU and emulated devices lock none. A driver that counts what it locks may refuse: an error says what to raise.
+fn no_locked_memory(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    place.npy("a.npy", &[2.0; 100_000]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -l 0 && exec \"$0\" \"$@\""]).arg(binary());
+    command.args(["run", "c = a; sum(a)", "a=a.npy", "c=c.npy", "--quiet", "--device", device]);
+    let done = done(command.current_dir(place.folder.path()).output().unwrap());
+    if device.contains("cuda") && done.code == Some(1) {
+        done.is_error(1, &["cannot be page-locked", "ulimit -l"]);
+    } else {
+        assert_eq!((done.code, done.stdout.as_str()), (Some(0), "sum(a) = 200000.0\n"), "{done:?}");
+    }
+    RAN
+}
+
 /// The system lets the user have so many threads and processes, and does not count them for root.
 fn no_threads(device: &str) -> Outcome {
     if device.contains("cuda") {
@@ -66,15 +84,27 @@ fn no_threads(device: &str) -> Outcome {
         return not_run("no other user can run the command");
     }
     let words = ["cannot start a thread", "ulimit -u"];
-    let job = |most, workers| {
-        let job = ["run", "c = a; sum(a)", "a=a.npy", "c=c.npy", "--workers", workers];
-        limited(most, &[&job[..], &["--quiet", "--device", device]].concat())
-    };
-    job(1, "8").is_error(1, &words);
-    // Some of the workers start. All workers of an emulated device run on one thread.
-    if device == "cpu" {
-        job(4, "8").is_error(1, &words);
+    let (mut cases, mut errors) = (0, 0);
+    for more in [&[][..], &["--checksum"], &["--verify", "1"], &["--resume"]] {
+        let job = ["run", "c = a; sum(a)", "a=a.npy", "c=c.npy", "--workers", "8", "--quiet", "--device", device];
+        // Each start of a thread fails, and all after it; with one more thread, the next one.
+        for most in 1.. {
+            let done = limited(most, &[&job[..], more].concat());
+            cases += 1;
+            if done.code == Some(0) {
+                break;
+            }
+            errors += 1;
+            done.is_error(1, &words);
+            assert!(!place.names().contains(&"c.npy".into()), "{most} threads: an output has its name");
+        }
+        assert!(rows(&fs::read(place.path("c.npy")).unwrap()) == vec![1.0; 1_000_000], "{more:?}: wrong rows");
+        fs::remove_file(place.path("c.npy")).unwrap();
+        assert_eq!(place.names(), before, "{more:?}");
     }
+    // All workers of an emulated device run on one thread.
+    assert!(errors > if device == "cpu" { 20 } else { 0 }, "only {errors} of {cases} starts failed");
+    std::io::stderr().write_all(format!("cases: starts of threads on {device}: {cases}\n").as_bytes()).unwrap();
     // With one core, no thread is needed.
     let demo = limited(1, &["demo", "--size", "1MB", "--device", device]);
     let is_error = demo.code == Some(1) && words.iter().all(|word| demo.stderr.contains(word));

@@ -8,6 +8,9 @@
 
 mod checksums;
 mod contention;
+mod each_fault;
+#[path = "../faults/jobs.rs"]
+mod fault_jobs;
 mod hangs;
 mod harness;
 mod jobs;
@@ -35,6 +38,7 @@ fn main() {
         resumes::MODULE,
         losses::MODULE,
         hangs::MODULE,
+        each_fault::MODULE,
         partials::MODULE,
         passes::MODULE,
         contention::MODULE,

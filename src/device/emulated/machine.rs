@@ -53,6 +53,7 @@ pub(super) struct Launch {
 }
 
 pub(super) struct Machine {
+    id: String,
     pub(super) used: u64,
     pub(super) clock: Clock,
     /// The work enqueued on each stream.
@@ -70,8 +71,9 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(options: &Emulated) -> Self {
+    pub(super) fn new(id: String, options: &Emulated) -> Self {
         Machine {
+            id,
             used: 0,
             clock: Clock::new(options.is_timeless()),
             streams: HashMap::new(),
@@ -129,10 +131,10 @@ impl Machine {
     pub(super) fn run_until(&mut self, mark: &Mark) -> Result<bool> {
         while !mark.done.load(Ordering::Acquire) {
             if !self.run_one() {
-                return if self.hangs { Ok(false) } else { Err(failure(NEVER)) };
+                return if self.hangs { Ok(false) } else { Err(self.failure(NEVER)) };
             }
         }
-        self.failed.map_or(Ok(true), |what| Err(failure(what)))
+        self.failed.map_or(Ok(true), |what| Err(self.failure(what)))
     }
 
     /// Runs some operations, or none, as the seed determines: the progress of the device while the host only queries.
@@ -252,9 +254,14 @@ impl Machine {
     /// Counts a call, and returns an error if it must fail. The device stays usable.
     pub(super) fn call(&mut self, at: FaultAt) -> Result<()> {
         if self.is_given_up {
-            return Err(failure("the device was given up"));
+            return Err(self.failure("the device was given up"));
         }
-        if self.fault(at) { Err(failure(at.problem())) } else { Ok(()) }
+        if self.fault(at) { Err(self.failure(at.problem())) } else { Ok(()) }
+    }
+
+    /// Returns the error of the device with this problem.
+    pub(super) fn failure(&self, what: &str) -> Error {
+        Error::Device { device: self.id.clone(), problem: what.into(), remedy: "run without faults".into() }
     }
 
     /// Returns a poison value, which is unlikely to be the result of a computation.
@@ -334,10 +341,6 @@ fn flip(columns: &mut [&mut [u8]], bit: u64) {
             None => bit -= column.len() as u64 * 8,
         }
     }
-}
-
-pub(super) fn failure(what: &str) -> Error {
-    Error::Device { device: "emulated".into(), problem: what.into(), remedy: "run without faults".into() }
 }
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): enough to shuffle

@@ -47,9 +47,9 @@ impl EmulatedDevice {
     /// Creates one of several emulated devices.
     pub(crate) fn named(id: String, options: &Emulated) -> Self {
         EmulatedDevice {
-            info: info(id, options),
+            info: info(id.clone(), options),
             options: options.clone(),
-            machine: Arc::new(Mutex::new(Machine::new(options))),
+            machine: Arc::new(Mutex::new(Machine::new(id, options))),
             host_memory: HostMemory::new(options),
         }
     }

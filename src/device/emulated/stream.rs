@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::clock::{Engine, Mark};
-use super::machine::{HostSpan, Launch, Machine, Operation, failure};
+use super::machine::{HostSpan, Launch, Machine, Operation};
 use super::options::{Emulated, FaultAt};
 use super::{EmulatedDevice, EmulatedKernel, EmulatedMemory, HostMemory, lock, time};
 use crate::device::{Host, HostWork, Stream};
@@ -185,7 +185,7 @@ impl Host for EmulatedHost {
         machine.call(FaultAt::Synchronize)?;
         let is_reached = machine.run_until(&mark)?;
         if !is_reached && deadline == Duration::MAX {
-            return Err(failure("the device hangs, and there is no time limit"));
+            return Err(machine.failure("the device hangs, and there is no time limit"));
         }
         let done = if is_reached { machine.clock.time_of(&mark) } else { Duration::MAX };
         self.now = self.now.max(done.min(deadline));
@@ -194,12 +194,10 @@ impl Host for EmulatedHost {
     }
 
     fn elapsed(&self, from: &EmulatedEvent, to: &EmulatedEvent) -> Result<Duration> {
+        let machine = lock(&self.machine);
         match (from.mark(), to.mark()) {
-            (Some(from), Some(to)) => {
-                let machine = lock(&self.machine);
-                Ok(machine.clock.time_of(&to).saturating_sub(machine.clock.time_of(&from)))
-            }
-            _ => Err(failure("asked for the time between events that were never recorded")),
+            (Some(from), Some(to)) => Ok(machine.clock.time_of(&to).saturating_sub(machine.clock.time_of(&from))),
+            _ => Err(machine.failure("asked for the time between events that were never recorded")),
         }
     }
 
