@@ -140,6 +140,7 @@
 
 pub mod arrays;
 mod cache_folder;
+mod cgroup;
 mod cpu_cache;
 mod custom;
 mod data;

@@ -36,6 +36,10 @@ impl<A: Send + Sync> Source for SharedArray<A> {
         self.elements.shape()
     }
 
+    fn version(&self) -> Option<u128> {
+        self.elements.version()
+    }
+
     fn warning(&self) -> Option<String> {
         self.elements.warning()
     }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,13 +34,18 @@ thread_local! {
 }
 
 impl Direct {
-    /// Opens the file. Returns `None` if its file system does not support direct I/O.
-    pub(super) fn open(path: &Path) -> Option<Direct> {
+    /// Opens the file once more, by its path. Returns `None` if its file system does not support direct I/O, or another
+    /// file has the path now.
+    pub(super) fn open(path: &Path, opened: &File) -> Option<Direct> {
         #[cfg(target_os = "linux")]
         let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
         #[cfg(not(target_os = "linux"))]
         let flags = return None;
         let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
+        let [now, before] = [&file, opened].map(|file| file.metadata().map(|of| (of.dev(), of.ino())));
+        if now.ok()? != before.ok()? {
+            return None;
+        }
         // Some file systems open the file and then require other alignments or refuse every read.
         let direct = Direct { file, read: AtomicU64::new(0) };
         direct.bounce(0, &mut [0]).ok()?;
@@ -121,12 +126,14 @@ fn is_byte_cached(_: &File, _: u64) -> bool {
     true
 }
 
-/// Returns the size of this machine's memory in bytes; `u64::MAX` if it is unknown.
+/// Returns the size in bytes of this machine's memory, or of the part that this process may use; `u64::MAX` if it is
+/// unknown. The page cache of its files counts as used by the process.
 pub(super) fn memory() -> u64 {
     #[cfg(target_os = "linux")]
     {
         let info = rustix::system::sysinfo();
-        info.totalram.saturating_mul(u64::from(info.mem_unit))
+        let all = info.totalram.saturating_mul(u64::from(info.mem_unit));
+        crate::cgroup::memory_bytes().unwrap_or(u64::MAX).min(all)
     }
     #[cfg(not(target_os = "linux"))]
     u64::MAX
@@ -144,7 +151,7 @@ mod tests {
             let bytes: Vec<u8> = (0..1_400_001u32).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect();
             let mut file = tempfile::NamedTempFile::new().unwrap();
             file.write_all(&bytes).unwrap();
-            let Some(direct) = Direct::open(file.path()) else { return Ok(()) };
+            let Some(direct) = Direct::open(file.path(), file.as_file()) else { return Ok(()) };
             let mut dst = vec![0; shift + len];
             match bytes.get(at..at + len) {
                 Some(expected) => {

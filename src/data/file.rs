@@ -9,10 +9,11 @@ use memmap2::Mmap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// How a file is read.
+/// How a file is read. A run on a file that changes meanwhile is an error ([`Source::version`](crate::Source::version)).
+/// A file that is removed, or replaced by another one of its name, is read to its end.
 ///
 /// ```
 /// use overshot::{Npy, Source, io::ReadMode};
@@ -28,8 +29,7 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum ReadMode {
     /// Reads with `pread`, into memory of Overshot. If the file is larger than half of the machine's memory, rows
-    /// that are not in the page cache are read as [`Direct`](ReadMode::Direct) does. If the file changes during the
-    /// run, the result is a mixture of old and new rows; if it becomes shorter, the run returns an error.
+    /// that are not in the page cache are read as [`Direct`](ReadMode::Direct) does.
     #[default]
     Pread,
     /// Reads from the disk with direct I/O, bypassing the page cache, into memory of Overshot. The page cache then
@@ -93,7 +93,7 @@ impl FileRows {
         let Opened { path, file, len } = opened;
         debug_assert!(offset + rows * dtype.size() as u64 <= len);
         let is_direct = reading == ReadMode::Direct;
-        let direct = if is_direct || len > memory() / LARGE { Direct::open(&path) } else { None };
+        let direct = if is_direct || len > memory() / LARGE { Direct::open(&path, &file) } else { None };
         let note = (is_direct && rows > 0 && direct.is_none())
             .then_some("direct I/O is not available here, so it is read through the page cache");
         FileRows { path, dtype, rows, file, offset, swapped, map: None, direct, is_direct, note }
@@ -165,6 +165,13 @@ impl FileRows {
     /// Returns the number of bytes read with direct I/O so far.
     pub(super) fn bytes_read_direct(&self) -> u64 {
         self.direct.as_ref().map_or(0, Direct::bytes)
+    }
+
+    /// See [`Source::version`](super::Source::version).
+    pub(super) fn version(&self) -> Option<u128> {
+        let metadata = self.file.metadata().ok()?;
+        let modified = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
+        Some((u128::from(modified as u64) << 64) | u128::from(metadata.len()))
     }
 
     /// Returns why the file is not read as requested.

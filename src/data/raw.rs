@@ -102,6 +102,10 @@ impl Source for Raw {
         self.0.bytes_read_direct()
     }
 
+    fn version(&self) -> Option<u128> {
+        self.0.version()
+    }
+
     fn warning(&self) -> Option<String> {
         self.0.warning()
     }

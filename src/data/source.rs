@@ -95,6 +95,13 @@ pub trait Source: Send + Sync {
         0
     }
 
+    /// Returns a number that is another one after the rows have changed; `None` if the source cannot tell. A run asks
+    /// at its begin and at its end, and is an error if the answers differ. Files combine their length and the time of
+    /// their last change.
+    fn version(&self) -> Option<u128> {
+        None
+    }
+
     /// Returns a note for the report about how the source reads.
     fn warning(&self) -> Option<String> {
         None
@@ -140,6 +147,10 @@ impl<S: Source + ?Sized> Source for &S {
 
     fn bytes_read_direct(&self) -> u64 {
         (**self).bytes_read_direct()
+    }
+
+    fn version(&self) -> Option<u128> {
+        (**self).version()
     }
 
     fn warning(&self) -> Option<String> {

@@ -76,7 +76,7 @@ pub struct DeviceInfo {
     pub name: String,
     /// Its kind.
     pub kind: DeviceKind,
-    /// Its memory in bytes; for the CPU, the memory of the machine.
+    /// Its memory in bytes; for the CPU, the memory of the machine, or what control groups let this process use of it.
     pub memory_bytes: u64,
     /// The compute capability of a CUDA device, such as `"9.0"`.
     pub compute_capability: Option<String>,

@@ -16,6 +16,7 @@ mod placement;
 mod prepare;
 mod reports;
 mod resume;
+mod versions;
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -35,6 +36,7 @@ use self::passes::PassContext;
 pub use self::passes::Passes;
 use self::prepare::{Prepared, Ready, Request};
 use self::reports::RunTime;
+use self::versions::Versions;
 use crate::data::{Input, leftovers};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
@@ -170,6 +172,7 @@ impl Engine {
         let (operator, rows) = (&*bound.operator, bound.len());
         let Job { what, inputs, outputs, cancel, progress, timeline, verify, checksum, .. } = job;
         let (computation, read) = (reports::of_computation(&what), reports::of_inputs(&inputs));
+        let versions = Versions::of(&inputs);
         let prepared = self.prepare(&inputs, &outputs, bound, cancel.as_ref(), &context)?;
         // The memory is freed before its reservation ends: variables are dropped in reverse order.
         let Prepared {
@@ -260,6 +263,7 @@ impl Engine {
             return Err(Error::abandoned());
         }
         let (outcomes, lost) = self.without_lost(driven)?;
+        versions.check(&inputs)?;
         notes.extend(losses::notes(&plan, &lost));
         if let Some(kept) = kept.filter(|kept| *kept < bound.rows) {
             outputs.truncate(kept)?;

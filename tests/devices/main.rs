@@ -6,6 +6,7 @@
 //! devices passes,` runs one module.
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
+mod changed_files;
 mod checksums;
 mod contention;
 mod each_fault;
@@ -39,6 +40,7 @@ fn main() {
         losses::MODULE,
         hangs::MODULE,
         each_fault::MODULE,
+        changed_files::MODULE,
         partials::MODULE,
         passes::MODULE,
         contention::MODULE,

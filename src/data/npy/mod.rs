@@ -124,6 +124,10 @@ impl Source for Npy {
         self.rows.bytes_read_direct()
     }
 
+    fn version(&self) -> Option<u128> {
+        self.rows.version()
+    }
+
     fn warning(&self) -> Option<String> {
         self.rows.warning()
     }
