@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs everything that needs a GPU: tests, throughput, peers, one large job. First run benches/pack.sh on a machine with
 # Rust; then, on the machine with the GPU:
-#   benches/gpu.sh OUTPUT_FOLDER [tests|bench|gpus|resident|pricer|small|tune|large|python|dask ...]
-# The part gpus is for hosts with several GPUs.
+#   benches/gpu.sh OUTPUT_FOLDER [tests|bench|gpus|resident|pricer|small|tune|large|python|dask|soak ...]
+# The part gpus is for hosts with several GPUs. The part soak runs for MINUTES (20) with seed SEED (1).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/target/gpu
@@ -146,6 +146,12 @@ assert value["max(x)"] == max(float(x[k << 27 : (k + 1) << 27].max()) for k in r
 assert abs(value["sum(x)"] / sum(float(x[k << 27 : (k + 1) << 27].sum()) for k in range(24)) - 1) < 1e-12
 PY
     rm -r "$folder"
+fi
+if part soak; then
+    # Mixed jobs beside a process that takes and frees the memory of the GPUs.
+    seed=${SEED:-1}
+    try "$bin/soak" --device cpu+cuda --minutes "${MINUTES:-20}" --rows 20000000 --seed "$seed" \
+        --json "$out/soak-$seed.json" | tee "$out/soak-$seed.txt"
 fi
 rm -rf "$out/cache"
 [ $failed = 0 ] && echo "all passed" || echo "SOME FAILED"
