@@ -20,7 +20,7 @@ fn check(call: &str, result: sys::CUresult) -> Result<(), String> {
     if result == sys::CUresult::CUDA_SUCCESS { Ok(()) } else { Err(format!("{call} failed: {result:?}")) }
 }
 
-pub fn run(gpu: i32) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(gpu: i32) -> Result<(), Box<dyn Error>> {
     let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {

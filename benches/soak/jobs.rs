@@ -9,9 +9,9 @@ use overshot::{CancelToken, DeviceChoice, Engine, Error, Job, Journal, Npy, Repo
 const TEXT: &str = "y = sqrt(x) * 2 + 1; sum(x), std(x)";
 
 /// A job, and its name.
-pub type Named = (&'static str, fn(&Engine, &Data) -> Result<bool>);
+pub(crate) type Named = (&'static str, fn(&Engine, &Data) -> Result<bool>);
 
-pub const JOBS: &[Named] = &[
+pub(crate) const JOBS: &[Named] = &[
     ("staged", staged),
     ("files", files),
     ("pinned", pinned),
@@ -24,7 +24,7 @@ pub const JOBS: &[Named] = &[
 ];
 
 /// The rows of all jobs, in memory and in a file, and their right results.
-pub struct Data {
+pub(crate) struct Data {
     x: Vec<f64>,
     y: Vec<f64>,
     results: Vec<u64>,
@@ -35,7 +35,7 @@ pub struct Data {
 }
 
 impl Data {
-    pub fn new(folder: &Path, rows: usize) -> Result<Data> {
+    pub(crate) fn new(folder: &Path, rows: usize) -> Result<Data> {
         let x: Vec<f64> = (0..rows as u64).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 7) as f64 % 100.0).collect();
         let y = x.iter().map(|x| x.sqrt() * 2.0 + 1.0).collect();
         let (input, outputs) = (folder.join("x.npy"), folder.join("outputs"));
@@ -48,7 +48,7 @@ impl Data {
     }
 
     /// Removes the outputs of a job, also those of one that failed.
-    pub fn clean(&self) -> std::io::Result<()> {
+    pub(crate) fn clean(&self) -> std::io::Result<()> {
         crate::paths(&self.outputs)?.iter().try_for_each(fs::remove_file)
     }
 

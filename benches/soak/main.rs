@@ -2,8 +2,8 @@
 //! checked, and nothing may grow.
 //!
 //! `cargo bench --bench soak -- --device cpu+cuda --minutes 20 --rows 20000000 --json soak.json`. A seed (`--seed`)
-//! chooses the jobs. Prints a line of a table, and one of JSON, which `--json` writes to a file. Ends with an error if a
-//! result was wrong, if a job failed for another reason than device memory, or if memory, open files or threads have
+//! chooses the jobs. Prints a line of a table, and one of JSON, which `--json` writes to a file. Ends with an error if
+//! a result was wrong, if a job failed for another reason than device memory, or if memory, open files or threads have
 //! grown since the first quarter of the time.
 
 mod disturb;
@@ -150,11 +150,11 @@ impl Drop for Other {
 }
 
 /// SplitMix64.
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     /// Returns a number below `bound` (> 0).
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -163,6 +163,6 @@ impl Random {
 }
 
 /// Returns the paths of a folder's files.
-pub fn paths(folder: &Path) -> std::io::Result<Vec<std::path::PathBuf>> {
+pub(crate) fn paths(folder: &Path) -> std::io::Result<Vec<std::path::PathBuf>> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect()
 }

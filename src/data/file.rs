@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// How a file is read. A run on a file that changes meanwhile is an error ([`Source::version`](crate::Source::version)).
+/// How a file is read. A run on a file that changes is an error ([`Source::version`](crate::Source::version)).
 /// A file that is removed, or replaced by another one of its name, is read to its end.
 ///
 /// ```

@@ -134,7 +134,7 @@ fn in_place() -> Outcome {
 fn settings() -> Outcome {
     let device = hanging(FaultAt::Kernel, 0);
     let engine = Engine::builder().device(device).build()?;
-    let error = engine.run(Job::eval("sum(x)")?.input("x", &numbers(100, 5))).err().ok_or("no error")?;
+    let error = engine.run(Job::eval("sum(x)")?.input("x", numbers(100, 5))).err().ok_or("no error")?;
     check(error.to_string().contains("there is no time limit"), error.to_string())?;
     let error = Engine::builder().device_timeout(Duration::ZERO).build().err().ok_or("no error")?;
     check(matches!(error, Error::InvalidSetting(SettingError::DeviceTimeout)), error.to_string())

@@ -304,8 +304,8 @@ fn remedy(result: sys::CUresult) -> &'static str {
             "update the NVIDIA driver, or install an NVRTC that is no newer than the driver"
         }
         CUDA_ERROR_ECC_UNCORRECTABLE | CUDA_ERROR_NVLINK_UNCORRECTABLE => {
-            "restart the program, because this process can no longer use the GPU; its memory or link is faulty, so have \
-             it checked (`nvidia-smi -q`), and use another device until then"
+            "restart the program, because this process can no longer use the GPU; its memory or link is faulty, so \
+             have it checked (`nvidia-smi -q`), and use another device until then"
         }
         CUDA_ERROR_ILLEGAL_ADDRESS
         | CUDA_ERROR_MISALIGNED_ADDRESS
