@@ -54,10 +54,10 @@ pub(super) fn notes(plan: &Plan, lost: &[Loss]) -> Vec<String> {
 
 /// Returns a note if the time limit of devices does not hold in a run, because they use the memory of this column.
 pub(super) fn no_timeout(plan: &Plan, limit: Option<Duration>, in_place: Option<&str>) -> Option<String> {
-    let (limit, name) = (units::time(limit?), in_place?);
+    let (seconds, name) = (limit?.as_secs_f64(), in_place?);
     (plan.workers() > plan.workers_of(DeviceKind::Cpu)).then(|| {
         format!(
-            "the time limit of {limit} for devices did not hold: they use the memory of '{name}' in place, so a run \
+            "the time limit of {seconds} s for devices did not hold: they use the memory of '{name}' in place, so a run \
              ends only when they do"
         )
     })

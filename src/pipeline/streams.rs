@@ -92,7 +92,7 @@ impl<'r, D: Device> Streams<'r, D> {
             self.copy_in.record(event)?;
             self.since = host.now();
             if !host.synchronize_until(event, self.deadline())? {
-                return Err(self.give_up("the resident arrays were not copied to the device"));
+                return Err(self.give_up());
             }
             self.epoch.1 = Some(host.now());
         }
@@ -121,22 +121,21 @@ impl<'r, D: Device> Streams<'r, D> {
             }
             Schedule::Seeded(_) => (true, host.synchronize_until(event, self.deadline())?),
         };
-        if is_late && !is_done { Err(self.give_up("a chunk did not come back")) } else { Ok(is_done) }
+        if is_late && !is_done { Err(self.give_up()) } else { Ok(is_done) }
     }
 
     /// Gives the device up because it is late.
-    fn give_up(&self, what: &str) -> Error {
+    fn give_up(&self) -> Error {
         self.device.give_up();
         let resident = self.work.operator.kernel().resident.iter().map(|array| array.bytes().len() as u64);
-        let bytes = self.pool.bytes() + resident.sum::<u64>();
+        let memory = units::memory(self.pool.bytes() + resident.sum::<u64>());
+        let pinned = units::memory(self.pinned_bytes);
+        let seconds = self.work.device_timeout.unwrap_or_default().as_secs_f64();
         Error::Device {
             device: self.device.info().id.clone(),
             problem: format!(
-                "{what} within the time limit of {}, so the device was given up, and {} of its memory and {} of pinned \
-                 memory stay allocated until the process ends",
-                units::time(self.work.device_timeout.unwrap_or_default()),
-                units::memory(bytes),
-                units::memory(self.pinned_bytes)
+                "the device did not finish its work within the time limit of {seconds} s and was given up, so {memory} of \
+                 its memory and {pinned} of pinned memory stay allocated until the process ends"
             ),
             remedy: "see `nvidia-smi` and the kernel log for the state of the GPU; if its chunks take so long, set a \
                      longer time limit or smaller chunks"

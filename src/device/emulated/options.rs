@@ -214,7 +214,7 @@ impl Fault {
     /// let engine = Engine::builder().device(devices).device_timeout(Duration::from_secs(30)).build()?;
     /// let report = engine.run(Job::eval("sum(x)")?.input("x", &vec![1.0; 100_000]))?;
     /// assert_eq!(report.value("sum(x)")?.map(|sum| sum.as_f64()), Some(100_000.0));
-    /// assert!(report.notes.iter().any(|note| note.contains("time limit of 30.0 s")));
+    /// assert!(report.notes.iter().any(|note| note.contains("time limit of 30 s")));
     /// # Ok::<(), overshot::Error>(())
     /// ```
     pub fn hang(at: FaultAt, nth: u64) -> Self {
