@@ -41,11 +41,15 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Returns whether the results of an operation can go to an output at once. Functions are computed in registers: their
-/// code is long, and they take much longer than the way from there.
+/// Returns whether the results of an operation can go to an output at once. Not so those of functions, whose code is
+/// long and which take much longer than the way from a register, and those of casts and comparisons, of which there are
+/// so many that their loops would be half of the library.
 pub(super) fn goes_to_outputs(op: Op) -> bool {
-    let is_long = functions::is_function(op) || matches!(op, Op::Binary(Binary::Random, ..));
-    matches!(op, Op::Cast(_) | Op::Unary(..) | Op::Binary(..) | Op::Select(..)) && !is_long
+    match op {
+        Op::Unary(..) | Op::Select(..) => !functions::is_function(op),
+        Op::Binary(of, ..) => !functions::is_function(op) && !of.is_comparison() && of != Binary::Random,
+        _ => false,
+    }
 }
 
 /// The locations of the values of a block of rows.
@@ -144,7 +148,10 @@ macro_rules! for_all {
 pub(super) fn apply(nodes: &[Node], id: Id, block: &Block<'_>, first_row: u64, target: Target<'_>) {
     let Node { op, dtype } = nodes[id];
     match op {
-        Op::Input(input) => map(target, block.input::<u8>(input), |byte| u8::from(byte != 0)),
+        Op::Input(input) => {
+            let a = block.input::<u8>(input);
+            to_register(target, a.len(), Map { a, f: |byte| u8::from(byte != 0) });
+        }
         Op::Value(value) => for_all!(dtype, T => fill::<T>(target.register(), block.scalars[value])),
         Op::Row => {
             let rows = &mut target.register()[..block.rows];
@@ -178,6 +185,11 @@ fn zip<A: Pod, R: Value>(target: Target<'_>, a: &[A], b: &[A], f: impl Fn(A, A) 
     run(target, a.len(), Zip { a, b, f });
 }
 
+fn compare<T: Pod>(target: Target<'_>, block: &Block<'_>, [a, b]: [Id; 2], f: impl Fn(T, T) -> bool) {
+    let (a, b) = (block.values(a), block.values(b));
+    to_register(target, block.rows, Zip { a, b, f: |a, b| u8::from(f(a, b)) });
+}
+
 fn select(dtype: Dtype, block: &Block<'_>, [condition, then, otherwise]: [Id; 3], target: Target<'_>) {
     let conditions = block.values(condition);
     for_all!(dtype, T => {
@@ -186,10 +198,15 @@ fn select(dtype: Dtype, block: &Block<'_>, [condition, then, otherwise]: [Id; 3]
     });
 }
 
+/// Runs the loop of an operation whose results go to registers only.
+fn to_register<R: Value>(target: Target<'_>, rows: usize, of: impl Rows<R>) {
+    dispatch::run(ToRegister { out: &mut cast_slice_mut(target.register())[..rows], of });
+}
+
 /// Runs the loop of an operation.
 fn run<R: Value>(target: Target<'_>, rows: usize, of: impl Rows<R>) {
     match target {
-        Target::Register(out) => dispatch::run(ToRegister { out: &mut cast_slice_mut(out)[..rows], of }),
+        Target::Register(_) => to_register(target, rows, of),
         Target::Output(out, past_cache) => dispatch::run(ToOutput { out: cast_slice_mut(out), of, past_cache }),
     }
 }
@@ -272,6 +289,7 @@ impl<R: Value, L: Rows<R>> Work for ToOutput<'_, R, L> {
     #[inline(always)]
     fn run(self) {
         let ToOutput { out, of, past_cache } = self;
+        let mut group = [R::zeroed(); GROUP];
         let mut from = 0;
         while from < out.len() {
             let rest = &mut out[from..];
@@ -279,16 +297,10 @@ impl<R: Value, L: Rows<R>> Work for ToOutput<'_, R, L> {
                 0 => rest.len(),
                 until => until,
             });
-            if rows == GROUP {
-                let mut group = [R::zeroed(); GROUP];
-                of.compute(from..from + GROUP, &mut group, R::canonical);
-                match past_cache {
-                    Some(past_cache) => past_cache.copy(cast_slice_mut(&mut rest[..GROUP]), cast_slice(&group)),
-                    None => rest[..GROUP].copy_from_slice(&group),
-                }
-            } else {
-                // Before the first cache line, or at the end.
-                of.compute(from..from + rows, &mut rest[..rows], R::canonical);
+            of.compute(from..from + rows, &mut group[..rows], R::canonical);
+            match past_cache {
+                Some(past_cache) => past_cache.copy(cast_slice_mut(&mut rest[..rows]), cast_slice(&group[..rows])),
+                None => rest[..rows].copy_from_slice(&group[..rows]),
             }
             from += rows;
         }
@@ -299,9 +311,9 @@ fn cast(from: Dtype, to: Dtype, block: &Block<'_>, of: Id, target: Target<'_>) {
     for_all!(from, F => {
         let values = block.values::<F>(of);
         if to == Dtype::Bool {
-            return map(target, values, |value| u8::from(value != 0 as F));
+            return to_register(target, values.len(), Map { a: values, f: |value| u8::from(value != 0 as F) });
         }
-        for_all!(to, T => map(target, values, |value| value as T));
+        for_all!(to, T => to_register(target, values.len(), Map { a: values, f: |value| value as T }));
     });
 }
 
@@ -364,24 +376,12 @@ fn float_unary<T: FloatUnary>(op: Unary, a: &[T], target: Target<'_>) {
 
 fn binary(op: Binary, dtype: Dtype, block: &Block<'_>, [a, b]: [Id; 2], target: Target<'_>) {
     match op {
-        Binary::Eq => {
-            return for_all!(dtype, T => zip(target, block.values(a), block.values(b), |a: T, b| u8::from(a == b)));
-        }
-        Binary::Ne => {
-            return for_all!(dtype, T => zip(target, block.values(a), block.values(b), |a: T, b| u8::from(a != b)));
-        }
-        Binary::Lt => {
-            return for_all!(dtype, T => zip(target, block.values(a), block.values(b), |a: T, b| u8::from(a < b)));
-        }
-        Binary::Le => {
-            return for_all!(dtype, T => zip(target, block.values(a), block.values(b), |a: T, b| u8::from(a <= b)));
-        }
-        Binary::Gt => {
-            return for_all!(dtype, T => zip(target, block.values(a), block.values(b), |a: T, b| u8::from(a > b)));
-        }
-        Binary::Ge => {
-            return for_all!(dtype, T => zip(target, block.values(a), block.values(b), |a: T, b| u8::from(a >= b)));
-        }
+        Binary::Eq => return for_all!(dtype, T => compare::<T>(target, block, [a, b], |a, b| a == b)),
+        Binary::Ne => return for_all!(dtype, T => compare::<T>(target, block, [a, b], |a, b| a != b)),
+        Binary::Lt => return for_all!(dtype, T => compare::<T>(target, block, [a, b], |a, b| a < b)),
+        Binary::Le => return for_all!(dtype, T => compare::<T>(target, block, [a, b], |a, b| a <= b)),
+        Binary::Gt => return for_all!(dtype, T => compare::<T>(target, block, [a, b], |a, b| a > b)),
+        Binary::Ge => return for_all!(dtype, T => compare::<T>(target, block, [a, b], |a, b| a >= b)),
         Binary::Min => return for_all!(dtype, T => zip(target, block.values(a), block.values(b), least::<T>)),
         Binary::Max => return for_all!(dtype, T => zip(target, block.values(a), block.values(b), greatest::<T>)),
         Binary::Random => {
