@@ -57,8 +57,8 @@ pub(super) fn no_timeout(plan: &Plan, limit: Option<Duration>, in_place: Option<
     let (seconds, name) = (limit?.as_secs_f64(), in_place?);
     (plan.workers() > plan.workers_of(DeviceKind::Cpu)).then(|| {
         format!(
-            "the time limit of {seconds} s for devices did not hold: they use the memory of '{name}' in place, so a run \
-             ends only when they do"
+            "the time limit of {seconds} s for devices did not hold: they use the memory of '{name}' in place, so a \
+             run ends only when they do"
         )
     })
 }

@@ -134,8 +134,8 @@ impl<'r, D: Device> Streams<'r, D> {
         Error::Device {
             device: self.device.info().id.clone(),
             problem: format!(
-                "the device did not finish its work within the time limit of {seconds} s and was given up, so {memory} of \
-                 its memory and {pinned} of pinned memory stay allocated until the process ends"
+                "the device did not finish its work within the time limit of {seconds} s and was given up, so {memory} \
+                 of its memory and {pinned} of pinned memory stay allocated until the process ends"
             ),
             remedy: "see `nvidia-smi` and the kernel log for the state of the GPU; if its chunks take so long, set a \
                      longer time limit or smaller chunks"
