@@ -3,6 +3,9 @@
 
 namespace overshot {
 
+typedef unsigned long long u64;
+typedef double f64;
+
 #define OP __device__ __forceinline__
 
 // The number at a position, from 0 to below 1, in steps of 2^-53. Each block of the generator has four.
