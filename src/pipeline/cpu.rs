@@ -20,8 +20,8 @@ use crate::device::{Emulated, Schedule};
 use crate::error::{Error, Result};
 use crate::plan::DevicePlan;
 
-/// A worker measures how fast it computes in the cache after this many tiles. The measurement is one more tile, which
-/// small jobs would notice.
+/// A worker measures how fast it computes in the cache after this many tiles. The measurement computes a tile twice
+/// more, which small jobs would notice.
 const MEASURED_AFTER: u64 = 128;
 
 /// The run of the CPU. Its workers share nothing.

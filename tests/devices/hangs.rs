@@ -7,7 +7,8 @@ use overshot::device::{Emulated, Fault, FaultAt};
 use overshot::testing::custom::keep;
 use overshot::{DeviceChoice, Engine, Error, Job, Npy, SettingError};
 
-use crate::harness::{EmulatedCase, Module, NO_CASES, Outcome, check, cpu, each_pass, numbers};
+use crate::harness::{EmulatedCase, Module, NO_CASES, Outcome, check, cpu, numbers};
+use crate::losses::check_passes;
 use crate::rows::bits;
 
 pub const MODULE: Module = Module { name: "hangs", emulated: EMULATED, ..NO_CASES };
@@ -107,15 +108,7 @@ fn selects_and_passes() -> Outcome {
         let is_right = right.iter().zip(&place).all(|(row, place)| *row as i64 == *place);
         check(is_right, format!("{at:?}: wrong rows"))?;
 
-        let mut sums = Vec::new();
-        each_pass(&engine, Job::eval("sum(x + c)")?.input("x", &x).scalar("c", 0.0), |report| {
-            sums.push(bits(report));
-            (sums.len() < 3).then_some([("c", sums.len() as f64)])
-        })?;
-        for (c, sum) in sums.iter().enumerate() {
-            let right = bits(&cpu().run(Job::eval("sum(x + c)")?.input("x", &x).scalar("c", c as f64))?);
-            check(*sum == right, format!("{at:?}, pass {c}"))?;
-        }
+        check_passes(&engine, &x, &format!("{at:?}"))?;
     }
     Ok(())
 }

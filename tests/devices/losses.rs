@@ -96,15 +96,21 @@ fn passes() -> Outcome {
     let x = numbers(ROWS, 7);
     for nth in [0, 1, 4, 9, 16, 25] {
         let engine = engine(2, 1, Fault::new(FaultAt::Kernel, nth), nth % 2 == 0)?;
-        let mut sums = Vec::new();
-        each_pass(&engine, Job::eval("sum(x + c)")?.input("x", &x).scalar("c", 0.0), |report| {
-            sums.push(bits(report));
-            (sums.len() < 3).then_some([("c", sums.len() as f64)])
-        })?;
-        for (c, sum) in sums.iter().enumerate() {
-            let right = bits(&cpu().run(Job::eval("sum(x + c)")?.input("x", &x).scalar("c", c as f64))?);
-            check(*sum == right, format!("kernel {nth}, pass {c}"))?;
-        }
+        check_passes(&engine, &x, &format!("kernel {nth}"))?;
+    }
+    Ok(())
+}
+
+/// Checks three passes whose device is lost at the named call.
+pub fn check_passes(engine: &Engine, x: &[f64], at: &str) -> Outcome {
+    let mut sums = Vec::new();
+    each_pass(engine, Job::eval("sum(x + c)")?.input("x", x).scalar("c", 0.0), |report| {
+        sums.push(bits(report));
+        (sums.len() < 3).then_some([("c", sums.len() as f64)])
+    })?;
+    for (c, sum) in sums.iter().enumerate() {
+        let right = bits(&cpu().run(Job::eval("sum(x + c)")?.input("x", x).scalar("c", c as f64))?);
+        check(*sum == right, format!("{at}, pass {c}"))?;
     }
     Ok(())
 }
