@@ -45,11 +45,13 @@ class Observed(distributed.WorkerPlugin):
             def kill(when):
                 try:
                     who, after, moment = (folder / "kill").read_text().split()
-                except (FileNotFoundError, ValueError):
-                    return
-                if who in (name, "*") and moment == when and count > int(after):
+                    if who not in (name, "*") or moment != when or count <= int(after):
+                        return
                     (folder / "kill").rename(folder / "killed")
-                    os.kill(os.getpid(), signal.SIGKILL)
+                except (FileNotFoundError, ValueError):
+                    # There is none, or another worker has just taken it.
+                    return
+                os.kill(os.getpid(), signal.SIGKILL)
 
             kill("before")
             partial = run(self, text, names, arrays, out, rows, *others)
@@ -69,7 +71,7 @@ def cluster(tmp_path_factory):
         # kill.
         "distributed.deploy.lost-worker-timeout": "1 hour",
         # Who asks a worker for a block just when it is killed tries for this time, and then asks another one.
-        "distributed.comm.timeouts.connect": "3s",
+        "distributed.comm.timeouts.connect": "10s",
     }
     with (
         dask.config.set(options),
@@ -86,7 +88,7 @@ def client(cluster, monkeypatch):
     monkeypatch.chdir(folder)
     for name in set(os.listdir()) - {"x.npy"}:
         Path(name).unlink()
-    client.wait_for_workers(WORKERS, timeout=60)
+    client.wait_for_workers(WORKERS, timeout=300)
     return client
 
 

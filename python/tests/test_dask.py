@@ -53,9 +53,8 @@ def test_results_and_outputs_have_the_bits_of_one_run(client):
 @pytest.mark.parametrize("seed", range(20))
 def test_the_ranges_of_a_killed_worker_run_again(client, seed):
     rng = random.Random(seed)
-    names = sorted(map(str, client.run(lambda dask_worker: dask_worker.name).values()))
-    who, after = rng.choice(names), rng.randrange(16)
-    Path("kill").write_text(f"{who} {after} {rng.choice(['before', 'after'])}")
+    # Whoever comes next: a worker of a certain name may be late, and start no range after so many.
+    Path("kill").write_text(f"* {rng.randrange(16)} {rng.choice(['before', 'after'])}")
     if rng.random() < 0.7:
         check(overshot.dask.evaluate(client, TEXT, x="x.npy", out={"y": "y.npy"}, ranges=40, device="cpu"))
     else:

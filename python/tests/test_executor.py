@@ -128,8 +128,13 @@ def test_a_pool_that_lost_a_process_is_an_error_and_a_new_one_completes_the_job(
         pool, TEXT, x="x.npy", k=2, out={"y": "y.npy"}, ranges=20, device="cpu", **given
     )
 
+    killed = []
+
     def kill(done, rows):
-        os.kill(next(iter(pool._processes)), signal.SIGKILL)
+        # Once: the pool waits for the dead process as soon as it notices, and then the number may be that of another.
+        if not killed:
+            killed.append(next(iter(pool._processes)))
+            os.kill(killed[0], signal.SIGKILL)
 
     with pool, pytest.raises(BrokenExecutor):
         run(pool, progress=kill)

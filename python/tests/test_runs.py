@@ -63,7 +63,7 @@ def test_an_exception_of_the_progress_function_ends_a_run():
 
 
 def test_other_threads_run_meanwhile():
-    counter, seen, ended = [0], [], threading.Event()
+    counter, seen, calls, ended = [0], [], [0], threading.Event()
 
     def count():
         while not ended.is_set():
@@ -73,8 +73,9 @@ def test_other_threads_run_meanwhile():
         pass
 
     def look(done, rows):
+        calls[0] += 1
         seen.append(counter[0])
-        if len(seen) == 5:
+        if len(set(seen)) == 5 or calls[0] == 1000:
             raise Enough
 
     thread = threading.Thread(target=count)
@@ -86,7 +87,8 @@ def test_other_threads_run_meanwhile():
         ended.set()
         thread.join()
     # While the progress function runs, it has the lock of the interpreter: the counter moves only between its calls.
-    assert all(a < b for a, b in zip(seen, seen[1:])), seen
+    # Between some of them it may get no core.
+    assert len(set(seen)) == 5, seen
 
 
 def test_threads_share_an_engine():
@@ -114,7 +116,7 @@ def test_child_processes_have_engines_of_their_own(method):
     queue = context.Queue()
     child = context.Process(target=_in_child, args=(queue, x))
     child.start()
-    assert queue.get(timeout=60) == expected
+    assert queue.get(timeout=300) == expected
     child.join()
     assert child.exitcode == 0
 

@@ -15,7 +15,8 @@ def test_the_tutorial_runs_and_shows_its_pictures(tmp_path):
     notebook = nbformat.read(TUTORIAL, as_version=4)
     nbformat.validate(notebook)
     # A cell that raises raises here, with its traceback.
-    nbclient.NotebookClient(notebook, resources={"metadata": {"path": tmp_path}}).execute()
+    limits = {"startup_timeout": 600, "iopub_timeout": 60}
+    nbclient.NotebookClient(notebook, resources={"metadata": {"path": tmp_path}}, **limits).execute()
     pictures = [cell for cell in notebook.cells if "picture" in cell.metadata.get("tags", ())]
     assert len(pictures) == 2
     for cell in pictures:

@@ -1,10 +1,10 @@
 //! Signals: what they stop, which files remain, and how the process ends.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, PipeReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use crate::tools::{CaseFolder, RAN, binary, done, not_run};
 use crate::{Case, Outcome};
@@ -33,14 +33,17 @@ const ATTEMPTS: usize = 20;
 /// before it is told to.
 struct Running {
     child: Child,
-    log: BufReader<ChildStderr>,
+    log: BufReader<PipeReader>,
 }
 
 impl Running {
     fn start(mut command: Command) -> Running {
-        let mut child = command.env("OVERSHOT_LOG", "debug").stderr(Stdio::piped()).spawn().unwrap();
-        let log = child.stderr.take().unwrap();
+        // Small before anybody writes: a pipe that holds more cannot become smaller.
+        let (log, writer) = std::io::pipe().unwrap();
         rustix::pipe::fcntl_setpipe_size(&log, LOG_BYTES).unwrap();
+        let child = command.env("OVERSHOT_LOG", "debug").stderr(writer).spawn().unwrap();
+        // It has the other end, too, without which the log would never end.
+        drop(command);
         let mut log = BufReader::new(log);
         let mut line = String::new();
         while !["compute{", "drain{"].iter().any(|span| line.contains(span)) {

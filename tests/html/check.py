@@ -80,14 +80,19 @@ class Browser:
         self.started = 0
 
     def run(self, options, address):
-        # The browser itself crashes now and then. What it finds on a page never depends on that.
+        # The browser itself crashes or hangs now and then. What it finds on a page never depends on that.
         for _ in range(3):
-            done, command = self.start(options, address)
-            if done.returncode >= 0:
+            try:
+                done = self.start(options, address)
+            except subprocess.TimeoutExpired as expired:
+                problem = str(expired)
+                continue
+            if done.returncode == 0:
+                return done.stdout
+            problem = f"{' '.join(done.args)}: {done.returncode}\n{done.stderr}"
+            if done.returncode > 0:
                 break
-        if done.returncode != 0:
-            sys.exit(f"{' '.join(command)}: {done.returncode}\n{done.stderr}")
-        return done.stdout
+        sys.exit(problem)
 
     def start(self, options, address):
         self.started += 1
@@ -95,9 +100,10 @@ class Browser:
         command = [
             self.path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
             "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
-            "--virtual-time-budget=3000", f"--user-data-dir={profile}", *options, "file://" + address,
+            "--disable-dev-shm-usage", "--virtual-time-budget=3000", f"--user-data-dir={profile}", *options,
+            "file://" + address,
         ]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False), command
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     def framed(self, page, width):
         """Writes a page with a frame of this width that shows the page and examines it."""
@@ -114,11 +120,13 @@ class Browser:
 
     def examine(self, page, width, dark=False):
         options = ["--force-dark-mode"] if dark else []
-        dom = self.run([*options, "--dump-dom", "--window-size=1400,1000"], self.framed(page, width))
-        found = re.search(r'<pre id="found">(.*?)</pre>', dom, re.DOTALL)
-        if not found or not found[1]:
-            sys.exit("the page was not examined: its frame did not load")
-        return json.loads(html.unescape(found[1]))
+        # A frame may not be loaded when the browser prints the page: its process crashed, or was late.
+        for _ in range(3):
+            dom = self.run([*options, "--dump-dom", "--window-size=1400,1000"], self.framed(page, width))
+            found = re.search(r'<pre id="found">(.*?)</pre>', dom, re.DOTALL)
+            if found and found[1]:
+                return json.loads(html.unescape(found[1]))
+        sys.exit("the page was not examined: its frame did not load")
 
     def screenshot(self, page, width, to, height, dark=False):
         options = ["--force-dark-mode"] if dark else []
@@ -232,7 +240,7 @@ def main():
     parser.add_argument("--screenshots", metavar="FOLDER", help="takes screenshots, too")
     args = parser.parse_args()
     wrong = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         browser = Browser(args.chromium, folder)
         pages = make_pages(os.path.abspath(args.overshot), folder)
         wrong += check_mistakes(browser, pages["cpu"][0])

@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{process, thread};
 
 /// Far longer than any case takes, also with a sanitizer on a busy machine.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// Runs a case.
 pub fn watched<T>(name: &str, case: impl FnOnce() -> T) -> T {
