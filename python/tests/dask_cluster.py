@@ -86,10 +86,21 @@ def cluster(tmp_path_factory):
 def client(cluster, monkeypatch):
     client, folder = cluster
     monkeypatch.chdir(folder)
+    # A job that failed leaves ranges that workers still run, and which write to the folder.
+    while client.run_on_scheduler(unfinished) or any(client.run(executing).values()):
+        pass
     for name in set(os.listdir()) - {"x.npy"}:
         Path(name).unlink()
     client.wait_for_workers(WORKERS, timeout=300)
     return client
+
+
+def unfinished(dask_scheduler):
+    return [key for key, task in dask_scheduler.tasks.items() if task.state not in ("memory", "erred")]
+
+
+def executing(dask_worker):
+    return len(dask_worker.state.executing)
 
 
 def starts():
