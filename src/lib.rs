@@ -102,7 +102,7 @@
 //!   acosh atanh rand randn`;
 //! - conversions, as in `f32(x)`: `bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64`;
 //! - reductions, any number in one pass: `sum prod mean min max var std count any all argmin argmax`. One may be named:
-//!   `m = mean(x)`;
+//!   `m = mean(x)`. What uses a reduction, as in `y = x - mean(x)`, is computed in another pass over the rows;
 //! - the same by NumPy's and other names:
 //!   `minimum maximum absolute arcsin arccos arctan arctan2 arcsinh arccosh arctanh true false`.
 //!

@@ -182,6 +182,10 @@ pub struct Plan {
     pub min_chunk_rows: u64,
     /// The devices.
     pub devices: Vec<DevicePlan>,
+    /// The plans of the passes over the rows, in order, if the expression needs several
+    /// ([`Expression::passes`](crate::Expression::passes)); empty otherwise. The fields above are those of the last
+    /// pass, but `columns` are those of the whole job.
+    pub passes: Vec<Plan>,
 }
 
 /// The part of a plan that concerns one device.
@@ -257,6 +261,7 @@ impl Plan {
             chunk_rows: chunk_rows as u64,
             min_chunk_rows: min_chunk_rows as u64,
             devices,
+            passes: vec![],
         })
     }
 
@@ -502,8 +507,22 @@ impl Need<'_> {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { columns, notes, rows, row_bytes, chunk_rows, tile_rows, .. } = self;
-        columns.iter().try_for_each(|column| writeln!(f, "{column}"))?;
+        let Plan { columns, notes, passes, .. } = self;
+        if passes.is_empty() {
+            columns.iter().try_for_each(|column| writeln!(f, "{column}"))?;
+            return self.write_resources(f).and(notes.iter().try_for_each(|note| writeln!(f, "note: {note}")));
+        }
+        for (number, pass) in passes.iter().enumerate() {
+            writeln!(f, "pass {} of {}", number + 1, passes.len())?;
+            write!(f, "{pass}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    fn write_resources(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Plan { rows, row_bytes, chunk_rows, tile_rows, .. } = self;
         let chunk = ByteSize(chunk_rows * row_bytes);
         writeln!(f, "rows           {rows} x {row_bytes} bytes = {}", ByteSize(rows.saturating_mul(*row_bytes)))?;
         writeln!(f, "chunk rows     {chunk_rows} x {row_bytes} bytes = {chunk} (whole tiles of {tile_rows} rows)")?;
@@ -543,7 +562,7 @@ impl fmt::Display for Plan {
             )?;
             writeln!(f, "  other        {} (nothing else is staged)", ByteSize(device.other_bytes))?;
         }
-        notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
+        Ok(())
     }
 }
 

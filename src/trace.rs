@@ -52,6 +52,35 @@ impl Timeline {
         Timeline { devices }
     }
 
+    /// Returns one timeline of several, each of which follows the previous one after its time. `None` if there is none.
+    pub(crate) fn in_order(timelines: impl Iterator<Item = (Timeline, Duration)>) -> Option<Timeline> {
+        let mut all: Option<Timeline> = None;
+        let mut begin = Duration::ZERO;
+        for (mut timeline, time) in timelines {
+            for span in timeline.devices.iter_mut().flat_map(|device| device.rows.values_mut()).flatten() {
+                span.begin += begin;
+                span.end += begin;
+            }
+            begin += time;
+            match &mut all {
+                None => all = Some(timeline),
+                Some(all) => all.append(timeline),
+            }
+        }
+        all
+    }
+
+    fn append(&mut self, other: Timeline) {
+        for device in other.devices {
+            match self.devices.iter_mut().find(|own| own.name == device.name) {
+                Some(own) => {
+                    device.rows.into_iter().for_each(|(track, spans)| own.rows.entry(track).or_default().extend(spans));
+                }
+                None => self.devices.push(device),
+            }
+        }
+    }
+
     pub(crate) fn devices(&self) -> &[Device] {
         &self.devices
     }

@@ -8,6 +8,7 @@ use crate::custom;
 use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar};
 use crate::device::kernel::Kernel;
 use crate::error::{Error, JobError, KernelError, Result};
+use crate::expr::{Expression, Number};
 use crate::job::{Job, JobBody};
 use crate::ops::{CustomOp, Eval, Operator};
 
@@ -15,6 +16,8 @@ use crate::ops::{CustomOp, Eval, Operator};
 pub(super) struct BoundJob {
     pub(super) operator: Box<dyn Operator>,
     pub(super) rows: u64,
+    /// The shape of output files, if that of the inputs is known.
+    pub(super) shape: Option<Vec<u64>>,
     /// The rows that are run: whole tiles, and the rest of the last one.
     pub(super) range: Range<u64>,
     /// How the outputs are shared with the runs of other rows; `None` for a run of all rows.
@@ -101,48 +104,19 @@ pub(super) fn value_dtype(name: &str, dtype: Dtype, new: Dtype) -> Error {
 }
 
 /// Checks a job before it runs.
+///
+/// # Errors
+/// [`Error::InvalidJob`] or another error if its parts do not fit together, or if it needs several passes.
 pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
-    check_files(&job.inputs, &job.outputs)?;
-    check_checksums(job)?;
-    let is_resident = job.inputs.iter().any(|(_, input)| input.shards().is_some())
-        || job.outputs.iter().any(|(_, output)| output.shards().is_some());
-    // In the order of the job, which is also the order of the columns.
-    let sources: Vec<_> = job.inputs.iter().map(|(_, input)| (input.source().dtype(), input.source().rows())).collect();
-    let named = job.inputs.iter().zip(&sources);
-    let inputs: Vec<_> = named.map(|((name, _), (dtype, _))| (name.clone(), *dtype)).collect();
-    let counts: Vec<u64> = sources.iter().map(|(_, count)| *count).collect();
+    let checked = Checked::new(job)?;
     let bound = match &job.what {
         JobBody::Expression(expression) => {
-            job.check_names(expression)?;
-            let rows = job.row_count(&counts, (&vec![1; inputs.len()], &vec![1; job.outputs.len()]))?;
-            check_shapes(&job.inputs)?;
-            let casts = job.outputs.iter().map(|(name, output)| {
-                let target = output.target();
-                (name.clone(), target.dtype().filter(|_| target.cast()))
-            });
+            if !expression.is_one_pass() {
+                return Err(JobError::SeveralPasses.into());
+            }
             let values: Vec<_> = job.values.iter().map(|(name, value)| (name.clone(), value.dtype())).collect();
-            let program = expression.bind(&inputs, &values, &job.numbers, &casts.collect::<Vec<_>>())?;
-            let received = program.values()[values.len()..].iter();
-            let numbers = received.filter_map(|(name, _)| job.numbers.iter().find(|(own, _)| own == name));
-            let numbers = numbers.map(|(_, number)| number.as_f64().to_bits()).collect();
-            let column = |(_, dtype): &(String, Dtype)| Column { dtype: *dtype, elements: 1 };
-            let outputs = program.outputs().iter().map(column).collect();
-            let inputs = inputs.iter().map(column).collect();
-            let operator = Box::new(Eval::new(program));
-            let range = 0..rows;
-            let part = None;
-            let bound = BoundJob {
-                operator,
-                rows,
-                range,
-                part,
-                is_expression: true,
-                is_resident,
-                inputs,
-                outputs,
-                values,
-                numbers,
-            };
+            let given = Given { inputs: checked.inputs(), values, numbers: job.numbers.clone() };
+            let bound = checked.bind(expression, given, &job.outputs)?;
             if !job.deferred {
                 bound.operator.kernel().values.set(bound.bits_of(&job.values)?);
             }
@@ -153,9 +127,10 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
                 return Err(JobError::KernelValue { kernel: call.entry().into(), name: name.into() }.into());
             }
             let names: Vec<_> = job.outputs.iter().map(|(name, _)| name.clone()).collect();
+            let inputs = checked.inputs();
             let bound = call.bind(&inputs, &names)?;
             let elements: Vec<_> = bound.outputs.iter().map(|(_, elements)| *elements).collect();
-            let rows = job.row_count(&counts, (&bound.inputs, &elements))?;
+            let rows = job.row_count(&checked.counts(), (&bound.inputs, &elements))?;
             bound.check_rows(rows)?;
             let custom::BoundCall { kernel, inputs: elements, outputs } = bound;
             let column = |(dtype, elements)| Column { dtype, elements };
@@ -165,10 +140,11 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
             BoundJob {
                 operator,
                 rows,
+                shape: checked.shape(),
                 range: 0..rows,
                 part: None,
                 is_expression: false,
-                is_resident,
+                is_resident: checked.is_resident,
                 inputs,
                 outputs,
                 values: vec![],
@@ -176,10 +152,115 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
             }
         }
     };
-    for ((name, output), Column { dtype, .. }) in job.outputs.iter().zip(&bound.outputs) {
+    check_dtypes(&job.outputs, &bound.outputs, &job.what)?;
+    check_verification(job, bound.operator.kernel())?;
+    Ok(bound)
+}
+
+/// A job whose files, shapes and row counts fit together, before its expression is bound.
+pub(super) struct Checked<'j> {
+    job: &'j Job<'j>,
+    /// The dtype and the elements of each input, which are asked for once.
+    sources: Vec<(Dtype, u64)>,
+    is_resident: bool,
+}
+
+/// What an expression reads: inputs and scalars with their dtypes, and numbers.
+#[derive(Default)]
+pub(super) struct Given {
+    pub(super) inputs: Vec<(String, Dtype)>,
+    pub(super) values: Vec<(String, Dtype)>,
+    pub(super) numbers: Vec<(String, Number)>,
+}
+
+impl<'j> Checked<'j> {
+    pub(super) fn new(job: &'j Job<'j>) -> Result<Self> {
+        check_files(&job.inputs, &job.outputs)?;
+        check_checksums(job)?;
+        let is_resident = job.inputs.iter().any(|(_, input)| input.shards().is_some())
+            || job.outputs.iter().any(|(_, output)| output.shards().is_some());
+        let source = |(_, input): &(String, Input<'_>)| (input.source().dtype(), input.source().rows());
+        let checked = Checked { job, sources: job.inputs.iter().map(source).collect(), is_resident };
+        if let JobBody::Expression(expression) = &job.what {
+            job.check_names(expression)?;
+            checked.rows()?;
+            check_shapes(&job.inputs)?;
+        }
+        Ok(checked)
+    }
+
+    /// The names and dtypes of the inputs, in the order of the job, which is also the order of the columns.
+    pub(super) fn inputs(&self) -> Vec<(String, Dtype)> {
+        let named = self.job.inputs.iter().zip(&self.sources);
+        named.map(|((name, _), (dtype, _))| (name.clone(), *dtype)).collect()
+    }
+
+    fn counts(&self) -> Vec<u64> {
+        self.sources.iter().map(|(_, count)| *count).collect()
+    }
+
+    /// The rows of an expression.
+    pub(super) fn rows(&self) -> Result<u64> {
+        let one = [self.job.inputs.len(), self.job.outputs.len()].map(|columns| vec![1; columns]);
+        self.job.row_count(&self.counts(), (&one[0], &one[1]))
+    }
+
+    fn shape(&self) -> Option<Vec<u64>> {
+        self.job.inputs.iter().find_map(|(_, input)| input.source().shape()).map(<[u64]>::to_vec)
+    }
+
+    /// Binds an expression over the rows of the job: its own, or one pass of it. The values of the kernel are not set.
+    pub(super) fn bind(
+        &self,
+        expression: &Expression,
+        given: Given,
+        outputs: &[(String, Output<'_>)],
+    ) -> Result<BoundJob> {
+        let casts = outputs.iter().map(|(name, output)| {
+            let target = output.target();
+            (name.clone(), target.dtype().filter(|_| target.cast()))
+        });
+        let rows = self.rows()?;
+        bind_expression(expression, given, &casts.collect::<Vec<_>>(), rows, self.shape(), self.is_resident)
+    }
+}
+
+/// Binds an expression over so many rows, to outputs that may have dtypes.
+pub(super) fn bind_expression(
+    expression: &Expression,
+    given: Given,
+    outputs: &[(String, Option<Dtype>)],
+    rows: u64,
+    shape: Option<Vec<u64>>,
+    is_resident: bool,
+) -> Result<BoundJob> {
+    let Given { inputs, values, numbers } = given;
+    let program = expression.bind(&inputs, &values, &numbers, outputs)?;
+    let received = program.values()[values.len()..].iter();
+    let received = received.filter_map(|(name, _)| numbers.iter().find(|(own, _)| own == name));
+    let numbers = received.map(|(_, number)| number.as_f64().to_bits()).collect();
+    let column = |(_, dtype): &(String, Dtype)| Column { dtype: *dtype, elements: 1 };
+    Ok(BoundJob {
+        inputs: inputs.iter().map(column).collect(),
+        outputs: program.outputs().iter().map(column).collect(),
+        operator: Box::new(Eval::new(program)),
+        rows,
+        shape,
+        range: 0..rows,
+        part: None,
+        is_expression: true,
+        is_resident,
+        values,
+        numbers,
+    })
+}
+
+/// Checks that the outputs have the dtypes of their values.
+pub(super) fn check_dtypes(outputs: &[(String, Output<'_>)], bound: &[Column], what: &JobBody) -> Result<()> {
+    for ((name, output), Column { dtype, .. }) in outputs.iter().zip(bound) {
         match output.target().dtype() {
             Some(own) if own != *dtype => {
-                let remedy = match job.what {
+                let remedy = match what {
                     JobBody::Expression(_) => {
                         format!("cast it in the expression ({name} = {own}(…)) or pass one of {dtype}")
                     }
@@ -197,12 +278,11 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
             _ => {}
         }
     }
-    check_verification(job, bound.operator.kernel())?;
-    Ok(bound)
+    Ok(())
 }
 
 /// Checks that the job can be verified as it asks for.
-fn check_verification(job: &Job<'_>, kernel: &Kernel) -> Result<()> {
+pub(super) fn check_verification(job: &Job<'_>, kernel: &Kernel) -> Result<()> {
     if !(0.0..=1.0).contains(&job.verify) {
         return Err(JobError::VerifyFraction { fraction: job.verify.to_string() }.into());
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::cache_folder::{self, cache_folder, fnv1a, write_whole};
 use crate::device::cpu;
+use crate::job::JobBody;
 use crate::pipeline::{Limits, Trials, Work};
 use crate::plan::Plan;
 
@@ -102,7 +103,7 @@ fn hash(kind: &str) -> u64 {
 
 /// Returns the kind of a job: its computation, where its columns are, the magnitude of its rows, and the devices with
 /// their workers. A short job may end before it has found what is best for a long one.
-pub(super) fn kind_of(computation: &str, work: &Work<'_>, plan: &Plan) -> String {
+pub(super) fn kind_of(what: &JobBody, work: &Work<'_>, plan: &Plan) -> String {
     let inputs =
         work.inputs.iter().map(|input| (input.memory.is_some(), input.pinned.is_some(), input.sharded.is_some()));
     let outputs =
@@ -111,7 +112,12 @@ pub(super) fn kind_of(computation: &str, work: &Work<'_>, plan: &Plan) -> String
     let devices: Vec<_> =
         plan.devices.iter().map(|device| (&device.id, &device.name, device.workers, device.slot_bytes)).collect();
     let magnitude = plan.rows.max(1).ilog2();
-    format!("{computation} {places:?} {magnitude} {devices:?}")
+    let pass = match what {
+        JobBody::Expression(expression) => expression.pass_number(),
+        JobBody::Kernel(_) => None,
+    };
+    let computation = what.text();
+    format!("{computation} {pass:?} {places:?} {magnitude} {devices:?}")
 }
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
 //! The list of inputs and outputs of a job, for its plan.
 
-use super::check::BoundJob;
+use super::check::Column;
 use crate::custom::Given;
+use crate::data::Dtype;
 use crate::job::{Job, JobBody};
 use crate::plan::{PlanColumn, Role};
 
-/// Returns the columns, scalars and arrays of a job.
-pub(super) fn of(job: &Job<'_>, bound: &BoundJob) -> Vec<PlanColumn> {
-    let inputs = job.inputs.iter().zip(&bound.inputs).map(|((name, input), bound)| {
+/// Returns the columns, scalars and arrays of a job, whose inputs and outputs these are.
+pub(super) fn of(job: &Job<'_>, inputs: &[Column], outputs: &[Column]) -> Vec<PlanColumn> {
+    let inputs = job.inputs.iter().zip(inputs).map(|((name, input), bound)| {
         column(name, Role::Input, bound.dtype, bound.elements, Some(input.source().name()))
     });
-    let outputs = job.outputs.iter().zip(&bound.outputs).map(|((name, output), bound)| {
+    let outputs = job.outputs.iter().zip(outputs).map(|((name, output), bound)| {
         let target = output.target();
         // A link that leads nowhere also counts as existing: no file can be created there.
         let exists = target.path().is_some_and(|path| path.symlink_metadata().is_ok());
@@ -32,6 +33,11 @@ pub(super) fn of(job: &Job<'_>, bound: &BoundJob) -> Vec<PlanColumn> {
         Given::Scratch(dtype, elements) => column(name, Role::Scratch, dtype, elements, None),
     });
     inputs.chain(outputs).chain(values).chain(numbers).chain(given).collect()
+}
+
+/// Returns the value that a pass receives from earlier ones.
+pub(super) fn of_result((name, dtype): &(String, Dtype)) -> PlanColumn {
+    column(name, Role::Value, *dtype, 1, None)
 }
 
 fn column(name: &str, role: Role, dtype: impl ToString, elements: u64, place: Option<String>) -> PlanColumn {

@@ -4,6 +4,7 @@ mod builder;
 mod check;
 mod columns;
 mod devices;
+mod divided;
 mod found;
 mod learned;
 mod listing;
@@ -28,6 +29,7 @@ pub use self::builder::EngineBuilder;
 use self::check::{BoundJob, bind};
 use self::columns::Columns;
 use self::devices::Opened;
+use self::divided::Divided;
 use self::found::Found;
 use self::learned::{Learned, kind_of};
 use self::outputs::Outputs;
@@ -37,7 +39,7 @@ pub use self::passes::Passes;
 use self::prepare::{Prepared, Ready, Request};
 use self::reports::RunTime;
 use self::versions::Versions;
-use crate::data::{Input, leftovers};
+use crate::data::{Input, Output, leftovers};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -116,10 +118,24 @@ impl Engine {
     /// # Errors
     /// Those of [`run`](Engine::run) that are detected before the run: names, types, row counts, limits.
     pub fn plan(&self, job: &Job<'_>) -> Result<Plan> {
+        if let Some(divided) = Divided::of(job)? {
+            return self.plan_divided(job, &divided);
+        }
         let bound = bind(job)?;
+        let plan = self.plan_bound(&job.inputs, &job.outputs, &bound)?;
+        Ok(Plan { columns: listing::of(job, &bound.inputs, &bound.outputs), ..plan })
+    }
+
+    /// Returns the plan of a checked job, without its columns.
+    fn plan_bound(
+        &self,
+        inputs: &[(String, Input<'_>)],
+        outputs: &[(String, Output<'_>)],
+        bound: &BoundJob,
+    ) -> Result<Plan> {
         let mut notes = vec![];
-        let found = self.found_for(&bound);
-        let devices = match self.devices_for(found, &bound, &mut Vec::new()) {
+        let found = self.found_for(bound);
+        let devices = match self.devices_for(found, bound, &mut Vec::new()) {
             Err(error) if bound.operator.kernel().host.is_none() => {
                 notes.push(format!("this can be planned but not run: {error}"));
                 found.devices.clone()
@@ -127,10 +143,10 @@ impl Engine {
             devices => devices?,
         };
         let opened = &self.opened_so_far();
-        let columns = &Columns::resolve(&job.inputs, &job.outputs, &bound, opened, false)?;
-        let request = Request { bound: &bound, columns, found, devices: &devices, opened, cancel: None };
+        let columns = &Columns::resolve(inputs, outputs, bound, opened, false)?;
+        let request = Request { bound, columns, found, devices: &devices, opened, cancel: None };
         let plan = self.plan_of(&request, &self.limits(found, false))?.0;
-        Ok(Plan { columns: listing::of(job, &bound), notes, ..plan })
+        Ok(Plan { notes, ..plan })
     }
 
     /// Runs a job to its end.
@@ -160,6 +176,9 @@ impl Engine {
     /// # Panics
     /// If code of the caller (a source, a sink, a generator, the progress function) panics.
     pub fn run(&self, job: Job<'_>) -> Result<Report> {
+        if let Some(divided) = Divided::of(&job)? {
+            return self.run_divided(job, divided);
+        }
         let bound = bind(&job)?;
         self.run_pass(job, &bound, PassContext::default())
     }
@@ -167,12 +186,12 @@ impl Engine {
     /// Runs a checked job, alone or as one of several passes.
     fn run_pass(&self, job: Job<'_>, bound: &BoundJob, context: PassContext) -> Result<Report> {
         let begin = Instant::now();
-        let context = PassContext { nested: context.nested || InRun::is_entered(), ..context };
+        let mut context = PassContext { nested: context.nested || InRun::is_entered(), ..context };
         let _in_run = InRun::enter();
         let (operator, rows) = (&*bound.operator, bound.len());
         let Job { what, inputs, outputs, cancel, progress, timeline, verify, checksum, .. } = job;
         let (computation, read) = (reports::of_computation(&what), reports::of_inputs(&inputs));
-        let versions = Versions::of(&inputs);
+        let versions = context.versions.take().unwrap_or_else(|| Versions::of(&inputs));
         let prepared = self.prepare(&inputs, &outputs, bound, cancel.as_ref(), &context)?;
         // The memory is freed before its reservation ends: variables are dropped in reverse order.
         let Prepared {
@@ -183,11 +202,9 @@ impl Engine {
             setup,
         } = prepared;
         let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();
-        // An output file gets the shape of the inputs.
-        let shape = inputs.iter().find_map(|(_, input)| input.source().shape());
         let own = bound.part.as_ref().map(Part::hidden_names).unwrap_or_default();
         notes.extend(leftovers(outputs.iter().filter_map(|(_, output)| output.target().path()), &own));
-        let mut outputs = Outputs::open(outputs, bound, shape)?;
+        let mut outputs = Outputs::open(outputs, bound, bound.shape.as_deref())?;
         notes.extend(outputs.notes());
 
         let device_timeout = self.device_timeout.filter(|_| columns.in_place().is_none());
@@ -221,7 +238,7 @@ impl Engine {
         };
         let (stagers, crew) = (plan.workers() - on_cpu, crew_of(&plan));
         let is_shared = on_cpu > 0 && stagers > 0;
-        let kind = (is_shared || crew.is_some()).then(|| kind_of(what.text(), &work, &plan));
+        let kind = (is_shared || crew.is_some()).then(|| kind_of(&what, &work, &plan));
         let mut known = None;
         if let Some(kind) = &kind {
             let takes_turns = schedule != Schedule::Threads;
@@ -306,6 +323,7 @@ impl Engine {
             peak_pinned_bytes: budgets.iter().map(|budget| budget.pinned.peak()).sum(),
             devices: reports::of_devices(&plan, &outcomes, &budgets, &profile, &machine, clock),
             notes,
+            passes: vec![],
             timeline: timeline.then(|| {
                 let names = plan.devices.iter().map(|device| format!("{} ({})", device.id, device.name));
                 Timeline::new(names, outcomes.into_iter().map(|worker| (worker.device, worker.spans)))

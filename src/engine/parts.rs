@@ -8,7 +8,7 @@ use super::Engine;
 use super::check::{BoundJob, bind};
 use super::outputs::shape_of;
 use super::passes::PassContext;
-use crate::data::{Input, Kept, Mark, Output, Parts, SharedFile, Unsynced};
+use crate::data::{Kept, Mark, Output, Parts, SharedFile, Unsynced};
 use crate::device::kernel::TILE_ROWS;
 use crate::error::{JobError, Result};
 use crate::job::{Job, JobBody};
@@ -151,7 +151,7 @@ pub(super) fn identify(job: &Job<'_>, bound: &BoundJob) -> Result<JobId> {
         text: job.what.text().to_owned(),
         kernel,
         rows: bound.rows,
-        outputs: outputs(&job.inputs, &job.outputs, bound)?,
+        outputs: outputs(&job.outputs, bound)?,
         inputs: job.inputs.iter().map(|(name, input)| InputId::of(name, input.source())).collect::<Result<_>>()?,
         values: scalars.chain(numbers).chain(given).collect(),
     })
@@ -168,8 +168,8 @@ pub(super) fn check_targets(job: &Job<'_>) -> Result<()> {
     })
 }
 
-fn outputs(inputs: &[(String, Input<'_>)], all: &[(String, Output<'_>)], bound: &BoundJob) -> Result<Vec<OutputId>> {
-    let shape = inputs.iter().find_map(|(_, input)| input.source().shape());
+fn outputs(all: &[(String, Output<'_>)], bound: &BoundJob) -> Result<Vec<OutputId>> {
+    let shape = bound.shape.as_deref();
     let mut ids = Vec::with_capacity(all.len());
     for ((name, output), column) in all.iter().zip(&bound.outputs) {
         let target = output.target();

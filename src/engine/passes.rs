@@ -15,6 +15,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 
 use super::Engine;
 use super::check::{BoundJob, bind, value_dtype};
+use super::versions::Versions;
 use crate::data::Scalar;
 use crate::device::kernel::LateScalars;
 use crate::error::{Error, JobError, Result};
@@ -36,6 +37,8 @@ pub(super) struct PassContext {
     pub(super) place: Place,
     /// Receives a message when all chunks are claimed.
     pub(super) exhausted: Option<Sender<()>>,
+    /// The versions of the inputs, if they were asked for before the run.
+    pub(super) versions: Option<Versions>,
 }
 
 /// The place of a run among passes.
@@ -254,8 +257,8 @@ impl<'s> Passes<'s, '_> {
         }
         let (ready, is_ready) = channel();
         let (exhausted, is_exhausted) = channel();
-        let context =
-            PassContext { is_half, nested, place: Place { ready: Some(ready), before }, exhausted: Some(exhausted) };
+        let place = Place { ready: Some(ready), before };
+        let context = PassContext { is_half, nested, place, exhausted: Some(exhausted), versions: None };
         let run = move || engine.run_pass(job, &bound, context);
         let thread = thread::Builder::new().name("pass".into()).spawn_scoped(self.scope, run);
         let thread = thread.map_err(|error| threads::not_started(&error))?;

@@ -289,6 +289,26 @@ pub enum JobError {
     #[error("checksums are those of whole outputs: set them when the parts of the job are merged")]
     PartialChecksum,
 
+    /// An expression that one pass does not compute is to be run in parts, with a journal, or with other values.
+    #[error(
+        "the expression uses the results of its reductions, so it cannot be run in parts, with a journal or in passes \
+         with other values: run it as a whole, or reduce first and give the results as values"
+    )]
+    SeveralPasses,
+
+    /// A result is computed from other results and from a constant, whose name is that of an input.
+    #[error(
+        "'{result}' is one number, computed from results, but '{name}' in it is an input: give the input another name \
+         for the constant, or reduce it"
+    )]
+    #[non_exhaustive]
+    ResultOfInput {
+        /// The name or the text of the result.
+        result: String,
+        /// The name of the input.
+        name: String,
+    },
+
     /// Passes of a job that has outputs, or a kernel of the caller's own.
     #[error(
         "passes are for reductions: leave out outputs, and run kernels of your own and jobs with outputs once, after \

@@ -46,11 +46,10 @@ impl Operand {
     }
 }
 
-/// An assigned name.
+/// An assigned name, with its position.
 struct Assigned {
     at: usize,
     value: Value,
-    is_read: bool,
 }
 
 struct Binder<'a> {
@@ -67,7 +66,7 @@ struct Binder<'a> {
 
 /// See [`Expression::bind`](super::Expression::bind).
 pub(super) fn bind(
-    text: &str,
+    (text, pass): (&str, Option<usize>),
     parsed: &Parsed,
     inputs: &[(String, Dtype)],
     scalars: &[(String, Dtype)],
@@ -95,8 +94,9 @@ pub(super) fn bind(
         match statement {
             Statement::Assign { at, name, value } => {
                 let value = binder.up_to(*value)?.value;
-                binder.assigned.insert(name, Assigned { at: *at, value, is_read: false });
+                binder.assigned.insert(name, Assigned { at: *at, value });
             }
+            Statement::Result { at, label, .. } => return Err(undivided(*at, label)),
             Statement::Reduce { label, kind, of } => {
                 let of = binder.up_to(*of)?;
                 let dtype = binder.dtype(of.value);
@@ -110,12 +110,11 @@ pub(super) fn bind(
     }
     let (mut outputs, mut output_ids, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
     for (name, dtype) in requested {
-        let known = binder.assigned.get_mut(name.as_str());
+        let known = binder.assigned.get(name.as_str());
         let Some(known) = known.filter(|_| seen.insert(name)) else {
             let message = format!("the output `{name}` is not assigned in the expression");
             return Err(Fault::new(0, message));
         };
-        known.is_read = true;
         let operand = Operand { at: known.at, value: known.value };
         let own = binder.dtype(operand.value);
         let row = binder.strong(operand, own)?;
@@ -123,11 +122,7 @@ pub(super) fn bind(
         output_ids.push(binder.cast(row, dtype));
         outputs.push((name.clone(), dtype));
     }
-    let unread = parsed.assigned.iter().filter_map(|name| Some((name, binder.assigned.get(name.as_str())?)));
-    if let Some((name, assigned)) = unread.into_iter().find(|(_, assigned)| !assigned.is_read) {
-        let message = format!("`{name}` is assigned but not used; give '{name}' an output, or remove it");
-        return Err(Fault::new(assigned.at, message));
-    }
+    parsed.check_used(requested.iter().map(|(name, _)| name.as_str()))?;
     let mut roots = output_ids;
     roots.extend(reductions.iter().map(|reduction: &Reduction| reduction.of));
     let (nodes, roots) = binder.nodes.keep(&roots);
@@ -137,6 +132,7 @@ pub(super) fn bind(
     }
     Ok(Program {
         text: text.to_owned(),
+        pass,
         inputs: inputs.to_vec(),
         values,
         numbers,
@@ -198,6 +194,7 @@ impl Binder<'_> {
                 let bound = self.binary(at, *op, self.operands[*left], self.operands[*right]);
                 bound.map_err(|fault| self.with_parentheses(id, *op, fault))
             }
+            Tree::Reduce { label, .. } => Err(undivided(at, label)),
             Tree::Call(function, arguments) => {
                 let arguments: Vec<Operand> = arguments.iter().map(|argument| self.operands[*argument]).collect();
                 self.call(at, *function, &arguments)
@@ -221,8 +218,7 @@ impl Binder<'_> {
     }
 
     fn name(&mut self, at: usize, name: &str) -> Result<Operand, Fault> {
-        if let Some(assigned) = self.assigned.get_mut(name) {
-            assigned.is_read = true;
+        if let Some(assigned) = self.assigned.get(name) {
             return Ok(Operand { at, value: assigned.value });
         }
         match (self.numbers.get(name), self.given.get(name), words::constant(name)) {
@@ -500,6 +496,11 @@ impl Binder<'_> {
         let by_value = self.nodes.push(Op::Binary(op, unsigned, other), Dtype::Bool);
         Ok(self.row_value(at, Op::Binary(join, by_sign, by_value), Dtype::Bool))
     }
+}
+
+/// The fault of a text of several passes that is bound as if it had one.
+fn undivided(at: usize, label: &str) -> Fault {
+    Fault::new(at, format!("`{label}` is known only after all rows; an engine computes what depends on it"))
 }
 
 fn show(weak: Weak) -> String {

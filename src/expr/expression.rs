@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use super::bind;
 use super::number::Number;
-use super::parse::{self, Parsed, Statement, Tree};
+use super::parse::{self, Parsed, Tree};
 use super::program::Program;
 use crate::data::Dtype;
 use crate::error::{Error, Result};
 
 /// A parsed expression: statements that compute a value for every row, or reduce a value over all rows.
+///
+/// What depends on a reduction needs another pass over the rows: see [`passes`](Expression::passes).
 ///
 /// Parse it once and use it for any number of jobs, with inputs of any dtypes. The [crate
 /// documentation](crate#expressions) describes the language. Cloning is cheap. `Display` writes the text that was
@@ -36,7 +38,19 @@ pub struct Expression(Arc<Inner>);
 
 struct Inner {
     text: String,
+    /// Which pass of the text it is; `None` for the whole text.
+    pass: Option<usize>,
     parsed: Parsed,
+}
+
+/// A result that is computed from those of reductions.
+pub(crate) struct ComputedResult {
+    /// Its name, or its text.
+    pub(crate) label: String,
+    /// The number of passes that must end before it.
+    pub(crate) after: usize,
+    /// Assigns it to its label. The results that it depends on are scalars.
+    pub(crate) expression: Expression,
 }
 
 impl Expression {
@@ -47,7 +61,7 @@ impl Expression {
     /// a job runs, because they depend on its inputs.
     pub fn parse(text: &str) -> Result<Expression> {
         match parse::parse(text) {
-            Ok(parsed) => Ok(Expression(Arc::new(Inner { text: text.to_owned(), parsed }))),
+            Ok(parsed) => Ok(Expression(Arc::new(Inner { text: text.to_owned(), pass: None, parsed }))),
             Err(fault) => Err(fault.in_text(text)),
         }
     }
@@ -80,13 +94,59 @@ impl Expression {
         self.0.parsed.terms.iter().any(|term| matches!(&term.tree, Tree::Name(read) if read == name))
     }
 
-    /// Returns the names of the reductions in reports, in text order. The name of an unnamed reduction is its text,
-    /// with every run of whitespace replaced by one space.
+    /// Returns the names of the results in reports, in text order: those of reductions, and of what is computed from
+    /// reductions alone. The name of an unnamed one is its text, with every run of whitespace replaced by one space.
     pub fn reductions(&self) -> impl Iterator<Item = &str> {
-        self.0.parsed.statements.iter().filter_map(|statement| match statement {
-            Statement::Reduce { label, .. } => Some(label.as_str()),
-            Statement::Assign { .. } => None,
-        })
+        self.0.parsed.results()
+    }
+
+    /// Returns the number of passes over the rows. It is 1, unless a value depends on a reduction.
+    ///
+    /// ```
+    /// # use overshot::Expression;
+    /// let passes = |text: &str| text.parse().map(|expression: Expression| expression.passes());
+    /// assert_eq!(passes("mean(x), std(x)")?, 1);
+    /// assert_eq!(passes("sum(a * b) / sum(b)")?, 1);
+    /// assert_eq!(passes("y = (x - mean(x)) / std(x)")?, 2);
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    pub fn passes(&self) -> usize {
+        self.0.parsed.passes()
+    }
+
+    /// Returns whether one pass computes everything.
+    pub(crate) fn is_one_pass(&self) -> bool {
+        self.0.parsed.is_one_pass()
+    }
+
+    /// Returns the part that one pass computes, counted from 0: reductions, and these outputs. What earlier passes
+    /// found are scalars of it.
+    pub(crate) fn pass(&self, number: usize, outputs: &[&str]) -> Expression {
+        let Inner { text, parsed, .. } = &*self.0;
+        Expression(Arc::new(Inner { text: text.clone(), pass: Some(number), parsed: parsed.pass(number, outputs) }))
+    }
+
+    /// Returns the results that are computed from those of reductions, each after those that it depends on.
+    pub(crate) fn computed_results(&self) -> Vec<ComputedResult> {
+        let Inner { text, parsed, .. } = &*self.0;
+        let each = parsed.computed_results().map(|(label, after, parsed)| {
+            let expression = Expression(Arc::new(Inner { text: text.clone(), pass: None, parsed }));
+            ComputedResult { label: label.to_owned(), after, expression }
+        });
+        each.collect()
+    }
+
+    /// Returns which pass of the text it is, counted from 0; `None` for the whole text.
+    pub(crate) fn pass_number(&self) -> Option<usize> {
+        self.0.pass
+    }
+
+    /// Checks that every assigned row value is read, or is one of these outputs.
+    ///
+    /// # Errors
+    /// [`Error::Expression`] for the first that is not.
+    pub(crate) fn check_used<'n>(&'n self, outputs: impl Iterator<Item = &'n str>) -> Result<()> {
+        self.0.parsed.check_used(outputs).map_err(|fault| fault.in_text(self.text()))
     }
 
     /// The result of parsing.
@@ -101,7 +161,7 @@ impl Expression {
     /// has one. All other assigned names must be read later in the text.
     ///
     /// # Errors
-    /// [`Error::Expression`] if dtypes do not match or names are missing.
+    /// [`Error::Expression`] if dtypes do not match, names are missing, or the expression has several passes.
     pub(crate) fn bind(
         &self,
         inputs: &[(String, Dtype)],
@@ -109,8 +169,8 @@ impl Expression {
         numbers: &[(String, Number)],
         outputs: &[(String, Option<Dtype>)],
     ) -> Result<Program> {
-        let Inner { text, parsed } = &*self.0;
-        bind::bind(text, parsed, inputs, scalars, numbers, outputs).map_err(|fault| fault.in_text(text))
+        let Inner { text, pass, parsed } = &*self.0;
+        bind::bind((text, *pass), parsed, inputs, scalars, numbers, outputs).map_err(|fault| fault.in_text(text))
     }
 }
 

@@ -16,6 +16,8 @@ const PREFIX: &str = "// overshot eval v1: ";
 #[cfg_attr(any(test, feature = "testing"), derive(serde::Deserialize))]
 struct Header {
     expression: String,
+    /// Which pass of the expression it is; `null` if it has one.
+    pass: Option<usize>,
     inputs: Vec<(String, String)>,
     values: Vec<(String, String)>,
     /// Numbers that adapt; `null` for floats that the kernel receives, so that the source does not depend on them.
@@ -27,6 +29,7 @@ struct Header {
 #[cfg(any(test, feature = "testing"))]
 pub(super) struct Origin {
     pub(super) text: String,
+    pub(super) pass: Option<usize>,
     pub(super) inputs: Vec<(String, Dtype)>,
     pub(super) scalars: Vec<(String, Dtype)>,
     pub(super) numbers: Vec<(String, Number)>,
@@ -39,6 +42,7 @@ pub(super) fn header(program: &Program) -> String {
     let names = |of: &[(String, Dtype)]| of.iter().map(|(own, dtype)| (own.clone(), name(*dtype))).collect();
     let header = Header {
         expression: program.text.clone(),
+        pass: program.pass,
         inputs: names(&program.inputs),
         values: names(&program.values),
         numbers: program.numbers.iter().map(|(name, part)| (name.clone(), part.map(|part| part.to_string()))).collect(),
@@ -68,5 +72,6 @@ pub(super) fn read(source: &str) -> Option<Origin> {
         Some(dtype) => Some((name, Some(dtype.parse().ok()?))),
         None => Some((name, None)),
     });
-    Some(Origin { text: header.expression, inputs, scalars, numbers, outputs: outputs.collect::<Option<_>>()? })
+    let outputs = outputs.collect::<Option<_>>()?;
+    Some(Origin { text: header.expression, pass: header.pass, inputs, scalars, numbers, outputs })
 }

@@ -2,17 +2,19 @@
 //!
 //! ```text
 //! text ── lex, parse ──▶ terms ── bind (dtypes) ──▶ program ── lower ──┬── host kernel ──▶ loops on the host
-//!                                                                     └── cuda ──▶ CUDA C++
+//!                          │ ▲                                         └── cuda ──▶ CUDA C++
+//!                        passes: the terms of each pass over the rows
 //! ```
 //! Statements are separated by line ends, `;` or `,`. `NAME = VALUE` computes a value for every row. A reduction,
-//! named or unnamed, computes one value from all rows. Operators from the highest precedence to the lowest: `**`,
+//! named or unnamed, computes one value from all rows. What depends on such a value is computed in another pass, or,
+//! if it depends on no row, from the values alone. Operators from the highest precedence to the lowest: `**`,
 //! prefix `+ - ~`, `* / // %`, `+ -`, `<< >>`, `&`, `^`, `|`, and comparisons, which do not chain. Names that are
 //! only read are columns or scalars, which have dtypes as columns do. If a job has neither, the name may be a
 //! constant, such as `pi`; this is decided when the inputs are known. All words are in `words.rs`; messages about
 //! unknown words are in `hints.rs`.
 //!
-//! Files use only files to their left in this list: `words` and `ir`; `lex`, `parse`, `typing`, `bind`; `program`;
-//! `host` and `cuda`; `lower`. Only the parser recurses, with a depth limit.
+//! Files use only files to their left in this list: `words` and `ir`; `lex`, `names` and `parse`, `passes`, `typing`,
+//! `bind`; `program`; `host` and `cuda`; `lower`. Only the parser recurses, with a depth limit.
 //!
 //! Results and dtypes are those of NumPy 2, which `tests/numpy` checks. Where NumPy's result depends on the
 //! processor, it is defined here and is the same on every device:
@@ -36,8 +38,10 @@ mod host;
 mod ir;
 mod lex;
 mod lower;
+mod names;
 mod number;
 mod parse;
+mod passes;
 mod program;
 mod random;
 mod reduce;

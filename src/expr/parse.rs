@@ -1,11 +1,12 @@
 //! The parser: turns tokens into terms.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use super::fault::Fault;
 use super::hints;
 use super::lex::{Token, tokens};
-use super::words::{self, Binary, Function, Kind, Unary, Weak};
+use super::names::{Known, Names};
+use super::words::{Binary, Function, Kind, Unary, Weak};
 
 /// The maximum nesting depth of parentheses, signs and right operands, because the parser recurses.
 const MAX_DEPTH: usize = 200;
@@ -28,6 +29,24 @@ pub(super) enum Tree {
     Unary(Unary, TermId),
     Binary(Binary, TermId, TermId),
     Call(Function, Vec<TermId>),
+    /// A reduction within an expression. Its value is known after a pass over the rows.
+    Reduce {
+        label: String,
+        kind: Kind,
+        of: TermId,
+    },
+}
+
+impl Tree {
+    /// The operands.
+    pub(super) fn operands(&self) -> Vec<TermId> {
+        match self {
+            Tree::Number(_) | Tree::Name(_) => vec![],
+            Tree::Unary(_, of) | Tree::Reduce { of, .. } => vec![*of],
+            Tree::Binary(_, left, right) => vec![*left, *right],
+            Tree::Call(_, arguments) => arguments.clone(),
+        }
+    }
 }
 
 /// A statement. Its terms follow those of the previous statement; the term of the whole value is the last.
@@ -37,6 +56,8 @@ pub(super) enum Statement {
     Assign { at: usize, name: String, value: TermId },
     /// Computes one value from all rows.
     Reduce { label: String, kind: Kind, of: TermId },
+    /// Computes one value from those of reductions.
+    Result { at: usize, label: String, value: TermId },
 }
 
 /// A parsed text.
@@ -44,6 +65,8 @@ pub(super) enum Statement {
 pub(super) struct Parsed {
     /// The terms of all statements, each after its operands, so that no walk recurses even for a very long sum.
     pub(super) terms: Vec<Term>,
+    /// When each term can be computed.
+    pub(super) known: Vec<Known>,
     pub(super) statements: Vec<Statement>,
     /// Names of assigned row values, in text order.
     pub(super) assigned: Vec<String>,
@@ -53,10 +76,33 @@ pub(super) struct Parsed {
     pub(super) constants: Vec<String>,
 }
 
+impl Parsed {
+    /// Checks that every assigned row value is read, or is one of these outputs.
+    pub(super) fn check_used<'n>(&'n self, outputs: impl Iterator<Item = &'n str>) -> Result<(), Fault> {
+        let read = self.terms.iter().filter_map(|term| match &term.tree {
+            Tree::Name(name) => Some(name.as_str()),
+            _ => None,
+        });
+        let mut used: HashSet<&str> = outputs.collect();
+        used.extend(read);
+        let unused = self.statements.iter().find_map(|statement| match statement {
+            Statement::Assign { at, name, .. } if !used.contains(name.as_str()) => Some((*at, name)),
+            _ => None,
+        });
+        match unused {
+            Some((at, name)) => {
+                let message = format!("`{name}` is assigned but not used; give '{name}' an output, or remove it");
+                Err(Fault::new(at, message))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 /// Parses a text.
 pub(super) fn parse(text: &str) -> Result<Parsed, Fault> {
     let chars: Vec<char> = text.chars().collect();
-    let mut parser = Parser { tokens: tokens(&chars)?, next: 0, depth: 0, terms: Vec::new() };
+    let mut parser = Parser { text: &chars, tokens: tokens(&chars)?, next: 0, depth: 0, terms: Vec::new() };
     let mut names = Names::default();
     let mut statements = Vec::new();
     loop {
@@ -66,7 +112,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, Fault> {
         if *parser.token() == Token::End {
             break;
         }
-        let statement = parser.statement(&chars, &mut names)?;
+        let statement = parser.statement(&mut names)?;
         statements.push(statement);
         if !parser.at_separator() && *parser.token() != Token::End {
             return Err(parser.unexpected());
@@ -75,95 +121,19 @@ pub(super) fn parse(text: &str) -> Result<Parsed, Fault> {
     if statements.is_empty() {
         return Err(Fault::new(0, "there is nothing to compute; write something like `y = 2 * x`"));
     }
-    let Names { assigned, inputs, constants, .. } = names;
-    Ok(Parsed { terms: parser.terms, statements, assigned, inputs, constants })
+    let Names { known, assigned, inputs, constants, .. } = names;
+    Ok(Parsed { terms: parser.terms, known, statements, assigned, inputs, constants })
 }
 
-/// The role of a name in the text so far.
-#[derive(Clone, Copy, PartialEq)]
-enum Role {
-    /// An input, a scalar or a constant.
-    Read,
-    Assigned,
-    Reduction,
-}
-
-/// The names met so far.
-#[derive(Default)]
-struct Names {
-    assigned: Vec<String>,
-    inputs: Vec<String>,
-    constants: Vec<String>,
-    roles: HashMap<String, Role>,
-}
-
-impl Names {
-    /// Records the names that a statement reads. Refuses reductions, whose values are known only after all rows.
-    fn read(&mut self, terms: &[Term]) -> Result<(), Fault> {
-        for term in terms {
-            match &term.tree {
-                Tree::Name(name) => match self.roles.get(name) {
-                    Some(Role::Reduction) => return Err(two_passes(term.at, name)),
-                    Some(Role::Assigned | Role::Read) => {}
-                    None => {
-                        let is_constant = words::constant(name).is_some();
-                        let names = if is_constant { &mut self.constants } else { &mut self.inputs };
-                        names.push(name.clone());
-                        self.roles.insert(name.clone(), Role::Read);
-                    }
-                },
-                Tree::Call(Function::Reduce(kind), _) => {
-                    return Err(two_passes(term.at, &format!("{}(…)", kind.name())));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn assign(&mut self, at: usize, name: &str, is_reduction: bool) -> Result<(), Fault> {
-        if words::is_reserved(name) {
-            return Err(Fault::new(at, format!("`{name}` is a reserved word; choose another name")));
-        }
-        let role = if is_reduction { Role::Reduction } else { Role::Assigned };
-        match self.roles.insert(name.to_owned(), role) {
-            Some(Role::Read) if words::constant(name).is_some() => Err(Fault::new(
-                at,
-                format!("`{name}` was read as a constant earlier; choose another name for the result"),
-            )),
-            Some(Role::Read) => Err(Fault::new(
-                at,
-                format!("`{name}` was read as an input earlier; choose another name for the result"),
-            )),
-            Some(_) => Err(Fault::new(at, format!("`{name}` is assigned twice; choose another name"))),
-            None => {
-                if !is_reduction {
-                    self.assigned.push(name.to_owned());
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-fn two_passes(at: usize, name: &str) -> Fault {
-    Fault::new(
-        at,
-        format!(
-            "`{name}` is known only after all rows, so this needs a second pass over them; compute `{name}` in a first \
-             run, replace it by a name here, and pass its value to the second run under that name"
-        ),
-    )
-}
-
-struct Parser {
+struct Parser<'t> {
+    text: &'t [char],
     tokens: Vec<(Token, usize)>,
     next: usize,
     depth: usize,
     terms: Vec<Term>,
 }
 
-impl Parser {
+impl Parser<'_> {
     // The parser never moves past the last token, `End`, so there is always a current token.
     fn token(&self) -> &Token {
         &self.tokens[self.next].0
@@ -201,7 +171,7 @@ impl Parser {
         Fault::new(self.at(), message)
     }
 
-    fn statement(&mut self, text: &[char], names: &mut Names) -> Result<Statement, Fault> {
+    fn statement(&mut self, names: &mut Names) -> Result<Statement, Fault> {
         let at = self.at();
         let follows_assign = matches!(self.tokens.get(self.next + 1), Some((Token::Sign("="), _)));
         let name = match self.token() {
@@ -213,30 +183,34 @@ impl Parser {
         }
         let first = self.terms.len();
         let value = self.term(0)?;
-        if let Tree::Call(Function::Reduce(kind), arguments) = &self.terms[value].tree
-            && let (kind, Some(&of)) = (*kind, arguments.first())
-        {
+        if let Tree::Reduce { kind, of, .. } = self.terms[value].tree {
             // The reduction itself has no value per row.
             self.terms.truncate(value);
-            names.read(&self.terms[first..])?;
+            let of_rows = names.read(&self.terms[first..])?;
             if let Some(name) = &name {
-                names.assign(at, name, true)?;
+                names.assign(at, name, of_rows.reduced())?;
             }
-            let label = match &name {
-                Some(name) => name.clone(),
-                None => on_one_line(&text[at..self.at()]),
-            };
-            return Ok(Statement::Reduce { label, kind, of });
+            return Ok(Statement::Reduce { label: name.unwrap_or_else(|| self.label(at)), kind, of });
         }
-        names.read(&self.terms[first..])?;
-        let Some(name) = name else {
-            return Err(Fault::new(
-                at,
-                "this value is not used; give it a name, like `y = …`, or reduce it, like `sum(…)`",
-            ));
-        };
-        names.assign(at, &name, false)?;
-        Ok(Statement::Assign { at, name, value })
+        let known = names.read(&self.terms[first..])?;
+        if let Some(name) = &name {
+            names.assign(at, name, known)?;
+        }
+        match name {
+            name if known.is_result() => {
+                Ok(Statement::Result { at, label: name.unwrap_or_else(|| self.label(at)), value })
+            }
+            Some(name) => Ok(Statement::Assign { at, name, value }),
+            None => {
+                Err(Fault::new(at, "this value is not used; give it a name, like `y = …`, or reduce it, like `sum(…)`"))
+            }
+        }
+    }
+
+    /// The text from `at` to the next token, on one line.
+    fn label(&self, at: usize) -> String {
+        let text: String = self.text[at..self.at()].iter().collect();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     /// Parses a term of operators with a precedence of at least `least`.
@@ -320,7 +294,13 @@ impl Parser {
         if !info.takes(arguments.len()) {
             return Err(Fault::new(at, hints::arguments(name, info, arguments.len())));
         }
-        Ok(self.push(at, Tree::Call(function, arguments)))
+        match (function, arguments.first()) {
+            (Function::Reduce(kind), Some(&of)) => {
+                let label = self.label(at);
+                Ok(self.push(at, Tree::Reduce { label, kind, of }))
+            }
+            _ => Ok(self.push(at, Tree::Call(function, arguments))),
+        }
     }
 
     fn close(&mut self, open: usize) -> Result<(), Fault> {
@@ -348,12 +328,6 @@ impl Parser {
         self.terms.push(Term { at, tree });
         self.terms.len() - 1
     }
-}
-
-/// Replaces every run of whitespace by one space.
-fn on_one_line(text: &[char]) -> String {
-    let text: String = text.iter().collect();
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn too_deep(at: usize) -> Fault {

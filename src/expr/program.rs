@@ -9,6 +9,8 @@ use crate::data::Dtype;
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(super) text: String,
+    /// Which pass of the text it is; `None` if the text has one pass.
+    pub(super) pass: Option<usize>,
     pub(super) inputs: Vec<(String, Dtype)>,
     /// What the kernel receives: the scalars, then numbers that adapt.
     pub(super) values: Vec<(String, Dtype)>,

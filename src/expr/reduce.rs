@@ -86,6 +86,19 @@ impl Reduction {
         self.dtype
     }
 
+    /// The dtype of the result.
+    pub(crate) fn result_dtype(&self) -> Dtype {
+        match self.kind {
+            Kind::Min | Kind::Max => self.dtype,
+            Kind::Sum | Kind::Prod | Kind::Mean | Kind::Var | Kind::Std => match self.state {
+                Dtype::F64 if self.dtype == Dtype::F32 => Dtype::F32,
+                state => state,
+            },
+            Kind::Count | Kind::ArgMin | Kind::ArgMax => Dtype::I64,
+            Kind::Any | Kind::All => Dtype::Bool,
+        }
+    }
+
     /// The assigned name, or the text of an unnamed reduction.
     pub(crate) fn label(&self) -> &str {
         &self.label

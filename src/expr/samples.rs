@@ -21,8 +21,11 @@ pub(crate) fn samples() -> Vec<Kernel> {
 
 /// Rebuilds the kernel of a generated source. The stand-in for the driver runs its host kernel.
 pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
-    let header::Origin { text, inputs, scalars, numbers, outputs } = header::read(source)?;
-    let program = Expression::parse(&text).ok()?.bind(&inputs, &scalars, &numbers, &outputs).ok()?;
+    let header::Origin { text, pass, inputs, scalars, numbers, outputs } = header::read(source)?;
+    let whole = Expression::parse(&text).ok()?;
+    let names: Vec<&str> = outputs.iter().map(|(name, _)| name.as_str()).collect();
+    let expression = pass.map_or_else(|| whole.clone(), |number| whole.pass(number, &names));
+    let program = expression.bind(&inputs, &scalars, &numbers, &outputs).ok()?;
     Some(Arc::new(program).kernel())
 }
 

@@ -169,11 +169,14 @@ impl Partial {
             devices: vec![],
             notes,
             measured: false,
+            passes: vec![],
             timeline: None,
             verification: None,
             checksum_time,
         };
+        let note = work.note();
         work.put_into(&mut report);
+        report.notes.extend(note);
         report.total_time += checksum_time;
         Ok(report)
     }

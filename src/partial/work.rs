@@ -93,7 +93,7 @@ impl Work {
     }
 
     /// Adds the counters of other parts.
-    pub(super) fn merge(&mut self, other: Work) {
+    pub(crate) fn merge(&mut self, other: Work) {
         add(&mut self.parts, other.parts);
         add(&mut self.chunks, other.chunks);
         self.chunk_rows = self.chunk_rows.max(other.chunk_rows);
@@ -133,7 +133,7 @@ impl Work {
     }
 
     /// Sets the counters, devices and notes of the report of the whole job.
-    pub(super) fn put_into(self, report: &mut Report) {
+    pub(crate) fn put_into(self, report: &mut Report) {
         let [find, open, kernel, memory] = self.setup.map(Duration::from_nanos);
         report.chunks = self.chunks;
         report.chunk_rows = self.chunk_rows;
@@ -151,9 +151,11 @@ impl Work {
         report.verification = (!verified.is_empty())
             .then(|| Verification { fraction, devices: verified.into_iter().map(Verified::report).collect() });
         report.notes.extend(self.notes);
-        if self.parts > 1 {
-            report.notes.push(format!("the job ran in {} parts, and the times are the sums of theirs", self.parts));
-        }
+    }
+
+    /// Returns a note on the parts of a job.
+    pub(super) fn note(&self) -> Option<String> {
+        (self.parts > 1).then(|| format!("the job ran in {} parts, and the times are the sums of theirs", self.parts))
     }
 }
 

@@ -40,6 +40,7 @@ struct ReportJson<'a> {
     verification: Option<VerificationJson<'a>>,
     checksum_seconds: Option<f64>,
     measured: bool,
+    passes: &'a [Report],
     notes: &'a [String],
 }
 
@@ -162,6 +163,7 @@ impl Serialize for Report {
             verification: self.verification.as_ref().map(verification),
             checksum_seconds: has_checksums.then_some(self.checksum_time.as_secs_f64()),
             measured: self.measured,
+            passes: &self.passes,
             notes: &self.notes,
         };
         document.serialize(serializer)

@@ -84,6 +84,10 @@ pub struct Report {
     pub peak_pinned_bytes: u64,
     /// The devices that took part.
     pub devices: Vec<DeviceReport>,
+    /// The reports of the passes over the rows, in order, if the expression needed several
+    /// ([`Expression::passes`](crate::Expression::passes)); empty otherwise. Then the counts and times of this report
+    /// are sums, and only the reports of the passes have bottlenecks.
+    pub passes: Vec<Report>,
     /// Notes for the user: for example, a faster or requested way that was not taken, and the reason.
     pub notes: Vec<String>,
     /// Whether the limits of this machine were measured (`overshot bench --limits`), so that bottlenecks can be

@@ -22,6 +22,9 @@ impl fmt::Display for Report {
             writeln!(f, "{}: {} of {}{to}", output.name, units::counted(output.rows, "row"), output.dtype)?;
         }
         writeln!(f, "{}", self.summary())?;
+        for (number, pass) in self.passes.iter().enumerate() {
+            writeln!(f, "pass {} of {}: {}", number + 1, self.passes.len(), pass.summary())?;
+        }
         if let Some(verification) = &self.verification {
             verification.devices.iter().try_for_each(|device| writeln!(f, "verified: {device}"))?;
         }

@@ -72,6 +72,7 @@ pub(crate) fn example() -> Report {
         bytes_read_directly: 0,
         peak_pinned_bytes: 96 << 20,
         devices: vec![device],
+        passes: vec![],
         notes: vec!["x.npy was not in the page cache".into()],
         measured: true,
         timeline: None,

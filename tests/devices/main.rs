@@ -9,6 +9,7 @@
 mod changed_files;
 mod checksums;
 mod contention;
+mod divided;
 mod each_fault;
 #[path = "../faults/jobs.rs"]
 mod fault_jobs;
@@ -43,6 +44,7 @@ fn main() {
         changed_files::MODULE,
         partials::MODULE,
         passes::MODULE,
+        divided::MODULE,
         contention::MODULE,
         sharing::MODULE,
         numpy::MODULE,

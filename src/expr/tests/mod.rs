@@ -4,6 +4,7 @@ mod cuda;
 mod host;
 mod language;
 mod parse;
+mod passes;
 mod values;
 
 use std::sync::Arc;

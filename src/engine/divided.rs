@@ -1,0 +1,281 @@
+//! Expressions whose values depend on reductions: the rows are read in several passes, and some results are computed
+//! from others.
+//!
+//! All passes are bound before the first one runs, so that every error of dtypes and memory comes before it.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+
+use super::Engine;
+use super::check::{BoundJob, Checked, Column, Given, bind_expression, check_dtypes, check_verification};
+use super::passes::PassContext;
+use super::versions::Versions;
+use super::{listing, reports};
+use crate::arrays::Resident;
+use crate::data::{Dtype, Input, Scalar};
+use crate::device::kernel::Uniform;
+use crate::device::{DeviceInfo, DeviceKind};
+use crate::error::{JobError, Result};
+use crate::expr::Expression;
+use crate::job::{Job, JobBody, ProgressFn};
+use crate::partial::Work;
+use crate::plan::{Plan, PlanColumn, Role};
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::trace::Timeline;
+
+/// The passes of a job, and what is computed between and after them.
+pub(super) struct Divided {
+    passes: Vec<Pass>,
+    results: Vec<ComputedResult>,
+}
+
+/// One pass over the rows.
+struct Pass {
+    expression: Expression,
+    /// The inputs that it reads, as numbers of those of the job.
+    inputs: Vec<usize>,
+    bound: BoundJob,
+}
+
+/// A result that is computed from those of reductions.
+struct ComputedResult {
+    label: String,
+    /// The number of passes that must end before it.
+    after: usize,
+    /// A job of one row that assigns the result.
+    bound: BoundJob,
+}
+
+/// The values that are known so far: scalars of the job, and results. `None` for a result that has no value, such as
+/// the minimum of zero rows.
+type Values = HashMap<String, Option<Scalar>>;
+
+impl Divided {
+    /// Divides a job into passes; `None` if one pass computes all of it.
+    ///
+    /// # Errors
+    /// Those that are detected before a run.
+    pub(super) fn of(job: &Job<'_>) -> Result<Option<Divided>> {
+        let JobBody::Expression(expression) = &job.what else { return Ok(None) };
+        if expression.is_one_pass() {
+            return Ok(None);
+        }
+        let checked = Checked::new(job)?;
+        let outputs: Vec<&str> = job.outputs.iter().map(|(name, _)| name.as_str()).collect();
+        expression.check_used(outputs.iter().copied())?;
+        let inputs = checked.inputs();
+        let mut known: Vec<(String, Dtype)> =
+            job.values.iter().map(|(name, value)| (name.clone(), value.dtype())).collect();
+        let mut divided = Divided { passes: vec![], results: vec![] };
+        let mut computed = expression.computed_results();
+        for number in 0..expression.passes() {
+            let is_last = number + 1 == expression.passes();
+            let part = expression.pass(number, if is_last { &outputs } else { &[] });
+            let read: HashSet<&str> = part.inputs().chain(part.constants()).collect();
+            let own: Vec<usize> = (0..inputs.len()).filter(|k| read.contains(inputs[*k].0.as_str())).collect();
+            let mut given = values_of(&part, &known, job);
+            given.inputs = own.iter().map(|k| inputs[*k].clone()).collect();
+            let outputs = if is_last { &job.outputs[..] } else { &[] };
+            let bound = checked.bind(&part, given, outputs)?;
+            check_dtypes(outputs, &bound.outputs, &job.what)?;
+            check_verification(job, bound.operator.kernel())?;
+            let reductions = bound.operator.state().0;
+            known.extend(reductions.iter().map(|one| (one.label().to_owned(), one.result_dtype())));
+            divided.passes.push(Pass { expression: part, inputs: own, bound });
+
+            let (ready, later): (Vec<_>, _) = computed.into_iter().partition(|result| result.after == number + 1);
+            computed = later;
+            for result in ready {
+                if let Some(name) = result.expression.constants().find(|name| inputs.iter().any(|(own, _)| own == name))
+                {
+                    return Err(JobError::ResultOfInput { result: result.label, name: name.to_owned() }.into());
+                }
+                let given = values_of(&result.expression, &known, job);
+                let own = [(result.label.clone(), None)];
+                let bound = bind_expression(&result.expression, given, &own, 1, None, false)?;
+                known.extend(bound.outputs.iter().map(|column| (result.label.clone(), column.dtype)));
+                divided.results.push(ComputedResult { label: result.label, after: number + 1, bound });
+            }
+        }
+        Ok(Some(divided))
+    }
+}
+
+/// The values and numbers that a part of the expression reads.
+fn values_of(part: &Expression, known: &[(String, Dtype)], job: &Job<'_>) -> Given {
+    let read: HashSet<&str> = part.inputs().chain(part.constants()).collect();
+    Given {
+        inputs: vec![],
+        values: known.iter().filter(|(name, _)| read.contains(name.as_str())).cloned().collect(),
+        numbers: job.numbers.iter().filter(|(name, _)| read.contains(name.as_str())).cloned().collect(),
+    }
+}
+
+impl Pass {
+    /// The inputs of the pass, some of which may be kept on a device.
+    fn inputs<'i>(&self, all: &'i [(String, Input<'_>)], kept: &'i Kept<'_>) -> Vec<(String, Input<'i>)> {
+        let input = |k: &usize| match kept.get(k) {
+            Some(resident) => (all[*k].0.clone(), resident.into()),
+            None => (all[*k].0.clone(), all[*k].1.borrowed()),
+        };
+        self.inputs.iter().map(input).collect()
+    }
+}
+
+/// The inputs that stay on a device between the passes, as far as they fit, by their numbers.
+type Kept<'i> = HashMap<usize, Resident<'i>>;
+
+/// Returns the bits of the values that a part receives; zeros for results that have no value.
+fn bits_of(bound: &BoundJob, known: &Values) -> Result<Vec<u64>> {
+    let value = |(name, dtype): &(String, Dtype)| {
+        let value = known.get(name).copied().flatten();
+        (name.clone(), value.unwrap_or_else(|| Scalar::of_bits(*dtype, 0)))
+    };
+    bound.bits_of(&bound.values.iter().map(value).collect::<Vec<_>>())
+}
+
+impl ComputedResult {
+    fn compute(&self, known: &Values) -> Result<Option<Scalar>> {
+        let has_none = |(name, _): &(String, Dtype)| matches!(known.get(name), Some(None));
+        if self.bound.values.iter().any(has_none) {
+            return Ok(None);
+        }
+        let (bits, dtype) = (bits_of(&self.bound, known)?, self.bound.outputs[0].dtype);
+        let Some(mut host) = self.bound.operator.kernel().new_host_kernel() else { return Ok(None) };
+        let mut word = 0_u64;
+        let bytes = &mut bytemuck::bytes_of_mut(&mut word)[..dtype.size()];
+        host.run(0, 1, &[], &mut [bytes], &mut [], &Uniform { resident: &[], values: &bits });
+        Ok(Some(Scalar::of_bits(dtype, word)))
+    }
+}
+
+impl Engine {
+    /// Returns the device that keeps inputs between passes, and the numbers of these inputs: those that several passes
+    /// read. Only a GPU that is alone keeps any. Rows on a device are lost with it, and others could not take over; and
+    /// beside a GPU with such rows, the CPU would have none to compute.
+    fn kept_inputs(&self, passes: &[Pass], inputs: &[(String, Input<'_>)]) -> Option<(&DeviceInfo, Vec<usize>)> {
+        let [device] = &self.found_for(&passes.first()?.bound).devices[..] else { return None };
+        let readers = |k: usize| passes.iter().filter(|pass| pass.inputs.contains(&k)).count();
+        let is_kept = |k: &usize| readers(*k) > 1 && inputs[*k].1.shards().is_none();
+        let kept: Vec<usize> = (0..inputs.len()).filter(is_kept).collect();
+        let may_keep = device.kind != DeviceKind::Cpu && self.device_timeout.is_none() && !kept.is_empty();
+        may_keep.then_some((device, kept))
+    }
+
+    /// Returns the plan of a divided job: that of the last pass, with all columns of the job, and those of all passes.
+    pub(super) fn plan_divided(&self, job: &Job<'_>, divided: &Divided) -> Result<Plan> {
+        let Some(last) = divided.passes.last() else { return Err(JobError::SeveralPasses.into()) };
+        let of_input = |(_, input): &(String, Input<'_>)| Column { dtype: input.source().dtype(), elements: 1 };
+        let inputs: Vec<Column> = job.inputs.iter().map(of_input).collect();
+        let columns = listing::of(job, &inputs, &last.bound.outputs);
+        let mut passes = Vec::with_capacity(divided.passes.len());
+        for (number, pass) in divided.passes.iter().enumerate() {
+            let is_last = number + 1 == divided.passes.len();
+            let outputs = if is_last { &job.outputs[..] } else { &[] };
+            let is_own = |column: &&PlanColumn| match column.role {
+                Role::Output => is_last,
+                _ => pass.expression.reads(&column.name),
+            };
+            let is_result = |(name, _): &&(String, Dtype)| !job.value_names().any(|own| own == name);
+            let results = pass.bound.values.iter().filter(is_result).map(listing::of_result);
+            let columns = columns.iter().filter(is_own).cloned().chain(results).collect();
+            let plan = self.plan_bound(&pass.inputs(&job.inputs, &Kept::new()), outputs, &pass.bound)?;
+            passes.push(Plan { columns, ..plan });
+        }
+        if let Some((device, kept)) = self.kept_inputs(&divided.passes, &job.inputs) {
+            let names: Vec<_> = kept.iter().map(|k| format!("'{}'", job.inputs[*k].0)).collect();
+            let note =
+                format!("as far as they fit, rows of {} stay on {} after this pass", names.join(", "), device.id);
+            passes[0].notes.push(note);
+        }
+        let plan = match passes.last() {
+            Some(plan) if passes.len() > 1 => plan.clone(),
+            _ => return Ok(Plan { columns, ..passes.remove(0) }),
+        };
+        Ok(Plan { columns, passes, ..plan })
+    }
+
+    /// Runs the passes of a job one after the other.
+    pub(super) fn run_divided(&self, job: Job<'_>, divided: Divided) -> Result<Report> {
+        let begin = Instant::now();
+        if divided.passes.len() > 1 {
+            // A pass that does not fit the limits is an error before the first one runs.
+            let _ = self.plan_divided(&job, &divided)?;
+        }
+        let Job { what, inputs, values, numbers, rows, outputs, cancel, progress, timeline, verify, checksum, .. } =
+            job;
+        let labels: Vec<String> = match &what {
+            JobBody::Expression(expression) => expression.reductions().map(str::to_owned).collect(),
+            JobBody::Kernel(_) => vec![],
+        };
+        let Divided { mut passes, results } = divided;
+        let versions: Vec<Versions> =
+            passes.iter().map(|pass| Versions::of(&pass.inputs(&inputs, &Kept::new()))).collect();
+        let mut kept = Kept::new();
+        for number in self.kept_inputs(&passes, &inputs).map(|(_, kept)| kept).unwrap_or_default() {
+            kept.insert(number, self.resident(inputs[number].1.borrowed())?);
+            passes.iter_mut().for_each(|pass| pass.bound.is_resident |= pass.inputs.contains(&number));
+        }
+        let mut known: Values = values.iter().map(|(name, value)| (name.clone(), Some(*value))).collect();
+        let (count, mut outputs, mut done) = (passes.len(), Some(outputs), Vec::with_capacity(passes.len()));
+        for (number, (pass, versions)) in passes.into_iter().zip(versions).enumerate() {
+            let is_last = number + 1 == count;
+            pass.bound.operator.kernel().values.set(bits_of(&pass.bound, &known)?);
+            let before = number as u64;
+            let job = Job {
+                what: JobBody::Expression(pass.expression.clone()),
+                inputs: pass.inputs(&inputs, &kept),
+                values: vec![],
+                numbers: numbers.clone(),
+                deferred: false,
+                outputs: if is_last { outputs.take().unwrap_or_default() } else { vec![] },
+                rows,
+                cancel: cancel.clone(),
+                progress: progress.as_deref().map(|progress| {
+                    let whole = move |Progress { done, rows }| {
+                        progress(Progress { done: before * rows + done, rows: count as u64 * rows });
+                    };
+                    Box::new(whole) as ProgressFn<'_>
+                }),
+                timeline,
+                verify,
+                checksum: checksum && is_last,
+            };
+            let context = PassContext { versions: Some(versions), ..PassContext::default() };
+            let report = self.run_pass(job, &pass.bound, context)?;
+            known.extend(report.results.iter().cloned());
+            for result in results.iter().filter(|result| result.after == number + 1) {
+                let value = result.compute(&known)?;
+                known.insert(result.label.clone(), value);
+            }
+            done.push(report);
+        }
+        let Some(mut report) = sum_of(done) else { return Err(JobError::SeveralPasses.into()) };
+        report.results =
+            labels.into_iter().map(|label| (label.clone(), known.get(&label).copied().flatten())).collect();
+        report.inputs = reports::of_inputs(&inputs);
+        report.total_time = begin.elapsed();
+        Ok(report)
+    }
+}
+
+/// Returns the report of all passes: the sums of their counts and times, and the outputs of the last one.
+fn sum_of(mut passes: Vec<Report>) -> Option<Report> {
+    let mut whole = passes.last()?.clone();
+    if passes.len() == 1 {
+        return Some(whole);
+    }
+    whole.timeline = Timeline::in_order(passes.iter_mut().filter_map(|pass| Some((pass.timeline.take()?, pass.time))));
+    whole.notes.clear();
+    let works = passes.iter().cloned().map(Work::of);
+    let work = works.reduce(|mut all, work| {
+        all.merge(work);
+        all
+    });
+    if let Some(work) = work {
+        work.put_into(&mut whole);
+    }
+    whole.passes = passes;
+    Some(whole)
+}

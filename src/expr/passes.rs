@@ -1,0 +1,149 @@
+//! Several passes: the part of an expression that one pass over the rows computes.
+//!
+//! A reduction is known when all rows have been read, so what depends on it needs another pass. Each reduction is
+//! computed in the first pass that can, and outputs in the last one. What earlier passes found is a value of the later
+//! ones, as a scalar of the job is. Its name is the label of the reduction: `m` in `m = mean(x)`, and else its text.
+
+use std::collections::{HashMap, HashSet};
+
+use super::names::Known;
+use super::parse::{Parsed, Statement, Term, TermId, Tree};
+use super::words::{self, Kind};
+
+impl Parsed {
+    /// The number of passes over the rows.
+    pub(super) fn passes(&self) -> usize {
+        let reduced = self.reductions().map(|(_, _, of)| of);
+        let assigned = self.assignments().map(|(_, (value, _))| value);
+        reduced.chain(assigned).map(|last| self.known[last].after + 1).max().unwrap_or(1)
+    }
+
+    /// Whether one pass computes the whole text, and nothing is left to compute after it.
+    pub(super) fn is_one_pass(&self) -> bool {
+        let is_result = |statement: &Statement| matches!(statement, Statement::Result { .. });
+        self.passes() == 1 && !self.statements.iter().any(is_result)
+    }
+
+    /// All reductions, alone and within expressions: the label, the kind, and the term that is reduced.
+    fn reductions(&self) -> impl Iterator<Item = (&str, Kind, TermId)> {
+        let alone = self.statements.iter().filter_map(|statement| match statement {
+            Statement::Reduce { label, kind, of } => Some((label.as_str(), *kind, *of)),
+            _ => None,
+        });
+        let within = self.terms.iter().filter_map(|term| match &term.tree {
+            Tree::Reduce { label, kind, of } => Some((label.as_str(), *kind, *of)),
+            _ => None,
+        });
+        alone.chain(within)
+    }
+
+    /// The part of the text that a pass computes: its reductions, and the values of these outputs. Passes count from 0.
+    pub(super) fn pass(&self, number: usize, outputs: &[&str]) -> Parsed {
+        let mut roots: Vec<(TermId, Statement)> = Vec::new();
+        let mut labels = HashSet::new();
+        for (label, kind, of) in self.reductions() {
+            if self.known[of].after == number && labels.insert(label) {
+                roots.push((of, Statement::Reduce { label: label.to_owned(), kind, of }));
+            }
+        }
+        let is_output = |(name, _): &(&str, _)| outputs.contains(name);
+        roots.extend(self.assignments().filter(is_output).map(|(_, (value, statement))| (value, statement.clone())));
+        self.part(roots)
+    }
+
+    /// The statements that compute results from those of reductions, each with its label, the number of passes that
+    /// must end before it, and a text that assigns its value.
+    pub(super) fn computed_results(&self) -> impl Iterator<Item = (&str, usize, Parsed)> {
+        self.statements.iter().filter_map(|statement| match statement {
+            Statement::Result { at, label, value } => {
+                let assign = Statement::Assign { at: *at, name: label.clone(), value: *value };
+                Some((label.as_str(), self.known[*value].after, self.part(vec![(*value, assign)])))
+            }
+            _ => None,
+        })
+    }
+
+    /// The assigned row values, each with its term and statement.
+    fn assignments(&self) -> impl Iterator<Item = (&str, (TermId, &Statement))> {
+        self.statements.iter().filter_map(|statement| match statement {
+            Statement::Assign { name, value, .. } => Some((name.as_str(), (*value, statement))),
+            _ => None,
+        })
+    }
+
+    /// The labels of reductions and results that are statements.
+    pub(super) fn results(&self) -> impl Iterator<Item = &str> {
+        self.statements.iter().filter_map(|statement| match statement {
+            Statement::Reduce { label, .. } | Statement::Result { label, .. } => Some(label.as_str()),
+            Statement::Assign { .. } => None,
+        })
+    }
+
+    /// The terms that these statements need, and the statements with the assigned names among them.
+    fn part(&self, mut statements: Vec<(TermId, Statement)>) -> Parsed {
+        let assigned: HashMap<&str, (TermId, &Statement)> = self.assignments().collect();
+        let mut included: HashSet<TermId> = statements.iter().map(|(root, _)| *root).collect();
+        let mut needed = vec![false; self.terms.len()];
+        included.iter().for_each(|root| needed[*root] = true);
+        // Operands and assigned values precede what reads them.
+        for id in (0..self.terms.len()).rev() {
+            match &self.terms[id].tree {
+                _ if !needed[id] => {}
+                Tree::Reduce { .. } => {}
+                Tree::Name(name) => {
+                    if let Some((value, statement)) = assigned.get(name.as_str()) {
+                        needed[*value] = true;
+                        if included.insert(*value) {
+                            statements.push((*value, (*statement).clone()));
+                        }
+                    }
+                }
+                tree => tree.operands().into_iter().for_each(|operand| needed[operand] = true),
+            }
+        }
+        let mut part = Parsed {
+            terms: vec![],
+            known: vec![],
+            statements: vec![],
+            assigned: vec![],
+            inputs: vec![],
+            constants: vec![],
+        };
+        let mut moved = vec![0; self.terms.len()];
+        for (id, Term { at, tree }) in self.terms.iter().enumerate().filter(|(id, _)| needed[*id]) {
+            moved[id] = part.terms.len();
+            let tree = match tree {
+                Tree::Number(_) | Tree::Name(_) => tree.clone(),
+                Tree::Unary(op, of) => Tree::Unary(*op, moved[*of]),
+                Tree::Binary(op, left, right) => Tree::Binary(*op, moved[*left], moved[*right]),
+                Tree::Call(function, of) => Tree::Call(*function, of.iter().map(|id| moved[*id]).collect()),
+                Tree::Reduce { label, .. } => Tree::Name(label.clone()),
+            };
+            if let Tree::Name(name) = &tree
+                && !assigned.contains_key(name.as_str())
+            {
+                let is_constant = words::constant(name).is_some();
+                let names = if is_constant { &mut part.constants } else { &mut part.inputs };
+                if !names.contains(name) {
+                    names.push(name.clone());
+                }
+            }
+            part.terms.push(Term { at: *at, tree });
+            // It receives what other passes computed.
+            part.known.push(Known::default());
+        }
+        // Names are assigned before they are read.
+        statements.sort_by_key(|(value, _)| *value);
+        for (value, statement) in statements {
+            part.statements.push(match statement {
+                Statement::Reduce { label, kind, .. } => Statement::Reduce { label, kind, of: moved[value] },
+                Statement::Assign { at, name, .. } => {
+                    part.assigned.push(name.clone());
+                    Statement::Assign { at, name, value: moved[value] }
+                }
+                Statement::Result { at, label, .. } => Statement::Result { at, label, value: moved[value] },
+            });
+        }
+        part
+    }
+}
