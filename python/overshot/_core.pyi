@@ -50,7 +50,7 @@ class Expression:
 
 @final
 class File:
-    """A file to be read."""
+    """A file to be read, or several as one input: those of a folder, or of a pattern such as `part-*.npy`."""
 
     def __new__(cls, path: str | os.PathLike[str], dtype: str | None = None, read: str = "map") -> File: ...
     @property

@@ -547,6 +547,7 @@ def plan(
 def open(path: str | os.PathLike[str], dtype: Any = None, *, read: str = "map") -> _core.File:
     """Opens a `.npy` file, or a raw file of rows of a dtype, as an input of any size.
 
+    A folder, or a pattern such as `"part-*.npy"`, stands for its files as one input, in natural order of their names.
     `read` is `"map"`, `"pread"` or `"direct"`, which bypasses the page cache. Do not write to the file during a run.
     """
     return _core.File(os.fspath(path), None if dtype is None else np.dtype(dtype).name, read)

@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use crate::dtype;
 use crate::error::exception;
 
-/// A file to be read: `.npy`, or raw rows of a dtype. Each job opens it anew.
+/// A file to be read: `.npy`, or raw rows of a dtype. Or several: those of a folder or of a pattern. Each job opens them
+/// anew.
 #[pyclass(frozen, module = "overshot")]
 pub(crate) struct File {
     /// The path.

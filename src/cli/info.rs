@@ -31,7 +31,9 @@ struct Infos<'a> {
 #[derive(Serialize)]
 struct Info {
     path: String,
-    /// `npy`, `raw`, or a description of an unsupported format.
+    /// How many files it names.
+    files: usize,
+    /// `npy`, `raw`, or a description of an unsupported format; of several files, that of the first one.
     format: String,
     file_bytes: Option<u64>,
     dtype: Option<&'static str>,
@@ -59,17 +61,14 @@ pub fn info(args: &InfoArgs) -> Result {
 }
 
 fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
-    let mut info = Info::unknown(&file.path);
-    let head = match head(&file.path) {
-        Ok((head, bytes)) => {
-            info.file_bytes = Some(bytes);
-            head
-        }
-        // The library reports the error below.
-        Err(_) => vec![],
-    };
-    let is_npy_name = file.path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"));
-    let foreign = if file.is_raw { None } else { overshot::io::foreign_format(&file.path, &head) };
+    let paths = file.files();
+    let mut info = Info { files: paths.len(), ..Info::unknown(&file.path) };
+    // The library reports the errors below.
+    let first = paths.first().unwrap_or(&file.path);
+    let head = head(first).unwrap_or_default();
+    info.file_bytes = paths.iter().map(|path| length(path).ok()).sum();
+    let is_npy_name = first.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"));
+    let foreign = if file.is_raw { None } else { overshot::io::foreign_format(first, &head) };
     info.npy = if file.is_raw { None } else { NpyHeader::parse(&head) };
     info.format = match (&info.npy, foreign) {
         (Some(_), _) => "npy",
@@ -83,7 +82,9 @@ fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
         return Ok(info);
     }
     match file.open(ReadMode::default()) {
-        Err(Error::File { problem, remedy, .. }) => info.problem = Some(format!("{problem}; {remedy}")),
+        Err(Error::File { path, problem, remedy, .. }) if path == file.path => {
+            info.problem = Some(format!("{problem}; {remedy}"))
+        }
         Err(error) => info.problem = Some(error.to_string()),
         Ok(input) => {
             let source = input.source();
@@ -104,21 +105,26 @@ fn engine(device: &DeviceChoice) -> Result<Engine> {
     Ok(Engine::builder().device(device.clone()).build()?)
 }
 
-/// Reads the start of a regular file. Also returns its length.
-fn head(path: &Path) -> std::io::Result<(Vec<u8>, u64)> {
+/// Returns the length of a regular file.
+fn length(path: &Path) -> std::io::Result<u64> {
+    let metadata = std::fs::metadata(path)?;
+    if metadata.is_file() { Ok(metadata.len()) } else { Err(std::io::ErrorKind::InvalidInput.into()) }
+}
+
+/// Reads the start of a regular file.
+fn head(path: &Path) -> std::io::Result<Vec<u8>> {
     // Opening a pipe would wait for a writer.
-    let bytes = std::fs::metadata(path).and_then(|metadata| {
-        if metadata.is_file() { Ok(metadata.len()) } else { Err(std::io::ErrorKind::InvalidInput.into()) }
-    })?;
+    length(path)?;
     let mut head = Vec::new();
     File::open(path)?.take(NpyFields::MAX_LEN).read_to_end(&mut head)?;
-    Ok((head, bytes))
+    Ok(head)
 }
 
 impl Info {
     fn unknown(path: &Path) -> Info {
         Info {
             path: path.to_string_lossy().into_owned(),
+            files: 1,
             format: String::new(),
             file_bytes: None,
             dtype: None,
@@ -145,6 +151,7 @@ impl Info {
         text.push('\n');
         let mut line = |what: String| _ = writeln!(text, "  {what}");
         match &self.npy {
+            _ if self.files > 1 => line(dim(&format!("{} as one input", units::counted(self.files as u64, "file")))),
             Some(header) => line(dim(&header.text())),
             None if self.dtype.is_some() => line(dim("raw; can be used in place")),
             None => {}

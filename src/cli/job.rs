@@ -1,6 +1,6 @@
 //! `overshot run` and `overshot plan`.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use overshot::{Job, html};
 
@@ -8,7 +8,7 @@ use super::args::JobArgs;
 use super::output::{print, print_json};
 use super::progress::Bar;
 use super::report_file::ReportFile;
-use super::values::{Rows, Value};
+use super::values::{Binding, Rows, Value};
 use super::{Failure, Result, interrupt, kernel, parts, render, resume};
 
 /// Runs the job and prints its report.
@@ -49,7 +49,7 @@ pub fn run(args: &JobArgs) -> Result {
 
 /// The file of `--html`, which is none of the others.
 fn page(args: &JobArgs) -> Result<Option<ReportFile<'_>>> {
-    let trace = args.trace.as_deref().map(|path| ("the trace".to_owned(), path));
+    let trace = args.trace.as_deref().map(|path| ("the trace".to_owned(), path.to_owned()));
     args.html.as_deref().map(|path| ReportFile::new("the page", path, files(args).chain(trace))).transpose()
 }
 
@@ -58,9 +58,13 @@ fn write_page(page: ReportFile<'_>, args: &JobArgs, fragment: &str) -> Result {
 }
 
 /// The files of a job, each with its description.
-pub fn files(args: &JobArgs) -> impl Iterator<Item = (String, &Path)> {
-    let kernel = kernel::file(&args.expression).map(|file| ("the kernel's file".to_owned(), file));
-    kernel.into_iter().chain(args.files.iter().map(|file| (format!("'{}'", file.name), file.file.path.as_path())))
+pub fn files(args: &JobArgs) -> impl Iterator<Item = (String, PathBuf)> {
+    let kernel = kernel::file(&args.expression).map(|file| ("the kernel's file".to_owned(), file.to_owned()));
+    let of_name = |file: &Binding| {
+        let what = format!("'{}'", file.name);
+        file.file.files().into_iter().map(move |path| (what.clone(), path)).collect::<Vec<_>>()
+    };
+    kernel.into_iter().chain(args.files.iter().flat_map(of_name))
 }
 
 /// Prints the plan of the job.

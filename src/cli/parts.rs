@@ -61,7 +61,7 @@ fn unknown_rows(args: &JobArgs, error: Error) -> Failure {
 
 /// Merges partials, and prints the report of the whole job or writes a partial again.
 pub fn merge(args: &MergeArgs) -> Result {
-    let others = args.partials.iter().map(|path| ("a partial to be merged".to_owned(), path.as_path()));
+    let others = args.partials.iter().map(|path| ("a partial to be merged".to_owned(), path.clone()));
     let to = match args.partial.as_deref() {
         Some(target) => Some((target, ReportFile::new("the partial", target, others)?)),
         None => None,

@@ -28,10 +28,10 @@ impl<'a> ReportFile<'a> {
     ///
     /// # Errors
     /// If the path is one of the others, is not a regular file, or is in a directory in which files cannot be created.
-    pub fn new<'b>(
+    pub fn new(
         what: &'static str,
         path: &'a Path,
-        others: impl IntoIterator<Item = (String, &'b Path)>,
+        others: impl IntoIterator<Item = (String, PathBuf)>,
     ) -> Result<ReportFile<'a>> {
         let cannot = |problem: &str, remedy: &str, cause: Option<io::Error>| Error::File {
             path: path.into(),

@@ -117,6 +117,19 @@ impl FileRows {
         self
     }
 
+    /// Reads the rows as some of a dataset of this many bytes, which may be too large for the page cache.
+    pub(super) fn among(mut self, bytes: u64) -> Self {
+        if self.direct.is_none() && bytes > memory() / LARGE {
+            self.direct = Direct::open(&self.path, &self.file);
+        }
+        self
+    }
+
+    /// Returns the size of the rows in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.rows * self.dtype.size() as u64
+    }
+
     pub(super) fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
         let beyond = || {
             let problem = format!("rows from {first} on were requested, but it has {} rows", self.rows);

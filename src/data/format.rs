@@ -2,20 +2,41 @@
 
 use super::dtype::dtype_names;
 use super::file::{Opened, ends_with_slash};
+use super::files::{Files, Part};
 use super::foreign_format::{Foreign, by_name, foreign_format, is_npy};
+use super::pattern::several;
 use super::{Dtype, Input, NewFile, Npy, Raw, ReadMode, Source};
 use crate::error::{Error, JobError, Result, SettingError};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Opens a file for reading: `.npy` as [`Npy`], every other name as [`Raw`].
+/// Opens a file for reading: `.npy` as [`Npy`], every other name as [`Raw`]. Or several files, which are one input:
+/// those of a folder, or those whose names match a pattern of `*`, `?` and `[a-z]`, such as `part-*.npy`.
+///
+/// Several files are read in natural order of their names: `part-2` comes before `part-10`. Hidden files are left out,
+/// as the shell does. The files have the same dtype, and shapes that differ in the lengths of the first dimension only,
+/// along which they are joined; raw files have one dimension.
+///
+/// ```
+/// use overshot::{Dtype, Engine, Job, io};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let pattern = folder.path().join("part-*.u8");
+/// for (part, rows) in [(2, [3, 4]), (10, [5, 6]), (1, [1, 2])] {
+///     std::fs::write(folder.path().join(format!("part-{part}.u8")), rows).unwrap();
+/// }
+/// let x = io::open(&pattern, Some(Dtype::U8))?;
+/// let report = Engine::builder().build()?.run(Job::eval("sum(x * i)")?.input("x", x))?;
+/// assert_eq!(report.value("sum(x * i)")?.map(|sum| sum.as_f64()), Some(70.0));
+/// # Ok::<(), overshot::Error>(())
+/// ```
 ///
 /// Files of other formats are refused, by their names and their first bytes. [`Raw::open`] accepts any file.
 ///
 /// # Errors
 /// Returns the same errors as [`Npy::open`] and [`Raw::open`]. Also returns an error if `dtype` is missing for a
-/// raw file, or differs from the dtype of a `.npy` file.
+/// raw file, or differs from the dtype of a `.npy` file; if no file has a name of the pattern; and if the dtypes or the
+/// shapes of several files do not fit together.
 pub fn open(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<Input<'static>> {
     open_with(path, dtype, ReadMode::default())
 }
@@ -25,14 +46,11 @@ pub fn open(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<Input<'stati
 /// # Errors
 /// Returns the same errors as [`open`].
 pub fn open_with(path: impl AsRef<Path>, dtype: Option<Dtype>, reading: ReadMode) -> Result<Input<'static>> {
-    match readable(path.as_ref(), dtype)? {
-        None => agreed(Npy::open_with(path, reading)?, dtype),
-        Some(dtype) => Ok(Raw::open_with(path, dtype, reading)?.into()),
-    }
+    named(path.as_ref(), |path| one(path, dtype, reading), Dataset::input)
 }
 
 /// Opens a file as [`open`] does, to be used in place through a memory map. If the system cannot map it, it is read
-/// with system calls.
+/// with system calls, and so are several files, whose rows are not adjacent in memory.
 ///
 /// # Safety
 /// The contract of [`Npy::map`]: nobody may write to the file or truncate it while the input exists.
@@ -40,11 +58,72 @@ pub fn open_with(path: impl AsRef<Path>, dtype: Option<Dtype>, reading: ReadMode
 /// # Errors
 /// Returns the same errors as [`open`].
 pub unsafe fn map(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<Input<'static>> {
-    match readable(path.as_ref(), dtype)? {
-        // SAFETY: the caller upholds the same contract.
-        None => agreed(unsafe { Npy::map(path) }?, dtype),
-        // SAFETY: as above.
-        Some(dtype) => Ok(unsafe { Raw::map(path, dtype) }?.into()),
+    // SAFETY: the caller upholds the same contract.
+    named(path.as_ref(), |path| one(path, dtype, ReadMode::default()), |file| unsafe { file.map() })
+}
+
+/// A file of a format that can be read.
+enum Dataset {
+    Npy(Npy),
+    Raw(Raw),
+}
+
+impl Dataset {
+    fn input(self) -> Input<'static> {
+        match self {
+            Dataset::Npy(npy) => npy.into(),
+            Dataset::Raw(raw) => raw.into(),
+        }
+    }
+
+    /// Returns the file, to be used in place.
+    ///
+    /// # Safety
+    /// The contract of [`Npy::map`].
+    unsafe fn map(self) -> Input<'static> {
+        match self {
+            // SAFETY: the caller upholds the same contract.
+            Dataset::Npy(npy) => unsafe { npy.mapped() }.into(),
+            // SAFETY: as above.
+            Dataset::Raw(raw) => unsafe { raw.mapped() }.into(),
+        }
+    }
+
+    fn part(self) -> Part {
+        match self {
+            Dataset::Npy(npy) => npy.into_part(),
+            Dataset::Raw(raw) => raw.into_part(),
+        }
+    }
+}
+
+/// Returns the file of a name as an input by `alone`, or several files as one input. `open` opens each.
+fn named(
+    name: &Path,
+    open: impl Fn(&Path) -> Result<Dataset>,
+    alone: impl FnOnce(Dataset) -> Input<'static>,
+) -> Result<Input<'static>> {
+    refuse_places(name)?;
+    if name.is_dir()
+        && let Some(foreign) = by_name(name)
+    {
+        return Err(not_raw(name, foreign));
+    }
+    match several(name)?.as_deref() {
+        None => Ok(alone(open(name)?)),
+        Some([only]) => Ok(alone(open(only)?)),
+        Some(paths) => {
+            let parts = paths.iter().map(|path| open(path).map(Dataset::part)).collect::<Result<Vec<_>>>()?;
+            Ok(Files::new(name, parts)?.into())
+        }
+    }
+}
+
+/// Opens one file by its name.
+fn one(path: &Path, dtype: Option<Dtype>, reading: ReadMode) -> Result<Dataset> {
+    match readable(path, dtype)? {
+        None => agreed(Npy::open_with(path, reading)?, dtype).map(Dataset::Npy),
+        Some(dtype) => Raw::open_with(path, dtype, reading).map(Dataset::Raw),
     }
 }
 
@@ -81,27 +160,23 @@ fn with(file: NewFile, dtype: Option<Dtype>) -> NewFile {
 
 /// Returns the dtype with which a raw file is read; `None` for a `.npy` file.
 fn readable(path: &Path, dtype: Option<Dtype>) -> Result<Option<Dtype>> {
-    refuse_places(path)?;
-    let shown = path.display();
-    let opened = match Opened::new(path) {
-        Err(Error::File { cause: Some(e), .. }) if e.kind() == std::io::ErrorKind::NotFound && is_pattern(path) => {
-            let remedy = "name one file; join several with numpy.concatenate";
-            return Err(Error::file(path, "there is no such file, and patterns are not expanded", remedy));
-        }
-        opened => opened?,
-    };
+    let opened = Opened::new(path)?;
     if is_npy(path) {
         return Ok(None);
     }
-    if let Some(Foreign { what, remedy }) = foreign_format(path, &opened.head(16)?) {
-        let remedy =
-            format!("{remedy}; to read its bytes as rows anyway, open it as a raw file, or write {shown}:f64!");
-        return Err(Error::file(path, format!("is {what}, not a raw file"), remedy));
+    if let Some(foreign) = foreign_format(path, &opened.head(16)?) {
+        return Err(not_raw(path, foreign));
     }
     match dtype {
         None => Err(JobError::MissingDtype { path: path.into() }.into()),
         dtype => Ok(dtype),
     }
+}
+
+fn not_raw(path: &Path, Foreign { what, remedy }: Foreign) -> Error {
+    let shown = path.display();
+    let remedy = format!("{remedy}; to read its bytes as rows anyway, open it as a raw file, or write {shown}:f64!");
+    Error::file(path, format!("is {what}, not a raw file"), remedy)
 }
 
 /// Returns an error if the path cannot be that of a file.
@@ -121,19 +196,14 @@ fn refuse_places(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether a path may be a pattern for several files.
-fn is_pattern(path: &Path) -> bool {
-    path.as_os_str().as_bytes().iter().any(|byte| b"*?[{".contains(byte))
-}
-
-/// Returns a `.npy` file as an input, if it has the dtype that was given.
-fn agreed(npy: Npy, dtype: Option<Dtype>) -> Result<Input<'static>> {
+/// Returns a `.npy` file, if it has the dtype that was given.
+fn agreed(npy: Npy, dtype: Option<Dtype>) -> Result<Npy> {
     match dtype {
         Some(dtype) if dtype != npy.dtype() => {
             let (path, own) = (npy.name().into(), npy.dtype().to_string());
             Err(JobError::FileDtype { path, own, dtype: dtype.to_string() }.into())
         }
-        _ => Ok(npy.into()),
+        _ => Ok(npy),
     }
 }
 
@@ -184,7 +254,9 @@ impl NamedFile {
     /// Returns the same errors as [`open`].
     pub fn open(&self, reading: ReadMode) -> Result<Input<'static>> {
         match self.raw_dtype() {
-            Some(dtype) => Ok(Raw::open_with(&self.path, dtype, reading)?.into()),
+            Some(dtype) => {
+                named(&self.path, |path| Raw::open_with(path, dtype, reading).map(Dataset::Raw), Dataset::input)
+            }
             None => open_with(&self.path, self.dtype, reading),
         }
     }
@@ -198,11 +270,18 @@ impl NamedFile {
     /// Returns the same errors as [`open`].
     pub unsafe fn map(&self) -> Result<Input<'static>> {
         match self.raw_dtype() {
-            // SAFETY: the caller upholds the same contract.
-            Some(dtype) => Ok(unsafe { Raw::map(&self.path, dtype) }?.into()),
+            Some(dtype) => {
+                // SAFETY: the caller upholds the same contract.
+                named(&self.path, |path| Raw::open(path, dtype).map(Dataset::Raw), |file| unsafe { file.map() })
+            }
             // SAFETY: as above.
             None => unsafe { map(&self.path, self.dtype) },
         }
+    }
+
+    /// Returns the files that [`open`](NamedFile::open) reads; the path itself if there are none.
+    pub fn files(&self) -> Vec<PathBuf> {
+        several(&self.path).ok().flatten().unwrap_or_else(|| vec![self.path.clone()])
     }
 
     /// Returns the file as one to be written, as [`create`] does.

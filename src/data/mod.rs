@@ -8,11 +8,12 @@
 //! | [`Generator`] | | rows computed on demand |
 //! | [`Blocks`] | | some rows of a dataset that several processes share |
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
+//! | [`open`], [`map()`] | [`create`] | the same by the names of files; also several files as one input |
 //!
 //! All `unsafe` blocks of this module are in `memory.rs` and `past_cache.rs`, except calls that pass on the contract of
 //! a memory map.
 //! Code that is specific to Unix is in `file.rs`, `direct.rs`, `unfinished_file.rs`, `shared_file.rs`, `stamp.rs`,
-//! `temporary.rs`, `rights.rs`, `identity.rs` and `new_file.rs`.
+//! `temporary.rs`, `rights.rs`, `identity.rs`, `pattern.rs` and `new_file.rs`.
 
 #[cfg(feature = "ndarray")]
 mod array;
@@ -23,6 +24,7 @@ mod direct;
 mod dtype;
 mod file;
 mod file_layout;
+mod files;
 mod foreign_format;
 mod format;
 mod gate;
@@ -33,6 +35,7 @@ mod new_file;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`testing` exports what is `pub` there"))]
 mod npy;
 mod past_cache;
+mod pattern;
 mod raw;
 mod raw_array;
 mod replaced_file;
@@ -73,6 +76,7 @@ pub(crate) use chunk::Chunk;
 pub(crate) use direct::PIECE as DIRECT_PIECE;
 pub(crate) use file::sync_names;
 pub(crate) use file_layout::{FileFormat, FileLayout};
+pub(crate) use files::numpy_shape;
 #[cfg(test)]
 pub(crate) use identity::tests::LOOKED_UP;
 pub(crate) use memory::map_file;

@@ -2,6 +2,7 @@
 
 use super::file::{FileRows, Opened};
 use super::file_layout::FileFormat;
+use super::files::Part;
 use super::{Dtype, Memory, NewFile, ReadMode, Source};
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -58,9 +59,22 @@ impl Raw {
     /// # Errors
     /// Returns the same errors as [`open`](Raw::open).
     pub unsafe fn map(path: impl AsRef<Path>, dtype: Dtype) -> Result<Raw> {
-        let Raw(rows) = Raw::open(path, dtype)?;
         // SAFETY: the caller upholds the same contract.
-        Ok(Raw(unsafe { rows.mapped() }))
+        Ok(unsafe { Raw::open(path, dtype)?.mapped() })
+    }
+
+    /// Returns the file, to be used in place if the system can map it.
+    ///
+    /// # Safety
+    /// The contract of [`map`](Raw::map).
+    pub(super) unsafe fn mapped(self) -> Raw {
+        // SAFETY: the caller upholds the same contract.
+        Raw(unsafe { self.0.mapped() })
+    }
+
+    /// Returns the file as one of several that are read together.
+    pub(super) fn into_part(self) -> Part {
+        Part { rows: self.0, shape: None }
     }
 
     /// Returns a raw file to be written by a job. Nothing is created until the job runs.

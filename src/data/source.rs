@@ -72,9 +72,15 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Returns the path of the file, if the source is a file.
+    /// Returns the path by which messages and reports name the source, if it reads files: that of a file, or the name
+    /// of a folder or a pattern that stands for several.
     fn path(&self) -> Option<&Path> {
         None
+    }
+
+    /// Returns the paths of all files that the source reads. No output of a job may be one of them.
+    fn files(&self) -> Vec<&Path> {
+        self.path().into_iter().collect()
     }
 
     /// Returns a text that tells the values of this dataset from those of all others, if there is one: a name with a
@@ -135,6 +141,10 @@ impl<S: Source + ?Sized> Source for &S {
 
     fn path(&self) -> Option<&Path> {
         (**self).path()
+    }
+
+    fn files(&self) -> Vec<&Path> {
+        (**self).files()
     }
 
     fn identity(&self) -> Option<&str> {

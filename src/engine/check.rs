@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::parts::Part;
 use crate::custom;
-use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar};
+use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar, numpy_shape};
 use crate::device::kernel::Kernel;
 use crate::error::{Error, JobError, KernelError, Result};
 use crate::expr::{Expression, Number};
@@ -319,14 +319,6 @@ fn check_shapes(inputs: &[(String, Input<'_>)]) -> Result<()> {
     }
 }
 
-/// Returns a shape as Python writes it.
-fn numpy_shape(shape: &[u64]) -> String {
-    match shape {
-        [length] => format!("({length},)"),
-        _ => format!("({})", shape.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")),
-    }
-}
-
 /// Checks that no output is the file of an input or of another output.
 fn check_files(inputs: &[(String, Input<'_>)], outputs: &[(String, Output<'_>)]) -> Result<()> {
     let mut files = FileSet::new();
@@ -334,7 +326,7 @@ fn check_files(inputs: &[(String, Input<'_>)], outputs: &[(String, Output<'_>)])
         Error::from(JobError::FileClash { path: path.into(), other, output: name.into() })
     };
     for (name, input) in inputs {
-        if let Some(path) = input.source().path() {
+        for path in input.source().files() {
             files.read(path, name).map_err(|clash| refused(path, name, clash))?;
         }
     }

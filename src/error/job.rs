@@ -241,6 +241,40 @@ pub enum JobError {
         dtype: String,
     },
 
+    /// Files that are read as one input hold different dtypes.
+    #[error(
+        "{} holds {own}, but {} holds {other_dtype}, and they are read as one input: convert one of them, or name \
+         fewer files", first.display(), other.display()
+    )]
+    #[non_exhaustive]
+    FilesDtype {
+        /// The first file.
+        first: PathBuf,
+        /// The dtype that it holds.
+        own: String,
+        /// The file that differs.
+        other: PathBuf,
+        /// The dtype that it holds.
+        other_dtype: String,
+    },
+
+    /// Files that are read as one input have different shapes.
+    #[error(
+        "{} has the shape {shape}, but {} has {other_shape}, and they are read as one input: only the first lengths \
+         may differ, so reshape one of them, or name fewer files", first.display(), other.display()
+    )]
+    #[non_exhaustive]
+    FilesShape {
+        /// The first file with a shape.
+        first: PathBuf,
+        /// Its shape, as NumPy writes it.
+        shape: String,
+        /// The file that differs.
+        other: PathBuf,
+        /// Its shape, as NumPy writes it.
+        other_shape: String,
+    },
+
     /// A raw file is opened without a dtype.
     #[error("{path}: not .npy: add the dtype, such as f32, or write {path}:f32", path = path.display())]
     #[non_exhaustive]

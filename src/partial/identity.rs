@@ -38,7 +38,8 @@ pub(crate) struct InputId {
     pub(super) dtype: String,
     pub(super) rows: u64,
     pub(super) shape: Option<Vec<u64>>,
-    /// The size of a file in bytes, and its time in nanoseconds since 1970.
+    /// The size of a file in bytes, and its time in nanoseconds since 1970. Of several files, all sizes together, and a
+    /// checksum of each size and time.
     file: Option<(u64, u64)>,
     /// A checksum of some of the rows, or what the source says identifies them.
     sample: String,
@@ -55,7 +56,7 @@ impl InputId {
             Some(identity) => format!("identity {identity}"),
             None => sample(source)?,
         };
-        let file = source.path().and_then(of_file);
+        let file = of_files(&source.files());
         let shape = source.shape().map(<[u64]>::to_vec);
         Ok(InputId { name: name.to_owned(), dtype: dtype.to_string(), rows, shape, file, sample })
     }
@@ -75,6 +76,19 @@ fn sample(source: &dyn Source) -> Result<String> {
         source.read(first, &mut bytes[end..])?;
     }
     Ok(format!("{:032x}", XxHash3_128::oneshot(&bytes)))
+}
+
+fn of_files(paths: &[&Path]) -> Option<(u64, u64)> {
+    let files: Vec<(u64, u64)> = paths.iter().map(|path| of_file(path)).collect::<Option<_>>()?;
+    match files[..] {
+        [] => None,
+        [one] => Some(one),
+        _ => {
+            let numbers: Vec<u64> = files.iter().flat_map(|(size, time)| [*size, *time]).collect();
+            let checksum = XxHash3_128::oneshot(bytemuck::cast_slice(&numbers)) as u64;
+            Some((files.iter().fold(0, |sum: u64, (size, _)| sum.saturating_add(*size)), checksum))
+        }
+    }
 }
 
 fn of_file(path: &Path) -> Option<(u64, u64)> {
@@ -128,7 +142,7 @@ impl JobId {
                 return differ(&format!("the rows of {}", own.name), &own.rows, &others.rows);
             }
             () if own.shape != others.shape => "its shape",
-            () if own.file != others.file => "the size or the time of its file",
+            () if own.file != others.file => "the size or the time of a file of it",
             () => "its values",
         };
         Some(format!("the input {}: {what}", own.name))

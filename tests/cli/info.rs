@@ -38,10 +38,18 @@ x.raw: 3 rows of f32, 12 B
   raw; can be used in place
 ";
     assert_eq!((done.code, done.stdout.as_str(), done.stderr.as_str()), (Some(0), expected, ""));
+    for part in [10, 9, 8] {
+        place.npy(&format!("part-{part}.npy"), &[f64::from(part); 3]);
+    }
+    let done = info(&place, &["part-*.npy"]);
+    assert_eq!((done.code, &*done.stdout), (Some(0), "part-*.npy: 9 rows of f64, 72 B\n  3 files as one input\n"));
+    let json = json_of(&place, &["part-*.npy"]);
+    assert_eq!((&json["files"][0]["files"], &json["files"][0]["file_bytes"]), (&json!(3), &json!(3 * (128 + 24))));
     let json = json_of(&place, &["x.npy"]);
     assert_eq!(json["schema_version"], 1);
     let expected = json!({
         "path": "x.npy",
+        "files": 1,
         "format": "npy",
         "file_bytes": 24_128,
         "dtype": "f64",
@@ -108,7 +116,8 @@ fn unreadable(device: &str) -> Outcome {
     }
     let done = info(&place, &["none.npy", "."]);
     assert!(done.code == Some(1) && done.stdout.contains("none.npy\n  cannot be opened"), "{done:?}");
-    assert!(done.stdout.contains("is a directory"), "{done:?}");
+    assert!(done.stdout.contains("\n.\n") || done.stdout.contains(".: "), "{done:?}");
+    assert!(done.stdout.contains("a.dat: is a .npy file under another name"), "the folder names its file: {done:?}");
     // With a dtype, a raw file is read as that dtype; a file of another format is refused.
     assert_eq!(info(&place, &["x.raw:i16"]).code, Some(0));
     assert_eq!(info(&place, &["t.parquet:u8"]).code, Some(1));

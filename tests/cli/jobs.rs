@@ -26,6 +26,7 @@ pub const CASES: &[Case] = &[
     ("a plan shows its formulas and makes nothing", plan),
     ("rows without inputs", generated),
     ("names that are not UTF-8", odd_names),
+    ("several files as one input", several_files),
     ("a reader that goes away", broken_pipe),
     ("devices", devices),
     ("examples/batch.sh", batch),
@@ -41,6 +42,44 @@ fn product(device: &str) -> Outcome {
     let expected: Vec<f64> = a.iter().map(|a| a * 2.0 + 1.0).collect();
     assert_eq!(rows(&fs::read(place.path("c.npy")).unwrap()), expected);
     assert_eq!(place.names(), ["a.npy", "b.npy", "c.npy"]);
+    RAN
+}
+
+fn several_files(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    let x: Vec<f64> = (0..200_000).map(|row| f64::from(row) * 0.7 - 1e4).collect();
+    place.npy("x.npy", &x);
+    fs::create_dir(place.path("parts")).unwrap();
+    // Chunks cross the borders of files, which are no multiples of anything.
+    for (part, rows) in [&x[..70_001], &[], &x[70_001..70_002], &x[70_002..]].into_iter().enumerate() {
+        place.npy(&format!("parts/{}.npy", 8 + part), rows);
+    }
+    place.raw("parts/.9.npy.journal", b"what another job left");
+    let text = "y = x * 0.5 + i; sum(x), argmax(y)";
+    let limits = ["--chunk", "300KiB", "--workers", "3"];
+    let expected = place.report(&[&[text, "x=x.npy", "y=y.npy"], &limits[..]].concat());
+    for input in ["x=parts", "x=parts/*.npy", "x=./parts/"] {
+        let report = place.report(&[&[text, input, "y=z.npy", "--force"], &limits[..]].concat());
+        assert_eq!(results(&report), results(&expected), "{input}");
+        assert_eq!(report["inputs"][0]["path"], input[2..], "{input}");
+        assert!(fs::read(place.path("z.npy")).unwrap() == fs::read(place.path("y.npy")).unwrap(), "{input}");
+    }
+    place.run(&["sum(x)", "x=parts", "--part", "0/2", "--partial", "p0"]);
+    place.run(&["sum(x)", "x=parts", "--part", "1/2", "--partial", "p1"]);
+    let merged = place.overshot(&["merge", "p0", "p1", "--json"]);
+    let merged: Value = serde_json::from_str(&merged.stdout).unwrap();
+    assert_eq!(results(&merged)["sum(x)"], results(&expected)["sum(x)"]);
+    // Another process sees that one of the files is another one.
+    place.npy("parts/10.npy", &[1.0]);
+    place.run(&["sum(x)", "x=parts", "--part", "1/2", "--partial", "p1"]);
+    place.overshot(&["merge", "p0", "p1"]).is_error(2, &["the input x: the size or the time of a file of it"]);
+    let output = "y=parts/10.npy";
+    place.refused(2, &["10.npy is both 'x' and the output 'y'"], &["y = x", "x=parts", output, "--force"]);
+    place.refused(2, &["is both the trace and 'x'"], &["sum(x)", "x=parts", "--trace", "parts/9.npy"]);
+    place.npy("parts/11.npy", &[2.0]);
+    fs::rename(place.path("parts/11.npy"), place.path("parts/11.f64")).unwrap();
+    place.refused(1, &["parts/11.f64: is a .npy file under another name"], &["sum(x)", "x=parts"]);
+    place.refused(1, &["none-*.npy: no file has a name of this pattern"], &["sum(x)", "x=none-*.npy"]);
     RAN
 }
 

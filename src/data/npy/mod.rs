@@ -5,6 +5,7 @@ mod literal;
 
 use super::file::{FileRows, Opened};
 use super::file_layout::FileFormat;
+use super::files::Part;
 use super::{Dtype, Memory, NewFile, ReadMode, Source};
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -75,9 +76,22 @@ impl Npy {
     /// # Errors
     /// Returns the same errors as [`open`](Npy::open).
     pub unsafe fn map(path: impl AsRef<Path>) -> Result<Npy> {
-        let Npy { rows, shape } = Npy::open(path)?;
         // SAFETY: the caller upholds the same contract.
-        Ok(Npy { rows: unsafe { rows.mapped() }, shape })
+        Ok(unsafe { Npy::open(path)?.mapped() })
+    }
+
+    /// Returns the file, to be used in place if the system can map it.
+    ///
+    /// # Safety
+    /// The contract of [`map`](Npy::map).
+    pub(super) unsafe fn mapped(self) -> Npy {
+        // SAFETY: the caller upholds the same contract.
+        Npy { rows: unsafe { self.rows.mapped() }, shape: self.shape }
+    }
+
+    /// Returns the file as one of several that are read together.
+    pub(super) fn into_part(self) -> Part {
+        Part { rows: self.rows, shape: Some(self.shape) }
     }
 
     /// Returns a `.npy` file to be written by a job, with the dimensions of the job's first input. Nothing is

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "ndarray")]
 mod arrays;
+mod files;
 mod headers;
 mod memory;
 mod npy;

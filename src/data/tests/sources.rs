@@ -252,8 +252,9 @@ fn what_is_no_file_is_said() {
     says(create("-", None), &["-: standard input and output cannot be used"]);
     says(read(Path::new("s3://b/x.npy")), &["s3://b/x.npy: is a URL, not a file; copy the data"]);
     says(create("s3://b/x", None), &["is a URL, not a file"]);
-    says(read(&at("*.npy")), &["*.npy: there is no such file, and patterns are not expanded; name one file"]);
-    says(open(dir.path(), None), &["is a directory; name a file"]);
+    says(read(&at("*.npy")), &["*.npy: no file has a name of this pattern; check the path"]);
+    says(open(dir.path(), None), &["is a folder without files; check the path"]);
+    says(Raw::open(dir.path(), Dtype::U8), &["is a directory; name a file"]);
     says(open(at("none.raw"), None), &["none.raw: cannot be opened (No such file", "check the path"]);
     says(create(at("new/"), None), &["new/: ends with '/'"]);
     fs::write(at("[1]*.raw"), [0; 8]).unwrap();

@@ -1,0 +1,282 @@
+//! Names that stand for several files: a folder, or a pattern such as `part-*.npy`.
+
+use super::file::{io_error, too_many_open};
+use crate::error::{Error, Result};
+use std::cmp::Ordering;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Returns the files that a name stands for, in natural order; `None` if the name is that of one file, or of none.
+///
+/// A file that exists is never a pattern. Hidden files are left out, as the shell does: they may be unfinished outputs.
+///
+/// # Errors
+/// If a folder cannot be read or has no file, or no file has a name of the pattern.
+pub(super) fn several(name: &Path) -> Result<Option<Vec<PathBuf>>> {
+    let mut found = match fs::metadata(name) {
+        Ok(metadata) if metadata.is_dir() => match entries(name)? {
+            found if found.is_empty() => return Err(Error::file(name, "is a folder without files", "check the path")),
+            found => found,
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound && is_pattern(name) => match expand(name)? {
+            found if found.is_empty() => {
+                return Err(Error::file(name, "no file has a name of this pattern", "check the path"));
+            }
+            found => found,
+        },
+        _ => return Ok(None),
+    };
+    found.sort_by(|a, b| by_parts(a, b));
+    Ok(Some(found))
+}
+
+/// Returns whether a name has a character of patterns: `*`, `?` or `[`.
+fn is_pattern(name: &Path) -> bool {
+    name.as_os_str().as_bytes().iter().any(|byte| b"*?[".contains(byte))
+}
+
+/// Returns the paths that match a pattern, each part of which matches a name in a folder.
+fn expand(pattern: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = vec![PathBuf::new()];
+    for part in pattern.components() {
+        let Component::Normal(name) = part else {
+            found.iter_mut().for_each(|path| path.push(part));
+            continue;
+        };
+        if !is_pattern(Path::new(name)) {
+            found.iter_mut().for_each(|path| path.push(name));
+            continue;
+        }
+        let (name, mut next) = (symbols(name), Vec::new());
+        // What is no folder has nothing in it. A part without a pattern may name nothing.
+        for folder in found.iter().filter(|folder| folder.as_os_str().is_empty() || folder.is_dir()) {
+            let inside = entries(folder)?;
+            next.extend(inside.into_iter().filter(|path| {
+                let own = path.file_name().map(symbols).unwrap_or_default();
+                matches(&name, &own)
+            }));
+        }
+        found = next;
+    }
+    found.retain(|path| path.exists());
+    Ok(found)
+}
+
+/// Returns the paths of what is in a folder, without what is hidden.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let place = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let cannot = |error: io::Error| {
+        let remedy = too_many_open(&error).unwrap_or("allow reading the folder (chmod u+r)");
+        io_error(place, "the names in the folder cannot be read", remedy, error)
+    };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(place).map_err(cannot)? {
+        let name = entry.map_err(cannot)?.file_name();
+        if !name.as_bytes().starts_with(b".") {
+            found.push(folder.join(name));
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the characters of a name; bytes that are not UTF-8 have numbers that no character has.
+fn symbols(name: &OsStr) -> Vec<u32> {
+    let chunks = name.as_bytes().utf8_chunks();
+    let of_chunk = |chunk: std::str::Utf8Chunk<'_>| {
+        let invalid = chunk.invalid().iter().map(|byte| u32::from(*byte) + (1 << 24));
+        chunk.valid().chars().map(u32::from).chain(invalid).collect::<Vec<_>>()
+    };
+    chunks.flat_map(of_chunk).collect()
+}
+
+/// Returns whether a name matches a pattern of `*`, `?`, `[a-z]` and `[!a-z]`, as in the shell.
+fn matches(pattern: &[u32], name: &[u32]) -> bool {
+    let (mut at, mut place) = (0, 0);
+    // The last `*`, and how many characters it has taken so far.
+    let mut star: Option<(usize, usize)> = None;
+    while place < name.len() {
+        if pattern.get(at) == Some(&u32::from('*')) {
+            star = Some((at, place));
+            at += 1;
+        } else if let Some(length) = one(&pattern[at..], name[place]) {
+            (at, place) = (at + length, place + 1);
+        } else if let Some((before, taken)) = star {
+            star = Some((before, taken + 1));
+            (at, place) = (before + 1, taken + 1);
+        } else {
+            return false;
+        }
+    }
+    pattern[at..].iter().all(|symbol| *symbol == u32::from('*'))
+}
+
+/// Returns the length of the part of a pattern, other than `*`, that matches one character; `None` if none does.
+fn one(pattern: &[u32], symbol: u32) -> Option<usize> {
+    match char::from_u32(*pattern.first()?) {
+        Some('?') => return Some(1),
+        Some('[') => {}
+        _ => return (pattern[0] == symbol).then_some(1),
+    }
+    let is_negated = pattern.get(1).is_some_and(|next| [u32::from('!'), u32::from('^')].contains(next));
+    let start = 1 + usize::from(is_negated);
+    // A `]` at the start is one of the characters. A class that does not end is a plain `[`.
+    let Some(end) = pattern.iter().skip(start + 1).position(|next| *next == u32::from(']')) else {
+        return (pattern[0] == symbol).then_some(1);
+    };
+    let class = &pattern[start..start + 1 + end];
+    let (mut at, mut is_in) = (0, false);
+    while at < class.len() {
+        let last = if class.get(at + 1) == Some(&u32::from('-')) { class.get(at + 2) } else { None };
+        is_in |= (class[at]..=*last.unwrap_or(&class[at])).contains(&symbol);
+        at += if last.is_some() { 3 } else { 1 };
+    }
+    (is_in != is_negated).then_some(start + class.len() + 1)
+}
+
+/// Compares paths part by part.
+fn by_parts(a: &Path, b: &Path) -> Ordering {
+    let (mut left, mut right) = (a.components(), b.components());
+    loop {
+        match (left.next(), right.next()) {
+            (None, None) => return Ordering::Equal,
+            (None, _) => return Ordering::Less,
+            (_, None) => return Ordering::Greater,
+            (Some(a), Some(b)) => match natural(a.as_os_str().as_bytes(), b.as_os_str().as_bytes()) {
+                Ordering::Equal => {}
+                order => return order,
+            },
+        }
+    }
+}
+
+/// Compares names in natural order: numbers in them by their values, so that `part-2` comes before `part-10`.
+fn natural(a: &[u8], b: &[u8]) -> Ordering {
+    let (mut left, mut right) = (a, b);
+    loop {
+        let order = match (left.first(), right.first()) {
+            (Some(p), Some(q)) if p.is_ascii_digit() && q.is_ascii_digit() => {
+                let (m, n) = (number(&mut left), number(&mut right));
+                (m.len(), m).cmp(&(n.len(), n))
+            }
+            (Some(p), Some(q)) => {
+                (left, right) = (&left[1..], &right[1..]);
+                p.cmp(q)
+            }
+            // Names that differ in leading zeros alone have an order, too.
+            (None, None) => return a.cmp(b),
+            (p, q) => p.cmp(&q),
+        };
+        if order != Ordering::Equal {
+            return order;
+        }
+    }
+}
+
+/// Takes the digits at the start of a name, and returns them without leading zeros.
+fn number<'a>(name: &mut &'a [u8]) -> &'a [u8] {
+    let len = name.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = name.split_at(len);
+    *name = rest;
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    &digits[zeros..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn patterns_match_as_in_the_shell() {
+        for (pattern, is, is_not) in [
+            ("part-*.npy", &["part-.npy", "part-1.npy", "part-.npy.npy"][..], &["part-1.npy.tmp", "xpart-1.npy"][..]),
+            ("*", &["a", "äöü"], &[]),
+            ("a*b*c", &["abc", "aabbcc", "axbybc"], &["ab", "acb", "abcd"]),
+            ("?", &["a", "ü"], &["", "ab"]),
+            ("[a-c]x", &["ax", "bx", "cx"], &["dx", "x", "-x"]),
+            ("[!a-c]x", &["dx", "-x", "üx"], &["ax", "x"]),
+            ("[^ab]", &["c"], &["a", "b"]),
+            ("[]a]", &["]", "a"], &["b"]),
+            ("[a-]", &["a", "-"], &["b"]),
+            ("[ä-ü]", &["ö"], &["a"]),
+            ("[ab", &["[ab"], &["a"]),
+            ("x{1,2}", &["x{1,2}"], &["x1"]),
+        ] {
+            let fits = |name: &&str| matches(&symbols(pattern.as_ref()), &symbols(name.as_ref()));
+            assert!(is.iter().all(fits), "{pattern}");
+            assert!(!is_not.iter().any(fits), "{pattern}");
+        }
+        let invalid = |byte: u8| symbols(OsStr::from_bytes(&[b'a', byte]));
+        assert!(matches(&symbols("a?".as_ref()), &invalid(0xff)));
+        assert!(matches(&invalid(0xff), &invalid(0xff)) && !matches(&invalid(0xff), &invalid(0xfe)));
+    }
+
+    /// As [`matches`], with a recursion for each `*`, and without classes.
+    fn slow(pattern: &[u32], name: &[u32]) -> bool {
+        match pattern.split_first() {
+            None => name.is_empty(),
+            Some((&first, rest)) if first == u32::from('*') => (0..=name.len()).any(|k| slow(rest, &name[k..])),
+            Some((&first, rest)) => name
+                .split_first()
+                .is_some_and(|(symbol, after)| (first == u32::from('?') || first == *symbol) && slow(rest, after)),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn stars_match_as_a_recursion_does(pattern in "[ab*?]{0,8}", name in "[ab]{0,8}") {
+            let [pattern, name] = [pattern, name].map(|text| symbols(text.as_ref()));
+            prop_assert_eq!(matches(&pattern, &name), slow(&pattern, &name));
+        }
+
+        #[test]
+        fn natural_order_is_an_order(names in proptest::collection::vec("[a0-2.-]{0,5}", 3)) {
+            let [a, b, c] = [0, 1, 2].map(|k: usize| names[k].as_bytes());
+            prop_assert_eq!(natural(a, b), natural(b, a).reverse());
+            prop_assert_eq!(natural(a, b) == Ordering::Equal, a == b);
+            if natural(a, b).is_le() && natural(b, c).is_le() {
+                prop_assert!(natural(a, c).is_le());
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_in_names_are_ordered_by_their_values() {
+        let ordered = ["part", "part-", "part-01", "part-1", "part-1.npy", "part-2", "part-10", "part-100a1", "partx"];
+        let mut names: Vec<PathBuf> = ordered.iter().rev().map(PathBuf::from).collect();
+        names.sort_by(|a, b| by_parts(a, b));
+        assert!(names.iter().zip(ordered).all(|(name, expected)| name == Path::new(expected)), "{names:?}");
+        let digits = "9".repeat(100);
+        assert_eq!(natural(format!("{digits}8").as_bytes(), format!("{digits}9").as_bytes()), Ordering::Less);
+        assert_eq!(by_parts(Path::new("a/z"), Path::new("a-b/a")), Ordering::Less, "folder by folder");
+    }
+
+    #[test]
+    fn names_of_folders_and_patterns_are_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for folder in ["d2", "d10", "none", "d9x/inner"] {
+            fs::create_dir_all(at(folder)).unwrap();
+        }
+        for file in ["d2/b.npy", "d2/a.npy", "d10/a.npy", "d10/.a.npy.x.partial", "d1", "[d]*"] {
+            fs::write(at(file), b"").unwrap();
+        }
+        let found = |name: &str| several(&at(name)).unwrap();
+        let files = |names: &[&str]| Some(names.iter().map(|name| at(name)).collect::<Vec<_>>());
+        assert_eq!(found("d2"), files(&["d2/a.npy", "d2/b.npy"]));
+        assert_eq!(found("d2/"), files(&["d2/a.npy", "d2/b.npy"]));
+        assert_eq!(found("d10"), files(&["d10/a.npy"]), "hidden files are no data");
+        assert_eq!(found("d*/a.npy"), files(&["d2/a.npy", "d10/a.npy"]));
+        assert_eq!(found("d?/[ab].npy"), files(&["d2/a.npy", "d2/b.npy"]));
+        let around = ["d2/../d2/b.npy", "d9x/../d2/b.npy", "d10/../d2/b.npy", "none/../d2/b.npy"];
+        assert_eq!(found("*/../d2/b*"), files(&around), "what is no folder has nothing in it");
+        assert_eq!((found("[d]*"), found("d1"), found("missing")), (None, None, None), "names of one file, or of none");
+        for (name, problem) in [("none", "is a folder without files"), ("x*", "no file has a name of this pattern")] {
+            let text = several(&at(name)).unwrap_err().to_string();
+            assert!(text.contains(name) && text.contains(problem), "{text}");
+        }
+    }
+}
