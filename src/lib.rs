@@ -187,7 +187,8 @@ pub mod io {
     };
     #[doc(hidden)]
     pub use crate::data::{
-        Clash, FileId, FileSet, Foreign, NamedFile, NpyFields, foreign_format, mapped_path, remove_unfinished_outputs,
+        Clash, FileId, FileSet, Foreign, NamedFile, NpyField, NpyFields, NpyRecord, foreign_format, mapped_path,
+        remove_unfinished_outputs,
     };
     pub use crate::error::ColumnError;
 }

@@ -178,6 +178,9 @@ fn make_files(folder: &Path) -> Result<(), Failed> {
         shell(&text, folder)?;
     }
     shell(&format!("overshot run --quiet 'x = f32(i % 1000) / 1000' x=x.f32 --rows {ROWS}"), folder)?;
+    let records = "{'descr': [('price', '<f4'), ('size', '<u2')], 'fortran_order': False, 'shape': (2,)}\n";
+    let start = [b"\x93NUMPY\x01\x00", &(records.len() as u16).to_le_bytes()[..], records.as_bytes()].concat();
+    fs::write(folder.join("trades.npy"), [start, vec![0; 12]].concat())?;
     fs::write(folder.join("filter.ptx"), "// a kernel")?;
     Ok(())
 }

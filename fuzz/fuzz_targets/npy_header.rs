@@ -20,6 +20,7 @@ fn file(version: u8, dict: &[u8]) -> Vec<u8> {
 }
 
 fn check(head: &[u8]) {
+    check_fields(head);
     let header = match NpyHeader::parse(head) {
         Ok(header) => header,
         Err((problem, remedy)) => {
@@ -27,7 +28,8 @@ fn check(head: &[u8]) {
             return;
         }
     };
-    let NpyHeader { dtype, swapped, ref shape, rows, offset } = header;
+    let NpyHeader { dtype, swapped, ref shape, rows, offset, stride, in_record } = header;
+    assert_eq!((stride, in_record), (dtype.size() as u64, 0));
 
     // The other reader of headers finds the same.
     let fields = NpyFields::parse(head).expect("a header that was accepted");
@@ -55,6 +57,20 @@ fn check(head: &[u8]) {
     let offset = written.len() as u64;
     if end(offset) <= i64::MAX as u128 && extent_fits(shape, dtype.size(), offset) {
         assert_eq!(NpyHeader::parse(&written), Ok(NpyHeader { swapped: false, offset, ..header }));
+    }
+}
+
+/// The fields of records have places in them.
+fn check_fields(head: &[u8]) {
+    let Some(record) = NpyFields::parse(head).and_then(|fields| fields.record) else { return };
+    for field in &record.fields {
+        let Ok((dtype, _)) = field.dtype else { continue };
+        assert!(field.offset + dtype.size() as u64 <= record.bytes);
+        // Another field may have the same name, in a header that NumPy does not write.
+        if let Ok(header) = NpyHeader::parse_field(head, &field.name) {
+            assert!(header.in_record + header.dtype.size() as u64 <= header.stride && header.stride == record.bytes);
+            assert!(i128::from(header.rows) * i128::from(header.stride) + i128::from(header.offset) <= i64::MAX.into());
+        }
     }
 }
 

@@ -61,6 +61,17 @@ def column(name: str, value: Any) -> Any:
     return array
 
 
+def field(name: str, value: Any, own: str) -> Any:
+    """Returns a field of the records that a name stands for: a `.npy` file, or a structured array."""
+    if isinstance(value, (str, os.PathLike)):
+        return _core.File(os.fspath(value), field=own)
+    if not isinstance(value, np.ndarray) or value.dtype.names is None:
+        raise TypeError(f"{name}: neither the path of a file of records nor a structured array, it has no field {own!r}")
+    if own not in value.dtype.names:
+        raise TypeError(f"{name}: has no field {own!r}, only {', '.join(value.dtype.names)}")
+    return value[own]
+
+
 def columns(
     expression: _core.Expression, names: Mapping[str, Any] | None, given: Mapping[str, Any], frame: FrameType | None
 ) -> list[tuple[str, Any]]:
@@ -69,8 +80,15 @@ def columns(
     own.update(given)
     variables: tuple[Mapping[str, Any], ...] = () if frame is None else (frame.f_locals, frame.f_globals)
     found = []
+    bases = set()  # of names of fields
     for name in expression.inputs:
         place = next((place for place in (own, *variables) if name in place), None)
+        base, _, own_field = name.partition(".")
+        records = next((place for place in (own, *variables) if own_field and base in place), None)
+        if place is None and records is not None:
+            found.append((name, column(name, field(base, records[base], own_field))))
+            bases.add(base)
+            continue
         if place is None:
             make = "make a variable of this name, or " if variables else ""
             raise NameError(f"name {name!r} is not defined: {make}pass {name}=...", name=name)
@@ -83,6 +101,8 @@ def columns(
                 found.append((name, column(name, place[name])))
                 own.pop(name, None)
                 break
+    for base in bases:
+        own.pop(base, None)
     if own:
         known = ", ".join(repr(known) for known in (*expression.inputs, *expression.constants)) or "nothing"
         raise TypeError(f"the expression has no name {next(iter(own))!r}; it reads {known}")

@@ -544,13 +544,16 @@ def plan(
     return engine._plan(text, names, arrays, out, rows, sys._getframe(1))
 
 
-def open(path: str | os.PathLike[str], dtype: Any = None, *, read: str = "map") -> _core.File:
+def open(
+    path: str | os.PathLike[str], dtype: Any = None, *, read: str = "map", field: str | None = None
+) -> _core.File:
     """Opens a `.npy` file, or a raw file of rows of a dtype, as an input of any size.
 
     A folder, or a pattern such as `"part-*.npy"`, stands for its files as one input, in natural order of their names.
+    `field` is the field that is read of a `.npy` file of records (a structured array).
     `read` is `"map"`, `"pread"` or `"direct"`, which bypasses the page cache. Do not write to the file during a run.
     """
-    return _core.File(os.fspath(path), None if dtype is None else np.dtype(dtype).name, read)
+    return _core.File(os.fspath(path), None if dtype is None else np.dtype(dtype).name, read, field)
 
 
 def create(

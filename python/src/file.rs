@@ -1,8 +1,8 @@
 //! Files as inputs and outputs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use overshot::io::{self, ReadMode};
+use overshot::io::{self, NamedFile, ReadMode};
 use overshot::{Dtype, Input, Output};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 use crate::dtype;
 use crate::error::exception;
 
-/// A file to be read: `.npy`, or raw rows of a dtype. Or several: those of a folder or of a pattern. Each job opens them
-/// anew.
+/// A file to be read: `.npy`, or raw rows of a dtype. Or several: those of a folder or of a pattern. Each job opens
+/// them anew.
 #[pyclass(frozen, module = "overshot")]
 pub(crate) struct File {
     /// The path.
@@ -19,6 +19,9 @@ pub(crate) struct File {
     path: PathBuf,
     read: Read,
     given: Option<Dtype>,
+    /// The field of its records that is read.
+    #[pyo3(get)]
+    field: Option<String>,
     dtype: Dtype,
     shape: Vec<u64>,
 }
@@ -38,8 +41,8 @@ fn parse_dtype(name: Option<&str>) -> PyResult<Option<Dtype>> {
 #[pymethods]
 impl File {
     #[new]
-    #[pyo3(signature = (path, dtype=None, read="map"))]
-    fn new(path: PathBuf, dtype: Option<&str>, read: &str) -> PyResult<Self> {
+    #[pyo3(signature = (path, dtype=None, read="map", field=None))]
+    fn new(path: PathBuf, dtype: Option<&str>, read: &str, field: Option<String>) -> PyResult<Self> {
         let given = parse_dtype(dtype)?;
         let read = match read {
             "map" => Read::Map,
@@ -47,10 +50,10 @@ impl File {
             "direct" => Read::With(ReadMode::Direct),
             other => return Err(PyValueError::new_err(format!("read='{other}' is not 'map', 'pread' or 'direct'"))),
         };
-        let input = open(&path, given, read)?;
+        let input = open(&path, given, read, field.as_deref())?;
         let source = input.source();
         let shape = source.shape().map_or_else(|| vec![source.rows()], <[u64]>::to_vec);
-        Ok(File { dtype: source.dtype(), shape, path, read, given })
+        Ok(File { dtype: source.dtype(), shape, path, read, given, field })
     }
 
     /// The dtype, as a scalar type of NumPy.
@@ -65,13 +68,13 @@ impl File {
         pyo3::types::PyTuple::new(py, &self.shape)
     }
 
-    fn __getnewargs__(&self) -> (PathBuf, Option<&'static str>, &'static str) {
+    fn __getnewargs__(&self) -> (PathBuf, Option<&'static str>, &'static str, Option<String>) {
         let read = match self.read {
             Read::Map => "map",
             Read::With(ReadMode::Direct) => "direct",
             Read::With(_) => "pread",
         };
-        (self.path.clone(), self.given.map(dtype::numpy_name), read)
+        (self.path.clone(), self.given.map(dtype::numpy_name), read, self.field.clone())
     }
 
     fn __repr__(&self) -> String {
@@ -82,16 +85,17 @@ impl File {
 impl File {
     /// Opens the file as an input.
     pub(crate) fn input(&self) -> PyResult<Input<'static>> {
-        open(&self.path, self.given, self.read)
+        open(&self.path, self.given, self.read, self.field.as_deref())
     }
 }
 
-fn open(path: &PathBuf, dtype: Option<Dtype>, read: Read) -> PyResult<Input<'static>> {
+fn open(path: &Path, dtype: Option<Dtype>, read: Read, field: Option<&str>) -> PyResult<Input<'static>> {
+    let file = NamedFile { path: path.into(), dtype, is_raw: false, field: field.map(str::to_owned) };
     let opened = match read {
         // SAFETY: as with the command and `numpy.memmap`, the documentation asks users not to write to or shorten a
         // file during a run. Only the library can leave this to the compiler.
-        Read::Map => unsafe { io::map(path, dtype) },
-        Read::With(mode) => io::open_with(path, dtype, mode),
+        Read::Map => unsafe { file.map() },
+        Read::With(mode) => file.open(mode),
     };
     opened.map_err(exception)
 }

@@ -1,5 +1,7 @@
 """Several files as one input."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -26,3 +28,34 @@ def test_files_that_do_not_fit_together_are_refused_by_name(tmp_path):
         ov.open(tmp_path / "a*.npy")
     with pytest.raises(OSError, match="no file has a name of this pattern"):
         ov.open(tmp_path / "b*.npy")
+
+
+def records():
+    rows = np.zeros(20_000, [("side", "u1"), ("price", "<f8"), ("size", ">u2"), ("pos", "<f4", (2,))])
+    rows["side"], rows["price"], rows["size"] = np.arange(20_000) % 2, np.arange(20_000) / 4, np.arange(20_000)
+    return rows
+
+
+def test_fields_of_a_file_of_records(evaluate, tmp_path):
+    rows, path = records(), tmp_path / "t.npy"
+    np.save(path, rows)
+    expected = rows["price"] * rows["size"]
+    np.testing.assert_array_equal(evaluate("t.price * t.size", t=path), expected)
+    np.testing.assert_array_equal(evaluate("x * t.size", {"t": str(path)}, x=ov.open(path, field="price")), expected)
+    assert evaluate("count(t.side == 1)", t=path) == 10_000
+    copy = pickle.loads(pickle.dumps(ov.open(path, field="size", read="pread")))
+    assert (copy.field, copy.dtype) == ("size", np.uint16)
+    for field, problem in [("pos", "is an array in each record"), ("prize", "has no field 'prize', only side, price")]:
+        with pytest.raises(OSError, match=problem):
+            evaluate(f"sum(t.{field})", t=path)
+
+
+def test_fields_of_a_structured_array(evaluate):
+    rows = records().astype([("side", "u1"), ("price", "<f8"), ("size", "<u2"), ("pos", "<f4", (2,))])
+    np.testing.assert_array_equal(evaluate("rows.price * rows.size"), rows["price"] * rows["size"])
+    with pytest.raises(TypeError, match="rows: has no field 'prize', only side, price, size, pos"):
+        evaluate("sum(rows.prize)")
+    with pytest.raises(TypeError, match="x: neither the path of a file of records nor a structured array"):
+        evaluate("sum(x.price)", x=np.zeros(3))
+    with pytest.raises(NameError, match=r"name 'nothing\.price' is not defined"):
+        evaluate("sum(nothing.price)")

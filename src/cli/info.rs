@@ -1,5 +1,6 @@
 //! `overshot info`: the contents of files.
 
+mod field;
 mod header;
 mod stats;
 
@@ -12,6 +13,7 @@ use overshot::io::{NamedFile, NpyFields, ReadMode};
 use overshot::{DeviceChoice, Engine, Error, units};
 use serde::Serialize;
 
+use self::field::Field;
 use self::header::NpyHeader;
 use self::stats::Stats;
 use super::args::InfoArgs;
@@ -41,6 +43,8 @@ struct Info {
     shape: Option<Vec<u64>>,
     data_bytes: Option<u64>,
     npy: Option<NpyHeader>,
+    /// The fields of a file of records.
+    fields: Option<Vec<Field>>,
     stats: Option<Stats>,
     /// Why a job cannot read the file, and what to do.
     problem: Option<String>,
@@ -81,7 +85,15 @@ fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
         info.problem = Some(format!("is not .npy: add the dtype, as in {}:f32", info.path));
         return Ok(info);
     }
-    match file.open(ReadMode::default()) {
+    let record = NpyFields::parse(&head).and_then(|fields| fields.record).filter(|_| info.npy.is_some());
+    // A file of records is read field by field.
+    let readable = record.as_ref().and_then(|record| record.fields.iter().find(|field| field.dtype.is_ok()));
+    let opened = match readable {
+        Some(field) => file.with_field(&field.name).open(ReadMode::default()),
+        None => file.open(ReadMode::default()),
+    };
+    info.fields = record.as_ref().map(|record| record.fields.iter().map(Field::of).collect());
+    match opened {
         Err(Error::File { path, problem, remedy, .. }) if path == file.path => {
             info.problem = Some(format!("{problem}; {remedy}"))
         }
@@ -89,11 +101,12 @@ fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
         Ok(input) => {
             let source = input.source();
             let (dtype, rows) = (source.dtype(), source.rows());
-            info.dtype = Some(dtype.name());
+            let row_bytes = record.as_ref().map_or(dtype.size() as u64, |record| record.bytes);
+            info.dtype = record.is_none().then(|| dtype.name());
             info.rows = Some(rows);
             info.shape = Some(source.shape().map_or_else(|| vec![rows], <[u64]>::to_vec));
-            info.data_bytes = Some(rows.saturating_mul(dtype.size() as u64));
-            if args.stats {
+            info.data_bytes = Some(rows.saturating_mul(row_bytes));
+            if args.stats && record.is_none() {
                 info.stats = Some(Stats::of(source, &engine(&args.device)?, args.quiet)?);
             }
         }
@@ -132,6 +145,7 @@ impl Info {
             shape: None,
             data_bytes: None,
             npy: None,
+            fields: None,
             stats: None,
             problem: None,
         }
@@ -141,6 +155,8 @@ impl Info {
         let mut text = heading(&units::one_line(&self.path));
         if let (Some(dtype), Some(rows), Some(bytes)) = (self.dtype, self.rows, self.data_bytes) {
             let _ = write!(text, ": {} of {dtype}, {}", units::counted(rows, "row"), units::bytes(bytes));
+        } else if let (Some(_), Some(rows), Some(bytes)) = (&self.fields, self.rows, self.data_bytes) {
+            let _ = write!(text, ": {}, {}", units::counted(rows, "record"), units::bytes(bytes));
         } else if let Some(bytes) = self.file_bytes {
             let _ = write!(text, ": {}", units::bytes(bytes));
         }
@@ -156,6 +172,7 @@ impl Info {
             None if self.dtype.is_some() => line(dim("raw; can be used in place")),
             None => {}
         }
+        self.fields.iter().flatten().for_each(|field| line(field.text()));
         if let Some(stats) = &self.stats {
             line(stats.text());
         }

@@ -116,10 +116,25 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
                 None => job.input(name, args.open(&file.file)?),
             }
         } else {
-            return Err(Failure::Usage(format!("{name}={path}: {}", no_such_name(name, &job))));
+            let fields = fields_of(name, &inputs, args);
+            if fields.is_empty() {
+                return Err(Failure::Usage(format!("{name}={path}: {}", no_such_name(name, &job))));
+            }
+            for (input, field) in fields {
+                job = job.input(&input, args.open(&file.file.with_field(&field))?);
+            }
+            job
         };
     }
     Ok(job)
+}
+
+/// The inputs that are fields of the file with this name, as `t.price` of `t`, each with its field. Those that have a
+/// file of their own are not.
+fn fields_of(name: &str, inputs: &[String], args: &JobArgs) -> Vec<(String, String)> {
+    let own = inputs.iter().filter(|input| !args.files.iter().any(|file| file.name == **input));
+    let field = |input: &String| Some((input.clone(), input.strip_prefix(name)?.strip_prefix('.')?.to_owned()));
+    own.filter_map(field).collect()
 }
 
 /// The problem with a name in the arguments that the job does not have.

@@ -46,7 +46,7 @@ pub fn open(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<Input<'stati
 /// # Errors
 /// Returns the same errors as [`open`].
 pub fn open_with(path: impl AsRef<Path>, dtype: Option<Dtype>, reading: ReadMode) -> Result<Input<'static>> {
-    named(path.as_ref(), |path| one(path, dtype, reading), Dataset::input)
+    named(path.as_ref(), |path| one(path, None, dtype, reading), Dataset::input)
 }
 
 /// Opens a file as [`open`] does, to be used in place through a memory map. If the system cannot map it, it is read
@@ -59,7 +59,7 @@ pub fn open_with(path: impl AsRef<Path>, dtype: Option<Dtype>, reading: ReadMode
 /// Returns the same errors as [`open`].
 pub unsafe fn map(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<Input<'static>> {
     // SAFETY: the caller upholds the same contract.
-    named(path.as_ref(), |path| one(path, dtype, ReadMode::default()), |file| unsafe { file.map() })
+    named(path.as_ref(), |path| one(path, None, dtype, ReadMode::default()), |file| unsafe { file.map() })
 }
 
 /// A file of a format that can be read.
@@ -119,11 +119,16 @@ fn named(
     }
 }
 
-/// Opens one file by its name.
-fn one(path: &Path, dtype: Option<Dtype>, reading: ReadMode) -> Result<Dataset> {
-    match readable(path, dtype)? {
-        None => agreed(Npy::open_with(path, reading)?, dtype).map(Dataset::Npy),
-        Some(dtype) => Raw::open_with(path, dtype, reading).map(Dataset::Raw),
+/// Opens one file by its name, or a field of its records.
+fn one(path: &Path, field: Option<&str>, dtype: Option<Dtype>, reading: ReadMode) -> Result<Dataset> {
+    match (readable(path, dtype)?, field) {
+        (None, None) => agreed(Npy::open_with(path, reading)?, dtype).map(Dataset::Npy),
+        (None, Some(field)) => agreed(Npy::field_with(path, field, reading)?, dtype).map(Dataset::Npy),
+        (Some(dtype), None) => Raw::open_with(path, dtype, reading).map(Dataset::Raw),
+        (Some(_), Some(field)) => {
+            let problem = format!("is a raw file, so that it has no field '{field}'");
+            Err(Error::file(path, problem, "leave the field out, or save the records with numpy.save"))
+        }
     }
 }
 
@@ -217,6 +222,8 @@ pub struct NamedFile {
     pub dtype: Option<Dtype>,
     /// Whether the file is raw regardless of its name. It then has a dtype.
     pub is_raw: bool,
+    /// The field of its records that is read.
+    pub field: Option<String>,
 }
 
 impl NamedFile {
@@ -227,7 +234,7 @@ impl NamedFile {
     /// Returns [`Error::InvalidSetting`] if the word after the last colon is not a dtype.
     pub fn parse(text: &OsStr) -> Result<NamedFile> {
         let bytes = text.as_bytes();
-        let whole = || Ok(NamedFile { path: text.into(), dtype: None, is_raw: false });
+        let whole = || Ok(NamedFile { path: text.into(), dtype: None, is_raw: false, field: None });
         let Some(colon) = bytes.iter().rposition(|byte| *byte == b':') else { return whole() };
         let (word, is_raw) = match bytes[colon + 1..].strip_suffix(b"!") {
             Some(word) => (word, true),
@@ -239,7 +246,7 @@ impl NamedFile {
         match dtype_of(word) {
             Ok(dtype) => {
                 let path = OsString::from_vec(bytes[..colon].into()).into();
-                Ok(NamedFile { path, dtype: Some(dtype), is_raw })
+                Ok(NamedFile { path, dtype: Some(dtype), is_raw, field: None })
             }
             Err(_) => {
                 Err(SettingError::UnknownFileDtype { path: text.into(), name: word.into(), known: dtype_names() }
@@ -257,7 +264,7 @@ impl NamedFile {
             Some(dtype) => {
                 named(&self.path, |path| Raw::open_with(path, dtype, reading).map(Dataset::Raw), Dataset::input)
             }
-            None => open_with(&self.path, self.dtype, reading),
+            None => named(&self.path, |path| self.one(path, reading), Dataset::input),
         }
     }
 
@@ -275,8 +282,17 @@ impl NamedFile {
                 named(&self.path, |path| Raw::open(path, dtype).map(Dataset::Raw), |file| unsafe { file.map() })
             }
             // SAFETY: as above.
-            None => unsafe { map(&self.path, self.dtype) },
+            None => named(&self.path, |path| self.one(path, ReadMode::default()), |file| unsafe { file.map() }),
         }
+    }
+
+    /// Returns a field of the records of this file.
+    pub fn with_field(&self, name: &str) -> NamedFile {
+        NamedFile { field: Some(name.into()), ..self.clone() }
+    }
+
+    fn one(&self, path: &Path, reading: ReadMode) -> Result<Dataset> {
+        one(path, self.field.as_deref(), self.dtype, reading)
     }
 
     /// Returns the files that [`open`](NamedFile::open) reads; the path itself if there are none.

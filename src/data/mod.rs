@@ -62,9 +62,9 @@ pub use identity::{Clash, FileId, FileSet};
 pub use memory::{Claim, Memory, SinkMemory};
 pub(crate) use new_file::FileSink;
 pub use new_file::NewFile;
+pub use npy::{Field as NpyField, Npy, NpyFields, Record as NpyRecord};
 #[cfg(feature = "testing")]
 pub use npy::{Header as NpyHeader, header as npy_header};
-pub use npy::{Npy, NpyFields};
 pub use raw::Raw;
 pub use raw_array::{RawArray, RawArrayMut};
 pub use sink::{Output, Parts, Placement, Sink, Target};

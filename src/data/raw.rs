@@ -1,6 +1,6 @@
 //! Raw files: rows in native byte order, without a header.
 
-use super::file::{FileRows, Opened};
+use super::file::{FileRows, Opened, Place};
 use super::file_layout::FileFormat;
 use super::files::Part;
 use super::{Dtype, Memory, NewFile, ReadMode, Source};
@@ -46,7 +46,8 @@ impl Raw {
             return Err(Error::file(opened.path, problem, "check the dtype and that the file is complete"));
         }
         let rows = opened.len / size;
-        Ok(Raw(FileRows::new(opened, dtype, rows, 0, false, reading)))
+        let place = Place { first: 0, stride: size, swapped: false };
+        Ok(Raw(FileRows::new(opened, dtype, rows, place, reading)))
     }
 
     /// Opens a file, to be used in place through a memory map. If the system cannot map it, it is read with system

@@ -33,7 +33,7 @@ pub(super) fn tokens(text: &[char]) -> Result<Vec<(Token, usize)>, Fault> {
         } else if c.is_ascii_digit() || (c == '.' && lexer.peek(1).is_some_and(|d| d.is_ascii_digit())) {
             tokens.push((Token::Number(lexer.number()?), at));
         } else if starts_name(c) {
-            tokens.push((Token::Name(lexer.take_while(continues_name)), at));
+            tokens.push((Token::Name(lexer.name()), at));
         } else {
             let sign = lexer.sign()?;
             match sign {
@@ -70,6 +70,22 @@ impl Lexer<'_> {
         let taken: String = self.text[self.at..].iter().take_while(|c| fits(**c)).collect();
         self.at += taken.chars().count();
         taken
+    }
+
+    /// Reads a name. Behind a dot is the name of a field, as in `t.price`; `x.mean(` is no name.
+    fn name(&mut self) -> String {
+        let mut name = self.take_while(continues_name);
+        while self.peek(0) == Some('.') && self.peek(1).is_some_and(starts_name) {
+            let dot = self.at;
+            self.at += 1;
+            let field = self.take_while(continues_name);
+            if self.text[self.at..].iter().find(|c| !c.is_whitespace()) == Some(&'(') {
+                self.at = dot;
+                break;
+            }
+            name = format!("{name}.{field}");
+        }
+        name
     }
 
     fn sign(&mut self) -> Result<&'static str, Fault> {

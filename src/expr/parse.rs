@@ -178,6 +178,12 @@ impl Parser<'_> {
             Token::Name(name) if follows_assign => Some(name.clone()),
             _ => None,
         };
+        if let Some(name) = name.as_ref().filter(|name| name.contains('.')) {
+            return Err(Fault::new(
+                at,
+                format!("`{name}` is a field, which can only be read; assign a name without a dot"),
+            ));
+        }
         if name.is_some() {
             self.next += 2;
         }

@@ -45,6 +45,21 @@ x.raw: 3 rows of f32, 12 B
     assert_eq!((done.code, &*done.stdout), (Some(0), "part-*.npy: 9 rows of f64, 72 B\n  3 files as one input\n"));
     let json = json_of(&place, &["part-*.npy"]);
     assert_eq!((&json["files"][0]["files"], &json["files"][0]["file_bytes"]), (&json!(3), &json!(3 * (128 + 24))));
+    let descr = "[('price', '>f4'), ('name', '|S3'), ('at', [('x', '<f8')])]";
+    place.raw("trades.npy", &npy(descr, "False", "(2,)", &[0; 30]));
+    let done = info(&place, &["--stats", "trades.npy"]);
+    let expected = "\
+trades.npy: 2 records, 30 B
+  .npy version 1.0, C order
+  field price: f32
+  field name: holds text ('|S3'), which is not supported; save numbers
+  field at: has fields itself (a nested dtype), which is not supported; save the field separately, as in \
+                    numpy.save(path, array['field'])
+";
+    assert_eq!((done.code, done.stdout.as_str()), (Some(0), expected));
+    let json = json_of(&place, &["trades.npy"]);
+    let price = json!({ "name": "price", "dtype": "f32", "descr": ">f4", "problem": null });
+    assert_eq!((&json["files"][0]["fields"][0], &json["files"][0]["dtype"]), (&price, &Value::Null));
     let json = json_of(&place, &["x.npy"]);
     assert_eq!(json["schema_version"], 1);
     let expected = json!({
@@ -57,6 +72,7 @@ x.raw: 3 rows of f32, 12 B
         "shape": [1000, 3],
         "data_bytes": 24_000,
         "npy": { "version": "1.0", "descr": "<f8", "fortran_order": false, "byte_order": "little" },
+        "fields": null,
         "stats": null,
         "problem": null,
     });

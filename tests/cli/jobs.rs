@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::tools::{CaseFolder, RAN, binary, done, not_run, results, rows};
+use crate::tools::{CaseFolder, RAN, binary, done, not_run, npy, results, rows};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
@@ -27,6 +27,7 @@ pub const CASES: &[Case] = &[
     ("rows without inputs", generated),
     ("names that are not UTF-8", odd_names),
     ("several files as one input", several_files),
+    ("fields of records", fields),
     ("a reader that goes away", broken_pipe),
     ("devices", devices),
     ("examples/batch.sh", batch),
@@ -80,6 +81,41 @@ fn several_files(device: &str) -> Outcome {
     fs::rename(place.path("parts/11.npy"), place.path("parts/11.f64")).unwrap();
     place.refused(1, &["parts/11.f64: is a .npy file under another name"], &["sum(x)", "x=parts"]);
     place.refused(1, &["none-*.npy: no file has a name of this pattern"], &["sum(x)", "x=none-*.npy"]);
+    RAN
+}
+
+fn fields(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    // An f64 that is not aligned, and a big-endian u16.
+    let descr = "[('side', '|u1'), ('price', '<f8'), ('size', '>u2')]";
+    let record =
+        |row: u16| [&[(row % 2) as u8][..], &(f64::from(row) * 0.25).to_le_bytes(), &row.to_be_bytes()].concat();
+    let records = |rows: std::ops::Range<u16>| {
+        npy(descr, "False", &format!("({},)", rows.len()), &rows.flat_map(record).collect::<Vec<_>>())
+    };
+    place.raw("trades.npy", &records(0..50_000));
+    place.raw("part-1.npy", &records(0..20_001));
+    place.raw("part-2.npy", &records(20_001..50_000));
+    let price: Vec<f64> = (0..50_000u16).map(|row| f64::from(row) * 0.25).collect();
+    place.npy("price.npy", &price);
+    let sum: f64 = price.iter().zip(0u16..).map(|(price, row)| price * f64::from(row)).sum();
+    let text = "v = t.price * t.size; n = count(t.side == 1), s = sum(v)";
+    for (input, mode) in [("trades", "map"), ("trades", "pread"), ("trades", "direct"), ("part-*", "map")] {
+        let file = format!("t={input}.npy");
+        let limits = ["--chunk", "100KiB", "--read-mode", mode, "--force"];
+        let report = place.report(&[&[text, &file, "v=v.npy"], &limits[..]].concat());
+        let results = results(&report);
+        assert_eq!((&results["n"], results["s"].as_f64()), (&25_000.into(), Some(sum)), "{input} {mode}");
+        let expected: Vec<f64> = price.iter().zip(0u16..).map(|(price, row)| price * f64::from(row)).collect();
+        assert_eq!(rows(&fs::read(place.path("v.npy")).unwrap()), expected, "{input} {mode}");
+    }
+    let other = place.report(&["max(t.price - t.size)", "t=trades.npy", "t.size=price.npy"]);
+    assert_eq!(results(&other)["max(t.price - t.size)"], 0.0, "a field with a file of its own");
+    place.refused(1, &["trades.npy: has no field 'prize', only side, price, size"], &["sum(t.prize)", "t=trades.npy"]);
+    place.refused(1, &["price.npy: holds no records"], &["sum(t.price)", "t=price.npy"]);
+    place.refused(1, &["trades.npy: holds records", "t.price is the field"], &["sum(t)", "t=trades.npy"]);
+    place.refused(2, &["the job has no name 's', only t.price"], &["sum(t.price)", "s=trades.npy"]);
+    place.refused(2, &["'t.price'"], &["sum(t.price)"]);
     RAN
 }
 

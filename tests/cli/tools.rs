@@ -146,7 +146,9 @@ impl Done {
 /// A `.npy` file of version 1.
 pub fn npy(descr: &str, fortran_order: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
-    file.extend(format!("{{'descr': '{descr}', 'fortran_order': {fortran_order}, 'shape': {shape}, }}").bytes());
+    // The list of the fields of records has no quotes.
+    let descr = if descr.starts_with('[') { descr.to_owned() } else { format!("'{descr}'") };
+    file.extend(format!("{{'descr': {descr}, 'fortran_order': {fortran_order}, 'shape': {shape}, }}").bytes());
     file.resize(127, b' ');
     file.push(b'\n');
     file.extend(data);

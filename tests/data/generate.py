@@ -50,6 +50,14 @@ save("fortran", np.asfortranarray(np.arange(6.0).reshape(2, 3)))
 save("object", np.array([None, 1], object))
 save("structured", np.zeros(2, [("x", "<f8"), ("y", "<i4")]))
 save("structured_v3", np.zeros(1, [("größe", "<f8")]), (3, 0))
+records = np.zeros(3, np.dtype([
+    ("id", "<u2"), ("price", ">f8"), ("flag", "?"), ("name", "S3"), ("pos", "<f4", (2,)),
+    ("inner", [("a", "<i4"), ("b", "<f8")]), ("z", "<c8"), (("a title", "größe"), "<i4"), ("last", "u1"),
+], align=True))
+records["id"], records["price"], records["flag"] = [1, 2, 65535], [0.5, -1.0, np.inf], [True, False, True]
+records["größe"], records["last"], records["name"] = [-1, 0, 7], [3, 2, 1], b"abc"
+save("records", records)
+save("records_of_objects", np.zeros(2, [("x", "<f8"), ("o", "O")]))
 save("half", np.zeros(2, "f2"))
 save("long_double", np.zeros(2, "g"))
 save("complex", np.zeros(2, "c8"))

@@ -17,7 +17,7 @@ pub struct NpyHeader {
 impl NpyHeader {
     /// Reads the header at the start of a file, if it has a valid one.
     pub fn parse(head: &[u8]) -> Option<NpyHeader> {
-        let NpyFields { version, descr, fortran_order } = NpyFields::parse(head)?;
+        let NpyFields { version, descr, fortran_order, .. } = NpyFields::parse(head)?;
         let byte_order = match descr.as_deref().and_then(|descr| descr.chars().next()) {
             Some('<') => Some("little"),
             Some('>') => Some("big"),

@@ -1,8 +1,10 @@
 //! Reads and writes the header of a `.npy` file:
 //! <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>
 
+use super::fields::Record;
 use super::literal::{self, Literal};
 use crate::data::Dtype;
+use std::borrow::Cow;
 
 /// The longest header that is read, in bytes from the start of the file. NumPy's header of a plain array takes 128
 /// bytes, so this only limits how much of a broken file is read.
@@ -32,6 +34,10 @@ pub struct Header {
     pub rows: u64,
     /// The offset of the rows, in bytes from the start of the file. The end of the rows fits an `i64`.
     pub offset: u64,
+    /// Bytes from an element to the next one: more than its size if it is a field of a record.
+    pub stride: u64,
+    /// The place of the element in its record, in bytes.
+    pub in_record: u64,
 }
 
 impl Header {
@@ -40,9 +46,37 @@ impl Header {
     /// # Errors
     /// Returns the problem of the file and the remedy.
     pub fn parse(head: &[u8]) -> Result<Self, Refusal> {
+        Header::of(head, |descr| {
+            let (dtype, swapped) = dtype(descr)?;
+            Ok((dtype, swapped, dtype.size() as u64, 0))
+        })
+    }
+
+    /// Parses the header of a structured array, of which one field is read.
+    ///
+    /// # Errors
+    /// Returns the problem of the file and the remedy.
+    pub fn parse_field(head: &[u8], name: &str) -> Result<Self, Refusal> {
+        Header::of(head, |descr| {
+            let Literal::List(items) = descr else {
+                let problem = format!("holds no records, so that it has no field '{name}'");
+                return Err((problem, "leave the field out"));
+            };
+            let record = Record::parse(items)?;
+            let (dtype, swapped, place) = record.field(name)?;
+            Ok((dtype, swapped, record.bytes, place))
+        })
+    }
+
+    /// Parses a header. `element` returns the dtype of the elements, whether they are swapped, and their stride and
+    /// place.
+    fn of(
+        head: &[u8],
+        element: impl FnOnce(&Literal<'_>) -> Result<(Dtype, bool, u64, u64), Refusal>,
+    ) -> Result<Self, Refusal> {
         let (text, version, offset) = text(head)?;
         let garbage = |reason: String| (format!("not a valid .npy header: {reason}"), "save it again with numpy.save");
-        let Literal::Dict(entries) = literal::parse(text, version < 3).map_err(garbage)? else {
+        let Literal::Dict(entries) = literal::parse(&text, version < 3).map_err(garbage)? else {
             return Err(garbage("it is not a dict".into()));
         };
         let (mut descr, mut fortran, mut shape) = (None, None, None);
@@ -60,7 +94,7 @@ impl Header {
         let (Some(descr), Some(fortran), Some(shape)) = (descr, fortran, shape) else {
             return Err(garbage("'descr', 'fortran_order' or 'shape' is missing".into()));
         };
-        let (dtype, swapped) = dtype(&descr)?;
+        let (dtype, swapped, stride, in_record) = element(&descr)?;
         if fortran && shape.len() > 1 {
             let problem = "is in Fortran order (column-major)";
             return Err((problem.into(), "save it again with numpy.save(path, numpy.ascontiguousarray(array))"));
@@ -71,12 +105,12 @@ impl Header {
         // Like NumPy, which refuses an array without elements, too, if the product of its other lengths is too
         // large.
         let fits = extent(&shape).is_some_and(|extent| {
-            let end = extent.checked_mul(dtype.size() as u64).and_then(|n| n.checked_add(offset));
+            let end = extent.checked_mul(stride).and_then(|n| n.checked_add(offset));
             end.is_some_and(|end| i64::try_from(end).is_ok())
         });
         let rows = product(&shape).filter(|_| fits);
         let rows = rows.ok_or_else(|| garbage(format!("the shape {shape:?} is too large")))?;
-        Ok(Header { dtype, swapped, shape, rows, offset })
+        Ok(Header { dtype, swapped, shape, rows, offset, stride, in_record })
     }
 }
 
@@ -89,6 +123,8 @@ pub struct NpyFields {
     pub version: u8,
     /// The dtype, such as `<f8`; `None` for structured dtypes.
     pub descr: Option<String>,
+    /// The records of a structured dtype whose fields have places.
+    pub record: Option<Record>,
     /// Whether columns come before rows.
     pub fortran_order: Option<bool>,
 }
@@ -100,11 +136,12 @@ impl NpyFields {
     /// Parses the start of a file. `None` unless it is a `.npy` file with a valid header.
     pub fn parse(head: &[u8]) -> Option<NpyFields> {
         let (text, version, _) = text(head).ok()?;
-        let Ok(Literal::Dict(entries)) = literal::parse(text, version < 3) else { return None };
-        let mut fields = NpyFields { version, descr: None, fortran_order: None };
+        let Ok(Literal::Dict(entries)) = literal::parse(&text, version < 3) else { return None };
+        let mut fields = NpyFields { version, descr: None, record: None, fortran_order: None };
         for entry in entries {
             match entry {
                 ("descr", Literal::Text(descr)) => fields.descr = Some(descr.into()),
+                ("descr", Literal::List(items)) => fields.record = Record::parse(&items).ok(),
                 ("fortran_order", Literal::Bool(value)) => fields.fortran_order = Some(value),
                 _ => {}
             }
@@ -114,7 +151,7 @@ impl NpyFields {
 }
 
 /// Returns the dict of a header as text, the version of the format, and the offset of the rows.
-fn text(head: &[u8]) -> Result<(&str, u8, u64), Refusal> {
+fn text(head: &[u8]) -> Result<(Cow<'_, str>, u8, u64), Refusal> {
     if head.starts_with(b"PK\x03\x04") {
         return Err(("is a .npz archive, not a .npy file".into(), "save each array separately with numpy.save"));
     }
@@ -145,10 +182,12 @@ fn text(head: &[u8]) -> Result<(&str, u8, u64), Refusal> {
     }
     // The length is at most `MAX_LEN`, so it fits a `usize`.
     let bytes = rest.get(..len as usize).ok_or_else(truncated)?;
-    // Versions 1 and 2 are in Latin-1, version 3 in UTF-8. Only names of fields contain characters beyond ASCII,
-    // and these are not read.
+    // Versions 1 and 2 are in Latin-1, version 3 in UTF-8. Only names of fields contain characters beyond ASCII.
+    if version[0] < 3 && !bytes.is_ascii() {
+        return Ok((bytes.iter().map(|byte| char::from(*byte)).collect(), version[0], offset));
+    }
     match str::from_utf8(bytes) {
-        Ok(text) => Ok((text, version[0], offset)),
+        Ok(text) => Ok((text.into(), version[0], offset)),
         Err(_) => Err(("its header is not text".into(), "save it again as a plain array with numpy.save")),
     }
 }
@@ -172,12 +211,12 @@ fn extent(shape: &[u64]) -> Option<u64> {
 }
 
 /// Returns the dtype that a `descr` names, and whether its byte order differs from the machine's.
-fn dtype(descr: &Literal<'_>) -> Result<(Dtype, bool), Refusal> {
+pub(super) fn dtype(descr: &Literal<'_>) -> Result<(Dtype, bool), Refusal> {
     let name = match descr {
         Literal::Text(name) => *name,
-        Literal::List | Literal::Tuple(_) => {
+        Literal::List(_) | Literal::Tuple(_) => {
             let problem = "holds records of several fields (a structured dtype)";
-            return Err((problem.into(), "save each field separately, as in numpy.save(path, array['field'])"));
+            return Err((problem.into(), "read one of its fields: t.price is the field 'price' of t"));
         }
         other => {
             return Err((format!("not a valid .npy header: 'descr' is {other:?}"), "save it again with numpy.save"));

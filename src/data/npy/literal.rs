@@ -7,8 +7,8 @@ pub(super) enum Literal<'a> {
     Bool(bool),
     Integer(u64),
     Tuple(Vec<Literal<'a>>),
-    /// A list, which only headers of structured dtypes contain. Its content is not used.
-    List,
+    /// A list, which only headers of structured dtypes contain: the fields.
+    List(Vec<Literal<'a>>),
     Dict(Vec<(&'a str, Literal<'a>)>),
 }
 
@@ -29,8 +29,9 @@ pub(super) fn parse(text: &str, long: bool) -> Result<Literal<'_>, String> {
     }
 }
 
-/// Deeper than any header of a plain array (a tuple in a dict), and shallow enough for any stack.
-const MAX_DEPTH: usize = 4;
+/// Deeper than the header of any array, where each structured dtype in another one takes two, and shallow enough for
+/// any stack.
+const MAX_DEPTH: usize = 32;
 
 struct Parser<'a> {
     text: &'a str,
@@ -46,7 +47,7 @@ impl<'a> Parser<'a> {
         match self.peek() {
             Some(b'{') => self.dict(depth),
             Some(b'(') => self.tuple(depth),
-            Some(b'[') => self.list(),
+            Some(b'[') => self.list(depth),
             Some(b'\'' | b'"') => Ok(Literal::Text(self.string()?)),
             Some(b'0'..=b'9') => self.integer(),
             _ if self.word("True") => Ok(Literal::Bool(true)),
@@ -81,26 +82,14 @@ impl<'a> Parser<'a> {
         Ok(Literal::Tuple(items))
     }
 
-    /// Skips a list, including the lists inside it. Brackets in strings do not count.
-    fn list(&mut self) -> Result<Literal<'a>, String> {
-        let mut open = 0;
-        loop {
-            match self.peek() {
-                Some(b'[') => open += 1,
-                Some(b']') => open -= 1,
-                Some(b'\'' | b'"') => {
-                    self.string()?;
-                    continue;
-                }
-                Some(_) => {}
-                None => return Err(self.wrong("']'")),
-            }
-            // `self.at` is at the start of a character, which may have several bytes.
-            self.at += self.text[self.at..].chars().next().map_or(1, char::len_utf8);
-            if open == 0 {
-                return Ok(Literal::List);
-            }
+    fn list(&mut self, depth: usize) -> Result<Literal<'a>, String> {
+        let mut items = Vec::new();
+        self.expect('[')?;
+        while !self.accept(']') {
+            items.push(self.literal(depth + 1)?);
+            self.separator(']')?;
         }
+        Ok(Literal::List(items))
     }
 
     /// A string without escapes: NumPy's keys and dtypes contain none.

@@ -1,15 +1,17 @@
 //! NumPy's `.npy` files.
 
+mod fields;
 mod header;
 mod literal;
 
-use super::file::{FileRows, Opened};
+use super::file::{FileRows, Opened, Place};
 use super::file_layout::FileFormat;
 use super::files::Part;
 use super::{Dtype, Memory, NewFile, ReadMode, Source};
 use crate::error::{Error, Result};
 use std::path::Path;
 
+pub use fields::{Field, Record};
 pub use header::header;
 pub use header::{Header, NpyFields};
 
@@ -51,17 +53,64 @@ impl Npy {
     /// # Errors
     /// Returns the same errors as [`open`](Npy::open).
     pub fn open_with(path: impl AsRef<Path>, reading: ReadMode) -> Result<Npy> {
-        let opened = Opened::new(path.as_ref())?;
+        Npy::of(Opened::new(path.as_ref())?, None, reading)
+    }
+
+    /// Opens a field of a structured `.npy` file, to be read with system calls. Its elements are gathered from the
+    /// records.
+    ///
+    /// ```
+    /// use overshot::{Engine, Job, Npy};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("trades.npy");
+    /// # let descr = "[('price', '<f4'), ('size', '<u2')]";
+    /// # let header = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': (2,), }}\n");
+    /// # let trades = [&1.5f32.to_le_bytes()[..], &[2, 0], &4f32.to_le_bytes(), &[3, 0]].concat();
+    /// # let start = [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..]].concat();
+    /// # std::fs::write(&path, [&start, header.as_bytes(), &trades].concat()).unwrap();
+    /// // An expression may have a dot in a name, so that it says what it reads.
+    /// let job = Job::eval("volume = sum(t.price * t.size)")?
+    ///     .input("t.price", Npy::field(&path, "price")?)
+    ///     .input("t.size", Npy::field(&path, "size")?);
+    /// let report = Engine::builder().build()?.run(job)?;
+    /// assert_eq!(report.value("volume")?.map(|volume| volume.as_f64()), Some(15.0));
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the same errors as [`open`](Npy::open). Also returns an error if the file has no such field, or the
+    /// field is a sub-array or has fields itself.
+    pub fn field(path: impl AsRef<Path>, name: &str) -> Result<Npy> {
+        Npy::field_with(path, name, ReadMode::default())
+    }
+
+    /// Opens a field of a structured `.npy` file, to be read as `reading` specifies.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`field`](Npy::field).
+    pub fn field_with(path: impl AsRef<Path>, name: &str, reading: ReadMode) -> Result<Npy> {
+        Npy::of(Opened::new(path.as_ref())?, Some(name), reading)
+    }
+
+    /// The array of a file, or one of its fields.
+    pub(super) fn of(opened: Opened, field: Option<&str>, reading: ReadMode) -> Result<Npy> {
         let head = opened.head(header::MAX_LEN)?;
         let refused = |(problem, remedy): header::Refusal| Error::file(&opened.path, problem, remedy);
-        let Header { dtype, swapped, shape, rows, offset } = Header::parse(&head).map_err(refused)?;
-        // `Header::parse` has checked that this does not overflow.
-        let needed = offset + rows * dtype.size() as u64;
+        let header = match field {
+            Some(name) => Header::parse_field(&head, name),
+            None => Header::parse(&head),
+        };
+        let Header { dtype, swapped, shape, rows, offset, stride, in_record } = header.map_err(refused)?;
+        // `Header` has checked that this does not overflow.
+        let needed = offset + rows * stride;
         if opened.len < needed {
             let problem = format!("short file: {} bytes, its header says {needed}", opened.len);
             return Err(Error::file(opened.path, problem, "copy or save it again"));
         }
-        Ok(Npy { rows: FileRows::new(opened, dtype, rows, offset, swapped, reading), shape })
+        // A file without records may end before the place of the field in one.
+        let first = if rows > 0 { offset + in_record } else { offset };
+        let place = Place { first, stride, swapped };
+        Ok(Npy { rows: FileRows::new(opened, dtype, rows, place, reading), shape })
     }
 
     /// Opens a `.npy` file, to be used in place through a memory map. If the system cannot map it, it is read with

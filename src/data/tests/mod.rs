@@ -3,6 +3,7 @@
 
 #[cfg(feature = "ndarray")]
 mod arrays;
+mod fields;
 mod files;
 mod headers;
 mod memory;

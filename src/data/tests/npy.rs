@@ -121,7 +121,7 @@ fn other_dtypes_and_orders_are_refused() {
     for (name, parts) in [
         ("fortran", &["Fortran order", "ascontiguousarray"][..]),
         ("object", &["Python objects ('|O')", "astype"]),
-        ("structured", &["structured dtype", "array['field']"]),
+        ("structured", &["structured dtype", "t.price is the field 'price' of t"]),
         ("structured_v3", &["structured dtype"]),
         ("half", &["half-precision floats ('<f2')", "astype('f4')"]),
         ("long_double", &["long double", "astype('f8')"]),

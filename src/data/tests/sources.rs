@@ -264,7 +264,7 @@ fn what_is_no_file_is_said() {
 #[test]
 fn a_word_behind_the_last_colon_is_a_dtype() {
     let parse = |text: &str| {
-        let NamedFile { path, dtype, is_raw } = NamedFile::parse(text.as_ref())?;
+        let NamedFile { path, dtype, is_raw, .. } = NamedFile::parse(text.as_ref())?;
         Ok((path.to_str().unwrap().to_owned(), dtype, is_raw))
     };
     for (text, path, dtype, is_raw) in [

@@ -60,6 +60,13 @@ fn errors_say_where_and_what_to_do() {
         ("y = a[1:]", 6, "indexing and filtering"),
         ("sum(a[a > 0])", 6, "`count(condition)`"),
         ("y = a.mean()", 6, "write `mean(x)` instead of"),
+        ("y = np.mean (a)", 7, "write `mean(x)` instead of"),
+        ("y = a.b.mean()", 8, "write `mean(x)` instead of"),
+        ("y = a.", 6, "write `mean(x)` instead of"),
+        ("y = a.5", 6, "an operator is missing before this number"),
+        ("y = 1.a", 7, "directly follows a number"),
+        ("y.b = a", 1, "`y.b` is a field, which can only be read; assign a name without a dot"),
+        ("t.s = sum(a)", 1, "`t.s` is a field"),
         ("y = 'a'", 5, "without quotes"),
         (
             "y = isnan(a) | a > 1",
@@ -162,6 +169,19 @@ fn a_sum_of_thousands_of_terms_is_flat() {
     let ones: Vec<_> = (0..columns).map(|_| super::Column::from_bits(Dtype::I64, [1])).collect();
     let (outputs, _) = super::run(&program, 0, 1, &ones);
     assert_eq!(outputs[0].bits().collect::<Vec<_>>(), [(0..1000).sum::<u64>() * terms as u64 / 1000]);
+}
+
+#[test]
+fn names_of_fields_have_dots() {
+    let inputs = |text: &str| Expression::parse(text).unwrap().inputs().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(inputs("sum(t.price * t.size)"), ["t.price", "t.size"]);
+    assert_eq!(inputs("y = t.ü2+t"), ["t.ü2", "t"]);
+    assert_eq!(inputs("y = where(a.b.c>1.,.5,1.e1) ** 2."), ["a.b.c"]);
+    assert_eq!(inputs("y = t.sum + pi.x"), ["t.sum", "pi.x"], "words of the language are names of fields");
+    let dtypes: Vec<_> =
+        [("t.x", Dtype::F32), ("t.y", Dtype::I64)].map(|(name, dtype)| (name.to_owned(), dtype)).into();
+    let program = Expression::parse("m = max(t.x), n = sum(t.y)").unwrap().bind(&dtypes, &[], &[], &[]);
+    assert!(program.is_ok());
 }
 
 /// The dtype and the bits of `y` in a row where every input is 3.
