@@ -181,8 +181,26 @@ fn make_files(folder: &Path) -> Result<(), Failed> {
     let records = "{'descr': [('price', '<f4'), ('size', '<u2')], 'fortran_order': False, 'shape': (2,)}\n";
     let start = [b"\x93NUMPY\x01\x00", &(records.len() as u16).to_le_bytes()[..], records.as_bytes()].concat();
     fs::write(folder.join("trades.npy"), [start, vec![0; 12]].concat())?;
+    fs::write(folder.join("data.npz"), archive(&["a.npy", "b.npy"], folder)?)?;
     fs::write(folder.join("filter.ptx"), "// a kernel")?;
     Ok(())
+}
+
+/// An archive of files, as `numpy.savez` writes it.
+fn archive(names: &[&str], folder: &Path) -> Result<Vec<u8>, Failed> {
+    let (mut all, mut directory) = (Vec::new(), Vec::new());
+    for name in names {
+        let (start, content) = (all.len() as u32, fs::read(folder.join(name))?);
+        let [size, length] = [content.len() as u32, name.len() as u32].map(u32::to_le_bytes);
+        let common = [&[0; 12][..], &size, &size, &length].concat();
+        all.extend([b"PK\x03\x04\0\0", &common[..], name.as_bytes(), &content].concat());
+        let entry = [b"PK\x01\x02\0\0\0\0", &common[..], &[0; 10], &start.to_le_bytes(), name.as_bytes()].concat();
+        directory.extend(entry);
+    }
+    let numbers = [directory.len() as u32, all.len() as u32].map(u32::to_le_bytes).concat();
+    let count = (names.len() as u16).to_le_bytes();
+    all.extend([&directory[..], b"PK\x05\x06\0\0\0\0", &count, &count, &numbers, &[0; 2]].concat());
+    Ok(all)
 }
 
 /// Whether links lead somewhere, and options that the text names are options of the command.

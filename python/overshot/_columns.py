@@ -66,7 +66,8 @@ def field(name: str, value: Any, own: str) -> Any:
     if isinstance(value, (str, os.PathLike)):
         return _core.File(os.fspath(value), field=own)
     if not isinstance(value, np.ndarray) or value.dtype.names is None:
-        raise TypeError(f"{name}: neither the path of a file of records nor a structured array, it has no field {own!r}")
+        what = "neither the path of a file of records nor a structured array"
+        raise TypeError(f"{name}: {what}, so it has no field {own!r}")
     if own not in value.dtype.names:
         raise TypeError(f"{name}: has no field {own!r}, only {', '.join(value.dtype.names)}")
     return value[own]

@@ -53,7 +53,12 @@ class File:
     """A file to be read, or several as one input: those of a folder, or of a pattern such as `part-*.npy`."""
 
     def __new__(
-        cls, path: str | os.PathLike[str], dtype: str | None = None, read: str = "map", field: str | None = None
+        cls,
+        path: str | os.PathLike[str],
+        dtype: str | None = None,
+        read: str = "map",
+        field: str | None = None,
+        member: str | None = None,
     ) -> File: ...
     @property
     def path(self) -> os.PathLike[str]: ...
@@ -63,7 +68,9 @@ class File:
     def shape(self) -> tuple[int, ...]: ...
     @property
     def field(self) -> str | None: ...
-    def __getnewargs__(self) -> tuple[os.PathLike[str], str | None, str, str | None]: ...
+    @property
+    def member(self) -> str | None: ...
+    def __getnewargs__(self) -> tuple[os.PathLike[str], str | None, str, str | None, str | None]: ...
 
 @final
 class NewFile:

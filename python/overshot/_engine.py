@@ -545,15 +545,21 @@ def plan(
 
 
 def open(
-    path: str | os.PathLike[str], dtype: Any = None, *, read: str = "map", field: str | None = None
+    path: str | os.PathLike[str],
+    dtype: Any = None,
+    *,
+    read: str = "map",
+    field: str | None = None,
+    member: str | None = None,
 ) -> _core.File:
     """Opens a `.npy` file, or a raw file of rows of a dtype, as an input of any size.
 
     A folder, or a pattern such as `"part-*.npy"`, stands for its files as one input, in natural order of their names.
     `field` is the field that is read of a `.npy` file of records (a structured array).
+    `member` is the array that is read of a `.npz` archive, which must not be compressed (`numpy.savez`).
     `read` is `"map"`, `"pread"` or `"direct"`, which bypasses the page cache. Do not write to the file during a run.
     """
-    return _core.File(os.fspath(path), None if dtype is None else np.dtype(dtype).name, read, field)
+    return _core.File(os.fspath(path), None if dtype is None else np.dtype(dtype).name, read, field, member)
 
 
 def create(

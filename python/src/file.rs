@@ -22,6 +22,9 @@ pub(crate) struct File {
     /// The field of its records that is read.
     #[pyo3(get)]
     field: Option<String>,
+    /// The array that is read of an archive.
+    #[pyo3(get)]
+    member: Option<String>,
     dtype: Dtype,
     shape: Vec<u64>,
 }
@@ -41,8 +44,14 @@ fn parse_dtype(name: Option<&str>) -> PyResult<Option<Dtype>> {
 #[pymethods]
 impl File {
     #[new]
-    #[pyo3(signature = (path, dtype=None, read="map", field=None))]
-    fn new(path: PathBuf, dtype: Option<&str>, read: &str, field: Option<String>) -> PyResult<Self> {
+    #[pyo3(signature = (path, dtype=None, read="map", field=None, member=None))]
+    fn new(
+        path: PathBuf,
+        dtype: Option<&str>,
+        read: &str,
+        field: Option<String>,
+        member: Option<String>,
+    ) -> PyResult<Self> {
         let given = parse_dtype(dtype)?;
         let read = match read {
             "map" => Read::Map,
@@ -50,10 +59,10 @@ impl File {
             "direct" => Read::With(ReadMode::Direct),
             other => return Err(PyValueError::new_err(format!("read='{other}' is not 'map', 'pread' or 'direct'"))),
         };
-        let input = open(&path, given, read, field.as_deref())?;
+        let input = open(&path, given, read, (field.as_deref(), member.as_deref()))?;
         let source = input.source();
         let shape = source.shape().map_or_else(|| vec![source.rows()], <[u64]>::to_vec);
-        Ok(File { dtype: source.dtype(), shape, path, read, given, field })
+        Ok(File { dtype: source.dtype(), shape, path, read, given, field, member })
     }
 
     /// The dtype, as a scalar type of NumPy.
@@ -68,13 +77,13 @@ impl File {
         pyo3::types::PyTuple::new(py, &self.shape)
     }
 
-    fn __getnewargs__(&self) -> (PathBuf, Option<&'static str>, &'static str, Option<String>) {
+    fn __getnewargs__(&self) -> (PathBuf, Option<&'static str>, &'static str, Option<String>, Option<String>) {
         let read = match self.read {
             Read::Map => "map",
             Read::With(ReadMode::Direct) => "direct",
             Read::With(_) => "pread",
         };
-        (self.path.clone(), self.given.map(dtype::numpy_name), read, self.field.clone())
+        (self.path.clone(), self.given.map(dtype::numpy_name), read, self.field.clone(), self.member.clone())
     }
 
     fn __repr__(&self) -> String {
@@ -85,12 +94,18 @@ impl File {
 impl File {
     /// Opens the file as an input.
     pub(crate) fn input(&self) -> PyResult<Input<'static>> {
-        open(&self.path, self.given, self.read, self.field.as_deref())
+        open(&self.path, self.given, self.read, (self.field.as_deref(), self.member.as_deref()))
     }
 }
 
-fn open(path: &Path, dtype: Option<Dtype>, read: Read, field: Option<&str>) -> PyResult<Input<'static>> {
-    let file = NamedFile { path: path.into(), dtype, is_raw: false, field: field.map(str::to_owned) };
+fn open(
+    path: &Path,
+    dtype: Option<Dtype>,
+    read: Read,
+    (field, member): (Option<&str>, Option<&str>),
+) -> PyResult<Input<'static>> {
+    let [field, member] = [field, member].map(|name| name.map(str::to_owned));
+    let file = NamedFile { path: path.into(), dtype, is_raw: false, member, field };
     let opened = match read {
         // SAFETY: as with the command and `numpy.memmap`, the documentation asks users not to write to or shorten a
         // file during a run. Only the library can leave this to the compiler.

@@ -59,3 +59,19 @@ def test_fields_of_a_structured_array(evaluate):
         evaluate("sum(x.price)", x=np.zeros(3))
     with pytest.raises(NameError, match=r"name 'nothing\.price' is not defined"):
         evaluate("sum(nothing.price)")
+
+
+def test_arrays_of_archives(evaluate, tmp_path):
+    path, x = tmp_path / "data.npz", np.arange(10_000.0).reshape(100, 100)
+    np.savez(path, x, a=x, trades=records())
+    for member in ["a", "arr_0"]:
+        np.testing.assert_array_equal(evaluate("x * 2", x=ov.open(path, member=member)), x * 2)
+    size = ov.open(path, member="trades", field="size")
+    assert evaluate("max(x)", x=size) == 19_999 and pickle.loads(pickle.dumps(size)).member == "trades"
+    with pytest.raises(OSError, match="has no array 'b', only a, trades, arr_0"):
+        ov.open(path, member="b")
+    with pytest.raises(OSError, match="is a .npz archive of the arrays a, trades, arr_0; name one of them"):
+        ov.open(path)
+    np.savez_compressed(path, a=x)
+    with pytest.raises(OSError, match="its array 'a' is compressed; save it again with numpy.savez"):
+        ov.open(path, member="a")

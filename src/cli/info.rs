@@ -35,7 +35,7 @@ struct Info {
     path: String,
     /// How many files it names.
     files: usize,
-    /// `npy`, `raw`, or a description of an unsupported format; of several files, that of the first one.
+    /// `npy`, `npz`, `raw`, or a description of an unsupported format; of several files, that of the first one.
     format: String,
     file_bytes: Option<u64>,
     dtype: Option<&'static str>,
@@ -67,6 +67,9 @@ pub fn info(args: &InfoArgs) -> Result {
 fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
     let paths = file.files();
     let mut info = Info { files: paths.len(), ..Info::unknown(&file.path) };
+    if let Some(member) = &file.member {
+        info.path = format!("{}:{member}", info.path);
+    }
     // The library reports the errors below.
     let first = paths.first().unwrap_or(&file.path);
     let head = head(first).unwrap_or_default();
@@ -75,6 +78,7 @@ fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
     let foreign = if file.is_raw { None } else { overshot::io::foreign_format(first, &head) };
     info.npy = if file.is_raw { None } else { NpyHeader::parse(&head) };
     info.format = match (&info.npy, foreign) {
+        _ if file.member.is_some() => "npz",
         (Some(_), _) => "npy",
         (None, Some(foreign)) => foreign.what,
         (None, None) if is_npy_name && !file.is_raw => "npy",
@@ -169,6 +173,7 @@ impl Info {
         match &self.npy {
             _ if self.files > 1 => line(dim(&format!("{} as one input", units::counted(self.files as u64, "file")))),
             Some(header) => line(dim(&header.text())),
+            None if self.format == "npz" => line(dim("an array of a .npz archive")),
             None if self.dtype.is_some() => line(dim("raw; can be used in place")),
             None => {}
         }

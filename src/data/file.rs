@@ -97,10 +97,11 @@ pub(super) struct FileRows {
 }
 
 impl FileRows {
-    /// The `rows` rows at `place`. `len` is the length of the file, which contains them.
+    /// The `rows` rows at `place` in the opened file. `len` is the length of the file, which contains them.
     pub(super) fn new(opened: Opened, dtype: Dtype, rows: u64, place: Place, reading: ReadMode) -> Self {
-        let Opened { path, file, len } = opened;
+        let Opened { path, file, start, len } = opened;
         debug_assert!(end_of(place, rows, dtype) <= len);
+        let place = Place { first: start + place.first, ..place };
         let is_direct = reading == ReadMode::Direct;
         let direct = if is_direct || len > memory() / LARGE { Direct::open(&path, &file) } else { None };
         let note = match () {
@@ -309,6 +310,8 @@ fn swap_bytes(rows: &mut [u8], size: usize) {
 pub(super) struct Opened {
     pub path: PathBuf,
     pub file: File,
+    /// Where it begins: at 0, or at the place of a file in an archive.
+    pub start: u64,
     /// The length of the file in bytes.
     pub len: u64,
 }
@@ -334,7 +337,7 @@ impl Opened {
         }
         let file = File::open(path).map_err(cannot)?;
         let len = file.metadata().map_err(cannot)?.len();
-        Ok(Opened { path: path.into(), file, len })
+        Ok(Opened { path: path.into(), file, start: 0, len })
     }
 
     /// Reads `n` bytes at the start of the file, or all of a shorter file.
@@ -342,8 +345,13 @@ impl Opened {
         let n = usize::try_from(n.min(self.len)).unwrap_or(usize::MAX);
         let mut head = vec![0; n];
         let cannot = |e| io_error(&self.path, "cannot be read", "check the disk", e);
-        self.file.read_exact_at(&mut head, 0).map_err(cannot)?;
+        self.read_at(&mut head, 0).map_err(cannot)?;
         Ok(head)
+    }
+
+    /// Fills `dst` with the bytes at an offset.
+    pub(super) fn read_at(&self, dst: &mut [u8], at: u64) -> io::Result<()> {
+        self.file.read_exact_at(dst, self.start + at)
     }
 }
 

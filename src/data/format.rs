@@ -4,6 +4,7 @@ use super::dtype::dtype_names;
 use super::file::{Opened, ends_with_slash};
 use super::files::{Files, Part};
 use super::foreign_format::{Foreign, by_name, foreign_format, is_npy};
+use super::npz::{self, is_npz};
 use super::pattern::several;
 use super::{Dtype, Input, NewFile, Npy, Raw, ReadMode, Source};
 use crate::error::{Error, JobError, Result, SettingError};
@@ -46,7 +47,7 @@ pub fn open(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<Input<'stati
 /// # Errors
 /// Returns the same errors as [`open`].
 pub fn open_with(path: impl AsRef<Path>, dtype: Option<Dtype>, reading: ReadMode) -> Result<Input<'static>> {
-    named(path.as_ref(), |path| one(path, None, dtype, reading), Dataset::input)
+    named(path.as_ref(), |path| one(path, (None, None), dtype, reading), Dataset::input)
 }
 
 /// Opens a file as [`open`] does, to be used in place through a memory map. If the system cannot map it, it is read
@@ -59,7 +60,7 @@ pub fn open_with(path: impl AsRef<Path>, dtype: Option<Dtype>, reading: ReadMode
 /// Returns the same errors as [`open`].
 pub unsafe fn map(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<Input<'static>> {
     // SAFETY: the caller upholds the same contract.
-    named(path.as_ref(), |path| one(path, None, dtype, ReadMode::default()), |file| unsafe { file.map() })
+    named(path.as_ref(), |path| one(path, (None, None), dtype, ReadMode::default()), |file| unsafe { file.map() })
 }
 
 /// A file of a format that can be read.
@@ -119,11 +120,23 @@ fn named(
     }
 }
 
-/// Opens one file by its name, or a field of its records.
-fn one(path: &Path, field: Option<&str>, dtype: Option<Dtype>, reading: ReadMode) -> Result<Dataset> {
+/// Opens one file by its name; or an array of an archive, a field of records, or both.
+fn one(
+    path: &Path,
+    (member, field): (Option<&str>, Option<&str>),
+    dtype: Option<Dtype>,
+    reading: ReadMode,
+) -> Result<Dataset> {
+    if member.is_some() || is_npz(path) {
+        let archive = Opened::new(path)?;
+        let array = match member {
+            Some(member) => npz::array(archive, member)?,
+            None => return Err(npz::no_name(&archive)),
+        };
+        return agreed(Npy::of(array, field, reading)?, dtype).map(Dataset::Npy);
+    }
     match (readable(path, dtype)?, field) {
-        (None, None) => agreed(Npy::open_with(path, reading)?, dtype).map(Dataset::Npy),
-        (None, Some(field)) => agreed(Npy::field_with(path, field, reading)?, dtype).map(Dataset::Npy),
+        (None, field) => agreed(Npy::of(Opened::new(path)?, field, reading)?, dtype).map(Dataset::Npy),
         (Some(dtype), None) => Raw::open_with(path, dtype, reading).map(Dataset::Raw),
         (Some(_), Some(field)) => {
             let problem = format!("is a raw file, so that it has no field '{field}'");
@@ -213,7 +226,7 @@ fn agreed(npy: Npy, dtype: Option<Dtype>) -> Result<Npy> {
 }
 
 /// A file named by a text: `PATH`, `PATH:DTYPE`, or `PATH:DTYPE!`, which is a raw file regardless of its name and
-/// its first bytes.
+/// its first bytes. `PATH.npz:NAME` is an array of an archive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedFile {
     /// The path of the file.
@@ -222,6 +235,8 @@ pub struct NamedFile {
     pub dtype: Option<Dtype>,
     /// Whether the file is raw regardless of its name. It then has a dtype.
     pub is_raw: bool,
+    /// The array that is read of an archive.
+    pub member: Option<String>,
     /// The field of its records that is read.
     pub field: Option<String>,
 }
@@ -234,7 +249,7 @@ impl NamedFile {
     /// Returns [`Error::InvalidSetting`] if the word after the last colon is not a dtype.
     pub fn parse(text: &OsStr) -> Result<NamedFile> {
         let bytes = text.as_bytes();
-        let whole = || Ok(NamedFile { path: text.into(), dtype: None, is_raw: false, field: None });
+        let whole = || Ok(NamedFile { path: text.into(), dtype: None, is_raw: false, member: None, field: None });
         let Some(colon) = bytes.iter().rposition(|byte| *byte == b':') else { return whole() };
         let (word, is_raw) = match bytes[colon + 1..].strip_suffix(b"!") {
             Some(word) => (word, true),
@@ -242,11 +257,16 @@ impl NamedFile {
         };
         let is_word = word.first().is_some_and(u8::is_ascii_alphabetic)
             && word.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+        let path = Path::new(OsStr::from_bytes(&bytes[..colon]));
+        let member = str::from_utf8(word).ok().filter(|member| is_npz(path) && !is_raw && !member.is_empty());
+        if let Some(member) = member {
+            return Ok(NamedFile { path: path.into(), member: Some(member.into()), dtype: None, is_raw, field: None });
+        }
         let Some(word) = str::from_utf8(word).ok().filter(|_| is_word) else { return whole() };
         match dtype_of(word) {
             Ok(dtype) => {
                 let path = OsString::from_vec(bytes[..colon].into()).into();
-                Ok(NamedFile { path, dtype: Some(dtype), is_raw, field: None })
+                Ok(NamedFile { path, dtype: Some(dtype), is_raw, member: None, field: None })
             }
             Err(_) => {
                 Err(SettingError::UnknownFileDtype { path: text.into(), name: word.into(), known: dtype_names() }
@@ -292,7 +312,7 @@ impl NamedFile {
     }
 
     fn one(&self, path: &Path, reading: ReadMode) -> Result<Dataset> {
-        one(path, self.field.as_deref(), self.dtype, reading)
+        one(path, (self.member.as_deref(), self.field.as_deref()), self.dtype, reading)
     }
 
     /// Returns the files that [`open`](NamedFile::open) reads; the path itself if there are none.

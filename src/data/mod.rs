@@ -34,6 +34,7 @@ mod memory;
 mod new_file;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`testing` exports what is `pub` there"))]
 mod npy;
+mod npz;
 mod past_cache;
 mod pattern;
 mod raw;

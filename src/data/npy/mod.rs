@@ -7,7 +7,7 @@ mod literal;
 use super::file::{FileRows, Opened, Place};
 use super::file_layout::FileFormat;
 use super::files::Part;
-use super::{Dtype, Memory, NewFile, ReadMode, Source};
+use super::{Dtype, Memory, NewFile, ReadMode, Source, npz};
 use crate::error::{Error, Result};
 use std::path::Path;
 
@@ -90,6 +90,31 @@ impl Npy {
     /// Returns the same errors as [`field`](Npy::field).
     pub fn field_with(path: impl AsRef<Path>, name: &str, reading: ReadMode) -> Result<Npy> {
         Npy::of(Opened::new(path.as_ref())?, Some(name), reading)
+    }
+
+    /// Opens an array of a `.npz` archive, as `numpy.savez` writes it, to be read with system calls. Only the headers
+    /// are read. The checksum of the archive is not compared.
+    ///
+    /// ```no_run
+    /// use overshot::{Engine, Job, Npy};
+    /// let job = Job::eval("sum(x)")?.input("x", Npy::member("data.npz", "x")?);
+    /// let report = Engine::builder().build()?.run(job)?;
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the same errors as [`open`](Npy::open). Also returns an error if the archive is damaged or has no such
+    /// array, or the array is compressed.
+    pub fn member(path: impl AsRef<Path>, name: &str) -> Result<Npy> {
+        Npy::member_with(path, name, ReadMode::default())
+    }
+
+    /// Opens an array of a `.npz` archive, to be read as `reading` specifies.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`member`](Npy::member).
+    pub fn member_with(path: impl AsRef<Path>, name: &str, reading: ReadMode) -> Result<Npy> {
+        Npy::of(npz::array(Opened::new(path.as_ref())?, name)?, None, reading)
     }
 
     /// The array of a file, or one of its fields.

@@ -8,6 +8,7 @@ mod files;
 mod headers;
 mod memory;
 mod npy;
+mod npz;
 mod outputs;
 mod shared;
 mod sources;
