@@ -37,7 +37,7 @@ pub(super) fn of(job: &Job<'_>, inputs: &[Column], outputs: &[Column]) -> Vec<Pl
 
 /// Returns the value that a pass receives from earlier ones.
 pub(super) fn of_result((name, dtype): &(String, Dtype)) -> PlanColumn {
-    column(name, Role::Value, *dtype, 1, None)
+    column(name, Role::Value, *dtype, 1, Some("from an earlier pass".into()))
 }
 
 fn column(name: &str, role: Role, dtype: impl ToString, elements: u64, place: Option<String>) -> PlanColumn {
