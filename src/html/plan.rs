@@ -26,6 +26,7 @@ impl Plan {
         let mut text =
             format!("<div class=\"overshot\">\n<style>{}</style>\n<h3>{}</h3>\n", style::FRAGMENT, dim("Plan"));
         text += &self.headline();
+        text += &self.table_of_passes();
         let most = self.devices.iter().flat_map(uses).map(|memory| memory.bytes).max().unwrap_or(0);
         self.devices.iter().take(DEVICES).for_each(|device| text += &self.device(device, most));
         if self.devices.len() > DEVICES {
@@ -52,6 +53,19 @@ impl Plan {
             figure(&units::memory(chunk), &of_chunk),
             figure(&units::counted(self.tile_rows, "row"), &tile),
         ])
+    }
+
+    /// Returns the passes over the rows, if there are several. The rest of the picture is that of the last one.
+    fn table_of_passes(&self) -> String {
+        if self.passes.is_empty() {
+            return String::new();
+        }
+        let rows = self.passes.iter().enumerate().map(|(number, pass)| {
+            let names: Vec<_> = pass.columns.iter().map(|column| column.name.as_str()).collect();
+            [(number + 1).to_string(), code(&names.join(", ")), bytes_of(pass.row_bytes)]
+        });
+        let which = format!("<p>{}</p>\n", dim("What follows is of the last pass, and the columns are those of all."));
+        section("Passes", &(table(["pass", "columns and values", "bytes of a row"], rows, "passes") + &which))
     }
 
     /// Returns the section of one device. The largest amount of memory of all devices fills the width.

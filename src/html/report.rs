@@ -31,6 +31,7 @@ impl Report {
         let mut text = format!("<div class=\"overshot\">\n<style>{}</style>\n", style::FRAGMENT);
         text += &self.headline();
         text += &self.table_of_results();
+        text += &self.table_of_passes();
         text += &self.shares();
         self.devices.iter().take(DEVICES).for_each(|device| text += &stages::device(self, device));
         if self.devices.len() > DEVICES {
@@ -89,6 +90,20 @@ impl Report {
             }
         });
         section("Results", &table(["result", "value", "dtype"], rows, "results"))
+    }
+
+    /// Returns the passes over the rows, if there are several.
+    fn table_of_passes(&self) -> String {
+        if self.passes.is_empty() {
+            return String::new();
+        }
+        let rows = self.passes.iter().enumerate().map(|(number, pass)| {
+            let names: Vec<_> = pass.inputs.iter().map(|input| input.name.as_str()).collect();
+            let bottleneck = pass.bottleneck().map(|(_, bottleneck)| bottleneck.stage.to_string());
+            let (bytes, time) = (units::bytes(pass.column_bytes()), units::time(pass.time));
+            [(number + 1).to_string(), code(&names.join(", ")), bytes, time, bottleneck.unwrap_or_default()]
+        });
+        section("Passes", &table(["pass", "reads", "in + out", "time", "bottleneck"], rows, "passes"))
     }
 
     /// Returns how the rows were divided between devices, if there are several.

@@ -321,3 +321,15 @@ fn a_plan_shows_what_a_run_would_use() {
     let none = Engine::builder().device(Emulated::new()).build().unwrap();
     assert_has(&none.plan(&Job::eval("sum(i)").unwrap().rows(0)).unwrap().html(), &["0 rows of 1 byte", "0 B"]);
 }
+
+#[test]
+fn passes_have_a_table() {
+    let engine = Engine::builder().device(DeviceChoice::Cpu).build().unwrap();
+    let x = vec![1.0f64; 100_000];
+    let job = || Job::eval("m = mean(x); max(x - m) + sum(x * m)").unwrap().input("x", &x);
+    assert_has(&engine.plan(&job()).unwrap().html(), &["Passes", "x, m", "What follows is of the last pass"]);
+    let report = engine.run(job()).unwrap();
+    assert_has(&report.html(), &["Passes", "0.8 MB", "bottleneck"]);
+    let many = Report { passes: vec![report; 5000], ..example() };
+    assert!(many.html().len() < 300_000);
+}
