@@ -45,7 +45,7 @@ def test_values_and_dtypes_are_those_of_numpy(text, dtypes):
 def test_statements_return_names_and_texts(tmp_path):
     x = np.arange(10_000.0)
     r = ov.evaluate("m = mean(x); y = x - m; max(y) / 2, half = m / 2", out={"y": tmp_path / "y.npy"})
-    assert list(r) == ["m", "max(y) / 2", "half", "y"] or set(r) == {"m", "y", "max(y) / 2", "half"}
+    assert set(r) == {"m", "y", "max(y) / 2", "half"}
     assert (r["m"], r["half"], r["max(y) / 2"]) == (4999.5, 2499.75, 2499.75)
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), x - 4999.5)
     assert len(r.report.to_dict()["passes"]) == 2

@@ -73,7 +73,7 @@ fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
     // The library reports the errors below.
     let first = paths.first().unwrap_or(&file.path);
     let head = head(first).unwrap_or_default();
-    info.file_bytes = paths.iter().map(|path| length(path).ok()).sum();
+    info.file_bytes = paths.iter().try_fold(0u64, |sum, path| Some(sum.saturating_add(length(path).ok()?)));
     let is_npy_name = first.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"));
     let foreign = if file.is_raw { None } else { overshot::io::foreign_format(first, &head) };
     info.npy = if file.is_raw { None } else { NpyHeader::parse(&head) };

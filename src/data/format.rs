@@ -138,10 +138,7 @@ fn one(
     match (readable(path, dtype)?, field) {
         (None, field) => agreed(Npy::of(Opened::new(path)?, field, reading)?, dtype).map(Dataset::Npy),
         (Some(dtype), None) => Raw::open_with(path, dtype, reading).map(Dataset::Raw),
-        (Some(_), Some(field)) => {
-            let problem = format!("is a raw file, so that it has no field '{field}'");
-            Err(Error::file(path, problem, "leave the field out, or save the records with numpy.save"))
-        }
+        (Some(_), Some(field)) => Err(no_field(path, field)),
     }
 }
 
@@ -189,6 +186,11 @@ fn readable(path: &Path, dtype: Option<Dtype>) -> Result<Option<Dtype>> {
         None => Err(JobError::MissingDtype { path: path.into() }.into()),
         dtype => Ok(dtype),
     }
+}
+
+fn no_field(path: &Path, field: &str) -> Error {
+    let problem = format!("is a raw file, so that it has no field '{field}'");
+    Error::file(path, problem, "leave the field out, or save the records with numpy.save")
 }
 
 fn not_raw(path: &Path, Foreign { what, remedy }: Foreign) -> Error {
@@ -280,12 +282,7 @@ impl NamedFile {
     /// # Errors
     /// Returns the same errors as [`open`].
     pub fn open(&self, reading: ReadMode) -> Result<Input<'static>> {
-        match self.raw_dtype() {
-            Some(dtype) => {
-                named(&self.path, |path| Raw::open_with(path, dtype, reading).map(Dataset::Raw), Dataset::input)
-            }
-            None => named(&self.path, |path| self.one(path, reading), Dataset::input),
-        }
+        named(&self.path, |path| self.dataset(path, reading), Dataset::input)
     }
 
     /// Opens the file as [`map()`] does.
@@ -296,14 +293,8 @@ impl NamedFile {
     /// # Errors
     /// Returns the same errors as [`open`].
     pub unsafe fn map(&self) -> Result<Input<'static>> {
-        match self.raw_dtype() {
-            Some(dtype) => {
-                // SAFETY: the caller upholds the same contract.
-                named(&self.path, |path| Raw::open(path, dtype).map(Dataset::Raw), |file| unsafe { file.map() })
-            }
-            // SAFETY: as above.
-            None => named(&self.path, |path| self.one(path, ReadMode::default()), |file| unsafe { file.map() }),
-        }
+        // SAFETY: the caller upholds the same contract.
+        named(&self.path, |path| self.dataset(path, ReadMode::default()), |file| unsafe { file.map() })
     }
 
     /// Returns a field of the records of this file.
@@ -311,8 +302,12 @@ impl NamedFile {
         NamedFile { field: Some(name.into()), ..self.clone() }
     }
 
-    fn one(&self, path: &Path, reading: ReadMode) -> Result<Dataset> {
-        one(path, (self.member.as_deref(), self.field.as_deref()), self.dtype, reading)
+    fn dataset(&self, path: &Path, reading: ReadMode) -> Result<Dataset> {
+        match (self.raw_dtype(), &self.field) {
+            (Some(_), Some(field)) => Err(no_field(path, field)),
+            (Some(dtype), None) => Raw::open_with(path, dtype, reading).map(Dataset::Raw),
+            (None, field) => one(path, (self.member.as_deref(), field.as_deref()), self.dtype, reading),
+        }
     }
 
     /// Returns the files that [`open`](NamedFile::open) reads; the path itself if there are none.

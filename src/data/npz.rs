@@ -55,6 +55,9 @@ pub(super) fn array(archive: Opened, name: &str) -> Result<Opened> {
     let (name_len, extra_len) = lengths.filter(|_| header.starts_with(b"PK\x03\x04")).ok_or_else(damaged)?;
     let own_name = bytes(&archive, member.header + 30, name_len)?;
     let start = member.header + 30 + name_len + extra_len;
+    // The data ends before the next member. A damaged length would give the rows of that one.
+    let next = members.iter().map(|other| other.header).filter(|at| *at > member.header).min();
+    let end = next.map_or(end, |next| next.min(end));
     let fits = start.checked_add(member.size).is_some_and(|member_end| member_end <= end);
     if own_name.as_ref() != Some(&member.name) || member.stored != member.size || !fits {
         return Err(damaged());
@@ -162,9 +165,14 @@ fn array_name(name: &[u8]) -> String {
     name.strip_suffix(".npy").unwrap_or(&name).to_owned()
 }
 
-/// Returns the names of all arrays, for messages.
+/// Returns the names of the arrays, for messages: the first ones, if there are many.
 fn names(members: &[Member]) -> String {
-    members.iter().map(|member| array_name(&member.name)).collect::<Vec<_>>().join(", ")
+    const SHOWN: usize = 20;
+    let shown: Vec<_> = members.iter().take(SHOWN).map(|member| array_name(&member.name)).collect();
+    match members.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
 }
 
 fn damaged(archive: &Opened, what: &str) -> Error {

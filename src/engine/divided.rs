@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use super::Engine;
 use super::check::{BoundJob, Checked, Column, Given, bind_expression, check_dtypes, check_verification};
+use super::parts::check_targets;
 use super::passes::PassContext;
 use super::versions::Versions;
 use super::{listing, reports};
@@ -68,7 +69,7 @@ impl Divided {
         let mut known: Vec<(String, Dtype)> =
             job.values.iter().map(|(name, value)| (name.clone(), value.dtype())).collect();
         let mut divided = Divided { passes: vec![], results: vec![] };
-        let mut computed = expression.computed_results();
+        let mut computed: Vec<_> = expression.computed_results().collect();
         for number in 0..expression.passes() {
             let is_last = number + 1 == expression.passes();
             let part = expression.pass(number, if is_last { &outputs } else { &[] });
@@ -142,7 +143,8 @@ impl ComputedResult {
             return Ok(None);
         }
         let (bits, dtype) = (bits_of(&self.bound, known)?, self.bound.outputs[0].dtype);
-        let Some(mut host) = self.bound.operator.kernel().new_host_kernel() else { return Ok(None) };
+        let kernel = self.bound.operator.kernel();
+        let mut host = kernel.new_host_kernel().ok_or_else(|| kernel.no_host_kernel("cpu"))?;
         let mut word = 0_u64;
         let bytes = &mut bytemuck::bytes_of_mut(&mut word)[..dtype.size()];
         host.run(0, 1, &[], &mut [bytes], &mut [], &Uniform { resident: &[], values: &bits });
@@ -200,7 +202,9 @@ impl Engine {
     pub(super) fn run_divided(&self, job: Job<'_>, divided: Divided) -> Result<Report> {
         let begin = Instant::now();
         if divided.passes.len() > 1 {
-            // A pass that does not fit the limits is an error before the first one runs.
+            // What could end the last pass at its start is an error before the first one: an output that exists, and
+            // limits that are too small. Each pass is planned again when it runs, because others use memory meanwhile.
+            check_targets(&job)?;
             let _ = self.plan_divided(&job, &divided)?;
         }
         let Job { what, inputs, values, numbers, rows, outputs, cancel, progress, timeline, verify, checksum, .. } =
@@ -234,7 +238,8 @@ impl Engine {
                 cancel: cancel.clone(),
                 progress: progress.as_deref().map(|progress| {
                     let whole = move |Progress { done, rows }| {
-                        progress(Progress { done: before * rows + done, rows: count as u64 * rows });
+                        let all = (count as u64).saturating_mul(rows);
+                        progress(Progress { done: before.saturating_mul(rows).saturating_add(done), rows: all });
                     };
                     Box::new(whole) as ProgressFn<'_>
                 }),

@@ -1,6 +1,7 @@
 //! Binding: turns terms into a program by resolving names and inferring dtypes.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::fault::Fault;
 use super::ir::{Id, Nodes, Op};
@@ -66,7 +67,7 @@ struct Binder<'a> {
 
 /// See [`Expression::bind`](super::Expression::bind).
 pub(super) fn bind(
-    (text, pass): (&str, Option<usize>),
+    (text, pass): (&Arc<str>, Option<usize>),
     parsed: &Parsed,
     inputs: &[(String, Dtype)],
     scalars: &[(String, Dtype)],
@@ -131,7 +132,7 @@ pub(super) fn bind(
         reduction.of = *of;
     }
     Ok(Program {
-        text: text.to_owned(),
+        text: text.clone(),
         pass,
         inputs: inputs.to_vec(),
         values,

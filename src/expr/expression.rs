@@ -37,7 +37,7 @@ use crate::error::{Error, Result};
 pub struct Expression(Arc<Inner>);
 
 struct Inner {
-    text: String,
+    text: Arc<str>,
     /// Which pass of the text it is; `None` for the whole text.
     pass: Option<usize>,
     parsed: Parsed,
@@ -61,7 +61,7 @@ impl Expression {
     /// a job runs, because they depend on its inputs.
     pub fn parse(text: &str) -> Result<Expression> {
         match parse::parse(text) {
-            Ok(parsed) => Ok(Expression(Arc::new(Inner { text: text.to_owned(), pass: None, parsed }))),
+            Ok(parsed) => Ok(Expression(Arc::new(Inner { text: text.into(), pass: None, parsed }))),
             Err(fault) => Err(fault.in_text(text)),
         }
     }
@@ -127,13 +127,12 @@ impl Expression {
     }
 
     /// Returns the results that are computed from those of reductions, each after those that it depends on.
-    pub(crate) fn computed_results(&self) -> Vec<ComputedResult> {
+    pub(crate) fn computed_results(&self) -> impl Iterator<Item = ComputedResult> {
         let Inner { text, parsed, .. } = &*self.0;
-        let each = parsed.computed_results().map(|(label, after, parsed)| {
+        parsed.computed_results().map(|(label, after, parsed)| {
             let expression = Expression(Arc::new(Inner { text: text.clone(), pass: None, parsed }));
             ComputedResult { label: label.to_owned(), after, expression }
-        });
-        each.collect()
+        })
     }
 
     /// Returns which pass of the text it is, counted from 0; `None` for the whole text.

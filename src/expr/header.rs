@@ -41,7 +41,7 @@ pub(super) fn header(program: &Program) -> String {
     let name = |dtype: Dtype| dtype.name().to_owned();
     let names = |of: &[(String, Dtype)]| of.iter().map(|(own, dtype)| (own.clone(), name(*dtype))).collect();
     let header = Header {
-        expression: program.text.clone(),
+        expression: program.text.to_string(),
         pass: program.pass,
         inputs: names(&program.inputs),
         values: names(&program.values),

@@ -74,18 +74,18 @@ impl Lexer<'_> {
 
     /// Reads a name. Behind a dot is the name of a field, as in `t.price`; `x.mean(` is no name.
     fn name(&mut self) -> String {
-        let mut name = self.take_while(continues_name);
+        let start = self.at;
+        self.take_while(continues_name);
         while self.peek(0) == Some('.') && self.peek(1).is_some_and(starts_name) {
             let dot = self.at;
             self.at += 1;
-            let field = self.take_while(continues_name);
+            self.take_while(continues_name);
             if self.text[self.at..].iter().find(|c| !c.is_whitespace()) == Some(&'(') {
                 self.at = dot;
                 break;
             }
-            name = format!("{name}.{field}");
         }
-        name
+        self.text[start..self.at].iter().collect()
     }
 
     fn sign(&mut self) -> Result<&'static str, Fault> {

@@ -1,5 +1,7 @@
 //! A program: an expression bound to dtypes.
 
+use std::sync::Arc;
+
 use super::ir::{Id, Node};
 use super::number::Number;
 use super::reduce::Reduction;
@@ -8,7 +10,7 @@ use crate::data::Dtype;
 /// An expression bound to dtypes. It is independent of devices, and can be lowered to a kernel.
 #[derive(Debug)]
 pub(crate) struct Program {
-    pub(super) text: String,
+    pub(super) text: Arc<str>,
     /// Which pass of the text it is; `None` if the text has one pass.
     pub(super) pass: Option<usize>,
     pub(super) inputs: Vec<(String, Dtype)>,

@@ -17,8 +17,7 @@ fn divided(text: &str, outputs: &[&str]) -> Vec<String> {
         let read = names(pass.inputs().chain(pass.constants()).collect());
         format!("{read} -> {}", names(pass.reductions().chain(pass.outputs()).collect()))
     });
-    let results = expression.computed_results();
-    let results = results.iter().map(|result| {
+    let results = expression.computed_results().map(|result| {
         let read: Vec<_> = result.expression.inputs().chain(result.expression.constants()).collect();
         format!("{} after {}: {}", result.label, result.after, read.join(", "))
     });
