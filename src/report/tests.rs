@@ -294,6 +294,7 @@ fn the_json() {
   "verification": null,
   "checksum_seconds": null,
   "measured": true,
+  "passes": [],
   "notes": [
     "x.npy was not in the page cache"
   ]

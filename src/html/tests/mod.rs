@@ -329,7 +329,7 @@ fn passes_have_a_table() {
     let job = || Job::eval("m = mean(x); max(x - m) + sum(x * m)").unwrap().input("x", &x);
     assert_has(&engine.plan(&job()).unwrap().html(), &["Passes", "x, m", "What follows is of the last pass"]);
     let report = engine.run(job()).unwrap();
-    assert_has(&report.html(), &["Passes", "0.8 MB", "bottleneck"]);
+    assert_has(&report.html(), &["Passes", "800.0 kB", "bottleneck"]);
     let many = Report { passes: vec![report; 5000], ..example() };
     assert!(many.html().len() < 300_000);
 }
