@@ -18,6 +18,15 @@ pub(super) struct Known {
 impl Known {
     const ROWS: Known = Known { after: 0, of_rows: true };
 
+    /// Checks that this value may be reduced. NumPy's reductions of one number have other values than those of as many
+    /// equal numbers as there are rows.
+    pub(super) fn check_reduced(self, at: usize) -> Result<(), Fault> {
+        match self.is_result() {
+            true => Err(Fault::new(at, "this reduces one number, which is a result already; leave the reduction out")),
+            false => Ok(()),
+        }
+    }
+
     /// A reduction of this value.
     pub(super) fn reduced(self) -> Known {
         Known { after: self.after + 1, of_rows: false }
@@ -57,8 +66,11 @@ pub(super) struct Names {
 impl Names {
     /// Records the terms of a statement and the names that they read. Returns when the last of them can be computed.
     pub(super) fn read(&mut self, terms: &[Term]) -> Result<Known, Fault> {
-        for term in terms {
-            let known = self.term(&term.tree);
+        for Term { at, tree } in terms {
+            if let Tree::Reduce { of, .. } = tree {
+                self.known[*of].check_reduced(*at)?;
+            }
+            let known = self.term(tree);
             self.known.push(known);
         }
         Ok(self.known.last().copied().unwrap_or_default())

@@ -191,8 +191,10 @@ impl Parser<'_> {
         let value = self.term(0)?;
         if let Tree::Reduce { kind, of, .. } = self.terms[value].tree {
             // The reduction itself has no value per row.
+            let reduction_at = self.terms[value].at;
             self.terms.truncate(value);
             let of_rows = names.read(&self.terms[first..])?;
+            of_rows.check_reduced(reduction_at)?;
             if let Some(name) = &name {
                 names.assign(at, name, of_rows.reduced())?;
             }

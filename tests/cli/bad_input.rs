@@ -48,7 +48,8 @@ fn missing_file(device: &str) -> Outcome {
 
 fn no_file(device: &str) -> Outcome {
     let place = place(device);
-    place.refused(1, &[".: is a directory"], &["sum(a)", "a=.:f32"]);
+    std::fs::create_dir(place.path("empty")).unwrap();
+    place.refused(1, &["empty: is a folder without files"], &["sum(a)", "a=empty:f32"]);
     place.refused(1, &["/dev/zero", "is not a regular file"], &["sum(a)", "a=/dev/zero:f32"]);
     if !Command::new("mkfifo").arg(place.path("pipe.npy")).status().is_ok_and(|status| status.success()) {
         return not_run("no mkfifo");

@@ -92,6 +92,7 @@ fn golden(device: &str) -> Outcome {
         "output_bytes": 3,
         "verification": null,
         "checksum_seconds": null,
+        "passes": [],
     });
     assert_eq!(steady(report), expected);
     RAN

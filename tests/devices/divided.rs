@@ -102,7 +102,7 @@ impl Random {
         (self.0 >> 33) as usize % bound
     }
 
-    fn tree(&mut self, depth: usize, names: &[String]) -> Tree {
+    fn tree(&mut self, depth: usize, names: &[String], results: &HashMap<String, Option<Scalar>>) -> Tree {
         match self.below(if depth == 0 { 2 } else { 8 }) {
             0 | 1 => {
                 let literals = ["0.5", "3", "pi", "i"];
@@ -112,13 +112,20 @@ impl Random {
                 }
             }
             2..=4 => {
-                let (a, b) = (Box::new(self.tree(depth - 1, names)), Box::new(self.tree(depth - 1, names)));
+                let [a, b] = [0, 1].map(|_| Box::new(self.tree(depth - 1, names, results)));
                 Tree::Binary(["+", "-", "*"][self.below(3)], a, b)
             }
-            5 => Tree::Call(["abs", "atan", "f32", "sqrt"][self.below(4)], Box::new(self.tree(depth - 1, names))),
+            5 => {
+                let of = Box::new(self.tree(depth - 1, names, results));
+                Tree::Call(["abs", "atan", "f32", "sqrt"][self.below(4)], of)
+            }
             _ => {
                 let kinds = ["mean", "sum", "min", "max", "std", "count", "argmax"];
-                Tree::Reduce(kinds[self.below(kinds.len())], Box::new(self.tree(depth - 1, names)))
+                match self.tree(depth - 1, names, results) {
+                    // A result is not reduced again.
+                    of if of.has_result(results) && of.is_result(results) => of,
+                    of => Tree::Reduce(kinds[self.below(kinds.len())], Box::new(of)),
+                }
             }
         }
     }
@@ -175,7 +182,7 @@ fn random_statements(choice: &DeviceChoice) -> Outcome {
         let mut names: Vec<String> = vec!["x".into(), "n".into()];
         let (mut statements, mut outputs, mut expected) = (Vec::new(), Vec::new(), Vec::new());
         for number in 0..1 + random.below(4) {
-            let (tree, name) = (random.tree(3, &names), format!("y{number}"));
+            let (tree, name) = (random.tree(4, &names, &twin.results), format!("y{number}"));
             statements.push(format!("{name} = {}", tree.text()));
             let is_result = tree.has_result(&twin.results) && tree.is_result(&twin.results);
             let reduced = twin.reduced(&tree)?;

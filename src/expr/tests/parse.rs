@@ -84,6 +84,8 @@ fn errors_say_where_and_what_to_do() {
         ("y = min()", 5, "1 argument (all rows) or more"),
         ("sum()", 1, "takes 1 argument"),
         ("a - mean(a)", 1, "this value is not used"),
+        ("m = sum(sum(a))", 5, "reduces one number, which is a result already"),
+        ("y = a; s = sum(y); y - mean(2 * s)", 24, "reduces one number"),
         ("sum(a) / a", 1, "this value is not used"),
         ("y = a; m = mean(a); y = m", 21, "assigned twice"),
         ("y = a; y = a", 8, "assigned twice"),
