@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,8 @@ def field(name: str, value: Any, own: str) -> Any:
     if isinstance(value, (str, os.PathLike)):
         return _core.File(os.fspath(value), field=own)
     if not isinstance(value, np.ndarray) or value.dtype.names is None:
+        if isinstance(value, ModuleType):
+            raise TypeError(f"{name}.{own}: an expression has no modules; write {own}")
         what = "neither the path of a file of records nor a structured array"
         raise TypeError(f"{name}: {what}, so it has no field {own!r}")
     if own not in value.dtype.names:

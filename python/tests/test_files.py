@@ -55,6 +55,8 @@ def test_fields_of_a_structured_array(evaluate):
     np.testing.assert_array_equal(evaluate("rows.price * rows.size"), rows["price"] * rows["size"])
     with pytest.raises(TypeError, match="rows: has no field 'prize', only side, price, size, pos"):
         evaluate("sum(rows.prize)")
+    with pytest.raises(TypeError, match="np.pi: an expression has no modules; write pi"):
+        ov.evaluate("sum(i * np.pi)", rows=3)
     with pytest.raises(TypeError, match="x: neither the path of a file of records nor a structured array"):
         evaluate("sum(x.price)", x=np.zeros(3))
     with pytest.raises(NameError, match=r"name 'nothing\.price' is not defined"):
