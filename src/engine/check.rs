@@ -240,6 +240,8 @@ pub(super) fn bind_expression(
     let received = received.filter_map(|(name, _)| numbers.iter().find(|(own, _)| own == name));
     let numbers = received.map(|(_, number)| number.as_f64().to_bits()).collect();
     let column = |(_, dtype): &(String, Dtype)| Column { dtype: *dtype, elements: 1 };
+    // As in NumPy, kept rows have one dimension.
+    let shape = shape.filter(|_| !program.is_filtered());
     Ok(BoundJob {
         inputs: inputs.iter().map(column).collect(),
         outputs: program.outputs().iter().map(column).collect(),

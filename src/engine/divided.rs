@@ -82,7 +82,8 @@ impl Divided {
             check_dtypes(outputs, &bound.outputs, &job.what)?;
             check_verification(job, bound.operator.kernel())?;
             let reductions = bound.operator.state().0;
-            known.extend(reductions.iter().map(|one| (one.label().to_owned(), one.result_dtype())));
+            let results = reductions.iter().filter(|one| one.is_result());
+            known.extend(results.map(|one| (one.label().to_owned(), one.result_dtype())));
             divided.passes.push(Pass { expression: part, inputs: own, bound });
 
             let (ready, later): (Vec<_>, _) = computed.into_iter().partition(|result| result.after == number + 1);

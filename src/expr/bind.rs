@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::fault::Fault;
+use super::filter::Rows;
 use super::ir::{Id, Nodes, Op};
 use super::number::Number;
 use super::parse::{Parsed, Statement, Term, TermId, Tree};
@@ -12,7 +13,7 @@ use super::random::NORMAL_FROM;
 use super::reduce::Reduction;
 use super::typing::{self, common_of, constant_bits, default_dtype, float_of};
 use super::words::{self, Binary, Distribution, Fixed, Function, Unary, Weak};
-use super::{fold, hints};
+use super::{filter, fold, hints};
 use crate::data::Dtype;
 
 /// The value of a term.
@@ -51,6 +52,7 @@ impl Operand {
 struct Assigned {
     at: usize,
     value: Value,
+    rows: Rows,
 }
 
 struct Binder<'a> {
@@ -63,6 +65,8 @@ struct Binder<'a> {
     terms: &'a [Term],
     /// The values of the terms that are bound so far.
     operands: Vec<Operand>,
+    /// The rows of these terms.
+    rows: Vec<Rows>,
 }
 
 /// See [`Expression::bind`](super::Expression::bind).
@@ -89,27 +93,33 @@ pub(super) fn bind(
         assigned: HashMap::new(),
         terms: &parsed.terms,
         operands: Vec::with_capacity(parsed.terms.len()),
+        rows: Vec::with_capacity(parsed.terms.len()),
     };
     let mut reductions = Vec::new();
     for statement in &parsed.statements {
         match statement {
-            Statement::Assign { at, name, value } => {
-                let value = binder.up_to(*value)?.value;
-                binder.assigned.insert(name, Assigned { at: *at, value });
+            Statement::Assign { at, name, value: term } => {
+                let value = binder.up_to(*term)?.value;
+                binder.assigned.insert(name, Assigned { at: *at, value, rows: binder.rows[*term] });
             }
             Statement::Result { at, label, .. } => return Err(undivided(*at, label)),
-            Statement::Reduce { label, kind, of } => {
-                let of = binder.up_to(*of)?;
+            Statement::Reduce { label, kind, of: term } => {
+                let of = binder.up_to(*term)?;
                 let dtype = binder.dtype(of.value);
                 let mut reduction = Reduction::new(label.clone(), *kind, dtype);
                 let row = binder.strong(of, dtype)?;
                 let row = if reduction.counts() { binder.cast(row, Dtype::Bool) } else { row };
                 reduction.of = binder.cast(row, reduction.state);
-                reductions.push(reduction);
+                let condition = binder.rows[*term].condition();
+                if let Some(condition) = condition {
+                    filter::keep(of.at, &mut binder.nodes, &mut reduction, condition)?;
+                }
+                reductions.push((reduction, condition));
             }
         }
     }
     let (mut outputs, mut output_ids, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
+    let mut output_rows = Vec::new();
     for (name, dtype) in requested {
         let known = binder.assigned.get(name.as_str());
         let Some(known) = known.filter(|_| seen.insert(name)) else {
@@ -122,15 +132,16 @@ pub(super) fn bind(
         let dtype = dtype.unwrap_or(own);
         output_ids.push(binder.cast(row, dtype));
         outputs.push((name.clone(), dtype));
+        output_rows.push((name.as_str(), operand.at, binder.assigned[name.as_str()].rows));
     }
     parsed.check_used(requested.iter().map(|(name, _)| name.as_str()))?;
-    let mut roots = output_ids;
-    roots.extend(reductions.iter().map(|reduction: &Reduction| reduction.of));
-    let (nodes, roots) = binder.nodes.keep(&roots);
-    let (output_ids, of) = roots.split_at(outputs.len());
-    for (reduction, of) in reductions.iter_mut().zip(of) {
-        reduction.of = *of;
-    }
+    let mut filter = filter::of_outputs(output_rows)?;
+    let mut reductions = filter::count(&mut binder.nodes, filter, reductions);
+    let in_reductions = reductions.iter_mut().flat_map(Reduction::operands_mut);
+    let mut operands: Vec<&mut Id> = output_ids.iter_mut().chain(&mut filter).chain(in_reductions).collect();
+    let roots: Vec<Id> = operands.iter().map(|id| **id).collect();
+    let (nodes, moved) = binder.nodes.keep(&roots);
+    operands.iter_mut().zip(moved).for_each(|(id, moved)| **id = moved);
     Ok(Program {
         text: text.clone(),
         pass,
@@ -140,7 +151,8 @@ pub(super) fn bind(
         requested: requested.to_vec(),
         nodes,
         outputs,
-        output_ids: output_ids.to_vec(),
+        output_ids,
+        filter,
         reductions,
     })
 }
@@ -179,8 +191,10 @@ impl Binder<'_> {
     fn up_to(&mut self, last: TermId) -> Result<Operand, Fault> {
         let terms = self.terms;
         for (id, term) in terms.iter().enumerate().take(last + 1).skip(self.operands.len()) {
+            let rows = self.rows_of(term)?;
             let operand = self.term(id, term)?;
             self.operands.push(operand);
+            self.rows.push(rows);
         }
         Ok(self.operands[last])
     }
@@ -196,10 +210,36 @@ impl Binder<'_> {
                 bound.map_err(|fault| self.with_parentheses(id, *op, fault))
             }
             Tree::Reduce { label, .. } => Err(undivided(at, label)),
+            Tree::Filter(of, _) => Ok(Operand { at, ..self.operands[*of] }),
             Tree::Call(function, arguments) => {
                 let arguments: Vec<Operand> = arguments.iter().map(|argument| self.operands[*argument]).collect();
                 self.call(at, *function, &arguments)
             }
+        }
+    }
+
+    /// The rows of a term.
+    fn rows_of(&mut self, term: &Term) -> Result<Rows, Fault> {
+        let own = match &term.tree {
+            Tree::Name(name) => self.rows_of_name(name),
+            Tree::Call(Function::Index | Function::Random(_), _) => Rows::All,
+            Tree::Filter(of, condition) => {
+                let value = self.operands[*condition].value;
+                let (dtype, rows) = (self.dtype(value), self.rows[*condition]);
+                let id = if let Value::Node(id) = value { Some(id) } else { None };
+                return self.rows[*of].filtered(term.at, &mut self.nodes, (id, dtype, rows));
+            }
+            _ => Rows::One,
+        };
+        Rows::of_operation(term.at, term.tree.operands().into_iter().map(|id| self.rows[id]).chain([own]))
+    }
+
+    fn rows_of_name(&self, name: &str) -> Rows {
+        match (self.assigned.get(name), self.given.get(name), words::constant(name)) {
+            (Some(assigned), ..) => assigned.rows,
+            (None, Some((Op::Input(_), _)), _) => Rows::All,
+            (None, None, Some(Fixed::Index)) if !self.numbers.contains_key(name) => Rows::All,
+            _ => Rows::One,
         }
     }
 

@@ -16,11 +16,13 @@ use crate::device::kernel::{TILE_ROWS, TILE_THREADS};
 pub(super) const ENTRY: &str = "overshot_eval";
 
 const MATH: &str = include_str!("../../kernels/math.cu");
+const FILTER: &str = include_str!("../../kernels/filter.cu");
 const REDUCE: &str = include_str!("../../kernels/reduce.cu");
 const RANDOM: &str = include_str!("../../kernels/random.cu");
 
 /// Returns the complete source of a program.
 pub(super) fn source(program: &Program) -> String {
+    let filter = if program.is_filtered() { FILTER } else { "" };
     let reduce = if program.reductions.is_empty() { "" } else { REDUCE };
     let is_function = |node: &Node| node.dtype.is_float() && functions::is_function(node.op);
     let functions = if program.nodes.iter().any(is_function) { functions::cuda() } else { String::new() };
@@ -28,7 +30,7 @@ pub(super) fn source(program: &Program) -> String {
     let random = if program.nodes.iter().any(is_random) { RANDOM } else { "" };
     let mut body = Body { text: String::new() };
     body.kernel(program);
-    format!("{}\n{MATH}{functions}{random}{reduce}\n{}", header(program), body.text)
+    format!("{}\n{MATH}{functions}{random}{filter}{reduce}\n{}", header(program), body.text)
 }
 
 struct Body {
@@ -64,9 +66,21 @@ impl Body {
             let state = state_type(reduction.fold, reduction.state);
             self.line(1, format_args!("{state} state{index}; state{index}.clear();"));
         }
+        if program.is_filtered() {
+            self.line(1, format_args!("__shared__ int counts[{}];", TILE_THREADS / 32));
+            self.line(1, format_args!("Places places(counts);"));
+        }
         self.line(1, format_args!("for (int turn = 0; turn < {}; ++turn) {{", TILE_ROWS / TILE_THREADS));
-        self.line(2, format_args!("const i64 at = tile * {TILE_ROWS} + turn * {TILE_THREADS} + threadIdx.x;"));
-        self.line(2, format_args!("if (at >= rows) break;"));
+        let own = format!("tile * {TILE_ROWS} + turn * {TILE_THREADS}");
+        if program.is_filtered() {
+            // All threads of a block find places together. Those behind the last row compute it again.
+            self.line(2, format_args!("if ({own} >= rows) break;"));
+            self.line(2, format_args!("const bool is_row = {own} + threadIdx.x < rows;"));
+            self.line(2, format_args!("const i64 at = is_row ? {own} + threadIdx.x : rows - 1;"));
+        } else {
+            self.line(2, format_args!("const i64 at = {own} + threadIdx.x;"));
+            self.line(2, format_args!("if (at >= rows) break;"));
+        }
         if !program.reductions.is_empty() || program.nodes.iter().any(|node| node.op == Op::Row) {
             self.line(2, format_args!("const i64 row = first_row + at;"));
         }
@@ -74,11 +88,22 @@ impl Body {
             let value = operation(program, id);
             self.line(2, format_args!("const {} v{id} = {value};", program.nodes[id].dtype));
         }
-        for (index, (id, (_, dtype))) in program.output_ids.iter().zip(&program.outputs).enumerate() {
-            self.line(2, format_args!("out{index}[at] = ({})stored(v{id});", stored_type(*dtype)));
+        if let Some(condition) = program.filter {
+            self.line(2, format_args!("const bool is_kept = is_row && v{condition};"));
+            self.line(2, format_args!("const i64 place = tile * {TILE_ROWS} + places.next(is_kept);"));
         }
+        let (kept, place) = if program.is_filtered() { ("if (is_kept) ", "place") } else { ("", "at") };
+        for (index, (id, (_, dtype))) in program.output_ids.iter().zip(&program.outputs).enumerate() {
+            self.line(2, format_args!("{kept}out{index}[{place}] = ({})stored(v{id});", stored_type(*dtype)));
+        }
+        let counted = if program.is_filtered() { "if (is_row) " } else { "" };
         for (index, reduction) in program.reductions.iter().enumerate() {
-            self.line(2, format_args!("state{index}.push(v{}, row);", reduction.of));
+            match reduction.weight {
+                Some(weight) => {
+                    self.line(2, format_args!("{counted}state{index}.join(v{weight}, v{}, 0);", reduction.of));
+                }
+                None => self.line(2, format_args!("{counted}state{index}.push(v{}, row);", reduction.of)),
+            }
         }
         self.line(1, format_args!("}}"));
         if let Some(most) = program.reductions.iter().map(|reduction| reduction.words()).max() {

@@ -59,10 +59,12 @@ const INSTEAD: &[(&[&str], &str)] = &[
     (&["sigmoid", "expit"], "write `1 / (1 + exp(-x))`"),
     (&["logaddexp"], "write `max(a, b) + log1p(exp(-abs(a - b)))`"),
     (&["count_nonzero"], "write `count(x)`"),
-    (&["nansum"], "write `sum(where(isnan(x), 0, x))`"),
-    (&["nanmean"], "write `sum(where(isnan(x), 0, x))` and `count(~isnan(x))`"),
-    (&["nanmin"], "write `min(where(isnan(x), inf, x))`"),
-    (&["nanmax"], "write `max(where(isnan(x), -inf, x))`"),
+    (&["nansum"], "write `sum(x[~isnan(x)])`"),
+    (&["nanprod"], "write `prod(x[~isnan(x)])`"),
+    (&["nanstd", "nanvar"], "write `std(x[~isnan(x)])` or `var(x[~isnan(x)])`"),
+    (&["nanmean"], "write `mean(x[~isnan(x)])`"),
+    (&["nanmin"], "write `min(x[~isnan(x)])`"),
+    (&["nanmax"], "write `max(x[~isnan(x)])`"),
     (&["ptp"], "write `min(x), max(x)`"),
     (&["dot", "vdot", "inner"], "write `sum(x * y)`"),
     (&["norm"], "write `sum(x * x)`; the norm is its square root"),
@@ -75,10 +77,8 @@ const INSTEAD: &[(&[&str], &str)] = &[
     (&["diff", "cumsum", "cumprod", "cummax", "cummin", "roll", "shift", "gradient"], "a row cannot read other rows"),
     (&["convolve", "interp", "rolling", "lag", "lead", "trapz", "trapezoid", "fft"], "a row cannot read other rows"),
     (&["matmul", "einsum", "outer", "cross", "tensordot"], "operations are on single elements"),
-    (
-        &["keep", "filter", "compress", "extract", "nonzero", "flatnonzero"],
-        "expressions keep every row; count rows with `count(x > 0)`",
-    ),
+    (&["keep", "filter", "compress", "extract"], "write `x[x > 0]`"),
+    (&["nonzero", "flatnonzero", "argwhere"], "write `index()[x > 0]`"),
     (&["searchsorted", "digitize", "take", "gather"], "a row cannot read other rows"),
     (&["conj", "conjugate", "real", "imag", "angle", "complex"], "there are no complex numbers"),
     (
@@ -134,7 +134,7 @@ pub(super) fn keyword(name: &str, keyword: &str) -> String {
         "axis" | "keepdims" => "reductions are over all rows",
         "ddof" | "correction" => "`var` and `std` divide by the number of rows; multiply the variance by n / (n - 1)",
         "dtype" => "convert the argument, like `sum(f64(x))`",
-        "where" => "choose rows in the argument, like `sum(where(condition, x, 0))`",
+        "where" => "choose rows in the argument, like `sum(x[condition])`",
         "initial" | "default" => "include it in the argument",
         _ => "pass the arguments by position",
     };
@@ -153,14 +153,24 @@ pub(super) fn arguments(name: &str, info: &FunctionInfo, given: usize) -> String
     format!("`{name}` takes {takes}, not {given}")
 }
 
+/// The message about `x[1:]`, or about `x[:, 0]`, which has two dimensions.
+pub(super) fn slice(dimensions: usize) -> &'static str {
+    match dimensions {
+        1 => {
+            "slices, like `x[1:]`, are not supported; select rows by their number, like `x[index() >= 1]`, or pass a part \
+             of the input"
+        }
+        _ => SEVERAL_DIMENSIONS,
+    }
+}
+
+/// The message about `x[m, 0]`.
+pub(super) const SEVERAL_DIMENSIONS: &str =
+    "brackets with `,` are not supported, because a row is one element; pass each column as an input of its own";
+
 /// The message about an unknown sign.
 pub(super) fn sign(sign: char) -> String {
     match sign {
-        '[' | ']' => {
-            "indexing and filtering, like `x[…]`, are not supported, because rows are independent; select values \
-                      with `where(condition, x, 0)`, and count rows with `count(condition)`"
-                .to_owned()
-        }
         '"' | '\'' => "strings are not supported; write names without quotes".to_owned(),
         '.' => "`.` is not supported; write `mean(x)` instead of `x.mean()` or `np.mean(x)`".to_owned(),
         '?' | ':' => format!("`{sign}` is not supported; write `where(condition, a, b)` to choose between values"),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::apply::{self, Block, Place, Target};
 use super::dispatch;
 use super::ir::{Id, Op};
+use super::kept::KeptRows;
 use super::program::Program;
 use super::reduce::Lanes;
 use crate::data::{Dtype, PastCache};
@@ -22,8 +23,14 @@ const MAX_CONSTANTS: usize = 64;
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Compute(Id),
-    Store { output: usize },
-    Push { reduction: usize },
+    Store {
+        output: usize,
+    },
+    Push {
+        reduction: usize,
+    },
+    /// Finds the rows that the outputs keep.
+    Keep,
 }
 
 /// A program with the memory to run it.
@@ -34,6 +41,8 @@ pub(super) struct HostProgram {
     /// Each register holds the values of one block; narrow dtypes use only the start of it.
     registers: Vec<Vec<u64>>,
     lanes: Vec<Lanes>,
+    /// The rows that the outputs keep of the last block, if they are filtered.
+    kept: KeptRows,
     /// The row-independent results, in order of computation.
     constants: Vec<Id>,
     /// The scalars from which the constants were computed; `None` before the first run.
@@ -73,7 +82,18 @@ impl HostProgram {
         let registers = vec![vec![0; BLOCK_ROWS]; registers];
         let is_past_cache = vec![false; program.outputs.len()];
         let (scalars, uses_second_level) = (None, false);
-        HostProgram { program, steps, places, registers, lanes, constants, scalars, uses_second_level, is_past_cache }
+        HostProgram {
+            program,
+            steps,
+            places,
+            registers,
+            lanes,
+            kept: KeptRows::default(),
+            constants,
+            scalars,
+            uses_second_level,
+            is_past_cache,
+        }
     }
 
     /// Computes the row-independent results, unless they are up to date.
@@ -131,8 +151,15 @@ impl HostProgram {
                     let mut lanes = std::mem::take(&mut self.lanes);
                     let of = &self.program.reductions[reduction];
                     let block = self.block(rows.clone(), columns.inputs);
-                    lanes[reduction].push(of, first_row, block.values(of.of));
+                    let weights = of.weight.map(|weight| block.values(weight)).unwrap_or_default();
+                    lanes[reduction].push(of, first_row, block.values(of.of), weights);
                     self.lanes = lanes;
+                }
+                Step::Keep => {
+                    let mut kept = std::mem::take(&mut self.kept);
+                    let block = self.block(rows.clone(), columns.inputs);
+                    kept.find(self.program.filter.map(|condition| block.values(condition)).unwrap_or_default());
+                    self.kept = kept;
                 }
             }
         }
@@ -155,9 +182,16 @@ impl HostProgram {
             for (lanes, reduction) in self.lanes.iter_mut().zip(&program.reductions) {
                 lanes.clear(reduction);
             }
+            let mut kept = tile_rows.start;
             for start in tile_rows.clone().step_by(BLOCK_ROWS) {
                 let end = tile_rows.end.min(start + BLOCK_ROWS);
                 self.run_block(first_row + start as u64, start..end, columns);
+                if program.filter.is_some() {
+                    for (output, (_, dtype)) in columns.outputs.iter_mut().zip(&program.outputs) {
+                        self.kept.move_together(output, dtype.size(), start..end, kept);
+                    }
+                    kept += self.kept.count();
+                }
             }
             let mut rest = &mut partials[tile * words..(tile + 1) * words];
             for (lanes, reduction) in self.lanes.iter_mut().zip(&program.reductions) {
@@ -241,11 +275,16 @@ fn plan(program: &Program) -> Plan {
     // The stores and reductions of each result.
     let mut uses: Vec<Vec<Step>> = vec![Vec::new(); nodes.len()];
     program.output_ids.iter().enumerate().for_each(|(output, of)| uses[*of].push(Step::Store { output }));
-    let reductions = program.reductions.iter().enumerate();
-    reductions.for_each(|(reduction, of)| uses[of.of].push(Step::Push { reduction }));
+    program.filter.into_iter().for_each(|condition| uses[condition].push(Step::Keep));
     let mut last_use: Vec<Id> = (0..nodes.len()).collect();
     for (id, node) in nodes.iter().enumerate() {
         node.op.operands().for_each(|operand| last_use[operand] = id);
+    }
+    for (reduction, of) in program.reductions.iter().enumerate() {
+        let weight = of.weight.unwrap_or(of.of);
+        let (first, last) = (weight.min(of.of), weight.max(of.of));
+        uses[last].push(Step::Push { reduction });
+        last_use[first] = last_use[first].max(last);
     }
     // The output of a result that is used for nothing else.
     let only_output = |id: Id| match uses[id][..] {

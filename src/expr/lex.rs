@@ -10,22 +10,22 @@ pub(super) enum Token {
     Number(Weak),
     Name(String),
     Sign(&'static str),
-    /// A line end outside of parentheses.
+    /// A line end outside of parentheses and brackets.
     Line,
     End,
 }
 
 /// Signs that are not infix operators, which are in [`Binary::signs`].
-const OTHER_SIGNS: &[&str] = &["(", ")", ",", ";", "=", "~"];
+const OTHER_SIGNS: &[&str] = &["(", ")", "[", "]", ",", ";", "=", "~"];
 
 /// Returns the tokens of a text with their positions, in characters from 0. The last token is [`Token::End`].
 pub(super) fn tokens(text: &[char]) -> Result<Vec<(Token, usize)>, Fault> {
     let mut lexer = Lexer { text, at: 0 };
     let mut tokens = Vec::new();
-    let mut open = 0_usize;
+    let mut open = Vec::new();
     while let Some(c) = lexer.peek(0) {
         let at = lexer.at;
-        if c == '\n' && open == 0 {
+        if c == '\n' && open.is_empty() {
             lexer.at += 1;
             tokens.push((Token::Line, at));
         } else if c.is_whitespace() {
@@ -34,11 +34,16 @@ pub(super) fn tokens(text: &[char]) -> Result<Vec<(Token, usize)>, Fault> {
             tokens.push((Token::Number(lexer.number()?), at));
         } else if starts_name(c) {
             tokens.push((Token::Name(lexer.name()), at));
+        } else if c == ':' && open.last() == Some(&"[") {
+            let dimensions = text[at..].iter().take_while(|c| **c != ']').filter(|c| **c == ',').count() + 1;
+            return Err(Fault::new(at, hints::slice(dimensions)));
         } else {
             let sign = lexer.sign()?;
             match sign {
-                "(" => open += 1,
-                ")" => open = open.saturating_sub(1),
+                "(" | "[" => open.push(sign),
+                ")" | "]" => {
+                    open.pop();
+                }
                 _ => {}
             }
             tokens.push((Token::Sign(sign), at));

@@ -14,7 +14,7 @@
 //! unknown words are in `hints.rs`.
 //!
 //! Files use only files to their left in this list: `words` and `ir`; `lex`, `names` and `parse`, `passes`, `typing`,
-//! `bind`; `program`; `host` and `cuda`; `lower`. Only the parser recurses, with a depth limit.
+//! `filter`, `bind`; `program`; `kept`, `host` and `cuda`; `lower`. Only the parser recurses, with a depth limit.
 //!
 //! Results and dtypes are those of NumPy 2, which `tests/numpy` checks. Where NumPy's result depends on the
 //! processor, it is defined here and is the same on every device:
@@ -30,12 +30,14 @@ mod cuda;
 mod dispatch;
 mod expression;
 mod fault;
+mod filter;
 mod fold;
 mod functions;
 mod header;
 mod hints;
 mod host;
 mod ir;
+mod kept;
 mod lex;
 mod lower;
 mod names;
@@ -60,6 +62,6 @@ pub use words::{FunctionInfo, FunctionKind, functions};
 
 pub(crate) use hints::unbound;
 pub(crate) use program::Program;
-pub(crate) use reduce::Reduction;
+pub(crate) use reduce::{Reduction, results};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use samples::{rebuild, samples};

@@ -29,6 +29,8 @@ pub(super) enum Tree {
     Unary(Unary, TermId),
     Binary(Binary, TermId, TermId),
     Call(Function, Vec<TermId>),
+    /// The rows of the first operand where the second is true.
+    Filter(TermId, TermId),
     /// A reduction within an expression. Its value is known after a pass over the rows.
     Reduce {
         label: String,
@@ -43,7 +45,7 @@ impl Tree {
         match self {
             Tree::Number(_) | Tree::Name(_) => vec![],
             Tree::Unary(_, of) | Tree::Reduce { of, .. } => vec![*of],
-            Tree::Binary(_, left, right) => vec![*left, *right],
+            Tree::Binary(_, left, right) | Tree::Filter(left, right) => vec![*left, *right],
             Tree::Call(_, arguments) => arguments.clone(),
         }
     }
@@ -166,6 +168,7 @@ impl Parser<'_> {
             Token::Sign("=") => {
                 "`=` can only follow a single name at the start of a statement; compare with `==`".to_owned()
             }
+            Token::Sign("[") => "`[` can only follow a value, as in `x[x > 0]`, and there are no lists".to_owned(),
             Token::Sign(sign) => format!("unexpected `{sign}`"),
         };
         Fault::new(self.at(), message)
@@ -256,7 +259,27 @@ impl Parser<'_> {
         Ok(self.push(at, Tree::Unary(op, of)))
     }
 
+    /// Parses an operand with the filters that follow it.
     fn operand(&mut self) -> Result<TermId, Fault> {
+        let mut value = self.unfiltered()?;
+        while self.is_sign("[") {
+            let at = self.at();
+            self.next += 1;
+            let condition = self.deeper(|parser| parser.term(0))?;
+            if self.is_sign(",") {
+                return Err(Fault::new(self.at(), hints::SEVERAL_DIMENSIONS));
+            }
+            self.close(at, "]")?;
+            if self.is_sign("=") {
+                let message = "the rows of a filter cannot be assigned; write `y = where(condition, a, b)`";
+                return Err(Fault::new(self.at(), message));
+            }
+            value = self.push(at, Tree::Filter(value, condition));
+        }
+        Ok(value)
+    }
+
+    fn unfiltered(&mut self) -> Result<TermId, Fault> {
         let at = self.at();
         match self.token().clone() {
             Token::Number(value) => {
@@ -266,7 +289,7 @@ impl Parser<'_> {
             Token::Sign("(") => {
                 self.next += 1;
                 let inner = self.deeper(|parser| parser.term(0))?;
-                self.close(at)?;
+                self.close(at, ")")?;
                 Ok(inner)
             }
             Token::Name(name) if matches!(name.as_str(), "and" | "or" | "not" | "if" | "else") => {
@@ -295,7 +318,7 @@ impl Parser<'_> {
             }
             self.next += 1;
         }
-        self.close(open)?;
+        self.close(open, ")")?;
         let Some((function, info)) = Function::find(name, arguments.len()) else {
             return Err(Fault::new(at, hints::unknown_function(name)));
         };
@@ -311,12 +334,13 @@ impl Parser<'_> {
         }
     }
 
-    fn close(&mut self, open: usize) -> Result<(), Fault> {
-        if self.is_sign(")") {
+    fn close(&mut self, open: usize, sign: &str) -> Result<(), Fault> {
+        if self.is_sign(sign) {
             self.next += 1;
             return Ok(());
         }
         match self.token() {
+            Token::End if sign == "]" => Err(Fault::new(open, "this bracket is never closed")),
             Token::End => Err(Fault::new(open, "this parenthesis is never closed")),
             _ => Err(self.unexpected()),
         }

@@ -116,6 +116,7 @@ impl Parsed {
                 Tree::Number(_) | Tree::Name(_) => tree.clone(),
                 Tree::Unary(op, of) => Tree::Unary(*op, moved[*of]),
                 Tree::Binary(op, left, right) => Tree::Binary(*op, moved[*left], moved[*right]),
+                Tree::Filter(value, condition) => Tree::Filter(moved[*value], moved[*condition]),
                 Tree::Call(function, of) => Tree::Call(*function, of.iter().map(|id| moved[*id]).collect()),
                 Tree::Reduce { label, .. } => Tree::Name(label.clone()),
             };

@@ -24,6 +24,9 @@ pub(crate) struct Program {
     pub(super) outputs: Vec<(String, Dtype)>,
     /// The result of each output.
     pub(super) output_ids: Vec<Id>,
+    /// The `bool` that is true in the rows that the outputs keep; `None` if they keep all. The first reduction counts
+    /// these rows.
+    pub(super) filter: Option<Id>,
     pub(super) reductions: Vec<Reduction>,
 }
 
@@ -38,7 +41,13 @@ impl Program {
         &self.outputs
     }
 
-    /// Returns the reductions in text order, which is also the order of their words in the partials of a tile.
+    /// Returns whether the outputs keep only some of the rows. The first word of the partials of a tile is their number.
+    pub(crate) fn is_filtered(&self) -> bool {
+        self.filter.is_some()
+    }
+
+    /// Returns the reductions in the order of their words in the partials of a tile: those that count kept rows, then
+    /// those of the text in its order.
     pub(crate) fn reductions(&self) -> &[Reduction] {
         &self.reductions
     }

@@ -39,14 +39,18 @@ pub(crate) struct Reduction {
     pub(super) fold: Fold,
     /// The dtype of the state: `i64`, `u64` or `f64`.
     pub(super) state: Dtype,
-    /// The row value, converted to the dtype of the state.
+    /// The row value, converted to the dtype of the state. It is neutral in rows that a filter leaves out.
     pub(super) of: Id,
+    /// For moments of kept rows: 1 for each of them, and 0 for the others, as an `f64`.
+    pub(super) weight: Option<Id>,
+    /// For a value that depends on the number of kept rows: which reduction counts them.
+    pub(super) counter: Option<usize>,
 }
 
 impl Reduction {
     pub(super) fn new(label: String, kind: Kind, dtype: Dtype) -> Reduction {
         let fold = match kind {
-            Kind::Sum | Kind::Mean | Kind::Count => Fold::Sum,
+            Kind::Sum | Kind::Mean | Kind::Count | Kind::Kept => Fold::Sum,
             Kind::Prod => Fold::Product,
             Kind::Min | Kind::All => Fold::Min,
             Kind::Max | Kind::Any => Fold::Max,
@@ -56,13 +60,38 @@ impl Reduction {
         };
         let state = match kind {
             Kind::Mean | Kind::Var | Kind::Std => Dtype::F64,
-            Kind::Count | Kind::Any | Kind::All => Dtype::U64,
+            Kind::Count | Kind::Kept | Kind::Any | Kind::All => Dtype::U64,
             Kind::Sum | Kind::Prod if dtype == Dtype::Bool => Dtype::I64,
             _ if dtype.is_float() => Dtype::F64,
             _ if dtype.is_signed() => Dtype::I64,
             _ => Dtype::U64,
         };
-        Reduction { label, kind, dtype, fold, state, of: 0 }
+        Reduction { label, kind, dtype, fold, state, of: 0, weight: None, counter: None }
+    }
+
+    /// Creates the reduction that counts kept rows: those where this value, as a `u64`, is 1.
+    pub(super) fn of_kept_rows(of: Id) -> Reduction {
+        Reduction { of, ..Reduction::new(String::new(), Kind::Kept, Dtype::Bool) }
+    }
+
+    /// Whether it is a result, as opposed to a count that others need.
+    pub(crate) fn is_result(&self) -> bool {
+        self.kind != Kind::Kept
+    }
+
+    /// Whether the value of some rows depends on their number, which the state does not have.
+    pub(super) fn needs_count(&self) -> bool {
+        matches!(self.kind, Kind::Mean | Kind::Min | Kind::Max)
+    }
+
+    /// The value whose accumulation changes no state.
+    pub(super) fn neutral(&self) -> u64 {
+        self.identity()[0]
+    }
+
+    /// The operations whose results the kernel accumulates.
+    pub(super) fn operands_mut(&mut self) -> impl Iterator<Item = &mut Id> {
+        [&mut self.of].into_iter().chain(&mut self.weight)
     }
 
     /// Whether the reduction depends only on which rows are true.
@@ -71,14 +100,20 @@ impl Reduction {
     }
 
     /// Creates a reduction that combines states, of the names of its kind and its dtype; `None` if they are unknown.
-    pub(crate) fn parse(label: String, kind: &str, dtype: &str) -> Option<Reduction> {
-        let kind = Kind::names().find(|(name, _)| *name == kind)?.1;
-        Some(Reduction::new(label, kind, dtype.parse().ok()?))
+    pub(crate) fn parse(label: String, kind: &str, dtype: &str, counter: Option<usize>) -> Option<Reduction> {
+        let own = [(Kind::Kept.name(), Kind::Kept)];
+        let kind = Kind::names().chain(own).find(|(name, _)| *name == kind)?.1;
+        Some(Reduction { counter, ..Reduction::new(label, kind, dtype.parse().ok()?) })
     }
 
     /// The name of its kind, such as `mean`.
     pub(crate) fn kind(&self) -> &'static str {
         self.kind.name()
+    }
+
+    /// Which reduction counts the rows that it reduces, if they are kept ones and its value depends on their number.
+    pub(crate) fn counter(&self) -> Option<usize> {
+        self.counter
     }
 
     /// The dtype of the values that it reduces.
@@ -94,7 +129,7 @@ impl Reduction {
                 Dtype::F64 if self.dtype == Dtype::F32 => Dtype::F32,
                 state => state,
             },
-            Kind::Count | Kind::ArgMin | Kind::ArgMax => Dtype::I64,
+            Kind::Count | Kind::Kept | Kind::ArgMin | Kind::ArgMax => Dtype::I64,
             Kind::Any | Kind::All => Dtype::Bool,
         }
     }
@@ -201,7 +236,7 @@ impl Reduction {
             return match self.kind {
                 Kind::Sum if self.state == Dtype::F64 => Some(float(0.0)),
                 Kind::Sum if self.state == Dtype::U64 => Some(Scalar::U64(0)),
-                Kind::Sum | Kind::Count => Some(Scalar::I64(0)),
+                Kind::Sum | Kind::Count | Kind::Kept => Some(Scalar::I64(0)),
                 Kind::Prod if self.state == Dtype::F64 => Some(float(1.0)),
                 Kind::Prod if self.state == Dtype::U64 => Some(Scalar::U64(1)),
                 Kind::Prod => Some(Scalar::I64(1)),
@@ -232,7 +267,7 @@ impl Reduction {
             Kind::Mean => float(f64::from_bits(state[0]) / rows as f64),
             Kind::Var => float(variance(state)),
             Kind::Std => float(variance(state).sqrt()),
-            Kind::Count => Scalar::I64(state[0] as i64),
+            Kind::Count | Kind::Kept => Scalar::I64(state[0] as i64),
             Kind::Any | Kind::All => Scalar::Bool(state[0] != 0),
             Kind::ArgMin | Kind::ArgMax => Scalar::I64(state[1] as i64),
         })
@@ -309,18 +344,34 @@ fn moments([l0, l1, l2]: [&mut [u64]; MAX_WORDS], [r0, r1, r2]: [&[u64]; MAX_WOR
     }
 }
 
+/// Returns the label and the value of each result, of `rows` rows with these states. `None` if there are no rows.
+pub(crate) fn results(reductions: &[Reduction], states: Option<&[u64]>, rows: u64) -> Vec<(String, Option<Scalar>)> {
+    let mut rest = states.unwrap_or_default();
+    let mut split = |reduction: &Reduction| rest.split_off(..reduction.words());
+    let states: Vec<Option<&[u64]>> = reductions.iter().map(&mut split).collect();
+    let kept = |counter: usize| states.get(counter).copied().flatten().and_then(|state| state.first().copied());
+    let results = reductions.iter().zip(&states).filter(|(reduction, _)| reduction.is_result());
+    let value = |(reduction, state): (&Reduction, &Option<&[u64]>)| {
+        let rows = reduction.counter.map_or(rows, |counter| kept(counter).unwrap_or(0));
+        (reduction.label.clone(), reduction.finish(*state, rows))
+    };
+    results.map(value).collect()
+}
+
 /// Accumulates the values of rows in lanes.
 struct Push<'a> {
     lanes: &'a mut Lanes,
     reduction: &'a Reduction,
     first_row: u64,
     values: &'a [u64],
+    /// See [`Reduction::weight`]; empty if all rows count.
+    weights: &'a [u64],
 }
 
 impl Work for Push<'_> {
     #[inline(always)]
     fn run(self) {
-        self.lanes.push_all(self.reduction, self.first_row, self.values);
+        self.lanes.push_all(self.reduction, self.first_row, self.values, self.weights);
     }
 }
 
@@ -347,19 +398,21 @@ impl Lanes {
         }
     }
 
-    /// Accumulates the values of rows. The first row is at a multiple of the number of lanes.
-    pub(super) fn push(&mut self, reduction: &Reduction, first_row: u64, values: &[u64]) {
-        dispatch::run(Push { lanes: self, reduction, first_row, values });
+    /// Accumulates the values of rows. The first row is at a multiple of the number of lanes. `weights` is empty if all
+    /// rows count.
+    pub(super) fn push(&mut self, reduction: &Reduction, first_row: u64, values: &[u64], weights: &[u64]) {
+        dispatch::run(Push { lanes: self, reduction, first_row, values, weights });
     }
 
     #[inline(always)]
-    fn push_all(&mut self, reduction: &Reduction, first_row: u64, values: &[u64]) {
+    fn push_all(&mut self, reduction: &Reduction, first_row: u64, values: &[u64], weights: &[u64]) {
+        let mut weights = weights.chunks(TILE_THREADS);
         for (first_row, values) in (first_row..).step_by(TILE_THREADS).zip(values.chunks(TILE_THREADS)) {
             if matches!(reduction.fold, Fold::ArgMin | Fold::ArgMax) {
                 self.beside.iter_mut().zip(first_row..).for_each(|(slot, row)| *slot = row);
             }
             let right: [&[u64]; MAX_WORDS] = match reduction.fold {
-                Fold::Moments => [&self.beside, values, &self.zeros],
+                Fold::Moments => [weights.next().unwrap_or(&self.beside), values, &self.zeros],
                 _ => [values, &self.beside, &[]],
             };
             reduction.merge(self.words.each_mut().map(Vec::as_mut_slice), right);
@@ -412,7 +465,13 @@ mod tests {
                     let state = |level: Level| {
                         let mut lanes = Lanes::new(&reduction);
                         lanes.clear(&reduction);
-                        level.run(Push { lanes: &mut lanes, reduction: &reduction, first_row: 0, values });
+                        level.run(Push {
+                            lanes: &mut lanes,
+                            reduction: &reduction,
+                            first_row: 0,
+                            values,
+                            weights: &[],
+                        });
                         let mut state = vec![0; reduction.words()];
                         lanes.finish(&reduction, &mut state);
                         state

@@ -13,7 +13,8 @@ use crate::device::kernel::Kernel;
 pub(crate) fn samples() -> Vec<Kernel> {
     let mut kernels = Vec::new();
     for &dtype in Dtype::ALL {
-        kernels.extend([operators(dtype), functions(dtype), casts(dtype), reductions(dtype), values(dtype)]);
+        kernels.extend([operators(dtype), functions(dtype), casts(dtype), reductions(dtype), filters(dtype)]);
+        kernels.push(values(dtype));
     }
     kernels.extend(mixed());
     kernels.into_iter().flatten().collect()
@@ -91,6 +92,14 @@ fn reductions(dtype: Dtype) -> Option<Kernel> {
     let mut statements: Vec<String> = Kind::names().map(|(name, _)| format!("{name}(a)")).collect();
     statements.push("sum(a * a)".to_owned());
     kernel(&[("a", dtype)], &statements)
+}
+
+fn filters(dtype: Dtype) -> Option<Kernel> {
+    let kinds = Kind::names().map(|(name, _)| name).filter(|name| !name.starts_with("arg"));
+    let mut statements: Vec<String> = kinds.map(|name| format!("{name}(a[b])")).collect();
+    statements.extend(numbered(["a[b]", "(a * a)[b]", "i[b]"].map(str::to_owned)));
+    statements.extend(["mean(a[a > 1])", "argmax(a)"].map(str::to_owned));
+    kernel(&[("a", dtype), ("b", Dtype::Bool)], &statements)
 }
 
 fn values(dtype: Dtype) -> Option<Kernel> {

@@ -134,6 +134,8 @@ pub(crate) enum Kind {
     All,
     ArgMin,
     ArgMax,
+    /// Counts the rows that a filter keeps. It is no word of the language.
+    Kept,
 }
 
 impl Kind {
@@ -147,7 +149,7 @@ impl Kind {
 
     /// The name of the reduction.
     pub(super) fn name(self) -> &'static str {
-        Kind::names().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+        Kind::names().find(|(_, kind)| *kind == self).map_or("kept", |(name, _)| name)
     }
 }
 

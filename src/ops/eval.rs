@@ -7,7 +7,7 @@ use super::Operator;
 use super::fold::{Combine, Fold};
 use crate::data::Scalar;
 use crate::device::kernel::SharedKernel;
-use crate::expr::{Program, Reduction};
+use crate::expr::{self, Program, Reduction};
 
 pub(crate) struct Eval {
     program: Arc<Program>,
@@ -36,6 +36,14 @@ impl Operator for Eval {
         self.fold.lock().unwrap_or_else(PoisonError::into_inner).merge(nodes, self.program.reductions());
     }
 
+    fn restart(&self) {
+        *self.fold.lock().unwrap_or_else(PoisonError::into_inner) = Fold::default();
+    }
+
+    fn compacts(&self) -> bool {
+        self.program.is_filtered()
+    }
+
     fn difference(&self, one: &[u64], other: &[u64], rows: u64) -> Option<[String; 3]> {
         with_words(self.program.reductions()).find_map(|(reduction, own)| {
             let text = |state: &[u64]| {
@@ -44,7 +52,10 @@ impl Operator for Eval {
                 format!("{value} ({})", bits.join(" "))
             };
             let [one, other] = [one, other].map(|state| &state[own.clone()]);
-            let what = || format!("the partial result of '{}'", reduction.label());
+            let what = || match reduction.is_result() {
+                true => format!("the partial result of '{}'", reduction.label()),
+                false => "the number of selected rows".into(),
+            };
             (one != other).then(|| [what(), text(one), text(other)])
         })
     }
@@ -73,11 +84,7 @@ fn with_words(reductions: &[Reduction]) -> impl Iterator<Item = (&Reduction, Ran
 
 /// Returns the label and the value of each reduction over `rows` rows, of whose tiles these are the nodes.
 pub(crate) fn results(reductions: &[Reduction], nodes: Fold, rows: u64) -> Vec<(String, Option<Scalar>)> {
-    let state = nodes.finish(reductions);
-    let each = with_words(reductions).map(|(reduction, own)| {
-        (reduction.label().to_owned(), reduction.finish(state.as_deref().map(|state| &state[own]), rows))
-    });
-    each.collect()
+    expr::results(reductions, nodes.finish(reductions).as_deref(), rows)
 }
 
 impl Combine for [Reduction] {

@@ -22,7 +22,11 @@ pub(crate) trait Operator: Send + Sync {
     /// any order and from any worker. The final result must not depend on the order.
     fn absorb(&self, first_row: u64, rows: usize, partials: &[u8]);
 
-    /// Whether the kernel compacts its outputs. The partials are then the numbers of rows that remain of each tile.
+    /// Forgets all partial results, because every chunk is computed again. No worker is running.
+    fn restart(&self) {}
+
+    /// Whether the kernel compacts its outputs. The first word of the partials of a tile is then the number of its rows
+    /// that remain.
     fn compacts(&self) -> bool {
         false
     }

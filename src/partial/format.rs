@@ -3,7 +3,7 @@
 //! | bytes | |
 //! | --- | --- |
 //! | 8 | `OVSHPART` |
-//! | 4 | the version of this format, 3 |
+//! | 4 | the version of this format, 4 |
 //! | 4 | the length of the header |
 //! | … | the header, as JSON |
 //! | 12 + 8 n each | the nodes of the tree: level, index, the n words of the state |
@@ -24,15 +24,15 @@ use crate::expr::Reduction;
 use crate::ops::Fold;
 
 const MAGIC: &[u8; 8] = b"OVSHPART";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const CHECKSUM: usize = 16;
 
 #[derive(Serialize, Deserialize)]
 struct Header {
     job: JobId,
     rows: Vec<Range<u64>>,
-    /// The label, the kind and the dtype of each reduction.
-    reductions: Vec<(String, String, String)>,
+    /// The label, the kind and the dtype of each reduction, and which one counts the rows that it reduces.
+    reductions: Vec<(String, String, String, Option<usize>)>,
     /// The mark of the file of each output, in hexadecimal digits.
     marks: Vec<Option<String>>,
     /// The first row, the rows and the kept rows of each part.
@@ -47,7 +47,8 @@ impl Partial {
     /// Returns the partial as bytes, for a file or a message.
     pub fn to_bytes(&self) -> Vec<u8> {
         let reductions = self.reductions.iter();
-        let reductions = reductions.map(|each| (each.label().into(), each.kind().into(), each.dtype().to_string()));
+        let reductions =
+            reductions.map(|each| (each.label().into(), each.kind().into(), each.dtype().to_string(), each.counter()));
         let kept = self.written.kept.as_ref();
         let header = Header {
             job: self.job.clone(),
@@ -103,7 +104,8 @@ fn parse(bytes: &[u8]) -> Option<Partial> {
     let (header, rest) = rest.split_at_checked(length as usize)?;
     let Header { job, rows, reductions, marks, kept, stamps, paths, work } = serde_json::from_slice(header).ok()?;
     let rows = RowSet::of_ranges(&rows).filter(|rows| rows.ranges().last().is_none_or(|last| last.end <= job.rows))?;
-    let reductions = reductions.into_iter().map(|(label, kind, dtype)| Reduction::parse(label, &kind, &dtype));
+    let reductions = reductions.into_iter();
+    let reductions = reductions.map(|(label, kind, dtype, counter)| Reduction::parse(label, &kind, &dtype, counter));
     let reductions = reductions.collect::<Option<Vec<_>>>()?;
     let words: usize = reductions.iter().map(Reduction::words).sum();
     let nodes = rest.chunks_exact(12 + 8 * words);

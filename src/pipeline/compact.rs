@@ -8,7 +8,7 @@ use crate::device::kernel::Columns;
 use crate::error::{Error, KernelError, Result};
 use crate::ops::Operator;
 
-/// The compaction of one run. The partial results of a chunk are the numbers of selected rows, one per tile.
+/// The compaction of one run. The first word of the partial results of each tile is the number of its selected rows.
 pub(crate) struct Compaction<'w> {
     operator: &'w dyn Operator,
     /// Where the selected rows begin in the outputs.
@@ -28,9 +28,9 @@ impl<'w> Compaction<'w> {
     /// # Errors
     /// [`Error::InvalidKernel`] if the kernel reports more selected rows than a tile has.
     pub(super) fn count(&self, chunk: &Chunk, partials: &[u8]) -> Result<()> {
-        let tile_rows = self.operator.kernel().columns.tile_rows;
+        let Columns { tile_rows, partial_words, .. } = self.operator.kernel().columns;
         let mut rows = 0;
-        for (tile, count) in tiles(partials).enumerate() {
+        for (tile, count) in tiles(partials, partial_words).enumerate() {
             let len = tile_rows.min(chunk.len() - tile * tile_rows) as u64;
             if count > len {
                 let kernel = self.operator.kernel().entry.clone();
@@ -55,12 +55,12 @@ impl<'w> Compaction<'w> {
         column: impl Fn(usize) -> Option<&'c [u8]>,
     ) -> Result<u64> {
         let place = self.first_row + self.order.place(chunk.index()).ok_or_else(Error::abandoned)?;
-        let Columns { outputs: sizes, tile_rows, .. } = &self.operator.kernel().columns;
+        let Columns { outputs: sizes, tile_rows, partial_words, .. } = &self.operator.kernel().columns;
         let mut written = 0;
         for (k, (&size, output)) in sizes.iter().zip(outputs).enumerate() {
             let Some(rows) = column(k) else { continue };
             let mut first = place;
-            for (tile, count) in tiles(partials).enumerate().filter(|(_, count)| *count > 0) {
+            for (tile, count) in tiles(partials, *partial_words).enumerate().filter(|(_, count)| *count > 0) {
                 let from = tile * tile_rows * size;
                 output.sink.write(first * output.elements, &rows[from..from + count as usize * size])?;
                 first += count;
@@ -92,7 +92,7 @@ impl<'w> Compaction<'w> {
     }
 }
 
-/// Returns the number of selected rows of each tile.
-fn tiles(partials: &[u8]) -> impl Iterator<Item = u64> {
-    partials.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word))
+/// Returns the number of selected rows of each tile, whose partial results have so many words.
+fn tiles(partials: &[u8], words: usize) -> impl Iterator<Item = u64> {
+    partials.as_chunks::<8>().0.iter().step_by(words.max(1)).map(|word| u64::from_ne_bytes(*word))
 }

@@ -161,6 +161,7 @@ impl Work<'_> {
         self.arbiter = None;
         if let Some(compaction) = &mut self.compaction {
             compaction.restart();
+            self.operator.restart();
             self.queue.restart();
         }
     }

@@ -7,7 +7,7 @@ use crate::custom;
 use crate::data::{Dtype, Scalar};
 use crate::device::kernel::Kernel;
 use crate::error::Result;
-use crate::expr::{Expression, Program};
+use crate::expr::{self, Expression, Program};
 
 pub use crate::custom::ParameterKind;
 pub use crate::data::{NpyHeader, npy_header};
@@ -55,11 +55,12 @@ impl Bound {
     }
 
     /// Returns the results of the reductions over the `rows` rows of a single tile with these partials.
-    pub fn results(&self, mut partials: &[u64], rows: u64) -> Vec<(String, Option<Scalar>)> {
-        let results = self.0.reductions().iter().map(|reduction| {
-            let own = partials.split_off(..reduction.words());
-            (reduction.label().to_owned(), reduction.finish(own, rows))
-        });
-        results.collect()
+    pub fn results(&self, partials: &[u64], rows: u64) -> Vec<(String, Option<Scalar>)> {
+        expr::results(self.0.reductions(), Some(partials), rows)
+    }
+
+    /// Returns the number of rows that the outputs keep of a single tile with these partials; `None` if they keep all.
+    pub fn kept(&self, partials: &[u64]) -> Option<u64> {
+        partials.first().copied().filter(|_| self.0.is_filtered())
     }
 }

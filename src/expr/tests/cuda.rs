@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::super::program::Program;
 use super::super::words::{Kind, Unary};
 use super::super::{Expression, functions, samples};
-use super::{Column, run_values};
+use super::{Column, filter, run_partials, run_values};
 use crate::data::Dtype;
 
 const COMPILER: &str = "c++";
@@ -85,11 +85,18 @@ fn run_as_cpp(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Col
     output.stdout
 }
 
+fn has_compiler() -> bool {
+    let probe = Command::new(COMPILER).args(["-std=c++20", "-E", "-x", "c++", "/dev/null"]).output();
+    let has_one = probe.is_ok_and(|output| output.status.success());
+    if !has_one {
+        eprintln!("skipped: there is no C++20 compiler by the name {COMPILER}");
+    }
+    has_one
+}
+
 #[test]
 fn cuda_source_gives_the_same_bits() {
-    let probe = Command::new(COMPILER).args(["-std=c++20", "-E", "-x", "c++", "/dev/null"]).output();
-    if !probe.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: there is no C++20 compiler by the name {COMPILER}");
+    if !has_compiler() {
         return;
     }
     for &dtype in Dtype::ALL {
@@ -141,6 +148,41 @@ fn compare(program: &Arc<Program>, inputs: &[Column], values: &[u64]) {
         rest = behind;
     }
     assert_eq!(rest, bytemuck::cast_slice::<u64, u8>(&partials), "partials of {}", program.text);
+}
+
+#[test]
+fn cuda_source_keeps_the_same_rows() {
+    if !has_compiler() {
+        return;
+    }
+    for dtype in [Dtype::I16, Dtype::F64] {
+        let text = "y = a[m]; z = (a * 2)[m]; w = i[m]; sum(a[m]), mean(a[m]), var(a[m]), max(a[m]), max(a), \
+                    std(a[a > 1]), min(a[a > 1])";
+        let program = filter::program(text, &[("a", dtype), ("m", Dtype::Bool)]);
+        for rows in [255, 2 * 4096 + 700] {
+            let mask = |pick: fn(u64) -> u64| Column::from_bits(Dtype::Bool, (0..rows as u64).map(pick));
+            let masks = [mask(|_| 0), mask(|_| 1), mask(|row| u64::from(row * row % 7 < 3)), mask(|row| row >> 12)];
+            for mask in masks {
+                let columns = [Column::mixed(dtype, rows, 5), mask];
+                let (outputs, partials) = run_partials(&program, 0, rows, &columns);
+                let cpp = run_as_cpp(&program, 0, rows, &columns, &[]);
+                let mut rest = cpp.as_slice();
+                let found: Vec<Column> = outputs
+                    .iter()
+                    .map(|output| {
+                        let (own, behind) = rest.split_at(output.bytes().len());
+                        rest = behind;
+                        let mut column = Column::zeros(output.dtype, rows);
+                        column.bytes_mut().copy_from_slice(own);
+                        column
+                    })
+                    .collect();
+                assert_eq!(rest, bytemuck::cast_slice::<u64, u8>(&partials), "partials, {dtype}, {rows} rows");
+                let [found, expected] = [&found, &outputs].map(|columns| filter::kept(&program, columns, &partials));
+                assert_eq!(found, expected, "{dtype}, {rows} rows");
+            }
+        }
+    }
 }
 
 #[test]

@@ -22,6 +22,18 @@ static Index blockIdx;
 static std::barrier<> block(256);
 #define __syncthreads() block.arrive_and_wait()
 
+// The threads of a warp. All threads of the block vote together.
+static bool votes[256];
+static inline unsigned __ballot_sync(unsigned, bool vote) {
+    votes[threadIdx.x] = vote;
+    block.arrive_and_wait();
+    unsigned ballot = 0;
+    for (unsigned lane = 0; lane < 32; ++lane) ballot |= (unsigned)votes[threadIdx.x / 32 * 32 + lane] << lane;
+    block.arrive_and_wait();
+    return ballot;
+}
+static inline int __popc(unsigned value) { return __builtin_popcount(value); }
+
 template <class To, class From> static To bits(From from) {
     To to;
     static_assert(sizeof to == sizeof from);

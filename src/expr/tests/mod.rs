@@ -1,6 +1,7 @@
 //! Tests of the expression language.
 
 mod cuda;
+mod filter;
 mod host;
 mod language;
 mod parse;
