@@ -1,5 +1,6 @@
 // Reduces one tile of rows in a block of 256 threads. Every thread accumulates its rows (lane, lane + 256, …) in
-// order, then the threads are combined in halves. `src/expr/reduce.rs` gives the same bits on the host. Compile with
+// order, then the threads are combined in halves. With rows of several elements, a turn of the block covers whole rows, or
+// 256 columns of one. `src/expr/reduce.rs` gives the same bits on the host. Compile with
 // --fmad=false.
 
 namespace overshot {
@@ -45,6 +46,7 @@ template <> struct Limits<double> {
 };
 
 template <class T> struct Sum {
+    static const int WORDS = 1;
     T value;
     __device__ void clear() { value = Limits<T>::nothing(); }
     __device__ void push(T row_value, long long) { value = Limits<T>::sum(value, row_value); }
@@ -53,6 +55,7 @@ template <class T> struct Sum {
 };
 
 template <class T> struct Product {
+    static const int WORDS = 1;
     T value;
     __device__ void clear() { value = 1; }
     __device__ void push(T row_value, long long) { value = Limits<T>::product(value, row_value); }
@@ -61,6 +64,7 @@ template <class T> struct Product {
 };
 
 template <class T> struct Min {
+    static const int WORDS = 1;
     T value;
     __device__ void clear() { value = Limits<T>::greatest(); }
     __device__ void push(T row_value, long long) { value = value <= row_value || value != value ? value : row_value; }
@@ -69,6 +73,7 @@ template <class T> struct Min {
 };
 
 template <class T> struct Max {
+    static const int WORDS = 1;
     T value;
     __device__ void clear() { value = Limits<T>::least(); }
     __device__ void push(T row_value, long long) { value = value >= row_value || value != value ? value : row_value; }
@@ -78,6 +83,7 @@ template <class T> struct Max {
 
 // A value and its row. NaN precedes all other values; of equal values, the one in the earlier row is kept.
 template <class T, bool IS_MIN> struct Arg {
+    static const int WORDS = 2;
     T value;
     unsigned long long row;
     __device__ void clear() {
@@ -105,6 +111,7 @@ template <class T> struct ArgMax : Arg<T, false> {};
 
 // Count, mean and squared differences from the mean, combined with Chan's method.
 template <class T> struct Moments {
+    static const int WORDS = 3;
     T count, mean, squares;
     __device__ void clear() { count = mean = squares = 0; }
     __device__ void join(T new_count, T new_mean, T new_squares) {
@@ -142,6 +149,29 @@ __device__ void reduce(const State& own, unsigned long long* shared, unsigned lo
         __syncthreads();
     }
     if (lane == 0) states[0].write(words);
+    __syncthreads();
+}
+
+// Combines the states of the threads with the same column, in rows of WIDTH columns of which a block covers ROWS at once,
+// and writes the states of the columns from `first` on. Each word has all columns.
+template <int WIDTH, int ROWS, class State>
+__device__ void reduce_columns(
+    const State& own, unsigned long long* shared, unsigned long long* words, long long first)
+{
+    State* states = (State*)shared;
+    const int lane = threadIdx.x;
+    states[lane] = own;
+    __syncthreads();
+    for (int half = ROWS / 2; half > 0; half /= 2) {
+        if (lane < half * WIDTH) states[lane].merge(states[lane + half * WIDTH]);
+        __syncthreads();
+    }
+    const long long column = first + lane;
+    if (column < WIDTH) {
+        unsigned long long state[State::WORDS];
+        states[lane].write(state);
+        for (int word = 0; word < State::WORDS; ++word) words[(long long)word * WIDTH + column] = state[word];
+    }
     __syncthreads();
 }
 

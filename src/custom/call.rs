@@ -261,6 +261,7 @@ impl Call {
             code: code.clone(),
             launch: Launch {
                 arguments,
+                blocks_per_tile: 1,
                 threads: *threads,
                 shared_bytes: *shared_bytes,
                 declared: Some(parameters.iter().map(Parameter::declared).collect()),

@@ -163,11 +163,13 @@ pub enum Argument {
     Value(usize),
 }
 
-/// How a kernel is launched on CUDA: a block of threads for each tile.
+/// How a kernel is launched on CUDA: a block of threads for each tile, or several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// The arguments, in the order of the kernel's parameters.
     pub arguments: Vec<Argument>,
+    /// Blocks of a tile. Those of one tile follow each other.
+    pub blocks_per_tile: u32,
     /// Threads of a block.
     pub threads: u32,
     /// Bytes of dynamic shared memory of a block.
@@ -187,13 +189,15 @@ pub struct Declared {
 
 impl Launch {
     /// Creates the launch of a built-in kernel: `extern "C" __global__ void ENTRY(long long first_row, long long
-    /// rows, in0, in1, …, out0, …, partials, value0, …)` with [`TILE_THREADS`] threads. The partials are omitted if
-    /// there are none.
-    pub fn of(columns: &Columns, values: usize) -> Launch {
+    /// rows, in0, in1, …, out0, …, partials, value0, …, resident0, …)` with [`TILE_THREADS`] threads. The partials are
+    /// omitted if there are none.
+    pub fn of(columns: &Columns, values: usize, resident: usize) -> Launch {
         let count = columns.inputs.len() + columns.outputs.len() + usize::from(columns.partial_words > 0);
         let arguments = [Argument::FirstRow, Argument::Rows].into_iter().chain((0..count).map(Argument::Column));
         let arguments = arguments.chain((0..values).map(Argument::Value));
-        Launch { arguments: arguments.collect(), threads: TILE_THREADS as u32, shared_bytes: 0, declared: None }
+        let arguments = arguments.chain((0..resident).map(Argument::Resident));
+        let (threads, shared_bytes) = (TILE_THREADS as u32, 0);
+        Launch { arguments: arguments.collect(), blocks_per_tile: 1, threads, shared_bytes, declared: None }
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn probe() -> Kernel {
     Kernel {
         entry: "overshot_probe".into(),
         code: Code::own(format!("{PROBE}{PROBE_BODY}")),
-        launch: Launch::of(&columns, 0),
+        launch: Launch::of(&columns, 0, 0),
         columns,
         resident: vec![],
         values: ScalarArgs::new(vec![]),

@@ -2,13 +2,15 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::parts::Part;
+use super::shapes::{self, Shaped, Wide};
 use crate::custom;
-use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar, numpy_shape};
-use crate::device::kernel::Kernel;
+use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar};
+use crate::device::kernel::{Kernel, Resident};
 use crate::error::{Error, JobError, KernelError, Result};
-use crate::expr::{Expression, Number};
+use crate::expr::{Expression, Extent, Number, RowShape};
 use crate::job::{Job, JobBody};
 use crate::ops::{CustomOp, Eval, Operator};
 
@@ -18,6 +20,8 @@ pub(super) struct BoundJob {
     pub(super) rows: u64,
     /// The shape of output files, if that of the inputs is known.
     pub(super) shape: Option<Vec<u64>>,
+    /// The shape of the job, if its rows have several elements.
+    pub(super) wide: Option<Wide>,
     /// The rows that are run: whole tiles, and the rest of the last one.
     pub(super) range: Range<u64>,
     /// How the outputs are shared with the runs of other rows; `None` for a run of all rows.
@@ -41,6 +45,8 @@ pub(super) struct Column {
     pub(super) dtype: Dtype,
     /// Number of elements of one row of the job.
     pub(super) elements: u64,
+    /// Whether it is one row for all rows, which stays on the device.
+    pub(super) is_resident: bool,
 }
 
 impl BoundJob {
@@ -92,6 +98,15 @@ impl BoundJob {
         }
     }
 
+    /// Returns the shape of an output file; `None` if it has only rows of one element.
+    pub(super) fn output_shape(&self, output: usize) -> Option<Vec<u64>> {
+        match (&self.wide, self.outputs[output].elements) {
+            (Some(wide), elements) => Some(wide.of_elements(elements)),
+            (None, elements) if elements > 1 => Some(vec![self.rows, elements]),
+            (None, _) => self.shape.clone(),
+        }
+    }
+
     /// Returns the number of rows that are run.
     pub(super) fn len(&self) -> u64 {
         self.range.end - self.range.start
@@ -133,7 +148,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
             let rows = job.row_count(&checked.counts(), (&bound.inputs, &elements))?;
             bound.check_rows(rows)?;
             let custom::BoundCall { kernel, inputs: elements, outputs } = bound;
-            let column = |(dtype, elements)| Column { dtype, elements };
+            let column = |(dtype, elements)| Column { dtype, elements, is_resident: false };
             let inputs = inputs.iter().map(|(_, dtype)| *dtype).zip(elements).map(column).collect();
             let outputs = outputs.into_iter().map(column).collect();
             let operator = Box::new(CustomOp::new(kernel));
@@ -141,6 +156,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
                 operator,
                 rows,
                 shape: checked.shape(),
+                wide: None,
                 range: 0..rows,
                 part: None,
                 is_expression: false,
@@ -163,6 +179,8 @@ pub(super) struct Checked<'j> {
     /// The dtype and the elements of each input, which are asked for once.
     sources: Vec<(Dtype, u64)>,
     is_resident: bool,
+    /// The shape of the job, if its rows have several elements.
+    wide: Option<Wide>,
 }
 
 /// What an expression reads: inputs and scalars with their dtypes, and numbers.
@@ -180,13 +198,34 @@ impl<'j> Checked<'j> {
         let is_resident = job.inputs.iter().any(|(_, input)| input.shards().is_some())
             || job.outputs.iter().any(|(_, output)| output.shards().is_some());
         let source = |(_, input): &(String, Input<'_>)| (input.source().dtype(), input.source().rows());
-        let checked = Checked { job, sources: job.inputs.iter().map(source).collect(), is_resident };
+        let mut checked = Checked { job, sources: job.inputs.iter().map(source).collect(), is_resident, wide: None };
         if let JobBody::Expression(expression) = &job.what {
             job.check_names(expression)?;
-            checked.rows()?;
-            check_shapes(&job.inputs)?;
+            let inputs = job.inputs.iter().zip(&checked.sources);
+            let shaped = inputs.map(|((name, input), (_, count))| Shaped {
+                name,
+                count: *count,
+                shape: input.source().shape(),
+            });
+            checked.wide = shapes::wide(&shaped.collect::<Vec<_>>(), expression.needs_rows())?;
+            if checked.wide.is_none() {
+                checked.rows(&vec![1; job.outputs.len()])?;
+            }
         }
         Ok(checked)
+    }
+
+    /// The columns of the inputs, in the order of the job.
+    pub(super) fn columns(&self) -> Vec<Column> {
+        let column = |(input, (dtype, _)): (usize, &(Dtype, u64))| {
+            let Some(Wide { row, .. }) = &self.wide else {
+                return Column { dtype: *dtype, elements: 1, is_resident: false };
+            };
+            let extent = row.extent(input);
+            let elements = if extent == Extent::PerRow { 1 } else { row.width() as u64 };
+            Column { dtype: *dtype, elements, is_resident: extent == Extent::PerColumn }
+        };
+        self.sources.iter().enumerate().map(column).collect()
     }
 
     /// The names and dtypes of the inputs, in the order of the job, which is also the order of the columns.
@@ -199,10 +238,34 @@ impl<'j> Checked<'j> {
         self.sources.iter().map(|(_, count)| *count).collect()
     }
 
-    /// The rows of an expression.
-    pub(super) fn rows(&self) -> Result<u64> {
-        let one = [self.job.inputs.len(), self.job.outputs.len()].map(|columns| vec![1; columns]);
-        self.job.row_count(&self.counts(), (&one[0], &one[1]))
+    /// The rows of an expression whose outputs have so many elements in each row.
+    fn rows(&self, outputs: &[u64]) -> Result<u64> {
+        let (mut counts, mut elements) = (self.counts(), vec![1; self.job.inputs.len()]);
+        if let Some(wide) = &self.wide {
+            for ((count, elements), column) in counts.iter_mut().zip(&mut elements).zip(self.columns()) {
+                (*count, *elements) = match column.is_resident {
+                    true => (wide.rows, 1),
+                    false => (*count, column.elements.max(1)),
+                };
+            }
+        }
+        self.job.row_count(&counts, (&elements, outputs))
+    }
+
+    /// The inputs of a part of the job that are one row for all rows, by their numbers, with the elements of this row.
+    fn resident(&self, row: &RowShape, inputs: &[usize]) -> Result<Vec<Arc<Resident>>> {
+        let is_resident = |k: &&usize| row.extent(**k) == Extent::PerColumn;
+        let read = |k: &usize| {
+            let (source, (dtype, count)) = (self.job.inputs[*k].1.source(), self.sources[*k]);
+            let name = &self.job.inputs[*k].0;
+            let bytes = usize::try_from(count).ok().and_then(|count| count.checked_mul(dtype.size()));
+            let mut bytes = vec![0; bytes.ok_or_else(|| JobError::TooLarge { name: name.clone() })?];
+            source.read(0, &mut bytes)?;
+            let own = [count];
+            let shape = source.shape().unwrap_or(&own);
+            Ok(Arc::new(Resident::new(&shapes::broadcast(&bytes, dtype.size(), shape, &row.dims))))
+        };
+        inputs.iter().filter(is_resident).map(read).collect()
     }
 
     fn shape(&self) -> Option<Vec<u64>> {
@@ -220,8 +283,23 @@ impl<'j> Checked<'j> {
             let target = output.target();
             (name.clone(), target.dtype().filter(|_| target.cast()))
         });
-        let rows = self.rows()?;
-        bind_expression(expression, given, &casts.collect::<Vec<_>>(), rows, self.shape(), self.is_resident)
+        let casts: Vec<_> = casts.collect();
+        let Some(wide) = &self.wide else {
+            let rows = self.rows(&vec![1; self.job.outputs.len()])?;
+            let none = (RowShape::default(), vec![]);
+            return bind_expression(expression, given, &casts, rows, self.shape(), self.is_resident, none);
+        };
+        let number = |(name, _): &(String, Dtype)| self.job.inputs.iter().position(|(own, _)| own == name);
+        let own: Vec<usize> = given.inputs.iter().filter_map(number).collect();
+        let extents = own.iter().map(|k| wide.row.extent(*k)).collect();
+        let row = RowShape { dims: wide.row.dims.clone(), extents };
+        let resident = self.resident(&wide.row, &own)?;
+        let shape = Some(wide.whole());
+        let bound = bind_expression(expression, given, &casts, wide.rows, shape, self.is_resident, (row, resident))?;
+        if !outputs.is_empty() {
+            self.rows(&bound.outputs.iter().map(|column| column.elements).collect::<Vec<_>>())?;
+        }
+        Ok(BoundJob { wide: Some(wide.clone()), ..bound })
     }
 }
 
@@ -233,21 +311,32 @@ pub(super) fn bind_expression(
     rows: u64,
     shape: Option<Vec<u64>>,
     is_resident: bool,
+    (row, resident): (RowShape, Vec<Arc<Resident>>),
 ) -> Result<BoundJob> {
     let Given { inputs, values, numbers } = given;
-    let program = expression.bind(&inputs, &values, &numbers, outputs)?;
+    let program = expression.bind_rows(&row, &inputs, &values, &numbers, outputs)?;
     let received = program.values()[values.len()..].iter();
     let received = received.filter_map(|(name, _)| numbers.iter().find(|(own, _)| own == name));
     let numbers = received.map(|(_, number)| number.as_f64().to_bits()).collect();
-    let column = |(_, dtype): &(String, Dtype)| Column { dtype: *dtype, elements: 1 };
+    let input = |(k, (_, dtype)): (usize, &(String, Dtype))| {
+        let extent = row.extent(k);
+        let elements = if extent == Extent::PerRow { 1 } else { row.width() as u64 };
+        Column { dtype: *dtype, elements, is_resident: extent == Extent::PerColumn }
+    };
+    let output = |(k, (_, dtype)): (usize, &(String, Dtype))| Column {
+        dtype: *dtype,
+        elements: program.output_elements(k) as u64,
+        is_resident: false,
+    };
     // As in NumPy, kept rows have one dimension.
     let shape = shape.filter(|_| !program.is_filtered());
     Ok(BoundJob {
-        inputs: inputs.iter().map(column).collect(),
-        outputs: program.outputs().iter().map(column).collect(),
-        operator: Box::new(Eval::new(program)),
+        inputs: inputs.iter().enumerate().map(input).collect(),
+        outputs: program.outputs().iter().enumerate().map(output).collect(),
+        operator: Box::new(Eval::new(program, resident)),
         rows,
         shape,
+        wide: None,
         range: 0..rows,
         part: None,
         is_expression: true,
@@ -302,22 +391,6 @@ fn check_checksums(job: &Job<'_>) -> Result<()> {
             Err(JobError::ChecksumOutput { name: name.clone(), target: output.target().name() }.into())
         }
         None => Ok(()),
-    }
-}
-
-/// Checks that all inputs with a shape have the same one, which is also the shape of the outputs.
-///
-/// Inputs are paired element by element, in C order, and nothing is broadcast. Inputs without a shape (slices, raw
-/// files, generators) go with every shape of as many elements.
-fn check_shapes(inputs: &[(String, Input<'_>)]) -> Result<()> {
-    let mut shapes = inputs.iter().filter_map(|(name, input)| Some((name, input.source().shape()?)));
-    let Some((first, shape)) = shapes.next() else { return Ok(()) };
-    match shapes.find(|(_, other)| *other != shape) {
-        None => Ok(()),
-        Some((name, other)) => {
-            let (shape, other) = (numpy_shape(shape), numpy_shape(other));
-            Err(JobError::ShapesDiffer { first: first.clone(), shape, other: name.clone(), other_shape: other }.into())
-        }
     }
 }
 

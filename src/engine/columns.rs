@@ -52,7 +52,9 @@ impl<'j> Columns<'j> {
         begins_use: bool,
     ) -> Result<Self> {
         let tile_rows = bound.operator.kernel().columns.tile_rows;
-        let names = inputs.iter().map(|(name, _)| name).chain(outputs.iter().map(|(name, _)| name));
+        // Rows that are the same for all rows are no columns: the kernel has them.
+        let streamed = || inputs.iter().zip(&bound.inputs).filter(|(_, column)| !column.is_resident);
+        let names = streamed().map(|((name, _), _)| name).chain(outputs.iter().map(|(name, _)| name));
         let mut columns = Columns {
             names: names.cloned().collect(),
             inputs: Vec::with_capacity(inputs.len()),
@@ -61,7 +63,7 @@ impl<'j> Columns<'j> {
             files: false,
             notes: Vec::new(),
         };
-        for ((name, input), column) in inputs.iter().zip(&bound.inputs) {
+        for ((name, input), column) in streamed() {
             let (source, rows) = (input.source(), bound.rows.saturating_mul(column.elements));
             columns.notes.extend(source.warning());
             let shards = whole_shards(input.shards(), column.dtype, rows)?;

@@ -17,7 +17,7 @@ use crate::data::{Dtype, Input, Scalar};
 use crate::device::kernel::Uniform;
 use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{JobError, Result};
-use crate::expr::Expression;
+use crate::expr::{Expression, RowShape};
 use crate::job::{Job, JobBody, ProgressFn};
 use crate::partial::Work;
 use crate::plan::{Plan, PlanColumn, Role};
@@ -29,6 +29,8 @@ use crate::trace::Timeline;
 pub(super) struct Divided {
     passes: Vec<Pass>,
     results: Vec<ComputedResult>,
+    /// The inputs of the job.
+    inputs: Vec<Column>,
 }
 
 /// One pass over the rows.
@@ -68,7 +70,7 @@ impl Divided {
         let inputs = checked.inputs();
         let mut known: Vec<(String, Dtype)> =
             job.values.iter().map(|(name, value)| (name.clone(), value.dtype())).collect();
-        let mut divided = Divided { passes: vec![], results: vec![] };
+        let mut divided = Divided { passes: vec![], results: vec![], inputs: checked.columns() };
         let mut computed: Vec<_> = expression.computed_results().collect();
         for number in 0..expression.passes() {
             let is_last = number + 1 == expression.passes();
@@ -95,7 +97,8 @@ impl Divided {
                 }
                 let given = values_of(&result.expression, &known, job);
                 let own = [(result.label.clone(), None)];
-                let bound = bind_expression(&result.expression, given, &own, 1, None, false)?;
+                let none = (RowShape::default(), vec![]);
+                let bound = bind_expression(&result.expression, given, &own, 1, None, false, none)?;
                 known.extend(bound.outputs.iter().map(|column| (result.label.clone(), column.dtype)));
                 divided.results.push(ComputedResult { label: result.label, after: number + 1, bound });
             }
@@ -157,10 +160,14 @@ impl Engine {
     /// Returns the device that keeps inputs between passes, and the numbers of these inputs: those that several passes
     /// read. Only a GPU that is alone keeps any. Rows on a device are lost with it, and others could not take over; and
     /// beside a GPU with such rows, the CPU would have none to compute.
-    fn kept_inputs(&self, passes: &[Pass], inputs: &[(String, Input<'_>)]) -> Option<(&DeviceInfo, Vec<usize>)> {
+    fn kept_inputs(
+        &self,
+        passes: &[Pass],
+        (inputs, columns): (&[(String, Input<'_>)], &[Column]),
+    ) -> Option<(&DeviceInfo, Vec<usize>)> {
         let [device] = &self.found_for(&passes.first()?.bound).devices[..] else { return None };
         let readers = |k: usize| passes.iter().filter(|pass| pass.inputs.contains(&k)).count();
-        let is_kept = |k: &usize| readers(*k) > 1 && inputs[*k].1.shards().is_none();
+        let is_kept = |k: &usize| readers(*k) > 1 && inputs[*k].1.shards().is_none() && !columns[*k].is_resident;
         let kept: Vec<usize> = (0..inputs.len()).filter(is_kept).collect();
         let may_keep = device.kind != DeviceKind::Cpu && self.device_timeout.is_none() && !kept.is_empty();
         may_keep.then_some((device, kept))
@@ -169,9 +176,7 @@ impl Engine {
     /// Returns the plan of a divided job: that of the last pass, with all columns of the job, and those of all passes.
     pub(super) fn plan_divided(&self, job: &Job<'_>, divided: &Divided) -> Result<Plan> {
         let Some(last) = divided.passes.last() else { return Err(JobError::SeveralPasses.into()) };
-        let of_input = |(_, input): &(String, Input<'_>)| Column { dtype: input.source().dtype(), elements: 1 };
-        let inputs: Vec<Column> = job.inputs.iter().map(of_input).collect();
-        let columns = listing::of(job, &inputs, &last.bound.outputs);
+        let columns = listing::of(job, &divided.inputs, &last.bound.outputs);
         let mut passes = Vec::with_capacity(divided.passes.len());
         for (number, pass) in divided.passes.iter().enumerate() {
             let is_last = number + 1 == divided.passes.len();
@@ -186,7 +191,7 @@ impl Engine {
             let plan = self.plan_bound(&pass.inputs(&job.inputs, &Kept::new()), outputs, &pass.bound)?;
             passes.push(Plan { columns, ..plan });
         }
-        if let Some((device, kept)) = self.kept_inputs(&divided.passes, &job.inputs) {
+        if let Some((device, kept)) = self.kept_inputs(&divided.passes, (&job.inputs, &divided.inputs)) {
             let names: Vec<_> = kept.iter().map(|k| format!("'{}'", job.inputs[*k].0)).collect();
             let note =
                 format!("as far as they fit, rows of {} stay on {} after this pass", names.join(", "), device.id);
@@ -214,11 +219,11 @@ impl Engine {
             JobBody::Expression(expression) => expression.reductions().map(str::to_owned).collect(),
             JobBody::Kernel(_) => vec![],
         };
-        let Divided { mut passes, results } = divided;
+        let Divided { mut passes, results, inputs: columns } = divided;
         let versions: Vec<Versions> =
             passes.iter().map(|pass| Versions::of(&pass.inputs(&inputs, &Kept::new()))).collect();
         let mut kept = Kept::new();
-        for number in self.kept_inputs(&passes, &inputs).map(|(_, kept)| kept).unwrap_or_default() {
+        for number in self.kept_inputs(&passes, (&inputs, &columns)).map(|(_, kept)| kept).unwrap_or_default() {
             kept.insert(number, self.resident(inputs[number].1.borrowed())?);
             passes.iter_mut().for_each(|pass| pass.bound.is_resident |= pass.inputs.contains(&number));
         }

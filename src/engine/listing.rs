@@ -9,7 +9,8 @@ use crate::plan::{PlanColumn, Role};
 /// Returns the columns, scalars and arrays of a job, whose inputs and outputs these are.
 pub(super) fn of(job: &Job<'_>, inputs: &[Column], outputs: &[Column]) -> Vec<PlanColumn> {
     let inputs = job.inputs.iter().zip(inputs).map(|((name, input), bound)| {
-        column(name, Role::Input, bound.dtype, bound.elements, Some(input.source().name()))
+        let role = if bound.is_resident { Role::Resident } else { Role::Input };
+        column(name, role, bound.dtype, bound.elements, Some(input.source().name()))
     });
     let outputs = job.outputs.iter().zip(outputs).map(|((name, output), bound)| {
         let target = output.target();

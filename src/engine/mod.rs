@@ -17,6 +17,7 @@ mod placement;
 mod prepare;
 mod reports;
 mod resume;
+mod shapes;
 mod versions;
 
 use std::cell::Cell;
@@ -204,7 +205,7 @@ impl Engine {
         let _span = debug_span!("run", what = what.text(), rows, chunk_rows = plan.chunk_rows).entered();
         let own = bound.part.as_ref().map(Part::hidden_names).unwrap_or_default();
         notes.extend(leftovers(outputs.iter().filter_map(|(_, output)| output.target().path()), &own));
-        let mut outputs = Outputs::open(outputs, bound, bound.shape.as_deref())?;
+        let mut outputs = Outputs::open(outputs, bound)?;
         notes.extend(outputs.notes());
 
         let device_timeout = self.device_timeout.filter(|_| columns.in_place().is_none());

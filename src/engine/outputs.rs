@@ -9,11 +9,6 @@ use crate::error::{ColumnError, JobError, Result};
 use crate::pipeline::OutputColumn;
 use crate::report::OutputReport;
 
-/// Returns the shape of an output of so many rows and elements a row, of a job whose inputs have this shape.
-pub(super) fn shape_of<'s>(of_rows: &'s [u64; 2], inputs: Option<&'s [u64]>) -> Option<&'s [u64]> {
-    if of_rows[1] > 1 { Some(of_rows) } else { inputs }
-}
-
 /// The open outputs, with their entries in the report.
 pub(super) struct Outputs<'a, 'b> {
     bound: &'b BoundJob,
@@ -22,11 +17,11 @@ pub(super) struct Outputs<'a, 'b> {
 }
 
 impl<'a, 'b> Outputs<'a, 'b> {
-    /// Opens all outputs of a job. Files get the `shape` of the inputs, if there is one.
+    /// Opens all outputs of a job.
     ///
     /// # Errors
     /// Those of the targets. Outputs that were opened before are dropped and leave nothing behind.
-    pub(super) fn open(outputs: Vec<(String, Output<'a>)>, bound: &'b BoundJob, shape: Option<&[u64]>) -> Result<Self> {
+    pub(super) fn open(outputs: Vec<(String, Output<'a>)>, bound: &'b BoundJob) -> Result<Self> {
         let rows = bound.rows;
         let (mut sinks, mut reports) = (Vec::with_capacity(outputs.len()), Vec::with_capacity(outputs.len()));
         let mut marks = Vec::with_capacity(outputs.len());
@@ -51,7 +46,7 @@ impl<'a, 'b> Outputs<'a, 'b> {
                 continue;
             }
             marks.push(None);
-            sinks.push(output.open(column.dtype, count, shape_of(&[rows, column.elements], shape))?);
+            sinks.push(output.open(column.dtype, count, bound.output_shape(k).as_deref())?);
         }
         if let Some(part) = &bound.part {
             // Nobody else opens the outputs of this part.

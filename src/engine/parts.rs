@@ -6,7 +6,6 @@ use std::sync::OnceLock;
 
 use super::Engine;
 use super::check::{BoundJob, bind};
-use super::outputs::shape_of;
 use super::passes::PassContext;
 use crate::data::{Kept, Mark, Output, Parts, SharedFile, Unsynced};
 use crate::device::kernel::TILE_ROWS;
@@ -169,9 +168,8 @@ pub(super) fn check_targets(job: &Job<'_>) -> Result<()> {
 }
 
 fn outputs(all: &[(String, Output<'_>)], bound: &BoundJob) -> Result<Vec<OutputId>> {
-    let shape = bound.shape.as_deref();
     let mut ids = Vec::with_capacity(all.len());
-    for ((name, output), column) in all.iter().zip(&bound.outputs) {
+    for (k, ((name, output), column)) in all.iter().zip(&bound.outputs).enumerate() {
         let target = output.target();
         let file = match target.parts() {
             Parts::Refused => {
@@ -183,8 +181,8 @@ fn outputs(all: &[(String, Output<'_>)], bound: &BoundJob) -> Result<Vec<OutputI
             Parts::InPlace => None,
             Parts::File(file) => Some(OutputFile::new(&file.target()?, file.format(), file.is_forced())),
         };
-        let own = [bound.rows, column.elements];
-        ids.push(OutputId::new(name, column.dtype, column.elements, shape_of(&own, shape), file));
+        let shape = bound.output_shape(k);
+        ids.push(OutputId::new(name, column.dtype, column.elements, shape.as_deref(), file));
     }
     Ok(ids)
 }

@@ -156,8 +156,8 @@ pub enum JobError {
 
     /// Two inputs have different shapes.
     #[error(
-        "input '{first}' has the shape {shape} but '{other}' has {other_shape}, and shapes are not broadcast: \
-         reshape one of them, as in {other}.reshape{shape}"
+        "input '{first}' has the shape {shape} but '{other}' has {other_shape}, and NumPy's rules do not broadcast \
+         one to the other: reshape one of them"
     )]
     #[non_exhaustive]
     ShapesDiffer {
@@ -169,6 +169,21 @@ pub enum JobError {
         other: String,
         /// Its shape, as NumPy writes it.
         other_shape: String,
+    },
+
+    /// An input is broadcast within each row.
+    #[error(
+        "input '{name}' has the shape {shape}, which is broadcast to {whole} within each row: give it all elements of \
+         each row, one element of each row, or one row for all rows"
+    )]
+    #[non_exhaustive]
+    PartlyBroadcast {
+        /// The input.
+        name: String,
+        /// Its shape, as NumPy writes it.
+        shape: String,
+        /// The shape of arrays with all elements.
+        whole: String,
     },
 
     /// An output holds another dtype than the result has.

@@ -6,9 +6,11 @@ use bytemuck::{Pod, cast_slice, cast_slice_mut};
 
 use super::dispatch::{self, Work};
 use super::functions::{self, OfOne, OfTwo};
-use super::ir::{Id, Node, Op};
+use super::ir::{Id, Op, Node};
+use super::program::Program;
 use super::random::Random;
 use super::scalar::{Float, Int, Value, greatest, least};
+use super::shape::Extent;
 use super::words::{Binary, Unary};
 use crate::data::{Dtype, PastCache, until_line};
 
@@ -52,31 +54,64 @@ pub(super) fn goes_to_outputs(op: Op) -> bool {
     }
 }
 
-/// The locations of the values of a block of rows.
+/// The locations of the values of a block of elements.
 pub(super) struct Block<'a> {
     pub(super) places: &'a [Place],
     pub(super) registers: &'a [Vec<u64>],
     pub(super) inputs: &'a [&'a [u8]],
     /// The bits of the scalars.
     pub(super) scalars: &'a [u64],
-    /// The first row, within the inputs.
+    /// The number of the first row of the inputs.
+    pub(super) first_row: u64,
+    /// The elements of a row.
+    pub(super) width: usize,
+    /// The row of the first element, within the inputs.
+    pub(super) row: usize,
+    /// The column of the first element.
+    pub(super) column: usize,
+    /// The first element, within inputs that have all elements of each row.
     pub(super) start: usize,
-    pub(super) rows: usize,
+    pub(super) elements: usize,
 }
 
 impl<'a> Block<'a> {
     /// Returns the values of a result.
     pub(super) fn values<T: Pod>(&self, id: Id) -> &'a [T] {
         match self.places[id] {
-            Place::Register(register) => &cast_slice(&self.registers[register])[..self.rows],
+            Place::Register(register) => &cast_slice(&self.registers[register])[..self.elements],
             Place::Input(input) => self.input(input),
             Place::Output(_) => &[],
         }
     }
 
+    /// The number of the row of the first element.
+    pub(super) fn first_row(&self) -> u64 {
+        self.first_row + self.row as u64
+    }
+
+    /// The number of the first element among all elements of all rows.
+    pub(super) fn first_element(&self) -> u64 {
+        self.first_row.wrapping_mul(self.width as u64).wrapping_add(self.start as u64)
+    }
+
+    /// Copies the elements of an input that has one for each row, or one for each column.
+    fn broadcast<T: Pod>(&self, input: usize, extent: Extent, out: &mut [T]) {
+        let values: &[T] = cast_slice(self.inputs[input]);
+        let (mut row, mut column, mut rest) = (self.row, self.column, &mut out[..self.elements]);
+        while !rest.is_empty() {
+            let own;
+            (own, rest) = rest.split_at_mut(rest.len().min(self.width - column));
+            match extent {
+                Extent::PerColumn => own.copy_from_slice(&values[column..column + own.len()]),
+                _ => own.fill(values[row]),
+            }
+            (row, column) = (row + 1, 0);
+        }
+    }
+
     fn input<T: Pod>(&self, input: usize) -> &'a [T] {
         let size = size_of::<T>();
-        cast_slice(&self.inputs[input][self.start * size..(self.start + self.rows) * size])
+        cast_slice(&self.inputs[input][self.start * size..(self.start + self.elements) * size])
     }
 }
 
@@ -145,17 +180,31 @@ macro_rules! for_all {
 ///
 /// # Panics
 /// Panics if `target` is an output and the operation needs a register.
-pub(super) fn apply(nodes: &[Node], id: Id, block: &Block<'_>, first_row: u64, target: Target<'_>) {
+pub(super) fn apply(program: &Program, id: Id, block: &Block<'_>, target: Target<'_>) {
+    let nodes = &program.nodes;
     let Node { op, dtype } = nodes[id];
     match op {
+        Op::Input(input) if program.row.extent(input) != Extent::Full => {
+            let (extent, register) = (program.row.extent(input), target.register());
+            for_all!(dtype, T => block.broadcast::<T>(input, extent, cast_slice_mut(register)));
+            if dtype == Dtype::Bool {
+                let bytes: &mut [u8] = cast_slice_mut(register);
+                bytes[..block.elements].iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+            }
+        }
         Op::Input(input) => {
             let a = block.input::<u8>(input);
             to_register(target, a.len(), Map { a, f: |byte| u8::from(byte != 0) });
         }
         Op::Value(value) => for_all!(dtype, T => fill::<T>(target.register(), block.scalars[value])),
         Op::Row => {
-            let rows = &mut target.register()[..block.rows];
-            rows.iter_mut().zip(first_row..).for_each(|(slot, row)| *slot = row);
+            let rows = target.register()[..block.elements].chunks_mut(block.width);
+            // The first row may begin before the block; then the block is within it.
+            rows.zip(block.first_row()..).for_each(|(row, number)| row.fill(number));
+        }
+        Op::Element => {
+            let elements = &mut target.register()[..block.elements];
+            elements.iter_mut().zip(block.first_element()..).for_each(|(slot, element)| *slot = element);
         }
         Op::Constant(bits) => for_all!(dtype, T => fill::<T>(target.register(), bits)),
         Op::Cast(of) => cast(nodes[of].dtype, dtype, block, of, target),
@@ -168,6 +217,14 @@ pub(super) fn apply(nodes: &[Node], id: Id, block: &Block<'_>, first_row: u64, t
 /// Writes a result to an output.
 pub(super) fn store(dtype: Dtype, id: Id, block: &Block<'_>, target: Target<'_>) {
     for_all!(dtype, T => map(target, block.values::<T>(id), |value| value));
+}
+
+/// Writes the elements of the first column of a result to an output.
+pub(super) fn store_first_column(dtype: Dtype, id: Id, block: &Block<'_>, out: &mut [u8]) {
+    for_all!(dtype, T => {
+        let values = block.values::<T>(id).iter().step_by(block.width);
+        cast_slice_mut::<u8, T>(out).iter_mut().zip(values).for_each(|(slot, value)| *slot = value.canonical());
+    });
 }
 
 fn fill<T: Pod>(out: &mut [u64], bits: u64) {
@@ -187,14 +244,14 @@ fn zip<A: Pod, R: Value>(target: Target<'_>, a: &[A], b: &[A], f: impl Fn(A, A) 
 
 fn compare<T: Pod>(target: Target<'_>, block: &Block<'_>, [a, b]: [Id; 2], f: impl Fn(T, T) -> bool) {
     let (a, b) = (block.values(a), block.values(b));
-    to_register(target, block.rows, Zip { a, b, f: |a, b| u8::from(f(a, b)) });
+    to_register(target, block.elements, Zip { a, b, f: |a, b| u8::from(f(a, b)) });
 }
 
 fn select(dtype: Dtype, block: &Block<'_>, [condition, then, otherwise]: [Id; 3], target: Target<'_>) {
     let conditions = block.values(condition);
     for_all!(dtype, T => {
         let (then, otherwise) = (block.values::<T>(then), block.values(otherwise));
-        run(target, block.rows, Select { conditions, then, otherwise });
+        run(target, block.elements, Select { conditions, then, otherwise });
     });
 }
 

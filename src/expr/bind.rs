@@ -11,6 +11,7 @@ use super::parse::{Parsed, Statement, Term, TermId, Tree};
 use super::program::Program;
 use super::random::NORMAL_FROM;
 use super::reduce::Reduction;
+use super::shape::{self, RowShape};
 use super::typing::{self, common_of, constant_bits, default_dtype, float_of};
 use super::words::{self, Binary, Distribution, Fixed, Function, Unary, Weak};
 use super::{filter, fold, hints};
@@ -67,12 +68,15 @@ struct Binder<'a> {
     operands: Vec<Operand>,
     /// The rows of these terms.
     rows: Vec<Rows>,
+    /// The number of an element.
+    element: Op,
 }
 
 /// See [`Expression::bind`](super::Expression::bind).
 pub(super) fn bind(
     (text, pass): (&Arc<str>, Option<usize>),
     parsed: &Parsed,
+    row: &RowShape,
     inputs: &[(String, Dtype)],
     scalars: &[(String, Dtype)],
     numbers: &[(String, Number)],
@@ -94,8 +98,9 @@ pub(super) fn bind(
         terms: &parsed.terms,
         operands: Vec::with_capacity(parsed.terms.len()),
         rows: Vec::with_capacity(parsed.terms.len()),
+        element: if row.width() == 1 { Op::Row } else { Op::Element },
     };
-    let mut reductions = Vec::new();
+    let (mut reductions, mut reduced_at) = (Vec::new(), Vec::new());
     for statement in &parsed.statements {
         match statement {
             Statement::Assign { at, name, value: term } => {
@@ -114,12 +119,13 @@ pub(super) fn bind(
                 if let Some(condition) = condition {
                     filter::keep(of.at, &mut binder.nodes, &mut reduction, condition)?;
                 }
+                reduced_at.push(of.at);
                 reductions.push((reduction, condition));
             }
         }
     }
     let (mut outputs, mut output_ids, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
-    let mut output_rows = Vec::new();
+    let (mut output_rows, mut outputs_at) = (Vec::new(), Vec::new());
     for (name, dtype) in requested {
         let known = binder.assigned.get(name.as_str());
         let Some(known) = known.filter(|_| seen.insert(name)) else {
@@ -132,6 +138,7 @@ pub(super) fn bind(
         let dtype = dtype.unwrap_or(own);
         output_ids.push(binder.cast(row, dtype));
         outputs.push((name.clone(), dtype));
+        outputs_at.push(operand.at);
         output_rows.push((name.as_str(), operand.at, binder.assigned[name.as_str()].rows));
     }
     parsed.check_used(requested.iter().map(|(name, _)| name.as_str()))?;
@@ -142,16 +149,24 @@ pub(super) fn bind(
     let roots: Vec<Id> = operands.iter().map(|id| **id).collect();
     let (nodes, moved) = binder.nodes.keep(&roots);
     operands.iter_mut().zip(moved).for_each(|(id, moved)| **id = moved);
+    let extents = row.of_nodes(&nodes);
+    let of_outputs = outputs_at.iter().zip(&output_ids).map(|(at, id)| (*at, extents[*id]));
+    let output_extents = of_outputs.map(|(at, extent)| row.of_output(at, extent)).collect::<Result<_, Fault>>()?;
+    if row.width() > 1 {
+        reductions.iter().zip(reduced_at).try_for_each(|(of, at)| shape::check_reduced(at, of, extents[of.of]))?;
+    }
     Ok(Program {
         text: text.clone(),
         pass,
         inputs: inputs.to_vec(),
+        row: row.clone(),
         values,
         numbers,
         requested: requested.to_vec(),
         nodes,
         outputs,
         output_ids,
+        output_extents,
         filter,
         reductions,
     })
@@ -223,6 +238,7 @@ impl Binder<'_> {
         let own = match &term.tree {
             Tree::Name(name) => self.rows_of_name(name),
             Tree::Call(Function::Index | Function::Random(_), _) => Rows::All,
+            Tree::Filter(..) if self.element == Op::Element => return Err(Fault::new(term.at, shape::NO_FILTER)),
             Tree::Filter(of, condition) => {
                 let value = self.operands[*condition].value;
                 let (dtype, rows) = (self.dtype(value), self.rows[*condition]);
@@ -299,7 +315,7 @@ impl Binder<'_> {
         }
     }
 
-    /// Random numbers by row number. Those of the normal distribution are by Box and Muller, of two numbers each.
+    /// Random numbers by the number of the element. Those of the normal distribution are by Box and Muller, of two numbers each.
     fn random(&mut self, at: usize, distribution: Distribution, seed: Operand) -> Result<Operand, Fault> {
         let dtype = self.dtype(seed.value);
         if !dtype.is_integer() {
@@ -310,13 +326,13 @@ impl Binder<'_> {
             let position = binder.strong(position, Dtype::U64)?;
             Ok(binder.row_value(at, Op::Binary(Binary::Random, seed, position), Dtype::F64))
         };
-        let row = self.nodes.push(Op::Row, Dtype::I64);
-        let row = self.row_value(at, Op::Cast(row), Dtype::U64);
+        let element = self.nodes.push(self.element, Dtype::I64);
+        let element = self.row_value(at, Op::Cast(element), Dtype::U64);
         if distribution == Distribution::Uniform {
-            return number(self, row);
+            return number(self, element);
         }
         let of = |weak: Weak| Operand { at, value: Value::Weak(weak) };
-        let twice = self.binary(at, Binary::Mul, row, of(Weak::Int(2)))?;
+        let twice = self.binary(at, Binary::Mul, element, of(Weak::Int(2)))?;
         let first = self.binary(at, Binary::Add, twice, of(Weak::Int(NORMAL_FROM.into())))?;
         let second = self.binary(at, Binary::Add, first, of(Weak::Int(1)))?;
         let (first, second) = (number(self, first)?, number(self, second)?);

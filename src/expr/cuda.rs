@@ -8,6 +8,8 @@ use super::header::header;
 use super::ir::{Id, Node, Op};
 use super::program::Program;
 use super::reduce::Fold;
+use super::shape::Extent;
+use super::tiling::Tiling;
 use super::words::{Binary, Unary};
 use crate::data::Dtype;
 use crate::device::kernel::{TILE_ROWS, TILE_THREADS};
@@ -45,9 +47,9 @@ impl Body {
 
     fn kernel(&mut self, program: &Program) {
         let mut parameters = vec!["i64 first_row".to_owned(), "i64 rows".to_owned()];
-        for (index, (_, dtype)) in program.inputs.iter().enumerate() {
-            parameters.push(format!("const {}* __restrict__ in{index}", stored_type(*dtype)));
-        }
+        let (streamed, broadcast) = program.split_inputs();
+        let input = |index: &usize| format!("const {}* __restrict__ in{index}", stored_type(program.inputs[*index].1));
+        parameters.extend(streamed.iter().map(input));
         for (index, (_, dtype)) in program.outputs.iter().enumerate() {
             parameters.push(format!("{}* __restrict__ out{index}", stored_type(*dtype)));
         }
@@ -57,11 +59,19 @@ impl Body {
         for (index, (_, dtype)) in program.values.iter().enumerate() {
             parameters.push(format!("{} value{index}", stored_type(*dtype)));
         }
+        parameters.extend(broadcast.iter().map(input));
         self.line(0, format_args!("using namespace overshot;"));
         self.line(0, format_args!("extern \"C\" __global__ void __launch_bounds__({TILE_THREADS}) {ENTRY}("));
         self.line(1, format_args!("{})", parameters.join(", ")));
         self.line(0, format_args!("{{"));
-        self.line(1, format_args!("const i64 tile = blockIdx.x;"));
+        let tiling = program.tiling();
+        match tiling.strips {
+            1 => self.line(1, format_args!("const i64 tile = blockIdx.x;")),
+            strips => {
+                self.line(1, format_args!("const i64 tile = blockIdx.x / {strips};"));
+                self.line(1, format_args!("const i64 strip = blockIdx.x % {strips};"));
+            }
+        }
         for (index, reduction) in program.reductions.iter().enumerate() {
             let state = state_type(reduction.fold, reduction.state);
             self.line(1, format_args!("{state} state{index}; state{index}.clear();"));
@@ -70,20 +80,8 @@ impl Body {
             self.line(1, format_args!("__shared__ int counts[{}];", TILE_THREADS / 32));
             self.line(1, format_args!("Places places(counts);"));
         }
-        self.line(1, format_args!("for (int turn = 0; turn < {}; ++turn) {{", TILE_ROWS / TILE_THREADS));
-        let own = format!("tile * {TILE_ROWS} + turn * {TILE_THREADS}");
-        if program.is_filtered() {
-            // All threads of a block find places together. Those behind the last row compute it again.
-            self.line(2, format_args!("if ({own} >= rows) break;"));
-            self.line(2, format_args!("const bool is_row = {own} + threadIdx.x < rows;"));
-            self.line(2, format_args!("const i64 at = is_row ? {own} + threadIdx.x : rows - 1;"));
-        } else {
-            self.line(2, format_args!("const i64 at = {own} + threadIdx.x;"));
-            self.line(2, format_args!("if (at >= rows) break;"));
-        }
-        if !program.reductions.is_empty() || program.nodes.iter().any(|node| node.op == Op::Row) {
-            self.line(2, format_args!("const i64 row = first_row + at;"));
-        }
+        self.line(1, format_args!("for (int turn = 0; turn < {}; ++turn) {{", tiling.turns));
+        self.place(program, tiling);
         for id in 0..program.nodes.len() {
             let value = operation(program, id);
             self.line(2, format_args!("const {} v{id} = {value};", program.nodes[id].dtype));
@@ -94,6 +92,10 @@ impl Body {
         }
         let (kept, place) = if program.is_filtered() { ("if (is_kept) ", "place") } else { ("", "at") };
         for (index, (id, (_, dtype))) in program.output_ids.iter().zip(&program.outputs).enumerate() {
+            let (kept, place) = match program.output_extents[index] {
+                Extent::PerRow => ("if (column == 0) ", "place"),
+                _ => (kept, place),
+            };
             self.line(2, format_args!("{kept}out{index}[{place}] = ({})stored(v{id});", stored_type(*dtype)));
         }
         let counted = if program.is_filtered() { "if (is_row) " } else { "" };
@@ -102,21 +104,76 @@ impl Body {
                 Some(weight) => {
                     self.line(2, format_args!("{counted}state{index}.join(v{weight}, v{}, 0);", reduction.of));
                 }
-                None => self.line(2, format_args!("{counted}state{index}.push(v{}, row);", reduction.of)),
+                None => {
+                    let number = if reduction.is_by_column() { "row" } else { element(tiling) };
+                    self.line(2, format_args!("{counted}state{index}.push(v{}, {number});", reduction.of));
+                }
             }
         }
         self.line(1, format_args!("}}"));
         if let Some(most) = program.reductions.iter().map(|reduction| reduction.words()).max() {
             self.line(1, format_args!("__shared__ u64 shared[{TILE_THREADS} * {most}];"));
         }
-        let words: usize = program.reductions.iter().map(|reduction| reduction.words()).sum();
+        let (words, width) = (program.partial_words(), tiling.width);
         let mut before = 0;
         for (index, reduction) in program.reductions.iter().enumerate() {
-            self.line(1, format_args!("reduce(state{index}, shared, partials + tile * {words} + {before});"));
-            before += reduction.words();
+            let strip = if tiling.strips > 1 { "strip" } else { "0" };
+            let to = format!("partials + tile * {words} + {before}");
+            if reduction.is_by_column() {
+                let template = format!("reduce_columns<{width}, {}>", tiling.rows_at_once);
+                self.line(1, format_args!("{template}(state{index}, shared, {to}, {strip} * {TILE_THREADS});"));
+            } else if tiling.strips == 1 {
+                self.line(1, format_args!("reduce(state{index}, shared, {to});"));
+            } else {
+                self.line(1, format_args!("reduce(state{index}, shared, {to} + strip * {});", reduction.words()));
+            }
+            before += program.words_of(reduction);
         }
         self.line(0, format_args!("}}"));
     }
+
+    /// The place of the element of this thread in this turn, and its numbers.
+    fn place(&mut self, program: &Program, tiling: Tiling) {
+        let Tiling { width, rows_at_once, strips, .. } = tiling;
+        let tile_rows = tiling.tile_rows();
+        if width == 1 {
+            let own = format!("tile * {tile_rows} + turn * {TILE_THREADS}");
+            if program.is_filtered() {
+                // All threads of a block find places together. Those behind the last row compute it again.
+                self.line(2, format_args!("if ({own} >= rows) break;"));
+                self.line(2, format_args!("const bool is_row = {own} + threadIdx.x < rows;"));
+                self.line(2, format_args!("const i64 at = is_row ? {own} + threadIdx.x : rows - 1;"));
+            } else {
+                self.line(2, format_args!("const i64 at = {own} + threadIdx.x;"));
+                self.line(2, format_args!("if (at >= rows) break;"));
+            }
+        } else if strips == 1 {
+            self.line(2, format_args!("const i64 column = threadIdx.x % {width};"));
+            let row = format!("turn * {rows_at_once} + threadIdx.x / {width}");
+            self.line(2, format_args!("const i64 place = tile * {tile_rows} + {row};"));
+            self.line(2, format_args!("if (threadIdx.x >= {} || place >= rows) break;", tiling.lanes()));
+        } else {
+            self.line(2, format_args!("const i64 column = strip * {TILE_THREADS} + threadIdx.x;"));
+            self.line(2, format_args!("const i64 place = tile * {tile_rows} + turn;"));
+            self.line(2, format_args!("if (column >= {width} || place >= rows) break;"));
+        }
+        if width > 1 {
+            self.line(2, format_args!("const i64 at = place * {width} + column;"));
+        }
+        let reads = |op| program.nodes.iter().any(|node| node.op == op);
+        if !program.reductions.is_empty() || reads(Op::Row) || reads(Op::Element) {
+            let place = if width == 1 { "at" } else { "place" };
+            self.line(2, format_args!("const i64 row = first_row + {place};"));
+            if width > 1 {
+                self.line(2, format_args!("const i64 element = first_row * {width} + at;"));
+            }
+        }
+    }
+}
+
+/// The variable with the number of an element.
+fn element(tiling: Tiling) -> &'static str {
+    if tiling.width == 1 { "row" } else { "element" }
 }
 
 /// The type of an element in memory. Any nonzero byte is `true`.
@@ -141,11 +198,18 @@ fn state_type(fold: Fold, dtype: Dtype) -> String {
 fn operation(program: &Program, id: Id) -> String {
     let node = program.nodes[id];
     match node.op {
-        Op::Input(input) if node.dtype == Dtype::Bool => format!("in{input}[at] != 0"),
-        Op::Input(input) => format!("in{input}[at]"),
+        Op::Input(input) => {
+            let place = match program.row.extent(input) {
+                Extent::PerRow => "place",
+                Extent::PerColumn => "column",
+                Extent::One | Extent::Full => "at",
+            };
+            format!("in{input}[{place}]{}", if node.dtype == Dtype::Bool { " != 0" } else { "" })
+        }
         Op::Value(value) if node.dtype == Dtype::Bool => format!("value{value} != 0"),
         Op::Value(value) => format!("value{value}"),
         Op::Row => "row".to_owned(),
+        Op::Element => "element".to_owned(),
         Op::Constant(bits) => match node.dtype {
             Dtype::Bool => (bits != 0).to_string(),
             Dtype::F32 => format!("f32_bits({bits:#x}u)"),

@@ -8,6 +8,8 @@ use super::bind;
 use super::number::Number;
 use super::parse::{self, Parsed, Tree};
 use super::program::Program;
+use super::shape::RowShape;
+use super::words::{self, Fixed, Function};
 use crate::data::Dtype;
 use crate::error::{Error, Result};
 
@@ -154,7 +156,8 @@ impl Expression {
         &self.0.parsed
     }
 
-    /// Binds the inputs and the scalars to dtypes, adds numbers that adapt, and infers all other dtypes.
+    /// Binds the inputs and the scalars to dtypes, adds numbers that adapt, and infers all other dtypes. Rows have one
+    /// element.
     ///
     /// `outputs` are the assigned names that are written. A value is converted to the dtype of its output, if that
     /// has one. All other assigned names must be read later in the text.
@@ -168,8 +171,35 @@ impl Expression {
         numbers: &[(String, Number)],
         outputs: &[(String, Option<Dtype>)],
     ) -> Result<Program> {
+        self.bind_rows(&RowShape::default(), inputs, scalars, numbers, outputs)
+    }
+
+    /// The same for rows of this shape.
+    ///
+    /// # Errors
+    /// Those of [`bind`](Expression::bind), and [`Error::Expression`] for values that rows of several elements do not
+    /// have.
+    pub(crate) fn bind_rows(
+        &self,
+        row: &RowShape,
+        inputs: &[(String, Dtype)],
+        scalars: &[(String, Dtype)],
+        numbers: &[(String, Number)],
+        outputs: &[(String, Option<Dtype>)],
+    ) -> Result<Program> {
         let Inner { text, pass, parsed } = &*self.0;
-        bind::bind((text, *pass), parsed, inputs, scalars, numbers, outputs).map_err(|fault| fault.in_text(text))
+        let bound = bind::bind((text, *pass), parsed, row, inputs, scalars, numbers, outputs);
+        bound.map_err(|fault| fault.in_text(text))
+    }
+
+    /// Whether a value depends on where rows begin: it is the number of a row.
+    pub(crate) fn needs_rows(&self) -> bool {
+        let is_number = |tree: &Tree| match tree {
+            Tree::Name(name) => matches!(words::constant(name), Some(Fixed::Index)),
+            Tree::Call(function, _) => *function == Function::Index,
+            _ => false,
+        };
+        self.0.parsed.terms.iter().any(|term| is_number(&term.tree))
     }
 }
 

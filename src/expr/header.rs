@@ -8,6 +8,8 @@
 #[cfg(any(test, feature = "testing"))]
 use super::number::Number;
 use super::program::Program;
+#[cfg(any(test, feature = "testing"))]
+use super::shape::{Extent, RowShape};
 use crate::data::Dtype;
 
 const PREFIX: &str = "// overshot eval v1: ";
@@ -19,6 +21,12 @@ struct Header {
     /// Which pass of the expression it is; `null` if it has one.
     pass: Option<usize>,
     inputs: Vec<(String, String)>,
+    /// The shape of a row, if it has several elements.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    row: Vec<u64>,
+    /// The extents of the inputs, if some are broadcast.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    extents: Vec<String>,
     values: Vec<(String, String)>,
     /// Numbers that adapt; `null` for floats that the kernel receives, so that the source does not depend on them.
     numbers: Vec<(String, Option<String>)>,
@@ -31,6 +39,7 @@ pub(super) struct Origin {
     pub(super) text: String,
     pub(super) pass: Option<usize>,
     pub(super) inputs: Vec<(String, Dtype)>,
+    pub(super) row: RowShape,
     pub(super) scalars: Vec<(String, Dtype)>,
     pub(super) numbers: Vec<(String, Number)>,
     pub(super) outputs: Vec<(String, Option<Dtype>)>,
@@ -44,6 +53,8 @@ pub(super) fn header(program: &Program) -> String {
         expression: program.text.to_string(),
         pass: program.pass,
         inputs: names(&program.inputs),
+        row: program.row.dims.clone(),
+        extents: program.row.extents.iter().map(|extent| extent.name().to_owned()).collect(),
         values: names(&program.values),
         numbers: program.numbers.iter().map(|(name, part)| (name.clone(), part.map(|part| part.to_string()))).collect(),
         outputs: program.requested.iter().map(|(output, dtype)| (output.clone(), dtype.map(name))).collect(),
@@ -59,6 +70,8 @@ pub(super) fn read(source: &str) -> Option<Origin> {
     let dtypes = |names: Vec<(String, String)>| -> Option<Vec<(String, Dtype)>> {
         names.into_iter().map(|(name, dtype)| Some((name, dtype.parse().ok()?))).collect()
     };
+    let extents = header.extents.iter().map(|name| Extent::parse(name)).collect::<Option<_>>()?;
+    let row = RowShape { dims: header.row, extents };
     let (inputs, mut scalars) = (dtypes(header.inputs)?, dtypes(header.values)?);
     let received = header.numbers.iter().filter(|(_, part)| part.is_none()).count();
     scalars.truncate(scalars.len().checked_sub(received)?);
@@ -73,5 +86,5 @@ pub(super) fn read(source: &str) -> Option<Origin> {
         None => Some((name, None)),
     });
     let outputs = outputs.collect::<Option<_>>()?;
-    Some(Origin { text: header.expression, pass: header.pass, inputs, scalars, numbers, outputs })
+    Some(Origin { text: header.expression, pass: header.pass, inputs, row, scalars, numbers, outputs })
 }

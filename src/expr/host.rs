@@ -1,4 +1,4 @@
-//! Runs a program on the host: one operation on one block of rows at a time, in vectorised loops.
+//! Runs a program on the host: one operation on the elements of one span at a time, in vectorised loops.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,12 +9,10 @@ use super::ir::{Id, Op};
 use super::kept::KeptRows;
 use super::program::Program;
 use super::reduce::Lanes;
+use super::shape::Extent;
+use super::tiling::{BLOCK_ELEMENTS, Span, Tiling};
 use crate::data::{Dtype, PastCache};
-use crate::device::kernel::{HostKernel, TILE_ROWS, Uniform};
-
-/// The rows of a block: few enough that several registers fit in the L1 cache, and enough that the cost of dispatch is
-/// negligible.
-pub(super) const BLOCK_ROWS: usize = 1024;
+use crate::device::kernel::{HostKernel, Uniform};
 
 /// The maximum number of cached row-independent results: 512 KiB of registers. Others are recomputed for every block.
 const MAX_CONSTANTS: usize = 64;
@@ -40,8 +38,9 @@ pub(super) struct HostProgram {
     places: Vec<Place>,
     /// Each register holds the values of one block; narrow dtypes use only the start of it.
     registers: Vec<Vec<u64>>,
+    tiling: Tiling,
     lanes: Vec<Lanes>,
-    /// The rows that the outputs keep of the last block, if they are filtered.
+    /// The rows that the outputs keep of the last span, if they are filtered.
     kept: KeptRows,
     /// The row-independent results, in order of computation.
     constants: Vec<Id>,
@@ -55,6 +54,8 @@ pub(super) struct HostProgram {
 
 /// The columns of some tiles.
 struct Columns<'a, 'b> {
+    first_row: u64,
+    /// The inputs of the program: rows of columns, and rows that are the same for all rows.
     inputs: &'a [&'a [u8]],
     outputs: &'a mut [&'b mut [u8]],
     /// For the outputs that are stored past the cache.
@@ -64,22 +65,23 @@ struct Columns<'a, 'b> {
 
 impl Columns<'_, '_> {
     fn none() -> Self {
-        Columns { inputs: &[], outputs: &mut [], past_cache: None, is_past_cache: &[] }
+        Columns { first_row: 0, inputs: &[], outputs: &mut [], past_cache: None, is_past_cache: &[] }
     }
 
-    /// Returns some rows of an output.
-    fn target(&mut self, program: &Program, output: usize, rows: Range<usize>) -> Target<'_> {
+    /// Returns some elements of an output.
+    fn target(&mut self, program: &Program, output: usize, elements: Range<usize>) -> Target<'_> {
         let size = program.outputs[output].1.size();
         let past_cache = self.past_cache.as_ref().filter(|_| self.is_past_cache[output]);
-        Target::Output(&mut self.outputs[output][rows.start * size..rows.end * size], past_cache)
+        Target::Output(&mut self.outputs[output][elements.start * size..elements.end * size], past_cache)
     }
 }
 
 impl HostProgram {
     pub(super) fn new(program: Arc<Program>) -> HostProgram {
         let Plan { steps, constants, places, registers } = plan(&program);
-        let lanes = program.reductions.iter().map(Lanes::new).collect();
-        let registers = vec![vec![0; BLOCK_ROWS]; registers];
+        let tiling = program.tiling();
+        let lanes = program.reductions.iter().map(|reduction| Lanes::new(reduction, tiling)).collect();
+        let registers = vec![vec![0; BLOCK_ELEMENTS]; registers];
         let is_past_cache = vec![false; program.outputs.len()];
         let (scalars, uses_second_level) = (None, false);
         HostProgram {
@@ -87,6 +89,7 @@ impl HostProgram {
             steps,
             places,
             registers,
+            tiling,
             lanes,
             kept: KeptRows::default(),
             constants,
@@ -102,8 +105,9 @@ impl HostProgram {
             return;
         }
         self.scalars = Some(scalars.to_vec());
+        let span = Span { row: 0, column: 0, elements: 0..BLOCK_ELEMENTS };
         for constant in 0..self.constants.len() {
-            self.compute(self.constants[constant], 0, 0..BLOCK_ROWS, &mut Columns::none());
+            self.compute(self.constants[constant], &span, &mut Columns::none());
         }
     }
 
@@ -113,51 +117,58 @@ impl HostProgram {
         self.registers.len()
     }
 
-    /// Computes a result for a block, whose rows in the columns are given.
-    fn compute(&mut self, id: Id, first_row: u64, rows: Range<usize>, columns: &mut Columns<'_, '_>) {
+    /// Computes a result for a span.
+    fn compute(&mut self, id: Id, span: &Span, columns: &mut Columns<'_, '_>) {
         match self.places[id] {
             Place::Register(register) => {
                 let mut values = std::mem::take(&mut self.registers[register]);
-                let block = self.block(rows, columns.inputs);
-                apply::apply(&self.program.nodes, id, &block, first_row, Target::Register(&mut values));
+                let block = self.block(span, columns.first_row, columns.inputs);
+                apply::apply(&self.program, id, &block, Target::Register(&mut values));
                 self.registers[register] = values;
             }
             Place::Output(output) => {
-                let block = self.block(rows.clone(), columns.inputs);
-                let target = columns.target(&self.program, output, rows);
-                apply::apply(&self.program.nodes, id, &block, first_row, target);
+                let block = self.block(span, columns.first_row, columns.inputs);
+                let target = columns.target(&self.program, output, span.elements.clone());
+                apply::apply(&self.program, id, &block, target);
             }
             Place::Input(_) => {}
         }
     }
 
-    fn block<'a>(&'a self, rows: Range<usize>, inputs: &'a [&'a [u8]]) -> Block<'a> {
+    fn block<'a>(&'a self, span: &Span, first_row: u64, inputs: &'a [&'a [u8]]) -> Block<'a> {
         let scalars = self.scalars.as_deref().unwrap_or_default();
-        Block { places: &self.places, registers: &self.registers, inputs, scalars, start: rows.start, rows: rows.len() }
+        Block {
+            places: &self.places,
+            registers: &self.registers,
+            inputs,
+            scalars,
+            first_row,
+            width: self.tiling.width,
+            row: span.row,
+            column: span.column,
+            start: span.elements.start,
+            elements: span.elements.len(),
+        }
     }
 
-    /// Runs a block.
-    fn run_block(&mut self, first_row: u64, rows: Range<usize>, columns: &mut Columns<'_, '_>) {
+    /// Runs a span.
+    fn run_span(&mut self, span: &Span, columns: &mut Columns<'_, '_>) {
         for step in 0..self.steps.len() {
             match self.steps[step] {
-                Step::Compute(id) => self.compute(id, first_row, rows.clone(), columns),
-                Step::Store { output } => {
-                    let id = self.program.output_ids[output];
-                    let block = self.block(rows.clone(), columns.inputs);
-                    let target = columns.target(&self.program, output, rows.clone());
-                    apply::store(self.program.nodes[id].dtype, id, &block, target);
-                }
+                Step::Compute(id) => self.compute(id, span, columns),
+                Step::Store { output } => self.store(output, span, columns),
                 Step::Push { reduction } => {
                     let mut lanes = std::mem::take(&mut self.lanes);
                     let of = &self.program.reductions[reduction];
-                    let block = self.block(rows.clone(), columns.inputs);
+                    let block = self.block(span, columns.first_row, columns.inputs);
                     let weights = of.weight.map(|weight| block.values(weight)).unwrap_or_default();
-                    lanes[reduction].push(of, first_row, block.values(of.of), weights);
+                    let first = if of.is_by_column() { block.first_row() } else { block.first_element() };
+                    lanes[reduction].push(of, first, block.values(of.of), weights);
                     self.lanes = lanes;
                 }
                 Step::Keep => {
                     let mut kept = std::mem::take(&mut self.kept);
-                    let block = self.block(rows.clone(), columns.inputs);
+                    let block = self.block(span, columns.first_row, columns.inputs);
                     kept.find(self.program.filter.map(|condition| block.values(condition)).unwrap_or_default());
                     self.kept = kept;
                 }
@@ -165,42 +176,56 @@ impl HostProgram {
         }
     }
 
+    /// Stores a result in an output: all of its elements, or those of the first column.
+    fn store(&mut self, output: usize, span: &Span, columns: &mut Columns<'_, '_>) {
+        let id = self.program.output_ids[output];
+        let dtype = self.program.nodes[id].dtype;
+        let block = self.block(span, columns.first_row, columns.inputs);
+        if self.program.output_extents[output] != Extent::PerRow {
+            let target = columns.target(&self.program, output, span.elements.clone());
+            apply::store(dtype, id, &block, target);
+        } else if span.column == 0 {
+            let rows = span.row..span.row + span.elements.len().div_ceil(block.width);
+            apply::store_first_column(dtype, id, &block, &mut columns.outputs[output][of_rows(&rows, dtype)]);
+        }
+    }
+
     /// Runs rows tile by tile. Inputs, outputs and partials have the right lengths.
-    fn run_tiles(
-        &mut self,
-        first_row: u64,
-        rows: usize,
-        columns: &mut Columns<'_, '_>,
-        partials: &mut [u64],
-        uniform: &Uniform<'_>,
-    ) {
+    fn run_tiles(&mut self, rows: usize, columns: &mut Columns<'_, '_>, partials: &mut [u64], uniform: &Uniform<'_>) {
         self.compute_constants(uniform.values);
-        let program = Arc::clone(&self.program);
-        let words: usize = program.reductions.iter().map(|reduction| reduction.words()).sum();
-        for tile in 0..rows.div_ceil(TILE_ROWS) {
-            let tile_rows = tile * TILE_ROWS..rows.min((tile + 1) * TILE_ROWS);
-            for (lanes, reduction) in self.lanes.iter_mut().zip(&program.reductions) {
-                lanes.clear(reduction);
-            }
-            let mut kept = tile_rows.start;
-            for start in tile_rows.clone().step_by(BLOCK_ROWS) {
-                let end = tile_rows.end.min(start + BLOCK_ROWS);
-                self.run_block(first_row + start as u64, start..end, columns);
-                if program.filter.is_some() {
-                    for (output, (_, dtype)) in columns.outputs.iter_mut().zip(&program.outputs) {
-                        self.kept.move_together(output, dtype.size(), start..end, kept);
-                    }
-                    kept += self.kept.count();
+        let (program, tiling) = (Arc::clone(&self.program), self.tiling);
+        let (tile_rows, words) = (tiling.tile_rows(), program.partial_words());
+        for tile in 0..rows.div_ceil(tile_rows) {
+            let own = tile * tile_rows..rows.min((tile + 1) * tile_rows);
+            let mut kept = own.start;
+            for first_column in (0..tiling.width).step_by(tiling.columns_at_once()) {
+                let own_columns = first_column..tiling.width.min(first_column + tiling.columns_at_once());
+                for (lanes, reduction) in self.lanes.iter_mut().zip(&program.reductions) {
+                    lanes.clear(reduction);
                 }
-            }
-            let mut rest = &mut partials[tile * words..(tile + 1) * words];
-            for (lanes, reduction) in self.lanes.iter_mut().zip(&program.reductions) {
-                let (state, behind) = rest.split_at_mut(reduction.words());
-                lanes.finish(reduction, state);
-                rest = behind;
+                for span in tiling.spans(own.clone(), own_columns.clone()) {
+                    self.run_span(&span, columns);
+                    if program.filter.is_some() {
+                        for (output, (_, dtype)) in columns.outputs.iter_mut().zip(&program.outputs) {
+                            self.kept.move_together(output, dtype.size(), span.elements.clone(), kept);
+                        }
+                        kept += self.kept.count();
+                    }
+                }
+                let mut rest = &mut partials[tile * words..(tile + 1) * words];
+                for (lanes, reduction) in self.lanes.iter_mut().zip(&program.reductions) {
+                    let (state, behind) = rest.split_at_mut(program.words_of(reduction));
+                    lanes.finish(reduction, own_columns.clone(), state);
+                    rest = behind;
+                }
             }
         }
     }
+}
+
+/// The bytes of rows of one element.
+fn of_rows(rows: &Range<usize>, dtype: Dtype) -> Range<usize> {
+    rows.start * dtype.size()..rows.end * dtype.size()
 }
 
 impl HostKernel for HostProgram {
@@ -214,19 +239,26 @@ impl HostKernel for HostProgram {
         uniform: &Uniform<'_>,
     ) {
         let program = Arc::clone(&self.program);
-        check("input", rows, &program.inputs, inputs.iter().map(|slice| slice.len()));
-        check("output", rows, &program.outputs, outputs.iter().map(|slice| slice.len()));
+        let (streamed, resident) = program.split_inputs();
+        check("input", rows, streamed.iter().map(|k| program.input_row(*k)), inputs.iter().map(|slice| slice.len()));
+        let of_outputs = (0..program.outputs.len()).map(|k| program.output_row(k));
+        check("output", rows, of_outputs, outputs.iter().map(|slice| slice.len()));
+        check("row", 1, resident.iter().map(|k| program.input_row(*k)), uniform.resident.iter().map(|row| row.len()));
+        let mut of_program = vec![&[][..]; program.inputs.len()];
+        let given = streamed.iter().zip(inputs).chain(resident.iter().zip(uniform.resident));
+        given.for_each(|(k, slice)| of_program[*k] = slice);
         assert_eq!(uniform.values.len(), program.values.len(), "number of values");
         // An empty slice may have any address.
         let partials: &mut [u64] = if partials.is_empty() { &mut [] } else { bytemuck::cast_slice_mut(partials) };
-        let words: usize = program.reductions.iter().map(|reduction| reduction.words()).sum();
-        assert_eq!(partials.len(), rows.div_ceil(TILE_ROWS) * words, "words of the partials");
+        let tiles = rows.div_ceil(self.tiling.tile_rows());
+        assert_eq!(partials.len(), tiles * program.partial_words(), "words of the partials");
         let is_past_cache = std::mem::take(&mut self.is_past_cache);
         let past_cache = is_past_cache.contains(&true).then(PastCache::new);
-        let mut columns = Columns { inputs, outputs, past_cache, is_past_cache: &is_past_cache };
+        let inputs = &of_program;
+        let mut columns = Columns { first_row, inputs, outputs, past_cache, is_past_cache: &is_past_cache };
         match self.uses_second_level {
-            true => dispatch::at_second_level(|| self.run_tiles(first_row, rows, &mut columns, partials, uniform)),
-            false => self.run_tiles(first_row, rows, &mut columns, partials, uniform),
+            true => dispatch::at_second_level(|| self.run_tiles(rows, &mut columns, partials, uniform)),
+            false => self.run_tiles(rows, &mut columns, partials, uniform),
         }
         self.is_past_cache = is_past_cache;
     }
@@ -246,10 +278,16 @@ impl HostKernel for HostProgram {
     }
 }
 
-fn check(what: &str, rows: usize, columns: &[(String, Dtype)], bytes: impl ExactSizeIterator<Item = usize>) {
+/// Checks the bytes of columns, of which each has a name and bytes per row.
+fn check<'n>(
+    what: &str,
+    rows: usize,
+    columns: impl ExactSizeIterator<Item = (&'n str, usize)>,
+    bytes: impl ExactSizeIterator<Item = usize>,
+) {
     assert_eq!(bytes.len(), columns.len(), "number of {what}s");
-    for ((name, dtype), bytes) in columns.iter().zip(bytes) {
-        assert_eq!(bytes, rows * dtype.size(), "bytes of {what} {name}");
+    for ((name, row_bytes), bytes) in columns.zip(bytes) {
+        assert_eq!(bytes, rows * row_bytes, "bytes of {what} {name}");
     }
 }
 
@@ -267,7 +305,7 @@ fn plan(program: &Program) -> Plan {
     let mut is_constant = Vec::with_capacity(nodes.len());
     let mut constants = 0;
     for node in nodes {
-        let varies = matches!(node.op, Op::Input(_) | Op::Row);
+        let varies = matches!(node.op, Op::Input(_) | Op::Row | Op::Element);
         let is_kept = !varies && constants < MAX_CONSTANTS && node.op.operands().all(|operand| is_constant[operand]);
         constants += usize::from(is_kept);
         is_constant.push(is_kept);
@@ -288,7 +326,13 @@ fn plan(program: &Program) -> Plan {
     }
     // The output of a result that is used for nothing else.
     let only_output = |id: Id| match uses[id][..] {
-        [Step::Store { output }] if last_use[id] == id && apply::goes_to_outputs(nodes[id].op) => Some(output),
+        [Step::Store { output }]
+            if last_use[id] == id
+                && apply::goes_to_outputs(nodes[id].op)
+                && program.output_extents[output] != Extent::PerRow =>
+        {
+            Some(output)
+        }
         _ => None,
     };
     let only_outputs: Vec<Option<usize>> = (0..nodes.len()).map(only_output).collect();
@@ -297,7 +341,9 @@ fn plan(program: &Program) -> Plan {
     for (id, node) in nodes.iter().enumerate() {
         let place = match node.op {
             // In a column any nonzero byte is `true`; in a register `true` is 1.
-            Op::Input(input) if node.dtype != Dtype::Bool => Place::Input(input),
+            Op::Input(input) if node.dtype != Dtype::Bool && program.row.extent(input) == Extent::Full => {
+                Place::Input(input)
+            }
             _ if !is_constant[id]
                 && let Some(output) = only_outputs[id] =>
             {

@@ -16,6 +16,8 @@ pub(super) enum Op {
     Value(usize),
     /// The global row number.
     Row,
+    /// The global number of the element, in rows of several.
+    Element,
     /// A value by its bits: sign-extended for integers, 0 or 1 for `bool`.
     Constant(u64),
     Cast(Id),
@@ -29,7 +31,7 @@ impl Op {
     /// The operands.
     pub(super) fn operands(self) -> impl Iterator<Item = Id> {
         let operands = match self {
-            Op::Input(_) | Op::Value(_) | Op::Row | Op::Constant(_) => [None; 3],
+            Op::Input(_) | Op::Value(_) | Op::Row | Op::Element | Op::Constant(_) => [None; 3],
             Op::Cast(a) | Op::Unary(_, a) => [Some(a), None, None],
             Op::Binary(_, a, b) => [Some(a), Some(b), None],
             Op::Select(a, b, c) => [Some(a), Some(b), Some(c)],

@@ -3,27 +3,36 @@
 use std::sync::Arc;
 
 use super::program::Program;
-use super::reduce::Reduction;
 use super::{cuda, host};
-use crate::device::kernel::{Code, Columns, Kernel, Launch, ScalarArgs, Source};
+use crate::device::kernel::{Code, Columns, Kernel, Launch, Resident, ScalarArgs, Source};
 
 impl Program {
-    /// Returns the kernel. Its columns are the inputs and outputs, in the order passed to `bind`. Scalars have the
-    /// same order; their values are set later.
+    /// Returns the kernel of a program without inputs that are one row for all rows.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn kernel(self: &Arc<Self>) -> Kernel {
+        self.kernel_with(vec![])
+    }
+
+    /// Returns the kernel. Its columns are the inputs and outputs, in the order passed to `bind`. Scalars have the
+    /// same order; their values are set later. `resident` are the inputs that are one row for all rows.
+    pub(crate) fn kernel_with(self: &Arc<Self>, resident: Vec<Arc<Resident>>) -> Kernel {
         let (program, generated) = (Arc::clone(self), Arc::clone(self));
+        let (streamed, broadcast) = self.split_inputs();
+        let tiling = self.tiling();
         let columns = Columns {
-            inputs: self.inputs.iter().map(|(_, dtype)| dtype.size()).collect(),
-            outputs: self.outputs.iter().map(|(_, dtype)| dtype.size()).collect(),
-            partial_words: self.reductions.iter().map(Reduction::words).sum(),
+            inputs: streamed.iter().map(|input| self.input_row(*input).1).collect(),
+            outputs: (0..self.outputs.len()).map(|output| self.output_row(output).1).collect(),
+            partial_words: self.partial_words(),
+            tile_rows: tiling.tile_rows(),
             ..Columns::default()
         };
+        let launch = Launch::of(&columns, self.values.len(), broadcast.len());
         Kernel {
             entry: cuda::ENTRY.to_owned(),
             code: Code::own(Source::generated(move || cuda::source(&generated))),
-            launch: Launch::of(&columns, self.values.len()),
+            launch: Launch { blocks_per_tile: tiling.strips as u32, ..launch },
             columns,
-            resident: vec![],
+            resident,
             values: if self.values.is_empty() { ScalarArgs::new(vec![]) } else { ScalarArgs::late() },
             host: Some(Box::new(move || Box::new(host::HostProgram::new(Arc::clone(&program))))),
         }

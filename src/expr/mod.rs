@@ -50,8 +50,10 @@ mod reduce;
 #[cfg(any(test, feature = "testing"))]
 mod samples;
 mod scalar;
+mod shape;
 #[cfg(test)]
 mod tests;
+mod tiling;
 mod typing;
 mod words;
 
@@ -63,5 +65,6 @@ pub use words::{FunctionInfo, FunctionKind, functions};
 pub(crate) use hints::unbound;
 pub(crate) use program::Program;
 pub(crate) use reduce::{Reduction, results};
+pub(crate) use shape::{Extent, RowShape};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use samples::{rebuild, samples};

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use super::ir::{Id, Node};
 use super::number::Number;
 use super::reduce::Reduction;
+use super::shape::{Extent, RowShape};
+use super::tiling::Tiling;
 use crate::data::Dtype;
 
 /// An expression bound to dtypes. It is independent of devices, and can be lowered to a kernel.
@@ -14,6 +16,8 @@ pub(crate) struct Program {
     /// Which pass of the text it is; `None` if the text has one pass.
     pub(super) pass: Option<usize>,
     pub(super) inputs: Vec<(String, Dtype)>,
+    /// The shape of rows, and which inputs are broadcast.
+    pub(super) row: RowShape,
     /// What the kernel receives: the scalars, then numbers that adapt.
     pub(super) values: Vec<(String, Dtype)>,
     /// The numbers that adapt; `None` for those that the kernel receives.
@@ -24,6 +28,8 @@ pub(crate) struct Program {
     pub(super) outputs: Vec<(String, Dtype)>,
     /// The result of each output.
     pub(super) output_ids: Vec<Id>,
+    /// The extent of each output: all elements of each row, or one.
+    pub(super) output_extents: Vec<Extent>,
     /// The `bool` that is true in the rows that the outputs keep; `None` if they keep all. The first reduction counts
     /// these rows.
     pub(super) filter: Option<Id>,
@@ -31,6 +37,44 @@ pub(crate) struct Program {
 }
 
 impl Program {
+    pub(super) fn tiling(&self) -> Tiling {
+        Tiling::of(self.row.width())
+    }
+
+    /// The inputs that are columns of the kernel, and those that are one row for all rows, by their numbers.
+    pub(super) fn split_inputs(&self) -> (Vec<usize>, Vec<usize>) {
+        (0..self.inputs.len()).partition(|input| self.row.extent(*input) != Extent::PerColumn)
+    }
+
+    /// The name of an input, and its bytes in a row.
+    pub(super) fn input_row(&self, input: usize) -> (&str, usize) {
+        let (name, dtype) = &self.inputs[input];
+        let elements = if self.row.extent(input) == Extent::PerRow { 1 } else { self.row.width() };
+        (name, elements.saturating_mul(dtype.size()))
+    }
+
+    /// Returns the number of elements that an output has in a row.
+    pub(crate) fn output_elements(&self, output: usize) -> usize {
+        if self.output_extents[output] == Extent::PerRow { 1 } else { self.row.width() }
+    }
+
+    /// The name of an output, and its bytes in a row.
+    pub(super) fn output_row(&self, output: usize) -> (&str, usize) {
+        let (name, dtype) = &self.outputs[output];
+        (name, self.output_elements(output).saturating_mul(dtype.size()))
+    }
+
+    /// The words of a reduction in the partials of a tile: its state for each strip, or for each column.
+    pub(super) fn words_of(&self, reduction: &Reduction) -> usize {
+        let Tiling { width, strips, .. } = self.tiling();
+        reduction.words() * if reduction.is_by_column() { width } else { strips }
+    }
+
+    /// The words of the partials of a tile.
+    pub(super) fn partial_words(&self) -> usize {
+        self.reductions.iter().map(|reduction| self.words_of(reduction)).sum()
+    }
+
     /// Returns the values that the kernel receives: the scalars, then numbers that adapt.
     pub(crate) fn values(&self) -> &[(String, Dtype)] {
         &self.values

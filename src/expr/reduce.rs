@@ -2,11 +2,14 @@
 //!
 //! The order of operations is fixed and the same on every device. In a tile of 4096 rows, lane `l` of 256 accumulates
 //! the rows `l`, `l + 256`, … in order; then lanes `l` and `l + h` are combined for h = 128, 64, … 1. Missing rows
-//! count as the identity. `kernels/reduce.cu` gives the same bits.
+//! count as the identity. `kernels/reduce.cu` gives the same bits. `tiling.rs` has the lanes of rows of several elements.
+
+use std::ops::Range;
 
 use super::dispatch::{self, Work};
 use super::ir::Id;
 use super::scalar::{Value, greatest, least};
+use super::tiling::Tiling;
 use super::words::Kind;
 use crate::data::{Dtype, Scalar};
 use crate::device::kernel::TILE_THREADS;
@@ -158,19 +161,20 @@ impl Reduction {
         let mut words = left.chunks_mut(1);
         let before = std::array::from_fn(|_| words.next().unwrap_or_default());
         self.merge(before, std::array::from_fn(|word| right.get(word..=word).unwrap_or_default()));
-        self.canonicalise(left);
+        left.chunks_mut(1).enumerate().for_each(|(number, word)| self.canonicalise(number, word));
     }
 
-    /// Replaces NaNs, whose bits differ between processors, by the canonical NaN.
-    fn canonicalise(&self, state: &mut [u64]) {
-        let floats = match (self.state, self.fold) {
-            (Dtype::F64, Fold::Moments) => state.len(),
-            (Dtype::F64, _) => 1,
-            _ => 0,
-        };
-        for word in &mut state[..floats] {
-            *word = f64::from_bits(*word).canonical().to_bits();
+    /// Replaces NaNs, whose bits differ between processors, by the canonical NaN, in values of the word `number` of
+    /// states.
+    fn canonicalise(&self, number: usize, values: &mut [u64]) {
+        if self.state == Dtype::F64 && (self.fold == Fold::Moments || number == 0) {
+            values.iter_mut().for_each(|word| *word = f64::from_bits(*word).canonical().to_bits());
         }
+    }
+
+    /// Whether each column is reduced separately.
+    pub(super) fn is_by_column(&self) -> bool {
+        false
     }
 
     /// The state of no rows.
@@ -362,7 +366,7 @@ pub(crate) fn results(reductions: &[Reduction], states: Option<&[u64]>, rows: u6
 struct Push<'a> {
     lanes: &'a mut Lanes,
     reduction: &'a Reduction,
-    first_row: u64,
+    first: u64,
     values: &'a [u64],
     /// See [`Reduction::weight`]; empty if all rows count.
     weights: &'a [u64],
@@ -371,24 +375,27 @@ struct Push<'a> {
 impl Work for Push<'_> {
     #[inline(always)]
     fn run(self) {
-        self.lanes.push_all(self.reduction, self.first_row, self.values, self.weights);
+        self.lanes.push_all(self.reduction, self.first, self.values, self.weights);
     }
 }
 
-/// The lanes of a tile on the host. Each word of the states is stored in a separate row, for vector instructions.
+/// The lanes of the strips of a tile on the host. Each word of the states is stored in a separate row, for vector
+/// instructions.
 pub(super) struct Lanes {
     words: [Vec<u64>; MAX_WORDS],
-    /// The words that accompany row values: row numbers, or a count of 1 for each row.
+    tiling: Tiling,
+    /// The words that accompany values: their numbers, or a count of 1 for each value.
     beside: Vec<u64>,
     zeros: Vec<u64>,
 }
 
 impl Lanes {
-    pub(super) fn new(reduction: &Reduction) -> Lanes {
-        let lanes = |is_used: bool| vec![0; if is_used { TILE_THREADS } else { 0 }];
+    pub(super) fn new(reduction: &Reduction, tiling: Tiling) -> Lanes {
+        let count = if tiling.strips == 1 { TILE_THREADS } else { tiling.columns_at_once() };
+        let lanes = |is_used: bool| vec![0; if is_used { count } else { 0 }];
         let words = std::array::from_fn(|word| lanes(word < reduction.words()));
         let beside = if reduction.fold == Fold::Moments { 1.0_f64.to_bits() } else { 0 };
-        Lanes { words, beside: vec![beside; TILE_THREADS], zeros: lanes(true) }
+        Lanes { words, tiling, beside: vec![beside; count], zeros: lanes(true) }
     }
 
     /// Resets the lanes.
@@ -398,18 +405,25 @@ impl Lanes {
         }
     }
 
-    /// Accumulates the values of rows. The first row is at a multiple of the number of lanes. `weights` is empty if all
-    /// rows count.
-    pub(super) fn push(&mut self, reduction: &Reduction, first_row: u64, values: &[u64], weights: &[u64]) {
-        dispatch::run(Push { lanes: self, reduction, first_row, values, weights });
+    /// Accumulates the values of a span, whose first element has the number `first`: among all elements, or, for a
+    /// reduction of each column, that of its row. `weights` is empty if all count.
+    pub(super) fn push(&mut self, reduction: &Reduction, first: u64, values: &[u64], weights: &[u64]) {
+        dispatch::run(Push { lanes: self, reduction, first, values, weights });
     }
 
     #[inline(always)]
-    fn push_all(&mut self, reduction: &Reduction, first_row: u64, values: &[u64], weights: &[u64]) {
-        let mut weights = weights.chunks(TILE_THREADS);
-        for (first_row, values) in (first_row..).step_by(TILE_THREADS).zip(values.chunks(TILE_THREADS)) {
+    fn push_all(&mut self, reduction: &Reduction, mut first: u64, values: &[u64], weights: &[u64]) {
+        let lanes = if self.tiling.strips == 1 { self.tiling.lanes() } else { self.zeros.len() };
+        let mut weights = weights.chunks(lanes);
+        for values in values.chunks(lanes) {
             if matches!(reduction.fold, Fold::ArgMin | Fold::ArgMax) {
-                self.beside.iter_mut().zip(first_row..).for_each(|(slot, row)| *slot = row);
+                let (columns, rows) = match reduction.is_by_column() {
+                    true => (self.tiling.columns_at_once(), self.tiling.rows_at_once),
+                    false => (1, values.len()),
+                };
+                let numbers = self.beside.chunks_mut(columns).zip(first..);
+                numbers.for_each(|(numbers, number)| numbers.fill(number));
+                first += rows as u64;
             }
             let right: [&[u64]; MAX_WORDS] = match reduction.fold {
                 Fold::Moments => [weights.next().unwrap_or(&self.beside), values, &self.zeros],
@@ -419,26 +433,47 @@ impl Lanes {
         }
     }
 
-    /// Combines the lanes and writes the state of the tile.
-    pub(super) fn finish(&mut self, reduction: &Reduction, state: &mut [u64]) {
-        let mut half = TILE_THREADS / 2;
-        while half > 0 {
+    /// Combines the lanes and writes the states of these columns: one state for each strip, or one for each column, in
+    /// which each word has all columns.
+    pub(super) fn finish(&mut self, reduction: &Reduction, columns: Range<usize>, state: &mut [u64]) {
+        let Tiling { width, rows_at_once, .. } = self.tiling;
+        if reduction.is_by_column() {
+            if rows_at_once > 1 {
+                self.halve(reduction, 0, rows_at_once / 2 * width, width);
+            }
+            for (all, lanes) in state.chunks_mut(width).zip(&self.words) {
+                all[columns.clone()].copy_from_slice(&lanes[..columns.len()]);
+            }
+            let own = state.chunks_mut(width).map(|all| &mut all[columns.clone()]);
+            own.enumerate().for_each(|(word, values)| reduction.canonicalise(word, values));
+            return;
+        }
+        let strips = columns.start / TILE_THREADS..columns.end.div_ceil(TILE_THREADS);
+        for (strip, state) in state.chunks_mut(reduction.words()).take(strips.end).skip(strips.start).enumerate() {
+            let start = strip * TILE_THREADS;
+            self.halve(reduction, start, TILE_THREADS / 2, 1);
+            for (number, (word, lanes)) in state.iter_mut().zip(&self.words).enumerate() {
+                *word = lanes[start];
+                reduction.canonicalise(number, std::slice::from_mut(word));
+            }
+        }
+    }
+
+    /// Combines the lanes from `start` on in halves, of which the first has `half` lanes and the last has `last`.
+    fn halve(&mut self, reduction: &Reduction, start: usize, mut half: usize, last: usize) {
+        while half >= last {
             let mut right: [&[u64]; MAX_WORDS] = Default::default();
             let mut words = self.words.iter_mut().zip(&mut right);
             let left = std::array::from_fn(|_| {
                 let Some((lanes, right)) = words.next() else { return Default::default() };
-                let half = half.min(lanes.len());
-                let (left, rest) = lanes.split_at_mut(half);
-                *right = &rest[..half];
+                let own = lanes.get_mut(start..start + 2 * half).unwrap_or_default();
+                let (left, rest) = own.split_at_mut(half.min(own.len()));
+                *right = rest;
                 left
             });
             reduction.merge(left, right);
             half /= 2;
         }
-        for (word, lanes) in state.iter_mut().zip(&self.words) {
-            *word = lanes[0];
-        }
-        reduction.canonicalise(state);
     }
 }
 
@@ -463,17 +498,17 @@ mod tests {
                     let reduction = Reduction::new(String::new(), kind, dtype);
                     let values = if dtype == Dtype::F64 || kind == Kind::Var { &floats } else { &ints };
                     let state = |level: Level| {
-                        let mut lanes = Lanes::new(&reduction);
+                        let mut lanes = Lanes::new(&reduction, Tiling::of(1));
                         lanes.clear(&reduction);
                         level.run(Push {
                             lanes: &mut lanes,
                             reduction: &reduction,
-                            first_row: 0,
+                            first: 0,
                             values,
                             weights: &[],
                         });
                         let mut state = vec![0; reduction.words()];
-                        lanes.finish(&reduction, &mut state);
+                        lanes.finish(&reduction, 0..1, &mut state);
                         state
                     };
                     let plain = state(Level::Plain);

@@ -7,7 +7,7 @@ use super::expression::Expression;
 use super::words::{Kind, Unary, Weak};
 use super::{header, typing};
 use crate::data::Dtype;
-use crate::device::kernel::Kernel;
+use crate::device::kernel::{Kernel, Resident};
 
 /// A few dozen kernels with every operation on every dtype.
 pub(crate) fn samples() -> Vec<Kernel> {
@@ -22,12 +22,16 @@ pub(crate) fn samples() -> Vec<Kernel> {
 
 /// Rebuilds the kernel of a generated source. The stand-in for the driver runs its host kernel.
 pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
-    let header::Origin { text, pass, inputs, scalars, numbers, outputs } = header::read(source)?;
+    let header::Origin { text, pass, inputs, row, scalars, numbers, outputs } = header::read(source)?;
     let whole = Expression::parse(&text).ok()?;
     let names: Vec<&str> = outputs.iter().map(|(name, _)| name.as_str()).collect();
     let expression = pass.map_or_else(|| whole.clone(), |number| whole.pass(number, &names));
-    let program = expression.bind(&inputs, &scalars, &numbers, &outputs).ok()?;
-    Some(Arc::new(program).kernel())
+    let program = Arc::new(expression.bind_rows(&row, &inputs, &scalars, &numbers, &outputs).ok()?);
+    // Rows that are the same for all rows are on the device; only their sizes are needed.
+    let (_, broadcast) = program.split_inputs();
+    let zeros = |input: &usize| Arc::new(Resident::new(&vec![0; program.input_row(*input).1]));
+    let resident = broadcast.iter().map(zeros).collect();
+    Some(program.kernel_with(resident))
 }
 
 /// The kernel of statements in which every assigned name is an output.

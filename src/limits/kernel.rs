@@ -11,7 +11,7 @@ pub(crate) fn copy_kernel() -> Kernel {
     Kernel {
         entry: "overshot_copy".into(),
         code: Code::own(SOURCE),
-        launch: Launch::of(&columns, 0),
+        launch: Launch::of(&columns, 0, 0),
         columns,
         resident: vec![],
         values: ScalarArgs::new(vec![]),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::Operator;
 use super::fold::{Combine, Fold};
 use crate::data::Scalar;
-use crate::device::kernel::SharedKernel;
+use crate::device::kernel::{Resident, SharedKernel};
 use crate::expr::{self, Program, Reduction};
 
 pub(crate) struct Eval {
@@ -16,9 +16,10 @@ pub(crate) struct Eval {
 }
 
 impl Eval {
-    pub(crate) fn new(program: Program) -> Self {
+    /// `resident` are the inputs that are one row for all rows.
+    pub(crate) fn new(program: Program, resident: Vec<Arc<Resident>>) -> Self {
         let program = Arc::new(program);
-        Eval { kernel: Arc::new(program.kernel()), program, fold: Mutex::default() }
+        Eval { kernel: Arc::new(program.kernel_with(resident)), program, fold: Mutex::default() }
     }
 }
 
@@ -114,7 +115,7 @@ mod tests {
     /// The results of the reductions of a fixed column, with chunks in a given order.
     fn results(rows: usize, chunk_tiles: usize, order: impl Fn(&mut Vec<usize>)) -> Vec<(String, u64)> {
         let expression = Expression::parse(TEXT).unwrap();
-        let eval = Eval::new(expression.bind(&[("x".into(), Dtype::F64)], &[], &[], &[]).unwrap());
+        let eval = Eval::new(expression.bind(&[("x".into(), Dtype::F64)], &[], &[], &[]).unwrap(), vec![]);
         let (mut state, mut row) = (1_u64, 0);
         let column: Vec<f64> = std::iter::repeat_with(|| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

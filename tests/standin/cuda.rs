@@ -322,8 +322,8 @@ pub unsafe extern "C" fn cuLaunchKernel(
             kernel.resident.iter().enumerate().map(|(i, &bytes)| column(place(Argument::Resident(i)), bytes)).collect();
         let values = (0..).map_while(|i| place(Argument::Value(i)).map(argument)).collect();
         let shape = [grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes];
-        let tiles = rows.div_ceil(wanted.tile_rows) as u32;
-        if shape != [tiles, 1, 1, kernel.launch.threads, 1, 1, kernel.launch.shared_bytes] {
+        let blocks = rows.div_ceil(wanted.tile_rows) as u32 * kernel.launch.blocks_per_tile;
+        if shape != [blocks, 1, 1, kernel.launch.threads, 1, 1, kernel.launch.shared_bytes] {
             misuse(format_args!("a launch of {rows} rows with the shape {shape:?}"));
         }
         if rows == 0 || !first_row.is_multiple_of(wanted.tile_rows as u64) || columns.iter().any(|c| c.start % 8 != 0) {

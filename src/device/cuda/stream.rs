@@ -87,7 +87,9 @@ impl Stream for CudaStream {
         first_row: u64,
         rows: usize,
     ) -> Result<()> {
-        let blocks = u32::try_from(rows.div_ceil(kernel.tile_rows)).ok().filter(|&blocks| blocks <= i32::MAX as u32);
+        let tiles = u32::try_from(rows.div_ceil(kernel.tile_rows)).ok();
+        let blocks = tiles.and_then(|tiles| tiles.checked_mul(kernel.launch.blocks_per_tile));
+        let blocks = blocks.filter(|&blocks| blocks <= i32::MAX as u32);
         let Some(blocks) = blocks else {
             return Err(Error::Device {
                 device: self.context.id().into(),

@@ -1,0 +1,179 @@
+//! Shapes of inputs: what a row is, and which inputs are broadcast, by NumPy's rules.
+//!
+//! If all inputs have the same shape, a row is one element, whatever the shape, so that chunks may begin anywhere.
+//! Otherwise, or if the expression needs rows, a row is a slice along the first axis. An input then has all elements of
+//! each row, one element of each row, or one row that is the same for all rows.
+
+use crate::data::numpy_shape;
+use crate::error::{JobError, Result};
+use crate::expr::{Extent, RowShape};
+
+/// An input as far as its shape goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shaped<'s> {
+    pub(super) name: &'s str,
+    /// The number of elements.
+    pub(super) count: u64,
+    /// The lengths of its dimensions; `None` for those that only have elements, such as slices.
+    pub(super) shape: Option<&'s [u64]>,
+}
+
+/// The shape of a job whose rows have several elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wide {
+    /// The number of rows.
+    pub(super) rows: u64,
+    /// Their shape, and the extent of each input.
+    pub(super) row: RowShape,
+}
+
+impl Wide {
+    /// The shape of arrays with all elements.
+    pub(super) fn whole(&self) -> Vec<u64> {
+        [self.rows].into_iter().chain(self.row.dims.iter().copied()).collect()
+    }
+
+    /// The shape of an array with so many elements of each row: all, or one.
+    pub(super) fn of_elements(&self, elements: u64) -> Vec<u64> {
+        let mut shape = self.whole();
+        if elements == 1 {
+            shape[1..].fill(1);
+        }
+        shape
+    }
+}
+
+/// Returns the shape of a job with these inputs; `None` if a row is one element.
+///
+/// # Errors
+/// If the shapes do not fit together.
+pub(super) fn wide(inputs: &[Shaped<'_>], needs_rows: bool) -> Result<Option<Wide>> {
+    let shapes = || inputs.iter().filter_map(|input| Some((input.name, input.shape?)));
+    let Some((first, longest)) = shapes().max_by_key(|(_, shape)| shape.len()) else { return Ok(None) };
+    let differ = |name: &str, other: &[u64]| JobError::ShapesDiffer {
+        first: first.into(),
+        shape: numpy_shape(longest),
+        other: name.into(),
+        other_shape: numpy_shape(other),
+    };
+    if longest.len() < 2 {
+        return match shapes().find(|(_, shape)| *shape != longest) {
+            Some((name, shape)) => Err(differ(name, shape).into()),
+            None => Ok(None),
+        };
+    }
+    let mut whole = longest.to_vec();
+    for (name, shape) in shapes() {
+        for (dim, other) in whole.iter_mut().rev().zip(shape.iter().rev()) {
+            match (*dim, *other) {
+                (1, other) => *dim = other,
+                (dim, other) if dim == other || other == 1 => {}
+                _ => return Err(differ(name, shape).into()),
+            }
+        }
+    }
+    let elements = whole.iter().try_fold(1_u64, |all, dim| all.checked_mul(*dim));
+    // What has no shape goes with every shape of as many elements.
+    let is_whole = |input: &Shaped<'_>| match input.shape {
+        Some(shape) => shape == whole,
+        None => Some(input.count) == elements,
+    };
+    if !needs_rows && inputs.iter().all(is_whole) {
+        return Ok(None);
+    }
+    let dims = whole[1..].to_vec();
+    let extent = |input: &Shaped<'_>| {
+        let own = [input.count];
+        let shape = input.shape.unwrap_or(&own);
+        if is_whole(input) {
+            return Ok(Extent::Full);
+        }
+        if shape.len() < whole.len() || (shape[0] == 1 && whole[0] != 1) {
+            let fits = dims.iter().rev().zip(shape.iter().rev()).all(|(dim, other)| dim == other || *other == 1);
+            return if fits { Ok(Extent::PerColumn) } else { Err(differ(input.name, shape)) };
+        }
+        match shape[1..].iter().all(|dim| *dim == 1) {
+            true => Ok(Extent::PerRow),
+            false => Err(JobError::PartlyBroadcast {
+                name: input.name.into(),
+                shape: numpy_shape(shape),
+                whole: numpy_shape(&whole),
+            }),
+        }
+    };
+    let extents = inputs.iter().map(extent).collect::<Result<Vec<_>, JobError>>()?;
+    Ok(Some(Wide { rows: whole[0], row: RowShape { dims, extents } }))
+}
+
+/// Returns the elements of a row of this shape, of an array of elements of `size` bytes that is broadcast to it.
+pub(super) fn broadcast(bytes: &[u8], size: usize, shape: &[u64], dims: &[u64]) -> Vec<u8> {
+    // The step of each dimension in the array: none along those that are repeated.
+    let mut steps = vec![0_u64; dims.len()];
+    let mut step = 1;
+    for (own, length) in steps.iter_mut().rev().zip(shape.iter().rev()) {
+        *own = if *length == 1 { 0 } else { step };
+        step *= length;
+    }
+    let elements: u64 = dims.iter().product();
+    let mut all = Vec::with_capacity(usize::try_from(elements).unwrap_or(0).saturating_mul(size));
+    for element in 0..elements {
+        let (mut rest, mut from) = (element, 0);
+        for (dim, step) in dims.iter().zip(&steps).rev() {
+            from += rest % dim * step;
+            rest /= dim;
+        }
+        let from = from as usize * size;
+        all.extend_from_slice(bytes.get(from..from + size).unwrap_or_default());
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(shapes: &[&[u64]], needs_rows: bool) -> Result<Option<Wide>> {
+        let names: Vec<String> = (0..shapes.len()).map(|k| format!("x{k}")).collect();
+        let inputs = shapes.iter().zip(&names);
+        let inputs: Vec<Shaped<'_>> = inputs
+            .map(|(shape, name)| Shaped { name, count: shape.iter().product(), shape: Some(shape) })
+            .collect();
+        wide(&inputs, needs_rows)
+    }
+
+    #[test]
+    fn equal_shapes_are_elements_unless_rows_are_needed() {
+        assert_eq!(of(&[&[5, 3], &[5, 3]], false).unwrap(), None);
+        assert_eq!(of(&[&[5], &[5]], true).unwrap(), None);
+        assert_eq!(of(&[&[5, 3]], true).unwrap().map(|wide| (wide.rows, wide.row.dims)), Some((5, vec![3])));
+        let slice = Shaped { name: "s", count: 15, shape: None };
+        let array = Shaped { name: "a", count: 15, shape: Some(&[5, 3]) };
+        assert_eq!(wide(&[slice, array], false).unwrap(), None);
+    }
+
+    #[test]
+    fn inputs_are_broadcast_by_numpys_rules() {
+        use Extent::{Full, PerColumn, PerRow};
+        let cases: [(&[&[u64]], &[Extent]); 6] = [
+            (&[&[5, 3], &[3]], &[Full, PerColumn]),
+            (&[&[5, 3], &[1, 3], &[1], &[1, 1]], &[Full, PerColumn, PerColumn, PerColumn]),
+            (&[&[5, 1], &[5, 3]], &[PerRow, Full]),
+            (&[&[5, 1], &[3]], &[PerRow, PerColumn]),
+            (&[&[5, 2, 3], &[2, 1], &[5, 1, 1]], &[Full, PerColumn, PerRow]),
+            (&[&[1, 3], &[3]], &[Full, PerColumn]),
+        ];
+        for (shapes, extents) in cases {
+            assert_eq!(of(shapes, false).unwrap().unwrap().row.extents, extents, "{shapes:?}");
+        }
+        for shapes in [&[&[5, 3][..], &[5]][..], &[&[5, 3], &[2]], &[&[5], &[4]], &[&[5, 2, 3], &[5, 2, 1]]] {
+            assert!(of(shapes, false).is_err(), "{shapes:?}");
+        }
+    }
+
+    #[test]
+    fn rows_are_repeated_along_their_dimensions() {
+        assert_eq!(broadcast(&[1, 2, 3], 1, &[3], &[2, 3]), [1, 2, 3, 1, 2, 3]);
+        assert_eq!(broadcast(&[1, 2], 1, &[1, 2, 1], &[2, 3]), [1, 1, 1, 2, 2, 2]);
+        assert_eq!(broadcast(&[7, 8], 2, &[1], &[3]), [7, 8, 7, 8, 7, 8]);
+    }
+}

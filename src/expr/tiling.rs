@@ -1,0 +1,115 @@
+//! Tiles of rows with any number of elements, and the turns of a block of threads over them.
+//!
+//! A block of 256 threads makes 16 turns. In each turn it covers whole rows of up to 256 elements, a power of two of
+//! them, or 256 columns of one row. So a thread has the same column in all turns. With rows of one element, a tile has
+//! 4096 rows. The tiles depend on the width alone, and so do the results of reductions.
+
+use std::ops::Range;
+
+use crate::device::kernel::{TILE_ROWS, TILE_THREADS};
+
+/// The elements of a host block: few enough that several registers fit in the L1 cache, and enough that the cost of
+/// dispatch is negligible.
+pub(super) const BLOCK_ELEMENTS: usize = 1024;
+
+/// The turns of a block.
+const TURNS: usize = TILE_ROWS / TILE_THREADS;
+
+/// The elements of a tile of very wide rows: 32 MiB of f64.
+const MOST_ELEMENTS: usize = 1 << 22;
+
+/// How rows of one width are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tiling {
+    /// The elements of a row.
+    pub(super) width: usize,
+    /// The rows that a block covers in a turn: a power of two.
+    pub(super) rows_at_once: usize,
+    /// The turns of a block.
+    pub(super) turns: usize,
+    /// The strips of columns of a tile, which have 256 columns each, but for the last one. Each is the work of a block.
+    pub(super) strips: usize,
+}
+
+/// Some elements of a tile that the host computes at a time. They are contiguous in columns with all elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    /// The row of the first element.
+    pub(super) row: usize,
+    /// The column of the first element.
+    pub(super) column: usize,
+    pub(super) elements: Range<usize>,
+}
+
+impl Tiling {
+    pub(super) fn of(width: usize) -> Tiling {
+        if width <= TILE_THREADS {
+            // The largest power of two that is not larger.
+            let rows_at_once = 1 << (TILE_THREADS / width.max(1)).ilog2();
+            return Tiling { width, rows_at_once, turns: TURNS, strips: 1 };
+        }
+        let turns = (MOST_ELEMENTS / width).clamp(1, TURNS);
+        Tiling { width, rows_at_once: 1, turns, strips: width.div_ceil(TILE_THREADS) }
+    }
+
+    pub(super) fn tile_rows(self) -> usize {
+        self.rows_at_once * self.turns
+    }
+
+    /// The threads of a block that have an element.
+    pub(super) fn lanes(self) -> usize {
+        if self.strips == 1 { self.width * self.rows_at_once } else { TILE_THREADS }
+    }
+
+    /// The columns that the host accumulates at a time: whole strips.
+    pub(super) fn columns_at_once(self) -> usize {
+        if self.strips == 1 { self.width } else { BLOCK_ELEMENTS }
+    }
+
+    /// The spans of some rows of a tile and these columns, in order. Each begins where a turn does.
+    pub(super) fn spans(self, rows: Range<usize>, columns: Range<usize>) -> impl Iterator<Item = Span> {
+        let rows_of_span = if self.strips == 1 { BLOCK_ELEMENTS / self.lanes() * self.rows_at_once } else { 1 };
+        let end = rows.end;
+        rows.step_by(rows_of_span).map(move |row| {
+            let last = end.min(row + rows_of_span) - 1;
+            Span {
+                row,
+                column: columns.start,
+                elements: row * self.width + columns.start..last * self.width + columns.end,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_one_element_have_tiles_of_4096_rows() {
+        let tiling = Tiling::of(1);
+        assert_eq!((tiling.tile_rows(), tiling.lanes(), tiling.strips), (TILE_ROWS, TILE_THREADS, 1));
+    }
+
+    /// Every element of a tile is in one span, in which columns are contiguous.
+    #[test]
+    fn spans_cover_every_element_once() {
+        for width in [1, 2, 3, 5, 64, 127, 128, 129, 255, 256, 257, 1000, 1024, 1025, 4097, 300_000] {
+            let tiling = Tiling::of(width);
+            assert!(tiling.lanes() <= TILE_THREADS && tiling.rows_at_once.is_power_of_two());
+            for rows in [1, 2, tiling.tile_rows() - tiling.tile_rows() / 3, tiling.tile_rows()] {
+                let mut seen = vec![0_u8; rows * width];
+                for start in (0..width).step_by(tiling.columns_at_once()) {
+                    let columns = start..width.min(start + tiling.columns_at_once());
+                    for span in tiling.spans(0..rows, columns) {
+                        assert!(span.elements.len() <= BLOCK_ELEMENTS);
+                        assert_eq!(span.elements.start, span.row * width + span.column);
+                        assert!(tiling.strips > 1 || span.row.is_multiple_of(tiling.rows_at_once));
+                        seen[span.elements].iter_mut().for_each(|count| *count += 1);
+                    }
+                }
+                assert!(seen.iter().all(|count| *count == 1), "width {width}, {rows} rows");
+            }
+        }
+    }
+}
