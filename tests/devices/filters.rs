@@ -72,9 +72,7 @@ fn files(choice: &DeviceChoice) -> Outcome {
     let x = numbers(70_000, 2);
     let engine = engine(choice).chunk(100 << 10).build()?;
     let shaped = ndarray::ArrayView::from_shape((700, 100), &x)?;
-    cpu().run(
-        Job::eval("y = x")?.input("x", overshot::Input::try_from(shaped)?).output("y", Npy::create(path("x.npy"))),
-    )?;
+    cpu().run(Job::eval("y = x")?.input("x", overshot::Input::from(shaped)).output("y", Npy::create(path("x.npy"))))?;
     check(Npy::open(path("x.npy"))?.shape() == Some(&[700, 100]), "the input has two dimensions")?;
     let job = Job::eval("y = x[x > 50]; place = i[x > 50]")?.input("x", Npy::open(path("x.npy"))?);
     let report = engine.run(
