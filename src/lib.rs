@@ -95,6 +95,7 @@
 //! promotion, integer wrap-around, division and NaN follow NumPy 2.
 //!
 //! - operators `+ - * / // % **`, comparisons `== != < <= > >=`, `& | ^ ~ << >>`, parentheses;
+//! - filters: `y = x[x > 0]` has the rows of `x` where the condition is true, in order. Reductions take it, too;
 //! - constants: numbers, `pi e inf nan True False`; `i`, short for `index()`, the number of the row as `i64`;
 //! - functions:
 //!   `index where clip min max abs floor ceil round trunc sign signbit copysign nextafter fmod isnan isfinite isinf

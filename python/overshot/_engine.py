@@ -270,9 +270,17 @@ class Engine:
                 show.close()
         values: dict[str, Any] = {name: value for name, value in outputs if value is not None}
         values.update(new)
+        kept = _kept(what, report)
         for name, array in copied.items():
-            np.asarray(array)[...] = values[name]
+            whole, own = np.asarray(array), values[name]
+            if name in kept:
+                whole.flat[: own.size] = own
+            else:
+                whole[...] = own
             values[name] = array
+        for name, count in kept.items():
+            if isinstance(values[name], np.ndarray) and values[name].size > count:
+                values[name] = values[name].reshape(-1)[:count]
         for name, value in values.items():
             if isinstance(value, _core.NewFile):
                 values[name] = opened(name, value.path, report)
@@ -299,6 +307,13 @@ class Engine:
             for note in done[2].notes:
                 _log.info("%s", note)
         return done
+
+
+def _kept(what: _core.Expression | _core.Call, report: _core.Report) -> dict[str, int]:
+    """Returns the rows of each output of an expression that may filter them."""
+    if isinstance(what, _core.Expression) and "[" in what.text:
+        return {output["name"]: output["rows"] for output in report.to_dict()["outputs"]}
+    return {}
 
 
 def _size(columns: list[tuple[str, Any]]) -> int:
@@ -461,6 +476,9 @@ def evaluate(
 
     `out` is an array or a path for one expression, or a mapping by name for statements. Values without one are
     returned as new arrays, unless the text reads them again. A file gets its name when all rows are written.
+
+    A filter, as in `x[x > 0]`, keeps the rows where a condition is true, and returns an array of one dimension. `out` has
+    room for all rows: of an array the first ones are written and returned, and a file has the kept ones alone.
 
     `rows` is the number of rows of an expression without arrays, such as `"i * 0.5"`. `progress` shows a line, or is
     called with the finished rows and all rows. `timeline` records every stage of every chunk for the report. For the

@@ -147,7 +147,7 @@ pub enum JobError {
     },
 
     /// A job that is run in parts selects rows, and has an output that is not a file.
-    #[error("the output '{name}' is no file: a kernel that selects rows writes files alone if it is run in parts")]
+    #[error("the output '{name}' is no file: a job that selects rows writes files alone if it is run in parts")]
     #[non_exhaustive]
     PartialSelection {
         /// The name of the output.

@@ -86,7 +86,19 @@ impl Expression {
     }
 
     /// Returns the names to which the expression assigns row values, in text order. Each of them needs an output, or
-    /// must be read later in the text.
+    /// must be read later in the text. The output of a filtered value, as in `y = x[x > 0]`, has room for all rows;
+    /// [`OutputReport::rows`](crate::report::OutputReport::rows) tells how many of them it has.
+    ///
+    /// ```
+    /// use overshot::{Engine, Job};
+    /// let (x, mut y) = ([3.0, -1.0, 4.0, -1.5, 5.0], [0.0; 5]);
+    /// let job = Job::eval("y = x[x > 0]; mean(y)")?.input("x", &x).output("y", &mut y);
+    /// let report = Engine::builder().build()?.run(job)?;
+    /// let kept = report.outputs[0].rows as usize;
+    /// assert_eq!(y[..kept], [3.0, 4.0, 5.0]);
+    /// assert_eq!(report.value("mean(y)")?.map(|mean| mean.as_f64()), Some(4.0));
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.parsed.assigned.iter().map(String::as_str)
     }

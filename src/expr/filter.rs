@@ -57,10 +57,13 @@ impl Rows {
                 "a row cannot be read by its number; keep the rows where a condition is true, like `x[index() == 3]`";
             return Err(Fault::new(at, message));
         }
-        let Some(condition) = condition.filter(|_| dtype == Dtype::Bool && rows != Rows::One) else {
-            let what = if rows == Rows::One { "one number for all rows" } else { dtype.name() };
+        if rows == Rows::One {
+            let message = "this condition is one number for all rows; write a comparison of rows, like `x[x > 0]`";
+            return Err(Fault::new(at, message));
+        }
+        let Some(condition) = condition.filter(|_| dtype == Dtype::Bool) else {
             let message = format!(
-                "a filter takes a condition, which is a bool for each row, and not {what}; write a comparison of rows, \
+                "a filter takes a condition, which is a bool for each row, and not {dtype}; write a comparison of rows, \
                  like `x[x > 0]`"
             );
             return Err(Fault::new(at, message));
@@ -88,11 +91,17 @@ pub(super) fn of_outputs<'n>(outputs: impl IntoIterator<Item = (&'n str, usize, 
     let mut outputs = outputs.into_iter();
     let Some((first, _, rows)) = outputs.next() else { return Ok(None) };
     if let Some((name, at, other)) = outputs.find(|(_, _, other)| other.condition() != rows.condition()) {
-        let difference = match (rows, other) {
-            (Rows::Kept(_), Rows::Kept(_)) => "filtered by different conditions",
-            _ => "a filtered one and one of all rows",
+        let message = match (rows, other) {
+            (Rows::Kept(_), Rows::Kept(_)) => {
+                format!(
+                    "the outputs `{first}` and `{name}` are filtered by different conditions; compute them in two jobs"
+                )
+            }
+            _ => format!(
+                "one of the outputs `{first}` and `{name}` is filtered, and the other has all rows; compute them in two \
+                 jobs"
+            ),
         };
-        let message = format!("the outputs `{first}` and `{name}` are {difference}; compute them in two jobs");
         return Err(Fault::new(at, message));
     }
     Ok(rows.condition())

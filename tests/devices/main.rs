@@ -13,6 +13,7 @@ mod divided;
 mod each_fault;
 #[path = "../faults/jobs.rs"]
 mod fault_jobs;
+mod filters;
 mod hangs;
 mod harness;
 mod jobs;
@@ -35,6 +36,7 @@ fn main() {
     static MODULES: &[harness::Module] = &[
         jobs::MODULE,
         kernels::MODULE,
+        filters::MODULE,
         sharded::MODULE,
         part_files::MODULE,
         resumes::MODULE,

@@ -17,7 +17,7 @@ pub const MODULE: Module = Module { name: "resumed runs", cases: CASES, ..NO_CAS
 
 const CASES: &[(&str, Case)] = &[
     ("a run that is stopped again and again ends with the bytes of one run", stopped),
-    ("a kernel that selects rows continues", selecting),
+    ("a kernel or a filter that selects rows continues", selecting),
     ("a journal stays small", small_journal),
     ("a run that fails at once leaves no journal", failed_at_once),
     ("a job without outputs continues", without_outputs),
@@ -103,6 +103,10 @@ fn selecting(choice: &DeviceChoice) -> Outcome {
     ends_as_one_run(&engine(choice), x.len() as u64, &|dir| {
         let (big, at) = (Npy::create(dir.join("y.npy")), Raw::create(dir.join("where.raw")));
         Ok(Job::kernel(&keep()).input("x", &x).output("big", big).output("where", at))
+    })?;
+    ends_as_one_run(&engine(choice), x.len() as u64, &|dir| {
+        let job = Job::eval("y = x[x > 50]; t = i[x > 50]; mean(y), std(x[x < 0]), max(x[x > 99])")?.input("x", &x);
+        Ok(job.output("y", Npy::create(dir.join("y.npy"))).output("t", Raw::create(dir.join("t.raw"))))
     })
 }
 
