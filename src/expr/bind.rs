@@ -108,13 +108,16 @@ pub(super) fn bind(
                 binder.assigned.insert(name, Assigned { at: *at, value, rows: binder.rows[*term] });
             }
             Statement::Result { at, label, .. } => return Err(undivided(*at, label)),
-            Statement::Reduce { label, kind, of: term } => {
+            Statement::Reduce { label, kind, along, of: term } => {
                 let of = binder.up_to(*term)?;
                 let dtype = binder.dtype(of.value);
                 let mut reduction = Reduction::new(label.clone(), *kind, dtype);
                 let row = binder.strong(of, dtype)?;
                 let row = if reduction.counts() { binder.cast(row, Dtype::Bool) } else { row };
                 reduction.of = binder.cast(row, reduction.state);
+                if let Some(shape) = row.of_result(*along) {
+                    reduction = reduction.along_rows(shape);
+                }
                 let condition = binder.rows[*term].condition();
                 if let Some(condition) = condition {
                     filter::keep(of.at, &mut binder.nodes, &mut reduction, condition)?;

@@ -176,6 +176,7 @@ impl Expression {
     ///
     /// # Errors
     /// [`Error::Expression`] if dtypes do not match, names are missing, or the expression has several passes.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn bind(
         &self,
         inputs: &[(String, Dtype)],
@@ -204,14 +205,14 @@ impl Expression {
         bound.map_err(|fault| fault.in_text(text))
     }
 
-    /// Whether a value depends on where rows begin: it is the number of a row.
+    /// Whether a value depends on where rows begin: it is the number of a row, or reduced over the rows.
     pub(crate) fn needs_rows(&self) -> bool {
         let is_number = |tree: &Tree| match tree {
             Tree::Name(name) => matches!(words::constant(name), Some(Fixed::Index)),
             Tree::Call(function, _) => *function == Function::Index,
             _ => false,
         };
-        self.0.parsed.terms.iter().any(|term| is_number(&term.tree))
+        self.0.parsed.reduces_rows() || self.0.parsed.terms.iter().any(|term| is_number(&term.tree))
     }
 }
 

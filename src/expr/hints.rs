@@ -131,7 +131,7 @@ fn is_slip(name: &str, own: &str) -> bool {
 /// The message about `name(…, keyword=…)`.
 pub(super) fn keyword(name: &str, keyword: &str) -> String {
     let instead = match keyword {
-        "axis" | "keepdims" => "reductions are over all rows",
+        "axis" | "keepdims" => "only reductions have an axis",
         "ddof" | "correction" => "`var` and `std` divide by the number of rows; multiply the variance by n / (n - 1)",
         "dtype" => "convert the argument, like `sum(f64(x))`",
         "where" => "choose rows in the argument, like `sum(x[condition])`",

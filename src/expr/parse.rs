@@ -35,8 +35,19 @@ pub(super) enum Tree {
     Reduce {
         label: String,
         kind: Kind,
+        along: Along,
         of: TermId,
     },
+}
+
+/// What a reduction combines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Along {
+    /// All elements.
+    #[default]
+    All,
+    /// The rows: `axis=0`. The result has the shape of a row, or that of an array of one row.
+    Rows { keeps_dims: bool },
 }
 
 impl Tree {
@@ -57,7 +68,7 @@ pub(super) enum Statement {
     /// Computes a value for every row.
     Assign { at: usize, name: String, value: TermId },
     /// Computes one value from all rows.
-    Reduce { label: String, kind: Kind, of: TermId },
+    Reduce { label: String, kind: Kind, along: Along, of: TermId },
     /// Computes one value from those of reductions.
     Result { at: usize, label: String, value: TermId },
 }
@@ -192,7 +203,7 @@ impl Parser<'_> {
         }
         let first = self.terms.len();
         let value = self.term(0)?;
-        if let Tree::Reduce { kind, of, .. } = self.terms[value].tree {
+        if let Tree::Reduce { kind, along, of, .. } = self.terms[value].tree {
             // The reduction itself has no value per row.
             let reduction_at = self.terms[value].at;
             self.terms.truncate(value);
@@ -201,7 +212,7 @@ impl Parser<'_> {
             if let Some(name) = &name {
                 names.assign(at, name, of_rows.reduced())?;
             }
-            return Ok(Statement::Reduce { label: name.unwrap_or_else(|| self.label(at)), kind, of });
+            return Ok(Statement::Reduce { label: name.unwrap_or_else(|| self.label(at)), kind, along, of });
         }
         let known = names.read(&self.terms[first..])?;
         if let Some(name) = &name {
@@ -306,13 +317,18 @@ impl Parser<'_> {
     fn call(&mut self, at: usize, name: &str) -> Result<TermId, Fault> {
         let open = self.at();
         self.next += 1;
-        let mut arguments = Vec::new();
+        let (mut arguments, mut options) = (Vec::new(), Options::default());
         while !self.is_sign(")") {
             if let (Token::Name(keyword), Some((Token::Sign("="), _))) = (self.token(), self.tokens.get(self.next + 1))
             {
-                return Err(Fault::new(self.at(), hints::keyword(name, keyword)));
+                let keyword = keyword.clone();
+                options.set(self.at(), (name, &keyword), self.tokens.get(self.next + 2).map(|(token, _)| token))?;
+                self.next += 3;
+            } else if options.is_set() {
+                return Err(Fault::new(self.at(), "arguments by position come before those by name"));
+            } else {
+                arguments.push(self.deeper(|parser| parser.term(0))?);
             }
-            arguments.push(self.deeper(|parser| parser.term(0))?);
             if !self.is_sign(",") {
                 break;
             }
@@ -328,8 +344,9 @@ impl Parser<'_> {
         match (function, arguments.first()) {
             (Function::Reduce(kind), Some(&of)) => {
                 let label = self.label(at);
-                Ok(self.push(at, Tree::Reduce { label, kind, of }))
+                Ok(self.push(at, Tree::Reduce { label, kind, along: options.along(at)?, of }))
             }
+            _ if options.is_set() => Err(Fault::new(at, format!("`{name}` is no reduction, so it has no axis"))),
             _ => Ok(self.push(at, Tree::Call(function, arguments))),
         }
     }
@@ -361,6 +378,44 @@ impl Parser<'_> {
         self.terms.len() - 1
     }
 }
+
+/// The options of a reduction.
+#[derive(Default)]
+struct Options {
+    /// Whether it is over the rows (`axis=0`), as opposed to all elements (`axis=None`).
+    is_over_rows: Option<bool>,
+    keeps_dims: Option<bool>,
+}
+
+impl Options {
+    fn is_set(&self) -> bool {
+        self.is_over_rows.is_some() || self.keeps_dims.is_some()
+    }
+
+    /// Sets an option of a function to a value, which is one token.
+    fn set(&mut self, at: usize, (name, keyword): (&str, &str), value: Option<&Token>) -> Result<(), Fault> {
+        match (keyword, value) {
+            ("axis", Some(Token::Number(Weak::Int(0)))) => self.is_over_rows = Some(true),
+            ("axis", Some(Token::Name(none))) if none == "None" => self.is_over_rows = Some(false),
+            ("keepdims", Some(Token::Name(value))) if value == "True" => self.keeps_dims = Some(true),
+            ("keepdims", Some(Token::Name(value))) if value == "False" => self.keeps_dims = Some(false),
+            ("axis", _) => return Err(Fault::new(at, OTHER_AXIS)),
+            ("keepdims", _) => return Err(Fault::new(at, "`keepdims` is `True` or `False`")),
+            _ => return Err(Fault::new(at, hints::keyword(name, keyword))),
+        }
+        Ok(())
+    }
+
+    fn along(&self, at: usize) -> Result<Along, Fault> {
+        match (self.is_over_rows == Some(true), self.keeps_dims == Some(true)) {
+            (true, keeps_dims) => Ok(Along::Rows { keeps_dims }),
+            (false, false) => Ok(Along::All),
+            (false, true) => Err(Fault::new(at, "`keepdims` needs an axis; write `axis=0` beside it")),
+        }
+    }
+}
+
+const OTHER_AXIS: &str = "reductions are over all elements, or over the rows, with `axis=0`; other axes are not supported";
 
 fn too_deep(at: usize) -> Fault {
     Fault::new(

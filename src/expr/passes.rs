@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::names::Known;
-use super::parse::{Parsed, Statement, Term, TermId, Tree};
+use super::parse::{Along, Parsed, Statement, Term, TermId, Tree};
 use super::words::{self, Kind};
 
 impl Parsed {
@@ -25,25 +25,30 @@ impl Parsed {
     }
 
     /// All reductions, alone and within expressions: the label, the kind, and the term that is reduced.
-    fn reductions(&self) -> impl Iterator<Item = (&str, Kind, TermId)> {
+    fn reductions(&self) -> impl Iterator<Item = (&str, (Kind, Along), TermId)> {
         let alone = self.statements.iter().filter_map(|statement| match statement {
-            Statement::Reduce { label, kind, of } => Some((label.as_str(), *kind, *of)),
+            Statement::Reduce { label, kind, along, of } => Some((label.as_str(), (*kind, *along), *of)),
             _ => None,
         });
         let within = self.terms.iter().filter_map(|term| match &term.tree {
-            Tree::Reduce { label, kind, of } => Some((label.as_str(), *kind, *of)),
+            Tree::Reduce { label, kind, along, of } => Some((label.as_str(), (*kind, *along), *of)),
             _ => None,
         });
         alone.chain(within)
+    }
+
+    /// Whether a reduction is over the rows.
+    pub(super) fn reduces_rows(&self) -> bool {
+        self.reductions().any(|(_, (_, along), _)| along != Along::All)
     }
 
     /// The part of the text that a pass computes: its reductions, and the values of these outputs. Passes count from 0.
     pub(super) fn pass(&self, number: usize, outputs: &[&str]) -> Parsed {
         let mut roots: Vec<(TermId, Statement)> = Vec::new();
         let mut labels = HashSet::new();
-        for (label, kind, of) in self.reductions() {
+        for (label, (kind, along), of) in self.reductions() {
             if self.known[of].after == number && labels.insert(label) {
-                roots.push((of, Statement::Reduce { label: label.to_owned(), kind, of }));
+                roots.push((of, Statement::Reduce { label: label.to_owned(), kind, along, of }));
             }
         }
         let is_output = |(name, _): &(&str, _)| outputs.contains(name);
@@ -137,7 +142,7 @@ impl Parsed {
         statements.sort_by_key(|(value, _)| *value);
         for (value, statement) in statements {
             part.statements.push(match statement {
-                Statement::Reduce { label, kind, .. } => Statement::Reduce { label, kind, of: moved[value] },
+                Statement::Reduce { label, kind, along, .. } => Statement::Reduce { label, kind, along, of: moved[value] },
                 Statement::Assign { at, name, .. } => {
                     part.assigned.push(name.clone());
                     Statement::Assign { at, name, value: moved[value] }

@@ -2,6 +2,7 @@
 
 use super::fault::Fault;
 use super::ir::{Node, Op};
+use super::parse::Along;
 use super::reduce::Reduction;
 
 /// The message about a filter of rows of several elements.
@@ -78,6 +79,15 @@ impl RowShape {
                 at,
                 "this value is the same for all rows, so it is no output of them; compute it in a job of its own",
             )),
+        }
+    }
+
+    /// The shape of the result of a reduction; `None` if it is one value.
+    pub(super) fn of_result(&self, along: Along) -> Option<Vec<u64>> {
+        match along {
+            Along::All => None,
+            Along::Rows { keeps_dims: true } => Some([1].into_iter().chain(self.dims.iter().copied()).collect()),
+            Along::Rows { keeps_dims: false } => Some(self.dims.clone()).filter(|dims| !dims.is_empty()),
         }
     }
 

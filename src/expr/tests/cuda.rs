@@ -47,19 +47,33 @@ fn bind(text: &str, inputs: &[(String, Dtype)], values: &[(String, Dtype)]) -> O
 
 /// Compiles and runs a kernel. Returns the bytes of its outputs, followed by those of its partials.
 fn run_as_cpp(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Column], values: &[u64]) -> Vec<u8> {
+    run_wide_as_cpp(program, (first_row, rows), (inputs, &[]), values)
+}
+
+/// The same with rows of any shape. `resident` are those that are the same for all rows.
+pub(super) fn run_wide_as_cpp(
+    program: &Arc<Program>,
+    (first_row, rows): (u64, usize),
+    (inputs, resident): (&[Column], &[Column]),
+    values: &[u64],
+) -> Vec<u8> {
     let kernel = program.kernel();
     let sizes = |sizes: &[usize]| sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     let columns = &kernel.columns;
-    let arguments: String = (0..inputs.len() + columns.outputs.len() + 1).map(|k| format!(", at[{k}]")).collect();
+    let written = inputs.len() + columns.outputs.len();
+    let partials = usize::from(columns.partial_words > 0);
+    let arguments: String = (0..written + partials).map(|k| format!(", at[{k}]")).collect();
     let values = values.iter().zip(&program.values).map(|(bits, (_, dtype))| match dtype {
         Dtype::F32 => format!(", f32_bits({bits:#x}u)"),
         Dtype::F64 => format!(", f64_bits({bits:#x}ull)"),
         _ => format!(", {bits:#x}ull"),
     });
-    let arguments = arguments + &values.collect::<String>();
+    let at_resident = (0..resident.len()).map(|k| format!(", at[{}]", written + 1 + k));
+    let arguments = arguments + &values.chain(at_resident).collect::<String>();
+    let resident_sizes: Vec<usize> = resident.iter().map(|row| row.bytes().len()).collect();
     let source = format!(
         "#include \"host.hpp\"\n{}\n\
-         static Columns columns() {{ return {{{{{}}}, {{{}}}, {}}}; }}\n\
+         static Columns columns() {{ return {{{{{}}}, {{{}}}, {}, {{{}}}, {}, {}}}; }}\n\
          static void launch(long long first_row, long long rows, std::vector<Column>& at) {{\n\
              overshot_eval(first_row, rows{arguments});\n\
          }}\n",
@@ -67,6 +81,9 @@ fn run_as_cpp(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Col
         sizes(&columns.inputs),
         sizes(&columns.outputs),
         columns.partial_words * 8,
+        sizes(&resident_sizes),
+        columns.tile_rows,
+        kernel.launch.blocks_per_tile,
     );
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -78,14 +95,14 @@ fn run_as_cpp(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Col
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     let mut child = Command::new(path("kernel")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut bytes = bytemuck::bytes_of(&[first_row, rows as u64]).to_vec();
-    inputs.iter().for_each(|input| bytes.extend(input.bytes()));
+    inputs.iter().chain(resident).for_each(|input| bytes.extend(input.bytes()));
     child.stdin.take().unwrap().write_all(&bytes).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
     output.stdout
 }
 
-fn has_compiler() -> bool {
+pub(super) fn has_compiler() -> bool {
     let probe = Command::new(COMPILER).args(["-std=c++20", "-E", "-x", "c++", "/dev/null"]).output();
     let has_one = probe.is_ok_and(|output| output.status.success());
     if !has_one {

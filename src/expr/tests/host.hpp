@@ -55,10 +55,13 @@ struct Column {
     template <class T> operator T*() { return (T*)memory.data(); }
 };
 
-// Bytes per row of the inputs, of the outputs, and per tile of the partials.
+// Bytes per row of the inputs and outputs, of the partials per tile, and of the rows that are the same for all rows; the
+// rows of a tile, and its blocks.
 struct Columns {
     std::vector<size_t> inputs, outputs;
     size_t partials;
+    std::vector<size_t> resident;
+    long long tile_rows, blocks;
 };
 static Columns columns();
 static void launch(long long first_row, long long rows, std::vector<Column>& at);
@@ -66,19 +69,22 @@ static void launch(long long first_row, long long rows, std::vector<Column>& at)
 int main() {
     long long range[2];
     if (std::fread(range, 8, 2, stdin) != 2) return 1;
-    const long long rows = range[1], tiles = (rows + 4095) / 4096;
     std::vector<Column> at;
     std::vector<size_t> sizes;
     const Columns layout = columns();
+    const long long rows = range[1], tiles = (rows + layout.tile_rows - 1) / layout.tile_rows;
     for (size_t size : layout.inputs) sizes.push_back(size * rows);
     for (size_t size : layout.outputs) sizes.push_back(size * rows);
     sizes.push_back(layout.partials * tiles);
+    for (size_t size : layout.resident) sizes.push_back(size);
     for (size_t size : sizes) at.push_back({std::vector<unsigned long long>(size / 8 + 1)});
-    for (size_t k = 0; k < layout.inputs.size(); ++k) {
+    const size_t written = layout.inputs.size(), resident = written + layout.outputs.size() + 1;
+    for (size_t k = 0; k < at.size(); ++k) {
+        if (k >= written && k < resident) continue;
         if (std::fread(at[k].memory.data(), 1, sizes[k], stdin) != sizes[k]) return 1;
     }
-    for (long long tile = 0; tile < tiles; ++tile) {
-        blockIdx.x = (unsigned)tile;
+    for (long long block = 0; block < tiles * layout.blocks; ++block) {
+        blockIdx.x = (unsigned)block;
         std::vector<std::thread> threads;
         for (unsigned lane = 0; lane < 256; ++lane) {
             threads.emplace_back([&, lane] {
@@ -88,6 +94,6 @@ int main() {
         }
         for (std::thread& thread : threads) thread.join();
     }
-    for (size_t k = layout.inputs.size(); k < at.size(); ++k) std::fwrite(at[k].memory.data(), 1, sizes[k], stdout);
+    for (size_t k = written; k < resident; ++k) std::fwrite(at[k].memory.data(), 1, sizes[k], stdout);
     return 0;
 }

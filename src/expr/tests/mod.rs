@@ -7,6 +7,7 @@ mod language;
 mod parse;
 mod passes;
 mod values;
+mod wide;
 
 use std::sync::Arc;
 
