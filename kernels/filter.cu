@@ -1,5 +1,5 @@
-// Places for the rows that a filter keeps of a tile, in a block of 256 threads. Every thread has a row at a time. The kept
-// rows of the whole tile get places from 0 on, in the order of rows. `src/expr/kept.rs` does the same on the host.
+// Places for the rows that a filter keeps of a tile, in a block of 256 threads. Every thread has a row at a time. The
+// kept rows of the whole tile get places from 0 on, in the order of rows. `src/expr/kept.rs` does the same on the host.
 
 namespace overshot {
 

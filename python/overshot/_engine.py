@@ -477,8 +477,8 @@ def evaluate(
     `out` is an array or a path for one expression, or a mapping by name for statements. Values without one are
     returned as new arrays, unless the text reads them again. A file gets its name when all rows are written.
 
-    A filter, as in `x[x > 0]`, keeps the rows where a condition is true, and returns an array of one dimension. `out` has
-    room for all rows: of an array the first ones are written and returned, and a file has the kept ones alone.
+    A filter, as in `x[x > 0]`, keeps the rows where a condition is true, and returns an array of one dimension. `out`
+    has room for all rows: of an array the first ones are written and returned, and a file has the kept ones alone.
 
     `rows` is the number of rows of an expression without arrays, such as `"i * 0.5"`. `progress` shows a line, or is
     called with the finished rows and all rows. `timeline` records every stage of every chunk for the report. For the

@@ -1,8 +1,8 @@
 //! Filters: `x[x > 0]` has the rows of `x` where the condition is true, in order.
 //!
-//! A filtered value is computed for every row, as all values are, and the binder knows which rows it has. So elementwise
-//! operations on values of one filter need nothing more. The kernel moves the kept rows of its outputs together, and a
-//! reduction of kept rows receives the neutral value in all others.
+//! A filtered value is computed for every row, as all values are, and the binder knows which rows it has. So
+//! elementwise operations on values of one filter need nothing more. The kernel moves the kept rows of its outputs
+//! together, and a reduction of kept rows receives the neutral value in all others.
 
 use super::fault::Fault;
 use super::ir::{Id, Nodes, Op};
@@ -63,8 +63,8 @@ impl Rows {
         }
         let Some(condition) = condition.filter(|_| dtype == Dtype::Bool) else {
             let message = format!(
-                "a filter takes a condition, which is a bool for each row, and not {dtype}; write a comparison of rows, \
-                 like `x[x > 0]`"
+                "a filter takes a condition, which is a bool for each row, and not {dtype}; write a comparison of \
+                 rows, like `x[x > 0]`"
             );
             return Err(Fault::new(at, message));
         };
@@ -98,8 +98,8 @@ pub(super) fn of_outputs<'n>(outputs: impl IntoIterator<Item = (&'n str, usize, 
                 )
             }
             _ => format!(
-                "one of the outputs `{first}` and `{name}` is filtered, and the other has all rows; compute them in two \
-                 jobs"
+                "one of the outputs `{first}` and `{name}` is filtered, and the other has all rows; compute them in \
+                 two jobs"
             ),
         };
         return Err(Fault::new(at, message));
@@ -112,8 +112,8 @@ pub(super) fn keep(at: usize, nodes: &mut Nodes, reduction: &mut Reduction, cond
     match reduction.fold {
         Fold::ArgMin | Fold::ArgMax => {
             let message = format!(
-                "`{0}` of kept rows is not supported, because the number of kept rows before a row is not known; find its \
-                 number among all rows, like `{0}(where(condition, x, {1}inf))`",
+                "`{0}` of kept rows is not supported, because the number of kept rows before a row is not known; find \
+                 its number among all rows, like `{0}(where(condition, x, {1}inf))`",
                 reduction.kind(),
                 if reduction.fold == Fold::ArgMin { "" } else { "-" },
             );

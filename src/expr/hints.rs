@@ -157,8 +157,8 @@ pub(super) fn arguments(name: &str, info: &FunctionInfo, given: usize) -> String
 pub(super) fn slice(dimensions: usize) -> &'static str {
     match dimensions {
         1 => {
-            "slices, like `x[1:]`, are not supported; select rows by their number, like `x[index() >= 1]`, or pass a part \
-             of the input"
+            "slices, like `x[1:]`, are not supported; select rows by their number, like `x[index() >= 1]`, or pass a \
+             part of the input"
         }
         _ => SEVERAL_DIMENSIONS,
     }

@@ -4,8 +4,6 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 
-use super::tiling::BLOCK_ELEMENTS;
-
 /// The kept rows of a block.
 #[derive(Default)]
 pub(super) struct KeptRows {
@@ -17,7 +15,7 @@ pub(super) struct KeptRows {
 impl KeptRows {
     /// Finds the rows of a block where the condition is 1. In all others it is 0.
     pub(super) fn find(&mut self, conditions: &[u8]) {
-        self.rows.resize(BLOCK_ELEMENTS, 0);
+        self.rows.resize(self.rows.len().max(conditions.len()), 0);
         self.count = 0;
         for (row, condition) in (0..).zip(conditions) {
             // Every row is written, because a branch would be mispredicted as often as not.

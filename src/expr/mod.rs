@@ -7,11 +7,11 @@
 //! ```
 //! Statements are separated by line ends, `;` or `,`. `NAME = VALUE` computes a value for every row. A reduction,
 //! named or unnamed, computes one value from all rows. What depends on such a value is computed in another pass, or,
-//! if it depends on no row, from the values alone. `x[condition]` keeps rows, and binds tightest. Operators from the highest precedence to the lowest: `**`,
-//! prefix `+ - ~`, `* / // %`, `+ -`, `<< >>`, `&`, `^`, `|`, and comparisons, which do not chain. Names that are
-//! only read are columns or scalars, which have dtypes as columns do. If a job has neither, the name may be a
-//! constant, such as `pi`; this is decided when the inputs are known. All words are in `words.rs`; messages about
-//! unknown words are in `hints.rs`.
+//! if it depends on no row, from the values alone. `x[condition]` is a filter, which keeps rows. Operators from the
+//! highest precedence to the lowest: filters, `**`, prefix `+ - ~`, `* / // %`, `+ -`, `<< >>`, `&`, `^`, `|`, and
+//! comparisons, which do not chain. Names that are only read are columns or scalars, which have dtypes as columns do.
+//! If a job has neither, the name may be a constant, such as `pi`; this is decided when the inputs are known. All words
+//! are in `words.rs`; messages about unknown words are in `hints.rs`.
 //!
 //! Files use only files to their left in this list: `words` and `ir`; `lex`, `names` and `parse`, `passes`, `typing`,
 //! `filter`, `bind`; `program`; `kept`, `host` and `cuda`; `lower`. Only the parser recurses, with a depth limit.

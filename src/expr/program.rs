@@ -85,7 +85,8 @@ impl Program {
         &self.outputs
     }
 
-    /// Returns whether the outputs keep only some of the rows. The first word of the partials of a tile is their number.
+    /// Returns whether the outputs keep only some of the rows. The first word of the partials of a tile is then their
+    /// number.
     pub(crate) fn is_filtered(&self) -> bool {
         self.filter.is_some()
     }
