@@ -76,7 +76,7 @@ struct Binder<'a> {
 pub(super) fn bind(
     (text, pass): (&Arc<str>, Option<usize>),
     parsed: &Parsed,
-    row: &RowShape,
+    row_shape: &RowShape,
     inputs: &[(String, Dtype)],
     scalars: &[(String, Dtype)],
     numbers: &[(String, Number)],
@@ -98,7 +98,7 @@ pub(super) fn bind(
         terms: &parsed.terms,
         operands: Vec::with_capacity(parsed.terms.len()),
         rows: Vec::with_capacity(parsed.terms.len()),
-        element: if row.width() == 1 { Op::Row } else { Op::Element },
+        element: if row_shape.width() == 1 { Op::Row } else { Op::Element },
     };
     let (mut reductions, mut reduced_at) = (Vec::new(), Vec::new());
     for statement in &parsed.statements {
@@ -115,7 +115,7 @@ pub(super) fn bind(
                 let row = binder.strong(of, dtype)?;
                 let row = if reduction.counts() { binder.cast(row, Dtype::Bool) } else { row };
                 reduction.of = binder.cast(row, reduction.state);
-                if let Some(shape) = row.of_result(*along) {
+                if let Some(shape) = row_shape.of_result(*along) {
                     reduction = reduction.along_rows(shape);
                 }
                 let condition = binder.rows[*term].condition();
@@ -152,17 +152,17 @@ pub(super) fn bind(
     let roots: Vec<Id> = operands.iter().map(|id| **id).collect();
     let (nodes, moved) = binder.nodes.keep(&roots);
     operands.iter_mut().zip(moved).for_each(|(id, moved)| **id = moved);
-    let extents = row.of_nodes(&nodes);
+    let extents = row_shape.of_nodes(&nodes);
     let of_outputs = outputs_at.iter().zip(&output_ids).map(|(at, id)| (*at, extents[*id]));
-    let output_extents = of_outputs.map(|(at, extent)| row.of_output(at, extent)).collect::<Result<_, Fault>>()?;
-    if row.width() > 1 {
+    let output_extents = of_outputs.map(|(at, extent)| row_shape.of_output(at, extent)).collect::<Result<_, Fault>>()?;
+    if row_shape.width() > 1 {
         reductions.iter().zip(reduced_at).try_for_each(|(of, at)| shape::check_reduced(at, of, extents[of.of]))?;
     }
     Ok(Program {
         text: text.clone(),
         pass,
         inputs: inputs.to_vec(),
-        row: row.clone(),
+        row: row_shape.clone(),
         values,
         numbers,
         requested: requested.to_vec(),

@@ -1,5 +1,6 @@
 //! A program: an expression bound to dtypes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::ir::{Id, Node};
@@ -68,6 +69,23 @@ impl Program {
     pub(super) fn words_of(&self, reduction: &Reduction) -> usize {
         let Tiling { width, strips, .. } = self.tiling();
         reduction.words() * if reduction.is_by_column() { width } else { strips }
+    }
+
+    /// Returns the states of a tile of these partials: those of its strips are combined from left to right.
+    pub(crate) fn state_of_tile<'p>(&self, partials: &'p [u64]) -> Cow<'p, [u64]> {
+        if self.tiling().strips == 1 {
+            return Cow::Borrowed(partials);
+        }
+        let (mut states, mut rest) = (Vec::new(), partials);
+        for reduction in &self.reductions {
+            let (own, behind) = rest.split_at(self.words_of(reduction));
+            rest = behind;
+            let mut strips = own.chunks(reduction.state_words());
+            let begin = states.len();
+            states.extend_from_slice(strips.next().unwrap_or_default());
+            strips.for_each(|strip| reduction.combine(&mut states[begin..], strip));
+        }
+        Cow::Owned(states)
     }
 
     /// The words of the partials of a tile.
