@@ -115,10 +115,14 @@ pub(super) fn bind(
                 let row = binder.strong(of, dtype)?;
                 let row = if reduction.counts() { binder.cast(row, Dtype::Bool) } else { row };
                 reduction.of = binder.cast(row, reduction.state);
+                reduction.elements = row_shape.width() as u64;
                 if let Some(shape) = row_shape.of_result(*along) {
                     reduction = reduction.along_rows(shape);
                 }
                 let condition = binder.rows[*term].condition();
+                if condition.is_some() && reduction.shape().is_some() {
+                    return Err(Fault::new(of.at, "`keepdims` of kept rows is not supported; leave it out"));
+                }
                 if let Some(condition) = condition {
                     filter::keep(of.at, &mut binder.nodes, &mut reduction, condition)?;
                 }

@@ -49,6 +49,8 @@ pub(crate) struct Reduction {
     dtype: Dtype,
     /// The shape of the result, which has a value for each column; `None` if it is one value of all elements.
     shape: Option<Vec<u64>>,
+    /// The elements of a row that it combines.
+    pub(super) elements: u64,
     pub(super) fold: Fold,
     /// The dtype of the state: `i64`, `u64` or `f64`.
     pub(super) state: Dtype,
@@ -79,7 +81,7 @@ impl Reduction {
             _ if dtype.is_signed() => Dtype::I64,
             _ => Dtype::U64,
         };
-        Reduction { label, kind, dtype, shape: None, fold, state, of: 0, weight: None, counter: None }
+        Reduction { label, kind, dtype, shape: None, elements: 1, fold, state, of: 0, weight: None, counter: None }
     }
 
     /// Makes it a reduction along the rows, with a value for each column. `shape` is that of the result.
@@ -159,7 +161,7 @@ impl Reduction {
 
     /// What decides how states are combined and finished, and the label.
     pub(crate) fn key(&self) -> impl PartialEq {
-        (self.kind, self.dtype, self.counter, &self.shape, &self.label)
+        (self.kind, self.dtype, self.counter, &self.shape, self.elements, &self.label)
     }
 
     /// The dtype of the values that it reduces.

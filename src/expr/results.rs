@@ -25,8 +25,9 @@ pub(crate) fn results(reductions: &[Reduction], states: Option<&[u64]>, rows: u6
         if reduction.shape().is_some() {
             results.arrays.push((label, reduction.finish_columns(*state, rows)));
         } else {
-            let rows = reduction.counter().map_or(rows, |counter| kept(counter).unwrap_or(0));
-            results.values.push((label, reduction.finish(*state, rows)));
+            let elements = || rows.saturating_mul(reduction.elements);
+            let count = reduction.counter().map_or_else(elements, |counter| kept(counter).unwrap_or(0));
+            results.values.push((label, reduction.finish(*state, count)));
         }
     }
     results
