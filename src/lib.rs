@@ -168,7 +168,7 @@ pub mod trace;
 #[doc(hidden)]
 pub mod units;
 
-pub use data::{Dtype, Input, Npy, Output, Raw, Scalar, Sink, Source};
+pub use data::{ArrayValue, Dtype, Input, Npy, Output, Raw, Scalar, Sink, Source};
 pub use device::DeviceChoice;
 pub use engine::{Engine, EngineBuilder, Passes};
 pub use error::{Error, JobError, PartialError, Result, SettingError, VerificationError};
@@ -182,8 +182,8 @@ pub use report::Report;
 /// Inputs and outputs: files, memory, generators, and the traits for sources and sinks of one's own.
 pub mod io {
     pub use crate::data::{
-        Blocks, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Parts, Placement, Raw, RawArray,
-        RawArrayMut, ReadMode, Scalar, Sink, SinkMemory, Source, Target, create, map, open, open_with,
+        ArrayValue, Blocks, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Parts, Placement,
+        Raw, RawArray, RawArrayMut, ReadMode, Scalar, Sink, SinkMemory, Source, Target, create, map, open, open_with,
     };
     #[doc(hidden)]
     pub use crate::data::{

@@ -10,6 +10,8 @@
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
 //! | [`open`], [`map()`] | [`create`] | the same by the names of files; also several files as one input |
 //!
+//! An [`ArrayValue`] is neither: it is a result, as a [`Scalar`] is.
+//!
 //! All `unsafe` blocks of this module are in `memory.rs` and `past_cache.rs`, except calls that pass on the contract of
 //! a memory map.
 //! Code that is specific to Unix is in `file.rs`, `direct.rs`, `unfinished_file.rs`, `shared_file.rs`, `stamp.rs`,
@@ -17,6 +19,7 @@
 
 #[cfg(feature = "ndarray")]
 mod array;
+mod array_value;
 mod blocks;
 mod checksum;
 mod chunk;
@@ -53,6 +56,7 @@ mod temporary;
 mod tests;
 mod unfinished_file;
 
+pub use array_value::ArrayValue;
 pub use blocks::Blocks;
 pub use dtype::{Dtype, Element, Scalar};
 pub use file::{ReadMode, mapped_path};
@@ -72,6 +76,7 @@ pub use sink::{Output, Parts, Placement, Sink, Target};
 pub use source::{Input, Source};
 pub use temporary::remove_unfinished_outputs;
 
+pub(crate) use array_value::ArrayPart;
 pub(crate) use checksum::checksum;
 pub(crate) use chunk::Chunk;
 pub(crate) use direct::PIECE as DIRECT_PIECE;

@@ -13,7 +13,7 @@ use super::passes::PassContext;
 use super::versions::Versions;
 use super::{listing, reports};
 use crate::arrays::Resident;
-use crate::data::{Dtype, Input, Scalar};
+use crate::data::{ArrayValue, Dtype, Input, Scalar};
 use crate::device::kernel::Uniform;
 use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{JobError, Result};
@@ -82,7 +82,7 @@ impl Divided {
             check_dtypes(outputs, &bound.outputs, &job.what)?;
             check_verification(job, bound.operator.kernel())?;
             let reductions = bound.operator.state().0;
-            let results = reductions.iter().filter(|one| one.is_result());
+            let results = reductions.iter().filter(|one| one.is_result() && one.shape().is_none());
             known.extend(results.map(|one| (one.label().to_owned(), one.result_dtype())));
             divided.passes.push(Pass { expression: part, inputs: own, bound });
 
@@ -223,6 +223,7 @@ impl Engine {
             passes.iter_mut().for_each(|pass| pass.bound.is_resident |= pass.inputs.contains(&number));
         }
         let mut known: Values = values.iter().map(|(name, value)| (name.clone(), Some(*value))).collect();
+        let mut arrays: HashMap<String, Option<ArrayValue>> = HashMap::new();
         let (count, mut outputs, mut done) = (passes.len(), Some(outputs), Vec::with_capacity(passes.len()));
         for (number, (pass, versions)) in passes.into_iter().zip(versions).enumerate() {
             let is_last = number + 1 == count;
@@ -251,6 +252,7 @@ impl Engine {
             let context = PassContext { versions: Some(versions), ..PassContext::default() };
             let report = self.run_pass(job, &pass.bound, context)?;
             known.extend(report.results.iter().cloned());
+            arrays.extend(report.arrays.iter().cloned());
             for result in results.iter().filter(|result| result.after == number + 1) {
                 let value = result.compute(&known)?;
                 known.insert(result.label.clone(), value);
@@ -258,8 +260,16 @@ impl Engine {
             done.push(report);
         }
         let Some(mut report) = sum_of(done) else { return Err(JobError::SeveralPasses.into()) };
-        report.results =
-            labels.into_iter().map(|label| (label.clone(), known.get(&label).copied().flatten())).collect();
+        (report.results, report.arrays) = (vec![], vec![]);
+        for label in labels {
+            match arrays.remove(&label) {
+                Some(array) => report.arrays.push((label, array)),
+                None => {
+                    let value = known.get(&label).copied().flatten();
+                    report.results.push((label, value));
+                }
+            }
+        }
         report.inputs = reports::of_inputs(&inputs);
         report.total_time = begin.elapsed();
         Ok(report)

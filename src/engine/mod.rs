@@ -42,6 +42,7 @@ use self::versions::Versions;
 use crate::data::{Input, Output, leftovers};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
+use crate::expr::Results;
 use crate::job::Job;
 use crate::memory::{AdmissionQueue, InRun};
 use crate::pipeline::{
@@ -304,10 +305,12 @@ impl Engine {
         losses::keep_others(runs, &lost);
 
         let verified = reports::verified_by_device(&plan, &outcomes);
+        let Results { values, arrays } = operator.results(rows);
         let mut report = Report {
             computation,
             rows,
-            results: operator.results(rows),
+            results: values,
+            arrays,
             inputs: read,
             outputs: written,
             chunks: outcomes.iter().map(|worker| worker.chunks).sum(),

@@ -15,7 +15,7 @@ impl Program {
         let columns = Columns {
             inputs: self.inputs.iter().map(|(_, dtype)| dtype.size()).collect(),
             outputs: self.outputs.iter().map(|(_, dtype)| dtype.size()).collect(),
-            partial_words: self.reductions.iter().map(Reduction::words).sum(),
+            partial_words: self.reductions.iter().map(Reduction::state_words).sum(),
             ..Columns::default()
         };
         Kernel {

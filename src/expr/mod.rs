@@ -47,6 +47,7 @@ mod passes;
 mod program;
 mod random;
 mod reduce;
+mod results;
 #[cfg(any(test, feature = "testing"))]
 mod samples;
 mod scalar;
@@ -62,6 +63,7 @@ pub use words::{FunctionInfo, FunctionKind, functions};
 
 pub(crate) use hints::unbound;
 pub(crate) use program::Program;
-pub(crate) use reduce::{Reduction, results};
+pub(crate) use reduce::Reduction;
+pub(crate) use results::{Results, results};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use samples::{rebuild, samples};

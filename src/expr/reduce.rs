@@ -8,7 +8,7 @@ use super::dispatch::{self, Work};
 use super::ir::Id;
 use super::scalar::{Value, greatest, least};
 use super::words::Kind;
-use crate::data::{Dtype, Scalar};
+use crate::data::{ArrayValue, Dtype, Scalar};
 use crate::device::kernel::TILE_THREADS;
 
 /// The maximum number of words of a state.
@@ -29,13 +29,23 @@ pub(super) enum Fold {
     Moments,
 }
 
-/// A reduction: one value computed from all rows.
+/// A result has at most so many columns, and its shape at most so many dimensions, as NumPy's shapes have. A partial of
+/// more is damaged.
+const MOST_COLUMNS: u64 = 1 << 24;
+const MOST_DIMENSIONS: usize = 64;
+
+/// A reduction: one value computed from all rows, or one for each column, which is an element of a row.
+///
+/// The state of all columns has the first word of each column, then the second word of each, and so on: columns are
+/// combined as lanes are, with vector instructions.
 #[derive(Clone, Debug)]
 pub(crate) struct Reduction {
     label: String,
     kind: Kind,
     /// The dtype of the row value in the expression.
     dtype: Dtype,
+    /// The shape of the result, which has a value for each column; `None` if it is one value of all elements.
+    shape: Option<Vec<u64>>,
     pub(super) fold: Fold,
     /// The dtype of the state: `i64`, `u64` or `f64`.
     pub(super) state: Dtype,
@@ -66,7 +76,19 @@ impl Reduction {
             _ if dtype.is_signed() => Dtype::I64,
             _ => Dtype::U64,
         };
-        Reduction { label, kind, dtype, fold, state, of: 0, weight: None, counter: None }
+        Reduction { label, kind, dtype, shape: None, fold, state, of: 0, weight: None, counter: None }
+    }
+
+    /// Makes it a reduction along the rows, with a value for each column. `shape` is that of the result.
+    pub(super) fn along_rows(self, shape: Vec<u64>) -> Reduction {
+        Reduction { shape: Some(shape), ..self }
+    }
+
+    /// Returns whether a result may have this shape.
+    pub(super) fn is_possible(shape: &[u64]) -> bool {
+        let columns = shape.iter().try_fold(1_u64, |columns, length| columns.checked_mul(*length));
+        let is_small = shape.iter().chain(&columns).all(|length| *length <= MOST_COLUMNS);
+        shape.len() <= MOST_DIMENSIONS && columns.is_some() && is_small
     }
 
     /// Creates the reduction that counts kept rows: those where this value, as a `u64`, is 1.
@@ -99,11 +121,22 @@ impl Reduction {
         matches!(self.kind, Kind::Count | Kind::Any | Kind::All)
     }
 
-    /// Creates a reduction that combines states, of the names of its kind and its dtype; `None` if they are unknown.
-    pub(crate) fn parse(label: String, kind: &str, dtype: &str, counter: Option<usize>) -> Option<Reduction> {
+    /// Creates a reduction that combines states; `None` if its kind or its dtype is unknown, or no result has this shape.
+    pub(crate) fn parse(
+        label: String,
+        kind: &str,
+        dtype: &str,
+        counter: Option<usize>,
+        shape: Option<Vec<u64>>,
+    ) -> Option<Reduction> {
         let own = [(Kind::Kept.name(), Kind::Kept)];
         let kind = Kind::names().chain(own).find(|(name, _)| *name == kind)?.1;
-        Some(Reduction { counter, ..Reduction::new(label, kind, dtype.parse().ok()?) })
+        let reduction = Reduction { counter, ..Reduction::new(label, kind, dtype.parse().ok()?) };
+        match shape {
+            None => Some(reduction),
+            Some(shape) if counter.is_none() && Reduction::is_possible(&shape) => Some(reduction.along_rows(shape)),
+            Some(_) => None,
+        }
     }
 
     /// The name of its kind, such as `mean`.
@@ -114,6 +147,16 @@ impl Reduction {
     /// Which reduction counts the rows that it reduces, if they are kept ones and its value depends on their number.
     pub(crate) fn counter(&self) -> Option<usize> {
         self.counter
+    }
+
+    /// The shape of the result; `None` if it is one value of all elements.
+    pub(crate) fn shape(&self) -> Option<&[u64]> {
+        self.shape.as_deref()
+    }
+
+    /// What decides how states are combined and finished, and the label.
+    pub(crate) fn key(&self) -> impl PartialEq {
+        (self.kind, self.dtype, self.counter, &self.shape, &self.label)
     }
 
     /// The dtype of the values that it reduces.
@@ -139,7 +182,7 @@ impl Reduction {
         &self.label
     }
 
-    /// The number of 8-byte words of a state.
+    /// The number of 8-byte words of the state of one column.
     pub(crate) fn words(&self) -> usize {
         match self.fold {
             Fold::Sum | Fold::Product | Fold::Min | Fold::Max => 1,
@@ -148,16 +191,30 @@ impl Reduction {
         }
     }
 
+    /// The number of columns; 1 if the result is one value of all elements.
+    pub(crate) fn columns(&self) -> usize {
+        self.shape.as_ref().map_or(1, |shape| shape.iter().product::<u64>() as usize)
+    }
+
+    /// The number of 8-byte words of the state of all columns.
+    pub(crate) fn state_words(&self) -> usize {
+        self.words() * self.columns()
+    }
+
+    /// Returns the state of one of the columns; only its first [`words`](Reduction::words) are used.
+    pub(crate) fn state_of_column(&self, state: &[u64], column: usize) -> [u64; MAX_WORDS] {
+        let mut words = state.iter().skip(column).step_by(self.columns().max(1));
+        std::array::from_fn(|_| words.next().copied().unwrap_or(0))
+    }
+
     /// Combines the state of earlier rows, `left`, with the state of later rows, and stores the result in `left`.
     ///
     /// # Panics
     /// If a state has a wrong number of words.
     pub(crate) fn combine(&self, left: &mut [u64], right: &[u64]) {
-        assert_eq!(left.len(), self.words(), "words of the left state");
-        assert_eq!(right.len(), self.words(), "words of the right state");
-        let mut words = left.chunks_mut(1);
-        let before = std::array::from_fn(|_| words.next().unwrap_or_default());
-        self.merge(before, std::array::from_fn(|word| right.get(word..=word).unwrap_or_default()));
+        assert_eq!(left.len(), self.state_words(), "words of the left state");
+        assert_eq!(right.len(), self.state_words(), "words of the right state");
+        dispatch::run(Merge { reduction: self, left, right });
         self.canonicalise(left);
     }
 
@@ -165,7 +222,7 @@ impl Reduction {
     fn canonicalise(&self, state: &mut [u64]) {
         let floats = match (self.state, self.fold) {
             (Dtype::F64, Fold::Moments) => state.len(),
-            (Dtype::F64, _) => 1,
+            (Dtype::F64, _) => self.columns(),
             _ => 0,
         };
         for word in &mut state[..floats] {
@@ -223,7 +280,21 @@ impl Reduction {
         }
     }
 
-    /// Computes the value of `rows` rows from their state, which is `None` without rows. `None` if there is no value.
+    /// Computes the values of all columns as [`finish`](Reduction::finish) computes one. `None` if there are no values, or
+    /// if the result is not an array.
+    pub(crate) fn finish_columns(&self, state: Option<&[u64]>, rows: u64) -> Option<ArrayValue> {
+        let shape = self.shape.clone()?;
+        let state = state.filter(|state| state.len() == self.state_words());
+        let value = |column| match state {
+            Some(state) => self.finish(Some(&self.state_of_column(state, column)[..self.words()]), rows),
+            None => self.finish(None, rows),
+        };
+        let values: Vec<Scalar> = (0..self.columns()).map(value).collect::<Option<_>>()?;
+        Some(ArrayValue::new(self.result_dtype(), shape, &values))
+    }
+
+    /// Computes the value of `rows` rows from the state of one column, which is `None` without rows. `None` if there is
+    /// no value.
     pub(crate) fn finish(&self, state: Option<&[u64]>, rows: u64) -> Option<Scalar> {
         let float = |value: f64| {
             if self.dtype == Dtype::F32 {
@@ -344,18 +415,21 @@ fn moments([l0, l1, l2]: [&mut [u64]; MAX_WORDS], [r0, r1, r2]: [&[u64]; MAX_WOR
     }
 }
 
-/// Returns the label and the value of each result, of `rows` rows with these states. `None` if there are no rows.
-pub(crate) fn results(reductions: &[Reduction], states: Option<&[u64]>, rows: u64) -> Vec<(String, Option<Scalar>)> {
-    let mut rest = states.unwrap_or_default();
-    let mut split = |reduction: &Reduction| rest.split_off(..reduction.words());
-    let states: Vec<Option<&[u64]>> = reductions.iter().map(&mut split).collect();
-    let kept = |counter: usize| states.get(counter).copied().flatten().and_then(|state| state.first().copied());
-    let results = reductions.iter().zip(&states).filter(|(reduction, _)| reduction.is_result());
-    let value = |(reduction, state): (&Reduction, &Option<&[u64]>)| {
-        let rows = reduction.counter.map_or(rows, |counter| kept(counter).unwrap_or(0));
-        (reduction.label.clone(), reduction.finish(*state, rows))
-    };
-    results.map(value).collect()
+/// Combines the states of earlier and later rows.
+struct Merge<'a> {
+    reduction: &'a Reduction,
+    left: &'a mut [u64],
+    right: &'a [u64],
+}
+
+impl Work for Merge<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let columns = self.reduction.columns().max(1);
+        let (mut left, mut right) = (self.left.chunks_mut(columns), self.right.chunks(columns));
+        let left = std::array::from_fn(|_| left.next().unwrap_or_default());
+        self.reduction.merge(left, std::array::from_fn(|_| right.next().unwrap_or_default()));
+    }
 }
 
 /// Accumulates the values of rows in lanes.

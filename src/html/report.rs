@@ -79,17 +79,27 @@ impl Report {
     }
 
     fn table_of_results(&self) -> String {
-        if self.results.is_empty() {
-            return String::new();
-        }
-        let rows = self.results.iter().map(|(name, value)| {
+        let row = |name: &str, value: Option<(String, String)>| {
             let name = code(&name.split_whitespace().collect::<Vec<_>>().join(" "));
             match value {
-                Some(value) => [name, code(&value.to_string()), value.dtype().name().to_owned()],
+                Some((value, dtype)) => [name, code(&value), dtype],
                 None => [name, "no value (no rows)".to_owned(), String::new()],
             }
-        });
-        section("Results", &table(["result", "value", "dtype"], rows, "results"))
+        };
+        let mut rows = Vec::new();
+        for (name, value) in &self.results {
+            rows.push(row(name, value.map(|value| (value.to_string(), value.dtype().name().to_owned()))));
+        }
+        for (name, array) in &self.arrays {
+            let array = array.as_ref();
+            let shown =
+                array.map(|array| (array.to_string(), format!("{}, {}", array.dtype(), lengths(array.shape()))));
+            rows.push(row(name, shown));
+        }
+        if rows.is_empty() {
+            return String::new();
+        }
+        section("Results", &table(["result", "value", "dtype"], rows.into_iter(), "results"))
     }
 
     /// Returns the passes over the rows, if there are several.
@@ -128,8 +138,7 @@ impl Report {
 
     fn table_of_columns(&self) -> String {
         let of_input = self.inputs.iter().map(|input| {
-            let shape: Vec<_> = input.shape.iter().map(|length| units::count(*length)).collect();
-            let rows = if shape.len() > 1 { shape.join(" × ") } else { units::count(input.rows) };
+            let rows = if input.shape.len() > 1 { lengths(&input.shape) } else { units::count(input.rows) };
             [
                 place("input", &input.name, input.path.as_deref()),
                 input.dtype.name().into(),
@@ -194,6 +203,11 @@ pub(super) fn name_of(device: &DeviceReport) -> String {
 /// Returns a number, and what it is, for the headline.
 pub(super) fn figure(number: &str, what: &str) -> (String, String) {
     (number.to_owned(), what.to_owned())
+}
+
+/// Returns the lengths of the dimensions of an array.
+fn lengths(shape: &[u64]) -> String {
+    shape.iter().map(|length| units::count(*length)).collect::<Vec<_>>().join(" × ")
 }
 
 /// Returns the role, name and file of a column.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Operator;
-use crate::data::Scalar;
 use crate::device::kernel::{Kernel, SharedKernel};
+use crate::expr::Results;
 
 pub(crate) struct CustomOp(SharedKernel);
 
@@ -31,7 +31,7 @@ impl Operator for CustomOp {
         (one != other).then(|| ["the number of selected rows".into(), one_text, other_text])
     }
 
-    fn results(&self, _: u64) -> Vec<(String, Option<Scalar>)> {
-        vec![]
+    fn results(&self, _: u64) -> Results {
+        Results::default()
     }
 }

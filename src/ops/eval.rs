@@ -1,13 +1,11 @@
 //! The operator `eval`: an expression over the rows of the inputs, with outputs and reductions.
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Operator;
 use super::fold::{Combine, Fold};
-use crate::data::Scalar;
 use crate::device::kernel::SharedKernel;
-use crate::expr::{self, Program, Reduction};
+use crate::expr::{self, Program, Reduction, Results};
 
 pub(crate) struct Eval {
     program: Arc<Program>,
@@ -28,11 +26,12 @@ impl Operator for Eval {
     }
 
     fn absorb(&self, first_row: u64, rows: usize, partials: &[u8]) {
-        if self.program.reductions().is_empty() {
+        if self.program.reductions().words() == 0 {
             return;
         }
         // Most of the work is done outside the lock: a chunk is reduced to a few nodes first.
-        let nodes = Fold::of_tiles(first_row, rows, partials, self.program.reductions());
+        let tile_rows = self.kernel.columns.tile_rows;
+        let nodes = Fold::of_tiles((first_row, rows), tile_rows, partials, self.program.reductions());
         self.fold.lock().unwrap_or_else(PoisonError::into_inner).merge(nodes, self.program.reductions());
     }
 
@@ -45,19 +44,7 @@ impl Operator for Eval {
     }
 
     fn difference(&self, one: &[u64], other: &[u64], rows: u64) -> Option<[String; 3]> {
-        with_words(self.program.reductions()).find_map(|(reduction, own)| {
-            let text = |state: &[u64]| {
-                let value = reduction.finish(Some(state), rows).map_or_else(String::new, |value| value.to_string());
-                let bits: Vec<_> = state.iter().map(|word| format!("{word:#x}")).collect();
-                format!("{value} ({})", bits.join(" "))
-            };
-            let [one, other] = [one, other].map(|state| &state[own.clone()]);
-            let what = || match reduction.is_result() {
-                true => format!("the partial result of '{}'", reduction.label()),
-                false => "the number of selected rows".into(),
-            };
-            (one != other).then(|| [what(), text(one), text(other)])
-        })
+        difference(self.program.reductions(), one, other, rows)
     }
 
     fn state(&self) -> (Vec<Reduction>, Fold) {
@@ -65,37 +52,73 @@ impl Operator for Eval {
         (self.program.reductions().to_vec(), fold)
     }
 
-    /// The value of every reduction, in the order of the expression.
-    fn results(&self, rows: u64) -> Vec<(String, Option<Scalar>)> {
+    fn results(&self, rows: u64) -> Results {
         let fold = self.fold.lock().unwrap_or_else(PoisonError::into_inner).clone();
         results(self.program.reductions(), fold, rows)
     }
 }
 
-/// Returns each reduction with the words of its state.
-fn with_words(reductions: &[Reduction]) -> impl Iterator<Item = (&Reduction, Range<usize>)> {
+/// Returns the first result in which two states of a tile of `rows` rows differ, and both as text.
+fn difference(reductions: &[Reduction], one: &[u64], other: &[u64], rows: u64) -> Option<[String; 3]> {
     let mut word = 0;
-    reductions.iter().map(move |reduction| {
-        let own = word..word + reduction.words();
+    reductions.iter().find_map(|reduction| {
+        let own = word..word + reduction.state_words();
         word = own.end;
-        (reduction, own)
+        let (one, other) = (&one[own.clone()], &other[own]);
+        if one == other {
+            return None;
+        }
+        let columns = (0..reduction.columns()).map(|column| {
+            let states = [one, other].map(|state| reduction.state_of_column(state, column));
+            (column, states)
+        });
+        let (column, states) = columns.into_iter().find(|(_, [one, other])| one != other)?;
+        let [one, other] = states.map(|state| {
+            let state = &state[..reduction.words()];
+            let value = reduction.finish(Some(state), rows).map_or_else(String::new, |value| value.to_string());
+            let bits: Vec<_> = state.iter().map(|word| format!("{word:#x}")).collect();
+            format!("{value} ({})", bits.join(" "))
+        });
+        let what = match (reduction.is_result(), reduction.shape()) {
+            (false, _) => "the number of selected rows".into(),
+            (true, None) => format!("the partial result of '{}'", reduction.label()),
+            (true, Some(shape)) => {
+                format!("the partial result of '{}' at {:?}", reduction.label(), place(shape, column as u64))
+            }
+        };
+        Some([what, one, other])
     })
 }
 
-/// Returns the label and the value of each reduction over `rows` rows, of whose tiles these are the nodes.
-pub(crate) fn results(reductions: &[Reduction], nodes: Fold, rows: u64) -> Vec<(String, Option<Scalar>)> {
+/// Returns the index in each dimension of an element, in row-major order, of an array of this shape.
+fn place(shape: &[u64], mut element: u64) -> Vec<u64> {
+    let mut place: Vec<u64> = shape
+        .iter()
+        .rev()
+        .map(|length| {
+            let index = element % (*length).max(1);
+            element /= (*length).max(1);
+            index
+        })
+        .collect();
+    place.reverse();
+    place
+}
+
+/// Returns the results over `rows` rows, of whose tiles these are the nodes.
+pub(crate) fn results(reductions: &[Reduction], nodes: Fold, rows: u64) -> Results {
     expr::results(reductions, nodes.finish(reductions).as_deref(), rows)
 }
 
 impl Combine for [Reduction] {
     fn words(&self) -> usize {
-        self.iter().map(|reduction| reduction.words()).sum()
+        self.iter().map(|reduction| reduction.state_words()).sum()
     }
 
     fn combine(&self, mut left: &mut [u64], mut right: &[u64]) {
         for reduction in self {
-            let (l, l_rest) = left.split_at_mut(reduction.words());
-            let (r, r_rest) = right.split_at(reduction.words());
+            let (l, l_rest) = left.split_at_mut(reduction.state_words());
+            let (r, r_rest) = right.split_at(reduction.state_words());
             reduction.combine(l, r);
             (left, right) = (l_rest, r_rest);
         }
@@ -105,7 +128,7 @@ impl Combine for [Reduction] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Dtype;
+    use crate::data::{Dtype, Scalar};
     use crate::device::kernel::{TILE_ROWS, Uniform};
     use crate::expr::Expression;
 
@@ -136,7 +159,7 @@ mod tests {
             eval.absorb(start as u64, part.len(), bytemuck::cast_slice(&partials));
         }
         let bits = |(label, value): (String, Option<Scalar>)| (label, value.unwrap().bits());
-        eval.results(rows as u64).into_iter().map(bits).collect()
+        eval.results(rows as u64).values.into_iter().map(bits).collect()
     }
 
     /// The order of float additions determines the results. A release that changes these bits must announce it.
@@ -170,5 +193,96 @@ mod tests {
                 assert_eq!(found, expected, "chunks of {chunk_tiles} tiles\n{found:#x?}");
             }
         }
+    }
+
+    fn reduction(kind: &str, dtype: Dtype, shape: Option<&[u64]>) -> Reduction {
+        Reduction::parse(kind.into(), kind, dtype.name(), None, shape.map(<[u64]>::to_vec)).unwrap()
+    }
+
+    /// A state of a tile, as a kernel would write it.
+    fn state_of(reductions: &[Reduction], tile: u64) -> Vec<u64> {
+        let mut random = tile + 1;
+        let word = |reduction: &Reduction| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // Sums of these depend on their order.
+            let float = (random >> 40) as f64 * 0.1 + 1.0;
+            if reduction.dtype() == Dtype::F64 { float.to_bits() } else { random >> 33 }
+        };
+        let mut word = word;
+        reductions.iter().flat_map(|each| (0..each.state_words()).map(|_| word(each)).collect::<Vec<_>>()).collect()
+    }
+
+    /// Columns are folded in the tree of single values, among other reductions, in tiles of any number of rows.
+    #[test]
+    fn columns_have_the_tree_of_single_values() {
+        let shape = Some(&[2_u64, 3][..]);
+        let kinds = [("sum", Dtype::F64), ("var", Dtype::F64), ("argmax", Dtype::I64), ("prod", Dtype::F64)];
+        let joint: Vec<_> = kinds
+            .iter()
+            .flat_map(|&(kind, dtype)| [reduction(kind, dtype, None), reduction(kind, dtype, shape)])
+            .collect();
+        for (tiles, tile_rows) in [(1_u64, 4096_u64), (13, 4096), (64, 256), (100, 1), (31, 1024)] {
+            let mut all = Fold::default();
+            let mut starts: Vec<u64> = (0..tiles).step_by(3).collect();
+            starts.reverse();
+            for start in starts {
+                let own = start..tiles.min(start + 3);
+                let states: Vec<u64> = own.clone().flat_map(|tile| state_of(&joint, tile)).collect();
+                // The last tile is not full.
+                let rows = ((own.end - start) * tile_rows - u64::from(tile_rows > 1)) as usize;
+                let partials = bytemuck::cast_slice(&states);
+                let nodes = Fold::of_tiles((start * tile_rows, rows), tile_rows as usize, partials, &joint[..]);
+                all.merge(nodes, &joint[..]);
+            }
+            let found = super::results(&joint, all, tiles * tile_rows);
+            // Each column by itself, in order.
+            let mut word = 0;
+            for along in &joint {
+                let one = reduction(along.kind(), along.dtype(), None);
+                for column in 0..along.columns() {
+                    let mut fold = Fold::default();
+                    for tile in 0..tiles {
+                        let state = &state_of(&joint, tile)[word..word + along.state_words()];
+                        let own: Box<[u64]> = state.iter().skip(column).step_by(along.columns()).copied().collect();
+                        let how = std::slice::from_ref(&one);
+                        fold.merge(Fold::of_nodes([((0, tile), own)]), how);
+                    }
+                    let single = super::results(std::slice::from_ref(&one), fold, tiles * tile_rows).values[0].1;
+                    let own = match along.shape() {
+                        None => found.values.iter().find(|(label, _)| label == along.label()).unwrap().1,
+                        Some(_) => {
+                            let array = found.arrays.iter().find(|(label, _)| label == along.label());
+                            array.unwrap().1.as_ref().unwrap().get(column)
+                        }
+                    };
+                    assert_eq!(own, single, "column {column} of {along:?}, {tiles} tiles");
+                }
+                word += along.state_words();
+            }
+            assert_eq!((found.values.len(), found.arrays.len()), (kinds.len(), kinds.len()));
+        }
+    }
+
+    #[test]
+    fn a_difference_names_the_column() {
+        let shape = Some(&[2_u64, 3][..]);
+        let reductions = [
+            reduction("sum", Dtype::I64, None),
+            reduction("argmax", Dtype::I64, shape),
+            reduction("mean", Dtype::F64, Some(&[4])),
+        ];
+        let right = [vec![7; 1 + 12], vec![8.0_f64.to_bits(); 4]].concat();
+        assert_eq!(difference(&reductions, &right, &right, 4), None);
+        let with = |word: usize, value: u64| {
+            let mut other = right.clone();
+            other[word] = value;
+            difference(&reductions, &other, &right, 4).unwrap()
+        };
+        assert_eq!(with(0, 6), ["the partial result of 'sum'", "6 (0x6)", "7 (0x7)"]);
+        // The row of column 5, behind the values of six columns.
+        assert_eq!(with(1 + 6 + 5, 9), ["the partial result of 'argmax' at [1, 2]", "9 (0x7 0x9)", "7 (0x7 0x7)"]);
+        let found = with(1 + 12 + 2, 16.0_f64.to_bits());
+        let texts = ["4.0 (0x4030000000000000)", "2.0 (0x4020000000000000)"];
+        assert_eq!(found, ["the partial result of 'mean' at [2]", texts[0], texts[1]]);
     }
 }

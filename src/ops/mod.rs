@@ -9,9 +9,8 @@ pub(crate) use custom::CustomOp;
 pub(crate) use eval::{Eval, results};
 pub(crate) use fold::Fold;
 
-use crate::data::Scalar;
 use crate::device::kernel::SharedKernel;
-use crate::expr::Reduction;
+use crate::expr::{Reduction, Results};
 
 /// The interface between the pipeline and an operator.
 pub(crate) trait Operator: Send + Sync {
@@ -40,7 +39,6 @@ pub(crate) trait Operator: Send + Sync {
         (vec![], Fold::default())
     }
 
-    /// Returns the labels and values of the results after all `rows` rows were absorbed. A value is `None` if it does
-    /// not exist, as for the minimum of no rows.
-    fn results(&self, rows: u64) -> Vec<(String, Option<Scalar>)>;
+    /// Returns the results after all `rows` rows were absorbed.
+    fn results(&self, rows: u64) -> Results;
 }

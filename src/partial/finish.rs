@@ -10,6 +10,7 @@ use super::output::{OutputId, PathText};
 use super::{InputId, Journal, OpenJournal, Partial};
 use crate::data::{Dtype, FileSink, SharedFile, Sink, commit_all, leftovers};
 use crate::error::{PartialError, Result};
+use crate::expr::Results;
 use crate::ops;
 use crate::report::{Computation, InputReport, OutputReport, Report, Setup};
 
@@ -146,13 +147,15 @@ impl Partial {
         let (checksums, checksum_time) = checksums;
         let rows = self.kept_rows().unwrap_or(self.job.rows);
         let Partial { job, reductions, nodes, paths, work, .. } = self;
+        let Results { values, arrays } = ops::results(&reductions, nodes, job.rows);
         let mut report = Report {
             computation: match job.kernel {
                 None => Computation::Expression(job.text),
                 Some(_) => Computation::Kernel(job.text),
             },
             rows: job.rows,
-            results: ops::results(&reductions, nodes, job.rows),
+            results: values,
+            arrays,
             inputs: inputs(&job.inputs, paths.inputs)?,
             outputs: outputs(&job.outputs, paths.outputs, rows, checksums)?,
             chunks: 0,

@@ -3,7 +3,7 @@
 //! | bytes | |
 //! | --- | --- |
 //! | 8 | `OVSHPART` |
-//! | 4 | the version of this format, 4 |
+//! | 4 | the version of this format, 5 |
 //! | 4 | the length of the header |
 //! | … | the header, as JSON |
 //! | 12 + 8 n each | the nodes of the tree: level, index, the n words of the state |
@@ -24,15 +24,14 @@ use crate::expr::Reduction;
 use crate::ops::Fold;
 
 const MAGIC: &[u8; 8] = b"OVSHPART";
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 const CHECKSUM: usize = 16;
 
 #[derive(Serialize, Deserialize)]
 struct Header {
     job: JobId,
     rows: Vec<Range<u64>>,
-    /// The label, the kind and the dtype of each reduction, and which one counts the rows that it reduces.
-    reductions: Vec<(String, String, String, Option<usize>)>,
+    reductions: Vec<ReductionHeader>,
     /// The mark of the file of each output, in hexadecimal digits.
     marks: Vec<Option<String>>,
     /// The first row, the rows and the kept rows of each part.
@@ -43,17 +42,41 @@ struct Header {
     work: Work,
 }
 
+#[derive(Serialize, Deserialize)]
+struct ReductionHeader {
+    label: String,
+    kind: String,
+    dtype: String,
+    /// Which reduction counts the rows that it reduces, if they are kept ones.
+    counter: Option<usize>,
+    /// The shape of the result, if it has a value for each element of a row.
+    shape: Option<Vec<u64>>,
+}
+
+impl ReductionHeader {
+    fn of(reduction: &Reduction) -> ReductionHeader {
+        ReductionHeader {
+            label: reduction.label().into(),
+            kind: reduction.kind().into(),
+            dtype: reduction.dtype().to_string(),
+            counter: reduction.counter(),
+            shape: reduction.shape().map(<[u64]>::to_vec),
+        }
+    }
+
+    fn reduction(self) -> Option<Reduction> {
+        Reduction::parse(self.label, &self.kind, &self.dtype, self.counter, self.shape)
+    }
+}
+
 impl Partial {
     /// Returns the partial as bytes, for a file or a message.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let reductions = self.reductions.iter();
-        let reductions =
-            reductions.map(|each| (each.label().into(), each.kind().into(), each.dtype().to_string(), each.counter()));
         let kept = self.written.kept.as_ref();
         let header = Header {
             job: self.job.clone(),
             rows: self.rows.ranges().to_vec(),
-            reductions: reductions.collect(),
+            reductions: self.reductions.iter().map(ReductionHeader::of).collect(),
             marks: self.written.marks.iter().map(|mark| mark.map(|mark| format!("{mark:x}"))).collect(),
             kept: kept.map(|kept| kept.iter().map(|range| [range.first, range.rows, range.kept]).collect()),
             stamps: self.written.stamps.clone(),
@@ -104,11 +127,9 @@ fn parse(bytes: &[u8]) -> Option<Partial> {
     let (header, rest) = rest.split_at_checked(length as usize)?;
     let Header { job, rows, reductions, marks, kept, stamps, paths, work } = serde_json::from_slice(header).ok()?;
     let rows = RowSet::of_ranges(&rows).filter(|rows| rows.ranges().last().is_none_or(|last| last.end <= job.rows))?;
-    let reductions = reductions.into_iter();
-    let reductions = reductions.map(|(label, kind, dtype, counter)| Reduction::parse(label, &kind, &dtype, counter));
-    let reductions = reductions.collect::<Option<Vec<_>>>()?;
-    let words: usize = reductions.iter().map(Reduction::words).sum();
-    let nodes = rest.chunks_exact(12 + 8 * words);
+    let reductions = reductions.into_iter().map(ReductionHeader::reduction).collect::<Option<Vec<_>>>()?;
+    let words = reductions.iter().try_fold(0_usize, |words, reduction| words.checked_add(reduction.state_words()))?;
+    let nodes = rest.chunks_exact(words.checked_mul(8)?.checked_add(12)?);
     if !nodes.remainder().is_empty() {
         return None;
     }
@@ -158,4 +179,147 @@ fn parse_kept(kept: &[[u64; 3]], rows: &RowSet) -> Option<Vec<Kept>> {
 fn take_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (word, rest) = bytes.split_first_chunk::<4>()?;
     Some((u32::from_le_bytes(*word), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use crate::report::tests::example;
+
+    const ROWS: u64 = 40_960;
+
+    /// The partial of some rows of a job with these reductions along `width` columns.
+    fn partial(reductions: &[Reduction], width: u64, rows: Range<u64>) -> Partial {
+        let job = JobId {
+            version: "1".into(),
+            text: "mean(x, axis=0)".into(),
+            kernel: None,
+            rows: ROWS,
+            inputs: vec![],
+            values: vec![],
+            outputs: vec![],
+        };
+        let paths = Paths { inputs: vec![], outputs: vec![] };
+        let written = Written { marks: vec![], kept: None, stamps: None };
+        let states: Vec<u64> =
+            (rows.start / 4096..rows.end.div_ceil(4096)).flat_map(|tile| state(width, tile)).collect();
+        let len = (rows.end - rows.start) as usize;
+        let nodes = Fold::of_tiles((rows.start, len), 4096, bytemuck::cast_slice(&states), reductions);
+        Partial::new((job, paths), rows, (reductions.to_vec(), nodes), written, Work::of(example()))
+    }
+
+    fn reductions(width: u64) -> [Reduction; 3] {
+        let of = |kind: &str, shape| Reduction::parse(kind.into(), kind, "f64", None, shape).unwrap();
+        [of("mean", Some(vec![width])), of("sum", None), of("var", Some(vec![1, width]))]
+    }
+
+    fn state(width: u64, tile: u64) -> Vec<u64> {
+        let float = |k: u64| (k as f64 / 7.0).to_bits();
+        let counts = std::iter::repeat_n(4096.0_f64.to_bits(), width as usize);
+        let means = (0..1 + width).map(|k| float(k + 100 * tile));
+        means.chain(counts).chain((0..2 * width).map(|k| float(k * k + tile))).collect()
+    }
+
+    /// The results of all tiles, in parts of `tiles` that are sent as bytes and merged from the last one on.
+    fn merged(width: u64, tiles: u64) -> (String, Vec<u8>) {
+        let reductions = reductions(width);
+        let all = ROWS / 4096;
+        let parts = (0..all.div_ceil(tiles)).rev().map(|part| {
+            let own = part * tiles..all.min((part + 1) * tiles);
+            let part = partial(&reductions, width, own.start * 4096..own.end * 4096);
+            let bytes = part.to_bytes();
+            let read = Partial::from_bytes(&bytes).unwrap();
+            assert_eq!(read.to_bytes(), bytes);
+            read
+        });
+        let whole = parts.reduce(|mut all, part| {
+            all.merge(part).unwrap();
+            all
+        });
+        let whole = whole.unwrap();
+        let bytes = whole.to_bytes();
+        let report = whole.finish().unwrap();
+        assert_eq!(report.arrays[1].1.as_ref().unwrap().shape(), [1, width]);
+        (format!("{:?} {:?}", report.results, report.arrays), bytes)
+    }
+
+    #[test]
+    fn parts_of_arrays_are_merged_to_the_bits_of_all_rows() {
+        for width in [1, 2, 5, 1000] {
+            let (expected, _) = merged(width, ROWS);
+            for tiles in [1, 2, 3, 7] {
+                assert_eq!(merged(width, tiles).0, expected, "{width} columns, {tiles} tiles in a part");
+            }
+        }
+    }
+
+    /// The states of the columns, of the nodes that are left, and what a partial has in any case.
+    #[test]
+    fn a_partial_of_arrays_has_the_size_of_their_states() {
+        let of = |width: u64| merged(width, 3).1.len() as u64;
+        // Ten tiles are two nodes.
+        let added = of(1000) - of(1);
+        assert!((2 * 4 * 999 * 8..2 * 4 * 999 * 8 + 100).contains(&added), "{added} bytes more");
+    }
+
+    /// Changes the header and sets the checksum anew, as damage by accident never would.
+    fn with_header(bytes: &[u8], change: impl Fn(&mut Vec<u8>)) -> Result<Partial> {
+        let length = u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
+        let mut header = bytes[16..16 + length].to_vec();
+        change(&mut header);
+        let nodes = &bytes[16 + length..bytes.len() - CHECKSUM];
+        let mut other = [&bytes[..12], &(header.len() as u32).to_le_bytes(), &header, nodes].concat();
+        other.extend(XxHash3_128::oneshot(&other).to_le_bytes());
+        Partial::from_bytes(&other)
+    }
+
+    fn replaced(bytes: &[u8], from: &str, to: &str) -> Result<Partial> {
+        with_header(bytes, |header| {
+            let text = String::from_utf8(header.clone()).unwrap();
+            assert!(text.contains(from), "no {from} in {text}");
+            *header = text.replacen(from, to, 1).into_bytes();
+        })
+    }
+
+    #[test]
+    fn shapes_that_do_not_fit_the_states_are_refused() {
+        let (_, bytes) = merged(5, 3);
+        assert!(replaced(&bytes, "[5]", "[5]").is_ok());
+        assert!(replaced(&bytes, "[5]", "[1,5]").is_ok(), "the same number of columns");
+        let sizes = ["4", "6", "0", "16777217", "18446744073709551615", "4294967296,4294967296", "1e3", "-1", "null"];
+        let many = format!("[5{}]", ",1".repeat(64));
+        for shape in sizes.map(|size| format!("[{size}]")).into_iter().chain(["null".into(), "5".into(), many]) {
+            let error = replaced(&bytes, "[5]", &shape).unwrap_err();
+            assert!(matches!(error, Error::InvalidPartial(PartialError::Damaged)), "{shape}: {error}");
+        }
+        assert!(replaced(&bytes, "\"counter\":null", "\"counter\":0").is_err(), "columns of kept rows");
+        // Without nodes, nothing says what the shape is. It takes little memory all the same.
+        let empty = partial(&reductions(5), 5, 0..0).to_bytes();
+        assert!(replaced(&empty, "[5]", "[16777216]").is_ok());
+        assert!(replaced(&empty, "[5]", "[16777217]").is_err());
+    }
+
+    #[test]
+    fn partials_with_other_reductions_are_not_merged() {
+        let (first, second) = (0..4096, 4096..ROWS);
+        let of = |width: u64, rows: &Range<u64>| partial(&reductions(width), width, rows.clone());
+        let mut all = of(5, &first);
+        let other = all.merge(of(6, &second)).unwrap_err();
+        assert!(matches!(other, Error::InvalidPartial(PartialError::Damaged)), "{other}");
+        let fewer = Partial { reductions: reductions(5)[..2].to_vec(), ..of(5, &second) };
+        all.merge(fewer).unwrap_err();
+        assert_eq!(all.rows(), [first]);
+        all.merge(of(5, &second)).unwrap();
+    }
+
+    #[test]
+    fn every_damaged_bit_of_an_array_is_found() {
+        let bytes = partial(&reductions(3), 3, 0..4096).to_bytes();
+        for bit in 0..bytes.len() * 8 {
+            let mut other = bytes.clone();
+            other[bit / 8] ^= 1 << (bit % 8);
+            assert!(matches!(Partial::from_bytes(&other), Err(Error::InvalidPartial(_))), "bit {bit}");
+        }
+    }
 }

@@ -136,6 +136,9 @@ impl Partial {
         if let Some(rows) = self.rows.overlap(&other.rows) {
             return Err(PartialError::Twice { start: rows.start, end: rows.end }.into());
         }
+        if !self.reductions.iter().map(Reduction::key).eq(other.reductions.iter().map(Reduction::key)) {
+            return Err(PartialError::Damaged.into());
+        }
         let marks = self.written.marks.iter().zip(&other.written.marks).zip(&self.job.outputs);
         if let Some((_, output)) = marks.into_iter().find(|((own, others), _)| own != others) {
             return Err(PartialError::OtherFile { output: output.name.clone() }.into());

@@ -10,7 +10,7 @@ use super::{
     Bottleneck, Computation, DeviceReport, InputReport, OutputReport, Report, Setup, StageTime, StageTimes,
     Verification, VerifiedDevice,
 };
-use crate::data::Scalar;
+use crate::data::{ArrayPart, ArrayValue, Scalar};
 use crate::device::DeviceKind;
 
 #[derive(serde::Serialize)]
@@ -21,6 +21,7 @@ struct ReportJson<'a> {
     kernel: Option<&'a str>,
     rows: u64,
     results: Vec<ResultJson<'a>>,
+    arrays: Vec<ArrayJson<'a>>,
     inputs: Vec<InputJson<'a>>,
     outputs: Vec<OutputJson<'a>>,
     input_bytes: u64,
@@ -49,6 +50,14 @@ struct ResultJson<'a> {
     name: &'a str,
     dtype: Option<&'static str>,
     value: Option<Scalar>,
+}
+
+#[derive(serde::Serialize)]
+struct ArrayJson<'a> {
+    name: &'a str,
+    dtype: Option<&'static str>,
+    shape: Option<&'a [u64]>,
+    values: Option<ArrayPart<'a>>,
 }
 
 #[derive(serde::Serialize)]
@@ -139,6 +148,7 @@ impl Serialize for Report {
             kernel,
             rows: self.rows,
             results: self.results.iter().map(result).collect(),
+            arrays: self.arrays.iter().map(array).collect(),
             inputs: self.inputs.iter().map(input).collect(),
             outputs: self.outputs.iter().map(output).collect(),
             input_bytes: self.input_bytes(),
@@ -172,6 +182,16 @@ impl Serialize for Report {
 
 fn result((name, value): &(String, Option<Scalar>)) -> ResultJson<'_> {
     ResultJson { name, dtype: value.map(|value| value.dtype().name()), value: *value }
+}
+
+fn array((name, array): &(String, Option<ArrayValue>)) -> ArrayJson<'_> {
+    let array = array.as_ref();
+    ArrayJson {
+        name,
+        dtype: array.map(|array| array.dtype().name()),
+        shape: array.map(ArrayValue::shape),
+        values: array.map(ArrayValue::whole),
+    }
 }
 
 /// Returns a path as text. Bytes that are not UTF-8 are replaced.
@@ -251,6 +271,16 @@ impl Serialize for Scalar {
             Scalar::U64(value) => serializer.serialize_u64(value),
             Scalar::F32(value) => serializer.serialize_f32(value),
             Scalar::F64(value) => serializer.serialize_f64(value),
+        }
+    }
+}
+
+/// Serializes as a list of parts, one list within another for each dimension.
+impl Serialize for ArrayPart<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.value() {
+            Some(value) => value.serialize(serializer),
+            None => serializer.collect_seq((0..self.len()).map(|index| self.at(index))),
         }
     }
 }

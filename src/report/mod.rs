@@ -16,7 +16,7 @@ pub use verification::{RecomputedBy, Verification, VerifiedDevice};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::data::{Dtype, Scalar};
+use crate::data::{ArrayValue, Dtype, Scalar};
 use crate::device::DeviceKind;
 use crate::error::{Error, JobError};
 use crate::trace::Timeline;
@@ -48,9 +48,11 @@ pub struct Report {
     pub computation: Computation,
     /// Rows of the job.
     pub rows: u64,
-    /// The reductions in the order of the expression, each with its name, or with its text if it has no name. `None`
-    /// if it has no value, such as the minimum of zero rows.
+    /// The reductions to one value in the order of the expression, each with its name, or with its text if it has no
+    /// name. `None` if it has no value, such as the minimum of zero rows.
     pub results: Vec<(String, Option<Scalar>)>,
+    /// The reductions along the rows, which have a value for each element of a row, in the same form.
+    pub arrays: Vec<(String, Option<ArrayValue>)>,
     /// The inputs read.
     pub inputs: Vec<InputReport>,
     /// The outputs written.
@@ -294,15 +296,35 @@ impl StageTimes {
     }
 }
 
-/// The error for a name that no result of the job has.
+/// The error for a name that no result of the job has, or one of the other form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no result '{name}'; {}", known_as_text(.known))]
 #[non_exhaustive]
-pub struct UnknownResult {
-    /// The requested name.
-    pub name: String,
-    /// The names of the results of the job.
-    pub known: Vec<String>,
+pub enum UnknownResult {
+    /// No result has the name.
+    #[error("there is no result '{name}'; {}", known_as_text(.known))]
+    #[non_exhaustive]
+    Name {
+        /// The requested name.
+        name: String,
+        /// The names of the results of the job.
+        known: Vec<String>,
+    },
+
+    /// One value was requested, and the result is an array.
+    #[error("the result '{name}' is an array; read it with `array`")]
+    #[non_exhaustive]
+    Array {
+        /// The requested name.
+        name: String,
+    },
+
+    /// An array was requested, and the result is one value.
+    #[error("the result '{name}' is one value; read it with `value`")]
+    #[non_exhaustive]
+    Value {
+        /// The requested name.
+        name: String,
+    },
 }
 
 fn known_as_text(known: &[String]) -> String {
@@ -314,7 +336,9 @@ fn known_as_text(known: &[String]) -> String {
 
 impl From<UnknownResult> for Error {
     fn from(error: UnknownResult) -> Error {
-        JobError::UnknownName { message: error.to_string(), name: error.name }.into()
+        let message = error.to_string();
+        let (UnknownResult::Name { name, .. } | UnknownResult::Array { name } | UnknownResult::Value { name }) = error;
+        JobError::UnknownName { message, name }.into()
     }
 }
 
@@ -336,15 +360,37 @@ impl Report {
     /// ```
     ///
     /// # Errors
-    /// [`UnknownResult`] if there is no such reduction. The error lists the names of all reductions.
+    /// [`UnknownResult`] if there is no such reduction, or if it is an [`array`](Report::array). The error lists the names
+    /// of all reductions.
     pub fn value(&self, name: &str) -> Result<Option<Scalar>, UnknownResult> {
         match self.results.iter().find(|(known, _)| known == name) {
             Some((_, value)) => Ok(*value),
-            None => {
-                let known = self.results.iter().map(|(known, _)| known.clone()).collect();
-                Err(UnknownResult { name: name.into(), known })
+            None if self.arrays.iter().any(|(known, _)| known == name) => {
+                Err(UnknownResult::Array { name: name.into() })
             }
+            None => Err(self.unknown(name)),
         }
+    }
+
+    /// Returns the array of the reduction along the rows with this name, or with this text if it has no name. Returns
+    /// `None` if it has no values, such as the minimum of zero rows.
+    ///
+    /// # Errors
+    /// [`UnknownResult`] if there is no such reduction, or if it has one [`value`](Report::value).
+    pub fn array(&self, name: &str) -> Result<Option<&ArrayValue>, UnknownResult> {
+        match self.arrays.iter().find(|(known, _)| known == name) {
+            Some((_, array)) => Ok(array.as_ref()),
+            None if self.results.iter().any(|(known, _)| known == name) => {
+                Err(UnknownResult::Value { name: name.into() })
+            }
+            None => Err(self.unknown(name)),
+        }
+    }
+
+    fn unknown(&self, name: &str) -> UnknownResult {
+        let arrays = self.arrays.iter().map(|(known, _)| known);
+        let known = self.results.iter().map(|(known, _)| known).chain(arrays).cloned().collect();
+        UnknownResult::Name { name: name.into(), known }
     }
 
     /// Returns the bytes of all inputs.

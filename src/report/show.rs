@@ -1,6 +1,6 @@
 //! A report as text for people.
 
-use std::fmt::{self, Write};
+use std::fmt::{self, Display, Write};
 use std::time::Duration;
 
 use super::{Bottleneck, DeviceReport, OutputReport, Report, Setup, StageTime, StageTimes};
@@ -36,12 +36,14 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// Returns the results as text: a line `name = value` for each, and a line `BLAKE3 (file) = checksum`, as `b3sum
+    /// Returns the results as text: a line `name = value` for each, where large arrays are abbreviated, and a line `BLAKE3 (file) = checksum`, as `b3sum
     /// --tag` prints it, for each output with a checksum.
     #[must_use]
     pub fn values(&self) -> String {
         let mut text = String::new();
-        for (name, value) in &self.results {
+        let values = self.results.iter().map(|(name, value)| (name, value.as_ref().map(|value| value as &dyn Display)));
+        let arrays = self.arrays.iter().map(|(name, array)| (name, array.as_ref().map(|array| array as &dyn Display)));
+        for (name, value) in values.chain(arrays) {
             // A name may be a piece of the expression, and expressions may contain line breaks.
             let name = units::one_line(&name.split_whitespace().collect::<Vec<_>>().join(" "));
             let _ = match value {

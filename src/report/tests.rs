@@ -43,6 +43,7 @@ pub(crate) fn example() -> Report {
             ("min(log(c))".into(), Some(Scalar::F32(f32::NEG_INFINITY))),
             ("max(\n  k)".into(), Some(Scalar::I8(-7))),
         ],
+        arrays: vec![],
         inputs: vec![InputReport {
             name: "x".into(),
             path: Some("x.npy".into()),
@@ -207,6 +208,7 @@ fn the_json() {
       "value": -7
     }
   ],
+  "arrays": [],
   "inputs": [
     {
       "name": "x",
@@ -318,9 +320,71 @@ fn a_result_that_is_not_there_differs_from_one_without_a_value() {
     assert_eq!(report.value("m"), Ok(Some(Scalar::F64(0.5))));
     assert_eq!(report.value("min(nothing)"), Ok(None));
     let error = report.value("mean(x)").unwrap_err();
-    assert_eq!(error.known, ["m", "min(nothing)", "min(log(c))", "max(\n  k)"]);
+    let UnknownResult::Name { name, known } = &error else { panic!("{error}") };
+    assert_eq!(
+        (&**name, &known[..]),
+        ("mean(x)", &["m", "min(nothing)", "min(log(c))", "max(\n  k)"].map(String::from)[..])
+    );
     let text = "there is no result 'mean(x)'; the results are 'm', 'min(nothing)', 'min(log(c))', 'max(\n  k)'";
     assert_eq!(error.to_string(), text);
     let none = Report { results: vec![], ..report }.value("m").unwrap_err();
     assert_eq!(none.to_string(), "there is no result 'm'; the job has no reduction");
+}
+
+/// A report of reductions along the rows.
+pub(crate) fn with_arrays() -> Report {
+    let floats = [0.5, f64::NAN, -2.0].map(Scalar::F64);
+    let integers: Vec<_> = (0..16).map(Scalar::I32).collect();
+    let arrays = vec![
+        ("mean(x,\n  axis=0)".into(), Some(ArrayValue::new(Dtype::F64, vec![3], &floats))),
+        ("table".into(), Some(ArrayValue::new(Dtype::I32, vec![2, 8], &integers))),
+        ("min(nothing, axis=0)".into(), None),
+    ];
+    Report { arrays, ..example() }
+}
+
+#[test]
+fn arrays_are_lines_behind_the_other_results() {
+    let text = with_arrays().values();
+    let expected = "\
+max( k) = -7
+mean(x, axis=0) = [0.5 NaN -2.0]
+table = [[0 1 2 ... 5 6 7] [8 9 10 ... 13 14 15]]
+min(nothing, axis=0) has no value (no rows)
+";
+    assert!(text.ends_with(expected), "{text}");
+    assert!(with_arrays().to_string().starts_with(&text));
+}
+
+#[test]
+fn arrays_are_nested_lists_in_json() {
+    let json = serde_json::to_value(with_arrays()).unwrap();
+    let expected = serde_json::json!([
+        { "name": "mean(x,\n  axis=0)", "dtype": "f64", "shape": [3], "values": [0.5, "NaN", -2.0] },
+        {
+            "name": "table", "dtype": "i32", "shape": [2, 8],
+            "values": [[0, 1, 2, 3, 4, 5, 6, 7], [8, 9, 10, 11, 12, 13, 14, 15]],
+        },
+        { "name": "min(nothing, axis=0)", "dtype": null, "shape": null, "values": null },
+    ]);
+    assert_eq!(json["arrays"], expected);
+    assert_eq!(json["results"], serde_json::to_value(example()).unwrap()["results"]);
+    let empty = ArrayValue::new(Dtype::F32, vec![2, 0], &[]);
+    let report = Report { arrays: vec![("none".into(), Some(empty))], ..example() };
+    assert_eq!(serde_json::to_value(report).unwrap()["arrays"][0]["values"], serde_json::json!([[], []]));
+}
+
+#[test]
+fn an_array_and_one_value_are_not_confused() {
+    let report = with_arrays();
+    assert_eq!(report.array("table").unwrap().and_then(ArrayValue::to_vec), Some((0..16).collect::<Vec<i32>>()));
+    assert_eq!(report.array("min(nothing, axis=0)"), Ok(None));
+    let texts = [report.value("table").unwrap_err(), report.array("m").unwrap_err(), report.array("q").unwrap_err()]
+        .map(|error| error.to_string());
+    assert_eq!(texts[0], "the result 'table' is an array; read it with `array`");
+    assert_eq!(texts[1], "the result 'm' is one value; read it with `value`");
+    assert!(texts[2].starts_with("there is no result 'q'; the results are 'm', 'min(nothing)', "), "{}", texts[2]);
+    assert!(texts[2].ends_with(", 'table', 'min(nothing, axis=0)'"), "{}", texts[2]);
+    let error = crate::Error::from(report.value("table").unwrap_err());
+    assert_eq!(error.to_string(), texts[0]);
 }

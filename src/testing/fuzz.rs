@@ -54,9 +54,9 @@ impl Bound {
         self.0.kernel()
     }
 
-    /// Returns the results of the reductions over the `rows` rows of a single tile with these partials.
+    /// Returns the results of one value of the reductions over the `rows` rows of a single tile with these partials.
     pub fn results(&self, partials: &[u64], rows: u64) -> Vec<(String, Option<Scalar>)> {
-        expr::results(self.0.reductions(), Some(partials), rows)
+        expr::results(self.0.reductions(), Some(partials), rows).values
     }
 
     /// Returns the number of rows that the outputs keep of a single tile with these partials; `None` if they keep all.

@@ -1,6 +1,7 @@
 //! Tests of the data module. The files that NumPy wrote, and the script that generated them, are in `tests/data`.
 #![allow(clippy::unwrap_used)]
 
+mod array_values;
 #[cfg(feature = "ndarray")]
 mod arrays;
 mod fields;

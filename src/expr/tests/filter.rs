@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::Expression;
 use super::super::program::Program;
-use super::super::reduce::results;
+use super::super::results;
 use super::{Column, run, run_partials};
 use crate::data::{Dtype, Scalar};
 use crate::device::kernel::TILE_ROWS;
@@ -86,7 +86,7 @@ fn filters_of_one_condition_are_one_filter() {
 fn values(program: &Arc<Program>, columns: &[Column]) -> Vec<(String, Option<Scalar>)> {
     let rows = columns[0].rows();
     let (_, states) = run(program, 0, rows, columns);
-    results(program.reductions(), Some(&states.concat()).filter(|_| rows > 0).map(Vec::as_slice), rows as u64)
+    results(program.reductions(), Some(&states.concat()).filter(|_| rows > 0).map(Vec::as_slice), rows as u64).values
 }
 
 #[test]

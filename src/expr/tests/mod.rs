@@ -1,5 +1,6 @@
 //! Tests of the expression language.
 
+mod columns;
 mod cuda;
 mod filter;
 mod host;

@@ -8,7 +8,7 @@ use self::form::{check, text_of};
 use super::timeline;
 use crate::data::Scalar;
 use crate::device::{DeviceKind, Emulated};
-use crate::report::tests::example;
+use crate::report::tests::{example, with_arrays};
 use crate::report::{Bottleneck, Computation, InputReport, OutputReport, Report, Stage, StageTimes};
 use crate::trace::{Span, Timeline, Track};
 use crate::{DeviceChoice, Engine, Job, Plan};
@@ -94,6 +94,19 @@ fn the_numbers_are_those_of_the_report() {
         assert!(html.contains(&format!("width=\"{width}\"")), "{width}: {html}");
     }
     assert!(!html.contains("Timeline") && !html.contains("Rows by device"));
+}
+
+#[test]
+fn arrays_are_rows_of_the_results() {
+    let html = with_arrays().html();
+    let parts = [
+        "mean(x, axis=0) [0.5 NaN -2.0] f64, 3",
+        "table [[0 1 2 ... 5 6 7] [8 9 10 ... 13 14 15]] i32, 2 × 8",
+        "min(nothing, axis=0) no value (no rows)",
+    ];
+    assert_has(&html, &parts);
+    // Without other results, too.
+    assert_has(&Report { results: vec![], ..with_arrays() }.html(), &["Results", parts[0]]);
 }
 
 #[test]
