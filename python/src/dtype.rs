@@ -1,10 +1,11 @@
-//! Dtypes and numbers in Python and in Overshot.
+//! Dtypes, numbers and small arrays in Python and in Overshot.
 
-use overshot::{Dtype, Scalar};
+use overshot::{ArrayValue, Dtype, Scalar};
 use pyo3::buffer::ElementType;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyTuple};
 use std::ffi::CStr;
 
 /// All dtypes, with NumPy's name of each.
@@ -54,6 +55,14 @@ pub(crate) fn to_python<'py>(py: Python<'py>, value: Scalar) -> PyResult<Bound<'
         Scalar::F32(value) => numpy_type.call1((value,)),
         value => numpy_type.call1((value.as_f64(),)),
     }
+}
+
+/// Returns a new array of NumPy with the values of an array.
+pub(crate) fn to_array<'py>(py: Python<'py>, array: &ArrayValue) -> PyResult<Bound<'py, PyAny>> {
+    let bytes = PyBytes::new(py, array.bytes());
+    let flat = py.import("numpy")?.call_method1("frombuffer", (bytes, numpy_type(py, array.dtype())?))?;
+    // The bytes of Python cannot be written, and the array of a caller can.
+    flat.call_method1("reshape", (PyTuple::new(py, array.shape())?,))?.call_method0("copy")
 }
 
 /// Returns the number that an object of Python is, as one of `dtype`.

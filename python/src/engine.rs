@@ -48,7 +48,7 @@ enum What<'py> {
 
 /// Names and the objects that they stand for.
 type Named<'py> = Vec<(String, Bound<'py, PyAny>)>;
-/// Numbers by name; `None` for the smallest or largest of no rows.
+/// Numbers and arrays by name; `None` for the smallest or largest of no rows.
 pub(crate) type Values = Vec<(String, Option<Py<PyAny>>)>;
 /// Results, new arrays by name, and the report.
 type Ran = (Values, Vec<(String, Py<PyAny>)>, Report);
@@ -252,10 +252,13 @@ fn is_long(given: &[(String, Given)], rows: Option<u64>) -> bool {
     inputs.saturating_add(rows.unwrap_or_default().saturating_mul(8)) >= WATCHED
 }
 
-/// Returns the numbers of a report, as NumPy's.
+/// Returns the results of a report as numbers and arrays of NumPy.
 pub(crate) fn values(py: Python<'_>, report: &overshot::Report) -> PyResult<Values> {
     let value = |value| Ok::<_, PyErr>(dtype::to_python(py, value)?.unbind());
-    report.results.iter().map(|(name, result)| Ok((name.clone(), result.map(value).transpose()?))).collect()
+    let array = |array| Ok::<_, PyErr>(dtype::to_array(py, array)?.unbind());
+    let numbers = report.results.iter().map(|(name, result)| Ok((name.clone(), result.map(value).transpose()?)));
+    let arrays = report.arrays.iter().map(|(name, result)| Ok((name.clone(), result.as_ref().map(array).transpose()?)));
+    numbers.chain(arrays).collect()
 }
 
 fn given(inputs: &Named<'_>, engine: &overshot::Engine) -> PyResult<Vec<(String, Given)>> {

@@ -53,7 +53,7 @@ impl Partial {
         merged.map_err(exception)
     }
 
-    /// Names the outputs, and returns the numbers and the report.
+    /// Names the outputs, and returns the results and the report.
     #[pyo3(signature = (checksum=false))]
     fn finish(&self, py: Python<'_>, checksum: bool) -> PyResult<(Values, Report)> {
         // A copy, so that the caller may try again after an error.

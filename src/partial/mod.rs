@@ -29,8 +29,8 @@ use rows::RowSet;
 ///
 /// Partials of the same job with other rows are merged, in any order, by any process; when all rows are complete,
 /// [`finish`](Partial::finish) returns the report of the job, with the results of one run to the bit, and names the
-/// output files. A partial takes a few kilobytes, whatever the number of rows. [`to_bytes`](Partial::to_bytes) makes it
-/// a file.
+/// output files. A partial takes a few kilobytes, whatever the number of rows; a result that is an array adds its state
+/// for each node of the tree that is left. [`to_bytes`](Partial::to_bytes) makes it a file.
 ///
 /// A partial knows its job: the expression or the kernel, its numbers, the dtypes and rows of its inputs, samples of
 /// their values, its outputs, and the version of Overshot. Partials of other jobs are refused.

@@ -86,6 +86,7 @@ fn golden(device: &str) -> Outcome {
             { "name": "max(i32(x))", "dtype": "i32", "value": 4 },
             { "name": "any(y)", "dtype": "bool", "value": true },
         ],
+        "arrays": [],
         "inputs": [{ "name": "x", "path": "x.npy", "dtype": "f64", "shape": [3], "rows": 3, "bytes": 24 }],
         "outputs": [{ "name": "y", "path": "y.npy", "dtype": "bool", "rows": 3, "bytes": 3, "blake3": null }],
         "input_bytes": 24,
