@@ -38,6 +38,13 @@ impl ArrayValue {
         ArrayValue { dtype, shape, len, words }
     }
 
+    /// An array of this shape with the values of these words, in native byte order.
+    pub(crate) fn of_words(dtype: Dtype, shape: Vec<u64>, words: Vec<u64>) -> ArrayValue {
+        let len = shape.iter().product::<u64>() as usize;
+        debug_assert!(words.len() == (len * dtype.size()).div_ceil(8));
+        ArrayValue { dtype, shape, len, words }
+    }
+
     /// Returns the dtype of the values.
     #[must_use]
     pub fn dtype(&self) -> Dtype {

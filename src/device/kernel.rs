@@ -1,6 +1,6 @@
 //! Kernels: device code, and the host kernel that computes the same on the CPU.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 pub(crate) use super::scalars::LateScalars;
 pub use super::scalars::ScalarArgs;
@@ -223,24 +223,46 @@ pub struct Kernel {
 /// Creates a host kernel.
 pub(crate) type MakeHostKernel = Box<dyn Fn() -> Box<dyn HostKernel> + Send + Sync>;
 
-/// An array of any dtype. It is stored in words, so that it is aligned for every dtype.
+/// An array of any dtype. It is stored in words, so that it is aligned for every dtype. Its bytes may become known after
+/// the kernel is made, and before its run begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resident {
-    words: Vec<u64>,
-    bytes: usize,
+    words: OnceLock<Vec<u64>>,
+    len: usize,
 }
 
 impl Resident {
     /// Copies these bytes.
     pub fn new(bytes: &[u8]) -> Self {
-        let mut words = vec![0; bytes.len().div_ceil(8)];
-        bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
-        Resident { words, bytes: bytes.len() }
+        let resident = Resident::late(bytes.len());
+        resident.set(bytes);
+        resident
     }
 
-    /// Returns the bytes.
+    /// An array of `len` bytes that are not known yet.
+    pub(crate) fn late(len: usize) -> Self {
+        Resident { words: OnceLock::new(), len }
+    }
+
+    /// Copies these bytes, and zeros for those that are missing. Does nothing if the bytes are known.
+    pub(crate) fn set(&self, bytes: &[u8]) {
+        self.words.get_or_init(|| {
+            let mut words = vec![0; self.len.div_ceil(8)];
+            let to: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+            to.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+            words
+        });
+    }
+
+    /// Returns the number of bytes.
+    #[allow(clippy::len_without_is_empty, reason = "an array has elements")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns the bytes; none if they are not known.
     pub fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.words)[..self.bytes]
+        self.words.get().map_or(&[], |words| &bytemuck::cast_slice(words)[..self.len])
     }
 }
 

@@ -131,7 +131,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
             }
             let values: Vec<_> = job.values.iter().map(|(name, value)| (name.clone(), value.dtype())).collect();
             let given = Given { inputs: checked.inputs(), values, numbers: job.numbers.clone() };
-            let bound = checked.bind(expression, given, &job.outputs)?;
+            let bound = checked.bind(expression, given, &job.outputs, vec![])?;
             if !job.deferred {
                 bound.operator.kernel().values.set(bound.bits_of(&job.values)?);
             }
@@ -189,6 +189,13 @@ pub(super) struct Given {
     pub(super) inputs: Vec<(String, Dtype)>,
     pub(super) values: Vec<(String, Dtype)>,
     pub(super) numbers: Vec<(String, Number)>,
+}
+
+/// One row for all rows that an earlier pass computes.
+pub(super) struct LateRow {
+    pub(super) name: String,
+    pub(super) dtype: Dtype,
+    pub(super) bytes: Arc<Resident>,
 }
 
 impl<'j> Checked<'j> {
@@ -272,12 +279,14 @@ impl<'j> Checked<'j> {
         self.job.inputs.iter().find_map(|(_, input)| input.source().shape()).map(<[u64]>::to_vec)
     }
 
-    /// Binds an expression over the rows of the job: its own, or one pass of it. The values of the kernel are not set.
+    /// Binds an expression over the rows of the job: its own, or one pass of it, which may read rows that earlier passes
+    /// compute. The values of the kernel are not set.
     pub(super) fn bind(
         &self,
         expression: &Expression,
-        given: Given,
+        mut given: Given,
         outputs: &[(String, Output<'_>)],
+        late: Vec<LateRow>,
     ) -> Result<BoundJob> {
         let casts = outputs.iter().map(|(name, output)| {
             let target = output.target();
@@ -291,9 +300,13 @@ impl<'j> Checked<'j> {
         };
         let number = |(name, _): &(String, Dtype)| self.job.inputs.iter().position(|(own, _)| own == name);
         let own: Vec<usize> = given.inputs.iter().filter_map(number).collect();
-        let extents = own.iter().map(|k| wide.row.extent(*k)).collect();
+        let extents = own.iter().map(|k| wide.row.extent(*k)).chain(late.iter().map(|_| Extent::PerColumn)).collect();
         let row = RowShape { dims: wide.row.dims.clone(), extents };
-        let resident = self.resident(&wide.row, &own)?;
+        let mut resident = self.resident(&wide.row, &own)?;
+        for LateRow { name, dtype, bytes } in late {
+            given.inputs.push((name, dtype));
+            resident.push(bytes);
+        }
         let shape = Some(wide.whole());
         let bound = bind_expression(expression, given, &casts, wide.rows, shape, self.is_resident, (row, resident))?;
         if !outputs.is_empty() {

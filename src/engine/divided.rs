@@ -4,17 +4,18 @@
 //! All passes are bound before the first one runs, so that every error of dtypes and memory comes before it.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::Engine;
-use super::check::{BoundJob, Checked, Column, Given, bind_expression, check_dtypes, check_verification};
+use super::check::{BoundJob, Checked, Column, Given, LateRow, bind_expression, check_dtypes, check_verification};
 use super::parts::check_targets;
 use super::passes::PassContext;
 use super::versions::Versions;
 use super::{listing, reports};
 use crate::arrays::Resident;
 use crate::data::{ArrayValue, Dtype, Input, Scalar};
-use crate::device::kernel::Uniform;
+use crate::device::kernel::{self, Uniform};
 use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{JobError, Result};
 use crate::expr::{Expression, RowShape};
@@ -38,6 +39,8 @@ struct Pass {
     expression: Expression,
     /// The inputs that it reads, as numbers of those of the job.
     inputs: Vec<usize>,
+    /// The arrays of earlier passes that it reads.
+    arrays: Vec<(String, Arc<kernel::Resident>)>,
     bound: BoundJob,
 }
 
@@ -46,9 +49,19 @@ struct ComputedResult {
     label: String,
     /// The number of passes that must end before it.
     after: usize,
-    /// A job of one row that assigns the result.
+    /// The arrays that it reads, which are the inputs of its job.
+    arrays: Vec<String>,
+    /// The shape of the result, if it is an array.
+    shape: Option<Vec<u64>>,
+    /// A job that assigns the result: of one row, or of as many as the result has elements.
     bound: BoundJob,
 }
+
+/// The dtype of an array that a pass computes, and its shape.
+type ArrayKind = (String, Dtype, Vec<u64>);
+
+/// The arrays that are known so far. `None` for one that has no values.
+type Arrays = HashMap<String, Option<ArrayValue>>;
 
 /// The values that are known so far: scalars of the job, and results. `None` for a result that has no value, such as
 /// the minimum of zero rows.
@@ -71,6 +84,7 @@ impl Divided {
         let mut known: Vec<(String, Dtype)> =
             job.values.iter().map(|(name, value)| (name.clone(), value.dtype())).collect();
         let mut divided = Divided { passes: vec![], results: vec![], inputs: checked.columns() };
+        let mut arrays: Vec<ArrayKind> = vec![];
         let mut computed: Vec<_> = expression.computed_results().collect();
         for number in 0..expression.passes() {
             let is_last = number + 1 == expression.passes();
@@ -80,13 +94,21 @@ impl Divided {
             let mut given = values_of(&part, &known, job);
             given.inputs = own.iter().map(|k| inputs[*k].clone()).collect();
             let outputs = if is_last { &job.outputs[..] } else { &[] };
-            let bound = checked.bind(&part, given, outputs)?;
+            let read_arrays = arrays.iter().filter(|(name, ..)| read.contains(name.as_str()));
+            let late: Vec<LateRow> = read_arrays.map(late_row).collect();
+            let own_arrays = late.iter().map(|row| (row.name.clone(), row.bytes.clone())).collect();
+            let bound = checked.bind(&part, given, outputs, late)?;
             check_dtypes(outputs, &bound.outputs, &job.what)?;
             check_verification(job, bound.operator.kernel())?;
             let reductions = bound.operator.state().0;
-            let results = reductions.iter().filter(|one| one.is_result() && one.shape().is_none());
-            known.extend(results.map(|one| (one.label().to_owned(), one.result_dtype())));
-            divided.passes.push(Pass { expression: part, inputs: own, bound });
+            for reduction in reductions.iter().filter(|one| one.is_result()) {
+                let (label, dtype) = (reduction.label().to_owned(), reduction.result_dtype());
+                match reduction.shape() {
+                    Some(shape) => arrays.push((label, dtype, shape.to_vec())),
+                    None => known.push((label, dtype)),
+                }
+            }
+            divided.passes.push(Pass { expression: part, inputs: own, arrays: own_arrays, bound });
 
             let (ready, later): (Vec<_>, _) = computed.into_iter().partition(|result| result.after == number + 1);
             computed = later;
@@ -95,16 +117,36 @@ impl Divided {
                 {
                     return Err(JobError::ResultOfInput { result: result.label, name: name.to_owned() }.into());
                 }
-                let given = values_of(&result.expression, &known, job);
+                let mut given = values_of(&result.expression, &known, job);
+                let read: HashSet<&str> = result.expression.inputs().collect();
                 let own = [(result.label.clone(), None)];
+                let read_arrays = || arrays.iter().filter(|(name, ..)| read.contains(name.as_str()));
+                given.inputs = read_arrays().map(|(name, dtype, _)| (name.clone(), *dtype)).collect();
+                let names = given.inputs.iter().map(|(name, _)| name.clone()).collect();
+                // All have the elements of a row, and some a dimension of one row in front.
+                let shape = read_arrays().map(|(_, _, shape)| shape.clone()).max_by_key(Vec::len);
+                let count = shape.iter().flatten().product();
                 let none = (RowShape::default(), vec![]);
-                let bound = bind_expression(&result.expression, given, &own, 1, None, false, none)?;
-                known.extend(bound.outputs.iter().map(|column| (result.label.clone(), column.dtype)));
-                divided.results.push(ComputedResult { label: result.label, after: number + 1, bound });
+                let bound = bind_expression(&result.expression, given, &own, count, None, false, none)?;
+                let (label, after) = (result.label, number + 1);
+                for column in &bound.outputs {
+                    match &shape {
+                        Some(shape) => arrays.push((label.clone(), column.dtype, shape.clone())),
+                        None => known.push((label.clone(), column.dtype)),
+                    }
+                }
+                divided.results.push(ComputedResult { label, after, arrays: names, shape, bound });
             }
         }
         Ok(Some(divided))
     }
+}
+
+/// The place of an array of an earlier pass in the kernel of a later one.
+fn late_row((name, dtype, shape): &ArrayKind) -> LateRow {
+    let elements: u64 = shape.iter().product();
+    let bytes = Arc::new(kernel::Resident::late(elements as usize * dtype.size()));
+    LateRow { name: name.clone(), dtype: *dtype, bytes }
 }
 
 /// The values and numbers that a part of the expression reads.
@@ -141,18 +183,35 @@ fn bits_of(bound: &BoundJob, known: &Values) -> Result<Vec<u64>> {
 }
 
 impl ComputedResult {
-    fn compute(&self, known: &Values) -> Result<Option<Scalar>> {
+    /// Computes the result and adds it to those that are known.
+    fn compute(&self, known: &mut Values, arrays: &mut Arrays) -> Result<()> {
         let has_none = |(name, _): &(String, Dtype)| matches!(known.get(name), Some(None));
-        if self.bound.values.iter().any(has_none) {
-            return Ok(None);
-        }
+        let inputs: Option<Vec<&ArrayValue>> =
+            self.arrays.iter().map(|name| arrays.get(name).and_then(Option::as_ref)).collect();
+        let inputs = inputs.filter(|_| !self.bound.values.iter().any(has_none));
         let (bits, dtype) = (bits_of(&self.bound, known)?, self.bound.outputs[0].dtype);
-        let kernel = self.bound.operator.kernel();
-        let mut host = kernel.new_host_kernel().ok_or_else(|| kernel.no_host_kernel("cpu"))?;
-        let mut word = 0_u64;
-        let bytes = &mut bytemuck::bytes_of_mut(&mut word)[..dtype.size()];
-        host.run(0, 1, &[], &mut [bytes], &mut [], &Uniform { resident: &[], values: &bits });
-        Ok(Some(Scalar::of_bits(dtype, word)))
+        let count = self.bound.rows as usize;
+        let mut words = vec![0_u64; (count * dtype.size()).div_ceil(8)];
+        let bytes = &mut bytemuck::cast_slice_mut(&mut words)[..count * dtype.size()];
+        let is_known = inputs.is_some();
+        if let Some(inputs) = inputs {
+            let kernel = self.bound.operator.kernel();
+            let mut host = kernel.new_host_kernel().ok_or_else(|| kernel.no_host_kernel("cpu"))?;
+            let inputs: Vec<&[u8]> = inputs.into_iter().map(ArrayValue::bytes).collect();
+            let uniform = Uniform { resident: &[], values: &bits };
+            host.run(0, count, &inputs, &mut [bytes], &mut [], &uniform);
+        }
+        let label = self.label.clone();
+        match &self.shape {
+            Some(shape) => {
+                let array = is_known.then(|| ArrayValue::of_words(dtype, shape.clone(), words));
+                arrays.insert(label, array);
+            }
+            None => {
+                known.insert(label, is_known.then(|| Scalar::of_bits(dtype, words[0])));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -187,7 +246,9 @@ impl Engine {
             };
             let is_result = |(name, _): &&(String, Dtype)| !job.value_names().any(|own| own == name);
             let results = pass.bound.values.iter().filter(is_result).map(listing::of_result);
-            let columns = columns.iter().filter(is_own).cloned().chain(results).collect();
+            let arrays = pass.arrays.iter().zip(&pass.bound.inputs[pass.inputs.len()..]);
+            let arrays = arrays.map(|((name, _), column)| listing::of_array(name, column));
+            let columns = columns.iter().filter(is_own).cloned().chain(results).chain(arrays).collect();
             let plan = self.plan_bound(&pass.inputs(&job.inputs, &Kept::new()), outputs, &pass.bound)?;
             passes.push(Plan { columns, ..plan });
         }
@@ -228,11 +289,14 @@ impl Engine {
             passes.iter_mut().for_each(|pass| pass.bound.is_resident |= pass.inputs.contains(&number));
         }
         let mut known: Values = values.iter().map(|(name, value)| (name.clone(), Some(*value))).collect();
-        let mut arrays: HashMap<String, Option<ArrayValue>> = HashMap::new();
+        let mut arrays = Arrays::new();
         let (count, mut outputs, mut done) = (passes.len(), Some(outputs), Vec::with_capacity(passes.len()));
         for (number, (pass, versions)) in passes.into_iter().zip(versions).enumerate() {
             let is_last = number + 1 == count;
             pass.bound.operator.kernel().values.set(bits_of(&pass.bound, &known)?);
+            for (name, resident) in &pass.arrays {
+                resident.set(arrays.get(name).and_then(Option::as_ref).map_or(&[], ArrayValue::bytes));
+            }
             let before = number as u64;
             let job = Job {
                 what: JobBody::Expression(pass.expression.clone()),
@@ -259,8 +323,7 @@ impl Engine {
             known.extend(report.results.iter().cloned());
             arrays.extend(report.arrays.iter().cloned());
             for result in results.iter().filter(|result| result.after == number + 1) {
-                let value = result.compute(&known)?;
-                known.insert(result.label.clone(), value);
+                result.compute(&mut known, &mut arrays)?;
             }
             done.push(report);
         }

@@ -41,6 +41,11 @@ pub(super) fn of_result((name, dtype): &(String, Dtype)) -> PlanColumn {
     column(name, Role::Value, *dtype, 1, Some("from an earlier pass".into()))
 }
 
+/// Returns the array that a pass receives from earlier ones.
+pub(super) fn of_array(name: &str, array: &Column) -> PlanColumn {
+    column(name, Role::Resident, array.dtype, array.elements, Some("from an earlier pass".into()))
+}
+
 fn column(name: &str, role: Role, dtype: impl ToString, elements: u64, place: Option<String>) -> PlanColumn {
     PlanColumn { name: name.to_owned(), role, dtype: dtype.to_string(), elements, place, exists: false }
 }

@@ -218,7 +218,7 @@ impl Engine {
         let shape = Shape {
             rows: bound.len(),
             columns: kernel.columns.clone(),
-            resident_bytes: kernel.resident.iter().map(|array| array.bytes().len() as u64).sum(),
+            resident_bytes: kernel.resident.iter().map(|array| array.len() as u64).sum(),
             in_memory: columns
                 .is_cached
                 .iter()

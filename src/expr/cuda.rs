@@ -200,9 +200,10 @@ fn operation(program: &Program, id: Id) -> String {
     match node.op {
         Op::Input(input) => {
             let place = match program.row.extent(input) {
-                Extent::PerRow => "place",
-                Extent::PerColumn => "column",
-                Extent::One | Extent::Full => "at",
+                Extent::PerRow if program.row.width() > 1 => "place",
+                Extent::PerColumn if program.row.width() > 1 => "column",
+                Extent::PerColumn => "0",
+                _ => "at",
             };
             format!("in{input}[{place}]{}", if node.dtype == Dtype::Bool { " != 0" } else { "" })
         }

@@ -49,7 +49,7 @@ pub(crate) struct Reduction {
     dtype: Dtype,
     /// The shape of the result, which has a value for each column; `None` if it is one value of all elements.
     shape: Option<Vec<u64>>,
-    /// The elements of a row that it combines.
+    /// The elements of a row, all of which it combines if the result is one value.
     pub(super) elements: u64,
     pub(super) fold: Fold,
     /// The dtype of the state: `i64`, `u64` or `f64`.
@@ -132,11 +132,11 @@ impl Reduction {
         kind: &str,
         dtype: &str,
         counter: Option<usize>,
-        shape: Option<Vec<u64>>,
+        (elements, shape): (u64, Option<Vec<u64>>),
     ) -> Option<Reduction> {
         let own = [(Kind::Kept.name(), Kind::Kept)];
         let kind = Kind::names().chain(own).find(|(name, _)| *name == kind)?.1;
-        let reduction = Reduction { counter, ..Reduction::new(label, kind, dtype.parse().ok()?) };
+        let reduction = Reduction { counter, elements, ..Reduction::new(label, kind, dtype.parse().ok()?) };
         match shape {
             None => Some(reduction),
             Some(shape) if counter.is_none() && Reduction::is_possible(&shape) => Some(reduction.along_rows(shape)),
@@ -152,6 +152,11 @@ impl Reduction {
     /// Which reduction counts the rows that it reduces, if they are kept ones and its value depends on their number.
     pub(crate) fn counter(&self) -> Option<usize> {
         self.counter
+    }
+
+    /// The elements of a row, all of which it combines if the result is one value.
+    pub(crate) fn elements(&self) -> u64 {
+        self.elements
     }
 
     /// The shape of the result; `None` if it is one value of all elements.

@@ -215,7 +215,7 @@ mod tests {
     }
 
     fn reduction(kind: &str, dtype: Dtype, shape: Option<&[u64]>) -> Reduction {
-        Reduction::parse(kind.into(), kind, dtype.name(), None, shape.map(<[u64]>::to_vec)).unwrap()
+        Reduction::parse(kind.into(), kind, dtype.name(), None, (1, shape.map(<[u64]>::to_vec))).unwrap()
     }
 
     /// A state of a tile, as a kernel would write it.

@@ -51,6 +51,8 @@ struct ReductionHeader {
     counter: Option<usize>,
     /// The shape of the result, if it has a value for each element of a row.
     shape: Option<Vec<u64>>,
+    /// The elements of a row.
+    elements: u64,
 }
 
 impl ReductionHeader {
@@ -61,11 +63,12 @@ impl ReductionHeader {
             dtype: reduction.dtype().to_string(),
             counter: reduction.counter(),
             shape: reduction.shape().map(<[u64]>::to_vec),
+            elements: reduction.elements(),
         }
     }
 
     fn reduction(self) -> Option<Reduction> {
-        Reduction::parse(self.label, &self.kind, &self.dtype, self.counter, self.shape)
+        Reduction::parse(self.label, &self.kind, &self.dtype, self.counter, (self.elements, self.shape))
     }
 }
 
@@ -189,12 +192,8 @@ mod tests {
 
     const ROWS: u64 = 40_960;
 
-    /// The partial of some tiles of a job with these reductions.
-    fn partial(
-        reductions: &[Reduction],
-        rows: Range<u64>,
-        nodes: impl IntoIterator<Item = (u64, Vec<u64>)>,
-    ) -> Partial {
+    /// The partial of some rows of a job with these reductions along `width` columns.
+    fn partial(reductions: &[Reduction], width: u64, rows: Range<u64>) -> Partial {
         let job = JobId {
             version: "1".into(),
             text: "mean(x, axis=0)".into(),
@@ -206,12 +205,15 @@ mod tests {
         };
         let paths = Paths { inputs: vec![], outputs: vec![] };
         let written = Written { marks: vec![], kept: None, stamps: None };
-        let nodes = Fold::of_nodes(nodes.into_iter().map(|(tile, state)| ((0, tile), state.into())));
+        let states: Vec<u64> =
+            (rows.start / 4096..rows.end.div_ceil(4096)).flat_map(|tile| state(width, tile)).collect();
+        let len = (rows.end - rows.start) as usize;
+        let nodes = Fold::of_tiles((rows.start, len), 4096, bytemuck::cast_slice(&states), reductions);
         Partial::new((job, paths), rows, (reductions.to_vec(), nodes), written, Work::of(example()))
     }
 
     fn reductions(width: u64) -> [Reduction; 3] {
-        let of = |kind: &str, shape| Reduction::parse(kind.into(), kind, "f64", None, shape).unwrap();
+        let of = |kind: &str, shape| Reduction::parse(kind.into(), kind, "f64", None, (1, shape)).unwrap();
         [of("mean", Some(vec![width])), of("sum", None), of("var", Some(vec![1, width]))]
     }
 
@@ -228,8 +230,7 @@ mod tests {
         let all = ROWS / 4096;
         let parts = (0..all.div_ceil(tiles)).rev().map(|part| {
             let own = part * tiles..all.min((part + 1) * tiles);
-            let part =
-                partial(&reductions, own.start * 4096..own.end * 4096, own.map(|tile| (tile, state(width, tile))));
+            let part = partial(&reductions, width, own.start * 4096..own.end * 4096);
             let bytes = part.to_bytes();
             let read = Partial::from_bytes(&bytes).unwrap();
             assert_eq!(read.to_bytes(), bytes);
@@ -297,7 +298,7 @@ mod tests {
         }
         assert!(replaced(&bytes, "\"counter\":null", "\"counter\":0").is_err(), "columns of kept rows");
         // Without nodes, nothing says what the shape is. It takes little memory all the same.
-        let empty = partial(&reductions(5), 0..0, []).to_bytes();
+        let empty = partial(&reductions(5), 5, 0..0).to_bytes();
         assert!(replaced(&empty, "[5]", "[16777216]").is_ok());
         assert!(replaced(&empty, "[5]", "[16777217]").is_err());
     }
@@ -305,9 +306,7 @@ mod tests {
     #[test]
     fn partials_with_other_reductions_are_not_merged() {
         let (first, second) = (0..4096, 4096..ROWS);
-        let of = |width: u64, rows: &Range<u64>| {
-            partial(&reductions(width), rows.clone(), [(rows.start / 4096, state(width, rows.start / 4096))])
-        };
+        let of = |width: u64, rows: &Range<u64>| partial(&reductions(width), width, rows.clone());
         let mut all = of(5, &first);
         let other = all.merge(of(6, &second)).unwrap_err();
         assert!(matches!(other, Error::InvalidPartial(PartialError::Damaged)), "{other}");
@@ -319,7 +318,7 @@ mod tests {
 
     #[test]
     fn every_damaged_bit_of_an_array_is_found() {
-        let bytes = partial(&reductions(3), 0..4096, [(0, state(3, 0))]).to_bytes();
+        let bytes = partial(&reductions(3), 3, 0..4096).to_bytes();
         for bit in 0..bytes.len() * 8 {
             let mut other = bytes.clone();
             other[bit / 8] ^= 1 << (bit % 8);

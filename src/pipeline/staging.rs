@@ -48,7 +48,7 @@ impl<D: Device> Staging<D> {
         let loaded = device.load(kernel)?;
         let ready = Instant::now();
         let layout = plan.layout.clone();
-        let arrays = || kernel.resident.iter().map(|array| array.bytes().len());
+        let arrays = || kernel.resident.iter().map(|array| array.len());
         let bytes = arrays().sum::<usize>() as u64;
         let charged = [memory.charge(bytes)?, cache.device_budget().charge(bytes)?];
         let resident = arrays().map(|bytes| device.allocate(bytes.max(1))).collect::<Result<_>>()?;

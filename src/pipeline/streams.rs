@@ -127,7 +127,7 @@ impl<'r, D: Device> Streams<'r, D> {
     /// Gives the device up because it is late.
     fn give_up(&self) -> Error {
         self.device.give_up();
-        let resident = self.work.operator.kernel().resident.iter().map(|array| array.bytes().len() as u64);
+        let resident = self.work.operator.kernel().resident.iter().map(|array| array.len() as u64);
         let memory = units::memory(self.pool.bytes() + resident.sum::<u64>());
         let pinned = units::memory(self.pinned_bytes);
         let seconds = self.work.device_timeout.unwrap_or_default().as_secs_f64();

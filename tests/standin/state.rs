@@ -215,7 +215,7 @@ impl Driver {
         }
         let kernel = testing::rebuild(&module.source)?;
         let host = Mutex::new(kernel.new_host_kernel()?);
-        let resident = kernel.resident.iter().map(|array| array.bytes().len()).collect();
+        let resident = kernel.resident.iter().map(|array| array.len()).collect();
         module.functions.push(handle);
         let kernel = Kernel { columns: kernel.columns, launch: kernel.launch, resident, host };
         self.functions.insert(handle, Arc::new(kernel));
