@@ -209,11 +209,8 @@ impl<'j> Checked<'j> {
         if let JobBody::Expression(expression) = &job.what {
             job.check_names(expression)?;
             let inputs = job.inputs.iter().zip(&checked.sources);
-            let shaped = inputs.map(|((name, input), (_, count))| Shaped {
-                name,
-                count: *count,
-                shape: input.source().shape(),
-            });
+            let shaped =
+                inputs.map(|((name, input), (_, count))| Shaped { name, count: *count, shape: input.source().shape() });
             checked.wide = shapes::wide(&shaped.collect::<Vec<_>>(), expression.needs_rows())?;
             if checked.wide.is_none() {
                 checked.rows(&vec![1; job.outputs.len()])?;

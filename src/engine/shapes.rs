@@ -135,9 +135,8 @@ mod tests {
     fn of(shapes: &[&[u64]], needs_rows: bool) -> Result<Option<Wide>> {
         let names: Vec<String> = (0..shapes.len()).map(|k| format!("x{k}")).collect();
         let inputs = shapes.iter().zip(&names);
-        let inputs: Vec<Shaped<'_>> = inputs
-            .map(|(shape, name)| Shaped { name, count: shape.iter().product(), shape: Some(shape) })
-            .collect();
+        let inputs: Vec<Shaped<'_>> =
+            inputs.map(|(shape, name)| Shaped { name, count: shape.iter().product(), shape: Some(shape) }).collect();
         wide(&inputs, needs_rows)
     }
 

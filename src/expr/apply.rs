@@ -6,7 +6,7 @@ use bytemuck::{Pod, cast_slice, cast_slice_mut};
 
 use super::dispatch::{self, Work};
 use super::functions::{self, OfOne, OfTwo};
-use super::ir::{Id, Op, Node};
+use super::ir::{Id, Node, Op};
 use super::program::Program;
 use super::random::Random;
 use super::scalar::{Float, Int, Value, greatest, least};

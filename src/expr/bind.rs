@@ -158,7 +158,8 @@ pub(super) fn bind(
     operands.iter_mut().zip(moved).for_each(|(id, moved)| **id = moved);
     let extents = row_shape.of_nodes(&nodes);
     let of_outputs = outputs_at.iter().zip(&output_ids).map(|(at, id)| (*at, extents[*id]));
-    let output_extents = of_outputs.map(|(at, extent)| row_shape.of_output(at, extent)).collect::<Result<_, Fault>>()?;
+    let output_extents =
+        of_outputs.map(|(at, extent)| row_shape.of_output(at, extent)).collect::<Result<_, Fault>>()?;
     if row_shape.width() > 1 {
         reductions.iter().zip(reduced_at).try_for_each(|(of, at)| shape::check_reduced(at, of, extents[of.of]))?;
     }

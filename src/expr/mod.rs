@@ -67,6 +67,6 @@ pub(crate) use hints::unbound;
 pub(crate) use program::Program;
 pub(crate) use reduce::Reduction;
 pub(crate) use results::{Results, results};
-pub(crate) use shape::{Extent, RowShape};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use samples::{rebuild, samples};
+pub(crate) use shape::{Extent, RowShape};

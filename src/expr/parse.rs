@@ -415,7 +415,8 @@ impl Options {
     }
 }
 
-const OTHER_AXIS: &str = "reductions are over all elements, or over the rows, with `axis=0`; other axes are not supported";
+const OTHER_AXIS: &str =
+    "reductions are over all elements, or over the rows, with `axis=0`; other axes are not supported";
 
 fn too_deep(at: usize) -> Fault {
     Fault::new(

@@ -142,7 +142,9 @@ impl Parsed {
         statements.sort_by_key(|(value, _)| *value);
         for (value, statement) in statements {
             part.statements.push(match statement {
-                Statement::Reduce { label, kind, along, .. } => Statement::Reduce { label, kind, along, of: moved[value] },
+                Statement::Reduce { label, kind, along, .. } => {
+                    Statement::Reduce { label, kind, along, of: moved[value] }
+                }
                 Statement::Assign { at, name, .. } => {
                     part.assigned.push(name.clone());
                     Statement::Assign { at, name, value: moved[value] }

@@ -582,13 +582,7 @@ mod tests {
                     let state = |level: Level| {
                         let mut lanes = Lanes::new(&reduction, Tiling::of(1));
                         lanes.clear(&reduction);
-                        level.run(Push {
-                            lanes: &mut lanes,
-                            reduction: &reduction,
-                            first: 0,
-                            values,
-                            weights: &[],
-                        });
+                        level.run(Push { lanes: &mut lanes, reduction: &reduction, first: 0, values, weights: &[] });
                         let mut state = vec![0; reduction.words()];
                         lanes.finish(&reduction, 0..1, &mut state);
                         state

@@ -31,6 +31,7 @@ mod verdict;
 mod verified;
 #[path = "../watchdog/mod.rs"]
 mod watchdog;
+mod wide;
 
 fn main() {
     static MODULES: &[harness::Module] = &[
@@ -52,6 +53,7 @@ fn main() {
         numpy::MODULE,
         verdict::MODULE,
         verified::MODULE,
+        wide::MODULE,
         checksums::MODULE,
     ];
     harness::run(MODULES)

@@ -23,7 +23,8 @@ struct Wide {
 
 impl Wide {
     fn new(dtype: Dtype, rows: usize, width: usize) -> Wide {
-        let [x, w, m] = [(rows * width, 1), (rows, 2), (width, 3)].map(|(count, seed)| Column::mixed(dtype, count, seed));
+        let [x, w, m] =
+            [(rows * width, 1), (rows, 2), (width, 3)].map(|(count, seed)| Column::mixed(dtype, count, seed));
         Wide { dtype, rows, width, x, w, m }
     }
 
@@ -84,7 +85,8 @@ fn broadcast_inputs_have_the_values_of_whole_ones() {
             let (outputs, _) = wide.run(&wide.program(text), 7 << 20);
             let twin = bind(text, &RowShape::default(), dtype).unwrap();
             let count = wide.rows * width;
-            let (whole, _) = run_values(&mut *twin.kernel().new_host_kernel().unwrap(), &twin, 0, count, &wide.broadcast(), &[]);
+            let (whole, _) =
+                run_values(&mut *twin.kernel().new_host_kernel().unwrap(), &twin, 0, count, &wide.broadcast(), &[]);
             assert_eq!(outputs[..2], whole[..2], "{dtype}, {width}");
             let first = Column::from_bits(whole[2].dtype, whole[2].bits().step_by(width));
             assert_eq!(outputs[2], first, "{dtype}, {width}");
@@ -138,7 +140,10 @@ fn columns_are_reduced_in_the_documented_order() {
                     lanes.iter_mut().zip(half).for_each(|(lane, other)| *lane += other);
                 }
                 let sum = f64::from_bits(states[column]);
-                assert!(sum.to_bits() == lanes[0].to_bits() || (sum.is_nan() && lanes[0].is_nan()), "{width}, {column}");
+                assert!(
+                    sum.to_bits() == lanes[0].to_bits() || (sum.is_nan() && lanes[0].is_nan()),
+                    "{width}, {column}"
+                );
                 let nan = rows.clone().find(|row| value(*row).is_nan());
                 let least = rows.clone().reduce(|best, row| if value(row) < value(best) { row } else { best });
                 let expected = nan.or(least).unwrap() as u64 + (1 << 30);
