@@ -26,7 +26,7 @@ fn standardise(rows: usize) -> Result<(), Box<dyn std::error::Error>> {
     // A table whose columns have the centers 0 to 11 and the deviations 1 to 12.
     let noise = path("noise");
     let zeros = vec![0_u8; rows];
-    let shape = ArrayView::from_shape((rows, 1), &zeros)?;
+    let shape = ArrayView::from_shape((rows, 1), &zeros).map_err(|error| error.to_string())?;
     let columns: Vec<f64> = (0..WIDTH).map(|column| column as f64).collect();
     let job = Job::eval("x = c + (c + 1) * randn(1) + 0 * n")?.input("c", ArrayView::from(&columns));
     cpu.run(job.input("n", Input::from(shape)).output("x", Npy::create(&noise)))?;
