@@ -385,6 +385,6 @@ fn an_array_and_one_value_are_not_confused() {
     assert_eq!(texts[1], "the result 'm' is one value; read it with `value`");
     assert!(texts[2].starts_with("there is no result 'q'; the results are 'm', 'min(nothing)', "), "{}", texts[2]);
     assert!(texts[2].ends_with(", 'table', 'min(nothing, axis=0)'"), "{}", texts[2]);
-    let error = crate::Error::from(report.value("table").unwrap_err());
+    let error = Error::from(report.value("table").unwrap_err());
     assert_eq!(error.to_string(), texts[0]);
 }
