@@ -117,6 +117,9 @@ pub(super) fn bind(
                 reduction.of = binder.cast(row, reduction.state);
                 reduction.elements = row_shape.width() as u64;
                 if let Some(shape) = row_shape.of_result(*along) {
+                    if !Reduction::is_possible(&shape) {
+                        return Err(Fault::new(of.at, shape::TOO_MANY_COLUMNS));
+                    }
                     reduction = reduction.along_rows(shape);
                 }
                 let condition = binder.rows[*term].condition();

@@ -9,6 +9,10 @@ use super::reduce::Reduction;
 pub(super) const NO_FILTER: &str = "a filter keeps single elements, and here a row has several of them, because inputs \
      have different shapes or rows are numbered; filter in a job whose inputs have one shape";
 
+/// The message about a result of too many columns.
+pub(super) const TOO_MANY_COLUMNS: &str =
+    "a result has at most 16777216 columns, and a row here has more elements; reduce parts of the rows";
+
 /// The elements that a value has of each row. Elements that it does not have are those that it has, repeated, as in
 /// NumPy's broadcasting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -165,7 +165,8 @@ fn cuda_source_gives_the_same_bits() {
                 let program = wide.program(text);
                 let (outputs, partials) = wide.run(&program, 3 << 30);
                 let inputs = [wide.x.clone(), wide.w.clone()];
-                let cpp = run_wide_as_cpp(&program, (3 << 30, wide.rows), (&inputs, &[wide.m.clone()]), &[]);
+                let cpp =
+                    run_wide_as_cpp(&program, (3 << 30, wide.rows), (&inputs, std::slice::from_ref(&wide.m)), &[]);
                 let mut bytes: Vec<u8> = outputs.iter().flat_map(|output| output.bytes().to_vec()).collect();
                 bytes.extend(bytemuck::cast_slice::<u64, u8>(&partials));
                 let differs = cpp.iter().zip(&bytes).position(|(one, other)| one != other);
