@@ -178,12 +178,21 @@ fn make_files(folder: &Path) -> Result<(), Failed> {
         shell(&text, folder)?;
     }
     shell(&format!("overshot run --quiet 'x = f32(i % 1000) / 1000' x=x.f32 --rows {ROWS}"), folder)?;
-    let records = "{'descr': [('price', '<f4'), ('size', '<u2')], 'fortran_order': False, 'shape': (2,)}\n";
-    let start = [b"\x93NUMPY\x01\x00", &(records.len() as u16).to_le_bytes()[..], records.as_bytes()].concat();
-    fs::write(folder.join("trades.npy"), [start, vec![0; 12]].concat())?;
+    fs::write(folder.join("trades.npy"), npy("[('price', '<f4'), ('size', '<u2')]", "2,", &[0; 12]))?;
+    let numbers: Vec<f64> = (0..40).map(|number| f64::from(number * 7919 % 1009)).collect();
+    for (name, shape, count) in [("table", "10, 4", 40), ("mu", "4,", 4), ("w", "10, 1", 10)] {
+        let bytes: Vec<u8> = numbers[..count].iter().flat_map(|number| number.to_le_bytes()).collect();
+        fs::write(folder.join(name).with_extension("npy"), npy("'<f8'", shape, &bytes))?;
+    }
     fs::write(folder.join("data.npz"), archive(&["a.npy", "b.npy"], folder)?)?;
     fs::write(folder.join("filter.ptx"), "// a kernel")?;
     Ok(())
+}
+
+/// A file of this dtype and shape, as `numpy.save` writes it.
+fn npy(descr: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': ({shape})}}\n");
+    [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), elements].concat()
 }
 
 /// An archive of files, as `numpy.savez` writes it.

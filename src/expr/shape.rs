@@ -113,11 +113,15 @@ impl RowShape {
 
 /// Checks that a reduction, whose value is at `at`, reduces all elements of rows.
 pub(super) fn check_reduced(at: usize, reduction: &Reduction, extent: Extent) -> Result<(), Fault> {
-    let has = match extent {
+    let label = reduction.label();
+    let message = match extent {
         Extent::One | Extent::Full => return Ok(()),
-        Extent::PerRow => "one element for each row",
-        Extent::PerColumn => "one row for all rows",
+        Extent::PerRow => {
+            format!("`{label}` reduces a value that has one element for each row; reduce it in a job of its own")
+        }
+        Extent::PerColumn => {
+            format!("`{label}` reduces a value that has one row for all rows; reduce it in a job of its own")
+        }
     };
-    let message = format!("`{}` reduces a value that has {has}; reduce it in a job of its own", reduction.label());
     Err(Fault::new(at, message))
 }
