@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release --example table [ROWS]`
 //!
-//! A row has 12 numbers. Their means and deviations are known after the last row, so the file is read in two passes. The
-//! emulated device has 16 MiB of memory, so the example shows the same on every machine; with a GPU, try
+//! A row has 12 numbers. Their means and deviations are known after the last row, so the file is read in two passes.
+//! The emulated device has 16 MiB of memory, so the example shows the same on every machine; with a GPU, try
 //! `DeviceChoice::Auto`.
 
 use std::{env, fs};

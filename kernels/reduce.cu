@@ -1,7 +1,6 @@
 // Reduces one tile of rows in a block of 256 threads. Every thread accumulates its rows (lane, lane + 256, …) in
-// order, then the threads are combined in halves. With rows of several elements, a turn of the block covers whole rows, or
-// 256 columns of one. `src/expr/reduce.rs` gives the same bits on the host. Compile with
-// --fmad=false.
+// order, then the threads are combined in halves. With rows of several elements, a turn of the block covers whole rows,
+// or 256 columns of one. `src/expr/reduce.rs` gives the same bits on the host. Compile with --fmad=false.
 
 namespace overshot {
 
@@ -152,8 +151,8 @@ __device__ void reduce(const State& own, unsigned long long* shared, unsigned lo
     __syncthreads();
 }
 
-// Combines the states of the threads with the same column, in rows of WIDTH columns of which a block covers ROWS at once,
-// and writes the states of the columns from `first` on. Each word has all columns.
+// Combines the states of the threads with the same column, in rows of WIDTH columns of which a block covers ROWS at
+// once, and writes the states of the columns from `first` on. Each word has all columns.
 template <int WIDTH, int ROWS, class State>
 __device__ void reduce_columns(
     const State& own, unsigned long long* shared, unsigned long long* words, long long first)

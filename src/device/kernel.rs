@@ -223,8 +223,8 @@ pub struct Kernel {
 /// Creates a host kernel.
 pub(crate) type MakeHostKernel = Box<dyn Fn() -> Box<dyn HostKernel> + Send + Sync>;
 
-/// An array of any dtype. It is stored in words, so that it is aligned for every dtype. Its bytes may become known after
-/// the kernel is made, and before its run begins.
+/// An array of any dtype. It is stored in words, so that it is aligned for every dtype. Its bytes may become known
+/// after the kernel is made, and before its run begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resident {
     words: OnceLock<Vec<u64>>,

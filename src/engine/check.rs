@@ -276,8 +276,8 @@ impl<'j> Checked<'j> {
         self.job.inputs.iter().find_map(|(_, input)| input.source().shape()).map(<[u64]>::to_vec)
     }
 
-    /// Binds an expression over the rows of the job: its own, or one pass of it, which may read rows that earlier passes
-    /// compute. The values of the kernel are not set.
+    /// Binds an expression over the rows of the job: its own, or one pass of it, which may read rows that earlier
+    /// passes compute. The values of the kernel are not set.
     pub(super) fn bind(
         &self,
         expression: &Expression,

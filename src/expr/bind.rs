@@ -326,7 +326,8 @@ impl Binder<'_> {
         }
     }
 
-    /// Random numbers by the number of the element. Those of the normal distribution are by Box and Muller, of two numbers each.
+    /// Random numbers by the number of the element. Those of the normal distribution are by Box and Muller, of two
+    /// numbers each.
     fn random(&mut self, at: usize, distribution: Distribution, seed: Operand) -> Result<Operand, Fault> {
         let dtype = self.dtype(seed.value);
         if !dtype.is_integer() {

@@ -2,7 +2,8 @@
 //!
 //! The order of operations is fixed and the same on every device. In a tile of 4096 rows, lane `l` of 256 accumulates
 //! the rows `l`, `l + 256`, … in order; then lanes `l` and `l + h` are combined for h = 128, 64, … 1. Missing rows
-//! count as the identity. `kernels/reduce.cu` gives the same bits. `tiling.rs` has the lanes of rows of several elements.
+//! count as the identity. `kernels/reduce.cu` gives the same bits. `tiling.rs` has the lanes of rows of several
+//! elements.
 
 use std::ops::Range;
 
@@ -126,7 +127,8 @@ impl Reduction {
         matches!(self.kind, Kind::Count | Kind::Any | Kind::All)
     }
 
-    /// Creates a reduction that combines states; `None` if its kind or its dtype is unknown, or no result has this shape.
+    /// Creates a reduction that combines states; `None` if its kind or its dtype is unknown, or no result has this
+    /// shape.
     pub(crate) fn parse(
         label: String,
         kind: &str,
@@ -292,8 +294,8 @@ impl Reduction {
         }
     }
 
-    /// Computes the values of all columns as [`finish`](Reduction::finish) computes one. `None` if there are no values, or
-    /// if the result is not an array.
+    /// Computes the values of all columns as [`finish`](Reduction::finish) computes one. `None` if there are no values,
+    /// or if the result is not an array.
     pub(crate) fn finish_columns(&self, state: Option<&[u64]>, rows: u64) -> Option<ArrayValue> {
         let shape = self.shape.clone()?;
         let state = state.filter(|state| state.len() == self.state_words());

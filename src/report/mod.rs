@@ -360,8 +360,8 @@ impl Report {
     /// ```
     ///
     /// # Errors
-    /// [`UnknownResult`] if there is no such reduction, or if it is an [`array`](Report::array). The error lists the names
-    /// of all reductions.
+    /// [`UnknownResult`] if there is no such reduction, or if it is an [`array`](Report::array). The error lists the
+    /// names of all reductions.
     pub fn value(&self, name: &str) -> Result<Option<Scalar>, UnknownResult> {
         match self.results.iter().find(|(known, _)| known == name) {
             Some((_, value)) => Ok(*value),

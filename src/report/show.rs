@@ -36,8 +36,8 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// Returns the results as text: a line `name = value` for each, where large arrays are abbreviated, and a line `BLAKE3 (file) = checksum`, as `b3sum
-    /// --tag` prints it, for each output with a checksum.
+    /// Returns the results as text: a line `name = value` for each, where large arrays are abbreviated, and a line
+    /// `BLAKE3 (file) = checksum`, as `b3sum --tag` prints it, for each output with a checksum.
     #[must_use]
     pub fn values(&self) -> String {
         let mut text = String::new();

@@ -39,8 +39,8 @@ fn all_bits(report: &Report) -> (Vec<Option<u64>>, Vec<Vec<u64>>) {
     (bits(report), arrays.map(|array| array.values().map(|value| value.as_f64().to_bits()).collect()).collect())
 }
 
-const REDUCED: &str = "sum(x - m), max(x * w), argmin(x), sum(x, axis=0), mean(x - m, axis=0), var(x, axis=0, keepdims=True), \
-                       min(x * w, axis=0), argmax(x, axis=0)";
+const REDUCED: &str = "sum(x - m), max(x * w), argmin(x), sum(x, axis=0), mean(x - m, axis=0), \
+                       var(x, axis=0, keepdims=True), min(x * w, axis=0), argmax(x, axis=0)";
 
 struct Inputs {
     x: Array2<f64>,

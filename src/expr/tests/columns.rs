@@ -32,7 +32,8 @@ impl Random {
         self.0 ^ self.0 >> 29
     }
 
-    /// A word of a state: special floats, NaNs of several bits among them, small numbers that are often equal, anything.
+    /// A word of a state: special floats, NaNs of several bits among them, small numbers that are often equal,
+    /// anything.
     fn of_state(&mut self) -> u64 {
         let special = [f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, 1.5, 4096.0].map(f64::to_bits);
         match self.word() % 8 {
