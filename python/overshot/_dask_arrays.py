@@ -207,7 +207,13 @@ def _ranges(
 ) -> list[tuple[int, int]]:
     if count is not None and count < 1:
         raise ValueError(f"ranges={count}: a job has one range at least")
-    rows, step, inner = work.size()
+    shapes = {array.shape for array in arrays.values()}
+    rows, step, inner = work.size() if len(shapes) < 2 else (0, 1, 1)
+    if arrays and {math.prod(shape) for shape in shapes} != {rows}:
+        raise ValueError(
+            "dask arrays are read element by element, so all of them have one shape, and neither index() nor axis=0 "
+            "goes with several dimensions: compute such arrays before, or pass files"
+        )
     # A block of an array has whole rows of its first axis.
     step = math.lcm(step, inner) if has_new else step
     if count is None and arrays:

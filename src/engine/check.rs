@@ -101,6 +101,8 @@ impl BoundJob {
     /// Returns the shape of an output file; `None` if it has only rows of one element.
     pub(super) fn output_shape(&self, output: usize) -> Option<Vec<u64>> {
         match (&self.wide, self.outputs[output].elements) {
+            // As in NumPy, kept rows have one dimension.
+            _ if self.is_expression && self.operator.compacts() => None,
             (Some(wide), elements) => Some(wide.of_elements(elements)),
             (None, elements) if elements > 1 => Some(vec![self.rows, elements]),
             (None, _) => self.shape.clone(),
@@ -191,11 +193,26 @@ pub(super) struct Given {
     pub(super) numbers: Vec<(String, Number)>,
 }
 
+/// The most bytes of a row that stays in memory, and on every device.
+const MOST_ROW_BYTES: u64 = 1 << 30;
+
 /// One row for all rows that an earlier pass computes.
 pub(super) struct LateRow {
     pub(super) name: String,
     pub(super) dtype: Dtype,
     pub(super) bytes: Arc<Resident>,
+}
+
+impl Given {
+    /// Adds rows of earlier passes to the inputs. Returns their bytes.
+    fn add(&mut self, late: Vec<LateRow>) -> Vec<Arc<Resident>> {
+        let mut all = Vec::with_capacity(late.len());
+        for LateRow { name, dtype, bytes } in late {
+            self.inputs.push((name, dtype));
+            all.push(bytes);
+        }
+        all
+    }
 }
 
 impl<'j> Checked<'j> {
@@ -212,9 +229,9 @@ impl<'j> Checked<'j> {
             let shaped =
                 inputs.map(|((name, input), (_, count))| Shaped { name, count: *count, shape: input.source().shape() });
             checked.wide = shapes::wide(&shaped.collect::<Vec<_>>(), expression.needs_rows())?;
-            if checked.wide.is_none() {
-                checked.rows(&vec![1; job.outputs.len()])?;
-            }
+            // Those of outputs are compared when their elements are known.
+            let outputs = if checked.wide.is_none() { job.outputs.len() } else { 0 };
+            checked.rows(&vec![1; outputs])?;
         }
         Ok(checked)
     }
@@ -262,12 +279,19 @@ impl<'j> Checked<'j> {
         let read = |k: &usize| {
             let (source, (dtype, count)) = (self.job.inputs[*k].1.source(), self.sources[*k]);
             let name = &self.job.inputs[*k].0;
+            let row_bytes = (row.width() as u64).saturating_mul(dtype.size() as u64);
+            if row_bytes > MOST_ROW_BYTES {
+                return Err(JobError::LargeRow { name: name.clone(), bytes: row_bytes, most: MOST_ROW_BYTES }.into());
+            }
             let bytes = usize::try_from(count).ok().and_then(|count| count.checked_mul(dtype.size()));
             let mut bytes = vec![0; bytes.ok_or_else(|| JobError::TooLarge { name: name.clone() })?];
             source.read(0, &mut bytes)?;
             let own = [count];
             let shape = source.shape().unwrap_or(&own);
-            Ok(Arc::new(Resident::new(&shapes::broadcast(&bytes, dtype.size(), shape, &row.dims))))
+            if count != row.width() as u64 {
+                bytes = shapes::broadcast(&bytes, dtype.size(), shape, &row.dims);
+            }
+            Ok(Arc::new(Resident::new(&bytes)))
         };
         inputs.iter().filter(is_resident).map(read).collect()
     }
@@ -292,18 +316,17 @@ impl<'j> Checked<'j> {
         let casts: Vec<_> = casts.collect();
         let Some(wide) = &self.wide else {
             let rows = self.rows(&vec![1; self.job.outputs.len()])?;
-            let none = (RowShape::default(), vec![]);
-            return bind_expression(expression, given, &casts, rows, self.shape(), self.is_resident, none);
+            let own = given.inputs.iter().map(|_| Extent::Full);
+            let extents = own.chain(late.iter().map(|_| Extent::PerColumn)).collect();
+            let row = (RowShape { dims: vec![], extents }, given.add(late));
+            return bind_expression(expression, given, &casts, rows, self.shape(), self.is_resident, row);
         };
         let number = |(name, _): &(String, Dtype)| self.job.inputs.iter().position(|(own, _)| own == name);
         let own: Vec<usize> = given.inputs.iter().filter_map(number).collect();
         let extents = own.iter().map(|k| wide.row.extent(*k)).chain(late.iter().map(|_| Extent::PerColumn)).collect();
         let row = RowShape { dims: wide.row.dims.clone(), extents };
         let mut resident = self.resident(&wide.row, &own)?;
-        for LateRow { name, dtype, bytes } in late {
-            given.inputs.push((name, dtype));
-            resident.push(bytes);
-        }
+        resident.extend(given.add(late));
         let shape = Some(wide.whole());
         let bound = bind_expression(expression, given, &casts, wide.rows, shape, self.is_resident, (row, resident))?;
         if !outputs.is_empty() {
@@ -338,8 +361,6 @@ pub(super) fn bind_expression(
         elements: program.output_elements(k) as u64,
         is_resident: false,
     };
-    // As in NumPy, kept rows have one dimension.
-    let shape = shape.filter(|_| !program.is_filtered());
     Ok(BoundJob {
         inputs: inputs.iter().enumerate().map(input).collect(),
         outputs: program.outputs().iter().enumerate().map(output).collect(),

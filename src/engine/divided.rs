@@ -330,7 +330,7 @@ impl Engine {
         let Some(mut report) = sum_of(done) else { return Err(JobError::SeveralPasses.into()) };
         (report.results, report.arrays) = (vec![], vec![]);
         for label in labels {
-            match arrays.remove(&label) {
+            match arrays.get(&label).cloned() {
                 Some(array) => report.arrays.push((label, array)),
                 None => {
                     let value = known.get(&label).copied().flatten();

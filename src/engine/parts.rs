@@ -43,7 +43,7 @@ impl Part {
 impl Engine {
     /// Runs some rows of a job, and returns what [`Partial::merge`] needs of them.
     ///
-    /// The rows begin and end at multiples of 4096, or of the rows of a kernel's block, or at the end of the job;
+    /// The rows begin and end at multiples of [`part_step`](Engine::part_step), or at the end of the job;
     /// [`rows_of_part`](Engine::rows_of_part) returns such rows. Any processes with the same inputs may run other rows,
     /// on any devices: results and outputs have the same bits as those of one run.
     ///
@@ -117,9 +117,9 @@ impl Engine {
         Ok(border(part)..border(part + 1))
     }
 
-    /// Returns the number of rows of which the parts of a job begin at multiples: 4096, or more for a kernel whose
-    /// blocks of rows do not divide it. It is for callers of [`run_rows`](Engine::run_rows) whose data already has
-    /// parts.
+    /// Returns the number of rows of which the parts of a job begin at multiples: 4096, more for a kernel whose blocks
+    /// of rows do not divide it, and fewer for an expression whose rows have several elements. It is for callers of
+    /// [`run_rows`](Engine::run_rows) whose data already has parts.
     ///
     /// # Errors
     /// Those of [`plan`](Engine::plan).
@@ -131,7 +131,9 @@ impl Engine {
 /// Returns a number of whole tiles. Parts of a job begin at multiples of it.
 pub(super) fn step_of(bound: &BoundJob) -> u64 {
     let tile = bound.operator.kernel().columns.tile_rows;
-    (tile * TILE_ROWS.div_ceil(tile)) as u64
+    // The tiles of rows of several elements are large enough.
+    let tiles = if bound.wide.is_some() { 1 } else { TILE_ROWS.div_ceil(tile) };
+    (tile * tiles) as u64
 }
 
 /// Identifies a job that is to be run in parts.

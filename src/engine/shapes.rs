@@ -73,6 +73,9 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs_rows: bool) -> Result<Option<Wid
         }
     }
     let elements = whole.iter().try_fold(1_u64, |all, dim| all.checked_mul(*dim));
+    if elements.is_none_or(|elements| elements > u64::MAX / 16) {
+        return Err(JobError::TooLarge { name: first.into() }.into());
+    }
     // What has no shape goes with every shape of as many elements.
     let is_whole = |input: &Shaped<'_>| match input.shape {
         Some(shape) => shape == whole,
@@ -82,13 +85,16 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs_rows: bool) -> Result<Option<Wid
         return Ok(None);
     }
     let dims = whole[1..].to_vec();
+    if dims.contains(&0) {
+        return Err(JobError::NoElements { name: first.into(), shape: numpy_shape(longest) }.into());
+    }
     let extent = |input: &Shaped<'_>| {
         let own = [input.count];
         let shape = input.shape.unwrap_or(&own);
         if is_whole(input) {
             return Ok(Extent::Full);
         }
-        if shape.len() < whole.len() || (shape[0] == 1 && whole[0] != 1) {
+        if shape.len() < whole.len() || shape[0] == 1 {
             let fits = dims.iter().rev().zip(shape.iter().rev()).all(|(dim, other)| dim == other || *other == 1);
             return if fits { Ok(Extent::PerColumn) } else { Err(differ(input.name, shape)) };
         }
@@ -151,15 +157,26 @@ mod tests {
     }
 
     #[test]
+    fn rows_without_elements_and_too_many_elements_are_refused() {
+        assert!(of(&[&[5, 0]], true).is_err() && of(&[&[5, 0], &[5, 1]], false).is_err());
+        assert_eq!(of(&[&[5, 0], &[5, 0]], false).unwrap(), None);
+        assert_eq!(of(&[&[0, 3]], true).unwrap().map(|wide| wide.rows), Some(0));
+        let side = 1 << 16;
+        let shapes = [&[2, 1, 1, 1, 1][..], &[side, 1, 1, 1], &[side, 1, 1], &[side, 1], &[side]];
+        assert!(of(&shapes, false).is_err());
+    }
+
+    #[test]
     fn inputs_are_broadcast_by_numpys_rules() {
         use Extent::{Full, PerColumn, PerRow};
-        let cases: [(&[&[u64]], &[Extent]); 6] = [
+        let cases: [(&[&[u64]], &[Extent]); 7] = [
             (&[&[5, 3], &[3]], &[Full, PerColumn]),
             (&[&[5, 3], &[1, 3], &[1], &[1, 1]], &[Full, PerColumn, PerColumn, PerColumn]),
             (&[&[5, 1], &[5, 3]], &[PerRow, Full]),
             (&[&[5, 1], &[3]], &[PerRow, PerColumn]),
             (&[&[5, 2, 3], &[2, 1], &[5, 1, 1]], &[Full, PerColumn, PerRow]),
             (&[&[1, 3], &[3]], &[Full, PerColumn]),
+            (&[&[1, 2, 3], &[1, 1, 3]], &[Full, PerColumn]),
         ];
         for (shapes, extents) in cases {
             assert_eq!(of(shapes, false).unwrap().unwrap().row.extents, extents, "{shapes:?}");

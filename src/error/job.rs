@@ -298,12 +298,37 @@ pub enum JobError {
         path: PathBuf,
     },
 
-    /// An output has more elements than can be counted.
-    #[error("output '{name}' is too large: use fewer rows")]
+    /// An input or output has more elements than can be counted.
+    #[error("'{name}' is too large: use fewer rows")]
     #[non_exhaustive]
     TooLarge {
-        /// The name of the output.
+        /// Its name.
         name: String,
+    },
+
+    /// An input that is broadcast to all elements of a row needs too much memory.
+    #[error(
+        "input '{name}' is broadcast to rows of {bytes} bytes, which are too large to stay in memory (at most {most}): \
+         give it all elements of each row, or reshape the inputs"
+    )]
+    #[non_exhaustive]
+    LargeRow {
+        /// The input.
+        name: String,
+        /// The bytes of a row of it.
+        bytes: u64,
+        /// The most bytes of one.
+        most: u64,
+    },
+
+    /// The rows of an input have no elements.
+    #[error("input '{name}' has the shape {shape}, whose rows have no elements: leave it out")]
+    #[non_exhaustive]
+    NoElements {
+        /// The input.
+        name: String,
+        /// Its shape, as NumPy writes it.
+        shape: String,
     },
 
     /// An output is in the device memory of another column of the job.

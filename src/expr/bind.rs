@@ -124,7 +124,8 @@ pub(super) fn bind(
                 }
                 let condition = binder.rows[*term].condition();
                 if condition.is_some() && reduction.shape().is_some() {
-                    return Err(Fault::new(of.at, "`keepdims` of kept rows is not supported; leave it out"));
+                    let message = "kept rows are reduced to one value; leave out `axis` and `keepdims`";
+                    return Err(Fault::new(of.at, message));
                 }
                 if let Some(condition) = condition {
                     filter::keep(of.at, &mut binder.nodes, &mut reduction, condition)?;
@@ -163,9 +164,10 @@ pub(super) fn bind(
     let of_outputs = outputs_at.iter().zip(&output_ids).map(|(at, id)| (*at, extents[*id]));
     let output_extents =
         of_outputs.map(|(at, extent)| row_shape.of_output(at, extent)).collect::<Result<_, Fault>>()?;
-    if row_shape.width() > 1 {
-        reductions.iter().zip(reduced_at).try_for_each(|(of, at)| shape::check_reduced(at, of, extents[of.of]))?;
-    }
+    // Those that count kept rows are in front, and are of all elements.
+    let counters = reductions.len() - reduced_at.len();
+    let reduced = reductions[counters..].iter().zip(reduced_at);
+    reduced.into_iter().try_for_each(|(of, at)| row_shape.check_reduced(at, of, extents[of.of]))?;
     Ok(Program {
         text: text.clone(),
         pass,

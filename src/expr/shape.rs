@@ -76,9 +76,8 @@ impl RowShape {
     /// The extent of an output whose value, at `at`, has this extent.
     pub(super) fn of_output(&self, at: usize, extent: Extent) -> Result<Extent, Fault> {
         match extent {
-            _ if self.width() == 1 => Ok(Extent::Full),
-            Extent::PerRow => Ok(Extent::PerRow),
-            Extent::One | Extent::Full => Ok(Extent::Full),
+            Extent::PerRow if self.width() > 1 => Ok(Extent::PerRow),
+            Extent::One | Extent::PerRow | Extent::Full => Ok(Extent::Full),
             Extent::PerColumn => Err(Fault::new(
                 at,
                 "this value is the same for all rows, so it is no output of them; compute it in a job of its own",
@@ -95,6 +94,22 @@ impl RowShape {
         }
     }
 
+    /// Checks that a reduction, whose value is at `at`, reduces all elements of rows.
+    pub(super) fn check_reduced(&self, at: usize, reduction: &Reduction, extent: Extent) -> Result<(), Fault> {
+        let label = reduction.label();
+        let message = match extent {
+            Extent::One | Extent::Full => return Ok(()),
+            Extent::PerRow if self.width() == 1 => return Ok(()),
+            Extent::PerRow => {
+                format!("`{label}` reduces a value that has one element for each row; reduce it in a job of its own")
+            }
+            Extent::PerColumn => {
+                format!("`{label}` reduces a value that has one row for all rows; reduce it in a job of its own")
+            }
+        };
+        Err(Fault::new(at, message))
+    }
+
     /// The extent of every operation.
     pub(super) fn of_nodes(&self, nodes: &[Node]) -> Vec<Extent> {
         let mut extents = Vec::with_capacity(nodes.len());
@@ -109,19 +124,4 @@ impl RowShape {
         }
         extents
     }
-}
-
-/// Checks that a reduction, whose value is at `at`, reduces all elements of rows.
-pub(super) fn check_reduced(at: usize, reduction: &Reduction, extent: Extent) -> Result<(), Fault> {
-    let label = reduction.label();
-    let message = match extent {
-        Extent::One | Extent::Full => return Ok(()),
-        Extent::PerRow => {
-            format!("`{label}` reduces a value that has one element for each row; reduce it in a job of its own")
-        }
-        Extent::PerColumn => {
-            format!("`{label}` reduces a value that has one row for all rows; reduce it in a job of its own")
-        }
-    };
-    Err(Fault::new(at, message))
 }

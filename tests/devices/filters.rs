@@ -74,17 +74,18 @@ fn files(choice: &DeviceChoice) -> Outcome {
     let shaped = ndarray::ArrayView::from_shape((700, 100), &x)?;
     cpu().run(Job::eval("y = x")?.input("x", overshot::Input::from(shaped)).output("y", Npy::create(path("x.npy"))))?;
     check(Npy::open(path("x.npy"))?.shape() == Some(&[700, 100]), "the input has two dimensions")?;
-    let job = Job::eval("y = x[x > 50]; place = i[x > 50]")?.input("x", Npy::open(path("x.npy"))?);
+    let job = Job::eval("y = x[x > 50]; twice = (2 * x)[x > 50]")?.input("x", Npy::open(path("x.npy"))?);
     let report = engine.run(
-        job.output("y", Npy::create(path("y.npy"))).output("place", Raw::create(path("place.raw"))).checksum(true),
+        job.output("y", Npy::create(path("y.npy"))).output("twice", Raw::create(path("twice.raw"))).checksum(true),
     )?;
-    let (values, rows) = naive(&x);
+    let values = naive(&x).0;
     let file = Npy::open(path("y.npy"))?;
     check(file.shape() == Some(&[values.len() as u64]), format!("a shape of {:?}", file.shape()))?;
     let mut found = vec![0.0; values.len()];
     file.read(0, bytemuck::cast_slice_mut(&mut found))?;
     check(found == values, "other rows in the .npy file")?;
-    check(std::fs::read(path("place.raw"))? == bytemuck::cast_slice::<_, u8>(&rows), "other rows in the raw file")?;
+    let twice: Vec<f64> = values.iter().map(|value| 2.0 * value).collect();
+    check(std::fs::read(path("twice.raw"))? == bytemuck::cast_slice::<_, u8>(&twice), "other rows in the raw file")?;
     check(report.outputs[0].bytes == 8 * values.len() as u64, "the report counts other bytes")
 }
 

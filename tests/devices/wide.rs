@@ -19,6 +19,7 @@ const CASES: &[(&str, Case)] = &[
     ("elements are verified, and rows have numbers", verified),
     ("shapes that do not fit are errors", refused),
     ("a row that does not fit is refused before the run", too_wide),
+    ("one column is as several", one_column),
 ];
 
 /// A table of numbers.
@@ -251,6 +252,37 @@ fn refused(choice: &DeviceChoice) -> Outcome {
         Err(Error::InvalidJob(JobError::RowsDiffer { .. } | JobError::PartialRow { .. })) => Ok(()),
         other => check(false, format!("{other:?}")),
     }
+}
+
+/// Tables of one column, and results of one dimension that keep it.
+fn one_column(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice).build()?;
+    let (x, b) = (table(9000, 1, 3)?, [2.0]);
+    let job = |text: &str| -> Result<Job<'_>> { Ok(Job::eval(text)?.input("x", Input::from(x.view())).input("b", &b)) };
+    for text in ["sum(x - b), sum(b)", "sum(x - b), prod(b, axis=0)"] {
+        let error = engine.run(job(text)?).err().ok_or_else(|| format!("{text} was computed"))?;
+        check(error.to_string().contains("one row for all rows"), error.to_string())?;
+    }
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("z.npy");
+    engine.run(job("z = (x + b)[x > 0]")?.output("z", Npy::create(&path)))?;
+    let kept = x.iter().filter(|x| **x > 0.0).count() as u64;
+    check(Npy::open(&path)?.shape() == Some(&[kept]), "kept rows have one dimension")?;
+    check(engine.run(job("sum(x + b)")?.rows(5)).is_err(), "a number of rows that is not that of the table")?;
+
+    let plain = numbers(9000, 4);
+    let mut y = vec![0.0; 9000];
+    let text = "y = x - mean(x, axis=0, keepdims=True); sum(x, axis=0), sum(x, axis=0)";
+    let report = engine.run(Job::eval(text)?.input("x", &plain).output("y", &mut y))?;
+    let mean = engine.run(Job::eval("mean(x)")?.input("x", &plain))?.value("mean(x)")?.map_or(f64::NAN, |m| m.as_f64());
+    check(y.iter().zip(&plain).all(|(y, x)| *y == x - mean), "other differences")?;
+    check(report.results.len() == 2 && report.arrays.is_empty(), format!("{:?} {:?}", report.results, report.arrays))?;
+    let twice = "sum(x, axis=0), sum(x, axis=0), y = x - mean(x)";
+    let mut y = vec![0.0; 9000];
+    let report = engine.run(Job::eval(twice)?.input("x", Input::from(x.view())).output("y", &mut y))?;
+    check(report.results.is_empty() && report.arrays.len() == 2, format!("{:?} {:?}", report.results, report.arrays))?;
+    let empty = Array2::<f64>::zeros((5, 0));
+    check(engine.run(Job::eval("sum(x, axis=0)")?.input("x", Input::from(empty.view()))).is_err(), "no columns")
 }
 
 fn too_wide(choice: &DeviceChoice) -> Outcome {
