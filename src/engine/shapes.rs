@@ -94,11 +94,13 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs_rows: bool) -> Result<Option<Wid
         if is_whole(input) {
             return Ok(Extent::Full);
         }
-        if shape.len() < whole.len() || shape[0] == 1 {
+        // Beside a single row, one element of each row is also one row for all rows.
+        let is_per_row = shape.len() == whole.len() && shape[0] == whole[0] && shape[1..].iter().all(|dim| *dim == 1);
+        if !is_per_row && (shape.len() < whole.len() || shape[0] == 1) {
             let fits = dims.iter().rev().zip(shape.iter().rev()).all(|(dim, other)| dim == other || *other == 1);
             return if fits { Ok(Extent::PerColumn) } else { Err(differ(input.name, shape)) };
         }
-        match shape[1..].iter().all(|dim| *dim == 1) {
+        match is_per_row {
             true => Ok(Extent::PerRow),
             false => Err(JobError::PartlyBroadcast {
                 name: input.name.into(),
