@@ -110,6 +110,7 @@ if part python; then
     tail -1 "$out/python.txt"
     sizes=1KiB,1MiB,16MiB,256MiB
     try python3 python/benches/evaluate.py --device cpu,cuda,auto --size $sizes,4GiB --json "$out/python.json"
+    try python3 python/benches/tables.py --json "$out/tables.json"
     rm -rf "$out/python"
 fi
 if part dask; then

@@ -1,0 +1,117 @@
+"""Times jobs on tables, whose rows have several elements, and filters, beside jobs on their elements and NumPy.
+
+    python tables.py [--size 4GiB] [--json FILE]
+
+Rates are bytes read and written per second, in medians of five runs after the first. Results of all devices must have
+the same bits, and those of filters the same elements as NumPy's.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import overshot as ov
+
+WIDTHS = 4, 256, 4096, 100_000
+STANDARDISE = "y = (x - mean(x, axis=0)) / std(x, axis=0)"
+
+
+def table(rows, width, seed):
+    """Random numbers, whose memory many threads touch first."""
+    x = np.empty((rows, width), "f4")
+    parts = np.array_split(np.arange(rows), 64)
+
+    def fill(number):
+        part = slice(parts[number][0], parts[number][-1] + 1) if len(parts[number]) else slice(0)
+        x[part] = np.random.default_rng([seed, number]).random(x[part].shape, "f4")
+
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(fill, range(64)))
+    return x
+
+
+def median(run, runs=5):
+    times = []
+    for _ in range(runs + 1):
+        begin = time.perf_counter()
+        result = run()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times[1:]), result
+
+
+class Rows:
+    """The table of rates."""
+
+    def __init__(self):
+        self.all = []
+
+    def add(self, job, shape, device, seconds, size):
+        rate = size / seconds / 1e9
+        self.all.append({"job": job, "shape": shape, "device": device, "seconds": seconds, "gb_per_s": rate})
+        print(f"{job:32} {shape:16} {device:6} {seconds * 1e3:8.1f} ms {rate:7.1f} GB/s", flush=True)
+
+
+def measure(rows, engines, size):
+    for width in WIDTHS:
+        x = table(size // 4 // width, width, 1)
+        shape, flat, y = "x".join(map(str, x.shape)), x.reshape(-1), np.zeros_like(x)
+        jobs = {
+            "sum(x) of elements": ("sum(x)", {"x": flat}, None, 1),
+            "mean(x, axis=0)": ("mean(x, axis=0)", {"x": x}, None, 1),
+            "x - 0.5 of elements": ("y = x - 0.5", {"x": flat}, y.reshape(-1), 2),
+            "x - mu": ("y = x - mu", {"x": x, "mu": x[:1000].mean(axis=0)}, y, 2),
+            "standardise": (STANDARDISE, {"x": x}, y, 3),
+        }
+        for job, (text, given, out, times) in jobs.items():
+            first = None
+            for device, engine in engines.items():
+                run = lambda: engine.evaluate(text, given, **({} if out is None else {"out": {"y": out}}))  # noqa: B023, E731
+                seconds, result = median(run)
+                rows.add(job, shape, device, seconds, times * x.nbytes)
+                value = np.asarray(result["y"][-1] if out is not None else result).tobytes()
+                assert first in (None, value), f"{job}: {device} has other bits"
+                first = value
+        rows.add("x.mean(axis=0)", shape, "NumPy", median(lambda: x.mean(axis=0), 1)[0], x.nbytes)  # noqa: B023
+        del x, y, flat, jobs, given, out
+    u, v = (table(size // 4 // WIDTHS[-1], WIDTHS[-1], seed) for seed in (2, 3))
+    for device, engine in engines.items():
+        text = "mean(u * u, axis=0), mean(v * v, axis=0), mean(u * v, axis=0)"
+        seconds, _ = median(lambda: engine.evaluate(text, {"u": u, "v": v}))  # noqa: B023
+        rows.add("three means of a pair", "x".join(map(str, u.shape)), device, seconds, 2 * u.nbytes)
+    x = u.reshape(-1)
+    y = np.zeros_like(x)
+    for device, engine in engines.items():
+        for share in (0.1, 0.5, 0.9):
+            given = {"x": x, "k": 1 - share}
+            seconds, result = median(lambda: engine.evaluate("y = x[x > k]", given, out={"y": y}))  # noqa: B023
+            rows.add(f"x[x > k], {share} kept", str(x.size), device, seconds, x.nbytes + result["y"].nbytes)
+            begin = x[: 1 << 20]
+            expected = begin[begin > 1 - share]
+            np.testing.assert_array_equal(result["y"][: expected.size], expected)
+        seconds, _ = median(lambda: engine.evaluate("y = where(x > 0.5, x, 0)", {"x": x}, out={"y": y}))  # noqa: B023
+        rows.add("where(x > 0.5, x, 0)", str(x.size), device, seconds, 2 * x.nbytes)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu,cuda,auto")
+    parser.add_argument("--size", default="4GiB", help="of a table, in MiB or GiB")
+    parser.add_argument("--json")
+    arguments = parser.parse_args()
+    units = {"MiB": 1 << 20, "GiB": 1 << 30}
+    size = int(arguments.size[:-3]) * units[arguments.size[-3:]]
+    limits = {"device_memory": "1GiB", "pinned_memory": "256MiB"}
+    names = arguments.device.split(",")
+    engines = {name: ov.Engine(device=name, **({} if name == "cpu" else limits)) for name in names}
+    rows = Rows()
+    measure(rows, engines, size)
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump({"size": size, "rows": rows.all}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
