@@ -62,7 +62,7 @@ fn errors_say_where_and_what_to_do() {
         ("mean(a, axis=0, a)", 17, "arguments by position come before those by name"),
         ("mean(a, axis=0, keepdims=1)", 17, "`keepdims` is `True` or `False`"),
         ("mean(a, keepdims=True)", 1, "`keepdims` needs an axis"),
-        ("mean(a[a > 0], axis=0, keepdims=True)", 6, "kept rows are reduced to one value"),
+        ("mean(a[a > 0], axis=0, keepdims=True)", 7, "kept rows are reduced to one value"),
         ("var(a, ddof=1)", 8, "divide by the number of rows"),
         ("y = f(x=1)", 7, "keyword arguments"),
         ("y = a[1:]", 8, "slices, like `x[1:]`"),
