@@ -68,8 +68,8 @@ def measure(rows, engines, size):
         for job, (text, given, out, times) in jobs.items():
             first = None
             for device, engine in engines.items():
-                run = lambda: engine.evaluate(text, given, **({} if out is None else {"out": {"y": out}}))  # noqa: B023, E731
-                seconds, result = median(run)
+                options = {} if out is None else {"out": {"y": out}}
+                seconds, result = median(lambda: engine.evaluate(text, given, **options))  # noqa: B023
                 rows.add(job, shape, device, seconds, times * x.nbytes)
                 value = np.asarray(result["y"][-1] if out is not None else result).tobytes()
                 assert first in (None, value), f"{job}: {device} has other bits"
