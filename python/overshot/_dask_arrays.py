@@ -208,8 +208,9 @@ def _ranges(
     if count is not None and count < 1:
         raise ValueError(f"ranges={count}: a job has one range at least")
     shapes = {array.shape for array in arrays.values()}
-    rows, step, inner = work.size() if len(shapes) < 2 else (0, 1, 1)
-    if arrays and {math.prod(shape) for shape in shapes} != {rows}:
+    are_wide = any(len(shape) > 1 for shape in shapes)
+    rows, step, inner = (0, 1, 1) if are_wide and len(shapes) > 1 else work.size()
+    if are_wide and {math.prod(shape) for shape in shapes} != {rows}:
         raise ValueError(
             "dask arrays are read element by element, so all of them have one shape, and neither index() nor axis=0 "
             "goes with several dimensions: compute such arrays before, or pass files"
