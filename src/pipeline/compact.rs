@@ -8,8 +8,8 @@ use crate::device::kernel::Columns;
 use crate::error::{Error, KernelError, Result};
 use crate::ops::Operator;
 
-/// The bytes of selected rows that are written at a time, unless a tile has more. A call of a sink takes a lock or calls
-/// the system, which takes longer than to copy the rows of a tile; and so many bytes stay in the cache of a core.
+/// The bytes of selected rows that are written at a time, unless a tile has more. A call of a sink takes a lock or
+/// calls the system, which takes longer than to copy the rows of a tile; and so many bytes stay in the cache of a core.
 const GATHERED: usize = 256 << 10;
 
 /// The compaction of one run. The first word of the partial results of each tile is the number of its selected rows.
