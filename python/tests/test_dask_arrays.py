@@ -142,7 +142,7 @@ def test_a_kernel_reads_dask_arrays(client, small_ranges):
         np.testing.assert_array_equal(results["where"], np.flatnonzero(values > 50))
         np.testing.assert_array_equal(results["big"], values[values > 50])
         assert len(starts()) >= 4
-        with pytest.raises(ValueError, match="'big' is no file: a kernel that selects rows"):
+        with pytest.raises(ValueError, match="'big' is no file: a job that selects rows"):
             run("cuda")
 
 

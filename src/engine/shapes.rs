@@ -71,9 +71,6 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs_rows: bool) -> Result<Option<Wid
         }
     }
     let elements = whole.iter().try_fold(1_u64, |all, dim| all.checked_mul(*dim));
-    if elements.is_none_or(|elements| elements > u64::MAX / 16) {
-        return Err(JobError::TooLarge { name: first.into() }.into());
-    }
     // What has no shape goes with every shape of as many elements.
     let is_whole = |input: &Shaped<'_>| match input.shape {
         Some(shape) => shape == whole,
@@ -81,6 +78,9 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs_rows: bool) -> Result<Option<Wid
     };
     if !needs_rows && inputs.iter().all(is_whole) {
         return Ok(None);
+    }
+    if elements.is_none_or(|elements| elements > u64::MAX / 16) {
+        return Err(JobError::TooLarge { name: first.into() }.into());
     }
     let dims = whole[1..].to_vec();
     if dims.contains(&0) {
