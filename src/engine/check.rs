@@ -49,6 +49,15 @@ pub(super) struct Column {
     pub(super) is_resident: bool,
 }
 
+impl Column {
+    /// The column of an input of rows of this shape.
+    fn of_input(dtype: Dtype, row: &RowShape, input: usize) -> Column {
+        let extent = row.extent(input);
+        let elements = if extent == Extent::PerRow { 1 } else { row.width() as u64 };
+        Column { dtype, elements, is_resident: extent == Extent::PerColumn }
+    }
+}
+
 impl BoundJob {
     /// Returns the bits of these values, which replace those of the job, in the order of the kernel's values.
     ///
@@ -238,15 +247,8 @@ impl<'j> Checked<'j> {
 
     /// The columns of the inputs, in the order of the job.
     pub(super) fn columns(&self) -> Vec<Column> {
-        let column = |(input, (dtype, _)): (usize, &(Dtype, u64))| {
-            let Some(Wide { row, .. }) = &self.wide else {
-                return Column { dtype: *dtype, elements: 1, is_resident: false };
-            };
-            let extent = row.extent(input);
-            let elements = if extent == Extent::PerRow { 1 } else { row.width() as u64 };
-            Column { dtype: *dtype, elements, is_resident: extent == Extent::PerColumn }
-        };
-        self.sources.iter().enumerate().map(column).collect()
+        let row = self.wide.as_ref().map(|wide| wide.row.clone()).unwrap_or_default();
+        self.sources.iter().enumerate().map(|(input, (dtype, _))| Column::of_input(*dtype, &row, input)).collect()
     }
 
     /// The names and dtypes of the inputs, in the order of the job, which is also the order of the columns.
@@ -351,11 +353,7 @@ pub(super) fn bind_expression(
     let received = program.values()[values.len()..].iter();
     let received = received.filter_map(|(name, _)| numbers.iter().find(|(own, _)| own == name));
     let numbers = received.map(|(_, number)| number.as_f64().to_bits()).collect();
-    let input = |(k, (_, dtype)): (usize, &(String, Dtype))| {
-        let extent = row.extent(k);
-        let elements = if extent == Extent::PerRow { 1 } else { row.width() as u64 };
-        Column { dtype: *dtype, elements, is_resident: extent == Extent::PerColumn }
-    };
+    let input = |(k, (_, dtype)): (usize, &(String, Dtype))| Column::of_input(*dtype, &row, k);
     let output = |(k, (_, dtype)): (usize, &(String, Dtype))| Column {
         dtype: *dtype,
         elements: program.output_elements(k) as u64,
