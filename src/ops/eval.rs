@@ -24,16 +24,12 @@ impl Eval {
 
 impl Eval {
     /// Returns the states of tiles, of which each strip has its own in the partials.
-    fn states<'p>(&self, partials: &'p [u8]) -> Cow<'p, [u8]> {
+    fn states<'p>(&self, partials: &'p [u64]) -> Cow<'p, [u64]> {
         let words = self.kernel.columns.partial_words;
-        if words == self.program.reductions().words() || partials.is_empty() {
+        if words == self.program.reductions().words() {
             return Cow::Borrowed(partials);
         }
-        let states = bytemuck::cast_slice(partials).chunks(words).flat_map(|tile: &[u64]| {
-            let state = self.program.state_of_tile(tile);
-            state.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>()
-        });
-        Cow::Owned(states.collect())
+        Cow::Owned(partials.chunks(words).flat_map(|tile| self.program.state_of_tile(tile).into_owned()).collect())
     }
 }
 
@@ -48,7 +44,7 @@ impl Operator for Eval {
         }
         // Most of the work is done outside the lock: a chunk is reduced to a few nodes first.
         let tile_rows = self.kernel.columns.tile_rows;
-        let states = self.states(partials);
+        let states = self.states(bytemuck::cast_slice(partials));
         let nodes = Fold::of_tiles((first_row, rows), tile_rows, &states, self.program.reductions());
         self.fold.lock().unwrap_or_else(PoisonError::into_inner).merge(nodes, self.program.reductions());
     }
@@ -249,8 +245,7 @@ mod tests {
                 let states: Vec<u64> = own.clone().flat_map(|tile| state_of(&joint, tile)).collect();
                 // The last tile is not full.
                 let rows = ((own.end - start) * tile_rows - u64::from(tile_rows > 1)) as usize;
-                let partials = bytemuck::cast_slice(&states);
-                let nodes = Fold::of_tiles((start * tile_rows, rows), tile_rows as usize, partials, &joint[..]);
+                let nodes = Fold::of_tiles((start * tile_rows, rows), tile_rows as usize, &states, &joint[..]);
                 all.merge(nodes, &joint[..]);
             }
             let found = super::results(&joint, all, tiles * tile_rows);

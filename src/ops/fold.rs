@@ -7,6 +7,11 @@
 
 use std::collections::BTreeMap;
 
+/// Whether two nodes are the halves of one, of which the first is the left one.
+fn are_siblings((level, index): Place, right: Place) -> bool {
+    index & 1 == 0 && right == (level, index + 1)
+}
+
 /// How states are combined.
 pub(crate) trait Combine {
     /// The number of words of a state.
@@ -27,17 +32,35 @@ impl Fold {
     pub(crate) fn of_tiles(
         (first_row, rows): (u64, usize),
         tile_rows: usize,
-        partials: &[u8],
+        states: &[u64],
         how: &(impl Combine + ?Sized),
     ) -> Fold {
-        let (bytes, tile) = (how.words() * 8, tile_rows as u64);
-        debug_assert!(first_row.is_multiple_of(tile) && partials.len() == rows.div_ceil(tile_rows) * bytes);
-        let mut fold = Fold::default();
-        for (tile, state) in (first_row / tile..).zip(partials.chunks_exact(bytes)) {
-            let words = state.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
-            fold.insert((0, tile), words.collect(), how);
+        let (words, tile) = (how.words(), tile_rows as u64);
+        debug_assert!(first_row.is_multiple_of(tile) && states.len() == rows.div_ceil(tile_rows) * words);
+        // The nodes so far, from left to right. States of wide rows are large: one on the right of another is combined
+        // where the kernel has left it, and the memory of a node is used again.
+        let (mut nodes, mut spare): (Vec<(Place, Box<[u64]>)>, Vec<Box<[u64]>>) = (vec![], vec![]);
+        for (index, state) in (first_row / tile..).zip(states.chunks_exact(words)) {
+            match (nodes.last_mut(), spare.pop()) {
+                (Some((place, left)), _) if are_siblings(*place, (0, index)) => {
+                    how.combine(left, state);
+                    *place = (1, index >> 1);
+                }
+                (_, Some(mut node)) => {
+                    node.copy_from_slice(state);
+                    nodes.push(((0, index), node));
+                }
+                (_, None) => nodes.push(((0, index), state.into())),
+            }
+            while let [.., (left, into), (right, from)] = &mut nodes[..]
+                && are_siblings(*left, *right)
+            {
+                how.combine(into, from);
+                *left = (left.0 + 1, left.1 >> 1);
+                spare.extend(nodes.pop().map(|(_, state)| state));
+            }
         }
-        fold
+        Fold::of_nodes(nodes)
     }
 
     /// Creates a tree of nodes: their levels, their indices and their states.
@@ -189,7 +212,7 @@ mod tests {
                     let part = &tiles[start as usize..(start + step).min(count) as usize];
                     // The rows of a tile do not matter.
                     let rows = (start * 3, part.len() * 3);
-                    all.merge(Fold::of_tiles(rows, 3, bytemuck::cast_slice(part), &Shape), &Shape);
+                    all.merge(Fold::of_tiles(rows, 3, part, &Shape), &Shape);
                 }
                 assert_eq!(all.finish(&Shape).unwrap()[0], shape(&tiles), "{count} tiles, {step} at a time");
             }
@@ -200,7 +223,7 @@ mod tests {
     fn memory_stays_small_when_chunks_come_in_the_worst_order() {
         let mut all = Fold::default();
         // Every second tile first, so that nothing can be combined. Then the others fill all gaps.
-        let one = 1.0f64.to_ne_bytes();
+        let one = [1.0f64.to_bits()];
         for tile in (0..1024u64).step_by(2).chain((1..1024).step_by(2)) {
             all.merge(Fold::of_tiles((tile * TILE_ROWS as u64, TILE_ROWS), TILE_ROWS, &one, &Sum), &Sum);
         }

@@ -208,7 +208,7 @@ mod tests {
         let states: Vec<u64> =
             (rows.start / 4096..rows.end.div_ceil(4096)).flat_map(|tile| state(width, tile)).collect();
         let len = (rows.end - rows.start) as usize;
-        let nodes = Fold::of_tiles((rows.start, len), 4096, bytemuck::cast_slice(&states), reductions);
+        let nodes = Fold::of_tiles((rows.start, len), 4096, &states, reductions);
         Partial::new((job, paths), rows, (reductions.to_vec(), nodes), written, Work::of(example()))
     }
 
