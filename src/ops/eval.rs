@@ -1,24 +1,24 @@
 //! The operator `eval`: an expression over the rows of the inputs, with outputs and reductions.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::Operator;
-use super::fold::{Combine, Fold};
+use super::fold::{Combine, Fold, SharedFold};
 use crate::device::kernel::{Resident, SharedKernel};
 use crate::expr::{self, Program, Reduction, Results};
 
 pub(crate) struct Eval {
     program: Arc<Program>,
     kernel: SharedKernel,
-    fold: Mutex<Fold>,
+    fold: SharedFold,
 }
 
 impl Eval {
     /// `resident` are the inputs that are one row for all rows.
     pub(crate) fn new(program: Program, resident: Vec<Arc<Resident>>) -> Self {
         let program = Arc::new(program);
-        Eval { kernel: Arc::new(program.kernel_with(resident)), program, fold: Mutex::default() }
+        Eval { kernel: Arc::new(program.kernel_with(resident)), program, fold: SharedFold::default() }
     }
 }
 
@@ -42,15 +42,14 @@ impl Operator for Eval {
         if self.program.reductions().words() == 0 {
             return;
         }
-        // Most of the work is done outside the lock: a chunk is reduced to a few nodes first.
         let tile_rows = self.kernel.columns.tile_rows;
         let states = self.states(bytemuck::cast_slice(partials));
         let nodes = Fold::of_tiles((first_row, rows), tile_rows, &states, self.program.reductions());
-        self.fold.lock().unwrap_or_else(PoisonError::into_inner).merge(nodes, self.program.reductions());
+        self.fold.merge(nodes, self.program.reductions());
     }
 
     fn restart(&self) {
-        *self.fold.lock().unwrap_or_else(PoisonError::into_inner) = Fold::default();
+        self.fold.clear();
     }
 
     fn compacts(&self) -> bool {
@@ -63,13 +62,11 @@ impl Operator for Eval {
     }
 
     fn state(&self) -> (Vec<Reduction>, Fold) {
-        let fold = self.fold.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        (self.program.reductions().to_vec(), fold)
+        (self.program.reductions().to_vec(), self.fold.get())
     }
 
     fn results(&self, rows: u64) -> Results {
-        let fold = self.fold.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        results(self.program.reductions(), fold, rows)
+        results(self.program.reductions(), self.fold.get(), rows)
     }
 }
 

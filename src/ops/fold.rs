@@ -6,6 +6,21 @@
 //! operations depends only on the number of tiles.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A node with its state.
+type Node = (Place, Box<[u64]>);
+
+/// Combines the halves of a node.
+fn join([(place, mut left), (_, right)]: [Node; 2], how: &(impl Combine + ?Sized)) -> Node {
+    how.combine(&mut left, &right);
+    (parent(place), left)
+}
+
+/// The node of which this one is a half.
+fn parent((level, index): Place) -> Place {
+    (level + 1, index >> 1)
+}
 
 /// Whether two nodes are the halves of one, of which the first is the left one.
 fn are_siblings((level, index): Place, right: Place) -> bool {
@@ -39,12 +54,12 @@ impl Fold {
         debug_assert!(first_row.is_multiple_of(tile) && states.len() == rows.div_ceil(tile_rows) * words);
         // The nodes so far, from left to right. States of wide rows are large: one on the right of another is combined
         // where the kernel has left it, and the memory of a node is used again.
-        let (mut nodes, mut spare): (Vec<(Place, Box<[u64]>)>, Vec<Box<[u64]>>) = (vec![], vec![]);
+        let (mut nodes, mut spare): (Vec<Node>, Vec<Box<[u64]>>) = (vec![], vec![]);
         for (index, state) in (first_row / tile..).zip(states.chunks_exact(words)) {
             match (nodes.last_mut(), spare.pop()) {
                 (Some((place, left)), _) if are_siblings(*place, (0, index)) => {
                     how.combine(left, state);
-                    *place = (1, index >> 1);
+                    *place = parent(*place);
                 }
                 (_, Some(mut node)) => {
                     node.copy_from_slice(state);
@@ -56,7 +71,7 @@ impl Fold {
                 && are_siblings(*left, *right)
             {
                 how.combine(into, from);
-                *left = (left.0 + 1, left.1 >> 1);
+                *left = parent(*left);
                 spare.extend(nodes.pop().map(|(_, state)| state));
             }
         }
@@ -75,22 +90,26 @@ impl Fold {
 
     /// Adds the nodes of another part.
     pub(crate) fn merge(&mut self, other: Fold, how: &(impl Combine + ?Sized)) {
-        for (place, state) in other.0 {
-            self.insert(place, state, how);
+        for mut node in other.0 {
+            while let Some(halves) = self.add(node) {
+                node = join(halves, how);
+            }
         }
     }
 
-    fn insert(&mut self, (mut level, mut index): Place, mut state: Box<[u64]>, how: &(impl Combine + ?Sized)) {
-        while let Some(mut sibling) = self.0.remove(&(level, index ^ 1)) {
-            if index & 1 == 0 {
-                how.combine(&mut state, &sibling);
-            } else {
-                how.combine(&mut sibling, &state);
-                state = sibling;
+    /// Adds a node, or returns it and its sibling, which is removed, if that has arrived. Their parent is to be added
+    /// then.
+    fn add(&mut self, node: Node) -> Option<[Node; 2]> {
+        let (level, index) = node.0;
+        let place = (level, index ^ 1);
+        match self.0.remove(&place) {
+            Some(left) if are_siblings(place, node.0) => Some([(place, left), node]),
+            Some(right) => Some([node, (place, right)]),
+            None => {
+                self.0.insert(node.0, node.1);
+                None
             }
-            (level, index) = (level + 1, index >> 1);
         }
-        self.0.insert((level, index), state);
     }
 
     /// The state of all tiles; `None` without tiles.
@@ -102,6 +121,37 @@ impl Fold {
             how.combine(&mut left, &right);
             left
         }))
+    }
+}
+
+/// A tree to which several threads add nodes.
+#[derive(Default)]
+pub(crate) struct SharedFold(Mutex<Fold>);
+
+impl SharedFold {
+    /// Adds the nodes of another part. Other threads add theirs meanwhile: states of wide rows take long to combine.
+    pub(crate) fn merge(&self, other: Fold, how: &(impl Combine + ?Sized)) {
+        for mut node in other.0 {
+            loop {
+                let halves = self.lock().add(node);
+                let Some(halves) = halves else { break };
+                node = join(halves, how);
+            }
+        }
+    }
+
+    /// Removes all nodes.
+    pub(crate) fn clear(&self) {
+        *self.lock() = Fold::default();
+    }
+
+    /// Returns the tree. No thread is adding nodes.
+    pub(crate) fn get(&self) -> Fold {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Fold> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -216,6 +266,26 @@ mod tests {
                 }
                 assert_eq!(all.finish(&Shape).unwrap()[0], shape(&tiles), "{count} tiles, {step} at a time");
             }
+        }
+    }
+
+    #[test]
+    fn threads_that_add_at_once_have_the_same_tree() {
+        let states: Vec<u64> = (1..=1000).collect();
+        for part in [1, 3, 8] {
+            let all = SharedFold::default();
+            std::thread::scope(|scope| {
+                for thread in 0..4 {
+                    let (all, states) = (&all, &states);
+                    scope.spawn(move || {
+                        for start in (thread * part..states.len()).step_by(4 * part) {
+                            let own = &states[start..states.len().min(start + part)];
+                            all.merge(Fold::of_tiles((start as u64, own.len()), 1, own, &Shape), &Shape);
+                        }
+                    });
+                }
+            });
+            assert_eq!(all.get().finish(&Shape).unwrap()[0], shape(&states), "{part} tiles at a time");
         }
     }
 
