@@ -1,4 +1,5 @@
-//! Combines the partial results of tiles in a fixed tree, independently of the order in which they arrive.
+//! Combines the partial results of tiles in a fixed tree, independently of the order in which they arrive, and adds the
+//! words of chunks.
 //!
 //! The tree is a binary tree over tile numbers: node (level, index) covers the tiles from `index << level` to
 //! `(index + 1) << level`. Its state is that of its left half combined with that of its right half. Siblings are
@@ -13,14 +14,24 @@ pub(crate) trait Combine {
     fn words(&self) -> usize;
     /// Combines `left` with `right`, whose rows follow those of `left`, and stores the result in `left`.
     fn combine(&self, left: &mut [u64], right: &[u64]);
+    /// The number of words of a chunk.
+    fn chunk_words(&self) -> usize {
+        0
+    }
+    /// Adds the words of a chunk. The order of additions does not matter.
+    fn add(&self, _sums: &mut [u64], _words: &[u64]) {}
 }
 
 /// A level and an index.
 pub(crate) type Place = (u32, u64);
 
-/// The nodes of the tree whose siblings have not arrived yet.
+/// The nodes of the tree whose siblings have not arrived yet, and the sums of the words of chunks.
 #[derive(Clone, Default)]
-pub(crate) struct Fold(BTreeMap<Place, Box<[u64]>>);
+pub(crate) struct Fold {
+    nodes: BTreeMap<Place, Box<[u64]>>,
+    /// Empty without chunks.
+    sums: Vec<u64>,
+}
 
 impl Fold {
     /// Builds the nodes of a chunk from the states of its tiles, in order, each of which has `tile_rows` rows.
@@ -42,23 +53,39 @@ impl Fold {
 
     /// Creates a tree of nodes: their levels, their indices and their states.
     pub(crate) fn of_nodes(nodes: impl IntoIterator<Item = (Place, Box<[u64]>)>) -> Fold {
-        Fold(nodes.into_iter().collect())
+        Fold { nodes: nodes.into_iter().collect(), sums: vec![] }
+    }
+
+    /// Adds the words of chunks; none if there are no chunks.
+    pub(crate) fn add(&mut self, words: &[u64], how: &(impl Combine + ?Sized)) {
+        if words.is_empty() {
+            return;
+        }
+        debug_assert!(words.len() == how.chunk_words());
+        self.sums.resize(words.len(), 0);
+        how.add(&mut self.sums, words);
+    }
+
+    /// Returns the sums of the words of chunks; empty without chunks.
+    pub(crate) fn sums(&self) -> &[u64] {
+        &self.sums
     }
 
     /// Returns the nodes: their levels, their indices and their states.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (Place, &[u64])> {
-        self.0.iter().map(|(place, state)| (*place, &**state))
+        self.nodes.iter().map(|(place, state)| (*place, &**state))
     }
 
     /// Adds the nodes of another part.
     pub(crate) fn merge(&mut self, other: Fold, how: &(impl Combine + ?Sized)) {
-        for (place, state) in other.0 {
+        self.add(&other.sums, how);
+        for (place, state) in other.nodes {
             self.insert(place, state, how);
         }
     }
 
     fn insert(&mut self, (mut level, mut index): Place, mut state: Box<[u64]>, how: &(impl Combine + ?Sized)) {
-        while let Some(mut sibling) = self.0.remove(&(level, index ^ 1)) {
+        while let Some(mut sibling) = self.nodes.remove(&(level, index ^ 1)) {
             if index & 1 == 0 {
                 how.combine(&mut state, &sibling);
             } else {
@@ -67,13 +94,13 @@ impl Fold {
             }
             (level, index) = (level + 1, index >> 1);
         }
-        self.0.insert((level, index), state);
+        self.nodes.insert((level, index), state);
     }
 
     /// The state of all tiles; `None` without tiles.
     pub(crate) fn finish(self, how: &(impl Combine + ?Sized)) -> Option<Box<[u64]>> {
         // When all tiles have arrived, each level has at most one node, and larger nodes cover earlier tiles.
-        let mut states = self.0.into_values().rev();
+        let mut states = self.nodes.into_values().rev();
         let first = states.next()?;
         Some(states.fold(first, |mut left, right| {
             how.combine(&mut left, &right);
@@ -204,7 +231,7 @@ mod tests {
         for tile in (0..1024u64).step_by(2).chain((1..1024).step_by(2)) {
             all.merge(Fold::of_tiles((tile * TILE_ROWS as u64, TILE_ROWS), TILE_ROWS, &one, &Sum), &Sum);
         }
-        assert_eq!(all.0.len(), 1);
+        assert_eq!(all.nodes.len(), 1);
         assert!(Fold::default().finish(&Sum).is_none());
     }
 }
