@@ -1,6 +1,6 @@
-// Counts of elements in bins, and exact sums of their weights, in words of a chunk to which all blocks add. Integers are
-// added, so their order does not matter. `src/expr/tally.rs`, `bins.rs` and `exact.rs` add the same on the host. Compile
-// with --fmad=false.
+// Counts of elements in bins, and exact sums of their weights, in words of a chunk to which all blocks add. Integers
+// are added, so their order does not matter. `src/expr/tally.rs`, `bins.rs` and `exact.rs` add the same on the host.
+// Compile with --fmad=false.
 
 namespace overshot {
 

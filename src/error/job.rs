@@ -230,16 +230,14 @@ pub enum JobError {
     },
 
     /// An array of an earlier pass is used as a row, or with other arrays, and has another shape.
-    #[error(
-        "'{name}' has the shape {shape}, and what it is used with has {other}: use it alone, or in a job of its own"
-    )]
+    #[error("'{name}' has the shape {shape}, and is used with {other}: compute that in a job of its own")]
     #[non_exhaustive]
     ArrayShape {
         /// The array.
         name: String,
         /// Its shape, as NumPy writes it.
         shape: String,
-        /// The other shape, as NumPy writes it.
+        /// What it is used with.
         other: String,
     },
 

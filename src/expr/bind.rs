@@ -316,7 +316,8 @@ impl Binder<'_> {
                 Bins::Equal(edges)
             }
             Bins::Keys(_) if dtype.is_float() => {
-                let message = format!("`bincount` counts integers, not {dtype}; convert them, like bincount(i64(k), n)");
+                let message =
+                    format!("`bincount` counts integers, not {dtype}; convert them, like bincount(i64(k), n)");
                 return Err(Fault::new(of.at, message));
             }
             keys => keys,
@@ -324,7 +325,8 @@ impl Binder<'_> {
         let tally = Tally::of(bins, weights.map(|weights| self.dtype(weights.value)));
         if tally.bins > tally.most_bins() {
             let (each, most) = (8 * tally.bin_words(), tally.most_bins());
-            let message = format!("exact sums of these weights take {each} bytes for each key, so there are at most {most}");
+            let message =
+                format!("exact sums of these weights take {each} bytes for each key, so there are at most {most}");
             return Err(Fault::new(of.at, message));
         }
         let mut reduction = Reduction::new(label.to_owned(), kind, dtype).in_bins(tally);

@@ -112,8 +112,7 @@ mod tests {
 
     #[test]
     fn edges_that_are_equal_are_found() {
-        let are_distinct =
-            |bins, low, high, is_single| Edges { bins, low, high, is_single }.are_distinct();
+        let are_distinct = |bins, low, high, is_single| Edges { bins, low, high, is_single }.are_distinct();
         assert!(are_distinct(65_536, 1.0, 2.0, false) && are_distinct(65_536, 1.0, 2.0, true));
         assert!(!are_distinct(65_536, 1e15, 1e15 + 1.0, false) && !are_distinct(65_536, 1000.0, 1001.0, true));
         assert!(!are_distinct(1, f64::MIN, f64::MAX, false) && !are_distinct(1, 0.0, 1e300, true));

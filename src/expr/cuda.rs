@@ -154,7 +154,8 @@ impl Body {
         self.line(1, format_args!("Counts tally(partials, slots);"));
         for (index, reduction) in program.reductions.iter().enumerate() {
             if let Some(Bins::Equal(edges)) = reduction.tally().and_then(|tally| tally.place) {
-                let bits = [edges.low, edges.high, edges.step()].map(|value| format!("f64_bits({:#x}ull)", value.to_bits()));
+                let bits =
+                    [edges.low, edges.high, edges.step()].map(|value| format!("f64_bits({:#x}ull)", value.to_bits()));
                 let (bins, is_single) = (edges.bins, edges.is_single);
                 self.line(1, format_args!("const Edges<{bins}, {is_single}> edges{index} = {{{}}};", bits.join(", ")));
             }

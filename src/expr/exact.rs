@@ -1,8 +1,8 @@
 //! Exact sums: integers in digits of 32 bits, which are kept in words of 64 bits.
 //!
-//! A value is a sign and a few digits at a place. Adding it adds to each digit alone, so the order of additions does not
-//! matter. 2^31 values can be added before a word overflows; then [`Digits::carry`] makes the form of a sum unique.
-//! `kernels/tally.cu` has the same digits.
+//! A value is a sign and a few digits at a place. Adding it adds to each digit alone, so the order of additions does
+//! not matter. 2^31 values can be added before a word overflows; then [`Digits::carry`] makes the form of a sum
+//! unique. `kernels/tally.cu` has the same digits.
 
 use crate::data::Dtype;
 
@@ -211,6 +211,9 @@ mod tests {
         let signed = [i64::MIN, i64::MIN, 3, -1];
         let found = sum(Dtype::I64, signed.iter().map(|value| Digits::of_integer(*value as u64, true)));
         assert_eq!(found, signed.iter().map(|value| i128::from(*value)).sum::<i128>() as f64);
-        assert_eq!(sum(Dtype::I64, signed.iter().map(|value| Digits::of_integer((*value / 4) as u64, true))), -4.611686018427388e18);
+        assert_eq!(
+            sum(Dtype::I64, signed.iter().map(|value| Digits::of_integer((*value / 4) as u64, true))),
+            -4.611686018427388e18
+        );
     }
 }

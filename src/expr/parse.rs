@@ -61,7 +61,9 @@ impl Tree {
         match self {
             Tree::Number(_) | Tree::Name(_) => vec![],
             Tree::Unary(_, of) | Tree::Reduce { of, .. } => vec![*of],
-            Tree::Binary(_, left, right) | Tree::Filter(left, right) | Tree::Weighted(left, right) => vec![*left, *right],
+            Tree::Binary(_, left, right) | Tree::Filter(left, right) | Tree::Weighted(left, right) => {
+                vec![*left, *right]
+            }
             Tree::Call(_, arguments) => arguments.clone(),
         }
     }
@@ -382,8 +384,8 @@ impl Parser<'_> {
                 };
                 let edges = Edges { bins, low, high, is_single: false };
                 if low >= high || !edges.are_distinct() {
-                    let message = "`histogram` counts from a number to a greater one, and each bin has an edge of its own; \
-                                   use fewer bins, or another range";
+                    let message = "`histogram` counts from a number to a greater one, and each bin has an edge of its \
+                                   own; use fewer bins, or another range";
                     return Err(Fault::new(low_at, message));
                 }
                 (Bins::Equal(edges), arguments[0])

@@ -90,19 +90,7 @@ impl Reduction {
             _ => Dtype::U64,
         };
         let (weight, counter) = (None, None);
-        Reduction {
-            label,
-            kind,
-            dtype,
-            shape: None,
-            elements: 1,
-            fold,
-            state,
-            of: 0,
-            weight,
-            tally: None,
-            counter,
-        }
+        Reduction { label, kind, dtype, shape: None, elements: 1, fold, state, of: 0, weight, tally: None, counter }
     }
 
     /// Makes it count elements in bins. Its result has a value for each of them.

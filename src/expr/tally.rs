@@ -170,7 +170,10 @@ impl Tally {
 
     /// Returns the words of a bin.
     pub(super) fn bin<'w>(&self, words: &'w [u64], bin: usize) -> &'w [u64] {
-        words.get(self.first_word() + bin * self.bin_words()..).and_then(|rest| rest.get(..self.bin_words())).unwrap_or_default()
+        words
+            .get(self.first_word() + bin * self.bin_words()..)
+            .and_then(|rest| rest.get(..self.bin_words()))
+            .unwrap_or_default()
     }
 
     /// Returns the value of a bin with these words, which were added to others or are those of one chunk.

@@ -303,7 +303,8 @@ mod tests {
                         let how = std::slice::from_ref(&one);
                         fold.merge(Fold::of_nodes([((0, tile), own)]), how);
                     }
-                    let single = super::results(std::slice::from_ref(&one), fold, tiles * tile_rows).unwrap().values[0].1;
+                    let single =
+                        super::results(std::slice::from_ref(&one), fold, tiles * tile_rows).unwrap().values[0].1;
                     let own = match along.shape() {
                         None => found.values.iter().find(|(label, _)| label == along.label()).unwrap().1,
                         Some(_) => {

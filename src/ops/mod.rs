@@ -18,8 +18,9 @@ pub(crate) trait Operator: Send + Sync {
     /// The kernel that processes every chunk.
     fn kernel(&self) -> &SharedKernel;
 
-    /// Absorbs the partial results of a chunk (the words of the chunk, and those of its tiles), whose first row is the first row of a tile. Called once per chunk, in
-    /// any order and from any worker. The final result must not depend on the order.
+    /// Absorbs the partial results of a chunk (its own words, and those of its tiles), whose first row is the first row
+    /// of a tile. Called once per chunk, in any order and from any worker. The final result must not depend on the
+    /// order.
     fn absorb(&self, first_row: u64, rows: usize, partials: &[u8]);
 
     /// Forgets all partial results, because every chunk is computed again. No worker is running.

@@ -112,5 +112,10 @@ impl<'w> Compaction<'w> {
 /// Returns the number of selected rows of each tile of a chunk.
 fn tiles(columns: &Columns, chunk: &Chunk, partials: &[u8]) -> impl Iterator<Item = u64> {
     let words = columns.partial_words;
-    partials[columns.tile_partials(0..chunk.len())].as_chunks::<8>().0.iter().step_by(words.max(1)).map(|word| u64::from_ne_bytes(*word))
+    partials[columns.tile_partials(0..chunk.len())]
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .step_by(words.max(1))
+        .map(|word| u64::from_ne_bytes(*word))
 }

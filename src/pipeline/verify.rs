@@ -125,7 +125,8 @@ impl<'r> Verifier<'r> {
             let rows = first..chunk.len().min(first + piece);
             self.check_rows(chunk, rows, &staged, partials).map_err(|error| meter.with_chunk(chunk, error))?;
         }
-        let [found, again] = [partials, bytes_of(&mut self.partials, own.end)?].map(|words| words_of(&words[..own.end]));
+        let [found, again] =
+            [partials, bytes_of(&mut self.partials, own.end)?].map(|words| words_of(&words[..own.end]));
         if let Some([what, found, again]) = self.work.operator.difference_of_chunk(&found, &again) {
             let error = self.difference().error(what, chunk.rows().start, found, again);
             return Err(meter.with_chunk(chunk, error));

@@ -135,7 +135,8 @@ fn results_find_their_states_among_those_of_others() {
 
 #[test]
 fn shapes_that_no_result_has_are_refused() {
-    let parse = |shape: &[u64], counter| Reduction::parse("r".into(), "sum", "f64", counter, (1, Some(shape.to_vec())), None);
+    let parse =
+        |shape: &[u64], counter| Reduction::parse("r".into(), "sum", "f64", counter, (1, Some(shape.to_vec())), None);
     for shape in [&[][..], &[0], &[1 << 24], &[1 << 12, 1 << 12], &[1; 64]] {
         assert_eq!(parse(shape, None).unwrap().shape(), Some(shape));
         // No reduction of kept rows has columns.

@@ -64,8 +64,8 @@ struct Column {
     template <class T> operator T*() { return (T*)memory.data(); }
 };
 
-// Bytes per row of the inputs and outputs, of the partials of the chunk and of each tile, and of the rows that are the same for all rows; the
-// rows of a tile, and its blocks.
+// Bytes per row of the inputs and outputs, of the partials of the chunk and of each tile, and of the rows that are the
+// same for all rows; the rows of a tile, and its blocks.
 struct Columns {
     std::vector<size_t> inputs, outputs;
     size_t of_chunk, partials;
