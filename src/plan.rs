@@ -39,6 +39,9 @@ const ADAPTIVE: u64 = 512 << 20;
 const MORE_WORKERS: f64 = 1.5;
 /// A run halves its chunks so often at most.
 const MOST_HALVINGS: u32 = 2;
+/// A chunk has at least so many times the bytes of the words that its kernel adds to, which are zeroed, copied and
+/// added for each chunk.
+const CHUNK_PER_WORDS: u64 = 8;
 /// The upper bound of every chunk, even if the caller sets more: far beyond any use, and small enough that no product
 /// with it overflows.
 const MAX_CHUNK: u64 = 64 << 30;
@@ -331,7 +334,7 @@ impl Need<'_> {
             workers: self.limits.workers.unwrap_or(workers).max(1),
             first_workers: self.limits.workers.unwrap_or(first_workers).max(1),
             slots,
-            chunk_rows: self.rows_of(self.limits.chunk.unwrap_or(target).min(cap)),
+            chunk_rows: self.rows_of(self.limits.chunk.unwrap_or(target.max(self.worthwhile())).min(cap)),
             device_limit: match self.limits.device_memory {
                 _ if !staged_limits => 0,
                 Some(limit) => self.limits.left(&info.id, limit.min(info.memory_bytes)),
@@ -394,11 +397,16 @@ impl Need<'_> {
         (first, workers, slots, chunk.min(PINNED_CHUNK))
     }
 
+    /// Returns the bytes from which a chunk is large against the words that its kernel adds to.
+    fn worthwhile(&self) -> u64 {
+        (self.columns.chunk_partials().end as u64).saturating_mul(CHUNK_PER_WORDS)
+    }
+
     /// Returns the rows of a chunk of about `bytes`: whole tiles, at least one.
     fn rows_of(&self, bytes: u64) -> usize {
         let tile = self.columns.tile_rows;
-        let tiles = bytes / self.row_bytes / tile as u64;
-        usize::try_from(tiles).unwrap_or(usize::MAX).clamp(1, self.tiles) * tile
+        let tiles = usize::try_from(bytes / self.row_bytes / tile as u64).unwrap_or(usize::MAX);
+        tiles.min(self.columns.most_rows / tile).clamp(1, self.tiles) * tile
     }
 
     fn layout(&self, chunk_rows: usize) -> Layout {
@@ -481,7 +489,11 @@ impl Need<'_> {
             sizes.zip(&shape.in_memory).filter(|(_, in_memory)| !**in_memory).map(|(size, _)| size).sum();
         // Outputs in memory are computed tile by tile, so only a tile of them is staged.
         let tile = self.columns.outputs.iter().sum::<usize>() * self.columns.rows_in_cache();
-        let staging = staged * max_chunk_rows + tile + self.columns.partial_bytes(max_chunk_rows);
+        let of_step = match self.columns.chunk_words {
+            0 => 0,
+            _ => self.columns.partial_bytes(self.columns.rows_in_cache()),
+        };
+        let staging = staged * max_chunk_rows + tile + self.columns.partial_bytes(max_chunk_rows) + of_step;
         DevicePlan {
             id: draft.info.id.clone(),
             name: draft.info.name.clone(),

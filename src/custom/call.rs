@@ -206,6 +206,8 @@ impl Call {
             inputs: inputs.iter().map(|(name, _)| bytes(name)).collect(),
             outputs: outputs.iter().map(|name| bytes(name)).collect(),
             partial_words: usize::from(kind(NUM_SELECTED).is_some()),
+            chunk_words: 0,
+            most_rows: usize::MAX,
             scratch: self.scratch.iter().map(|name| bytes(name)).collect(),
             tile_rows,
         };

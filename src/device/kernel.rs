@@ -1,5 +1,6 @@
 //! Kernels: device code, and the host kernel that computes the same on the CPU.
 
+use std::ops::Range;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 pub(crate) use super::scalars::LateScalars;
@@ -27,6 +28,11 @@ pub struct Columns {
     /// Eight-byte words that the kernel writes per tile: partial results of reductions, or the number of rows that it
     /// selected; 0 if it writes neither. The words of a tile are contiguous.
     pub partial_words: usize,
+    /// Eight-byte words to which the kernel adds for all rows of a chunk, such as the counts of a histogram. They
+    /// precede the words of the tiles in the partials, and are zero before the kernel runs.
+    pub chunk_words: usize,
+    /// The most rows of a chunk, so that the words of a chunk do not overflow.
+    pub most_rows: usize,
     /// Bytes per row of each scratch column. Scratch columns exist only on the device and are not initialised.
     pub scratch: Vec<usize>,
     /// Rows of a tile, which one block of threads computes. Chunks are whole tiles, except the last.
@@ -36,14 +42,38 @@ pub struct Columns {
 impl Default for Columns {
     /// No columns, in tiles of [`TILE_ROWS`].
     fn default() -> Self {
-        Columns { inputs: vec![], outputs: vec![], partial_words: 0, scratch: vec![], tile_rows: TILE_ROWS }
+        Columns {
+            inputs: vec![],
+            outputs: vec![],
+            partial_words: 0,
+            chunk_words: 0,
+            most_rows: usize::MAX,
+            scratch: vec![],
+            tile_rows: TILE_ROWS,
+        }
     }
 }
 
 impl Columns {
-    /// Returns the bytes of the partials of `rows` rows.
+    /// Returns whether there is a column of partials.
+    pub fn has_partials(&self) -> bool {
+        self.partial_words + self.chunk_words > 0
+    }
+
+    /// Returns the bytes of the partials of `rows` rows: the words of the chunk, then those of its tiles.
     pub fn partial_bytes(&self, rows: usize) -> usize {
-        rows.div_ceil(self.tile_rows) * self.partial_words * 8
+        self.tile_partials(0..rows).end
+    }
+
+    /// Returns the bytes of the words of a chunk in its partials.
+    pub(crate) fn chunk_partials(&self) -> Range<usize> {
+        0..self.chunk_words * 8
+    }
+
+    /// Returns the bytes of the words of tiles in the partials of their chunk, in which they have these rows.
+    pub(crate) fn tile_partials(&self, rows: Range<usize>) -> Range<usize> {
+        let at = |row: usize| self.chunk_partials().end + row.div_ceil(self.tile_rows) * self.partial_words * 8;
+        at(rows.start)..at(rows.end)
     }
 
     /// Returns the rows that a core computes at a time, in whole tiles, so that its outputs stay in its cache.
@@ -61,7 +91,7 @@ impl Columns {
     /// Returns the bytes of each column for `rows` rows, in order.
     pub fn bytes(&self, rows: usize) -> impl Iterator<Item = usize> {
         let sides = self.inputs.iter().chain(&self.outputs).map(move |bytes| bytes * rows);
-        let partials = Some(self.partial_bytes(rows)).filter(|_| self.partial_words > 0);
+        let partials = Some(self.partial_bytes(rows)).filter(|_| self.has_partials());
         sides.chain(partials).chain(self.scratch.iter().map(move |bytes| bytes * rows))
     }
 }
@@ -192,7 +222,7 @@ impl Launch {
     /// rows, in0, in1, …, out0, …, partials, value0, …, resident0, …)` with [`TILE_THREADS`] threads. The partials are
     /// omitted if there are none.
     pub fn of(columns: &Columns, values: usize, resident: usize) -> Launch {
-        let count = columns.inputs.len() + columns.outputs.len() + usize::from(columns.partial_words > 0);
+        let count = columns.inputs.len() + columns.outputs.len() + usize::from(columns.has_partials());
         let arguments = [Argument::FirstRow, Argument::Rows].into_iter().chain((0..count).map(Argument::Column));
         let arguments = arguments.chain((0..values).map(Argument::Value));
         let arguments = arguments.chain((0..resident).map(Argument::Resident));
@@ -309,7 +339,8 @@ pub trait HostKernel: Send {
     ///
     /// Each slice of `inputs` and `outputs` holds exactly `rows` rows in native byte order, aligned to its elements.
     /// `partials` holds [`Columns::partial_bytes`]`(rows)` bytes, aligned to 8 if it is not empty. `uniform` holds
-    /// the resident arrays and the values. Writes every byte of `outputs` and `partials`, and reads none of them.
+    /// the resident arrays and the values. Adds to the words of the chunk, which are in front of the partials. Writes
+    /// every other byte of `outputs` and `partials`, and reads none of them.
     ///
     /// # Panics
     /// If a slice has another length or alignment.

@@ -251,6 +251,11 @@ impl<'j> Checked<'j> {
         self.sources.iter().enumerate().map(|(input, (dtype, _))| Column::of_input(*dtype, &row, input)).collect()
     }
 
+    /// The shape of a row; empty for one element.
+    pub(super) fn row_dims(&self) -> &[u64] {
+        self.wide.as_ref().map_or(&[], |wide| &wide.row.dims)
+    }
+
     /// The names and dtypes of the inputs, in the order of the job, which is also the order of the columns.
     pub(super) fn inputs(&self) -> Vec<(String, Dtype)> {
         let named = self.job.inputs.iter().zip(&self.sources);

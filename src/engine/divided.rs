@@ -14,10 +14,10 @@ use super::passes::PassContext;
 use super::versions::Versions;
 use super::{listing, reports};
 use crate::arrays::Resident;
-use crate::data::{ArrayValue, Dtype, Input, Scalar};
+use crate::data::{ArrayValue, Dtype, Input, Scalar, numpy_shape};
 use crate::device::kernel::{self, Uniform};
 use crate::device::{DeviceInfo, DeviceKind};
-use crate::error::{JobError, Result};
+use crate::error::{Error, JobError, Result};
 use crate::expr::{Expression, RowShape};
 use crate::job::{Job, JobBody, ProgressFn};
 use crate::partial::Work;
@@ -95,7 +95,12 @@ impl Divided {
             given.inputs = own.iter().map(|k| inputs[*k].clone()).collect();
             let outputs = if is_last { &job.outputs[..] } else { &[] };
             let read_arrays = arrays.iter().filter(|(name, ..)| read.contains(name.as_str()));
-            let late: Vec<LateRow> = read_arrays.map(late_row).collect();
+            let dims = checked.row_dims();
+            let late = read_arrays.map(|array| match is_same(&array.2, dims) {
+                true => Ok(late_row(array)),
+                false => Err(other_shape(array, &format!("rows of the shape {}", numpy_shape(dims)))),
+            });
+            let late: Vec<LateRow> = late.collect::<Result<_>>()?;
             let own_arrays = late.iter().map(|row| (row.name.clone(), row.bytes.clone())).collect();
             let bound = checked.bind(&part, given, outputs, late)?;
             check_dtypes(outputs, &bound.outputs, &job.what)?;
@@ -123,8 +128,13 @@ impl Divided {
                 let read_arrays = || arrays.iter().filter(|(name, ..)| read.contains(name.as_str()));
                 given.inputs = read_arrays().map(|(name, dtype, _)| (name.clone(), *dtype)).collect();
                 let names = given.inputs.iter().map(|(name, _)| name.clone()).collect();
-                // All have the elements of a row, and some a dimension of one row in front.
+                // Some of them have a dimension of one row in front.
                 let shape = read_arrays().map(|(_, _, shape)| shape.clone()).max_by_key(Vec::len);
+                let longest = shape.as_deref().unwrap_or_default();
+                let is_other = |(_, _, shape): &&ArrayKind| !is_same(longest, shape);
+                if let Some(array) = read_arrays().find(is_other) {
+                    return Err(other_shape(array, &format!("an array of the shape {}", numpy_shape(longest))));
+                }
                 let count = shape.iter().flatten().product();
                 let none = (RowShape::default(), vec![]);
                 let bound = bind_expression(&result.expression, given, &own, count, None, false, none)?;
@@ -140,6 +150,15 @@ impl Divided {
         }
         Ok(Some(divided))
     }
+}
+
+/// Whether an array has these dimensions, or one more of one element in front.
+fn is_same(shape: &[u64], dims: &[u64]) -> bool {
+    shape == dims || matches!(shape, [1, rest @ ..] if rest == dims)
+}
+
+fn other_shape((name, _, shape): &ArrayKind, other: &str) -> Error {
+    JobError::ArrayShape { name: name.clone(), shape: numpy_shape(shape), other: other.to_owned() }.into()
 }
 
 /// The place of an array of an earlier pass in the kernel of a later one.

@@ -301,12 +301,13 @@ impl Engine {
             from: medium(inputs.iter().any(|(_, input)| input.source().path().is_some()), is_in_memory[0]),
             to: medium(outputs.are_files(), is_in_memory[1]),
         };
+        // No output is there if this is an error.
+        let Results { values, arrays } = operator.results(rows)?;
         let checksum_time = if checksum { outputs.checksum()? } else { Duration::ZERO };
         let written = outputs.commit()?;
         losses::keep_others(runs, &lost);
 
         let verified = reports::verified_by_device(&plan, &outcomes);
-        let Results { values, arrays } = operator.results(rows);
         let mut report = Report {
             computation,
             rows,

@@ -214,6 +214,33 @@ pub enum JobError {
         output: String,
     },
 
+    /// Integers that are counted are outside the range of the count.
+    #[error(
+        "'{result}' counts integers from 0 to below {keys}, but {count} elements have others: count more, or keep the \
+         elements inside, like bincount(k[(0 <= k) & (k < {keys})], {keys})"
+    )]
+    #[non_exhaustive]
+    KeysOutside {
+        /// The name or the text of the count.
+        result: String,
+        /// The number of elements with another integer.
+        count: u64,
+        /// The number of integers that it counts.
+        keys: u64,
+    },
+
+    /// An array of an earlier pass is used as a row, or with other arrays, and has another shape.
+    #[error("'{name}' has the shape {shape}, and is used with {other}: compute that in a job of its own")]
+    #[non_exhaustive]
+    ArrayShape {
+        /// The array.
+        name: String,
+        /// Its shape, as NumPy writes it.
+        shape: String,
+        /// What it is used with.
+        other: String,
+    },
+
     /// A pass sets a value that the job does not have.
     #[error("the job has no value '{name}' to begin with: give it one")]
     #[non_exhaustive]

@@ -3,17 +3,19 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::bins::{Bins, Edges};
 use super::fault::Fault;
 use super::filter::Rows;
 use super::ir::{Id, Nodes, Op};
 use super::number::Number;
-use super::parse::{Parsed, Statement, Term, TermId, Tree};
+use super::parse::{Along, Parsed, Statement, Term, TermId, Tree};
 use super::program::Program;
 use super::random::NORMAL_FROM;
 use super::reduce::Reduction;
 use super::shape::{self, RowShape};
+use super::tally::Tally;
 use super::typing::{self, common_of, constant_bits, default_dtype, float_of};
-use super::words::{self, Binary, Distribution, Fixed, Function, Unary, Weak};
+use super::words::{self, Binary, Distribution, Fixed, Function, Kind, Unary, Weak};
 use super::{filter, fold, hints};
 use crate::data::Dtype;
 
@@ -108,6 +110,13 @@ pub(super) fn bind(
                 binder.assigned.insert(name, Assigned { at: *at, value, rows: binder.rows[*term] });
             }
             Statement::Result { at, label, .. } => return Err(undivided(*at, label)),
+            Statement::Reduce { label, kind, along: Along::Bins(bins), of: term } => {
+                let of = binder.up_to(*term)?;
+                let mut reduction = binder.tally((label, *kind), *bins, *term)?;
+                reduction.elements = row_shape.width() as u64;
+                reduced_at.push(of.at);
+                reductions.push((reduction, None));
+            }
             Statement::Reduce { label, kind, along, of: term } => {
                 let of = binder.up_to(*term)?;
                 let dtype = binder.dtype(of.value);
@@ -167,7 +176,9 @@ pub(super) fn bind(
     // Those that count kept rows are in front, and are of all elements.
     let counters = reductions.len() - reduced_at.len();
     let reduced = reductions[counters..].iter().zip(reduced_at);
-    reduced.into_iter().try_for_each(|(of, at)| row_shape.check_reduced(at, of, extents[of.of]))?;
+    for (of, at) in reduced {
+        of.operands().try_for_each(|operand| row_shape.check_reduced(at, of, extents[operand]))?;
+    }
     Ok(Program {
         text: text.clone(),
         pass,
@@ -238,7 +249,7 @@ impl Binder<'_> {
                 bound.map_err(|fault| self.with_parentheses(id, *op, fault))
             }
             Tree::Reduce { label, .. } => Err(undivided(at, label)),
-            Tree::Filter(of, _) => Ok(Operand { at, ..self.operands[*of] }),
+            Tree::Filter(of, _) | Tree::Weighted(of, _) => Ok(Operand { at, ..self.operands[*of] }),
             Tree::Call(function, arguments) => {
                 let arguments: Vec<Operand> = arguments.iter().map(|argument| self.operands[*argument]).collect();
                 self.call(at, *function, &arguments)
@@ -285,6 +296,50 @@ impl Binder<'_> {
         let remedy =
             format!("it has a higher precedence than comparisons; put them in parentheses, like `a {sign} (x > 1)`");
         Fault::new(fault.at, format!("{reason}; {remedy}"))
+    }
+
+    /// A reduction that counts elements, and in which `term` is the values or keys, or these with their weights.
+    fn tally(&mut self, (label, kind): (&str, Kind), bins: Bins, term: TermId) -> Result<Reduction, Fault> {
+        let (of, weights) = match self.terms[term].tree {
+            Tree::Weighted(of, weights) => (self.operands[of], Some(self.operands[weights])),
+            _ => (self.operands[term], None),
+        };
+        let dtype = self.dtype(of.value);
+        let bins = match bins {
+            Bins::Equal(edges) => {
+                let edges = Edges { is_single: dtype == Dtype::F32, ..edges };
+                if !edges.are_distinct() {
+                    let message = "the edges of the bins are no different numbers of f32; use fewer bins, or convert \
+                                   the values, like histogram(f64(x), …)";
+                    return Err(Fault::new(of.at, message));
+                }
+                Bins::Equal(edges)
+            }
+            Bins::Keys(_) if dtype.is_float() => {
+                let message =
+                    format!("`bincount` counts integers, not {dtype}; convert them, like bincount(i64(k), n)");
+                return Err(Fault::new(of.at, message));
+            }
+            keys => keys,
+        };
+        let tally = Tally::of(bins, weights.map(|weights| self.dtype(weights.value)));
+        if tally.bins > tally.most_bins() {
+            let (each, most) = (8 * tally.bin_words(), tally.most_bins());
+            let message =
+                format!("exact sums of these weights take {each} bytes for each key, so there are at most {most}");
+            return Err(Fault::new(of.at, message));
+        }
+        let mut reduction = Reduction::new(label.to_owned(), kind, dtype).in_bins(tally);
+        let value = self.strong(of, dtype)?;
+        reduction.of = self.cast(value, reduction.state);
+        if let (Some(operand), Some(dtype)) = (weights, tally.weights) {
+            let weights = self.strong(operand, dtype)?;
+            reduction.weight = Some(self.cast(weights, Tally::weight_state(dtype)));
+        }
+        if let Some(condition) = self.rows[term].condition() {
+            filter::leave_out(&mut self.nodes, &mut reduction, condition);
+        }
+        Ok(reduction)
     }
 
     fn name(&mut self, at: usize, name: &str) -> Result<Operand, Fault> {

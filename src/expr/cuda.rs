@@ -3,12 +3,15 @@
 
 use std::fmt::Write as _;
 
+use super::bins::Bins;
+use super::exact::Digits;
 use super::functions;
 use super::header::header;
 use super::ir::{Id, Node, Op};
 use super::program::Program;
 use super::reduce::Fold;
 use super::shape::Extent;
+use super::tally::LEFT_OUT;
 use super::tiling::Tiling;
 use super::words::{Binary, Unary};
 use crate::data::Dtype;
@@ -20,19 +23,21 @@ pub(super) const ENTRY: &str = "overshot_eval";
 const MATH: &str = include_str!("../../kernels/math.cu");
 const FILTER: &str = include_str!("../../kernels/filter.cu");
 const REDUCE: &str = include_str!("../../kernels/reduce.cu");
+const TALLY: &str = include_str!("../../kernels/tally.cu");
 const RANDOM: &str = include_str!("../../kernels/random.cu");
 
 /// Returns the complete source of a program.
 pub(super) fn source(program: &Program) -> String {
     let filter = if program.is_filtered() { FILTER } else { "" };
-    let reduce = if program.reductions.is_empty() { "" } else { REDUCE };
+    let reduce = if program.reductions.iter().all(|of| of.tally().is_some()) { "" } else { REDUCE };
+    let tally = if program.chunk_words() > 0 { TALLY } else { "" };
     let is_function = |node: &Node| node.dtype.is_float() && functions::is_function(node.op);
     let functions = if program.nodes.iter().any(is_function) { functions::cuda() } else { String::new() };
     let is_random = |node: &Node| matches!(node.op, Op::Binary(Binary::Random, ..));
     let random = if program.nodes.iter().any(is_random) { RANDOM } else { "" };
     let mut body = Body { text: String::new() };
     body.kernel(program);
-    format!("{}\n{MATH}{functions}{random}{filter}{reduce}\n{}", header(program), body.text)
+    format!("{}\n{MATH}{functions}{random}{filter}{reduce}{tally}\n{}", header(program), body.text)
 }
 
 struct Body {
@@ -72,10 +77,12 @@ impl Body {
                 self.line(1, format_args!("const i64 strip = blockIdx.x % {strips};"));
             }
         }
-        for (index, reduction) in program.reductions.iter().enumerate() {
+        let of_tiles = || program.reductions.iter().enumerate().filter(|(_, of)| of.tally().is_none());
+        for (index, reduction) in of_tiles() {
             let state = state_type(reduction.fold, reduction.state);
             self.line(1, format_args!("{state} state{index}; state{index}.clear();"));
         }
+        self.tally(program);
         if program.is_filtered() {
             self.line(1, format_args!("__shared__ int counts[{}];", TILE_THREADS / 32));
             self.line(1, format_args!("Places places(counts);"));
@@ -99,7 +106,8 @@ impl Body {
             self.line(2, format_args!("{kept}out{index}[{place}] = ({})stored(v{id});", stored_type(*dtype)));
         }
         let counted = if program.is_filtered() { "if (is_row) " } else { "" };
-        for (index, reduction) in program.reductions.iter().enumerate() {
+        self.count(program, counted);
+        for (index, reduction) in of_tiles() {
             match reduction.weight {
                 Some(weight) => {
                     self.line(2, format_args!("{counted}state{index}.join(v{weight}, v{}, 0);", reduction.of));
@@ -111,12 +119,15 @@ impl Body {
             }
         }
         self.line(1, format_args!("}}"));
-        if let Some(most) = program.reductions.iter().map(|reduction| reduction.words()).max() {
+        if program.chunk_words() > 0 {
+            self.line(1, format_args!("tally.finish();"));
+        }
+        if let Some(most) = of_tiles().map(|(_, reduction)| reduction.words()).max() {
             self.line(1, format_args!("__shared__ u64 shared[{TILE_THREADS} * {most}];"));
         }
         let (words, width) = (program.partial_words(), tiling.width);
-        let mut before = 0;
-        for (index, reduction) in program.reductions.iter().enumerate() {
+        let mut before = program.chunk_words();
+        for (index, reduction) in of_tiles() {
             let strip = if tiling.strips > 1 { "strip" } else { "0" };
             let to = format!("partials + tile * {words} + {before}");
             if reduction.is_by_column() {
@@ -130,6 +141,55 @@ impl Body {
             before += program.words_of(reduction);
         }
         self.line(0, format_args!("}}"));
+    }
+
+    /// What counts elements in words of the chunk.
+    fn tally(&mut self, program: &Program) {
+        if program.chunk_words() == 0 {
+            return;
+        }
+        let has_sums = program.reductions.iter().any(|reduction| reduction.weights().is_some());
+        self.line(1, format_args!("typedef Tally<{}, {has_sums}> Counts;", program.chunk_words()));
+        self.line(1, format_args!("__shared__ int slots[Counts::SHARED];"));
+        self.line(1, format_args!("Counts tally(partials, slots);"));
+        for (index, reduction) in program.reductions.iter().enumerate() {
+            if let Some(Bins::Equal(edges)) = reduction.tally().and_then(|tally| tally.place) {
+                let bits =
+                    [edges.low, edges.high, edges.step()].map(|value| format!("f64_bits({:#x}ull)", value.to_bits()));
+                let (bins, is_single) = (edges.bins, edges.is_single);
+                self.line(1, format_args!("const Edges<{bins}, {is_single}> edges{index} = {{{}}};", bits.join(", ")));
+            }
+        }
+    }
+
+    /// Counts the element of this thread.
+    fn count(&mut self, program: &Program, condition: &str) {
+        let mut before = 0;
+        for (index, reduction) in program.reductions.iter().enumerate() {
+            let Some(tally) = reduction.tally() else { continue };
+            let of = reduction.of;
+            self.line(2, format_args!("{condition}{{"));
+            match tally.place {
+                Some(Bins::Keys(keys)) => {
+                    self.line(3, format_args!("const int bin = bin_of_key<{keys}>(v{of});"));
+                    let left_out = LEFT_OUT as u64;
+                    self.line(3, format_args!("if (bin < 0 && v{of} != (i64){left_out:#x}ull) tally.count({before});"));
+                }
+                _ => self.line(3, format_args!("const int bin = edges{index}.bin(v{of});")),
+            }
+            let word = format!("{} + bin * {}", before + tally.first_word(), tally.bin_words());
+            let add = match (tally.weights, reduction.weight) {
+                (Some(dtype), Some(weight)) if dtype.is_float() => {
+                    let Digits { count, scale, dropped } = Digits::of(dtype);
+                    format!("add_float<{count}, {scale}, {dropped}>({word}, v{weight})")
+                }
+                (Some(_), Some(weight)) => format!("add_value({word}, v{weight})"),
+                _ => format!("count({word})"),
+            };
+            self.line(3, format_args!("if (bin >= 0) tally.{add};"));
+            self.line(2, format_args!("}}"));
+            before += reduction.chunk_words();
+        }
     }
 
     /// The place of the element of this thread in this turn, and its numbers.
@@ -190,6 +250,7 @@ fn state_type(fold: Fold, dtype: Dtype) -> String {
         Fold::ArgMin => "ArgMin",
         Fold::ArgMax => "ArgMax",
         Fold::Moments => "Moments",
+        Fold::Tally => "Tally",
     };
     format!("{name}<{dtype}>")
 }

@@ -7,6 +7,7 @@
 use super::fault::Fault;
 use super::ir::{Id, Nodes, Op};
 use super::reduce::{Fold, Reduction};
+use super::tally::LEFT_OUT;
 use super::words::Binary;
 use crate::data::Dtype;
 
@@ -120,11 +121,27 @@ pub(super) fn keep(at: usize, nodes: &mut Nodes, reduction: &mut Reduction, cond
             return Err(Fault::new(at, message));
         }
         Fold::Moments => reduction.weight = Some(nodes.push(Op::Cast(condition), Dtype::F64)),
-        Fold::Sum | Fold::Product | Fold::Min | Fold::Max => {}
+        Fold::Sum | Fold::Product | Fold::Min | Fold::Max | Fold::Tally => {}
     }
     let neutral = nodes.push(Op::Constant(reduction.neutral()), reduction.state);
     reduction.of = nodes.push(Op::Select(condition, reduction.of, neutral), reduction.state);
     Ok(())
+}
+
+/// Makes a count of elements in bins leave out those where the condition is false.
+pub(super) fn leave_out(nodes: &mut Nodes, reduction: &mut Reduction, condition: Id) {
+    let state = reduction.state;
+    let (kept, left_out) = match state {
+        // No bin has NaN.
+        Dtype::F64 => (reduction.of, f64::NAN.to_bits()),
+        _ => {
+            // All negative keys are alike, and so one of them can mean something else.
+            let least = nodes.push(Op::Constant(-1_i64 as u64), state);
+            (nodes.push(Op::Binary(Binary::Max, reduction.of, least), state), LEFT_OUT as u64)
+        }
+    };
+    let left_out = nodes.push(Op::Constant(left_out), state);
+    reduction.of = nodes.push(Op::Select(condition, kept, left_out), state);
 }
 
 /// Puts reductions that count kept rows in front of these, each with its condition: those of the outputs first, and

@@ -8,7 +8,7 @@ use super::dispatch;
 use super::ir::{Id, Op};
 use super::kept::KeptRows;
 use super::program::Program;
-use super::reduce::Lanes;
+use super::reduce::{Lanes, Reduction};
 use super::shape::Extent;
 use super::tiling::{BLOCK_ELEMENTS, Span, Tiling};
 use crate::data::{Dtype, PastCache};
@@ -61,11 +61,14 @@ struct Columns<'a, 'b> {
     /// For the outputs that are stored past the cache.
     past_cache: Option<PastCache>,
     is_past_cache: &'a [bool],
+    /// The words of the chunk to which counts are added.
+    of_chunk: &'a mut [u64],
 }
 
 impl Columns<'_, '_> {
     fn none() -> Self {
-        Columns { first_row: 0, inputs: &[], outputs: &mut [], past_cache: None, is_past_cache: &[] }
+        let (past_cache, is_past_cache, of_chunk) = (None, &[][..], &mut [][..]);
+        Columns { first_row: 0, inputs: &[], outputs: &mut [], past_cache, is_past_cache, of_chunk }
     }
 
     /// Returns some elements of an output.
@@ -162,6 +165,13 @@ impl HostProgram {
                     let of = &self.program.reductions[reduction];
                     let block = self.block(span, columns.first_row, columns.inputs);
                     let weights = of.weight.map(|weight| block.values(weight)).unwrap_or_default();
+                    if let Some(tally) = of.tally() {
+                        let before: usize =
+                            self.program.reductions[..reduction].iter().map(Reduction::chunk_words).sum();
+                        tally.push(block.values(of.of), weights, &mut columns.of_chunk[before..before + tally.words()]);
+                        self.lanes = lanes;
+                        continue;
+                    }
                     let first = if of.is_by_column() { block.first_row() } else { block.first_element() };
                     lanes[reduction].push(of, first, block.values(of.of), weights);
                     self.lanes = lanes;
@@ -213,7 +223,8 @@ impl HostProgram {
                     }
                 }
                 let mut rest = &mut partials[tile * words..(tile + 1) * words];
-                for (lanes, reduction) in self.lanes.iter_mut().zip(&program.reductions) {
+                let of_tiles = self.lanes.iter_mut().zip(&program.reductions).filter(|(_, of)| of.tally().is_none());
+                for (lanes, reduction) in of_tiles {
                     let (state, behind) = rest.split_at_mut(program.words_of(reduction));
                     lanes.finish(reduction, own_columns.clone(), state);
                     rest = behind;
@@ -251,11 +262,13 @@ impl HostKernel for HostProgram {
         // An empty slice may have any address.
         let partials: &mut [u64] = if partials.is_empty() { &mut [] } else { bytemuck::cast_slice_mut(partials) };
         let tiles = rows.div_ceil(self.tiling.tile_rows());
-        assert_eq!(partials.len(), tiles * program.partial_words(), "words of the partials");
+        let of_chunk = program.chunk_words();
+        assert_eq!(partials.len(), of_chunk + tiles * program.partial_words(), "words of the partials");
+        let (of_chunk, partials) = partials.split_at_mut(of_chunk);
         let is_past_cache = std::mem::take(&mut self.is_past_cache);
         let past_cache = is_past_cache.contains(&true).then(PastCache::new);
         let inputs = &of_program;
-        let mut columns = Columns { first_row, inputs, outputs, past_cache, is_past_cache: &is_past_cache };
+        let mut columns = Columns { first_row, inputs, outputs, past_cache, is_past_cache: &is_past_cache, of_chunk };
         match self.uses_second_level {
             true => dispatch::at_second_level(|| self.run_tiles(rows, &mut columns, partials, uniform)),
             false => self.run_tiles(rows, &mut columns, partials, uniform),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::program::Program;
+use super::tally::Tally;
 use super::{cuda, host};
 use crate::device::kernel::{Code, Columns, Kernel, Launch, Resident, ScalarArgs, Source};
 
@@ -23,6 +24,8 @@ impl Program {
             inputs: streamed.iter().map(|input| self.input_row(*input).1).collect(),
             outputs: (0..self.outputs.len()).map(|output| self.output_row(output).1).collect(),
             partial_words: self.partial_words(),
+            chunk_words: self.chunk_words(),
+            most_rows: if self.chunk_words() > 0 { Tally::MOST_ELEMENTS / tiling.width.max(1) } else { usize::MAX },
             tile_rows: tiling.tile_rows(),
             ..Columns::default()
         };

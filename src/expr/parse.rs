@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::bins::{Bins, COUNTS, Edges};
 use super::fault::Fault;
 use super::hints;
 use super::lex::{Token, tokens};
@@ -31,6 +32,8 @@ pub(super) enum Tree {
     Call(Function, Vec<TermId>),
     /// The rows of the first operand where the second is true.
     Filter(TermId, TermId),
+    /// The first operand, whose elements are counted, with the second one, their weights.
+    Weighted(TermId, TermId),
     /// A reduction within an expression. Its value is known after a pass over the rows.
     Reduce {
         label: String,
@@ -41,13 +44,15 @@ pub(super) enum Tree {
 }
 
 /// What a reduction combines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Along {
     /// All elements.
     #[default]
     All,
     /// The rows: `axis=0`. The result has the shape of a row, or that of an array of one row.
     Rows { keeps_dims: bool },
+    /// All elements, which it counts in bins. The result has a value for each bin.
+    Bins(Bins),
 }
 
 impl Tree {
@@ -56,7 +61,9 @@ impl Tree {
         match self {
             Tree::Number(_) | Tree::Name(_) => vec![],
             Tree::Unary(_, of) | Tree::Reduce { of, .. } => vec![*of],
-            Tree::Binary(_, left, right) | Tree::Filter(left, right) => vec![*left, *right],
+            Tree::Binary(_, left, right) | Tree::Filter(left, right) | Tree::Weighted(left, right) => {
+                vec![*left, *right]
+            }
             Tree::Call(_, arguments) => arguments.clone(),
         }
     }
@@ -346,8 +353,66 @@ impl Parser<'_> {
                 let label = self.label(at);
                 Ok(self.push(at, Tree::Reduce { label, kind, along: options.along(at)?, of }))
             }
+            (Function::Tally(_), _) if options.is_set() => {
+                Err(Fault::new(at, format!("`{name}` counts all elements; leave out `axis` and `keepdims`")))
+            }
+            (Function::Tally(kind), _) => self.tally(at, (name, kind), &arguments),
             _ if options.is_set() => Err(Fault::new(at, format!("`{name}` is no reduction, so it has no axis"))),
             _ => Ok(self.push(at, Tree::Call(function, arguments))),
+        }
+    }
+
+    /// The count of elements in bins, which numbers of the text define.
+    fn tally(&mut self, at: usize, (name, kind): (&str, Kind), arguments: &[TermId]) -> Result<TermId, Fault> {
+        let number = |parser: &Self, argument: usize| parser.number(arguments[argument]);
+        let bins_at = self.terms[arguments[1]].at;
+        let bins = match number(self, 1) {
+            Some(Weak::Int(bins)) => u32::try_from(bins).ok().filter(|bins| COUNTS.contains(bins)),
+            _ => None,
+        };
+        let Some(bins) = bins else {
+            let (what, most) = (if kind == Kind::Histogram { "bins" } else { "keys" }, COUNTS.end());
+            let message = format!("the number of {what} of `{name}` is a number of the text, from 1 to {most}");
+            return Err(Fault::new(bins_at, message));
+        };
+        let (bins, of) = match (kind, arguments) {
+            (Kind::Histogram, [_, _, low_at, _]) => {
+                let low_at = self.terms[*low_at].at;
+                let [low, high] = [2, 3].map(|argument| number(self, argument).map(Weak::float));
+                let (Some(low), Some(high)) = (low, high) else {
+                    return Err(Fault::new(low_at, "the range of `histogram` is two numbers of the text, like -3, 3"));
+                };
+                let edges = Edges { bins, low, high, is_single: false };
+                if low >= high || !edges.are_distinct() {
+                    let message = "`histogram` counts from a number to a greater one, and each bin has an edge of its \
+                                   own; use fewer bins, or another range";
+                    return Err(Fault::new(low_at, message));
+                }
+                (Bins::Equal(edges), arguments[0])
+            }
+            (_, [key, _, weights]) => {
+                let of = self.push(self.terms[*weights].at, Tree::Weighted(*key, *weights));
+                (Bins::Keys(bins), of)
+            }
+            _ => (Bins::Keys(bins), arguments[0]),
+        };
+        // The numbers behind the value are no terms of their own.
+        self.terms.truncate(of + 1);
+        let label = self.label(at);
+        Ok(self.push(at, Tree::Reduce { label, kind, along: Along::Bins(bins), of }))
+    }
+
+    /// The number that a term is, if it is one of the text, with or without a sign.
+    fn number(&self, term: TermId) -> Option<Weak> {
+        match self.terms[term].tree {
+            Tree::Number(weak) => Some(weak),
+            Tree::Unary(Unary::Pos, of) => self.number(of),
+            Tree::Unary(Unary::Neg, of) => match self.number(of)? {
+                Weak::Int(value) => Some(Weak::Int(-value)),
+                Weak::Float(value) => Some(Weak::Float(-value)),
+                Weak::Bool(_) => None,
+            },
+            _ => None,
         }
     }
 

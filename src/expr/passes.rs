@@ -39,7 +39,7 @@ impl Parsed {
 
     /// Whether a reduction is over the rows.
     pub(super) fn reduces_rows(&self) -> bool {
-        self.reductions().any(|(_, (_, along), _)| along != Along::All)
+        self.reductions().any(|(_, (_, along), _)| matches!(along, Along::Rows { .. }))
     }
 
     /// The part of the text that a pass computes: its reductions, and the values of these outputs. Passes count from 0.
@@ -122,6 +122,7 @@ impl Parsed {
                 Tree::Unary(op, of) => Tree::Unary(*op, moved[*of]),
                 Tree::Binary(op, left, right) => Tree::Binary(*op, moved[*left], moved[*right]),
                 Tree::Filter(value, condition) => Tree::Filter(moved[*value], moved[*condition]),
+                Tree::Weighted(value, weights) => Tree::Weighted(moved[*value], moved[*weights]),
                 Tree::Call(function, of) => Tree::Call(*function, of.iter().map(|id| moved[*id]).collect()),
                 Tree::Reduce { label, .. } => Tree::Name(label.clone()),
             };

@@ -77,7 +77,7 @@ impl Program {
             return Cow::Borrowed(partials);
         }
         let (mut states, mut rest) = (Vec::new(), partials);
-        for reduction in &self.reductions {
+        for reduction in self.reductions.iter().filter(|reduction| reduction.tally().is_none()) {
             let (own, behind) = rest.split_at(self.words_of(reduction));
             rest = behind;
             let mut strips = own.chunks(reduction.state_words());
@@ -91,6 +91,11 @@ impl Program {
     /// The words of the partials of a tile.
     pub(super) fn partial_words(&self) -> usize {
         self.reductions.iter().map(|reduction| self.words_of(reduction)).sum()
+    }
+
+    /// The words of a chunk to which the reductions add.
+    pub(super) fn chunk_words(&self) -> usize {
+        self.reductions.iter().map(Reduction::chunk_words).sum()
     }
 
     /// Returns the values that the kernel receives: the scalars, then numbers that adapt.

@@ -10,6 +10,7 @@ use std::ops::Range;
 use super::dispatch::{self, Work};
 use super::ir::Id;
 use super::scalar::{Value, greatest, least};
+use super::tally::Tally;
 use super::tiling::Tiling;
 use super::words::Kind;
 use crate::data::{ArrayValue, Dtype, Scalar};
@@ -31,6 +32,8 @@ pub(super) enum Fold {
     ArgMax,
     /// Count, mean, and sum of squared differences from the mean.
     Moments,
+    /// None: elements are counted in words of the chunk, and tiles have no state.
+    Tally,
 }
 
 /// A result has at most so many columns, and its shape at most so many dimensions, as NumPy's shapes have. A partial of
@@ -57,8 +60,10 @@ pub(crate) struct Reduction {
     pub(super) state: Dtype,
     /// The row value, converted to the dtype of the state. It is neutral in rows that a filter leaves out.
     pub(super) of: Id,
-    /// For moments of kept rows: 1 for each of them, and 0 for the others, as an `f64`.
+    /// For moments of kept rows: 1 for each of them, and 0 for the others, as an `f64`. For counts: the weights.
     pub(super) weight: Option<Id>,
+    /// How it counts, if it does.
+    pub(super) tally: Option<Tally>,
     /// For a value that depends on the number of kept rows: which reduction counts them.
     pub(super) counter: Option<usize>,
 }
@@ -73,16 +78,24 @@ impl Reduction {
             Kind::ArgMin => Fold::ArgMin,
             Kind::ArgMax => Fold::ArgMax,
             Kind::Var | Kind::Std => Fold::Moments,
+            Kind::Histogram | Kind::BinCount => Fold::Tally,
         };
         let state = match kind {
-            Kind::Mean | Kind::Var | Kind::Std => Dtype::F64,
+            Kind::Mean | Kind::Var | Kind::Std | Kind::Histogram => Dtype::F64,
+            Kind::BinCount => Dtype::I64,
             Kind::Count | Kind::Kept | Kind::Any | Kind::All => Dtype::U64,
             Kind::Sum | Kind::Prod if dtype == Dtype::Bool => Dtype::I64,
             _ if dtype.is_float() => Dtype::F64,
             _ if dtype.is_signed() => Dtype::I64,
             _ => Dtype::U64,
         };
-        Reduction { label, kind, dtype, shape: None, elements: 1, fold, state, of: 0, weight: None, counter: None }
+        let (weight, counter) = (None, None);
+        Reduction { label, kind, dtype, shape: None, elements: 1, fold, state, of: 0, weight, tally: None, counter }
+    }
+
+    /// Makes it count elements in bins. Its result has a value for each of them.
+    pub(super) fn in_bins(self, tally: Tally) -> Reduction {
+        Reduction { shape: Some(vec![tally.bins as u64]), tally: Some(tally), ..self }
     }
 
     /// Makes it a reduction along the rows, with a value for each column. `shape` is that of the result.
@@ -122,6 +135,11 @@ impl Reduction {
         [&mut self.of].into_iter().chain(&mut self.weight)
     }
 
+    /// The same operations.
+    pub(super) fn operands(&self) -> impl Iterator<Item = Id> {
+        [self.of].into_iter().chain(self.weight)
+    }
+
     /// Whether the reduction depends only on which rows are true.
     pub(super) fn counts(&self) -> bool {
         matches!(self.kind, Kind::Count | Kind::Any | Kind::All)
@@ -135,11 +153,19 @@ impl Reduction {
         dtype: &str,
         counter: Option<usize>,
         (elements, shape): (u64, Option<Vec<u64>>),
+        weights: Option<Dtype>,
     ) -> Option<Reduction> {
         let own = [(Kind::Kept.name(), Kind::Kept)];
-        let kind = Kind::names().chain(own).find(|(name, _)| *name == kind)?.1;
+        let kind = Kind::names().chain(Kind::tallies()).chain(own).find(|(name, _)| *name == kind)?.1;
         let reduction = Reduction { counter, elements, ..Reduction::new(label, kind, dtype.parse().ok()?) };
+        if reduction.fold == Fold::Tally {
+            let [bins] = shape?[..] else { return None };
+            let tally = Tally::of_words(usize::try_from(bins).ok()?, kind == Kind::BinCount, weights);
+            let is_possible = counter.is_none() && tally.bins <= tally.most_bins();
+            return is_possible.then(|| reduction.in_bins(tally));
+        }
         match shape {
+            _ if weights.is_some() => None,
             None => Some(reduction),
             Some(shape) if counter.is_none() && Reduction::is_possible(&shape) => Some(reduction.along_rows(shape)),
             Some(_) => None,
@@ -168,7 +194,22 @@ impl Reduction {
 
     /// What decides how states are combined and finished, and the label.
     pub(crate) fn key(&self) -> impl PartialEq {
-        (self.kind, self.dtype, self.counter, &self.shape, self.elements, &self.label)
+        (self.kind, self.dtype, self.counter, &self.shape, self.elements, self.weights(), &self.label)
+    }
+
+    /// The dtype of the weights that it adds; `None` if it adds none.
+    pub(crate) fn weights(&self) -> Option<Dtype> {
+        self.tally.as_ref()?.weights
+    }
+
+    /// How it counts elements in words of the chunk; `None` if it has a state for each tile.
+    pub(crate) fn tally(&self) -> Option<&Tally> {
+        self.tally.as_ref()
+    }
+
+    /// The number of 8-byte words of a chunk to which it adds.
+    pub(crate) fn chunk_words(&self) -> usize {
+        self.tally.as_ref().map_or(0, Tally::words)
     }
 
     /// The dtype of the values that it reduces.
@@ -186,6 +227,7 @@ impl Reduction {
             },
             Kind::Count | Kind::Kept | Kind::ArgMin | Kind::ArgMax => Dtype::I64,
             Kind::Any | Kind::All => Dtype::Bool,
+            Kind::Histogram | Kind::BinCount => self.tally.as_ref().map_or(Dtype::I64, Tally::result_dtype),
         }
     }
 
@@ -200,6 +242,7 @@ impl Reduction {
             Fold::Sum | Fold::Product | Fold::Min | Fold::Max => 1,
             Fold::ArgMin | Fold::ArgMax => 2,
             Fold::Moments => 3,
+            Fold::Tally => 0,
         }
     }
 
@@ -241,7 +284,7 @@ impl Reduction {
 
     /// Whether each column is reduced separately.
     pub(super) fn is_by_column(&self) -> bool {
-        self.shape.is_some()
+        self.shape.is_some() && self.tally.is_none()
     }
 
     /// The state of no rows.
@@ -259,7 +302,7 @@ impl Reduction {
         match self.fold {
             // -0 + x is x for every x; 0 + -0 is not.
             Fold::Sum if self.state == Dtype::F64 => [(-0.0_f64).to_bits(), 0, 0],
-            Fold::Sum | Fold::Moments => [0; MAX_WORDS],
+            Fold::Sum | Fold::Moments | Fold::Tally => [0; MAX_WORDS],
             Fold::Product if self.state == Dtype::F64 => [1.0_f64.to_bits(), 0, 0],
             Fold::Product => [1, 0, 0],
             Fold::Min => [greatest, 0, 0],
@@ -291,6 +334,7 @@ impl Reduction {
             (Fold::ArgMax, Dtype::I64) => find((l0, l1), (r0, r1), |a: i64, b| a > b),
             (Fold::ArgMax, _) => find((l0, l1), (r0, r1), |a: u64, b| a > b),
             (Fold::Moments, _) => moments([l0, l1, l2], [r0, r1, r2]),
+            (Fold::Tally, _) => {}
         }
     }
 
@@ -328,7 +372,7 @@ impl Reduction {
                 Kind::Mean | Kind::Var | Kind::Std => Some(float(f64::NAN)),
                 Kind::Any => Some(Scalar::Bool(false)),
                 Kind::All => Some(Scalar::Bool(true)),
-                Kind::Min | Kind::Max | Kind::ArgMin | Kind::ArgMax => None,
+                Kind::Min | Kind::Max | Kind::ArgMin | Kind::ArgMax | Kind::Histogram | Kind::BinCount => None,
             };
         };
         Some(match self.kind {
@@ -353,6 +397,7 @@ impl Reduction {
             Kind::Var => float(variance(state)),
             Kind::Std => float(variance(state).sqrt()),
             Kind::Count | Kind::Kept => Scalar::I64(state[0] as i64),
+            Kind::Histogram | Kind::BinCount => return None,
             Kind::Any | Kind::All => Scalar::Bool(state[0] != 0),
             Kind::ArgMin | Kind::ArgMax => Scalar::I64(state[1] as i64),
         })

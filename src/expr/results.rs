@@ -2,6 +2,7 @@
 
 use super::reduce::Reduction;
 use crate::data::{ArrayValue, Scalar};
+use crate::error::{JobError, Result};
 
 /// The results of a job with their labels, each kind in the order of the text. `None` stands for a result that does not
 /// exist, as for the minimum of no rows.
@@ -13,8 +14,16 @@ pub(crate) struct Results {
     pub(crate) arrays: Vec<(String, Option<ArrayValue>)>,
 }
 
-/// Returns the results of `rows` rows with these states. `None` if there are no rows.
-pub(crate) fn results(reductions: &[Reduction], states: Option<&[u64]>, rows: u64) -> Results {
+/// Returns the results of `rows` rows with these states and these words of all chunks. There are none without rows.
+///
+/// # Errors
+/// [`Error::InvalidJob`](crate::Error::InvalidJob) if a key that is counted is outside the range.
+pub(crate) fn results(
+    reductions: &[Reduction],
+    states: Option<&[u64]>,
+    mut of_chunks: &[u64],
+    rows: u64,
+) -> Result<Results> {
     let mut rest = states.unwrap_or_default();
     let mut split = |reduction: &Reduction| rest.split_off(..reduction.state_words());
     let states: Vec<Option<&[u64]>> = reductions.iter().map(&mut split).collect();
@@ -22,7 +31,14 @@ pub(crate) fn results(reductions: &[Reduction], states: Option<&[u64]>, rows: u6
     let mut results = Results::default();
     for (reduction, state) in reductions.iter().zip(&states).filter(|(reduction, _)| reduction.is_result()) {
         let label = reduction.label().to_owned();
-        if reduction.shape().is_some() {
+        if let Some(tally) = reduction.tally() {
+            let words = of_chunks.split_off(..reduction.chunk_words()).unwrap_or_default();
+            let (count, bins) = (tally.outside(words), tally.bins);
+            if count > 0 {
+                return Err(JobError::KeysOutside { result: label, count, keys: bins as u64 }.into());
+            }
+            results.arrays.push((label, Some(tally.values(words))));
+        } else if reduction.shape().is_some() {
             results.arrays.push((label, reduction.finish_columns(*state, rows)));
         } else {
             let elements = || rows.saturating_mul(reduction.elements);
@@ -30,5 +46,5 @@ pub(crate) fn results(reductions: &[Reduction], states: Option<&[u64]>, rows: u6
             results.values.push((label, reduction.finish(*state, count)));
         }
     }
-    results
+    Ok(results)
 }

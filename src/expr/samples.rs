@@ -14,6 +14,7 @@ pub(crate) fn samples() -> Vec<Kernel> {
     let mut kernels = Vec::new();
     for &dtype in Dtype::ALL {
         kernels.extend([operators(dtype), functions(dtype), casts(dtype), reductions(dtype), filters(dtype)]);
+        kernels.push(tallies(dtype));
         kernels.push(values(dtype));
     }
     kernels.extend(mixed());
@@ -96,6 +97,14 @@ fn reductions(dtype: Dtype) -> Option<Kernel> {
     let mut statements: Vec<String> = Kind::names().map(|(name, _)| format!("{name}(a)")).collect();
     statements.push("sum(a * a)".to_owned());
     kernel(&[("a", dtype)], &statements)
+}
+
+fn tallies(dtype: Dtype) -> Option<Kernel> {
+    // Keys outside are counted, and are an error only of a run.
+    let keys = "i % 1000";
+    let statements = ["histogram(a, 10, -3, 3)", "histogram(a, 5000, 0, 1e4)", "sum(a)"].map(str::to_owned);
+    let weighted = [format!("bincount({keys}, 1000, a)"), format!("bincount({keys}, 3)"), "bincount(a > 1, 2)".into()];
+    kernel(&[("a", dtype)], &[&statements[..], &weighted].concat())
 }
 
 fn filters(dtype: Dtype) -> Option<Kernel> {

@@ -134,12 +134,16 @@ pub(crate) enum Kind {
     All,
     ArgMin,
     ArgMax,
+    /// The number of elements in each bin.
+    Histogram,
+    /// The number of each integer, or the sum of the weights that go with it.
+    BinCount,
     /// Counts the rows that a filter keeps. It is no word of the language.
     Kept,
 }
 
 impl Kind {
-    /// All reductions with their names.
+    /// All reductions of one argument with their names.
     pub(super) fn names() -> impl Iterator<Item = (&'static str, Kind)> {
         WORDS.iter().filter_map(|word| match word.meaning {
             Meaning::Call(Function::Reduce(kind)) => Some((word.info.name, kind)),
@@ -147,9 +151,17 @@ impl Kind {
         })
     }
 
+    /// Those that count elements in bins.
+    pub(super) fn tallies() -> impl Iterator<Item = (&'static str, Kind)> {
+        WORDS.iter().filter_map(|word| match word.meaning {
+            Meaning::Call(Function::Tally(kind)) => Some((word.info.name, kind)),
+            _ => None,
+        })
+    }
+
     /// The name of the reduction.
     pub(super) fn name(self) -> &'static str {
-        Kind::names().find(|(_, kind)| *kind == self).map_or("kept", |(name, _)| name)
+        Kind::names().chain(Kind::tallies()).find(|(_, kind)| *kind == self).map_or("kept", |(name, _)| name)
     }
 }
 
@@ -176,6 +188,8 @@ pub(super) enum Function {
     Random(Distribution),
     Cast(Dtype),
     Reduce(Kind),
+    /// A reduction that counts elements in bins. Only its first argument, and weights, are values of rows.
+    Tally(Kind),
 }
 
 impl Function {
@@ -341,6 +355,11 @@ const fn conversion(name: Text, dtype: Dtype, usage: Text, about: Text) -> Word 
 const fn reduction(name: Text, kind: Kind, usage: Text, about: Text) -> Word {
     let meaning = Meaning::Call(Function::Reduce(kind));
     word(FunctionKind::Reduction, name, &[], (1, Some(1)), meaning, usage, about)
+}
+
+const fn tally(name: Text, kind: Kind, arguments: usize, usage: Text, about: Text) -> Word {
+    let arguments = (arguments, Some(arguments));
+    word(FunctionKind::Reduction, name, &[], arguments, Meaning::Call(Function::Tally(kind)), usage, about)
 }
 
 const fn word(
@@ -534,4 +553,25 @@ static WORDS: &[Word] = &[
     reduction("all", Kind::All, "all(x)", "whether x is true in all rows"),
     reduction("argmin", Kind::ArgMin, "argmin(x)", "row number of the first smallest value"),
     reduction("argmax", Kind::ArgMax, "argmax(x)", "row number of the first largest value"),
+    tally(
+        "histogram",
+        Kind::Histogram,
+        4,
+        "histogram(x, bins, low, high)",
+        "array of the number of values in each of `bins` bins of the same width from low to high",
+    ),
+    tally(
+        "bincount",
+        Kind::BinCount,
+        2,
+        "bincount(k, n)",
+        "array of the number of times that k, an integer, is 0, 1, … n - 1",
+    ),
+    tally(
+        "bincount",
+        Kind::BinCount,
+        3,
+        "bincount(k, n, weights)",
+        "array of the sums of the weights where k, an integer, is 0, 1, … n - 1; exact, then rounded to f64",
+    ),
 ];

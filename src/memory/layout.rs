@@ -45,7 +45,7 @@ impl Layout {
         let bytes = |bytes_per_row: &usize| bytes_per_row * rows;
         layout.push(columns.inputs.iter().map(bytes).zip(staged_inputs.iter().copied()));
         let end = layout.push(columns.outputs.iter().map(bytes).zip(staged_outputs.iter().copied()));
-        if columns.partial_words > 0 {
+        if columns.has_partials() {
             layout.in_block.push(0);
             layout.in_slot.push(Some(end));
             layout.slot_bytes = layout.slot_bytes.max(end + partials);
@@ -54,10 +54,11 @@ impl Layout {
         layout.slot_bytes = layout.slot_bytes.next_multiple_of(PAGE);
         if columns.scratch.is_empty() {
             let row_bytes = columns.inputs.iter().chain(&columns.outputs).sum::<usize>().max(1);
-            let room = layout.block_bytes.min(layout.slot_bytes - end);
+            let room = layout.block_bytes.min(layout.slot_bytes - end) - columns.chunk_partials().end;
             let tiles = room.checked_div(columns.partial_words * 8).unwrap_or(usize::MAX);
             let tiles = tiles.min(WHOLE_CHUNK / row_bytes / columns.tile_rows);
-            layout.resident_chunk_rows = rows.max(tiles * columns.tile_rows);
+            let most = columns.most_rows / columns.tile_rows;
+            layout.resident_chunk_rows = rows.max(tiles.min(most) * columns.tile_rows);
         }
         layout
     }
@@ -88,10 +89,10 @@ mod tests {
         #[test]
         fn columns_are_aligned_and_do_not_overlap(
             inputs in prop::collection::vec(1usize..9, 0..5), outputs in prop::collection::vec(1usize..9, 0..5),
-            partial_words in 0usize..4, scratch in prop::collection::vec(1usize..9, 0..3),
+            partial_words in 0usize..4, chunk_words in 0usize..1000, scratch in prop::collection::vec(1usize..9, 0..3),
             staged in prop::collection::vec(any::<bool>(), 10), rows in 1usize..100_000,
         ) {
-            let columns = Columns { inputs, outputs, partial_words, scratch, ..Columns::default() };
+            let columns = Columns { inputs, outputs, partial_words, chunk_words, scratch, ..Columns::default() };
             let layout = Layout::new(&columns, &staged, rows);
             let sizes: Vec<usize> = columns.bytes(rows).collect();
             prop_assert_eq!(layout.in_block.len(), sizes.len());
@@ -107,7 +108,7 @@ mod tests {
             let whole = columns.partial_bytes(layout.resident_chunk_rows);
             prop_assert!(layout.resident_chunk_rows >= rows);
             prop_assert!(whole <= layout.block_bytes.max(columns.partial_bytes(rows)));
-            if partial_words > 0 {
+            if columns.has_partials() {
                 let place = columns.inputs.len() + columns.outputs.len();
                 prop_assert_eq!(layout.in_block[place], 0);
                 prop_assert!(layout.in_slot[place].is_some_and(|start| start + whole <= layout.slot_bytes));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Operator;
 use super::fold::{Combine, Fold, SharedFold};
 use crate::device::kernel::{Resident, SharedKernel};
+use crate::error::Result;
 use crate::expr::{self, Program, Reduction, Results};
 
 pub(crate) struct Eval {
@@ -39,13 +40,16 @@ impl Operator for Eval {
     }
 
     fn absorb(&self, first_row: u64, rows: usize, partials: &[u8]) {
-        if self.program.reductions().words() == 0 {
+        let (columns, how) = (&self.kernel.columns, self.program.reductions());
+        if !columns.has_partials() {
             return;
         }
-        let tile_rows = self.kernel.columns.tile_rows;
-        let states = self.states(bytemuck::cast_slice(partials));
-        let nodes = Fold::of_tiles((first_row, rows), tile_rows, &states, self.program.reductions());
-        self.fold.merge(nodes, self.program.reductions());
+        let states = self.states(bytemuck::cast_slice(&partials[columns.tile_partials(0..rows)]));
+        if how.words() > 0 {
+            let nodes = Fold::of_tiles((first_row, rows), columns.tile_rows, &states, how);
+            self.fold.merge(nodes, how);
+        }
+        self.fold.add(bytemuck::cast_slice(&partials[columns.chunk_partials()]), how);
     }
 
     fn restart(&self) {
@@ -61,11 +65,15 @@ impl Operator for Eval {
         difference(self.program.reductions(), &one, &other, rows)
     }
 
+    fn difference_of_chunk(&self, one: &[u64], other: &[u64]) -> Option<[String; 3]> {
+        difference_of_chunk(self.program.reductions(), one, other)
+    }
+
     fn state(&self) -> (Vec<Reduction>, Fold) {
         (self.program.reductions().to_vec(), self.fold.get())
     }
 
-    fn results(&self, rows: u64) -> Results {
+    fn results(&self, rows: u64) -> Result<Results> {
         results(self.program.reductions(), self.fold.get(), rows)
     }
 }
@@ -102,6 +110,16 @@ fn difference(reductions: &[Reduction], one: &[u64], other: &[u64], rows: u64) -
     })
 }
 
+/// Returns the first result in which the words of a chunk differ, and both as text.
+fn difference_of_chunk(reductions: &[Reduction], mut one: &[u64], mut other: &[u64]) -> Option<[String; 3]> {
+    reductions.iter().find_map(|reduction| {
+        let (own, rest) = one.split_at_checked(reduction.chunk_words())?;
+        let (others, other_rest) = other.split_at_checked(own.len())?;
+        (one, other) = (rest, other_rest);
+        reduction.tally()?.difference(reduction.label(), [own, others])
+    })
+}
+
 /// Returns the index in each dimension of an element, in row-major order, of an array of this shape.
 fn place(shape: &[u64], mut element: u64) -> Vec<u64> {
     let mut place: Vec<u64> = shape
@@ -118,8 +136,12 @@ fn place(shape: &[u64], mut element: u64) -> Vec<u64> {
 }
 
 /// Returns the results over `rows` rows, of whose tiles these are the nodes.
-pub(crate) fn results(reductions: &[Reduction], nodes: Fold, rows: u64) -> Results {
-    expr::results(reductions, nodes.finish(reductions).as_deref(), rows)
+///
+/// # Errors
+/// [`Error::InvalidJob`](crate::Error::InvalidJob) if rows have values for which there is no result.
+pub(crate) fn results(reductions: &[Reduction], nodes: Fold, rows: u64) -> Result<Results> {
+    let sums = nodes.sums().to_vec();
+    expr::results(reductions, nodes.finish(reductions).as_deref(), &sums, rows)
 }
 
 impl Combine for [Reduction] {
@@ -128,11 +150,24 @@ impl Combine for [Reduction] {
     }
 
     fn combine(&self, mut left: &mut [u64], mut right: &[u64]) {
-        for reduction in self {
+        for reduction in self.iter().filter(|reduction| reduction.tally().is_none()) {
             let (l, l_rest) = left.split_at_mut(reduction.state_words());
             let (r, r_rest) = right.split_at(reduction.state_words());
             reduction.combine(l, r);
             (left, right) = (l_rest, r_rest);
+        }
+    }
+
+    fn chunk_words(&self) -> usize {
+        self.iter().map(Reduction::chunk_words).sum()
+    }
+
+    fn add(&self, mut sums: &mut [u64], mut words: &[u64]) {
+        for (tally, count) in self.iter().filter_map(|reduction| Some((reduction.tally()?, reduction.chunk_words()))) {
+            let own = (sums.split_off_mut(..count), words.split_off(..count));
+            if let (Some(sums), Some(words)) = own {
+                tally.combine(sums, words);
+            }
         }
     }
 }
@@ -171,7 +206,7 @@ mod tests {
             eval.absorb(start as u64, part.len(), bytemuck::cast_slice(&partials));
         }
         let bits = |(label, value): (String, Option<Scalar>)| (label, value.unwrap().bits());
-        eval.results(rows as u64).values.into_iter().map(bits).collect()
+        eval.results(rows as u64).unwrap().values.into_iter().map(bits).collect()
     }
 
     /// The order of float additions determines the results. A release that changes these bits must announce it.
@@ -208,7 +243,7 @@ mod tests {
     }
 
     fn reduction(kind: &str, dtype: Dtype, shape: Option<&[u64]>) -> Reduction {
-        Reduction::parse(kind.into(), kind, dtype.name(), None, (1, shape.map(<[u64]>::to_vec))).unwrap()
+        Reduction::parse(kind.into(), kind, dtype.name(), None, (1, shape.map(<[u64]>::to_vec)), None).unwrap()
     }
 
     /// A state of a tile, as a kernel would write it.
@@ -245,7 +280,7 @@ mod tests {
                 let nodes = Fold::of_tiles((start * tile_rows, rows), tile_rows as usize, &states, &joint[..]);
                 all.merge(nodes, &joint[..]);
             }
-            let found = super::results(&joint, all, tiles * tile_rows);
+            let found = super::results(&joint, all, tiles * tile_rows).unwrap();
             // Each column by itself, in order.
             let mut word = 0;
             for along in &joint {
@@ -258,7 +293,8 @@ mod tests {
                         let how = std::slice::from_ref(&one);
                         fold.merge(Fold::of_nodes([((0, tile), own)]), how);
                     }
-                    let single = super::results(std::slice::from_ref(&one), fold, tiles * tile_rows).values[0].1;
+                    let single =
+                        super::results(std::slice::from_ref(&one), fold, tiles * tile_rows).unwrap().values[0].1;
                     let own = match along.shape() {
                         None => found.values.iter().find(|(label, _)| label == along.label()).unwrap().1,
                         Some(_) => {

@@ -1,4 +1,5 @@
-//! Combines the partial results of tiles in a fixed tree, independently of the order in which they arrive.
+//! Combines the partial results of tiles in a fixed tree, independently of the order in which they arrive, and adds the
+//! words of chunks.
 //!
 //! The tree is a binary tree over tile numbers: node (level, index) covers the tiles from `index << level` to
 //! `(index + 1) << level`. Its state is that of its left half combined with that of its right half. Siblings are
@@ -33,14 +34,24 @@ pub(crate) trait Combine {
     fn words(&self) -> usize;
     /// Combines `left` with `right`, whose rows follow those of `left`, and stores the result in `left`.
     fn combine(&self, left: &mut [u64], right: &[u64]);
+    /// The number of words of a chunk.
+    fn chunk_words(&self) -> usize {
+        0
+    }
+    /// Adds the words of a chunk. The order of additions does not matter.
+    fn add(&self, _sums: &mut [u64], _words: &[u64]) {}
 }
 
 /// A level and an index.
 pub(crate) type Place = (u32, u64);
 
-/// The nodes of the tree whose siblings have not arrived yet.
+/// The nodes of the tree whose siblings have not arrived yet, and the sums of the words of chunks.
 #[derive(Clone, Default)]
-pub(crate) struct Fold(BTreeMap<Place, Box<[u64]>>);
+pub(crate) struct Fold {
+    nodes: BTreeMap<Place, Box<[u64]>>,
+    /// Empty without chunks.
+    sums: Vec<u64>,
+}
 
 impl Fold {
     /// Builds the nodes of a chunk from the states of its tiles, in order, each of which has `tile_rows` rows.
@@ -80,33 +91,49 @@ impl Fold {
 
     /// Creates a tree of nodes: their levels, their indices and their states.
     pub(crate) fn of_nodes(nodes: impl IntoIterator<Item = (Place, Box<[u64]>)>) -> Fold {
-        Fold(nodes.into_iter().collect())
+        Fold { nodes: nodes.into_iter().collect(), sums: vec![] }
+    }
+
+    /// Adds the words of chunks; none if there are no chunks.
+    pub(crate) fn add(&mut self, words: &[u64], how: &(impl Combine + ?Sized)) {
+        if words.is_empty() {
+            return;
+        }
+        debug_assert!(words.len() == how.chunk_words());
+        self.sums.resize(words.len(), 0);
+        how.add(&mut self.sums, words);
+    }
+
+    /// Returns the sums of the words of chunks; empty without chunks.
+    pub(crate) fn sums(&self) -> &[u64] {
+        &self.sums
     }
 
     /// Returns the nodes: their levels, their indices and their states.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (Place, &[u64])> {
-        self.0.iter().map(|(place, state)| (*place, &**state))
+        self.nodes.iter().map(|(place, state)| (*place, &**state))
     }
 
     /// Adds the nodes of another part.
     pub(crate) fn merge(&mut self, other: Fold, how: &(impl Combine + ?Sized)) {
-        for mut node in other.0 {
-            while let Some(halves) = self.add(node) {
+        self.add(&other.sums, how);
+        for mut node in other.nodes {
+            while let Some(halves) = self.insert(node) {
                 node = join(halves, how);
             }
         }
     }
 
-    /// Adds a node, or returns it and its sibling, which is removed, if that has arrived. Their parent is to be added
-    /// then.
-    fn add(&mut self, node: Node) -> Option<[Node; 2]> {
+    /// Inserts a node, or returns it and its sibling, which is removed, if that has arrived. Their parent is to be
+    /// inserted then.
+    fn insert(&mut self, node: Node) -> Option<[Node; 2]> {
         let (level, index) = node.0;
         let place = (level, index ^ 1);
-        match self.0.remove(&place) {
+        match self.nodes.remove(&place) {
             Some(left) if are_siblings(place, node.0) => Some([(place, left), node]),
             Some(right) => Some([node, (place, right)]),
             None => {
-                self.0.insert(node.0, node.1);
+                self.nodes.insert(node.0, node.1);
                 None
             }
         }
@@ -115,7 +142,7 @@ impl Fold {
     /// The state of all tiles; `None` without tiles.
     pub(crate) fn finish(self, how: &(impl Combine + ?Sized)) -> Option<Box<[u64]>> {
         // When all tiles have arrived, each level has at most one node, and larger nodes cover earlier tiles.
-        let mut states = self.0.into_values().rev();
+        let mut states = self.nodes.into_values().rev();
         let first = states.next()?;
         Some(states.fold(first, |mut left, right| {
             how.combine(&mut left, &right);
@@ -131,16 +158,22 @@ pub(crate) struct SharedFold(Mutex<Fold>);
 impl SharedFold {
     /// Adds the nodes of another part. Other threads add theirs meanwhile: states of wide rows take long to combine.
     pub(crate) fn merge(&self, other: Fold, how: &(impl Combine + ?Sized)) {
-        for mut node in other.0 {
+        self.add(&other.sums, how);
+        for mut node in other.nodes {
             loop {
-                let halves = self.lock().add(node);
+                let halves = self.lock().insert(node);
                 let Some(halves) = halves else { break };
                 node = join(halves, how);
             }
         }
     }
 
-    /// Removes all nodes.
+    /// Adds the words of chunks, as [`Fold::add`].
+    pub(crate) fn add(&self, words: &[u64], how: &(impl Combine + ?Sized)) {
+        self.lock().add(words, how);
+    }
+
+    /// Removes all nodes and sums.
     pub(crate) fn clear(&self) {
         *self.lock() = Fold::default();
     }
@@ -297,7 +330,7 @@ mod tests {
         for tile in (0..1024u64).step_by(2).chain((1..1024).step_by(2)) {
             all.merge(Fold::of_tiles((tile * TILE_ROWS as u64, TILE_ROWS), TILE_ROWS, &one, &Sum), &Sum);
         }
-        assert_eq!(all.0.len(), 1);
+        assert_eq!(all.nodes.len(), 1);
         assert!(Fold::default().finish(&Sum).is_none());
     }
 }

@@ -7,9 +7,10 @@ mod fold;
 
 pub(crate) use custom::CustomOp;
 pub(crate) use eval::{Eval, results};
-pub(crate) use fold::Fold;
+pub(crate) use fold::{Combine, Fold};
 
 use crate::device::kernel::SharedKernel;
+use crate::error::Result;
 use crate::expr::{Reduction, Results};
 
 /// The interface between the pipeline and an operator.
@@ -17,8 +18,9 @@ pub(crate) trait Operator: Send + Sync {
     /// The kernel that processes every chunk.
     fn kernel(&self) -> &SharedKernel;
 
-    /// Absorbs the partial results of a chunk, whose first row is the first row of a tile. Called once per chunk, in
-    /// any order and from any worker. The final result must not depend on the order.
+    /// Absorbs the partial results of a chunk (its own words, and those of its tiles), whose first row is the first row
+    /// of a tile. Called once per chunk, in any order and from any worker. The final result must not depend on the
+    /// order.
     fn absorb(&self, first_row: u64, rows: usize, partials: &[u8]);
 
     /// Forgets all partial results, because every chunk is computed again. No worker is running.
@@ -34,11 +36,19 @@ pub(crate) trait Operator: Send + Sync {
     /// if they are the same.
     fn difference(&self, one: &[u64], other: &[u64], rows: u64) -> Option<[String; 3]>;
 
+    /// The same of the words of a chunk.
+    fn difference_of_chunk(&self, _one: &[u64], _other: &[u64]) -> Option<[String; 3]> {
+        None
+    }
+
     /// Returns the reductions, and the nodes of their tree so far.
     fn state(&self) -> (Vec<Reduction>, Fold) {
         (vec![], Fold::default())
     }
 
     /// Returns the results after all `rows` rows were absorbed.
-    fn results(&self, rows: u64) -> Results;
+    ///
+    /// # Errors
+    /// [`Error::InvalidJob`](crate::Error::InvalidJob) if rows have values for which there is no result.
+    fn results(&self, rows: u64) -> Result<Results>;
 }

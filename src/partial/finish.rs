@@ -147,7 +147,7 @@ impl Partial {
         let (checksums, checksum_time) = checksums;
         let rows = self.kept_rows().unwrap_or(self.job.rows);
         let Partial { job, reductions, nodes, paths, work, .. } = self;
-        let Results { values, arrays } = ops::results(&reductions, nodes, job.rows);
+        let Results { values, arrays } = ops::results(&reductions, nodes, job.rows)?;
         let mut report = Report {
             computation: match job.kernel {
                 None => Computation::Expression(job.text),

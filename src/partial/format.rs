@@ -3,9 +3,10 @@
 //! | bytes | |
 //! | --- | --- |
 //! | 8 | `OVSHPART` |
-//! | 4 | the version of this format, 5 |
+//! | 4 | the version of this format, 6 |
 //! | 4 | the length of the header |
 //! | … | the header, as JSON |
+//! | 8 m, or 0 | the sums of the m words of chunks, unless there were none |
 //! | 12 + 8 n each | the nodes of the tree: level, index, the n words of the state |
 //! | 16 | the checksum of all bytes before it (XXH3, 128 bits) |
 //!
@@ -21,10 +22,10 @@ use super::{JobId, Partial, Paths, Work, Written};
 use crate::data::{Kept, Mark, Stamp};
 use crate::error::{PartialError, Result};
 use crate::expr::Reduction;
-use crate::ops::Fold;
+use crate::ops::{Combine, Fold};
 
 const MAGIC: &[u8; 8] = b"OVSHPART";
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 const CHECKSUM: usize = 16;
 
 #[derive(Serialize, Deserialize)]
@@ -40,6 +41,8 @@ struct Header {
     stamps: Option<Vec<Option<Stamp>>>,
     paths: Paths,
     work: Work,
+    /// Whether there are sums of the words of chunks.
+    has_sums: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -53,6 +56,9 @@ struct ReductionHeader {
     shape: Option<Vec<u64>>,
     /// The elements of a row.
     elements: u64,
+    /// The dtype of the weights that it adds in bins, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    weights: Option<String>,
 }
 
 impl ReductionHeader {
@@ -64,11 +70,13 @@ impl ReductionHeader {
             counter: reduction.counter(),
             shape: reduction.shape().map(<[u64]>::to_vec),
             elements: reduction.elements(),
+            weights: reduction.weights().map(|dtype| dtype.to_string()),
         }
     }
 
     fn reduction(self) -> Option<Reduction> {
-        Reduction::parse(self.label, &self.kind, &self.dtype, self.counter, (self.elements, self.shape))
+        let weights = self.weights.map(|dtype| dtype.parse()).transpose().ok()?;
+        Reduction::parse(self.label, &self.kind, &self.dtype, self.counter, (self.elements, self.shape), weights)
     }
 }
 
@@ -85,6 +93,7 @@ impl Partial {
             stamps: self.written.stamps.clone(),
             paths: self.paths.clone(),
             work: self.work.clone(),
+            has_sums: !self.nodes.sums().is_empty(),
         };
         // Strings, numbers and lists of them always have a JSON form.
         let header = serde_json::to_vec(&header).unwrap_or_default();
@@ -92,6 +101,7 @@ impl Partial {
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend((header.len() as u32).to_le_bytes());
         bytes.extend(header);
+        bytes.extend(self.nodes.sums().iter().flat_map(|word| word.to_le_bytes()));
         for ((level, index), state) in self.nodes.nodes() {
             bytes.extend(level.to_le_bytes());
             bytes.extend(index.to_le_bytes());
@@ -128,10 +138,13 @@ impl Partial {
 fn parse(bytes: &[u8]) -> Option<Partial> {
     let (length, rest) = take_u32(bytes)?;
     let (header, rest) = rest.split_at_checked(length as usize)?;
-    let Header { job, rows, reductions, marks, kept, stamps, paths, work } = serde_json::from_slice(header).ok()?;
+    let header: Header = serde_json::from_slice(header).ok()?;
+    let Header { job, rows, reductions, marks, kept, stamps, paths, work, has_sums } = header;
     let rows = RowSet::of_ranges(&rows).filter(|rows| rows.ranges().last().is_none_or(|last| last.end <= job.rows))?;
     let reductions = reductions.into_iter().map(ReductionHeader::reduction).collect::<Option<Vec<_>>>()?;
     let words = reductions.iter().try_fold(0_usize, |words, reduction| words.checked_add(reduction.state_words()))?;
+    let sums = if has_sums { reductions.chunk_words() } else { 0 };
+    let (sums, rest) = rest.split_at_checked(sums.checked_mul(8)?)?;
     let nodes = rest.chunks_exact(words.checked_mul(8)?.checked_add(12)?);
     if !nodes.remainder().is_empty() {
         return None;
@@ -142,7 +155,9 @@ fn parse(bytes: &[u8]) -> Option<Partial> {
         let state = state.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         Some(((level, u64::from_le_bytes(*index)), state))
     });
-    let nodes = Fold::of_nodes(nodes.collect::<Option<Vec<_>>>()?);
+    let mut nodes = Fold::of_nodes(nodes.collect::<Option<Vec<_>>>()?);
+    let sums: Vec<u64> = sums.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    nodes.add(&sums, &reductions[..]);
     let each = (job.outputs.len(), job.outputs.len(), job.inputs.len());
     if (marks.len(), paths.outputs.len(), paths.inputs.len()) != each
         || stamps.as_ref().is_some_and(|stamps| stamps.len() != job.outputs.len())
@@ -213,7 +228,7 @@ mod tests {
     }
 
     fn reductions(width: u64) -> [Reduction; 3] {
-        let of = |kind: &str, shape| Reduction::parse(kind.into(), kind, "f64", None, (1, shape)).unwrap();
+        let of = |kind: &str, shape| Reduction::parse(kind.into(), kind, "f64", None, (1, shape), None).unwrap();
         [of("mean", Some(vec![width])), of("sum", None), of("var", Some(vec![1, width]))]
     }
 

@@ -32,9 +32,9 @@ impl<'w> Compaction<'w> {
     /// # Errors
     /// [`Error::InvalidKernel`] if the kernel reports more selected rows than a tile has.
     pub(super) fn count(&self, chunk: &Chunk, partials: &[u8]) -> Result<()> {
-        let Columns { tile_rows, partial_words, .. } = self.operator.kernel().columns;
-        let mut rows = 0;
-        for (tile, count) in tiles(partials, partial_words).enumerate() {
+        let columns = &self.operator.kernel().columns;
+        let (tile_rows, mut rows) = (columns.tile_rows, 0);
+        for (tile, count) in tiles(columns, chunk, partials).enumerate() {
             let len = tile_rows.min(chunk.len() - tile * tile_rows) as u64;
             if count > len {
                 let kernel = self.operator.kernel().entry.clone();
@@ -59,7 +59,8 @@ impl<'w> Compaction<'w> {
         column: impl Fn(usize) -> Option<&'c [u8]>,
     ) -> Result<u64> {
         let place = self.first_row + self.order.place(chunk.index()).ok_or_else(Error::abandoned)?;
-        let Columns { outputs: sizes, tile_rows, partial_words, .. } = &self.operator.kernel().columns;
+        let columns = &self.operator.kernel().columns;
+        let Columns { outputs: sizes, tile_rows, .. } = columns;
         let (mut written, mut gathered) = (0, Vec::with_capacity(GATHERED));
         for (k, (&size, output)) in sizes.iter().zip(outputs).enumerate() {
             let Some(rows) = column(k) else { continue };
@@ -73,7 +74,7 @@ impl<'w> Compaction<'w> {
                 }
                 Ok(())
             };
-            for (tile, count) in tiles(partials, *partial_words).enumerate() {
+            for (tile, count) in tiles(columns, chunk, partials).enumerate() {
                 let from = tile * tile_rows * size;
                 let selected = &rows[from..from + count as usize * size];
                 if gathered.len() + selected.len() > GATHERED {
@@ -108,7 +109,13 @@ impl<'w> Compaction<'w> {
     }
 }
 
-/// Returns the number of selected rows of each tile, whose partial results have so many words.
-fn tiles(partials: &[u8], words: usize) -> impl Iterator<Item = u64> {
-    partials.as_chunks::<8>().0.iter().step_by(words.max(1)).map(|word| u64::from_ne_bytes(*word))
+/// Returns the number of selected rows of each tile of a chunk.
+fn tiles(columns: &Columns, chunk: &Chunk, partials: &[u8]) -> impl Iterator<Item = u64> {
+    let words = columns.partial_words;
+    partials[columns.tile_partials(0..chunk.len())]
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .step_by(words.max(1))
+        .map(|word| u64::from_ne_bytes(*word))
 }

@@ -119,7 +119,7 @@ impl<'r> CpuWorker<'r> {
             resident: kernel.resident.iter().map(|array| array.bytes()).collect(),
             work,
             chunk_rows,
-            staging: vec![Vec::new(); work.inputs.len() + work.outputs.len() + 1],
+            staging: vec![Vec::new(); work.inputs.len() + work.outputs.len() + 2],
             clock,
             refused: None,
             computed: None,
@@ -171,7 +171,15 @@ impl<'r> CpuWorker<'r> {
                 None => Rows::Staged(bytes_of(staging, rows * size)?),
             });
         }
+        let (partials, of_step) = partials.split_at_mut(1);
         let partials = bytes_of(&mut partials[0], columns.partial_bytes(rows))?;
+        // If the kernel adds to words of the chunk, these are here, with the words of the tiles of a step behind them.
+        let of_chunk = columns.chunk_partials();
+        let of_step = match of_chunk.is_empty() {
+            true => &mut [],
+            false => bytes_of(&mut of_step[0], columns.partial_bytes(step.min(rows)))?,
+        };
+        of_step[of_chunk.clone()].fill(0);
         let uniform = Uniform { resident: &self.resident, values };
         let WorkerOutcome { rows: before, in_cache, .. } = self.meter.outcome;
         let measures = in_cache.0 == 0 && before >= MEASURED_AFTER * step as u64 && host.kernel.is_repeatable();
@@ -188,16 +196,25 @@ impl<'r> CpuWorker<'r> {
                     Rows::Staged(rows) => &mut rows[tile_bytes(size)],
                 });
             }
-            let partials = &mut partials[columns.partial_bytes(tile)..columns.partial_bytes(tile + len)];
-            host.kernel.run(first + tile as u64, len, &inputs, &mut each, partials, &uniform);
+            let own = match of_chunk.is_empty() {
+                true => &mut partials[columns.tile_partials(tile..tile + len)],
+                false => &mut of_step[..columns.partial_bytes(len)],
+            };
+            host.kernel.run(first + tile as u64, len, &inputs, &mut each, own, &uniform);
             if measures && tile == 0 && len == step {
                 // All columns are in the cache for the last of the three.
                 host.kernel.store_past_cache(&vec![false; each.len()]);
-                host.kernel.run(first, len, &inputs, &mut each, partials, &uniform);
+                let counted = own[of_chunk.clone()].to_vec();
+                host.kernel.run(first, len, &inputs, &mut each, own, &uniform);
                 let begin = self.clock.now();
-                host.kernel.run(first, len, &inputs, &mut each, partials, &uniform);
+                host.kernel.run(first, len, &inputs, &mut each, own, &uniform);
                 self.meter.outcome.in_cache = (len as u64, self.clock.now() - begin);
+                own[of_chunk.clone()].copy_from_slice(&counted);
                 host.kernel.store_past_cache(&host.is_past_cache);
+            }
+            if !of_chunk.is_empty() {
+                let of_tiles = &of_step[columns.tile_partials(0..len)];
+                partials[columns.tile_partials(tile..tile + len)].copy_from_slice(of_tiles);
             }
             for (rows, &size) in outputs.iter_mut().zip(&columns.outputs) {
                 if let Rows::PastCache(claim, tile) = rows {
@@ -205,6 +222,7 @@ impl<'r> CpuWorker<'r> {
                 }
             }
         }
+        partials[of_chunk.clone()].copy_from_slice(&of_step[of_chunk]);
         self.clock.computed(rows, rows * columns.row_bytes());
         let computed = self.clock.now();
 

@@ -252,6 +252,12 @@ impl<'r, D: Device> Slot<'r, D> {
         // Partials and scratch are in the block.
         let locations = ins.chain(outs).chain(std::iter::repeat(None)).zip(&self.layout.in_block);
         let columns: Vec<_> = locations.map(|(at, offset)| at.unwrap_or((memory, start + offset))).collect();
+        let own = self.columns.chunk_partials();
+        if !own.is_empty() {
+            let (memory, offset) = columns[self.columns.inputs.len() + self.columns.outputs.len()];
+            // SAFETY: the words of the chunk are in the partials, which fit the block, as below.
+            unsafe { compute.zero(memory, offset, own.end)? };
+        }
         // SAFETY: the columns fit the block, which belongs to this chunk, are aligned in it and do not overlap. The
         // layout was made for at least as many rows; if all inputs and outputs are resident, only partials are in the
         // block, and the layout has space for those of this chunk (`Layout::resident_chunk_rows`). Resident rows are

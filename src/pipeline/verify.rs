@@ -3,7 +3,7 @@
 //!
 //! A worker verifies a chunk when its results are back on the host and before it writes or absorbs any of them. What is
 //! compared are the outputs, where the device or the CPU has left them (in the slot, in pinned memory, in the memory of
-//! a slice, or in resident memory), and the partial results of every tile.
+//! a slice, or in resident memory), and the partial results of every tile and of the chunk.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -119,15 +119,27 @@ impl<'r> Verifier<'r> {
         let begin = Instant::now();
         let columns = &self.work.operator.kernel().columns;
         let piece = (PIECE_BYTES / columns.row_bytes().max(1)).next_multiple_of(columns.tile_rows);
+        let own = columns.chunk_partials();
+        bytes_of(&mut self.partials, own.end)?.fill(0);
         for first in (0..chunk.len()).step_by(piece) {
             let rows = first..chunk.len().min(first + piece);
             self.check_rows(chunk, rows, &staged, partials).map_err(|error| meter.with_chunk(chunk, error))?;
+        }
+        let [found, again] =
+            [partials, bytes_of(&mut self.partials, own.end)?].map(|words| words_of(&words[..own.end]));
+        if let Some([what, found, again]) = self.work.operator.difference_of_chunk(&found, &again) {
+            let error = self.difference().error(what, chunk.rows().start, found, again);
+            return Err(meter.with_chunk(chunk, error));
         }
         let verified = &mut meter.outcome.verified;
         verified.chunks += 1;
         verified.rows += chunk.len() as u64;
         verified.time += begin.elapsed();
         Ok(())
+    }
+
+    fn difference(&self) -> Difference {
+        Difference { by: self.by, is_own_code: !self.host.is_repeatable() }
     }
 
     /// Computes some rows of a chunk again, which are whole tiles.
@@ -151,15 +163,17 @@ impl<'r> Verifier<'r> {
         let sizes = columns.outputs.iter();
         let computed = sizes.zip(&mut self.outputs).map(|(&size, memory)| bytes_of(memory, len * size));
         let mut computed = computed.collect::<Result<Vec<_>>>()?;
-        let tiles = bytes_of(&mut self.partials, columns.partial_bytes(len))?;
+        // The words of the chunk are in front, and have those of the rows before these.
+        let again = bytes_of(&mut self.partials, columns.partial_bytes(len))?;
         let uniform = Uniform { resident: &self.resident, values };
-        self.host.run(first_row, len, &read, &mut computed, tiles, &uniform);
+        self.host.run(first_row, len, &read, &mut computed, again, &uniform);
 
         let difference = Difference { by: self.by, is_own_code: !self.host.is_repeatable() };
-        let found = &partials[columns.partial_bytes(rows.start)..columns.partial_bytes(rows.end)];
+        let tiles = &again[columns.tile_partials(0..len)];
+        let found = &partials[columns.tile_partials(rows.clone())];
         let tile_bytes = columns.partial_words * 8;
         for tile in 0..found.len().checked_div(tile_bytes).unwrap_or(0) {
-            let [one, other] = [found, tiles].map(|tiles| words(&tiles[tile * tile_bytes..][..tile_bytes]));
+            let [one, other] = [found, tiles].map(|tiles| words_of(&tiles[tile * tile_bytes..][..tile_bytes]));
             let tile_rows = columns.tile_rows.min(len - tile * columns.tile_rows) as u64;
             if let Some([what, found, again]) = operator.difference(&one, &other, tile_rows) {
                 return Err(difference.error(what, first_row + (tile * columns.tile_rows) as u64, found, again));
@@ -176,7 +190,7 @@ impl<'r> Verifier<'r> {
             };
             // A kernel that selects rows writes these to the begin of their tile, and anything behind them.
             let selected = |tile: usize| match operator.compacts() {
-                true => words(&tiles[tile * tile_bytes..][..tile_bytes])[0] as usize,
+                true => words_of(&tiles[tile * tile_bytes..][..tile_bytes])[0] as usize,
                 false => columns.tile_rows.min(len - tile * columns.tile_rows),
             };
             for tile in 0..len.div_ceil(columns.tile_rows) {
@@ -228,7 +242,7 @@ impl Difference {
     }
 }
 
-fn words(bytes: &[u8]) -> Vec<u64> {
+fn words_of(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
 }
 

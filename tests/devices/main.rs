@@ -9,6 +9,7 @@
 mod changed_files;
 mod checksums;
 mod contention;
+mod counts;
 mod divided;
 mod each_fault;
 #[path = "../faults/jobs.rs"]
@@ -49,6 +50,7 @@ fn main() {
         passes::MODULE,
         divided::MODULE,
         contention::MODULE,
+        counts::MODULE,
         sharing::MODULE,
         numpy::MODULE,
         verdict::MODULE,

@@ -113,6 +113,16 @@ fn kernels(engine: &Engine) -> Result<bool> {
     Ok(everything && report.outputs[0].rows == kept.len() as u64 && big[..kept.len()] == kept[..])
 }
 
+/// The words of chunks are zeroed before each kernel.
+fn counts(engine: &Engine) -> Result<bool> {
+    let job = Job::eval("h = histogram(x, 4, -100, 100); s = bincount(x > 0, 2, x)")?;
+    let report = engine.run(job.verify(fraction()).input("x", numbers()))?;
+    let mut bins = [0_i64; 4];
+    numbers().iter().for_each(|x| bins[((x + 100.0) / 50.0) as usize] += 1);
+    let array = report.array("h")?.and_then(|array| array.to_vec::<i64>());
+    Ok(array.is_some_and(|found| found == bins))
+}
+
 /// The free memory and the load of the GPUs are unknown if the management library fails.
 fn described(engine: &Engine) -> Result<bool> {
     let (devices, notes) = overshot::device::devices();
@@ -138,7 +148,7 @@ pub enum Survives {
     Never,
 }
 
-pub const JOBS: [FaultyJob; 8] = [
+pub const JOBS: [FaultyJob; 9] = [
     FaultyJob { name: "staged", run: staged, survives: Survives::Always },
     FaultyJob { name: "files", run: files, survives: Survives::Always },
     FaultyJob { name: "pinned", run: pinned, survives: Survives::InPipeline },
@@ -146,5 +156,6 @@ pub const JOBS: [FaultyJob; 8] = [
     FaultyJob { name: "sharded", run: sharded, survives: Survives::Never },
     FaultyJob { name: "passes", run: passes, survives: Survives::Never },
     FaultyJob { name: "kernels", run: kernels, survives: Survives::Always },
+    FaultyJob { name: "counts", run: counts, survives: Survives::Always },
     FaultyJob { name: "described", run: described, survives: Survives::Always },
 ];

@@ -197,7 +197,7 @@ fn launch(kernel: &Kernel, first_row: u64, rows: usize, columns: &[Column], resi
     let output = |c: &Column| unsafe { slice::from_raw_parts_mut(c.start as *mut u8, c.bytes) };
     // Aligned as partials are, even if there are none.
     let none = bytemuck::cast_slice_mut(&mut [0_u64; 0]);
-    let partials = columns.get(inputs + outputs).filter(|_| kernel.columns.partial_words > 0).map_or(none, output);
+    let partials = columns.get(inputs + outputs).filter(|_| kernel.columns.has_partials()).map_or(none, output);
     kernel.host.lock().unwrap().run(
         first_row,
         rows,

@@ -292,7 +292,7 @@ impl Launch {
     /// same memory.
     fn run(&self, poison: u8, flips: Option<u64>) {
         let Columns { inputs, outputs, .. } = &self.columns;
-        let (inputs, written) = (inputs.len(), outputs.len() + usize::from(self.columns.partial_words > 0));
+        let (inputs, written) = (inputs.len(), outputs.len() + usize::from(self.columns.has_partials()));
         let sizes: Vec<usize> = self.columns.bytes(self.rows).collect();
         let mut copies: Vec<Vec<u64>> = sizes.iter().map(|bytes| vec![0; bytes.div_ceil(8)]).collect();
         for ((place, copy), &bytes) in self.places.iter().zip(&mut copies).zip(&sizes).take(inputs) {
@@ -308,7 +308,13 @@ impl Launch {
         // Bytes that a kernel does not write must not look like the result of an earlier chunk.
         outputs.iter_mut().for_each(|part| part.fill(poison));
         let none: &mut [u8] = &mut [];
-        let partials = if self.columns.partial_words > 0 { outputs.pop() } else { None };
+        let mut partials = if self.columns.has_partials() { outputs.pop() } else { None };
+        if let (Some(partials), Some(place)) = (&mut partials, self.places.get(inputs.len() + outputs.len())) {
+            // The kernel adds to these.
+            let words = place.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let own = self.columns.chunk_partials();
+            partials[own.clone()].copy_from_slice(&bytemuck::cast_slice(&words)[place.1..][own]);
+        }
         let resident = self.resident.iter().map(|(words, _)| words.lock().unwrap_or_else(PoisonError::into_inner));
         let resident: Vec<_> = resident.collect();
         let resident =

@@ -124,7 +124,7 @@ fn results_find_their_states_among_those_of_others() {
     states.push(-5_i64 as u64);
     states.extend([float(4.0), float(4.0), float(1.0), float(2.0), float(2.0), float(6.0)]);
     states.push(9);
-    let found = results(&reductions, Some(&states), 4);
+    let found = results(&reductions, Some(&states), &[], 4).unwrap();
     let values = [("m", Scalar::F64(2.0)), ("s", Scalar::I64(-5)), ("n", Scalar::I64(9))];
     assert_eq!(found.values, values.map(|(label, value)| (label.to_owned(), Some(value))));
     let arrays: Vec<_> = found.arrays.iter().map(|(label, array)| (label.as_str(), array.as_ref().unwrap())).collect();
@@ -135,7 +135,8 @@ fn results_find_their_states_among_those_of_others() {
 
 #[test]
 fn shapes_that_no_result_has_are_refused() {
-    let parse = |shape: &[u64], counter| Reduction::parse("r".into(), "sum", "f64", counter, (1, Some(shape.to_vec())));
+    let parse =
+        |shape: &[u64], counter| Reduction::parse("r".into(), "sum", "f64", counter, (1, Some(shape.to_vec())), None);
     for shape in [&[][..], &[0], &[1 << 24], &[1 << 12, 1 << 12], &[1; 64]] {
         assert_eq!(parse(shape, None).unwrap().shape(), Some(shape));
         // No reduction of kept rows has columns.

@@ -61,7 +61,7 @@ pub(super) fn run_wide_as_cpp(
     let sizes = |sizes: &[usize]| sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     let columns = &kernel.columns;
     let written = inputs.len() + columns.outputs.len();
-    let partials = usize::from(columns.partial_words > 0);
+    let partials = usize::from(columns.has_partials());
     let arguments: String = (0..written + partials).map(|k| format!(", at[{k}]")).collect();
     let values = values.iter().zip(&program.values).map(|(bits, (_, dtype))| match dtype {
         Dtype::F32 => format!(", f32_bits({bits:#x}u)"),
@@ -73,13 +73,14 @@ pub(super) fn run_wide_as_cpp(
     let resident_sizes: Vec<usize> = resident.iter().map(|row| row.bytes().len()).collect();
     let source = format!(
         "#include \"host.hpp\"\n{}\n\
-         static Columns columns() {{ return {{{{{}}}, {{{}}}, {}, {{{}}}, {}, {}}}; }}\n\
+         static Columns columns() {{ return {{{{{}}}, {{{}}}, {}, {}, {{{}}}, {}, {}}}; }}\n\
          static void launch(long long first_row, long long rows, std::vector<Column>& at) {{\n\
              overshot_eval(first_row, rows{arguments});\n\
          }}\n",
         kernel.code.text(),
         sizes(&columns.inputs),
         sizes(&columns.outputs),
+        columns.chunk_words * 8,
         columns.partial_words * 8,
         sizes(&resident_sizes),
         columns.tile_rows,
@@ -207,7 +208,7 @@ fn sources_are_plain() {
     for kernel in samples() {
         assert!(kernel.code.text().starts_with("// overshot eval v1: {"));
         assert!(!kernel.code.text().contains("#include"));
-        let reduces = kernel.columns.partial_words > 0;
+        let reduces = kernel.columns.has_partials();
         assert_eq!(kernel.code.text().contains("__shared__"), reduces, "no reduction, no shared memory");
     }
 }

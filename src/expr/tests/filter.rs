@@ -86,7 +86,8 @@ fn filters_of_one_condition_are_one_filter() {
 fn values(program: &Arc<Program>, columns: &[Column]) -> Vec<(String, Option<Scalar>)> {
     let rows = columns[0].rows();
     let (_, states) = run(program, 0, rows, columns);
-    results(program.reductions(), Some(&states.concat()).filter(|_| rows > 0).map(Vec::as_slice), rows as u64).values
+    let states = states.concat();
+    results(program.reductions(), Some(&*states).filter(|_| rows > 0), &[], rows as u64).unwrap().values
 }
 
 #[test]

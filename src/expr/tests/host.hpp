@@ -22,6 +22,15 @@ static Index blockIdx;
 static std::barrier<> block(256);
 #define __syncthreads() block.arrive_and_wait()
 
+static inline int atomicCAS(int* at, int expected, int value) {
+    __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return expected;
+}
+static inline int atomicAdd(int* at, int value) { return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST); }
+static inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long value) {
+    return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
+}
+
 // The threads of a warp. All threads of the block vote together.
 static bool votes[256];
 static inline unsigned __ballot_sync(unsigned, bool vote) {
@@ -55,11 +64,11 @@ struct Column {
     template <class T> operator T*() { return (T*)memory.data(); }
 };
 
-// Bytes per row of the inputs and outputs, of the partials per tile, and of the rows that are the same for all rows; the
-// rows of a tile, and its blocks.
+// Bytes per row of the inputs and outputs, of the partials of the chunk and of each tile, and of the rows that are the
+// same for all rows; the rows of a tile, and its blocks.
 struct Columns {
     std::vector<size_t> inputs, outputs;
-    size_t partials;
+    size_t of_chunk, partials;
     std::vector<size_t> resident;
     long long tile_rows, blocks;
 };
@@ -75,7 +84,7 @@ int main() {
     const long long rows = range[1], tiles = (rows + layout.tile_rows - 1) / layout.tile_rows;
     for (size_t size : layout.inputs) sizes.push_back(size * rows);
     for (size_t size : layout.outputs) sizes.push_back(size * rows);
-    sizes.push_back(layout.partials * tiles);
+    sizes.push_back(layout.of_chunk + layout.partials * tiles);
     for (size_t size : layout.resident) sizes.push_back(size);
     for (size_t size : sizes) at.push_back({std::vector<unsigned long long>(size / 8 + 1)});
     const size_t written = layout.inputs.size(), resident = written + layout.outputs.size() + 1;

@@ -7,6 +7,7 @@ mod host;
 mod language;
 mod parse;
 mod passes;
+mod tally;
 mod values;
 mod wide;
 
@@ -137,6 +138,7 @@ fn run_values(
     let kernel = program.kernel();
     let mut outputs: Vec<Column> = program.outputs().iter().map(|(_, dtype)| Column::zeros(*dtype, rows)).collect();
     let mut partials = vec![u64::MAX; kernel.columns.partial_bytes(rows) / 8];
+    partials[..kernel.columns.chunk_words].fill(0);
     let inputs: Vec<&[u8]> = inputs.iter().map(Column::bytes).collect();
     let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Column::bytes_mut).collect();
     let uniform = Uniform { values, ..Uniform::default() };

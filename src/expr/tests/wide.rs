@@ -39,6 +39,7 @@ impl Wide {
         let outputs = program.outputs().iter().enumerate();
         let mut outputs: Vec<Column> = outputs.map(|(k, (_, dtype))| Column::zeros(*dtype, elements(k))).collect();
         let mut partials = vec![u64::MAX; kernel.columns.partial_bytes(self.rows) / 8];
+        partials[..kernel.columns.chunk_words].fill(0);
         let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Column::bytes_mut).collect();
         let uniform = Uniform { resident: &[self.m.bytes()], values: &[] };
         let inputs = [self.x.bytes(), self.w.bytes()];

@@ -78,7 +78,7 @@ fn run_kernel(device: &CudaDevice, kernel: &SharedKernel, rows: usize, inputs: &
             Some(start)
         })
         .collect();
-    let count = inputs.len() + columns.outputs.len() + usize::from(columns.partial_words > 0);
+    let count = inputs.len() + columns.outputs.len() + usize::from(columns.has_partials());
     let loaded = device.load(kernel).unwrap();
     let memory = device.allocate(starts[starts.len() - 1] + sizes[sizes.len() - 1] + 8).unwrap();
     let mut stream = device.open_stream().unwrap();
@@ -89,6 +89,8 @@ fn run_kernel(device: &CudaDevice, kernel: &SharedKernel, rows: usize, inputs: &
         for (i, input) in inputs.iter().enumerate() {
             stream.copy_in(input.as_ptr().cast(), &memory, starts[i], sizes[i]).unwrap();
         }
+        let partials = starts[starts.len() - 1];
+        stream.zero(&memory, partials, columns.chunk_partials().end).unwrap();
         let columns: Vec<_> = starts[..count].iter().map(|start| (&memory, *start)).collect();
         stream.launch(&loaded, &columns, &[], 0, rows).unwrap();
         for (i, output) in (inputs.len()..count).zip(found) {
