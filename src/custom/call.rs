@@ -208,6 +208,7 @@ impl Call {
             partial_words: usize::from(kind(NUM_SELECTED).is_some()),
             scratch: self.scratch.iter().map(|name| bytes(name)).collect(),
             tile_rows,
+            ..Columns::default()
         };
         let names: Vec<&str> = inputs.iter().map(|(name, _)| name).chain(outputs).map(String::as_str).collect();
         let names = names

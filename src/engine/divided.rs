@@ -198,7 +198,7 @@ impl ComputedResult {
             let kernel = self.bound.operator.kernel();
             let mut host = kernel.new_host_kernel().ok_or_else(|| kernel.no_host_kernel("cpu"))?;
             let inputs: Vec<&[u8]> = inputs.into_iter().map(ArrayValue::bytes).collect();
-            let uniform = Uniform { resident: &[], values: &bits };
+            let uniform = Uniform { resident: &[], values: &bits, total_rows: self.bound.rows };
             host.run(0, count, &inputs, &mut [bytes], &mut [], &uniform);
         }
         let label = self.label.clone();
