@@ -126,7 +126,7 @@ impl Divided {
                 // All have the elements of a row, and some a dimension of one row in front.
                 let shape = read_arrays().map(|(_, _, shape)| shape.clone()).max_by_key(Vec::len);
                 let count = shape.iter().flatten().product();
-                let none = (RowShape::default(), vec![]);
+                let none = (RowShape::default(), vec![], &[][..]);
                 let bound = bind_expression(&result.expression, given, &own, count, None, false, none)?;
                 let (label, after) = (result.label, number + 1);
                 for column in &bound.outputs {

@@ -30,8 +30,9 @@ pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
     // Rows that are the same for all rows are on the device; only their sizes are needed.
     let (_, broadcast) = program.split_inputs();
     let zeros = |input: &usize| Arc::new(Resident::new(&vec![0; program.input_row(*input).1]));
-    let resident = broadcast.iter().map(zeros).collect();
-    Some(program.kernel_with(resident))
+    let ends = |(input, rows): &(usize, usize)| Arc::new(Resident::new(&vec![0; 2 * rows * program.input_row(*input).1]));
+    let resident = broadcast.iter().map(zeros).chain(program.ends().iter().map(ends)).collect();
+    Some(program.kernel_with(resident, 0))
 }
 
 /// The kernel of statements in which every assigned name is an output.

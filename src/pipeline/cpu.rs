@@ -382,7 +382,7 @@ mod tests {
     #[test]
     fn only_large_jobs_of_expressions_compute_a_tile_again() {
         let program = Expression::parse("sum(i), argmax(sin(i))").unwrap().bind(&[], &[], &[], &[]).unwrap();
-        let eval = Eval::new(program, vec![]);
+        let eval = Eval::new(program, vec![], 0);
         let tiles = MEASURED_AFTER as usize;
         // The last chunk begins after `tiles` tiles, or after fewer.
         assert_eq!(computed_again(&eval, tiles), 0);
