@@ -21,7 +21,8 @@ impl<'a> Block<'a> {
     /// The elements of an input that has all of each row, so many rows away.
     pub(super) fn input<T: Pod>(&self, input: usize, moved: i64) -> &'a [T] {
         let InputRows { rows, front, .. } = self.inputs[input];
-        let first = (front as i64 + moved) as usize * self.width + self.start;
+        // A view that moves all rows of the block alike stays in the window of the input.
+        let first = (front * self.width + self.start).wrapping_add_signed(moved as isize * self.width as isize);
         &cast_slice(rows)[first..first + self.elements]
     }
 
@@ -35,7 +36,8 @@ impl<'a> Block<'a> {
     /// each row, or one for each column, is broadcast.
     pub(super) fn gather<T: Pod>(&self, (input, extent): (usize, Extent), view: Option<usize>, out: &mut [T]) {
         let InputRows { rows, front, ends } = self.inputs[input];
-        let (values, ends): (&[T], &[T]) = (cast_slice(rows), cast_slice(ends));
+        // An empty slice may have any address.
+        let (values, ends): (&[T], &[T]) = (cast_slice(rows), if ends.is_empty() { &[] } else { cast_slice(ends) });
         let width = if extent == Extent::PerRow { 1 } else { self.width };
         let view = view.map(|view| &self.views[view]);
         self.each_row(out, |row, column, own: &mut [T]| {

@@ -19,6 +19,7 @@ mod harness;
 mod jobs;
 mod kernels;
 mod losses;
+mod neighbours;
 mod numpy;
 mod part_files;
 mod partials;
@@ -54,6 +55,7 @@ fn main() {
         verdict::MODULE,
         verified::MODULE,
         wide::MODULE,
+        neighbours::MODULE,
         checksums::MODULE,
     ];
     harness::run(MODULES)

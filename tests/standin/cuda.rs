@@ -26,7 +26,7 @@ use std::fmt;
 use std::process;
 use std::sync::Arc;
 
-use overshot::testing::Argument;
+use overshot::testing::{Argument, Columns};
 
 use memory::Block;
 use queue::{Column, Stream, Work};
