@@ -23,7 +23,11 @@ pub(super) enum Place {
     /// In the input column.
     Input(usize),
     /// In the input column if this view moves all rows of the block alike, or else in the register.
-    Near { input: usize, view: usize, register: usize },
+    Near {
+        input: usize,
+        view: usize,
+        register: usize,
+    },
     /// In the output column, from which nothing reads.
     Output(usize),
 }

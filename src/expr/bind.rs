@@ -416,7 +416,8 @@ impl Binder<'_> {
             }
         };
         let id = self.strong(of, dtype)?;
-        let moved = if by == 0 { id } else { neighbours::shifted(at, &mut self.nodes, id, Step { by, rule }, self.row)? };
+        let moved =
+            if by == 0 { id } else { neighbours::shifted(at, &mut self.nodes, id, Step { by, rule }, self.row)? };
         let id = match number.filter(|_| by != 0) {
             Some(number) => {
                 let is_inside = neighbours::is_inside(&mut self.nodes, by);

@@ -248,8 +248,7 @@ impl HostKernel for HostProgram {
         let program = Arc::clone(&self.program);
         let (streamed, resident) = program.split_inputs();
         let own = first_row..first_row + rows as u64;
-        let windows: Vec<_> =
-            streamed.iter().map(|k| program.near.halo(*k).window(&own, uniform.total_rows)).collect();
+        let windows: Vec<_> = streamed.iter().map(|k| program.near.halo(*k).window(&own, uniform.total_rows)).collect();
         let of_inputs = streamed.iter().zip(&windows).map(|(k, window)| {
             let (name, row_bytes) = program.input_row(*k);
             (name, (window.end - window.start) as usize * row_bytes)

@@ -74,7 +74,8 @@ fn view(at: usize, nodes: &Nodes, step: Step, old: Option<usize>) -> Result<View
     let none = View::default();
     let view = View::then(step, old.map_or(&none, |old| &nodes.views[old]));
     if view.reach() > MOST_REACH {
-        let message = format!("shifts of shifts reach over {} rows here; at most {MOST_REACH} are supported", view.reach());
+        let message =
+            format!("shifts of shifts reach over {} rows here; at most {MOST_REACH} are supported", view.reach());
         return Err(Fault::new(at, message));
     }
     Ok(view)

@@ -128,7 +128,13 @@ fn inputs(a: &[f64], b: &[f64]) -> [Twin; 3] {
     [Twin::of("a", a), Twin::of("b", b), Twin::of("f64(i)", &index)]
 }
 
-fn run<'a>(engine: &Engine, text: &str, [a, b]: [Input<'a>; 2], rows: usize, verify: f64) -> Outcome<(Vec<f64>, Report)> {
+fn run<'a>(
+    engine: &Engine,
+    text: &str,
+    [a, b]: [Input<'a>; 2],
+    rows: usize,
+    verify: f64,
+) -> Outcome<(Vec<f64>, Report)> {
     let mut y = vec![0.0; rows];
     let job = Job::eval(&format!("y = {text} + a * 0 + b * 0; sum(y), argmax(y)"))?;
     let report = engine.run(job.input("a", a).input("b", b).output("y", &mut y).verify(verify))?;
@@ -222,21 +228,22 @@ fn reduced(choice: &DeviceChoice) -> Outcome {
     check(report.outputs[0].rows == kept.len() as u64 && y[..kept.len()] == kept, "other rows were kept")?;
     // The difference of passes: a result of the first is in the second.
     let mut y = vec![0.0; x.len()];
-    let report = engine.run(Job::eval("m = mean(x); y = shift(x - m, 1, edge) * 2")?.input("x", &x).output("y", &mut y))?;
+    let report =
+        engine.run(Job::eval("m = mean(x); y = shift(x - m, 1, edge) * 2")?.input("x", &x).output("y", &mut y))?;
     let mean = report.value("m")?.map_or(f64::NAN, |mean| mean.as_f64());
     let expected: Vec<f64> = Border::Edge.shift(&x, 1).iter().map(|x| (x - mean) * 2.0).collect();
     check(report.passes.len() == 2 && y == expected, "another second pass")?;
     // The first pass reads neighbours, too, so nothing stays on a device.
-    let report = engine.run(
-        Job::eval("m = mean(diff(x, edge)); y = diff(x, edge) - m")?.input("x", &x).output("y", &mut y),
-    )?;
+    let report =
+        engine.run(Job::eval("m = mean(diff(x, edge)); y = diff(x, edge) - m")?.input("x", &x).output("y", &mut y))?;
     let mean = report.value("m")?.map_or(f64::NAN, |mean| mean.as_f64());
     let before = Border::Edge.shift(&x, 1);
     check(x.iter().zip(before).zip(&y).all(|((x, before), y)| *y == x - before - mean), "other differences")?;
     // Random numbers are those of the row that is read.
     let mut y = [vec![0.0; 9000], vec![0.0; 9000]];
     let [one, other] = &mut y;
-    engine.run(Job::eval("y = shift(rand(3), 1, wrap); z = rand(3)")?.rows(9000).output("y", one).output("z", other))?;
+    engine
+        .run(Job::eval("y = shift(rand(3), 1, wrap); z = rand(3)")?.rows(9000).output("y", one).output("z", other))?;
     check(y[0] == Border::Wrap.shift(&y[1], 1), "other random numbers")
 }
 
@@ -312,7 +319,8 @@ fn parts(choice: &DeviceChoice) -> Outcome {
     let (a, b) = (numbers(rows, 14), numbers(rows, 15));
     let text = format!("y = {STENCIL}; sum(y)");
     let path = folder.path().join("y.npy");
-    let job = || -> Result<Job<'_>> { Ok(Job::eval(&text)?.input("a", &a).input("b", &b).output("y", Npy::create(&path))) };
+    let job =
+        || -> Result<Job<'_>> { Ok(Job::eval(&text)?.input("a", &a).input("b", &b).output("y", Npy::create(&path))) };
     let engine = engine(choice).chunk(64 << 10).build()?;
     let step = engine.part_step(&job()?)?;
     let cut = 5 * step;

@@ -322,8 +322,10 @@ pub unsafe extern "C" fn cuLaunchKernel(
             }
             start
         };
-        let memory = |start: u64, bytes: usize| {
-            Column { start: start as usize, bytes, _block: driver.memory.block(device, start, bytes) }
+        let memory = |start: u64, bytes: usize| Column {
+            start: start as usize,
+            bytes,
+            _block: driver.memory.block(device, start, bytes),
         };
         let column = |(i, bytes): (usize, usize)| {
             let start = address(Argument::Column(i));
@@ -336,8 +338,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
         };
         let columns: Vec<Column> = wanted.bytes(rows).enumerate().map(column).collect();
         let resident = kernel.resident.iter().enumerate();
-        let resident: Vec<Column> =
-            resident.map(|(i, &bytes)| memory(address(Argument::Resident(i)), bytes)).collect();
+        let resident: Vec<Column> = resident.map(|(i, &bytes)| memory(address(Argument::Resident(i)), bytes)).collect();
         let values = (0..).map_while(|i| place(Argument::Value(i)).map(argument)).collect();
         let shape = [grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes];
         let blocks = rows.div_ceil(wanted.tile_rows) as u32 * kernel.launch.blocks_per_tile;
