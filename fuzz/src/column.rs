@@ -119,7 +119,7 @@ pub fn run(
     let mut partials = vec![u64::MAX; kernel.columns.partial_bytes(rows) / 8];
     let inputs: Vec<&[u8]> = inputs.iter().map(Column::bytes).collect();
     let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Column::bytes_mut).collect();
-    let uniform = Uniform { values, ..Uniform::default() };
+    let uniform = Uniform { values, total_rows: rows as u64, ..Uniform::default() };
     host.run(0, rows, &inputs, &mut slices, bytemuck::cast_slice_mut(&mut partials), &uniform);
     (outputs, partials)
 }

@@ -210,6 +210,7 @@ impl Call {
             most_rows: usize::MAX,
             scratch: self.scratch.iter().map(|name| bytes(name)).collect(),
             tile_rows,
+            ..Columns::default()
         };
         let names: Vec<&str> = inputs.iter().map(|(name, _)| name).chain(outputs).map(String::as_str).collect();
         let names = names

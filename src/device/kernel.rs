@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, OnceLock};
 
+pub use super::halo::Halo;
 pub(crate) use super::scalars::LateScalars;
 pub use super::scalars::ScalarArgs;
 use crate::error::{Error, KernelError};
@@ -37,6 +38,10 @@ pub struct Columns {
     pub scratch: Vec<usize>,
     /// Rows of a tile, which one block of threads computes. Chunks are whole tiles, except the last.
     pub tile_rows: usize,
+    /// The halo of each input; empty if the kernel reads the rows of the chunk alone.
+    pub halos: Vec<Halo>,
+    /// Rows of the job, at which halos end. Only kernels that read it need it.
+    pub total_rows: u64,
 }
 
 impl Default for Columns {
@@ -50,6 +55,8 @@ impl Default for Columns {
             most_rows: usize::MAX,
             scratch: vec![],
             tile_rows: TILE_ROWS,
+            halos: vec![],
+            total_rows: 0,
         }
     }
 }
@@ -88,7 +95,23 @@ impl Columns {
         self.inputs.iter().chain(&self.outputs).sum()
     }
 
-    /// Returns the bytes of each column for `rows` rows, in order.
+    /// Returns the halo of an input.
+    pub fn halo(&self, input: usize) -> Halo {
+        self.halos.get(input).copied().unwrap_or_default()
+    }
+
+    /// Returns the rows of an input that the kernel reads for these rows: see [`Halo::window`].
+    pub fn window(&self, input: usize, rows: &Range<u64>) -> Range<u64> {
+        self.halo(input).window(rows, self.total_rows)
+    }
+
+    /// Returns the bytes of an input in front of these rows, and those of all rows that the kernel reads for them.
+    pub fn window_bytes(&self, input: usize, rows: &Range<u64>) -> (usize, usize) {
+        let (window, size) = (self.window(input, rows), self.inputs[input]);
+        ((rows.start - window.start) as usize * size, (window.end - window.start) as usize * size)
+    }
+
+    /// Returns the bytes of each column for `rows` rows, in order. Halos are not among them.
     pub fn bytes(&self, rows: usize) -> impl Iterator<Item = usize> {
         let sides = self.inputs.iter().chain(&self.outputs).map(move |bytes| bytes * rows);
         let partials = Some(self.partial_bytes(rows)).filter(|_| self.has_partials());
@@ -185,7 +208,10 @@ pub enum Argument {
     FirstRow,
     /// The rows of the chunk, as a `long long`.
     Rows,
-    /// The address of the column with this number, in the order of [`Columns`].
+    /// The rows of the job, as a `long long`.
+    TotalRows,
+    /// The address of the first row of the chunk in the column with this number, in the order of [`Columns`]. The rows
+    /// of its halo are before and behind, as far as they exist.
     Column(usize),
     /// The address of the resident array with this number, which stays on the device for the whole job.
     Resident(usize),
@@ -331,13 +357,18 @@ pub struct Uniform<'a> {
     pub resident: &'a [&'a [u8]],
     /// The values. The bits of each value are the lowest bits of a word.
     pub values: &'a [u64],
+    /// The rows of the job: [`Columns::total_rows`].
+    pub total_rows: u64,
 }
 
 /// A host kernel: computes on the host the same bytes as the kernel does on a device.
 pub trait HostKernel: Send {
     /// Computes `rows` rows from global row `first_row` on, which is the first row of a tile.
     ///
-    /// Each slice of `inputs` and `outputs` holds exactly `rows` rows in native byte order, aligned to its elements.
+    /// Each slice of `inputs` and `outputs` holds exactly `rows` rows in native byte order, aligned to its elements. A
+    /// slice of an input with a halo begins before these rows and ends behind them: it holds
+    /// [`Columns::window`]`(input, first_row..first_row + rows)` of the job, whose rows `uniform` has, too. So the rows
+    /// in front are those of the halo, or at the begin of the job fewer.
     /// `partials` holds [`Columns::partial_bytes`]`(rows)` bytes, aligned to 8 if it is not empty. `uniform` holds
     /// the resident arrays and the values. Adds to the words of the chunk, which are in front of the partials. Writes
     /// every other byte of `outputs` and `partials`, and reads none of them.

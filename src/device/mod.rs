@@ -13,6 +13,8 @@ pub(crate) mod cpu;
 pub(crate) mod cuda;
 pub(crate) mod emulated;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`testing` exports what is `pub` there"))]
+mod halo;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`testing` exports what is `pub` there"))]
 pub(crate) mod kernel;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;

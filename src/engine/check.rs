@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::parts::Part;
 use super::shapes::{self, Shaped, Wide};
 use crate::custom;
-use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar};
+use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar, Source};
 use crate::device::kernel::{Kernel, Resident};
 use crate::error::{Error, JobError, KernelError, Result};
 use crate::expr::{Expression, Extent, Number, RowShape};
@@ -321,21 +321,23 @@ impl<'j> Checked<'j> {
             (name.clone(), target.dtype().filter(|_| target.cast()))
         });
         let casts: Vec<_> = casts.collect();
+        let number = |(name, _): &(String, Dtype)| self.job.inputs.iter().position(|(own, _)| own == name);
+        let own: Vec<usize> = given.inputs.iter().filter_map(number).collect();
+        let sources: Vec<&dyn Source> = own.iter().map(|k| self.job.inputs[*k].1.source()).collect();
         let Some(wide) = &self.wide else {
             let rows = self.rows(&vec![1; self.job.outputs.len()])?;
             let own = given.inputs.iter().map(|_| Extent::Full);
             let extents = own.chain(late.iter().map(|_| Extent::PerColumn)).collect();
-            let row = (RowShape { dims: vec![], extents }, given.add(late));
+            let row = (RowShape { dims: vec![], extents }, given.add(late), &sources[..]);
             return bind_expression(expression, given, &casts, rows, self.shape(), self.is_resident, row);
         };
-        let number = |(name, _): &(String, Dtype)| self.job.inputs.iter().position(|(own, _)| own == name);
-        let own: Vec<usize> = given.inputs.iter().filter_map(number).collect();
         let extents = own.iter().map(|k| wide.row.extent(*k)).chain(late.iter().map(|_| Extent::PerColumn)).collect();
         let row = RowShape { dims: wide.row.dims.clone(), extents };
         let mut resident = self.resident(&wide.row, &own)?;
         resident.extend(given.add(late));
         let shape = Some(wide.whole());
-        let bound = bind_expression(expression, given, &casts, wide.rows, shape, self.is_resident, (row, resident))?;
+        let row = (row, resident, &sources[..]);
+        let bound = bind_expression(expression, given, &casts, wide.rows, shape, self.is_resident, row)?;
         if !outputs.is_empty() {
             self.rows(&bound.outputs.iter().map(|column| column.elements).collect::<Vec<_>>())?;
         }
@@ -343,7 +345,7 @@ impl<'j> Checked<'j> {
     }
 }
 
-/// Binds an expression over so many rows, to outputs that may have dtypes.
+/// Binds an expression over so many rows, to outputs that may have dtypes. The sources are those of the first inputs.
 pub(super) fn bind_expression(
     expression: &Expression,
     given: Given,
@@ -351,10 +353,15 @@ pub(super) fn bind_expression(
     rows: u64,
     shape: Option<Vec<u64>>,
     is_resident: bool,
-    (row, resident): (RowShape, Vec<Arc<Resident>>),
+    (row, mut resident, sources): (RowShape, Vec<Arc<Resident>>, &[&dyn Source]),
 ) -> Result<BoundJob> {
     let Given { inputs, values, numbers } = given;
     let program = expression.bind_rows(&row, &inputs, &values, &numbers, outputs)?;
+    for (input, half) in program.ends() {
+        let source = sources.get(*input).ok_or_else(|| Error::Internal("an array has no ends".into()))?;
+        let column = Column::of_input(inputs[*input].1, &row, *input);
+        resident.push(ends_of(*source, column, *half as u64, rows)?);
+    }
     let received = program.values()[values.len()..].iter();
     let received = received.filter_map(|(name, _)| numbers.iter().find(|(own, _)| own == name));
     let numbers = received.map(|(_, number)| number.as_f64().to_bits()).collect();
@@ -367,7 +374,7 @@ pub(super) fn bind_expression(
     Ok(BoundJob {
         inputs: inputs.iter().enumerate().map(input).collect(),
         outputs: program.outputs().iter().enumerate().map(output).collect(),
-        operator: Box::new(Eval::new(program, resident)),
+        operator: Box::new(Eval::new(program, resident, rows)),
         rows,
         shape,
         wide: None,
@@ -378,6 +385,18 @@ pub(super) fn bind_expression(
         values,
         numbers,
     })
+}
+
+/// The first and the last `half` rows of an input of a job of so many rows: see [`Program::ends`](crate::expr::Program).
+fn ends_of(source: &dyn Source, column: Column, half: u64, rows: u64) -> Result<Arc<Resident>> {
+    let row_bytes = column.elements as usize * column.dtype.size();
+    let mut bytes = vec![0; 2 * half as usize * row_bytes];
+    let len = half.min(rows);
+    let own = len as usize * row_bytes;
+    source.read(0, &mut bytes[..own])?;
+    let behind = bytes.len() - own;
+    source.read((rows - len) * column.elements, &mut bytes[behind..])?;
+    Ok(Arc::new(Resident::new(&bytes)))
 }
 
 /// Checks that the outputs have the dtypes of their values.

@@ -63,10 +63,11 @@ impl<'j> Columns<'j> {
             files: false,
             notes: Vec::new(),
         };
-        for ((name, input), column) in streamed() {
+        let of_kernel = &bound.operator.kernel().columns;
+        for (number, ((name, input), column)) in streamed().enumerate() {
             let (source, rows) = (input.source(), bound.rows.saturating_mul(column.elements));
             columns.notes.extend(source.warning());
-            let shards = whole_shards(input.shards(), column.dtype, rows)?;
+            let (shards, halo) = (whole_shards(input.shards(), column.dtype, rows)?, of_kernel.halo(number));
             columns.notes.extend(input.shards().and_then(|shards| shards.warning()));
             let tile = column.elements.saturating_mul(tile_rows as u64);
             let guard = shards.filter(|_| begins_use).and_then(|shards| shards.begin_use(tile));
@@ -74,9 +75,19 @@ impl<'j> Columns<'j> {
                 Some(guard) => Some(guard.is_filling),
                 None => shards.filter(|_| !begins_use).map(|shards| !shards.is_full()),
             };
+            // The chunks beside one may be copied after it, so its kernel could not read their rows on the device.
+            let cannot_fill = is_filling == Some(true) && !halo.is_empty();
+            if cannot_fill {
+                columns.notes.push(format!(
+                    "'{name}' was not copied to the devices that it is to stay on, because this job reads neighbours of \
+                     its rows: first run a job that does not"
+                ));
+            }
+            let (shards, guard) = if cannot_fill { (None, None) } else { (shards, guard) };
             let sharded = shards
                 .zip(is_filling)
-                .and_then(|(shards, is_filling)| Sharded::new(shards, column.elements, tile_rows, is_filling));
+                .and_then(|(shards, is_filling)| Sharded::new(shards, column.elements, tile_rows, is_filling))
+                .map(|sharded| sharded.with_halo(halo, bound.rows));
             columns.note_unused(name, shards.is_some(), sharded.as_ref());
             let memory = whole_memory(source, column.dtype, rows)?;
             let pinned = memory.filter(|memory| match memory.is_pinned() {

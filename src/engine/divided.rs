@@ -136,7 +136,7 @@ impl Divided {
                     return Err(other_shape(array, &format!("an array of the shape {}", numpy_shape(longest))));
                 }
                 let count = shape.iter().flatten().product();
-                let none = (RowShape::default(), vec![]);
+                let none = (RowShape::default(), vec![], &[][..]);
                 let bound = bind_expression(&result.expression, given, &own, count, None, false, none)?;
                 let (label, after) = (result.label, number + 1);
                 for column in &bound.outputs {
@@ -217,7 +217,7 @@ impl ComputedResult {
             let kernel = self.bound.operator.kernel();
             let mut host = kernel.new_host_kernel().ok_or_else(|| kernel.no_host_kernel("cpu"))?;
             let inputs: Vec<&[u8]> = inputs.into_iter().map(ArrayValue::bytes).collect();
-            let uniform = Uniform { resident: &[], values: &bits };
+            let uniform = Uniform { resident: &[], values: &bits, total_rows: self.bound.rows };
             host.run(0, count, &inputs, &mut [bytes], &mut [], &uniform);
         }
         let label = self.label.clone();

@@ -6,11 +6,13 @@ use bytemuck::{Pod, cast_slice, cast_slice_mut};
 
 use super::dispatch::{self, Work};
 use super::functions::{self, OfOne, OfTwo};
+use super::gather::InputRows;
 use super::ir::{Id, Node, Op};
 use super::program::Program;
 use super::random::Random;
 use super::scalar::{Float, Int, Value, greatest, least};
 use super::shape::Extent;
+use super::view::View;
 use super::words::{Binary, Unary};
 use crate::data::{Dtype, PastCache, until_line};
 
@@ -20,6 +22,12 @@ pub(super) enum Place {
     Register(usize),
     /// In the input column.
     Input(usize),
+    /// In the input column if this view moves all rows of the block alike, or else in the register.
+    Near {
+        input: usize,
+        view: usize,
+        register: usize,
+    },
     /// In the output column, from which nothing reads.
     Output(usize),
 }
@@ -58,7 +66,10 @@ pub(super) fn goes_to_outputs(op: Op) -> bool {
 pub(super) struct Block<'a> {
     pub(super) places: &'a [Place],
     pub(super) registers: &'a [Vec<u64>],
-    pub(super) inputs: &'a [&'a [u8]],
+    pub(super) inputs: &'a [InputRows<'a>],
+    pub(super) views: &'a [View],
+    /// The rows of the job.
+    pub(super) total_rows: u64,
     /// The bits of the scalars.
     pub(super) scalars: &'a [u64],
     /// The number of the first row of the inputs.
@@ -79,7 +90,11 @@ impl<'a> Block<'a> {
     pub(super) fn values<T: Pod>(&self, id: Id) -> &'a [T] {
         match self.places[id] {
             Place::Register(register) => &cast_slice(&self.registers[register])[..self.elements],
-            Place::Input(input) => self.input(input),
+            Place::Input(input) => self.input(input, 0),
+            Place::Near { input, view, register } => match self.moves(view) {
+                Some(moved) => self.input(input, moved),
+                None => &cast_slice(&self.registers[register])[..self.elements],
+            },
             Place::Output(_) => &[],
         }
     }
@@ -92,26 +107,6 @@ impl<'a> Block<'a> {
     /// The number of the first element among all elements of all rows.
     pub(super) fn first_element(&self) -> u64 {
         self.first_row.wrapping_mul(self.width as u64).wrapping_add(self.start as u64)
-    }
-
-    /// Copies the elements of an input that has one for each row, or one for each column.
-    fn broadcast<T: Pod>(&self, input: usize, extent: Extent, out: &mut [T]) {
-        let values: &[T] = cast_slice(self.inputs[input]);
-        let (mut row, mut column, mut rest) = (self.row, self.column, &mut out[..self.elements]);
-        while !rest.is_empty() {
-            let own;
-            (own, rest) = rest.split_at_mut(rest.len().min(self.width - column));
-            match extent {
-                Extent::PerColumn => own.copy_from_slice(&values[column..column + own.len()]),
-                _ => own.fill(values[row]),
-            }
-            (row, column) = (row + 1, 0);
-        }
-    }
-
-    fn input<T: Pod>(&self, input: usize) -> &'a [T] {
-        let size = size_of::<T>();
-        cast_slice(&self.inputs[input][self.start * size..(self.start + self.elements) * size])
     }
 }
 
@@ -185,15 +180,17 @@ pub(super) fn apply(program: &Program, id: Id, block: &Block<'_>, target: Target
     let Node { op, dtype } = nodes[id];
     match op {
         Op::Input(input) if program.row.extent(input) != Extent::Full => {
-            let (extent, register) = (program.row.extent(input), target.register());
-            for_all!(dtype, T => block.broadcast::<T>(input, extent, cast_slice_mut(register)));
-            if dtype == Dtype::Bool {
-                let bytes: &mut [u8] = cast_slice_mut(register);
-                bytes[..block.elements].iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
-            }
+            read((input, program.row.extent(input)), None, dtype, block, target.register());
         }
+        Op::At(input, view) => match (program.row.extent(input), block.moves(view)) {
+            (Extent::Full, Some(moved)) if dtype == Dtype::Bool => {
+                let a = block.input::<u8>(input, moved);
+                to_register(target, a.len(), Map { a, f: |byte| u8::from(byte != 0) });
+            }
+            (extent, _) => read((input, extent), Some(view), dtype, block, target.register()),
+        },
         Op::Input(input) => {
-            let a = block.input::<u8>(input);
+            let a = block.input::<u8>(input, 0);
             to_register(target, a.len(), Map { a, f: |byte| u8::from(byte != 0) });
         }
         Op::Value(value) => for_all!(dtype, T => fill::<T>(target.register(), block.scalars[value])),
@@ -202,6 +199,8 @@ pub(super) fn apply(program: &Program, id: Id, block: &Block<'_>, target: Target
             // The first row may begin before the block; then the block is within it.
             rows.zip(block.first_row()..).for_each(|(row, number)| row.fill(number));
         }
+        Op::RowAt(view) => block.row_numbers(view, target.register()),
+        Op::TotalRows => fill::<u64>(target.register(), block.total_rows),
         Op::Element => {
             let elements = &mut target.register()[..block.elements];
             elements.iter_mut().zip(block.first_element()..).for_each(|(slot, element)| *slot = element);
@@ -211,6 +210,15 @@ pub(super) fn apply(program: &Program, id: Id, block: &Block<'_>, target: Target
         Op::Unary(op, of) => unary(op, nodes[of].dtype, block, of, target),
         Op::Binary(op, a, b) => binary(op, nodes[a].dtype, block, [a, b], target),
         Op::Select(condition, then, otherwise) => select(dtype, block, [condition, then, otherwise], target),
+    }
+}
+
+/// Copies the elements of an input to a register, in the rows that a view gives.
+fn read(input: (usize, Extent), view: Option<usize>, dtype: Dtype, block: &Block<'_>, register: &mut [u64]) {
+    for_all!(dtype, T => block.gather::<T>(input, view, cast_slice_mut(register)));
+    if dtype == Dtype::Bool {
+        let bytes: &mut [u8] = cast_slice_mut(register);
+        bytes[..block.elements].iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
     }
 }
 

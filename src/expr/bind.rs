@@ -4,9 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::bins::{Bins, Edges};
+use super::border::{Border, Neighbours};
 use super::fault::Fault;
 use super::filter::Rows;
 use super::ir::{Id, Nodes, Op};
+use super::neighbours::Neighbourhood;
 use super::number::Number;
 use super::parse::{Along, Parsed, Statement, Term, TermId, Tree};
 use super::program::Program;
@@ -15,8 +17,9 @@ use super::reduce::Reduction;
 use super::shape::{self, RowShape};
 use super::tally::Tally;
 use super::typing::{self, common_of, constant_bits, default_dtype, float_of};
-use super::words::{self, Binary, Distribution, Fixed, Function, Kind, Unary, Weak};
-use super::{filter, fold, hints};
+use super::view::{Rule, Step};
+use super::words::{self, Binary, Distribution, Fixed, Function, Kind, Near, Unary, Weak, Window};
+use super::{filter, fold, hints, neighbours};
 use crate::data::Dtype;
 
 /// The value of a term.
@@ -72,6 +75,7 @@ struct Binder<'a> {
     rows: Vec<Rows>,
     /// The number of an element.
     element: Op,
+    row: &'a RowShape,
 }
 
 /// See [`Expression::bind`](super::Expression::bind).
@@ -101,6 +105,7 @@ pub(super) fn bind(
         operands: Vec::with_capacity(parsed.terms.len()),
         rows: Vec::with_capacity(parsed.terms.len()),
         element: if row_shape.width() == 1 { Op::Row } else { Op::Element },
+        row: row_shape,
     };
     let (mut reductions, mut reduced_at) = (Vec::new(), Vec::new());
     for statement in &parsed.statements {
@@ -167,7 +172,9 @@ pub(super) fn bind(
     let in_reductions = reductions.iter_mut().flat_map(Reduction::operands_mut);
     let mut operands: Vec<&mut Id> = output_ids.iter_mut().chain(&mut filter).chain(in_reductions).collect();
     let roots: Vec<Id> = operands.iter().map(|id| **id).collect();
+    let views = std::mem::take(&mut binder.nodes.views);
     let (nodes, moved) = binder.nodes.keep(&roots);
+    let near = Neighbourhood::of(&nodes, views, inputs.len());
     operands.iter_mut().zip(moved).for_each(|(id, moved)| **id = moved);
     let extents = row_shape.of_nodes(&nodes);
     let of_outputs = outputs_at.iter().zip(&output_ids).map(|(at, id)| (*at, extents[*id]));
@@ -179,7 +186,7 @@ pub(super) fn bind(
     for (of, at) in reduced {
         of.operands().try_for_each(|operand| row_shape.check_reduced(at, of, extents[operand]))?;
     }
-    Ok(Program {
+    let program = Program {
         text: text.clone(),
         pass,
         inputs: inputs.to_vec(),
@@ -193,7 +200,10 @@ pub(super) fn bind(
         output_extents,
         filter,
         reductions,
-    })
+        near,
+    };
+    program.near.check(|input| program.input_row(input).1)?;
+    Ok(program)
 }
 
 impl Binder<'_> {
@@ -250,6 +260,7 @@ impl Binder<'_> {
             }
             Tree::Reduce { label, .. } => Err(undivided(at, label)),
             Tree::Filter(of, _) | Tree::Weighted(of, _) => Ok(Operand { at, ..self.operands[*of] }),
+            Tree::Near(near, of) => self.near(at, near, self.operands[*of]),
             Tree::Call(function, arguments) => {
                 let arguments: Vec<Operand> = arguments.iter().map(|argument| self.operands[*argument]).collect();
                 self.call(at, *function, &arguments)
@@ -262,6 +273,7 @@ impl Binder<'_> {
         let own = match &term.tree {
             Tree::Name(name) => self.rows_of_name(name),
             Tree::Call(Function::Index | Function::Random(_), _) => Rows::All,
+            Tree::Near(_, of) => return self.rows[*of].moved(term.at),
             Tree::Filter(..) if self.element == Op::Element => return Err(Fault::new(term.at, shape::NO_FILTER)),
             Tree::Filter(of, condition) => {
                 let value = self.operands[*condition].value;
@@ -413,6 +425,62 @@ impl Binder<'_> {
         let angle = self.binary(at, Binary::Mul, of(Weak::Float(std::f64::consts::TAU)), second)?;
         let cosine = self.unary(at, Unary::Cos, angle)?;
         self.binary(at, Binary::Mul, radius, cosine)
+    }
+
+    /// A function of neighbouring rows.
+    fn near(&mut self, at: usize, near: &Neighbours, of: Operand) -> Result<Operand, Fault> {
+        let Neighbours { function, rows, border } = *near;
+        let window = match function {
+            Near::Shift => return self.shift(at, of, rows, border),
+            Near::Diff => {
+                let before = self.shift(at, of, 1, border)?;
+                return self.binary(at, Binary::Sub, of, before);
+            }
+            Near::Moving(window) => window,
+        };
+        let newest = self.shift(at, of, 0, border)?;
+        let (state, result, op) = neighbours::of_window(window, self.dtype(newest.value));
+        let mut all: Option<Id> = None;
+        for by in (0..rows).rev() {
+            let one = self.shift(at, of, by, border)?;
+            let one = self.strong(one, state)?;
+            all = Some(all.map_or(one, |all| self.nodes.push(Op::Binary(op, all, one), state)));
+        }
+        let mut all = Operand { at, value: all.map_or(newest.value, Value::Node) };
+        if window == Window::Mean {
+            let rows = Operand { at, value: Value::Weak(Weak::Int(rows.into())) };
+            all = self.binary(at, Binary::Div, all, rows)?;
+        }
+        let id = self.strong(all, result)?;
+        Ok(Operand { at, value: Value::Node(id) })
+    }
+
+    /// The value so many rows before.
+    fn shift(&mut self, at: usize, of: Operand, by: i64, border: Border) -> Result<Operand, Fault> {
+        let (dtype, rule, number) = match border {
+            Border::Edge => (self.dtype(of.value), Rule::Edge, None),
+            Border::Wrap => (self.dtype(of.value), Rule::Wrap, None),
+            Border::Number(number) => {
+                let number = Operand { at, value: Value::Weak(number) };
+                let (own, dtype) = (self.dtype(of.value), self.common(&[of, number]));
+                if matches!(number.value, Value::Weak(Weak::Float(value)) if value.is_nan()) && !own.is_float() {
+                    let message = format!("{own} has no NaN; write another border, or convert first, like f64(x)");
+                    return Err(Fault::new(at, message));
+                }
+                (dtype, Rule::Edge, Some(self.strong(number, dtype)?))
+            }
+        };
+        let id = self.strong(of, dtype)?;
+        let moved =
+            if by == 0 { id } else { neighbours::shifted(at, &mut self.nodes, id, Step { by, rule }, self.row)? };
+        let id = match number.filter(|_| by != 0) {
+            Some(number) => {
+                let is_inside = neighbours::is_inside(&mut self.nodes, by);
+                self.nodes.push(Op::Select(is_inside, moved, number), dtype)
+            }
+            None => moved,
+        };
+        Ok(Operand { at, value: Value::Node(id) })
     }
 
     fn extreme(&mut self, at: usize, op: Binary, operands: &[Operand], dtype: Dtype) -> Result<Operand, Fault> {

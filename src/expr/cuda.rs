@@ -13,9 +13,10 @@ use super::reduce::Fold;
 use super::shape::Extent;
 use super::tally::LEFT_OUT;
 use super::tiling::Tiling;
+use super::view::{Rule, Step};
 use super::words::{Binary, Unary};
 use crate::data::Dtype;
-use crate::device::kernel::{TILE_ROWS, TILE_THREADS};
+use crate::device::kernel::{Halo, TILE_ROWS, TILE_THREADS};
 
 /// The name of the entry point.
 pub(super) const ENTRY: &str = "overshot_eval";
@@ -25,6 +26,7 @@ const FILTER: &str = include_str!("../../kernels/filter.cu");
 const REDUCE: &str = include_str!("../../kernels/reduce.cu");
 const TALLY: &str = include_str!("../../kernels/tally.cu");
 const RANDOM: &str = include_str!("../../kernels/random.cu");
+const NEIGHBOURS: &str = include_str!("../../kernels/neighbours.cu");
 
 /// Returns the complete source of a program.
 pub(super) fn source(program: &Program) -> String {
@@ -35,9 +37,10 @@ pub(super) fn source(program: &Program) -> String {
     let functions = if program.nodes.iter().any(is_function) { functions::cuda() } else { String::new() };
     let is_random = |node: &Node| matches!(node.op, Op::Binary(Binary::Random, ..));
     let random = if program.nodes.iter().any(is_random) { RANDOM } else { "" };
+    let near = if program.near.reads_total { NEIGHBOURS } else { "" };
     let mut body = Body { text: String::new() };
     body.kernel(program);
-    format!("{}\n{MATH}{functions}{random}{filter}{reduce}{tally}\n{}", header(program), body.text)
+    format!("{}\n{MATH}{functions}{random}{near}{filter}{reduce}{tally}\n{}", header(program), body.text)
 }
 
 struct Body {
@@ -52,6 +55,9 @@ impl Body {
 
     fn kernel(&mut self, program: &Program) {
         let mut parameters = vec!["i64 first_row".to_owned(), "i64 rows".to_owned()];
+        if program.near.reads_total {
+            parameters.push("i64 total_rows".to_owned());
+        }
         let (streamed, broadcast) = program.split_inputs();
         let input = |index: &usize| format!("const {}* __restrict__ in{index}", stored_type(program.inputs[*index].1));
         parameters.extend(streamed.iter().map(input));
@@ -65,6 +71,10 @@ impl Body {
             parameters.push(format!("{} value{index}", stored_type(*dtype)));
         }
         parameters.extend(broadcast.iter().map(input));
+        let ends = |(index, _): &(usize, usize)| {
+            format!("const {}* __restrict__ ends{index}", stored_type(program.inputs[*index].1))
+        };
+        parameters.extend(program.ends().iter().map(ends));
         self.line(0, format_args!("using namespace overshot;"));
         self.line(0, format_args!("extern \"C\" __global__ void __launch_bounds__({TILE_THREADS}) {ENTRY}("));
         self.line(1, format_args!("{})", parameters.join(", ")));
@@ -221,11 +231,26 @@ impl Body {
             self.line(2, format_args!("const i64 at = place * {width} + column;"));
         }
         let reads = |op| program.nodes.iter().any(|node| node.op == op);
-        if !program.reductions.is_empty() || reads(Op::Row) || reads(Op::Element) {
+        let near = program.near.reads_total;
+        if !program.reductions.is_empty() || reads(Op::Row) || reads(Op::Element) || near {
             let place = if width == 1 { "at" } else { "place" };
             self.line(2, format_args!("const i64 row = first_row + {place};"));
             if width > 1 {
                 self.line(2, format_args!("const i64 element = first_row * {width} + at;"));
+            }
+        }
+        for (number, view) in program.near.views.iter().enumerate() {
+            let is_read = |node: &Node| match node.op {
+                Op::At(_, view) | Op::RowAt(view) => view == number,
+                _ => false,
+            };
+            if program.nodes.iter().any(is_read) {
+                let step = |row: String, step: &Step| match step.rule {
+                    Rule::Edge => format!("overshot::edge({row}, {}, total_rows)", step.by),
+                    Rule::Wrap => format!("overshot::wrap({row}, {}, total_rows)", step.by),
+                };
+                let there = view.steps().iter().fold("row".to_owned(), step);
+                self.line(2, format_args!("const i64 row{number} = {there};"));
             }
         }
     }
@@ -266,8 +291,11 @@ fn operation(program: &Program, id: Id) -> String {
                 Extent::PerColumn => "0",
                 _ => "at",
             };
-            format!("in{input}[{place}]{}", if node.dtype == Dtype::Bool { " != 0" } else { "" })
+            format!("in{input}[{place}]{}", bool_of(node.dtype))
         }
+        Op::At(input, view) => format!("{}{}", input_at(program, input, view), bool_of(node.dtype)),
+        Op::RowAt(view) => format!("row{view}"),
+        Op::TotalRows => "total_rows".to_owned(),
         Op::Value(value) if node.dtype == Dtype::Bool => format!("value{value} != 0"),
         Op::Value(value) => format!("value{value}"),
         Op::Row => "row".to_owned(),
@@ -287,6 +315,31 @@ fn operation(program: &Program, id: Id) -> String {
         Op::Binary(op, a, b) => format!("overshot::{}(v{a}, v{b})", binary(op)),
         Op::Select(condition, then, otherwise) => format!("v{condition} ? v{then} : v{otherwise}"),
     }
+}
+
+/// Makes a stored value one of its dtype.
+fn bool_of(dtype: Dtype) -> &'static str {
+    if dtype == Dtype::Bool { " != 0" } else { "" }
+}
+
+/// The element of an input in the row that a view gives.
+fn input_at(program: &Program, input: usize, view: usize) -> String {
+    let (width, column) = match program.row.extent(input) {
+        Extent::Full if program.row.width() > 1 => (program.row.width(), "column"),
+        _ => (1, "0"),
+    };
+    if !program.near.views[view].wraps() {
+        return match width {
+            1 => format!("in{input}[row{view} - first_row]"),
+            _ => format!("in{input}[(row{view} - first_row) * {width} + {column}]"),
+        };
+    }
+    let half = program.ends().iter().find(|(own, _)| *own == input).map_or(0, |(_, rows)| *rows);
+    let Halo { before, after } = program.near.halo(input);
+    let window = format!("first_row - {before}, first_row + rows - 1 + {after}");
+    format!(
+        "overshot::row_of(in{input}, ends{input}, row{view}, first_row, {window}, {half}, total_rows, {width})[{column}]"
+    )
 }
 
 fn binary(op: Binary) -> &'static str {

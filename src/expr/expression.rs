@@ -205,11 +205,13 @@ impl Expression {
         bound.map_err(|fault| fault.in_text(text))
     }
 
-    /// Whether a value depends on where rows begin: it is the number of a row, or reduced over the rows.
+    /// Whether a value depends on where rows begin: it is the number of a row, that of another row, or reduced over the
+    /// rows.
     pub(crate) fn needs_rows(&self) -> bool {
         let is_number = |tree: &Tree| match tree {
             Tree::Name(name) => matches!(words::constant(name), Some(Fixed::Index)),
             Tree::Call(function, _) => *function == Function::Index,
+            Tree::Near(..) => true,
             _ => false,
         };
         self.0.parsed.reduces_rows() || self.0.parsed.terms.iter().any(|term| is_number(&term.tree))

@@ -30,6 +30,19 @@ impl Rows {
         }
     }
 
+    /// The rows of a function of neighbouring rows at `at` of a value with these rows.
+    pub(super) fn moved(self, at: usize) -> Result<Rows, Fault> {
+        match self {
+            Rows::All => Ok(Rows::All),
+            Rows::One => Err(Fault::new(at, "this moves rows, and the value is one number for all of them")),
+            Rows::Kept(_) => Err(Fault::new(
+                at,
+                "the neighbours of kept rows are not known, because other rows are between them; move the rows first, \
+                 like `shift(x, 1, edge)[x > 0]`",
+            )),
+        }
+    }
+
     /// The rows of an operation at `at` on values with these rows.
     pub(super) fn of_operation(at: usize, operands: impl IntoIterator<Item = Rows>) -> Result<Rows, Fault> {
         operands.into_iter().try_fold(Rows::One, |all, other| match (all, other) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::apply::{self, Block, Place, Target};
 use super::dispatch;
+use super::gather::InputRows;
 use super::ir::{Id, Op};
 use super::kept::KeptRows;
 use super::program::Program;
@@ -46,6 +47,7 @@ pub(super) struct HostProgram {
     constants: Vec<Id>,
     /// The scalars from which the constants were computed; `None` before the first run.
     scalars: Option<Vec<u64>>,
+    total_rows: u64,
     /// Whether the loops use the second best instruction set.
     uses_second_level: bool,
     /// Which outputs are stored past the cache.
@@ -56,7 +58,7 @@ pub(super) struct HostProgram {
 struct Columns<'a, 'b> {
     first_row: u64,
     /// The inputs of the program: rows of columns, and rows that are the same for all rows.
-    inputs: &'a [&'a [u8]],
+    inputs: &'a [InputRows<'a>],
     outputs: &'a mut [&'b mut [u8]],
     /// For the outputs that are stored past the cache.
     past_cache: Option<PastCache>,
@@ -97,16 +99,18 @@ impl HostProgram {
             kept: KeptRows::default(),
             constants,
             scalars,
+            total_rows: 0,
             uses_second_level,
             is_past_cache,
         }
     }
 
     /// Computes the row-independent results, unless they are up to date.
-    fn compute_constants(&mut self, scalars: &[u64]) {
-        if self.scalars.as_deref() == Some(scalars) {
+    fn compute_constants(&mut self, scalars: &[u64], total_rows: u64) {
+        if self.scalars.as_deref() == Some(scalars) && self.total_rows == total_rows {
             return;
         }
+        self.total_rows = total_rows;
         self.scalars = Some(scalars.to_vec());
         let span = Span { row: 0, column: 0, elements: 0..BLOCK_ELEMENTS };
         for constant in 0..self.constants.len() {
@@ -123,7 +127,8 @@ impl HostProgram {
     /// Computes a result for a span.
     fn compute(&mut self, id: Id, span: &Span, columns: &mut Columns<'_, '_>) {
         match self.places[id] {
-            Place::Register(register) => {
+            Place::Near { view, .. } if self.block(span, columns.first_row, columns.inputs).moves(view).is_some() => {}
+            Place::Register(register) | Place::Near { register, .. } => {
                 let mut values = std::mem::take(&mut self.registers[register]);
                 let block = self.block(span, columns.first_row, columns.inputs);
                 apply::apply(&self.program, id, &block, Target::Register(&mut values));
@@ -138,12 +143,14 @@ impl HostProgram {
         }
     }
 
-    fn block<'a>(&'a self, span: &Span, first_row: u64, inputs: &'a [&'a [u8]]) -> Block<'a> {
+    fn block<'a>(&'a self, span: &Span, first_row: u64, inputs: &'a [InputRows<'a>]) -> Block<'a> {
         let scalars = self.scalars.as_deref().unwrap_or_default();
         Block {
             places: &self.places,
             registers: &self.registers,
             inputs,
+            views: &self.program.near.views,
+            total_rows: self.total_rows,
             scalars,
             first_row,
             width: self.tiling.width,
@@ -202,7 +209,7 @@ impl HostProgram {
 
     /// Runs rows tile by tile. Inputs, outputs and partials have the right lengths.
     fn run_tiles(&mut self, rows: usize, columns: &mut Columns<'_, '_>, partials: &mut [u64], uniform: &Uniform<'_>) {
-        self.compute_constants(uniform.values);
+        self.compute_constants(uniform.values, uniform.total_rows);
         let (program, tiling) = (Arc::clone(&self.program), self.tiling);
         let (tile_rows, words) = (tiling.tile_rows(), program.partial_words());
         for tile in 0..rows.div_ceil(tile_rows) {
@@ -251,13 +258,29 @@ impl HostKernel for HostProgram {
     ) {
         let program = Arc::clone(&self.program);
         let (streamed, resident) = program.split_inputs();
-        check("input", rows, streamed.iter().map(|k| program.input_row(*k)), inputs.iter().map(|slice| slice.len()));
+        let own = first_row..first_row + rows as u64;
+        let windows: Vec<_> = streamed.iter().map(|k| program.near.halo(*k).window(&own, uniform.total_rows)).collect();
+        let of_inputs = streamed.iter().zip(&windows).map(|(k, window)| {
+            let (name, row_bytes) = program.input_row(*k);
+            (name, (window.end - window.start) as usize * row_bytes)
+        });
+        check("input", of_inputs, inputs.iter().map(|slice| slice.len()));
         let of_outputs = (0..program.outputs.len()).map(|k| program.output_row(k));
-        check("output", rows, of_outputs, outputs.iter().map(|slice| slice.len()));
-        check("row", 1, resident.iter().map(|k| program.input_row(*k)), uniform.resident.iter().map(|row| row.len()));
-        let mut of_program = vec![&[][..]; program.inputs.len()];
-        let given = streamed.iter().zip(inputs).chain(resident.iter().zip(uniform.resident));
-        given.for_each(|(k, slice)| of_program[*k] = slice);
+        let of_outputs = of_outputs.map(|(name, row_bytes)| (name, rows * row_bytes));
+        check("output", of_outputs, outputs.iter().map(|slice| slice.len()));
+        let ends = program.ends().iter().map(|(k, rows)| {
+            let (name, row_bytes) = program.input_row(*k);
+            (name, 2 * rows * row_bytes)
+        });
+        let of_rows = resident.iter().map(|k| program.input_row(*k)).chain(ends).collect::<Vec<_>>();
+        check("row", of_rows.into_iter(), uniform.resident.iter().map(|row| row.len()));
+        let mut of_program = vec![InputRows::default(); program.inputs.len()];
+        for ((k, window), rows) in streamed.iter().zip(&windows).zip(inputs) {
+            of_program[*k] = InputRows { rows, front: (first_row - window.start) as usize, ends: &[] };
+        }
+        let (of_resident, of_ends) = uniform.resident.split_at(resident.len());
+        resident.iter().zip(of_resident).for_each(|(k, row)| of_program[*k].rows = row);
+        program.ends().iter().zip(of_ends).for_each(|((k, _), ends)| of_program[*k].ends = ends);
         assert_eq!(uniform.values.len(), program.values.len(), "number of values");
         // An empty slice may have any address.
         let partials: &mut [u64] = if partials.is_empty() { &mut [] } else { bytemuck::cast_slice_mut(partials) };
@@ -291,16 +314,15 @@ impl HostKernel for HostProgram {
     }
 }
 
-/// Checks the bytes of columns, of which each has a name and bytes per row.
+/// Checks the bytes of columns, of which each has a name and bytes.
 fn check<'n>(
     what: &str,
-    rows: usize,
     columns: impl ExactSizeIterator<Item = (&'n str, usize)>,
     bytes: impl ExactSizeIterator<Item = usize>,
 ) {
     assert_eq!(bytes.len(), columns.len(), "number of {what}s");
-    for ((name, row_bytes), bytes) in columns.zip(bytes) {
-        assert_eq!(bytes, rows * row_bytes, "bytes of {what} {name}");
+    for ((name, expected), bytes) in columns.zip(bytes) {
+        assert_eq!(bytes, expected, "bytes of {what} {name}");
     }
 }
 
@@ -318,7 +340,7 @@ fn plan(program: &Program) -> Plan {
     let mut is_constant = Vec::with_capacity(nodes.len());
     let mut constants = 0;
     for node in nodes {
-        let varies = matches!(node.op, Op::Input(_) | Op::Row | Op::Element);
+        let varies = matches!(node.op, Op::Input(_) | Op::At(..) | Op::Row | Op::RowAt(_) | Op::Element);
         let is_kept = !varies && constants < MAX_CONSTANTS && node.op.operands().all(|operand| is_constant[operand]);
         constants += usize::from(is_kept);
         is_constant.push(is_kept);
@@ -362,19 +384,25 @@ fn plan(program: &Program) -> Plan {
             {
                 Place::Output(output)
             }
-            _ => {
+            op => {
                 // Constants keep their registers.
                 let register = if is_constant[id] { None } else { free.pop() };
-                Place::Register(register.unwrap_or_else(|| {
+                let register = register.unwrap_or_else(|| {
                     plan.registers += 1;
                     plan.registers - 1
-                }))
+                });
+                match op {
+                    Op::At(input, view) if node.dtype != Dtype::Bool && program.row.extent(input) == Extent::Full => {
+                        Place::Near { input, view, register }
+                    }
+                    _ => Place::Register(register),
+                }
             }
         };
         plan.places.push(place);
         match place {
             Place::Register(_) if is_constant[id] => plan.constants.push(id),
-            Place::Register(_) | Place::Output(_) => plan.steps.push(Step::Compute(id)),
+            Place::Register(_) | Place::Near { .. } | Place::Output(_) => plan.steps.push(Step::Compute(id)),
             Place::Input(_) => {}
         }
         if !matches!(place, Place::Output(_)) {
@@ -387,7 +415,7 @@ fn plan(program: &Program) -> Plan {
         done.sort_unstable();
         done.dedup();
         for of in done.into_iter().filter(|of| !is_constant[*of]) {
-            if let Place::Register(register) = plan.places[of] {
+            if let Place::Register(register) | Place::Near { register, .. } = plan.places[of] {
                 free.push(register);
             }
         }

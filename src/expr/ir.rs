@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::view::View;
 use super::words::{Binary, Unary};
 use crate::data::Dtype;
 
@@ -12,10 +13,16 @@ pub(super) type Id = usize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Op {
     Input(usize),
+    /// An input at the row that a view gives.
+    At(usize, usize),
     /// A scalar, which is known only when the kernel runs.
     Value(usize),
     /// The global row number.
     Row,
+    /// The number of the row that a view gives.
+    RowAt(usize),
+    /// The number of rows of the job.
+    TotalRows,
     /// The global number of the element, in rows of several.
     Element,
     /// A value by its bits: sign-extended for integers, 0 or 1 for `bool`.
@@ -31,12 +38,24 @@ impl Op {
     /// The operands.
     pub(super) fn operands(self) -> impl Iterator<Item = Id> {
         let operands = match self {
-            Op::Input(_) | Op::Value(_) | Op::Row | Op::Element | Op::Constant(_) => [None; 3],
+            Op::Input(_) | Op::At(..) | Op::Value(_) | Op::Constant(_) => [None; 3],
+            Op::Row | Op::RowAt(_) | Op::TotalRows | Op::Element => [None; 3],
             Op::Cast(a) | Op::Unary(_, a) => [Some(a), None, None],
             Op::Binary(_, a, b) => [Some(a), Some(b), None],
             Op::Select(a, b, c) => [Some(a), Some(b), Some(c)],
         };
         operands.into_iter().flatten()
+    }
+
+    /// The same operation on other operands.
+    pub(super) fn with(self, of: impl Fn(Id) -> Id) -> Op {
+        match self {
+            Op::Cast(a) => Op::Cast(of(a)),
+            Op::Unary(op, a) => Op::Unary(op, of(a)),
+            Op::Binary(op, a, b) => Op::Binary(op, of(a), of(b)),
+            Op::Select(a, b, c) => Op::Select(of(a), of(b), of(c)),
+            leaf => leaf,
+        }
     }
 }
 
@@ -52,6 +71,8 @@ pub(super) struct Node {
 pub(super) struct Nodes {
     list: Vec<Node>,
     known: HashMap<Node, Id>,
+    /// The views of inputs and of row numbers.
+    pub(super) views: Vec<View>,
 }
 
 impl Nodes {
@@ -61,6 +82,23 @@ impl Nodes {
             self.list.push(node);
             self.list.len() - 1
         })
+    }
+
+    /// The number of a view.
+    pub(super) fn view(&mut self, view: View) -> usize {
+        let known = self.views.iter().position(|own| *own == view);
+        known.unwrap_or_else(|| {
+            self.views.push(view);
+            self.views.len() - 1
+        })
+    }
+
+    pub(super) fn node(&self, id: Id) -> Node {
+        self.list[id]
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
     }
 
     pub(super) fn dtype(&self, id: Id) -> Dtype {
@@ -82,14 +120,7 @@ impl Nodes {
         let mut kept = Vec::new();
         for (id, node) in self.list.into_iter().enumerate().filter(|(id, _)| needed[*id]) {
             moved[id] = kept.len();
-            let op = match node.op {
-                Op::Cast(a) => Op::Cast(moved[a]),
-                Op::Unary(op, a) => Op::Unary(op, moved[a]),
-                Op::Binary(op, a, b) => Op::Binary(op, moved[a], moved[b]),
-                Op::Select(a, b, c) => Op::Select(moved[a], moved[b], moved[c]),
-                leaf => leaf,
-            };
-            kept.push(Node { op, ..node });
+            kept.push(Node { op: node.op.with(|operand| moved[operand]), ..node });
         }
         let roots = roots.iter().map(|root| moved[*root]).collect();
         (kept, roots)

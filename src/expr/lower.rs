@@ -5,18 +5,19 @@ use std::sync::Arc;
 use super::program::Program;
 use super::tally::Tally;
 use super::{cuda, host};
-use crate::device::kernel::{Code, Columns, Kernel, Launch, Resident, ScalarArgs, Source};
+use crate::device::kernel::{Argument, Code, Columns, Kernel, Launch, Resident, ScalarArgs, Source};
 
 impl Program {
     /// Returns the kernel of a program without inputs that are one row for all rows.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn kernel(self: &Arc<Self>) -> Kernel {
-        self.kernel_with(vec![])
+        self.kernel_with(vec![], 0)
     }
 
     /// Returns the kernel. Its columns are the inputs and outputs, in the order passed to `bind`. Scalars have the
-    /// same order; their values are set later. `resident` are the inputs that are one row for all rows.
-    pub(crate) fn kernel_with(self: &Arc<Self>, resident: Vec<Arc<Resident>>) -> Kernel {
+    /// same order; their values are set later. `resident` are the inputs that are one row for all rows, and then the ends
+    /// of inputs ([`Program::ends`]). Only kernels that read neighbours need the rows of the job.
+    pub(crate) fn kernel_with(self: &Arc<Self>, resident: Vec<Arc<Resident>>, total_rows: u64) -> Kernel {
         let (program, generated) = (Arc::clone(self), Arc::clone(self));
         let (streamed, broadcast) = self.split_inputs();
         let tiling = self.tiling();
@@ -27,9 +28,17 @@ impl Program {
             chunk_words: self.chunk_words(),
             most_rows: if self.chunk_words() > 0 { Tally::MOST_ELEMENTS / tiling.width.max(1) } else { usize::MAX },
             tile_rows: tiling.tile_rows(),
+            halos: match self.near.halos.is_empty() {
+                true => vec![],
+                false => streamed.iter().map(|input| self.near.halo(*input)).collect(),
+            },
+            total_rows,
             ..Columns::default()
         };
-        let launch = Launch::of(&columns, self.values.len(), broadcast.len());
+        let mut launch = Launch::of(&columns, self.values.len(), broadcast.len() + self.ends().len());
+        if self.near.reads_total {
+            launch.arguments.insert(2, Argument::TotalRows);
+        }
         Kernel {
             entry: cuda::ENTRY.to_owned(),
             code: Code::own(Source::generated(move || cuda::source(&generated))),

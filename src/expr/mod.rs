@@ -13,9 +13,9 @@
 //! If a job has neither, the name may be a constant, such as `pi`; this is decided when the inputs are known. All words
 //! are in `words.rs`; messages about unknown words are in `hints.rs`.
 //!
-//! Files use only files to their left in this list: `words`, `bins` and `ir`; `lex`, `names` and `parse`, `passes`,
-//! `typing`, `exact`, `tally`, `filter`, `bind`; `program`; `kept`, `host` and `cuda`; `lower`. Only the parser recurses, with a
-//! depth limit.
+//! Files use only files to their left in this list: `words`, `bins`, `view` and `ir`; `lex`, `names`, `parse` and
+//! `border`, `passes`, `typing`, `exact`, `tally`, `filter` and `neighbours`, `bind`; `program`; `gather`, `kept`, `host`
+//! and `cuda`; `lower`. Only the parser recurses, with a depth limit.
 //!
 //! Results and dtypes are those of NumPy 2, which `tests/numpy` checks. Where NumPy's result depends on the
 //! processor, it is defined here and is the same on every device:
@@ -28,6 +28,7 @@
 mod apply;
 mod bind;
 mod bins;
+mod border;
 mod cuda;
 mod dispatch;
 mod exact;
@@ -36,6 +37,7 @@ mod fault;
 mod filter;
 mod fold;
 mod functions;
+mod gather;
 mod header;
 mod hints;
 mod host;
@@ -44,6 +46,7 @@ mod kept;
 mod lex;
 mod lower;
 mod names;
+mod neighbours;
 mod number;
 mod parse;
 mod passes;
@@ -60,6 +63,7 @@ mod tally;
 mod tests;
 mod tiling;
 mod typing;
+mod view;
 mod words;
 
 pub use expression::Expression;

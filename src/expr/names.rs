@@ -27,6 +27,14 @@ impl Known {
         }
     }
 
+    /// Checks that this value may be moved to other rows.
+    fn check_moved(self, at: usize) -> Result<(), Fault> {
+        match self.is_result() {
+            true => Err(Fault::new(at, "this moves rows, and the value is a result of all rows, which has none")),
+            false => Ok(()),
+        }
+    }
+
     /// A reduction of this value.
     pub(super) fn reduced(self) -> Known {
         Known { after: self.after + 1, of_rows: false }
@@ -69,6 +77,9 @@ impl Names {
         for Term { at, tree } in terms {
             if let Tree::Reduce { of, .. } = tree {
                 self.known[*of].check_reduced(*at)?;
+            }
+            if let Tree::Near(_, of) = tree {
+                self.known[*of].check_moved(*at)?;
             }
             let known = self.term(tree);
             self.known.push(known);

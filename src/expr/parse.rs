@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::bins::{Bins, COUNTS, Edges};
+use super::border::Neighbours;
 use super::fault::Fault;
 use super::hints;
 use super::lex::{Token, tokens};
@@ -34,6 +35,8 @@ pub(super) enum Tree {
     Filter(TermId, TermId),
     /// The first operand, whose elements are counted, with the second one, their weights.
     Weighted(TermId, TermId),
+    /// A function of neighbouring rows.
+    Near(Neighbours, TermId),
     /// A reduction within an expression. Its value is known after a pass over the rows.
     Reduce {
         label: String,
@@ -60,7 +63,7 @@ impl Tree {
     pub(super) fn operands(&self) -> Vec<TermId> {
         match self {
             Tree::Number(_) | Tree::Name(_) => vec![],
-            Tree::Unary(_, of) | Tree::Reduce { of, .. } => vec![*of],
+            Tree::Unary(_, of) | Tree::Near(_, of) | Tree::Reduce { of, .. } => vec![*of],
             Tree::Binary(_, left, right) | Tree::Filter(left, right) | Tree::Weighted(left, right) => {
                 vec![*left, *right]
             }
@@ -145,7 +148,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, Fault> {
     Ok(Parsed { terms: parser.terms, known, statements, assigned, inputs, constants })
 }
 
-struct Parser<'t> {
+pub(super) struct Parser<'t> {
     text: &'t [char],
     tokens: Vec<(Token, usize)>,
     next: usize,
@@ -155,16 +158,21 @@ struct Parser<'t> {
 
 impl Parser<'_> {
     // The parser never moves past the last token, `End`, so there is always a current token.
-    fn token(&self) -> &Token {
+    pub(super) fn token(&self) -> &Token {
         &self.tokens[self.next].0
     }
 
-    fn at(&self) -> usize {
+    pub(super) fn at(&self) -> usize {
         self.tokens[self.next].1
     }
 
-    fn is_sign(&self, sign: &str) -> bool {
+    pub(super) fn is_sign(&self, sign: &str) -> bool {
         matches!(self.token(), Token::Sign(s) if *s == sign)
+    }
+
+    /// Goes to the next token. The current one is not the last.
+    pub(super) fn advance(&mut self) {
+        self.next += 1;
     }
 
     fn at_separator(&self) -> bool {
@@ -243,7 +251,7 @@ impl Parser<'_> {
     }
 
     /// Parses a term of operators with a precedence of at least `least`.
-    fn term(&mut self, least: u8) -> Result<TermId, Fault> {
+    pub(super) fn term(&mut self, least: u8) -> Result<TermId, Fault> {
         let mut left = self.signed()?;
         let mut compared = false;
         while let Token::Sign(sign) = *self.token() {
@@ -324,6 +332,9 @@ impl Parser<'_> {
     fn call(&mut self, at: usize, name: &str) -> Result<TermId, Fault> {
         let open = self.at();
         self.next += 1;
+        if let Some((Function::Near(function), info)) = Function::find(name, 1) {
+            return self.neighbours((at, open), function, info);
+        }
         let (mut arguments, mut options) = (Vec::new(), Options::default());
         while !self.is_sign(")") {
             if let (Token::Name(keyword), Some((Token::Sign("="), _))) = (self.token(), self.tokens.get(self.next + 1))
@@ -416,7 +427,7 @@ impl Parser<'_> {
         }
     }
 
-    fn close(&mut self, open: usize, sign: &str) -> Result<(), Fault> {
+    pub(super) fn close(&mut self, open: usize, sign: &str) -> Result<(), Fault> {
         if self.is_sign(sign) {
             self.next += 1;
             return Ok(());
@@ -428,7 +439,7 @@ impl Parser<'_> {
         }
     }
 
-    fn deeper<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
+    pub(super) fn deeper<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
         if self.depth == MAX_DEPTH {
             return Err(too_deep(self.at()));
         }
@@ -438,7 +449,7 @@ impl Parser<'_> {
         result
     }
 
-    fn push(&mut self, at: usize, tree: Tree) -> TermId {
+    pub(super) fn push(&mut self, at: usize, tree: Tree) -> TermId {
         self.terms.push(Term { at, tree });
         self.terms.len() - 1
     }

@@ -121,6 +121,7 @@ impl Parsed {
                 Tree::Number(_) | Tree::Name(_) => tree.clone(),
                 Tree::Unary(op, of) => Tree::Unary(*op, moved[*of]),
                 Tree::Binary(op, left, right) => Tree::Binary(*op, moved[*left], moved[*right]),
+                Tree::Near(near, of) => Tree::Near(*near, moved[*of]),
                 Tree::Filter(value, condition) => Tree::Filter(moved[*value], moved[*condition]),
                 Tree::Weighted(value, weights) => Tree::Weighted(moved[*value], moved[*weights]),
                 Tree::Call(function, of) => Tree::Call(*function, of.iter().map(|id| moved[*id]).collect()),

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::ir::{Id, Node};
+use super::neighbours::Neighbourhood;
 use super::number::Number;
 use super::reduce::Reduction;
 use super::shape::{Extent, RowShape};
@@ -35,6 +36,8 @@ pub(crate) struct Program {
     /// these rows.
     pub(super) filter: Option<Id>,
     pub(super) reductions: Vec<Reduction>,
+    /// What it reads beside the rows of a chunk.
+    pub(super) near: Neighbourhood,
 }
 
 impl Program {
@@ -45,6 +48,13 @@ impl Program {
     /// The inputs that are columns of the kernel, and those that are one row for all rows, by their numbers.
     pub(super) fn split_inputs(&self) -> (Vec<usize>, Vec<usize>) {
         (0..self.inputs.len()).partition(|input| self.row.extent(*input) != Extent::PerColumn)
+    }
+
+    /// The inputs whose rows at both ends the kernel has, as arrays behind those that are one row for all rows. Each has
+    /// its number, and how many rows the array has of each end. Those that do not exist, because the job has fewer, are
+    /// zeros: behind the rows of the begin, and before those of the end.
+    pub(crate) fn ends(&self) -> &[(usize, usize)] {
+        &self.near.ends
     }
 
     /// The name of an input, and its bytes in a row.

@@ -31,8 +31,10 @@ pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
     // Rows that are the same for all rows are on the device; only their sizes are needed.
     let (_, broadcast) = program.split_inputs();
     let zeros = |input: &usize| Arc::new(Resident::new(&vec![0; program.input_row(*input).1]));
-    let resident = broadcast.iter().map(zeros).collect();
-    Some(program.kernel_with(resident))
+    let ends =
+        |(input, rows): &(usize, usize)| Arc::new(Resident::new(&vec![0; 2 * rows * program.input_row(*input).1]));
+    let resident = broadcast.iter().map(zeros).chain(program.ends().iter().map(ends)).collect();
+    Some(program.kernel_with(resident, 0))
 }
 
 /// The kernel of statements in which every assigned name is an output.
@@ -137,9 +139,16 @@ fn mixed() -> Vec<Option<Kernel>> {
             &numbered(["i", "i * 0.5", "sqrt(2) + i", "pi", "True", "i % 3 == 0", "randn(7)"].map(str::to_owned)),
         ),
         with_values(&[], &inputs, &pairs("*")),
+        neighbours(),
         kernel(&[("s", Dtype::F32)], &[option.to_owned()]),
         kernel(&[("s", Dtype::F64)], &[option.to_owned()]),
     ]
+}
+
+/// Shifts and windows. The job has no more rows than the chunk, and none is read around its ends.
+fn neighbours() -> Option<Kernel> {
+    let values = ["shift(a, 1, edge)", "shift(b, -2, 7)", "diff(a, nan)", "moving_mean(b, 3, 0)", "shift(i, 1, wrap)"];
+    kernel(&[("a", Dtype::F64), ("b", Dtype::I32)], &numbered(values.map(str::to_owned)))
 }
 
 fn dtype_input(dtype: Dtype) -> &'static str {

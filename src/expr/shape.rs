@@ -115,8 +115,8 @@ impl RowShape {
         let mut extents = Vec::with_capacity(nodes.len());
         for node in nodes {
             let extent = match node.op {
-                Op::Input(input) => self.extent(input),
-                Op::Row => Extent::PerRow,
+                Op::Input(input) | Op::At(input, _) => self.extent(input),
+                Op::Row | Op::RowAt(_) => Extent::PerRow,
                 Op::Element => Extent::Full,
                 op => op.operands().map(|id| extents[id]).fold(Extent::One, Extent::and),
             };

@@ -174,6 +174,26 @@ pub(super) enum Distribution {
     Normal,
 }
 
+/// A function of neighbouring rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Near {
+    /// The value some rows before.
+    Shift,
+    /// The difference from the row before.
+    Diff,
+    /// A reduction of a row and those before it.
+    Moving(Window),
+}
+
+/// How the rows of a moving window are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Window {
+    Sum,
+    Mean,
+    Min,
+    Max,
+}
+
 /// The meaning of a name that is followed by `(`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Function {
@@ -187,6 +207,7 @@ pub(super) enum Function {
     Clip,
     Random(Distribution),
     Cast(Dtype),
+    Near(Near),
     Reduce(Kind),
     /// A reduction that counts elements in bins. Only its first argument, and weights, are values of rows.
     Tally(Kind),
@@ -345,6 +366,10 @@ const fn function(
     about: Text,
 ) -> Word {
     word(FunctionKind::Function, name, aliases, arguments, Meaning::Call(function), usage, about)
+}
+
+const fn moving(name: Text, window: Window, usage: Text, about: Text) -> Word {
+    function(name, &[], (3, Some(3)), Function::Near(Near::Moving(window)), usage, about)
 }
 
 const fn conversion(name: Text, dtype: Dtype, usage: Text, about: Text) -> Word {
@@ -530,6 +555,26 @@ static WORDS: &[Word] = &[
         "the next float after x towards y",
     ),
     function("power", &[], (2, Some(2)), Function::Binary(Binary::Pow), "power(a, b)", "power, like a ** b"),
+    function(
+        "shift",
+        &[],
+        (3, Some(3)),
+        Function::Near(Near::Shift),
+        "shift(x, 1, edge)",
+        "x of the row before, or of another distance; the border is edge, wrap, nan or a number",
+    ),
+    function(
+        "diff",
+        &[],
+        (2, Some(2)),
+        Function::Near(Near::Diff),
+        "diff(x, edge)",
+        "x - shift(x, 1, edge), the difference from the row before; the border is that of shift",
+    ),
+    moving("moving_sum", Window::Sum, "moving_sum(x, 5, edge)", "sum of the last 5 rows, with the border of shift"),
+    moving("moving_mean", Window::Mean, "moving_mean(x, 5, edge)", "mean of the last 5 rows, with the border of shift"),
+    moving("moving_min", Window::Min, "moving_min(x, 5, edge)", "smallest of the last 5 rows; NaN if any is NaN"),
+    moving("moving_max", Window::Max, "moving_max(x, 5, edge)", "largest of the last 5 rows; NaN if any is NaN"),
     conversion("bool", Dtype::Bool, "bool(x)", "to bool: true unless 0"),
     conversion("i8", Dtype::I8, "i8(x)", "to 8-bit integer"),
     conversion("i16", Dtype::I16, "i16(x)", "to 16-bit integer"),

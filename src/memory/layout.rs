@@ -1,7 +1,7 @@
 //! The layout of the columns of a chunk in a slot and in a device block.
 
 use super::pinned::PAGE;
-use crate::device::kernel::Columns;
+use crate::device::kernel::{Columns, Halo};
 
 /// Columns start at multiples of this many bytes, so that every dtype is aligned and device accesses coalesce.
 const ALIGNMENT: usize = 256;
@@ -14,7 +14,8 @@ const WHOLE_CHUNK: usize = 256 << 20;
 /// inputs, outputs, the partials if there are any, scratch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// The offset of every column in a device block. The partials come first.
+    /// The offset of every column in a device block. The partials come first. Inputs with a halo have room for it
+    /// before their offset, which is that of the first row of the chunk, and behind their rows.
     pub(crate) in_block: Vec<usize>,
     /// The size of a block in bytes.
     pub(crate) block_bytes: usize,
@@ -42,15 +43,19 @@ impl Layout {
             resident_chunk_rows: rows,
         };
         let (staged_inputs, staged_outputs) = staged.split_at(columns.inputs.len());
-        let bytes = |bytes_per_row: &usize| bytes_per_row * rows;
-        layout.push(columns.inputs.iter().map(bytes).zip(staged_inputs.iter().copied()));
+        let input = |(input, size): (usize, &usize)| {
+            let Halo { before, after } = columns.halo(input);
+            (before * size, (rows + after) * size)
+        };
+        let bytes = |bytes_per_row: &usize| (0, bytes_per_row * rows);
+        layout.push(columns.inputs.iter().enumerate().map(input).zip(staged_inputs.iter().copied()));
         let end = layout.push(columns.outputs.iter().map(bytes).zip(staged_outputs.iter().copied()));
         if columns.has_partials() {
             layout.in_block.push(0);
             layout.in_slot.push(Some(end));
             layout.slot_bytes = layout.slot_bytes.max(end + partials);
         }
-        layout.push(columns.scratch.iter().map(|bytes| (bytes * rows, false)));
+        layout.push(columns.scratch.iter().map(bytes).zip(std::iter::repeat(false)));
         layout.slot_bytes = layout.slot_bytes.next_multiple_of(PAGE);
         if columns.scratch.is_empty() {
             let row_bytes = columns.inputs.iter().chain(&columns.outputs).sum::<usize>().max(1);
@@ -63,16 +68,16 @@ impl Layout {
         layout
     }
 
-    /// Adds the columns of one side, inputs or outputs: their sizes in bytes, and whether they are staged. Returns
-    /// the end offset in the slot.
-    fn push(&mut self, columns: impl Iterator<Item = (usize, bool)>) -> usize {
+    /// Adds the columns of one side, inputs or outputs: their bytes before the first row of the chunk and from there
+    /// on, and whether they are staged. Returns the end offset in the slot.
+    fn push(&mut self, columns: impl Iterator<Item = ((usize, usize), bool)>) -> usize {
         let mut end = 0;
-        for (bytes, staged) in columns {
-            let room = bytes.next_multiple_of(ALIGNMENT);
-            self.in_block.push(self.block_bytes);
-            self.block_bytes += room;
-            self.in_slot.push(staged.then_some(end));
-            end += if staged { room } else { 0 };
+        for ((front, bytes), staged) in columns {
+            let (front, room) = (front.next_multiple_of(ALIGNMENT), bytes.next_multiple_of(ALIGNMENT));
+            self.in_block.push(self.block_bytes + front);
+            self.block_bytes += front + room;
+            self.in_slot.push(staged.then_some(end + front));
+            end += if staged { front + room } else { 0 };
         }
         self.slot_bytes = self.slot_bytes.max(end);
         end
@@ -89,12 +94,22 @@ mod tests {
         #[test]
         fn columns_are_aligned_and_do_not_overlap(
             inputs in prop::collection::vec(1usize..9, 0..5), outputs in prop::collection::vec(1usize..9, 0..5),
+            halos in prop::collection::vec((0usize..300, 0usize..300), 0..5),
             partial_words in 0usize..4, chunk_words in 0usize..1000, scratch in prop::collection::vec(1usize..9, 0..3),
             staged in prop::collection::vec(any::<bool>(), 10), rows in 1usize..100_000,
         ) {
-            let columns = Columns { inputs, outputs, partial_words, chunk_words, scratch, ..Columns::default() };
-            let layout = Layout::new(&columns, &staged, rows);
-            let sizes: Vec<usize> = columns.bytes(rows).collect();
+            let halos = halos.into_iter().map(|(before, after)| Halo { before, after }).collect();
+            let columns = Columns { inputs, outputs, partial_words, chunk_words, scratch, halos, ..Columns::default() };
+            let mut layout = Layout::new(&columns, &staged, rows);
+            let mut sizes: Vec<usize> = columns.bytes(rows).collect();
+            // Inputs begin with the rows of their halo, which are not aligned.
+            for (input, size) in columns.inputs.iter().enumerate() {
+                let Halo { before, after } = columns.halo(input);
+                let front = (before * size).next_multiple_of(ALIGNMENT);
+                layout.in_block[input] -= front;
+                layout.in_slot[input] = layout.in_slot[input].map(|start| start - front);
+                sizes[input] += front + after * size;
+            }
             prop_assert_eq!(layout.in_block.len(), sizes.len());
             let ends = |offsets: &[usize], sizes: &[usize], room: usize| {
                 let starts = offsets.iter().copied().skip(1).chain([room]);

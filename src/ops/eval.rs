@@ -16,10 +16,10 @@ pub(crate) struct Eval {
 }
 
 impl Eval {
-    /// `resident` are the inputs that are one row for all rows.
-    pub(crate) fn new(program: Program, resident: Vec<Arc<Resident>>) -> Self {
+    /// `resident` are the arrays of the kernel ([`Program::kernel_with`]), which runs on so many rows.
+    pub(crate) fn new(program: Program, resident: Vec<Arc<Resident>>, total_rows: u64) -> Self {
         let program = Arc::new(program);
-        Eval { kernel: Arc::new(program.kernel_with(resident)), program, fold: SharedFold::default() }
+        Eval { kernel: Arc::new(program.kernel_with(resident, total_rows)), program, fold: SharedFold::default() }
     }
 }
 
@@ -184,7 +184,7 @@ mod tests {
     /// The results of the reductions of a fixed column, with chunks in a given order.
     fn results(rows: usize, chunk_tiles: usize, order: impl Fn(&mut Vec<usize>)) -> Vec<(String, u64)> {
         let expression = Expression::parse(TEXT).unwrap();
-        let eval = Eval::new(expression.bind(&[("x".into(), Dtype::F64)], &[], &[], &[]).unwrap(), vec![]);
+        let eval = Eval::new(expression.bind(&[("x".into(), Dtype::F64)], &[], &[], &[]).unwrap(), vec![], 0);
         let (mut state, mut row) = (1_u64, 0);
         let column: Vec<f64> = std::iter::repeat_with(|| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -6,6 +6,7 @@
 //! the cache, a tile at a time is computed in the cache and copied from there. Other outputs are computed in staging
 //! memory and written to the sink.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use super::arbiter::Finished;
@@ -139,14 +140,17 @@ impl<'r> CpuWorker<'r> {
 
         let (in_staging, rest) = self.staging.split_at_mut(columns.inputs.len());
         let mut inputs: Vec<&[u8]> = Vec::with_capacity(columns.inputs.len());
-        for ((&size, input), staging) in columns.inputs.iter().zip(&self.work.inputs).zip(in_staging) {
+        let windows: Vec<Range<u64>> = (0..columns.inputs.len()).map(|k| columns.window(k, &chunk.rows())).collect();
+        let each = columns.inputs.iter().zip(&self.work.inputs).zip(&windows);
+        for (((&size, input), window), staging) in each.zip(in_staging) {
+            let (elements, len) = (input.elements, window.end - window.start);
             inputs.push(match input.memory {
-                Some(memory) if input.source.is_cached(first * input.elements, rows as u64 * input.elements) => {
-                    &memory.bytes()[first as usize * size..][..rows * size]
+                Some(memory) if input.source.is_cached(window.start * elements, len * elements) => {
+                    &memory.bytes()[window.start as usize * size..window.end as usize * size]
                 }
                 _ => {
-                    let staged = bytes_of(staging, rows * size)?;
-                    input.read(chunk, staged)?;
+                    let staged = bytes_of(staging, len as usize * size)?;
+                    input.read(window.start, staged)?;
                     self.meter.outcome.staged_in += staged.len() as u64;
                     staged
                 }
@@ -180,14 +184,18 @@ impl<'r> CpuWorker<'r> {
             false => bytes_of(&mut of_step[0], columns.partial_bytes(step.min(rows)))?,
         };
         of_step[of_chunk.clone()].fill(0);
-        let uniform = Uniform { resident: &self.resident, values };
+        let uniform = Uniform { resident: &self.resident, values, total_rows: columns.total_rows };
         let WorkerOutcome { rows: before, in_cache, .. } = self.meter.outcome;
         let measures = in_cache.0 == 0 && before >= MEASURED_AFTER * step as u64 && host.kernel.is_repeatable();
         for tile in (0..rows).step_by(step) {
             let len = step.min(rows - tile);
             let tile_bytes = |size: usize| tile * size..(tile + len) * size;
-            let inputs: Vec<&[u8]> =
-                inputs.iter().zip(&columns.inputs).map(|(rows, &size)| &rows[tile_bytes(size)]).collect();
+            let own = first + tile as u64..first + (tile + len) as u64;
+            let of_tile = |(k, window): (usize, &Range<u64>)| {
+                let (size, tile) = (columns.inputs[k], columns.window(k, &own));
+                &inputs[k][(tile.start - window.start) as usize * size..(tile.end - window.start) as usize * size]
+            };
+            let inputs: Vec<&[u8]> = windows.iter().enumerate().map(of_tile).collect();
             let mut each: Vec<&mut [u8]> = Vec::with_capacity(outputs.len());
             for (rows, &size) in outputs.iter_mut().zip(&columns.outputs) {
                 each.push(match rows {
@@ -392,7 +400,7 @@ mod tests {
     #[test]
     fn only_large_jobs_of_expressions_compute_a_tile_again() {
         let program = Expression::parse("sum(i), argmax(sin(i))").unwrap().bind(&[], &[], &[], &[]).unwrap();
-        let eval = Eval::new(program, vec![]);
+        let eval = Eval::new(program, vec![], 0);
         let tiles = MEASURED_AFTER as usize;
         // The last chunk begins after `tiles` tiles, or after fewer.
         assert_eq!(computed_again(&eval, tiles), 0);

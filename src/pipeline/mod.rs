@@ -188,9 +188,9 @@ impl InputColumn<'_> {
         self.sharded.as_ref().is_some_and(|sharded| sharded.is_filling)
     }
 
-    /// Reads the rows of a chunk from the source.
-    fn read(&self, chunk: &Chunk, to: &mut [u8]) -> Result<()> {
-        self.source.read(chunk.rows().start * self.elements, to)
+    /// Reads rows of the job from the source, from this one on.
+    fn read(&self, first_row: u64, to: &mut [u8]) -> Result<()> {
+        self.source.read(first_row * self.elements, to)
     }
 
     /// Records that the rows of a chunk were copied to the device on which they are resident.

@@ -85,7 +85,6 @@ impl<'r, D: Device> Route<'r, D> {
         self.inputs.clear();
         self.outputs.clear();
         let columns = &work.operator.kernel().columns;
-        let (rows, first) = (chunk.len(), chunk.rows().start);
         let on = |sharded: &'r Option<Sharded>, row_bytes: usize| {
             let sharded = sharded.as_ref()?;
             // `Sharded::on` checks row numbers. The rows are inside the memory of the shard only if the row sizes are
@@ -97,7 +96,10 @@ impl<'r, D: Device> Route<'r, D> {
             let at = on(&input.sharded, size);
             let from = || match (layout.in_slot[column], input.pinned) {
                 (Some(_), _) => Ok(From::Staged),
-                (None, Some(memory)) => Ok(From::Pinned(&memory[first as usize * size..][..rows * size])),
+                (None, Some(memory)) => {
+                    let window = columns.window(column, &chunk.rows());
+                    Ok(From::Pinned(&memory[window.start as usize * size..window.end as usize * size]))
+                }
                 (None, None) => Err(unplanned()),
             };
             self.inputs.push(match at {

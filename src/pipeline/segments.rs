@@ -5,11 +5,13 @@
 //! like all others.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::queue::Segment;
 use crate::data::{Chunk, Shard, Shards};
 use crate::device::Device;
+use crate::device::kernel::Halo;
 use crate::error::Result;
 
 /// A column of a job of which some rows are resident on devices.
@@ -18,6 +20,8 @@ pub(crate) struct Sharded {
     shards: Arc<Shards>,
     /// Elements per row of the job.
     elements: u64,
+    /// The rows around those of a chunk that the kernel reads, too, and the rows of the job.
+    halo: (Halo, u64),
     /// Whether this run copies the rows to the devices.
     pub(crate) is_filling: bool,
 }
@@ -27,7 +31,20 @@ impl Sharded {
     /// begin at a multiple of eight bytes.
     pub(crate) fn new(shards: &Arc<Shards>, elements: u64, tile_rows: usize, is_filling: bool) -> Option<Self> {
         let tile_bytes = tile_rows as u64 * elements * shards.row_bytes() as u64;
-        tile_bytes.is_multiple_of(8).then(|| Sharded { shards: shards.clone(), elements, is_filling })
+        let halo = (Halo::default(), 0);
+        tile_bytes.is_multiple_of(8).then(|| Sharded { shards: shards.clone(), elements, halo, is_filling })
+    }
+
+    /// Returns the same column with the halo of an input of a job of so many rows.
+    pub(crate) fn with_halo(self, halo: Halo, total_rows: u64) -> Self {
+        Sharded { halo: (halo, total_rows), ..self }
+    }
+
+    /// Returns the elements that a kernel reads for rows of the job.
+    fn window(&self, rows: &Range<u64>) -> Range<u64> {
+        let (halo, total_rows) = self.halo;
+        let window = halo.window(rows, total_rows);
+        window.start * self.elements..window.end * self.elements
     }
 
     /// Returns whether both columns use the same shards.
@@ -35,12 +52,11 @@ impl Sharded {
         Arc::ptr_eq(&self.shards, &other.shards)
     }
 
-    /// Returns the shard of this device that holds all rows of a chunk, and the offset of the first row; `None` unless
-    /// all of them are resident there.
+    /// Returns the shard of this device that holds all rows of a chunk and of its halo, and the offset of the first row
+    /// of the chunk; `None` unless all of them are resident there.
     fn shard(&self, device: &str, chunk: &Chunk) -> Option<(&Shard, usize)> {
-        let rows = chunk.rows().start * self.elements..chunk.rows().end * self.elements;
-        let shard = self.shards.find(&rows, |id| id == device)?;
-        Some((shard, shard.offset(rows.start, self.shards.row_bytes())))
+        let shard = self.shards.find(&self.window(&chunk.rows()), |id| id == device)?;
+        Some((shard, shard.offset(chunk.rows().start * self.elements, self.shards.row_bytes())))
     }
 
     /// Returns where the rows of a chunk begin in the memory of this device; `None` unless all of them are resident
@@ -62,10 +78,9 @@ impl Sharded {
         self.elements as usize * self.shards.row_bytes()
     }
 
-    /// Returns whether all rows of the segment are resident on this device.
+    /// Returns whether all rows of the segment, and of its halo, are resident on this device.
     fn lies_on(&self, segment: &Segment, device: &str) -> bool {
-        let rows = segment.rows.start * self.elements..segment.rows.end * self.elements;
-        self.shards.find(&rows, |id| id == device).is_some()
+        self.shards.find(&self.window(&segment.rows), |id| id == device).is_some()
     }
 
     /// Returns whether some rows are resident on a device other than the one that processes them.
@@ -100,7 +115,12 @@ pub(crate) fn segments(
     let tile = tile_rows as u64;
     let ends = columns.iter().flat_map(|column| {
         let elements = column.elements;
-        let ends = column.shards.iter().map(Shard::held).flat_map(|held| [held.start, held.end]);
+        let Halo { before, after } = column.halo.0;
+        let ends = column.shards.iter().map(Shard::held).flat_map(move |held| {
+            // Rows whose halo goes beyond the end of a shard are a separate segment.
+            let [before, after] = [before as u64 * elements, after as u64 * elements];
+            [held.start, held.start.saturating_add(before), held.end, held.end.saturating_sub(after)]
+        });
         // A tile on both sides of the end of a shard is a separate segment.
         ends.filter(move |end| *end < rows * elements).flat_map(move |end| {
             [end / elements / tile * tile, end.div_ceil(elements).next_multiple_of(tile).min(rows)]

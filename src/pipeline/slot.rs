@@ -132,8 +132,8 @@ impl<'r, D: Device> Idle<'r, D> {
     pub(super) fn input_mut(&mut self, input: usize) -> Option<&mut [u8]> {
         let slot = &self.0;
         let In::Upload { from: From::Staged, .. } = slot.route.inputs[input] else { return None };
-        let (offset, bytes) = slot.staged(input, slot.route.chunk.len() * slot.columns.inputs[input])?;
-        // SAFETY: `staged` checks that the range is in the slot's memory, which this slot alone owns. No copy runs in
+        let (offset, bytes) = slot.staged_input(input)?;
+        // SAFETY: `staged_input` checks that the range is in the slot's memory, which this slot alone owns. No copy runs in
         // the state Idle.
         Some(unsafe { std::slice::from_raw_parts_mut(slot.memory.0.as_ptr().add(offset), bytes) })
     }
@@ -204,7 +204,7 @@ impl<'r, D: Device> Slot<'r, D> {
 
         begin::<D>(copy_in, timed, &pairs.copy_in)?;
         for Piece { in_slot, in_block, bytes } in joined(self.staged_inputs()) {
-            // SAFETY: `staged` checks that the bytes are in this slot's memory. No safe code can access that memory
+            // SAFETY: `staged_input` checks that the bytes are in this slot's memory. No safe code can access that memory
             // before the copy is done, because until then the slot is a `Filled` or an `InFlight`, or was dropped.
             // The streams end their copies when they are dropped with the submitter, before the slab is dropped. The
             // block has the same layout, so the offset fits. It belongs to this chunk alone until it is retired.
@@ -212,21 +212,25 @@ impl<'r, D: Device> Slot<'r, D> {
                 copy_in.copy_in(self.memory.0.as_ptr().add(in_slot).cast_const(), memory, start + in_block, bytes)?
             };
         }
-        for (input, bytes) in self.uploads() {
+        for (input, (front, bytes)) in self.uploads() {
             let In::Upload { from, to } = &self.route.inputs[input] else { continue };
             let from = match from {
-                From::Pinned(rows) => rows.as_ptr(),
-                From::Staged => match self.staged(input, bytes) {
-                    // SAFETY: `staged` checks that the offset is in the slot's memory.
+                From::Pinned(rows) => {
+                    assert_eq!(rows.len(), bytes, "rows of an input in place");
+                    rows.as_ptr()
+                }
+                From::Staged => match self.staged_input(input) {
+                    // SAFETY: `staged_input` checks that the offset is in the slot's memory.
                     Some((offset, _)) => unsafe { self.memory.0.as_ptr().add(offset).cast_const() },
                     None => continue,
                 },
             };
-            let (to, offset) = to.unwrap_or((memory, start + self.layout.in_block[input]));
+            let (to, offset) = to.unwrap_or((memory, start + self.layout.in_block[input] - front));
             // SAFETY: `from` is readable for these bytes: it is this slot's memory, as above, or pinned memory of
             // exactly these rows, which the source lends as a shared borrow for the whole run, so nobody writes to
-            // it. The block fits as above. Resident memory has space for these rows, because `Sharded::on` found the
-            // chunk in it, and nobody reads them before this run has copied them.
+            // it. The block fits as above, and has room for the halo in front of the column. Resident memory has space
+            // for these rows, because `Sharded::on` found the chunk in it; a run fills no columns with halos, so there
+            // are no others; and nobody reads them before this run has copied them.
             unsafe { copy_in.copy_in(from, to, offset, bytes)? };
         }
         end::<D>(copy_in, timed, &pairs.copy_in, copied_in)?;
@@ -301,28 +305,41 @@ impl<'r, D: Device> Slot<'r, D> {
         Some((offset, bytes))
     }
 
-    /// Returns the part of a staged column that is copied between slot and block.
+    /// Returns the offset in the slot and the size of the rows of an input, with those of its halo; `None` if it is not
+    /// staged.
+    fn staged_input(&self, input: usize) -> Option<(usize, usize)> {
+        let (front, bytes) = self.columns.window_bytes(input, &self.route.chunk.rows());
+        let offset = self.layout.in_slot[input]?;
+        assert!(front <= offset && offset - front + bytes <= self.layout.slot_bytes, "rows of a slot");
+        Some((offset - front, bytes))
+    }
+
+    /// Returns the part of a staged output, or of the partials, that is copied between slot and block.
     fn piece(&self, column: usize, bytes: usize) -> Option<Piece> {
         let (in_slot, bytes) = self.staged(column, bytes)?;
         Some(Piece { in_slot, in_block: self.layout.in_block[column], bytes })
     }
 
-    /// Returns every input that is copied in, with its bytes.
-    fn copied_inputs(&self) -> impl Iterator<Item = (usize, usize)> {
-        let rows = self.route.chunk.len();
-        let inputs = self.route.inputs.iter().zip(&self.columns.inputs).enumerate();
-        inputs.filter(|(_, (input, _))| matches!(input, In::Upload { .. })).map(move |(k, (_, size))| (k, rows * size))
+    /// Returns every input that is copied in, with its bytes before the first row of the chunk, and all its bytes.
+    fn copied_inputs(&self) -> impl Iterator<Item = (usize, (usize, usize))> {
+        let rows = self.route.chunk.rows();
+        let inputs = self.route.inputs.iter().enumerate();
+        let copied = inputs.filter(|(_, input)| matches!(input, In::Upload { .. }));
+        copied.map(move |(input, _)| (input, self.columns.window_bytes(input, &rows)))
     }
 
     /// Returns the copied inputs that go from the slot to the block. Adjacent ones can be joined to one copy.
     fn staged_inputs(&self) -> impl Iterator<Item = Piece> {
         let is_staged = |input: usize| matches!(self.route.inputs[input], In::Upload { from: From::Staged, to: None });
         let inputs = self.copied_inputs().filter(move |(input, _)| is_staged(*input));
-        inputs.filter_map(|(input, bytes)| self.piece(input, bytes))
+        inputs.filter_map(|(input, (front, _))| {
+            let (in_slot, bytes) = self.staged_input(input)?;
+            Some(Piece { in_slot, in_block: self.layout.in_block[input] - front, bytes })
+        })
     }
 
     /// Returns all other copied inputs: those from pinned memory, and those to resident datasets.
-    fn uploads(&self) -> impl Iterator<Item = (usize, usize)> {
+    fn uploads(&self) -> impl Iterator<Item = (usize, (usize, usize))> {
         self.copied_inputs()
             .filter(|(input, _)| !matches!(self.route.inputs[*input], In::Upload { from: From::Staged, to: None }))
     }
@@ -344,7 +361,7 @@ impl<'r, D: Device> Slot<'r, D> {
     }
 
     fn upload_bytes(&self) -> u64 {
-        self.copied_inputs().map(|(_, bytes)| bytes as u64).sum()
+        self.copied_inputs().map(|(_, (_, bytes))| bytes as u64).sum()
     }
 }
 

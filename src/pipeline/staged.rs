@@ -216,10 +216,12 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         let _span = self.meter.span(Task::Send, chunk);
         let begin = self.host.now();
         slot.route(chunk, self.device, self.work).map_err(|error| self.meter.with_chunk(chunk, error))?;
+        let columns = &self.work.operator.kernel().columns;
         let mut staged = 0;
         for (k, input) in self.work.inputs.iter().enumerate() {
             let Some(rows) = slot.input_mut(k) else { continue };
-            input.read(chunk, rows).map_err(|error| self.meter.with_chunk(chunk, error))?;
+            let first = columns.window(k, &chunk.rows()).start;
+            input.read(first, rows).map_err(|error| self.meter.with_chunk(chunk, error))?;
             staged += rows.len();
         }
         self.host.worked(HostWork::Fill, staged);

@@ -155,9 +155,10 @@ impl<'r> Verifier<'r> {
         let (columns, first_row) = (&kernel.columns, chunk.rows().start + rows.start as u64);
         let values = kernel.values.wait().ok_or_else(Error::abandoned)?;
         let mut read: Vec<&[u8]> = Vec::with_capacity(inputs.len());
-        for ((&size, input), memory) in columns.inputs.iter().zip(inputs).zip(&mut self.inputs) {
-            let to = bytes_of(memory, len * size)?;
-            input.source.read(first_row * input.elements, to)?;
+        for (k, (input, memory)) in inputs.iter().zip(&mut self.inputs).enumerate() {
+            let window = columns.window(k, &(first_row..first_row + len as u64));
+            let to = bytes_of(memory, (window.end - window.start) as usize * columns.inputs[k])?;
+            input.read(window.start, to)?;
             read.push(to);
         }
         let sizes = columns.outputs.iter();
@@ -165,7 +166,7 @@ impl<'r> Verifier<'r> {
         let mut computed = computed.collect::<Result<Vec<_>>>()?;
         // The words of the chunk are in front, and have those of the rows before these.
         let again = bytes_of(&mut self.partials, columns.partial_bytes(len))?;
-        let uniform = Uniform { resident: &self.resident, values };
+        let uniform = Uniform { resident: &self.resident, values, total_rows: columns.total_rows };
         self.host.run(first_row, len, &read, &mut computed, again, &uniform);
 
         let difference = Difference { by: self.by, is_own_code: !self.host.is_repeatable() };

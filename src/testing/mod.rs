@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use crate::device::kernel::{
-    Argument, Code, Columns, Declared, HostKernel, Kernel, Launch, Resident, ScalarArgs, Source, TILE_ROWS,
+    Argument, Code, Columns, Declared, Halo, HostKernel, Kernel, Launch, Resident, ScalarArgs, Source, TILE_ROWS,
     TILE_THREADS, Uniform,
 };
 

@@ -20,6 +20,7 @@ mod harness;
 mod jobs;
 mod kernels;
 mod losses;
+mod neighbours;
 mod numpy;
 mod part_files;
 mod partials;
@@ -56,6 +57,7 @@ fn main() {
         verdict::MODULE,
         verified::MODULE,
         wide::MODULE,
+        neighbours::MODULE,
         checksums::MODULE,
     ];
     harness::run(MODULES)

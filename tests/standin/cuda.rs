@@ -26,7 +26,7 @@ use std::fmt;
 use std::process;
 use std::sync::Arc;
 
-use overshot::testing::Argument;
+use overshot::testing::{Argument, Columns};
 
 use memory::Block;
 use queue::{Column, Stream, Work};
@@ -312,22 +312,41 @@ pub unsafe extern "C" fn cuLaunchKernel(
         let Some(rows) = place(Argument::Rows).map(|place| argument(place) as usize) else {
             misuse(format_args!("the stand-in runs kernels that have a parameter 'rows'"));
         };
-        let column = |place: Option<usize>, bytes: usize| {
-            let Some(start) = place.map(argument) else { misuse(format_args!("a kernel without one of its columns")) };
-            Column { start: start as usize, bytes, _block: driver.memory.block(device, start, bytes) }
+        let total_rows = place(Argument::TotalRows).map_or(0, argument);
+        let address = |wanted: Argument| {
+            let Some(start) = place(wanted).map(argument) else {
+                misuse(format_args!("a kernel without one of its columns"))
+            };
+            if start % 8 != 0 {
+                misuse(format_args!("a column that is not aligned"));
+            }
+            start
         };
-        let columns: Vec<Column> =
-            wanted.bytes(rows).enumerate().map(|(i, bytes)| column(place(Argument::Column(i)), bytes)).collect();
-        let resident: Vec<Column> =
-            kernel.resident.iter().enumerate().map(|(i, &bytes)| column(place(Argument::Resident(i)), bytes)).collect();
+        let memory = |start: u64, bytes: usize| Column {
+            start: start as usize,
+            bytes,
+            _block: driver.memory.block(device, start, bytes),
+        };
+        let column = |(i, bytes): (usize, usize)| {
+            let start = address(Argument::Column(i));
+            if i >= wanted.inputs.len() {
+                return memory(start, bytes);
+            }
+            let own = Columns { total_rows, ..wanted.clone() };
+            let (front, bytes) = own.window_bytes(i, &(first_row..first_row + rows as u64));
+            memory(start - front as u64, bytes)
+        };
+        let columns: Vec<Column> = wanted.bytes(rows).enumerate().map(column).collect();
+        let resident = kernel.resident.iter().enumerate();
+        let resident: Vec<Column> = resident.map(|(i, &bytes)| memory(address(Argument::Resident(i)), bytes)).collect();
         let values = (0..).map_while(|i| place(Argument::Value(i)).map(argument)).collect();
         let shape = [grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes];
         let blocks = rows.div_ceil(wanted.tile_rows) as u32 * kernel.launch.blocks_per_tile;
         if shape != [blocks, 1, 1, kernel.launch.threads, 1, 1, kernel.launch.shared_bytes] {
             misuse(format_args!("a launch of {rows} rows with the shape {shape:?}"));
         }
-        if rows == 0 || !first_row.is_multiple_of(wanted.tile_rows as u64) || columns.iter().any(|c| c.start % 8 != 0) {
-            misuse(format_args!("a launch of {rows} rows from {first_row} on, or a column that is not aligned"));
+        if rows == 0 || !first_row.is_multiple_of(wanted.tile_rows as u64) {
+            misuse(format_args!("a launch of {rows} rows from {first_row} on"));
         }
         let ranges: Vec<_> = columns.iter().map(|column| (column.start, column.start + column.bytes)).collect();
         let (inputs, written) = ranges.split_at(wanted.inputs.len());
@@ -340,7 +359,8 @@ pub unsafe extern "C" fn cuLaunchKernel(
         match SETTINGS.launch.next() {
             Fate::Succeeds => {
                 let flips = inject::flips();
-                let work = Work::Launch { kernel, first_row, rows, columns, resident, values, flips };
+                let rows = (first_row, rows, total_rows);
+                let work = Work::Launch { kernel, rows, columns, resident, values, flips };
                 push(stream, fate, ILLEGAL_ADDRESS, work);
             }
             Fate::FailsNow => return Err(LAUNCH_OUT_OF_RESOURCES),

@@ -68,8 +68,8 @@ pub enum Work {
     },
     Launch {
         kernel: Arc<Kernel>,
-        first_row: u64,
-        rows: usize,
+        /// The first row, the rows of the chunk, and the rows of the job.
+        rows: (u64, usize, u64),
         columns: Vec<Column>,
         resident: Vec<Column>,
         values: Vec<u64>,
@@ -164,8 +164,8 @@ fn run(queue: &Receiver<Work>, pending: &AtomicUsize, fault: &AtomicU32, mut del
                 // SAFETY: the range was checked to be inside the block, which is held until here.
                 unsafe { ptr::write_bytes(to as *mut u8, value, bytes) };
             }
-            Work::Launch { kernel, first_row, rows, columns, resident, values, flips } if healthy => {
-                launch(&kernel, first_row, rows, &columns, &resident, &values);
+            Work::Launch { kernel, rows, columns, resident, values, flips } if healthy => {
+                launch(&kernel, rows, &columns, &resident, &values);
                 if let Some(column) = columns.get(kernel.columns.inputs.len()).filter(|_| flips) {
                     // SAFETY: the launch checked that columns are inside blocks, which they keep.
                     flip(unsafe { slice::from_raw_parts_mut(column.start as *mut u8, column.bytes) });
@@ -188,7 +188,13 @@ fn run(queue: &Receiver<Work>, pending: &AtomicUsize, fault: &AtomicU32, mut del
     }
 }
 
-fn launch(kernel: &Kernel, first_row: u64, rows: usize, columns: &[Column], resident: &[Column], values: &[u64]) {
+fn launch(
+    kernel: &Kernel,
+    (first_row, rows, total_rows): (u64, usize, u64),
+    columns: &[Column],
+    resident: &[Column],
+    values: &[u64],
+) {
     let inputs = kernel.columns.inputs.len();
     let outputs = kernel.columns.outputs.len();
     // SAFETY: the launch checked that columns are inside blocks, which they keep, and do not overlap.
@@ -204,7 +210,7 @@ fn launch(kernel: &Kernel, first_row: u64, rows: usize, columns: &[Column], resi
         &columns[..inputs].iter().map(input).collect::<Vec<&[u8]>>(),
         &mut columns[inputs..inputs + outputs].iter().map(output).collect::<Vec<&mut [u8]>>(),
         partials,
-        &Uniform { resident: &resident.iter().map(input).collect::<Vec<&[u8]>>(), values },
+        &Uniform { resident: &resident.iter().map(input).collect::<Vec<&[u8]>>(), values, total_rows },
     );
 }
 

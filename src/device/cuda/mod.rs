@@ -166,6 +166,7 @@ impl Device for CudaDevice {
             launch: kernel.launch.clone(),
             values: kernel.values.clone(),
             tile_rows: kernel.columns.tile_rows,
+            total_rows: kernel.columns.total_rows,
         })
     }
 

@@ -24,6 +24,7 @@ pub(crate) struct Loaded {
     pub(super) launch: Launch,
     pub(super) values: Arc<ScalarArgs>,
     pub(super) tile_rows: usize,
+    pub(super) total_rows: u64,
 }
 
 // SAFETY: the driver lets any thread use a module and its functions.

@@ -103,6 +103,7 @@ impl Stream for CudaStream {
         self.arguments.extend(kernel.launch.arguments.iter().map(|argument| match *argument {
             Argument::FirstRow => first_row,
             Argument::Rows => rows as u64,
+            Argument::TotalRows => kernel.total_rows,
             Argument::Column(column) => {
                 let (memory, offset) = columns[column];
                 memory.address(offset)

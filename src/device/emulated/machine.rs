@@ -293,11 +293,17 @@ impl Launch {
     fn run(&self, poison: u8, flips: Option<u64>) {
         let Columns { inputs, outputs, .. } = &self.columns;
         let (inputs, written) = (inputs.len(), outputs.len() + usize::from(self.columns.has_partials()));
-        let sizes: Vec<usize> = self.columns.bytes(self.rows).collect();
+        let rows = self.first_row..self.first_row + self.rows as u64;
+        let mut sizes: Vec<usize> = self.columns.bytes(self.rows).collect();
+        let mut fronts = vec![0; sizes.len()];
+        for input in 0..inputs {
+            (fronts[input], sizes[input]) = self.columns.window_bytes(input, &rows);
+        }
         let mut copies: Vec<Vec<u64>> = sizes.iter().map(|bytes| vec![0; bytes.div_ceil(8)]).collect();
-        for ((place, copy), &bytes) in self.places.iter().zip(&mut copies).zip(&sizes).take(inputs) {
+        let each = self.places.iter().zip(&mut copies).zip(sizes.iter().zip(&fronts));
+        for ((place, copy), (&bytes, front)) in each.take(inputs) {
             let words = place.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let column = &bytemuck::cast_slice::<u64, u8>(&words)[place.1..place.1 + bytes];
+            let column = &bytemuck::cast_slice::<u64, u8>(&words)[place.1 - front..place.1 - front + bytes];
             bytemuck::cast_slice_mut(copy)[..bytes].copy_from_slice(column);
         }
         let mut columns =
@@ -320,7 +326,8 @@ impl Launch {
         let resident =
             resident.iter().zip(&self.resident).map(|(words, (_, bytes))| &bytemuck::cast_slice(words)[..*bytes]);
         let resident: Vec<&[u8]> = resident.collect();
-        let uniform = Uniform { resident: &resident, values: &self.values };
+        let total_rows = self.columns.total_rows;
+        let uniform = Uniform { resident: &resident, values: &self.values, total_rows };
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
         let partials = partials.unwrap_or(none);
         host.run(self.first_row, self.rows, &inputs, &mut outputs, partials, &uniform);

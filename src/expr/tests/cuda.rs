@@ -9,6 +9,7 @@ use super::super::words::{Kind, Unary};
 use super::super::{Expression, functions, samples};
 use super::{Column, filter, run_partials, run_values};
 use crate::data::Dtype;
+use crate::device::kernel::{Argument, Columns};
 
 const COMPILER: &str = "c++";
 
@@ -54,12 +55,32 @@ fn run_as_cpp(program: &Arc<Program>, first_row: u64, rows: usize, inputs: &[Col
 pub(super) fn run_wide_as_cpp(
     program: &Arc<Program>,
     (first_row, rows): (u64, usize),
+    inputs: (&[Column], &[Column]),
+    values: &[u64],
+) -> Vec<u8> {
+    run_rows_as_cpp(program, Rows { first_row, rows, total_rows: 0 }, inputs, values)
+}
+
+/// Some rows of a job.
+pub(super) struct Rows {
+    pub(super) first_row: u64,
+    pub(super) rows: usize,
+    pub(super) total_rows: u64,
+}
+
+/// The same with inputs that have the rows of their halos. `resident` has the ends of inputs, too.
+pub(super) fn run_rows_as_cpp(
+    program: &Arc<Program>,
+    Rows { first_row, rows, total_rows }: Rows,
     (inputs, resident): (&[Column], &[Column]),
     values: &[u64],
 ) -> Vec<u8> {
     let kernel = program.kernel();
     let sizes = |sizes: &[usize]| sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    let columns = &kernel.columns;
+    let columns = &Columns { total_rows, ..kernel.columns };
+    let range = first_row..first_row + rows as u64;
+    let fronts: Vec<usize> = (0..inputs.len()).map(|k| columns.window_bytes(k, &range).0).collect();
+    let input_bytes: Vec<usize> = inputs.iter().map(|input| input.bytes().len()).collect();
     let written = inputs.len() + columns.outputs.len();
     let partials = usize::from(columns.has_partials());
     let arguments: String = (0..written + partials).map(|k| format!(", at[{k}]")).collect();
@@ -70,15 +91,18 @@ pub(super) fn run_wide_as_cpp(
     });
     let at_resident = (0..resident.len()).map(|k| format!(", at[{}]", written + 1 + k));
     let arguments = arguments + &values.chain(at_resident).collect::<String>();
+    let reads_total = kernel.launch.arguments.contains(&Argument::TotalRows);
+    let total = if reads_total { format!(", {total_rows}") } else { String::new() };
     let resident_sizes: Vec<usize> = resident.iter().map(|row| row.bytes().len()).collect();
     let source = format!(
         "#include \"host.hpp\"\n{}\n\
-         static Columns columns() {{ return {{{{{}}}, {{{}}}, {}, {}, {{{}}}, {}, {}}}; }}\n\
+         static Columns columns() {{ return {{{{{}}}, {{{}}}, {{{}}}, {}, {}, {{{}}}, {}, {}}}; }}\n\
          static void launch(long long first_row, long long rows, std::vector<Column>& at) {{\n\
-             overshot_eval(first_row, rows{arguments});\n\
+             overshot_eval(first_row, rows{total}{arguments});\n\
          }}\n",
         kernel.code.text(),
-        sizes(&columns.inputs),
+        sizes(&input_bytes),
+        sizes(&fronts),
         sizes(&columns.outputs),
         columns.chunk_words * 8,
         columns.partial_words * 8,

@@ -61,13 +61,15 @@ static inline unsigned long long __umul64hi(unsigned long long a, unsigned long 
 // A column, convertible to any pointer that the kernel takes.
 struct Column {
     std::vector<unsigned long long> memory;
-    template <class T> operator T*() { return (T*)memory.data(); }
+    // Bytes before the first row.
+    size_t front;
+    template <class T> operator T*() { return (T*)((char*)memory.data() + front); }
 };
 
-// Bytes per row of the inputs and outputs, of the partials of the chunk and of each tile, and of the rows that are the
-// same for all rows; the rows of a tile, and its blocks.
+// Bytes of the inputs, and of those before their first row; bytes per row of the outputs, of the partials of the chunk
+// and of each tile, and of the rows that are the same for all rows; the rows of a tile, and its blocks.
 struct Columns {
-    std::vector<size_t> inputs, outputs;
+    std::vector<size_t> inputs, fronts, outputs;
     size_t of_chunk, partials;
     std::vector<size_t> resident;
     long long tile_rows, blocks;
@@ -82,11 +84,12 @@ int main() {
     std::vector<size_t> sizes;
     const Columns layout = columns();
     const long long rows = range[1], tiles = (rows + layout.tile_rows - 1) / layout.tile_rows;
-    for (size_t size : layout.inputs) sizes.push_back(size * rows);
+    for (size_t size : layout.inputs) sizes.push_back(size);
     for (size_t size : layout.outputs) sizes.push_back(size * rows);
     sizes.push_back(layout.of_chunk + layout.partials * tiles);
     for (size_t size : layout.resident) sizes.push_back(size);
-    for (size_t size : sizes) at.push_back({std::vector<unsigned long long>(size / 8 + 1)});
+    for (size_t size : sizes) at.push_back({std::vector<unsigned long long>(size / 8 + 1), 0});
+    for (size_t k = 0; k < layout.fronts.size(); ++k) at[k].front = layout.fronts[k];
     const size_t written = layout.inputs.size(), resident = written + layout.outputs.size() + 1;
     for (size_t k = 0; k < at.size(); ++k) {
         if (k >= written && k < resident) continue;

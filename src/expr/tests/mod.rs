@@ -5,6 +5,7 @@ mod cuda;
 mod filter;
 mod host;
 mod language;
+mod neighbours;
 mod parse;
 mod passes;
 mod tally;

@@ -41,7 +41,7 @@ impl Wide {
         let mut partials = vec![u64::MAX; kernel.columns.partial_bytes(self.rows) / 8];
         partials[..kernel.columns.chunk_words].fill(0);
         let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Column::bytes_mut).collect();
-        let uniform = Uniform { resident: &[self.m.bytes()], values: &[] };
+        let uniform = Uniform { resident: &[self.m.bytes()], ..Uniform::default() };
         let inputs = [self.x.bytes(), self.w.bytes()];
         let mut host = kernel.new_host_kernel().unwrap();
         let bytes = bytemuck::cast_slice_mut(&mut partials);

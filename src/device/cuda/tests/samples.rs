@@ -15,7 +15,9 @@ use crate::{DeviceChoice, Engine, Job};
 fn every_sample_runs() {
     const ROWS: usize = TILE_ROWS + 3;
     let device = CudaDevice::open(0).unwrap();
-    for kernel in crate::testing::samples().into_iter().map(Arc::new) {
+    for mut kernel in crate::testing::samples() {
+        kernel.columns.total_rows = ROWS as u64;
+        let kernel = Arc::new(kernel);
         let columns = &kernel.columns;
         let inputs: Vec<Vec<u64>> = columns.inputs.iter().map(|&width| input(width, ROWS)).collect();
         let outputs: Vec<usize> = columns.outputs.iter().map(|width| width * ROWS).collect();
@@ -61,7 +63,8 @@ fn host(kernel: &SharedKernel, rows: usize, inputs: &[Vec<u64>], written: &mut [
         .map(|(output, width)| &mut bytemuck::cast_slice_mut(output)[..width * rows])
         .collect();
     let mut host = kernel.new_host_kernel().unwrap();
-    let uniform = Uniform { values: kernel.values.known().unwrap(), ..Uniform::default() };
+    let (values, total_rows) = (kernel.values.known().unwrap(), columns.total_rows);
+    let uniform = Uniform { values, total_rows, ..Uniform::default() };
     host.run(0, rows, &inputs, &mut outputs, bytemuck::cast_slice_mut(partials), &uniform);
 }
 
