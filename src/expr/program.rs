@@ -39,7 +39,7 @@ pub(crate) struct Program {
 
 impl Program {
     pub(super) fn tiling(&self) -> Tiling {
-        Tiling::of(self.row.width())
+        Tiling::of(self.row.width(), !self.reductions.is_empty())
     }
 
     /// The inputs that are columns of the kernel, and those that are one row for all rows, by their numbers.

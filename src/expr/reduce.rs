@@ -582,7 +582,7 @@ mod tests {
                     let reduction = Reduction::new(String::new(), kind, dtype);
                     let values = if dtype == Dtype::F64 || kind == Kind::Var { &floats } else { &ints };
                     let state = |level: Level| {
-                        let mut lanes = Lanes::new(&reduction, Tiling::of(1));
+                        let mut lanes = Lanes::new(&reduction, Tiling::of(1, true));
                         lanes.clear(&reduction);
                         level.run(Push { lanes: &mut lanes, reduction: &reduction, first: 0, values, weights: &[] });
                         let mut state = vec![0; reduction.words()];

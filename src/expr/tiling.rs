@@ -2,7 +2,8 @@
 //!
 //! A block of 256 threads makes 16 turns. In each turn it covers whole rows of up to 256 elements, a power of two of
 //! them, or 256 columns of one row. So a thread has the same column in all turns. With rows of one element, a tile has
-//! 4096 rows. The tiles depend on the width alone, and so do the results of reductions.
+//! 4096 rows. With very wide rows it has fewer turns. The tiles of jobs with reductions depend on the width alone, and
+//! so do their results.
 
 use std::ops::Range;
 
@@ -15,8 +16,12 @@ pub(super) const BLOCK_ELEMENTS: usize = 1024;
 /// The turns of a block.
 const TURNS: usize = TILE_ROWS / TILE_THREADS;
 
-/// The elements of a tile of very wide rows: 32 MiB of f64.
-const MOST_ELEMENTS: usize = 1 << 22;
+/// The elements of a tile of very wide rows whose columns are reduced: 32 MiB of f64. Each tile has states to combine.
+const MOST_REDUCED: usize = 1 << 22;
+
+/// The elements of a tile of very wide rows without reductions. A chunk is whole tiles, and should fit into the caches
+/// of the host.
+const MOST_ELEMENTS: usize = 1 << 16;
 
 /// How rows of one width are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,13 +47,15 @@ pub(super) struct Span {
 }
 
 impl Tiling {
-    pub(super) fn of(width: usize) -> Tiling {
+    /// The tiles of rows of this width, for a program that reduces rows, or has none but outputs.
+    pub(super) fn of(width: usize, reduces: bool) -> Tiling {
         if width <= TILE_THREADS {
             // The largest power of two that is not larger.
             let rows_at_once = 1 << (TILE_THREADS / width.max(1)).ilog2();
             return Tiling { width, rows_at_once, turns: TURNS, strips: 1 };
         }
-        let turns = (MOST_ELEMENTS / width).clamp(1, TURNS);
+        let most = if reduces { MOST_REDUCED } else { MOST_ELEMENTS };
+        let turns = (most / width).clamp(1, TURNS);
         Tiling { width, rows_at_once: 1, turns, strips: width.div_ceil(TILE_THREADS) }
     }
 
@@ -87,15 +94,25 @@ mod tests {
 
     #[test]
     fn rows_of_one_element_have_tiles_of_4096_rows() {
-        let tiling = Tiling::of(1);
+        let tiling = Tiling::of(1, true);
         assert_eq!((tiling.tile_rows(), tiling.lanes(), tiling.strips), (TILE_ROWS, TILE_THREADS, 1));
+    }
+
+    #[test]
+    fn wide_rows_without_reductions_have_small_tiles() {
+        for width in [1, 100, 256, 1000, 4096] {
+            assert_eq!(Tiling::of(width, false), Tiling::of(width, true), "{width}");
+        }
+        let rows = |width| (Tiling::of(width, false).tile_rows(), Tiling::of(width, true).tile_rows());
+        assert_eq!((rows(8192), rows(100_000), rows(1 << 23)), ((8, 16), (1, 16), (1, 1)));
     }
 
     /// Every element of a tile is in one span, in which columns are contiguous.
     #[test]
     fn spans_cover_every_element_once() {
-        for width in [1, 2, 3, 5, 64, 127, 128, 129, 255, 256, 257, 1000, 1024, 1025, 4097, 300_000] {
-            let tiling = Tiling::of(width);
+        let widths = [1, 2, 3, 5, 64, 127, 128, 129, 255, 256, 257, 1000, 1024, 1025, 4097, 300_000];
+        for (width, reduces) in widths.into_iter().flat_map(|width| [(width, false), (width, true)]) {
+            let tiling = Tiling::of(width, reduces);
             assert!(tiling.lanes() <= TILE_THREADS && tiling.rows_at_once.is_power_of_two());
             for rows in [1, 2, tiling.tile_rows() - tiling.tile_rows() / 3, tiling.tile_rows()] {
                 let mut seen = vec![0_u8; rows * width];

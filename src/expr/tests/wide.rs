@@ -79,8 +79,8 @@ const BY_COLUMN: &str = "sum(x, axis=0), mean(x * w, axis=0), var(x - m, axis=0,
 #[test]
 fn broadcast_inputs_have_the_values_of_whole_ones() {
     for dtype in [Dtype::F32, Dtype::F64, Dtype::I16, Dtype::Bool] {
-        for width in WIDTHS {
-            let wide = Wide::new(dtype, 70, width);
+        for width in WIDTHS.into_iter().chain([70_000]) {
+            let wide = Wide::new(dtype, if width < 4096 { 70 } else { 3 }, width);
             let text = if dtype == Dtype::Bool { "y = x & m | w; z = where(m, x, w); p = w" } else { TEXT };
             let (outputs, _) = wide.run(&wide.program(text), 7 << 20);
             let twin = bind(text, &RowShape::default(), dtype).unwrap();
@@ -98,7 +98,7 @@ fn broadcast_inputs_have_the_values_of_whole_ones() {
 #[test]
 fn all_elements_count_once() {
     for width in WIDTHS {
-        let wide = Wide::new(Dtype::I32, 3 * Tiling::of(width).tile_rows() + 5, width);
+        let wide = Wide::new(Dtype::I32, 3 * Tiling::of(width, true).tile_rows() + 5, width);
         let program = wide.program("sum(x), argmax(x), sum(x * w - m)");
         let (_, partials) = wide.run(&program, 0);
         let twin = bind("sum(x), argmax(x), sum(x * w - m)", &RowShape::default(), Dtype::I32).unwrap();
@@ -125,7 +125,7 @@ fn all_elements_count_once() {
 #[test]
 fn columns_are_reduced_in_the_documented_order() {
     for width in WIDTHS {
-        let tiling = Tiling::of(width);
+        let tiling = Tiling::of(width, true);
         let wide = Wide::new(Dtype::F64, tiling.tile_rows() + 3, width);
         let program = wide.program("sum(x, axis=0), argmin(x, axis=0)");
         let (_, partials) = wide.run(&program, 1 << 30);
@@ -160,7 +160,7 @@ fn cuda_source_gives_the_same_bits() {
     }
     for (dtype, widths) in [(Dtype::F32, &WIDTHS[..]), (Dtype::U8, &[3, 300])] {
         for &width in widths {
-            let wide = Wide::new(dtype, Tiling::of(width).tile_rows() + 3, width);
+            let wide = Wide::new(dtype, Tiling::of(width, true).tile_rows() + 3, width);
             for text in [TEXT, BY_COLUMN, "y = x + i; z = i * 2; q = rand(3) * m"] {
                 let program = wide.program(text);
                 let (outputs, partials) = wide.run(&program, 3 << 30);
@@ -188,5 +188,5 @@ fn values_that_rows_do_not_have_are_refused() {
         let error = bind(text, &row, Dtype::F64).unwrap_err().to_string();
         assert!(error.contains(reason), "{text}: {error}");
     }
-    assert_eq!(Tiling::of(1).lanes(), TILE_THREADS);
+    assert_eq!(Tiling::of(1, true).lanes(), TILE_THREADS);
 }
