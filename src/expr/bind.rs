@@ -11,9 +11,9 @@ use super::parse::{Parsed, Statement, Term, TermId, Tree};
 use super::program::Program;
 use super::random::NORMAL_FROM;
 use super::reduce::Reduction;
-use super::shape::{self, RowShape};
+use super::shape::{self, Extent, RowShape, TermShape};
 use super::typing::{self, common_of, constant_bits, default_dtype, float_of};
-use super::words::{self, Binary, Distribution, Fixed, Function, Unary, Weak};
+use super::words::{self, Binary, Distribution, Fixed, Function, Kind, Unary, Weak};
 use super::{filter, fold, hints};
 use crate::data::Dtype;
 
@@ -54,6 +54,7 @@ struct Assigned {
     at: usize,
     value: Value,
     rows: Rows,
+    shape: TermShape,
 }
 
 struct Binder<'a> {
@@ -68,6 +69,9 @@ struct Binder<'a> {
     operands: Vec<Operand>,
     /// The rows of these terms.
     rows: Vec<Rows>,
+    /// The shapes of these terms.
+    shapes: Vec<TermShape>,
+    row_shape: &'a RowShape,
     /// The number of an element.
     element: Op,
 }
@@ -98,6 +102,8 @@ pub(super) fn bind(
         terms: &parsed.terms,
         operands: Vec::with_capacity(parsed.terms.len()),
         rows: Vec::with_capacity(parsed.terms.len()),
+        shapes: Vec::with_capacity(parsed.terms.len()),
+        row_shape,
         element: if row_shape.width() == 1 { Op::Row } else { Op::Element },
     };
     let (mut reductions, mut reduced_at) = (Vec::new(), Vec::new());
@@ -105,7 +111,8 @@ pub(super) fn bind(
         match statement {
             Statement::Assign { at, name, value: term } => {
                 let value = binder.up_to(*term)?.value;
-                binder.assigned.insert(name, Assigned { at: *at, value, rows: binder.rows[*term] });
+                let (rows, shape) = (binder.rows[*term], binder.shapes[*term]);
+                binder.assigned.insert(name, Assigned { at: *at, value, rows, shape });
             }
             Statement::Result { at, label, .. } => return Err(undivided(*at, label)),
             Statement::Reduce { label, kind, along, of: term } => {
@@ -136,7 +143,7 @@ pub(super) fn bind(
         }
     }
     let (mut outputs, mut output_ids, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
-    let (mut output_rows, mut outputs_at) = (Vec::new(), Vec::new());
+    let (mut output_rows, mut outputs_at, mut reduced_outputs) = (Vec::new(), Vec::new(), Vec::new());
     for (name, dtype) in requested {
         let known = binder.assigned.get(name.as_str());
         let Some(known) = known.filter(|_| seen.insert(name)) else {
@@ -150,7 +157,9 @@ pub(super) fn bind(
         output_ids.push(binder.cast(row, dtype));
         outputs.push((name.clone(), dtype));
         outputs_at.push(operand.at);
-        output_rows.push((name.as_str(), operand.at, binder.assigned[name.as_str()].rows));
+        let Assigned { rows, shape, .. } = binder.assigned[name.as_str()];
+        output_rows.push((name.as_str(), operand.at, rows));
+        reduced_outputs.push(shape.is_reduced);
     }
     parsed.check_used(requested.iter().map(|(name, _)| name.as_str()))?;
     let mut filter = filter::of_outputs(output_rows)?;
@@ -167,7 +176,8 @@ pub(super) fn bind(
     // Those that count kept rows are in front, and are of all elements.
     let counters = reductions.len() - reduced_at.len();
     let reduced = reductions[counters..].iter().zip(reduced_at);
-    reduced.into_iter().try_for_each(|(of, at)| row_shape.check_reduced(at, of, extents[of.of]))?;
+    let is_within = nodes.iter().any(|node| matches!(node.op, Op::Reduce(..)));
+    reduced.into_iter().try_for_each(|(of, at)| row_shape.check_reduced(at, of, (extents[of.of], is_within)))?;
     Ok(Program {
         text: text.clone(),
         pass,
@@ -180,6 +190,7 @@ pub(super) fn bind(
         outputs,
         output_ids,
         output_extents,
+        reduced_outputs,
         filter,
         reductions,
     })
@@ -220,9 +231,11 @@ impl Binder<'_> {
         let terms = self.terms;
         for (id, term) in terms.iter().enumerate().take(last + 1).skip(self.operands.len()) {
             let rows = self.rows_of(term)?;
+            let shape = self.shape_of(term)?;
             let operand = self.term(id, term)?;
             self.operands.push(operand);
             self.rows.push(rows);
+            self.shapes.push(shape);
         }
         Ok(self.operands[last])
     }
@@ -238,6 +251,7 @@ impl Binder<'_> {
                 bound.map_err(|fault| self.with_parentheses(id, *op, fault))
             }
             Tree::Reduce { label, .. } => Err(undivided(at, label)),
+            Tree::Within(kind, _, of) => self.within(at, *kind, *of),
             Tree::Filter(of, _) => Ok(Operand { at, ..self.operands[*of] }),
             Tree::Call(function, arguments) => {
                 let arguments: Vec<Operand> = arguments.iter().map(|argument| self.operands[*argument]).collect();
@@ -261,6 +275,21 @@ impl Binder<'_> {
             _ => Rows::One,
         };
         Rows::of_operation(term.at, term.tree.operands().into_iter().map(|id| self.rows[id]).chain([own]))
+    }
+
+    /// The shape of a term.
+    fn shape_of(&self, term: &Term) -> Result<TermShape, Fault> {
+        let own = match &term.tree {
+            Tree::Name(name) => match (self.assigned.get(name.as_str()), self.given.get(name.as_str())) {
+                (Some(assigned), _) => assigned.shape,
+                (None, Some((Op::Input(input), _))) => TermShape::of_extent(self.row_shape.extent(*input)),
+                _ => TermShape::ONE,
+            },
+            Tree::Call(Function::Random(_), _) => TermShape::of_extent(Extent::Full),
+            Tree::Within(_, within, of) => return self.row_shape.within(term.at, *within, self.shapes[*of]),
+            _ => TermShape::ONE,
+        };
+        TermShape::of_operation(term.at, term.tree.operands().into_iter().map(|id| self.shapes[id]).chain([own]))
     }
 
     fn rows_of_name(&self, name: &str) -> Rows {
@@ -358,6 +387,63 @@ impl Binder<'_> {
         let angle = self.binary(at, Binary::Mul, of(Weak::Float(std::f64::consts::TAU)), second)?;
         let cosine = self.unary(at, Unary::Cos, angle)?;
         self.binary(at, Binary::Mul, radius, cosine)
+    }
+
+    /// A reduction of the elements of each row, which [`Reduction::finish`] defines, but for variances: they are the
+    /// mean of the squared differences from the mean.
+    fn within(&mut self, at: usize, kind: Kind, of: TermId) -> Result<Operand, Fault> {
+        let of = self.operands[of];
+        let dtype = self.dtype(of.value);
+        let reduction = Reduction::new(String::new(), kind, dtype);
+        let row = self.strong(of, dtype)?;
+        let row = if reduction.counts() { self.cast(row, Dtype::Bool) } else { row };
+        let row = self.cast(row, reduction.state);
+        let value = match kind {
+            Kind::Sum | Kind::Count | Kind::Kept => {
+                let sum = self.reduce_rows(Kind::Sum, row);
+                match reduction.state {
+                    Dtype::F64 => {
+                        let zero = self.nodes.push(Op::Constant(0), Dtype::F64);
+                        self.nodes.push(Op::Binary(Binary::Add, sum, zero), Dtype::F64)
+                    }
+                    _ => sum,
+                }
+            }
+            Kind::Prod | Kind::Min | Kind::Max | Kind::ArgMin | Kind::ArgMax => self.reduce_rows(kind, row),
+            Kind::All => self.reduce_rows(Kind::Min, row),
+            Kind::Any => self.reduce_rows(Kind::Max, row),
+            Kind::Mean => self.mean_of_rows(row),
+            Kind::Var | Kind::Std => {
+                let mean = self.mean_of_rows(row);
+                let difference = self.nodes.push(Op::Binary(Binary::Sub, row, mean), Dtype::F64);
+                let square = self.nodes.push(Op::Binary(Binary::Mul, difference, difference), Dtype::F64);
+                let variance = self.mean_of_rows(square);
+                match kind {
+                    Kind::Std => self.nodes.push(Op::Unary(Unary::Sqrt, variance), Dtype::F64),
+                    _ => variance,
+                }
+            }
+        };
+        let id = self.cast(value, reduction.result_dtype());
+        Ok(Operand { at, value: Value::Node(id) })
+    }
+
+    fn mean_of_rows(&mut self, row: Id) -> Id {
+        let sum = self.reduce_rows(Kind::Sum, row);
+        let count = (self.row_shape.width() as f64).to_bits();
+        let count = self.nodes.push(Op::Constant(count), Dtype::F64);
+        self.nodes.push(Op::Binary(Binary::Div, sum, count), Dtype::F64)
+    }
+
+    /// The reduction of each row of a value with the dtype of a state. A row of one element is its own.
+    fn reduce_rows(&mut self, kind: Kind, of: Id) -> Id {
+        let finds = matches!(kind, Kind::ArgMin | Kind::ArgMax);
+        match (self.row_shape.width(), finds) {
+            (1, true) => self.nodes.push(Op::Constant(0), Dtype::I64),
+            (1, false) => of,
+            (_, true) => self.nodes.push(Op::Reduce(kind, of), Dtype::I64),
+            (_, false) => self.nodes.push(Op::Reduce(kind, of), self.nodes.dtype(of)),
+        }
     }
 
     fn extreme(&mut self, at: usize, op: Binary, operands: &[Operand], dtype: Dtype) -> Result<Operand, Fault> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::words::{Binary, Unary};
+use super::words::{Binary, Kind, Unary};
 use crate::data::Dtype;
 
 /// The result of an operation: its index in the list.
@@ -25,6 +25,8 @@ pub(super) enum Op {
     Binary(Binary, Id, Id),
     /// The second operand where the first, a `bool`, is true; otherwise the third.
     Select(Id, Id, Id),
+    /// The sum, product, minimum or maximum of the elements of each row, or the column of one of the latter.
+    Reduce(Kind, Id),
 }
 
 impl Op {
@@ -32,7 +34,7 @@ impl Op {
     pub(super) fn operands(self) -> impl Iterator<Item = Id> {
         let operands = match self {
             Op::Input(_) | Op::Value(_) | Op::Row | Op::Element | Op::Constant(_) => [None; 3],
-            Op::Cast(a) | Op::Unary(_, a) => [Some(a), None, None],
+            Op::Cast(a) | Op::Unary(_, a) | Op::Reduce(_, a) => [Some(a), None, None],
             Op::Binary(_, a, b) => [Some(a), Some(b), None],
             Op::Select(a, b, c) => [Some(a), Some(b), Some(c)],
         };
@@ -87,6 +89,7 @@ impl Nodes {
                 Op::Unary(op, a) => Op::Unary(op, moved[a]),
                 Op::Binary(op, a, b) => Op::Binary(op, moved[a], moved[b]),
                 Op::Select(a, b, c) => Op::Select(moved[a], moved[b], moved[c]),
+                Op::Reduce(kind, a) => Op::Reduce(kind, moved[a]),
                 leaf => leaf,
             };
             kept.push(Node { op, ..node });

@@ -25,6 +25,7 @@
 //! There is no `f16`: where NumPy computes in `f16`, Overshot uses `f32`.
 
 mod apply;
+mod axes;
 mod bind;
 mod cuda;
 mod dispatch;
@@ -52,10 +53,12 @@ mod results;
 mod samples;
 mod scalar;
 mod shape;
+mod sweeps;
 #[cfg(test)]
 mod tests;
 mod tiling;
 mod typing;
+mod within;
 mod words;
 
 pub use expression::Expression;
@@ -63,6 +66,7 @@ pub use fault::{Location, locate};
 pub use number::{NotANumber, Number};
 pub use words::{FunctionInfo, FunctionKind, functions};
 
+pub(crate) use axes::Axes;
 pub(crate) use hints::unbound;
 pub(crate) use program::Program;
 pub(crate) use reduce::Reduction;

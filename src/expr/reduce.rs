@@ -245,7 +245,7 @@ impl Reduction {
     }
 
     /// The state of no rows.
-    fn identity(&self) -> [u64; MAX_WORDS] {
+    pub(super) fn identity(&self) -> [u64; MAX_WORDS] {
         let least = match self.state {
             Dtype::F64 => f64::NEG_INFINITY.to_bits(),
             Dtype::I64 => i64::MIN as u64,
@@ -272,7 +272,7 @@ impl Reduction {
 
     /// Combines lanes on the left with lanes on the right, word by word, as far as the right ones reach.
     #[inline(always)]
-    fn merge(&self, [l0, l1, l2]: [&mut [u64]; MAX_WORDS], [r0, r1, r2]: [&[u64]; MAX_WORDS]) {
+    pub(super) fn merge(&self, [l0, l1, l2]: [&mut [u64]; MAX_WORDS], [r0, r1, r2]: [&[u64]; MAX_WORDS]) {
         match (self.fold, self.state) {
             (Fold::Sum, Dtype::F64) => zip(l0, r0, |a: f64, b| a + b),
             (Fold::Sum, _) => zip(l0, r0, u64::wrapping_add),

@@ -23,6 +23,9 @@ const MOST_REDUCED: usize = 1 << 22;
 /// of the host.
 const MOST_ELEMENTS: usize = 1 << 16;
 
+/// The elements of a tile of which one block computes whole rows.
+const MOST_OF_BLOCK: usize = 1 << 14;
+
 /// How rows of one width are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tiling {
@@ -33,6 +36,7 @@ pub(super) struct Tiling {
     /// The turns of a block.
     pub(super) turns: usize,
     /// The strips of columns of a tile, which have 256 columns each, but for the last one. Each is the work of a block.
+    /// If elements are reduced within rows, one block computes whole rows, as one strip.
     pub(super) strips: usize,
 }
 
@@ -59,23 +63,40 @@ impl Tiling {
         Tiling { width, rows_at_once: 1, turns, strips: width.div_ceil(TILE_THREADS) }
     }
 
+    /// The same for a program that reduces elements within rows. A block covers 256 columns after the other.
+    pub(super) fn of_whole_rows(width: usize, reduces: bool) -> Tiling {
+        let tiling = Tiling::of(width, reduces);
+        let turns = match reduces {
+            true => tiling.turns,
+            // Few turns, for many blocks.
+            false => tiling.turns.min((MOST_OF_BLOCK / width).max(1)),
+        };
+        if width > TILE_THREADS { Tiling { turns, strips: 1, ..tiling } } else { tiling }
+    }
+
     pub(super) fn tile_rows(self) -> usize {
         self.rows_at_once * self.turns
     }
 
     /// The threads of a block that have an element.
     pub(super) fn lanes(self) -> usize {
-        if self.strips == 1 { self.width * self.rows_at_once } else { TILE_THREADS }
+        if self.width <= TILE_THREADS { self.width * self.rows_at_once } else { TILE_THREADS }
     }
 
-    /// The columns that the host accumulates at a time: whole strips.
+    /// The columns that the host accumulates at a time: whole rows, or whole strips.
     pub(super) fn columns_at_once(self) -> usize {
-        if self.strips == 1 { self.width } else { BLOCK_ELEMENTS }
+        if self.strips == 1 && self.has_small_rows() { self.width } else { BLOCK_ELEMENTS }
+    }
+
+    /// Whether the host computes whole rows at a time, if it has to.
+    pub(super) fn has_small_rows(self) -> bool {
+        self.width <= BLOCK_ELEMENTS
     }
 
     /// The spans of some rows of a tile and these columns, in order. Each begins where a turn does.
     pub(super) fn spans(self, rows: Range<usize>, columns: Range<usize>) -> impl Iterator<Item = Span> {
-        let rows_of_span = if self.strips == 1 { BLOCK_ELEMENTS / self.lanes() * self.rows_at_once } else { 1 };
+        let is_narrow = self.width <= TILE_THREADS;
+        let rows_of_span = if is_narrow { BLOCK_ELEMENTS / self.lanes() * self.rows_at_once } else { 1 };
         let end = rows.end;
         rows.step_by(rows_of_span).map(move |row| {
             let last = end.min(row + rows_of_span) - 1;

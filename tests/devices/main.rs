@@ -32,6 +32,7 @@ mod verified;
 #[path = "../watchdog/mod.rs"]
 mod watchdog;
 mod wide;
+mod within;
 
 fn main() {
     static MODULES: &[harness::Module] = &[
@@ -54,6 +55,7 @@ fn main() {
         verdict::MODULE,
         verified::MODULE,
         wide::MODULE,
+        within::MODULE,
         checksums::MODULE,
     ];
     harness::run(MODULES)

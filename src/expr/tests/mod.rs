@@ -9,6 +9,7 @@ mod parse;
 mod passes;
 mod values;
 mod wide;
+mod within;
 
 use std::sync::Arc;
 

@@ -12,28 +12,28 @@ use crate::data::Dtype;
 use crate::device::kernel::{TILE_THREADS, Uniform};
 
 /// Inputs `x` with all elements, `w` with one for each row, and `m` with one row for all rows.
-struct Wide {
-    dtype: Dtype,
-    rows: usize,
-    width: usize,
-    x: Column,
-    w: Column,
-    m: Column,
+pub(super) struct Wide {
+    pub(super) dtype: Dtype,
+    pub(super) rows: usize,
+    pub(super) width: usize,
+    pub(super) x: Column,
+    pub(super) w: Column,
+    pub(super) m: Column,
 }
 
 impl Wide {
-    fn new(dtype: Dtype, rows: usize, width: usize) -> Wide {
+    pub(super) fn new(dtype: Dtype, rows: usize, width: usize) -> Wide {
         let [x, w, m] =
             [(rows * width, 1), (rows, 2), (width, 3)].map(|(count, seed)| Column::mixed(dtype, count, seed));
         Wide { dtype, rows, width, x, w, m }
     }
 
-    fn program(&self, text: &str) -> Arc<Program> {
+    pub(super) fn program(&self, text: &str) -> Arc<Program> {
         let extents = vec![Extent::Full, Extent::PerRow, Extent::PerColumn];
-        bind(text, &RowShape { dims: vec![self.width as u64], extents }, self.dtype).unwrap()
+        bind(text, &RowShape { dims: vec![self.width as u64], extents, ..RowShape::default() }, self.dtype).unwrap()
     }
 
-    fn run(&self, program: &Arc<Program>, first_row: u64) -> (Vec<Column>, Vec<u64>) {
+    pub(super) fn run(&self, program: &Arc<Program>, first_row: u64) -> (Vec<Column>, Vec<u64>) {
         let kernel = program.kernel();
         let elements = |output| self.rows * program.output_elements(output);
         let outputs = program.outputs().iter().enumerate();
@@ -49,7 +49,7 @@ impl Wide {
     }
 
     /// The inputs with all elements.
-    fn broadcast(&self) -> [Column; 3] {
+    pub(super) fn broadcast(&self) -> [Column; 3] {
         let (w, m): (Vec<u64>, Vec<u64>) = (self.w.bits().collect(), self.m.bits().collect());
         let elements = || 0..self.rows * self.width;
         [
@@ -60,7 +60,7 @@ impl Wide {
     }
 }
 
-fn bind(text: &str, row: &RowShape, dtype: Dtype) -> crate::Result<Arc<Program>> {
+pub(super) fn bind(text: &str, row: &RowShape, dtype: Dtype) -> crate::Result<Arc<Program>> {
     let expression = Expression::parse(text).unwrap();
     let inputs = ["x", "w", "m"].map(|name| (name.to_owned(), dtype));
     let names = expression.outputs().filter(|name| !expression.reads(name));
@@ -162,23 +162,31 @@ fn cuda_source_gives_the_same_bits() {
         for &width in widths {
             let wide = Wide::new(dtype, Tiling::of(width, true).tile_rows() + 3, width);
             for text in [TEXT, BY_COLUMN, "y = x + i; z = i * 2; q = rand(3) * m"] {
-                let program = wide.program(text);
-                let (outputs, partials) = wide.run(&program, 3 << 30);
-                let inputs = [wide.x.clone(), wide.w.clone()];
-                let cpp =
-                    run_wide_as_cpp(&program, (3 << 30, wide.rows), (&inputs, std::slice::from_ref(&wide.m)), &[]);
-                let mut bytes: Vec<u8> = outputs.iter().flat_map(|output| output.bytes().to_vec()).collect();
-                bytes.extend(bytemuck::cast_slice::<u64, u8>(&partials));
-                let differs = cpp.iter().zip(&bytes).position(|(one, other)| one != other);
-                assert_eq!((differs, cpp.len()), (None, bytes.len()), "{dtype}, {width}, {text}");
+                compare_with_cpp(&wide, text);
             }
         }
     }
 }
 
+/// Compares the outputs and partials of the host kernel with those of the CUDA source.
+pub(super) fn compare_with_cpp(wide: &Wide, text: &str) {
+    let program = wide.program(text);
+    let (outputs, partials) = wide.run(&program, 3 << 30);
+    let inputs = [wide.x.clone(), wide.w.clone()];
+    let cpp = run_wide_as_cpp(&program, (3 << 30, wide.rows), (&inputs, std::slice::from_ref(&wide.m)), &[]);
+    let mut bytes: Vec<u8> = outputs.iter().flat_map(|output| output.bytes().to_vec()).collect();
+    bytes.extend(bytemuck::cast_slice::<u64, u8>(&partials));
+    let differs = cpp.iter().zip(&bytes).position(|(one, other)| one != other);
+    assert_eq!((differs, cpp.len()), (None, bytes.len()), "{}, {}, {text}", wide.dtype, wide.width);
+}
+
 #[test]
 fn values_that_rows_do_not_have_are_refused() {
-    let row = RowShape { dims: vec![3], extents: vec![Extent::Full, Extent::PerRow, Extent::PerColumn] };
+    let row = RowShape {
+        dims: vec![3],
+        extents: vec![Extent::Full, Extent::PerRow, Extent::PerColumn],
+        ..RowShape::default()
+    };
     for (text, reason) in [
         ("y = m * 2", "the same for all rows"),
         ("sum(w)", "one element for each row"),
