@@ -428,8 +428,9 @@ fn steps_of(
     for id in sweep.nodes.iter().filter(|id| !is_swept || !is_reduction(**id)) {
         nodes[*id].op.operands().for_each(|operand| last_use[operand] = *id);
     }
-    let mut reduces = Vec::new();
+    let (mut reduces, mut number_of) = (Vec::new(), vec![None; nodes.len()]);
     for (reduction, (id, _, of)) in program.row_reductions().enumerate() {
+        number_of[id] = Some(reduction);
         if sweep.reduces.contains(&id) {
             uses[of].push(Step::PushOfRow { reduction });
             reduces.push(reduction);
@@ -474,8 +475,7 @@ fn steps_of(
                 })),
             },
         };
-        let reduction = program.row_reductions().position(|(reduction, ..)| reduction == id);
-        match (places[id], reduction) {
+        match (places[id], number_of[id]) {
             _ if is_constant[id] => {}
             (_, Some(reduction)) if is_swept => steps.push(Step::ValueOfRow { reduction, to: id }),
             (_, Some(reduction)) => steps.push(Step::ReduceRows { reduction, to: id }),

@@ -350,21 +350,19 @@ impl Parser<'_> {
 
     /// Parses the value of an option of a function, whose name is at `at`.
     fn option(&mut self, at: usize, (name, keyword): (&str, &str), options: &mut Options) -> Result<(), Fault> {
-        let is_axis = keyword == "axis";
         match (keyword, self.token()) {
             ("axis", Token::Name(none)) if none == "None" => options.axes = Some(None),
             ("axis", _) => {
                 let axes = self.axes().ok_or_else(|| Fault::new(at, AXES))?;
                 options.axes = Some(Some(axes));
+                return Ok(());
             }
             ("keepdims", Token::Name(value)) if value == "True" => options.keeps_dims = Some(true),
             ("keepdims", Token::Name(value)) if value == "False" => options.keeps_dims = Some(false),
             ("keepdims", _) => return Err(Fault::new(at, "`keepdims` is `True` or `False`")),
             _ => return Err(Fault::new(at, hints::keyword(name, keyword))),
         }
-        if !is_axis || options.axes == Some(None) {
-            self.next += 1;
-        }
+        self.next += 1;
         Ok(())
     }
 

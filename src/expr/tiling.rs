@@ -128,6 +128,21 @@ mod tests {
         assert_eq!((rows(8192), rows(100_000), rows(1 << 23)), ((8, 16), (1, 16), (1, 1)));
     }
 
+    #[test]
+    fn a_block_of_whole_rows_has_one_strip() {
+        for reduces in [false, true] {
+            for width in [1, 2, 255, 256] {
+                assert_eq!(Tiling::of_whole_rows(width, reduces), Tiling::of(width, reduces), "{width}");
+            }
+            let of = |width| {
+                let tiling = Tiling::of_whole_rows(width, reduces);
+                (tiling.tile_rows(), tiling.strips, tiling.lanes())
+            };
+            let rows = |few: usize| if reduces { 16 } else { few };
+            assert_eq!((of(257), of(4096), of(100_000)), ((16, 1, 256), (rows(4), 1, 256), (rows(1), 1, 256)));
+        }
+    }
+
     /// Every element of a tile is in one span, in which columns are contiguous.
     #[test]
     fn spans_cover_every_element_once() {
