@@ -1,6 +1,7 @@
 // Reduces one tile of rows in a block of 256 threads. Every thread accumulates its rows (lane, lane + 256, …) in
 // order, then the threads are combined in halves. With rows of several elements, a turn of the block covers whole rows,
-// or 256 columns of one. `src/expr/reduce.rs` and `within.rs` give the same bits on the host. Compile with --fmad=false.
+// or 256 columns of one. `src/expr/reduce.rs` and `within.rs` give the same bits on the host. Compile with
+// --fmad=false.
 
 namespace overshot {
 

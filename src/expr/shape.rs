@@ -127,8 +127,8 @@ impl RowShape {
         }
     }
 
-    /// Checks that a reduction at `at` is of all elements of a row, and its value of this shape has all of them. Returns
-    /// the shape of the result.
+    /// Checks that a reduction at `at` is of all elements of a row, and that its value, of this shape, has all of them.
+    /// Returns the shape of the result.
     pub(super) fn within(&self, at: usize, within: Within, of: TermShape) -> Result<TermShape, Fault> {
         let dims = self.dims.len();
         if dims == 0 {

@@ -1,8 +1,8 @@
 //! Reductions within rows on the host.
 //!
-//! A row has as many lanes as elements, but at most 256. Lane `l` has the elements `l`, `l + 256`, … in order. Then lanes
-//! `l` and `l + h` are combined for every power of two h that is less than the number of lanes, from the largest one to
-//! 1, as far as there is a lane `l + h`. `reduce_row` in `kernels/reduce.cu` gives the same bits.
+//! A row has as many lanes as elements, but at most 256. Lane `l` has the elements `l`, `l + 256`, … in order. Then
+//! lanes `l` and `l + h` are combined for every power of two h that is less than the number of lanes, from the largest
+//! one to 1, as far as there is a lane `l + h`. `reduce_row` in `kernels/reduce.cu` gives the same bits.
 
 use super::dispatch::{self, Work};
 use super::ir::Id;
