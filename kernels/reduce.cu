@@ -1,6 +1,7 @@
 // Reduces one tile of rows in a block of 256 threads. Every thread accumulates its rows (lane, lane + 256, …) in
 // order, then the threads are combined in halves. With rows of several elements, a turn of the block covers whole rows,
-// or 256 columns of one. `src/expr/reduce.rs` gives the same bits on the host. Compile with --fmad=false.
+// or 256 columns of one. `src/expr/reduce.rs` and `within.rs` give the same bits on the host. Compile with
+// --fmad=false.
 
 namespace overshot {
 
@@ -149,6 +150,27 @@ __device__ void reduce(const State& own, unsigned long long* shared, unsigned lo
     }
     if (lane == 0) states[0].write(words);
     __syncthreads();
+}
+
+// Combines the lanes of each row of WIDTH elements, and returns the state of the row to all of them. A row has as many
+// lanes as elements, but at most 256, and the threads of a block are the lanes of one row, or of several in turn. The
+// threads behind the last whole row get a state of no use.
+template <int WIDTH, class State>
+__device__ State reduce_row(const State& own, unsigned long long* shared) {
+    State* states = (State*)shared;
+    const int lanes = WIDTH < 256 ? WIDTH : 256;
+    const int thread = threadIdx.x, lane = thread % lanes;
+    states[thread] = own;
+    __syncthreads();
+    int half = 1;
+    while (2 * half < lanes) half *= 2;
+    for (; half > 0; half /= 2) {
+        if (lane < half && lane + half < lanes && thread + half < 256) states[thread].merge(states[thread + half]);
+        __syncthreads();
+    }
+    const State row = states[thread - lane];
+    __syncthreads();
+    return row;
 }
 
 // Combines the states of the threads with the same column, in rows of WIDTH columns of which a block covers ROWS at

@@ -120,7 +120,8 @@
 //! Inputs of one shape are paired element by element, and outputs have that shape. Inputs of other shapes are broadcast
 //! as in NumPy; a row is then a slice along the first axis, and an input has all of its elements, one of them, or one
 //! row for all rows. Inputs without a shape (slices, raw files, generators) go with every shape of as many elements. A
-//! reduction with `axis=0` has a value for each element of a row: [`Report::array`].
+//! reduction with `axis=0` has a value for each element of a row: [`Report::array`]. One with `axis=-1` has a value for
+//! each row, and is an output, or part of an expression: `y = x / sum(x, axis=-1, keepdims=True)`.
 //!
 //! Where it differs from NumPy: there is no `f16`, so float functions of `bool`, `i8` and `u8` give `f32`; a literal
 //! that does not fit the dtype beside it is an error also in `where` and `clip`; an integer array to a negative power

@@ -89,8 +89,7 @@ def test_what_does_not_fit_is_refused():
         with pytest.raises(ValueError, match="NumPy's rules do not broadcast"):
             ov.evaluate("x + y", {"x": x, "y": other})
     for text, reason in (
-        ("mean(x, axis=1)", "other axes are not supported"),
-        ("mean(x, axis=-1)", "other axes are not supported"),
+        ("mean(x, axis=x)", "an axis is a number"),
         ("mean(x, keepdims=True)", "needs an axis"),
         ("sqrt(x, axis=0)", "is no reduction"),
     ):

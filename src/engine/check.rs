@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::parts::Part;
-use super::shapes::{self, Shaped, Wide};
+use super::shapes::{self, RowNeeds, Shaped, Wide};
 use crate::custom;
 use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar, Source};
 use crate::device::kernel::{Kernel, Resident};
@@ -47,6 +47,8 @@ pub(super) struct Column {
     pub(super) elements: u64,
     /// Whether it is one row for all rows, which stays on the device.
     pub(super) is_resident: bool,
+    /// Whether it is an output that was reduced within rows, and has no dimensions of a row.
+    pub(super) is_reduced: bool,
 }
 
 impl Column {
@@ -54,7 +56,7 @@ impl Column {
     fn of_input(dtype: Dtype, row: &RowShape, input: usize) -> Column {
         let extent = row.extent(input);
         let elements = if extent == Extent::PerRow { 1 } else { row.width() as u64 };
-        Column { dtype, elements, is_resident: extent == Extent::PerColumn }
+        Column { dtype, elements, is_resident: extent == Extent::PerColumn, is_reduced: false }
     }
 }
 
@@ -112,7 +114,7 @@ impl BoundJob {
         match (&self.wide, self.outputs[output].elements) {
             // As in NumPy, kept rows have one dimension.
             _ if self.is_expression && self.operator.compacts() => None,
-            (Some(wide), elements) => Some(wide.of_elements(elements)),
+            (Some(wide), elements) => Some(wide.of_elements(elements, self.outputs[output].is_reduced)),
             (None, elements) if elements > 1 => Some(vec![self.rows, elements]),
             (None, _) => self.shape.clone(),
         }
@@ -159,7 +161,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
             let rows = job.row_count(&checked.counts(), (&bound.inputs, &elements))?;
             bound.check_rows(rows)?;
             let custom::BoundCall { kernel, inputs: elements, outputs } = bound;
-            let column = |(dtype, elements)| Column { dtype, elements, is_resident: false };
+            let column = |(dtype, elements)| Column { dtype, elements, is_resident: false, is_reduced: false };
             let inputs = inputs.iter().map(|(_, dtype)| *dtype).zip(elements).map(column).collect();
             let outputs = outputs.into_iter().map(column).collect();
             let operator = Box::new(CustomOp::new(kernel));
@@ -237,7 +239,8 @@ impl<'j> Checked<'j> {
             let inputs = job.inputs.iter().zip(&checked.sources);
             let shaped =
                 inputs.map(|((name, input), (_, count))| Shaped { name, count: *count, shape: input.source().shape() });
-            checked.wide = shapes::wide(&shaped.collect::<Vec<_>>(), expression.needs_rows())?;
+            let needs = RowNeeds { first_axis: expression.needs_rows(), within: expression.axes_within() };
+            checked.wide = shapes::wide(&shaped.collect::<Vec<_>>(), &needs)?;
             // Those of outputs are compared when their elements are known.
             let outputs = if checked.wide.is_none() { job.outputs.len() } else { 0 };
             checked.rows(&vec![1; outputs])?;
@@ -328,11 +331,11 @@ impl<'j> Checked<'j> {
             let rows = self.rows(&vec![1; self.job.outputs.len()])?;
             let own = given.inputs.iter().map(|_| Extent::Full);
             let extents = own.chain(late.iter().map(|_| Extent::PerColumn)).collect();
-            let row = (RowShape { dims: vec![], extents }, given.add(late), &sources[..]);
+            let row = (RowShape { extents, ..RowShape::default() }, given.add(late), &sources[..]);
             return bind_expression(expression, given, &casts, rows, self.shape(), self.is_resident, row);
         };
         let extents = own.iter().map(|k| wide.row.extent(*k)).chain(late.iter().map(|_| Extent::PerColumn)).collect();
-        let row = RowShape { dims: wide.row.dims.clone(), extents };
+        let row = RowShape { extents, ..wide.row.clone() };
         let mut resident = self.resident(&wide.row, &own)?;
         resident.extend(given.add(late));
         let shape = Some(wide.whole());
@@ -370,6 +373,7 @@ pub(super) fn bind_expression(
         dtype: *dtype,
         elements: program.output_elements(k) as u64,
         is_resident: false,
+        is_reduced: program.is_reduced(k),
     };
     Ok(BoundJob {
         inputs: inputs.iter().enumerate().map(input).collect(),

@@ -6,7 +6,7 @@
 
 use crate::data::numpy_shape;
 use crate::error::{JobError, Result};
-use crate::expr::{Extent, RowShape};
+use crate::expr::{Axes, Extent, RowShape};
 
 /// An input as far as its shape goes.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +23,8 @@ pub(super) struct Shaped<'s> {
 pub(super) struct Wide {
     /// The number of rows.
     pub(super) rows: u64,
+    /// The lengths of the dimensions in front of those of a row: the number of rows, or its factors.
+    pub(super) outer: Vec<u64>,
     /// Their shape, and the extent of each input.
     pub(super) row: RowShape,
 }
@@ -30,16 +32,40 @@ pub(super) struct Wide {
 impl Wide {
     /// The shape of arrays with all elements.
     pub(super) fn whole(&self) -> Vec<u64> {
-        [self.rows].into_iter().chain(self.row.dims.iter().copied()).collect()
+        self.outer.iter().chain(&self.row.dims).copied().collect()
     }
 
-    /// The shape of an array with so many elements of each row: all, or one.
-    pub(super) fn of_elements(&self, elements: u64) -> Vec<u64> {
+    /// The shape of an array with so many elements of each row: all, or one. One that was reduced has no dimensions of
+    /// a row.
+    pub(super) fn of_elements(&self, elements: u64, is_reduced: bool) -> Vec<u64> {
         let mut shape = self.whole();
-        if elements == 1 {
-            shape[1..].fill(1);
+        if is_reduced {
+            shape.truncate(self.outer.len());
+        } else if elements == 1 {
+            shape[self.outer.len()..].fill(1);
         }
         shape
+    }
+}
+
+/// What decides about the rows of a job, besides its inputs.
+#[derive(Default)]
+pub(super) struct RowNeeds {
+    /// Whether a value depends on the first axis.
+    pub(super) first_axis: bool,
+    /// The axes of reductions within rows.
+    pub(super) within: Vec<Axes>,
+}
+
+impl RowNeeds {
+    /// The number of dimensions of a row, of arrays of so many dimensions and of one shape. It is all but the first,
+    /// unless only others are reduced.
+    fn dims_of_row(&self, dims: usize) -> usize {
+        let mut reduced = self.within.iter().map(|axes| axes.last_of(dims));
+        match reduced.next().flatten() {
+            Some(count) if !self.first_axis && reduced.all(|other| other == Some(count)) => count,
+            _ => dims - 1,
+        }
     }
 }
 
@@ -47,7 +73,7 @@ impl Wide {
 ///
 /// # Errors
 /// If the shapes do not fit together.
-pub(super) fn wide(inputs: &[Shaped<'_>], needs_rows: bool) -> Result<Option<Wide>> {
+pub(super) fn wide(inputs: &[Shaped<'_>], needs: &RowNeeds) -> Result<Option<Wide>> {
     let shapes = || inputs.iter().filter_map(|input| Some((input.name, input.shape?)));
     let Some((first, longest)) = shapes().max_by_key(|(_, shape)| shape.len()) else { return Ok(None) };
     let differ = |name: &str, other: &[u64]| JobError::ShapesDiffer {
@@ -76,13 +102,15 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs_rows: bool) -> Result<Option<Wid
         Some(shape) => shape == whole,
         None => Some(input.count) == elements,
     };
-    if !needs_rows && inputs.iter().all(is_whole) {
+    let are_whole = inputs.iter().all(is_whole);
+    if !needs.first_axis && needs.within.is_empty() && are_whole {
         return Ok(None);
     }
     if elements.is_none_or(|elements| elements > u64::MAX / 16) {
         return Err(JobError::TooLarge { name: first.into() }.into());
     }
-    let dims = whole[1..].to_vec();
+    let outer = whole.len() - if are_whole { needs.dims_of_row(whole.len()) } else { whole.len() - 1 };
+    let dims = whole[outer..].to_vec();
     if dims.contains(&0) {
         return Err(JobError::NoElements { name: first.into(), shape: numpy_shape(longest) }.into());
     }
@@ -108,7 +136,9 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs_rows: bool) -> Result<Option<Wid
         }
     };
     let extents = inputs.iter().map(extent).collect::<Result<Vec<_>, JobError>>()?;
-    Ok(Some(Wide { rows: whole[0], row: RowShape { dims, extents } }))
+    // No more than all elements, whose number fits.
+    let rows = whole[..outer].iter().product();
+    Ok(Some(Wide { rows, outer: whole[..outer].to_vec(), row: RowShape { dims, outer: outer - 1, extents } }))
 }
 
 /// Returns the elements of a row of this shape, of an array of elements of `size` bytes that is broadcast to it.
@@ -143,7 +173,7 @@ mod tests {
         let inputs = shapes.iter().zip(&names);
         let inputs: Vec<Shaped<'_>> =
             inputs.map(|(shape, name)| Shaped { name, count: shape.iter().product(), shape: Some(shape) }).collect();
-        wide(&inputs, needs_rows)
+        wide(&inputs, &RowNeeds { first_axis: needs_rows, within: vec![] })
     }
 
     #[test]
@@ -153,7 +183,7 @@ mod tests {
         assert_eq!(of(&[&[5, 3]], true).unwrap().map(|wide| (wide.rows, wide.row.dims)), Some((5, vec![3])));
         let slice = Shaped { name: "s", count: 15, shape: None };
         let array = Shaped { name: "a", count: 15, shape: Some(&[5, 3]) };
-        assert_eq!(wide(&[slice, array], false).unwrap(), None);
+        assert_eq!(wide(&[slice, array], &RowNeeds::default()).unwrap(), None);
     }
 
     #[test]

@@ -210,6 +210,8 @@ pub(super) fn apply(program: &Program, id: Id, block: &Block<'_>, target: Target
         Op::Unary(op, of) => unary(op, nodes[of].dtype, block, of, target),
         Op::Binary(op, a, b) => binary(op, nodes[a].dtype, block, [a, b], target),
         Op::Select(condition, then, otherwise) => select(dtype, block, [condition, then, otherwise], target),
+        // A `RowReduction` computes it.
+        Op::Reduce(..) => {}
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::axes::Along;
 use super::bins::{Bins, Edges};
 use super::border::{Border, Neighbours};
 use super::fault::Fault;
@@ -10,11 +11,11 @@ use super::filter::Rows;
 use super::ir::{Id, Nodes, Op};
 use super::neighbours::Neighbourhood;
 use super::number::Number;
-use super::parse::{Along, Parsed, Statement, Term, TermId, Tree};
+use super::parse::{Parsed, Statement, Term, TermId, Tree};
 use super::program::Program;
 use super::random::NORMAL_FROM;
 use super::reduce::Reduction;
-use super::shape::{self, RowShape};
+use super::shape::{self, Extent, RowShape, TermShape};
 use super::tally::Tally;
 use super::typing::{self, common_of, constant_bits, default_dtype, float_of};
 use super::view::{Rule, Step};
@@ -59,6 +60,7 @@ struct Assigned {
     at: usize,
     value: Value,
     rows: Rows,
+    shape: TermShape,
 }
 
 struct Binder<'a> {
@@ -73,9 +75,11 @@ struct Binder<'a> {
     operands: Vec<Operand>,
     /// The rows of these terms.
     rows: Vec<Rows>,
+    /// The shapes of these terms.
+    shapes: Vec<TermShape>,
+    row_shape: &'a RowShape,
     /// The number of an element.
     element: Op,
-    row: &'a RowShape,
 }
 
 /// See [`Expression::bind`](super::Expression::bind).
@@ -104,15 +108,17 @@ pub(super) fn bind(
         terms: &parsed.terms,
         operands: Vec::with_capacity(parsed.terms.len()),
         rows: Vec::with_capacity(parsed.terms.len()),
+        shapes: Vec::with_capacity(parsed.terms.len()),
+        row_shape,
         element: if row_shape.width() == 1 { Op::Row } else { Op::Element },
-        row: row_shape,
     };
     let (mut reductions, mut reduced_at) = (Vec::new(), Vec::new());
     for statement in &parsed.statements {
         match statement {
             Statement::Assign { at, name, value: term } => {
                 let value = binder.up_to(*term)?.value;
-                binder.assigned.insert(name, Assigned { at: *at, value, rows: binder.rows[*term] });
+                let (rows, shape) = (binder.rows[*term], binder.shapes[*term]);
+                binder.assigned.insert(name, Assigned { at: *at, value, rows, shape });
             }
             Statement::Result { at, label, .. } => return Err(undivided(*at, label)),
             Statement::Reduce { label, kind, along: Along::Bins(bins), of: term } => {
@@ -150,7 +156,7 @@ pub(super) fn bind(
         }
     }
     let (mut outputs, mut output_ids, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
-    let (mut output_rows, mut outputs_at) = (Vec::new(), Vec::new());
+    let (mut output_rows, mut outputs_at, mut reduced_outputs) = (Vec::new(), Vec::new(), Vec::new());
     for (name, dtype) in requested {
         let known = binder.assigned.get(name.as_str());
         let Some(known) = known.filter(|_| seen.insert(name)) else {
@@ -164,7 +170,9 @@ pub(super) fn bind(
         output_ids.push(binder.cast(row, dtype));
         outputs.push((name.clone(), dtype));
         outputs_at.push(operand.at);
-        output_rows.push((name.as_str(), operand.at, binder.assigned[name.as_str()].rows));
+        let Assigned { rows, shape, .. } = binder.assigned[name.as_str()];
+        output_rows.push((name.as_str(), operand.at, rows));
+        reduced_outputs.push(shape.is_reduced);
     }
     parsed.check_used(requested.iter().map(|(name, _)| name.as_str()))?;
     let mut filter = filter::of_outputs(output_rows)?;
@@ -183,8 +191,9 @@ pub(super) fn bind(
     // Those that count kept rows are in front, and are of all elements.
     let counters = reductions.len() - reduced_at.len();
     let reduced = reductions[counters..].iter().zip(reduced_at);
+    let is_within = nodes.iter().any(|node| matches!(node.op, Op::Reduce(..)));
     for (of, at) in reduced {
-        of.operands().try_for_each(|operand| row_shape.check_reduced(at, of, extents[operand]))?;
+        of.operands().try_for_each(|operand| row_shape.check_reduced(at, of, (extents[operand], is_within)))?;
     }
     let program = Program {
         text: text.clone(),
@@ -198,6 +207,7 @@ pub(super) fn bind(
         outputs,
         output_ids,
         output_extents,
+        reduced_outputs,
         filter,
         reductions,
         near,
@@ -241,9 +251,11 @@ impl Binder<'_> {
         let terms = self.terms;
         for (id, term) in terms.iter().enumerate().take(last + 1).skip(self.operands.len()) {
             let rows = self.rows_of(term)?;
+            let shape = self.shape_of(term)?;
             let operand = self.term(id, term)?;
             self.operands.push(operand);
             self.rows.push(rows);
+            self.shapes.push(shape);
         }
         Ok(self.operands[last])
     }
@@ -259,6 +271,7 @@ impl Binder<'_> {
                 bound.map_err(|fault| self.with_parentheses(id, *op, fault))
             }
             Tree::Reduce { label, .. } => Err(undivided(at, label)),
+            Tree::Within(kind, _, of) => self.within(at, *kind, *of),
             Tree::Filter(of, _) | Tree::Weighted(of, _) => Ok(Operand { at, ..self.operands[*of] }),
             Tree::Near(near, of) => self.near(at, near, self.operands[*of]),
             Tree::Call(function, arguments) => {
@@ -284,6 +297,21 @@ impl Binder<'_> {
             _ => Rows::One,
         };
         Rows::of_operation(term.at, term.tree.operands().into_iter().map(|id| self.rows[id]).chain([own]))
+    }
+
+    /// The shape of a term.
+    fn shape_of(&self, term: &Term) -> Result<TermShape, Fault> {
+        let own = match &term.tree {
+            Tree::Name(name) => match (self.assigned.get(name.as_str()), self.given.get(name.as_str())) {
+                (Some(assigned), _) => assigned.shape,
+                (None, Some((Op::Input(input), _))) => TermShape::of_extent(self.row_shape.extent(*input)),
+                _ => TermShape::ONE,
+            },
+            Tree::Call(Function::Random(_), _) => TermShape::of_extent(Extent::Full),
+            Tree::Within(_, within, of) => return self.row_shape.within(term.at, *within, self.shapes[*of]),
+            _ => TermShape::ONE,
+        };
+        TermShape::of_operation(term.at, term.tree.operands().into_iter().map(|id| self.shapes[id]).chain([own]))
     }
 
     fn rows_of_name(&self, name: &str) -> Rows {
@@ -472,7 +500,7 @@ impl Binder<'_> {
         };
         let id = self.strong(of, dtype)?;
         let moved =
-            if by == 0 { id } else { neighbours::shifted(at, &mut self.nodes, id, Step { by, rule }, self.row)? };
+            if by == 0 { id } else { neighbours::shifted(at, &mut self.nodes, id, Step { by, rule }, self.row_shape)? };
         let id = match number.filter(|_| by != 0) {
             Some(number) => {
                 let is_inside = neighbours::is_inside(&mut self.nodes, by);
@@ -481,6 +509,64 @@ impl Binder<'_> {
             None => moved,
         };
         Ok(Operand { at, value: Value::Node(id) })
+    }
+
+    /// A reduction of the elements of each row, which [`Reduction::finish`] defines, but for variances: they are the
+    /// mean of the squared differences from the mean.
+    fn within(&mut self, at: usize, kind: Kind, of: TermId) -> Result<Operand, Fault> {
+        let of = self.operands[of];
+        let dtype = self.dtype(of.value);
+        let reduction = Reduction::new(String::new(), kind, dtype);
+        let row = self.strong(of, dtype)?;
+        let row = if reduction.counts() { self.cast(row, Dtype::Bool) } else { row };
+        let row = self.cast(row, reduction.state);
+        let value = match kind {
+            // The last two have no axis.
+            Kind::Sum | Kind::Count | Kind::Kept | Kind::Histogram | Kind::BinCount => {
+                let sum = self.reduce_rows(Kind::Sum, row);
+                match reduction.state {
+                    Dtype::F64 => {
+                        let zero = self.nodes.push(Op::Constant(0), Dtype::F64);
+                        self.nodes.push(Op::Binary(Binary::Add, sum, zero), Dtype::F64)
+                    }
+                    _ => sum,
+                }
+            }
+            Kind::Prod | Kind::Min | Kind::Max | Kind::ArgMin | Kind::ArgMax => self.reduce_rows(kind, row),
+            Kind::All => self.reduce_rows(Kind::Min, row),
+            Kind::Any => self.reduce_rows(Kind::Max, row),
+            Kind::Mean => self.mean_of_rows(row),
+            Kind::Var | Kind::Std => {
+                let mean = self.mean_of_rows(row);
+                let difference = self.nodes.push(Op::Binary(Binary::Sub, row, mean), Dtype::F64);
+                let square = self.nodes.push(Op::Binary(Binary::Mul, difference, difference), Dtype::F64);
+                let variance = self.mean_of_rows(square);
+                match kind {
+                    Kind::Std => self.nodes.push(Op::Unary(Unary::Sqrt, variance), Dtype::F64),
+                    _ => variance,
+                }
+            }
+        };
+        let id = self.cast(value, reduction.result_dtype());
+        Ok(Operand { at, value: Value::Node(id) })
+    }
+
+    fn mean_of_rows(&mut self, row: Id) -> Id {
+        let sum = self.reduce_rows(Kind::Sum, row);
+        let count = (self.row_shape.width() as f64).to_bits();
+        let count = self.nodes.push(Op::Constant(count), Dtype::F64);
+        self.nodes.push(Op::Binary(Binary::Div, sum, count), Dtype::F64)
+    }
+
+    /// The reduction of each row of a value with the dtype of a state. A row of one element is its own.
+    fn reduce_rows(&mut self, kind: Kind, of: Id) -> Id {
+        let finds = matches!(kind, Kind::ArgMin | Kind::ArgMax);
+        match (self.row_shape.width(), finds) {
+            (1, true) => self.nodes.push(Op::Constant(0), Dtype::I64),
+            (1, false) => of,
+            (_, true) => self.nodes.push(Op::Reduce(kind, of), Dtype::I64),
+            (_, false) => self.nodes.push(Op::Reduce(kind, of), self.nodes.dtype(of)),
+        }
     }
 
     fn extreme(&mut self, at: usize, op: Binary, operands: &[Operand], dtype: Dtype) -> Result<Operand, Fault> {

@@ -9,12 +9,13 @@ use super::functions;
 use super::header::header;
 use super::ir::{Id, Node, Op};
 use super::program::Program;
-use super::reduce::Fold;
+use super::reduce::{Fold, Reduction};
 use super::shape::Extent;
+use super::sweeps::{self, Sweep};
 use super::tally::LEFT_OUT;
 use super::tiling::Tiling;
 use super::view::{Rule, Step};
-use super::words::{Binary, Unary};
+use super::words::{Binary, Kind, Unary};
 use crate::data::Dtype;
 use crate::device::kernel::{Halo, TILE_ROWS, TILE_THREADS};
 
@@ -31,7 +32,8 @@ const NEIGHBOURS: &str = include_str!("../../kernels/neighbours.cu");
 /// Returns the complete source of a program.
 pub(super) fn source(program: &Program) -> String {
     let filter = if program.is_filtered() { FILTER } else { "" };
-    let reduce = if program.reductions.iter().all(|of| of.tally().is_some()) { "" } else { REDUCE };
+    let has_tiles = program.reductions.iter().any(|of| of.tally().is_none());
+    let reduce = if has_tiles || program.reduces_within() { REDUCE } else { "" };
     let tally = if program.chunk_words() > 0 { TALLY } else { "" };
     let is_function = |node: &Node| node.dtype.is_float() && functions::is_function(node.op);
     let functions = if program.nodes.iter().any(is_function) { functions::cuda() } else { String::new() };
@@ -87,8 +89,7 @@ impl Body {
                 self.line(1, format_args!("const i64 strip = blockIdx.x % {strips};"));
             }
         }
-        let of_tiles = || program.reductions.iter().enumerate().filter(|(_, of)| of.tally().is_none());
-        for (index, reduction) in of_tiles() {
+        for (index, reduction) in of_tiles(program) {
             let state = state_type(reduction.fold, reduction.state);
             self.line(1, format_args!("{state} state{index}; state{index}.clear();"));
         }
@@ -97,47 +98,29 @@ impl Body {
             self.line(1, format_args!("__shared__ int counts[{}];", TILE_THREADS / 32));
             self.line(1, format_args!("Places places(counts);"));
         }
+        let within = program.row_reductions().map(|(id, ..)| row_reduction(program, id).words());
+        if let Some(most) = of_tiles(program).map(|(_, reduction)| reduction.words()).chain(within).max() {
+            self.line(1, format_args!("__shared__ u64 shared[{TILE_THREADS} * {most}];"));
+        }
         self.line(1, format_args!("for (int turn = 0; turn < {}; ++turn) {{", tiling.turns));
         self.place(program, tiling);
-        for id in 0..program.nodes.len() {
-            let value = operation(program, id);
-            self.line(2, format_args!("const {} v{id} = {value};", program.nodes[id].dtype));
-        }
-        if let Some(condition) = program.filter {
-            self.line(2, format_args!("const bool is_kept = is_row && v{condition};"));
-            self.line(2, format_args!("const i64 place = tile * {TILE_ROWS} + places.next(is_kept);"));
-        }
-        let (kept, place) = if program.is_filtered() { ("if (is_kept) ", "place") } else { ("", "at") };
-        for (index, (id, (_, dtype))) in program.output_ids.iter().zip(&program.outputs).enumerate() {
-            let (kept, place) = match program.output_extents[index] {
-                Extent::PerRow => ("if (column == 0) ", "place"),
-                _ => (kept, place),
-            };
-            self.line(2, format_args!("{kept}out{index}[{place}] = ({})stored(v{id});", stored_type(*dtype)));
-        }
-        let counted = if program.is_filtered() { "if (is_row) " } else { "" };
-        self.count(program, counted);
-        for (index, reduction) in of_tiles() {
-            match reduction.weight {
-                Some(weight) => {
-                    self.line(2, format_args!("{counted}state{index}.join(v{weight}, v{}, 0);", reduction.of));
-                }
-                None => {
-                    let number = if reduction.is_by_column() { "row" } else { element(tiling) };
-                    self.line(2, format_args!("{counted}state{index}.push(v{}, {number});", reduction.of));
-                }
+        match &sweeps::of(program, tiling.width <= TILE_THREADS)[..] {
+            [whole] => {
+                self.numbers(2, program, tiling);
+                self.operations(2, program, &whole.nodes);
+                self.results(2, program, tiling);
             }
+            all => all.iter().enumerate().for_each(|(number, sweep)| {
+                self.sweep(program, tiling, (sweep, number + 1 == all.len()));
+            }),
         }
         self.line(1, format_args!("}}"));
         if program.chunk_words() > 0 {
             self.line(1, format_args!("tally.finish();"));
         }
-        if let Some(most) = of_tiles().map(|(_, reduction)| reduction.words()).max() {
-            self.line(1, format_args!("__shared__ u64 shared[{TILE_THREADS} * {most}];"));
-        }
         let (words, width) = (program.partial_words(), tiling.width);
         let mut before = program.chunk_words();
-        for (index, reduction) in of_tiles() {
+        for (index, reduction) in of_tiles(program) {
             let strip = if tiling.strips > 1 { "strip" } else { "0" };
             let to = format!("partials + tile * {words} + {before}");
             if reduction.is_by_column() {
@@ -173,19 +156,22 @@ impl Body {
     }
 
     /// Counts the element of this thread.
-    fn count(&mut self, program: &Program, condition: &str) {
+    fn count(&mut self, indent: usize, program: &Program, condition: &str) {
         let mut before = 0;
         for (index, reduction) in program.reductions.iter().enumerate() {
             let Some(tally) = reduction.tally() else { continue };
             let of = reduction.of;
-            self.line(2, format_args!("{condition}{{"));
+            self.line(indent, format_args!("{condition}{{"));
             match tally.place {
                 Some(Bins::Keys(keys)) => {
-                    self.line(3, format_args!("const int bin = bin_of_key<{keys}>(v{of});"));
+                    self.line(indent + 1, format_args!("const int bin = bin_of_key<{keys}>(v{of});"));
                     let left_out = LEFT_OUT as u64;
-                    self.line(3, format_args!("if (bin < 0 && v{of} != (i64){left_out:#x}ull) tally.count({before});"));
+                    self.line(
+                        indent + 1,
+                        format_args!("if (bin < 0 && v{of} != (i64){left_out:#x}ull) tally.count({before});"),
+                    );
                 }
-                _ => self.line(3, format_args!("const int bin = edges{index}.bin(v{of});")),
+                _ => self.line(indent + 1, format_args!("const int bin = edges{index}.bin(v{of});")),
             }
             let word = format!("{} + bin * {}", before + tally.first_word(), tally.bin_words());
             let add = match (tally.weights, reduction.weight) {
@@ -196,15 +182,101 @@ impl Body {
                 (Some(_), Some(weight)) => format!("add_value({word}, v{weight})"),
                 _ => format!("count({word})"),
             };
-            self.line(3, format_args!("if (bin >= 0) tally.{add};"));
-            self.line(2, format_args!("}}"));
+            self.line(indent + 1, format_args!("if (bin >= 0) tally.{add};"));
+            self.line(indent, format_args!("}}"));
             before += reduction.chunk_words();
         }
     }
 
-    /// The place of the element of this thread in this turn, and its numbers.
+    /// A sweep over a row that has more elements than the block has threads.
+    fn sweep(&mut self, program: &Program, tiling: Tiling, (sweep, is_last): (&Sweep, bool)) {
+        let width = tiling.width;
+        for id in &sweep.reduces {
+            self.state_of_row(2, program, *id);
+        }
+        if sweep.is_of_row {
+            self.line(2, format_args!("if (threadIdx.x == 0) {{"));
+            self.line(3, format_args!("const i64 column = 0;"));
+        } else {
+            // Loads do not wait for those before them.
+            self.line(2, format_args!("#pragma unroll 4"));
+            let step = format!("column < {width}; column += {TILE_THREADS}");
+            self.line(2, format_args!("for (i64 column = threadIdx.x; {step}) {{"));
+        }
+        self.numbers(3, program, tiling);
+        let nodes: Vec<Id> =
+            sweep.nodes.iter().copied().filter(|id| !matches!(program.nodes[*id].op, Op::Reduce(..))).collect();
+        self.operations(3, program, &nodes);
+        for id in &sweep.reduces {
+            program.nodes[*id].op.operands().for_each(|of| self.line(3, format_args!("own{id}.push(v{of}, column);")));
+        }
+        if is_last {
+            self.results(3, program, tiling);
+        }
+        self.line(2, format_args!("}}"));
+        for id in &sweep.reduces {
+            self.operation(2, program, *id);
+        }
+    }
+
+    fn operations(&mut self, indent: usize, program: &Program, ids: &[Id]) {
+        for id in ids {
+            if let Op::Reduce(_, of) = program.nodes[*id].op {
+                self.state_of_row(indent, program, *id);
+                self.line(indent, format_args!("own{id}.push(v{of}, column);"));
+            }
+            self.operation(indent, program, *id);
+        }
+    }
+
+    fn operation(&mut self, indent: usize, program: &Program, id: Id) {
+        self.line(indent, format_args!("const {} v{id} = {};", program.nodes[id].dtype, operation(program, id)));
+    }
+
+    /// The state of a reduction within rows.
+    fn state_of_row(&mut self, indent: usize, program: &Program, id: Id) {
+        let reduction = row_reduction(program, id);
+        let state = state_type(reduction.fold, reduction.state);
+        self.line(indent, format_args!("{state} own{id}; own{id}.clear();"));
+    }
+
+    /// Stores the outputs of an element, and accumulates it.
+    fn results(&mut self, indent: usize, program: &Program, tiling: Tiling) {
+        if let Some(condition) = program.filter {
+            self.line(indent, format_args!("const bool is_kept = is_row && v{condition};"));
+            self.line(indent, format_args!("const i64 place = tile * {TILE_ROWS} + places.next(is_kept);"));
+        }
+        let is_guarded = has_spare_threads(program, tiling);
+        let (of_element, of_row, place) = match (program.is_filtered(), is_guarded) {
+            (true, _) => ("if (is_kept) ", "", "place"),
+            (false, true) => ("if (is_row) ", "if (is_row && column == 0) ", "at"),
+            (false, false) => ("", "if (column == 0) ", "at"),
+        };
+        for (index, (id, (_, dtype))) in program.output_ids.iter().zip(&program.outputs).enumerate() {
+            let (kept, place) = match program.output_extents[index] {
+                Extent::PerRow => (of_row, "place"),
+                _ => (of_element, place),
+            };
+            self.line(indent, format_args!("{kept}out{index}[{place}] = ({})stored(v{id});", stored_type(*dtype)));
+        }
+        let counted = if program.is_filtered() || is_guarded { "if (is_row) " } else { "" };
+        self.count(indent, program, counted);
+        for (index, reduction) in of_tiles(program) {
+            match reduction.weight {
+                Some(weight) => {
+                    self.line(indent, format_args!("{counted}state{index}.join(v{weight}, v{}, 0);", reduction.of));
+                }
+                None => {
+                    let number = if reduction.is_by_column() { "row" } else { element(tiling) };
+                    self.line(indent, format_args!("{counted}state{index}.push(v{}, {number});", reduction.of));
+                }
+            }
+        }
+    }
+
+    /// The place of the element of this thread in this turn, or of its row if several sweeps are made over it.
     fn place(&mut self, program: &Program, tiling: Tiling) {
-        let Tiling { width, rows_at_once, strips, .. } = tiling;
+        let Tiling { width, rows_at_once, .. } = tiling;
         let tile_rows = tiling.tile_rows();
         if width == 1 {
             let own = format!("tile * {tile_rows} + turn * {TILE_THREADS}");
@@ -217,26 +289,44 @@ impl Body {
                 self.line(2, format_args!("const i64 at = {own} + threadIdx.x;"));
                 self.line(2, format_args!("if (at >= rows) break;"));
             }
-        } else if strips == 1 {
+        } else if width <= TILE_THREADS {
             self.line(2, format_args!("const i64 column = threadIdx.x % {width};"));
-            let row = format!("turn * {rows_at_once} + threadIdx.x / {width}");
-            self.line(2, format_args!("const i64 place = tile * {tile_rows} + {row};"));
-            self.line(2, format_args!("if (threadIdx.x >= {} || place >= rows) break;", tiling.lanes()));
+            let first = format!("tile * {tile_rows} + turn * {rows_at_once}");
+            let own = format!("{first} + threadIdx.x / {width}");
+            let lanes = tiling.lanes();
+            if has_spare_threads(program, tiling) {
+                // All threads of a block reduce rows together. Those without a row compute the last one again.
+                self.line(2, format_args!("if ({first} >= rows) break;"));
+                self.line(2, format_args!("const bool is_row = threadIdx.x < {lanes} && {own} < rows;"));
+                self.line(2, format_args!("const i64 place = is_row ? {own} : rows - 1;"));
+            } else {
+                self.line(2, format_args!("const i64 place = {own};"));
+                self.line(2, format_args!("if (threadIdx.x >= {lanes} || place >= rows) break;"));
+            }
         } else {
-            self.line(2, format_args!("const i64 column = strip * {TILE_THREADS} + threadIdx.x;"));
             self.line(2, format_args!("const i64 place = tile * {tile_rows} + turn;"));
+            if program.reduces_within() {
+                self.line(2, format_args!("if (place >= rows) break;"));
+                return;
+            }
+            self.line(2, format_args!("const i64 column = strip * {TILE_THREADS} + threadIdx.x;"));
             self.line(2, format_args!("if (column >= {width} || place >= rows) break;"));
         }
+    }
+
+    /// The numbers of the element of this thread.
+    fn numbers(&mut self, indent: usize, program: &Program, tiling: Tiling) {
+        let width = tiling.width;
         if width > 1 {
-            self.line(2, format_args!("const i64 at = place * {width} + column;"));
+            self.line(indent, format_args!("const i64 at = place * {width} + column;"));
         }
         let reads = |op| program.nodes.iter().any(|node| node.op == op);
         let near = program.near.reads_total;
         if !program.reductions.is_empty() || reads(Op::Row) || reads(Op::Element) || near {
             let place = if width == 1 { "at" } else { "place" };
-            self.line(2, format_args!("const i64 row = first_row + {place};"));
+            self.line(indent, format_args!("const i64 row = first_row + {place};"));
             if width > 1 {
-                self.line(2, format_args!("const i64 element = first_row * {width} + at;"));
+                self.line(indent, format_args!("const i64 element = first_row * {width} + at;"));
             }
         }
         for (number, view) in program.near.views.iter().enumerate() {
@@ -250,9 +340,27 @@ impl Body {
                     Rule::Wrap => format!("overshot::wrap({row}, {}, total_rows)", step.by),
                 };
                 let there = view.steps().iter().fold("row".to_owned(), step);
-                self.line(2, format_args!("const i64 row{number} = {there};"));
+                self.line(indent, format_args!("const i64 row{number} = {there};"));
             }
         }
+    }
+}
+
+/// The reductions that have a state for each tile, with their numbers.
+fn of_tiles(program: &Program) -> impl Iterator<Item = (usize, &Reduction)> {
+    program.reductions.iter().enumerate().filter(|(_, reduction)| reduction.tally().is_none())
+}
+
+/// Whether threads take part in the reduction of rows that have no element.
+fn has_spare_threads(program: &Program, tiling: Tiling) -> bool {
+    program.reduces_within() && tiling.width <= TILE_THREADS
+}
+
+/// How a reduction within rows combines elements.
+fn row_reduction(program: &Program, id: Id) -> Reduction {
+    match program.nodes[id].op {
+        Op::Reduce(kind, of) => Reduction::new(String::new(), kind, program.nodes[of].dtype),
+        _ => Reduction::new(String::new(), Kind::Sum, program.nodes[id].dtype),
     }
 }
 
@@ -313,6 +421,10 @@ fn operation(program: &Program, id: Id) -> String {
             _ => format!("overshot::{}(v{a})", op.name()),
         },
         Op::Binary(op, a, b) => format!("overshot::{}(v{a}, v{b})", binary(op)),
+        Op::Reduce(kind, _) => {
+            let result = if matches!(kind, Kind::ArgMin | Kind::ArgMax) { "row" } else { "value" };
+            format!("({})reduce_row<{}>(own{id}, shared).{result}", node.dtype, program.row.width())
+        }
         Op::Select(condition, then, otherwise) => format!("v{condition} ? v{then} : v{otherwise}"),
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use super::axes::Axes;
 use super::bind;
 use super::number::Number;
 use super::parse::{self, Parsed, Tree};
@@ -215,6 +216,11 @@ impl Expression {
             _ => false,
         };
         self.0.parsed.reduces_rows() || self.0.parsed.terms.iter().any(|term| is_number(&term.tree))
+    }
+
+    /// Returns the axes of the reductions within rows.
+    pub(crate) fn axes_within(&self) -> Vec<Axes> {
+        self.0.parsed.axes_within().collect()
     }
 }
 

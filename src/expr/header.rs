@@ -24,6 +24,9 @@ struct Header {
     /// The shape of a row, if it has several elements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     row: Vec<u64>,
+    /// The number of axes in front of those of a row, without the first one.
+    #[serde(default, skip_serializing_if = "is_none")]
+    outer: usize,
     /// The extents of the inputs, if some are broadcast.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     extents: Vec<String>,
@@ -45,6 +48,10 @@ pub(super) struct Origin {
     pub(super) outputs: Vec<(String, Option<Dtype>)>,
 }
 
+fn is_none(outer: &usize) -> bool {
+    *outer == 0
+}
+
 /// Returns the first line of the source of a program.
 pub(super) fn header(program: &Program) -> String {
     let name = |dtype: Dtype| dtype.name().to_owned();
@@ -54,6 +61,7 @@ pub(super) fn header(program: &Program) -> String {
         pass: program.pass,
         inputs: names(&program.inputs),
         row: program.row.dims.clone(),
+        outer: program.row.outer,
         extents: program.row.extents.iter().map(|extent| extent.name().to_owned()).collect(),
         values: names(&program.values),
         numbers: program.numbers.iter().map(|(name, part)| (name.clone(), part.map(|part| part.to_string()))).collect(),
@@ -71,7 +79,7 @@ pub(super) fn read(source: &str) -> Option<Origin> {
         names.into_iter().map(|(name, dtype)| Some((name, dtype.parse().ok()?))).collect()
     };
     let extents = header.extents.iter().map(|name| Extent::parse(name)).collect::<Option<_>>()?;
-    let row = RowShape { dims: header.row, extents };
+    let row = RowShape { dims: header.row, outer: header.outer, extents };
     let (inputs, mut scalars) = (dtypes(header.inputs)?, dtypes(header.values)?);
     let received = header.numbers.iter().filter(|(_, part)| part.is_none()).count();
     scalars.truncate(scalars.len().checked_sub(received)?);

@@ -11,7 +11,9 @@ use super::kept::KeptRows;
 use super::program::Program;
 use super::reduce::{Lanes, Reduction};
 use super::shape::Extent;
+use super::sweeps::{self, Sweep};
 use super::tiling::{BLOCK_ELEMENTS, Span, Tiling};
+use super::within::RowReduction;
 use crate::data::{Dtype, PastCache};
 use crate::device::kernel::{HostKernel, Uniform};
 
@@ -28,6 +30,20 @@ enum Step {
     Push {
         reduction: usize,
     },
+    /// Reduces each row of the block.
+    ReduceRows {
+        reduction: usize,
+        to: Id,
+    },
+    /// Accumulates elements of a row that is larger than a block.
+    PushOfRow {
+        reduction: usize,
+    },
+    /// Repeats the value of such a row.
+    ValueOfRow {
+        reduction: usize,
+        to: Id,
+    },
     /// Finds the rows that the outputs keep.
     Keep,
 }
@@ -35,12 +51,15 @@ enum Step {
 /// A program with the memory to run it.
 pub(super) struct HostProgram {
     program: Arc<Program>,
-    steps: Vec<Step>,
-    places: Vec<Place>,
+    sweeps: Vec<Steps>,
+    /// The one that is run.
+    sweep: usize,
     /// Each register holds the values of one block; narrow dtypes use only the start of it.
     registers: Vec<Vec<u64>>,
     tiling: Tiling,
     lanes: Vec<Lanes>,
+    /// The reductions within rows, in the order of the program.
+    within: Vec<RowReduction>,
     /// The rows that the outputs keep of the last span, if they are filtered.
     kept: KeptRows,
     /// The row-independent results, in order of computation.
@@ -83,19 +102,22 @@ impl Columns<'_, '_> {
 
 impl HostProgram {
     pub(super) fn new(program: Arc<Program>) -> HostProgram {
-        let Plan { steps, constants, places, registers } = plan(&program);
         let tiling = program.tiling();
+        let Plan { sweeps, constants, registers } = plan(&program, &sweeps::of(&program, tiling.has_small_rows()));
+        let within = program.row_reductions();
+        let within = within.map(|(_, kind, of)| RowReduction::new(kind, of, program.nodes[of].dtype)).collect();
         let lanes = program.reductions.iter().map(|reduction| Lanes::new(reduction, tiling)).collect();
         let registers = vec![vec![0; BLOCK_ELEMENTS]; registers];
         let is_past_cache = vec![false; program.outputs.len()];
         let (scalars, uses_second_level) = (None, false);
         HostProgram {
             program,
-            steps,
-            places,
+            sweeps,
+            sweep: 0,
             registers,
             tiling,
             lanes,
+            within,
             kept: KeptRows::default(),
             constants,
             scalars,
@@ -111,7 +133,7 @@ impl HostProgram {
             return;
         }
         self.total_rows = total_rows;
-        self.scalars = Some(scalars.to_vec());
+        (self.scalars, self.sweep) = (Some(scalars.to_vec()), 0);
         let span = Span { row: 0, column: 0, elements: 0..BLOCK_ELEMENTS };
         for constant in 0..self.constants.len() {
             self.compute(self.constants[constant], &span, &mut Columns::none());
@@ -126,7 +148,7 @@ impl HostProgram {
 
     /// Computes a result for a span.
     fn compute(&mut self, id: Id, span: &Span, columns: &mut Columns<'_, '_>) {
-        match self.places[id] {
+        match self.sweeps[self.sweep].places[id] {
             Place::Near { view, .. } if self.block(span, columns.first_row, columns.inputs).moves(view).is_some() => {}
             Place::Register(register) | Place::Near { register, .. } => {
                 let mut values = std::mem::take(&mut self.registers[register]);
@@ -143,10 +165,38 @@ impl HostProgram {
         }
     }
 
+    /// Gives the register of a result to a function that writes it.
+    fn to_register(&mut self, id: Id, write: impl FnOnce(&Self, &mut [u64])) {
+        if let Place::Register(register) = self.sweeps[self.sweep].places[id] {
+            let mut values = std::mem::take(&mut self.registers[register]);
+            write(self, &mut values);
+            self.registers[register] = values;
+        }
+    }
+
+    /// Runs the sweeps over a row that is larger than a block.
+    fn run_row(&mut self, row: usize, columns: &mut Columns<'_, '_>) {
+        let width = self.tiling.width;
+        for sweep in 0..self.sweeps.len() {
+            self.sweep = sweep;
+            for reduction in &self.sweeps[sweep].reduces {
+                self.within[*reduction].begin();
+            }
+            let elements = if self.sweeps[sweep].is_of_row { 1 } else { width };
+            for column in (0..elements).step_by(BLOCK_ELEMENTS) {
+                let end = elements.min(column + BLOCK_ELEMENTS);
+                self.run_span(&Span { row, column, elements: row * width + column..row * width + end }, columns);
+            }
+            for reduction in &self.sweeps[sweep].reduces {
+                self.within[*reduction].end();
+            }
+        }
+    }
+
     fn block<'a>(&'a self, span: &Span, first_row: u64, inputs: &'a [InputRows<'a>]) -> Block<'a> {
         let scalars = self.scalars.as_deref().unwrap_or_default();
         Block {
-            places: &self.places,
+            places: &self.sweeps[self.sweep].places,
             registers: &self.registers,
             inputs,
             views: &self.program.near.views,
@@ -163,8 +213,8 @@ impl HostProgram {
 
     /// Runs a span.
     fn run_span(&mut self, span: &Span, columns: &mut Columns<'_, '_>) {
-        for step in 0..self.steps.len() {
-            match self.steps[step] {
+        for step in 0..self.sweeps[self.sweep].steps.len() {
+            match self.sweeps[self.sweep].steps[step] {
                 Step::Compute(id) => self.compute(id, span, columns),
                 Step::Store { output } => self.store(output, span, columns),
                 Step::Push { reduction } => {
@@ -182,6 +232,26 @@ impl HostProgram {
                     let first = if of.is_by_column() { block.first_row() } else { block.first_element() };
                     lanes[reduction].push(of, first, block.values(of.of), weights);
                     self.lanes = lanes;
+                }
+                Step::ReduceRows { reduction, to } => {
+                    let mut within = std::mem::take(&mut self.within);
+                    self.to_register(to, |program, out| {
+                        let block = program.block(span, columns.first_row, columns.inputs);
+                        let values = block.values(within[reduction].of);
+                        within[reduction].reduce(values, block.width, &mut out[..block.elements]);
+                    });
+                    self.within = within;
+                }
+                Step::PushOfRow { reduction } => {
+                    let mut within = std::mem::take(&mut self.within);
+                    let block = self.block(span, columns.first_row, columns.inputs);
+                    let values = block.values(within[reduction].of);
+                    within[reduction].push(span.column, values);
+                    self.within = within;
+                }
+                Step::ValueOfRow { reduction, to } => {
+                    let value = self.within[reduction].value();
+                    self.to_register(to, |_, out| out[..span.elements.len()].fill(value));
                 }
                 Step::Keep => {
                     let mut kept = std::mem::take(&mut self.kept);
@@ -212,15 +282,21 @@ impl HostProgram {
         self.compute_constants(uniform.values, uniform.total_rows);
         let (program, tiling) = (Arc::clone(&self.program), self.tiling);
         let (tile_rows, words) = (tiling.tile_rows(), program.partial_words());
+        let is_swept = self.sweeps.len() > 1;
+        let columns_at_once = if is_swept { tiling.width } else { tiling.columns_at_once() };
         for tile in 0..rows.div_ceil(tile_rows) {
             let own = tile * tile_rows..rows.min((tile + 1) * tile_rows);
             let mut kept = own.start;
-            for first_column in (0..tiling.width).step_by(tiling.columns_at_once()) {
-                let own_columns = first_column..tiling.width.min(first_column + tiling.columns_at_once());
+            for first_column in (0..tiling.width).step_by(columns_at_once) {
+                let own_columns = first_column..tiling.width.min(first_column + columns_at_once);
                 for (lanes, reduction) in self.lanes.iter_mut().zip(&program.reductions) {
                     lanes.clear(reduction);
                 }
-                for span in tiling.spans(own.clone(), own_columns.clone()) {
+                if is_swept {
+                    own.clone().for_each(|row| self.run_row(row, columns));
+                }
+                let spans = Some(tiling.spans(own.clone(), own_columns.clone())).filter(|_| !is_swept);
+                for span in spans.into_iter().flatten() {
                     self.run_span(&span, columns);
                     if program.filter.is_some() {
                         for (output, (_, dtype)) in columns.outputs.iter_mut().zip(&program.outputs) {
@@ -328,36 +404,82 @@ fn check<'n>(
 
 /// Where each result is stored, and the order of computation.
 struct Plan {
-    steps: Vec<Step>,
+    sweeps: Vec<Steps>,
     /// The row-independent results, which are computed once per set of scalars.
     constants: Vec<Id>,
-    places: Vec<Place>,
     registers: usize,
 }
 
-fn plan(program: &Program) -> Plan {
+/// The steps of a sweep over the elements of a span, or of a row that is larger than a block.
+struct Steps {
+    steps: Vec<Step>,
+    places: Vec<Place>,
+    /// The reductions within rows that are known after it.
+    reduces: Vec<usize>,
+    /// Whether it is computed for one element of each row.
+    is_of_row: bool,
+}
+
+fn plan(program: &Program, sweeps: &[Sweep]) -> Plan {
     let nodes = &program.nodes;
     let mut is_constant = Vec::with_capacity(nodes.len());
-    let mut constants = 0;
-    for node in nodes {
+    let mut constants = Vec::new();
+    // Constants keep their registers. Those of results that a sweep does not compute are not read.
+    let mut places = vec![Place::Register(0); nodes.len()];
+    for (id, node) in nodes.iter().enumerate() {
         let varies = matches!(node.op, Op::Input(_) | Op::At(..) | Op::Row | Op::RowAt(_) | Op::Element);
-        let is_kept = !varies && constants < MAX_CONSTANTS && node.op.operands().all(|operand| is_constant[operand]);
-        constants += usize::from(is_kept);
+        let is_kept =
+            !varies && constants.len() < MAX_CONSTANTS && node.op.operands().all(|operand| is_constant[operand]);
+        if is_kept {
+            places[id] = Place::Register(constants.len());
+            constants.push(id);
+        }
         is_constant.push(is_kept);
     }
+    let mut plan = Plan { sweeps: Vec::new(), registers: constants.len(), constants };
+    for (number, sweep) in sweeps.iter().enumerate() {
+        let is_last = number + 1 == sweeps.len();
+        let (steps, registers) = steps_of(program, (sweep, is_last, sweeps.len() > 1), &is_constant, places.clone());
+        plan.registers = plan.registers.max(plan.constants.len() + registers);
+        plan.sweeps.push(steps);
+    }
+    plan
+}
+
+/// Returns the steps of a sweep, and the number of registers that it needs besides those of constants. In the last one
+/// outputs are stored. A row is swept if it is larger than a block.
+fn steps_of(
+    program: &Program,
+    (sweep, is_last, is_swept): (&Sweep, bool, bool),
+    is_constant: &[bool],
+    mut places: Vec<Place>,
+) -> (Steps, usize) {
+    let nodes = &program.nodes;
+    let first_register = is_constant.iter().filter(|is_constant| **is_constant).count();
     // The stores and reductions of each result.
     let mut uses: Vec<Vec<Step>> = vec![Vec::new(); nodes.len()];
-    program.output_ids.iter().enumerate().for_each(|(output, of)| uses[*of].push(Step::Store { output }));
-    program.filter.into_iter().for_each(|condition| uses[condition].push(Step::Keep));
     let mut last_use: Vec<Id> = (0..nodes.len()).collect();
-    for (id, node) in nodes.iter().enumerate() {
-        node.op.operands().for_each(|operand| last_use[operand] = id);
+    let is_reduction = |id: Id| matches!(nodes[id].op, Op::Reduce(..));
+    for id in sweep.nodes.iter().filter(|id| !is_swept || !is_reduction(**id)) {
+        nodes[*id].op.operands().for_each(|operand| last_use[operand] = *id);
     }
-    for (reduction, of) in program.reductions.iter().enumerate() {
-        let weight = of.weight.unwrap_or(of.of);
-        let (first, last) = (weight.min(of.of), weight.max(of.of));
-        uses[last].push(Step::Push { reduction });
-        last_use[first] = last_use[first].max(last);
+    let (mut reduces, mut number_of) = (Vec::new(), vec![None; nodes.len()]);
+    for (reduction, (id, _, of)) in program.row_reductions().enumerate() {
+        number_of[id] = Some(reduction);
+        if sweep.reduces.contains(&id) {
+            uses[of].push(Step::PushOfRow { reduction });
+            reduces.push(reduction);
+        }
+    }
+    if is_last {
+        program.output_ids.iter().enumerate().for_each(|(output, of)| uses[*of].push(Step::Store { output }));
+        program.filter.into_iter().for_each(|condition| uses[condition].push(Step::Keep));
+        for (reduction, of) in program.reductions.iter().enumerate() {
+            let weight = of.weight.unwrap_or(of.of);
+            let (first, last) = (weight.min(of.of), weight.max(of.of));
+            uses[last].push(Step::Push { reduction });
+            last_use[first] = last_use[first].max(last);
+        }
     }
     // The output of a result that is used for nothing else.
     let only_output = |id: Id| match uses[id][..] {
@@ -371,54 +493,56 @@ fn plan(program: &Program) -> Plan {
         _ => None,
     };
     let only_outputs: Vec<Option<usize>> = (0..nodes.len()).map(only_output).collect();
-    let mut plan = Plan { steps: Vec::new(), constants: Vec::new(), places: Vec::new(), registers: 0 };
-    let mut free = Vec::new();
-    for (id, node) in nodes.iter().enumerate() {
-        let place = match node.op {
+    let (mut steps, mut registers, mut free) = (Vec::new(), 0, Vec::new());
+    for &id in &sweep.nodes {
+        let node = nodes[id];
+        places[id] = match node.op {
+            _ if is_constant[id] => places[id],
             // In a column any nonzero byte is `true`; in a register `true` is 1.
             Op::Input(input) if node.dtype != Dtype::Bool && program.row.extent(input) == Extent::Full => {
                 Place::Input(input)
             }
-            _ if !is_constant[id]
-                && let Some(output) = only_outputs[id] =>
-            {
-                Place::Output(output)
-            }
-            op => {
-                // Constants keep their registers.
-                let register = if is_constant[id] { None } else { free.pop() };
-                let register = register.unwrap_or_else(|| {
-                    plan.registers += 1;
-                    plan.registers - 1
-                });
-                match op {
-                    Op::At(input, view) if node.dtype != Dtype::Bool && program.row.extent(input) == Extent::Full => {
-                        Place::Near { input, view, register }
+            op => match only_outputs[id] {
+                Some(output) => Place::Output(output),
+                None => {
+                    let register = free.pop().unwrap_or_else(|| {
+                        registers += 1;
+                        first_register + registers - 1
+                    });
+                    match op {
+                        Op::At(input, view)
+                            if node.dtype != Dtype::Bool && program.row.extent(input) == Extent::Full =>
+                        {
+                            Place::Near { input, view, register }
+                        }
+                        _ => Place::Register(register),
                     }
-                    _ => Place::Register(register),
                 }
-            }
+            },
         };
-        plan.places.push(place);
-        match place {
-            Place::Register(_) if is_constant[id] => plan.constants.push(id),
-            Place::Register(_) | Place::Near { .. } | Place::Output(_) => plan.steps.push(Step::Compute(id)),
-            Place::Input(_) => {}
+        match (places[id], number_of[id]) {
+            _ if is_constant[id] => {}
+            (_, Some(reduction)) if is_swept => steps.push(Step::ValueOfRow { reduction, to: id }),
+            (_, Some(reduction)) => steps.push(Step::ReduceRows { reduction, to: id }),
+            (Place::Register(_) | Place::Near { .. } | Place::Output(_), None) => steps.push(Step::Compute(id)),
+            (Place::Input(_), None) => {}
         }
-        if !matches!(place, Place::Output(_)) {
-            plan.steps.append(&mut uses[id]);
+        if !matches!(places[id], Place::Output(_)) {
+            steps.append(&mut uses[id]);
         }
 
         // A register is free after the last operation that reads it, and not earlier: that operation writes to
         // another one.
-        let mut done: Vec<Id> = node.op.operands().chain([id]).filter(|of| last_use[*of] == id).collect();
+        let is_read = |of: &Id| *of == id || !is_swept || !is_reduction(id);
+        let mut done: Vec<Id> =
+            node.op.operands().chain([id]).filter(is_read).filter(|of| last_use[*of] == id).collect();
         done.sort_unstable();
         done.dedup();
         for of in done.into_iter().filter(|of| !is_constant[*of]) {
-            if let Place::Register(register) | Place::Near { register, .. } = plan.places[of] {
+            if let Place::Register(register) | Place::Near { register, .. } = places[of] {
                 free.push(register);
             }
         }
     }
-    plan
+    (Steps { steps, places, reduces, is_of_row: sweep.is_of_row }, registers)
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::view::View;
-use super::words::{Binary, Unary};
+use super::words::{Binary, Kind, Unary};
 use crate::data::Dtype;
 
 /// The result of an operation: its index in the list.
@@ -32,6 +32,8 @@ pub(super) enum Op {
     Binary(Binary, Id, Id),
     /// The second operand where the first, a `bool`, is true; otherwise the third.
     Select(Id, Id, Id),
+    /// The sum, product, minimum or maximum of the elements of each row, or the column of one of the latter.
+    Reduce(Kind, Id),
 }
 
 impl Op {
@@ -40,7 +42,7 @@ impl Op {
         let operands = match self {
             Op::Input(_) | Op::At(..) | Op::Value(_) | Op::Constant(_) => [None; 3],
             Op::Row | Op::RowAt(_) | Op::TotalRows | Op::Element => [None; 3],
-            Op::Cast(a) | Op::Unary(_, a) => [Some(a), None, None],
+            Op::Cast(a) | Op::Unary(_, a) | Op::Reduce(_, a) => [Some(a), None, None],
             Op::Binary(_, a, b) => [Some(a), Some(b), None],
             Op::Select(a, b, c) => [Some(a), Some(b), Some(c)],
         };

@@ -26,6 +26,7 @@
 //! There is no `f16`: where NumPy computes in `f16`, Overshot uses `f32`.
 
 mod apply;
+mod axes;
 mod bind;
 mod bins;
 mod border;
@@ -58,12 +59,14 @@ mod results;
 mod samples;
 mod scalar;
 mod shape;
+mod sweeps;
 mod tally;
 #[cfg(test)]
 mod tests;
 mod tiling;
 mod typing;
 mod view;
+mod within;
 mod words;
 
 pub use expression::Expression;
@@ -71,6 +74,7 @@ pub use fault::{Location, locate};
 pub use number::{NotANumber, Number};
 pub use words::{FunctionInfo, FunctionKind, functions};
 
+pub(crate) use axes::Axes;
 pub(crate) use hints::unbound;
 pub(crate) use program::Program;
 pub(crate) use reduce::Reduction;

@@ -75,7 +75,7 @@ impl Names {
     /// Records the terms of a statement and the names that they read. Returns when the last of them can be computed.
     pub(super) fn read(&mut self, terms: &[Term]) -> Result<Known, Fault> {
         for Term { at, tree } in terms {
-            if let Tree::Reduce { of, .. } = tree {
+            if let Tree::Reduce { of, .. } | Tree::Within(_, _, of) = tree {
                 self.known[*of].check_reduced(*at)?;
             }
             if let Tree::Near(_, of) = tree {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::axes::{Along, Axes, Within};
 use super::bins::{Bins, COUNTS, Edges};
 use super::border::Neighbours;
 use super::fault::Fault;
@@ -44,18 +45,8 @@ pub(super) enum Tree {
         along: Along,
         of: TermId,
     },
-}
-
-/// What a reduction combines.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) enum Along {
-    /// All elements.
-    #[default]
-    All,
-    /// The rows: `axis=0`. The result has the shape of a row, or that of an array of one row.
-    Rows { keeps_dims: bool },
-    /// All elements, which it counts in bins. The result has a value for each bin.
-    Bins(Bins),
+    /// A reduction of the elements of each row.
+    Within(Kind, Within, TermId),
 }
 
 impl Tree {
@@ -63,7 +54,7 @@ impl Tree {
     pub(super) fn operands(&self) -> Vec<TermId> {
         match self {
             Tree::Number(_) | Tree::Name(_) => vec![],
-            Tree::Unary(_, of) | Tree::Near(_, of) | Tree::Reduce { of, .. } => vec![*of],
+            Tree::Unary(_, of) | Tree::Near(_, of) | Tree::Reduce { of, .. } | Tree::Within(_, _, of) => vec![*of],
             Tree::Binary(_, left, right) | Tree::Filter(left, right) | Tree::Weighted(left, right) => {
                 vec![*left, *right]
             }
@@ -340,8 +331,9 @@ impl Parser<'_> {
             if let (Token::Name(keyword), Some((Token::Sign("="), _))) = (self.token(), self.tokens.get(self.next + 1))
             {
                 let keyword = keyword.clone();
-                options.set(self.at(), (name, &keyword), self.tokens.get(self.next + 2).map(|(token, _)| token))?;
-                self.next += 3;
+                let at = self.at();
+                self.next += 2;
+                self.option(at, (name, &keyword), &mut options)?;
             } else if options.is_set() {
                 return Err(Fault::new(self.at(), "arguments by position come before those by name"));
             } else {
@@ -362,7 +354,10 @@ impl Parser<'_> {
         match (function, arguments.first()) {
             (Function::Reduce(kind), Some(&of)) => {
                 let label = self.label(at);
-                Ok(self.push(at, Tree::Reduce { label, kind, along: options.along(at)?, of }))
+                match options.along(at)? {
+                    Along::Within(within) => Ok(self.push(at, Tree::Within(kind, within, of))),
+                    along => Ok(self.push(at, Tree::Reduce { label, kind, along, of })),
+                }
             }
             (Function::Tally(_), _) if options.is_set() => {
                 Err(Fault::new(at, format!("`{name}` counts all elements; leave out `axis` and `keepdims`")))
@@ -427,6 +422,52 @@ impl Parser<'_> {
         }
     }
 
+    /// Parses the value of an option of a function, whose name is at `at`.
+    fn option(&mut self, at: usize, (name, keyword): (&str, &str), options: &mut Options) -> Result<(), Fault> {
+        match (keyword, self.token()) {
+            ("axis", Token::Name(none)) if none == "None" => options.axes = Some(None),
+            ("axis", _) => {
+                let axes = self.axes().ok_or_else(|| Fault::new(at, AXES))?;
+                options.axes = Some(Some(axes));
+                return Ok(());
+            }
+            ("keepdims", Token::Name(value)) if value == "True" => options.keeps_dims = Some(true),
+            ("keepdims", Token::Name(value)) if value == "False" => options.keeps_dims = Some(false),
+            ("keepdims", _) => return Err(Fault::new(at, "`keepdims` is `True` or `False`")),
+            _ => return Err(Fault::new(at, hints::keyword(name, keyword))),
+        }
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Parses an axis, or several in parentheses; `None` if they are no different numbers.
+    fn axes(&mut self) -> Option<Axes> {
+        let mut axes = Axes::default();
+        let is_tuple = self.is_sign("(");
+        self.next += usize::from(is_tuple);
+        loop {
+            let is_negative = self.is_sign("-");
+            self.next += usize::from(is_negative);
+            let Token::Number(Weak::Int(number)) = *self.token() else { return None };
+            self.next += 1;
+            if !axes.add(if is_negative { number.checked_neg()? } else { number }) {
+                return None;
+            }
+            if !is_tuple {
+                return Some(axes);
+            }
+            let is_separated = self.is_sign(",");
+            self.next += usize::from(is_separated);
+            if self.is_sign(")") {
+                self.next += 1;
+                return Some(axes);
+            }
+            if !is_separated {
+                return None;
+            }
+        }
+    }
+
     pub(super) fn close(&mut self, open: usize, sign: &str) -> Result<(), Fault> {
         if self.is_sign(sign) {
             self.next += 1;
@@ -458,41 +499,31 @@ impl Parser<'_> {
 /// The options of a reduction.
 #[derive(Default)]
 struct Options {
-    /// Whether it is over the rows (`axis=0`), as opposed to all elements (`axis=None`).
-    is_over_rows: Option<bool>,
+    /// Its axes, of which there are none for `axis=None`.
+    axes: Option<Option<Axes>>,
     keeps_dims: Option<bool>,
 }
 
 impl Options {
     fn is_set(&self) -> bool {
-        self.is_over_rows.is_some() || self.keeps_dims.is_some()
-    }
-
-    /// Sets an option of a function to a value, which is one token.
-    fn set(&mut self, at: usize, (name, keyword): (&str, &str), value: Option<&Token>) -> Result<(), Fault> {
-        match (keyword, value) {
-            ("axis", Some(Token::Number(Weak::Int(0)))) => self.is_over_rows = Some(true),
-            ("axis", Some(Token::Name(none))) if none == "None" => self.is_over_rows = Some(false),
-            ("keepdims", Some(Token::Name(value))) if value == "True" => self.keeps_dims = Some(true),
-            ("keepdims", Some(Token::Name(value))) if value == "False" => self.keeps_dims = Some(false),
-            ("axis", _) => return Err(Fault::new(at, OTHER_AXIS)),
-            ("keepdims", _) => return Err(Fault::new(at, "`keepdims` is `True` or `False`")),
-            _ => return Err(Fault::new(at, hints::keyword(name, keyword))),
-        }
-        Ok(())
+        self.axes.is_some() || self.keeps_dims.is_some()
     }
 
     fn along(&self, at: usize) -> Result<Along, Fault> {
-        match (self.is_over_rows == Some(true), self.keeps_dims == Some(true)) {
-            (true, keeps_dims) => Ok(Along::Rows { keeps_dims }),
-            (false, false) => Ok(Along::All),
-            (false, true) => Err(Fault::new(at, "`keepdims` needs an axis; write `axis=0` beside it")),
+        let keeps_dims = self.keeps_dims == Some(true);
+        match self.axes.flatten() {
+            Some(axes) if axes.is_first() => Ok(Along::Rows { keeps_dims }),
+            Some(axes) if axes.has_first() => Err(Fault::new(at, WITH_FIRST)),
+            Some(axes) => Ok(Along::Within(Within { axes, keeps_dims })),
+            None if keeps_dims => Err(Fault::new(at, "`keepdims` needs an axis; write `axis=0` beside it")),
+            None => Ok(Along::All),
         }
     }
 }
 
-const OTHER_AXIS: &str =
-    "reductions are over all elements, or over the rows, with `axis=0`; other axes are not supported";
+const AXES: &str = "an axis is a number, or several different ones in parentheses; write `axis=-1` or `axis=(1, 2)`";
+
+const WITH_FIRST: &str = "the first axis is not reduced together with others; leave out `axis` to reduce all elements";
 
 fn too_deep(at: usize) -> Fault {
     Fault::new(

@@ -6,8 +6,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::axes::{Along, Axes};
 use super::names::Known;
-use super::parse::{Along, Parsed, Statement, Term, TermId, Tree};
+use super::parse::{Parsed, Statement, Term, TermId, Tree};
 use super::words::{self, Kind};
 
 impl Parsed {
@@ -40,6 +41,14 @@ impl Parsed {
     /// Whether a reduction is over the rows.
     pub(super) fn reduces_rows(&self) -> bool {
         self.reductions().any(|(_, (_, along), _)| matches!(along, Along::Rows { .. }))
+    }
+
+    /// The axes of the reductions within rows.
+    pub(super) fn axes_within(&self) -> impl Iterator<Item = Axes> {
+        self.terms.iter().filter_map(|term| match term.tree {
+            Tree::Within(_, within, _) => Some(within.axes),
+            _ => None,
+        })
     }
 
     /// The part of the text that a pass computes: its reductions, and the values of these outputs. Passes count from 0.
@@ -122,6 +131,7 @@ impl Parsed {
                 Tree::Unary(op, of) => Tree::Unary(*op, moved[*of]),
                 Tree::Binary(op, left, right) => Tree::Binary(*op, moved[*left], moved[*right]),
                 Tree::Near(near, of) => Tree::Near(*near, moved[*of]),
+                Tree::Within(kind, within, of) => Tree::Within(*kind, *within, moved[*of]),
                 Tree::Filter(value, condition) => Tree::Filter(moved[*value], moved[*condition]),
                 Tree::Weighted(value, weights) => Tree::Weighted(moved[*value], moved[*weights]),
                 Tree::Call(function, of) => Tree::Call(*function, of.iter().map(|id| moved[*id]).collect()),

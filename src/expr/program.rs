@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::ir::{Id, Node};
+use super::ir::{Id, Node, Op};
 use super::neighbours::Neighbourhood;
 use super::number::Number;
 use super::reduce::Reduction;
 use super::shape::{Extent, RowShape};
 use super::tiling::Tiling;
+use super::words::Kind;
 use crate::data::Dtype;
 
 /// An expression bound to dtypes. It is independent of devices, and can be lowered to a kernel.
@@ -32,6 +33,8 @@ pub(crate) struct Program {
     pub(super) output_ids: Vec<Id>,
     /// The extent of each output: all elements of each row, or one.
     pub(super) output_extents: Vec<Extent>,
+    /// Which outputs have no dimensions of a row, because they were reduced within rows.
+    pub(super) reduced_outputs: Vec<bool>,
     /// The `bool` that is true in the rows that the outputs keep; `None` if they keep all. The first reduction counts
     /// these rows.
     pub(super) filter: Option<Id>,
@@ -42,7 +45,27 @@ pub(crate) struct Program {
 
 impl Program {
     pub(super) fn tiling(&self) -> Tiling {
-        Tiling::of(self.row.width())
+        let of = if self.reduces_within() { Tiling::of_whole_rows } else { Tiling::of };
+        of(self.row.width(), !self.reductions.is_empty())
+    }
+
+    /// The reductions within rows: what each is, its kind, and what it reduces.
+    pub(super) fn row_reductions(&self) -> impl Iterator<Item = (Id, Kind, Id)> {
+        self.nodes.iter().enumerate().filter_map(|(id, node)| match node.op {
+            Op::Reduce(kind, of) => Some((id, kind, of)),
+            _ => None,
+        })
+    }
+
+    /// Whether elements are reduced within rows.
+    pub(super) fn reduces_within(&self) -> bool {
+        self.row_reductions().next().is_some()
+    }
+
+    /// The operations whose results are stored, accumulated, or decide about rows.
+    pub(super) fn roots(&self) -> impl Iterator<Item = Id> {
+        let reduced = self.reductions.iter().flat_map(|reduction| [Some(reduction.of), reduction.weight]);
+        self.output_ids.iter().copied().chain(self.filter).chain(reduced.flatten())
     }
 
     /// The inputs that are columns of the kernel, and those that are one row for all rows, by their numbers.
@@ -67,6 +90,11 @@ impl Program {
     /// Returns the number of elements that an output has in a row.
     pub(crate) fn output_elements(&self, output: usize) -> usize {
         if self.output_extents[output] == Extent::PerRow { 1 } else { self.row.width() }
+    }
+
+    /// Returns whether an output has one element for each row, and no dimensions of a row.
+    pub(crate) fn is_reduced(&self, output: usize) -> bool {
+        self.reduced_outputs[output]
     }
 
     /// The name of an output, and its bytes in a row.

@@ -288,7 +288,7 @@ impl Reduction {
     }
 
     /// The state of no rows.
-    fn identity(&self) -> [u64; MAX_WORDS] {
+    pub(super) fn identity(&self) -> [u64; MAX_WORDS] {
         let least = match self.state {
             Dtype::F64 => f64::NEG_INFINITY.to_bits(),
             Dtype::I64 => i64::MIN as u64,
@@ -315,7 +315,7 @@ impl Reduction {
 
     /// Combines lanes on the left with lanes on the right, word by word, as far as the right ones reach.
     #[inline(always)]
-    fn merge(&self, [l0, l1, l2]: [&mut [u64]; MAX_WORDS], [r0, r1, r2]: [&[u64]; MAX_WORDS]) {
+    pub(super) fn merge(&self, [l0, l1, l2]: [&mut [u64]; MAX_WORDS], [r0, r1, r2]: [&[u64]; MAX_WORDS]) {
         match (self.fold, self.state) {
             (Fold::Sum, Dtype::F64) => zip(l0, r0, |a: f64, b| a + b),
             (Fold::Sum, _) => zip(l0, r0, u64::wrapping_add),
@@ -627,7 +627,7 @@ mod tests {
                     let reduction = Reduction::new(String::new(), kind, dtype);
                     let values = if dtype == Dtype::F64 || kind == Kind::Var { &floats } else { &ints };
                     let state = |level: Level| {
-                        let mut lanes = Lanes::new(&reduction, Tiling::of(1));
+                        let mut lanes = Lanes::new(&reduction, Tiling::of(1, true));
                         lanes.clear(&reduction);
                         level.run(Push { lanes: &mut lanes, reduction: &reduction, first: 0, values, weights: &[] });
                         let mut state = vec![0; reduction.words()];

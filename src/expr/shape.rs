@@ -1,13 +1,13 @@
 //! The shape of rows: which inputs have all elements of a row, and which are broadcast.
 
+use super::axes::{Along, Within};
 use super::fault::Fault;
 use super::ir::{Node, Op};
-use super::parse::Along;
 use super::reduce::Reduction;
 
 /// The message about a filter of rows of several elements.
 pub(super) const NO_FILTER: &str = "a filter keeps single elements, and here a row has several of them, because inputs \
-     have different shapes or rows are numbered; filter in a job whose inputs have one shape";
+     have different shapes, or rows are numbered or reduced; filter in a job whose inputs have one shape";
 
 /// The message about a result of too many columns.
 pub(super) const TOO_MANY_COLUMNS: &str =
@@ -30,7 +30,7 @@ pub(crate) enum Extent {
 
 impl Extent {
     /// The extent of an operation on values of these two.
-    fn and(self, other: Extent) -> Extent {
+    pub(super) fn and(self, other: Extent) -> Extent {
         match (self, other) {
             (Extent::One, extent) | (extent, Extent::One) => extent,
             (one, other) if one == other => one,
@@ -53,11 +53,44 @@ impl Extent {
     }
 }
 
-/// The shape of the rows of a job. A row is a slice of an array along its first axis.
+/// The shape of a term of the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TermShape {
+    pub(super) extent: Extent,
+    /// Whether it has one element for each row and no dimensions of a row: it was reduced within rows.
+    pub(super) is_reduced: bool,
+}
+
+impl TermShape {
+    /// The shape of numbers, and of row numbers, which go with every shape.
+    pub(super) const ONE: TermShape = TermShape { extent: Extent::One, is_reduced: false };
+
+    pub(super) fn of_extent(extent: Extent) -> TermShape {
+        TermShape { extent, is_reduced: false }
+    }
+
+    /// The shape of an operation at `at` on values of these shapes.
+    pub(super) fn of_operation(at: usize, operands: impl IntoIterator<Item = TermShape>) -> Result<TermShape, Fault> {
+        operands.into_iter().try_fold(TermShape::ONE, |one, other| match (one.extent, other.extent) {
+            (Extent::One, _) => Ok(other),
+            (_, Extent::One) => Ok(one),
+            _ if one.is_reduced != other.is_reduced => Err(Fault::new(
+                at,
+                "one of these values was reduced within rows and has lost their dimensions, and the other has them; \
+                 write `keepdims=True` beside `axis`",
+            )),
+            (own, of_other) => Ok(TermShape { extent: own.and(of_other), is_reduced: one.is_reduced }),
+        })
+    }
+}
+
+/// The shape of the rows of a job. A row is a slice of an array along its first axis, or along several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RowShape {
     /// The lengths of the dimensions of a row, outermost first. Empty for rows of one element.
     pub(crate) dims: Vec<u64>,
+    /// The number of axes in front of those of a row, without the first one.
+    pub(crate) outer: usize,
     /// The extent of each input. All others are [`Extent::Full`].
     pub(crate) extents: Vec<Extent>,
 }
@@ -88,15 +121,50 @@ impl RowShape {
     /// The shape of the result of a reduction; `None` if it is one value.
     pub(super) fn of_result(&self, along: Along) -> Option<Vec<u64>> {
         match along {
-            Along::All | Along::Bins(_) => None,
+            Along::All | Along::Bins(_) | Along::Within(_) => None,
             Along::Rows { keeps_dims: true } => Some([1].into_iter().chain(self.dims.iter().copied()).collect()),
             Along::Rows { keeps_dims: false } => Some(self.dims.clone()).filter(|dims| !dims.is_empty()),
         }
     }
 
-    /// Checks that a reduction, whose value is at `at`, reduces all elements of rows.
-    pub(super) fn check_reduced(&self, at: usize, reduction: &Reduction, extent: Extent) -> Result<(), Fault> {
+    /// Checks that a reduction at `at` is of all elements of a row, and that its value, of this shape, has all of them.
+    /// Returns the shape of the result.
+    pub(super) fn within(&self, at: usize, within: Within, of: TermShape) -> Result<TermShape, Fault> {
+        let dims = self.dims.len();
+        if dims == 0 {
+            return Err(Fault::new(at, "arrays of one dimension have no other axis; leave out `axis`"));
+        }
+        if within.axes.last_of(1 + self.outer + dims) != Some(dims) {
+            let message = format!(
+                "a row here is all dimensions but the first of arrays of {}, and a reduction within rows is of all of \
+                 these; give arrays of two dimensions of one shape",
+                1 + self.outer + dims
+            );
+            return Err(Fault::new(at, message));
+        }
+        match of.extent {
+            Extent::Full => Ok(TermShape { extent: Extent::PerRow, is_reduced: !within.keeps_dims }),
+            _ => Err(Fault::new(
+                at,
+                "this reduces a value within rows that does not have all elements of each row; leave the reduction out",
+            )),
+        }
+    }
+
+    /// Checks that a reduction, whose value is at `at`, reduces all elements of rows. `is_within` if others in the pass
+    /// reduce within rows.
+    pub(super) fn check_reduced(
+        &self,
+        at: usize,
+        reduction: &Reduction,
+        (extent, is_within): (Extent, bool),
+    ) -> Result<(), Fault> {
         let label = reduction.label();
+        if is_within && reduction.is_by_column() {
+            let message =
+                format!("`{label}` is over the rows, and others reduce within rows; compute them in jobs of their own");
+            return Err(Fault::new(at, message));
+        }
         let message = match extent {
             Extent::One | Extent::Full => return Ok(()),
             Extent::PerRow if self.width() == 1 => return Ok(()),
@@ -118,6 +186,7 @@ impl RowShape {
                 Op::Input(input) | Op::At(input, _) => self.extent(input),
                 Op::Row | Op::RowAt(_) => Extent::PerRow,
                 Op::Element => Extent::Full,
+                Op::Reduce(..) => Extent::PerRow,
                 op => op.operands().map(|id| extents[id]).fold(Extent::One, Extent::and),
             };
             extents.push(extent);

@@ -34,6 +34,7 @@ mod verified;
 #[path = "../watchdog/mod.rs"]
 mod watchdog;
 mod wide;
+mod within;
 
 fn main() {
     static MODULES: &[harness::Module] = &[
@@ -58,6 +59,7 @@ fn main() {
         verified::MODULE,
         wide::MODULE,
         neighbours::MODULE,
+        within::MODULE,
         checksums::MODULE,
     ];
     harness::run(MODULES)

@@ -11,6 +11,7 @@ mod passes;
 mod tally;
 mod values;
 mod wide;
+mod within;
 
 use std::sync::Arc;
 

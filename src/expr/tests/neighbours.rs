@@ -21,7 +21,7 @@ struct Job {
 impl Job {
     fn new(text: &str, dtype: Dtype, width: usize, total: usize) -> Job {
         let extents = vec![Extent::Full, if width > 1 { Extent::PerRow } else { Extent::Full }];
-        let row = RowShape { dims: if width > 1 { vec![width as u64] } else { vec![] }, extents };
+        let row = RowShape { dims: if width > 1 { vec![width as u64] } else { vec![] }, extents, outer: vec![] };
         let inputs = [(total * width, 1), (total, 2)].map(|(count, seed)| Column::mixed(dtype, count, seed));
         Job { program: bind(text, &row, dtype).unwrap(), width, total, inputs }
     }

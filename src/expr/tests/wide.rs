@@ -12,28 +12,28 @@ use crate::data::Dtype;
 use crate::device::kernel::{TILE_THREADS, Uniform};
 
 /// Inputs `x` with all elements, `w` with one for each row, and `m` with one row for all rows.
-struct Wide {
-    dtype: Dtype,
-    rows: usize,
-    width: usize,
-    x: Column,
-    w: Column,
-    m: Column,
+pub(super) struct Wide {
+    pub(super) dtype: Dtype,
+    pub(super) rows: usize,
+    pub(super) width: usize,
+    pub(super) x: Column,
+    pub(super) w: Column,
+    pub(super) m: Column,
 }
 
 impl Wide {
-    fn new(dtype: Dtype, rows: usize, width: usize) -> Wide {
+    pub(super) fn new(dtype: Dtype, rows: usize, width: usize) -> Wide {
         let [x, w, m] =
             [(rows * width, 1), (rows, 2), (width, 3)].map(|(count, seed)| Column::mixed(dtype, count, seed));
         Wide { dtype, rows, width, x, w, m }
     }
 
-    fn program(&self, text: &str) -> Arc<Program> {
+    pub(super) fn program(&self, text: &str) -> Arc<Program> {
         let extents = vec![Extent::Full, Extent::PerRow, Extent::PerColumn];
-        bind(text, &RowShape { dims: vec![self.width as u64], extents }, self.dtype).unwrap()
+        bind(text, &RowShape { dims: vec![self.width as u64], extents, ..RowShape::default() }, self.dtype).unwrap()
     }
 
-    fn run(&self, program: &Arc<Program>, first_row: u64) -> (Vec<Column>, Vec<u64>) {
+    pub(super) fn run(&self, program: &Arc<Program>, first_row: u64) -> (Vec<Column>, Vec<u64>) {
         let kernel = program.kernel();
         let elements = |output| self.rows * program.output_elements(output);
         let outputs = program.outputs().iter().enumerate();
@@ -50,7 +50,7 @@ impl Wide {
     }
 
     /// The inputs with all elements.
-    fn broadcast(&self) -> [Column; 3] {
+    pub(super) fn broadcast(&self) -> [Column; 3] {
         let (w, m): (Vec<u64>, Vec<u64>) = (self.w.bits().collect(), self.m.bits().collect());
         let elements = || 0..self.rows * self.width;
         [
@@ -61,7 +61,7 @@ impl Wide {
     }
 }
 
-fn bind(text: &str, row: &RowShape, dtype: Dtype) -> crate::Result<Arc<Program>> {
+pub(super) fn bind(text: &str, row: &RowShape, dtype: Dtype) -> crate::Result<Arc<Program>> {
     let expression = Expression::parse(text).unwrap();
     let inputs = ["x", "w", "m"].map(|name| (name.to_owned(), dtype));
     let names = expression.outputs().filter(|name| !expression.reads(name));
@@ -80,8 +80,8 @@ const BY_COLUMN: &str = "sum(x, axis=0), mean(x * w, axis=0), var(x - m, axis=0,
 #[test]
 fn broadcast_inputs_have_the_values_of_whole_ones() {
     for dtype in [Dtype::F32, Dtype::F64, Dtype::I16, Dtype::Bool] {
-        for width in WIDTHS {
-            let wide = Wide::new(dtype, 70, width);
+        for width in WIDTHS.into_iter().chain([70_000]) {
+            let wide = Wide::new(dtype, if width < 4096 { 70 } else { 3 }, width);
             let text = if dtype == Dtype::Bool { "y = x & m | w; z = where(m, x, w); p = w" } else { TEXT };
             let (outputs, _) = wide.run(&wide.program(text), 7 << 20);
             let twin = bind(text, &RowShape::default(), dtype).unwrap();
@@ -99,7 +99,7 @@ fn broadcast_inputs_have_the_values_of_whole_ones() {
 #[test]
 fn all_elements_count_once() {
     for width in WIDTHS {
-        let wide = Wide::new(Dtype::I32, 3 * Tiling::of(width).tile_rows() + 5, width);
+        let wide = Wide::new(Dtype::I32, 3 * Tiling::of(width, true).tile_rows() + 5, width);
         let program = wide.program("sum(x), argmax(x), sum(x * w - m)");
         let (_, partials) = wide.run(&program, 0);
         let twin = bind("sum(x), argmax(x), sum(x * w - m)", &RowShape::default(), Dtype::I32).unwrap();
@@ -126,7 +126,7 @@ fn all_elements_count_once() {
 #[test]
 fn columns_are_reduced_in_the_documented_order() {
     for width in WIDTHS {
-        let tiling = Tiling::of(width);
+        let tiling = Tiling::of(width, true);
         let wide = Wide::new(Dtype::F64, tiling.tile_rows() + 3, width);
         let program = wide.program("sum(x, axis=0), argmin(x, axis=0)");
         let (_, partials) = wide.run(&program, 1 << 30);
@@ -161,25 +161,33 @@ fn cuda_source_gives_the_same_bits() {
     }
     for (dtype, widths) in [(Dtype::F32, &WIDTHS[..]), (Dtype::U8, &[3, 300])] {
         for &width in widths {
-            let wide = Wide::new(dtype, Tiling::of(width).tile_rows() + 3, width);
+            let wide = Wide::new(dtype, Tiling::of(width, true).tile_rows() + 3, width);
             for text in [TEXT, BY_COLUMN, "y = x + i; z = i * 2; q = rand(3) * m"] {
-                let program = wide.program(text);
-                let (outputs, partials) = wide.run(&program, 3 << 30);
-                let inputs = [wide.x.clone(), wide.w.clone()];
-                let cpp =
-                    run_wide_as_cpp(&program, (3 << 30, wide.rows), (&inputs, std::slice::from_ref(&wide.m)), &[]);
-                let mut bytes: Vec<u8> = outputs.iter().flat_map(|output| output.bytes().to_vec()).collect();
-                bytes.extend(bytemuck::cast_slice::<u64, u8>(&partials));
-                let differs = cpp.iter().zip(&bytes).position(|(one, other)| one != other);
-                assert_eq!((differs, cpp.len()), (None, bytes.len()), "{dtype}, {width}, {text}");
+                compare_with_cpp(&wide, text);
             }
         }
     }
 }
 
+/// Compares the outputs and partials of the host kernel with those of the CUDA source.
+pub(super) fn compare_with_cpp(wide: &Wide, text: &str) {
+    let program = wide.program(text);
+    let (outputs, partials) = wide.run(&program, 3 << 30);
+    let inputs = [wide.x.clone(), wide.w.clone()];
+    let cpp = run_wide_as_cpp(&program, (3 << 30, wide.rows), (&inputs, std::slice::from_ref(&wide.m)), &[]);
+    let mut bytes: Vec<u8> = outputs.iter().flat_map(|output| output.bytes().to_vec()).collect();
+    bytes.extend(bytemuck::cast_slice::<u64, u8>(&partials));
+    let differs = cpp.iter().zip(&bytes).position(|(one, other)| one != other);
+    assert_eq!((differs, cpp.len()), (None, bytes.len()), "{}, {}, {text}", wide.dtype, wide.width);
+}
+
 #[test]
 fn values_that_rows_do_not_have_are_refused() {
-    let row = RowShape { dims: vec![3], extents: vec![Extent::Full, Extent::PerRow, Extent::PerColumn] };
+    let row = RowShape {
+        dims: vec![3],
+        extents: vec![Extent::Full, Extent::PerRow, Extent::PerColumn],
+        ..RowShape::default()
+    };
     for (text, reason) in [
         ("y = m * 2", "the same for all rows"),
         ("sum(w)", "one element for each row"),
@@ -189,5 +197,5 @@ fn values_that_rows_do_not_have_are_refused() {
         let error = bind(text, &row, Dtype::F64).unwrap_err().to_string();
         assert!(error.contains(reason), "{text}: {error}");
     }
-    assert_eq!(Tiling::of(1).lanes(), TILE_THREADS);
+    assert_eq!(Tiling::of(1, true).lanes(), TILE_THREADS);
 }
