@@ -102,9 +102,10 @@
 //!   sqrt cbrt exp exp2 expm1 log log2 log10 log1p power hypot sin cos tan asin acos atan atan2 sinh cosh tanh asinh
 //!   acosh atanh rand randn`;
 //! - conversions, as in `f32(x)`: `bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64`;
-//! - reductions, any number in one pass: `sum prod mean min max var std count any all argmin argmax`, and, with arrays
-//!   as results, `histogram bincount`. One may be named: `m = mean(x)`. What uses a reduction, as in `y = x - mean(x)`,
-//!   is computed in another pass over the rows;
+//! - reductions, any number in one pass:
+//!   `sum prod mean min max var std count any all argmin argmax histogram bincount`. One may be named: `m = mean(x)`.
+//!   What uses a reduction, as in `y = x - mean(x)`, is computed in another pass over the rows. The results of the last
+//!   two are arrays, with a count for each bin;
 //! - the same by NumPy's and other names:
 //!   `minimum maximum absolute arcsin arccos arctan arctan2 arcsinh arccosh arctanh true false`.
 //!
