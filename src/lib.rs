@@ -104,9 +104,10 @@
 //! - neighbouring rows: `shift diff moving_sum moving_mean moving_min moving_max`. In `y = shift(x, 1, edge)` each row has
 //!   the value of the row before; `edge`, `wrap`, `nan` or a number says what is beyond the first and the last row;
 //! - conversions, as in `f32(x)`: `bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64`;
-//! - reductions, any number in one pass: `sum prod mean min max var std count any all argmin argmax`, and, with arrays
-//!   as results, `histogram bincount`. One may be named: `m = mean(x)`. What uses a reduction, as in `y = x - mean(x)`,
-//!   is computed in another pass over the rows;
+//! - reductions, any number in one pass:
+//!   `sum prod mean min max var std count any all argmin argmax histogram bincount`. One may be named: `m = mean(x)`.
+//!   What uses a reduction, as in `y = x - mean(x)`, is computed in another pass over the rows. The results of the last
+//!   two are arrays, with a count for each bin;
 //! - the same by NumPy's and other names:
 //!   `minimum maximum absolute arcsin arccos arctan arctan2 arcsinh arccosh arctanh true false`.
 //!
