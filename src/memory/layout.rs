@@ -93,7 +93,8 @@ mod tests {
         #[test]
         fn columns_are_aligned_and_do_not_overlap(
             inputs in prop::collection::vec(1usize..9, 0..5), outputs in prop::collection::vec(1usize..9, 0..5),
-            halos in prop::collection::vec((0usize..300, 0usize..300), 0..5), partial_words in 0usize..4, scratch in prop::collection::vec(1usize..9, 0..3),
+            halos in prop::collection::vec((0usize..300, 0usize..300), 0..5), partial_words in 0usize..4,
+            scratch in prop::collection::vec(1usize..9, 0..3),
             staged in prop::collection::vec(any::<bool>(), 10), rows in 1usize..100_000,
         ) {
             let halos = halos.into_iter().map(|(before, after)| Halo { before, after }).collect();

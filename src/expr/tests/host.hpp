@@ -57,8 +57,8 @@ struct Column {
     template <class T> operator T*() { return (T*)((char*)memory.data() + front); }
 };
 
-// Bytes of the inputs, and of those before their first row; per row of the outputs, of the partials per tile, and of the rows that are the same for all rows; the
-// rows of a tile, and its blocks.
+// Bytes of the inputs, and of those before their first row; per row of the outputs, of the partials per tile, and of
+// the rows that are the same for all rows; the rows of a tile, and its blocks.
 struct Columns {
     std::vector<size_t> inputs, fronts, outputs;
     size_t partials;
