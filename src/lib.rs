@@ -101,8 +101,8 @@
 //!   `index where clip min max abs floor ceil round trunc sign signbit copysign nextafter fmod isnan isfinite isinf
 //!   sqrt cbrt exp exp2 expm1 log log2 log10 log1p power hypot sin cos tan asin acos atan atan2 sinh cosh tanh asinh
 //!   acosh atanh rand randn`;
-//! - neighbouring rows: `shift diff moving_sum moving_mean moving_min moving_max`. In `y = shift(x, 1, edge)` each row has
-//!   the value of the row before; `edge`, `wrap`, `nan` or a number says what is beyond the first and the last row;
+//! - neighbouring rows: `shift diff moving_sum moving_mean moving_min moving_max`. In `y = shift(x, 1, edge)` each row
+//!   has the value of the row before; `edge`, `wrap`, `nan` or a number says what is beyond the first and the last row;
 //! - conversions, as in `f32(x)`: `bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64`;
 //! - reductions, any number in one pass:
 //!   `sum prod mean min max var std count any all argmin argmax histogram bincount`. One may be named: `m = mean(x)`.

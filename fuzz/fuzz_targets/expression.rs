@@ -100,7 +100,8 @@ fn check_bound(
     let new = &mut *kernel.new_host_kernel().expect("expressions have one");
     assert_eq!(run(new, &kernel, bound.outputs(), few, &first, &others), used);
     assert_eq!(run(host, &kernel, bound.outputs(), rows, &columns, &scalars), result);
-    // A row does not depend on others that it does not name, but for its number and, if there is a filter, for its place.
+    // A row does not depend on others that it does not name, but for its number and, if there is a filter, for its
+    // place.
     let is_filtered = bound.kept(&result.1).is_some();
     if !is_filtered && !kernel.code.text().contains(" = row;\n") && !kernel.code.text().contains("total_rows") {
         for row in 0..rows.min(6) {

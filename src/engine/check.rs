@@ -391,7 +391,8 @@ pub(super) fn bind_expression(
     })
 }
 
-/// The first and the last `half` rows of an input of a job of so many rows: see [`Program::ends`](crate::expr::Program).
+/// The first and the last `half` rows of an input of a job of so many rows: see
+/// [`Program::ends`](crate::expr::Program).
 fn ends_of(source: &dyn Source, column: Column, half: u64, rows: u64) -> Result<Arc<Resident>> {
     let row_bytes = column.elements as usize * column.dtype.size();
     let mut bytes = vec![0; 2 * half as usize * row_bytes];

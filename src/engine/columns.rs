@@ -79,8 +79,8 @@ impl<'j> Columns<'j> {
             let cannot_fill = is_filling == Some(true) && !halo.is_empty();
             if cannot_fill {
                 columns.notes.push(format!(
-                    "'{name}' was not copied to the devices that it is to stay on, because this job reads neighbours of \
-                     its rows: first run a job that does not"
+                    "'{name}' was not copied to the devices that it is to stay on, because this job reads \
+                     neighbours of its rows: first run a job that does not"
                 ));
             }
             let (shards, guard) = if cannot_fill { (None, None) } else { (shards, guard) };

@@ -449,9 +449,8 @@ fn input_at(program: &Program, input: usize, view: usize) -> String {
     let half = program.ends().iter().find(|(own, _)| *own == input).map_or(0, |(_, rows)| *rows);
     let Halo { before, after } = program.near.halo(input);
     let window = format!("first_row - {before}, first_row + rows - 1 + {after}");
-    format!(
-        "overshot::row_of(in{input}, ends{input}, row{view}, first_row, {window}, {half}, total_rows, {width})[{column}]"
-    )
+    let columns = format!("in{input}, ends{input}, row{view}");
+    format!("overshot::row_of({columns}, first_row, {window}, {half}, total_rows, {width})[{column}]")
 }
 
 fn binary(op: Binary) -> &'static str {

@@ -15,8 +15,8 @@ impl Program {
     }
 
     /// Returns the kernel. Its columns are the inputs and outputs, in the order passed to `bind`. Scalars have the
-    /// same order; their values are set later. `resident` are the inputs that are one row for all rows, and then the ends
-    /// of inputs ([`Program::ends`]). Only kernels that read neighbours need the rows of the job.
+    /// same order; their values are set later. `resident` are the inputs that are one row for all rows, and then the
+    /// ends of inputs ([`Program::ends`]). Only kernels that read neighbours need the rows of the job.
     pub(crate) fn kernel_with(self: &Arc<Self>, resident: Vec<Arc<Resident>>, total_rows: u64) -> Kernel {
         let (program, generated) = (Arc::clone(self), Arc::clone(self));
         let (streamed, broadcast) = self.split_inputs();

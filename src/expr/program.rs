@@ -73,9 +73,9 @@ impl Program {
         (0..self.inputs.len()).partition(|input| self.row.extent(*input) != Extent::PerColumn)
     }
 
-    /// The inputs whose rows at both ends the kernel has, as arrays behind those that are one row for all rows. Each has
-    /// its number, and how many rows the array has of each end. Those that do not exist, because the job has fewer, are
-    /// zeros: behind the rows of the begin, and before those of the end.
+    /// The inputs whose rows at both ends the kernel has, as arrays behind those that are one row for all rows. Each
+    /// has its number, and how many rows the array has of each end. Those that do not exist, because the job has fewer,
+    /// are zeros: behind the rows of the begin, and before those of the end.
     pub(crate) fn ends(&self) -> &[(usize, usize)] {
         &self.near.ends
     }

@@ -133,8 +133,8 @@ impl<'r, D: Device> Idle<'r, D> {
         let slot = &self.0;
         let In::Upload { from: From::Staged, .. } = slot.route.inputs[input] else { return None };
         let (offset, bytes) = slot.staged_input(input)?;
-        // SAFETY: `staged_input` checks that the range is in the slot's memory, which this slot alone owns. No copy runs in
-        // the state Idle.
+        // SAFETY: `staged_input` checks that the range is in the slot's memory, which this slot alone owns. No copy
+        // runs in the state Idle.
         Some(unsafe { std::slice::from_raw_parts_mut(slot.memory.0.as_ptr().add(offset), bytes) })
     }
 
@@ -204,10 +204,11 @@ impl<'r, D: Device> Slot<'r, D> {
 
         begin::<D>(copy_in, timed, &pairs.copy_in)?;
         for Piece { in_slot, in_block, bytes } in joined(self.staged_inputs()) {
-            // SAFETY: `staged_input` checks that the bytes are in this slot's memory. No safe code can access that memory
-            // before the copy is done, because until then the slot is a `Filled` or an `InFlight`, or was dropped.
-            // The streams end their copies when they are dropped with the submitter, before the slab is dropped. The
-            // block has the same layout, so the offset fits. It belongs to this chunk alone until it is retired.
+            // SAFETY: `staged_input` checks that the bytes are in this slot's memory. No safe code can access that
+            // memory before the copy is done, because until then the slot is a `Filled` or an `InFlight`, or was
+            // dropped. The streams end their copies when they are dropped with the submitter, before the slab is
+            // dropped. The block has the same layout, so the offset fits. It belongs to this chunk alone until it is
+            // retired.
             unsafe {
                 copy_in.copy_in(self.memory.0.as_ptr().add(in_slot).cast_const(), memory, start + in_block, bytes)?
             };

@@ -21,7 +21,7 @@ struct Job {
 impl Job {
     fn new(text: &str, dtype: Dtype, width: usize, total: usize) -> Job {
         let extents = vec![Extent::Full, if width > 1 { Extent::PerRow } else { Extent::Full }];
-        let row = RowShape { dims: if width > 1 { vec![width as u64] } else { vec![] }, extents, outer: vec![] };
+        let row = RowShape { dims: if width > 1 { vec![width as u64] } else { vec![] }, extents, outer: 0 };
         let inputs = [(total * width, 1), (total, 2)].map(|(count, seed)| Column::mixed(dtype, count, seed));
         Job { program: bind(text, &row, dtype).unwrap(), width, total, inputs }
     }
@@ -80,8 +80,9 @@ fn bind(text: &str, row: &RowShape, dtype: Dtype) -> crate::Result<Arc<Program>>
     expression.bind_rows(row, &inputs, &[], &[], &outputs).map(Arc::new)
 }
 
-const TEXT: &str = "y = shift(x, 1, edge) + shift(w, -3, wrap); z = moving_mean(x, 5, 1); p = shift(f64(w) * i, 40, nan); \
-                    q = shift(shift(x, 70, wrap), -90, edge); r = shift(x > w, -1, False); sum(moving_max(x, 3, edge) * 1)";
+const TEXT: &str = "y = shift(x, 1, edge) + shift(w, -3, wrap); z = moving_mean(x, 5, 1); \
+                    p = shift(f64(w) * i, 40, nan); q = shift(shift(x, 70, wrap), -90, edge); \
+                    r = shift(x > w, -1, False); sum(moving_max(x, 3, edge) * 1)";
 
 const KEPT: &str = "y = x[x != shift(w, 1, wrap)]; sum(shift(x, -1, 0)[x != 0])";
 

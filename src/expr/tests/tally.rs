@@ -19,7 +19,7 @@ fn bind(text: &str, inputs: &[(&str, Dtype)], width: usize) -> Result<Program> {
         expression.outputs().filter(|name| !expression.reads(name)).map(|name| (name.to_owned(), None)).collect();
     let dims = if width == 1 { vec![] } else { vec![width as u64] };
     let extents = vec![Extent::Full; inputs.len()];
-    expression.bind_rows(&RowShape { dims, extents, outer: vec![] }, &inputs, &[], &[], &outputs)
+    expression.bind_rows(&RowShape { dims, extents, outer: 0 }, &inputs, &[], &[], &outputs)
 }
 
 fn program(text: &str, inputs: &[(&str, Dtype)], width: usize) -> Arc<Program> {
@@ -284,7 +284,7 @@ fn what_cannot_be_counted_is_refused() {
         ("bincount(c, 10)", "one row for all rows"),
         ("bincount(x, 10, c)", "one row for all rows"),
     ] {
-        let row = RowShape { dims: vec![3], extents: extents.clone(), outer: vec![] };
+        let row = RowShape { dims: vec![3], extents: extents.clone(), outer: 0 };
         let error = Expression::parse(text).unwrap().bind_rows(&row, &inputs, &[], &[], &[]).unwrap_err().to_string();
         assert!(error.contains(reason), "{text}: {error}");
     }
