@@ -13,8 +13,9 @@
 //! If a job has neither, the name may be a constant, such as `pi`; this is decided when the inputs are known. All words
 //! are in `words.rs`; messages about unknown words are in `hints.rs`.
 //!
-//! Files use only files to their left in this list: `words` and `ir`; `lex`, `names` and `parse`, `passes`, `typing`,
-//! `filter`, `bind`; `program`; `kept`, `host` and `cuda`; `lower`. Only the parser recurses, with a depth limit.
+//! Files use only files to their left in this list: `words` and `ir`; `lex`, `axes`, `names` and `parse`, `passes`,
+//! `typing`, `filter`, `bind`; `program`; `sweeps`, `kept`, `within`, `host` and `cuda`; `lower`. Only the parser
+//! recurses, with a depth limit.
 //!
 //! Results and dtypes are those of NumPy 2, which `tests/numpy` checks. Where NumPy's result depends on the
 //! processor, it is defined here and is the same on every device:
