@@ -166,7 +166,7 @@ impl HostProgram {
     }
 
     /// Gives the register of a result to a function that writes it.
-    fn to_register(&mut self, id: Id, write: impl FnOnce(&Self, &mut [u64])) {
+    fn write_register(&mut self, id: Id, write: impl FnOnce(&Self, &mut [u64])) {
         if let Place::Register(register) = self.sweeps[self.sweep].places[id] {
             let mut values = std::mem::take(&mut self.registers[register]);
             write(self, &mut values);
@@ -235,7 +235,7 @@ impl HostProgram {
                 }
                 Step::ReduceRows { reduction, to } => {
                     let mut within = std::mem::take(&mut self.within);
-                    self.to_register(to, |program, out| {
+                    self.write_register(to, |program, out| {
                         let block = program.block(span, columns.first_row, columns.inputs);
                         let values = block.values(within[reduction].of);
                         within[reduction].reduce(values, block.width, &mut out[..block.elements]);
@@ -251,7 +251,7 @@ impl HostProgram {
                 }
                 Step::ValueOfRow { reduction, to } => {
                     let value = self.within[reduction].value();
-                    self.to_register(to, |_, out| out[..span.elements.len()].fill(value));
+                    self.write_register(to, |_, out| out[..span.elements.len()].fill(value));
                 }
                 Step::Keep => {
                     let mut kept = std::mem::take(&mut self.kept);

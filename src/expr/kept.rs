@@ -88,7 +88,7 @@ mod tests {
         let mut kept = KeptRows::default();
         for len in [0, 1, 7, 8, 9, 1000, 1024, 2048 - 3] {
             for step in 1..5 {
-                let conditions: Vec<u8> = (0..len).map(|row| (row / 8 * step >> (row % 8) & 1) as u8).collect();
+                let conditions: Vec<u8> = (0..len).map(|row| ((row / 8 * step) >> (row % 8) & 1) as u8).collect();
                 kept.find(&conditions);
                 let expected: Vec<u16> = (0..len as u16).filter(|row| conditions[usize::from(*row)] == 1).collect();
                 assert_eq!(&kept.rows[..kept.count()], expected, "{len} rows, {step}");

@@ -195,7 +195,7 @@ fn refused(choice: &DeviceChoice) -> Outcome {
     let x = table(6, 4)?;
     let volume = ArrayView::from_shape((6, 2, 2), x.as_slice().unwrap_or_default())?;
     let line = numbers(6, 1);
-    let mut y = vec![0.0; 24];
+    let mut y = [0.0; 24];
     for (text, input, reason) in [
         ("y = x - mean(x, axis=1)", Input::from(x.view()), "`keepdims=True`"),
         ("y = sum(x, axis=1)", Input::from(&line), "one dimension"),

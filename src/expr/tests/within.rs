@@ -12,7 +12,7 @@ fn table(rows: usize, width: usize) -> Wide {
     let mut wide = Wide::new(Dtype::F64, rows, width);
     let plain = |at: usize| ((at * 7919 % 10_007) as f64 - 5000.0) / 3.0;
     let special: Vec<u64> = wide.x.bits().collect();
-    let value = |at: usize| if at / width % 2 == 0 { plain(at).to_bits() } else { special[at] };
+    let value = |at: usize| if (at / width).is_multiple_of(2) { plain(at).to_bits() } else { special[at] };
     wide.x = Column::from_bits(Dtype::F64, (0..rows * width).map(value));
     wide
 }
