@@ -1,4 +1,4 @@
-"""Times jobs on tables, whose rows have several elements, and filters, beside jobs on their elements and NumPy.
+"""Times tables, whose rows have several elements, filters, neighbours and counts, beside simpler jobs and NumPy.
 
     python tables.py [--size 4GiB] [--json FILE]
 
@@ -63,6 +63,7 @@ def measure(rows, engines, size):
             "mean(x, axis=0)": ("mean(x, axis=0)", {"x": x}, None, 1),
             "x - 0.5 of elements": ("y = x - 0.5", {"x": flat}, y.reshape(-1), 2),
             "x - mu": ("y = x - mu", {"x": x, "mu": x[:1000].mean(axis=0)}, y, 2),
+            "sum(x, axis=-1)": ("y = sum(x, axis=-1)", {"x": x}, np.zeros(len(x), "f4"), 1),
             "standardise": (STANDARDISE, {"x": x}, y, 3),
         }
         for job, (text, given, out, times) in jobs.items():
@@ -93,6 +94,55 @@ def measure(rows, engines, size):
             np.testing.assert_array_equal(result["y"][: expected.size], expected)
         seconds, _ = median(lambda: engine.evaluate("y = where(x > 0.5, x, 0)", {"x": x}, out={"y": y}))  # noqa: B023
         rows.add("where(x > 0.5, x, 0)", str(x.size), device, seconds, 2 * x.nbytes)
+    neighbours(rows, engines, x, y)
+    counts(rows, engines, x, y)
+
+
+def neighbours(rows, engines, x, y):
+    """A stencil of three points beside the same job without neighbours."""
+    texts = {
+        "(x0 + x1 + x2) / 3, neighbours": "y = (shift(x, 1, edge) + x + shift(x, -1, edge)) / 3",
+        "(x + 2 * x + 3 * x) / 3": "y = (x + 2 * x + 3 * x) / 3",
+    }
+    for device, engine in engines.items():
+        for job, text in texts.items():
+            seconds, _ = median(lambda: engine.evaluate(text, {"x": x}, out={"y": y}))  # noqa: B023
+            rows.add(job, str(x.size), device, seconds, 2 * x.nbytes)
+            if "neighbours" in job:
+                begin = x[: 1 << 20]
+                expected = (begin[:-2] + begin[1:-1] + begin[2:]) / np.float32(3)
+                np.testing.assert_array_equal(y[1 : begin.size - 1], expected)
+
+
+def counts(rows, engines, x, k):
+    """Counts in bins beside a sum, of keys that are uniform and of keys of which half are one."""
+    n = 65_536
+    k = k.view("u4")
+    for skew in ("uniform", "half in one bin"):
+        for part in range(0, x.size, 1 << 24):
+            own = x[part : part + (1 << 24)]
+            keys = (own * np.float32(n)).astype("u4")
+            k[part : part + (1 << 24)] = keys if skew == "uniform" else np.where(keys % 2 == 0, keys, 7)
+        few, begin = k[: 1 << 22], x[: 1 << 22]
+        for device, engine in engines.items():
+            jobs = {
+                "sum(k)": ("sum(k)", {"k": k}),
+                f"bincount(k, {n}), {skew}": (f"bincount(k, {n})", {"k": k}),
+                f"bincount(k % 16, 16), {skew}": ("bincount(k % 16, 16)", {"k": k}),
+                f"histogram(x, {n}, 0, 1)": (f"histogram(x, {n}, 0, 1)", {"x": x}),
+                f"bincount(k % 1024, 1024, x), {skew}": ("bincount(k % 1024, 1024, x)", {"k": k, "x": x}),
+            }
+            for job, (text, given) in jobs.items():
+                seconds, _ = median(lambda: engine.evaluate(text, given), 3)  # noqa: B023
+                rows.add(job, str(x.size), device, seconds, sum(one.nbytes for one in given.values()))
+            counted = engine.evaluate(f"bincount(k, {n})", {"k": few})
+            np.testing.assert_array_equal(counted, np.bincount(few, minlength=n))
+            expected = np.histogram(begin, n, (0, 1))[0]
+            np.testing.assert_array_equal(engine.evaluate(f"histogram(x, {n}, 0, 1)", {"x": begin}), expected)
+        begin = time.perf_counter()
+        np.bincount(few, minlength=n)
+        seconds = time.perf_counter() - begin
+        rows.add(f"np.bincount, {skew}", str(few.size), "NumPy", seconds, few.nbytes)
 
 
 def main():

@@ -14,8 +14,8 @@
 //! are in `words.rs`; messages about unknown words are in `hints.rs`.
 //!
 //! Files use only files to their left in this list: `words`, `bins`, `axes`, `view` and `ir`; `lex`, `names`, `parse`
-//! and `border`, `passes`, `typing`, `exact`, `tally`, `filter` and `neighbours`, `bind`; `program`; `sweeps`, `within`,
-//! `gather`, `kept`, `host` and `cuda`; `lower`. Only the parser recurses, with a depth limit.
+//! and `border`, `passes`, `typing`, `exact`, `tally`, `filter` and `neighbours`, `bind`; `program`; `sweeps`,
+//! `within`, `gather`, `kept`, `host` and `cuda`; `lower`. Only the parser recurses, with a depth limit.
 //!
 //! Results and dtypes are those of NumPy 2, which `tests/numpy` checks. Where NumPy's result depends on the
 //! processor, it is defined here and is the same on every device:

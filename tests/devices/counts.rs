@@ -46,10 +46,10 @@ impl Inputs {
     }
 }
 
-/// The bits of all results.
 /// The bits of values, and those of arrays with their names.
 type AllBits = (Vec<Option<u64>>, Vec<(String, Vec<u64>)>);
 
+/// The bits of all results.
 fn all_bits(report: &Report) -> AllBits {
     let arrays = report.arrays.iter().map(|(name, array)| {
         let values = array.iter().flat_map(|array| array.values()).map(|value| value.as_f64().to_bits()).collect();
