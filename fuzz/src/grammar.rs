@@ -186,9 +186,15 @@ fn named(name: &str) -> FunctionInfo {
     functions().find(|word| word.kind == FunctionKind::Function && word.name == name).expect("a function")
 }
 
-/// Chooses a word of the language.
+/// Whether some arguments are numbers of the text or rules for the border, not values of rows.
+fn has_fixed_arguments(word: &FunctionInfo) -> bool {
+    word.kind == FunctionKind::Reduction && word.least_arguments > 1 || word.usage.ends_with(", edge)")
+}
+
+/// Chooses a word of the language whose arguments are values.
 fn word(u: &mut Unstructured<'_>, kind: FunctionKind) -> Result<FunctionInfo> {
-    let words: Vec<FunctionInfo> = functions().filter(|word| word.kind == kind).collect();
+    let words: Vec<FunctionInfo> =
+        functions().filter(|word| word.kind == kind && !has_fixed_arguments(word)).collect();
     u.choose(&words).copied()
 }
 
