@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::expression::Expression;
+use super::shape::RowShape;
 use super::words::{Kind, Unary, Weak};
 use super::{header, typing};
 use crate::data::Dtype;
@@ -18,6 +19,10 @@ pub(crate) fn samples() -> Vec<Kernel> {
         kernels.push(values(dtype));
     }
     kernels.extend(mixed());
+    for width in [3, 1000] {
+        kernels.push(wide(width, &["s = sum(x, axis=-1)", "y = x - max(x, axis=-1, keepdims=True)", "any(x > 1)"]));
+        kernels.push(wide(width, &["y = x * 2", "mean(x, axis=0)", "std(x, axis=0)", "argmax(x)"]));
+    }
     kernels.into_iter().flatten().collect()
 }
 
@@ -52,6 +57,15 @@ fn with_values(inputs: &[(&str, Dtype)], values: &[(&str, Dtype)], statements: &
         .values
         .set(values.iter().map(|(_, dtype)| typing::constant_bits(Weak::Int(3), *dtype)).collect::<Option<_>>()?);
     Some(kernel)
+}
+
+/// The same of rows of several elements.
+fn wide(width: u64, statements: &[&str]) -> Option<Kernel> {
+    let expression = Expression::parse(&statements.join("; ")).ok()?;
+    let outputs: Vec<_> = expression.outputs().map(|name| (name.to_owned(), None)).collect();
+    let row = RowShape { dims: vec![width], ..RowShape::default() };
+    let program = expression.bind_rows(&row, &[("x".to_owned(), Dtype::F32)], &[], &[], &outputs).ok()?;
+    Some(Arc::new(program).kernel())
 }
 
 /// `y0 = …; y1 = …`.

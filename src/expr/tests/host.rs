@@ -34,7 +34,7 @@ fn finite(dtype: Dtype, rows: usize) -> Column {
 #[test]
 fn samples_rebuild_from_their_sources() {
     let samples = samples();
-    assert_eq!(samples.len(), 7 * Dtype::ALL.len() + 6);
+    assert_eq!(samples.len(), 7 * Dtype::ALL.len() + 7 + 4);
     for kernel in samples {
         let again = rebuild(kernel.code.text()).unwrap();
         assert_eq!(again.code, kernel.code);
