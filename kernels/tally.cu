@@ -5,8 +5,9 @@
 namespace overshot {
 
 // Words of a chunk, of which a block adds to those that it meets first in shared memory. So elements that are all equal
-// do not wait for each other in device memory. A block has at most 4096 elements, so that sums of 16 bits of each fit.
-template <int WORDS, bool SUMS> class Tally {
+// do not wait for each other in device memory. IS_SMALL says that a block has at most 32 768 elements: sums of 16 bits of
+// each fit in shared memory. Otherwise weights are added in device memory.
+template <int WORDS, bool SUMS, bool IS_SMALL> class Tally {
     static const bool IS_DIRECT = WORDS <= 2048;
     unsigned long long* words;
     // The low and the high 16 bits of what is added, and the words that they are added to.
@@ -31,15 +32,23 @@ public:
         __syncthreads();
     }
 
+    __device__ void add_directly(int word, unsigned digit, bool is_negative) {
+        const unsigned long long value = digit;
+        atomicAdd(&words[word], is_negative ? 0 - value : value);
+    }
+
     // Adds a digit, or subtracts it, in the word with this number.
     __device__ void add(int word, unsigned digit, bool is_negative) {
+        if (SUMS && !IS_SMALL) {
+            add_directly(word, digit, is_negative);
+            return;
+        }
         int slot = word;
         if (!IS_DIRECT) {
             slot = word % SLOTS;
             const int owner = atomicCAS(&owners[slot], -1, word);
             if (owner != -1 && owner != word) {
-                const unsigned long long value = digit;
-                atomicAdd(&words[word], is_negative ? 0 - value : value);
+                add_directly(word, digit, is_negative);
                 return;
             }
         }

@@ -372,6 +372,11 @@ impl Binder<'_> {
         let mut reduction = Reduction::new(label.to_owned(), kind, dtype).in_bins(tally);
         let value = self.strong(of, dtype)?;
         reduction.of = self.cast(value, reduction.state);
+        if reduction.state != Dtype::F64 {
+            // All negative keys are alike, and so one of them can mean that an element is left out.
+            let least = self.nodes.push(Op::Constant(-1_i64 as u64), reduction.state);
+            reduction.of = self.nodes.push(Op::Binary(Binary::Max, reduction.of, least), reduction.state);
+        }
         if let (Some(operand), Some(dtype)) = (weights, tally.weights) {
             let weights = self.strong(operand, dtype)?;
             reduction.weight = Some(self.cast(weights, Tally::weight_state(dtype)));

@@ -58,11 +58,12 @@ impl Parser<'_> {
 
     /// Parses the number of rows of a shift or of a window.
     fn rows(&mut self, function: Near, usage: &str) -> Result<i64, Fault> {
-        if self.is_sign(",") {
+        let is_separated = self.is_sign(",");
+        if is_separated {
             self.advance();
         }
         let at = self.at();
-        let number = self.signed_number();
+        let number = if is_separated { self.signed_number() } else { None };
         let (what, range) = match function {
             Near::Shift | Near::Diff => ("a shift", -MOST_SHIFTED..=MOST_SHIFTED),
             Near::Moving(_) => ("a window", 1..=MOST_IN_WINDOW),

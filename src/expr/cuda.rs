@@ -12,7 +12,7 @@ use super::program::Program;
 use super::reduce::{Fold, Reduction};
 use super::shape::Extent;
 use super::sweeps::{self, Sweep};
-use super::tally::LEFT_OUT;
+use super::tally::{LEFT_OUT, MOST_IN_SHARED};
 use super::tiling::Tiling;
 use super::view::{Rule, Step};
 use super::words::{Binary, Kind, Unary};
@@ -142,7 +142,8 @@ impl Body {
             return;
         }
         let has_sums = program.reductions.iter().any(|reduction| reduction.weights().is_some());
-        self.line(1, format_args!("typedef Tally<{}, {has_sums}> Counts;", program.chunk_words()));
+        let is_small = program.tiling().elements_of_block() <= MOST_IN_SHARED;
+        self.line(1, format_args!("typedef Tally<{}, {has_sums}, {is_small}> Counts;", program.chunk_words()));
         self.line(1, format_args!("__shared__ int slots[Counts::SHARED];"));
         self.line(1, format_args!("Counts tally(partials, slots);"));
         for (index, reduction) in program.reductions.iter().enumerate() {

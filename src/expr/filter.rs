@@ -147,11 +147,7 @@ pub(super) fn leave_out(nodes: &mut Nodes, reduction: &mut Reduction, condition:
     let (kept, left_out) = match state {
         // No bin has NaN.
         Dtype::F64 => (reduction.of, f64::NAN.to_bits()),
-        _ => {
-            // All negative keys are alike, and so one of them can mean something else.
-            let least = nodes.push(Op::Constant(-1_i64 as u64), state);
-            (nodes.push(Op::Binary(Binary::Max, reduction.of, least), state), LEFT_OUT as u64)
-        }
+        _ => (reduction.of, LEFT_OUT as u64),
     };
     let left_out = nodes.push(Op::Constant(left_out), state);
     reduction.of = nodes.push(Op::Select(condition, kept, left_out), state);

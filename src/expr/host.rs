@@ -427,7 +427,8 @@ fn plan(program: &Program, sweeps: &[Sweep]) -> Plan {
     // Constants keep their registers. Those of results that a sweep does not compute are not read.
     let mut places = vec![Place::Register(0); nodes.len()];
     for (id, node) in nodes.iter().enumerate() {
-        let varies = matches!(node.op, Op::Input(_) | Op::At(..) | Op::Row | Op::RowAt(_) | Op::Element);
+        let varies = matches!(node.op, Op::Input(_) | Op::At(..) | Op::Row | Op::RowAt(_) | Op::Element)
+            || matches!(node.op, Op::Reduce(..));
         let is_kept =
             !varies && constants.len() < MAX_CONSTANTS && node.op.operands().all(|operand| is_constant[operand]);
         if is_kept {

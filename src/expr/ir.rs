@@ -56,7 +56,9 @@ impl Op {
             Op::Unary(op, a) => Op::Unary(op, of(a)),
             Op::Binary(op, a, b) => Op::Binary(op, of(a), of(b)),
             Op::Select(a, b, c) => Op::Select(of(a), of(b), of(c)),
-            leaf => leaf,
+            Op::Reduce(kind, a) => Op::Reduce(kind, of(a)),
+            Op::Input(_) | Op::At(..) | Op::Value(_) | Op::Constant(_) => self,
+            Op::Row | Op::RowAt(_) | Op::TotalRows | Op::Element => self,
         }
     }
 }

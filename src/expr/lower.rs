@@ -30,7 +30,7 @@ impl Program {
             tile_rows: tiling.tile_rows(),
             halos: match self.near.halos.is_empty() {
                 true => vec![],
-                false => streamed.iter().map(|input| self.near.halo(*input)).collect(),
+                false => streamed.iter().map(|input| self.near.halo(*input).of_rows(total_rows)).collect(),
             },
             total_rows,
             ..Columns::default()

@@ -19,7 +19,7 @@ const MOST_OPERATIONS: usize = 20_000;
 /// The most rows between a row and one that its value is computed from.
 const MOST_REACH: u64 = 65_536;
 
-/// The most bytes of the rows at both ends of an input that every device has.
+/// The most bytes of the rows at both ends of inputs that every device has.
 const MOST_END_BYTES: u64 = 1 << 30;
 
 /// Moves a value by a step: the inputs that it is computed from are read there.
@@ -187,13 +187,13 @@ impl Neighbourhood {
         self.halos.get(input).copied().unwrap_or_default()
     }
 
-    /// Checks that the rows at both ends of inputs that have so many bytes in a row are not too large.
+    /// Checks that the rows at both ends of inputs, which have so many bytes in a row, are not too large together.
     pub(super) fn check(&self, row_bytes: impl Fn(usize) -> usize) -> Result<(), Fault> {
         let bytes = |(input, rows): &(usize, usize)| (2 * *rows as u64).saturating_mul(row_bytes(*input) as u64);
-        match self.ends.iter().map(bytes).max().filter(|bytes| *bytes > MOST_END_BYTES) {
+        match Some(self.ends.iter().map(bytes).fold(0, u64::saturating_add)).filter(|bytes| *bytes > MOST_END_BYTES) {
             Some(bytes) => {
                 let message = format!(
-                    "with `wrap`, every device has the rows at both ends of an input, which are {bytes} bytes here; at \
+                    "with `wrap`, every device has the rows at both ends of inputs, which are {bytes} bytes here; at \
                      most {MOST_END_BYTES} are supported"
                 );
                 Err(Fault::new(0, message))

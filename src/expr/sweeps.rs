@@ -29,7 +29,9 @@ pub(super) fn of(program: &Program, is_whole: bool) -> Vec<Sweep> {
         let of_operands = node.op.operands().map(|operand| after[operand]).max().unwrap_or(0);
         after[id] = of_operands + usize::from(matches!(node.op, Op::Reduce(..)));
     }
-    let extents = program.row.of_nodes(nodes);
+    // Nothing but values of whole rows. A number is a value of every element, too.
+    let stores_rows =
+        program.reductions.is_empty() && program.output_extents.iter().all(|extent| *extent == Extent::PerRow);
     let last = after.iter().copied().max().unwrap_or(0);
     let sweep = |number: usize| {
         let reduces: Vec<Id> =
@@ -44,7 +46,7 @@ pub(super) fn of(program: &Program, is_whole: bool) -> Vec<Sweep> {
             }
         }
         let own: Vec<Id> = (0..nodes.len()).filter(|id| needed[*id]).collect();
-        let is_of_row = own.iter().all(|id| matches!(extents[*id], Extent::One | Extent::PerRow));
+        let is_of_row = number == last && stores_rows;
         Sweep { nodes: own, reduces, is_of_row }
     };
     (0..=last).map(sweep).collect()

@@ -12,6 +12,8 @@ use crate::data::{ArrayValue, Dtype, Scalar};
 const MOST_WORDS: usize = 1 << 18;
 /// The words behind the digits of a sum of floats: the numbers of NaNs, of infinities, and of negative infinities.
 const SPECIAL_WORDS: usize = 3;
+/// The elements of a block of threads whose weights are added in shared memory: the sums of 16 bits of each fit in 32.
+pub(super) const MOST_IN_SHARED: usize = 1 << 15;
 /// The key of elements that a filter leaves out.
 pub(super) const LEFT_OUT: i64 = i64::MIN;
 

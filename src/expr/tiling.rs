@@ -78,6 +78,12 @@ impl Tiling {
         self.rows_at_once * self.turns
     }
 
+    /// The most elements of a block of threads.
+    pub(super) fn elements_of_block(self) -> usize {
+        let at_once = if self.strips == 1 { self.rows_at_once * self.width } else { TILE_THREADS };
+        self.turns * at_once
+    }
+
     /// The threads of a block that have an element.
     pub(super) fn lanes(self) -> usize {
         if self.width <= TILE_THREADS { self.width * self.rows_at_once } else { TILE_THREADS }
