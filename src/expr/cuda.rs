@@ -325,9 +325,9 @@ impl Body {
         let near = program.near.reads_total;
         if !program.reductions.is_empty() || reads(Op::Row) || reads(Op::Element) || near {
             let place = if width == 1 { "at" } else { "place" };
-            self.line(indent, format_args!("const i64 row = first_row + {place};"));
+            self.line(indent, format_args!("[[maybe_unused]] const i64 row = first_row + {place};"));
             if width > 1 {
-                self.line(indent, format_args!("const i64 element = first_row * {width} + at;"));
+                self.line(indent, format_args!("[[maybe_unused]] const i64 element = first_row * {width} + at;"));
             }
         }
         for (number, view) in program.near.views.iter().enumerate() {

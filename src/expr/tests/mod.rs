@@ -9,6 +9,7 @@ mod neighbours;
 mod parse;
 mod passes;
 mod tally;
+mod together;
 mod values;
 mod wide;
 mod within;

@@ -11,27 +11,27 @@ use crate::data::Dtype;
 use crate::device::kernel::{Columns, Uniform};
 
 /// Inputs `x` with all elements, and `w` with one for each row, of a whole job.
-struct Job {
-    program: Arc<Program>,
+pub(super) struct Job {
+    pub(super) program: Arc<Program>,
     width: usize,
     total: usize,
     inputs: [Column; 2],
 }
 
 impl Job {
-    fn new(text: &str, dtype: Dtype, width: usize, total: usize) -> Job {
+    pub(super) fn new(text: &str, dtype: Dtype, width: usize, total: usize) -> Job {
         let extents = vec![Extent::Full, if width > 1 { Extent::PerRow } else { Extent::Full }];
         let row = RowShape { dims: if width > 1 { vec![width as u64] } else { vec![] }, extents, outer: 0 };
         let inputs = [(total * width, 1), (total, 2)].map(|(count, seed)| Column::mixed(dtype, count, seed));
         Job { program: bind(text, &row, dtype).unwrap(), width, total, inputs }
     }
 
-    fn columns(&self) -> Columns {
+    pub(super) fn columns(&self) -> Columns {
         Columns { total_rows: self.total as u64, ..self.program.kernel().columns }
     }
 
     /// The rows at both ends of the inputs that are read around them.
-    fn ends(&self) -> Vec<Column> {
+    pub(super) fn ends(&self) -> Vec<Column> {
         let ends = self.program.ends().iter().map(|(input, half)| {
             let (column, width) = (&self.inputs[*input], if *input == 0 { self.width } else { 1 });
             let len = self.total.min(*half);
@@ -43,7 +43,7 @@ impl Job {
     }
 
     /// The rows of the inputs that the kernel reads for these rows.
-    fn windows(&self, first_row: usize, rows: usize) -> [Column; 2] {
+    pub(super) fn windows(&self, first_row: usize, rows: usize) -> [Column; 2] {
         let columns = self.columns();
         [0, 1].map(|k| {
             let window = columns.window(k, &(first_row as u64..(first_row + rows) as u64));
@@ -53,7 +53,7 @@ impl Job {
     }
 
     /// The bytes of the outputs, and those of the partials.
-    fn run(&self, first_row: usize, rows: usize) -> Vec<u8> {
+    pub(super) fn run(&self, first_row: usize, rows: usize) -> Vec<u8> {
         let (windows, ends) = (self.windows(first_row, rows), self.ends());
         let outputs = self.program.outputs().iter().enumerate();
         let mut outputs: Vec<Column> =
