@@ -193,8 +193,7 @@ fn has_fixed_arguments(word: &FunctionInfo) -> bool {
 
 /// Chooses a word of the language whose arguments are values.
 fn word(u: &mut Unstructured<'_>, kind: FunctionKind) -> Result<FunctionInfo> {
-    let words: Vec<FunctionInfo> =
-        functions().filter(|word| word.kind == kind && !has_fixed_arguments(word)).collect();
+    let words: Vec<FunctionInfo> = functions().filter(|word| word.kind == kind && !has_fixed_arguments(word)).collect();
     u.choose(&words).copied()
 }
 
