@@ -5,8 +5,8 @@
 namespace overshot {
 
 // Words of a chunk, of which a block adds to those that it meets first in shared memory. So elements that are all equal
-// do not wait for each other in device memory. IS_SMALL says that a block has at most 32 768 elements: sums of 16 bits of
-// each fit in shared memory. Otherwise weights are added in device memory.
+// do not wait for each other in device memory. IS_SMALL says that a block has at most 32 768 elements: sums of 16 bits
+// of each fit in shared memory. Otherwise weights are added in device memory.
 template <int WORDS, bool SUMS, bool IS_SMALL> class Tally {
     static const bool IS_DIRECT = WORDS <= 2048;
     unsigned long long* words;

@@ -212,8 +212,8 @@ def _ranges(
     rows, step, inner = (0, 1, 1) if are_wide and len(shapes) > 1 else work.size()
     if are_wide and {math.prod(shape) for shape in shapes} != {rows}:
         raise ValueError(
-            "dask arrays are read element by element, so all of them have one shape, and neither index(), neighbours nor an axis "
-            "goes with several dimensions: compute such arrays before, or pass files"
+            "dask arrays are read element by element, so all of them have one shape, and neither index(), neighbours "
+            "nor an axis goes with several dimensions: compute such arrays before, or pass files"
         )
     # A block of an array has whole rows of its first axis.
     step = math.lcm(step, inner) if has_new else step
