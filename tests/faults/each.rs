@@ -283,8 +283,8 @@ fn each_call_on_the_standin() {
          told of a lost device",
         cases.len()
     );
-    // Whether a call is made depends on the schedule, as for those that poll. Beside the CPU, a GPU may have no chunk at
-    // all: then nothing can hang.
+    // Whether a call is made depends on the schedule, as for those that poll. Beside the CPU, a GPU may have no chunk:
+    // then nothing can hang.
     let may_be_idle = mode == Mode::Hang && is_open;
     assert!(may_be_idle || fired > cases.len() as u64 / 2, "only {fired} calls failed");
 }
