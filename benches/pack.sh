@@ -5,8 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out=target/gpu
 rm -rf "$out" && mkdir -p "$out"
-cargo build --release --bin overshot --example option_pricer --example kernel --example lost_gpu
-cp target/release/overshot target/release/examples/{option_pricer,kernel,lost_gpu} "$out/"
+cargo build --release --bin overshot --example option_pricer --example kernel --example lost_gpu --example heat
+cp target/release/overshot target/release/examples/{option_pricer,kernel,lost_gpu,heat} "$out/"
 # name and path of every test and bench executable
 cargo test --release --no-run --lib --test devices --test kernels --test cli \
     --bench throughput --bench resident --bench latency --bench soak --message-format=json |

@@ -211,6 +211,17 @@ SIGNS(f32, ::fmodf, ::copysignf, __float_as_uint, f32_bits)
 SIGNS(f64, ::fmod, ::copysign, __double_as_longlong, f64_bits)
 #undef SIGNS
 
+// An integer with the order of the floats: that of NaN is the greatest. Negative floats are in the opposite order of
+// their bits.
+OP u32 key(f32 a) {
+    const u32 bits = __float_as_uint(a), top = 1u << 31;
+    return a != a ? ~0u : bits < top ? bits | top : ~bits;
+}
+OP u64 key(f64 a) {
+    const u64 bits = (u64)__double_as_longlong(a), top = 1ull << 63;
+    return a != a ? ~0ull : bits < top ? bits | top : ~bits;
+}
+
 #undef OP
 
 }  // namespace overshot

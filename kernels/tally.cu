@@ -94,6 +94,12 @@ public:
         add_integer(word, value < 0 ? 0 - bits : bits, value < 0);
     }
 
+    // Lists a value behind the word with the number of values, of which MOST have a word.
+    template <int MOST> __device__ void list(int word, unsigned long long value) {
+        const unsigned long long place = atomicAdd(&words[word], 1ull);
+        if (place < MOST) words[word + 1 + place] = value;
+    }
+
     // Adds what the block has counted to the words. All threads of the block call it.
     __device__ void finish() {
         __syncthreads();
@@ -104,13 +110,14 @@ public:
     }
 };
 
-// Bins of the same width, with the edges of numpy.linspace. Each has its lower edge, and the last one both.
-template <int BINS, bool IS_SINGLE> struct Edges {
+// Bins of the same width, with the edges of numpy.linspace as values of T.
+// Each has its lower edge, and the last one both.
+template <int BINS, class T> struct Edges {
     double low, high, step;
 
     __device__ double edge(int number) const {
         const double edge = number == BINS ? high : (double)number * step + low;
-        return IS_SINGLE ? (double)(float)edge : edge;
+        return overshot::cast<double>(overshot::cast<T>(edge));
     }
 
     // The bin of a value; -1 outside the edges, and for NaN.

@@ -53,7 +53,10 @@ pub struct Job<'a> {
     /// Whether the values are not known yet, but only their names and dtypes: the engine gives them to the kernel
     /// later.
     pub(crate) deferred: bool,
+    /// The outputs of rows.
     pub(crate) outputs: Vec<(String, Output<'a>)>,
+    /// The outputs of results.
+    pub(crate) result_outputs: Vec<(String, Output<'a>)>,
     pub(crate) rows: Option<u64>,
     pub(crate) cancel: Option<CancelToken>,
     pub(crate) progress: Option<ProgressFn<'a>>,
@@ -94,6 +97,7 @@ impl<'a> Job<'a> {
             numbers: vec![],
             deferred: false,
             outputs: vec![],
+            result_outputs: vec![],
             rows: None,
             cancel: None,
             progress: None,
@@ -106,7 +110,7 @@ impl<'a> Job<'a> {
     /// The same job once more, on the same inputs and with values that are not known yet. It must have no outputs,
     /// which are written once.
     pub(crate) fn again(&self) -> Job<'_> {
-        debug_assert!(self.outputs.is_empty());
+        debug_assert!(self.all_outputs().next().is_none());
         Job {
             what: self.what.clone(),
             inputs: self.inputs.iter().map(|(name, input)| (name.clone(), input.borrowed())).collect(),
@@ -114,6 +118,7 @@ impl<'a> Job<'a> {
             numbers: self.numbers.clone(),
             deferred: true,
             outputs: vec![],
+            result_outputs: vec![],
             rows: self.rows,
             cancel: self.cancel.clone(),
             progress: self.progress.as_deref().map(|progress| Box::new(progress) as ProgressFn<'_>),
@@ -206,10 +211,27 @@ impl<'a> Job<'a> {
         scalars.chain(self.numbers.iter().map(|(name, _)| name.as_str()))
     }
 
-    /// Where the rows of `name` go to.
+    /// Where the rows of `name` go to, or the array that is the result `name`, as of `m = mean(x, axis=0)`. Results
+    /// that are one number have no output: the report has them.
+    ///
+    /// ```
+    /// use overshot::{Engine, Job};
+    /// let (k, mut counts) = ([0, 2, 2, 3, 2], [0i64; 4]);
+    /// let job = Job::eval("counts = bincount(k, 4)")?.input("k", &k).output("counts", &mut counts);
+    /// Engine::builder().build()?.run(job)?;
+    /// assert_eq!(counts, [1, 0, 3, 1]);
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
     pub fn output(mut self, name: &str, output: impl Into<Output<'a>>) -> Self {
-        self.outputs.push((name.to_owned(), output.into()));
+        let is_result = self.result_names().iter().any(|result| result == name);
+        let outputs = if is_result { &mut self.result_outputs } else { &mut self.outputs };
+        outputs.push((name.to_owned(), output.into()));
         self
+    }
+
+    /// Returns the outputs of rows and of results.
+    pub(crate) fn all_outputs(&self) -> impl Iterator<Item = &(String, Output<'a>)> {
+        self.outputs.iter().chain(&self.result_outputs)
     }
 
     /// How many rows there are: needed only without inputs, as by the expression `x = step * i` with a value `step`.
@@ -315,7 +337,6 @@ impl<'a> Job<'a> {
     pub(crate) fn check_names(&self, expression: &Expression) -> Result<()> {
         let read: HashSet<&str> = expression.inputs().chain(expression.constants()).collect();
         let assigned: HashSet<&str> = expression.outputs().collect();
-        let reduced: HashSet<&str> = expression.reductions().collect();
         let mut given = HashSet::new();
         for (name, _) in &self.inputs {
             let name = name.as_str();
@@ -350,15 +371,14 @@ impl<'a> Job<'a> {
             }
         }
         let mut written = HashSet::new();
-        for (name, _) in &self.outputs {
-            let name = name.as_str();
+        for (name, _) in self.all_outputs() {
             if !written.insert(name) {
                 return Err(JobError::GivenTwice { role: "output", name: name.into() }.into());
             }
+        }
+        for (name, _) in &self.outputs {
+            let name = name.as_str();
             if !assigned.contains(name) {
-                if reduced.contains(name) {
-                    return Err(JobError::ReductionOutput { name: name.into() }.into());
-                }
                 let message =
                     format!("the expression does not assign '{name}'; it assigns {}", list(expression.outputs()));
                 return Err(JobError::UnknownName { name: name.into(), message }.into());

@@ -100,14 +100,15 @@
 //! - functions:
 //!   `index where clip min max abs floor ceil round trunc sign signbit copysign nextafter fmod isnan isfinite isinf
 //!   sqrt cbrt exp exp2 expm1 log log2 log10 log1p power hypot sin cos tan asin acos atan atan2 sinh cosh tanh asinh
-//!   acosh atanh rand randn`;
+//!   acosh atanh rand randn cumsum`. The last one adds up rows, in two passes, as in `y = cumsum(x) / sum(x)`;
 //! - neighbouring rows: `shift diff moving_sum moving_mean moving_min moving_max`. In `y = shift(x, 1, edge)` each row
 //!   has the value of the row before; `edge`, `wrap`, `nan` or a number says what is beyond the first and the last row;
-//! - conversions, as in `f32(x)`: `bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64`;
+//! - conversions, as in `f32(x)`: `bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64`;
 //! - reductions, any number in one pass:
 //!   `sum prod mean min max var std count any all argmin argmax histogram bincount`. One may be named: `m = mean(x)`.
 //!   What uses a reduction, as in `y = x - mean(x)`, is computed in another pass over the rows. The results of the last
 //!   two are arrays, with a count for each bin;
+//! - order statistics, exact, in a few passes: `median quantile topk`, as in `quantile(x, 0.25)` and `topk(x, 10)`;
 //! - the same by NumPy's and other names:
 //!   `minimum maximum absolute arcsin arccos arctan arctan2 arcsinh arccosh arctanh true false`.
 //!
@@ -124,7 +125,7 @@
 //! reduction with `axis=0` has a value for each element of a row: [`Report::array`]. One with `axis=-1` has a value for
 //! each row, and is an output, or part of an expression: `y = x / sum(x, axis=-1, keepdims=True)`.
 //!
-//! Where it differs from NumPy: there is no `f16`, so float functions of `bool`, `i8` and `u8` give `f32`; a literal
+//! Where it differs from NumPy: float functions of `bool`, `i8` and `u8` give `f32`, not `f16`; a literal
 //! that does not fit the dtype beside it is an error also in `where` and `clip`; an integer array to a negative power
 //! is the reciprocal rounded to zero; casts from floats to integers saturate, and NaN becomes 0; `min` and `max` of
 //! −0 and 0 give the first; a `bool` with a literal exponent or with integers beyond `i64` becomes an integer. A name

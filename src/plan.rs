@@ -150,7 +150,13 @@ pub(crate) struct Shape {
     pub(crate) in_memory: Vec<bool>,
     /// For every input and output: whether it is in pinned memory.
     pub(crate) pinned: Vec<bool>,
+    /// Whether the kernel selects rows.
+    pub(crate) compacts: bool,
 }
+
+/// The most computed chunks of a CPU worker that wait for their places in compacted outputs. If a worker with a chunk
+/// before them loses its core, others go on meanwhile.
+pub(crate) const MOST_HELD: usize = 4;
 
 /// The plan of a job: how it would be run. `Display` is for people, `Serialize` for programs.
 ///
@@ -484,17 +490,24 @@ impl Need<'_> {
         let halvings = (1..=MOST_HALVINGS).filter(|k| (layout.slot_bytes as u64) >> k >= STAGED_SLOT.start).count();
         let may_halve = self.adapts(draft.info.kind) && self.limits.chunk.is_none() && self.staged.contains(&true);
         let cpu = draft.info.kind == DeviceKind::Cpu;
-        let sizes = || self.columns.inputs.iter().chain(&self.columns.outputs).zip(&shape.in_memory);
-        let staged: usize = sizes().filter(|(_, in_memory)| !**in_memory).map(|(size, _)| size).sum();
-        let halos = sizes().zip(&self.columns.halos).filter(|((_, in_memory), _)| !**in_memory);
+        let (of_inputs, of_outputs) = shape.in_memory.split_at(self.columns.inputs.len().min(shape.in_memory.len()));
+        let staged = |sizes: &[usize], in_memory: &[bool]| -> usize {
+            sizes.iter().zip(in_memory).filter(|(_, in_memory)| !**in_memory).map(|(size, _)| size).sum()
+        };
+        let inputs = self.columns.inputs.iter().zip(of_inputs).zip(&self.columns.halos);
+        let halos = inputs.filter(|((_, in_memory), _)| !**in_memory);
         let halos: usize = halos.map(|((size, _), halo)| size * (halo.before + halo.after)).sum();
+        let held = if shape.compacts { MOST_HELD } else { 1 };
+        let results =
+            staged(&self.columns.outputs, of_outputs) * max_chunk_rows + self.columns.partial_bytes(max_chunk_rows);
         // Outputs in memory are computed tile by tile, so only a tile of them is staged.
         let tile = self.columns.outputs.iter().sum::<usize>() * self.columns.rows_in_cache();
         let of_step = match self.columns.chunk_words {
             0 => 0,
             _ => self.columns.partial_bytes(self.columns.rows_in_cache()),
         };
-        let staging = staged * max_chunk_rows + halos + tile + self.columns.partial_bytes(max_chunk_rows) + of_step;
+        let read = staged(&self.columns.inputs, of_inputs) * max_chunk_rows + halos;
+        let staging = read + tile + results * held + of_step;
         DevicePlan {
             id: draft.info.id.clone(),
             name: draft.info.name.clone(),
@@ -588,7 +601,7 @@ mod tests {
 
     fn shape(rows: u64) -> Shape {
         let columns = Columns { inputs: vec![8, 8], outputs: vec![8], partial_words: 1, ..Columns::default() };
-        Shape { rows, columns, resident_bytes: 0, in_memory: vec![true; 3], pinned: vec![false; 3] }
+        Shape { rows, columns, resident_bytes: 0, in_memory: vec![true; 3], pinned: vec![false; 3], compacts: false }
     }
 
     fn gpu(memory_bytes: u64) -> DeviceInfo {

@@ -55,15 +55,19 @@ fn compile(source: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The kernels that have separate files.
+/// The kernels that have separate files. Some use those of math.cu.
 fn files() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    let math = fs::read_to_string(folder.join("math.cu")).expect("math.cu can be read");
     let entries = fs::read_dir(folder).into_iter().flatten();
     let paths = entries.map(|entry| entry.expect("the folder of kernels can be read").path());
     let mut files: Vec<_> = paths
         .filter(|path| path.extension().is_some_and(|extension| extension == "cu"))
         .map(|path| {
-            let source = fs::read_to_string(&path).expect("a kernel's file can be read");
+            let mut source = fs::read_to_string(&path).expect("a kernel's file can be read");
+            if source.contains("Include behind math.cu") {
+                source.insert_str(0, &math);
+            }
             (path.file_name().unwrap_or_default().to_string_lossy().into_owned(), source)
         })
         .collect();

@@ -440,6 +440,8 @@ fn bits_of(value: Scalar) -> u64 {
         Scalar::U16(value) => value.into(),
         Scalar::U32(value) => value.into(),
         Scalar::U64(value) => value,
+        Scalar::F16(value) => value.to_bits().into(),
+        Scalar::Bf16(value) => value.to_bits().into(),
         Scalar::F32(value) => value.to_bits().into(),
         Scalar::F64(value) => value.to_bits(),
         other => panic!("what is {other}?"),
@@ -458,6 +460,10 @@ fn scalar(u: &mut Unstructured<'_>, dtype: Dtype) -> Result<Scalar> {
         Dtype::U16 => Scalar::U16(bits as u16),
         Dtype::U32 => Scalar::U32(bits as u32),
         Dtype::U64 => Scalar::U64(bits),
+        Dtype::F16 | Dtype::Bf16 => {
+            let value = Column::from_bits(dtype, [bits].into_iter()).float(0);
+            Scalar::parse(&format!("{value:?}"), dtype).expect("a float")
+        }
         Dtype::F32 => Scalar::F32(f32::from_bits(bits as u32)),
         _ => Scalar::F64(f64::from_bits(bits)),
     })

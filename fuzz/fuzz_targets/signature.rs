@@ -71,7 +71,7 @@ fn check_entry(text: &str, entry: &str) {
 /// Whether a parameter of this name may be of this kind: some names mean something.
 fn may_be(name: &str, kind: ParameterKind) -> bool {
     match name {
-        "rows" | "first_row" => matches!(kind, ParameterKind::Value(Dtype::I64 | Dtype::U64)),
+        "rows" | "first_row" | "total_rows" => matches!(kind, ParameterKind::Value(Dtype::I64 | Dtype::U64)),
         "num_selected" => kind == pointer(Dtype::U64, 1, false),
         _ => true,
     }
@@ -101,6 +101,8 @@ fn spellings(dtype: Dtype) -> &'static [&'static str] {
         Dtype::U16 => &["unsigned short", "uint16_t", "short unsigned int"],
         Dtype::U32 => &["unsigned", "unsigned int", "uint32_t"],
         Dtype::U64 => &["unsigned long long", "size_t", "uint64_t", "long unsigned", "long long unsigned int"],
+        Dtype::F16 => &["__half", "half"],
+        Dtype::Bf16 => &["__nv_bfloat16", "nv_bfloat16"],
         Dtype::F32 => &["float"],
         Dtype::F64 => &["double"],
         dtype => panic!("no spelling of {dtype}"),
@@ -118,6 +120,8 @@ fn vector(dtype: Dtype) -> Option<&'static str> {
         Dtype::U32 => "uint",
         Dtype::I64 => "longlong",
         Dtype::U64 => "ulonglong",
+        Dtype::F16 => "__half",
+        Dtype::Bf16 => "__nv_bfloat16",
         Dtype::F32 => "float",
         Dtype::F64 => "double",
         _ => return None,
@@ -145,7 +149,8 @@ const OTHERS: [&str; 16] = [
     "extern \"C\" { __device__ int h() { return 1; } }\n",
     "#error don't\n",
 ];
-const NAMES: [&str; 12] = ["x", "y", "a", "k", "_b", "$c", "é", "in0", "rows", "first_row", "num_selected", "R"];
+const NAMES: [&str; 13] =
+    ["x", "y", "a", "k", "_b", "$c", "é", "in0", "rows", "first_row", "total_rows", "num_selected", "R"];
 
 /// Writes a declaration of known parameters and reads it.
 fn check_written(u: &mut Unstructured<'_>) -> Result<()> {
@@ -169,7 +174,7 @@ fn check_written(u: &mut Unstructured<'_>) -> Result<()> {
         wrong = wrong.or(is_wrong.then_some(name));
         let kind = match name {
             _ if is_wrong => any,
-            "rows" | "first_row" => ParameterKind::Value(*u.choose(&[Dtype::I64, Dtype::U64])?),
+            "rows" | "first_row" | "total_rows" => ParameterKind::Value(*u.choose(&[Dtype::I64, Dtype::U64])?),
             "num_selected" => pointer(Dtype::U64, 1, false),
             _ => any,
         };
@@ -215,8 +220,10 @@ fn declare(u: &mut Unstructured<'_>, name: &str, kind: ParameterKind, tokens: &m
     let mut declared = elements;
     let mut words: Vec<String> = u.choose(spellings(dtype))?.split(' ').map(str::to_owned).collect();
     if let (Some(own), Some(prefix)) = (elements, vector(dtype)) {
-        let lengths: Vec<usize> = (1..=4).filter(|length| own % length == 0).collect();
-        if u.arbitrary()? {
+        // CUDA has pairs of halves only.
+        let is_half = matches!(dtype, Dtype::F16 | Dtype::Bf16);
+        let lengths: Vec<usize> = (1..=4).filter(|n| own % n == 0 && (!is_half || *n == 2)).collect();
+        if !lengths.is_empty() && u.arbitrary()? {
             let length = *u.choose(&lengths)?;
             words = vec![format!("{prefix}{length}")];
             declared = Some(own / length);

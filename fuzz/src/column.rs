@@ -67,11 +67,26 @@ impl Column {
     /// A value of any dtype as a float.
     pub fn float(&self, row: usize) -> f64 {
         match self.dtype {
+            // The bits of a bf16 are the upper ones of an f32.
+            Dtype::Bf16 => f32::from_bits((self.bits(row) as u32) << 16).into(),
+            Dtype::F16 => f16_value(self.bits(row) as u32),
             Dtype::F32 => f32::from_bits(self.bits(row) as u32).into(),
             Dtype::F64 => f64::from_bits(self.bits(row)),
             _ => self.integer(row) as f64,
         }
     }
+}
+
+/// The value of an `f16`.
+fn f16_value(bits: u32) -> f64 {
+    let (exponent, mantissa) = (bits >> 10 & 31, f64::from(bits & 0x3ff));
+    let size = match exponent {
+        31 if mantissa > 0.0 => f64::NAN,
+        31 => f64::INFINITY,
+        0 => mantissa * 2f64.powi(-24),
+        _ => (1024.0 + mantissa) * 2f64.powi(exponent as i32 - 25),
+    };
+    if bits >> 15 == 1 { -size } else { size }
 }
 
 /// The bits of an arbitrary value, in the low bits of the word. A `bool` is 0 or 1.

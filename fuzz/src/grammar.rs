@@ -188,7 +188,9 @@ fn named(name: &str) -> FunctionInfo {
 
 /// Whether some arguments are numbers of the text or rules for the border, not values of rows.
 fn has_fixed_arguments(word: &FunctionInfo) -> bool {
-    word.kind == FunctionKind::Reduction && word.least_arguments > 1 || word.usage.ends_with(", edge)")
+    // The median takes several passes, and a program has one.
+    let is_reduction = word.kind == FunctionKind::Reduction;
+    is_reduction && (word.least_arguments > 1 || word.name == "median") || word.usage.ends_with(", edge)")
 }
 
 /// Chooses a word of the language whose arguments are values.

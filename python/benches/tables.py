@@ -1,4 +1,4 @@
-"""Times tables, whose rows have several elements, filters, neighbours and counts, beside simpler jobs and NumPy.
+"""Times tables, whose rows have several elements, filters, neighbours, counts and ranks, beside simpler jobs and NumPy.
 
     python tables.py [--size 4GiB] [--json FILE]
 
@@ -95,7 +95,21 @@ def measure(rows, engines, size):
         seconds, _ = median(lambda: engine.evaluate("y = where(x > 0.5, x, 0)", {"x": x}, out={"y": y}))  # noqa: B023
         rows.add("where(x > 0.5, x, 0)", str(x.size), device, seconds, 2 * x.nbytes)
     neighbours(rows, engines, x, y)
+    ranks(rows, engines, x)
     counts(rows, engines, x, y)
+
+
+def ranks(rows, engines, x):
+    """Order statistics beside a sum: the rate of each pass. Those of a part are compared with NumPy's."""
+    begin = x[: 1 << 20]
+    for device, engine in engines.items():
+        for text in ("sum(x)", "median(x)", "quantile(x, 0.999)", "topk(x, 1000)"):
+            seconds, result = median(lambda: engine.evaluate(f"r = {text}; count(x)", {"x": x}), 3)  # noqa: B023
+            passes = result.report.to_dict()["passes"] or [None]
+            rows.add(f"{text}, {len(passes)} passes", str(x.size), device, seconds, x.nbytes * len(passes))
+        found = engine.evaluate("m = median(x); q = quantile(x, 0.999); t = topk(x, 1000)", {"x": begin})
+        assert found["m"] == np.median(begin) and found["q"] == np.quantile(begin, 0.999), device
+        np.testing.assert_array_equal(found["t"], np.sort(begin)[::-1][:1000])
 
 
 def neighbours(rows, engines, x, y):

@@ -16,7 +16,7 @@ import numpy as np
 
 from overshot import _core, _nvrtc
 from overshot._columns import column, columns
-from overshot._kernel import Kernel
+from overshot._kernel import Kernel, halos
 from overshot._outputs import opened, resolve
 from overshot._partial import Partial, Rows, span
 from overshot._progress import Progress, shown
@@ -143,12 +143,13 @@ class Engine:
         threads: int | None = None,
         rows_per_block: int | None = None,
         shared_bytes: int | None = None,
+        halo: int | tuple[int, int] | Mapping[str, int | tuple[int, int]] = 0,
         options: Sequence[str] = (),
         name: str = "kernel.cu",
     ) -> Kernel:
         """Makes a kernel in CUDA C++, PTX or device code a function of arrays; see `overshot.Kernel`."""
         launch = {"threads": threads, "rows_per_block": rows_per_block, "shared_bytes": shared_bytes}
-        return Kernel(self, code, entry, parameters, launch, list(options), name)
+        return Kernel(self, code, entry, parameters, launch, halos(halo), list(options), name)
 
     def close(self) -> None:
         """Frees the devices' memory and ends the threads, when no run uses them any more."""
@@ -286,7 +287,7 @@ class Engine:
                 values[name] = opened(name, value.path, report)
             elif isinstance(value, _core.GpuArray):
                 values[name] = value.owner
-        values.update(results)
+        values.update((name, value) for name, value in results if name not in values)
         return values, report
 
     def _execute(
@@ -312,7 +313,8 @@ class Engine:
 def _kept(what: _core.Expression | _core.Call, report: _core.Report) -> dict[str, int]:
     """Returns the rows of each output of an expression that may filter them."""
     if isinstance(what, _core.Expression) and "[" in what.text:
-        return {output["name"]: output["rows"] for output in report.to_dict()["outputs"]}
+        outputs = report.to_dict()["outputs"]
+        return {output["name"]: output["rows"] for output in outputs if output["name"] in what.outputs}
     return {}
 
 
@@ -353,8 +355,9 @@ def _bound(
     """Returns the expression, its inputs, its outputs, and the arrays that are written after a run."""
     expression = _expression(text)
     inputs = columns(expression, names, arrays, frame)
-    optional = [name for name in expression.outputs if name not in expression.unread]
-    return expression, inputs, *resolve(expression.outputs, optional, _given(expression, out), inputs)
+    optional = [name for name in expression.outputs if name not in expression.unread] + expression.reductions
+    outputs = expression.outputs + expression.reductions
+    return expression, inputs, *resolve(outputs, optional, _given(expression, out), inputs)
 
 
 def _bound_job(
@@ -393,17 +396,23 @@ def returned(what: str | _core.Expression | Kernel, results: Results) -> Any:
     if isinstance(what, Kernel):
         return next(iter(results.values())) if len(results) == 1 else results
     expression = _expression(what)
-    # The name of an unnamed reduction is its text, with single spaces.
-    is_single = len(results) == 1 and expression.reductions == [" ".join(expression.text.split())]
-    return next(iter(results.values())) if expression.unnamed or is_single else results
+    return next(iter(results.values())) if expression.unnamed or _single(expression) else results
+
+
+def _single(expression: _core.Expression) -> str | None:
+    """Returns the name of the reduction that is the whole expression: its text, with single spaces."""
+    text = " ".join(expression.text.split())
+    return text if expression.reductions == [text] and not expression.outputs else None
 
 
 def _given(expression: _core.Expression, out: Any) -> dict[str, Any]:
     """Returns the outputs that the caller gives, by name."""
-    if expression.unnamed:
-        return {} if out is None else {expression.unnamed: out}
+    single = expression.unnamed or _single(expression)
+    if single and (expression.unnamed or not isinstance(out, Mapping)):
+        return {} if out is None else {single: out}
     if out is None or isinstance(out, Mapping):
-        return dict(out or {})
+        # A result is returned anyway.
+        return {name: value for name, value in (out or {}).items() if value is not None or name in expression.outputs}
     raise TypeError("several statements write several outputs: pass out={'name': array or path}")
 
 

@@ -41,6 +41,10 @@ class Kernel:
 
     `overshot.run_rows` and the functions for clusters and executors take a kernel in place of an expression.
 
+    `halo` says how many rows of its inputs the kernel reads before and behind those of a launch: 1 for one on each
+    side, `(1, 0)` for one before, or those of some inputs by name, as in `halo={'x': (1, 0)}`. Then `x[-1]` is the row
+    before the first one, if the job has it: `long long first_row` and `long long total_rows` tell.
+
     Scalars that are called `out`, `resident`, `scratch`, `progress` or `timeline` cannot be given: rename them.
 
     A kernel is code of your own: Overshot cannot check what it accesses.
@@ -53,6 +57,7 @@ class Kernel:
         entry: str | None,
         parameters: str | None,
         launch: Mapping[str, int | None],
+        halos: list[tuple[str | None, int, int]],
         options: list[str],
         name: str,
     ) -> None:
@@ -60,8 +65,8 @@ class Kernel:
         if entry is None:
             entry = _only_entry(code, is_image)
         self._engine = engine
-        self._arguments = (engine, code, entry, parameters, launch, options, name)
-        self._core = _core.Kernel(code, entry, name, is_image, parameters, options=options, **launch)
+        self._arguments = (engine, code, entry, parameters, launch, halos, options, name)
+        self._core = _core.Kernel(code, entry, name, is_image, parameters, options=options, halos=halos, **launch)
 
     def __call__(
         self,
@@ -115,6 +120,20 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<overshot.Kernel {self._core.entry!r}>"
+
+
+def halos(halo: int | tuple[int, int] | Mapping[str, int | tuple[int, int]]) -> list[tuple[str | None, int, int]]:
+    """Returns the rows before and behind each row that a kernel reads, with the names of inputs, or None for all."""
+    each: list[tuple[str | None, int | tuple[int, int]]] = (
+        list(halo.items()) if isinstance(halo, Mapping) else [(None, halo)] if halo else []
+    )
+    found: list[tuple[str | None, int, int]] = []
+    for name, rows in each:
+        before, after = (rows, rows) if isinstance(rows, int) else rows
+        if before < 0 or after < 0:
+            raise ValueError(f"the halo {rows} has less than no rows: pass how many rows before and behind are read")
+        found.append((name, before, after))
+    return found
 
 
 def _is_image(code: str | bytes) -> bool:

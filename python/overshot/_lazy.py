@@ -66,7 +66,8 @@ def _square(x: Any) -> Any:
 
 
 def _reciprocal(x: Any) -> Any:
-    if x.dtype.kind != "f":
+    # The kind of bfloat16 is "V".
+    if x.dtype.kind in "biu":
         raise _unsupported("numpy.reciprocal of integers", ())
     return 1 / x
 
@@ -164,7 +165,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def astype(self, dtype: Any) -> Array:
         """The values, converted."""
         name = np.dtype(dtype).name
-        short = {"bool": "bool", "float": "f", "uint": "u", "int": "i"}
+        short = {"bool": "bool", "bfloat": "bf", "float": "f", "uint": "u", "int": "i"}
         kind = next((kind for kind in short if name.startswith(kind)), None)
         if kind is None:
             raise TypeError(f"lazy arrays have no values of dtype {name}")

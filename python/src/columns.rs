@@ -24,10 +24,19 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
-    /// Borrows the memory of an object with the buffer protocol.
+    /// Borrows the memory of an object with the buffer protocol. Arrays of `bfloat16` have no format in it, so a view
+    /// of their bits is borrowed.
     pub(crate) fn new(object: &Bound<'_, PyAny>) -> PyResult<Lent> {
-        let buffer = PyUntypedBuffer::get(object)?;
-        let dtype = dtype::of_buffer(buffer.format())?;
+        let (buffer, dtype) = match PyUntypedBuffer::get(object) {
+            Ok(buffer) => {
+                let dtype = dtype::of_buffer(buffer.format())?;
+                (buffer, dtype)
+            }
+            Err(_) if dtype::is_bfloat16(object) => {
+                (PyUntypedBuffer::get(&object.call_method1("view", ("u2",))?)?, Dtype::Bf16)
+            }
+            Err(error) => return Err(error),
+        };
         if buffer.item_size() != dtype.size() || buffer.suboffsets().is_some() {
             return Err(PyTypeError::new_err("its buffer is not an array of numbers"));
         }

@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use std::ffi::CStr;
 
 /// All dtypes, with NumPy's name of each.
-const NAMES: [(Dtype, &str); 11] = [
+const NAMES: [(Dtype, &str); 13] = [
     (Dtype::Bool, "bool_"),
     (Dtype::I8, "int8"),
     (Dtype::I16, "int16"),
@@ -19,19 +19,39 @@ const NAMES: [(Dtype, &str); 11] = [
     (Dtype::U16, "uint16"),
     (Dtype::U32, "uint32"),
     (Dtype::U64, "uint64"),
+    (Dtype::F16, "float16"),
+    (Dtype::Bf16, "bfloat16"),
     (Dtype::F32, "float32"),
     (Dtype::F64, "float64"),
 ];
 
-/// Returns NumPy's scalar type of a dtype, which is a dtype argument of all its functions.
+/// Returns NumPy's scalar type of a dtype, which is a dtype argument of all its functions. That of `bf16` is in the
+/// package ml_dtypes.
 pub(crate) fn numpy_type(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyAny>> {
+    if dtype == Dtype::Bf16 {
+        let module = py.import("ml_dtypes").map_err(|error| {
+            let problem = "NumPy has no bfloat16 without the package ml_dtypes; install it, or convert to f32(x)";
+            let refused = PyTypeError::new_err(problem);
+            refused.set_cause(py, Some(error));
+            refused
+        })?;
+        return module.getattr("bfloat16");
+    }
     static TYPES: PyOnceLock<Vec<Py<PyAny>>> = PyOnceLock::new();
     let types = TYPES.get_or_try_init(py, || {
         let numpy = py.import("numpy")?;
-        NAMES.iter().map(|(_, name)| Ok(numpy.getattr(*name)?.unbind())).collect::<PyResult<_>>()
+        let of_numpy = NAMES.iter().filter(|(dtype, _)| *dtype != Dtype::Bf16);
+        of_numpy.map(|(_, name)| Ok(numpy.getattr(*name)?.unbind())).collect::<PyResult<_>>()
     })?;
-    let at = NAMES.iter().position(|(known, _)| *known == dtype).unwrap_or_default();
+    let mut of_numpy = NAMES.iter().filter(|(dtype, _)| *dtype != Dtype::Bf16);
+    let at = of_numpy.position(|(known, _)| *known == dtype).unwrap_or_default();
     Ok(types[at].bind(py).clone())
+}
+
+/// Returns whether an object is an array of the `bfloat16` of ml_dtypes.
+pub(crate) fn is_bfloat16(object: &Bound<'_, PyAny>) -> bool {
+    let name = object.getattr("dtype").and_then(|dtype| dtype.getattr("name")?.extract::<String>());
+    name.is_ok_and(|name| name == numpy_name(Dtype::Bf16))
 }
 
 /// Returns NumPy's name of a dtype.
@@ -77,10 +97,17 @@ pub(crate) fn from_python(value: &Bound<'_, PyAny>, dtype: Dtype) -> PyResult<Sc
         Dtype::U16 => Scalar::U16(value.extract()?),
         Dtype::U32 => Scalar::U32(value.extract()?),
         Dtype::U64 => Scalar::U64(value.extract()?),
+        Dtype::F16 | Dtype::Bf16 => rounded(value.extract()?, dtype)?,
         Dtype::F32 => Scalar::F32(value.extract()?),
         Dtype::F64 => Scalar::F64(value.extract()?),
         other => return Err(PyTypeError::new_err(format!("no number of Python has the dtype {other}"))),
     })
+}
+
+/// Returns the nearest value of a dtype of floats.
+fn rounded(value: f64, dtype: Dtype) -> PyResult<Scalar> {
+    let problem = || PyTypeError::new_err(format!("{value} is no number of {dtype}"));
+    Scalar::parse(&format!("{value:?}"), dtype).ok_or_else(problem)
 }
 
 /// Returns the dtype of the elements of a buffer, which has this format and element size.
@@ -102,6 +129,7 @@ pub(crate) fn of_buffer(format: &CStr) -> PyResult<Dtype> {
         ElementType::UnsignedInteger { bytes: 2 } => Some(Dtype::U16),
         ElementType::UnsignedInteger { bytes: 4 } => Some(Dtype::U32),
         ElementType::UnsignedInteger { bytes: 8 } => Some(Dtype::U64),
+        ElementType::Float { bytes: 2 } => Some(Dtype::F16),
         ElementType::Float { bytes: 4 } => Some(Dtype::F32),
         ElementType::Float { bytes: 8 } => Some(Dtype::F64),
         _ => None,
@@ -131,6 +159,7 @@ pub(crate) fn of_typestr(code: &str) -> PyResult<Dtype> {
 const DL_INT: u8 = 0;
 const DL_UINT: u8 = 1;
 const DL_FLOAT: u8 = 2;
+const DL_BFLOAT: u8 = 4;
 const DL_BOOL: u8 = 6;
 
 /// Returns the dtype with a type code and a number of bits of DLPack.
@@ -145,6 +174,8 @@ pub(crate) fn of_dlpack(code: u8, bits: u8) -> Option<Dtype> {
         (DL_UINT, 16) => Dtype::U16,
         (DL_UINT, 32) => Dtype::U32,
         (DL_UINT, 64) => Dtype::U64,
+        (DL_FLOAT, 16) => Dtype::F16,
+        (DL_BFLOAT, 16) => Dtype::Bf16,
         (DL_FLOAT, 32) => Dtype::F32,
         (DL_FLOAT, 64) => Dtype::F64,
         _ => return None,

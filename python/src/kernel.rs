@@ -23,7 +23,7 @@ impl Kernel {
     #[new]
     #[allow(clippy::too_many_arguments, reason = "they are keywords")]
     #[pyo3(signature = (code, entry, name, is_image, parameters=None, threads=None, rows_per_block=None,
-                        shared_bytes=None, options=vec![]))]
+                        shared_bytes=None, options=vec![], halos=vec![]))]
     fn new(
         code: &Bound<'_, PyAny>,
         entry: &str,
@@ -34,6 +34,7 @@ impl Kernel {
         rows_per_block: Option<usize>,
         shared_bytes: Option<u32>,
         options: Vec<String>,
+        halos: Vec<(Option<String>, usize, usize)>,
     ) -> PyResult<Self> {
         let bytes = match (code.cast::<PyString>(), code.cast::<PyBytes>()) {
             (Ok(text), _) => text.to_str()?.as_bytes(),
@@ -63,6 +64,12 @@ impl Kernel {
             }
             if let Some(bytes) = shared_bytes {
                 kernel = kernel.shared_bytes(bytes);
+            }
+            for (input, before, after) in &halos {
+                kernel = match input {
+                    Some(input) => kernel.halo(input, *before, *after),
+                    None => kernel.halos(*before, *after),
+                };
             }
             options.iter().fold(kernel, |kernel, option| kernel.option(option))
         };

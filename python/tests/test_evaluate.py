@@ -195,10 +195,8 @@ def test_other_objects_with_memory_are_arrays(evaluate):
     [
         (np.ma.masked_array([1.0, 2.0], [True, False]), "x: the mask"),
         (np.array([1.0], ">f8"), "x: .*big-endian"),
-        (np.float16(1), "x: 'float16' is not a dtype"),
         (1j, "x: 'complex128' is not a dtype"),
         (2**127, "x: "),
-        (np.array([1.0], "f2"), "x: its elements have the format 'e'"),
         (np.array([1j]), "x: its elements have the format 'Zd'"),
         (np.array(["a"]), "x: its elements have the format"),
         (np.array([None]), "x: .*format 'O'"),

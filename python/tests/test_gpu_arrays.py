@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import pickle
 
 import numpy as np
 import pytest
@@ -149,6 +150,30 @@ def test_jit_takes_arrays_of_a_gpu_and_residents():
 
 
 @needs_gpu
+@pytest.mark.parametrize("halo", [{"x": (20, 30), "w": (0, 1)}, {"x": 30, "w": 1}, 30])
+def test_kernels_read_rows_around_those_of_a_launch(halo):
+    rows = 30_011
+    random = np.random.default_rng(3)
+    x, w = random.integers(-99, 99, (rows, 2)).astype("f4"), random.integers(-99, 99, rows, dtype="i4")
+    v = random.integers(-9, 9, rows).astype("f8")
+    sums = np.cumsum(np.concatenate([[0.0], x[:, 0] - x[:, 1]]))
+    near = sums[np.minimum(np.arange(rows) + 31, rows)] - sums[np.maximum(np.arange(rows) - 20, 0)]
+    with ov.Engine(device="cuda", chunk="64KiB") as engine:
+        around = pickle.loads(pickle.dumps(engine.kernel(kernel_of_tests("AROUND"), halo=halo)))
+        np.testing.assert_array_equal(around(x, w, v), near + np.append(w[1:], -1) * v)
+
+
+@pytest.mark.parametrize(
+    ("halo", "problem"),
+    [({"y": 1}, "'y' has a halo, but is no input"), (65_537, "larger than 65536"), ((1, -1), "less than no rows")],
+)
+def test_halos_that_are_none_are_refused(halo, problem):
+    x = np.ones((10, 2), "f4")
+    with ov.Engine(device="emulated") as engine, pytest.raises(ValueError, match=problem):
+        engine.kernel(kernel_of_tests("AROUND"), halo=halo)(x, x[:, 0].astype("i4"), x[:, 0].astype("f8"))
+
+
+@needs_gpu
 def test_small_jobs_that_need_a_gpu_load_nvrtc(monkeypatch):
     loads = []
     monkeypatch.setattr("overshot._nvrtc.load", lambda: loads.append(1))
@@ -179,7 +204,6 @@ def test_arrays_that_cannot_be_used_in_place_are_refused():
         ({"strides": (8, 48)}, TypeError, "x: .*adjacent"),
         ({"strides": (24, -4)}, TypeError, "x: .*adjacent"),
         ({"typestr": ">f4"}, TypeError, "x: .*big-endian"),
-        ({"typestr": "<f2"}, TypeError, "x: .*'<f2'"),
         ({"typestr": "<c8"}, TypeError, "x: .*'<c8'"),
         ({"mask": x}, TypeError, "x: .*mask"),
         ({"stream": 0}, TypeError, "x: .*stream 0"),

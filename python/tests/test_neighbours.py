@@ -1,5 +1,7 @@
-"""Values of neighbouring rows, compared with NumPy's."""
+"""Values of neighbouring rows, compared with those of NumPy and Dask."""
 
+from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -47,7 +49,7 @@ def test_a_difference_is_that_of_diff(x: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(("border", "pad"), PADS)
-@pytest.mark.parametrize("rows", [1, 2, 9, 64])
+@pytest.mark.parametrize("rows", [1, 2, 9, 64, 256])
 def test_windows_are_those_of_a_sliding_view(x: np.ndarray, border: str, pad: dict[str, Any], rows: int) -> None:
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, (rows, 0), **pad)[1:], rows)
     for name, function in [("min", np.min), ("max", np.max)]:
@@ -57,6 +59,76 @@ def test_windows_are_those_of_a_sliding_view(x: np.ndarray, border: str, pad: di
     sums = np.add.accumulate(windows, axis=1)[:, -1]
     np.testing.assert_array_equal(overshot.evaluate(f"moving_sum(x, {rows}, {border})", x=x), sums)
     np.testing.assert_array_equal(overshot.evaluate(f"moving_mean(x, {rows}, {border})", x=x), sums / rows)
+
+
+class Stencils:
+    """Random stencils: the text of one, and what `map_overlap` runs on each block, which has rows around it.
+
+    Both make the same operations in the same order and with the same dtypes, so their values are equal to the bit.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.dtype = np.dtype(self.random.choice(["i4", "i8", "f4", "f8"]))
+
+    def border(self) -> tuple[str, Any]:
+        whole = int(self.random.integers(-9, 9))
+        number = whole / 2 if self.dtype.kind == "f" else whole
+        borders: list[tuple[str, Any]] = [("edge", "nearest"), ("wrap", "periodic"), (str(number), number)]
+        if self.dtype.kind == "f":
+            borders.append(("nan", np.nan))
+        return borders[self.random.integers(len(borders))]
+
+    def weight(self) -> Any:
+        return self.random.integers(-5, 6).item() if self.dtype.kind == "i" else self.random.normal()
+
+    def stencil(self, of: str, border: str) -> tuple[str, int, Callable[[np.ndarray], np.ndarray]]:
+        """Returns the text, how many rows it reads on each side, and the function of a block."""
+        kind = self.random.integers(4)
+        # A sum of 32-bit numbers has another dtype.
+        if kind == 0 and self.dtype.itemsize == 8:
+            rows = int(self.random.integers(1, 40))
+            return f"moving_sum({of}, {rows}, {border})", rows, self.window(np.add, rows)
+        if kind == 1:
+            rows = int(self.random.integers(1, 40))
+            return f"moving_max({of}, {rows}, {border})", rows, self.window(np.maximum, rows)
+        if kind == 2:
+            return f"diff({of}, {border})", 1, lambda block: block - np.roll(block, 1, axis=0)
+        steps = self.random.integers(-20, 21, size=self.random.integers(1, 6)).tolist()
+        terms = [(by, self.weight()) for by in steps]
+        text = " + ".join(f"({weight!r}) * shift({of}, {by}, {border})" for by, weight in terms)
+
+        def of_block(block: np.ndarray) -> np.ndarray:
+            return reduce(np.add, [weight * np.roll(block, by, axis=0) for by, weight in terms])
+
+        return f"({text})", max(1, *(abs(by) for by in steps)), of_block
+
+    @staticmethod
+    def window(function: np.ufunc, rows: int) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda block: reduce(function, [np.roll(block, by, axis=0) for by in reversed(range(rows))])
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_stencils_are_those_of_map_overlap(seed: int) -> None:
+    da = pytest.importorskip("dask.array")
+    stencils = Stencils(seed)
+    random = stencils.random
+    rows = int(random.integers(200, 5000))
+    shape = (rows, 3) if random.integers(3) == 0 else (rows,)
+    x = (100 * random.normal(size=shape)).astype(stencils.dtype)
+    blocks = da.from_array(x, chunks=(int(random.integers(90, 2000)), *shape[1:]))
+    text = "x"
+    for _ in range(random.integers(1, 3)):
+        border, boundary = stencils.border()
+        text, depth, function = stencils.stencil(text, border)
+        around = {axis: 0 if axis else depth for axis in range(x.ndim)}
+        blocks = da.map_overlap(
+            function, blocks, depth=around, boundary={0: boundary}, dtype=x.dtype, meta=np.empty((0,) * x.ndim, x.dtype)
+        )
+    y = overshot.evaluate(text, x=x)
+    expected = blocks.compute(scheduler="synchronous")
+    assert y.dtype == expected.dtype
+    np.testing.assert_array_equal(y, expected, err_msg=text)
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u8", "f4", "f8"])

@@ -136,3 +136,27 @@ def test_files_with_fsync(evaluate, tmp_path):
     assert paths[0].read_bytes() == paths[1].read_bytes()
     new = pickle.loads(pickle.dumps(ov.create("y.npy", "f4", fsync=True)))
     assert new.__getnewargs__()[1:] == ("float32", False, True)
+
+
+def test_results_are_outputs(tmp_path):
+    rng = np.random.default_rng(7)
+    x, k = rng.normal(size=(400, 3)), rng.integers(0, 5, 400)
+    m = np.empty(3)
+    assert ov.evaluate("mean(x, axis=0)", out=m) is m
+    np.testing.assert_allclose(m, x.mean(axis=0))
+    with ov.Engine(device="emulated") as engine:
+        counts = np.empty(10, "i8")[::2]
+        r = engine.evaluate("n = bincount(k, 5); max(k)", {"k": k}, out={"n": counts})
+        assert r["n"] is counts and r["max(k)"] == k.max()
+        np.testing.assert_array_equal(counts, np.bincount(k, minlength=5))
+    text = "m = mean(x, axis=0); s = std(x, axis=0, keepdims=True); y = (x - m) / s"
+    r = ov.evaluate(text, out={"m": tmp_path / "m.npy", "y": tmp_path / "y.npy"})
+    assert isinstance(r["m"], np.memmap) and r["s"].shape == (1, 3) and set(r) == {"m", "s", "y"}
+    np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), m)
+    np.testing.assert_allclose(r["y"], (x - m) / x.std(axis=0, keepdims=True))
+    with pytest.raises(ValueError, match="'m' is one number of all rows"):
+        ov.evaluate("m = mean(x)", out={"m": np.empty(1)})
+    with pytest.raises(ValueError, match="4 elements but the result has 3"):
+        ov.evaluate("mean(x, axis=0)", out=np.empty(4))
+    with pytest.raises(TypeError, match="there is no output 'z'"):
+        ov.evaluate("m = mean(x, axis=0)", out={"z": m})

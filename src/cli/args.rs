@@ -14,7 +14,7 @@ use overshot::{
 
 use super::help::{ENDINGS, EXAMPLES, MERGE};
 use super::output::written;
-use super::values::{Binding, Rows, binding, device, file, part, rows, seconds, size};
+use super::values::{Binding, Halo, Rows, binding, device, file, halo, part, rows, seconds, size};
 use super::{Failure, Result};
 
 /// Streams datasets larger than a GPU's memory through a computation.
@@ -71,9 +71,10 @@ pub struct JobArgs {
 
     /// The file of a name. It is an output if the expression assigns the name, or if the kernel's parameter is a
     /// pointer to non-const; otherwise it is an input. `.npy` files contain their dtype. All other files are raw:
-    /// inputs need a dtype (bool, i8 to i64, u8 to u64, f32, f64), and ':f64!' reads a file as raw that looks like
-    /// another format. A folder, or a pattern such as 'x=part-*.npy', stands for its files as one input, in natural
-    /// order of their names. If the expression reads fields, such as t.price, 't=trades.npy' is a file of records.
+    /// inputs need a dtype (bool, i8 to i64, u8 to u64, f16, bf16, f32, f64), and ':f64!' reads a file as raw that
+    /// looks like another format. A folder, or a pattern such as 'x=part-*.npy', stands for its files as one input, in
+    /// natural order of their names. If the expression reads fields, such as t.price, 't=trades.npy' is a file of
+    /// records.
     /// 'x=data.npz:a' is the array a of an archive that is not compressed. An assigned name without a file is a
     /// temporary. Instead of an input file, or for a scalar parameter of a kernel, you can give a number that is the
     /// same for all rows: m=5.0, n=3 and on=true adapt to what they meet, as numbers in the expression do, and s=2:f32
@@ -183,6 +184,11 @@ pub struct KernelArgs {
     /// This parameter is scratch memory for the rows of a chunk, which only the kernel uses
     #[arg(long, value_name = "NAME")]
     pub scratch: Vec<String>,
+
+    /// The rows that the kernel reads around each row: 1 for one before and one behind, 1:0 for one before; of one
+    /// input as in x=1:0, otherwise of all; can be repeated
+    #[arg(long, value_name = "[NAME=]N[:N]", value_parser = halo)]
+    pub halo: Vec<Halo>,
 
     /// An option for the compiler, such as --compiler=--include-path=FOLDER; can be repeated
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]

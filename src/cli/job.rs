@@ -101,7 +101,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
     for file in files {
         let (name, path) = (&file.name, file.file.path.display());
         let number = if is_expression { file.number()? } else { None };
-        let (inputs, outputs) = (job.input_names(), job.output_names());
+        let (inputs, outputs) = (job.input_names(), [job.output_names(), job.result_names()].concat());
         job = if outputs.contains(name) {
             if number.is_some() {
                 let text =
@@ -139,9 +139,6 @@ fn fields_of(name: &str, inputs: &[String], args: &JobArgs) -> Vec<(String, Stri
 
 /// The problem with a name in the arguments that the job does not have.
 fn no_such_name(name: &str, job: &Job<'_>) -> String {
-    if job.result_names().iter().any(|result| result == name) {
-        return format!("'{name}' is a single number, which is printed; remove the file");
-    }
     match [job.input_names(), job.output_names()].concat() {
         names if names.is_empty() => format!("the job has no name '{name}', and no other; remove the file"),
         names => format!("the job has no name '{name}', only {}; check the spelling", names.join(", ")),

@@ -86,6 +86,16 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
         // SAFETY: as above.
         kernel = unsafe { kernel.shared_bytes(bytes) };
     }
+    for halo in &options.halo {
+        let (before, after) = (halo.before, halo.after);
+        // SAFETY: as above.
+        kernel = unsafe {
+            match &halo.input {
+                Some(input) => kernel.halo(input, before, after),
+                None => kernel.halos(before, after),
+            }
+        };
+    }
     for option in &options.compiler {
         // SAFETY: as above.
         kernel = unsafe { kernel.option(option) };
@@ -136,7 +146,7 @@ fn check_outputs(args: &JobArgs, call: &Call) -> Result {
 
 /// Refuses the options of kernels for an expression.
 pub fn refuse_options(options: &KernelArgs) -> Result {
-    let KernelArgs { parameters, threads, rows_per_block, shared, resident, scratch, compiler } = options;
+    let KernelArgs { parameters, threads, rows_per_block, shared, resident, scratch, halo, compiler } = options;
     let given = [
         ("--parameters", parameters.is_some()),
         ("--threads", threads.is_some()),
@@ -144,6 +154,7 @@ pub fn refuse_options(options: &KernelArgs) -> Result {
         ("--shared", shared.is_some()),
         ("--resident", !resident.is_empty()),
         ("--scratch", !scratch.is_empty()),
+        ("--halo", !halo.is_empty()),
         ("--compiler", !compiler.is_empty()),
     ];
     match given.iter().find(|(_, given)| *given) {

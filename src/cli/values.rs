@@ -162,6 +162,24 @@ pub fn part(text: &str) -> Result<(u64, u64), String> {
     }
 }
 
+/// The rows before and behind each row that a kernel reads of an input, or of all inputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Halo {
+    pub input: Option<String>,
+    pub before: usize,
+    pub after: usize,
+}
+
+/// Parses a halo: `1`, `1:0`, `x=1` or `x=1:0`.
+pub fn halo(text: &str) -> Result<Halo, String> {
+    let (input, rows) = text.split_once('=').map_or((None, text), |(input, rows)| (Some(input.to_owned()), rows));
+    let (before, after) = rows.split_once(':').unwrap_or((rows, rows));
+    match (before.parse(), after.parse()) {
+        (Ok(before), Ok(after)) if input.as_deref() != Some("") => Ok(Halo { input, before, after }),
+        _ => Err("write the rows before and behind, such as 1, 1:0 or x=1:0".into()),
+    }
+}
+
 /// Parses a time in seconds: `0.5`.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -256,6 +274,18 @@ mod tests {
         assert_eq!((part("0/4"), part("3/4")), (Ok((0, 4)), Ok((3, 4))));
         for text in ["", "1", "1/", "/1", "4/4", "0/0", "-1/4", "1/2/3", "a/b"] {
             assert!(part(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn halos() {
+        let of = |input: Option<&str>, before, after| Ok(Halo { input: input.map(str::to_owned), before, after });
+        assert_eq!(halo("2"), of(None, 2, 2));
+        assert_eq!(halo("1:0"), of(None, 1, 0));
+        assert_eq!(halo("x=1:30"), of(Some("x"), 1, 30));
+        assert_eq!(halo("x=0"), of(Some("x"), 0, 0));
+        for text in ["", "x", "x=", "=1", "1:", ":1", "-1", "1:2:3", "x=1.5"] {
+            assert!(halo(text).is_err_and(|error| error.contains("1:0")), "{text}");
         }
     }
 

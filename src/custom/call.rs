@@ -6,10 +6,10 @@ use twox_hash::XxHash3_128;
 
 use super::CustomKernel;
 use super::host::{CustomHostKernel, Names};
-use super::parameter::{FIRST_ROW, Kind, NUM_SELECTED, Parameter, ROWS};
+use super::parameter::{FIRST_ROW, Kind, NUM_SELECTED, Parameter, ROWS, TOTAL_ROWS};
 use crate::data::{Dtype, Element, Scalar, Source};
 use crate::device::kernel::{
-    Argument, Code, Columns, HostKernel, Kernel, Launch, MakeHostKernel, Resident, ScalarArgs,
+    Argument, Code, Columns, Halo, HostKernel, Kernel, Launch, MakeHostKernel, Resident, ScalarArgs,
 };
 use crate::error::{KernelError, Result};
 
@@ -21,6 +21,8 @@ fn checksum(bytes: &[u8]) -> String {
 const MOST_THREADS: u32 = 1024;
 /// The most bytes of the rows of one block: far more than useful, and so few that no product overflows.
 const MOST_BLOCK_BYTES: usize = 64 << 30;
+/// The most rows of a halo before a chunk, and behind it: as many as shifts of expressions reach.
+const MOST_HALO_ROWS: usize = 65_536;
 
 /// A [`CustomKernel`] with all its arguments other than inputs and outputs.
 ///
@@ -153,13 +155,14 @@ impl Call {
     /// Returns what tells the kernel from others of the same name: a checksum of its code, parameters and settings.
     /// Closures have no code, and differ in their columns alone.
     pub(crate) fn fingerprint(&self) -> String {
-        let CustomKernel { code, parameters, threads, rows_per_block, shared_bytes, .. } = &self.kernel;
+        let CustomKernel { code, parameters, threads, rows_per_block, shared_bytes, halos, .. } = &self.kernel;
         let (kind, text, options): (_, &[u8], &[String]) = match code {
             Code::Cuda { text, options, .. } => ("cuda", text.as_bytes(), options),
             Code::Image(image) => ("image", image, &[]),
             Code::HostOnly => ("host", &[], &[]),
         };
-        let settings = format!("{kind} {options:?} {parameters:?} {threads} {rows_per_block:?} {shared_bytes}\0");
+        let settings =
+            format!("{kind} {options:?} {parameters:?} {threads} {rows_per_block:?} {shared_bytes} {halos:?}\0");
         checksum(&[settings.as_bytes(), text].concat())
     }
 
@@ -188,6 +191,7 @@ impl Call {
         }
         self.check_names(inputs, outputs)?;
         self.check_block(tile_rows)?;
+        self.check_halos()?;
         let kind =
             |name: &str| parameters.iter().find(|parameter| parameter.name == name).map(|parameter| parameter.kind);
         let pointer = |name: &str| match kind(name) {
@@ -202,6 +206,7 @@ impl Call {
                 return Err(KernelError::InputDtype { kernel: entry.clone(), parameter, dtype: wanted, input }.into());
             }
         }
+        let halos: Vec<Halo> = inputs.iter().map(|(name, _)| self.kernel.halo_of(name)).collect();
         let columns = Columns {
             inputs: inputs.iter().map(|(name, _)| bytes(name)).collect(),
             outputs: outputs.iter().map(|name| bytes(name)).collect(),
@@ -210,6 +215,7 @@ impl Call {
             most_rows: usize::MAX,
             scratch: self.scratch.iter().map(|name| bytes(name)).collect(),
             tile_rows,
+            halos: if halos.iter().all(|halo| halo.is_empty()) { vec![] } else { halos.clone() },
             ..Columns::default()
         };
         let names: Vec<&str> = inputs.iter().map(|(name, _)| name).chain(outputs).map(String::as_str).collect();
@@ -229,6 +235,7 @@ impl Call {
             match (name.as_str(), parameter.kind) {
                 (ROWS, _) => Ok(Argument::Rows),
                 (FIRST_ROW, _) => Ok(Argument::FirstRow),
+                (TOTAL_ROWS, _) => Ok(Argument::TotalRows),
                 (_, Kind::Value(dtype)) => match self.values.iter().position(|(other, _)| other == name) {
                     Some(value) => Ok(Argument::Value(value)),
                     None => {
@@ -251,6 +258,7 @@ impl Call {
             outputs: outputs.iter().filter_map(named).collect(),
             resident: self.resident.iter().filter_map(|(name, ..)| named(name)).collect(),
             values: self.values.iter().map(|(name, value)| (name.clone(), value.dtype())).collect(),
+            halos,
             tile_rows,
         });
         let host = host.clone().map(|function| {
@@ -290,7 +298,7 @@ impl Call {
                 if parameters[..k].iter().any(|other| other.name == *name) {
                     return Err(KernelError::TwoColumns { kernel: kernel(), name: name.clone() });
                 }
-                if [ROWS, FIRST_ROW, NUM_SELECTED].contains(&name.as_str()) {
+                if [ROWS, FIRST_ROW, TOTAL_ROWS, NUM_SELECTED].contains(&name.as_str()) {
                     return Err(KernelError::ReservedName { kernel: kernel(), name: name.clone() });
                 }
             }
@@ -319,7 +327,7 @@ impl Call {
             {
                 return Err(KernelError::NotConst { kernel: kernel(), parameter: name.clone(), role });
             }
-            if name == ROWS || name == FIRST_ROW {
+            if [ROWS, FIRST_ROW, TOTAL_ROWS].contains(&name.as_str()) {
                 return Err(KernelError::SetAtLaunch { kernel: kernel(), parameter: name.clone() });
             }
             if !fits {
@@ -329,6 +337,22 @@ impl Call {
                 return Err(KernelError::GivenTwice { kernel: kernel(), parameter: name.clone() });
             }
             given.push(name);
+        }
+        Ok(())
+    }
+
+    /// Checks that halos are of inputs, and within the limit.
+    fn check_halos(&self) -> Result<(), KernelError> {
+        let kernel = || self.kernel.entry.clone();
+        for (name, halo) in &self.kernel.halos {
+            let is_input = |name: &String| self.input_names().any(|input| input == name);
+            if let Some(name) = name.as_ref().filter(|name| !is_input(name)) {
+                return Err(KernelError::HaloOfNoInput { kernel: kernel(), parameter: name.clone() });
+            }
+            let rows = halo.before.max(halo.after);
+            if rows > MOST_HALO_ROWS {
+                return Err(KernelError::HaloRows { kernel: kernel(), rows, most: MOST_HALO_ROWS });
+            }
         }
         Ok(())
     }
@@ -377,13 +401,15 @@ pub(crate) struct BoundCall {
 }
 
 impl BoundCall {
-    /// Checks that the kernel can know where its rows end.
+    /// Sets the number of rows of the job.
     ///
     /// # Errors
     /// [`KernelError::NoRowsParameter`] if the last block would have fewer rows than the others, and the kernel has no
-    /// parameter `rows`.
-    pub(crate) fn check_rows(&self, rows: u64) -> Result<(), KernelError> {
-        let Kernel { entry, code, launch, columns, .. } = &self.kernel;
+    /// parameter `rows`: it could not know where its rows end.
+    pub(crate) fn set_rows(&mut self, rows: u64) -> Result<(), KernelError> {
+        let Kernel { entry, code, launch, columns, .. } = &mut self.kernel;
+        columns.total_rows = rows;
+        columns.halos.iter_mut().for_each(|halo| *halo = halo.of_rows(rows));
         if *code == Code::HostOnly
             || launch.arguments.contains(&Argument::Rows)
             || rows.is_multiple_of(columns.tile_rows as u64)

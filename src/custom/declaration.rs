@@ -266,8 +266,9 @@ mod tests {
     #[test]
     fn parameters_of_all_kinds() {
         let text = "const float *__restrict__ x, double (*paths)[200], float a, unsigned long long n, const float4* v,
-                    int m[][3], const unsigned char b[], size_t k, bool *ok, float const *y, float *const z,
-                    long long rows, size_t first_row, unsigned long long *num_selected";
+                    const __half2 *h, nv_bfloat162 (*w)[8], int m[][3], const unsigned char b[], size_t k, bool *ok,
+                    float const *y, float *const z, long long rows, size_t first_row,
+                    unsigned long long *num_selected";
         assert_eq!(
             of_text(text).unwrap(),
             [
@@ -276,6 +277,8 @@ mod tests {
                 Parameter { name: "a".into(), kind: Kind::Value(Dtype::F32) },
                 Parameter { name: "n".into(), kind: Kind::Value(Dtype::U64) },
                 pointer("v", Dtype::F32, 4, true),
+                pointer("h", Dtype::F16, 2, true),
+                pointer("w", Dtype::Bf16, 16, false),
                 pointer("m", Dtype::I32, 3, false),
                 pointer("b", Dtype::U8, 1, true),
                 Parameter { name: "k".into(), kind: Kind::Value(Dtype::U64) },
@@ -292,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_of_all_spellings() {
+    fn types_of_all_spellings() {
         for (text, dtype) in [
             ("char", Dtype::I8),
             ("unsigned char", Dtype::U8),
@@ -305,6 +308,8 @@ mod tests {
             ("unsigned long long", Dtype::U64),
             ("int64_t", Dtype::I64),
             ("uint8_t", Dtype::U8),
+            ("__half", Dtype::F16),
+            ("__nv_bfloat16", Dtype::Bf16),
         ] {
             assert_eq!(of_text(&format!("{text} x")).unwrap()[0].kind, Kind::Value(dtype), "{text}");
         }
@@ -331,8 +336,9 @@ mod tests {
             "float",
             "float **x",
             "float *x, float *x",
-            "half x",
+            "quarter x",
             "float4 x",
+            "__half4 *x",
             "float x[3]",
             "float (*x)[0]",
             "float (*x)[99999999999999999999]",

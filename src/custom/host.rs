@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::parameter::Kind;
 use crate::data::{Dtype, Element};
-use crate::device::kernel::{HostKernel, Uniform};
+use crate::device::kernel::{Halo, HostKernel, Uniform};
 
 /// A host function of the rows of a chunk.
 pub(super) type HostFunction = Arc<dyn Fn(&mut HostRows<'_>) + Send + Sync>;
@@ -55,6 +55,8 @@ pub(super) struct Names {
     pub(super) outputs: Vec<(String, Kind)>,
     pub(super) resident: Vec<(String, Kind)>,
     pub(super) values: Vec<(String, Dtype)>,
+    /// The halo of each input.
+    pub(super) halos: Vec<Halo>,
     pub(super) tile_rows: usize,
 }
 
@@ -76,17 +78,36 @@ impl<'r> HostRows<'r> {
         self.rows
     }
 
+    /// Returns the number of rows of the job.
+    pub fn total_rows(&self) -> u64 {
+        self.uniform.total_rows
+    }
+
     /// Returns the rows of a tile: those of a block of the kernel.
     pub fn tile_rows(&self) -> usize {
         self.names.tile_rows
     }
 
-    /// Returns the elements of an input, several per row if the parameter says so. `bool` is `u8`.
+    /// Returns the elements of an input, several per row if the parameter says so. `bool` is `u8`. An input with a
+    /// [halo](crate::kernel::CustomKernel::halo) also has the rows before and behind, as far as the job has them:
+    /// [`halo_before`](HostRows::halo_before) says how many are in front.
     ///
     /// # Panics
     /// See the type.
     pub fn input<T: Element>(&self, name: &str) -> &'r [T] {
         bytemuck::cast_slice(self.inputs[place::<T>("input", &self.names.inputs, name)])
+    }
+
+    /// Returns how many rows an input has before the first one: those of its halo, or fewer at the begin of the job.
+    ///
+    /// # Panics
+    /// If there is no input of this name.
+    pub fn halo_before(&self, name: &str) -> usize {
+        let Some(input) = self.names.inputs.iter().position(|(other, _)| other == name) else {
+            panic!("the kernel has no input '{name}'")
+        };
+        let before = self.names.halos.get(input).copied().unwrap_or_default().before;
+        usize::try_from(self.first_row).map_or(before, |first_row| before.min(first_row))
     }
 
     /// Returns an output to write to. `bool` is `u8`, 0 or 1.

@@ -25,7 +25,7 @@ pub use parameter::Kind as ParameterKind;
 use parameter::Parameter;
 pub use row_function::{AddColumn, RowColumns, RowElement, RowFunction};
 
-use crate::device::kernel::Code;
+use crate::device::kernel::{Code, Halo};
 use crate::error::{KernelError, Result};
 
 /// The default number of threads and rows of a block.
@@ -43,9 +43,9 @@ const THREADS: u32 = 256;
 /// - `const T (*name)[16]` and `T (*name)[16]`: the same, with rows of 16 elements each; vectors such as `float4` are
 ///   rows of their elements;
 /// - `T name`: a [`value`](Call::scalar);
-/// - `long long rows`, `long long first_row`: the number of rows of this launch, and the number of its first row among
-///   all rows. A kernel without `rows` cannot know where the rows of the last block end, so it runs only if the rows
-///   of the job fill whole blocks;
+/// - `long long rows`, `long long first_row`, `long long total_rows`: the number of rows of this launch, the number of
+///   its first row among all rows, and the number of all rows. A kernel without `rows` cannot know where the rows of
+///   the last block end, so it runs only if the rows of the job fill whole blocks;
 /// - `unsigned long long *num_selected`: see below.
 ///
 /// A launch computes the rows of one chunk, and pointers are to the first of them. It has one block for every
@@ -55,6 +55,9 @@ const THREADS: u32 = 256;
 /// A kernel that selects some of the rows has the parameter `num_selected`, one number per tile. Block `b` writes the
 /// rows that it selects, in order, to the start of tile `b` of each output, and their number to `num_selected[b]`.
 /// The outputs have the selected rows of all tiles in order, for every chunk size.
+///
+/// A kernel that also reads rows before and behind those of a launch declares how many: the
+/// [`halo`](CustomKernel::halo) of an input.
 ///
 /// On devices without CUDA, its [host function](CustomKernel::on_host) runs instead.
 ///
@@ -87,6 +90,8 @@ pub struct CustomKernel {
     /// By default, as many rows as threads.
     rows_per_block: Option<usize>,
     shared_bytes: u32,
+    /// The halos of inputs by name, and that of all others.
+    halos: Vec<(Option<String>, Halo)>,
     host: Option<HostFunction>,
 }
 
@@ -101,7 +106,8 @@ impl CustomKernel {
     /// # Safety
     /// The kernel is launched with the settings of this and later calls, with the arguments that the
     /// [type](CustomKernel) describes, and with any rows and values. In every such launch it accesses only the `rows`
-    /// rows of its columns, its resident arrays (read only), one `num_selected` for each block, and its own memory.
+    /// rows of its columns, the rows of [halos](CustomKernel::halo) that exist (read only), its resident arrays (read
+    /// only), one `num_selected` for each block, and its own memory.
     pub unsafe fn cuda(name: &str, text: &str, entry: &str) -> Result<Self> {
         let parameters = declaration::of_source(text, entry)
             .map_err(|message| KernelError::Declaration { name: name.into(), message })?;
@@ -143,12 +149,26 @@ impl CustomKernel {
 
     fn new(entry: &str, code: Code, parameters: Vec<Parameter>) -> Self {
         let entry = entry.to_owned();
-        CustomKernel { entry, code, parameters, threads: THREADS, rows_per_block: None, shared_bytes: 0, host: None }
+        CustomKernel {
+            entry,
+            code,
+            parameters,
+            threads: THREADS,
+            rows_per_block: None,
+            shared_bytes: 0,
+            halos: vec![],
+            host: None,
+        }
     }
 
     /// Creates a kernel without device code over the columns `parameters`, with a host function alone.
-    fn of_host(entry: &str, parameters: Vec<Parameter>, function: HostFunction) -> Self {
-        CustomKernel { host: Some(function), ..Self::new(entry, Code::HostOnly, parameters) }
+    fn of_host(
+        entry: &str,
+        parameters: Vec<Parameter>,
+        halos: Vec<(Option<String>, Halo)>,
+        function: HostFunction,
+    ) -> Self {
+        CustomKernel { host: Some(function), halos, ..Self::new(entry, Code::HostOnly, parameters) }
     }
 
     /// Sets the number of threads of a block, in one dimension. The default is 256.
@@ -173,6 +193,64 @@ impl CustomKernel {
     /// Launched with this setting, the kernel satisfies the contract of [`cuda`](CustomKernel::cuda).
     pub unsafe fn shared_bytes(self, bytes: u32) -> Self {
         CustomKernel { shared_bytes: bytes, ..self }
+    }
+
+    /// Declares how many rows of an input the kernel reads before and behind those of a launch: its halo, of at most
+    /// 65 536 rows on each side. By default, there are none.
+    ///
+    /// The pointer is to the first of the `rows` rows, as without a halo. The rows `-before` to `rows + after` may be
+    /// read, as far as the job has them: row `r` of the launch is row `first_row + r` of `total_rows`, and what is
+    /// beyond the first and the last of these is for the kernel to decide. So a kernel with a halo has the parameters
+    /// `first_row` and `total_rows`. The pointer is aligned to rows, and to no more: a kernel that reads several rows
+    /// as one vector finds it misaligned.
+    ///
+    /// ```
+    /// use overshot::{DeviceChoice, Engine, Job, kernel::CustomKernel};
+    /// const BLUR: &str = r#"
+    /// extern "C" __global__ void blur(const float *x, float *y, long long first_row, long long rows,
+    ///                                 long long total_rows)
+    /// {
+    ///     long long i = blockIdx.x * 256ll + threadIdx.x;
+    ///     if (i >= rows) return;
+    ///     float before = first_row + i > 0 ? x[i - 1] : 0;
+    ///     float after = first_row + i + 1 < total_rows ? x[i + 1] : 0;
+    ///     y[i] = before + x[i] + after;
+    /// }"#;
+    /// // SAFETY: it reads and writes rows 0 to `rows` of its columns, and the rows of `x` beside them that exist.
+    /// let blur = unsafe { CustomKernel::cuda("blur.cu", BLUR, "blur")?.halo("x", 1, 1) }.on_host(|rows| {
+    ///     let (x, front, y) = (rows.input::<f32>("x"), rows.halo_before("x"), rows.output::<f32>("y"));
+    ///     let at = |i: Option<usize>| i.and_then(|i| x.get(i)).copied().unwrap_or_default();
+    ///     for (i, y) in (front..).zip(y) {
+    ///         *y = at(i.checked_sub(1)) + x[i] + at(Some(i + 1));
+    ///     }
+    /// });
+    /// let (x, mut y) = ([1.0f32, 2.0, 3.0], [0.0f32; 3]);
+    /// let engine = Engine::builder().device(DeviceChoice::Cpu).build()?;
+    /// engine.run(Job::kernel(&blur).input("x", &x).output("y", &mut y))?;
+    /// assert_eq!(y, [3.0, 6.0, 5.0]);
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    /// Launched with this setting, the kernel satisfies the contract of [`cuda`](CustomKernel::cuda).
+    pub unsafe fn halo(mut self, input: &str, before: usize, after: usize) -> Self {
+        self.halos.push((Some(input.into()), Halo { before, after }));
+        self
+    }
+
+    /// Declares the [`halo`](CustomKernel::halo) of all inputs that have none of their own.
+    ///
+    /// # Safety
+    /// Launched with this setting, the kernel satisfies the contract of [`cuda`](CustomKernel::cuda).
+    pub unsafe fn halos(mut self, before: usize, after: usize) -> Self {
+        self.halos.push((None, Halo { before, after }));
+        self
+    }
+
+    /// The halo of an input: the last one that was declared for its name, or else for all inputs.
+    fn halo_of(&self, input: &str) -> Halo {
+        let of = |name: Option<&str>| self.halos.iter().rev().find(|(own, _)| own.as_deref() == name);
+        of(Some(input)).or_else(|| of(None)).map(|(_, halo)| *halo).unwrap_or_default()
     }
 
     /// Adds a compiler option, such as `--include-path=FOLDER` or `--use_fast_math`. It has no effect on images.

@@ -8,6 +8,8 @@ use crate::device::kernel::Declared;
 pub(super) const ROWS: &str = "rows";
 /// The parameter that receives the number of the first row of a launch.
 pub(super) const FIRST_ROW: &str = "first_row";
+/// The parameter that receives the number of rows of the job.
+pub(super) const TOTAL_ROWS: &str = "total_rows";
 /// The parameter to which each block writes the number of rows that it selected.
 pub(super) const NUM_SELECTED: &str = "num_selected";
 
@@ -114,6 +116,7 @@ impl Parameter {
         let (is_right, meaning, right) = match self.name.as_str() {
             ROWS => (is_count, "the number of rows of a launch", "long long rows"),
             FIRST_ROW => (is_count, "the number of the first row of a launch", "long long first_row"),
+            TOTAL_ROWS => (is_count, "the number of rows of the job", "long long total_rows"),
             NUM_SELECTED => (self.kind == kept, "how many rows each block keeps", "unsigned long long *num_selected"),
             _ => return Ok(()),
         };
@@ -146,6 +149,8 @@ fn dtype(words: &[&str]) -> Option<(Dtype, usize)> {
 fn plain(word: &str) -> Option<Dtype> {
     Some(match word {
         "bool" => Dtype::Bool,
+        "__half" | "half" => Dtype::F16,
+        "__nv_bfloat16" | "nv_bfloat16" => Dtype::Bf16,
         "float" => Dtype::F32,
         "double" => Dtype::F64,
         "int8_t" => Dtype::I8,
@@ -175,6 +180,9 @@ fn vector(word: &str) -> Option<(Dtype, usize)> {
         "uint" => Dtype::U32,
         "longlong" | "long" => Dtype::I64,
         "ulonglong" | "ulong" => Dtype::U64,
+        // CUDA has pairs of these only.
+        "__half" | "half" if count == 2 => Dtype::F16,
+        "__nv_bfloat16" | "nv_bfloat16" if count == 2 => Dtype::Bf16,
         _ => return None,
     };
     Some((dtype, count as usize))

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::parameter::{Kind, Parameter};
 use super::{CustomKernel, HostRows};
 use crate::data::{Dtype, Element};
+use crate::device::kernel::Halo;
 
 /// Builds a kernel from a Rust closure over typed slices: no CUDA text, no C declarations, no `unsafe`.
 ///
@@ -59,6 +60,27 @@ use crate::data::{Dtype, Element};
 /// # Ok::<(), overshot::Error>(())
 /// ```
 ///
+/// With a [`halo`](RowFunction::halo), the slice of an input also has rows before and behind those of the outputs:
+///
+/// ```
+/// use overshot::kernel::RowFunction;
+/// use overshot::{Engine, Job};
+/// let steps = RowFunction::new("steps").input::<i32>("x").halo("x", 1, 0).output::<i32>("y").run_indexed(
+///     |first_row, x, y| {
+///         // The first row of the job has none before it.
+///         let front = first_row.min(1) as usize;
+///         for (i, y) in y.iter_mut().enumerate() {
+///             let row = front + i;
+///             *y = x[row] - x[row.saturating_sub(1)];
+///         }
+///     },
+/// );
+/// let (x, mut y) = ([5, 7, 4], [0; 3]);
+/// Engine::builder().build()?.run(Job::kernel(&steps).input("x", &x).output("y", &mut y))?;
+/// assert_eq!(y, [0, 2, -3]);
+/// # Ok::<(), overshot::Error>(())
+/// ```
+///
 /// A closure with other types does not compile:
 ///
 /// ```compile_fail,E0308
@@ -72,13 +94,14 @@ pub struct RowFunction<I = (), O = ()> {
     name: String,
     inputs: Vec<Parameter>,
     outputs: Vec<Parameter>,
+    halos: Vec<(Option<String>, Halo)>,
     columns: PhantomData<fn(I, O)>,
 }
 
 impl RowFunction {
     /// Begins a row function without columns. Reports and messages call it `name`.
     pub fn new(name: &str) -> Self {
-        RowFunction { name: name.into(), inputs: vec![], outputs: vec![], columns: PhantomData }
+        RowFunction { name: name.into(), inputs: vec![], outputs: vec![], halos: vec![], columns: PhantomData }
     }
 }
 
@@ -101,6 +124,15 @@ impl<I: RowColumns, O: RowColumns> RowFunction<I, O> {
         self.with_types()
     }
 
+    /// Declares how many rows of an input the closure reads before and behind its rows, at most 65 536 on each side.
+    /// The slice of the input then begins with them, as far as the job has them: `before.min(first_row)` rows are
+    /// before `first_row`, the number that [`run_indexed`](RowFunction::run_indexed) passes. The outputs say how many
+    /// rows there are.
+    pub fn halo(mut self, input: &str, before: usize, after: usize) -> Self {
+        self.halos.push((Some(input.into()), Halo { before, after }));
+        self
+    }
+
     /// The kernel that runs `function`. The closure takes the inputs and the outputs. It must write every row of the
     /// outputs, which hold anything at first.
     ///
@@ -115,18 +147,18 @@ impl<I: RowColumns, O: RowColumns> RowFunction<I, O> {
         self,
         function: impl for<'r> Fn(u64, I::Inputs<'r>, O::Outputs<'r>) + Send + Sync + 'static,
     ) -> CustomKernel {
-        let RowFunction { name, inputs, outputs, .. } = self;
+        let RowFunction { name, inputs, outputs, halos, .. } = self;
         let names = |columns: &[Parameter]| columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>();
         let (reads, writes) = (names(&inputs), names(&outputs));
         let host = move |rows: &mut HostRows<'_>| {
             function(rows.first_row(), I::inputs(rows, &reads), O::outputs(rows, &writes));
         };
-        CustomKernel::of_host(&name, [inputs, outputs].concat(), Arc::new(host))
+        CustomKernel::of_host(&name, [inputs, outputs].concat(), halos, Arc::new(host))
     }
 
     fn with_types<J, P>(self) -> RowFunction<J, P> {
-        let RowFunction { name, inputs, outputs, .. } = self;
-        RowFunction { name, inputs, outputs, columns: PhantomData }
+        let RowFunction { name, inputs, outputs, halos, .. } = self;
+        RowFunction { name, inputs, outputs, halos, columns: PhantomData }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Element types and scalar values.
 
+use super::half;
 use crate::error::{Error, Result, SettingError};
+use ::half::{bf16, f16};
 use std::fmt;
 use std::str::FromStr;
 
@@ -29,6 +31,8 @@ pub enum Dtype {
     U16,
     U32,
     U64,
+    F16,
+    Bf16,
     F32,
     F64,
 }
@@ -45,6 +49,8 @@ impl Dtype {
         Dtype::U16,
         Dtype::U32,
         Dtype::U64,
+        Dtype::F16,
+        Dtype::Bf16,
         Dtype::F32,
         Dtype::F64,
     ];
@@ -53,13 +59,14 @@ impl Dtype {
     pub const fn size(self) -> usize {
         match self {
             Dtype::Bool | Dtype::I8 | Dtype::U8 => 1,
-            Dtype::I16 | Dtype::U16 => 2,
+            Dtype::I16 | Dtype::U16 | Dtype::F16 | Dtype::Bf16 => 2,
             Dtype::I32 | Dtype::U32 | Dtype::F32 => 4,
             Dtype::I64 | Dtype::U64 | Dtype::F64 => 8,
         }
     }
 
-    /// Returns the name used in expressions and on the command line: `bool`, `i8` … `u64`, `f32`, `f64`.
+    /// Returns the name used in expressions and on the command line: `bool`, `i8` … `u64`, `f16`, `bf16`, `f32`,
+    /// `f64`.
     pub const fn name(self) -> &'static str {
         match self {
             Dtype::Bool => "bool",
@@ -71,14 +78,22 @@ impl Dtype {
             Dtype::U16 => "u16",
             Dtype::U32 => "u32",
             Dtype::U64 => "u64",
+            Dtype::F16 => "f16",
+            Dtype::Bf16 => "bf16",
             Dtype::F32 => "f32",
             Dtype::F64 => "f64",
         }
     }
 
-    /// Returns whether this is `f32` or `f64`.
+    /// Returns whether this is `f16`, `bf16`, `f32` or `f64`.
     pub const fn is_float(self) -> bool {
-        matches!(self, Dtype::F32 | Dtype::F64)
+        matches!(self, Dtype::F32 | Dtype::F64) || self.is_half()
+    }
+
+    /// Returns whether this is `f16` or `bf16`. Values of these are computed as `f32` and rounded after every
+    /// operation.
+    pub const fn is_half(self) -> bool {
+        matches!(self, Dtype::F16 | Dtype::Bf16)
     }
 
     /// Returns whether this is a signed integer.
@@ -122,7 +137,7 @@ impl fmt::Display for Dtype {
     }
 }
 
-/// A Rust type that can be an element: `i8` … `u64`, `f32`, `f64`.
+/// A Rust type that can be an element: `i8` … `u64`, `f32`, `f64`, and `f16` and `bf16` of the crate `half`.
 ///
 /// `bool` does not implement this trait, because not every byte is a valid `bool`. Slices of `bool` have separate
 /// sources and sinks.
@@ -159,7 +174,8 @@ macro_rules! elements {
     )*};
 }
 elements!(
-    i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32, u64 => U64, f32 => F32, f64 => F64
+    i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32, u64 => U64, f32 => F32, f64 => F64,
+    f16 => F16, bf16 => Bf16
 );
 
 impl From<bool> for Scalar {
@@ -191,11 +207,26 @@ pub enum Scalar {
     U16(u16),
     U32(u32),
     U64(u64),
+    F16(f16),
+    Bf16(bf16),
     F32(f32),
     F64(f64),
 }
 
 impl Scalar {
+    /// Returns the float of a dtype that is nearest to a value; an `f64` if the dtype is none of floats. Every NaN has
+    /// the same bits.
+    pub(crate) fn of_float(dtype: Dtype, value: f64) -> Scalar {
+        match dtype {
+            Dtype::F16 => Scalar::F16(half::f16_of(value)),
+            Dtype::Bf16 => Scalar::Bf16(half::bf16_of(value)),
+            Dtype::F32 if value.is_nan() => Scalar::F32(f32::NAN),
+            Dtype::F32 => Scalar::F32(value as f32),
+            _ if value.is_nan() => Scalar::F64(f64::NAN),
+            _ => Scalar::F64(value),
+        }
+    }
+
     /// Returns the dtype of the value.
     pub const fn dtype(self) -> Dtype {
         match self {
@@ -208,6 +239,8 @@ impl Scalar {
             Scalar::U16(_) => Dtype::U16,
             Scalar::U32(_) => Dtype::U32,
             Scalar::U64(_) => Dtype::U64,
+            Scalar::F16(_) => Dtype::F16,
+            Scalar::Bf16(_) => Dtype::Bf16,
             Scalar::F32(_) => Dtype::F32,
             Scalar::F64(_) => Dtype::F64,
         }
@@ -226,6 +259,8 @@ impl Scalar {
             Dtype::U16 => Scalar::U16(text.parse().ok()?),
             Dtype::U32 => Scalar::U32(text.parse().ok()?),
             Dtype::U64 => Scalar::U64(text.parse().ok()?),
+            Dtype::F16 => Scalar::F16(half::f16_of(text.parse().ok()?)),
+            Dtype::Bf16 => Scalar::Bf16(half::bf16_of(text.parse().ok()?)),
             Dtype::F32 => Scalar::F32(text.parse().ok()?),
             Dtype::F64 => Scalar::F64(text.parse().ok()?),
         })
@@ -243,6 +278,8 @@ impl Scalar {
             Scalar::U16(v) => u64::from(v),
             Scalar::U32(v) => u64::from(v),
             Scalar::U64(v) => v,
+            Scalar::F16(v) => u64::from(v.to_bits()),
+            Scalar::Bf16(v) => u64::from(v.to_bits()),
             Scalar::F32(v) => u64::from(v.to_bits()),
             Scalar::F64(v) => v.to_bits(),
         }
@@ -260,6 +297,8 @@ impl Scalar {
             Dtype::U16 => Scalar::U16(bits as u16),
             Dtype::U32 => Scalar::U32(bits as u32),
             Dtype::U64 => Scalar::U64(bits),
+            Dtype::F16 => Scalar::F16(f16::from_bits(bits as u16)),
+            Dtype::Bf16 => Scalar::Bf16(bf16::from_bits(bits as u16)),
             Dtype::F32 => Scalar::F32(f32::from_bits(bits as u32)),
             Dtype::F64 => Scalar::F64(f64::from_bits(bits)),
         }
@@ -278,6 +317,8 @@ impl Scalar {
             Scalar::U16(v) => v as f64,
             Scalar::U32(v) => v as f64,
             Scalar::U64(v) => v as f64,
+            Scalar::F16(v) => v.to_f64_const(),
+            Scalar::Bf16(v) => v.to_f64_const(),
             Scalar::F32(v) => v as f64,
             Scalar::F64(v) => v,
         }
@@ -285,7 +326,7 @@ impl Scalar {
 }
 
 impl fmt::Display for Scalar {
-    /// Writes the shortest decimal number that parses to the same value.
+    /// Writes the shortest decimal number that parses to the same value; for `f16` and `bf16`, to the same `f32`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Scalar::Bool(v) => fmt::Display::fmt(&v, f),
@@ -297,6 +338,8 @@ impl fmt::Display for Scalar {
             Scalar::U16(v) => fmt::Display::fmt(&v, f),
             Scalar::U32(v) => fmt::Display::fmt(&v, f),
             Scalar::U64(v) => fmt::Display::fmt(&v, f),
+            Scalar::F16(v) => fmt::Debug::fmt(&v.to_f32(), f),
+            Scalar::Bf16(v) => fmt::Debug::fmt(&v.to_f32(), f),
             Scalar::F32(v) => fmt::Debug::fmt(&v, f),
             Scalar::F64(v) => fmt::Debug::fmt(&v, f),
         }

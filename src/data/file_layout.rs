@@ -61,9 +61,13 @@ impl FileLayout {
     /// Returns the length of the file that `path` names, in bytes.
     ///
     /// # Errors
-    /// Returns an error if no file can be so long.
+    /// Returns an error if no file can be so long, or if its format has no such dtype.
     pub(super) fn len(&self, path: &Path) -> Result<u64> {
         let FileLayout { dtype, rows, .. } = self;
+        if (self.format, *dtype) == (FileFormat::Npy, Dtype::Bf16) {
+            let problem = "cannot hold bf16, because NumPy has no such dtype";
+            return Err(Error::file(path, problem, "write a raw file, such as y.bf16, or convert to f32(y)"));
+        }
         let bytes = rows.checked_mul(dtype.size() as u64).and_then(|n| n.checked_add(self.header().len() as u64));
         // No file system supports files whose size exceeds an `i64`.
         bytes.filter(|&n| i64::try_from(n).is_ok()).ok_or_else(|| {

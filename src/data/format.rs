@@ -343,6 +343,8 @@ fn dtype_of(word: &str) -> Result<Dtype> {
         "uint16" => "u16",
         "uint32" => "u32",
         "uint64" => "u64",
+        "float16" => "f16",
+        "bfloat16" => "bf16",
         "float32" => "f32",
         "float64" => "f64",
         own => own,

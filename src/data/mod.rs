@@ -32,6 +32,7 @@ mod foreign_format;
 mod format;
 mod gate;
 mod generator;
+pub(crate) mod half;
 mod identity;
 mod memory;
 mod new_file;

@@ -5,12 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::parts::Part;
+use super::result_outputs::ArrayKind;
 use super::shapes::{self, RowNeeds, Shaped, Wide};
 use crate::custom;
-use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar, Source};
+use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar};
 use crate::device::kernel::{Kernel, Resident};
 use crate::error::{Error, JobError, KernelError, Result};
-use crate::expr::{Expression, Extent, Number, RowShape};
+use crate::expr::{Expression, Extent, Number, Reduction, RowShape};
 use crate::job::{Job, JobBody};
 use crate::ops::{CustomOp, Eval, Operator};
 
@@ -36,6 +37,16 @@ pub(super) struct BoundJob {
     pub(super) values: Vec<(String, Dtype)>,
     /// The bits of the numbers that the kernel receives after the scalars.
     pub(super) numbers: Vec<u64>,
+    /// The rows at both ends of inputs that the kernel needs, which are read when the run begins.
+    ends: Vec<Ends>,
+}
+
+/// The first and the last rows of an input: see [`Program::ends`](crate::expr::Program).
+struct Ends {
+    input: usize,
+    /// How many rows of each end.
+    half: u64,
+    bytes: Arc<Resident>,
 }
 
 /// The dtype of an input or output, and the elements of a row. A source is asked once, because a source of the caller
@@ -54,9 +65,8 @@ pub(super) struct Column {
 impl Column {
     /// The column of an input of rows of this shape.
     fn of_input(dtype: Dtype, row: &RowShape, input: usize) -> Column {
-        let extent = row.extent(input);
-        let elements = if extent == Extent::PerRow { 1 } else { row.width() as u64 };
-        Column { dtype, elements, is_resident: extent == Extent::PerColumn, is_reduced: false }
+        let (elements, is_resident) = (row.elements(input) as u64, row.extent(input).is_resident());
+        Column { dtype, elements, is_resident, is_reduced: false }
     }
 }
 
@@ -115,9 +125,46 @@ impl BoundJob {
             // As in NumPy, kept rows have one dimension.
             _ if self.is_expression && self.operator.compacts() => None,
             (Some(wide), elements) => Some(wide.of_elements(elements, self.outputs[output].is_reduced)),
-            (None, elements) if elements > 1 => Some(vec![self.rows, elements]),
-            (None, _) => self.shape.clone(),
+            (None, elements) if self.has_shape_of_inputs(elements) => self.shape.clone(),
+            (None, 1) => None,
+            (None, elements) => Some(vec![self.rows, elements]),
         }
+    }
+
+    /// Whether an output of so many elements in a row has as many as the inputs, whose shape is known. Kept rows have
+    /// another shape.
+    fn has_shape_of_inputs(&self, elements: u64) -> bool {
+        let count = |shape: &Vec<u64>| shape.iter().try_fold(1_u64, |all, len| all.checked_mul(*len));
+        let count = self.shape.as_ref().and_then(count);
+        count.is_some() && count == self.rows.checked_mul(elements) && !self.operator.compacts()
+    }
+
+    /// Reads the rows at both ends of inputs that the kernel needs. `inputs` are those of the job.
+    ///
+    /// # Errors
+    /// Those of the inputs.
+    pub(super) fn read_ends(&self, inputs: &[(String, Input<'_>)]) -> Result<()> {
+        for Ends { input: number, half, bytes } in &self.ends {
+            let (_, input) = inputs.get(*number).ok_or_else(|| Error::Internal("an array has no ends".into()))?;
+            let Column { dtype, elements, .. } = self.inputs[*number];
+            let row_bytes = elements as usize * dtype.size();
+            let mut both = vec![0; bytes.len()];
+            let len = (*half).min(self.rows);
+            let own = len as usize * row_bytes;
+            input.source().read(0, &mut both[..own])?;
+            let behind = both.len() - own;
+            input.source().read((self.rows - len) * elements, &mut both[behind..])?;
+            bytes.set(&both);
+        }
+        Ok(())
+    }
+
+    /// Returns the results that are arrays.
+    pub(super) fn arrays(&self) -> Vec<ArrayKind> {
+        let reductions = self.operator.state().0;
+        let shaped = reductions.iter().filter(|one| one.is_result() && !one.keeps_tiles());
+        let kind = |one: &Reduction| Some((one.label().to_owned(), one.result_dtype(), one.shape()?.to_vec()));
+        shaped.filter_map(kind).collect()
     }
 
     /// Returns the number of rows that are run.
@@ -156,10 +203,10 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
             }
             let names: Vec<_> = job.outputs.iter().map(|(name, _)| name.clone()).collect();
             let inputs = checked.inputs();
-            let bound = call.bind(&inputs, &names)?;
+            let mut bound = call.bind(&inputs, &names)?;
             let elements: Vec<_> = bound.outputs.iter().map(|(_, elements)| *elements).collect();
             let rows = job.row_count(&checked.counts(), (&bound.inputs, &elements))?;
-            bound.check_rows(rows)?;
+            bound.set_rows(rows)?;
             let custom::BoundCall { kernel, inputs: elements, outputs } = bound;
             let column = |(dtype, elements)| Column { dtype, elements, is_resident: false, is_reduced: false };
             let inputs = inputs.iter().map(|(_, dtype)| *dtype).zip(elements).map(column).collect();
@@ -178,6 +225,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
                 outputs,
                 values: vec![],
                 numbers: vec![],
+                ends: vec![],
             }
         }
     };
@@ -205,12 +253,13 @@ pub(super) struct Given {
 }
 
 /// The most bytes of a row that stays in memory, and on every device.
-const MOST_ROW_BYTES: u64 = 1 << 30;
+pub(super) const MOST_ROW_BYTES: u64 = 1 << 30;
 
-/// One row for all rows that an earlier pass computes.
+/// What an earlier pass computes, and stays on the device: one row for all rows, or a value for each tile.
 pub(super) struct LateRow {
     pub(super) name: String,
     pub(super) dtype: Dtype,
+    pub(super) extent: Extent,
     pub(super) bytes: Arc<Resident>,
 }
 
@@ -218,7 +267,7 @@ impl Given {
     /// Adds rows of earlier passes to the inputs. Returns their bytes.
     fn add(&mut self, late: Vec<LateRow>) -> Vec<Arc<Resident>> {
         let mut all = Vec::with_capacity(late.len());
-        for LateRow { name, dtype, bytes } in late {
+        for LateRow { name, dtype, bytes, .. } in late {
             self.inputs.push((name, dtype));
             all.push(bytes);
         }
@@ -228,7 +277,7 @@ impl Given {
 
 impl<'j> Checked<'j> {
     pub(super) fn new(job: &'j Job<'j>) -> Result<Self> {
-        check_files(&job.inputs, &job.outputs)?;
+        check_files(&job.inputs, job.all_outputs())?;
         check_checksums(job)?;
         let is_resident = job.inputs.iter().any(|(_, input)| input.shards().is_some())
             || job.outputs.iter().any(|(_, output)| output.shards().is_some());
@@ -326,21 +375,19 @@ impl<'j> Checked<'j> {
         let casts: Vec<_> = casts.collect();
         let number = |(name, _): &(String, Dtype)| self.job.inputs.iter().position(|(own, _)| own == name);
         let own: Vec<usize> = given.inputs.iter().filter_map(number).collect();
-        let sources: Vec<&dyn Source> = own.iter().map(|k| self.job.inputs[*k].1.source()).collect();
         let Some(wide) = &self.wide else {
             let rows = self.rows(&vec![1; self.job.outputs.len()])?;
             let own = given.inputs.iter().map(|_| Extent::Full);
-            let extents = own.chain(late.iter().map(|_| Extent::PerColumn)).collect();
-            let row = (RowShape { extents, ..RowShape::default() }, given.add(late), &sources[..]);
+            let extents = own.chain(late.iter().map(|row| row.extent)).collect();
+            let row = (RowShape { extents, ..RowShape::default() }, given.add(late));
             return bind_expression(expression, given, &casts, rows, self.shape(), self.is_resident, row);
         };
-        let extents = own.iter().map(|k| wide.row.extent(*k)).chain(late.iter().map(|_| Extent::PerColumn)).collect();
+        let extents = own.iter().map(|k| wide.row.extent(*k)).chain(late.iter().map(|row| row.extent)).collect();
         let row = RowShape { extents, ..wide.row.clone() };
         let mut resident = self.resident(&wide.row, &own)?;
         resident.extend(given.add(late));
         let shape = Some(wide.whole());
-        let row = (row, resident, &sources[..]);
-        let bound = bind_expression(expression, given, &casts, wide.rows, shape, self.is_resident, row)?;
+        let bound = bind_expression(expression, given, &casts, wide.rows, shape, self.is_resident, (row, resident))?;
         if !outputs.is_empty() {
             self.rows(&bound.outputs.iter().map(|column| column.elements).collect::<Vec<_>>())?;
         }
@@ -348,7 +395,7 @@ impl<'j> Checked<'j> {
     }
 }
 
-/// Binds an expression over so many rows, to outputs that may have dtypes. The sources are those of the first inputs.
+/// Binds an expression over so many rows, to outputs that may have dtypes.
 pub(super) fn bind_expression(
     expression: &Expression,
     given: Given,
@@ -356,15 +403,17 @@ pub(super) fn bind_expression(
     rows: u64,
     shape: Option<Vec<u64>>,
     is_resident: bool,
-    (row, mut resident, sources): (RowShape, Vec<Arc<Resident>>, &[&dyn Source]),
+    (row, mut resident): (RowShape, Vec<Arc<Resident>>),
 ) -> Result<BoundJob> {
     let Given { inputs, values, numbers } = given;
     let program = expression.bind_rows(&row, &inputs, &values, &numbers, outputs)?;
-    for (input, half) in program.ends() {
-        let source = sources.get(*input).ok_or_else(|| Error::Internal("an array has no ends".into()))?;
-        let column = Column::of_input(inputs[*input].1, &row, *input);
-        resident.push(ends_of(*source, column, *half as u64, rows)?);
-    }
+    let ends = program.ends().iter().map(|(input, half)| {
+        let Column { dtype, elements, .. } = Column::of_input(inputs[*input].1, &row, *input);
+        let bytes = Arc::new(Resident::late(2 * half * elements as usize * dtype.size()));
+        Ends { input: *input, half: *half as u64, bytes }
+    });
+    let ends: Vec<Ends> = ends.collect();
+    resident.extend(ends.iter().map(|ends| ends.bytes.clone()));
     let received = program.values()[values.len()..].iter();
     let received = received.filter_map(|(name, _)| numbers.iter().find(|(own, _)| own == name));
     let numbers = received.map(|(_, number)| number.as_f64().to_bits()).collect();
@@ -388,46 +437,27 @@ pub(super) fn bind_expression(
         is_resident,
         values,
         numbers,
+        ends,
     })
-}
-
-/// The first and the last `half` rows of an input of a job of so many rows: see
-/// [`Program::ends`](crate::expr::Program).
-fn ends_of(source: &dyn Source, column: Column, half: u64, rows: u64) -> Result<Arc<Resident>> {
-    let row_bytes = column.elements as usize * column.dtype.size();
-    let mut bytes = vec![0; 2 * half as usize * row_bytes];
-    let len = half.min(rows);
-    let own = len as usize * row_bytes;
-    source.read(0, &mut bytes[..own])?;
-    let behind = bytes.len() - own;
-    source.read((rows - len) * column.elements, &mut bytes[behind..])?;
-    Ok(Arc::new(Resident::new(&bytes)))
 }
 
 /// Checks that the outputs have the dtypes of their values.
 pub(super) fn check_dtypes(outputs: &[(String, Output<'_>)], bound: &[Column], what: &JobBody) -> Result<()> {
-    for ((name, output), Column { dtype, .. }) in outputs.iter().zip(bound) {
-        match output.target().dtype() {
-            Some(own) if own != *dtype => {
-                let remedy = match what {
-                    JobBody::Expression(_) => {
-                        format!("cast it in the expression ({name} = {own}(…)) or pass one of {dtype}")
-                    }
-                    JobBody::Kernel(_) => format!("pass one of {dtype}"),
-                };
-                return Err(JobError::OutputDtype {
-                    name: name.clone(),
-                    target: output.target().name(),
-                    own: own.to_string(),
-                    result: dtype.to_string(),
-                    remedy,
-                }
-                .into());
-            }
-            _ => {}
-        }
-    }
-    Ok(())
+    let mut pairs = outputs.iter().zip(bound);
+    let mismatch = pairs.find_map(|((name, output), column)| mismatch((name, output), column.dtype, what));
+    mismatch.map_or(Ok(()), Err)
+}
+
+/// Returns the error for an output that needs another dtype than that of its values.
+pub(super) fn mismatch((name, output): (&str, &Output<'_>), dtype: Dtype, what: &JobBody) -> Option<Error> {
+    let own = output.target().dtype().filter(|own| *own != dtype)?;
+    let remedy = match what {
+        JobBody::Expression(_) => format!("cast it in the expression ({name} = {own}(…)) or pass one of {dtype}"),
+        JobBody::Kernel(_) => format!("pass one of {dtype}"),
+    };
+    let (own, result) = (own.to_string(), dtype.to_string());
+    let target = output.target().name();
+    Some(JobError::OutputDtype { name: name.to_owned(), target, own, result, remedy }.into())
 }
 
 /// Checks that the job can be verified as it asks for.
@@ -443,7 +473,7 @@ pub(super) fn check_verification(job: &Job<'_>, kernel: &Kernel) -> Result<()> {
 
 /// Checks that all outputs can be read back if they are to have checksums.
 fn check_checksums(job: &Job<'_>) -> Result<()> {
-    let refused = job.outputs.iter().find(|(_, output)| job.checksum && !output.target().can_read_back());
+    let refused = job.all_outputs().find(|(_, output)| job.checksum && !output.target().can_read_back());
     match refused {
         Some((name, output)) => {
             Err(JobError::ChecksumOutput { name: name.clone(), target: output.target().name() }.into())
@@ -453,7 +483,10 @@ fn check_checksums(job: &Job<'_>) -> Result<()> {
 }
 
 /// Checks that no output is the file of an input or of another output.
-fn check_files(inputs: &[(String, Input<'_>)], outputs: &[(String, Output<'_>)]) -> Result<()> {
+fn check_files<'j, 'a: 'j>(
+    inputs: &[(String, Input<'_>)],
+    outputs: impl Iterator<Item = &'j (String, Output<'a>)>,
+) -> Result<()> {
     let mut files = FileSet::new();
     let refused = |path: &Path, name: &str, Clash(other): Clash| {
         Error::from(JobError::FileClash { path: path.into(), other, output: name.into() })
@@ -479,21 +512,21 @@ mod tests {
         Job::eval("sum(i * b + a)").unwrap().rows(1).scalar("a", 1i8).scalar("b", 2.0)
     }
 
-    /// A source of zeros with a shape.
-    struct Shaped(Option<Vec<u64>>);
+    /// A source of zeros with a shape, or of six zeros.
+    struct Shaped(Dtype, Option<Vec<u64>>);
 
     impl crate::data::Source for Shaped {
         fn dtype(&self) -> Dtype {
-            Dtype::U8
+            self.0
         }
         fn rows(&self) -> u64 {
-            6
+            self.1.as_ref().map_or(6, |shape| shape.iter().product())
         }
         fn name(&self) -> String {
             "zeros".into()
         }
         fn shape(&self) -> Option<&[u64]> {
-            self.0.as_deref()
+            self.1.as_deref()
         }
         fn read(&self, _: u64, dst: &mut [u8]) -> Result<()> {
             dst.fill(0);
@@ -504,7 +537,7 @@ mod tests {
     #[test]
     fn shapes_are_equal_or_broadcast() {
         let bound = |a: Option<&[u64]>, b: Option<&[u64]>| {
-            let [a, b] = [a, b].map(|shape| Shaped(shape.map(<[u64]>::to_vec)));
+            let [a, b] = [a, b].map(|shape| Shaped(Dtype::U8, shape.map(<[u64]>::to_vec)));
             bind(&Job::eval("sum(a + b)").unwrap().input("a", a).input("b", b)).map(|_| ())
         };
         for (a, b) in [(Some(&[2, 3][..]), Some(&[2, 3][..])), (Some(&[2, 3]), None), (Some(&[6]), None), (None, None)]
@@ -528,6 +561,18 @@ mod tests {
     }
 
     #[test]
+    fn an_output_of_a_kernel_has_the_shape_of_its_own_rows() {
+        let shapes = |shape: Vec<u64>| {
+            let (mut y, mut z) = (vec![0f64; 10], vec![0f32; 20]);
+            let job = Job::kernel(crate::testing::custom::everything()).input("x", Shaped(Dtype::F32, Some(shape)));
+            let bound = bind(&job.output("y", &mut y[..]).output("z", &mut z[..])).unwrap();
+            [bound.output_shape(0), bound.output_shape(1)]
+        };
+        assert_eq!(shapes(vec![10, 3]), [None, Some(vec![10, 2])]);
+        assert_eq!(shapes(vec![5, 6]), [None, Some(vec![10, 2])]);
+    }
+
+    #[test]
     fn values_come_with_the_job_or_late() {
         let bits = [1, 2f64.to_bits()];
         assert_eq!(bind(&job()).unwrap().operator.kernel().values.wait(), Some(&bits[..]));
@@ -548,10 +593,10 @@ mod tests {
         let outputs: Vec<_> =
             (0..500).map(|k| (format!("out{k}"), Raw::create(dir.path().join(k.to_string())).into())).collect();
         LOOKED_UP.set(0);
-        check_files(&inputs, &outputs).unwrap();
+        check_files(&inputs, outputs.iter()).unwrap();
         assert_eq!(LOOKED_UP.get(), 501);
         let twice = [("b".to_owned(), Raw::create(dir.path().join("./read")).into())];
-        let error = check_files(&inputs, &twice).unwrap_err().to_string();
+        let error = check_files(&inputs, twice.iter()).unwrap_err().to_string();
         assert!(error.contains("is both 'a' and the output 'b'"), "{error}");
     }
 

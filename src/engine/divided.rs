@@ -8,17 +8,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Engine;
-use super::check::{BoundJob, Checked, Column, Given, LateRow, bind_expression, check_dtypes, check_verification};
+use super::check::{
+    BoundJob, Checked, Column, Given, LateRow, MOST_ROW_BYTES, bind_expression, check_dtypes, check_verification,
+};
 use super::parts::check_targets;
 use super::passes::PassContext;
+use super::result_outputs::{ArrayKind, ResultOutputs};
 use super::versions::Versions;
 use super::{listing, reports};
 use crate::arrays::Resident;
 use crate::data::{ArrayValue, Dtype, Input, Scalar, numpy_shape};
-use crate::device::kernel::{self, Uniform};
+use crate::device::kernel::{self, TILE_ROWS, Uniform};
 use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{Error, JobError, Result};
-use crate::expr::{Expression, RowShape};
+use crate::expr::{Counted, Expression, Extent, RowShape, RunningSum, Search, is_bound};
 use crate::job::{Job, JobBody, ProgressFn};
 use crate::partial::Work;
 use crate::plan::{Plan, PlanColumn, Role};
@@ -30,12 +33,20 @@ use crate::trace::Timeline;
 pub(super) struct Divided {
     passes: Vec<Pass>,
     results: Vec<ComputedResult>,
+    /// The results that several passes find by their rank.
+    searches: Vec<Search>,
+    /// The arrays that passes and results compute.
+    arrays: Vec<ArrayKind>,
+    /// The running sums, which a pass over the tiles begins.
+    sums: Vec<RunningSum>,
     /// The inputs of the job.
     inputs: Vec<Column>,
 }
 
 /// One pass over the rows.
 struct Pass {
+    /// Its number among those of the text, from 0. Passes that the dtypes of the values do not need are left out.
+    number: usize,
     expression: Expression,
     /// The inputs that it reads, as numbers of those of the job.
     inputs: Vec<usize>,
@@ -56,9 +67,6 @@ struct ComputedResult {
     /// A job that assigns the result: of one row, or of as many as the result has elements.
     bound: BoundJob,
 }
-
-/// The dtype of an array that a pass computes, and its shape.
-type ArrayKind = (String, Dtype, Vec<u64>);
 
 /// The arrays that are known so far. `None` for one that has no values.
 type Arrays = HashMap<String, Option<ArrayValue>>;
@@ -83,9 +91,18 @@ impl Divided {
         let inputs = checked.inputs();
         let mut known: Vec<(String, Dtype)> =
             job.values.iter().map(|(name, value)| (name.clone(), value.dtype())).collect();
-        let mut divided = Divided { passes: vec![], results: vec![], inputs: checked.columns() };
-        let mut arrays: Vec<ArrayKind> = vec![];
+        let sums = expression.running_sums();
+        let mut divided = Divided {
+            passes: vec![],
+            results: vec![],
+            searches: vec![],
+            arrays: vec![],
+            sums,
+            inputs: checked.columns(),
+        };
+        let (mut arrays, mut of_tiles): (Vec<ArrayKind>, Vec<ArrayKind>) = (vec![], vec![]);
         let mut computed: Vec<_> = expression.computed_results().collect();
+        let rankings = expression.rankings();
         for number in 0..expression.passes() {
             let is_last = number + 1 == expression.passes();
             let part = expression.pass(number, if is_last { &outputs } else { &[] });
@@ -100,20 +117,45 @@ impl Divided {
                 true => Ok(late_row(array)),
                 false => Err(other_shape(array, &format!("rows of the shape {}", numpy_shape(dims)))),
             });
-            let late: Vec<LateRow> = late.collect::<Result<_>>()?;
+            let mut late: Vec<LateRow> = late.collect::<Result<_>>()?;
+            let read_sums = of_tiles.iter().filter(|(name, ..)| read.contains(name.as_str()));
+            late.extend(read_sums.map(|array| LateRow { extent: Extent::PerTile, ..late_row(array) }));
             let own_arrays = late.iter().map(|row| (row.name.clone(), row.bytes.clone())).collect();
             let bound = checked.bind(&part, given, outputs, late)?;
             check_dtypes(outputs, &bound.outputs, &job.what)?;
             check_verification(job, bound.operator.kernel())?;
             let reductions = bound.operator.state().0;
-            for reduction in reductions.iter().filter(|one| one.is_result()) {
+            for sum in divided.sums.iter().filter(|sum| sum.pass == number) {
+                if let Some(sums) = reductions.iter().find(|one| one.label() == sum.of_tiles()) {
+                    check_rows(sum, bound.rows)?;
+                    let tiles = bound.rows.div_ceil(TILE_ROWS as u64);
+                    of_tiles.push((sum.before(), sums.state_dtype(), vec![tiles]));
+                }
+            }
+            for reduction in reductions.iter().filter(|one| one.is_result() && !one.keeps_tiles()) {
                 let (label, dtype) = (reduction.label().to_owned(), reduction.result_dtype());
                 match reduction.shape() {
                     Some(shape) => arrays.push((label, dtype, shape.to_vec())),
                     None => known.push((label, dtype)),
                 }
             }
-            divided.passes.push(Pass { expression: part, inputs: own, arrays: own_arrays, bound });
+            let is_needed = !reductions.is_empty() || !bound.outputs.is_empty();
+            for ranking in rankings.iter().filter(|ranking| ranking.first == number) {
+                if let Some(search) = Search::of(ranking.clone(), &reductions) {
+                    known.extend(search.scalars().map(|(name, value)| (name, value.dtype())));
+                    divided.searches.push(search);
+                }
+            }
+            for search in divided.searches.iter().filter(|search| search.ranking().end() == number + 1) {
+                let (label, dtype) = (search.ranking().label.clone(), search.result_dtype());
+                match search.shape() {
+                    Some(shape) => arrays.push((label, dtype, shape)),
+                    None => known.push((label, dtype)),
+                }
+            }
+            if is_needed {
+                divided.passes.push(Pass { number, expression: part, inputs: own, arrays: own_arrays, bound });
+            }
 
             let (ready, later): (Vec<_>, _) = computed.into_iter().partition(|result| result.after == number + 1);
             computed = later;
@@ -136,8 +178,9 @@ impl Divided {
                     return Err(other_shape(array, &format!("an array of the shape {}", numpy_shape(longest))));
                 }
                 let count = shape.iter().flatten().product();
-                let none = (RowShape::default(), vec![], &[][..]);
+                let none = (RowShape::default(), vec![]);
                 let bound = bind_expression(&result.expression, given, &own, count, None, false, none)?;
+                bound.read_ends(&[])?;
                 let (label, after) = (result.label, number + 1);
                 for column in &bound.outputs {
                     match &shape {
@@ -148,6 +191,7 @@ impl Divided {
                 divided.results.push(ComputedResult { label, after, arrays: names, shape, bound });
             }
         }
+        divided.arrays = arrays;
         Ok(Some(divided))
     }
 }
@@ -165,7 +209,16 @@ fn other_shape((name, _, shape): &ArrayKind, other: &str) -> Error {
 fn late_row((name, dtype, shape): &ArrayKind) -> LateRow {
     let elements: u64 = shape.iter().product();
     let bytes = Arc::new(kernel::Resident::late(elements as usize * dtype.size()));
-    LateRow { name: name.clone(), dtype: *dtype, bytes }
+    LateRow { name: name.clone(), dtype: *dtype, extent: Extent::PerColumn, bytes }
+}
+
+/// Checks that the sums of the tiles of so many rows fit on every device.
+fn check_rows(sum: &RunningSum, rows: u64) -> Result<()> {
+    let most = MOST_ROW_BYTES / 8 * TILE_ROWS as u64;
+    match rows > most {
+        true => Err(JobError::RunningSumRows { result: sum.label().to_owned(), rows, most }.into()),
+        false => Ok(()),
+    }
 }
 
 /// The values and numbers that a part of the expression reads.
@@ -179,6 +232,15 @@ fn values_of(part: &Expression, known: &[(String, Dtype)], job: &Job<'_>) -> Giv
 }
 
 impl Pass {
+    /// Whether it finds out something that is not known yet, if no more is searched for than these.
+    fn is_needed(&self, searches: &[Search]) -> bool {
+        let is_searched = |label: &str| searches.iter().any(|search| !search.is_done() && search.has_part(label));
+        let is_done = |label: &str| searches.iter().any(|search| search.is_done() && search.has_part(label));
+        let state = self.bound.operator.state().0;
+        let mut results = state.iter().filter(|one| one.is_result()).map(|one| one.label());
+        !self.bound.outputs.is_empty() || results.any(|label| is_searched(label) || !is_done(label))
+    }
+
     /// The inputs of the pass, some of which may be kept on a device.
     fn inputs<'i>(&self, all: &'i [(String, Input<'_>)], kept: &'i Kept<'_>) -> Vec<(String, Input<'i>)> {
         let input = |k: &usize| match kept.get(k) {
@@ -254,7 +316,8 @@ impl Engine {
     /// Returns the plan of a divided job: that of the last pass, with all columns of the job, and those of all passes.
     pub(super) fn plan_divided(&self, job: &Job<'_>, divided: &Divided) -> Result<Plan> {
         let Some(last) = divided.passes.last() else { return Err(JobError::SeveralPasses.into()) };
-        let columns = listing::of(job, &divided.inputs, &last.bound.outputs);
+        let mut columns = listing::of(job, &divided.inputs, &last.bound.outputs);
+        columns.extend(listing::of_results(job, &divided.arrays)?);
         let mut passes = Vec::with_capacity(divided.passes.len());
         for (number, pass) in divided.passes.iter().enumerate() {
             let is_last = number + 1 == divided.passes.len();
@@ -263,10 +326,12 @@ impl Engine {
                 Role::Output => is_last,
                 _ => pass.expression.reads(&column.name),
             };
-            let is_result = |(name, _): &&(String, Dtype)| !job.value_names().any(|own| own == name);
+            let is_result = |(name, _): &&(String, Dtype)| !is_bound(name) && !job.value_names().any(|own| own == name);
             let results = pass.bound.values.iter().filter(is_result).map(listing::of_result);
             let arrays = pass.arrays.iter().zip(&pass.bound.inputs[pass.inputs.len()..]);
-            let arrays = arrays.map(|((name, _), column)| listing::of_array(name, column));
+            let arrays = arrays.map(|((name, array), Column { dtype, .. })| {
+                listing::of_array(name, *dtype, (array.len() / dtype.size()) as u64)
+            });
             let columns = columns.iter().filter(is_own).cloned().chain(results).chain(arrays).collect();
             let plan = self.plan_bound(&pass.inputs(&job.inputs, &Kept::new()), outputs, &pass.bound)?;
             passes.push(Plan { columns, ..plan });
@@ -285,7 +350,7 @@ impl Engine {
     }
 
     /// Runs the passes of a job one after the other.
-    pub(super) fn run_divided(&self, job: Job<'_>, divided: Divided) -> Result<Report> {
+    pub(super) fn run_divided(&self, mut job: Job<'_>, divided: Divided) -> Result<Report> {
         let begin = Instant::now();
         if divided.passes.len() > 1 {
             // What could end the last pass at its start is an error before the first one: an output that exists, and
@@ -293,13 +358,14 @@ impl Engine {
             check_targets(&job)?;
             let _ = self.plan_divided(&job, &divided)?;
         }
+        let result_outputs = ResultOutputs::open(&mut job, &divided.arrays)?;
         let Job { what, inputs, values, numbers, rows, outputs, cancel, progress, timeline, verify, checksum, .. } =
             job;
         let labels: Vec<String> = match &what {
             JobBody::Expression(expression) => expression.reductions().map(str::to_owned).collect(),
             JobBody::Kernel(_) => vec![],
         };
-        let Divided { mut passes, results, inputs: columns } = divided;
+        let Divided { mut passes, results, mut searches, sums, inputs: columns, .. } = divided;
         let versions: Vec<Versions> =
             passes.iter().map(|pass| Versions::of(&pass.inputs(&inputs, &Kept::new()))).collect();
         let mut kept = Kept::new();
@@ -310,8 +376,17 @@ impl Engine {
         let mut known: Values = values.iter().map(|(name, value)| (name.clone(), Some(*value))).collect();
         let mut arrays = Arrays::new();
         let (count, mut outputs, mut done) = (passes.len(), Some(outputs), Vec::with_capacity(passes.len()));
+        let (mut after, mut sinks) = (0, vec![]);
         for (number, (pass, versions)) in passes.into_iter().zip(versions).enumerate() {
+            for result in results.iter().filter(|result| (after + 1..=pass.number).contains(&result.after)) {
+                result.compute(&mut known, &mut arrays)?;
+            }
+            after = pass.number;
+            if !pass.is_needed(&searches) {
+                continue;
+            }
             let is_last = number + 1 == count;
+            known.extend(searches.iter().flat_map(Search::scalars).map(|(name, value)| (name, Some(value))));
             pass.bound.operator.kernel().values.set(bits_of(&pass.bound, &known)?);
             for (name, resident) in &pass.arrays {
                 resident.set(arrays.get(name).and_then(Option::as_ref).map_or(&[], ArrayValue::bytes));
@@ -324,6 +399,7 @@ impl Engine {
                 numbers: numbers.clone(),
                 deferred: false,
                 outputs: if is_last { outputs.take().unwrap_or_default() } else { vec![] },
+                result_outputs: vec![],
                 rows,
                 cancel: cancel.clone(),
                 progress: progress.as_deref().map(|progress| {
@@ -338,13 +414,43 @@ impl Engine {
                 checksum: checksum && is_last,
             };
             let context = PassContext { versions: Some(versions), ..PassContext::default() };
-            let report = self.run_pass(job, &pass.bound, context)?;
+            let ran = self.run_pass(job, &pass.bound, context)?;
+            let mut report = ran.report;
+            // Only the last pass has any.
+            sinks.extend(ran.sinks);
+            for search in &mut searches {
+                let ranking = search.ranking();
+                if (ranking.first..ranking.end()).contains(&pass.number) {
+                    search.absorb(&Counted { arrays: &report.arrays, values: &report.results })?;
+                }
+                if search.is_done() {
+                    let label = search.ranking().label.clone();
+                    match search.array() {
+                        Some(array) => drop(arrays.insert(label, Some(array))),
+                        None => drop(known.insert(label, search.value())),
+                    }
+                }
+            }
+            // What passes count is no result.
+            report.results.retain(|(label, _)| !searches.iter().any(|search| search.has_part(label)));
+            report.arrays.retain(|(label, _)| !searches.iter().any(|search| search.has_part(label)));
+            for sum in &sums {
+                let label = sum.of_tiles();
+                if let Some(place) = report.arrays.iter().position(|(name, _)| *name == label) {
+                    let (_, of_tiles) = report.arrays.remove(place);
+                    arrays.insert(sum.before(), of_tiles.as_ref().map(RunningSum::sums_before));
+                }
+            }
             known.extend(report.results.iter().cloned());
             arrays.extend(report.arrays.iter().cloned());
-            for result in results.iter().filter(|result| result.after == number + 1) {
-                result.compute(&mut known, &mut arrays)?;
-            }
             done.push(report);
+        }
+        if let (Some(progress), Some(last)) = (progress.as_deref(), done.last().filter(|_| done.len() < count)) {
+            let rows = (count as u64).saturating_mul(last.rows);
+            progress(Progress { done: rows, rows });
+        }
+        for result in results.iter().filter(|result| result.after > after) {
+            result.compute(&mut known, &mut arrays)?;
         }
         let Some(mut report) = sum_of(done) else { return Err(JobError::SeveralPasses.into()) };
         (report.results, report.arrays) = (vec![], vec![]);
@@ -358,6 +464,7 @@ impl Engine {
             }
         }
         report.inputs = reports::of_inputs(&inputs);
+        result_outputs.commit(sinks, &mut report)?;
         report.total_time = begin.elapsed();
         Ok(report)
     }

@@ -1,8 +1,10 @@
 //! The list of inputs and outputs of a job, for its plan.
 
 use super::check::Column;
+use super::result_outputs::{ArrayKind, kind};
 use crate::custom::Given;
-use crate::data::Dtype;
+use crate::data::{Dtype, Output};
+use crate::error::Result;
 use crate::job::{Job, JobBody};
 use crate::plan::{PlanColumn, Role};
 
@@ -12,12 +14,8 @@ pub(super) fn of(job: &Job<'_>, inputs: &[Column], outputs: &[Column]) -> Vec<Pl
         let role = if bound.is_resident { Role::Resident } else { Role::Input };
         column(name, role, bound.dtype, bound.elements, Some(input.source().name()))
     });
-    let outputs = job.outputs.iter().zip(outputs).map(|((name, output), bound)| {
-        let target = output.target();
-        // A link that leads nowhere also counts as existing: no file can be created there.
-        let exists = target.path().is_some_and(|path| path.symlink_metadata().is_ok());
-        PlanColumn { exists, ..column(name, Role::Output, bound.dtype, bound.elements, Some(target.name())) }
-    });
+    let outputs = job.outputs.iter().zip(outputs);
+    let outputs = outputs.map(|((name, output), bound)| of_output((name, output), bound.dtype, bound.elements));
     let values = job
         .values
         .iter()
@@ -36,14 +34,33 @@ pub(super) fn of(job: &Job<'_>, inputs: &[Column], outputs: &[Column]) -> Vec<Pl
     inputs.chain(outputs).chain(values).chain(numbers).chain(given).collect()
 }
 
+/// Returns the outputs of the results of a job.
+///
+/// # Errors
+/// Those of [`kind`].
+pub(super) fn of_results(job: &Job<'_>, results: &[ArrayKind]) -> Result<Vec<PlanColumn>> {
+    let column = |(name, output): &(String, Output<'_>)| {
+        let (_, dtype, shape) = kind((name, output), results, &job.what)?;
+        Ok(of_output((name, output), *dtype, shape.iter().product()))
+    };
+    job.result_outputs.iter().map(column).collect()
+}
+
+fn of_output((name, output): (&str, &Output<'_>), dtype: Dtype, elements: u64) -> PlanColumn {
+    let target = output.target();
+    // A link that leads nowhere also counts as existing: no file can be created there.
+    let exists = target.path().is_some_and(|path| path.symlink_metadata().is_ok());
+    PlanColumn { exists, ..column(name, Role::Output, dtype, elements, Some(target.name())) }
+}
+
 /// Returns the value that a pass receives from earlier ones.
 pub(super) fn of_result((name, dtype): &(String, Dtype)) -> PlanColumn {
     column(name, Role::Value, *dtype, 1, Some("from an earlier pass".into()))
 }
 
 /// Returns the array that a pass receives from earlier ones.
-pub(super) fn of_array(name: &str, array: &Column) -> PlanColumn {
-    column(name, Role::Resident, array.dtype, array.elements, Some("from an earlier pass".into()))
+pub(super) fn of_array(name: &str, dtype: Dtype, elements: u64) -> PlanColumn {
+    column(name, Role::Resident, dtype, elements, Some("from an earlier pass".into()))
 }
 
 fn column(name: &str, role: Role, dtype: impl ToString, elements: u64, place: Option<String>) -> PlanColumn {

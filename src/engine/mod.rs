@@ -16,6 +16,7 @@ mod passes;
 mod placement;
 mod prepare;
 mod reports;
+mod result_outputs;
 mod resume;
 mod shapes;
 mod versions;
@@ -39,8 +40,9 @@ use self::passes::PassContext;
 pub use self::passes::Passes;
 use self::prepare::{Prepared, Ready, Request};
 use self::reports::RunTime;
+use self::result_outputs::ResultOutputs;
 use self::versions::Versions;
-use crate::data::{Input, Output, leftovers};
+use crate::data::{Input, Output, Sink, commit_all, leftovers};
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::expr::Results;
@@ -125,7 +127,9 @@ impl Engine {
         }
         let bound = bind(job)?;
         let plan = self.plan_bound(&job.inputs, &job.outputs, &bound)?;
-        Ok(Plan { columns: listing::of(job, &bound.inputs, &bound.outputs), ..plan })
+        let mut columns = listing::of(job, &bound.inputs, &bound.outputs);
+        columns.extend(listing::of_results(job, &bound.arrays())?);
+        Ok(Plan { columns, ..plan })
     }
 
     /// Returns the plan of a checked job, without its columns.
@@ -181,12 +185,18 @@ impl Engine {
         if let Some(divided) = Divided::of(&job)? {
             return self.run_divided(job, divided);
         }
+        let (begin, mut job) = (Instant::now(), job);
         let bound = bind(&job)?;
-        self.run_pass(job, &bound, PassContext::default())
+        let arrays = if job.result_outputs.is_empty() { vec![] } else { bound.arrays() };
+        let results = ResultOutputs::open(&mut job, &arrays)?;
+        let Ran { mut report, sinks } = self.run_pass(job, &bound, PassContext::default())?;
+        results.commit(sinks, &mut report)?;
+        report.total_time = begin.elapsed();
+        Ok(report)
     }
 
-    /// Runs a checked job, alone or as one of several passes.
-    fn run_pass(&self, job: Job<'_>, bound: &BoundJob, context: PassContext) -> Result<Report> {
+    /// Runs a checked job, alone or as one of several passes. It has no outputs of results.
+    fn run_pass<'a>(&self, job: Job<'a>, bound: &BoundJob, context: PassContext) -> Result<Ran<'a>> {
         let begin = Instant::now();
         let mut context = PassContext { nested: context.nested || InRun::is_entered(), ..context };
         let _in_run = InRun::enter();
@@ -194,6 +204,7 @@ impl Engine {
         let Job { what, inputs, outputs, cancel, progress, timeline, verify, checksum, .. } = job;
         let (computation, read) = (reports::of_computation(&what), reports::of_inputs(&inputs));
         let versions = context.versions.take().unwrap_or_else(|| Versions::of(&inputs));
+        bound.read_ends(&inputs)?;
         let prepared = self.prepare(&inputs, &outputs, bound, cancel.as_ref(), &context)?;
         // The memory is freed before its reservation ends: variables are dropped in reverse order.
         let Prepared {
@@ -304,7 +315,7 @@ impl Engine {
         // No output is there if this is an error.
         let Results { values, arrays } = operator.results(rows)?;
         let checksum_time = if checksum { outputs.checksum()? } else { Duration::ZERO };
-        let written = outputs.commit()?;
+        let (sinks, written) = outputs.written();
         losses::keep_others(runs, &lost);
 
         let verified = reports::verified_by_device(&plan, &outcomes);
@@ -338,7 +349,22 @@ impl Engine {
             checksum_time,
         };
         report.total_time = begin.elapsed();
-        Ok(report)
+        Ok(Ran { report, sinks })
+    }
+}
+
+/// A run that is complete, but for the names of its outputs.
+struct Ran<'a> {
+    report: Report,
+    /// The outputs of its rows.
+    sinks: Vec<Box<dyn Sink + 'a>>,
+}
+
+impl Ran<'_> {
+    /// Gives the outputs of the rows their names.
+    fn commit(self) -> Result<Report> {
+        commit_all(self.sinks)?;
+        Ok(self.report)
     }
 }
 

@@ -1,10 +1,10 @@
-//! The outputs of a run. They are opened before the run and get their names after it, all of them or none.
+//! The outputs of the rows of a run. They are opened before the run and get their names after it, all of them or none.
 
 use super::check::BoundJob;
 use super::columns::{Pinning, PlannedOutput};
 use std::time::{Duration, Instant};
 
-use crate::data::{Dtype, Output, Sink, checksum, commit_all, whole_sink_memory};
+use crate::data::{Dtype, Output, Sink, checksum, whole_sink_memory};
 use crate::error::{ColumnError, JobError, Result};
 use crate::pipeline::OutputColumn;
 use crate::report::OutputReport;
@@ -121,12 +121,8 @@ impl<'a, 'b> Outputs<'a, 'b> {
         Ok(begin.elapsed())
     }
 
-    /// Gives all outputs their names.
-    ///
-    /// # Errors
-    /// Those of the sinks. All sinks check that they can be named before the first one is.
-    pub(super) fn commit(self) -> Result<Vec<OutputReport>> {
-        commit_all(self.sinks)?;
-        Ok(self.reports)
+    /// Returns the sinks, which are written and have to be committed, and their entries in the report.
+    pub(super) fn written(self) -> (Vec<Box<dyn Sink + 'a>>, Vec<OutputReport>) {
+        (self.sinks, self.reports)
     }
 }

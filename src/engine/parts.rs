@@ -78,7 +78,7 @@ impl Engine {
             inputs: job.inputs.iter().map(|(_, input)| input.source().path().map(PathText::from)).collect(),
             outputs: job.outputs.iter().map(|(_, output)| output.target().path().map(PathText::from)).collect(),
         };
-        let report = self.run_pass(job, &bound, PassContext::default())?;
+        let report = self.run_pass(job, &bound, PassContext::default())?.commit()?;
         let kept = bound.operator.compacts().then(|| {
             let kept = report.outputs.first().map_or(0, |output| output.rows);
             let range = Kept { first: rows.start, rows: rows.end - rows.start, kept };
@@ -141,6 +141,7 @@ pub(super) fn step_of(bound: &BoundJob) -> u64 {
 /// # Errors
 /// If an output cannot be written in parts, or an input cannot be read.
 pub(super) fn identify(job: &Job<'_>, bound: &BoundJob) -> Result<JobId> {
+    check_results(job)?;
     let scalars = job.values.iter().map(|(name, value)| (name.clone(), format!("{value}:{}", value.dtype())));
     let numbers = job.numbers.iter().map(|(name, number)| (name.clone(), number.to_string()));
     let (kernel, given) = match &job.what {
@@ -163,10 +164,21 @@ pub(super) fn identify(job: &Job<'_>, bound: &BoundJob) -> Result<JobId> {
 /// # Errors
 /// Returns an error if one exists that is not to be replaced, or may not be written.
 pub(super) fn check_targets(job: &Job<'_>) -> Result<()> {
-    job.outputs.iter().try_for_each(|(_, output)| match output.target().parts() {
+    job.all_outputs().try_for_each(|(_, output)| match output.target().parts() {
         Parts::File(file) => file.check(),
         _ => Ok(()),
     })
+}
+
+/// Checks that all outputs of a job are those of rows: a result is known when all rows are.
+///
+/// # Errors
+/// [`JobError::PartialResult`] if one is not.
+fn check_results(job: &Job<'_>) -> Result<()> {
+    match job.result_outputs.first() {
+        Some((name, _)) => Err(JobError::PartialResult { name: name.clone() }.into()),
+        None => Ok(()),
+    }
 }
 
 fn outputs(all: &[(String, Output<'_>)], bound: &BoundJob) -> Result<Vec<OutputId>> {

@@ -259,7 +259,7 @@ impl<'s> Passes<'s, '_> {
         let (exhausted, is_exhausted) = channel();
         let place = Place { ready: Some(ready), before };
         let context = PassContext { is_half, nested, place, exhausted: Some(exhausted), versions: None };
-        let run = move || engine.run_pass(job, &bound, context);
+        let run = move || engine.run_pass(job, &bound, context)?.commit();
         let thread = thread::Builder::new().name("pass".into()).spawn_scoped(self.scope, run);
         let thread = thread.map_err(|error| threads::not_started(&error))?;
         Ok(Pass { values, ready: is_ready, exhausted: Some(is_exhausted), thread })
@@ -274,7 +274,7 @@ impl std::fmt::Debug for Passes<'_, '_> {
 
 /// Checks that a job can run in passes.
 fn check(job: &Job<'_>) -> Result<()> {
-    if !job.outputs.is_empty() || matches!(job.what, JobBody::Kernel(_)) {
+    if job.all_outputs().next().is_some() || matches!(job.what, JobBody::Kernel(_)) {
         return Err(JobError::PassesNeedReductions.into());
     }
     if job.values.is_empty() {

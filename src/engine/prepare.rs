@@ -226,6 +226,7 @@ impl Engine {
                 .chain(columns.outputs.iter().map(|out| out.in_memory))
                 .collect(),
             pinned: pinned.zip(&sharded).map(|(pinned, sharded)| pinned || is_home(sharded)).collect(),
+            compacts: keeps,
         };
         let files = columns.files;
         let plan = Plan::new(&shape, devices, limits, &Machine::of(found.machine.as_ref(), cpu::cores(), files))?;

@@ -144,6 +144,7 @@ fn part_of<'j>(job: &'j Job<'_>, before: u64, total: u64) -> Job<'j> {
         numbers: job.numbers.clone(),
         deferred: false,
         outputs: outputs.collect(),
+        result_outputs: vec![],
         rows: job.rows,
         cancel: job.cancel.clone(),
         progress: job.progress.as_deref().map(|progress| {

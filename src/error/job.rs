@@ -64,9 +64,25 @@ pub enum JobError {
     },
 
     /// The result of a reduction is given an output.
-    #[error("'{name}' is one number of all rows, which the report has: it takes no output")]
+    #[error("'{name}' is one number of all rows, which the report has: leave its output out")]
     #[non_exhaustive]
     ReductionOutput {
+        /// The name.
+        name: String,
+    },
+
+    /// A result that is an array has no value, as the smallest of no rows.
+    #[error("'{name}' has no value, because there are no rows: leave its output out")]
+    #[non_exhaustive]
+    NoArray {
+        /// The name.
+        name: String,
+    },
+
+    /// A result that is an array has an output in a part of a job, or in a run with a journal.
+    #[error("'{name}' is known when all parts are merged, so a part cannot write it: leave its output out")]
+    #[non_exhaustive]
+    PartialResult {
         /// The name.
         name: String,
     },
@@ -229,6 +245,26 @@ pub enum JobError {
         keys: u64,
     },
 
+    /// There are fewer values than `topk` returns.
+    #[error("'{result}' has {count} values, but only {values} exist: write a smaller number")]
+    #[non_exhaustive]
+    TooFewValues {
+        /// The name or the text of the result.
+        result: String,
+        /// The number of values that it has.
+        count: u64,
+        /// The number of values that exist.
+        values: u64,
+    },
+
+    /// A pass that looks for a value by its rank does not meet the values of the pass before it.
+    #[error("the rows changed while the passes of '{result}' read them: run the job again on rows that stay the same")]
+    #[non_exhaustive]
+    OtherValues {
+        /// The name or the text of the result.
+        result: String,
+    },
+
     /// An array of an earlier pass is used as a row, or with other arrays, and has another shape.
     #[error("'{name}' has the shape {shape}, and is used with {other}: compute that in a job of its own")]
     #[non_exhaustive]
@@ -348,6 +384,21 @@ pub enum JobError {
         most: u64,
     },
 
+    /// A running sum has too many rows.
+    #[error(
+        "'{result}' adds up {rows} rows, of which it may have at most {most}: add up parts of them in jobs of their \
+         own, and add the last sum of a part to those of the next one"
+    )]
+    #[non_exhaustive]
+    RunningSumRows {
+        /// The text of the running sum.
+        result: String,
+        /// Its rows.
+        rows: u64,
+        /// The most rows.
+        most: u64,
+    },
+
     /// The rows of an input have no elements.
     #[error("input '{name}' has the shape {shape}, whose rows have no elements: leave it out")]
     #[non_exhaustive]
@@ -392,8 +443,8 @@ pub enum JobError {
 
     /// An expression that one pass does not compute is to be run in parts, with a journal, or with other values.
     #[error(
-        "the expression uses the results of its reductions, so it cannot be run in parts, with a journal or in passes \
-         with other values: run it as a whole, or reduce first and give the results as values"
+        "the expression takes several passes, so it cannot be run in parts, with a journal or in passes with other \
+         values: run it as a whole, or reduce first and give the results as values"
     )]
     SeveralPasses,
 

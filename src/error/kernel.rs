@@ -51,6 +51,34 @@ pub enum KernelError {
         most: usize,
     },
 
+    /// A halo is declared for what is no input.
+    #[error(
+        "the kernel '{kernel}': '{parameter}' has a halo, but is no input: declare halos of inputs, which have rows \
+         beside those of a launch"
+    )]
+    #[non_exhaustive]
+    HaloOfNoInput {
+        /// The kernel.
+        kernel: String,
+        /// The name that the halo is declared for.
+        parameter: String,
+    },
+
+    /// A halo has too many rows.
+    #[error(
+        "the kernel '{kernel}': a halo of {rows} rows is larger than {most}: read fewer rows around each row, or make \
+         rows larger"
+    )]
+    #[non_exhaustive]
+    HaloRows {
+        /// The kernel.
+        kernel: String,
+        /// The rows of the halo on one side.
+        rows: usize,
+        /// The most rows of a halo on one side.
+        most: usize,
+    },
+
     /// A function in Rust has two columns of one name.
     #[error("the kernel '{kernel}': it has two columns '{name}': rename one")]
     #[non_exhaustive]

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use ::half::{bf16, f16};
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 
 use super::dispatch::{self, Work};
@@ -10,11 +11,12 @@ use super::gather::InputRows;
 use super::ir::{Id, Node, Op};
 use super::program::Program;
 use super::random::Random;
+use super::rank::Key;
 use super::scalar::{Float, Int, Value, greatest, least};
 use super::shape::Extent;
 use super::view::View;
 use super::words::{Binary, Unary};
-use crate::data::{Dtype, PastCache, until_line};
+use crate::data::{Dtype, PastCache, half, until_line};
 
 /// Where a result is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +56,12 @@ impl<'a> Target<'a> {
 /// Returns whether the results of an operation can go to an output at once. Not so those of functions, whose code is
 /// long and which take much longer than the way from a register, and those of casts and comparisons, of which there are
 /// so many that their loops would be half of the library.
-pub(super) fn goes_to_outputs(op: Op) -> bool {
+pub(super) fn goes_to_outputs(Node { op, dtype }: Node) -> bool {
     match op {
         Op::Unary(..) | Op::Select(..) => !functions::is_function(op),
         Op::Binary(of, ..) => !functions::is_function(op) && !of.is_comparison() && of != Binary::Random,
+        // Results of operations on these.
+        Op::Cast(_) => dtype.is_half(),
         _ => false,
     }
 }
@@ -146,7 +150,7 @@ macro_rules! for_ints {
                 type $T = u64;
                 $body
             }
-            Dtype::F32 | Dtype::F64 => $other,
+            Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::F64 => $other,
         }
     };
 }
@@ -168,6 +172,23 @@ macro_rules! for_floats {
 macro_rules! for_all {
     ($dtype:expr, $T:ident => $body:expr) => {
         for_ints!($dtype, $T => $body, else for_floats!($dtype, $T => $body, else {}))
+    };
+}
+
+/// The same with `f16` and `bf16`, which are moved and converted only.
+macro_rules! for_stored {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            Dtype::F16 => {
+                type $T = f16;
+                $body
+            }
+            Dtype::Bf16 => {
+                type $T = bf16;
+                $body
+            }
+            dtype => for_all!(dtype, $T => $body),
+        }
     };
 }
 
@@ -193,7 +214,7 @@ pub(super) fn apply(program: &Program, id: Id, block: &Block<'_>, target: Target
             let a = block.input::<u8>(input, 0);
             to_register(target, a.len(), Map { a, f: |byte| u8::from(byte != 0) });
         }
-        Op::Value(value) => for_all!(dtype, T => fill::<T>(target.register(), block.scalars[value])),
+        Op::Value(value) => for_stored!(dtype, T => fill::<T>(target.register(), block.scalars[value])),
         Op::Row => {
             let rows = target.register()[..block.elements].chunks_mut(block.width);
             // The first row may begin before the block; then the block is within it.
@@ -205,19 +226,19 @@ pub(super) fn apply(program: &Program, id: Id, block: &Block<'_>, target: Target
             let elements = &mut target.register()[..block.elements];
             elements.iter_mut().zip(block.first_element()..).for_each(|(slot, element)| *slot = element);
         }
-        Op::Constant(bits) => for_all!(dtype, T => fill::<T>(target.register(), bits)),
+        Op::Constant(bits) => for_stored!(dtype, T => fill::<T>(target.register(), bits)),
         Op::Cast(of) => cast(nodes[of].dtype, dtype, block, of, target),
         Op::Unary(op, of) => unary(op, nodes[of].dtype, block, of, target),
         Op::Binary(op, a, b) => binary(op, nodes[a].dtype, block, [a, b], target),
         Op::Select(condition, then, otherwise) => select(dtype, block, [condition, then, otherwise], target),
-        // A `RowReduction` computes it.
-        Op::Reduce(..) => {}
+        // A `RowReduction` or a `TileSums` computes it.
+        Op::Reduce(..) | Op::RunningSum(..) => {}
     }
 }
 
 /// Copies the elements of an input to a register, in the rows that a view gives.
 fn read(input: (usize, Extent), view: Option<usize>, dtype: Dtype, block: &Block<'_>, register: &mut [u64]) {
-    for_all!(dtype, T => block.gather::<T>(input, view, cast_slice_mut(register)));
+    for_stored!(dtype, T => block.gather::<T>(input, view, cast_slice_mut(register)));
     if dtype == Dtype::Bool {
         let bytes: &mut [u8] = cast_slice_mut(register);
         bytes[..block.elements].iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
@@ -226,12 +247,12 @@ fn read(input: (usize, Extent), view: Option<usize>, dtype: Dtype, block: &Block
 
 /// Writes a result to an output.
 pub(super) fn store(dtype: Dtype, id: Id, block: &Block<'_>, target: Target<'_>) {
-    for_all!(dtype, T => map(target, block.values::<T>(id), |value| value));
+    for_stored!(dtype, T => map(target, block.values::<T>(id), |value| value));
 }
 
 /// Writes the elements of the first column of a result to an output.
 pub(super) fn store_first_column(dtype: Dtype, id: Id, block: &Block<'_>, out: &mut [u8]) {
-    for_all!(dtype, T => {
+    for_stored!(dtype, T => {
         let values = block.values::<T>(id).iter().step_by(block.width);
         cast_slice_mut::<u8, T>(out).iter_mut().zip(values).for_each(|(slot, value)| *slot = value.canonical());
     });
@@ -259,7 +280,7 @@ fn compare<T: Pod>(target: Target<'_>, block: &Block<'_>, [a, b]: [Id; 2], f: im
 
 fn select(dtype: Dtype, block: &Block<'_>, [condition, then, otherwise]: [Id; 3], target: Target<'_>) {
     let conditions = block.values(condition);
-    for_all!(dtype, T => {
+    for_stored!(dtype, T => {
         let (then, otherwise) = (block.values::<T>(then), block.values(otherwise));
         run(target, block.elements, Select { conditions, then, otherwise });
     });
@@ -375,6 +396,15 @@ impl<R: Value, L: Rows<R>> Work for ToOutput<'_, R, L> {
 }
 
 fn cast(from: Dtype, to: Dtype, block: &Block<'_>, of: Id, target: Target<'_>) {
+    match (from, to) {
+        (Dtype::F16, _) => return to_register(target, block.elements, Map { a: block.values(of), f: half::of_f16 }),
+        (Dtype::Bf16, _) => return to_register(target, block.elements, Map { a: block.values(of), f: half::of_bf16 }),
+        (Dtype::F64, Dtype::F16) => return map(target, block.values(of), half::f16_of),
+        (Dtype::F64, Dtype::Bf16) => return map(target, block.values(of), half::bf16_of),
+        (_, Dtype::F16) => return map(target, block.values(of), half::to_f16),
+        (_, Dtype::Bf16) => return map(target, block.values(of), half::to_bf16),
+        _ => {}
+    }
     for_all!(from, F => {
         let values = block.values::<F>(of);
         if to == Dtype::Bool {
@@ -398,6 +428,8 @@ fn unary(op: Unary, dtype: Dtype, block: &Block<'_>, of: Id, target: Target<'_>)
         (Unary::Abs, Dtype::I16) => map(target, block.values::<i16>(of), i16::wrapping_abs),
         (Unary::Abs, Dtype::I32) => map(target, block.values::<i32>(of), i32::wrapping_abs),
         (Unary::Abs, Dtype::I64) => map(target, block.values::<i64>(of), i64::wrapping_abs),
+        (Unary::Key, Dtype::F16) => map(target, block.values::<f16>(of), Key::key),
+        (Unary::Key, Dtype::Bf16) => map(target, block.values::<bf16>(of), Key::key),
         _ => for_floats!(dtype, T => float_unary(op, block.values::<T>(of), target), else {}),
     }
 }
@@ -418,6 +450,7 @@ macro_rules! exact {
             Unary::IsNan => map($target, $a, |x: $T| u8::from(x.is_nan())),
             Unary::IsInf => map($target, $a, |x: $T| u8::from(x.is_infinite())),
             Unary::IsFinite => map($target, $a, |x: $T| u8::from(x.is_finite())),
+            Unary::Key => map($target, $a, Key::key),
             _ => $rest,
         }
     };
@@ -454,6 +487,12 @@ fn binary(op: Binary, dtype: Dtype, block: &Block<'_>, [a, b]: [Id; 2], target: 
         Binary::Random => {
             let (seeds, positions) = (block.values(a), block.values(b));
             return dispatch::run(Random { seeds, positions, out: cast_slice_mut(target.register()) });
+        }
+        Binary::NextAfter if dtype == Dtype::F16 => {
+            return zip(target, block.values(a), block.values(b), half::f16_after);
+        }
+        Binary::NextAfter if dtype == Dtype::Bf16 => {
+            return zip(target, block.values(a), block.values(b), half::bf16_after);
         }
         _ => {}
     }

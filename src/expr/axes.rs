@@ -1,6 +1,7 @@
 //! The axes of a reduction: which elements it combines.
 
 use super::bins::Bins;
+use super::rank::Order;
 
 /// What a reduction combines.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -14,6 +15,22 @@ pub(super) enum Along {
     Within(Within),
     /// All elements, which it counts in bins. The result has a value for each bin.
     Bins(Bins),
+    /// The rows of each tile. The result has a value for each of them.
+    Tiles,
+    /// All elements, of which it finds some by their rank, in several passes.
+    Order(Order),
+    /// The same, in one of these passes, which are counted from 0.
+    Ranked(Order, usize),
+}
+
+impl Along {
+    /// The most passes over the rows that it takes.
+    pub(super) fn passes(self) -> usize {
+        match self {
+            Along::Order(order) => order.passes(),
+            _ => 1,
+        }
+    }
 }
 
 /// A reduction of the elements of each row.

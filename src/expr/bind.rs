@@ -14,13 +14,14 @@ use super::number::Number;
 use super::parse::{Parsed, Statement, Term, TermId, Tree};
 use super::program::Program;
 use super::random::NORMAL_FROM;
+use super::rank::{Bound, Order};
 use super::reduce::Reduction;
 use super::shape::{self, Extent, RowShape, TermShape};
 use super::tally::Tally;
 use super::typing::{self, common_of, constant_bits, default_dtype, float_of};
 use super::view::{Rule, Step};
 use super::words::{self, Binary, Distribution, Fixed, Function, Kind, Near, Unary, Weak, Window};
-use super::{filter, fold, hints, neighbours};
+use super::{filter, fold, hints, neighbours, rank, scan};
 use crate::data::Dtype;
 
 /// The value of a term.
@@ -127,6 +128,21 @@ pub(super) fn bind(
                 reduction.elements = row_shape.width() as u64;
                 reduced_at.push(of.at);
                 reductions.push((reduction, None));
+            }
+            Statement::Reduce { label, along: Along::Order(_), of: term, .. } => {
+                return Err(undivided(parsed.terms[*term].at, label));
+            }
+            Statement::Reduce { label, along: Along::Ranked(order, pass), of: term, .. } => {
+                for mut reduction in binder.ranked(label, (*order, *pass), *term)? {
+                    reduction.elements = row_shape.width() as u64;
+                    reduced_at.push(parsed.terms[*term].at);
+                    reductions.push((reduction, None));
+                }
+            }
+            Statement::Reduce { label, along: Along::Tiles, of: term, .. } => {
+                let of = binder.up_to(*term)?;
+                reductions.push((binder.sums_of_tiles(label, *term)?, None));
+                reduced_at.push(of.at);
             }
             Statement::Reduce { label, kind, along, of: term } => {
                 let of = binder.up_to(*term)?;
@@ -274,6 +290,7 @@ impl Binder<'_> {
             Tree::Within(kind, _, of) => self.within(at, *kind, *of),
             Tree::Filter(of, _) | Tree::Weighted(of, _) => Ok(Operand { at, ..self.operands[*of] }),
             Tree::Near(near, of) => self.near(at, near, self.operands[*of]),
+            Tree::RunningSum { label, of } => self.running_sum(at, label, *of),
             Tree::Call(function, arguments) => {
                 let arguments: Vec<Operand> = arguments.iter().map(|argument| self.operands[*argument]).collect();
                 self.call(at, *function, &arguments)
@@ -347,15 +364,17 @@ impl Binder<'_> {
         let dtype = self.dtype(of.value);
         let bins = match bins {
             Bins::Equal(edges) => {
-                let edges = Edges { is_single: dtype == Dtype::F32, ..edges };
+                let edges = Edges { dtype: if dtype.is_float() { dtype } else { Dtype::F64 }, ..edges };
                 if !edges.are_distinct() {
-                    let message = "the edges of the bins are no different numbers of f32; use fewer bins, or convert \
-                                   the values, like histogram(f64(x), …)";
+                    let message = format!(
+                        "the edges of the bins are no different numbers of {dtype}; use fewer bins, or convert the \
+                         values, like histogram(f64(x), …)"
+                    );
                     return Err(Fault::new(of.at, message));
                 }
                 Bins::Equal(edges)
             }
-            Bins::Keys(_) if dtype.is_float() => {
+            Bins::Keys(_) | Bins::List(_) if dtype.is_float() => {
                 let message =
                     format!("`bincount` counts integers, not {dtype}; convert them, like bincount(i64(k), n)");
                 return Err(Fault::new(of.at, message));
@@ -385,6 +404,44 @@ impl Binder<'_> {
             filter::leave_out(&mut self.nodes, &mut reduction, condition);
         }
         Ok(reduction)
+    }
+
+    /// The reductions of a pass that finds values by their rank.
+    fn ranked(&mut self, label: &str, (order, pass): (Order, usize), term: TermId) -> Result<Vec<Reduction>, Fault> {
+        let of = self.up_to(term)?;
+        let dtype = self.dtype(of.value);
+        if matches!((order, dtype), (Order::Quantile(_), Dtype::Bool)) {
+            let message = "bools have no values between them; convert them first, like quantile(u8(x), 0.5)";
+            return Err(Fault::new(of.at, message));
+        }
+        let values = rank::Values { of: self.strong(of, dtype)?, dtype, condition: self.rows[term].condition() };
+        let received = |bound: Bound| self.given.get(bound.name(label).as_str()).map(|(op, _)| *op);
+        Ok(rank::reductions(&mut self.nodes, (label, order, pass), &values, received))
+    }
+
+    /// The sums of a value in the rows of each tile.
+    fn sums_of_tiles(&mut self, label: &str, term: TermId) -> Result<Reduction, Fault> {
+        let of = self.operands[term];
+        scan::check(of.at, self.rows[term], self.row_shape)?;
+        let dtype = self.dtype(of.value);
+        let mut reduction = Reduction::new(label.to_owned(), Kind::Sum, dtype);
+        let value = self.strong(of, dtype)?;
+        reduction.of = self.cast(value, reduction.state);
+        reduction.keeps_tiles = true;
+        Ok(reduction)
+    }
+
+    /// The sums of a value in each row and all rows before it.
+    fn running_sum(&mut self, at: usize, label: &str, term: TermId) -> Result<Operand, Fault> {
+        let sums = self.sums_of_tiles(label, term)?;
+        match self.given.get(scan::before(label).as_str()) {
+            Some((Op::Input(before), _)) => {
+                let sum = self.nodes.push(Op::RunningSum(sums.of, *before), sums.state);
+                let id = self.cast(sum, sums.result_dtype());
+                Ok(Operand { at, value: Value::Node(id) })
+            }
+            _ => Err(undivided(at, label)),
+        }
     }
 
     fn name(&mut self, at: usize, name: &str) -> Result<Operand, Fault> {
@@ -679,6 +736,7 @@ impl Binder<'_> {
                 let message = format!("`{}` accepts integers and bools, not {a} and {b}", op.name());
                 return Err(Fault::new(at, message));
             }
+            _ if op.is_of_floats() && common.is_half() => common,
             _ if op.is_of_floats() => match (left.value, right.value) {
                 (Value::Node(a), Value::Node(b)) => {
                     typing::common(float_of(self.nodes.dtype(a)), float_of(self.nodes.dtype(b)))

@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use crate::data::{Dtype, half};
+
 /// The numbers of bins that a count may have. More would take longer to combine than to sort.
 pub(super) const COUNTS: RangeInclusive<u32> = 1..=65_536;
 
@@ -12,6 +14,8 @@ pub(super) enum Bins {
     Equal(Edges),
     /// One bin for each integer from 0 to below this number.
     Keys(u32),
+    /// No bins: elements whose key is 0 are listed, up to so many. What is listed is in place of the weight.
+    List(u32),
 }
 
 impl Bins {
@@ -20,6 +24,8 @@ impl Bins {
         match self {
             Bins::Equal(edges) => edges.bins,
             Bins::Keys(count) => count,
+            // The number of listed elements is in front.
+            Bins::List(most) => most + 1,
         }
     }
 }
@@ -31,8 +37,8 @@ pub(super) struct Edges {
     pub(super) bins: u32,
     pub(super) low: f64,
     pub(super) high: f64,
-    /// Whether the edges are rounded to `f32`, as NumPy rounds them for values of that dtype.
-    pub(super) is_single: bool,
+    /// The float dtype to which the edges are rounded, as NumPy rounds them for values of that dtype.
+    pub(super) dtype: Dtype,
 }
 
 impl Edges {
@@ -46,7 +52,12 @@ impl Edges {
     pub(super) fn edge(self, number: u32) -> f64 {
         // As `linspace` computes it.
         let edge = if number == self.bins { self.high } else { f64::from(number) * self.step() + self.low };
-        if self.is_single { f64::from(edge as f32) } else { edge }
+        match self.dtype {
+            Dtype::F16 => half::of_f16(half::f16_of(edge)).into(),
+            Dtype::Bf16 => half::of_bf16(half::bf16_of(edge)).into(),
+            Dtype::F32 => f64::from(edge as f32),
+            _ => edge,
+        }
     }
 
     /// Whether each edge is greater than the one before it.
@@ -90,8 +101,8 @@ mod tests {
         let ranges = [(0.0, 1.0), (-3.0, 3.0), (0.1, 0.7), (-1e300, 1e300), (1e15, 1e15 + 300.0), (1000.0, 1000.01)];
         for (low, high) in ranges {
             for bins in [1, 2, 3, 7, 10, 49, 100] {
-                for is_single in [false, true] {
-                    let edges = Edges { bins, low, high, is_single };
+                for dtype in [Dtype::F16, Dtype::Bf16, Dtype::F32, Dtype::F64] {
+                    let edges = Edges { bins, low, high, dtype };
                     if !edges.are_distinct() {
                         continue;
                     }
@@ -104,7 +115,7 @@ mod tests {
                 }
             }
         }
-        let edges = Edges { bins: 4, low: 0.0, high: 1.0, is_single: false };
+        let edges = Edges { bins: 4, low: 0.0, high: 1.0, dtype: Dtype::F64 };
         for outside in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1e-300, 1.0_f64.next_up()] {
             assert_eq!(edges.bin(outside), None);
         }
@@ -112,10 +123,12 @@ mod tests {
 
     #[test]
     fn edges_that_are_equal_are_found() {
-        let are_distinct = |bins, low, high, is_single| Edges { bins, low, high, is_single }.are_distinct();
-        assert!(are_distinct(65_536, 1.0, 2.0, false) && are_distinct(65_536, 1.0, 2.0, true));
-        assert!(!are_distinct(65_536, 1e15, 1e15 + 1.0, false) && !are_distinct(65_536, 1000.0, 1001.0, true));
-        assert!(!are_distinct(1, f64::MIN, f64::MAX, false) && !are_distinct(1, 0.0, 1e300, true));
-        assert!(!are_distinct(2, 0.0, 5e-324, false));
+        let are_distinct = |bins, low, high, dtype| Edges { bins, low, high, dtype }.are_distinct();
+        assert!(are_distinct(65_536, 1.0, 2.0, Dtype::F64) && are_distinct(65_536, 1.0, 2.0, Dtype::F32));
+        assert!(
+            !are_distinct(65_536, 1e15, 1e15 + 1.0, Dtype::F64) && !are_distinct(65_536, 1000.0, 1001.0, Dtype::F32)
+        );
+        assert!(!are_distinct(1, f64::MIN, f64::MAX, Dtype::F64) && !are_distinct(1, 0.0, 1e300, Dtype::F32));
+        assert!(!are_distinct(2, 0.0, 5e-324, Dtype::F64));
     }
 }

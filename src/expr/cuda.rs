@@ -23,6 +23,8 @@ use crate::device::kernel::{Halo, TILE_ROWS, TILE_THREADS};
 pub(super) const ENTRY: &str = "overshot_eval";
 
 const MATH: &str = include_str!("../../kernels/math.cu");
+const HALF: &str = include_str!("../../kernels/half.cu");
+const SCAN: &str = include_str!("../../kernels/scan.cu");
 const FILTER: &str = include_str!("../../kernels/filter.cu");
 const REDUCE: &str = include_str!("../../kernels/reduce.cu");
 const TALLY: &str = include_str!("../../kernels/tally.cu");
@@ -32,6 +34,7 @@ const NEIGHBOURS: &str = include_str!("../../kernels/neighbours.cu");
 /// Returns the complete source of a program.
 pub(super) fn source(program: &Program) -> String {
     let filter = if program.is_filtered() { FILTER } else { "" };
+    let scan = if program.adds_up() { SCAN } else { "" };
     let has_tiles = program.reductions.iter().any(|of| of.tally().is_none());
     let reduce = if has_tiles || program.reduces_within() { REDUCE } else { "" };
     let tally = if program.chunk_words() > 0 { TALLY } else { "" };
@@ -40,9 +43,12 @@ pub(super) fn source(program: &Program) -> String {
     let is_random = |node: &Node| matches!(node.op, Op::Binary(Binary::Random, ..));
     let random = if program.nodes.iter().any(is_random) { RANDOM } else { "" };
     let near = if program.near.reads_total { NEIGHBOURS } else { "" };
+    let columns = program.inputs.iter().chain(&program.outputs).chain(&program.values).map(|(_, dtype)| *dtype);
+    let has_half = columns.chain(program.nodes.iter().map(|node| node.dtype)).any(Dtype::is_half);
+    let half = if has_half { HALF } else { "" };
     let mut body = Body { text: String::new() };
     body.kernel(program);
-    format!("{}\n{MATH}{functions}{random}{near}{filter}{reduce}{tally}\n{}", header(program), body.text)
+    format!("{}\n{MATH}{half}{functions}{random}{near}{filter}{scan}{reduce}{tally}\n{}", header(program), body.text)
 }
 
 struct Body {
@@ -98,6 +104,13 @@ impl Body {
             self.line(1, format_args!("__shared__ int counts[{}];", TILE_THREADS / 32));
             self.line(1, format_args!("Places places(counts);"));
         }
+        if program.adds_up() {
+            self.line(1, format_args!("__shared__ u64 totals[{}];", TILE_THREADS / 32));
+        }
+        for (id, of, before) in program.running_sums() {
+            let sums = format!("RunningSum<{}> sums{id}", program.nodes[of].dtype);
+            self.line(1, format_args!("{sums}(totals, in{before}[first_row / {TILE_ROWS} + tile]);"));
+        }
         let within = program.row_reductions().map(|(id, ..)| row_reduction(program, id).words());
         if let Some(most) = of_tiles(program).map(|(_, reduction)| reduction.words()).chain(within).max() {
             self.line(1, format_args!("__shared__ u64 shared[{TILE_THREADS} * {most}];"));
@@ -150,8 +163,8 @@ impl Body {
             if let Some(Bins::Equal(edges)) = reduction.tally().and_then(|tally| tally.place) {
                 let bits =
                     [edges.low, edges.high, edges.step()].map(|value| format!("f64_bits({:#x}ull)", value.to_bits()));
-                let (bins, is_single) = (edges.bins, edges.is_single);
-                self.line(1, format_args!("const Edges<{bins}, {is_single}> edges{index} = {{{}}};", bits.join(", ")));
+                let (bins, dtype) = (edges.bins, edges.dtype);
+                self.line(1, format_args!("const Edges<{bins}, {dtype}> edges{index} = {{{}}};", bits.join(", ")));
             }
         }
     }
@@ -171,6 +184,13 @@ impl Body {
                         indent + 1,
                         format_args!("if (bin < 0 && v{of} != (i64){left_out:#x}ull) tally.count({before});"),
                     );
+                }
+                Some(Bins::List(most)) => {
+                    let listed = reduction.weight.unwrap_or(of);
+                    self.line(indent + 1, format_args!("if (v{of} == 0) tally.list<{most}>({before}, v{listed});"));
+                    self.line(indent, format_args!("}}"));
+                    before += reduction.chunk_words();
+                    continue;
                 }
                 _ => self.line(indent + 1, format_args!("const int bin = edges{index}.bin(v{of});")),
             }
@@ -281,8 +301,8 @@ impl Body {
         let tile_rows = tiling.tile_rows();
         if width == 1 {
             let own = format!("tile * {tile_rows} + turn * {TILE_THREADS}");
-            if program.is_filtered() {
-                // All threads of a block find places together. Those behind the last row compute it again.
+            if program.is_filtered() || program.adds_up() {
+                // All threads of a block find places or sums together. Those behind the last row compute it again.
                 self.line(2, format_args!("if ({own} >= rows) break;"));
                 self.line(2, format_args!("const bool is_row = {own} + threadIdx.x < rows;"));
                 self.line(2, format_args!("const i64 at = is_row ? {own} + threadIdx.x : rows - 1;"));
@@ -352,9 +372,9 @@ fn of_tiles(program: &Program) -> impl Iterator<Item = (usize, &Reduction)> {
     program.reductions.iter().enumerate().filter(|(_, reduction)| reduction.tally().is_none())
 }
 
-/// Whether threads take part in the reduction of rows that have no element.
+/// Whether threads that have no element take part in reductions of rows or in running sums.
 fn has_spare_threads(program: &Program, tiling: Tiling) -> bool {
-    program.reduces_within() && tiling.width <= TILE_THREADS
+    (program.reduces_within() && tiling.width <= TILE_THREADS) || program.adds_up()
 }
 
 /// How a reduction within rows combines elements.
@@ -411,6 +431,7 @@ fn operation(program: &Program, id: Id) -> String {
         Op::Element => "element".to_owned(),
         Op::Constant(bits) => match node.dtype {
             Dtype::Bool => (bits != 0).to_string(),
+            Dtype::F16 | Dtype::Bf16 => format!("{}_bits({bits:#x}u)", node.dtype),
             Dtype::F32 => format!("f32_bits({bits:#x}u)"),
             Dtype::F64 => format!("f64_bits({bits:#x}ull)"),
             dtype => format!("({dtype}){bits:#x}ull"),
@@ -419,6 +440,7 @@ fn operation(program: &Program, id: Id) -> String {
         Op::Unary(op, a) => match op {
             Unary::Neg => format!("overshot::neg(v{a})"),
             Unary::Not => format!("overshot::not_(v{a})"),
+            Unary::Key => format!("overshot::key(v{a})"),
             _ => format!("overshot::{}(v{a})", op.name()),
         },
         Op::Binary(op, a, b) => format!("overshot::{}(v{a}, v{b})", binary(op)),
@@ -426,6 +448,7 @@ fn operation(program: &Program, id: Id) -> String {
             let result = if matches!(kind, Kind::ArgMin | Kind::ArgMax) { "row" } else { "value" };
             format!("({})reduce_row<{}>(own{id}, shared).{result}", node.dtype, program.row.width())
         }
+        Op::RunningSum(of, _) => format!("sums{id}.next(v{of})"),
         Op::Select(condition, then, otherwise) => format!("v{condition} ? v{then} : v{otherwise}"),
     }
 }

@@ -34,7 +34,7 @@ impl Digits {
         match dtype {
             Dtype::F64 => Digits { count: 67, scale: 1074, dropped: 0 },
             // A significand of 24 bits whose highest bit is set, so that the least value is 2^-149 in units of 2^-172.
-            Dtype::F32 => Digits { count: 11, scale: 172, dropped: 29 },
+            Dtype::F16 | Dtype::Bf16 | Dtype::F32 => Digits { count: 11, scale: 172, dropped: 29 },
             _ => Digits { count: 3, scale: 0, dropped: 0 },
         }
     }

@@ -9,6 +9,8 @@ use super::bind;
 use super::number::Number;
 use super::parse::{self, Parsed, Tree};
 use super::program::Program;
+use super::rank::Ranking;
+use super::scan::RunningSum;
 use super::shape::RowShape;
 use super::words::{self, Fixed, Function};
 use crate::data::Dtype;
@@ -115,7 +117,8 @@ impl Expression {
         self.0.parsed.results()
     }
 
-    /// Returns the number of passes over the rows. It is 1, unless a value depends on a reduction.
+    /// Returns the most passes over the rows that it takes. It is 1, unless a value depends on a reduction, or is found
+    /// by its rank, as a median is. How many passes that takes depends on the dtype and on the values.
     ///
     /// ```
     /// # use overshot::Expression;
@@ -134,11 +137,21 @@ impl Expression {
         self.0.parsed.is_one_pass()
     }
 
+    /// Returns the running sums in it.
+    pub(crate) fn running_sums(&self) -> Vec<RunningSum> {
+        self.0.parsed.running_sums()
+    }
+
     /// Returns the part that one pass computes, counted from 0: reductions, and these outputs. What earlier passes
     /// found are scalars of it.
     pub(crate) fn pass(&self, number: usize, outputs: &[&str]) -> Expression {
         let Inner { text, parsed, .. } = &*self.0;
         Expression(Arc::new(Inner { text: text.clone(), pass: Some(number), parsed: parsed.pass(number, outputs) }))
+    }
+
+    /// Returns what is found by its rank.
+    pub(crate) fn rankings(&self) -> Vec<Ranking> {
+        self.0.parsed.rankings()
     }
 
     /// Returns the results that are computed from those of reductions, each after those that it depends on.
@@ -212,7 +225,7 @@ impl Expression {
         let is_number = |tree: &Tree| match tree {
             Tree::Name(name) => matches!(words::constant(name), Some(Fixed::Index)),
             Tree::Call(function, _) => *function == Function::Index,
-            Tree::Near(..) => true,
+            Tree::Near(..) | Tree::RunningSum { .. } => true,
             _ => false,
         };
         self.0.parsed.reduces_rows() || self.0.parsed.terms.iter().any(|term| is_number(&term.tree))

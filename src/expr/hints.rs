@@ -73,10 +73,16 @@ const INSTEAD: &[(&[&str], &str)] = &[
     (&["histogram2d", "histogramdd"], "write `bincount(i64(a * m) * n + i64(b * n), 1000)`, with the cells as keys"),
     (&["value_counts", "groupby"], "write `bincount(k, 100)`, or `bincount(k, 100, x)` for the sums of x"),
     (&["hist"], "write `histogram(x, 100, -3, 3)`"),
-    (&["median", "quantile", "percentile"], "it needs sorted rows; `count(x < v)` counts the rows below a number"),
-    (&["nanmedian", "nanquantile", "nanpercentile", "mode"], "it needs sorted rows"),
+    (&["percentile"], "write `quantile(x, 0.25)` for 25 percent"),
+    (&["nanmedian"], "write `median(x[~isnan(x)])`"),
+    (&["nanquantile", "nanpercentile"], "write `quantile(x[~isnan(x)], 0.25)`"),
+    (&["nlargest"], "write `topk(x, 10)`"),
+    (&["nsmallest"], "write `topk(-x, 10)`, and negate the result"),
+    (&["mode"], "write `bincount(k, 100)`, whose greatest count is that of the mode"),
     (&["sort", "argsort", "unique", "partition", "argpartition"], "rows keep their order"),
-    (&["cumsum", "cumprod", "cummax", "cummin"], "a row cannot read all rows before it"),
+    (&["cumprod", "cummax", "cummin"], "a row cannot read all rows before it"),
+    (&["nancumsum"], "write `cumsum(where(isnan(x), 0, x))`"),
+    (&["accumulate", "running_sum"], "write `cumsum(x)`"),
     (&["roll"], "write `shift(x, 1, wrap)`"),
     (&["lag"], "write `shift(x, 1, edge)`"),
     (&["lead"], "write `shift(x, -1, edge)`"),
@@ -213,11 +219,11 @@ mod tests {
             ("mena", "did you mean `mean`?"),
             ("artan2", "did you mean `atan2`?"),
             ("average", "write `mean(x)`"),
-            ("median", "not supported; it needs sorted rows"),
+            ("percentile", "write `quantile(x, 0.25)`"),
             ("sort", "not supported; rows keep their order"),
             ("signum", "write `sign(x)`"),
             ("hist", "write `histogram("),
-            ("cumsum", "a row cannot read all rows before it"),
+            ("cumprod", "a row cannot read all rows before it"),
             ("lag", "write `shift(x, 1, edge)`"),
             ("dot", "write `sum(x * y)`"),
             ("spacing", "`spacing` is not supported"),
@@ -225,7 +231,7 @@ mod tests {
             let message = unknown_function(name);
             assert!(message.contains(part), "{message}");
         }
-        for name in ["keep", "cov", "sort", "median", "dot", "sim", "xyzzy", "lag", "mode", "qsort"] {
+        for name in ["keep", "cov", "sort", "percentile", "dot", "sim", "xyzzy", "lag", "mode", "qsort"] {
             assert!(!unknown_function(name).contains("did you mean"), "{}", unknown_function(name));
         }
     }

@@ -10,6 +10,7 @@ use super::ir::{Id, Op};
 use super::kept::KeptRows;
 use super::program::Program;
 use super::reduce::{Lanes, Reduction};
+use super::scan::TileSums;
 use super::shape::Extent;
 use super::sweeps::{self, Sweep};
 use super::tiling::{BLOCK_ELEMENTS, Span, Tiling};
@@ -33,6 +34,11 @@ enum Step {
     /// Reduces each row of the block.
     ReduceRows {
         reduction: usize,
+        to: Id,
+    },
+    /// Adds up rows.
+    AddUp {
+        sums: usize,
         to: Id,
     },
     /// Accumulates elements of a row that is larger than a block.
@@ -60,6 +66,8 @@ pub(super) struct HostProgram {
     lanes: Vec<Lanes>,
     /// The reductions within rows, in the order of the program.
     within: Vec<RowReduction>,
+    /// The running sums, in the order of the program.
+    sums: Vec<TileSums>,
     /// The rows that the outputs keep of the last span, if they are filtered.
     kept: KeptRows,
     /// The row-independent results, in order of computation.
@@ -106,6 +114,8 @@ impl HostProgram {
         let Plan { sweeps, constants, registers } = plan(&program, &sweeps::of(&program, tiling.has_small_rows()));
         let within = program.row_reductions();
         let within = within.map(|(_, kind, of)| RowReduction::new(kind, of, program.nodes[of].dtype)).collect();
+        let sums = program.running_sums();
+        let sums = sums.map(|(_, of, before)| TileSums::new(of, before, program.nodes[of].dtype)).collect();
         let lanes = program.reductions.iter().map(|reduction| Lanes::new(reduction, tiling)).collect();
         let registers = vec![vec![0; BLOCK_ELEMENTS]; registers];
         let is_past_cache = vec![false; program.outputs.len()];
@@ -118,6 +128,7 @@ impl HostProgram {
             tiling,
             lanes,
             within,
+            sums,
             kept: KeptRows::default(),
             constants,
             scalars,
@@ -242,6 +253,15 @@ impl HostProgram {
                     });
                     self.within = within;
                 }
+                Step::AddUp { sums, to } => {
+                    let mut all = std::mem::take(&mut self.sums);
+                    self.write_register(to, |program, out| {
+                        let block = program.block(span, columns.first_row, columns.inputs);
+                        let values = block.values(all[sums].of);
+                        all[sums].next(values, &mut out[..block.elements]);
+                    });
+                    self.sums = all;
+                }
                 Step::PushOfRow { reduction } => {
                     let mut within = std::mem::take(&mut self.within);
                     let block = self.block(span, columns.first_row, columns.inputs);
@@ -287,6 +307,9 @@ impl HostProgram {
         for tile in 0..rows.div_ceil(tile_rows) {
             let own = tile * tile_rows..rows.min((tile + 1) * tile_rows);
             let mut kept = own.start;
+            for sums in &mut self.sums {
+                sums.begin(columns.inputs[sums.before].rows, columns.first_row as usize / tile_rows + tile);
+            }
             for first_column in (0..tiling.width).step_by(columns_at_once) {
                 let own_columns = first_column..tiling.width.min(first_column + columns_at_once);
                 for (lanes, reduction) in self.lanes.iter_mut().zip(&program.reductions) {
@@ -348,8 +371,19 @@ impl HostKernel for HostProgram {
             let (name, row_bytes) = program.input_row(*k);
             (name, 2 * rows * row_bytes)
         });
-        let of_rows = resident.iter().map(|k| program.input_row(*k)).chain(ends).collect::<Vec<_>>();
-        check("row", of_rows.into_iter(), uniform.resident.iter().map(|row| row.len()));
+        let tiles = (first_row as usize + rows).div_ceil(self.tiling.tile_rows());
+        let of_resident = resident.iter().map(|k| match program.row.extent(*k) {
+            // There may be more tiles behind those of the chunk.
+            Extent::PerTile => (program.input_row(*k).0, tiles * program.inputs[*k].1.size()),
+            _ => program.input_row(*k),
+        });
+        let of_rows: Vec<_> = of_resident.chain(ends).collect();
+        let is_longer = |k: usize| resident.get(k).is_some_and(|k| program.row.extent(*k) == Extent::PerTile);
+        let bytes = uniform.resident.iter().enumerate().map(|(k, row)| match of_rows.get(k) {
+            Some((_, least)) if is_longer(k) => row.len().min(*least),
+            _ => row.len(),
+        });
+        check("row", of_rows.iter().copied(), bytes);
         let mut of_program = vec![InputRows::default(); program.inputs.len()];
         for ((k, window), rows) in streamed.iter().zip(&windows).zip(inputs) {
             of_program[*k] = InputRows { rows, front: (first_row - window.start) as usize, ends: &[] };
@@ -427,8 +461,10 @@ fn plan(program: &Program, sweeps: &[Sweep]) -> Plan {
     // Constants keep their registers. Those of results that a sweep does not compute are not read.
     let mut places = vec![Place::Register(0); nodes.len()];
     for (id, node) in nodes.iter().enumerate() {
-        let varies = matches!(node.op, Op::Input(_) | Op::At(..) | Op::Row | Op::RowAt(_) | Op::Element)
-            || matches!(node.op, Op::Reduce(..));
+        let varies = matches!(
+            node.op,
+            Op::Input(_) | Op::At(..) | Op::Row | Op::RowAt(_) | Op::Element | Op::Reduce(..) | Op::RunningSum(..)
+        );
         let is_kept =
             !varies && constants.len() < MAX_CONSTANTS && node.op.operands().all(|operand| is_constant[operand]);
         if is_kept {
@@ -486,7 +522,7 @@ fn steps_of(
     let only_output = |id: Id| match uses[id][..] {
         [Step::Store { output }]
             if last_use[id] == id
-                && apply::goes_to_outputs(nodes[id].op)
+                && apply::goes_to_outputs(nodes[id])
                 && program.output_extents[output] != Extent::PerRow =>
         {
             Some(output)
@@ -521,8 +557,11 @@ fn steps_of(
                 }
             },
         };
+        if let Some(sums) = program.running_sums().position(|(own, ..)| own == id) {
+            steps.push(Step::AddUp { sums, to: id });
+        }
         match (places[id], number_of[id]) {
-            _ if is_constant[id] => {}
+            _ if is_constant[id] || matches!(node.op, Op::RunningSum(..)) => {}
             (_, Some(reduction)) if is_swept => steps.push(Step::ValueOfRow { reduction, to: id }),
             (_, Some(reduction)) => steps.push(Step::ReduceRows { reduction, to: id }),
             (Place::Register(_) | Place::Near { .. } | Place::Output(_), None) => steps.push(Step::Compute(id)),

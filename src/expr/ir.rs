@@ -9,7 +9,8 @@ use crate::data::Dtype;
 /// The result of an operation: its index in the list.
 pub(super) type Id = usize;
 
-/// An operation. The operands of [`Unary`] and [`Binary`] operations have the same dtype.
+/// An operation. The operands of [`Unary`] and [`Binary`] operations have the same dtype. It is neither `f16` nor
+/// `bf16`, unless the operation is [`Binary::NextAfter`] or [`Unary::Key`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Op {
     Input(usize),
@@ -32,6 +33,9 @@ pub(super) enum Op {
     Binary(Binary, Id, Id),
     /// The second operand where the first, a `bool`, is true; otherwise the third.
     Select(Id, Id, Id),
+    /// The sum of the operand, an `i64`, `u64` or `f64`, in a row and all rows before it. The input has the sums of the
+    /// rows before each tile.
+    RunningSum(Id, usize),
     /// The sum, product, minimum or maximum of the elements of each row, or the column of one of the latter.
     Reduce(Kind, Id),
 }
@@ -42,7 +46,7 @@ impl Op {
         let operands = match self {
             Op::Input(_) | Op::At(..) | Op::Value(_) | Op::Constant(_) => [None; 3],
             Op::Row | Op::RowAt(_) | Op::TotalRows | Op::Element => [None; 3],
-            Op::Cast(a) | Op::Unary(_, a) | Op::Reduce(_, a) => [Some(a), None, None],
+            Op::Cast(a) | Op::Unary(_, a) | Op::Reduce(_, a) | Op::RunningSum(a, _) => [Some(a), None, None],
             Op::Binary(_, a, b) => [Some(a), Some(b), None],
             Op::Select(a, b, c) => [Some(a), Some(b), Some(c)],
         };
@@ -57,6 +61,7 @@ impl Op {
             Op::Binary(op, a, b) => Op::Binary(op, of(a), of(b)),
             Op::Select(a, b, c) => Op::Select(of(a), of(b), of(c)),
             Op::Reduce(kind, a) => Op::Reduce(kind, of(a)),
+            Op::RunningSum(a, before) => Op::RunningSum(of(a), before),
             Op::Input(_) | Op::At(..) | Op::Value(_) | Op::Constant(_) => self,
             Op::Row | Op::RowAt(_) | Op::TotalRows | Op::Element => self,
         }
@@ -80,7 +85,36 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
+    /// Adds an operation. One on `f16` or `bf16` is computed as `f32`, and then rounded. Casts from these dtypes are
+    /// from that `f32`, and casts to them are from an `f32` or an `f64`.
     pub(super) fn push(&mut self, op: Op, dtype: Dtype) -> Id {
+        let is_half = |of: Id| self.dtype(of).is_half();
+        match op {
+            Op::Binary(Binary::NextAfter, ..) | Op::Unary(Unary::Key, _) => self.add(op, dtype),
+            Op::Cast(of) if is_half(of) && dtype != Dtype::F32 => {
+                let wide = self.add(op, Dtype::F32);
+                self.push(Op::Cast(wide), dtype)
+            }
+            Op::Cast(of) if dtype.is_half() && !self.dtype(of).is_float() => {
+                let wide = self.add(op, Dtype::F32);
+                self.add(Op::Cast(wide), dtype)
+            }
+            Op::Unary(_, of) | Op::Binary(_, of, _) if is_half(of) => {
+                let operands: HashMap<Id, Id> =
+                    op.operands().map(|of| (of, self.add(Op::Cast(of), Dtype::F32))).collect();
+                let op = op.with(|of| operands[&of]);
+                if dtype.is_half() {
+                    let wide = self.add(op, Dtype::F32);
+                    self.add(Op::Cast(wide), dtype)
+                } else {
+                    self.add(op, dtype)
+                }
+            }
+            _ => self.add(op, dtype),
+        }
+    }
+
+    fn add(&mut self, op: Op, dtype: Dtype) -> Id {
         let node = Node { op, dtype };
         *self.known.entry(node).or_insert_with(|| {
             self.list.push(node);

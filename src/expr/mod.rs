@@ -14,8 +14,9 @@
 //! are in `words.rs`; messages about unknown words are in `hints.rs`.
 //!
 //! Files use only files to their left in this list: `words`, `bins`, `axes`, `view` and `ir`; `lex`, `names`, `parse`
-//! and `border`, `passes`, `typing`, `exact`, `tally`, `filter` and `neighbours`, `bind`; `program`; `sweeps`,
-//! `within`, `gather`, `kept`, `host` and `cuda`; `lower`. Only the parser recurses, with a depth limit.
+//! and `border`, `scan`, `passes`, `typing`, `exact`, `tally`, `rank`, `filter` and `neighbours`, `bind`; `program`;
+//! `search`; `sweeps`, `within`, `gather`, `kept`, `host` and `cuda`; `lower`. Only the parser recurses, with a depth
+//! limit.
 //!
 //! Results and dtypes are those of NumPy 2, which `tests/numpy` checks. Where NumPy's result depends on the
 //! processor, it is defined here and is the same on every device:
@@ -53,11 +54,14 @@ mod parse;
 mod passes;
 mod program;
 mod random;
+mod rank;
 mod reduce;
 mod results;
 #[cfg(any(test, feature = "testing"))]
 mod samples;
 mod scalar;
+mod scan;
+mod search;
 mod shape;
 mod sweeps;
 mod tally;
@@ -77,8 +81,11 @@ pub use words::{FunctionInfo, FunctionKind, functions};
 pub(crate) use axes::Axes;
 pub(crate) use hints::unbound;
 pub(crate) use program::Program;
+pub(crate) use rank::is_bound;
 pub(crate) use reduce::Reduction;
 pub(crate) use results::{Results, results};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use samples::{rebuild, samples};
+pub(crate) use scan::RunningSum;
+pub(crate) use search::{Counted, Search};
 pub(crate) use shape::{Extent, RowShape};

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::axes::Along;
 use super::fault::Fault;
 use super::parse::{Term, Tree};
 use super::words::{self, Fixed, Function};
@@ -35,9 +36,17 @@ impl Known {
         }
     }
 
+    /// Checks that this value may be added up from row to row.
+    fn check_added(self, at: usize) -> Result<(), Fault> {
+        match self.is_result() {
+            true => Err(Fault::new(at, "this adds up rows, and the value is a result of all rows, which has none")),
+            false => Ok(()),
+        }
+    }
+
     /// A reduction of this value.
-    pub(super) fn reduced(self) -> Known {
-        Known { after: self.after + 1, of_rows: false }
+    pub(super) fn reduced(self, along: Along) -> Known {
+        Known { after: self.after + along.passes(), of_rows: false }
     }
 
     /// Whether it is one value, which is computed from those of reductions.
@@ -81,6 +90,9 @@ impl Names {
             if let Tree::Near(_, of) = tree {
                 self.known[*of].check_moved(*at)?;
             }
+            if let Tree::RunningSum { of, .. } = tree {
+                self.known[*of].check_added(*at)?;
+            }
             let known = self.term(tree);
             self.known.push(known);
         }
@@ -92,7 +104,9 @@ impl Names {
         match tree {
             Tree::Name(name) => self.name(name),
             Tree::Call(Function::Index | Function::Random(_), _) => of_operands().and(Known::ROWS),
-            Tree::Reduce { .. } => of_operands().reduced(),
+            Tree::Reduce { along, .. } => of_operands().reduced(*along),
+            // The sums of whole tiles are known after a pass.
+            Tree::RunningSum { .. } => Known { after: of_operands().after + 1, of_rows: true },
             _ => of_operands(),
         }
     }

@@ -7,6 +7,7 @@
 use super::fault::Fault;
 use super::ir::{Id, Node, Nodes, Op};
 use super::reduce::Reduction;
+use super::scan;
 use super::shape::{Extent, RowShape};
 use super::view::{Step, View};
 use super::words::{Binary, Kind, Window};
@@ -56,6 +57,7 @@ pub(super) fn shifted(at: usize, nodes: &mut Nodes, root: Id, step: Step, row: &
                 let view = view(at, nodes, step, None)?;
                 element(nodes, view, row.width())
             }
+            Op::RunningSum(..) => return Err(Fault::new(at, scan::MOVED)),
             op => nodes.push(op.with(|operand| moved[operand]), node.dtype),
         };
     }

@@ -9,7 +9,9 @@ use super::fault::Fault;
 use super::hints;
 use super::lex::{Token, tokens};
 use super::names::{Known, Names};
-use super::words::{Binary, Function, Kind, Unary, Weak};
+use super::rank::{MOST_LISTED, Order};
+use super::words::{Binary, Function, Kind, Ranked, Unary, Weak};
+use crate::data::Dtype;
 
 /// The maximum nesting depth of parentheses, signs and right operands, because the parser recurses.
 const MAX_DEPTH: usize = 200;
@@ -38,6 +40,11 @@ pub(super) enum Tree {
     Weighted(TermId, TermId),
     /// A function of neighbouring rows.
     Near(Neighbours, TermId),
+    /// The sums of a value in each row and all rows before it. They are known after a pass over the rows.
+    RunningSum {
+        label: String,
+        of: TermId,
+    },
     /// A reduction within an expression. Its value is known after a pass over the rows.
     Reduce {
         label: String,
@@ -54,7 +61,8 @@ impl Tree {
     pub(super) fn operands(&self) -> Vec<TermId> {
         match self {
             Tree::Number(_) | Tree::Name(_) => vec![],
-            Tree::Unary(_, of) | Tree::Near(_, of) | Tree::Reduce { of, .. } | Tree::Within(_, _, of) => vec![*of],
+            Tree::Unary(_, of) | Tree::Near(_, of) | Tree::Within(_, _, of) => vec![*of],
+            Tree::Reduce { of, .. } | Tree::RunningSum { of, .. } => vec![*of],
             Tree::Binary(_, left, right) | Tree::Filter(left, right) | Tree::Weighted(left, right) => {
                 vec![*left, *right]
             }
@@ -216,7 +224,7 @@ impl Parser<'_> {
             let of_rows = names.read(&self.terms[first..])?;
             of_rows.check_reduced(reduction_at)?;
             if let Some(name) = &name {
-                names.assign(at, name, of_rows.reduced())?;
+                names.assign(at, name, of_rows.reduced(along))?;
             }
             return Ok(Statement::Reduce { label: name.unwrap_or_else(|| self.label(at)), kind, along, of });
         }
@@ -363,7 +371,15 @@ impl Parser<'_> {
                 Err(Fault::new(at, format!("`{name}` counts all elements; leave out `axis` and `keepdims`")))
             }
             (Function::Tally(kind), _) => self.tally(at, (name, kind), &arguments),
+            (Function::Ranked(_), _) if options.is_set() => {
+                Err(Fault::new(at, format!("`{name}` is that of all elements; leave out `axis` and `keepdims`")))
+            }
+            (Function::Ranked(ranked), _) => self.ranked(at, ranked, &arguments),
             _ if options.is_set() => Err(Fault::new(at, format!("`{name}` is no reduction, so it has no axis"))),
+            (Function::RunningSum, Some(&of)) => {
+                let label = self.label(at);
+                Ok(self.push(at, Tree::RunningSum { label, of }))
+            }
             _ => Ok(self.push(at, Tree::Call(function, arguments))),
         }
     }
@@ -388,7 +404,7 @@ impl Parser<'_> {
                 let (Some(low), Some(high)) = (low, high) else {
                     return Err(Fault::new(low_at, "the range of `histogram` is two numbers of the text, like -3, 3"));
                 };
-                let edges = Edges { bins, low, high, is_single: false };
+                let edges = Edges { bins, low, high, dtype: Dtype::F64 };
                 if low >= high || !edges.are_distinct() {
                     let message = "`histogram` counts from a number to a greater one, and each bin has an edge of its \
                                    own; use fewer bins, or another range";
@@ -406,6 +422,28 @@ impl Parser<'_> {
         self.terms.truncate(of + 1);
         let label = self.label(at);
         Ok(self.push(at, Tree::Reduce { label, kind, along: Along::Bins(bins), of }))
+    }
+
+    /// The values of some ranks, which numbers of the text define.
+    fn ranked(&mut self, at: usize, ranked: Ranked, arguments: &[TermId]) -> Result<TermId, Fault> {
+        let number = arguments.get(1).map(|number| (self.number(*number), self.terms[*number].at));
+        let order = match (ranked, number) {
+            (Ranked::Quantile, Some((share, at))) => {
+                let share = share.map(Weak::float).filter(|share| (0.0..=1.0).contains(share));
+                Order::Quantile(share.ok_or_else(|| Fault::new(at, SHARE))?)
+            }
+            (Ranked::Top, Some((Some(Weak::Int(count)), at))) => {
+                let count = u32::try_from(count).ok().filter(|count| (1..=MOST_LISTED).contains(count));
+                Order::Top(count.ok_or_else(|| Fault::new(at, top_count()))?)
+            }
+            (Ranked::Top, Some((_, at))) => return Err(Fault::new(at, top_count())),
+            _ => Order::Median,
+        };
+        // The number behind the value is no term of its own.
+        let of = arguments[0];
+        self.terms.truncate(of + 1);
+        let label = self.label(at);
+        Ok(self.push(at, Tree::Reduce { label, kind: Kind::BinCount, along: Along::Order(order), of }))
     }
 
     /// The number that a term is, if it is one of the text, with or without a sign.
@@ -519,6 +557,12 @@ impl Options {
             None => Ok(Along::All),
         }
     }
+}
+
+const SHARE: &str = "the share of `quantile` is a number of the text, from 0 to 1; write 0.25 for 25 percent";
+
+fn top_count() -> String {
+    format!("`topk` returns from 1 to {MOST_LISTED} values; write their number in the text, like topk(x, 10)")
 }
 
 const AXES: &str = "an axis is a number, or several different ones in parentheses; write `axis=-1` or `axis=(1, 2)`";

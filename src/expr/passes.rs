@@ -9,14 +9,16 @@ use std::collections::{HashMap, HashSet};
 use super::axes::{Along, Axes};
 use super::names::Known;
 use super::parse::{Parsed, Statement, Term, TermId, Tree};
+use super::rank::{Bound, Ranking};
+use super::scan::{self, RunningSum};
 use super::words::{self, Kind};
 
 impl Parsed {
     /// The number of passes over the rows.
     pub(super) fn passes(&self) -> usize {
-        let reduced = self.reductions().map(|(_, _, of)| of);
-        let assigned = self.assignments().map(|(_, (value, _))| value);
-        reduced.chain(assigned).map(|last| self.known[last].after + 1).max().unwrap_or(1)
+        let reduced = self.reductions().map(|(_, (_, along), of)| self.known[of].after + along.passes());
+        let assigned = self.assignments().map(|(_, (value, _))| self.known[value].after + 1);
+        reduced.chain(assigned).max().unwrap_or(1)
     }
 
     /// Whether one pass computes the whole text, and nothing is left to compute after it.
@@ -56,13 +58,78 @@ impl Parsed {
         let mut roots: Vec<(TermId, Statement)> = Vec::new();
         let mut labels = HashSet::new();
         for (label, (kind, along), of) in self.reductions() {
-            if self.known[of].after == number && labels.insert(label) {
+            if self.known[of].after == number && !matches!(along, Along::Order(_)) && labels.insert(label) {
                 roots.push((of, Statement::Reduce { label: label.to_owned(), kind, along, of }));
             }
         }
+        let mut received = vec![];
+        for (ranking, of) in self.ranked() {
+            let pass = match number.checked_sub(ranking.first) {
+                Some(pass) if pass < ranking.order.passes() => pass,
+                _ => continue,
+            };
+            if pass == 0 && ranking.shared != ranking.label {
+                continue;
+            }
+            if pass > 0 {
+                received.extend(Bound::ALL.map(|bound| bound.name(&ranking.label)));
+            }
+            let along = Along::Ranked(ranking.order, pass);
+            roots.push((of, Statement::Reduce { label: ranking.label, kind: Kind::BinCount, along, of }));
+        }
         let is_output = |(name, _): &(&str, _)| outputs.contains(name);
+        for sum in self.running_sums().into_iter().filter(|sum| sum.pass == number) {
+            let (kind, along) = (Kind::Sum, Along::Tiles);
+            roots.push((sum.of, Statement::Reduce { label: sum.of_tiles(), kind, along, of: sum.of }));
+        }
         roots.extend(self.assignments().filter(is_output).map(|(_, (value, statement))| (value, statement.clone())));
-        self.part(roots)
+        let mut part = self.part(roots);
+        part.inputs.extend(received);
+        part
+    }
+
+    /// What is found by its rank, each label once, and the terms of the values. The first pass of the same values is
+    /// the same, and has the label of the first of them.
+    fn ranked(&self) -> Vec<(Ranking, TermId)> {
+        let mut all: Vec<(Ranking, TermId)> = vec![];
+        for (label, (_, along), of) in self.reductions() {
+            let Along::Order(order) = along else { continue };
+            if all.iter().any(|(other, _)| other.label == label) {
+                continue;
+            }
+            let other = all.iter().find(|(_, values)| self.are_same(*values, of));
+            let shared = other.map_or(label, |(other, _)| &other.shared).to_owned();
+            all.push((Ranking { label: label.to_owned(), order, first: self.known[of].after, shared }, of));
+        }
+        all
+    }
+
+    /// What is found by its rank, each label once.
+    pub(super) fn rankings(&self) -> Vec<Ranking> {
+        self.ranked().into_iter().map(|(ranking, _)| ranking).collect()
+    }
+
+    /// The running sums, each label once.
+    pub(super) fn running_sums(&self) -> Vec<RunningSum> {
+        let mut all: Vec<RunningSum> = vec![];
+        for term in &self.terms {
+            if let Tree::RunningSum { label, of } = &term.tree
+                && all.iter().all(|other| other.label != *label)
+            {
+                all.push(RunningSum { label: label.clone(), of: *of, pass: self.known[*of].after });
+            }
+        }
+        all
+    }
+
+    /// Whether two terms are the same text.
+    fn are_same(&self, one: TermId, other: TermId) -> bool {
+        let trees = |term: TermId| {
+            let along = Along::default();
+            let root = Statement::Reduce { label: String::new(), kind: Kind::Count, along, of: term };
+            self.part(vec![(term, root)]).terms.into_iter().map(|term| term.tree).collect::<Vec<_>>()
+        };
+        one == other || trees(one) == trees(other)
     }
 
     /// The statements that compute results from those of reductions, each with its label, the number of passes that
@@ -132,6 +199,13 @@ impl Parsed {
                 Tree::Binary(op, left, right) => Tree::Binary(*op, moved[*left], moved[*right]),
                 Tree::Near(near, of) => Tree::Near(*near, moved[*of]),
                 Tree::Within(kind, within, of) => Tree::Within(*kind, *within, moved[*of]),
+                Tree::RunningSum { label, of } => {
+                    let before = scan::before(label);
+                    if !part.inputs.contains(&before) {
+                        part.inputs.push(before);
+                    }
+                    Tree::RunningSum { label: label.clone(), of: moved[*of] }
+                }
                 Tree::Filter(value, condition) => Tree::Filter(moved[*value], moved[*condition]),
                 Tree::Weighted(value, weights) => Tree::Weighted(moved[*value], moved[*weights]),
                 Tree::Call(function, of) => Tree::Call(*function, of.iter().map(|id| moved[*id]).collect()),

@@ -57,6 +57,19 @@ impl Program {
         })
     }
 
+    /// The running sums: what each is, what it adds up, and the input with the sums before tiles.
+    pub(super) fn running_sums(&self) -> impl Iterator<Item = (Id, Id, usize)> {
+        self.nodes.iter().enumerate().filter_map(|(id, node)| match node.op {
+            Op::RunningSum(of, before) => Some((id, of, before)),
+            _ => None,
+        })
+    }
+
+    /// Whether rows are added up.
+    pub(super) fn adds_up(&self) -> bool {
+        self.running_sums().next().is_some()
+    }
+
     /// Whether elements are reduced within rows.
     pub(super) fn reduces_within(&self) -> bool {
         self.row_reductions().next().is_some()
@@ -68,9 +81,10 @@ impl Program {
         self.output_ids.iter().copied().chain(self.filter).chain(reduced.flatten())
     }
 
-    /// The inputs that are columns of the kernel, and those that are one row for all rows, by their numbers.
+    /// The inputs that are columns of the kernel, and those that stay on the device, by their numbers: one row for all
+    /// rows, or a value for each tile.
     pub(super) fn split_inputs(&self) -> (Vec<usize>, Vec<usize>) {
-        (0..self.inputs.len()).partition(|input| self.row.extent(*input) != Extent::PerColumn)
+        (0..self.inputs.len()).partition(|input| !self.row.extent(*input).is_resident())
     }
 
     /// The inputs whose rows at both ends the kernel has, as arrays behind those that are one row for all rows. Each
@@ -80,10 +94,10 @@ impl Program {
         &self.near.ends
     }
 
-    /// The name of an input, and its bytes in a row.
+    /// The name of an input, and its bytes in a row. One with a value for each tile has none.
     pub(super) fn input_row(&self, input: usize) -> (&str, usize) {
         let (name, dtype) = &self.inputs[input];
-        let elements = if self.row.extent(input) == Extent::PerRow { 1 } else { self.row.width() };
+        let elements = self.row.elements(input);
         (name, elements.saturating_mul(dtype.size()))
     }
 
@@ -109,21 +123,43 @@ impl Program {
         reduction.words() * if reduction.is_by_column() { width } else { strips }
     }
 
-    /// Returns the states of a tile of these partials: those of its strips are combined from left to right.
+    /// Returns the states of a tile of these partials that are combined with those of other tiles. Those of its strips
+    /// are combined from left to right.
     pub(crate) fn state_of_tile<'p>(&self, partials: &'p [u64]) -> Cow<'p, [u64]> {
-        if self.tiling().strips == 1 {
+        if self.tiling().strips == 1 && !self.keeps_tiles() {
             return Cow::Borrowed(partials);
         }
         let (mut states, mut rest) = (Vec::new(), partials);
         for reduction in self.reductions.iter().filter(|reduction| reduction.tally().is_none()) {
             let (own, behind) = rest.split_at(self.words_of(reduction));
             rest = behind;
+            if reduction.keeps_tiles {
+                continue;
+            }
             let mut strips = own.chunks(reduction.state_words());
             let begin = states.len();
             states.extend_from_slice(strips.next().unwrap_or_default());
             strips.for_each(|strip| reduction.combine(&mut states[begin..], strip));
         }
         Cow::Owned(states)
+    }
+
+    /// Returns the words of a tile of these partials that are kept as they are.
+    pub(crate) fn kept_of_tile(&self, partials: &[u64]) -> Vec<u64> {
+        let (mut kept, mut rest) = (Vec::new(), partials);
+        for reduction in self.reductions.iter().filter(|reduction| reduction.tally().is_none()) {
+            let (own, behind) = rest.split_at(self.words_of(reduction));
+            rest = behind;
+            if reduction.keeps_tiles {
+                kept.extend_from_slice(own);
+            }
+        }
+        kept
+    }
+
+    /// Whether some words of tiles are kept as they are.
+    pub(crate) fn keeps_tiles(&self) -> bool {
+        self.reductions.iter().any(|reduction| reduction.keeps_tiles)
     }
 
     /// The words of the partials of a tile.

@@ -64,6 +64,8 @@ pub(crate) struct Reduction {
     pub(super) weight: Option<Id>,
     /// How it counts, if it does.
     pub(super) tally: Option<Tally>,
+    /// Whether its result is the states of all tiles, as opposed to the state of all of them together.
+    pub(super) keeps_tiles: bool,
     /// For a value that depends on the number of kept rows: which reduction counts them.
     pub(super) counter: Option<usize>,
 }
@@ -89,8 +91,20 @@ impl Reduction {
             _ if dtype.is_signed() => Dtype::I64,
             _ => Dtype::U64,
         };
-        let (weight, counter) = (None, None);
-        Reduction { label, kind, dtype, shape: None, elements: 1, fold, state, of: 0, weight, tally: None, counter }
+        Reduction {
+            label,
+            kind,
+            dtype,
+            shape: None,
+            elements: 1,
+            fold,
+            state,
+            of: 0,
+            weight: None,
+            tally: None,
+            keeps_tiles: false,
+            counter: None,
+        }
     }
 
     /// Makes it count elements in bins. Its result has a value for each of them.
@@ -202,6 +216,16 @@ impl Reduction {
         self.tally.as_ref()?.weights
     }
 
+    /// Whether its result is the states of all tiles, as opposed to the state of all of them together.
+    pub(crate) fn keeps_tiles(&self) -> bool {
+        self.keeps_tiles
+    }
+
+    /// The dtype of the state.
+    pub(crate) fn state_dtype(&self) -> Dtype {
+        self.state
+    }
+
     /// How it counts elements in words of the chunk; `None` if it has a state for each tile.
     pub(crate) fn tally(&self) -> Option<&Tally> {
         self.tally.as_ref()
@@ -222,7 +246,7 @@ impl Reduction {
         match self.kind {
             Kind::Min | Kind::Max => self.dtype,
             Kind::Sum | Kind::Prod | Kind::Mean | Kind::Var | Kind::Std => match self.state {
-                Dtype::F64 if self.dtype == Dtype::F32 => Dtype::F32,
+                Dtype::F64 if self.dtype.is_float() => self.dtype,
                 state => state,
             },
             Kind::Count | Kind::Kept | Kind::ArgMin | Kind::ArgMax => Dtype::I64,
@@ -251,9 +275,9 @@ impl Reduction {
         self.shape.as_ref().map_or(1, |shape| shape.iter().product::<u64>() as usize)
     }
 
-    /// The number of 8-byte words of the state of all columns.
+    /// The number of 8-byte words of the state of all columns; 0 if states of tiles are not combined.
     pub(crate) fn state_words(&self) -> usize {
-        self.words() * self.columns()
+        if self.keeps_tiles { 0 } else { self.words() * self.columns() }
     }
 
     /// Returns the state of one of the columns; only its first [`words`](Reduction::words) are used.
@@ -354,13 +378,7 @@ impl Reduction {
     /// Computes the value of `rows` rows from the state of one column, which is `None` without rows. `None` if there is
     /// no value.
     pub(crate) fn finish(&self, state: Option<&[u64]>, rows: u64) -> Option<Scalar> {
-        let float = |value: f64| {
-            if self.dtype == Dtype::F32 {
-                Scalar::F32((value as f32).canonical())
-            } else {
-                Scalar::F64(value.canonical())
-            }
-        };
+        let float = |value: f64| Scalar::of_float(self.dtype, value);
         let Some(state) = state.filter(|state| rows > 0 && state.len() == self.words()) else {
             return match self.kind {
                 Kind::Sum if self.state == Dtype::F64 => Some(float(0.0)),
@@ -391,7 +409,7 @@ impl Reduction {
                 Dtype::U16 => Scalar::U16(state[0] as u16),
                 Dtype::U32 => Scalar::U32(state[0] as u32),
                 Dtype::U64 => Scalar::U64(state[0]),
-                Dtype::F32 | Dtype::F64 => float(f64::from_bits(state[0])),
+                Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::F64 => float(f64::from_bits(state[0])),
             },
             Kind::Mean => float(f64::from_bits(state[0]) / rows as f64),
             Kind::Var => float(variance(state)),

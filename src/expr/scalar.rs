@@ -3,6 +3,7 @@
 //! Every function has a counterpart in `kernels/math.cu`, which must give the same bits.
 
 use bytemuck::Pod;
+use half::{bf16, f16};
 
 /// Values of a column.
 pub(super) trait Value: Pod {
@@ -211,6 +212,18 @@ macro_rules! float {
     )*};
 }
 float!(f32 f64);
+
+macro_rules! stored {
+    ($($t:ty)*) => {$(
+        impl Value for $t {
+            #[inline(always)]
+            fn canonical(self) -> $t {
+                if self.is_nan() { <$t>::NAN } else { self }
+            }
+        }
+    )*};
+}
+stored!(f16 bf16);
 
 /// The smaller value; NaN if either is NaN, and the first if they compare equal.
 #[inline(always)]

@@ -3,6 +3,7 @@
 use super::axes::{Along, Within};
 use super::fault::Fault;
 use super::ir::{Node, Op};
+use super::rank;
 use super::reduce::Reduction;
 
 /// The message about a filter of rows of several elements.
@@ -23,6 +24,8 @@ pub(crate) enum Extent {
     PerRow,
     /// One row, which is the same for all rows.
     PerColumn,
+    /// One element for each tile of rows: sums of the rows before it.
+    PerTile,
     /// All elements of each row.
     #[default]
     Full,
@@ -38,18 +41,25 @@ impl Extent {
         }
     }
 
+    /// Whether it stays on the device for the whole job.
+    pub(crate) fn is_resident(self) -> bool {
+        matches!(self, Extent::PerColumn | Extent::PerTile)
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Extent::One => "one",
             Extent::PerRow => "row",
             Extent::PerColumn => "column",
+            Extent::PerTile => "tile",
             Extent::Full => "full",
         }
     }
 
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn parse(name: &str) -> Option<Extent> {
-        [Extent::One, Extent::PerRow, Extent::PerColumn, Extent::Full].into_iter().find(|one| one.name() == name)
+        let mut all = [Extent::One, Extent::PerRow, Extent::PerColumn, Extent::PerTile, Extent::Full].into_iter();
+        all.find(|one| one.name() == name)
     }
 }
 
@@ -106,11 +116,20 @@ impl RowShape {
         self.extents.get(input).copied().unwrap_or_default()
     }
 
+    /// The number of elements that an input has in a row.
+    pub(crate) fn elements(&self, input: usize) -> usize {
+        match self.extent(input) {
+            Extent::PerRow => 1,
+            Extent::PerTile => 0,
+            Extent::One | Extent::PerColumn | Extent::Full => self.width(),
+        }
+    }
+
     /// The extent of an output whose value, at `at`, has this extent.
     pub(super) fn of_output(&self, at: usize, extent: Extent) -> Result<Extent, Fault> {
         match extent {
             Extent::PerRow if self.width() > 1 => Ok(Extent::PerRow),
-            Extent::One | Extent::PerRow | Extent::Full => Ok(Extent::Full),
+            Extent::One | Extent::PerRow | Extent::PerTile | Extent::Full => Ok(Extent::Full),
             Extent::PerColumn => Err(Fault::new(
                 at,
                 "this value is the same for all rows, so it is no output of them; compute it in a job of its own",
@@ -121,7 +140,7 @@ impl RowShape {
     /// The shape of the result of a reduction; `None` if it is one value.
     pub(super) fn of_result(&self, along: Along) -> Option<Vec<u64>> {
         match along {
-            Along::All | Along::Bins(_) | Along::Within(_) => None,
+            Along::All | Along::Tiles | Along::Bins(_) | Along::Order(_) | Along::Ranked(..) | Along::Within(_) => None,
             Along::Rows { keeps_dims: true } => Some([1].into_iter().chain(self.dims.iter().copied()).collect()),
             Along::Rows { keeps_dims: false } => Some(self.dims.clone()).filter(|dims| !dims.is_empty()),
         }
@@ -159,14 +178,14 @@ impl RowShape {
         reduction: &Reduction,
         (extent, is_within): (Extent, bool),
     ) -> Result<(), Fault> {
-        let label = reduction.label();
+        let label = rank::found_for(reduction.label());
         if is_within && reduction.is_by_column() {
             let message =
                 format!("`{label}` is over the rows, and others reduce within rows; compute them in jobs of their own");
             return Err(Fault::new(at, message));
         }
         let message = match extent {
-            Extent::One | Extent::Full => return Ok(()),
+            Extent::One | Extent::PerTile | Extent::Full => return Ok(()),
             Extent::PerRow if self.width() == 1 => return Ok(()),
             Extent::PerRow => {
                 format!("`{label}` reduces a value that has one element for each row; reduce it in a job of its own")
@@ -185,7 +204,7 @@ impl RowShape {
             let extent = match node.op {
                 Op::Input(input) | Op::At(input, _) => self.extent(input),
                 Op::Row | Op::RowAt(_) => Extent::PerRow,
-                Op::Element => Extent::Full,
+                Op::Element | Op::RunningSum(..) => Extent::Full,
                 Op::Reduce(..) => Extent::PerRow,
                 op => op.operands().map(|id| extents[id]).fold(Extent::One, Extent::and),
             };

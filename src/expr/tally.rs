@@ -106,8 +106,23 @@ impl Tally {
                     }
                 }
             }
+            Some(Bins::List(_)) => {
+                let Some((count, words)) = words.split_first_mut() else { return };
+                for (_, listed) in values.iter().zip(weights).filter(|(key, _)| **key == 0) {
+                    if let Some(word) = words.get_mut(*count as usize) {
+                        *word = *listed;
+                    }
+                    *count += 1;
+                }
+            }
             None => {}
         }
+    }
+
+    /// Returns the words of listed elements.
+    fn listed<'w>(&self, words: &'w [u64]) -> Option<&'w [u64]> {
+        let (Some(Bins::List(_)), Some((count, listed))) = (self.place, words.split_first()) else { return None };
+        Some(&listed[..listed.len().min(*count as usize)])
     }
 
     /// Adds an element with this weight to a bin.
@@ -140,6 +155,13 @@ impl Tally {
 
     /// Adds the words of other elements.
     pub(crate) fn combine(&self, left: &mut [u64], right: &[u64]) {
+        if let (Some(listed), Some(count)) = (self.listed(right), right.first()) {
+            let used = left.first().map_or(0, |count| *count as usize);
+            let free = left.iter_mut().skip(1 + used);
+            free.zip(listed).for_each(|(word, listed)| *word = *listed);
+            left[0] += count;
+            return;
+        }
         left.iter_mut().zip(right).for_each(|(left, right)| *left = left.wrapping_add(*right));
         if let Some(dtype) = self.weights {
             let count = Digits::of(dtype).count;
@@ -150,7 +172,12 @@ impl Tally {
 
     /// Returns what differs first in the words of a count with this label, and both as text.
     pub(crate) fn difference(&self, label: &str, [one, other]: [&[u64]; 2]) -> Option<[String; 3]> {
-        if one == other {
+        let is_same = match [one, other].map(|words| self.listed(words)) {
+            // A kernel lists elements in any order.
+            [Some(one), Some(other)] => sorted(one) == sorted(other),
+            _ => one == other,
+        };
+        if is_same {
             return None;
         }
         let bins = (0..self.bins).map(|bin| (bin, [one, other].map(|words| self.bin(words, bin))));
@@ -203,4 +230,10 @@ impl Tally {
         let values: Vec<Scalar> = (0..self.bins).map(|bin| self.value(self.bin(words, bin))).collect();
         ArrayValue::new(self.result_dtype(), vec![self.bins as u64], &values)
     }
+}
+
+fn sorted(words: &[u64]) -> Vec<u64> {
+    let mut words = words.to_vec();
+    words.sort_unstable();
+    words
 }

@@ -1,14 +1,14 @@
 //! The dtypes of results, by the rules of NumPy 2.
 //!
 //! A literal is *weak*: it adopts the dtype of the other operand. Intentional differences from NumPy:
-//! - there is no `f16`: float functions of `bool`, `i8` and `u8` give `f32`, and `round` of a `bool` is that `bool`;
+//! - float functions of `bool`, `i8` and `u8` give `f32`, not `f16`, and `round` of a `bool` is that `bool`;
 //! - a `bool` to the power of a literal 2 is an `i64`, as with every other literal;
 //! - a literal that does not fit in the other dtype is an error in `where` and `clip`, too;
 //! - alone or next to a `bool`, an integer that does not fit in `i64` is a `u64`, and one that does not fit in `u64`
 //!   an `f64`.
 
 use super::words::Weak;
-use crate::data::Dtype;
+use crate::data::{Dtype, half};
 
 /// The common dtype of two dtypes.
 pub(super) fn common(a: Dtype, b: Dtype) -> Dtype {
@@ -19,7 +19,15 @@ pub(super) fn common(a: Dtype, b: Dtype) -> Dtype {
         return b;
     }
     match (a.is_float(), b.is_float()) {
-        (true, true) => Dtype::F64,
+        // Each of f16 and bf16 has values that the other has not.
+        (true, true) if a.is_half() && b.is_half() => Dtype::F32,
+        (true, true) => {
+            if a.size() > b.size() {
+                a
+            } else {
+                b
+            }
+        }
         (true, false) => float_beside(a, b),
         (false, true) => float_beside(b, a),
         (false, false) if a.is_signed() == b.is_signed() => {
@@ -46,7 +54,12 @@ pub(super) fn common(a: Dtype, b: Dtype) -> Dtype {
 }
 
 fn float_beside(float: Dtype, integer: Dtype) -> Dtype {
-    if integer.size() <= 2 { float } else { Dtype::F64 }
+    match integer.size() {
+        1 => float,
+        2 if float.is_half() => Dtype::F32,
+        2 => float,
+        _ => Dtype::F64,
+    }
 }
 
 /// The common dtype of several dtypes, independent of their order.
@@ -62,7 +75,7 @@ pub(super) fn common_of(dtypes: impl Iterator<Item = Dtype> + Clone) -> Option<D
 /// The result dtype of a float function.
 pub(super) fn float_of(dtype: Dtype) -> Dtype {
     match dtype {
-        Dtype::F32 | Dtype::F64 => dtype,
+        _ if dtype.is_float() => dtype,
         _ if dtype.size() <= 2 => Dtype::F32,
         _ => Dtype::F64,
     }
@@ -88,6 +101,7 @@ pub(super) fn constant_bits(value: Weak, dtype: Dtype) -> Option<u64> {
     };
     match dtype {
         Dtype::Bool => Some(u64::from(int != 0)),
+        Dtype::F16 | Dtype::Bf16 => Some(float_bits(int as f64, dtype)),
         // Rounded once, directly from the integer.
         Dtype::F32 => Some(u64::from((int as f32).to_bits())),
         Dtype::F64 => Some((int as f64).to_bits()),
@@ -102,6 +116,8 @@ pub(super) fn constant_bits(value: Weak, dtype: Dtype) -> Option<u64> {
 fn float_bits(value: f64, dtype: Dtype) -> u64 {
     match dtype {
         Dtype::F64 => value.to_bits(),
+        Dtype::F16 => u64::from(half::f16_of(value).to_bits()),
+        Dtype::Bf16 => u64::from(half::bf16_of(value).to_bits()),
         Dtype::F32 => u64::from((value as f32).to_bits()),
         Dtype::Bool => u64::from(value != 0.0),
         _ => {

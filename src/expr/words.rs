@@ -39,6 +39,8 @@ pub(super) enum Unary {
     Asinh,
     Acosh,
     Atanh,
+    /// The integer with the order of floats. It is no word of the language.
+    Key,
 }
 
 impl Unary {
@@ -194,6 +196,15 @@ pub(super) enum Window {
     Max,
 }
 
+/// How values are chosen by their rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ranked {
+    Median,
+    Quantile,
+    /// The largest.
+    Top,
+}
+
 /// The meaning of a name that is followed by `(`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Function {
@@ -208,9 +219,13 @@ pub(super) enum Function {
     Random(Distribution),
     Cast(Dtype),
     Near(Near),
+    /// The sum of a row and all rows before it.
+    RunningSum,
     Reduce(Kind),
     /// A reduction that counts elements in bins. Only its first argument, and weights, are values of rows.
     Tally(Kind),
+    /// A reduction that finds values by their rank. Only its first argument is a value of rows.
+    Ranked(Ranked),
 }
 
 impl Function {
@@ -385,6 +400,11 @@ const fn reduction(name: Text, kind: Kind, usage: Text, about: Text) -> Word {
 const fn tally(name: Text, kind: Kind, arguments: usize, usage: Text, about: Text) -> Word {
     let arguments = (arguments, Some(arguments));
     word(FunctionKind::Reduction, name, &[], arguments, Meaning::Call(Function::Tally(kind)), usage, about)
+}
+
+const fn ranked(name: Text, ranked: Ranked, arguments: usize, usage: Text, about: Text) -> Word {
+    let arguments = (arguments, Some(arguments));
+    word(FunctionKind::Reduction, name, &[], arguments, Meaning::Call(Function::Ranked(ranked)), usage, about)
 }
 
 const fn word(
@@ -575,6 +595,14 @@ static WORDS: &[Word] = &[
     moving("moving_mean", Window::Mean, "moving_mean(x, 5, edge)", "mean of the last 5 rows, with the border of shift"),
     moving("moving_min", Window::Min, "moving_min(x, 5, edge)", "smallest of the last 5 rows; NaN if any is NaN"),
     moving("moving_max", Window::Max, "moving_max(x, 5, edge)", "largest of the last 5 rows; NaN if any is NaN"),
+    function(
+        "cumsum",
+        &[],
+        (1, Some(1)),
+        Function::RunningSum,
+        "cumsum(x)",
+        "running sum: x of this row and of all rows before it",
+    ),
     conversion("bool", Dtype::Bool, "bool(x)", "to bool: true unless 0"),
     conversion("i8", Dtype::I8, "i8(x)", "to 8-bit integer"),
     conversion("i16", Dtype::I16, "i16(x)", "to 16-bit integer"),
@@ -584,6 +612,8 @@ static WORDS: &[Word] = &[
     conversion("u16", Dtype::U16, "u16(x)", "to unsigned 16-bit integer"),
     conversion("u32", Dtype::U32, "u32(x)", "to unsigned 32-bit integer"),
     conversion("u64", Dtype::U64, "u64(x)", "to unsigned 64-bit integer"),
+    conversion("f16", Dtype::F16, "f16(x)", "to 16-bit float"),
+    conversion("bf16", Dtype::Bf16, "bf16(x)", "to 16-bit float with the range of f32"),
     conversion("f32", Dtype::F32, "f32(x)", "to 32-bit float"),
     conversion("f64", Dtype::F64, "f64(x)", "to 64-bit float"),
     reduction("sum", Kind::Sum, "sum(x)", "sum"),
@@ -598,6 +628,15 @@ static WORDS: &[Word] = &[
     reduction("all", Kind::All, "all(x)", "whether x is true in all rows"),
     reduction("argmin", Kind::ArgMin, "argmin(x)", "row number of the first smallest value"),
     reduction("argmax", Kind::ArgMax, "argmax(x)", "row number of the first largest value"),
+    ranked("median", Ranked::Median, 1, "median(x)", "middle value, or the mean of both; NaN if any value is NaN"),
+    ranked(
+        "quantile",
+        Ranked::Quantile,
+        2,
+        "quantile(x, q)",
+        "value that the share q, from 0 to 1, of the values is below; interpolated; NaN if any value is NaN",
+    ),
+    ranked("topk", Ranked::Top, 2, "topk(x, k)", "array of the k largest values, in descending order; NaN is largest"),
     tally(
         "histogram",
         Kind::Histogram,

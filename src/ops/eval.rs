@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Operator;
 use super::fold::{Combine, Fold, SharedFold};
+use crate::data::Scalar;
 use crate::device::kernel::{Resident, SharedKernel};
 use crate::error::Result;
 use crate::expr::{self, Program, Reduction, Results};
@@ -49,6 +50,12 @@ impl Operator for Eval {
             let nodes = Fold::of_tiles((first_row, rows), columns.tile_rows, &states, how);
             self.fold.merge(nodes, how);
         }
+        if self.program.keeps_tiles() {
+            let partials: &[u64] = bytemuck::cast_slice(&partials[columns.tile_partials(0..rows)]);
+            let tiles = partials.chunks(columns.partial_words);
+            let kept = tiles.flat_map(|tile| self.program.kept_of_tile(tile)).collect();
+            self.fold.keep(first_row / columns.tile_rows as u64, kept);
+        }
         self.fold.add(bytemuck::cast_slice(&partials[columns.chunk_partials()]), how);
     }
 
@@ -61,8 +68,11 @@ impl Operator for Eval {
     }
 
     fn difference(&self, one: &[u64], other: &[u64], rows: u64) -> Option<[String; 3]> {
-        let [one, other] = [one, other].map(|tile| self.program.state_of_tile(tile));
-        difference(self.program.reductions(), &one, &other, rows)
+        let states = [one, other].map(|tile| self.program.state_of_tile(tile));
+        let kept = [one, other].map(|tile| self.program.kept_of_tile(tile));
+        let reductions = self.program.reductions();
+        let of_states = difference(reductions, &states[0], &states[1], rows);
+        of_states.or_else(|| difference_of_kept(reductions, &kept[0], &kept[1]))
     }
 
     fn difference_of_chunk(&self, one: &[u64], other: &[u64]) -> Option<[String; 3]> {
@@ -70,11 +80,11 @@ impl Operator for Eval {
     }
 
     fn state(&self) -> (Vec<Reduction>, Fold) {
-        (self.program.reductions().to_vec(), self.fold.get())
+        (self.program.reductions().to_vec(), self.fold.get(self.program.reductions()))
     }
 
     fn results(&self, rows: u64) -> Result<Results> {
-        results(self.program.reductions(), self.fold.get(), rows)
+        results(self.program.reductions(), self.fold.get(self.program.reductions()), rows)
     }
 }
 
@@ -110,6 +120,15 @@ fn difference(reductions: &[Reduction], one: &[u64], other: &[u64], rows: u64) -
     })
 }
 
+/// Returns the first of the kept words in which two tiles differ, and both as text.
+fn difference_of_kept(reductions: &[Reduction], one: &[u64], other: &[u64]) -> Option<[String; 3]> {
+    let kept = reductions.iter().filter(|reduction| reduction.keeps_tiles());
+    kept.zip(one.iter().zip(other)).find(|(_, (one, other))| one != other).map(|(reduction, (one, other))| {
+        let text = |bits: u64| format!("{} ({bits:#x})", Scalar::of_bits(reduction.state_dtype(), bits));
+        [format!("the partial result of '{}'", reduction.label()), text(*one), text(*other)]
+    })
+}
+
 /// Returns the first result in which the words of a chunk differ, and both as text.
 fn difference_of_chunk(reductions: &[Reduction], mut one: &[u64], mut other: &[u64]) -> Option<[String; 3]> {
     reductions.iter().find_map(|reduction| {
@@ -140,8 +159,8 @@ fn place(shape: &[u64], mut element: u64) -> Vec<u64> {
 /// # Errors
 /// [`Error::InvalidJob`](crate::Error::InvalidJob) if rows have values for which there is no result.
 pub(crate) fn results(reductions: &[Reduction], nodes: Fold, rows: u64) -> Result<Results> {
-    let sums = nodes.sums().to_vec();
-    expr::results(reductions, nodes.finish(reductions).as_deref(), &sums, rows)
+    let (sums, kept) = (nodes.sums().to_vec(), nodes.kept());
+    expr::results(reductions, nodes.finish(reductions).as_deref(), &sums, &kept, rows)
 }
 
 impl Combine for [Reduction] {
@@ -150,7 +169,7 @@ impl Combine for [Reduction] {
     }
 
     fn combine(&self, mut left: &mut [u64], mut right: &[u64]) {
-        for reduction in self.iter().filter(|reduction| reduction.tally().is_none()) {
+        for reduction in self.iter().filter(|reduction| reduction.state_words() > 0) {
             let (l, l_rest) = left.split_at_mut(reduction.state_words());
             let (r, r_rest) = right.split_at(reduction.state_words());
             reduction.combine(l, r);

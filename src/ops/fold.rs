@@ -51,6 +51,8 @@ pub(crate) struct Fold {
     nodes: BTreeMap<Place, Box<[u64]>>,
     /// Empty without chunks.
     sums: Vec<u64>,
+    /// The words of tiles that are kept as they are, by the number of the first tile of a chunk.
+    kept: BTreeMap<u64, Vec<u64>>,
 }
 
 impl Fold {
@@ -91,7 +93,7 @@ impl Fold {
 
     /// Creates a tree of nodes: their levels, their indices and their states.
     pub(crate) fn of_nodes(nodes: impl IntoIterator<Item = (Place, Box<[u64]>)>) -> Fold {
-        Fold { nodes: nodes.into_iter().collect(), sums: vec![] }
+        Fold { nodes: nodes.into_iter().collect(), ..Fold::default() }
     }
 
     /// Adds the words of chunks; none if there are no chunks.
@@ -109,6 +111,16 @@ impl Fold {
         &self.sums
     }
 
+    /// Keeps words of the tiles from this one on.
+    fn keep(&mut self, first_tile: u64, words: Vec<u64>) {
+        self.kept.insert(first_tile, words);
+    }
+
+    /// Returns the words of all tiles that are kept as they are, in the order of tiles.
+    pub(crate) fn kept(&self) -> Vec<u64> {
+        self.kept.values().flatten().copied().collect()
+    }
+
     /// Returns the nodes: their levels, their indices and their states.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (Place, &[u64])> {
         self.nodes.iter().map(|(place, state)| (*place, &**state))
@@ -117,6 +129,7 @@ impl Fold {
     /// Adds the nodes of another part.
     pub(crate) fn merge(&mut self, other: Fold, how: &(impl Combine + ?Sized)) {
         self.add(&other.sums, how);
+        self.kept.extend(other.kept);
         for mut node in other.nodes {
             while let Some(halves) = self.insert(node) {
                 node = join(halves, how);
@@ -153,7 +166,12 @@ impl Fold {
 
 /// A tree to which several threads add nodes.
 #[derive(Default)]
-pub(crate) struct SharedFold(Mutex<Fold>);
+pub(crate) struct SharedFold {
+    nodes: Mutex<Fold>,
+    /// Sums of the words of chunks, which no thread adds to now. There are as many as threads have added at once:
+    /// thousands of words take as long to add as a chunk to transfer.
+    sums: Mutex<Vec<Vec<u64>>>,
+}
 
 impl SharedFold {
     /// Adds the nodes of another part. Other threads add theirs meanwhile: states of wide rows take long to combine.
@@ -161,7 +179,7 @@ impl SharedFold {
         self.add(&other.sums, how);
         for mut node in other.nodes {
             loop {
-                let halves = self.lock().insert(node);
+                let halves = lock(&self.nodes).insert(node);
                 let Some(halves) = halves else { break };
                 node = join(halves, how);
             }
@@ -170,22 +188,37 @@ impl SharedFold {
 
     /// Adds the words of chunks, as [`Fold::add`].
     pub(crate) fn add(&self, words: &[u64], how: &(impl Combine + ?Sized)) {
-        self.lock().add(words, how);
+        if words.is_empty() {
+            return;
+        }
+        let free = lock(&self.sums).pop();
+        let mut own = Fold { sums: free.unwrap_or_default(), ..Fold::default() };
+        own.add(words, how);
+        lock(&self.sums).push(own.sums);
     }
 
-    /// Removes all nodes and sums.
+    /// Keeps words of the tiles from this one on, as they are.
+    pub(crate) fn keep(&self, first_tile: u64, words: Vec<u64>) {
+        lock(&self.nodes).keep(first_tile, words);
+    }
+
+    /// Removes all nodes, sums and words.
     pub(crate) fn clear(&self) {
-        *self.lock() = Fold::default();
+        *lock(&self.nodes) = Fold::default();
+        lock(&self.sums).clear();
     }
 
     /// Returns the tree. No thread is adding nodes.
-    pub(crate) fn get(&self) -> Fold {
-        self.lock().clone()
+    pub(crate) fn get(&self, how: &(impl Combine + ?Sized)) -> Fold {
+        let mut all = lock(&self.nodes).clone();
+        lock(&self.sums).iter().for_each(|sums| all.add(sums, how));
+        all
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Fold> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Every change is complete before anything can panic.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -318,8 +351,40 @@ mod tests {
                     });
                 }
             });
-            assert_eq!(all.get().finish(&Shape).unwrap()[0], shape(&states), "{part} tiles at a time");
+            assert_eq!(all.get(&Shape).finish(&Shape).unwrap()[0], shape(&states), "{part} tiles at a time");
         }
+    }
+
+    /// Adds words one by one.
+    struct Counts;
+
+    impl Combine for Counts {
+        fn words(&self) -> usize {
+            0
+        }
+        fn combine(&self, _: &mut [u64], _: &[u64]) {}
+        fn chunk_words(&self) -> usize {
+            3
+        }
+        fn add(&self, sums: &mut [u64], words: &[u64]) {
+            sums.iter_mut().zip(words).for_each(|(sum, word)| *sum += word);
+        }
+    }
+
+    #[test]
+    fn threads_that_add_words_at_once_lose_none() {
+        let all = SharedFold::default();
+        assert!(all.get(&Counts).sums().is_empty());
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let all = &all;
+                scope.spawn(move || (0..1000).for_each(|word| all.add(&[1, thread, word], &Counts)));
+            }
+        });
+        assert_eq!(all.get(&Counts).sums(), [4000, 6000, 4 * 499_500]);
+        assert!(lock(&all.sums).len() <= 4);
+        all.clear();
+        assert!(all.get(&Counts).sums().is_empty());
     }
 
     #[test]

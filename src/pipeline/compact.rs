@@ -46,19 +46,27 @@ impl<'w> Compaction<'w> {
         Ok(())
     }
 
-    /// Writes the selected rows of a counted chunk to their place, and returns their size in bytes. Waits until the
-    /// place is known. `column` returns the staged rows of each output.
+    /// Waits until the place of a counted chunk is known, and returns it: the row of the outputs where its selected
+    /// rows begin.
     ///
     /// # Errors
-    /// Those of the sinks; [`Error::abandoned`] if the run was stopped.
+    /// [`Error::abandoned`] if the run was stopped.
+    pub(super) fn place(&self, chunk: &Chunk) -> Result<u64> {
+        Ok(self.first_row + self.order.place(chunk.index()).ok_or_else(Error::abandoned)?)
+    }
+
+    /// Writes the selected rows of a counted chunk to their place, and returns their size in bytes. `column` returns
+    /// the staged rows of each output.
+    ///
+    /// # Errors
+    /// Those of the sinks.
     pub(super) fn write<'c>(
         &self,
-        chunk: &Chunk,
+        (chunk, place): (&Chunk, u64),
         partials: &[u8],
         outputs: &[OutputColumn<'_>],
         column: impl Fn(usize) -> Option<&'c [u8]>,
     ) -> Result<u64> {
-        let place = self.first_row + self.order.place(chunk.index()).ok_or_else(Error::abandoned)?;
         let columns = &self.operator.kernel().columns;
         let Columns { outputs: sizes, tile_rows, .. } = columns;
         let (mut written, mut gathered) = (0, Vec::with_capacity(GATHERED));
@@ -87,7 +95,7 @@ impl<'w> Compaction<'w> {
         Ok(written)
     }
 
-    /// Returns whether the place of a chunk is known, or the run was stopped. If so, [`write`](Compaction::write)
+    /// Returns whether the place of a chunk is known, or the run was stopped. If so, [`place`](Compaction::place)
     /// does not wait.
     pub(super) fn is_known(&self, chunk: &Chunk) -> bool {
         self.order.is_known(chunk.index())

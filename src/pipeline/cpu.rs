@@ -1,11 +1,13 @@
 //! The CPU worker: runs the host kernel on the data in place.
 //!
-//! One [`step`](CpuWorker::step) claims a chunk and computes it; the next one writes it. Inputs in memory are used in
-//! place; other inputs, and rows of a mapped file that are not in the page cache, are read into staging memory first.
+//! One [`step`](CpuWorker::step) claims a chunk and computes it; the next one writes it. With compaction, a worker goes
+//! on to compute chunks while the place of the oldest one is not known. Inputs in memory are used in place;
+//! other inputs, and rows of a mapped file that are not in the page cache, are read into staging memory first.
 //! Outputs in memory are computed in place: past the cache, unless they can stay in it. If the kernel cannot store past
 //! the cache, a tile at a time is computed in the cache and copied from there. Other outputs are computed in staging
 //! memory and written to the sink.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ use crate::device::emulated::HostMemory;
 use crate::device::kernel::{HostKernel, MakeHostKernel, Uniform};
 use crate::device::{Emulated, Schedule};
 use crate::error::{Error, Result};
-use crate::plan::DevicePlan;
+use crate::plan::{DevicePlan, MOST_HELD};
 
 /// A worker measures how fast it computes in the cache after this many tiles. The measurement computes a tile twice
 /// more, which small jobs would notice.
@@ -69,16 +71,22 @@ struct CpuWorker<'r> {
     resident: Vec<&'r [u8]>,
     work: &'r Work<'r>,
     chunk_rows: usize,
-    /// Staging memory of every column: inputs, outputs, partials. In words, so that every dtype is aligned; empty as
-    /// long as an input is used in place.
-    staging: Vec<Vec<u64>>,
+    /// Staging memory of the inputs. In words, so that every dtype is aligned; empty as long as an input is used in
+    /// place.
+    inputs: Vec<Vec<u64>>,
+    /// The partial results of the tiles that are computed, if the kernel adds to words of a chunk.
+    of_step: Vec<u64>,
     clock: CpuClock,
     /// The time since which the arbiter has refused the worker, which must ask again.
     refused: Option<Duration>,
-    /// The chunk that was computed in the previous step.
-    computed: Option<Computed>,
-    /// The last chunk that was written, which the arbiter will be told of.
+    /// The chunks that were computed and are not written yet, oldest first.
+    computed: VecDeque<Computed>,
+    /// Memory for the results of further chunks.
+    free: Vec<Results>,
+    /// What the worker has done since it began a chunk, of which the arbiter will be told.
     finished: Option<Finished>,
+    /// Whether there are no more chunks to claim.
+    is_over: bool,
     verifier: Option<Verifier<'r>>,
     meter: Meter,
 }
@@ -102,12 +110,18 @@ impl Host {
     }
 }
 
+/// Staging memory for the results of a chunk, in words.
+#[derive(Default)]
+struct Results {
+    /// For each output; empty as long as it is computed in place.
+    outputs: Vec<Vec<u64>>,
+    partials: Vec<u64>,
+}
+
 /// A chunk whose staged outputs are not written yet.
 struct Computed {
     chunk: Chunk,
-    /// When the worker claimed it, and the time that it spent on it, without waiting.
-    begun: Duration,
-    busy: Duration,
+    results: Results,
 }
 
 impl<'r> CpuWorker<'r> {
@@ -120,29 +134,31 @@ impl<'r> CpuWorker<'r> {
             resident: kernel.resident.iter().map(|array| array.bytes()).collect(),
             work,
             chunk_rows,
-            staging: vec![Vec::new(); work.inputs.len() + work.outputs.len() + 2],
+            inputs: vec![Vec::new(); work.inputs.len()],
+            of_step: Vec::new(),
             clock,
             refused: None,
-            computed: None,
+            computed: VecDeque::new(),
+            free: Vec::new(),
             finished: None,
+            is_over: false,
             verifier: Verifier::of(work, "cpu", true)?,
             meter: Meter::new(WorkerName { device: "cpu".into(), worker }, number, work.timeline),
         })
     }
 
     /// Computes a chunk. Returns the time that this took, without waiting for the kernel's values.
-    fn compute(&mut self, chunk: &Chunk) -> Result<Duration> {
+    fn compute(&mut self, chunk: &Chunk, results: &mut Results) -> Result<Duration> {
         let kernel = self.work.operator.kernel();
         let columns = &kernel.columns;
         let (rows, first) = (chunk.len(), chunk.rows().start);
         let step = columns.rows_in_cache();
         let begin = self.clock.now();
 
-        let (in_staging, rest) = self.staging.split_at_mut(columns.inputs.len());
         let mut inputs: Vec<&[u8]> = Vec::with_capacity(columns.inputs.len());
         let windows: Vec<Range<u64>> = (0..columns.inputs.len()).map(|k| columns.window(k, &chunk.rows())).collect();
         let each = columns.inputs.iter().zip(&self.work.inputs).zip(&windows);
-        for (((&size, input), window), staging) in each.zip(in_staging) {
+        for (((&size, input), window), staging) in each.zip(&mut self.inputs) {
             let (elements, len) = (input.elements, window.end - window.start);
             inputs.push(match input.memory {
                 Some(memory) if input.source.is_cached(window.start * elements, len * elements) => {
@@ -161,9 +177,9 @@ impl<'r> CpuWorker<'r> {
         let known = self.clock.now();
 
         let host = self.host.get_or_insert_with(|| Host::new(self.create_host, &self.work.outputs));
-        let (out_staging, partials) = rest.split_at_mut(columns.outputs.len());
+        results.outputs.resize_with(columns.outputs.len(), Vec::new);
         let mut outputs: Vec<Rows<'_>> = Vec::with_capacity(columns.outputs.len());
-        for ((&size, output), staging) in columns.outputs.iter().zip(&self.work.outputs).zip(out_staging) {
+        for ((&size, output), staging) in columns.outputs.iter().zip(&self.work.outputs).zip(&mut results.outputs) {
             outputs.push(match output.memory {
                 Some(memory) => {
                     let claim = memory.claim_for_run(output.rows(chunk))?;
@@ -175,13 +191,12 @@ impl<'r> CpuWorker<'r> {
                 None => Rows::Staged(bytes_of(staging, rows * size)?),
             });
         }
-        let (partials, of_step) = partials.split_at_mut(1);
-        let partials = bytes_of(&mut partials[0], columns.partial_bytes(rows))?;
+        let partials = bytes_of(&mut results.partials, columns.partial_bytes(rows))?;
         // If the kernel adds to words of the chunk, these are here, with the words of the tiles of a step behind them.
         let of_chunk = columns.chunk_partials();
         let of_step = match of_chunk.is_empty() {
             true => &mut [],
-            false => bytes_of(&mut of_step[0], columns.partial_bytes(step.min(rows)))?,
+            false => bytes_of(&mut self.of_step, columns.partial_bytes(step.min(rows)))?,
         };
         of_step[of_chunk.clone()].fill(0);
         let uniform = Uniform { resident: &self.resident, values, total_rows: columns.total_rows };
@@ -257,23 +272,36 @@ impl<'r> CpuWorker<'r> {
         Some(begun)
     }
 
-    /// Writes the staged outputs of a computed chunk to the sinks, and absorbs its partial results.
-    fn write(&mut self, chunk: &Chunk) -> Result<()> {
-        let Work { operator, inputs, outputs, compaction, .. } = self.work;
+    /// Returns whether the oldest computed chunk is written next: its place is known, or there is nothing else to do.
+    fn writes(&self) -> bool {
+        let (Some(oldest), compaction) = (self.computed.front(), &self.work.compaction) else { return false };
+        let is_known = compaction.as_ref().is_none_or(|compaction| compaction.is_known(&oldest.chunk));
+        is_known || self.is_over || self.computed.len() == MOST_HELD
+    }
+
+    /// Writes the staged outputs of a computed chunk to the sinks, and absorbs its partial results. Returns the time
+    /// for which it has waited for the place of the chunk in compacted outputs.
+    fn write(&mut self, chunk: &Chunk, results: &Results) -> Result<Duration> {
+        let Work { operator, outputs, compaction, .. } = self.work;
         let (columns, rows) = (&operator.kernel().columns, chunk.len());
-        let (out_staging, partials) = self.staging[inputs.len()..].split_at(outputs.len());
-        let partials = &bytemuck::cast_slice(&partials[0])[..columns.partial_bytes(rows)];
+        let partials = &bytemuck::cast_slice(&results.partials)[..columns.partial_bytes(rows)];
         // Outputs in memory were written as they were computed.
         let staged = |k: usize| {
             let is_staged = outputs[k].memory.is_none();
-            is_staged.then(|| &bytemuck::cast_slice::<_, u8>(&out_staging[k])[..rows * columns.outputs[k]])
+            is_staged.then(|| &bytemuck::cast_slice::<_, u8>(&results.outputs[k])[..rows * columns.outputs[k]])
         };
         if let Some(verifier) = &mut self.verifier {
             verifier.check(chunk, staged, partials, &mut self.meter)?;
         }
+        let waits = self.clock.now();
+        let compacted = match compaction {
+            Some(compaction) => Some((compaction, compaction.place(chunk)?)),
+            None => None,
+        };
         let begin = self.clock.now();
-        self.meter.outcome.staged_out += match compaction {
-            Some(compaction) => compaction.write(chunk, partials, outputs, staged)?,
+        self.meter.outcome.times.drain.waiting += begin - waits;
+        self.meter.outcome.staged_out += match compacted {
+            Some((compaction, place)) => compaction.write((chunk, place), partials, outputs, staged)?,
             None => {
                 let staged = outputs.iter().enumerate().filter_map(|(k, output)| Some((output, staged(k)?)));
                 staged.map(|(output, rows)| output.write(chunk, rows)).sum::<Result<u64>>()?
@@ -283,7 +311,7 @@ impl<'r> CpuWorker<'r> {
             operator.absorb(chunk.rows().start, rows, partials);
         }
         self.meter.ran(HostStage::Drain, chunk, begin, self.clock.now());
-        Ok(())
+        Ok(begin - waits)
     }
 }
 
@@ -298,39 +326,51 @@ enum Rows<'c> {
 }
 
 impl Worker for CpuWorker<'_> {
-    /// Writes the chunk that was computed in the previous step, or claims and computes the next one.
+    /// Writes the oldest chunk that was computed, or claims and computes the next one.
     fn step(&mut self) -> Result<bool> {
         let Work { queue, arbiter, .. } = self.work;
-        if let Some(Computed { chunk, begun, busy }) = self.computed.take() {
+        if self.writes() {
+            let Some(Computed { chunk, results }) = self.computed.pop_front() else { return Ok(true) };
             let _span = self.meter.span(Task::Drain, &chunk);
             let begin = self.clock.now();
-            self.write(&chunk).map_err(|error| self.meter.with_chunk(&chunk, error))?;
-            let now = self.clock.now();
-            self.finished = Some(Finished { rows: chunk.len() as u64, busy: busy + (now - begin), begun, now });
+            let waited = self.write(&chunk, &results).map_err(|error| self.meter.with_chunk(&chunk, error))?;
+            self.free.push(results);
+            if let Some(finished) = &mut self.finished {
+                finished.now = self.clock.now();
+                finished.busy += finished.now - begin - waited;
+            }
             queue.finish(&chunk);
             self.meter.finished(&chunk);
             return Ok(true);
+        }
+        if self.is_over {
+            return Ok(false);
         }
         let Some(begun) = self.begin() else { return Ok(true) };
         let Some(chunk) = queue.claim(self.chunk_rows) else {
             if let Some(arbiter) = arbiter {
                 arbiter.stop_computing(self.clock.now());
             }
-            return Ok(false);
+            self.is_over = true;
+            return Ok(true);
         };
         let _span = self.meter.span(Task::Compute, &chunk);
-        let busy = self.compute(&chunk).map_err(|error| self.meter.with_chunk(&chunk, error))?;
-        self.computed = Some(Computed { chunk, begun, busy });
+        let mut results = self.free.pop().unwrap_or_default();
+        let busy = self.compute(&chunk, &mut results).map_err(|error| self.meter.with_chunk(&chunk, error))?;
+        self.finished = Some(Finished { rows: chunk.len() as u64, busy, begun, now: self.clock.now() });
+        self.computed.push_back(Computed { chunk, results });
         Ok(true)
     }
 
     fn ready_at(&self) -> Duration {
         let Work { arbiter, compaction, .. } = self.work;
         let now = self.clock.now();
-        match (&self.computed, compaction, arbiter) {
+        match (self.computed.front(), compaction, arbiter) {
             // Another worker must count the rows before.
-            (Some(Computed { chunk, .. }), Some(compaction), _) if !compaction.is_known(chunk) => Duration::MAX,
-            (None, _, Some(arbiter)) if self.refused.is_some() => {
+            (Some(Computed { chunk, .. }), Some(compaction), _) if self.writes() && !compaction.is_known(chunk) => {
+                Duration::MAX
+            }
+            (_, _, Some(arbiter)) if self.refused.is_some() && !self.writes() => {
                 arbiter.computing_resumes().map_or(Duration::MAX, |at| at.max(now))
             }
             _ => now,

@@ -7,9 +7,8 @@
 //! 2. The place of a chunk is **known** once all chunks before it are counted. It is the sum of their counts.
 //! 3. The worker waits for the place ([`Linearizer::place`]) and writes the rows there.
 //!
-//! This cannot deadlock: a worker waits with at most one chunk, which it has counted, and workers count their chunks
-//! in the order in which they claimed them. So the first chunk that is not counted always belongs to a worker that
-//! does not wait.
+//! This cannot deadlock: a worker waits only if it has counted all of its chunks. So the first chunk that is not
+//! counted always belongs to a worker that does not wait.
 
 use std::collections::BTreeMap;
 

@@ -46,11 +46,11 @@ impl<'r> Permit<'r> {
         ((most / tile) >> self.halved).max(1) * tile
     }
 
-    /// Returns whether the worker may claim another common chunk, which the CPU could compute. If nothing is in
-    /// flight, waits until it may; a worker that takes turns is refused instead. `now` is the time of the call.
-    pub(super) fn admit(&mut self, in_flight: bool, now: Duration) -> bool {
+    /// Returns whether the worker may claim another common chunk, which the CPU could compute. If the worker has no
+    /// chunks, waits until it may; one that takes turns is refused instead. `now` is the time of the call.
+    pub(super) fn admit(&mut self, has_chunks: bool, now: Duration) -> bool {
         let Some(arbiter) = self.arbiter else { return true };
-        let admission = arbiter.try_admit(self.device, &mut self.stages, in_flight);
+        let admission = arbiter.try_admit(self.device, &mut self.stages, has_chunks);
         self.refused = (admission == Admission::AskAgain).then(|| *self.refused.get_or_insert(now));
         if let Admission::Granted { halved } = admission {
             self.halved = halved;

@@ -3,12 +3,12 @@
 //! A worker is a host thread with one to three slots. Each [`step`](StagingWorker::step) does the first of these that
 //! is possible:
 //!
-//! 1. **Drain** the chunk that waits for its place in a compacted output.
+//! 1. **Drain** the oldest chunk that waited for its place in a compacted output, if the place is known.
 //! 2. **Receive**, if no slot is idle or no chunk is left to claim: take the oldest chunk that came back, and drain
-//!    it.
+//!    it. With compaction, count its rows, and hold it until its place is known.
 //! 3. **Send**: claim a chunk, read its rows into an idle slot, and send the slot to the submitter.
-//! 4. **Wait** for the chunks in flight: the following steps receive.
-//! 5. **End**, when there are no chunks to claim and none in flight.
+//! 4. **Wait** for the chunks in flight, or for the place of a chunk: the following steps receive or drain.
+//! 5. **End**, when there are no chunks to claim, none in flight and none held.
 //!
 //! So a worker fills all of its slots before it waits for a chunk, and while it waits the device works on them.
 //! Chunks come back in the order in which they were sent. A worker never calls the driver; see
@@ -41,8 +41,8 @@ pub(super) struct StagingWorker<'r, D: Device> {
     /// The time since which the worker has had nothing to do but wait for a chunk.
     waits: Option<Duration>,
     backoff: SpinThenSleep,
-    /// A chunk that came back and waits for its place in a compacted output.
-    held: Option<Done<'r, D>>,
+    /// Chunks that came back and wait for their places in a compacted output, oldest first. Their rows are counted.
+    held: VecDeque<Done<'r, D>>,
     device: &'r D,
     /// The number of the device in the run.
     number: usize,
@@ -74,11 +74,11 @@ impl<'r, D: Device> Worker for StagingWorker<'r, D> {
         if self.is_lost() {
             return self.host.now();
         }
-        if let (Some(done), Some(compaction)) = (&self.held, &self.work.compaction) {
-            return if compaction.is_known(done.chunk()) { self.host.now() } else { Duration::MAX };
+        if self.has_place() {
+            return self.host.now();
         }
-        if (self.idle.is_empty() || self.waits.is_some()) && !self.submitter.has_done() {
-            // The submitter must step first.
+        if self.is_waiting() && !self.submitter.has_done() {
+            // The submitter must step first, or the worker of a chunk before those that are held.
             return Duration::MAX;
         }
         self.permit.refusal().map_or(self.host.now(), |(_, resumes)| resumes)
@@ -107,7 +107,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
             submitter,
             waits: None,
             backoff: SpinThenSleep::new(),
-            held: None,
+            held: VecDeque::new(),
             device,
             number,
             host: device.host(work.epoch),
@@ -132,7 +132,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
             self.backoff.pause();
             return false;
         }
-        self.held = None;
+        self.held.clear();
         for chunk in self.claimed.drain(..) {
             for output in &self.work.outputs {
                 if let Some(memory) = output.pinned {
@@ -149,13 +149,13 @@ impl<'r, D: Device> StagingWorker<'r, D> {
 
     /// Does the first of the steps that is possible.
     fn advance(&mut self) -> Result<bool> {
-        if let Some(done) = self.held.take() {
-            self.drain(done)?;
-        } else if self.idle.is_empty() || self.waits.is_some() {
+        if self.has_place() || self.is_waiting() && self.in_flight == 0 {
+            self.drain_held()?;
+        } else if self.is_waiting() {
             self.receive()?;
         } else if let Some(chunk) = self.claim() {
             self.send(&chunk)?;
-        } else if self.in_flight > 0 {
+        } else if self.in_flight > 0 || !self.held.is_empty() {
             self.waits = Some(self.host.now());
         } else if self.is_lost() {
             // It was not permitted to claim a chunk.
@@ -166,6 +166,17 @@ impl<'r, D: Device> StagingWorker<'r, D> {
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// Returns whether the worker can do nothing but wait for a chunk: no slot is idle, or no chunk is left.
+    fn is_waiting(&self) -> bool {
+        self.idle.is_empty() || self.waits.is_some()
+    }
+
+    /// Returns whether the place of the oldest held chunk is known.
+    fn has_place(&self) -> bool {
+        let oldest = self.held.front().zip(self.work.compaction.as_ref());
+        oldest.is_some_and(|(done, compaction)| compaction.is_known(done.chunk()))
     }
 
     /// Claims a chunk. Half of the workers prefer rows that are resident on this device, the other half prefer common
@@ -196,7 +207,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
             begin = since;
             self.host.reach(resumes);
         }
-        let may_claim = self.permit.admit(self.in_flight > 0, begin);
+        let may_claim = self.permit.admit(self.in_flight > 0 || !self.held.is_empty(), begin);
         if !self.permit.is_refused() {
             self.meter.outcome.throttled += self.host.now() - begin;
         }
@@ -235,34 +246,50 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         Ok(())
     }
 
-    /// Takes the oldest chunk if it is back, and drains it. With compaction, counts its rows and holds it until the
-    /// next step, because its place may not be known yet.
+    /// Takes the oldest chunk if it is back, and drains it. With compaction, counts its rows and holds it, because its
+    /// place may not be known yet.
     fn receive(&mut self) -> Result<()> {
         let begin = *self.waits.get_or_insert(self.host.now());
         let Some(done) = self.submitter.receive()? else {
             self.backoff.pause();
             return Ok(());
         };
-        (self.waits, self.backoff) = (None, SpinThenSleep::new());
         self.in_flight -= 1;
         self.host.reach(done.back_at);
-        self.meter.outcome.times.drain.waiting += self.host.now() - begin;
-        let Some(compaction) = &self.work.compaction else { return self.drain(done) };
+        self.waited(begin);
+        let Some(compaction) = &self.work.compaction else { return self.drain(done, None) };
         let counted = compaction.count(done.chunk(), done.partials());
         counted.map_err(|error| self.meter.with_chunk(done.chunk(), error))?;
-        self.held = Some(done);
+        self.held.push_back(done);
         Ok(())
     }
 
-    /// Writes the outputs of a chunk to the sinks, absorbs its partial results, and recycles its slot.
-    fn drain(&mut self, done: Done<'r, D>) -> Result<()> {
+    /// Drains the oldest held chunk, once its place is known.
+    fn drain_held(&mut self) -> Result<()> {
+        let oldest = self.held.pop_front().zip(self.work.compaction.as_ref());
+        let (done, compaction) = oldest.ok_or_else(Error::abandoned)?;
+        let begin = self.waits.unwrap_or(self.host.now());
+        let place = compaction.place(done.chunk())?;
+        self.waited(begin);
+        self.drain(done, Some(place))
+    }
+
+    /// Ends a wait for a chunk that began at this time.
+    fn waited(&mut self, begin: Duration) {
+        (self.waits, self.backoff) = (None, SpinThenSleep::new());
+        self.meter.outcome.times.drain.waiting += self.host.now() - begin;
+    }
+
+    /// Writes the outputs of a chunk to the sinks, absorbs its partial results, and recycles its slot. With
+    /// compaction, its place is given.
+    fn drain(&mut self, done: Done<'r, D>, place: Option<u64>) -> Result<()> {
         let chunk = done.chunk();
         let _span = self.meter.span(Task::Drain, chunk);
         if let Some(verifier) = &mut self.verifier {
             verifier.check(chunk, |output| done.output(output), done.partials(), &mut self.meter)?;
         }
         let begin = self.host.now();
-        let written = self.write(&done).map_err(|error| self.meter.with_chunk(chunk, error))?;
+        let written = self.write(&done, place).map_err(|error| self.meter.with_chunk(chunk, error))?;
         self.host.worked(HostWork::Drain, written as usize);
         self.meter.outcome.staged_out += written;
         self.meter.outcome.bytes_out += done.download_bytes();
@@ -286,10 +313,10 @@ impl<'r, D: Device> StagingWorker<'r, D> {
     }
 
     /// Writes the staged outputs of a chunk, and returns their size in bytes.
-    fn write(&self, done: &Done<'r, D>) -> Result<u64> {
+    fn write(&self, done: &Done<'r, D>, place: Option<u64>) -> Result<u64> {
         let (chunk, outputs) = (done.chunk(), &self.work.outputs);
-        if let Some(compaction) = &self.work.compaction {
-            return compaction.write(chunk, done.partials(), outputs, |k| done.output(k));
+        if let Some((compaction, place)) = self.work.compaction.as_ref().zip(place) {
+            return compaction.write((chunk, place), done.partials(), outputs, |k| done.output(k));
         }
         let staged = outputs.iter().enumerate().filter_map(|(k, output)| Some((output, done.output(k)?)));
         staged.map(|(output, rows)| output.write(chunk, rows)).sum()

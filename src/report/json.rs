@@ -257,7 +257,7 @@ fn stages(times: &StageTimes) -> Option<StagesJson> {
 impl Serialize for Scalar {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match *self {
-            value @ (Scalar::F32(_) | Scalar::F64(_)) if !value.as_f64().is_finite() => {
+            value if value.dtype().is_float() && !value.as_f64().is_finite() => {
                 serializer.serialize_str(&value.to_string())
             }
             Scalar::Bool(value) => serializer.serialize_bool(value),
@@ -269,6 +269,8 @@ impl Serialize for Scalar {
             Scalar::U16(value) => serializer.serialize_u16(value),
             Scalar::U32(value) => serializer.serialize_u32(value),
             Scalar::U64(value) => serializer.serialize_u64(value),
+            Scalar::F16(value) => serializer.serialize_f32(value.to_f32()),
+            Scalar::Bf16(value) => serializer.serialize_f32(value.to_f32()),
             Scalar::F32(value) => serializer.serialize_f32(value),
             Scalar::F64(value) => serializer.serialize_f64(value),
         }

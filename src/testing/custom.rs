@@ -35,6 +35,21 @@ extern \"C\" __global__ void keep(const double *x, long long first_row, long lon
 }
 ";
 
+/// The source of [`around`].
+pub const AROUND: &str = "// overshot foreign sample: around
+extern \"C\" __global__ void around(const float (*x)[2], const int *w, const double *v, long long total_rows,
+                                  long long first_row, long long rows, double *y)
+{
+    long long i = blockIdx.x * 256ll + threadIdx.x;
+    if (i >= rows) return;
+    double sum = 0;
+    for (long long k = i - 20; k <= i + 30; ++k) {
+        if (first_row + k >= 0 && first_row + k < total_rows) sum += (double)(x[k][0] - x[k][1]);
+    }
+    y[i] = sum + (first_row + i + 1 < total_rows ? w[i + 1] : -1) * v[i];
+}
+";
+
 /// The array of [`everything`].
 pub const TABLE: [f64; 7] = [0.5, -1.0, 1e10, 3.25, 0.0, 7.0, 1e-3];
 /// The scalar of [`everything`].
@@ -90,17 +105,42 @@ pub fn keep() -> CustomKernel {
     })
 }
 
+/// A kernel that reads neighbours: `y` is the sum of `x₀ - x₁` in the 20 rows before to the 30 rows behind, as far as
+/// they exist, and `v` times `w` of the next row, or -1 in the last one.
+///
+/// # Panics
+/// Never panics, because the source is correct.
+pub fn around() -> CustomKernel {
+    // SAFETY: it touches the rows of its columns, and those rows of the halos that exist.
+    let kernel = unsafe {
+        let kernel = CustomKernel::cuda("around.cu", AROUND, "around").expect("a valid kernel");
+        kernel.halo("x", 20, 30).halo("w", 0, 1)
+    };
+    kernel.on_host(|rows| {
+        let (x, front) = (rows.input::<f32>("x").as_chunks::<2>().0, rows.halo_before("x"));
+        let (w, v, y) = (rows.input::<i32>("w"), rows.input::<f64>("v"), rows.output::<f64>("y"));
+        for (i, y) in y.iter_mut().enumerate() {
+            let near = &x[(front + i).saturating_sub(20)..x.len().min(front + i + 31)];
+            let sum = near.iter().fold(0.0, |sum, x| sum + f64::from(x[0] - x[1]));
+            *y = sum + f64::from(*w.get(i + 1).unwrap_or(&-1)) * v[i];
+        }
+    })
+}
+
 /// Returns the kernels, bound.
 pub fn samples() -> Vec<Kernel> {
-    [EVERYTHING, KEEP].into_iter().filter_map(rebuild).collect()
+    [EVERYTHING, KEEP, AROUND].into_iter().filter_map(rebuild).collect()
 }
 
 /// Returns the kernel with this source, as tests bind it.
 pub(super) fn rebuild(source: &str) -> Option<Kernel> {
-    let (call, inputs, outputs) = match source {
-        EVERYTHING => (everything(), [("x".into(), Dtype::F32)], ["y".into(), "z".into()]),
-        KEEP => (Call::from(&keep()), [("x".into(), Dtype::F64)], ["big".into(), "where".into()]),
+    let (call, inputs, outputs): (Call, &[_], &[&str]) = match source {
+        EVERYTHING => (everything(), &[("x", Dtype::F32)], &["y", "z"]),
+        KEEP => (Call::from(&keep()), &[("x", Dtype::F64)], &["big", "where"]),
+        AROUND => (Call::from(&around()), &[("x", Dtype::F32), ("w", Dtype::I32), ("v", Dtype::F64)], &["y"]),
         _ => return None,
     };
+    let inputs: Vec<_> = inputs.iter().map(|(name, dtype)| ((*name).to_owned(), *dtype)).collect();
+    let outputs: Vec<_> = outputs.iter().map(|name| (*name).to_owned()).collect();
     Some(call.bind(&inputs, &outputs).ok()?.kernel)
 }

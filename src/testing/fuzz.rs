@@ -56,7 +56,7 @@ impl Bound {
 
     /// Returns the results of one value of the reductions over the `rows` rows of a single tile with these partials.
     pub fn results(&self, partials: &[u64], rows: u64) -> Vec<(String, Option<Scalar>)> {
-        let results = expr::results(self.0.reductions(), Some(partials), &[], rows);
+        let results = expr::results(self.0.reductions(), Some(partials), &[], &[], rows);
         results.map(|results| results.values).unwrap_or_default()
     }
 

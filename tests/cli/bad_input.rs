@@ -104,7 +104,7 @@ fn other_formats(device: &str) -> Outcome {
     place.refused(1, &["t.parquet", "is a Parquet file", "t.parquet:f64!"], &["sum(a)", "a=t.parquet:f64"]);
     place.refused(1, &["noext", "is a .npy file", "rename it"], &["sum(a)", "a=noext:f64"]);
     place.refused(1, &["out.csv", "write a .npy file"], &["c = a", "a=a.npy", "c=out.csv"]);
-    place.refused(2, &["c2.npy:float16", "not a dtype", "float32"], &["c = a", "a=a.npy", "c=c2.npy:float16"]);
+    place.refused(2, &["c2.npy:float128", "not a dtype", "float32"], &["c = a", "a=a.npy", "c=c2.npy:float128"]);
     place.refused(1, &["new/", "name a file"], &["c = a", "a=a.npy", "c=new/"]);
     place.refused(1, &["standard input"], &["sum(a)", "a=-"]);
     let report = place.report(&["c = a; sum(c)", "a=t.parquet:float64!", "c=out.csv:f32!"]);
@@ -254,7 +254,11 @@ fn line_break(device: &str) -> Outcome {
 fn other_names(device: &str) -> Outcome {
     let place = place(device);
     place.refused(2, &["x=a.npy", "no name 'x', and no other"], &["sum(1)", "x=a.npy", "--rows", "3"]);
-    place.refused(2, &["y=m.npy", "'y' is a single number, which is printed"], &["y = mean(a)", "a=a.npy", "y=m.npy"]);
+    place.refused(
+        2,
+        &["'y' is one number of all rows, which the report has: leave its output out"],
+        &["y = mean(a)", "a=a.npy", "y=m.npy"],
+    );
     place.refused(2, &["'b'", "no input of that name", "no value"], &["c = a * b", "a=a.npy", "c=c.npy"]);
     place.refused(2, &["column 1", "`c`", "give 'c' an output"], &["c = a * 2", "a=a.npy"]);
     RAN

@@ -120,7 +120,7 @@ fn unreadable(device: &str) -> Outcome {
         ("a.dat", b"\x93NUMPY", "is a .npy file under another name"),
         ("x.raw", b"\0\0\0\0", "is not .npy: add the dtype, as in x.raw:f32"),
         ("f.npy", &npy("<f8", "True", "(1, 2)", &[0; 16]), "Fortran order"),
-        ("h.npy", &npy("<f2", "False", "(2,)", &[0; 4]), "half-precision"),
+        ("h.npy", &npy("|V2", "False", "(2,)", &[0; 4]), "bfloat16"),
         ("short.npy", &npy("<f8", "False", "(9,)", &[0; 16]), "short file"),
     ] {
         place.raw(name, bytes);

@@ -12,6 +12,7 @@ use crate::{Case, Outcome};
 pub const CASES: &[Case] = &[
     ("a compacting kernel, from its text", keep),
     ("a kernel with scalars, resident arrays and scratch", everything),
+    ("a kernel that reads neighbours", around),
     ("errors in the arguments of a kernel", refused),
     ("a plan shows an input whose const was forgotten", forgotten_const),
     ("a kernel with an illegal address, or that does not compile", faulty),
@@ -39,6 +40,37 @@ fn keep(device: &str) -> Outcome {
     let big: Vec<f64> = x.into_iter().filter(|x| *x > 50.0).collect();
     assert_eq!(report["outputs"][0]["rows"], big.len());
     assert_eq!(rows(&fs::read(place.path("big.npy")).unwrap()), big);
+    RAN
+}
+
+fn around(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    place.raw("around.cu", custom::AROUND.as_bytes());
+    let x: Vec<u8> = (0..600u16).flat_map(|i| f32::from(i % 7).to_le_bytes()).collect();
+    place.raw("x.f32", &x);
+    place.raw("w.i32", &(0..300i32).flat_map(i32::to_le_bytes).collect::<Vec<_>>());
+    place.npy("v.npy", &[0.5; 300]);
+    let args = ["around.cu:around", "x=x.f32:f32", "w=w.i32:i32", "v=v.npy", "y=y.npy", "--halo", "w=0:1"];
+    let refused = |halo: &str, words: &[&str]| place.refused(2, words, &[&args[..], &["--halo", halo]].concat());
+    refused("x=1:", &["--halo", "x=1:0"]);
+    refused("y=1", &["'y' has a halo, but is no input"]);
+    refused("70000", &["a halo of 70000 rows is larger than 65536"]);
+    place.refused(2, &["--halo", "kernels"], &["y = v + 1", "v=v.npy", "--halo", "1"]);
+    // That of `w` is its own.
+    let args = [&args[..], &["--halo", "20:30"]].concat();
+    if !runs_cuda(device) {
+        let plan = place.overshot(&[&["plan", "--device", device], &args[..]].concat());
+        assert_eq!((plan.code, plan.stderr.as_str()), (Some(0), ""));
+        return RAN;
+    }
+    place.report(&args);
+    let y = rows(&fs::read(place.path("y.npy")).unwrap());
+    let expected = |row: i32| {
+        let near = (row - 20).max(0)..=(row + 30).min(299);
+        let sum: i32 = near.map(|near| 2 * near % 7 - (2 * near + 1) % 7).sum();
+        f64::from(sum) + 0.5 * f64::from(if row < 299 { row + 1 } else { -1 })
+    };
+    assert_eq!(y, (0..300).map(expected).collect::<Vec<_>>());
     RAN
 }
 

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should stop
 
+mod arrays;
 mod bad_input;
 mod bench;
 mod checks;
@@ -42,6 +43,7 @@ fn main() {
             kernels::CASES,
             demo::CASES,
             bench::CASES,
+            arrays::CASES,
             checks::CASES,
             parts::CASES,
             process::CASES,

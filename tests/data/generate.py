@@ -8,7 +8,7 @@ from numpy.lib import format as npy
 HERE = pathlib.Path(__file__).parent
 
 NAMES = {"bool": "b1", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8",
-         "u8": "u1", "u16": "u2", "u32": "u4", "u64": "u8", "f32": "f4", "f64": "f8"}
+         "u8": "u1", "u16": "u2", "u32": "u4", "u64": "u8", "f16": "f2", "f32": "f4", "f64": "f8"}
 
 
 def values(code):
@@ -58,13 +58,13 @@ records["id"], records["price"], records["flag"] = [1, 2, 65535], [0.5, -1.0, np
 records["größe"], records["last"], records["name"] = [-1, 0, 7], [3, 2, 1], b"abc"
 save("records", records)
 save("records_of_objects", np.zeros(2, [("x", "<f8"), ("o", "O")]))
-save("half", np.zeros(2, "f2"))
 save("long_double", np.zeros(2, "g"))
 save("complex", np.zeros(2, "c8"))
 save("datetime", np.zeros(2, "M8[ns]"))
 save("timedelta", np.zeros(2, "m8[s]"))
 save("text", np.array(["a", "bc"]))
 save("bytes", np.array([b"a", b"bc"]))
+save("bfloat16", np.zeros(2, "V2"))
 save("void", np.zeros(2, "V3"))
 
 # As old NumPy wrote them: Python 2's long integers, and rows that start anywhere.

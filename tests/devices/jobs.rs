@@ -304,6 +304,19 @@ fn dtypes(choice: &DeviceChoice) -> Outcome {
             check(found == Some(largest as f64), concat!("max of ", stringify!($t)))?;
         )*};
     }
+    // Integers of this size are f16 and bf16.
+    let small: Vec<f32> = (0..rows).map(|row| (row % 201) as f32 - 100.0).collect();
+    macro_rules! halves {
+        ($($t:ty),*) => {$(
+            let a: Vec<$t> = small.iter().map(|x| <$t>::from_f32(*x)).collect();
+            let mut c = vec![<$t>::ZERO; rows];
+            let report = engine.run(Job::eval("c = a; max(a)")?.input("a", &a).output("c", &mut c))?;
+            check(a == c, concat!("rows of ", stringify!($t)))?;
+            let found = report.value("max(a)")?.map(|m| m.as_f64());
+            check(found == Some(100.0), concat!("max of ", stringify!($t)))?;
+        )*};
+    }
+    halves!(half::f16, half::bf16);
     each!(i8, i16, i32, i64, u8, u16, u32, u64, f32, f64);
     let a: Vec<bool> = numbers(rows, 9).iter().map(|x| *x > 0.0).collect();
     let mut c = vec![false; rows];

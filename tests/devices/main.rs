@@ -15,6 +15,7 @@ mod each_fault;
 #[path = "../faults/jobs.rs"]
 mod fault_jobs;
 mod filters;
+mod halos;
 mod hangs;
 mod harness;
 mod jobs;
@@ -22,11 +23,13 @@ mod kernels;
 mod losses;
 mod neighbours;
 mod numpy;
+mod order;
 mod part_files;
 mod partials;
 mod passes;
 mod resumes;
 mod rows;
+mod scan;
 mod sharded;
 mod sharing;
 mod verdict;
@@ -53,12 +56,15 @@ fn main() {
         divided::MODULE,
         contention::MODULE,
         counts::MODULE,
+        order::MODULE,
+        scan::MODULE,
         sharing::MODULE,
         numpy::MODULE,
         verdict::MODULE,
         verified::MODULE,
         wide::MODULE,
         neighbours::MODULE,
+        halos::MODULE,
         within::MODULE,
         checksums::MODULE,
     ];

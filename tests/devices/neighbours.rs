@@ -7,7 +7,7 @@ use overshot::device::{Emulated, Fault, FaultAt};
 use overshot::{DeviceChoice, Engine, Input, Job, Npy, Report, Result, Source};
 
 use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, cpu, engine, numbers};
-use crate::rows::bits;
+use crate::rows::{Watched, bits};
 
 pub const MODULE: Module =
     Module { name: "neighbours", cases: CASES, emulated: EMULATED, counts_memory: true, ..NO_CASES };
@@ -21,6 +21,7 @@ const CASES: &[(&str, Case)] = &[
     ("rows that stay on devices, and pinned rows", in_place),
     ("halos are few bytes more", bytes),
     ("parts read neighbours of other parts", parts),
+    ("a plan reads no rows, and a run those of the ends", ends),
     ("what is refused names the remedy", refused),
 ];
 
@@ -348,6 +349,27 @@ fn losses() -> Outcome {
         check(same(&y, &expected), format!("other rows without a lost device\n{report}"))?;
     }
     Ok(())
+}
+
+fn ends(choice: &DeviceChoice) -> Outcome {
+    let rows = 20_000;
+    let x = numbers(rows, 19);
+    let watched = Watched::new(&x);
+    let mut y = vec![0.0; rows];
+    let engine = engine(choice).chunk(64 << 10).build()?;
+    let text = "m = mean(x); y = shift(x, 100, wrap) + shift(x - m, -9, wrap)";
+    let job = Job::eval(text)?.input("x", &watched).output("y", &mut y);
+    let _ = engine.plan(&job)?;
+    check(watched.total() == 0, format!("the plan read {} rows", watched.total()))?;
+    let report = engine.run(job)?;
+    let mean = report.value("m")?.map_or(f64::NAN, |mean| mean.as_f64());
+    let expected = |row: usize| x[(row + rows - 100) % rows] + (x[(row + 9) % rows] - mean);
+    check((0..rows).all(|row| y[row] == expected(row)), "other rows around the ends")?;
+    // The run, too, fails if they cannot be read.
+    watched.fails_beyond(0);
+    let mut y = vec![0.0; rows];
+    let failed = engine.run(Job::eval(text)?.input("x", &watched).output("y", &mut y));
+    check(failed.is_err(), "rows that cannot be read")
 }
 
 fn refused(choice: &DeviceChoice) -> Outcome {

@@ -18,6 +18,7 @@ const MAX_ULP: u64 = 4;
 /// How far sums may be, relative to the sum of magnitudes or, if larger, the result.
 const CLOSE: f64 = 1e-12;
 const CLOSE_F32: f64 = 1e-6;
+const CLOSE_F16: f64 = 2e-3;
 
 /// The number of cases in one job: enough to save compilations, few enough to keep kernels small.
 const TOGETHER: usize = 24;
@@ -132,7 +133,11 @@ fn compare(case: &Case<'_>, ours: &Column, magnitude: f64) -> Result<(), String>
                 "zero" => x == y && x == 0.0,
                 "ulp" => distance(ours.dtype, a, b) <= MAX_ULP,
                 "close" => {
-                    let close = if ours.dtype == Dtype::F32 { CLOSE_F32 } else { CLOSE };
+                    let close = match ours.dtype {
+                        Dtype::F16 => CLOSE_F16,
+                        Dtype::F32 => CLOSE_F32,
+                        _ => CLOSE,
+                    };
                     (x - y).abs() <= magnitude.max(y.abs()) * close
                 }
                 _ => false,
@@ -147,6 +152,7 @@ fn compare(case: &Case<'_>, ours: &Column, magnitude: f64) -> Result<(), String>
 /// Floats between two floats.
 fn distance(dtype: Dtype, a: u64, b: u64) -> u64 {
     let place = |bits: u64| match dtype {
+        Dtype::F16 if bits >> 15 == 1 => -((bits & 0x7fff) as i64),
         Dtype::F32 if bits >> 31 == 1 => -((bits & 0x7fff_ffff) as i64),
         Dtype::F64 if bits >> 63 == 1 => -((bits & (u64::MAX >> 1)) as i64),
         _ => bits as i64,
@@ -180,6 +186,7 @@ impl Column {
             Scalar::U16(v) => v.to_le_bytes().to_vec(),
             Scalar::U32(v) => v.to_le_bytes().to_vec(),
             Scalar::U64(v) => v.to_le_bytes().to_vec(),
+            Scalar::F16(v) => v.to_le_bytes().to_vec(),
             Scalar::F32(v) => v.to_le_bytes().to_vec(),
             Scalar::F64(v) => v.to_le_bytes().to_vec(),
             other => unreachable!("NumPy has no {other:?} in these cases"),
@@ -202,6 +209,7 @@ impl Column {
     fn value(&self, bits: u64) -> f64 {
         match self.dtype {
             Dtype::F64 => f64::from_bits(bits),
+            Dtype::F16 => half::f16::from_bits(bits as u16).into(),
             Dtype::F32 => f32::from_bits(bits as u32).into(),
             Dtype::I8 => f64::from(bits as i8),
             Dtype::I16 => f64::from(bits as i16),

@@ -1,6 +1,7 @@
 //! Rows of several elements: broadcast inputs, results with a value for each column, and passes that use them.
 
 use ndarray::{Array2, ArrayView, Axis};
+use overshot::plan::Role;
 use overshot::{DeviceChoice, Engine, Error, Input, Job, JobError, Npy, Partial, Report, Result, Source};
 
 use crate::harness::{Case, Module, NO_CASES, Outcome, check, cpu, engine, numbers};
@@ -13,6 +14,7 @@ const CASES: &[(&str, Case)] = &[
     ("columns have the same bits for all schedules", schedules),
     ("a table is standardised in two passes", standardises),
     ("results of columns are computed from others", computes),
+    ("results are written to outputs", written),
     ("files have the shape of their values", files),
     ("parts have the results of one run", parts),
     ("no rows, and one", edges),
@@ -95,6 +97,51 @@ fn schedules(choice: &DeviceChoice) -> Outcome {
         check((mean - expected).abs() <= 1e-9 * expected.abs().max(1e3), format!("a sum of {mean}, not {expected}"))?;
     }
     Ok(())
+}
+
+fn written(choice: &DeviceChoice) -> Outcome {
+    let (rows, width) = (3000, 5);
+    let x = table(rows, width, 4)?;
+    let job = |text| Ok::<_, Error>(Job::eval(text)?.input("x", Input::from(x.view())));
+    let text = "m = mean(x, axis=0); s = std(x, axis=0, keepdims=True); y = (x - m) / s; z = m / s; sum(y)";
+    let (mut right, mut y) = (vec![0.0; rows * width], vec![0.0; rows * width]);
+    let plain = cpu().run(job(text)?.output("y", &mut right))?;
+    let engine = engine(choice).chunk(64 << 10).build()?;
+    let dir = tempfile::tempdir()?;
+    let (mut m, path) = ([0.0; 5], dir.path().join("s.npy"));
+    let mut given = job(text)?.output("m", &mut m).output("y", &mut y).output("s", Npy::create(&path));
+    let plan = engine.plan(&given)?;
+    check(plan.columns.iter().filter(|column| column.role == Role::Output).count() == 3, "other columns are planned")?;
+    given = given.checksum(true);
+    let report = engine.run(given)?;
+    check(all_bits(&report) == all_bits(&plain) && y == right, "outputs change the results")?;
+    let names: Vec<_> = report.outputs.iter().map(|output| (&*output.name, output.rows, output.bytes)).collect();
+    check(names == [("y", 3000, 120_000), ("m", 5, 40), ("s", 1, 40)], format!("{names:?}"))?;
+    check(report.outputs.iter().all(|output| output.checksum.is_some()), "outputs without checksums")?;
+    let means = report.array("m")?.and_then(|means| means.to_vec::<f64>());
+    check(means.as_deref() == Some(&m[..]), format!("{m:?}, not {means:?}"))?;
+    let file = Npy::open(&path)?;
+    check(file.shape() == Some(&[1, 5]), format!("a file of the shape {:?}", file.shape()))?;
+
+    // What does not fit is an error before the run.
+    let mut few = [0.0; 4];
+    check(engine.run(job("m = mean(x, axis=0)")?.output("m", &mut few)).is_err(), "4 of 5 numbers are written")?;
+    let mut single = [0f32; 5];
+    let error = engine.run(job("m = mean(x, axis=0)")?.output("m", &mut single));
+    check(matches!(error, Err(Error::InvalidJob(JobError::OutputDtype { .. }))), format!("{error:?}"))?;
+    engine.run(job("m = f32(mean(x, axis=0))")?.output("m", &mut single))?;
+    check(single.iter().zip(&m).all(|(single, m)| *single == *m as f32), format!("{single:?}, not {m:?}"))?;
+    let mut number = [0.0];
+    let error = engine.run(job("m = mean(x)")?.output("m", &mut number));
+    check(matches!(error, Err(Error::InvalidJob(JobError::ReductionOutput { .. }))), format!("{error:?}"))?;
+    let error = engine.plan(&job("m = mean(x)")?.output("m", &mut number));
+    check(matches!(error, Err(Error::InvalidJob(JobError::ReductionOutput { .. }))), format!("{error:?}"))?;
+    let error = engine.run_rows(job("m = mean(x, axis=0)")?.output("m", &mut m), 0..rows as u64);
+    check(matches!(error, Err(Error::InvalidJob(JobError::PartialResult { .. }))), format!("{error:?}"))?;
+    let none = Array2::<f64>::zeros((0, 5));
+    let empty = Job::eval("m = min(x, axis=0)")?.input("x", Input::from(none.view())).output("m", &mut m);
+    let error = engine.run(empty);
+    check(matches!(error, Err(Error::InvalidJob(JobError::NoArray { .. }))), format!("{error:?}"))
 }
 
 const STANDARDISE: &str = "y = (x - mean(x, axis=0)) / std(x, axis=0)";

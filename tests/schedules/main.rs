@@ -66,7 +66,7 @@ mod handover_model;
 mod scalars_model;
 mod thread_pool_model;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -194,31 +194,38 @@ impl Run {
         Duration::from_millis(self.clock.fetch_add(time, Ordering::SeqCst) + time)
     }
 
-    /// Does what `CpuWorker::step` does, until there are no chunks left.
+    /// Does what `CpuWorker::step` does, until there are no chunks left. The worker holds two chunks at most.
     fn computes(&self, (cost, _): Costs) {
-        let mut finished = None;
+        let (mut finished, mut held, mut is_over) = (None, VecDeque::new(), false);
         loop {
+            if held.front().is_some_and(|chunk| is_over || held.len() == 2 || self.is_known(*chunk)) {
+                if !held.pop_front().is_none_or(|chunk| self.write(chunk)) {
+                    return self.stop();
+                }
+                continue;
+            }
+            if is_over {
+                return;
+            }
             let begun = self.arbiter.start_computing(finished, || self.now()).expect("no worker takes turns");
             let computing = self.computing.fetch_add(1, Ordering::SeqCst) + 1;
             assert!(computing <= CORES || self.over.load(Ordering::SeqCst), "{computing} workers compute");
             let chunk = self.claim();
             let fails = chunk.is_some_and(|chunk| chunk > 0 && self.fails == Some(0));
-            let goes_on = match chunk {
-                Some(chunk) if !fails => {
-                    self.count(chunk);
-                    self.write(chunk)
-                }
-                _ => false,
-            };
             self.computing.fetch_sub(1, Ordering::SeqCst);
             let now = self.pass(cost);
             match chunk {
                 None => {
                     self.over.store(true, Ordering::SeqCst);
-                    return self.arbiter.stop_computing(now);
+                    self.arbiter.stop_computing(now);
+                    is_over = true;
                 }
-                Some(_) if !goes_on => return self.stop(),
-                Some(_) => finished = Some(Finished { rows: 1000, busy: cost, begun, now }),
+                Some(_) if fails => return self.stop(),
+                Some(chunk) => {
+                    self.count(chunk);
+                    held.push_back(chunk);
+                    finished = Some(Finished { rows: 1000, busy: cost, begun, now });
+                }
             }
         }
     }
@@ -226,14 +233,22 @@ impl Run {
     /// Does what `StagingWorker::step` does, until there are no chunks left, on a device that returns each chunk at
     /// once. The worker has two slots.
     fn stages(&self, (_, cost): Costs) {
-        let (mut stages, mut in_flight) = (false, std::collections::VecDeque::new());
+        let mut stages = false;
+        let (mut in_flight, mut held) = (VecDeque::new(), VecDeque::new());
         loop {
-            let has_slot = in_flight.len() < 2;
+            if held.front().is_some_and(|chunk| self.is_known(*chunk)) {
+                if !self.drains(&mut held, cost) {
+                    return self.stop();
+                }
+                continue;
+            }
+            let has_slot = in_flight.len() + held.len() < 2;
+            let has_chunks = !in_flight.is_empty() || !held.is_empty();
             let may_stage = has_slot && {
-                let admission = self.arbiter.try_admit(0, &mut stages, !in_flight.is_empty());
+                let admission = self.arbiter.try_admit(0, &mut stages, has_chunks);
                 matches!(admission, Admission::Granted { .. })
             };
-            let stands_aside = has_slot && !may_stage && in_flight.is_empty();
+            let stands_aside = has_slot && !may_stage && !has_chunks;
             assert!(
                 !stands_aside || self.over.load(Ordering::SeqCst),
                 "a worker that stands aside woke before the end"
@@ -243,17 +258,33 @@ impl Run {
                 Some(chunk) => {
                     in_flight.push_back(chunk);
                 }
-                None => {
-                    let Some(chunk) = in_flight.pop_front() else { return self.end() };
-                    self.count(chunk);
-                    if !self.write(chunk) {
-                        return self.stop();
+                None => match in_flight.pop_front() {
+                    Some(chunk) => {
+                        self.count(chunk);
+                        held.push_back(chunk);
                     }
-                    let end = self.pass(cost);
-                    self.arbiter.end_staging(1000, cost, end);
-                }
+                    None if held.is_empty() => return self.end(),
+                    None if !self.drains(&mut held, cost) => return self.stop(),
+                    None => {}
+                },
             }
         }
+    }
+
+    /// Drains the oldest of these chunks; false once the run was stopped.
+    fn drains(&self, held: &mut VecDeque<u64>, cost: Duration) -> bool {
+        let Some(chunk) = held.pop_front() else { return true };
+        if !self.write(chunk) {
+            return false;
+        }
+        let end = self.pass(cost);
+        self.arbiter.end_staging(1000, cost, end);
+        true
+    }
+
+    /// Returns whether the place of a chunk is known. It always is without compaction.
+    fn is_known(&self, chunk: u64) -> bool {
+        self.linearizer.as_ref().is_none_or(|linearizer| linearizer.is_known(chunk))
     }
 }
 

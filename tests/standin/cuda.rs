@@ -338,7 +338,10 @@ pub unsafe extern "C" fn cuLaunchKernel(
         };
         let columns: Vec<Column> = wanted.bytes(rows).enumerate().map(column).collect();
         let resident = kernel.resident.iter().enumerate();
-        let resident: Vec<Column> = resident.map(|(i, &bytes)| memory(address(Argument::Resident(i)), bytes)).collect();
+        // An array without a size of its own has a word for each tile.
+        let words = 8 * (first_row as usize + rows).div_ceil(wanted.tile_rows);
+        let resident = resident.map(|(i, &bytes)| (i, if bytes == 0 { words } else { bytes }));
+        let resident: Vec<Column> = resident.map(|(i, bytes)| memory(address(Argument::Resident(i)), bytes)).collect();
         let values = (0..).map_while(|i| place(Argument::Value(i)).map(argument)).collect();
         let shape = [grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes];
         let blocks = rows.div_ceil(wanted.tile_rows) as u32 * kernel.launch.blocks_per_tile;

@@ -238,6 +238,7 @@ pub(super) fn dtype(descr: &Literal<'_>) -> Result<(Dtype, bool), Refusal> {
         "u2" => Dtype::U16,
         "u4" => Dtype::U32,
         "u8" => Dtype::U64,
+        "f2" => Dtype::F16,
         "f4" => Dtype::F32,
         "f8" => Dtype::F64,
         _ => return Err(no_dtype(name, kind)),
@@ -254,10 +255,12 @@ fn no_dtype(name: &str, kind: &str) -> Refusal {
     let (what, remedy) = match kind.as_bytes().first() {
         Some(b'O') => ("Python objects", "save numbers, as in numpy.save(path, array.astype('f8'))"),
         Some(b'c') => ("complex numbers", "save array.real and array.imag separately"),
-        Some(b'f') if kind == "f2" => ("half-precision floats", "save array.astype('f4')"),
         Some(b'f') => ("long double floats", "save array.astype('f8')"),
         Some(b'M' | b'm') => ("dates or times", "save array.view('i8')"),
         Some(b'S' | b'U' | b'a') => ("text", "save numbers"),
+        Some(b'V') if kind == "V2" => {
+            ("plain bytes, as NumPy writes bfloat16", "name a raw file x.bf16, from array.tofile('x.bf16')")
+        }
         Some(b'V') => ("plain bytes", "save array.view('u1')"),
         _ => ("an unknown dtype", "save it again with numpy.save"),
     };

@@ -23,7 +23,7 @@ fn dtypes_are_parsed_from_their_names() {
     for &dtype in Dtype::ALL {
         assert_eq!(dtype.to_string().parse::<Dtype>().unwrap(), dtype);
     }
-    for name in ["", "F64", "float64", "f16"] {
+    for name in ["", "F64", "float64", "f128"] {
         says(name.parse::<Dtype>(), &[&format!("'{name}' is not a dtype: write one of bool i8"), "f32 f64"]);
     }
 }
@@ -66,6 +66,12 @@ fn values(dtype: Dtype) -> Vec<u8> {
         ($($d:ident: $t:ty),*) => {
             match dtype {
                 Dtype::Bool => vec![1, 0, 0, 1, 1],
+                Dtype::F16 => {
+                    bytemuck::cast_slice(&[0xfc00_u16, 0x7bff, 0x8000, 0x3e00, 0x0400]).to_vec()
+                }
+                Dtype::Bf16 => {
+                    bytemuck::cast_slice(&[0xff80_u16, 0x7f7f, 0x8000, 0x3fc0, 0x0080]).to_vec()
+                }
                 Dtype::F32 => {
                     bytemuck::cast_slice(&[f32::NEG_INFINITY, f32::MAX, -0.0, 1.5, f32::MIN_POSITIVE]).to_vec()
                 }

@@ -270,6 +270,8 @@ fn a_word_behind_the_last_colon_is_a_dtype() {
     for (text, path, dtype, is_raw) in [
         ("x.f32:f32", "x.f32", Some(Dtype::F32), false),
         ("x.raw:float64", "x.raw", Some(Dtype::F64), false),
+        ("x.raw:float16", "x.raw", Some(Dtype::F16), false),
+        ("x.raw:bfloat16", "x.raw", Some(Dtype::Bf16), false),
         ("x.raw:uint8!", "x.raw", Some(Dtype::U8), true),
         ("a:b:i8", "a:b", Some(Dtype::I8), false),
         ("a:b=c.npy", "a:b=c.npy", None, false),
@@ -279,7 +281,7 @@ fn a_word_behind_the_last_colon_is_a_dtype() {
     ] {
         assert_eq!(parse(text).unwrap(), (path.to_owned(), dtype, is_raw), "{text}");
     }
-    for text in ["c2.npy:float16", "x.raw:bf16", "x:f64x!", "a:b"] {
+    for text in ["c2.npy:float128", "x.raw:f8", "x:f64x!", "a:b"] {
         let error = says(parse(text), &[text, "is not a dtype: write one of bool i8", "f64, or NumPy's name", ":f64"]);
         assert!(error.is_usage());
     }

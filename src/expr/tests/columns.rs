@@ -124,7 +124,7 @@ fn results_find_their_states_among_those_of_others() {
     states.push(-5_i64 as u64);
     states.extend([float(4.0), float(4.0), float(1.0), float(2.0), float(2.0), float(6.0)]);
     states.push(9);
-    let found = results(&reductions, Some(&states), &[], 4).unwrap();
+    let found = results(&reductions, Some(&states), &[], &[], 4).unwrap();
     let values = [("m", Scalar::F64(2.0)), ("s", Scalar::I64(-5)), ("n", Scalar::I64(9))];
     assert_eq!(found.values, values.map(|(label, value)| (label.to_owned(), Some(value))));
     let arrays: Vec<_> = found.arrays.iter().map(|(label, array)| (label.as_str(), array.as_ref().unwrap())).collect();

@@ -8,7 +8,7 @@ use super::super::program::Program;
 use super::super::words::{Kind, Unary};
 use super::super::{Expression, functions, samples};
 use super::{Column, filter, run_partials, run_values};
-use crate::data::Dtype;
+use crate::data::{Dtype, Scalar};
 use crate::device::kernel::{Argument, Columns};
 
 const COMPILER: &str = "c++";
@@ -85,6 +85,7 @@ pub(super) fn run_rows_as_cpp(
     let partials = usize::from(columns.has_partials());
     let arguments: String = (0..written + partials).map(|k| format!(", at[{k}]")).collect();
     let values = values.iter().zip(&program.values).map(|(bits, (_, dtype))| match dtype {
+        Dtype::F16 | Dtype::Bf16 => format!(", {dtype}_bits({bits:#x}u)"),
         Dtype::F32 => format!(", f32_bits({bits:#x}u)"),
         Dtype::F64 => format!(", f64_bits({bits:#x}ull)"),
         _ => format!(", {bits:#x}ull"),
@@ -159,7 +160,7 @@ fn cuda_source_gives_the_same_bits() {
             let hard = functions::tests::hard();
             let pairs = |pick: fn(f64, f64) -> f64| {
                 let pairs = hard.iter().flat_map(|a| hard.iter().map(move |b| pick(*a, *b)));
-                let bits = pairs.map(|x| if dtype == Dtype::F32 { (x as f32).to_bits().into() } else { x.to_bits() });
+                let bits = pairs.map(|x| Scalar::of_float(dtype, x).bits());
                 Column::from_bits(dtype, bits)
             };
             compare(&program(dtype), &[pairs(|a, _| a), pairs(|_, b| b)], &[]);

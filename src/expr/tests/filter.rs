@@ -87,7 +87,7 @@ fn values(program: &Arc<Program>, columns: &[Column]) -> Vec<(String, Option<Sca
     let rows = columns[0].rows();
     let (_, states) = run(program, 0, rows, columns);
     let states = states.concat();
-    results(program.reductions(), Some(&*states).filter(|_| rows > 0), &[], rows as u64).unwrap().values
+    results(program.reductions(), Some(&*states).filter(|_| rows > 0), &[], &[], rows as u64).unwrap().values
 }
 
 #[test]
@@ -118,8 +118,7 @@ fn reductions_of_kept_rows_are_those_of_a_naive_filter() {
     let integers = |dtype: Dtype, rows: usize| {
         let value = |row: u64| (row * 7919 % 101) as i64 - if dtype.is_unsigned() { 0 } else { 50 };
         let bits = (0..rows as u64).map(|row| match dtype {
-            Dtype::F32 => (value(row) as f32).to_bits().into(),
-            Dtype::F64 => (value(row) as f64).to_bits(),
+            dtype if dtype.is_float() => Scalar::of_float(dtype, value(row) as f64).bits(),
             _ => value(row) as u64,
         });
         Column::from_bits(dtype, bits)

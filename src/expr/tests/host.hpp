@@ -41,6 +41,16 @@ static inline unsigned __ballot_sync(unsigned, bool vote) {
     block.arrive_and_wait();
     return ballot;
 }
+static unsigned long long words[256];
+template <class T> static inline T __shfl_up_sync(unsigned, T value, int distance) {
+    std::memcpy(&words[threadIdx.x], &value, sizeof value);
+    block.arrive_and_wait();
+    const unsigned lane = threadIdx.x % 32;
+    T other = value;
+    if (lane >= (unsigned)distance) std::memcpy(&other, &words[threadIdx.x - distance], sizeof other);
+    block.arrive_and_wait();
+    return other;
+}
 static inline int __popc(unsigned value) { return __builtin_popcount(value); }
 
 template <class To, class From> static To bits(From from) {

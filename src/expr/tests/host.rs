@@ -23,8 +23,7 @@ fn finite(dtype: Dtype, rows: usize) -> Column {
     let bits = (0..rows as u64).map(|row| {
         let value = (row as f64 * 0.7).sin() * 1e3;
         match dtype {
-            Dtype::F64 => value.to_bits(),
-            Dtype::F32 => (value as f32).to_bits().into(),
+            dtype if dtype.is_float() => Scalar::of_float(dtype, value).bits(),
             _ => row * row,
         }
     });

@@ -8,6 +8,8 @@ mod language;
 mod neighbours;
 mod parse;
 mod passes;
+mod rank;
+mod scan;
 mod tally;
 mod together;
 mod values;
@@ -17,7 +19,7 @@ mod within;
 use std::sync::Arc;
 
 use super::program::Program;
-use crate::data::Dtype;
+use crate::data::{Dtype, Scalar};
 use crate::device::kernel::{HostKernel, Uniform};
 
 /// Values of one dtype, in memory that is aligned for every dtype.
@@ -72,8 +74,7 @@ impl Column {
             let float = [FLOATS[pick], plain, wide, plain.round()][kind as usize];
             match dtype {
                 Dtype::Bool => state >> 63,
-                Dtype::F32 => (float as f32).to_bits().into(),
-                Dtype::F64 => float.to_bits(),
+                _ if dtype.is_float() => Scalar::of_float(dtype, float).bits(),
                 _ if kind == 0 => integer,
                 _ if kind == 1 => pick as u64,
                 _ => state >> 3,
@@ -105,8 +106,7 @@ impl Column {
     fn value(&self, row: usize) -> f64 {
         let bits = self.bits().nth(row).unwrap();
         match self.dtype {
-            Dtype::F64 => f64::from_bits(bits),
-            Dtype::F32 => f32::from_bits(bits as u32).into(),
+            dtype if dtype.is_float() => Scalar::of_bits(dtype, bits).as_f64(),
             Dtype::I8 => f64::from(bits as i8),
             Dtype::I16 => f64::from(bits as i16),
             Dtype::I32 => f64::from(bits as i32),

@@ -42,7 +42,7 @@ fn arrays(program: &Arc<Program>, inputs: &[Column]) -> Vec<ArrayValue> {
     let rows = inputs[0].rows();
     let words = program.kernel().columns.chunk_words;
     let of = |words: &[u64]| -> Vec<ArrayValue> {
-        let results = results(program.reductions(), None, words, rows as u64).unwrap();
+        let results = results(program.reductions(), None, words, &[], rows as u64).unwrap();
         results.arrays.into_iter().map(|(_, array)| array.unwrap()).collect()
     };
     let whole = of(&partials(program, rows, inputs)[..words]);
@@ -72,9 +72,13 @@ fn histograms_count_by_their_edges() {
     for &dtype in Dtype::ALL {
         let column = Column::mixed(dtype, 5000, 3);
         for (bins, low, high) in [(1_u32, 0.0, 1.0), (10, -3.0, 3.0), (100, -128.5, 127.0), (65_536, -1e4, 1e4)] {
+            // So many edges are no different numbers.
+            if bins > 1000 && dtype.is_half() {
+                continue;
+            }
             let text = format!("h = histogram(x, {bins}, {low:?}, {high:?})");
             let found = counts(&arrays(&program(&text, &[("x", dtype)], 1), std::slice::from_ref(&column))[0]);
-            let round = |edge: f64| if dtype == Dtype::F32 { f64::from(edge as f32) } else { edge };
+            let round = |edge: f64| if dtype.is_float() { Scalar::of_float(dtype, edge).as_f64() } else { edge };
             let mut edges: Vec<f64> =
                 (0..bins).map(|k| round(f64::from(k) * ((high - low) / f64::from(bins)) + low)).collect();
             edges.push(round(high));
@@ -105,8 +109,7 @@ fn keys_are_counted_and_their_weights_added() {
             let weights: Vec<f64> =
                 plain.values().map(|value| if value.abs() < 1e15 { value.round() } else { 0.5 }).collect();
             let bits = weights.iter().map(|value| match weight {
-                Dtype::F64 => value.to_bits(),
-                Dtype::F32 => (*value as f32).to_bits().into(),
+                dtype if dtype.is_float() => Scalar::of_float(dtype, *value).bits(),
                 _ => *value as i64 as u64,
             });
             let weights = Column::from_bits(weight, bits);
@@ -154,14 +157,14 @@ fn keys_outside_are_an_error_with_their_number() {
     let program = program("h = histogram(k, 4, 0, 4); n = bincount(k, 4)", &[("k", Dtype::I64)], 1);
     let of = |keys: &[i64]| -> Result<Results> {
         let column = Column::from_bits(Dtype::I64, keys.iter().map(|key| *key as u64));
-        results(program.reductions(), None, &partials(&program, keys.len(), &[column]), keys.len() as u64)
+        results(program.reductions(), None, &partials(&program, keys.len(), &[column]), &[], keys.len() as u64)
     };
     assert_eq!(counts(of(&[0, 3, 3]).unwrap().arrays[1].1.as_ref().unwrap()), [1, 0, 0, 2]);
     let error = of(&[0, 4, -1, i64::MAX, i64::MIN + 1, 3]).unwrap_err();
     let Error::InvalidJob(JobError::KeysOutside { result, count, keys, .. }) = error else { panic!("{error}") };
     assert_eq!((result.as_str(), count, keys), ("n", 4, 4));
     // Without rows, there are no counts and no sums.
-    let none = results(program.reductions(), None, &[], 0).unwrap();
+    let none = results(program.reductions(), None, &[], &[], 0).unwrap();
     assert_eq!(counts(none.arrays[0].1.as_ref().unwrap()), [0; 4]);
 }
 
@@ -192,7 +195,7 @@ fn kept_rows_alone_are_counted() {
     let program = program("bincount(k[k < 4], 4)", &[("k", Dtype::I64)], 1);
     let keys = [i64::MIN, 3, i64::MAX].map(|key| key as u64);
     let words = partials(&program, 3, &[Column::from_bits(Dtype::I64, keys)]);
-    let error = results(program.reductions(), None, &words[..5], 3).unwrap_err();
+    let error = results(program.reductions(), None, &words[..5], &[], 3).unwrap_err();
     assert!(error.to_string().contains("but 1 elements have others"), "{error}");
 }
 

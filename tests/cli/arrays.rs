@@ -1,0 +1,104 @@
+//! Results that are arrays, written to files.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::tools::{CaseFolder, RAN, results, rows};
+use crate::{Case, Outcome};
+
+pub const CASES: &[Case] = &[
+    ("results are files with their dtype and shape", written),
+    ("results of several passes get their names with the rows", together),
+    ("what cannot be written is refused, and leaves nothing", refused),
+];
+
+/// Numbers of 3000 rows, and keys from 0 to 9.
+fn place(device: &str) -> CaseFolder {
+    let place = CaseFolder::new(device);
+    place.npy("x.npy", &(0..3000_u64).map(|row| (row * 7919 % 101) as f64 - 50.0).collect::<Vec<_>>());
+    place.raw("k.u8", &(0..3000_u64).map(|row| (row * row % 10) as u8).collect::<Vec<_>>());
+    place
+}
+
+/// The numbers of a result of a report.
+fn numbers(report: &Value, name: &str) -> Vec<f64> {
+    let of_name = report["arrays"].as_array().unwrap().iter().find(|array| array["name"] == name).unwrap();
+    of_name["values"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
+}
+
+fn written(device: &str) -> Outcome {
+    let place = place(device);
+    let text = "n = bincount(k, 10); s = bincount(k, 10, x); y = x * 2; sum(x)";
+    let plain = place.report(&[text, "x=x.npy", "k=k.u8:u8", "y=plain.npy"]);
+    let args = [text, "x=x.npy", "k=k.u8:u8", "y=y.npy", "n=n.i64", "s=s.npy", "--checksum"];
+    let plan = place.overshot(&[&["plan"][..], &args[..6]].concat());
+    assert!(plan.code == Some(0) && ["n.i64", "s.npy"].iter().all(|name| plan.stdout.contains(name)), "{plan:?}");
+    let report = place.report(&args);
+    assert_eq!((results(&report), &report["arrays"]), (results(&plain), &plain["arrays"]));
+    let counts: Vec<u8> = numbers(&report, "n").iter().flat_map(|count| (*count as i64).to_le_bytes()).collect();
+    assert_eq!(fs::read(place.path("n.i64")).unwrap(), counts);
+    let file = fs::read(place.path("s.npy")).unwrap();
+    assert_eq!(rows(&file), numbers(&report, "s"));
+    assert!(file.windows(16).any(|bytes| bytes == b"'shape': (10,), "), "{}", String::from_utf8_lossy(&file[..128]));
+    assert_eq!(fs::read(place.path("y.npy")).unwrap(), fs::read(place.path("plain.npy")).unwrap());
+    for output in report["outputs"].as_array().unwrap() {
+        let file = fs::read(place.path(output["path"].as_str().unwrap())).unwrap();
+        assert_eq!(output["blake3"], blake3::hash(&file).to_string(), "{output}");
+    }
+    RAN
+}
+
+fn together(device: &str) -> Outcome {
+    let place = place(device);
+    let text =
+        "h = histogram(x, 8, -50, 50); p = h / sum(x * 0 + 1); q = quantile(x, 0.5); t = topk(x, 3); y = x - mean(x)";
+    let args = [text, "x=x.npy", "y=y.npy", "p=p.npy", "t=t.npy", "--force", "--fsync"];
+    let report = place.report(&args);
+    // The JSON reader of the test rounds twice.
+    let shares = rows(&fs::read(place.path("p.npy")).unwrap());
+    assert!(shares.iter().zip(numbers(&report, "p")).all(|(own, other)| (own - other).abs() < 1e-15), "{shares:?}");
+    assert!(shares.len() == 8 && (shares.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+    assert_eq!(rows(&fs::read(place.path("t.npy")).unwrap()), [50.0; 3]);
+    // A name that cannot be given leaves all outputs without theirs.
+    for name in ["p.npy", "t.npy", "y.npy"] {
+        fs::remove_file(place.path(name)).unwrap();
+    }
+    fs::create_dir(place.path("t.npy")).unwrap();
+    let done = place.run(&args);
+    assert!(done.code != Some(0) && !place.path("p.npy").exists() && !place.path("y.npy").exists(), "{done:?}");
+    RAN
+}
+
+fn refused(device: &str) -> Outcome {
+    let place = place(device);
+    let inputs = ["x=x.npy", "k=k.u8:u8"];
+    let refused = |words: &[&str], args: &[&str]| {
+        let before = place.names();
+        place.refused(2, words, args);
+        assert_eq!(place.names(), before, "{args:?}");
+    };
+    refused(&["'m' is one number of all rows", "leave its output out"], &["m = mean(x)", inputs[0], "m=m.npy"]);
+    refused(&["'m' is one number", "leave"], &["m = mean(x - mean(x))", inputs[0], "m=m.npy"]);
+    let text = "n = bincount(k, 10)";
+    refused(&["n.raw", "f32", "i64", "cast it in the expression (n = f32(…))"], &[text, inputs[1], "n=n.raw:f32"]);
+    refused(&["is known when all parts are merged"], &[text, inputs[1], "n=n.npy", "--resume=journal"]);
+    let part = ["--part", "0/2", "--partial", "p"];
+    refused(&["is known when all parts are merged"], &[&[text, inputs[1], "n=n.npy"], &part[..]].concat());
+    place.raw("old.npy", b"mine");
+    let before = place.files();
+    let done = place.run(&["n = bincount(k, 10); y = k * 2", inputs[1], "y=y.npy", "n=old.npy"]);
+    assert!(done.code == Some(1) && done.stderr.contains("old.npy") && done.stderr.contains("force"), "{done:?}");
+    let done = place.run(&["n = bincount(k, 10); y = k * 2", inputs[1], "y=y.npy", "n=y.npy"]);
+    assert!(done.code == Some(2) && done.stderr.contains("y.npy"), "{done:?}");
+    // A key outside ends the run.
+    let done = place.run(&["n = bincount(k, 9); y = k * 2", inputs[1], "y=y.npy", "n=n.npy"]);
+    assert!(done.code != Some(0), "{done:?}");
+    place.raw("none.u8", b"");
+    let done = place.run(&["t = topk(k, 3); y = k * 2", "k=none.u8:u8", "y=y.npy", "t=t.npy"]);
+    assert!(done.code != Some(0), "{done:?}");
+    let files = place.files();
+    assert!(files.keys().filter(|name| *name != "none.u8").eq(before.keys()), "{:?}", files.keys());
+    assert_eq!(files["old.npy"], b"mine");
+    RAN
+}
