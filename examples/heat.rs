@@ -1,4 +1,5 @@
-//! Several time steps per transfer: heat spreads along a rod that is larger than the memory of the device.
+//! Several time steps per transfer: heat spreads along a rod. The rod and its next state are larger than the memory of
+//! the device.
 //!
 //! `cargo run --release --example heat [DEVICE] [ROWS]`
 //!

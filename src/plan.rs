@@ -42,6 +42,9 @@ const MOST_HALVINGS: u32 = 2;
 /// A chunk has at least so many times the bytes of the words that its kernel adds to, which are zeroed, copied and
 /// added for each chunk.
 const CHUNK_PER_WORDS: u64 = 8;
+
+/// The bytes of a chunk for each byte of its halo.
+const CHUNK_PER_HALO: u64 = 4;
 /// The upper bound of every chunk, even if the caller sets more: far beyond any use, and small enough that no product
 /// with it overflows.
 const MAX_CHUNK: u64 = 64 << 30;
@@ -403,9 +406,22 @@ impl Need<'_> {
         (first, workers, slots, chunk.min(PINNED_CHUNK))
     }
 
-    /// Returns the bytes from which a chunk is large against the words that its kernel adds to.
+    /// Returns the bytes from which a chunk is large against the words that its kernel adds to, and against the rows
+    /// around it, which are copied with it.
     fn worthwhile(&self) -> u64 {
-        (self.columns.chunk_partials().end as u64).saturating_mul(CHUNK_PER_WORDS)
+        let words = (self.columns.chunk_partials().end as u64).saturating_mul(CHUNK_PER_WORDS);
+        words.max(self.halo_bytes().saturating_mul(CHUNK_PER_HALO))
+    }
+
+    /// Returns the bytes of a chunk that has no smaller halves, unless there is no other way.
+    fn small(&self) -> u64 {
+        SMALL_CHUNK.max(self.halo_bytes().saturating_mul(2))
+    }
+
+    /// Returns the bytes of the rows around a chunk that its kernel reads.
+    fn halo_bytes(&self) -> u64 {
+        let halos = self.columns.inputs.iter().zip(&self.columns.halos);
+        halos.map(|(size, halo)| (*size as u64).saturating_mul((halo.before + halo.after) as u64)).sum()
     }
 
     /// Returns the rows of a chunk of about `bytes`: whole tiles, at least one.
@@ -438,7 +454,7 @@ impl Need<'_> {
             if needed <= draft.pinned_limit {
                 return Ok(());
             }
-            if let Some(rows) = self.smaller(draft, SMALL_CHUNK) {
+            if let Some(rows) = self.smaller(draft, self.small()) {
                 draft.chunk_rows = rows;
             } else if draft.workers > 1 && self.limits.workers.is_none() {
                 draft.workers -= 1;
@@ -457,7 +473,7 @@ impl Need<'_> {
         loop {
             let blocks = self.blocks(draft, self.layout(draft.chunk_rows).block_bytes);
             let enough = blocks >= OVERLAP_BLOCKS.min(draft.workers * draft.slots);
-            match self.smaller(draft, if blocks == 0 { 0 } else { SMALL_CHUNK }) {
+            match self.smaller(draft, if blocks == 0 { 0 } else { self.small() }) {
                 Some(rows) if !enough => draft.chunk_rows = rows,
                 _ if blocks > 0 => return Ok(()),
                 _ => {
@@ -596,7 +612,7 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::device::DeviceDetails;
-    use crate::device::kernel::TILE_ROWS;
+    use crate::device::kernel::{Halo, TILE_ROWS};
     use proptest::prelude::*;
 
     fn shape(rows: u64) -> Shape {
@@ -669,6 +685,43 @@ mod tests {
         let capped = plan(&[named(0, 80 << 30), named(1, 80 << 30)], &limits);
         assert!(capped.devices[0].max_chunk_rows * capped.row_bytes <= cap);
         assert_eq!(capped.devices[1].max_chunk_rows, alike.devices[1].max_chunk_rows);
+    }
+
+    #[test]
+    fn a_chunk_is_larger_than_its_halo() {
+        // Lines of a volume, of which a kernel reads the ones of the slabs around each.
+        let halo = Halo { before: 1001, after: 1001 };
+        let columns = Columns {
+            inputs: vec![4000],
+            outputs: vec![4000],
+            tile_rows: 32,
+            halos: vec![halo],
+            total_rows: 1 << 30,
+            ..Columns::default()
+        };
+        let (in_memory, pinned) = (vec![true; 2], vec![false; 2]);
+        let shape = Shape { rows: 1 << 30, columns, resident_bytes: 0, in_memory, pinned, compacts: false };
+        for pinned in [DEFAULT_PINNED, 32 << 20] {
+            let limits = RunLimits { pinned_memory: Some(pinned), ..RunLimits::default() };
+            let plan = Plan::new(&shape, &[gpu(80 << 30)], &limits, &Machine::guess(16)).unwrap();
+            let device = &plan.devices[0];
+            assert!(device.pinned_bytes <= pinned && device.max_chunk_rows >= 1000, "{plan}");
+        }
+    }
+
+    /// A worker of the CPU holds the results of several chunks whose place is not known.
+    #[test]
+    fn the_plan_counts_the_chunks_that_a_worker_holds() {
+        let of = |compacts| {
+            let in_memory = vec![true, true, false];
+            let shape = Shape { compacts, in_memory, ..shape(1 << 24) };
+            let cpu = DeviceInfo { kind: DeviceKind::Cpu, id: "cpu".into(), ..gpu(1 << 30) };
+            let plan = Plan::new(&shape, &[cpu], &RunLimits::default(), &Machine::guess(4)).unwrap();
+            (plan.devices[0].other_bytes, plan.chunk_rows as usize)
+        };
+        let ((one, rows), (held, _)) = (of(false), of(true));
+        let results = 8 * rows + shape(1).columns.partial_bytes(rows);
+        assert_eq!(held - one, (4 * (MOST_HELD - 1) * results) as u64);
     }
 
     proptest! {

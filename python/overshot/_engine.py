@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import sys
@@ -279,9 +280,9 @@ class Engine:
             else:
                 whole[...] = own
             values[name] = array
-        for name, count in kept.items():
-            if isinstance(values[name], np.ndarray) and values[name].size > count:
-                values[name] = values[name].reshape(-1)[:count]
+        for name, shape in kept.items():
+            if isinstance(values[name], np.ndarray):
+                values[name] = _first(values[name], shape)
         for name, value in values.items():
             if isinstance(value, _core.NewFile):
                 values[name] = opened(name, value.path, report)
@@ -310,12 +311,19 @@ class Engine:
         return done
 
 
-def _kept(what: _core.Expression | _core.Call, report: _core.Report) -> dict[str, int]:
-    """Returns the rows of each output of an expression that may filter them."""
+def _kept(what: _core.Expression | _core.Call, report: _core.Report) -> dict[str, list[int]]:
+    """Returns the shape of each output of an expression that may filter rows."""
     if isinstance(what, _core.Expression) and "[" in what.text:
         outputs = report.to_dict()["outputs"]
-        return {output["name"]: output["rows"] for output in outputs if output["name"] in what.outputs}
+        return {output["name"]: output["shape"] for output in outputs if output["name"] in what.outputs}
     return {}
+
+
+def _first(array: np.ndarray, shape: list[int]) -> np.ndarray:
+    """Returns the first rows of an array, or its first elements, as an array of this shape."""
+    if list(array.shape[1:]) == shape[1:]:
+        return array[: shape[0]]
+    return array.reshape(-1)[: math.prod(shape)].reshape(shape)
 
 
 def _size(columns: list[tuple[str, Any]]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -129,7 +130,10 @@ def halos(halo: int | tuple[int, int] | Mapping[str, int | tuple[int, int]]) -> 
     )
     found: list[tuple[str | None, int, int]] = []
     for name, rows in each:
-        before, after = (rows, rows) if isinstance(rows, int) else rows
+        try:
+            before, after = (operator.index(row) for row in (rows if isinstance(rows, (tuple, list)) else (rows, rows)))
+        except (TypeError, ValueError):
+            raise TypeError(f"the halo {rows!r} is neither a number of rows nor a pair of them, before and behind")
         if before < 0 or after < 0:
             raise ValueError(f"the halo {rows} has less than no rows: pass how many rows before and behind are read")
         found.append((name, before, after))

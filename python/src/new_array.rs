@@ -138,7 +138,11 @@ impl Sink for NewSink {
         Python::attach(|py| {
             let mut array = self.array.lock();
             if let Some(whole) = array.take() {
-                *array = Some(whole.bind(py).get_item(PySlice::new(py, 0, rows as isize, 1))?.unbind());
+                let whole = whole.bind(py);
+                // The first dimension is the number of rows.
+                let shape: Vec<u64> = whole.getattr("shape")?.extract()?;
+                let kept = rows.checked_div(shape.iter().skip(1).product()).unwrap_or(0);
+                *array = Some(whole.get_item(PySlice::new(py, 0, kept as isize, 1))?.unbind());
             }
             Ok::<_, PyErr>(())
         })

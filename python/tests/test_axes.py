@@ -85,8 +85,8 @@ def test_rows_of_files(tmp_path):
         ("sum(x, axis=(0, 1))", "leave out `axis`"),
         ("sum(x, axis=(1, 1))", "several different ones"),
         ("sum(v, axis=1)", "arrays of 3"),
-        ("x[mean(x, axis=1) > 0]", "a filter keeps single elements"),
-        ("m = mean(sum(x, axis=1))", "one element for each row"),
+        ("s = sum(x, axis=1); y = x[x > 0]", "a filter keeps whole rows"),
+        ("m = argmax(sum(x, axis=1))", "one element for each row"),
         ("s = sum(x, axis=1); sum(x, axis=0)", "compute them in jobs of their own"),
     ],
 )

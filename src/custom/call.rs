@@ -341,7 +341,8 @@ impl Call {
         Ok(())
     }
 
-    /// Checks that halos are of inputs, and within the limit.
+    /// Checks that halos are of inputs and within the limit, and that the kernel can know where the rows of the job
+    /// begin and end.
     fn check_halos(&self) -> Result<(), KernelError> {
         let kernel = || self.kernel.entry.clone();
         for (name, halo) in &self.kernel.halos {
@@ -352,6 +353,12 @@ impl Call {
             let rows = halo.before.max(halo.after);
             if rows > MOST_HALO_ROWS {
                 return Err(KernelError::HaloRows { kernel: kernel(), rows, most: MOST_HALO_ROWS });
+            }
+            let needed = [(halo.before, FIRST_ROW, "first"), (halo.after, TOTAL_ROWS, "last")];
+            let has = |name: &str| self.kernel.parameters.iter().any(|parameter| parameter.name == name);
+            let missing = needed.into_iter().find(|(rows, parameter, _)| *rows > 0 && !has(parameter));
+            if let Some((_, parameter, end)) = missing.filter(|_| self.kernel.code != Code::HostOnly) {
+                return Err(KernelError::HaloBeyondRows { kernel: kernel(), parameter, end });
             }
         }
         Ok(())
@@ -409,7 +416,9 @@ impl BoundCall {
     pub(crate) fn set_rows(&mut self, rows: u64) -> Result<(), KernelError> {
         let Kernel { entry, code, launch, columns, .. } = &mut self.kernel;
         columns.total_rows = rows;
-        columns.halos.iter_mut().for_each(|halo| *halo = halo.of_rows(rows));
+        // A job without rows reads none.
+        let of_job = |halo: &Halo| if rows == 0 { Halo::default() } else { halo.of_rows(rows) };
+        columns.halos.iter_mut().for_each(|halo| *halo = of_job(halo));
         if *code == Code::HostOnly
             || launch.arguments.contains(&Argument::Rows)
             || rows.is_multiple_of(columns.tile_rows as u64)

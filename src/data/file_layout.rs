@@ -25,6 +25,13 @@ impl FileFormat {
     }
 }
 
+/// Makes an array of this shape have so many elements, by the length of its first dimension, which is that of rows.
+pub(crate) fn shorten(shape: &mut [u64], elements: u64) {
+    if let [first, rest @ ..] = shape {
+        *first = elements.checked_div(rest.iter().product()).unwrap_or(0);
+    }
+}
+
 /// What determines the bytes of a file, other than the values of its rows.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FileLayout {
@@ -51,10 +58,7 @@ impl FileLayout {
     /// Returns the layout of the first `rows` rows.
     pub(super) fn truncated(&self, rows: u64) -> Self {
         let mut shape = self.shape.clone();
-        // The first dimension is the number of rows.
-        if let Some([first, rest @ ..]) = shape.as_deref_mut() {
-            *first = rows.checked_div(rest.iter().product()).unwrap_or(0);
-        }
+        shape.iter_mut().for_each(|shape| shorten(shape, rows));
         FileLayout { rows, shape, ..*self }
     }
 

@@ -82,7 +82,7 @@ pub(crate) use checksum::checksum;
 pub(crate) use chunk::Chunk;
 pub(crate) use direct::PIECE as DIRECT_PIECE;
 pub(crate) use file::sync_names;
-pub(crate) use file_layout::{FileFormat, FileLayout};
+pub(crate) use file_layout::{FileFormat, FileLayout, shorten};
 pub(crate) use files::numpy_shape;
 #[cfg(test)]
 pub(crate) use identity::tests::LOOKED_UP;

@@ -195,7 +195,8 @@ impl Drop for FillGuard {
     fn drop(&mut self) {
         if self.is_filling {
             let held = self.shards.iter().map(Shard::held).map(|held| held.end - held.start).sum::<u64>();
-            let full = *self.filled.get_mut() == held;
+            // With tiles larger than the shards, they hold no rows: other tiles may fill them later.
+            let full = held > 0 && *self.filled.get_mut() == held;
             self.shards.state.store(if full { FULL } else { EMPTY }, Ordering::Release);
         }
     }

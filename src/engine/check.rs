@@ -122,7 +122,10 @@ impl BoundJob {
     /// Returns the shape of an output file; `None` if it has only rows of one element.
     pub(super) fn output_shape(&self, output: usize) -> Option<Vec<u64>> {
         match (&self.wide, self.outputs[output].elements) {
-            // As in NumPy, kept rows have one dimension.
+            // As in NumPy, kept elements have one dimension, and kept rows those of a row.
+            (Some(wide), elements) if self.operator.compacts() => {
+                wide.of_kept_rows(elements, self.outputs[output].is_reduced)
+            }
             _ if self.is_expression && self.operator.compacts() => None,
             (Some(wide), elements) => Some(wide.of_elements(elements, self.outputs[output].is_reduced)),
             (None, elements) if self.has_shape_of_inputs(elements) => self.shape.clone(),
@@ -286,8 +289,10 @@ impl<'j> Checked<'j> {
         if let JobBody::Expression(expression) = &job.what {
             job.check_names(expression)?;
             let inputs = job.inputs.iter().zip(&checked.sources);
-            let shaped =
-                inputs.map(|((name, input), (_, count))| Shaped { name, count: *count, shape: input.source().shape() });
+            let shaped = inputs.map(|((name, input), (_, count))| {
+                let is_in_condition = expression.is_in_condition(name);
+                Shaped { name, count: *count, shape: input.source().shape(), is_in_condition }
+            });
             let needs = RowNeeds { first_axis: expression.needs_rows(), within: expression.axes_within() };
             checked.wide = shapes::wide(&shaped.collect::<Vec<_>>(), &needs)?;
             // Those of outputs are compared when their elements are known.
@@ -383,7 +388,8 @@ impl<'j> Checked<'j> {
             return bind_expression(expression, given, &casts, rows, self.shape(), self.is_resident, row);
         };
         let extents = own.iter().map(|k| wide.row.extent(*k)).chain(late.iter().map(|row| row.extent)).collect();
-        let row = RowShape { extents, ..wide.row.clone() };
+        let reduced = own.iter().map(|k| wide.row.is_reduced(*k)).collect();
+        let row = RowShape { extents, reduced, ..wide.row.clone() };
         let mut resident = self.resident(&wide.row, &own)?;
         resident.extend(given.add(late));
         let shape = Some(wide.whole());

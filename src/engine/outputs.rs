@@ -4,7 +4,7 @@ use super::check::BoundJob;
 use super::columns::{Pinning, PlannedOutput};
 use std::time::{Duration, Instant};
 
-use crate::data::{Dtype, Output, Sink, checksum, whole_sink_memory};
+use crate::data::{Dtype, Output, Sink, checksum, shorten, whole_sink_memory};
 use crate::error::{ColumnError, JobError, Result};
 use crate::pipeline::OutputColumn;
 use crate::report::OutputReport;
@@ -28,8 +28,10 @@ impl<'a, 'b> Outputs<'a, 'b> {
         for (k, ((name, output), column)) in outputs.into_iter().zip(&bound.outputs).enumerate() {
             let count = rows.checked_mul(column.elements);
             let count = count.ok_or_else(|| JobError::TooLarge { name: name.clone() })?;
+            let shape = bound.output_shape(k);
             reports.push(OutputReport {
                 name,
+                shape: shape.clone().unwrap_or(vec![count]),
                 dtype: column.dtype,
                 path: output.target().path().map(Into::into),
                 rows,
@@ -46,7 +48,7 @@ impl<'a, 'b> Outputs<'a, 'b> {
                 continue;
             }
             marks.push(None);
-            sinks.push(output.open(column.dtype, count, bound.output_shape(k).as_deref())?);
+            sinks.push(output.open(column.dtype, count, shape.as_deref())?);
         }
         if let Some(part) = &bound.part {
             // Nobody else opens the outputs of this part.
@@ -102,8 +104,10 @@ impl<'a, 'b> Outputs<'a, 'b> {
     /// Those of the sinks.
     pub(super) fn truncate(&mut self, rows: u64) -> Result<()> {
         for ((sink, report), column) in self.sinks.iter_mut().zip(&mut self.reports).zip(&self.bound.outputs) {
-            sink.truncate(rows * column.elements)?;
-            (report.rows, report.bytes) = (rows, rows * column.elements * column.dtype.size() as u64);
+            let count = rows * column.elements;
+            sink.truncate(count)?;
+            (report.rows, report.bytes) = (rows, count * column.dtype.size() as u64);
+            shorten(&mut report.shape, count);
         }
         Ok(())
     }

@@ -36,6 +36,7 @@ impl<'a> ResultOutputs<'a> {
                 path: output.target().path().map(Into::into),
                 name,
                 dtype: *dtype,
+                shape: shape.clone(),
                 rows: shape.first().copied().unwrap_or(1),
                 bytes: count * dtype.size() as u64,
                 checksum: None,

@@ -2,7 +2,8 @@
 //!
 //! If all inputs have the same shape, a row is one element, whatever the shape, so that chunks may begin anywhere.
 //! Otherwise, or if the expression needs rows, a row is a slice along the first axis. An input then has all elements of
-//! each row, one element of each row, or one row that is the same for all rows.
+//! each row, one element of each row, or one row that is the same for all rows. An array of one dimension has a value for
+//! each row, which goes with others of its shape, if it cannot be broadcast or the condition of a filter reads it.
 
 use crate::data::numpy_shape;
 use crate::error::{JobError, Result};
@@ -16,6 +17,23 @@ pub(super) struct Shaped<'s> {
     pub(super) count: u64,
     /// The lengths of its dimensions; `None` for those that only have elements, such as slices.
     pub(super) shape: Option<&'s [u64]>,
+    /// Whether the condition of a filter reads it.
+    pub(super) is_in_condition: bool,
+}
+
+impl Shaped<'_> {
+    /// Whether it has one dimension, which is the first one of arrays of the shape `whole`: a condition that keeps rows
+    /// reads it, or it cannot be broadcast to the last dimension.
+    fn has_value_of_each_row(&self, whole: &[u64]) -> bool {
+        let length = match self.shape {
+            Some([length]) => *length,
+            Some(_) => return false,
+            None => self.count,
+        };
+        let fits = |last: &u64| length == 1 || *last == 1 || length == *last;
+        let is_broadcast = !self.is_in_condition && whole.last().is_some_and(fits);
+        whole.len() > 1 && whole[0] == length && !is_broadcast
+    }
 }
 
 /// The shape of a job whose rows have several elements.
@@ -33,6 +51,14 @@ impl Wide {
     /// The shape of arrays with all elements.
     pub(super) fn whole(&self) -> Vec<u64> {
         self.outer.iter().chain(&self.row.dims).copied().collect()
+    }
+
+    /// The shape of an array with so many elements of each row, if a filter keeps all rows; `None` if it keeps single
+    /// elements, because rows have no others.
+    pub(super) fn of_kept_rows(&self, elements: u64, is_reduced: bool) -> Option<Vec<u64>> {
+        let keeps_rows = self.row.width() > 1 || self.row.reduced.contains(&true);
+        let shape = self.of_elements(elements, is_reduced);
+        keeps_rows.then(|| [self.rows].into_iter().chain(shape[self.outer.len()..].iter().copied()).collect())
     }
 
     /// The shape of an array with so many elements of each row: all, or one. One that was reduced has no dimensions of
@@ -74,8 +100,9 @@ impl RowNeeds {
 /// # Errors
 /// If the shapes do not fit together.
 pub(super) fn wide(inputs: &[Shaped<'_>], needs: &RowNeeds) -> Result<Option<Wide>> {
-    let shapes = || inputs.iter().filter_map(|input| Some((input.name, input.shape?)));
+    let shapes = || inputs.iter().filter_map(|input| Some((input, input.shape?)));
     let Some((first, longest)) = shapes().max_by_key(|(_, shape)| shape.len()) else { return Ok(None) };
+    let first = first.name;
     let differ = |name: &str, other: &[u64]| JobError::ShapesDiffer {
         first: first.into(),
         shape: numpy_shape(longest),
@@ -87,12 +114,18 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs: &RowNeeds) -> Result<Option<Wid
         return Ok(None);
     }
     let mut whole = longest.to_vec();
-    for (name, shape) in shapes() {
+    // Last those of one dimension, and of these the ones that may have a value for each row: others decide about that.
+    let mut in_order: Vec<_> = shapes().collect();
+    in_order.sort_by_key(|(_, shape)| (shape.len() == 1, shape.first() == longest.first()));
+    for (input, shape) in in_order {
+        if input.has_value_of_each_row(&whole) {
+            continue;
+        }
         for (dim, other) in whole.iter_mut().rev().zip(shape.iter().rev()) {
             match (*dim, *other) {
                 (1, other) => *dim = other,
                 (dim, other) if dim == other || other == 1 => {}
-                _ => return Err(differ(name, shape).into()),
+                _ => return Err(differ(input.name, shape).into()),
             }
         }
     }
@@ -120,6 +153,9 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs: &RowNeeds) -> Result<Option<Wid
         if is_whole(input) {
             return Ok(Extent::Full);
         }
+        if input.has_value_of_each_row(&whole) {
+            return Ok(Extent::PerRow);
+        }
         // Beside a single row, one element of each row is also one row for all rows.
         let is_per_row = shape.len() == whole.len() && shape[0] == whole[0] && shape[1..].iter().all(|dim| *dim == 1);
         if !is_per_row && (shape.len() < whole.len() || shape[0] == 1) {
@@ -136,9 +172,13 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs: &RowNeeds) -> Result<Option<Wid
         }
     };
     let extents = inputs.iter().map(extent).collect::<Result<Vec<_>, JobError>>()?;
+    let is_reduced = |(input, extent): (&Shaped<'_>, &Extent)| {
+        *extent == Extent::PerRow && input.shape.is_none_or(|shape| shape.len() == 1)
+    };
+    let reduced = inputs.iter().zip(&extents).map(is_reduced).collect();
     // No more than all elements, whose number fits.
     let rows = whole[..outer].iter().product();
-    Ok(Some(Wide { rows, outer: whole[..outer].to_vec(), row: RowShape { dims, outer: outer - 1, extents } }))
+    Ok(Some(Wide { rows, outer: whole[..outer].to_vec(), row: RowShape { dims, outer: outer - 1, extents, reduced } }))
 }
 
 /// Returns the elements of a row of this shape, of an array of elements of `size` bytes that is broadcast to it.
@@ -168,11 +208,15 @@ pub(super) fn broadcast(bytes: &[u8], size: usize, shape: &[u64], dims: &[u64]) 
 mod tests {
     use super::*;
 
+    fn shaped<'s>(name: &'s str, count: u64, shape: Option<&'s [u64]>) -> Shaped<'s> {
+        Shaped { name, count, shape, is_in_condition: false }
+    }
+
     fn of(shapes: &[&[u64]], needs_rows: bool) -> Result<Option<Wide>> {
         let names: Vec<String> = (0..shapes.len()).map(|k| format!("x{k}")).collect();
         let inputs = shapes.iter().zip(&names);
         let inputs: Vec<Shaped<'_>> =
-            inputs.map(|(shape, name)| Shaped { name, count: shape.iter().product(), shape: Some(shape) }).collect();
+            inputs.map(|(shape, name)| shaped(name, shape.iter().product(), Some(shape))).collect();
         wide(&inputs, &RowNeeds { first_axis: needs_rows, within: vec![] })
     }
 
@@ -181,8 +225,8 @@ mod tests {
         assert_eq!(of(&[&[5, 3], &[5, 3]], false).unwrap(), None);
         assert_eq!(of(&[&[5], &[5]], true).unwrap(), None);
         assert_eq!(of(&[&[5, 3]], true).unwrap().map(|wide| (wide.rows, wide.row.dims)), Some((5, vec![3])));
-        let slice = Shaped { name: "s", count: 15, shape: None };
-        let array = Shaped { name: "a", count: 15, shape: Some(&[5, 3]) };
+        let slice = shaped("s", 15, None);
+        let array = shaped("a", 15, Some(&[5, 3]));
         assert_eq!(wide(&[slice, array], &RowNeeds::default()).unwrap(), None);
     }
 
@@ -211,8 +255,36 @@ mod tests {
         for (shapes, extents) in cases {
             assert_eq!(of(shapes, false).unwrap().unwrap().row.extents, extents, "{shapes:?}");
         }
-        for shapes in [&[&[5, 3][..], &[5]][..], &[&[5, 3], &[2]], &[&[5, 2, 3], &[5, 2, 1]]] {
+        for shapes in [&[&[5, 3][..], &[4]][..], &[&[5, 3], &[2]], &[&[5, 2, 3], &[5, 2, 1]], &[&[5, 2, 3], &[2]]] {
             assert!(of(shapes, false).is_err(), "{shapes:?}");
+        }
+    }
+
+    #[test]
+    fn arrays_of_one_dimension_may_have_a_value_of_each_row() {
+        use Extent::{Full, PerColumn, PerRow};
+        let check = |shapes: &[&[u64]], extents: &[Extent], reduced: &[bool]| {
+            let wide = of(shapes, false).unwrap().unwrap();
+            assert_eq!((&wide.row.extents[..], &wide.row.reduced[..]), (extents, reduced), "{shapes:?}");
+        };
+        check(&[&[5, 3], &[5]], &[Full, PerRow], &[false, true]);
+        check(&[&[5], &[5, 2, 3], &[3]], &[PerRow, Full, PerColumn], &[true, false, false]);
+        check(&[&[5, 1], &[5], &[3]], &[PerRow, PerRow, PerColumn], &[false, true, false]);
+        check(&[&[5, 1], &[3], &[5]], &[PerRow, PerColumn, PerRow], &[false, false, true]);
+        // What can be broadcast is.
+        check(&[&[5, 5], &[5]], &[Full, PerColumn], &[false, false]);
+        check(&[&[5, 1], &[5]], &[PerRow, PerColumn], &[false, false]);
+        check(&[&[1, 3], &[1]], &[Full, PerColumn], &[false, false]);
+        let slice = shaped("s", 5, None);
+        let array = shaped("a", 15, Some(&[5, 3]));
+        assert_eq!(wide(&[slice, array], &RowNeeds::default()).unwrap().unwrap().row.reduced, [true, false]);
+        // A condition of rows is none of columns.
+        for (rows, width) in [(5, 5), (1, 3), (5, 1)] {
+            let table = [rows, width];
+            let array = shaped("a", rows * width, Some(&table));
+            let key = Shaped { is_in_condition: true, ..shaped("k", rows, Some(&table[..1])) };
+            let row = wide(&[array, key], &RowNeeds::default()).unwrap().unwrap().row;
+            assert_eq!((row.dims, row.reduced), (vec![width], vec![false, true]), "{table:?}");
         }
     }
 

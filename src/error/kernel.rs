@@ -64,6 +64,21 @@ pub enum KernelError {
         parameter: String,
     },
 
+    /// A kernel with a halo cannot know where the rows of the job begin or end.
+    #[error(
+        "the kernel '{kernel}' reads rows around each row, but has no parameter '{parameter}', so it cannot know where \
+         the {end} row of the job is: add 'long long {parameter}', and read no rows beyond"
+    )]
+    #[non_exhaustive]
+    HaloBeyondRows {
+        /// The kernel.
+        kernel: String,
+        /// The missing parameter.
+        parameter: &'static str,
+        /// Which row it tells of.
+        end: &'static str,
+    },
+
     /// A halo has too many rows.
     #[error(
         "the kernel '{kernel}': a halo of {rows} rows is larger than {most}: read fewer rows around each row, or make \

@@ -226,6 +226,11 @@ pub(super) fn apply(program: &Program, id: Id, block: &Block<'_>, target: Target
             let elements = &mut target.register()[..block.elements];
             elements.iter_mut().zip(block.first_element()..).for_each(|(slot, element)| *slot = element);
         }
+        Op::Column => {
+            // A block begins within a row, or has whole rows.
+            let rows = target.register()[..block.elements].chunks_mut(block.width);
+            rows.for_each(|row| row.iter_mut().zip(block.column as u64..).for_each(|(slot, column)| *slot = column));
+        }
         Op::Constant(bits) => for_stored!(dtype, T => fill::<T>(target.register(), bits)),
         Op::Cast(of) => cast(nodes[of].dtype, dtype, block, of, target),
         Op::Unary(op, of) => unary(op, nodes[of].dtype, block, of, target),

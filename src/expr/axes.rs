@@ -24,6 +24,9 @@ pub(super) enum Along {
 }
 
 impl Along {
+    /// The rows, without their dimension in the result.
+    pub(super) const ROWS: Along = Along::Rows { keeps_dims: false };
+
     /// The most passes over the rows that it takes.
     pub(super) fn passes(self) -> usize {
         match self {

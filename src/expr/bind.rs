@@ -124,8 +124,7 @@ pub(super) fn bind(
             Statement::Result { at, label, .. } => return Err(undivided(*at, label)),
             Statement::Reduce { label, kind, along: Along::Bins(bins), of: term } => {
                 let of = binder.up_to(*term)?;
-                let mut reduction = binder.tally((label, *kind), *bins, *term)?;
-                reduction.elements = row_shape.width() as u64;
+                let reduction = binder.tally((label, *kind), *bins, *term)?;
                 reduced_at.push(of.at);
                 reductions.push((reduction, None));
             }
@@ -133,8 +132,7 @@ pub(super) fn bind(
                 return Err(undivided(parsed.terms[*term].at, label));
             }
             Statement::Reduce { label, along: Along::Ranked(order, pass), of: term, .. } => {
-                for mut reduction in binder.ranked(label, (*order, *pass), *term)? {
-                    reduction.elements = row_shape.width() as u64;
+                for reduction in binder.ranked(label, (*order, *pass), *term)? {
                     reduced_at.push(parsed.terms[*term].at);
                     reductions.push((reduction, None));
                 }
@@ -151,23 +149,28 @@ pub(super) fn bind(
                 let row = binder.strong(of, dtype)?;
                 let row = if reduction.counts() { binder.cast(row, Dtype::Bool) } else { row };
                 reduction.of = binder.cast(row, reduction.state);
-                reduction.elements = row_shape.width() as u64;
-                if let Some(shape) = row_shape.of_result(*along) {
+                let is_per_row = binder.is_per_row([row]);
+                // Without dimensions of a row, the rows are all that there is.
+                let is_flat = is_per_row && binder.shapes[*term].is_reduced && *along == Along::ROWS;
+                let shape = row_shape.of_result(*along).filter(|_| !is_flat);
+                let is_one_value = shape.is_none();
+                if let Some(shape) = shape {
                     if !Reduction::is_possible(&shape) {
                         return Err(Fault::new(of.at, shape::TOO_MANY_COLUMNS));
                     }
                     reduction = reduction.along_rows(shape);
                 }
-                let condition = binder.rows[*term].condition();
-                if condition.is_some() && reduction.shape().is_some() {
-                    let message = "kept rows are reduced to one value; leave out `axis` and `keepdims`";
-                    return Err(Fault::new(of.at, message));
-                }
+                let kept = binder.rows[*term].condition();
+                let (elements, condition) = match is_one_value {
+                    true => binder.counted(*term, [row]),
+                    false => (row_shape.width() as u64, kept),
+                };
+                reduction.elements = elements;
                 if let Some(condition) = condition {
-                    filter::keep(of.at, &mut binder.nodes, &mut reduction, condition)?;
+                    filter::keep((of.at, kept.is_some()), &mut binder.nodes, &mut reduction, condition)?;
                 }
                 reduced_at.push(of.at);
-                reductions.push((reduction, condition));
+                reductions.push((reduction, kept));
             }
         }
     }
@@ -192,7 +195,7 @@ pub(super) fn bind(
     }
     parsed.check_used(requested.iter().map(|(name, _)| name.as_str()))?;
     let mut filter = filter::of_outputs(output_rows)?;
-    let mut reductions = filter::count(&mut binder.nodes, filter, reductions);
+    let mut reductions = filter::count(&mut binder.nodes, row_shape.width() > 1, filter, reductions);
     let in_reductions = reductions.iter_mut().flat_map(Reduction::operands_mut);
     let mut operands: Vec<&mut Id> = output_ids.iter_mut().chain(&mut filter).chain(in_reductions).collect();
     let roots: Vec<Id> = operands.iter().map(|id| **id).collect();
@@ -209,7 +212,9 @@ pub(super) fn bind(
     let reduced = reductions[counters..].iter().zip(reduced_at);
     let is_within = nodes.iter().any(|node| matches!(node.op, Op::Reduce(..)));
     for (of, at) in reduced {
-        of.operands().try_for_each(|operand| row_shape.check_reduced(at, of, (extents[operand], is_within)))?;
+        // Moments have a weight for each row, which is all the same for its elements.
+        let checked = of.operands().filter(|operand| *operand == of.of || of.tally().is_some());
+        checked.into_iter().try_for_each(|operand| row_shape.check_reduced(at, of, (extents[operand], is_within)))?;
     }
     let program = Program {
         text: text.clone(),
@@ -304,8 +309,10 @@ impl Binder<'_> {
             Tree::Name(name) => self.rows_of_name(name),
             Tree::Call(Function::Index | Function::Random(_), _) => Rows::All,
             Tree::Near(_, of) => return self.rows[*of].moved(term.at),
-            Tree::Filter(..) if self.element == Op::Element => return Err(Fault::new(term.at, shape::NO_FILTER)),
             Tree::Filter(of, condition) => {
+                if self.row_shape.width() > 1 {
+                    self.shapes[*condition].check_condition(self.terms[*condition].at)?;
+                }
                 let value = self.operands[*condition].value;
                 let (dtype, rows) = (self.dtype(value), self.rows[*condition]);
                 let id = if let Value::Node(id) = value { Some(id) } else { None };
@@ -321,11 +328,13 @@ impl Binder<'_> {
         let own = match &term.tree {
             Tree::Name(name) => match (self.assigned.get(name.as_str()), self.given.get(name.as_str())) {
                 (Some(assigned), _) => assigned.shape,
-                (None, Some((Op::Input(input), _))) => TermShape::of_extent(self.row_shape.extent(*input)),
+                (None, Some((Op::Input(input), _))) => self.row_shape.of_input(*input),
                 _ => TermShape::ONE,
             },
             Tree::Call(Function::Random(_), _) => TermShape::of_extent(Extent::Full),
             Tree::Within(_, within, of) => return self.row_shape.within(term.at, *within, self.shapes[*of]),
+            // The condition is one of rows, whatever these have.
+            Tree::Filter(of, _) => return Ok(self.row_shape.of_kept(self.shapes[*of])),
             _ => TermShape::ONE,
         };
         TermShape::of_operation(term.at, term.tree.operands().into_iter().map(|id| self.shapes[id]).chain([own]))
@@ -353,6 +362,25 @@ impl Binder<'_> {
         let remedy =
             format!("it has a higher precedence than comparisons; put them in parentheses, like `a {sign} (x > 1)`");
         Fault::new(fault.at, format!("{reason}; {remedy}"))
+    }
+
+    /// Whether each of these values has one element for each row, in rows of several.
+    fn is_per_row(&self, values: impl IntoIterator<Item = Id>) -> bool {
+        if self.row_shape.width() == 1 {
+            return false;
+        }
+        let extents = self.row_shape.of_nodes(self.nodes.list());
+        values.into_iter().all(|id| extents[id] == Extent::PerRow)
+    }
+
+    /// The number of elements of a row that a reduction of a term over all elements has, whose operands are these, and
+    /// where they are.
+    fn counted(&mut self, term: TermId, operands: impl IntoIterator<Item = Id>) -> (u64, Option<Id>) {
+        let kept = self.rows[term].condition();
+        match self.is_per_row(operands) {
+            true => (1, Some(filter::in_first_column(&mut self.nodes, kept))),
+            false => (self.row_shape.width() as u64, kept),
+        }
     }
 
     /// A reduction that counts elements, and in which `term` is the values or keys, or these with their weights.
@@ -400,7 +428,9 @@ impl Binder<'_> {
             let weights = self.strong(operand, dtype)?;
             reduction.weight = Some(self.cast(weights, Tally::weight_state(dtype)));
         }
-        if let Some(condition) = self.rows[term].condition() {
+        let (elements, condition) = self.counted(term, reduction.operands());
+        reduction.elements = elements;
+        if let Some(condition) = condition {
             filter::leave_out(&mut self.nodes, &mut reduction, condition);
         }
         Ok(reduction)
@@ -414,9 +444,13 @@ impl Binder<'_> {
             let message = "bools have no values between them; convert them first, like quantile(u8(x), 0.5)";
             return Err(Fault::new(of.at, message));
         }
-        let values = rank::Values { of: self.strong(of, dtype)?, dtype, condition: self.rows[term].condition() };
+        let own = self.strong(of, dtype)?;
+        let (elements, condition) = self.counted(term, [own]);
+        let values = rank::Values { of: own, dtype, condition };
         let received = |bound: Bound| self.given.get(bound.name(label).as_str()).map(|(op, _)| *op);
-        Ok(rank::reductions(&mut self.nodes, (label, order, pass), &values, received))
+        let mut reductions = rank::reductions(&mut self.nodes, (label, order, pass), &values, received);
+        reductions.iter_mut().for_each(|reduction| reduction.elements = elements);
+        Ok(reductions)
     }
 
     /// The sums of a value in the rows of each tile.

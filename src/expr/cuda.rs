@@ -100,9 +100,11 @@ impl Body {
             self.line(1, format_args!("{state} state{index}; state{index}.clear();"));
         }
         self.tally(program);
-        if program.is_filtered() {
+        if finds_places(program, tiling) {
             self.line(1, format_args!("__shared__ int counts[{}];", TILE_THREADS / 32));
             self.line(1, format_args!("Places places(counts);"));
+        } else if program.is_filtered() {
+            self.line(1, format_args!("i64 kept = tile * {};", tiling.tile_rows()));
         }
         if program.adds_up() {
             self.line(1, format_args!("__shared__ u64 totals[{}];", TILE_THREADS / 32));
@@ -117,6 +119,10 @@ impl Body {
         }
         self.line(1, format_args!("for (int turn = 0; turn < {}; ++turn) {{", tiling.turns));
         self.place(program, tiling);
+        let counts_rows = program.is_filtered() && !finds_places(program, tiling);
+        if counts_rows {
+            self.line(2, format_args!("bool is_kept = false;"));
+        }
         match &sweeps::of(program, tiling.width <= TILE_THREADS)[..] {
             [whole] => {
                 self.numbers(2, program, tiling);
@@ -126,6 +132,9 @@ impl Body {
             all => all.iter().enumerate().for_each(|(number, sweep)| {
                 self.sweep(program, tiling, (sweep, number + 1 == all.len()));
             }),
+        }
+        if counts_rows {
+            self.line(2, format_args!("kept += is_kept;"));
         }
         self.line(1, format_args!("}}"));
         if program.chunk_words() > 0 {
@@ -263,24 +272,34 @@ impl Body {
 
     /// Stores the outputs of an element, and accumulates it.
     fn results(&mut self, indent: usize, program: &Program, tiling: Tiling) {
-        if let Some(condition) = program.filter {
-            self.line(indent, format_args!("const bool is_kept = is_row && v{condition};"));
-            self.line(indent, format_args!("const i64 place = tile * {TILE_ROWS} + places.next(is_kept);"));
-        }
+        let width = tiling.width;
         let is_guarded = has_spare_threads(program, tiling);
-        let (of_element, of_row, place) = match (program.is_filtered(), is_guarded) {
-            (true, _) => ("if (is_kept) ", "", "place"),
-            (false, true) => ("if (is_row) ", "if (is_row && column == 0) ", "at"),
-            (false, false) => ("", "if (column == 0) ", "at"),
+        let (mut of_element, mut of_row) = match is_guarded {
+            true => (("if (is_row) ", "at".to_owned()), ("if (is_row && column == 0) ", "place".to_owned())),
+            false => (("", "at".to_owned()), ("if (column == 0) ", "place".to_owned())),
         };
-        for (index, (id, (_, dtype))) in program.output_ids.iter().zip(&program.outputs).enumerate() {
-            let (kept, place) = match program.output_extents[index] {
-                Extent::PerRow => (of_row, "place"),
-                _ => (of_element, place),
+        if let Some(condition) = program.filter {
+            let (element, row) = if finds_places(program, tiling) {
+                // All elements of a kept row are kept, so that places of elements are those of rows.
+                let first = tiling.tile_rows() * width;
+                self.line(indent, format_args!("const bool is_kept = is_row && v{condition};"));
+                self.line(indent, format_args!("const i64 to = tile * {first} + places.next(is_kept);"));
+                ("to".to_owned(), format!("to / {width}"))
+            } else {
+                self.line(indent, format_args!("is_kept = v{condition};"));
+                (format!("kept * {width} + column"), "kept".to_owned())
             };
-            self.line(indent, format_args!("{kept}out{index}[{place}] = ({})stored(v{id});", stored_type(*dtype)));
+            of_element = ("if (is_kept) ", element);
+            of_row = ("if (is_kept && column == 0) ", row);
         }
-        let counted = if program.is_filtered() || is_guarded { "if (is_row) " } else { "" };
+        for (index, (id, (_, dtype))) in program.output_ids.iter().zip(&program.outputs).enumerate() {
+            let (stored, place) = match program.output_extents[index] {
+                Extent::PerRow => &of_row,
+                _ => &of_element,
+            };
+            self.line(indent, format_args!("{stored}out{index}[{place}] = ({})stored(v{id});", stored_type(*dtype)));
+        }
+        let counted = if is_guarded { "if (is_row) " } else { "" };
         self.count(indent, program, counted);
         for (index, reduction) in of_tiles(program) {
             match reduction.weight {
@@ -301,7 +320,7 @@ impl Body {
         let tile_rows = tiling.tile_rows();
         if width == 1 {
             let own = format!("tile * {tile_rows} + turn * {TILE_THREADS}");
-            if program.is_filtered() || program.adds_up() {
+            if has_spare_threads(program, tiling) {
                 // All threads of a block find places or sums together. Those behind the last row compute it again.
                 self.line(2, format_args!("if ({own} >= rows) break;"));
                 self.line(2, format_args!("const bool is_row = {own} + threadIdx.x < rows;"));
@@ -372,9 +391,15 @@ fn of_tiles(program: &Program) -> impl Iterator<Item = (usize, &Reduction)> {
     program.reductions.iter().enumerate().filter(|(_, reduction)| reduction.tally().is_none())
 }
 
-/// Whether threads that have no element take part in reductions of rows or in running sums.
+/// Whether threads that have no element take part in reductions of rows, in running sums or in finding places.
 fn has_spare_threads(program: &Program, tiling: Tiling) -> bool {
-    (program.reduces_within() && tiling.width <= TILE_THREADS) || program.adds_up()
+    (program.reduces_within() && tiling.width <= TILE_THREADS) || program.adds_up() || finds_places(program, tiling)
+}
+
+/// Whether the threads of a block find the places of kept rows together. Otherwise all of them have the same row, and
+/// each counts the kept ones.
+fn finds_places(program: &Program, tiling: Tiling) -> bool {
+    program.is_filtered() && tiling.width <= TILE_THREADS
 }
 
 /// How a reduction within rows combines elements.
@@ -429,6 +454,7 @@ fn operation(program: &Program, id: Id) -> String {
         Op::Value(value) => format!("value{value}"),
         Op::Row => "row".to_owned(),
         Op::Element => "element".to_owned(),
+        Op::Column => "column".to_owned(),
         Op::Constant(bits) => match node.dtype {
             Dtype::Bool => (bits != 0).to_string(),
             Dtype::F16 | Dtype::Bf16 => format!("{}_bits({bits:#x}u)", node.dtype),

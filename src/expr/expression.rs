@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::axes::Axes;
 use super::bind;
 use super::number::Number;
-use super::parse::{self, Parsed, Tree};
+use super::parse::{self, Parsed, Statement, TermId, Tree};
 use super::program::Program;
 use super::rank::Ranking;
 use super::scan::RunningSum;
@@ -229,6 +229,36 @@ impl Expression {
             _ => false,
         };
         self.0.parsed.reduces_rows() || self.0.parsed.terms.iter().any(|term| is_number(&term.tree))
+    }
+
+    /// Returns whether the condition of a filter reads this name, at once or through assigned names.
+    pub(crate) fn is_in_condition(&self, name: &str) -> bool {
+        let Parsed { terms, statements, .. } = &self.0.parsed;
+        let value_of = |own: &str| {
+            statements.iter().find_map(|statement| match statement {
+                Statement::Assign { name, value, .. } if name == own => Some(*value),
+                _ => None,
+            })
+        };
+        let mut waiting: Vec<TermId> = terms
+            .iter()
+            .filter_map(|term| match term.tree {
+                Tree::Filter(_, condition) => Some(condition),
+                _ => None,
+            })
+            .collect();
+        let mut seen = vec![false; terms.len()];
+        while let Some(id) = waiting.pop() {
+            if std::mem::replace(&mut seen[id], true) {
+                continue;
+            }
+            match &terms[id].tree {
+                Tree::Name(own) if own == name => return true,
+                Tree::Name(own) => waiting.extend(value_of(own)),
+                tree => waiting.extend(tree.operands()),
+            }
+        }
+        false
     }
 
     /// Returns the axes of the reductions within rows.

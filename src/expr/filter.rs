@@ -121,9 +121,23 @@ pub(super) fn of_outputs<'n>(outputs: impl IntoIterator<Item = (&'n str, usize, 
     Ok(rows.condition())
 }
 
-/// Makes a reduction, whose value is at `at`, count only the rows where the condition is true.
-pub(super) fn keep(at: usize, nodes: &mut Nodes, reduction: &mut Reduction, condition: Id) -> Result<(), Fault> {
+/// Makes a reduction, whose value is at `at`, count only the elements where the condition is true: those of rows that a
+/// filter keeps, or one of each row.
+pub(super) fn keep(
+    (at, is_filtered): (usize, bool),
+    nodes: &mut Nodes,
+    reduction: &mut Reduction,
+    condition: Id,
+) -> Result<(), Fault> {
     match reduction.fold {
+        Fold::ArgMin | Fold::ArgMax if !is_filtered => {
+            let message = format!(
+                "`{}` of a value with one element for each row is not supported; write the value to an output, and \
+                 find the row there",
+                reduction.kind()
+            );
+            return Err(Fault::new(at, message));
+        }
         Fold::ArgMin | Fold::ArgMax => {
             let message = format!(
                 "`{0}` of kept rows is not supported, because the number of kept rows before a row is not known; find \
@@ -153,10 +167,18 @@ pub(super) fn leave_out(nodes: &mut Nodes, reduction: &mut Reduction, condition:
     reduction.of = nodes.push(Op::Select(condition, kept, left_out), state);
 }
 
+/// Whether an element is the first one of its row, and the condition, if there is one, is true.
+pub(super) fn in_first_column(nodes: &mut Nodes, condition: Option<Id>) -> Id {
+    let [column, first] = [Op::Column, Op::Constant(0)].map(|op| nodes.push(op, Dtype::I64));
+    let is_first = nodes.push(Op::Binary(Binary::Eq, column, first), Dtype::Bool);
+    condition.map_or(is_first, |condition| nodes.push(Op::Binary(Binary::And, condition, is_first), Dtype::Bool))
+}
+
 /// Puts reductions that count kept rows in front of these, each with its condition: those of the outputs first, and
-/// those that the values of others need.
+/// those that the values of others need. Rows may have several elements.
 pub(super) fn count(
     nodes: &mut Nodes,
+    have_several: bool,
     of_outputs: Option<Id>,
     mut reductions: Vec<(Reduction, Option<Id>)>,
 ) -> Vec<Reduction> {
@@ -169,6 +191,9 @@ pub(super) fn count(
             conditions.push(condition);
         }
     }
-    let counters = conditions.into_iter().map(|id| Reduction::of_kept_rows(nodes.push(Op::Cast(id), Dtype::U64)));
+    let counters = conditions.into_iter().map(|condition| {
+        let counted = if have_several { in_first_column(nodes, Some(condition)) } else { condition };
+        Reduction::of_kept_rows(nodes.push(Op::Cast(counted), Dtype::U64))
+    });
     counters.chain(reductions.into_iter().map(|(reduction, _)| reduction)).collect()
 }

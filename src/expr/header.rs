@@ -30,6 +30,9 @@ struct Header {
     /// The extents of the inputs, if some are broadcast.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     extents: Vec<String>,
+    /// Which inputs have no dimensions of a row, if some have not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    reduced: Vec<bool>,
     values: Vec<(String, String)>,
     /// Numbers that adapt; `null` for floats that the kernel receives, so that the source does not depend on them.
     numbers: Vec<(String, Option<String>)>,
@@ -63,6 +66,7 @@ pub(super) fn header(program: &Program) -> String {
         row: program.row.dims.clone(),
         outer: program.row.outer,
         extents: program.row.extents.iter().map(|extent| extent.name().to_owned()).collect(),
+        reduced: program.row.reduced.clone(),
         values: names(&program.values),
         numbers: program.numbers.iter().map(|(name, part)| (name.clone(), part.map(|part| part.to_string()))).collect(),
         outputs: program.requested.iter().map(|(output, dtype)| (output.clone(), dtype.map(name))).collect(),
@@ -79,7 +83,7 @@ pub(super) fn read(source: &str) -> Option<Origin> {
         names.into_iter().map(|(name, dtype)| Some((name, dtype.parse().ok()?))).collect()
     };
     let extents = header.extents.iter().map(|name| Extent::parse(name)).collect::<Option<_>>()?;
-    let row = RowShape { dims: header.row, outer: header.outer, extents };
+    let row = RowShape { dims: header.row, outer: header.outer, extents, reduced: header.reduced };
     let (inputs, mut scalars) = (dtypes(header.inputs)?, dtypes(header.values)?);
     let received = header.numbers.iter().filter(|(_, part)| part.is_none()).count();
     scalars.truncate(scalars.len().checked_sub(received)?);

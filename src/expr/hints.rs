@@ -77,7 +77,7 @@ const INSTEAD: &[(&[&str], &str)] = &[
     (&["nanmedian"], "write `median(x[~isnan(x)])`"),
     (&["nanquantile", "nanpercentile"], "write `quantile(x[~isnan(x)], 0.25)`"),
     (&["nlargest"], "write `topk(x, 10)`"),
-    (&["nsmallest"], "write `topk(-x, 10)`, and negate the result"),
+    (&["nsmallest"], "write `t = topk(-x, 10)`, and `-t`; of integers `t = topk(~x, 10)`, and `~t`"),
     (&["mode"], "write `bincount(k, 100)`, whose greatest count is that of the mode"),
     (&["sort", "argsort", "unique", "partition", "argpartition"], "rows keep their order"),
     (&["cumprod", "cummax", "cummin"], "a row cannot read all rows before it"),

@@ -276,11 +276,32 @@ impl HostProgram {
                 Step::Keep => {
                     let mut kept = std::mem::take(&mut self.kept);
                     let block = self.block(span, columns.first_row, columns.inputs);
-                    kept.find(self.program.filter.map(|condition| block.values(condition)).unwrap_or_default());
+                    let conditions = self.program.filter.map(|condition| block.values(condition));
+                    kept.find(conditions.unwrap_or_default(), block.width);
                     self.kept = kept;
                 }
             }
         }
+    }
+
+    /// Moves these columns of the rows that a filter has kept of the last block, which begins with `row`, to rows from
+    /// `to` on. Returns their number.
+    fn move_kept(&self, row: usize, own: &Range<usize>, columns: &mut Columns<'_, '_>, to: usize) -> usize {
+        let (program, width) = (&self.program, self.tiling.width);
+        if program.filter.is_none() {
+            return 0;
+        }
+        let outputs = program.outputs.iter().zip(&program.output_extents);
+        for (output, ((_, dtype), extent)) in columns.outputs.iter_mut().zip(outputs) {
+            let size = dtype.size();
+            match extent {
+                Extent::PerRow if own.start > 0 => {}
+                Extent::PerRow => self.kept.move_elements(output, size, row, to),
+                _ if width == 1 => self.kept.move_elements(output, size, row, to),
+                _ => self.kept.move_parts(output, width * size, own.start * size..own.end * size, row, to),
+            }
+        }
+        self.kept.count()
     }
 
     /// Stores a result in an output: all of its elements, or those of the first column.
@@ -306,7 +327,6 @@ impl HostProgram {
         let columns_at_once = if is_swept { tiling.width } else { tiling.columns_at_once() };
         for tile in 0..rows.div_ceil(tile_rows) {
             let own = tile * tile_rows..rows.min((tile + 1) * tile_rows);
-            let mut kept = own.start;
             for sums in &mut self.sums {
                 sums.begin(columns.inputs[sums.before].rows, columns.first_row as usize / tile_rows + tile);
             }
@@ -315,18 +335,15 @@ impl HostProgram {
                 for (lanes, reduction) in self.lanes.iter_mut().zip(&program.reductions) {
                     lanes.clear(reduction);
                 }
-                if is_swept {
-                    own.clone().for_each(|row| self.run_row(row, columns));
+                let mut kept = own.start;
+                for row in own.clone().filter(|_| is_swept) {
+                    self.run_row(row, columns);
+                    kept += self.move_kept(row, &own_columns, columns, kept);
                 }
                 let spans = Some(tiling.spans(own.clone(), own_columns.clone())).filter(|_| !is_swept);
                 for span in spans.into_iter().flatten() {
                     self.run_span(&span, columns);
-                    if program.filter.is_some() {
-                        for (output, (_, dtype)) in columns.outputs.iter_mut().zip(&program.outputs) {
-                            self.kept.move_together(output, dtype.size(), span.elements.clone(), kept);
-                        }
-                        kept += self.kept.count();
-                    }
+                    kept += self.move_kept(span.row, &own_columns, columns, kept);
                 }
                 let mut rest = &mut partials[tile * words..(tile + 1) * words];
                 let of_tiles = self.lanes.iter_mut().zip(&program.reductions).filter(|(_, of)| of.tally().is_none());
@@ -463,7 +480,14 @@ fn plan(program: &Program, sweeps: &[Sweep]) -> Plan {
     for (id, node) in nodes.iter().enumerate() {
         let varies = matches!(
             node.op,
-            Op::Input(_) | Op::At(..) | Op::Row | Op::RowAt(_) | Op::Element | Op::Reduce(..) | Op::RunningSum(..)
+            Op::Input(_)
+                | Op::At(..)
+                | Op::Row
+                | Op::RowAt(_)
+                | Op::Element
+                | Op::Column
+                | Op::Reduce(..)
+                | Op::RunningSum(..)
         );
         let is_kept =
             !varies && constants.len() < MAX_CONSTANTS && node.op.operands().all(|operand| is_constant[operand]);

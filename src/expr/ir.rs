@@ -26,6 +26,8 @@ pub(super) enum Op {
     TotalRows,
     /// The global number of the element, in rows of several.
     Element,
+    /// The number of the element in its row, in rows of several.
+    Column,
     /// A value by its bits: sign-extended for integers, 0 or 1 for `bool`.
     Constant(u64),
     Cast(Id),
@@ -45,7 +47,7 @@ impl Op {
     pub(super) fn operands(self) -> impl Iterator<Item = Id> {
         let operands = match self {
             Op::Input(_) | Op::At(..) | Op::Value(_) | Op::Constant(_) => [None; 3],
-            Op::Row | Op::RowAt(_) | Op::TotalRows | Op::Element => [None; 3],
+            Op::Row | Op::RowAt(_) | Op::TotalRows | Op::Element | Op::Column => [None; 3],
             Op::Cast(a) | Op::Unary(_, a) | Op::Reduce(_, a) | Op::RunningSum(a, _) => [Some(a), None, None],
             Op::Binary(_, a, b) => [Some(a), Some(b), None],
             Op::Select(a, b, c) => [Some(a), Some(b), Some(c)],
@@ -63,7 +65,7 @@ impl Op {
             Op::Reduce(kind, a) => Op::Reduce(kind, of(a)),
             Op::RunningSum(a, before) => Op::RunningSum(of(a), before),
             Op::Input(_) | Op::At(..) | Op::Value(_) | Op::Constant(_) => self,
-            Op::Row | Op::RowAt(_) | Op::TotalRows | Op::Element => self,
+            Op::Row | Op::RowAt(_) | Op::TotalRows | Op::Element | Op::Column => self,
         }
     }
 }
@@ -129,6 +131,11 @@ impl Nodes {
             self.views.push(view);
             self.views.len() - 1
         })
+    }
+
+    /// The operations so far, each after its operands.
+    pub(super) fn list(&self) -> &[Node] {
+        &self.list
     }
 
     pub(super) fn node(&self, id: Id) -> Node {

@@ -23,7 +23,7 @@ impl Known {
     /// equal numbers as there are rows.
     pub(super) fn check_reduced(self, at: usize) -> Result<(), Fault> {
         match self.is_result() {
-            true => Err(Fault::new(at, "this reduces one number, which is a result already; leave the reduction out")),
+            true => Err(Fault::new(at, "this reduces a result, which is known already; leave the reduction out")),
             false => Ok(()),
         }
     }

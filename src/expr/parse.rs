@@ -144,7 +144,9 @@ pub(super) fn parse(text: &str) -> Result<Parsed, Fault> {
         return Err(Fault::new(0, "there is nothing to compute; write something like `y = 2 * x`"));
     }
     let Names { known, assigned, inputs, constants, .. } = names;
-    Ok(Parsed { terms: parser.terms, known, statements, assigned, inputs, constants })
+    let parsed = Parsed { terms: parser.terms, known, statements, assigned, inputs, constants };
+    parsed.check_ranked()?;
+    Ok(parsed)
 }
 
 pub(super) struct Parser<'t> {

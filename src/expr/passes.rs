@@ -7,11 +7,18 @@
 use std::collections::{HashMap, HashSet};
 
 use super::axes::{Along, Axes};
+use super::fault::Fault;
 use super::names::Known;
 use super::parse::{Parsed, Statement, Term, TermId, Tree};
 use super::rank::{Bound, Ranking};
 use super::scan::{self, RunningSum};
 use super::words::{self, Kind};
+
+/// The most values that a text finds by their rank.
+const MOST_RANKED: usize = 100;
+
+/// The message about more of them.
+const TOO_MANY_RANKED: &str = "a text finds at most 100 values by their rank; find the others in another job";
 
 impl Parsed {
     /// The number of passes over the rows.
@@ -102,6 +109,19 @@ impl Parsed {
             all.push((Ranking { label: label.to_owned(), order, first: self.known[of].after, shared }, of));
         }
         all
+    }
+
+    /// Checks that few values are found by their rank. Each has counts of its own, and scalars that the kernel receives.
+    ///
+    /// # Errors
+    /// A fault at the first one that is too many.
+    pub(super) fn check_ranked(&self) -> Result<(), Fault> {
+        let ranked = self.reductions().filter(|(_, (_, along), _)| matches!(along, Along::Order(_)));
+        let labels: HashMap<&str, TermId> = ranked.map(|(label, _, of)| (label, of)).collect();
+        match labels.values().max().filter(|_| labels.len() > MOST_RANKED) {
+            Some(of) => Err(Fault::new(self.terms[*of].at, TOO_MANY_RANKED)),
+            None => Ok(()),
+        }
     }
 
     /// What is found by its rank, each label once.

@@ -181,7 +181,7 @@ impl Reduction {
         match shape {
             _ if weights.is_some() => None,
             None => Some(reduction),
-            Some(shape) if counter.is_none() && Reduction::is_possible(&shape) => Some(reduction.along_rows(shape)),
+            Some(shape) if Reduction::is_possible(&shape) => Some(reduction.along_rows(shape)),
             Some(_) => None,
         }
     }

@@ -45,12 +45,14 @@ pub(crate) fn results(
                 return Err(JobError::KeysOutside { result: label, count, keys: bins as u64 }.into());
             }
             results.arrays.push((label, Some(tally.values(words))));
-        } else if reduction.shape().is_some() {
-            results.arrays.push((label, reduction.finish_columns(*state, rows)));
         } else {
-            let elements = || rows.saturating_mul(reduction.elements);
-            let count = reduction.counter().map_or_else(elements, |counter| kept(counter).unwrap_or(0));
-            results.values.push((label, reduction.finish(*state, count)));
+            let rows = reduction.counter().map_or(rows, |counter| kept(counter).unwrap_or(0));
+            if reduction.shape().is_some() {
+                results.arrays.push((label, reduction.finish_columns(*state, rows)));
+            } else {
+                let elements = rows.saturating_mul(reduction.elements);
+                results.values.push((label, reduction.finish(*state, elements)));
+            }
         }
     }
     Ok(results)

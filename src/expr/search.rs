@@ -232,6 +232,9 @@ impl Search {
                 (self.low, self.high, self.is_list, self.below) = (low, top, true, below);
                 return Ok(None);
             }
+            if low == high && low == top {
+                return Err(self.other_values());
+            }
             if low == high {
                 (self.low, self.high, self.is_list, self.tie) = (low + 1, top, true, Some(low));
                 return Ok(None);
@@ -280,7 +283,7 @@ impl Search {
                 let values = keys.map(|key| Scalar::of_bits(self.dtype, bits_of_key(self.dtype, key)).as_f64());
                 match self.dtype {
                     Dtype::F64 => self.between_doubles(values),
-                    // Computed in f32, as NumPy does.
+                    // Computed in f32, as NumPy does for f32.
                     dtype if dtype.is_float() => self.between_singles(values.map(|value| value as f32)).into(),
                     _ => self.between_integers(keys.map(|key| i128::from(key) - self.zero())),
                 }

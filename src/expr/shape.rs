@@ -6,9 +6,9 @@ use super::ir::{Node, Op};
 use super::rank;
 use super::reduce::Reduction;
 
-/// The message about a filter of rows of several elements.
-pub(super) const NO_FILTER: &str = "a filter keeps single elements, and here a row has several of them, because inputs \
-     have different shapes, or rows are numbered or reduced; filter in a job whose inputs have one shape";
+/// The message about a condition that is not one of rows.
+const NO_CONDITION_OF_ROWS: &str = "a filter keeps whole rows here, because inputs have different shapes, or rows are \
+     numbered or reduced, and this condition has several elements for each row; reduce it, like `x[all(x > 0, axis=1)]`";
 
 /// The message about a result of too many columns.
 pub(super) const TOO_MANY_COLUMNS: &str =
@@ -67,7 +67,8 @@ impl Extent {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TermShape {
     pub(super) extent: Extent,
-    /// Whether it has one element for each row and no dimensions of a row: it was reduced within rows.
+    /// Whether it has one element for each row and no dimensions of a row: it was reduced within rows, or is an input
+    /// of this shape.
     pub(super) is_reduced: bool,
 }
 
@@ -86,11 +87,20 @@ impl TermShape {
             (_, Extent::One) => Ok(one),
             _ if one.is_reduced != other.is_reduced => Err(Fault::new(
                 at,
-                "one of these values was reduced within rows and has lost their dimensions, and the other has them; \
-                 write `keepdims=True` beside `axis`",
+                "one of these values has one element for each row and no dimensions of a row, and the other has them; \
+                 write `keepdims=True` beside `axis`, or give an array of the shape (n, 1)",
             )),
             (own, of_other) => Ok(TermShape { extent: own.and(of_other), is_reduced: one.is_reduced }),
         })
+    }
+
+    /// Checks that a value of this shape, at `at`, can be the condition by which rows are filtered.
+    pub(super) fn check_condition(self, at: usize) -> Result<(), Fault> {
+        match self.extent {
+            // Numbers of rows go with every shape.
+            Extent::One | Extent::PerRow => Ok(()),
+            Extent::PerColumn | Extent::PerTile | Extent::Full => Err(Fault::new(at, NO_CONDITION_OF_ROWS)),
+        }
     }
 }
 
@@ -103,6 +113,9 @@ pub(crate) struct RowShape {
     pub(crate) outer: usize,
     /// The extent of each input. All others are [`Extent::Full`].
     pub(crate) extents: Vec<Extent>,
+    /// Which inputs have one element for each row and no dimensions of a row, as what was reduced within rows. All
+    /// others have not.
+    pub(crate) reduced: Vec<bool>,
 }
 
 impl RowShape {
@@ -114,6 +127,24 @@ impl RowShape {
     /// The extent of an input.
     pub(crate) fn extent(&self, input: usize) -> Extent {
         self.extents.get(input).copied().unwrap_or_default()
+    }
+
+    /// The shape of an input as a term.
+    pub(super) fn of_input(&self, input: usize) -> TermShape {
+        TermShape { extent: self.extent(input), is_reduced: self.is_reduced(input) }
+    }
+
+    /// The shape of a value of this shape in rows that a filter keeps. Numbers of rows become an array of them.
+    pub(super) fn of_kept(&self, of: TermShape) -> TermShape {
+        match of.extent {
+            Extent::One if self.width() > 1 => TermShape { extent: Extent::PerRow, is_reduced: true },
+            _ => of,
+        }
+    }
+
+    /// Whether an input has one element for each row and no dimensions of a row.
+    pub(crate) fn is_reduced(&self, input: usize) -> bool {
+        self.reduced.get(input).copied().unwrap_or(false)
     }
 
     /// The number of elements that an input has in a row.
@@ -205,6 +236,7 @@ impl RowShape {
                 Op::Input(input) | Op::At(input, _) => self.extent(input),
                 Op::Row | Op::RowAt(_) => Extent::PerRow,
                 Op::Element | Op::RunningSum(..) => Extent::Full,
+                Op::Column => Extent::PerColumn,
                 Op::Reduce(..) => Extent::PerRow,
                 op => op.operands().map(|id| extents[id]).fold(Extent::One, Extent::and),
             };

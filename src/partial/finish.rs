@@ -202,8 +202,10 @@ fn outputs(
 ) -> Result<Vec<OutputReport>> {
     let each = outputs.iter().zip(paths).zip(checksums).map(|((output, path), checksum)| {
         let dtype = output.dtype().ok_or(PartialError::Damaged)?;
-        let bytes = rows.saturating_mul(output.elements).saturating_mul(dtype.size() as u64);
-        Ok(OutputReport { name: output.name.clone(), dtype, path: path.map(|path| path.path()), rows, bytes, checksum })
+        let count = rows.saturating_mul(output.elements);
+        let bytes = count.saturating_mul(dtype.size() as u64);
+        let (name, shape, path) = (output.name.clone(), output.shape(count), path.map(|path| path.path()));
+        Ok(OutputReport { name, dtype, path, shape, rows, bytes, checksum })
     });
     each.collect()
 }

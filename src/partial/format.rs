@@ -142,6 +142,10 @@ fn parse(bytes: &[u8]) -> Option<Partial> {
     let Header { job, rows, reductions, marks, kept, stamps, paths, work, has_sums } = header;
     let rows = RowSet::of_ranges(&rows).filter(|rows| rows.ranges().last().is_none_or(|last| last.end <= job.rows))?;
     let reductions = reductions.into_iter().map(ReductionHeader::reduction).collect::<Option<Vec<_>>>()?;
+    let counts = |counter: usize| reductions.get(counter).is_some_and(|other| !other.is_result());
+    if !reductions.iter().all(|reduction| reduction.counter().is_none_or(counts)) {
+        return None;
+    }
     let words = reductions.iter().try_fold(0_usize, |words, reduction| words.checked_add(reduction.state_words()))?;
     let sums = if has_sums { reductions.chunk_words() } else { 0 };
     let (sums, rest) = rest.split_at_checked(sums.checked_mul(8)?)?;
@@ -311,7 +315,7 @@ mod tests {
             let error = replaced(&bytes, "[5]", &shape).unwrap_err();
             assert!(matches!(error, Error::InvalidPartial(PartialError::Damaged)), "{shape}: {error}");
         }
-        assert!(replaced(&bytes, "\"counter\":null", "\"counter\":0").is_err(), "columns of kept rows");
+        assert!(replaced(&bytes, "\"counter\":null", "\"counter\":0").is_err(), "a count that is none");
         // Without nodes, nothing says what the shape is. It takes little memory all the same.
         let empty = partial(&reductions(5), 5, 0..0).to_bytes();
         assert!(replaced(&empty, "[5]", "[16777216]").is_ok());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{Dtype, FileFormat, FileLayout, Kept, Mark, SharedFile, Stamp};
+use crate::data::{Dtype, FileFormat, FileLayout, Kept, Mark, SharedFile, Stamp, shorten};
 
 /// A path, which need not be text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,6 +77,13 @@ impl OutputId {
     /// Returns the dtype; `None` if there is no such dtype.
     pub(super) fn dtype(&self) -> Option<Dtype> {
         self.dtype.parse().ok()
+    }
+
+    /// Returns the lengths of its dimensions if it has so many elements.
+    pub(super) fn shape(&self, elements: u64) -> Vec<u64> {
+        let mut shape = self.shape.clone().unwrap_or(vec![elements]);
+        shorten(&mut shape, elements);
+        shape
     }
 
     /// Returns the file that the processes of this job write; `None` if this is not a file, or makes no sense.

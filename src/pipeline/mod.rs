@@ -18,7 +18,8 @@
 //!   enqueues the copy in, the kernel and the copy out of each filled slot, and returns the slot to its worker when the
 //!   copies are done.
 //! * A **CPU worker** ([`cpu::CpuWorker::step`]) claims a chunk and computes it in place, without slots or copies. In
-//!   its next step, it writes the outputs that are not in memory.
+//!   a later step, it writes the outputs that are not in memory: in the next one, unless their place depends on chunks
+//!   that are not counted yet.
 //!
 //! A step does the host work of at most one chunk. So [`drive`] can run every worker on its own thread, or all
 //! workers on one thread, one step at a time: the emulated device uses this to make runs repeatable. A run ends when

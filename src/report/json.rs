@@ -75,6 +75,7 @@ struct OutputJson<'a> {
     name: &'a str,
     path: Option<String>,
     dtype: &'static str,
+    shape: &'a [u64],
     rows: u64,
     bytes: u64,
     blake3: Option<&'a str>,
@@ -205,9 +206,9 @@ fn input(input: &InputReport) -> InputJson<'_> {
 }
 
 fn output(output: &OutputReport) -> OutputJson<'_> {
-    let OutputReport { name, path, dtype, rows, bytes, checksum } = output;
+    let OutputReport { name, path, dtype, shape, rows, bytes, checksum } = output;
     let (path, blake3) = (path.as_deref().map(text), checksum.as_deref());
-    OutputJson { name, path, dtype: dtype.name(), rows: *rows, bytes: *bytes, blake3 }
+    OutputJson { name, path, dtype: dtype.name(), shape, rows: *rows, bytes: *bytes, blake3 }
 }
 
 fn verification(verification: &Verification) -> VerificationJson<'_> {

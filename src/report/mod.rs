@@ -160,6 +160,7 @@ pub struct InputReport {
 /// let report = engine.run(Job::eval("y = sqrt(x)")?.input("x", &[1.0, 4.0]).output("y", Raw::create(&path)))?;
 /// let y = &report.outputs[0];
 /// assert_eq!((y.name.as_str(), y.dtype, y.rows, y.bytes, y.path.as_ref()), ("y", Dtype::F64, 2, 16, Some(&path)));
+/// assert_eq!(y.shape, [2]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -171,6 +172,8 @@ pub struct OutputReport {
     pub dtype: Dtype,
     /// The path of its file; `None` if it is not a file.
     pub path: Option<PathBuf>,
+    /// The lengths of its dimensions. If a filter or a compacting kernel selects rows, the first one is their number.
+    pub shape: Vec<u64>,
     /// Its rows: as many as the job has, or as many as a compacting kernel selected.
     pub rows: u64,
     /// The size of its rows in bytes.

@@ -57,6 +57,7 @@ pub(crate) fn example() -> Report {
             name: "c".into(),
             dtype: Dtype::F32,
             path: Some("c.npy".into()),
+            shape: vec![500_000_000],
             rows: 500_000_000,
             bytes: 2_000_000_000,
             checksum: None,
@@ -227,6 +228,9 @@ fn the_json() {
       "name": "c",
       "path": "c.npy",
       "dtype": "f32",
+      "shape": [
+        500000000
+      ],
       "rows": 500000000,
       "bytes": 2000000000,
       "blake3": null

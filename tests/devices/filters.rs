@@ -16,8 +16,67 @@ const CASES: &[(&str, Case)] = &[
     ("rows of another size than 4096", sizes),
     ("parts write the files of one run", parts),
     ("kept rows are verified", verified),
+    ("rows of several elements are kept whole", whole_rows),
     ("what is refused names the remedy", refused),
 ];
+
+/// Rows of tables that a key, their number or a reduction within them keeps: slices and files, in parts, after losses.
+fn whole_rows(choice: &DeviceChoice) -> Outcome {
+    for (rows, width) in [(5000, 3), (700, 100), (150, 700), (40, 5000)] {
+        let (x, key) = (numbers(rows * width, 5), numbers(rows, 6));
+        let table = ndarray::ArrayView::from_shape((rows, width), &x)?;
+        let text = "m = key > 10; y = (x * 2)[m]; k = key[m]; place = i[m]; total = sum(x, axis=1)[m]; \
+                    sum(x[m] > 0), count(m)";
+        let kept: Vec<usize> = (0..rows).filter(|row| key[*row] > 10.0).collect();
+        let doubled: Vec<f64> =
+            kept.iter().flat_map(|row| &x[row * width..(row + 1) * width]).map(|x| x * 2.0).collect();
+        let keys: Vec<f64> = kept.iter().map(|row| key[*row]).collect();
+        let mut totals = None;
+        let engines = [engine(choice).build()?, engine(choice).chunk(60 << 10).workers(3).build()?];
+        for engine in engines.iter().chain([&cpu()]) {
+            let [mut y, mut k, mut total] = [rows * width, rows, rows].map(|count| vec![-7.0; count]);
+            let mut place = vec![-7_i64; rows];
+            let mut of_y = ndarray::ArrayViewMut::from_shape((rows, width), &mut y)?;
+            let job = Job::eval(text)?.input("x", table).input("key", &key).verify(0.5);
+            let job = job.output("y", of_y.view_mut()).output("k", &mut k).output("place", &mut place);
+            let report = engine.run(job.output("total", &mut total))?;
+            let count = kept.len();
+            let shapes: Vec<_> = report.outputs.iter().map(|output| output.shape.clone()).collect();
+            check(shapes[0] == [count as u64, width as u64], format!("a shape of {:?}", shapes[0]))?;
+            check(shapes[1..].iter().all(|shape| *shape == [count as u64]), format!("shapes of {shapes:?}"))?;
+            check(y[..count * width] == doubled[..] && k[..count] == keys[..], format!("{rows} × {width}: rows"))?;
+            check(place[..count].iter().map(|place| *place as usize).eq(kept.iter().copied()), "other places")?;
+            check(y[count * width..].iter().chain(&k[count..]).all(|y| *y == -7.0), "written behind the kept rows")?;
+            let own = total[..count].to_vec();
+            check(*totals.get_or_insert(own.clone()) == own, format!("{rows} × {width}: other sums"))?;
+            let positive = doubled.iter().filter(|x| **x > 0.0).count() as f64;
+            check(report.value("sum(x[m] > 0)")?.map(|sum| sum.as_f64()) == Some(positive), "another sum")?;
+        }
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("y.npy");
+        let job = || Job::eval("y = (x * 2)[key > 10]; mean(x[key > 10], axis=0)").map(|job| job.input("x", table));
+        let job = || job().map(|job| job.input("key", &key).output("y", Npy::create(&path)));
+        let whole = engines[1].run(job()?)?;
+        let read = || -> Outcome<(Vec<f64>, Option<Vec<u64>>)> {
+            let file = Npy::open(&path)?;
+            let mut found = vec![0.0; file.rows() as usize];
+            file.read(0, bytemuck::cast_slice_mut(&mut found))?;
+            Ok((found, file.shape().map(<[u64]>::to_vec)))
+        };
+        let expected = (doubled, Some(vec![kept.len() as u64, width as u64]));
+        check(read()? == expected, format!("{rows} × {width}: another file"))?;
+        std::fs::remove_file(&path)?;
+        let step = engines[1].part_step(&job()?)?;
+        let cut = (rows as u64 / 2).next_multiple_of(step).min(rows as u64);
+        let mut all = engines[1].run_rows(job()?, cut..rows as u64)?;
+        all.merge(engines[1].run_rows(job()?, 0..cut)?)?;
+        let merged = all.finish()?;
+        check(read()? == expected, format!("{rows} × {width}: another file of parts"))?;
+        check(merged.outputs[0].shape == whole.outputs[0].shape, "another shape of parts")?;
+        check(merged.arrays == whole.arrays, "other means of parts")?;
+    }
+    Ok(())
+}
 
 const EMULATED: &[(&str, EmulatedCase)] = &[("rows and reductions begin anew without a lost device", losses)];
 

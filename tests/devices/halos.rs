@@ -134,6 +134,18 @@ fn refused(choice: &DeviceChoice) -> Outcome {
         let error = error(kernel);
         check(error.contains(message), format!("'{error}' does not say '{message}'"))?;
     }
+    // A kernel that cannot know where the rows of the job begin and end.
+    for (parameters, halo, missing) in
+        [("const float *x, float *y", (1, 0), "first_row"), ("const float *x, float *y", (0, 1), "total_rows")]
+    {
+        let text = format!("extern \"C\" __global__ void f({parameters}, long long rows) {{}}");
+        // SAFETY: it is refused.
+        let kernel = unsafe { CustomKernel::cuda("f.cu", &text, "f")?.halos(halo.0, halo.1) };
+        let (x, mut y) = ([0_f32; 10], [0_f32; 10]);
+        let error = engine.plan(&Job::kernel(&kernel).input("x", &x).output("y", &mut y)).err();
+        let error = error.map(|error| error.to_string()).unwrap_or_default();
+        check(error.contains(&format!("add 'long long {missing}'")), format!("'{error}' does not name {missing}"))?;
+    }
     let text = "extern \"C\" __global__ void f(const float *x, int total_rows) {}";
     // SAFETY: it is refused.
     let error = unsafe { CustomKernel::cuda("f.cu", text, "f") }.err().map(|error| error.to_string());
@@ -165,7 +177,8 @@ fn row_function(choice: &DeviceChoice) -> Outcome {
 
 /// The host function says which rows it was given.
 fn random_halos(choice: &DeviceChoice) -> Outcome {
-    let text = "extern \"C\" __global__ void f(const long long *x, long long rows, long long *front, long long *all,
+    let text = "extern \"C\" __global__ void f(const long long *x, long long first_row, long long rows,
+                                              long long total_rows, long long *front, long long *all,
                                               long long *wrong) {}";
     for number in 0..40_u64 {
         let random = |salt: u64, bound: u64| {
@@ -196,13 +209,15 @@ fn random_halos(choice: &DeviceChoice) -> Outcome {
         engine.run(job.output("wrong", &mut wrong))?;
         check(wrong.iter().all(|wrong| *wrong == 0), format!("{rows} rows, tiles of {tile}, halo {halo:?}"))?;
         check(front[0] == 0 && front.iter().all(|front| *front <= before as i64), "rows before the first one")?;
+        let exist = |(all, front): (&i64, &i64)| (front + 1..=rows as i64).contains(all);
+        check(all.iter().zip(&front).all(exist), "rows that the job does not have")?;
     }
     Ok(())
 }
 
 /// Keeps the rows that are larger than the one before.
 fn selected(choice: &DeviceChoice) -> Outcome {
-    let text = "extern \"C\" __global__ void f(long long rows, const double *x, double *kept,
+    let text = "extern \"C\" __global__ void f(long long first_row, long long rows, const double *x, double *kept,
                                               unsigned long long *num_selected) {}";
     // SAFETY: it does nothing.
     let kernel = unsafe { CustomKernel::cuda("f.cu", text, "f")?.halo("x", 1, 0) }.on_host(|rows| {

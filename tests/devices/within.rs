@@ -202,7 +202,7 @@ fn refused(choice: &DeviceChoice) -> Outcome {
         ("y = sum(x, axis=1)", Input::from(volume), "arrays of 3"),
         ("y = sum(x, axis=-1) + index()", Input::from(volume), "arrays of 3"),
         ("y = sum(x, axis=2)", Input::from(x.view()), "arrays of 2"),
-        ("y = x[mean(x, axis=1) > 0]", Input::from(x.view()), "a filter keeps single elements"),
+        ("s = sum(x, axis=1); y = x[x > 0]", Input::from(x.view()), "a filter keeps whole rows"),
     ] {
         let room = if reason == "one dimension" { 6 } else { 24 };
         let error = engine.run(Job::eval(text)?.input("x", input).output("y", &mut y[..room])).err();

@@ -212,6 +212,9 @@ impl Run {
             assert!(computing <= CORES || self.over.load(Ordering::SeqCst), "{computing} workers compute");
             let chunk = self.claim();
             let fails = chunk.is_some_and(|chunk| chunk > 0 && self.fails == Some(0));
+            if let Some(chunk) = chunk.filter(|_| !fails) {
+                self.count(chunk);
+            }
             self.computing.fetch_sub(1, Ordering::SeqCst);
             let now = self.pass(cost);
             match chunk {
@@ -222,7 +225,6 @@ impl Run {
                 }
                 Some(_) if fails => return self.stop(),
                 Some(chunk) => {
-                    self.count(chunk);
                     held.push_back(chunk);
                     finished = Some(Finished { rows: 1000, busy: cost, begun, now });
                 }

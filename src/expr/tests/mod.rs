@@ -9,6 +9,7 @@ mod neighbours;
 mod parse;
 mod passes;
 mod rank;
+mod row_filter;
 mod scan;
 mod tally;
 mod together;

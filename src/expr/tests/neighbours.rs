@@ -21,7 +21,8 @@ pub(super) struct Job {
 impl Job {
     pub(super) fn new(text: &str, dtype: Dtype, width: usize, total: usize) -> Job {
         let extents = vec![Extent::Full, if width > 1 { Extent::PerRow } else { Extent::Full }];
-        let row = RowShape { dims: if width > 1 { vec![width as u64] } else { vec![] }, extents, outer: 0 };
+        let row =
+            RowShape { dims: if width > 1 { vec![width as u64] } else { vec![] }, extents, ..RowShape::default() };
         let inputs = [(total * width, 1), (total, 2)].map(|(count, seed)| Column::mixed(dtype, count, seed));
         Job { program: bind(text, &row, dtype).unwrap(), width, total, inputs }
     }

@@ -19,7 +19,7 @@ fn bind(text: &str, inputs: &[(&str, Dtype)], width: usize) -> Result<Program> {
         expression.outputs().filter(|name| !expression.reads(name)).map(|name| (name.to_owned(), None)).collect();
     let dims = if width == 1 { vec![] } else { vec![width as u64] };
     let extents = vec![Extent::Full; inputs.len()];
-    expression.bind_rows(&RowShape { dims, extents, outer: 0 }, &inputs, &[], &[], &outputs)
+    expression.bind_rows(&RowShape { dims, extents, ..RowShape::default() }, &inputs, &[], &[], &outputs)
 }
 
 fn program(text: &str, inputs: &[(&str, Dtype)], width: usize) -> Arc<Program> {
@@ -270,7 +270,7 @@ fn what_cannot_be_counted_is_refused() {
         ("bincount(k, 10, x, x)", "argument"),
         ("bincount(k, 10, axis=0)", "leave out `axis`"),
         ("bincount(k[k > 0], 10, x)", "filtered"),
-        ("sum(histogram(x, 10, 0, 1))", "one number, which is a result already"),
+        ("sum(histogram(x, 10, 0, 1))", "reduces a result, which is known already"),
     ] {
         let inputs = [("x", Dtype::F64), ("k", Dtype::I32), ("f", Dtype::F32)];
         let read: Vec<_> = inputs
@@ -283,11 +283,11 @@ fn what_cannot_be_counted_is_refused() {
     let extents = vec![Extent::PerRow, Extent::PerColumn, Extent::Full];
     let inputs = ["r", "c", "x"].map(|name| (name.to_owned(), Dtype::I32));
     for (text, reason) in [
-        ("histogram(r, 10, 0, 1)", "one element for each row"),
+        ("bincount(x, 10, r)", "one element for each row"),
         ("bincount(c, 10)", "one row for all rows"),
         ("bincount(x, 10, c)", "one row for all rows"),
     ] {
-        let row = RowShape { dims: vec![3], extents: extents.clone(), outer: 0 };
+        let row = RowShape { dims: vec![3], extents: extents.clone(), ..RowShape::default() };
         let error = Expression::parse(text).unwrap().bind_rows(&row, &inputs, &[], &[], &[]).unwrap_err().to_string();
         assert!(error.contains(reason), "{text}: {error}");
     }

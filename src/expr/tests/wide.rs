@@ -190,9 +190,10 @@ fn values_that_rows_do_not_have_are_refused() {
     };
     for (text, reason) in [
         ("y = m * 2", "the same for all rows"),
-        ("sum(w)", "one element for each row"),
+        ("argmax(w)", "of a value with one element for each row is not supported"),
+        ("sum(w, axis=0)", "one element for each row"),
         ("max(m, axis=0)", "one row for all rows"),
-        ("y = x[x > 0]", "a filter keeps single elements"),
+        ("y = x[x > 0]", "a filter keeps whole rows"),
     ] {
         let error = bind(text, &row, Dtype::F64).unwrap_err().to_string();
         assert!(error.contains(reason), "{text}: {error}");

@@ -1,7 +1,7 @@
 //! Tests of reductions within rows.
 
 use super::super::shape::{Extent, RowShape};
-use super::super::sweeps;
+use super::super::{results, sweeps};
 use super::cuda::has_compiler;
 use super::wide::{Wide, bind, compare_with_cpp};
 use super::{Column, run_values};
@@ -211,6 +211,65 @@ fn cuda_source_gives_the_same_bits() {
     }
 }
 
+/// A value of each row is reduced as an array of these values is.
+#[test]
+fn values_of_rows_are_reduced_once_each() {
+    for width in [2, 3, 100, 257, 1300] {
+        let rows = 2 * table(1, width).program("s = sum(x, axis=1)").tiling().tile_rows() + 3;
+        let plain = |count: usize, step: usize| {
+            let value = |at: usize| ((at * step % 10_007) as f64 - 5000.0) / 3.0;
+            Column::from_bits(Dtype::F64, (0..count).map(|at| value(at).to_bits()))
+        };
+        let [x, w, m] = [(rows * width, 7919), (rows, 31), (width, 17)].map(|(count, step)| plain(count, step));
+        let wide = Wide { dtype: Dtype::F64, rows, width, x, w, m };
+        let text = "s = max(x, axis=1); k = s > 1; sum(s > 2), mean(s), min(s), max(w), var(s, axis=0), count(k), \
+                    mean(s[k]), sum(i), any(w > 3), mean(x)";
+        let program = wide.program(text);
+        let (_, partials) = wide.run(&program, 0);
+        let tiles = partials.chunks(program.partial_words()).map(|tile| program.state_of_tile(tile).into_owned());
+        let state = tiles.reduce(|mut all, tile| {
+            let mut word = 0;
+            for reduction in program.reductions() {
+                let own = word..word + reduction.state_words();
+                word = own.end;
+                reduction.combine(&mut all[own.clone()], &tile[own]);
+            }
+            all
+        });
+        let rows = wide.rows as u64;
+        let found = results(program.reductions(), state.as_deref(), &[], &[], rows).unwrap();
+        let s: Vec<f64> = (0..wide.rows)
+            .map(|row| (0..width).map(|column| wide.x.value(row * width + column)).fold(f64::NEG_INFINITY, f64::max))
+            .collect();
+        let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+        let least = |of: &[f64]| of.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = |of: &[f64]| of.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let kept: Vec<f64> = s.iter().copied().filter(|s| *s > 1.0).collect();
+        let w: Vec<f64> = wide.w.values().collect();
+        let all: Vec<f64> = wide.x.values().collect();
+        let variance = s.iter().map(|own| (own - mean(&s)).powi(2)).sum::<f64>() / s.len() as f64;
+        let expected = [
+            s.iter().filter(|s| **s > 2.0).count() as f64,
+            mean(&s),
+            least(&s),
+            most(&w),
+            variance,
+            kept.len() as f64,
+            mean(&kept),
+            (rows * (rows - 1) / 2) as f64,
+            f64::from(u8::from(w.iter().any(|w| *w > 3.0))),
+            mean(&all),
+        ];
+        for ((label, found), expected) in found.values.iter().zip(expected) {
+            let found = found.unwrap().as_f64();
+            assert!(
+                (found - expected).abs() <= 1e-9 * expected.abs().max(1.0),
+                "{label}, {width}: {found}, {expected}"
+            );
+        }
+    }
+}
+
 #[test]
 fn shapes_that_do_not_fit_are_refused() {
     let extents = vec![Extent::Full, Extent::PerRow, Extent::PerColumn];
@@ -229,8 +288,7 @@ fn shapes_that_do_not_fit_are_refused() {
         ("s = sum(x, axis=1)", &[2, 3], "arrays of 3"),
         ("s = sum(x, axis=-1)", &[2, 3], "arrays of 3"),
         ("s = sum(x, axis=-1)", &[], "one dimension"),
-        ("y = x[mean(x, axis=1) > 0]", &[3], "a filter keeps single elements"),
-        ("mean(sum(x, axis=1, keepdims=True))", &[3], "one element for each row"),
+        ("mean(sum(x, axis=1, keepdims=True), axis=0)", &[3], "compute them in jobs of their own"),
         ("s = sum(x, axis=1); sum(x, axis=0)", &[3], "compute them in jobs of their own"),
     ] {
         let error = bind(text, &of(dims), Dtype::F64).unwrap_err().to_string();
