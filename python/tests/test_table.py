@@ -85,7 +85,9 @@ def test_parts_have_the_results_of_one_run():
 
 def test_what_does_not_fit_is_refused():
     x = table((6, 4), "f8")
-    for other in (np.ones(6), np.ones((5, 1)), np.ones((2, 4))):
+    with pytest.raises(ValueError, match="no dimensions of a row"):
+        ov.evaluate("x + y", {"x": x, "y": np.ones(6)})
+    for other in (np.ones(5), np.ones((5, 1)), np.ones((2, 4))):
         with pytest.raises(ValueError, match="NumPy's rules do not broadcast"):
             ov.evaluate("x + y", {"x": x, "y": other})
     for text, reason in (

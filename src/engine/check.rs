@@ -290,8 +290,8 @@ impl<'j> Checked<'j> {
             job.check_names(expression)?;
             let inputs = job.inputs.iter().zip(&checked.sources);
             let shaped = inputs.map(|((name, input), (_, count))| {
-                let is_in_condition = expression.is_in_condition(name);
-                Shaped { name, count: *count, shape: input.source().shape(), is_in_condition }
+                let is_of_rows = expression.has_value_of_each_row(name);
+                Shaped { name, count: *count, shape: input.source().shape(), is_of_rows }
             });
             let needs = RowNeeds { first_axis: expression.needs_rows(), within: expression.axes_within() };
             checked.wide = shapes::wide(&shaped.collect::<Vec<_>>(), &needs)?;

@@ -3,7 +3,8 @@
 //! If all inputs have the same shape, a row is one element, whatever the shape, so that chunks may begin anywhere.
 //! Otherwise, or if the expression needs rows, a row is a slice along the first axis. An input then has all elements of
 //! each row, one element of each row, or one row that is the same for all rows. An array of one dimension has a value for
-//! each row, which goes with others of its shape, if it cannot be broadcast or the condition of a filter reads it.
+//! each row, which goes with others of its shape, if it cannot be broadcast, is filtered, or is in the condition of a
+//! filter.
 
 use crate::data::numpy_shape;
 use crate::error::{JobError, Result};
@@ -17,13 +18,15 @@ pub(super) struct Shaped<'s> {
     pub(super) count: u64,
     /// The lengths of its dimensions; `None` for those that only have elements, such as slices.
     pub(super) shape: Option<&'s [u64]>,
-    /// Whether the condition of a filter reads it.
-    pub(super) is_in_condition: bool,
+    /// Whether it has a value for each row, if it has one dimension: see [`Expression::has_value_of_each_row`].
+    ///
+    /// [`Expression::has_value_of_each_row`]: crate::Expression
+    pub(super) is_of_rows: bool,
 }
 
 impl Shaped<'_> {
-    /// Whether it has one dimension, which is the first one of arrays of the shape `whole`: a condition that keeps rows
-    /// reads it, or it cannot be broadcast to the last dimension.
+    /// Whether it has one dimension, which is the first one of arrays of the shape `whole`: the text tells so, or it
+    /// cannot be broadcast to the last dimension.
     fn has_value_of_each_row(&self, whole: &[u64]) -> bool {
         let length = match self.shape {
             Some([length]) => *length,
@@ -31,7 +34,7 @@ impl Shaped<'_> {
             None => self.count,
         };
         let fits = |last: &u64| length == 1 || *last == 1 || length == *last;
-        let is_broadcast = !self.is_in_condition && whole.last().is_some_and(fits);
+        let is_broadcast = !self.is_of_rows && whole.last().is_some_and(fits);
         whole.len() > 1 && whole[0] == length && !is_broadcast
     }
 }
@@ -209,7 +212,7 @@ mod tests {
     use super::*;
 
     fn shaped<'s>(name: &'s str, count: u64, shape: Option<&'s [u64]>) -> Shaped<'s> {
-        Shaped { name, count, shape, is_in_condition: false }
+        Shaped { name, count, shape, is_of_rows: false }
     }
 
     fn of(shapes: &[&[u64]], needs_rows: bool) -> Result<Option<Wide>> {
@@ -282,7 +285,7 @@ mod tests {
         for (rows, width) in [(5, 5), (1, 3), (5, 1)] {
             let table = [rows, width];
             let array = shaped("a", rows * width, Some(&table));
-            let key = Shaped { is_in_condition: true, ..shaped("k", rows, Some(&table[..1])) };
+            let key = Shaped { is_of_rows: true, ..shaped("k", rows, Some(&table[..1])) };
             let row = wide(&[array, key], &RowNeeds::default()).unwrap().unwrap().row;
             assert_eq!((row.dims, row.reduced), (vec![width], vec![false, true]), "{table:?}");
         }

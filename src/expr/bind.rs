@@ -212,9 +212,7 @@ pub(super) fn bind(
     let reduced = reductions[counters..].iter().zip(reduced_at);
     let is_within = nodes.iter().any(|node| matches!(node.op, Op::Reduce(..)));
     for (of, at) in reduced {
-        // Moments have a weight for each row, which is all the same for its elements.
-        let checked = of.operands().filter(|operand| *operand == of.of || of.tally().is_some());
-        checked.into_iter().try_for_each(|operand| row_shape.check_reduced(at, of, (extents[operand], is_within)))?;
+        row_shape.check_reduced(at, of, (extents[of.of], is_within))?;
     }
     let program = Program {
         text: text.clone(),
@@ -427,6 +425,13 @@ impl Binder<'_> {
         if let (Some(operand), Some(dtype)) = (weights, tally.weights) {
             let weights = self.strong(operand, dtype)?;
             reduction.weight = Some(self.cast(weights, Tally::weight_state(dtype)));
+        }
+        if let Some(weight) = reduction.weight {
+            let extents = self.row_shape.of_nodes(self.nodes.list());
+            if extents[weight] != extents[reduction.of] {
+                let mut each = [weight, reduction.of].into_iter();
+                each.try_for_each(|id| self.row_shape.check_reduced(of.at, &reduction, (extents[id], false)))?;
+            }
         }
         let (elements, condition) = self.counted(term, reduction.operands());
         reduction.elements = elements;

@@ -231,8 +231,9 @@ impl Expression {
         self.0.parsed.reduces_rows() || self.0.parsed.terms.iter().any(|term| is_number(&term.tree))
     }
 
-    /// Returns whether the condition of a filter reads this name, at once or through assigned names.
-    pub(crate) fn is_in_condition(&self, name: &str) -> bool {
+    /// Returns whether the text tells that an array with this name and of one dimension has a value for each row: the
+    /// condition of a filter reads it, at once or through assigned names, or it is filtered itself.
+    pub(crate) fn has_value_of_each_row(&self, name: &str) -> bool {
         let Parsed { terms, statements, .. } = &self.0.parsed;
         let value_of = |own: &str| {
             statements.iter().find_map(|statement| match statement {
@@ -242,11 +243,15 @@ impl Expression {
         };
         let mut waiting: Vec<TermId> = terms
             .iter()
-            .filter_map(|term| match term.tree {
-                Tree::Filter(_, condition) => Some(condition),
-                _ => None,
+            .flat_map(|term| match term.tree {
+                Tree::Filter(of, condition) if matches!(terms[of].tree, Tree::Name(_)) => [Some(of), Some(condition)],
+                Tree::Filter(_, condition) => [None, Some(condition)],
+                _ => [None; 2],
             })
+            .flatten()
             .collect();
+        // The value of an assigned name that is filtered may have other shapes among its operands.
+        let is_filtered = |id: TermId| terms.iter().any(|term| matches!(term.tree, Tree::Filter(of, _) if of == id));
         let mut seen = vec![false; terms.len()];
         while let Some(id) = waiting.pop() {
             if std::mem::replace(&mut seen[id], true) {
@@ -254,7 +259,7 @@ impl Expression {
             }
             match &terms[id].tree {
                 Tree::Name(own) if own == name => return true,
-                Tree::Name(own) => waiting.extend(value_of(own)),
+                Tree::Name(own) => waiting.extend(value_of(own).filter(|_| !is_filtered(id))),
                 tree => waiting.extend(tree.operands()),
             }
         }

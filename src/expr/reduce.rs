@@ -11,7 +11,7 @@ use super::dispatch::{self, Work};
 use super::ir::Id;
 use super::scalar::{Value, greatest, least};
 use super::tally::Tally;
-use super::tiling::Tiling;
+use super::tiling::{BLOCK_ELEMENTS, Tiling};
 use super::words::Kind;
 use crate::data::{ArrayValue, Dtype, Scalar};
 use crate::device::kernel::TILE_THREADS;
@@ -294,12 +294,11 @@ impl Reduction {
         assert_eq!(left.len(), self.state_words(), "words of the left state");
         assert_eq!(right.len(), self.state_words(), "words of the right state");
         dispatch::run(Merge { reduction: self, left, right });
-        let columns = self.columns().max(1);
-        left.chunks_mut(columns).enumerate().for_each(|(number, values)| self.canonicalise(number, values));
     }
 
     /// Replaces NaNs, whose bits differ between processors, by the canonical NaN, in values of the word `number` of
     /// states.
+    #[inline(always)]
     fn canonicalise(&self, number: usize, values: &mut [u64]) {
         if self.state == Dtype::F64 && (self.fold == Fold::Moments || number == 0) {
             values.iter_mut().for_each(|word| *word = f64::from_bits(*word).canonical().to_bits());
@@ -504,8 +503,18 @@ impl Work for Merge<'_> {
     fn run(self) {
         let columns = self.reduction.columns().max(1);
         let (mut left, mut right) = (self.left.chunks_mut(columns), self.right.chunks(columns));
-        let left = std::array::from_fn(|_| left.next().unwrap_or_default());
-        self.reduction.merge(left, std::array::from_fn(|_| right.next().unwrap_or_default()));
+        let mut left: [&mut [u64]; MAX_WORDS] = std::array::from_fn(|_| left.next().unwrap_or_default());
+        let mut right: [&[u64]; MAX_WORDS] = std::array::from_fn(|_| right.next().unwrap_or_default());
+        // Some columns at a time: states of wide rows are larger than the caches.
+        while !left[0].is_empty() {
+            let count = left[0].len().min(BLOCK_ELEMENTS);
+            let mut own = left.each_mut().map(|words| words.split_off_mut(..count).unwrap_or_default());
+            let others = right.each_mut().map(|words| words.split_off(..count).unwrap_or_default());
+            self.reduction.merge(own.each_mut().map(|words| &mut **words), others);
+            for (number, values) in own.iter_mut().enumerate() {
+                self.reduction.canonicalise(number, values);
+            }
+        }
     }
 }
 

@@ -47,8 +47,7 @@ impl Operator for Eval {
         }
         let states = self.states(bytemuck::cast_slice(&partials[columns.tile_partials(0..rows)]));
         if how.words() > 0 {
-            let nodes = Fold::of_tiles((first_row, rows), columns.tile_rows, &states, how);
-            self.fold.merge(nodes, how);
+            self.fold.add_tiles((first_row, rows), columns.tile_rows, &states, how);
         }
         if self.program.keeps_tiles() {
             let partials: &[u64] = bytemuck::cast_slice(&partials[columns.tile_partials(0..rows)]);

@@ -12,10 +12,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// A node with its state.
 type Node = (Place, Box<[u64]>);
 
-/// Combines the halves of a node.
-fn join([(place, mut left), (_, right)]: [Node; 2], how: &(impl Combine + ?Sized)) -> Node {
+/// Combines the halves of a node. Returns it and the memory of the right half.
+fn join([(place, mut left), (_, right)]: [Node; 2], how: &(impl Combine + ?Sized)) -> (Node, Box<[u64]>) {
     how.combine(&mut left, &right);
-    (parent(place), left)
+    ((parent(place), left), right)
 }
 
 /// The node of which this one is a half.
@@ -57,7 +57,20 @@ pub(crate) struct Fold {
 
 impl Fold {
     /// Builds the nodes of a chunk from the states of its tiles, in order, each of which has `tile_rows` rows.
+    #[cfg(test)]
     pub(crate) fn of_tiles(
+        rows: (u64, usize),
+        tile_rows: usize,
+        states: &[u64],
+        how: &(impl Combine + ?Sized),
+    ) -> Fold {
+        Fold::of_tiles_in(&mut vec![], rows, tile_rows, states, how)
+    }
+
+    /// Builds the nodes of a chunk from the states of its tiles, in order, each of which has `tile_rows` rows: in memory
+    /// of other nodes, as far as there is some. What is not used any more is added to it.
+    fn of_tiles_in(
+        spare: &mut Vec<Box<[u64]>>,
         (first_row, rows): (u64, usize),
         tile_rows: usize,
         states: &[u64],
@@ -67,18 +80,20 @@ impl Fold {
         debug_assert!(first_row.is_multiple_of(tile) && states.len() == rows.div_ceil(tile_rows) * words);
         // The nodes so far, from left to right. States of wide rows are large: one on the right of another is combined
         // where the kernel has left it, and the memory of a node is used again.
-        let (mut nodes, mut spare): (Vec<Node>, Vec<Box<[u64]>>) = (vec![], vec![]);
+        let mut nodes: Vec<Node> = vec![];
         for (index, state) in (first_row / tile..).zip(states.chunks_exact(words)) {
-            match (nodes.last_mut(), spare.pop()) {
-                (Some((place, left)), _) if are_siblings(*place, (0, index)) => {
+            match nodes.last_mut() {
+                Some((place, left)) if are_siblings(*place, (0, index)) => {
                     how.combine(left, state);
                     *place = parent(*place);
                 }
-                (_, Some(mut node)) => {
-                    node.copy_from_slice(state);
-                    nodes.push(((0, index), node));
+                _ => {
+                    let node = spare.pop().map(|mut node| {
+                        node.copy_from_slice(state);
+                        node
+                    });
+                    nodes.push(((0, index), node.unwrap_or_else(|| state.into())));
                 }
-                (_, None) => nodes.push(((0, index), state.into())),
             }
             while let [.., (left, into), (right, from)] = &mut nodes[..]
                 && are_siblings(*left, *right)
@@ -132,7 +147,7 @@ impl Fold {
         self.kept.extend(other.kept);
         for mut node in other.nodes {
             while let Some(halves) = self.insert(node) {
-                node = join(halves, how);
+                (node, _) = join(halves, how);
             }
         }
     }
@@ -164,24 +179,58 @@ impl Fold {
     }
 }
 
+/// States of so many words are large: their memory is used again, because new memory takes longer than to combine them.
+const LARGE: usize = 512;
+
 /// A tree to which several threads add nodes.
 #[derive(Default)]
 pub(crate) struct SharedFold {
     nodes: Mutex<Fold>,
+    /// Memory of nodes that are combined with others: no more than there were nodes at once.
+    spare: Mutex<Vec<Box<[u64]>>>,
     /// Sums of the words of chunks, which no thread adds to now. There are as many as threads have added at once:
     /// thousands of words take as long to add as a chunk to transfer.
     sums: Mutex<Vec<Vec<u64>>>,
 }
 
 impl SharedFold {
-    /// Adds the nodes of another part. Other threads add theirs meanwhile: states of wide rows take long to combine.
-    pub(crate) fn merge(&self, other: Fold, how: &(impl Combine + ?Sized)) {
-        self.add(&other.sums, how);
-        for mut node in other.nodes {
-            loop {
-                let halves = lock(&self.nodes).insert(node);
-                let Some(halves) = halves else { break };
-                node = join(halves, how);
+    /// Adds the states of the tiles of a chunk, in order, each of which has `tile_rows` rows. Other threads add theirs
+    /// meanwhile: states of wide rows take long to combine.
+    pub(crate) fn add_tiles(
+        &self,
+        (first_row, rows): (u64, usize),
+        tile_rows: usize,
+        states: &[u64],
+        how: &(impl Combine + ?Sized),
+    ) {
+        let is_large = how.words() >= LARGE;
+        let index = first_row / tile_rows as u64;
+        if is_large && states.len() == how.words() && index & 1 == 1 {
+            // It is combined where the kernel has left it, if its left sibling waits.
+            let place = (0, index - 1);
+            let waiting = lock(&self.nodes).nodes.remove(&place);
+            if let Some(mut left) = waiting {
+                how.combine(&mut left, states);
+                return self.insert((parent(place), left), how);
+            }
+        }
+        let mut spare = if is_large { Vec::from_iter(lock(&self.spare).pop()) } else { vec![] };
+        let nodes = Fold::of_tiles_in(&mut spare, (first_row, rows), tile_rows, states, how).nodes;
+        if is_large {
+            lock(&self.spare).append(&mut spare);
+        }
+        nodes.into_iter().for_each(|node| self.insert(node, how));
+    }
+
+    /// Inserts a node, and combines it with its sibling, if that has arrived, and so on.
+    fn insert(&self, mut node: Node, how: &(impl Combine + ?Sized)) {
+        loop {
+            let halves = lock(&self.nodes).insert(node);
+            let Some(halves) = halves else { break };
+            let right;
+            (node, right) = join(halves, how);
+            if right.len() >= LARGE {
+                lock(&self.spare).push(right);
             }
         }
     }
@@ -346,12 +395,53 @@ mod tests {
                     scope.spawn(move || {
                         for start in (thread * part..states.len()).step_by(4 * part) {
                             let own = &states[start..states.len().min(start + part)];
-                            all.merge(Fold::of_tiles((start as u64, own.len()), 1, own, &Shape), &Shape);
+                            all.add_tiles((start as u64, own.len()), 1, own, &Shape);
                         }
                     });
                 }
             });
             assert_eq!(all.get(&Shape).finish(&Shape).unwrap()[0], shape(&states), "{part} tiles at a time");
+        }
+    }
+
+    /// The same for each of many columns.
+    struct Shapes;
+
+    impl Combine for Shapes {
+        fn words(&self) -> usize {
+            LARGE
+        }
+        fn combine(&self, left: &mut [u64], right: &[u64]) {
+            left.iter_mut().zip(right).for_each(|(left, right)| {
+                let mut one = [*left];
+                Shape.combine(&mut one, &[*right]);
+                *left = one[0];
+            });
+        }
+    }
+
+    #[test]
+    fn large_states_have_the_same_tree_and_little_memory() {
+        let count = 301_usize;
+        let state = |tile: usize| (0..LARGE as u64).map(move |column| (tile as u64 + 1) * (column + 1));
+        let expected: Vec<u64> = (0..LARGE as u64)
+            .map(|column| shape(&(0..count as u64).map(|tile| (tile + 1) * (column + 1)).collect::<Vec<_>>()))
+            .collect();
+        for (threads, part) in [(1, 1), (4, 1), (4, 2), (3, 5)] {
+            let all = SharedFold::default();
+            std::thread::scope(|scope| {
+                for thread in 0..threads {
+                    let all = &all;
+                    scope.spawn(move || {
+                        for start in (thread * part..count).step_by(threads * part).rev() {
+                            let own: Vec<u64> = (start..count.min(start + part)).flat_map(state).collect();
+                            all.add_tiles((start as u64, own.len() / LARGE), 1, &own, &Shapes);
+                        }
+                    });
+                }
+            });
+            assert!(*all.get(&Shapes).finish(&Shapes).unwrap() == expected[..], "{part} at a time");
+            assert!(lock(&all.spare).len() < count, "memory of nodes is used again");
         }
     }
 
