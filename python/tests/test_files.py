@@ -1,4 +1,4 @@
-"""Several files as one input."""
+"""Files as inputs: several as one, fields of records, arrays of archives, and Fortran order."""
 
 import pickle
 
@@ -77,3 +77,41 @@ def test_arrays_of_archives(evaluate, tmp_path):
     np.savez_compressed(path, a=x)
     with pytest.raises(OSError, match="its array 'a' is compressed; save it again with numpy.savez"):
         ov.open(path, member="a")
+
+
+def test_arrays_in_fortran_order(evaluate, tmp_path):
+    rng, path = np.random.default_rng(1), tmp_path / "x.npy"
+    for dtype in ["u1", "<i2", ">f4", "<f8"]:
+        for rank in [2, 3, 4]:
+            shape = tuple(int(length) for length in rng.integers(1, [300, 20, 8, 5][:rank]))
+            np.save(path, np.asfortranarray(rng.integers(0, 100, shape).astype(dtype)))
+            x = np.load(path)
+            for read in ["map", "pread", "direct"]:
+                file = ov.open(path, read=read)
+                assert (file.shape, file.dtype) == (shape, x.dtype.newbyteorder("=").type)
+                np.testing.assert_array_equal(evaluate("x * 3", x=file), x * 3)
+            w = x[:1].astype(x.dtype.newbyteorder("="))
+            np.testing.assert_array_equal(evaluate("x - w", x=path, w=w), x - w)
+            assert evaluate("max(x)", x=path) == x.max()
+
+
+def test_fortran_order_is_in_the_notes_where_it_makes_a_difference(evaluate, tmp_path):
+    path = tmp_path / "x.npy"
+    for shape, is_noted in [((30, 20), True), ((600, 1), False), ((1, 600), False)]:
+        np.save(path, np.asfortranarray(np.ones(shape)))
+        notes = evaluate("s = sum(x)", x=path).report.notes
+        assert any("x.npy is in Fortran order" in note for note in notes) == is_noted, notes
+
+
+def test_fortran_order_of_fields_archives_and_several_files(evaluate, tmp_path):
+    rows = np.asfortranarray(records()[:600].reshape(200, 3))
+    np.save(tmp_path / "t.npy", rows)
+    np.savez(tmp_path / "data.npz", x=rows["price"].copy(order="F"), t=rows)
+    price, size = rows["price"], rows["size"]
+    np.testing.assert_array_equal(evaluate("t.price * t.size", t=tmp_path / "t.npy"), price * size)
+    np.testing.assert_array_equal(evaluate("-x", x=ov.open(tmp_path / "data.npz", member="x")), -price)
+    field = ov.open(tmp_path / "data.npz", member="t", field="size")
+    np.testing.assert_array_equal(evaluate("f64(x)", x=field), size)
+    for part, own in [("1", price[:77]), ("2", price[77:78]), ("10", price[78:])]:
+        np.save(tmp_path / f"x-{part}.npy", own.copy(order="C" if part == "2" else "F"))
+    np.testing.assert_array_equal(evaluate("x + 1", x=tmp_path / "x-*.npy"), price + 1)

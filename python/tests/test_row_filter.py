@@ -18,7 +18,8 @@ def test_kept_rows_are_those_of_numpy(evaluate, shape, dtype):
     x, key = table(shape, dtype), table(shape[:1], "f8", 2)
     mask = key > 1
     rows = np.arange(shape[0])
-    for text, condition in [("key > 1", mask), ("(key > 1) & (i % 2 == 0)", mask & (rows % 2 == 0)), ("i > 3", rows > 3)]:
+    conditions = {"key > 1": mask, "(key > 1) & (i % 2 == 0)": mask & (rows % 2 == 0), "i > 3": rows > 3}
+    for text, condition in conditions.items():
         r = evaluate(f"m = {text}; y = x[m]; k = key[m]; place = i[m]", {"x": x, "key": key})
         assert r["y"].dtype == x.dtype
         np.testing.assert_array_equal(r["y"], x[condition])

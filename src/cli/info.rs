@@ -172,7 +172,7 @@ impl Info {
         let mut line = |what: String| _ = writeln!(text, "  {what}");
         match &self.npy {
             _ if self.files > 1 => line(dim(&format!("{} as one input", units::counted(self.files as u64, "file")))),
-            Some(header) => line(dim(&header.text())),
+            Some(header) => line(dim(&header.text(self.shape.as_deref()))),
             None if self.format == "npz" => line(dim("an array of a .npz archive")),
             None if self.dtype.is_some() => line(dim("raw; can be used in place")),
             None => {}

@@ -1,6 +1,7 @@
 //! Rows stored contiguously in a file, for all formats.
 
 use super::direct::{Direct, is_cached, memory};
+use super::fortran::Fortran;
 use super::memory::map_file;
 use super::signal_list::{Entry, SignalList};
 use super::{Dtype, Memory};
@@ -88,12 +89,14 @@ pub(super) struct FileRows {
     pub rows: u64,
     file: File,
     place: Place,
+    /// The order in which the rows are stored, unless it is theirs.
+    order: Option<Fortran>,
     map: Option<(Mmap, Entry)>,
     direct: Option<Direct>,
     /// Whether all reads bypass the page cache, and not only reads of rows that are not cached.
     is_direct: bool,
-    /// Why the file is not read as requested.
-    note: Option<&'static str>,
+    /// Why the file is not read as requested, or not as fast as it could be.
+    notes: Vec<&'static str>,
 }
 
 impl FileRows {
@@ -104,16 +107,27 @@ impl FileRows {
         let place = Place { first: start + place.first, ..place };
         let is_direct = reading == ReadMode::Direct;
         let direct = if is_direct || len > memory() / LARGE { Direct::open(&path, &file) } else { None };
-        let note = match () {
-            () if is_direct && rows > 0 && direct.is_none() => {
-                Some("direct I/O is not available here, so it is read through the page cache")
-            }
-            () if place.stride != dtype.size() as u64 => {
-                Some("holds records, of which a field is gathered; a file of the field alone is read faster")
-            }
-            () => None,
-        };
-        FileRows { path, dtype, rows, file, place, map: None, direct, is_direct, note }
+        let mut notes = Vec::new();
+        if is_direct && rows > 0 && direct.is_none() {
+            notes.push("cannot be read with direct I/O here, so it is read through the page cache");
+        }
+        if place.stride != dtype.size() as u64 {
+            notes.push("holds records, of which a field is gathered; a file of the field alone is read faster");
+        }
+        FileRows { path, dtype, rows, file, place, order: None, map: None, direct, is_direct, notes }
+    }
+
+    /// Returns the rows as those of an array of this shape that is stored in Fortran order. The shape has as many
+    /// elements as there are rows.
+    pub(super) fn in_fortran_order(mut self, shape: &[u64]) -> Self {
+        self.order = Fortran::new(shape, self.place.stride);
+        if self.order.is_some() {
+            self.notes.push(
+                "is in Fortran order, so its rows are gathered and not used in place; for repeated use, save it with \
+                 numpy.save(path, numpy.ascontiguousarray(array))",
+            );
+        }
+        self
     }
 
     /// Uses the rows in place through a memory map, if the system can map the file.
@@ -125,7 +139,7 @@ impl FileRows {
         // SAFETY: the caller upholds the contract; the file is as long as its rows, as `new` requires.
         let map = unsafe { map_file(&self.file, end) };
         if self.rows > 0 && map.is_none() {
-            self.note = Some("cannot be memory-mapped here, so it is read with system calls, which is slower");
+            self.notes.push("cannot be memory-mapped here, so it is read with system calls, which is slower");
         }
         self.map = map.map(|map| {
             let entry = announce_map(&self.path, &map[..]);
@@ -167,30 +181,44 @@ impl FileRows {
             }
             _ => io_error(&self.path, "cannot be read", "check the disk", e),
         };
-        let Place { first: start, stride, swapped } = self.place;
-        let at = start + first * stride;
         let direct = self.direct.as_ref().filter(|_| !self.is_cached(first, dst.len() as u64 / size));
-        let read = |at: u64, dst: &mut [u8]| match direct {
-            Some(direct) => direct.read(at, dst),
-            None => self.file.read_exact_at(dst, at),
-        };
-        match self.bytes_in_place().filter(|_| direct.is_none()) {
-            Some(bytes) if stride == size => copy_rows(bytes, first, self.dtype, dst).ok_or_else(beyond)?,
-            Some(bytes) => {
-                let bytes = usize::try_from(first * stride).ok().and_then(|skipped| bytes.get(skipped..));
-                gather(bytes.ok_or_else(beyond)?, stride, self.dtype, dst);
-            }
-            None if stride == size => read(at, dst).map_err(failed)?,
-            None => gather_by(at, stride, self.dtype, dst, read).map_err(failed)?,
+        let read = |place: u64, stride: u64, dst: &mut [u8]| self.read_stored(place, stride, dst, direct);
+        match &self.order {
+            None => read(first * self.place.stride, self.place.stride, dst),
+            Some(order) => order.read(first, dst, self.dtype.size(), read),
         }
-        if swapped {
+        .map_err(failed)?;
+        if self.place.swapped {
             swap_bytes(dst, self.dtype.size());
         }
         Ok(())
     }
 
+    /// Fills `dst` with elements that are `stride` bytes apart. The first one is `place` bytes behind that of the file.
+    fn read_stored(&self, place: u64, stride: u64, dst: &mut [u8], direct: Option<&Direct>) -> io::Result<()> {
+        let read = |at: u64, dst: &mut [u8]| match direct {
+            Some(direct) => direct.read(at, dst),
+            None => self.file.read_exact_at(dst, at),
+        };
+        let (at, is_adjacent) = (self.place.first + place, stride == self.dtype.size() as u64);
+        match self.bytes_in_place().filter(|_| direct.is_none()) {
+            Some(bytes) => {
+                let bytes = usize::try_from(place).ok().and_then(|place| bytes.get(place..));
+                let bytes = bytes.ok_or(io::ErrorKind::UnexpectedEof)?;
+                match is_adjacent {
+                    true => copy_rows(bytes, 0, self.dtype, dst).ok_or(io::ErrorKind::UnexpectedEof)?,
+                    false => gather(bytes, stride, self.dtype, dst),
+                }
+                Ok(())
+            }
+            None if is_adjacent => read(at, dst),
+            None => gather_by(at, stride, self.dtype, dst, read),
+        }
+    }
+
     pub(super) fn memory(&self) -> Option<Memory<'_>> {
-        let is_plain = !self.place.swapped && self.place.stride == self.dtype.size() as u64;
+        let is_adjacent = self.place.stride == self.dtype.size() as u64 && self.order.is_none();
+        let is_plain = !self.place.swapped && is_adjacent;
         if is_plain { Memory::new(self.bytes_in_place()?, self.dtype) } else { None }
     }
 
@@ -201,7 +229,12 @@ impl FileRows {
             Some(_) if self.is_direct => false,
             Some(_) => {
                 let Place { first: start, stride, .. } = self.place;
-                is_cached(&self.file, start + first * stride, rows * stride)
+                let (skipped, spread) = match &self.order {
+                    None => (first, rows),
+                    // Each column has some of these rows, so a few columns are looked at.
+                    Some(order) => (order.index_of(first), self.rows - order.index_of(first)),
+                };
+                is_cached(&self.file, start + skipped * stride, spread * stride)
             }
         }
     }
@@ -220,7 +253,8 @@ impl FileRows {
 
     /// Returns why the file is not read as requested.
     pub(super) fn warning(&self) -> Option<String> {
-        self.note.map(|note| format!("{} {note}", self.path.display()))
+        let is_as_usual = self.notes.is_empty();
+        (!is_as_usual).then(|| format!("{} {}", self.path.display(), self.notes.join("; it ")))
     }
 
     /// Returns the rows in the map, if they can be used as they are.
@@ -235,7 +269,9 @@ fn end_of(place: Place, rows: u64, dtype: Dtype) -> u64 {
 }
 
 /// Bytes of records that are read at once, to gather a field of them. They stay in the cache of a core.
-const RECORDS: usize = 128 << 10;
+const RECORDS: u64 = 128 << 10;
+/// Of longer records, the field alone is read: so many bytes take several times as long as a call, if they are cached.
+const LONG: u64 = 16 << 10;
 
 thread_local! {
     /// The records from which a field is gathered.
@@ -251,8 +287,7 @@ fn gather_by(
     read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
 ) -> io::Result<()> {
     let size = dtype.size();
-    // Of records that are larger, the field alone is read.
-    let count = (RECORDS as u64 / stride).max(1) as usize;
+    let count = if stride > LONG { 1 } else { (RECORDS / stride) as usize };
     GATHERED.with_borrow_mut(|records| {
         for (piece, rows) in dst.chunks_mut(count * size).enumerate() {
             records.resize((rows.len() / size - 1) * stride as usize * usize::from(count > 1) + size, 0);

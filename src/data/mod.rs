@@ -30,6 +30,7 @@ mod file_layout;
 mod files;
 mod foreign_format;
 mod format;
+mod fortran;
 mod gate;
 mod generator;
 pub(crate) mod half;

@@ -2,9 +2,9 @@
 //!
 //! If all inputs have the same shape, a row is one element, whatever the shape, so that chunks may begin anywhere.
 //! Otherwise, or if the expression needs rows, a row is a slice along the first axis. An input then has all elements of
-//! each row, one element of each row, or one row that is the same for all rows. An array of one dimension has a value for
-//! each row, which goes with others of its shape, if it cannot be broadcast, is filtered, or is in the condition of a
-//! filter.
+//! each row, one element of each row, or one row that is the same for all rows. An array of one dimension has a value
+//! for each row, which goes with others of its shape, if it cannot be broadcast, is filtered, or is in the condition of
+//! a filter.
 
 use crate::data::numpy_shape;
 use crate::error::{JobError, Result};

@@ -111,7 +111,7 @@ impl Parsed {
         all
     }
 
-    /// Checks that few values are found by their rank. Each has counts of its own, and scalars that the kernel receives.
+    /// Checks that few values are found by their rank: each has counts of its own, and scalars of the kernel.
     ///
     /// # Errors
     /// A fault at the first one that is too many.

@@ -8,7 +8,8 @@ use super::reduce::Reduction;
 
 /// The message about a condition that is not one of rows.
 const NO_CONDITION_OF_ROWS: &str = "a filter keeps whole rows here, because inputs have different shapes, or rows are \
-     numbered or reduced, and this condition has several elements for each row; reduce it, like `x[all(x > 0, axis=1)]`";
+     numbered or reduced, and this condition has several elements for each row; reduce it, like \
+     `x[all(x > 0, axis=1)]`";
 
 /// The message about a result of too many columns.
 pub(super) const TOO_MANY_COLUMNS: &str =

@@ -67,8 +67,8 @@ impl Fold {
         Fold::of_tiles_in(&mut vec![], rows, tile_rows, states, how)
     }
 
-    /// Builds the nodes of a chunk from the states of its tiles, in order, each of which has `tile_rows` rows: in memory
-    /// of other nodes, as far as there is some. What is not used any more is added to it.
+    /// Builds the nodes of a chunk from the states of its tiles, in order, each of which has `tile_rows` rows: in
+    /// memory of other nodes, as far as there is some. What is not used any more is added to it.
     fn of_tiles_in(
         spare: &mut Vec<Box<[u64]>>,
         (first_row, rows): (u64, usize),

@@ -84,8 +84,6 @@ fn odd_dtypes(device: &str) -> Outcome {
         place.raw("odd.npy", &npy(descr, "False", "(1,)", &[0; 16]));
         place.refused(1, &["odd.npy", descr], &["c = a", "a=odd.npy", "c=c.npy"]);
     }
-    place.raw("columns.npy", &npy("<f8", "True", "(2, 2)", &[0; 32]));
-    place.refused(1, &["columns.npy", "Fortran"], &["c = a", "a=columns.npy", "c=c.npy"]);
     RAN
 }
 

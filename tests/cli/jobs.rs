@@ -28,6 +28,7 @@ pub const CASES: &[Case] = &[
     ("names that are not UTF-8", odd_names),
     ("several files as one input", several_files),
     ("fields of records", fields),
+    ("a file in Fortran order", fortran_order),
     ("a reader that goes away", broken_pipe),
     ("devices", devices),
     ("examples/batch.sh", batch),
@@ -116,6 +117,37 @@ fn fields(device: &str) -> Outcome {
     place.refused(1, &["trades.npy: holds records", "t.price is the field"], &["sum(t)", "t=trades.npy"]);
     place.refused(2, &["the job has no name 's', only t.price"], &["sum(t.price)", "s=trades.npy"]);
     place.refused(2, &["'t.price'"], &["sum(t.price)"]);
+    RAN
+}
+
+fn fortran_order(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    let (high, wide) = (3001, 70);
+    let x = |row: usize| (row as f64).sqrt() - 99.0;
+    let data = |place: fn(usize, usize) -> usize| -> Vec<u8> {
+        (0..high * wide).flat_map(|at| x(place(at / high, at % high)).to_le_bytes()).collect()
+    };
+    // The numbers of rows of the elements, as they lie in the file.
+    let columns = data(|column, row| row * 70 + column);
+    let rows: Vec<u8> = (0..high * wide).flat_map(|row| x(row).to_le_bytes()).collect();
+    place.raw("f.npy", &npy("<f8", "True", "(3001, 70)", &columns));
+    place.raw("c.npy", &npy("<f8", "False", "(3001, 70)", &rows));
+    // Elementwise, chunks begin anywhere in a row; otherwise they have whole ones.
+    for text in ["y = x * 2 + 1; sum(x), argmax(y)", "y = x - mean(x, axis=0); min(y)", "s = sum(x, axis=1)"] {
+        let output = if text.starts_with('y') { "y=y" } else { "s=y" };
+        let limits = ["--chunk", "100KiB", "--workers", "3", "--force"];
+        let expected = place.report(&[&[text, "x=c.npy", &format!("{output}c.npy")], &limits[..]].concat());
+        for mode in ["map", "pread", "direct"] {
+            let modes = ["--read-mode", mode];
+            let output = format!("{output}f.npy");
+            let report = place.report(&[&[text, "x=f.npy", &output], &limits[..], &modes[..]].concat());
+            assert_eq!(results(&report), results(&expected), "{text} {mode}");
+            let [own, other] = ["yf.npy", "yc.npy"].map(|name| fs::read(place.path(name)).unwrap());
+            assert!(own == other, "{text} {mode}");
+            let notes = report["notes"].to_string();
+            assert!(notes.contains("f.npy is in Fortran order, so its rows are gathered"), "{notes}");
+        }
+    }
     RAN
 }
 

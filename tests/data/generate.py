@@ -47,6 +47,10 @@ save("empty", np.zeros(0))
 save("empty_rank2", np.zeros((0, 3), "u1"))
 
 save("fortran", np.asfortranarray(np.arange(6.0).reshape(2, 3)))
+save("fortran_rank3", np.asfortranarray(np.arange(24, dtype=">f4").reshape(2, 3, 4)), (2, 0))
+grid = np.zeros((2, 3), [("id", "<u2"), ("größe", ">f8")], order="F")
+grid["id"], grid["größe"] = np.arange(6).reshape(2, 3), np.arange(6).reshape(2, 3) / 2
+save("fortran_records", grid, (3, 0))
 save("object", np.array([None, 1], object))
 save("structured", np.zeros(2, [("x", "<f8"), ("y", "<i4")]))
 save("structured_v3", np.zeros(1, [("größe", "<f8")]), (3, 0))

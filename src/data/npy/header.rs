@@ -30,6 +30,8 @@ pub struct Header {
     pub swapped: bool,
     /// The lengths of the dimensions, outermost first.
     pub shape: Vec<u64>,
+    /// Whether the elements of the first dimension are adjacent, and not those of the last one.
+    pub fortran: bool,
     /// The product of the shape.
     pub rows: u64,
     /// The offset of the rows, in bytes from the start of the file. The end of the rows fits an `i64`.
@@ -95,10 +97,6 @@ impl Header {
             return Err(garbage("'descr', 'fortran_order' or 'shape' is missing".into()));
         };
         let (dtype, swapped, stride, in_record) = element(&descr)?;
-        if fortran && shape.len() > 1 {
-            let problem = "is in Fortran order (column-major)";
-            return Err((problem.into(), "save it again with numpy.save(path, numpy.ascontiguousarray(array))"));
-        }
         if shape.len() > MAX_DIMENSIONS {
             return Err(garbage(format!("{} dimensions, but NumPy supports at most {MAX_DIMENSIONS}", shape.len())));
         }
@@ -110,7 +108,7 @@ impl Header {
         });
         let rows = product(&shape).filter(|_| fits);
         let rows = rows.ok_or_else(|| garbage(format!("the shape {shape:?} is too large")))?;
-        Ok(Header { dtype, swapped, shape, rows, offset, stride, in_record })
+        Ok(Header { dtype, swapped, shape, fortran, rows, offset, stride, in_record })
     }
 }
 

@@ -31,7 +31,8 @@ pub use header::{Header, NpyFields};
 /// ```
 ///
 /// The rows are the elements of an array of any rank, in C order. Versions 1, 2 and 3 of the format and both byte
-/// orders are supported.
+/// orders are supported. An array that is stored in Fortran order is not used in place: its rows are gathered from the
+/// file, which is slower, and the report says so.
 #[derive(Debug)]
 pub struct Npy {
     rows: FileRows,
@@ -42,8 +43,8 @@ impl Npy {
     /// Opens a `.npy` file, to be read with system calls. Only the header is read.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be opened, is not a `.npy` file, is shorter than its header says, has
-    /// elements of a type that is not a [`Dtype`], or is in Fortran order.
+    /// Returns an error if the file cannot be opened, is not a `.npy` file, is shorter than its header says, or
+    /// has elements of a type that is not a [`Dtype`].
     pub fn open(path: impl AsRef<Path>) -> Result<Npy> {
         Npy::open_with(path, ReadMode::default())
     }
@@ -125,7 +126,7 @@ impl Npy {
             Some(name) => Header::parse_field(&head, name),
             None => Header::parse(&head),
         };
-        let Header { dtype, swapped, shape, rows, offset, stride, in_record } = header.map_err(refused)?;
+        let Header { dtype, swapped, shape, fortran, rows, offset, stride, in_record } = header.map_err(refused)?;
         // `Header` has checked that this does not overflow.
         let needed = offset + rows * stride;
         if opened.len < needed {
@@ -135,7 +136,8 @@ impl Npy {
         // A file without records may end before the place of the field in one.
         let first = if rows > 0 { offset + in_record } else { offset };
         let place = Place { first, stride, swapped };
-        Ok(Npy { rows: FileRows::new(opened, dtype, rows, place, reading), shape })
+        let stored = FileRows::new(opened, dtype, rows, place, reading);
+        Ok(Npy { rows: if fortran { stored.in_fortran_order(&shape) } else { stored }, shape })
     }
 
     /// Opens a `.npy` file, to be used in place through a memory map. If the system cannot map it, it is read with

@@ -27,9 +27,11 @@ fn odd_but_valid_headers() {
         assert_eq!((parsed.dtype, parsed.rows, parsed.shape.as_slice()), (Dtype::F64, 6, &[2, 3][..]));
         assert_eq!(parsed.offset, 10 + text.len() as u64);
     }
-    // A single dimension is the same in both orders.
-    let text = "{'descr': '|u1', 'fortran_order': True, 'shape': (3,)}";
-    assert_eq!(Header::parse(&head(text)).unwrap().rows, 3);
+    for (order, shape) in [("True", "(3, 1)"), ("True", "(3,)"), ("False", "(3,)")] {
+        let text = format!("{{'descr': '|u1', 'fortran_order': {order}, 'shape': {shape}}}");
+        let parsed = Header::parse(&head(&text)).unwrap();
+        assert_eq!((parsed.rows, parsed.fortran), (3, order == "True"));
+    }
     for shape in ["(1152921504606846000, 0)", "(00, 3)"] {
         let text = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}}}");
         assert_eq!(Header::parse(&head(&text)).unwrap().rows, 0);
@@ -75,6 +77,7 @@ fn garbage() {
     refused(&with("'<f8'", "False", "(True,)"), "Bool(true) in 'shape'");
     refused(&with("'<f8'", "False", "(99999999999999999999,)"), "a number below 2^64");
     refused(&with("'<f8'", "False", "(4294967296, 4294967296)"), "is too large");
+    refused(&with("'<f8'", "True", "(4294967296, 4294967296)"), "is too large");
     refused(&with("'<f8'", "False", "(1152921504606846976,)"), "is too large");
     // `numpy.load` refuses these, too.
     refused(&with("'<f8'", "False", "(0, 9223372036854775808)"), "is too large");
@@ -120,7 +123,7 @@ proptest! {
         prop_assert_eq!(bytes.len() % 64, 0);
         let offset = bytes.len() as u64;
         let stride = dtype.size() as u64;
-        let expected = Header { dtype, swapped: false, shape, rows, offset, stride, in_record: 0 };
+        let expected = Header { dtype, swapped: false, shape, fortran: false, rows, offset, stride, in_record: 0 };
         prop_assert_eq!(Header::parse(&bytes).unwrap(), expected);
     }
 

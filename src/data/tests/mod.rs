@@ -6,6 +6,7 @@ mod array_values;
 mod arrays;
 mod fields;
 mod files;
+mod fortran;
 mod headers;
 mod memory;
 mod npy;

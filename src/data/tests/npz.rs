@@ -64,8 +64,14 @@ fn arrays_of_archives() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data.npz");
     let of = |name: &str| fs::read(fixture(name)).unwrap();
-    let (x, w, records) = (of("le_f64"), of("be_i16"), of("records"));
-    let members = [("x.npy", &x[..], 0), ("model/w.npy", &w, 0), ("trades.npy", &records, 0), ("z.npy", &x, 8)];
+    let (x, w, records, grid) = (of("le_f64"), of("be_i16"), of("records"), of("fortran_rank3"));
+    let members = [
+        ("x.npy", &x[..], 0),
+        ("model/w.npy", &w, 0),
+        ("trades.npy", &records, 0),
+        ("grid.npy", &grid, 0),
+        ("z.npy", &x, 8),
+    ];
     for (is_zip64, comment) in [(false, &b""[..]), (true, b""), (false, b"PK\x05\x06 a comment"), (true, &[0; 40_000])]
     {
         fs::write(&path, archive(&members, is_zip64, comment).0).unwrap();
@@ -75,10 +81,17 @@ fn arrays_of_archives() {
         assert_eq!((npy.rows(), npy.shape(), npy.path()), (5, Some(&[5][..]), Some(&*path)));
         let id = named(&path, "trades").with_field("id").open(ReadMode::Pread).unwrap();
         assert_eq!(read_all(id.source(), 2), bytemuck::cast_slice::<u16, u8>(&[1, 2, 65535]));
-        says(Npy::member(&path, "y"), &["data.npz: has no array 'y', only x, model/w, trades, z; check the name"]);
+        assert_eq!(
+            read(&path, "grid").unwrap(),
+            (0..24u8).flat_map(|k| f32::from(k).to_ne_bytes()).collect::<Vec<_>>()
+        );
+        says(
+            Npy::member(&path, "y"),
+            &["data.npz: has no array 'y', only x, model/w, trades, grid, z; check the name"],
+        );
         says(Npy::member(&path, "z"), &["its array 'z' is compressed; save it again with numpy.savez, which does not"]);
         says(Npy::member(&path, "trades"), &["data.npz: holds records of several fields"]);
-        let names = "is a .npz archive of the arrays x, model/w, trades, z; name one of them, as in ";
+        let names = "is a .npz archive of the arrays x, model/w, trades, grid, z; name one of them, as in ";
         says(open(&path, None), &[names]);
     }
     says(NamedFile { dtype: Some(Dtype::F32), ..named(&path, "x") }.open(ReadMode::Pread), &["holds f64, not f32"]);
