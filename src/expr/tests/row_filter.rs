@@ -8,7 +8,7 @@ use super::super::shape::{Extent, RowShape};
 use super::super::tiling::Tiling;
 use super::Column;
 use super::cuda::{has_compiler, run_wide_as_cpp};
-use super::wide::{Wide, bind};
+use super::wide::{Wide, bind, state};
 use crate::data::{Dtype, Scalar};
 
 /// Rows that a block covers several of in a turn, rows of several blocks, and rows that the host sweeps over.
@@ -137,16 +137,7 @@ fn reductions_of_kept_rows_are_those_of_a_naive_filter() {
             );
             let program = wide.program(&text);
             let (_, partials) = wide.run(&program, 0);
-            let tiles = partials.chunks(program.partial_words()).map(|tile| program.state_of_tile(tile).into_owned());
-            let state = tiles.reduce(|mut all, tile| {
-                let mut word = 0;
-                for reduction in program.reductions() {
-                    let own = word..word + reduction.state_words();
-                    word = own.end;
-                    reduction.combine(&mut all[own.clone()], &tile[own]);
-                }
-                all
-            });
+            let state = state(&program, &partials);
             let found = results(program.reductions(), state.as_deref(), &[], &[], rows as u64).unwrap();
             let kept: Vec<Vec<f64>> = (0..rows)
                 .filter(|row| value(*row) > limit)

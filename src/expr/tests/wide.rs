@@ -61,6 +61,20 @@ impl Wide {
     }
 }
 
+/// The state of all tiles of these partials, combined one after the other.
+pub(super) fn state(program: &Program, partials: &[u64]) -> Option<Vec<u64>> {
+    let tiles = partials.chunks(program.partial_words()).map(|tile| program.state_of_tile(tile).into_owned());
+    tiles.reduce(|mut all, tile| {
+        let mut word = 0;
+        for reduction in program.reductions() {
+            let own = word..word + reduction.state_words();
+            word = own.end;
+            reduction.combine(&mut all[own.clone()], &tile[own]);
+        }
+        all
+    })
+}
+
 pub(super) fn bind(text: &str, row: &RowShape, dtype: Dtype) -> crate::Result<Arc<Program>> {
     let expression = Expression::parse(text).unwrap();
     let inputs = ["x", "w", "m"].map(|name| (name.to_owned(), dtype));
@@ -105,19 +119,6 @@ fn all_elements_count_once() {
         let twin = bind("sum(x), argmax(x), sum(x * w - m)", &RowShape::default(), Dtype::I32).unwrap();
         let count = wide.rows * width;
         let all = run_values(&mut *twin.kernel().new_host_kernel().unwrap(), &twin, 0, count, &wide.broadcast(), &[]).1;
-        let state = |program: &Program, partials: &[u64]| {
-            let tiles = partials.chunks(program.partial_words()).map(|tile| program.state_of_tile(tile).into_owned());
-            let join = |mut all: Vec<u64>, tile: Vec<u64>| {
-                let mut word = 0;
-                for reduction in program.reductions() {
-                    let own = word..word + reduction.state_words();
-                    word = own.end;
-                    reduction.combine(&mut all[own.clone()], &tile[own]);
-                }
-                all
-            };
-            tiles.reduce(join).unwrap()
-        };
         assert_eq!(state(&program, &partials), state(&twin, &all), "{width}");
     }
 }

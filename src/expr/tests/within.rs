@@ -3,7 +3,7 @@
 use super::super::shape::{Extent, RowShape};
 use super::super::{results, sweeps};
 use super::cuda::has_compiler;
-use super::wide::{Wide, bind, compare_with_cpp};
+use super::wide::{Wide, bind, compare_with_cpp, state};
 use super::{Column, run_values};
 use crate::data::Dtype;
 
@@ -226,16 +226,7 @@ fn values_of_rows_are_reduced_once_each() {
                     mean(s[k]), sum(i), any(w > 3), mean(x)";
         let program = wide.program(text);
         let (_, partials) = wide.run(&program, 0);
-        let tiles = partials.chunks(program.partial_words()).map(|tile| program.state_of_tile(tile).into_owned());
-        let state = tiles.reduce(|mut all, tile| {
-            let mut word = 0;
-            for reduction in program.reductions() {
-                let own = word..word + reduction.state_words();
-                word = own.end;
-                reduction.combine(&mut all[own.clone()], &tile[own]);
-            }
-            all
-        });
+        let state = state(&program, &partials);
         let rows = wide.rows as u64;
         let found = results(program.reductions(), state.as_deref(), &[], &[], rows).unwrap();
         let s: Vec<f64> = (0..wide.rows)
