@@ -126,9 +126,9 @@ impl Engine {
             return self.plan_divided(job, &divided);
         }
         let bound = bind(job)?;
-        let plan = self.plan_bound(&job.inputs, &job.outputs, &bound)?;
         let mut columns = listing::of(job, &bound.inputs, &bound.outputs);
         columns.extend(listing::of_results(job, &bound.arrays())?);
+        let plan = self.plan_bound(&job.inputs, &job.outputs, &bound)?;
         Ok(Plan { columns, ..plan })
     }
 

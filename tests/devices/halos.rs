@@ -1,12 +1,14 @@
 //! Halos of kernels of the user's own: rows beside those of a launch, on every device, wherever rows lie.
 
+use overshot::device::{Emulated, Fault, FaultAt};
 use overshot::kernel::{CustomKernel, RowFunction};
 use overshot::testing::custom::around;
-use overshot::{DeviceChoice, Input, Job, Npy, Source};
+use overshot::{DeviceChoice, Engine, Input, Job, Journal, Npy, Source};
 
-use crate::harness::{Case, Module, NO_CASES, Outcome, check, cpu, engine, numbers};
+use crate::harness::{Case, EmulatedCase, Module, NO_CASES, Outcome, check, cpu, engine, numbers};
 
-pub const MODULE: Module = Module { name: "halos", cases: CASES, on_host: ON_HOST, counts_memory: true, ..NO_CASES };
+pub const MODULE: Module =
+    Module { name: "halos", cases: CASES, on_host: ON_HOST, emulated: EMULATED, counts_memory: true, ..NO_CASES };
 
 const CASES: &[(&str, Case)] = &[
     ("inputs have different halos, for all chunks and schedules", sizes),
@@ -14,6 +16,8 @@ const CASES: &[(&str, Case)] = &[
     ("parts read rows of other parts", parts),
     ("what is no halo is refused", refused),
 ];
+
+const EMULATED: &[(&str, EmulatedCase)] = &[("chunks of a lost device are computed with their halos", losses)];
 
 const ON_HOST: &[(&str, Case)] = &[
     ("a Rust closure gets longer slices", row_function),
@@ -107,9 +111,29 @@ fn parts(choice: &DeviceChoice) -> Outcome {
     let mut all = engine.run_rows(job(), cut..rows as u64)?;
     all.merge(engine.run_rows(job(), 0..cut)?)?;
     all.finish()?;
-    let mut found = vec![0.0; rows];
-    Npy::open(&path)?.read(0, bytemuck::cast_slice_mut(&mut found))?;
-    check(found == inputs.expected(), "parts wrote other rows")
+    let written = || -> Outcome<Vec<f64>> {
+        let mut found = vec![0.0; rows];
+        Npy::open(&path)?.read(0, bytemuck::cast_slice_mut(&mut found))?;
+        Ok(found)
+    };
+    check(written()? == inputs.expected(), "parts wrote other rows")?;
+    std::fs::remove_file(&path)?;
+    engine.run_resumable(job(), &Journal::beside(&path).every(std::time::Duration::ZERO))?;
+    check(written()? == inputs.expected(), "a run with a journal wrote other rows")
+}
+
+fn losses() -> Outcome {
+    let inputs = Inputs::new(80_000);
+    let expected = inputs.expected();
+    for (at, nth) in [(FaultAt::CopyIn, 3), (FaultAt::Kernel, 2), (FaultAt::CopyOut, 4)] {
+        let choice = DeviceChoice::Emulated(vec![Emulated::new().fault(Fault::new(at, nth)), Emulated::new().seed(1)]);
+        let engine = Engine::builder().device(choice).chunk(64 << 10).build()?;
+        let mut y = vec![f64::NAN; 80_000];
+        let report = engine.run(inputs.job(&mut y))?;
+        check(y == expected, format!("other rows without a lost device\n{report}"))?;
+        check(report.notes.iter().any(|note| note.contains("lost")), format!("nothing was lost\n{report}"))?;
+    }
+    Ok(())
 }
 
 fn refused(choice: &DeviceChoice) -> Outcome {

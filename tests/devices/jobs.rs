@@ -207,7 +207,13 @@ fn limit_too_small(choice: &DeviceChoice) -> Outcome {
         check(limit == 1000 && needed > limit, "the error tells limit and need")?;
         run(device.max(needed), pinned.max(needed))?;
     }
-    Ok(())
+    // What is wrong with the job itself comes first, in a plan as in a run.
+    let engine = engine(choice).device_memory(1000).build()?;
+    let mut m = [0.0];
+    let planned = engine.plan(&Job::eval("m = mean(a)")?.input("a", &a).output("m", &mut m)).err();
+    let run = engine.run(Job::eval("m = mean(a)")?.input("a", &a).output("m", &mut m)).err();
+    let errors = [planned, run].map(|error| error.map(|error| error.to_string()).unwrap_or_default());
+    check(errors.iter().all(|error| error.contains("'m' is one number")), format!("{errors:?}"))
 }
 
 fn values(choice: &DeviceChoice) -> Outcome {
