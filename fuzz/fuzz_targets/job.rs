@@ -352,8 +352,9 @@ fn check_remedy(setup: &Setup, limits: &Limits, error: &Error) {
         Error::Budget { what, needed, .. } => (*what, *needed),
         _ => return,
     };
-    // One limit after the other, of each device.
-    for _ in 0..2 * limits.devices.len() + 1 {
+    // One limit after the other, of each device and of each pass.
+    let passes = if let What::Expression(expression) = &setup.what { expression.passes() } else { 1 };
+    for _ in 0..2 * limits.devices.len() * passes + 1 {
         let (what, needed) = error;
         if what == "device memory" {
             limits.device_memory = limits.device_memory.map(|limit| limit.max(needed));
