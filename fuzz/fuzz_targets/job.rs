@@ -416,7 +416,7 @@ fn serde_json_of(value: &impl serde::Serialize) -> String {
 /// The host kernel over all rows at once writes the same.
 fn check_columns(setup: &Setup, rows: usize, written: &[Vec<u8>]) {
     let What::Expression(expression) = &setup.what else { return };
-    // The engine reads the rows at both ends of a job, which this kernel lacks, and several passes have several kernels.
+    // The engine reads the rows at both ends of a job, which this kernel lacks. Several passes have several kernels.
     if expression.text().contains("wrap") || expression.passes() > 1 {
         return;
     }
