@@ -1,4 +1,4 @@
-//! Rows stored contiguously in a file, for all formats.
+//! Rows in a file, for all formats: adjacent ones, fields of records, and arrays in Fortran order.
 
 use super::direct::{Direct, is_cached, memory};
 use super::fortran::Fortran;

@@ -141,7 +141,8 @@ impl Npy {
     }
 
     /// Opens a `.npy` file, to be used in place through a memory map. If the system cannot map it, it is read with
-    /// system calls. A map saves a copy on the CPU, and the memory for it.
+    /// system calls. A map saves a copy on the CPU, and the memory for it. The rows of a file in Fortran order are
+    /// copied from the map.
     ///
     /// # Safety
     /// Nobody may write to the file or truncate it while this value exists. Otherwise results may be any mixture of
