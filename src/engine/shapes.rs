@@ -18,9 +18,7 @@ pub(super) struct Shaped<'s> {
     pub(super) count: u64,
     /// The lengths of its dimensions; `None` for those that only have elements, such as slices.
     pub(super) shape: Option<&'s [u64]>,
-    /// Whether it has a value for each row, if it has one dimension: see [`Expression::has_value_of_each_row`].
-    ///
-    /// [`Expression::has_value_of_each_row`]: crate::Expression
+    /// Whether the text tells that it has a value for each row, if it has one dimension.
     pub(super) is_of_rows: bool,
 }
 
