@@ -10,10 +10,11 @@ use bytesize::ByteSize;
 
 pub use self::column::{PlanColumn, Role};
 use crate::device::kernel::Columns;
+use crate::device::product::PRODUCT_ROWS;
 use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::{Error, Result};
 use crate::limits::{MachineLimits, RateBySize, RateByThreads};
-use crate::memory::Layout;
+use crate::memory::{Layout, PanelLayout};
 
 /// Bytes of a chunk (inputs + outputs) if nothing is staged. Only the link matters then, and it is fastest with long
 /// copies.
@@ -48,6 +49,9 @@ const CHUNK_PER_HALO: u64 = 4;
 /// The upper bound of every chunk, even if the caller sets more: far beyond any use, and small enough that no product
 /// with it overflows.
 const MAX_CHUNK: u64 = 64 << 30;
+/// While one panel is multiplied, others are filled. With the fewest, a slow worker holds up all others.
+const MOST_PANELS: usize = 3;
+const LEAST_PANELS: usize = 2;
 /// With fewer blocks than this, copies in, kernels and copies out cannot overlap.
 const OVERLAP_BLOCKS: usize = 4;
 
@@ -227,11 +231,16 @@ pub struct DevicePlan {
     pub block_bytes: u64,
     /// Bytes of a slot, which holds the staged columns of one chunk in pinned memory.
     pub slot_bytes: u64,
+    /// Panels in which the rows of several chunks are put together to be multiplied; 0 without products over the rows,
+    /// and on the CPU.
+    pub panels: usize,
+    /// Bytes of these panels, and of the sums of the products.
+    pub panel_bytes: u64,
     /// Bytes of arrays that stay on the device for the whole job.
     pub resident_bytes: u64,
-    /// `blocks * block_bytes + resident_bytes`.
+    /// `blocks * block_bytes + panel_bytes + resident_bytes`.
     pub device_bytes: u64,
-    /// `workers * slots * slot_bytes`.
+    /// `workers * slots * slot_bytes`, and the memory through which sums of products come to the host.
     pub pinned_bytes: u64,
     /// Bytes of pageable memory in which CPU workers stage columns that are not in memory.
     pub other_bytes: u64,
@@ -250,12 +259,29 @@ impl Plan {
         let columns = &shape.columns;
         let row_bytes = columns.inputs.iter().chain(&columns.outputs).sum::<usize>().max(1) as u64;
         let staged: Vec<bool> = shape.pinned.iter().map(|pinned| !pinned).collect();
-        let tile = columns.tile_rows;
+        let tile = match devices.iter().all(|info| info.kind == DeviceKind::Cpu) && !columns.products.is_empty() {
+            // The CPU multiplies all rows of a leaf at a time.
+            true => PRODUCT_ROWS.next_multiple_of(columns.tile_rows),
+            false => columns.tile_rows,
+        };
         let tiles = shape.rows.div_ceil(tile as u64).clamp(1, (usize::MAX / tile / 64) as u64) as usize;
         let gpus = devices.iter().filter(|info| info.kind != DeviceKind::Cpu).count();
         let resident_bytes = shape.resident_bytes;
         let has_cpu = gpus < devices.len();
-        let need = Need { columns, staged: &staged, limits, row_bytes, resident_bytes, tiles, machine, gpus, has_cpu };
+        let panels = PanelLayout::new(columns);
+        let need = Need {
+            columns,
+            staged: &staged,
+            limits,
+            row_bytes,
+            resident_bytes,
+            tile,
+            tiles,
+            panels: panels.as_ref(),
+            machine,
+            gpus,
+            has_cpu,
+        };
         let drafts = devices.iter().map(|info| need.draft(info)).collect::<Result<Vec<_>>>()?;
         // One queue serves all devices, and each claims chunks that fit its memory. If there are GPUs, CPU workers
         // claim no larger chunks than they do.
@@ -300,8 +326,12 @@ struct Need<'a> {
     limits: &'a RunLimits,
     row_bytes: u64,
     resident_bytes: u64,
+    /// Rows of a tile, of which chunks are multiples.
+    tile: usize,
     /// Tiles of the job. No chunk needs more.
     tiles: usize,
+    /// Where products over the rows have their operands and sums; `None` if there are none.
+    panels: Option<&'a PanelLayout>,
     machine: &'a Machine,
     /// The number of devices with their own memory.
     gpus: usize,
@@ -316,6 +346,7 @@ struct Draft<'a> {
     first_workers: usize,
     slots: usize,
     chunk_rows: usize,
+    panels: usize,
     device_limit: u64,
     pinned_limit: u64,
 }
@@ -343,6 +374,7 @@ impl Need<'_> {
             workers: self.limits.workers.unwrap_or(workers).max(1),
             first_workers: self.limits.workers.unwrap_or(first_workers).max(1),
             slots,
+            panels: if staged_limits && self.panels.is_some() { MOST_PANELS } else { 0 },
             chunk_rows: self.rows_of(self.limits.chunk.unwrap_or(target.max(self.worthwhile())).min(cap)),
             device_limit: match self.limits.device_memory {
                 _ if !staged_limits => 0,
@@ -360,7 +392,7 @@ impl Need<'_> {
 
     /// Returns the bytes of the columns of the job.
     fn bytes(&self) -> u64 {
-        self.row_bytes.saturating_mul((self.tiles * self.columns.tile_rows) as u64)
+        self.row_bytes.saturating_mul((self.tiles * self.tile) as u64)
     }
 
     /// Returns whether the run adapts its staging workers. In a run with CPU workers the arbiter shares the cores
@@ -426,7 +458,7 @@ impl Need<'_> {
 
     /// Returns the rows of a chunk of about `bytes`: whole tiles, at least one.
     fn rows_of(&self, bytes: u64) -> usize {
-        let tile = self.columns.tile_rows;
+        let tile = self.tile;
         let tiles = usize::try_from(bytes / self.row_bytes / tile as u64).unwrap_or(usize::MAX);
         tiles.min(self.columns.most_rows / tile).clamp(1, self.tiles) * tile
     }
@@ -439,7 +471,7 @@ impl Need<'_> {
     /// size.
     fn smaller(&self, draft: &Draft<'_>, least: u64) -> Option<usize> {
         let can = self.limits.chunk.is_none() && draft.chunk_rows as u64 * self.row_bytes > least;
-        let tile = self.columns.tile_rows;
+        let tile = self.tile;
         (can && draft.chunk_rows > tile)
             .then(|| (draft.chunk_rows / 2).next_multiple_of(tile))
             .filter(|rows| *rows < draft.chunk_rows)
@@ -450,7 +482,8 @@ impl Need<'_> {
     fn fit_pinned(&self, draft: &mut Draft<'_>) -> Result<()> {
         loop {
             let slot = self.layout(draft.chunk_rows).slot_bytes as u64;
-            let needed = slot.saturating_mul((draft.workers * draft.slots) as u64);
+            let of_sums = self.panels.map_or(0, PanelLayout::pinned_bytes);
+            let needed = slot.saturating_mul((draft.workers * draft.slots) as u64).saturating_add(of_sums);
             if needed <= draft.pinned_limit {
                 return Ok(());
             }
@@ -476,8 +509,9 @@ impl Need<'_> {
             match self.smaller(draft, if blocks == 0 { 0 } else { self.small() }) {
                 Some(rows) if !enough => draft.chunk_rows = rows,
                 _ if blocks > 0 => return Ok(()),
+                _ if draft.panels > LEAST_PANELS => draft.panels -= 1,
                 _ => {
-                    let needed = self.layout(draft.chunk_rows).block_bytes as u64 + self.resident_bytes;
+                    let needed = self.layout(draft.chunk_rows).block_bytes as u64 + self.stays(draft);
                     return Err(self.too_small("device memory", draft.device_limit, needed));
                 }
             }
@@ -486,8 +520,18 @@ impl Need<'_> {
 
     /// Returns the number of blocks: as many as slots, or as many as fit.
     fn blocks(&self, draft: &Draft<'_>, block_bytes: usize) -> usize {
-        let fit = draft.device_limit.saturating_sub(self.resident_bytes) / (block_bytes.max(1) as u64);
+        let fit = draft.device_limit.saturating_sub(self.stays(draft)) / (block_bytes.max(1) as u64);
         usize::try_from(fit).unwrap_or(usize::MAX).min(draft.workers * draft.slots)
+    }
+
+    /// Returns the bytes that stay on the device for the whole job.
+    fn stays(&self, draft: &Draft<'_>) -> u64 {
+        self.resident_bytes + self.of_panels(draft)
+    }
+
+    /// Returns the bytes of the panels, and of the sums of products.
+    fn of_panels(&self, draft: &Draft<'_>) -> u64 {
+        self.panels.filter(|_| draft.panels > 0).map_or(0, |layout| layout.device_bytes(draft.panels))
     }
 
     fn too_small(&self, what: &'static str, limit: u64, needed: u64) -> Error {
@@ -523,7 +567,8 @@ impl Need<'_> {
             _ => self.columns.partial_bytes(self.columns.rows_in_cache()),
         };
         let read = staged(&self.columns.inputs, of_inputs) * max_chunk_rows + halos;
-        let staging = read + tile + results * held + of_step;
+        let products = if cpu { self.columns.product_bytes(max_chunk_rows) } else { 0 };
+        let staging = read + tile + results * held + of_step + products;
         DevicePlan {
             id: draft.info.id.clone(),
             name: draft.info.name.clone(),
@@ -536,9 +581,12 @@ impl Need<'_> {
             blocks,
             block_bytes: layout.block_bytes as u64,
             slot_bytes: layout.slot_bytes as u64,
+            panels: draft.panels,
+            panel_bytes: self.of_panels(&draft),
             resident_bytes: if cpu { 0 } else { self.resident_bytes },
-            device_bytes: if cpu { 0 } else { (blocks * layout.block_bytes) as u64 + self.resident_bytes },
-            pinned_bytes: (workers * slots * layout.slot_bytes) as u64,
+            device_bytes: if cpu { 0 } else { (blocks * layout.block_bytes) as u64 + self.stays(&draft) },
+            pinned_bytes: (workers * slots * layout.slot_bytes) as u64
+                + if cpu { 0 } else { self.panels.map_or(0, PanelLayout::pinned_bytes) },
             other_bytes: if cpu { (workers * staging) as u64 } else { 0 },
             device_limit: draft.device_limit,
             pinned_limit: draft.pinned_limit,

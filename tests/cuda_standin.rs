@@ -1,4 +1,5 @@
-//! Checks that the stand-in for the CUDA driver notices misuse. Tests on a driver that accepts mistakes are worthless.
+//! Checks that the stand-ins for the CUDA driver and cuBLAS notice misuse. Tests on a driver that accepts mistakes are
+//! worthless.
 //!
 //! Each case runs in a separate process that loads the stand-in: this program, started again. The tests of the CUDA
 //! device on the stand-in are in `src/device/cuda/tests/`.
@@ -6,10 +7,13 @@
 #![allow(clippy::unwrap_used, reason = "in tests")]
 
 use std::env;
+use std::ffi::c_void;
 use std::path::Path;
 use std::process::Command;
 use std::ptr;
 
+use cudarc::cublas::sys as cublas;
+use cudarc::cublas::sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS;
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUresult::CUDA_SUCCESS;
 
@@ -17,7 +21,9 @@ use cudarc::driver::sys::CUresult::CUDA_SUCCESS;
 fn run(test: &str) -> (bool, String) {
     let program = env::current_exe().unwrap();
     let examples = program.parent().and_then(Path::parent).unwrap().join("examples");
-    assert!(examples.join("libcuda.so").exists(), "no stand-in: run `cargo build --examples`");
+    for library in ["libcuda.so", "libcublas.so"] {
+        assert!(examples.join(library).exists(), "no stand-in: run `cargo build --examples`");
+    }
     let output = Command::new(program)
         .args([test, "--exact", "--ignored", "--nocapture"])
         .env("LD_LIBRARY_PATH", examples)
@@ -52,6 +58,30 @@ impl Used {
         unsafe { sys::cuMemcpyHtoDAsync_v2(self.memory + offset as u64, from.as_ptr().cast(), from.len(), self.stream) }
     }
 
+    /// Makes a handle of cuBLAS with a stream, and with the first half of the memory as its workspace.
+    fn multiplies(&self) -> cublas::cublasHandle_t {
+        let mut handle = ptr::null_mut();
+        let math = cublas::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+        unsafe {
+            assert_eq!(cublas::cublasCreate_v2(&mut handle), CUBLAS_STATUS_SUCCESS);
+            cublas::cublasSetStream_v2(handle, self.stream.cast());
+            cublas::cublasSetWorkspace_v2(handle, self.memory as *mut c_void, BYTES / 2);
+            cublas::cublasSetPointerMode_v2(handle, cublas::cublasPointerMode_t::CUBLAS_POINTER_MODE_HOST);
+            cublas::cublasSetMathMode(handle, math);
+            cublas::cublasSetAtomicsMode(handle, cublas::cublasAtomicsMode_t::CUBLAS_ATOMICS_NOT_ALLOWED);
+        }
+        handle
+    }
+
+    /// Multiplies three rows of two and of four numbers, with this second leading dimension. The operands and the sum
+    /// begin so many numbers behind the workspace.
+    fn multiply(&self, handle: cublas::cublasHandle_t, ldb: i64, at: [usize; 3]) -> cublas::cublasStatus_t {
+        use cublas::cublasOperation_t::{CUBLAS_OP_N, CUBLAS_OP_T};
+        let [left, right, sum] = at.map(|number| (self.memory + (BYTES / 2 + number * 8) as u64) as *mut f64);
+        let (on_a, on_b) = (CUBLAS_OP_N, CUBLAS_OP_T);
+        unsafe { cublas::cublasDgemm_v2_64(handle, on_a, on_b, 4, 2, 3, &1.0, right, 4, left, ldb, &0.0, sum, 4) }
+    }
+
     fn close(self) {
         unsafe {
             assert_eq!(sys::cuStreamSynchronize(self.stream), CUDA_SUCCESS);
@@ -67,6 +97,10 @@ impl Used {
 fn proper_use() {
     let used = Used::open();
     assert_eq!(used.copy_in(&[1; 100], BYTES - 100), CUDA_SUCCESS);
+    let handle = used.multiplies();
+    assert_eq!(used.multiply(handle, 2, [0, 6, 18]), CUBLAS_STATUS_SUCCESS);
+    assert_eq!(unsafe { sys::cuStreamSynchronize(used.stream) }, CUDA_SUCCESS);
+    assert_eq!(unsafe { cublas::cublasDestroy_v2(handle) }, CUBLAS_STATUS_SUCCESS);
     used.close();
 }
 
@@ -117,6 +151,49 @@ misuse! {
     }
     leak, leak_is_noticed, "left over with device 0: 1 streams, 0 events, 0 modules, 1048576 bytes": |_used| {
         unsafe { sys::cuDevicePrimaryCtxRelease_v2(0) };
+    }
+    leaked_handle, leaked_handle_is_noticed, "left over with device 0: 0 streams, 0 events, 0 modules, 0 bytes, \
+        0 registrations, 1 handles of cuBLAS": |used| {
+        used.multiplies();
+        used.close();
+    }
+    destroyed_handle, destroyed_handle_is_noticed, "0x": |used| {
+        let handle = used.multiplies();
+        unsafe { cublas::cublasDestroy_v2(handle) };
+        used.multiply(handle, 2, [0, 6, 18]);
+    }
+    no_stream, no_stream_is_noticed, "a product without a stream": |used| {
+        let mut handle = ptr::null_mut();
+        unsafe { cublas::cublasCreate_v2(&mut handle) };
+        used.multiply(handle, 2, [0, 6, 18]);
+    }
+    no_workspace, no_workspace_is_noticed, "a product without a workspace": |used| {
+        let handle = used.multiplies();
+        // A new stream takes the workspace away.
+        unsafe { cublas::cublasSetStream_v2(handle, used.stream.cast()) };
+        used.multiply(handle, 2, [0, 6, 18]);
+    }
+    one_workspace, one_workspace_is_noticed, "two handles of cuBLAS with the same workspace": |used| {
+        used.multiplies();
+        used.multiplies();
+    }
+    other_math, other_math_is_noticed, "a product with the modes": |used| {
+        let handle = used.multiplies();
+        unsafe { cublas::cublasSetMathMode(handle, cublas::cublasMath_t::CUBLAS_TF32_TENSOR_OP_MATH) };
+        used.multiply(handle, 2, [0, 6, 18]);
+    }
+    wrong_dimension, wrong_dimension_is_noticed, "a product of the sizes [4, 2, 3] with": |used| {
+        used.multiply(used.multiplies(), 3, [0, 6, 18]);
+    }
+    short_operand, short_operand_is_noticed, "48 bytes at": |used| {
+        used.multiply(used.multiplies(), 2, [BYTES / 16 - 5, 0, 12]);
+    }
+    overlapping_sum, overlapping_sum_is_noticed, "a sum that overlaps": |used| {
+        used.multiply(used.multiplies(), 2, [0, 6, 17]);
+    }
+    no_context, no_context_is_noticed, "cuBLAS is called without a context": |_used| {
+        unsafe { sys::cuCtxSetCurrent(ptr::null_mut()) };
+        unsafe { cublas::cublasCreate_v2(&mut ptr::null_mut()) };
     }
     early_unpin, early_unpin_is_noticed, "host memory is unregistered while queued": |used| {
         let host = PAGES.0.as_ptr().cast_mut().cast();

@@ -26,7 +26,7 @@ use overshot::{CancelToken, DeviceChoice, Dtype, Engine, Error, Job, Report, Sin
 fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
     let program = env::current_exe().unwrap();
     let examples = program.parent().and_then(Path::parent).unwrap().join("examples");
-    for library in ["libcuda.so", "libnvrtc.so"] {
+    for library in ["libcuda.so", "libnvrtc.so", "libcublas.so"] {
         assert!(examples.join(library).exists(), "no stand-in: run `cargo build --examples`");
     }
     let mut command = Command::new(program);

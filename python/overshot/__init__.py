@@ -13,7 +13,7 @@ together, without copying its inputs. Without a GPU it runs on the cores. `r.rep
 bounds the speed. An `Engine` keeps devices and memory for many runs with the same settings.
 """
 
-from overshot import array_api
+from overshot import array_api, matrices
 from overshot._core import Cancelled, Expression, File, NewFile, Plan, Report, Resident, __version__, devices
 from overshot._engine import Engine, create, evaluate, open, plan, run_rows
 from overshot._kernel import Kernel
@@ -42,6 +42,7 @@ __all__ = [
     "devices",
     "evaluate",
     "jit",
+    "matrices",
     "open",
     "plan",
     "run_rows",

@@ -1,5 +1,7 @@
 //! The contract of [`Device`] and [`Stream`], as a test that every device must pass.
 
+mod products;
+
 use std::alloc::{self, Layout};
 use std::slice;
 use std::sync::Arc;
@@ -8,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::kernel::{Kernel, ScalarArgs, SharedKernel, TILE_ROWS, Uniform};
 use super::{Device, Host as _, Stream, probe};
 use crate::error::{Error, Result};
+pub(crate) use products::check_failed_product;
 
 const PAGE: usize = 4096;
 /// Two tiles and a part of a third, so that the last tile is short.
@@ -33,6 +36,7 @@ pub(crate) fn check<D: Device>(device: &D) {
     a_dropped_stream_is_done_with_host_memory(device);
     all_may_be_dropped_in_any_order(device);
     workers_work_side_by_side(device);
+    products::check(device);
 }
 
 /// Checks that the device stays usable after a failed allocation. The next allocation on `device` fails.

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 pub use super::halo::Halo;
+pub(crate) use super::product::{ColumnProduct, Side};
 pub(crate) use super::scalars::LateScalars;
 pub use super::scalars::ScalarArgs;
 use crate::error::{Error, KernelError};
@@ -17,7 +18,7 @@ pub const TILE_ROWS: usize = 4096;
 /// device.
 pub const TILE_THREADS: usize = 256;
 
-/// The columns of a kernel: inputs, then outputs, then partials, then scratch.
+/// The columns of a kernel: inputs, then outputs, then partials, then scratch, then operands of products.
 ///
 /// The order is the same in slots and in device blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,10 @@ pub struct Columns {
     pub most_rows: usize,
     /// Bytes per row of each scratch column. Scratch columns exist only on the device and are not initialised.
     pub scratch: Vec<usize>,
+    /// Bytes per row of each operand of a product over the rows. The kernel writes them, and they stay on the device.
+    pub operands: Vec<usize>,
+    /// The products over the rows.
+    pub products: Vec<ColumnProduct>,
     /// Rows of a tile, which one block of threads computes. Chunks are whole tiles, except the last.
     pub tile_rows: usize,
     /// The halo of each input; empty if the kernel reads the rows of the chunk alone.
@@ -54,6 +59,8 @@ impl Default for Columns {
             chunk_words: 0,
             most_rows: usize::MAX,
             scratch: vec![],
+            operands: vec![],
+            products: vec![],
             tile_rows: TILE_ROWS,
             halos: vec![],
             total_rows: 0,
@@ -86,13 +93,35 @@ impl Columns {
     /// Returns the rows that a core computes at a time, in whole tiles, so that its outputs stay in its cache.
     pub(crate) fn rows_in_cache(&self) -> usize {
         const BYTES: usize = 32 << 10;
-        let bytes = self.outputs.iter().sum::<usize>().max(1) * self.tile_rows;
+        let bytes = self.outputs.iter().chain(&self.operands).sum::<usize>().max(1) * self.tile_rows;
         self.tile_rows * (BYTES / bytes).clamp(1, (TILE_ROWS / self.tile_rows).max(1))
     }
 
     /// Returns the bytes of a row that a kernel reads and writes: inputs and outputs.
     pub(crate) fn row_bytes(&self) -> usize {
         self.inputs.iter().chain(&self.outputs).sum()
+    }
+
+    /// Returns the bytes that a core needs to multiply chunks of so many rows: the operands that the kernel computes,
+    /// and the sums.
+    pub(crate) fn product_bytes(&self, rows: usize) -> usize {
+        let sums = self.products.iter().map(|product| product.product.bytes());
+        self.operands.iter().map(|bytes| bytes * rows).chain(sums).sum()
+    }
+
+    /// Returns whether an input is an operand of a product as it is.
+    pub fn is_multiplied(&self, input: usize) -> bool {
+        self.products.iter().any(|product| product.sides.contains(&Side::Input(input)))
+    }
+
+    /// Returns whether the kernel computes anything: it does not if inputs are multiplied as they are.
+    pub fn computes(&self) -> bool {
+        self.products.is_empty() || self.has_partials() || !(self.outputs.is_empty() && self.operands.is_empty())
+    }
+
+    /// Returns the number of the first column of operands.
+    pub fn first_operand(&self) -> usize {
+        self.inputs.len() + self.outputs.len() + usize::from(self.has_partials()) + self.scratch.len()
     }
 
     /// Returns the halo of an input.
@@ -115,7 +144,8 @@ impl Columns {
     pub fn bytes(&self, rows: usize) -> impl Iterator<Item = usize> {
         let sides = self.inputs.iter().chain(&self.outputs).map(move |bytes| bytes * rows);
         let partials = Some(self.partial_bytes(rows)).filter(|_| self.has_partials());
-        sides.chain(partials).chain(self.scratch.iter().map(move |bytes| bytes * rows))
+        let behind = self.scratch.iter().chain(&self.operands).map(move |bytes| bytes * rows);
+        sides.chain(partials).chain(behind)
     }
 }
 
@@ -245,11 +275,13 @@ pub struct Declared {
 
 impl Launch {
     /// Creates the launch of a built-in kernel: `extern "C" __global__ void ENTRY(long long first_row, long long
-    /// rows, in0, in1, …, out0, …, partials, value0, …, resident0, …)` with [`TILE_THREADS`] threads. The partials are
-    /// omitted if there are none.
+    /// rows, in0, in1, …, out0, …, partials, value0, …, resident0, …)` with [`TILE_THREADS`] threads. The operands of
+    /// products follow the outputs. The partials are omitted if there are none.
     pub fn of(columns: &Columns, values: usize, resident: usize) -> Launch {
-        let count = columns.inputs.len() + columns.outputs.len() + usize::from(columns.has_partials());
-        let arguments = [Argument::FirstRow, Argument::Rows].into_iter().chain((0..count).map(Argument::Column));
+        let written = columns.inputs.len() + columns.outputs.len();
+        let operands = columns.first_operand()..columns.first_operand() + columns.operands.len();
+        let columns = (0..written).chain(operands).chain(columns.has_partials().then_some(written));
+        let arguments = [Argument::FirstRow, Argument::Rows].into_iter().chain(columns.map(Argument::Column));
         let arguments = arguments.chain((0..values).map(Argument::Value));
         let arguments = arguments.chain((0..resident).map(Argument::Resident));
         let (threads, shared_bytes) = (TILE_THREADS as u32, 0);
@@ -365,7 +397,8 @@ pub struct Uniform<'a> {
 pub trait HostKernel: Send {
     /// Computes `rows` rows from global row `first_row` on, which is the first row of a tile.
     ///
-    /// Each slice of `inputs` and `outputs` holds exactly `rows` rows in native byte order, aligned to its elements. A
+    /// `outputs` are the outputs of the columns, and then their operands. Each slice of `inputs` and `outputs` holds
+    /// exactly `rows` rows in native byte order, aligned to its elements. A
     /// slice of an input with a halo begins before these rows and ends behind them: it holds
     /// [`Columns::window`]`(input, first_row..first_row + rows)` of the job, whose rows `uniform` has, too. So the rows
     /// in front are those of the halo, or at the begin of the job fewer.

@@ -19,6 +19,8 @@ pub(crate) mod kernel;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`testing` exports what is `pub` there"))]
+pub(crate) mod product;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`testing` exports what is `pub` there"))]
 mod scalars;
 mod visible;
 
@@ -33,6 +35,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use kernel::SharedKernel;
+use product::Product;
 
 /// The kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -289,6 +292,17 @@ pub(crate) trait Stream: Send {
         bytes: usize,
     ) -> Result<()>;
 
+    /// Enqueues a copy of `bytes` from one memory of the device to another.
+    ///
+    /// # Safety
+    /// `offset + bytes` is inside each of the memories. The ranges do not overlap.
+    unsafe fn copy_within(
+        &mut self,
+        from: (&<Self::Device as Device>::Memory, usize),
+        to: (&<Self::Device as Device>::Memory, usize),
+        bytes: usize,
+    ) -> Result<()>;
+
     /// Enqueues the zeroing of `bytes` bytes of `to[offset..]`.
     ///
     /// # Safety
@@ -309,6 +323,34 @@ pub(crate) trait Stream: Send {
         resident: &[<Self::Device as Device>::Memory],
         first_row: u64,
         rows: usize,
+    ) -> Result<()>;
+
+    /// Makes the stream ready to multiply, with [`WORKSPACE_BYTES`] of memory in which its products may store what they
+    /// need in between.
+    ///
+    /// # Errors
+    /// The error of the device if it has no library for products; its remedy says how to get it.
+    ///
+    /// # Safety
+    /// Nothing else uses the memory until the stream is dropped.
+    unsafe fn prepare_products(&mut self, workspace: &<Self::Device as Device>::Memory) -> Result<()>;
+
+    /// Enqueues a product of `rows` rows (> 0) of both operands. Its sum is stored in `sum`, or added to what is there
+    /// if it `adds`. The bits depend on the shape, on the number of rows, and on the model of the device alone.
+    ///
+    /// # Errors
+    /// The error of the device if the stream is not ready to multiply.
+    ///
+    /// # Safety
+    /// The rows of the operands and the sum fit their memory at their offsets, which are multiples of 8, and the sum
+    /// overlaps no operand.
+    unsafe fn multiply(
+        &mut self,
+        product: &Product,
+        rows: usize,
+        operands: [(&<Self::Device as Device>::Memory, usize); 2],
+        sum: (&<Self::Device as Device>::Memory, usize),
+        adds: bool,
     ) -> Result<()>;
 
     /// Records an event behind all work enqueued so far.
@@ -355,6 +397,9 @@ pub(crate) trait Host: Send {
         Duration::ZERO
     }
 }
+
+/// The bytes of memory that a stream needs to multiply: what cuBLAS recommends for current GPUs.
+pub(crate) const WORKSPACE_BYTES: usize = 32 << 20;
 
 /// The work of a host thread on a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

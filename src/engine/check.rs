@@ -10,6 +10,7 @@ use super::shapes::{self, RowNeeds, Shaped, Wide};
 use crate::custom;
 use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar};
 use crate::device::kernel::{Kernel, Resident};
+use crate::device::product::DEVICE_ROWS;
 use crate::error::{Error, JobError, KernelError, Result};
 use crate::expr::{Expression, Extent, Number, Reduction, RowShape};
 use crate::job::{Job, JobBody};
@@ -102,13 +103,20 @@ impl BoundJob {
     /// # Errors
     /// [`Error::InvalidJob`] if the rows are not whole tiles, or not of the job.
     pub(super) fn of_rows(self, range: Range<u64>) -> Result<Self> {
-        let (tile, rows) = (self.operator.kernel().columns.tile_rows as u64, self.rows);
+        let (tile, rows) = (self.tile_rows(), self.rows);
         let is_border = |row: u64| row.is_multiple_of(tile) || row == rows;
         if range.start > range.end || range.end > rows || !is_border(range.start) || !is_border(range.end) {
             let (start, end) = (range.start, range.end);
             return Err(JobError::RowRange { start, end, rows, tile }.into());
         }
         Ok(BoundJob { range, ..self })
+    }
+
+    /// Returns the rows of a tile, of which parts of the job are multiples.
+    pub(super) fn tile_rows(&self) -> u64 {
+        let columns = &self.operator.kernel().columns;
+        let tile = if columns.products.is_empty() { columns.tile_rows } else { DEVICE_ROWS.max(columns.tile_rows) };
+        tile as u64
     }
 
     /// Returns where the results of the rows that are run begin in the outputs.
@@ -164,8 +172,8 @@ impl BoundJob {
 
     /// Returns the results that are arrays.
     pub(super) fn arrays(&self) -> Vec<ArrayKind> {
-        let reductions = self.operator.state().0;
-        let shaped = reductions.iter().filter(|one| one.is_result() && !one.keeps_tiles());
+        let state = self.operator.state();
+        let shaped = state.all().filter(|one| one.is_result() && !one.keeps_tiles());
         let kind = |one: &Reduction| Some((one.label().to_owned(), one.result_dtype(), one.shape()?.to_vec()));
         shaped.filter_map(kind).collect()
     }
@@ -470,6 +478,9 @@ pub(super) fn mismatch((name, output): (&str, &Output<'_>), dtype: Dtype, what: 
 pub(super) fn check_verification(job: &Job<'_>, kernel: &Kernel) -> Result<()> {
     if !(0.0..=1.0).contains(&job.verify) {
         return Err(JobError::VerifyFraction { fraction: job.verify.to_string() }.into());
+    }
+    if job.verify > 0.0 && !kernel.columns.products.is_empty() {
+        return Err(JobError::VerifyProduct.into());
     }
     match job.verify > 0.0 && kernel.host.is_none() {
         true => Err(KernelError::CannotVerify { kernel: kernel.entry.clone() }.into()),

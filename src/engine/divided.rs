@@ -124,7 +124,7 @@ impl Divided {
             let bound = checked.bind(&part, given, outputs, late)?;
             check_dtypes(outputs, &bound.outputs, &job.what)?;
             check_verification(job, bound.operator.kernel())?;
-            let reductions = bound.operator.state().0;
+            let reductions: Vec<_> = bound.operator.state().all().cloned().collect();
             for sum in divided.sums.iter().filter(|sum| sum.pass == number) {
                 if let Some(sums) = reductions.iter().find(|one| one.label() == sum.of_tiles()) {
                     check_rows(sum, bound.rows)?;
@@ -236,8 +236,8 @@ impl Pass {
     fn is_needed(&self, searches: &[Search]) -> bool {
         let is_searched = |label: &str| searches.iter().any(|search| !search.is_done() && search.has_part(label));
         let is_done = |label: &str| searches.iter().any(|search| search.is_done() && search.has_part(label));
-        let state = self.bound.operator.state().0;
-        let mut results = state.iter().filter(|one| one.is_result()).map(|one| one.label());
+        let state = self.bound.operator.state();
+        let mut results = state.all().filter(|one| one.is_result()).map(|one| one.label());
         !self.bound.outputs.is_empty() || results.any(|label| is_searched(label) || !is_done(label))
     }
 

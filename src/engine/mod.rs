@@ -43,11 +43,12 @@ use self::reports::RunTime;
 use self::result_outputs::ResultOutputs;
 use self::versions::Versions;
 use crate::data::{Input, Output, Sink, commit_all, leftovers};
+use crate::device::product::DEVICE_ROWS;
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, Schedule, cpu};
 use crate::error::{Error, Result};
 use crate::expr::Results;
 use crate::job::Job;
-use crate::memory::{AdmissionQueue, InRun};
+use crate::memory::{AdmissionQueue, InRun, PanelLayout};
 use crate::pipeline::{
     self, Arbiter, Compaction, CrewSize, DeviceRun, Limits, Losses, Queue, TIMED_EVERY, Verification, Work,
 };
@@ -63,6 +64,8 @@ const OPENING: f64 = 0.35;
 const BEGINNING: f64 = 1.5e-3;
 /// Bytes per second that one core computes at least, in typical expressions.
 const CORE_RATE: f64 = 0.5e9;
+/// Products of two numbers per second that one core adds to those of matrices at least.
+const CORE_PRODUCTS: f64 = 10e9;
 
 /// Runs jobs on devices, within memory limits. One engine runs any number of jobs, also concurrently.
 ///
@@ -229,6 +232,10 @@ impl Engine {
         let (tile_rows, chunk_rows, min_chunk_rows) = (plan.tile_rows, plan.chunk_rows, plan.min_chunk_rows);
         let queue =
             Queue::new(&segments, tile_rows as usize, chunk_rows as usize, min_chunk_rows as usize, &each_workers);
+        let queue = match PanelLayout::new(&operator.kernel().columns) {
+            Some(layout) if plan.gpus() > 0 => queue.in_panels(DEVICE_ROWS, layout.rows),
+            _ => queue,
+        };
         let real = self.choice.emulated().is_empty();
         let on_cpu = plan.workers_of(DeviceKind::Cpu);
         let schedule = runs.first().map_or(Schedule::Threads, |run| run.schedule());
@@ -241,7 +248,8 @@ impl Engine {
             queue: queue.watched(cancel, progress.as_deref()).on_exhausted(context.exhausted),
             compaction: Compaction::of(operator, bound.first_place()),
             arbiter: None,
-            losses: Losses::new(plan.devices.len() > 1 && !has_shards),
+            // Sums of products are lost with a device, too.
+            losses: Losses::new(plan.devices.len() > 1 && !has_shards && operator.products().is_empty()),
             verification: (verify > 0.0)
                 .then(|| Verification { fraction: verify, outputs: outputs.names_and_dtypes().collect() }),
             epoch: Instant::now(),

@@ -130,10 +130,10 @@ impl Engine {
 
 /// Returns a number of whole tiles. Parts of a job begin at multiples of it.
 pub(super) fn step_of(bound: &BoundJob) -> u64 {
-    let tile = bound.operator.kernel().columns.tile_rows;
+    let tile = bound.tile_rows();
     // The tiles of rows of several elements are large enough.
-    let tiles = if bound.wide.is_some() { 1 } else { TILE_ROWS.div_ceil(tile) };
-    (tile * tiles) as u64
+    let tiles = if bound.wide.is_some() { 1 } else { (TILE_ROWS as u64).div_ceil(tile) };
+    tile * tiles
 }
 
 /// Identifies a job that is to be run in parts.

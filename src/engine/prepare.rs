@@ -9,7 +9,7 @@ use super::columns::{Columns, Pinning};
 use super::devices::{Absent, Budgets, Opened};
 use super::found::Found;
 use super::passes::PassContext;
-use super::{BEGINNING, CORE_RATE, Engine, OPENING, reports};
+use super::{BEGINNING, CORE_PRODUCTS, CORE_RATE, Engine, OPENING, reports};
 use crate::data::{Input, Output};
 use crate::device::kernel::Code;
 use crate::device::{DeviceChoice, DeviceInfo, DeviceKind, cpu};
@@ -147,6 +147,19 @@ impl Engine {
                 _ => Ok(gpus),
             };
         }
+        if !kernel.columns.products.is_empty() && found.devices.iter().any(|device| !is_cpu(&device)) {
+            let is_auto = self.choice == DeviceChoice::Auto;
+            let on_cpu = is_auto && (is_small(bound) && !self.is_opened() || is_tiny(bound));
+            if found.devices.iter().any(|device| is_cpu(&device)) {
+                notes.push(match on_cpu {
+                    true => "no GPU was used: the CPU multiplies so few rows before a GPU could begin".into(),
+                    false => {
+                        "the CPU took no part: its products of matrices have other bits than those of a GPU".into()
+                    }
+                });
+            }
+            return Ok(found.devices.iter().filter(|device| is_cpu(device) == on_cpu).cloned().collect());
+        }
         let has_no_gpu = self.found.get().is_some_and(|found| found.devices.iter().all(|device| is_cpu(&device)));
         if self.choice != DeviceChoice::Auto || has_no_gpu {
             return Ok(found.devices.clone());
@@ -204,7 +217,9 @@ impl Engine {
         let Request { bound, columns, found, devices, .. } = *request;
         let (rows, kernel, keeps) = (bound.rows, bound.operator.kernel(), bound.operator.compacts());
         let names: Vec<&str> = devices.iter().map(|device| &*device.id).collect();
-        let sharded: Vec<_> = columns.sharded().collect();
+        // Devices claim whole tiles of products, wherever the rows are.
+        let has_products = !kernel.columns.products.is_empty();
+        let sharded: Vec<_> = columns.sharded().map(|sharded| sharded.filter(|_| !has_products)).collect();
         let mut segments = segments(&sharded, rows, kernel.columns.tile_rows, &names, keeps);
         for Segment { rows, .. } in &mut segments {
             *rows = rows.start.max(bound.range.start)..rows.end.min(bound.range.end);
@@ -337,7 +352,9 @@ fn is_tiny(bound: &BoundJob) -> bool {
 fn cpu_seconds(bound: &BoundJob) -> Option<f64> {
     let columns = &bound.operator.kernel().columns;
     let row_bytes: usize = columns.inputs.iter().chain(&columns.outputs).sum();
-    let seconds = bound.len() as f64 * row_bytes.max(8) as f64 / (CORE_RATE * cpu::cores() as f64);
+    let products: usize = columns.products.iter().map(|product| product.product.elements()).sum();
+    let of_row = row_bytes.max(8) as f64 / CORE_RATE + products as f64 / CORE_PRODUCTS;
+    let seconds = bound.len() as f64 * of_row / cpu::cores() as f64;
     bound.is_expression.then_some(seconds)
 }
 

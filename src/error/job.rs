@@ -417,6 +417,13 @@ pub enum JobError {
         name: String,
     },
 
+    /// A product over the rows is to be verified.
+    #[error(
+        "chunks of a product over the rows cannot be verified, because a CPU and a GPU round its sums differently: \
+             leave out `verify`, or compare the result with one on another device"
+    )]
+    VerifyProduct,
+
     /// The fraction of the chunks that are to be verified is no fraction.
     #[error("{fraction} of the chunks cannot be verified: set a fraction from 0 to 1")]
     #[non_exhaustive]

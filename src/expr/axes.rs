@@ -17,6 +17,8 @@ pub(super) enum Along {
     Bins(Bins),
     /// The rows of each tile. The result has a value for each of them.
     Tiles,
+    /// The rows, of which it adds the products of each element of one value with each of another: `x.T @ y`.
+    Product,
     /// All elements, of which it finds some by their rank, in several passes.
     Order(Order),
     /// The same, in one of these passes, which are counted from 0.

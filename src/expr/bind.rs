@@ -12,6 +12,7 @@ use super::ir::{Id, Nodes, Op};
 use super::neighbours::Neighbourhood;
 use super::number::Number;
 use super::parse::{Parsed, Statement, Term, TermId, Tree};
+use super::product::{self, Factor, Factors};
 use super::program::Program;
 use super::random::NORMAL_FROM;
 use super::rank::{Bound, Order};
@@ -113,7 +114,7 @@ pub(super) fn bind(
         row_shape,
         element: if row_shape.width() == 1 { Op::Row } else { Op::Element },
     };
-    let (mut reductions, mut reduced_at) = (Vec::new(), Vec::new());
+    let (mut reductions, mut reduced_at, mut products) = (Vec::new(), Vec::new(), Vec::new());
     for statement in &parsed.statements {
         match statement {
             Statement::Assign { at, name, value: term } => {
@@ -141,6 +142,10 @@ pub(super) fn bind(
                 let of = binder.up_to(*term)?;
                 reductions.push((binder.sums_of_tiles(label, *term)?, None));
                 reduced_at.push(of.at);
+            }
+            Statement::Reduce { label, along: Along::Product, of: term, .. } => {
+                binder.up_to(*term)?;
+                products.push(binder.product(label, *term)?);
             }
             Statement::Reduce { label, kind, along, of: term } => {
                 let of = binder.up_to(*term)?;
@@ -195,14 +200,27 @@ pub(super) fn bind(
     }
     parsed.check_used(requested.iter().map(|(name, _)| name.as_str()))?;
     let mut filter = filter::of_outputs(output_rows)?;
+    if let (Some(_), Some(product)) = (filter, products.first()) {
+        return Err(Fault::new(product.operands[0].at, product::BESIDE_FILTER));
+    }
     let mut reductions = filter::count(&mut binder.nodes, row_shape.width() > 1, filter, reductions);
     let in_reductions = reductions.iter_mut().flat_map(Reduction::operands_mut);
-    let mut operands: Vec<&mut Id> = output_ids.iter_mut().chain(&mut filter).chain(in_reductions).collect();
+    let in_products = products.iter_mut().flat_map(|product: &mut Factors| product.operands.iter_mut());
+    let in_products = in_products.map(|operand| &mut operand.id);
+    let results = output_ids.iter_mut().chain(&mut filter);
+    let mut operands: Vec<&mut Id> = results.chain(in_reductions).chain(in_products).collect();
     let roots: Vec<Id> = operands.iter().map(|id| **id).collect();
     let views = std::mem::take(&mut binder.nodes.views);
     let (nodes, moved) = binder.nodes.keep(&roots);
     let near = Neighbourhood::of(&nodes, views, inputs.len());
     operands.iter_mut().zip(moved).for_each(|(id, moved)| **id = moved);
+    let (products, operands) = product::numbered(products, &nodes, |input| near.halo(input).is_empty());
+    for Factor { name, at, id, dtype, shape } in operands {
+        output_ids.push(id);
+        outputs.push((name, dtype));
+        outputs_at.push(at);
+        reduced_outputs.push(shape.is_reduced);
+    }
     let extents = row_shape.of_nodes(&nodes);
     let of_outputs = outputs_at.iter().zip(&output_ids).map(|(at, id)| (*at, extents[*id]));
     let output_extents =
@@ -227,6 +245,7 @@ pub(super) fn bind(
         output_ids,
         output_extents,
         reduced_outputs,
+        products,
         filter,
         reductions,
         near,
@@ -291,7 +310,9 @@ impl Binder<'_> {
             }
             Tree::Reduce { label, .. } => Err(undivided(at, label)),
             Tree::Within(kind, _, of) => self.within(at, *kind, *of),
-            Tree::Filter(of, _) | Tree::Weighted(of, _) => Ok(Operand { at, ..self.operands[*of] }),
+            Tree::Filter(of, _) | Tree::Weighted(of, _) | Tree::Transposed(of) | Tree::Factors(of, _) => {
+                Ok(Operand { at, ..self.operands[*of] })
+            }
             Tree::Near(near, of) => self.near(at, near, self.operands[*of]),
             Tree::RunningSum { label, of } => self.running_sum(at, label, *of),
             Tree::Call(function, arguments) => {
@@ -331,6 +352,8 @@ impl Binder<'_> {
             },
             Tree::Call(Function::Random(_), _) => TermShape::of_extent(Extent::Full),
             Tree::Within(_, within, of) => return self.row_shape.within(term.at, *within, self.shapes[*of]),
+            // Those of products, whose operands need not have the same.
+            Tree::Factors(left, _) => return Ok(self.shapes[*left]),
             // The condition is one of rows, whatever these have.
             Tree::Filter(of, _) => return Ok(self.row_shape.of_kept(self.shapes[*of])),
             _ => TermShape::ONE,
@@ -439,6 +462,28 @@ impl Binder<'_> {
             filter::leave_out(&mut self.nodes, &mut reduction, condition);
         }
         Ok(reduction)
+    }
+
+    /// A product over the rows, of the operands of this term.
+    fn product(&mut self, label: &str, term: TermId) -> Result<Factors, Fault> {
+        let Tree::Factors(left, right) = self.terms[term].tree else { return Err(Fault::new(0, hints::PRODUCT)) };
+        let at = self.terms[term].at;
+        let dtype = product::dtype(at, self.common(&[self.operands[left], self.operands[right]]))?;
+        let kept = self.rows[term].condition();
+        let mut operand = |side: &str, term: TermId| {
+            let of = self.operands[term];
+            let mut id = self.strong(of, dtype)?;
+            if let Some(condition) = kept {
+                let zero = self.nodes.push(Op::Constant(0), dtype);
+                id = self.nodes.push(Op::Select(condition, id, zero), dtype);
+            }
+            let extents = self.row_shape.of_nodes(self.nodes.list());
+            let shape = TermShape { extent: extents[id], ..self.shapes[term] };
+            let name = format!("the {side} operand of '{label}'");
+            Ok(Factor { name, at: self.terms[term].at, id, dtype, shape })
+        };
+        let operands = [operand("left", left)?, operand("right", right)?];
+        Factors::new(at, label, operands, self.row_shape)
     }
 
     /// The reductions of a pass that finds values by their rank.

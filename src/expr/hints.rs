@@ -182,6 +182,13 @@ pub(super) fn slice(dimensions: usize) -> &'static str {
 }
 
 /// The message about `x[m, 0]`.
+/// The message about a product whose left operand is not transposed.
+pub(super) const PRODUCT: &str = "`@` adds up products over the rows, so the value on its left is transposed, like \
+     `x.T @ y`; write `sum(x * y)` for the dot product";
+
+/// The message about a transposed value that is not multiplied.
+pub(super) const TRANSPOSED: &str = "a transposed value can only be multiplied over the rows, like `x.T @ y`";
+
 pub(super) const SEVERAL_DIMENSIONS: &str =
     "brackets with `,` are not supported, because a row is one element; pass each column as an input of its own";
 
@@ -191,7 +198,6 @@ pub(super) fn sign(sign: char) -> String {
         '"' | '\'' => "strings are not supported; write names without quotes".to_owned(),
         '.' => "`.` is not supported; write `mean(x)` instead of `x.mean()` or `np.mean(x)`".to_owned(),
         '?' | ':' => format!("`{sign}` is not supported; write `where(condition, a, b)` to choose between values"),
-        '@' => "`@` is not supported; write `sum(x * y)` for the dot product".to_owned(),
         '#' => "`#` is not supported; there are no comments".to_owned(),
         _ => format!("{sign:?} is not supported"),
     }

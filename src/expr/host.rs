@@ -427,7 +427,8 @@ impl HostKernel for HostProgram {
     }
 
     fn store_past_cache(&mut self, outputs: &[bool]) -> bool {
-        self.is_past_cache.copy_from_slice(outputs);
+        // Operands of products are read soon.
+        self.is_past_cache[..outputs.len()].copy_from_slice(outputs);
         true
     }
 

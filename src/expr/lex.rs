@@ -16,7 +16,10 @@ pub(super) enum Token {
 }
 
 /// Signs that are not infix operators, which are in [`Binary::signs`].
-const OTHER_SIGNS: &[&str] = &["(", ")", "[", "]", ",", ";", "=", "~"];
+const OTHER_SIGNS: &[&str] = &["(", ")", "[", "]", ",", ";", "=", "~", "@", TRANSPOSED];
+
+/// The sign of a transposed value, as in `x.T @ y`.
+pub(super) const TRANSPOSED: &str = ".T";
 
 /// Returns the tokens of a text with their positions, in characters from 0. The last token is [`Token::End`].
 pub(super) fn tokens(text: &[char]) -> Result<Vec<(Token, usize)>, Fault> {
@@ -77,15 +80,16 @@ impl Lexer<'_> {
         taken
     }
 
-    /// Reads a name. Behind a dot is the name of a field, as in `t.price`; `x.mean(` is no name.
+    /// Reads a name. Behind a dot is the name of a field, as in `t.price`; `x.mean(` is no name, nor is `x.T @`.
     fn name(&mut self) -> String {
         let start = self.at;
         self.take_while(continues_name);
         while self.peek(0) == Some('.') && self.peek(1).is_some_and(starts_name) {
             let dot = self.at;
             self.at += 1;
-            self.take_while(continues_name);
-            if self.text[self.at..].iter().find(|c| !c.is_whitespace()) == Some(&'(') {
+            let field = self.take_while(continues_name);
+            let next = self.text[self.at..].iter().find(|c| !c.is_whitespace());
+            if next == Some(&'(') || field == "T" && next == Some(&'@') {
                 self.at = dot;
                 break;
             }

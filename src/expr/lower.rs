@@ -2,12 +2,24 @@
 
 use std::sync::Arc;
 
+use super::product::RowProduct;
 use super::program::Program;
 use super::tally::Tally;
 use super::{cuda, host};
-use crate::device::kernel::{Argument, Code, Columns, Kernel, Launch, Resident, ScalarArgs, Source};
+use crate::device::kernel::{
+    Argument, Code, ColumnProduct, Columns, Kernel, Launch, Resident, ScalarArgs, Side, Source,
+};
 
 impl Program {
+    /// The product of columns, of which the inputs are these.
+    fn column_product(&self, product: &RowProduct, streamed: &[usize]) -> ColumnProduct {
+        let sides = product.sides.map(|side| match side {
+            Side::Input(input) => Side::Input(streamed.iter().position(|own| *own == input).unwrap_or(0)),
+            operand => operand,
+        });
+        ColumnProduct { product: product.product, sides }
+    }
+
     /// Returns the kernel of a program without inputs that are one row for all rows.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn kernel(self: &Arc<Self>) -> Kernel {
@@ -20,13 +32,15 @@ impl Program {
     pub(crate) fn kernel_with(self: &Arc<Self>, resident: Vec<Arc<Resident>>, total_rows: u64) -> Kernel {
         let (program, generated) = (Arc::clone(self), Arc::clone(self));
         let (streamed, broadcast) = self.split_inputs();
-        let tiling = self.tiling();
+        let (tiling, count) = (self.tiling(), self.outputs().len());
         let columns = Columns {
             inputs: streamed.iter().map(|input| self.input_row(*input).1).collect(),
-            outputs: (0..self.outputs.len()).map(|output| self.output_row(output).1).collect(),
+            outputs: (0..count).map(|output| self.output_row(output).1).collect(),
+            operands: (count..self.outputs.len()).map(|output| self.output_row(output).1).collect(),
             partial_words: self.partial_words(),
             chunk_words: self.chunk_words(),
             most_rows: if self.chunk_words() > 0 { Tally::MOST_ELEMENTS / tiling.width.max(1) } else { usize::MAX },
+            products: self.products.iter().map(|product| self.column_product(product, &streamed)).collect(),
             tile_rows: tiling.tile_rows(),
             halos: match self.near.halos.is_empty() {
                 true => vec![],

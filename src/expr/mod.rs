@@ -14,7 +14,7 @@
 //! are in `words.rs`; messages about unknown words are in `hints.rs`.
 //!
 //! Files use only files to their left in this list: `words`, `bins`, `axes`, `view` and `ir`; `lex`, `names`, `parse`
-//! and `border`, `scan`, `passes`, `typing`, `exact`, `tally`, `rank`, `filter` and `neighbours`, `bind`; `program`;
+//! and `border`, `scan`, `passes`, `typing`, `exact`, `tally`, `rank`, `filter` and `neighbours`, `product`, `bind`; `program`;
 //! `search`; `sweeps`, `within`, `gather`, `kept`, `host` and `cuda`; `lower`. Only the parser recurses, with a depth
 //! limit.
 //!
@@ -52,6 +52,7 @@ mod neighbours;
 mod number;
 mod parse;
 mod passes;
+mod product;
 mod program;
 mod random;
 mod rank;
@@ -80,6 +81,7 @@ pub use words::{FunctionInfo, FunctionKind, functions};
 
 pub(crate) use axes::Axes;
 pub(crate) use hints::unbound;
+pub(crate) use product::RowProduct;
 pub(crate) use program::Program;
 pub(crate) use rank::is_bound;
 pub(crate) use reduce::Reduction;

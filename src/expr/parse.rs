@@ -7,7 +7,7 @@ use super::bins::{Bins, COUNTS, Edges};
 use super::border::Neighbours;
 use super::fault::Fault;
 use super::hints;
-use super::lex::{Token, tokens};
+use super::lex::{TRANSPOSED, Token, tokens};
 use super::names::{Known, Names};
 use super::rank::{MOST_LISTED, Order};
 use super::words::{Binary, Function, Kind, Ranked, Unary, Weak};
@@ -38,6 +38,10 @@ pub(super) enum Tree {
     Filter(TermId, TermId),
     /// The first operand, whose elements are counted, with the second one, their weights.
     Weighted(TermId, TermId),
+    /// The operand, whose rows are columns: the left one of a product.
+    Transposed(TermId),
+    /// The operands of a product over the rows, of which the first one is transposed.
+    Factors(TermId, TermId),
     /// A function of neighbouring rows.
     Near(Neighbours, TermId),
     /// The sums of a value in each row and all rows before it. They are known after a pass over the rows.
@@ -61,11 +65,10 @@ impl Tree {
     pub(super) fn operands(&self) -> Vec<TermId> {
         match self {
             Tree::Number(_) | Tree::Name(_) => vec![],
-            Tree::Unary(_, of) | Tree::Near(_, of) | Tree::Within(_, _, of) => vec![*of],
+            Tree::Unary(_, of) | Tree::Near(_, of) | Tree::Within(_, _, of) | Tree::Transposed(of) => vec![*of],
             Tree::Reduce { of, .. } | Tree::RunningSum { of, .. } => vec![*of],
-            Tree::Binary(_, left, right) | Tree::Filter(left, right) | Tree::Weighted(left, right) => {
-                vec![*left, *right]
-            }
+            Tree::Binary(_, left, right) | Tree::Filter(left, right) => vec![*left, *right],
+            Tree::Weighted(left, right) | Tree::Factors(left, right) => vec![*left, *right],
             Tree::Call(_, arguments) => arguments.clone(),
         }
     }
@@ -146,6 +149,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, Fault> {
     let Names { known, assigned, inputs, constants, .. } = names;
     let parsed = Parsed { terms: parser.terms, known, statements, assigned, inputs, constants };
     parsed.check_ranked()?;
+    parsed.check_transposed()?;
     Ok(parsed)
 }
 
@@ -253,9 +257,14 @@ impl Parser<'_> {
 
     /// Parses a term of operators with a precedence of at least `least`.
     pub(super) fn term(&mut self, least: u8) -> Result<TermId, Fault> {
+        let begin = self.at();
         let mut left = self.signed()?;
         let mut compared = false;
         while let Token::Sign(sign) = *self.token() {
+            if sign == "@" && Binary::MATRIX.0 >= least {
+                left = self.product(begin, left)?;
+                continue;
+            }
             let Some((_, op, above, below)) = Binary::signs().find(|(s, ..)| *s == sign) else { break };
             if above < least {
                 break;
@@ -272,6 +281,19 @@ impl Parser<'_> {
         Ok(left)
     }
 
+    /// Parses the right operand of a product, whose left one begins at `begin`.
+    fn product(&mut self, begin: usize, left: TermId) -> Result<TermId, Fault> {
+        let at = self.at();
+        self.next += 1;
+        if !matches!(self.terms[left].tree, Tree::Transposed(_)) {
+            return Err(Fault::new(at, hints::PRODUCT));
+        }
+        let right = self.deeper(|parser| parser.term(Binary::MATRIX.1))?;
+        let of = self.push(at, Tree::Factors(left, right));
+        let label = self.label(begin);
+        Ok(self.push(at, Tree::Reduce { label, kind: Kind::Sum, along: Along::Product, of }))
+    }
+
     /// Parses an operand with its prefix signs, which have a lower precedence than a `**` that follows.
     fn signed(&mut self) -> Result<TermId, Fault> {
         let at = self.at();
@@ -286,11 +308,16 @@ impl Parser<'_> {
         Ok(self.push(at, Tree::Unary(op, of)))
     }
 
-    /// Parses an operand with the filters that follow it.
+    /// Parses an operand with the filters that follow it, and whether it is transposed.
     fn operand(&mut self) -> Result<TermId, Fault> {
         let mut value = self.unfiltered()?;
-        while self.is_sign("[") {
+        while self.is_sign("[") || self.is_sign(TRANSPOSED) {
             let at = self.at();
+            if self.is_sign(TRANSPOSED) {
+                self.next += 1;
+                value = self.push(at, Tree::Transposed(value));
+                continue;
+            }
             self.next += 1;
             let condition = self.deeper(|parser| parser.term(0))?;
             if self.is_sign(",") {

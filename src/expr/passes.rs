@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::axes::{Along, Axes};
 use super::fault::Fault;
+use super::hints;
 use super::names::Known;
 use super::parse::{Parsed, Statement, Term, TermId, Tree};
 use super::rank::{Bound, Ranking};
@@ -49,7 +50,24 @@ impl Parsed {
 
     /// Whether a reduction is over the rows.
     pub(super) fn reduces_rows(&self) -> bool {
-        self.reductions().any(|(_, (_, along), _)| matches!(along, Along::Rows { .. }))
+        self.reductions().any(|(_, (_, along), _)| matches!(along, Along::Rows { .. } | Along::Product))
+    }
+
+    /// Checks that a value is transposed only to be multiplied.
+    ///
+    /// # Errors
+    /// A fault at the first one that is not.
+    pub(super) fn check_transposed(&self) -> Result<(), Fault> {
+        let multiplied: HashSet<TermId> = self
+            .terms
+            .iter()
+            .filter_map(|term| if let Tree::Factors(left, _) = term.tree { Some(left) } else { None })
+            .collect();
+        let mut terms = self.terms.iter().enumerate();
+        match terms.find(|(id, term)| matches!(term.tree, Tree::Transposed(_)) && !multiplied.contains(id)) {
+            Some((_, term)) => Err(Fault::new(term.at, hints::TRANSPOSED)),
+            None => Ok(()),
+        }
     }
 
     /// The axes of the reductions within rows.
@@ -228,6 +246,8 @@ impl Parsed {
                 }
                 Tree::Filter(value, condition) => Tree::Filter(moved[*value], moved[*condition]),
                 Tree::Weighted(value, weights) => Tree::Weighted(moved[*value], moved[*weights]),
+                Tree::Transposed(of) => Tree::Transposed(moved[*of]),
+                Tree::Factors(left, right) => Tree::Factors(moved[*left], moved[*right]),
                 Tree::Call(function, of) => Tree::Call(*function, of.iter().map(|id| moved[*id]).collect()),
                 Tree::Reduce { label, .. } => Tree::Name(label.clone()),
             };

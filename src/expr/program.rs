@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::ir::{Id, Node, Op};
 use super::neighbours::Neighbourhood;
 use super::number::Number;
+use super::product::RowProduct;
 use super::reduce::Reduction;
 use super::shape::{Extent, RowShape};
 use super::tiling::Tiling;
@@ -35,6 +36,8 @@ pub(crate) struct Program {
     pub(super) output_extents: Vec<Extent>,
     /// Which outputs have no dimensions of a row, because they were reduced within rows.
     pub(super) reduced_outputs: Vec<bool>,
+    /// The products over the rows. Their operands are the last ones of the outputs, and no outputs of the job.
+    pub(super) products: Vec<RowProduct>,
     /// The `bool` that is true in the rows that the outputs keep; `None` if they keep all. The first reduction counts
     /// these rows.
     pub(super) filter: Option<Id>,
@@ -46,7 +49,9 @@ pub(crate) struct Program {
 impl Program {
     pub(super) fn tiling(&self) -> Tiling {
         let of = if self.reduces_within() { Tiling::of_whole_rows } else { Tiling::of };
-        of(self.row.width(), !self.reductions.is_empty())
+        let tiling = of(self.row.width(), !self.reductions.is_empty());
+        // Products are of panels, whose rows are a power of two.
+        if self.products.is_empty() { tiling } else { tiling.with_power_of_two() }
     }
 
     /// The reductions within rows: what each is, its kind, and what it reduces.
@@ -179,7 +184,12 @@ impl Program {
 
     /// Returns the outputs with their dtypes, in the order passed to `bind`.
     pub(crate) fn outputs(&self) -> &[(String, Dtype)] {
-        &self.outputs
+        &self.outputs[..self.requested.len()]
+    }
+
+    /// Returns the products over the rows, in the order of the text.
+    pub(crate) fn products(&self) -> &[RowProduct] {
+        &self.products
     }
 
     /// Returns whether the outputs keep only some of the rows. The first word of the partials of a tile is then their

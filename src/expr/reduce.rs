@@ -129,6 +129,11 @@ impl Reduction {
         Reduction { of, ..Reduction::new(String::new(), Kind::Kept, Dtype::Bool) }
     }
 
+    /// Whether it may be the sums of a product over the rows.
+    pub(crate) fn is_of_products(&self) -> bool {
+        self.kind == Kind::Sum && self.state == Dtype::F64 && self.shape.is_some()
+    }
+
     /// Whether it is a result, as opposed to a count that others need.
     pub(crate) fn is_result(&self) -> bool {
         self.kind != Kind::Kept

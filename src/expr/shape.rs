@@ -172,6 +172,7 @@ impl RowShape {
     /// The shape of the result of a reduction; `None` if it is one value.
     pub(super) fn of_result(&self, along: Along) -> Option<Vec<u64>> {
         match along {
+            Along::Product => None,
             Along::All | Along::Tiles | Along::Bins(_) | Along::Order(_) | Along::Ranked(..) | Along::Within(_) => None,
             Along::Rows { keeps_dims: true } => Some([1].into_iter().chain(self.dims.iter().copied()).collect()),
             Along::Rows { keeps_dims: false } => Some(self.dims.clone()).filter(|dims| !dims.is_empty()),

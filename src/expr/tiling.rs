@@ -74,6 +74,11 @@ impl Tiling {
         if width > TILE_THREADS { Tiling { turns, strips: 1, ..tiling } } else { tiling }
     }
 
+    /// The same with as many turns as make the rows of a tile a power of two.
+    pub(super) fn with_power_of_two(self) -> Tiling {
+        Tiling { turns: 1 << self.turns.ilog2(), ..self }
+    }
+
     pub(super) fn tile_rows(self) -> usize {
         self.rows_at_once * self.turns
     }

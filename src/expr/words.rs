@@ -101,6 +101,9 @@ impl Binary {
         })
     }
 
+    /// How tightly `@` binds on its left and on its right: as `*` does.
+    pub(super) const MATRIX: (u8, u8) = (13, 14);
+
     /// The sign of an operator, or the function name.
     pub(super) fn name(self) -> &'static str {
         let is_own = |meaning| match meaning {

@@ -70,14 +70,14 @@ impl<D: Device> MemoryCache<D> {
         &self.device
     }
 
-    /// Returns the budget of pinned memory in use.
-    pub(crate) fn pinned_budget(&self) -> &Arc<MemoryBudget> {
-        &self.slabs.in_use
-    }
-
     /// Returns the budget of device memory in use.
     pub(crate) fn device_budget(&self) -> &Arc<MemoryBudget> {
         &self.blocks.in_use
+    }
+
+    /// Returns the budget of pinned memory in use.
+    pub(crate) fn pinned_budget(&self) -> &Arc<MemoryBudget> {
+        &self.slabs.in_use
     }
 
     /// Returns the usage of device memory and of pinned memory.

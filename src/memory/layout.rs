@@ -48,14 +48,19 @@ impl Layout {
             (before * size, (rows + after) * size)
         };
         let bytes = |bytes_per_row: &usize| (0, bytes_per_row * rows);
-        layout.push(columns.inputs.iter().enumerate().map(input).zip(staged_inputs.iter().copied()));
-        let end = layout.push(columns.outputs.iter().map(bytes).zip(staged_outputs.iter().copied()));
+        // Inputs that are multiplied as they are have their places in panels.
+        let in_block = (0..columns.inputs.len()).map(|input| !columns.is_multiplied(input));
+        layout.push(columns.inputs.iter().enumerate().map(input).zip(staged_inputs.iter().copied()).zip(in_block));
+        let in_block = || std::iter::repeat(true);
+        let outputs = columns.outputs.iter().map(bytes).zip(staged_outputs.iter().copied());
+        let end = layout.push(outputs.zip(in_block()));
         if columns.has_partials() {
             layout.in_block.push(0);
             layout.in_slot.push(Some(end));
             layout.slot_bytes = layout.slot_bytes.max(end + partials);
         }
-        layout.push(columns.scratch.iter().map(bytes).zip(std::iter::repeat(false)));
+        layout.push(columns.scratch.iter().map(bytes).zip(std::iter::repeat(false)).zip(in_block()));
+        layout.block_bytes = layout.block_bytes.max(ALIGNMENT);
         layout.slot_bytes = layout.slot_bytes.next_multiple_of(PAGE);
         if columns.scratch.is_empty() {
             let row_bytes = columns.inputs.iter().chain(&columns.outputs).sum::<usize>().max(1);
@@ -69,13 +74,13 @@ impl Layout {
     }
 
     /// Adds the columns of one side, inputs or outputs: their bytes before the first row of the chunk and from there
-    /// on, and whether they are staged. Returns the end offset in the slot.
-    fn push(&mut self, columns: impl Iterator<Item = ((usize, usize), bool)>) -> usize {
+    /// on, whether they are staged, and whether they are in the block. Returns the end offset in the slot.
+    fn push(&mut self, columns: impl Iterator<Item = (((usize, usize), bool), bool)>) -> usize {
         let mut end = 0;
-        for ((front, bytes), staged) in columns {
+        for (((front, bytes), staged), in_block) in columns {
             let (front, room) = (front.next_multiple_of(ALIGNMENT), bytes.next_multiple_of(ALIGNMENT));
-            self.in_block.push(self.block_bytes + front);
-            self.block_bytes += front + room;
+            self.in_block.push(if in_block { self.block_bytes + front } else { 0 });
+            self.block_bytes += if in_block { front + room } else { 0 };
             self.in_slot.push(staged.then_some(end + front));
             end += if staged { front + room } else { 0 };
         }

@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use super::Operator;
 use crate::device::kernel::{Kernel, SharedKernel};
-use crate::error::Result;
-use crate::expr::Results;
 
 pub(crate) struct CustomOp(SharedKernel);
 
@@ -30,9 +28,5 @@ impl Operator for CustomOp {
         let texts = [one, other].map(|count| count.first().map_or_else(String::new, u64::to_string));
         let [one_text, other_text] = texts;
         (one != other).then(|| ["the number of selected rows".into(), one_text, other_text])
-    }
-
-    fn results(&self, _: u64) -> Result<Results> {
-        Ok(Results::default())
     }
 }

@@ -3,24 +3,32 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::Operator;
-use super::fold::{Combine, Fold, SharedFold};
+use super::fold::{Combine, SharedFold};
+use super::{Operator, Place, State};
 use crate::data::Scalar;
 use crate::device::kernel::{Resident, SharedKernel};
-use crate::error::Result;
-use crate::expr::{self, Program, Reduction, Results};
+use crate::device::product::Float;
+use crate::expr::{Program, Reduction, RowProduct};
 
 pub(crate) struct Eval {
     program: Arc<Program>,
     kernel: SharedKernel,
     fold: SharedFold,
+    products: Vec<Reduction>,
+    sums: SharedFold,
 }
 
 impl Eval {
     /// `resident` are the arrays of the kernel ([`Program::kernel_with`]), which runs on so many rows.
     pub(crate) fn new(program: Program, resident: Vec<Arc<Resident>>, total_rows: u64) -> Self {
         let program = Arc::new(program);
-        Eval { kernel: Arc::new(program.kernel_with(resident, total_rows)), program, fold: SharedFold::default() }
+        Eval {
+            kernel: Arc::new(program.kernel_with(resident, total_rows)),
+            products: program.products().iter().map(|product| product.reduction.clone()).collect(),
+            program,
+            fold: SharedFold::default(),
+            sums: SharedFold::default(),
+        }
     }
 }
 
@@ -58,8 +66,28 @@ impl Operator for Eval {
         self.fold.add(bytemuck::cast_slice(&partials[columns.chunk_partials()]), how);
     }
 
+    fn products(&self) -> &[RowProduct] {
+        self.program.products()
+    }
+
+    fn absorb_products(&self, node: Place, sums: &[&[u8]]) {
+        let mut state = Vec::with_capacity(self.products.words());
+        for (sum, RowProduct { product, .. }) in sums.iter().zip(self.products()) {
+            match product.float {
+                // Sums over many rows are added as f64, and rounded once.
+                Float::F32 => {
+                    let floats: &[f32] = bytemuck::cast_slice(&sum[..product.bytes()]);
+                    state.extend(floats.iter().map(|sum| f64::from(*sum).to_bits()));
+                }
+                Float::F64 => state.extend_from_slice(bytemuck::cast_slice(&sum[..product.bytes()])),
+            }
+        }
+        self.sums.add_node(node, state.into(), &self.products[..]);
+    }
+
     fn restart(&self) {
         self.fold.clear();
+        self.sums.clear();
     }
 
     fn compacts(&self) -> bool {
@@ -78,12 +106,14 @@ impl Operator for Eval {
         difference_of_chunk(self.program.reductions(), one, other)
     }
 
-    fn state(&self) -> (Vec<Reduction>, Fold) {
-        (self.program.reductions().to_vec(), self.fold.get(self.program.reductions()))
-    }
-
-    fn results(&self, rows: u64) -> Result<Results> {
-        results(self.program.reductions(), self.fold.get(self.program.reductions()), rows)
+    fn state(&self) -> State {
+        let reductions = self.program.reductions();
+        State {
+            reductions: reductions.to_vec(),
+            nodes: self.fold.get(reductions),
+            products: self.products.clone(),
+            sums: self.sums.get(&self.products[..]),
+        }
     }
 }
 
@@ -153,15 +183,6 @@ fn place(shape: &[u64], mut element: u64) -> Vec<u64> {
     place
 }
 
-/// Returns the results over `rows` rows, of whose tiles these are the nodes.
-///
-/// # Errors
-/// [`Error::InvalidJob`](crate::Error::InvalidJob) if rows have values for which there is no result.
-pub(crate) fn results(reductions: &[Reduction], nodes: Fold, rows: u64) -> Result<Results> {
-    let (sums, kept) = (nodes.sums().to_vec(), nodes.kept());
-    expr::results(reductions, nodes.finish(reductions).as_deref(), &sums, &kept, rows)
-}
-
 impl Combine for [Reduction] {
     fn words(&self) -> usize {
         self.iter().map(|reduction| reduction.state_words()).sum()
@@ -192,6 +213,7 @@ impl Combine for [Reduction] {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Fold;
     use super::*;
     use crate::data::{Dtype, Scalar};
     use crate::device::kernel::{TILE_ROWS, Uniform};
@@ -298,7 +320,11 @@ mod tests {
                 let nodes = Fold::of_tiles((start * tile_rows, rows), tile_rows as usize, &states, &joint[..]);
                 all.merge(nodes, &joint[..]);
             }
-            let found = super::results(&joint, all, tiles * tile_rows).unwrap();
+            let results = |of: &[Reduction], nodes: Fold| {
+                let state = State { reductions: of.to_vec(), nodes, ..State::default() };
+                state.results(tiles * tile_rows).unwrap()
+            };
+            let found = results(&joint, all);
             // Each column by itself, in order.
             let mut word = 0;
             for along in &joint {
@@ -311,8 +337,7 @@ mod tests {
                         let how = std::slice::from_ref(&one);
                         fold.merge(Fold::of_nodes([((0, tile), own)]), how);
                     }
-                    let single =
-                        super::results(std::slice::from_ref(&one), fold, tiles * tile_rows).unwrap().values[0].1;
+                    let single = results(std::slice::from_ref(&one), fold).values[0].1;
                     let own = match along.shape() {
                         None => found.values.iter().find(|(label, _)| label == along.label()).unwrap().1,
                         Some(_) => {

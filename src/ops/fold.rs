@@ -235,6 +235,11 @@ impl SharedFold {
         }
     }
 
+    /// Adds a node with its state.
+    pub(crate) fn add_node(&self, node: Place, state: Box<[u64]>, how: &(impl Combine + ?Sized)) {
+        self.insert((node, state), how);
+    }
+
     /// Adds the words of chunks, as [`Fold::add`].
     pub(crate) fn add(&self, words: &[u64], how: &(impl Combine + ?Sized)) {
         if words.is_empty() {

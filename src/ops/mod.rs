@@ -4,14 +4,16 @@
 mod custom;
 mod eval;
 mod fold;
+mod state;
 
 pub(crate) use custom::CustomOp;
-pub(crate) use eval::{Eval, results};
-pub(crate) use fold::{Combine, Fold};
+pub(crate) use eval::Eval;
+pub(crate) use fold::{Combine, Fold, Place};
+pub(crate) use state::State;
 
 use crate::device::kernel::SharedKernel;
 use crate::error::Result;
-use crate::expr::{Reduction, Results};
+use crate::expr::{Results, RowProduct};
 
 /// The interface between the pipeline and an operator.
 pub(crate) trait Operator: Send + Sync {
@@ -41,14 +43,26 @@ pub(crate) trait Operator: Send + Sync {
         None
     }
 
-    /// Returns the reductions, and the nodes of their tree so far.
-    fn state(&self) -> (Vec<Reduction>, Fold) {
-        (vec![], Fold::default())
+    /// Returns the products over the rows, whose operands the kernel computes.
+    fn products(&self) -> &[RowProduct] {
+        &[]
+    }
+
+    /// Absorbs the sums of all products over the rows of a node of their tree, whose leaves have
+    /// [`PRODUCT_ROWS`](crate::device::product::PRODUCT_ROWS) rows. Each sum has the dtype of its product. Called
+    /// once for each node, in any order and from any thread.
+    fn absorb_products(&self, _node: Place, _sums: &[&[u8]]) {}
+
+    /// Returns what all rows that were absorbed have come to.
+    fn state(&self) -> State {
+        State::default()
     }
 
     /// Returns the results after all `rows` rows were absorbed.
     ///
     /// # Errors
     /// [`Error::InvalidJob`](crate::Error::InvalidJob) if rows have values for which there is no result.
-    fn results(&self, rows: u64) -> Result<Results>;
+    fn results(&self, rows: u64) -> Result<Results> {
+        self.state().results(rows)
+    }
 }

@@ -11,7 +11,6 @@ use super::{InputId, Journal, OpenJournal, Partial};
 use crate::data::{Dtype, FileSink, SharedFile, Sink, commit_all, leftovers};
 use crate::error::{PartialError, Result};
 use crate::expr::Results;
-use crate::ops;
 use crate::report::{Computation, InputReport, OutputReport, Report, Setup};
 
 impl Partial {
@@ -146,8 +145,8 @@ impl Partial {
     fn into_report(self, notes: Vec<String>, checksums: (Vec<Option<String>>, Duration)) -> Result<Report> {
         let (checksums, checksum_time) = checksums;
         let rows = self.kept_rows().unwrap_or(self.job.rows);
-        let Partial { job, reductions, nodes, paths, work, .. } = self;
-        let Results { values, arrays } = ops::results(&reductions, nodes, job.rows)?;
+        let Partial { job, state, paths, work, .. } = self;
+        let Results { values, arrays } = state.results(job.rows)?;
         let mut report = Report {
             computation: match job.kernel {
                 None => Computation::Expression(job.text),

@@ -3,11 +3,12 @@
 //! | bytes | |
 //! | --- | --- |
 //! | 8 | `OVSHPART` |
-//! | 4 | the version of this format, 6 |
+//! | 4 | the version of this format, 7 |
 //! | 4 | the length of the header |
 //! | … | the header, as JSON |
 //! | 8 m, or 0 | the sums of the m words of chunks, unless there were none |
-//! | 12 + 8 n each | the nodes of the tree: level, index, the n words of the state |
+//! | 12 + 8 p each | the nodes of the tree of products: level, index, the p words of their sums |
+//! | 12 + 8 n each | the nodes of the tree of tiles: level, index, the n words of the state |
 //! | 16 | the checksum of all bytes before it (XXH3, 128 bits) |
 //!
 //! Integers are little-endian.
@@ -22,10 +23,10 @@ use super::{JobId, Partial, Paths, Work, Written};
 use crate::data::{Kept, Mark, Stamp};
 use crate::error::{PartialError, Result};
 use crate::expr::Reduction;
-use crate::ops::{Combine, Fold};
+use crate::ops::{Combine, Fold, State};
 
 const MAGIC: &[u8; 8] = b"OVSHPART";
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 const CHECKSUM: usize = 16;
 
 #[derive(Serialize, Deserialize)]
@@ -33,6 +34,11 @@ struct Header {
     job: JobId,
     rows: Vec<Range<u64>>,
     reductions: Vec<ReductionHeader>,
+    /// The products over the rows, and the number of their nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    products: Vec<ReductionHeader>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    product_nodes: u64,
     /// The mark of the file of each output, in hexadecimal digits.
     marks: Vec<Option<String>>,
     /// The first row, the rows and the kept rows of each part.
@@ -87,13 +93,15 @@ impl Partial {
         let header = Header {
             job: self.job.clone(),
             rows: self.rows.ranges().to_vec(),
-            reductions: self.reductions.iter().map(ReductionHeader::of).collect(),
+            reductions: self.state.reductions.iter().map(ReductionHeader::of).collect(),
+            products: self.state.products.iter().map(ReductionHeader::of).collect(),
+            product_nodes: self.state.sums.nodes().count() as u64,
             marks: self.written.marks.iter().map(|mark| mark.map(|mark| format!("{mark:x}"))).collect(),
             kept: kept.map(|kept| kept.iter().map(|range| [range.first, range.rows, range.kept]).collect()),
             stamps: self.written.stamps.clone(),
             paths: self.paths.clone(),
             work: self.work.clone(),
-            has_sums: !self.nodes.sums().is_empty(),
+            has_sums: !self.state.nodes.sums().is_empty(),
         };
         // Strings, numbers and lists of them always have a JSON form.
         let header = serde_json::to_vec(&header).unwrap_or_default();
@@ -101,8 +109,8 @@ impl Partial {
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend((header.len() as u32).to_le_bytes());
         bytes.extend(header);
-        bytes.extend(self.nodes.sums().iter().flat_map(|word| word.to_le_bytes()));
-        for ((level, index), state) in self.nodes.nodes() {
+        bytes.extend(self.state.nodes.sums().iter().flat_map(|word| word.to_le_bytes()));
+        for ((level, index), state) in self.state.sums.nodes().chain(self.state.nodes.nodes()) {
             bytes.extend(level.to_le_bytes());
             bytes.extend(index.to_le_bytes());
             bytes.extend(state.iter().flat_map(|word| word.to_le_bytes()));
@@ -139,27 +147,27 @@ fn parse(bytes: &[u8]) -> Option<Partial> {
     let (length, rest) = take_u32(bytes)?;
     let (header, rest) = rest.split_at_checked(length as usize)?;
     let header: Header = serde_json::from_slice(header).ok()?;
-    let Header { job, rows, reductions, marks, kept, stamps, paths, work, has_sums } = header;
+    let Header { job, rows, reductions, products, product_nodes, marks, kept, stamps, paths, work, has_sums } = header;
     let rows = RowSet::of_ranges(&rows).filter(|rows| rows.ranges().last().is_none_or(|last| last.end <= job.rows))?;
-    let reductions = reductions.into_iter().map(ReductionHeader::reduction).collect::<Option<Vec<_>>>()?;
+    let read = |of: Vec<ReductionHeader>| of.into_iter().map(ReductionHeader::reduction).collect::<Option<Vec<_>>>();
+    let (reductions, products) = (read(reductions)?, read(products)?);
+    if !products.iter().all(Reduction::is_of_products) {
+        return None;
+    }
     let counts = |counter: usize| reductions.get(counter).is_some_and(|other| !other.is_result());
     if !reductions.iter().all(|reduction| reduction.counter().is_none_or(counts)) {
         return None;
     }
-    let words = reductions.iter().try_fold(0_usize, |words, reduction| words.checked_add(reduction.state_words()))?;
+    let words_of =
+        |of: &[Reduction]| of.iter().try_fold(0_usize, |words, reduction| words.checked_add(reduction.state_words()));
+    let (words, product_words) = (words_of(&reductions)?, words_of(&products)?);
     let sums = if has_sums { reductions.chunk_words() } else { 0 };
     let (sums, rest) = rest.split_at_checked(sums.checked_mul(8)?)?;
-    let nodes = rest.chunks_exact(words.checked_mul(8)?.checked_add(12)?);
-    if !nodes.remainder().is_empty() {
-        return None;
-    }
-    let nodes = nodes.map(|node| {
-        let (level, rest) = take_u32(node)?;
-        let (index, state) = rest.split_first_chunk::<8>()?;
-        let state = state.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        Some(((level, u64::from_le_bytes(*index)), state))
-    });
-    let mut nodes = Fold::of_nodes(nodes.collect::<Option<Vec<_>>>()?);
+    let of_products =
+        usize::try_from(product_nodes).ok()?.checked_mul(product_words.checked_mul(8)?.checked_add(12)?)?;
+    let (of_products, rest) = rest.split_at_checked(of_products)?;
+    let product_sums = parse_nodes(of_products, product_words)?;
+    let mut nodes = parse_nodes(rest, words)?;
     let sums: Vec<u64> = sums.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
     nodes.add(&sums, &reductions[..]);
     let each = (job.outputs.len(), job.outputs.len(), job.inputs.len());
@@ -181,13 +189,31 @@ fn parse(bytes: &[u8]) -> Option<Partial> {
     Some(Partial {
         job,
         rows,
-        reductions,
-        nodes,
+        state: State { reductions, nodes, products, sums: product_sums },
         written: Written { marks, kept, stamps },
         paths,
         work,
         checksum: false,
     })
+}
+
+/// Reads nodes with states of so many words.
+fn parse_nodes(bytes: &[u8], words: usize) -> Option<Fold> {
+    let nodes = bytes.chunks_exact(words.checked_mul(8)?.checked_add(12)?);
+    if !nodes.remainder().is_empty() {
+        return None;
+    }
+    let nodes = nodes.map(|node| {
+        let (level, rest) = take_u32(node)?;
+        let (index, state) = rest.split_first_chunk::<8>()?;
+        let state = state.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        Some(((level, u64::from_le_bytes(*index)), state))
+    });
+    Some(Fold::of_nodes(nodes.collect::<Option<Vec<_>>>()?))
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Reads the kept rows of the parts, which together have these rows.
@@ -228,7 +254,8 @@ mod tests {
             (rows.start / 4096..rows.end.div_ceil(4096)).flat_map(|tile| state(width, tile)).collect();
         let len = (rows.end - rows.start) as usize;
         let nodes = Fold::of_tiles((rows.start, len), 4096, &states, reductions);
-        Partial::new((job, paths), rows, (reductions.to_vec(), nodes), written, Work::of(example()))
+        let state = State { reductions: reductions.to_vec(), nodes, ..State::default() };
+        Partial::new((job, paths), rows, state, written, Work::of(example()))
     }
 
     fn reductions(width: u64) -> [Reduction; 3] {
@@ -329,7 +356,8 @@ mod tests {
         let mut all = of(5, &first);
         let other = all.merge(of(6, &second)).unwrap_err();
         assert!(matches!(other, Error::InvalidPartial(PartialError::Damaged)), "{other}");
-        let fewer = Partial { reductions: reductions(5)[..2].to_vec(), ..of(5, &second) };
+        let mut fewer = of(5, &second);
+        fewer.state.reductions.truncate(2);
         all.merge(fewer).unwrap_err();
         assert_eq!(all.rows(), [first]);
         all.merge(of(5, &second)).unwrap();

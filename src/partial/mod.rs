@@ -21,8 +21,7 @@ pub(crate) use work::Work;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, PartialError, Result};
-use crate::expr::Reduction;
-use crate::ops::Fold;
+use crate::ops::State;
 use rows::RowSet;
 
 /// The results of some rows of a job: what [`Engine::run_rows`](crate::Engine::run_rows) returns.
@@ -51,8 +50,7 @@ use rows::RowSet;
 pub struct Partial {
     job: JobId,
     rows: RowSet,
-    reductions: Vec<Reduction>,
-    nodes: Fold,
+    state: State,
     written: Written,
     paths: Paths,
     work: Work,
@@ -72,11 +70,11 @@ impl Partial {
     pub(crate) fn new(
         (job, paths): (JobId, Paths),
         rows: Range<u64>,
-        (reductions, nodes): (Vec<Reduction>, Fold),
+        state: State,
         written: Written,
         work: Work,
     ) -> Self {
-        Partial { job, rows: RowSet::of(rows), reductions, nodes, written, paths, work, checksum: false }
+        Partial { job, rows: RowSet::of(rows), state, written, paths, work, checksum: false }
     }
 
     /// Returns the complete rows, in order.
@@ -136,7 +134,7 @@ impl Partial {
         if let Some(rows) = self.rows.overlap(&other.rows) {
             return Err(PartialError::Twice { start: rows.start, end: rows.end }.into());
         }
-        if !self.reductions.iter().map(Reduction::key).eq(other.reductions.iter().map(Reduction::key)) {
+        if !self.state.is_like(&other.state) {
             return Err(PartialError::Damaged.into());
         }
         let marks = self.written.marks.iter().zip(&other.written.marks).zip(&self.job.outputs);
@@ -144,7 +142,7 @@ impl Partial {
             return Err(PartialError::OtherFile { output: output.name.clone() }.into());
         }
         self.rows.add(&other.rows);
-        self.nodes.merge(other.nodes, &*self.reductions);
+        self.state.merge(other.state);
         if let (Some(own), Some(others)) = (&mut self.written.kept, other.written.kept) {
             own.extend(others);
         }

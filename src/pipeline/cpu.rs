@@ -14,6 +14,7 @@ use std::time::Duration;
 use super::arbiter::Finished;
 use super::clock::CpuClock;
 use super::meter::{HostStage, Meter, Task};
+use super::products::HostProducts;
 use super::verify::Verifier;
 use super::{DeviceRun, OutputColumn, Work, Worker, WorkerName, WorkerOutcome};
 use crate::data::{Chunk, Claim, copy_past_cache};
@@ -74,6 +75,8 @@ struct CpuWorker<'r> {
     /// Staging memory of the inputs. In words, so that every dtype is aligned; empty as long as an input is used in
     /// place.
     inputs: Vec<Vec<u64>>,
+    /// `Some` if the kernel has products over the rows.
+    products: Option<HostProducts<'r>>,
     /// The partial results of the tiles that are computed, if the kernel adds to words of a chunk.
     of_step: Vec<u64>,
     clock: CpuClock,
@@ -135,6 +138,7 @@ impl<'r> CpuWorker<'r> {
             work,
             chunk_rows,
             inputs: vec![Vec::new(); work.inputs.len()],
+            products: HostProducts::of(work.operator),
             of_step: Vec::new(),
             clock,
             refused: None,
@@ -199,6 +203,7 @@ impl<'r> CpuWorker<'r> {
             false => bytes_of(&mut self.of_step, columns.partial_bytes(step.min(rows)))?,
         };
         of_step[of_chunk.clone()].fill(0);
+        let mut operands = self.products.as_mut().map_or(Ok(vec![]), |products| products.operands(rows))?;
         let uniform = Uniform { resident: &self.resident, values, total_rows: columns.total_rows };
         let WorkerOutcome { rows: before, in_cache, .. } = self.meter.outcome;
         let measures = in_cache.0 == 0 && before >= MEASURED_AFTER * step as u64 && host.kernel.is_repeatable();
@@ -211,7 +216,7 @@ impl<'r> CpuWorker<'r> {
                 &inputs[k][(tile.start - window.start) as usize * size..(tile.end - window.start) as usize * size]
             };
             let inputs: Vec<&[u8]> = windows.iter().enumerate().map(of_tile).collect();
-            let mut each: Vec<&mut [u8]> = Vec::with_capacity(outputs.len());
+            let mut each: Vec<&mut [u8]> = Vec::with_capacity(outputs.len() + operands.len());
             for (rows, &size) in outputs.iter_mut().zip(&columns.outputs) {
                 each.push(match rows {
                     Rows::InPlace(claim) => &mut claim[tile_bytes(size)],
@@ -219,14 +224,18 @@ impl<'r> CpuWorker<'r> {
                     Rows::Staged(rows) => &mut rows[tile_bytes(size)],
                 });
             }
+            each.extend(operands.iter_mut().map(|(rows, size)| &mut rows[tile_bytes(*size)]));
             let own = match of_chunk.is_empty() {
                 true => &mut partials[columns.tile_partials(tile..tile + len)],
                 false => &mut of_step[..columns.partial_bytes(len)],
             };
+            if !columns.computes() {
+                break;
+            }
             host.kernel.run(first + tile as u64, len, &inputs, &mut each, own, &uniform);
             if measures && tile == 0 && len == step {
                 // All columns are in the cache for the last of the three.
-                host.kernel.store_past_cache(&vec![false; each.len()]);
+                host.kernel.store_past_cache(&vec![false; columns.outputs.len()]);
                 let counted = own[of_chunk.clone()].to_vec();
                 host.kernel.run(first, len, &inputs, &mut each, own, &uniform);
                 let begin = self.clock.now();
@@ -246,6 +255,9 @@ impl<'r> CpuWorker<'r> {
             }
         }
         partials[of_chunk.clone()].copy_from_slice(&of_step[of_chunk]);
+        if let Some(products) = &mut self.products {
+            products.multiply(chunk, &inputs);
+        }
         self.clock.computed(rows, rows * columns.row_bytes());
         let computed = self.clock.now();
 

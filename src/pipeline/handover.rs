@@ -10,6 +10,8 @@
 //! * **Capacity.** Every channel has capacity for all slots that can be in it, so a send never waits.
 //! * **Late values.** Until the kernel's values are known (see [`ScalarArgs`]), the submitter enqueues only the copies
 //!   in, and holds the chunks in `ahead`. Once the values are known, it launches these chunks first, in the same order.
+//! * **Room.** A chunk that the device does not accept yet is held in `ahead`, too, and others may overtake it; not those
+//!   of its worker, which are accepted later.
 //! * **End.** A worker without chunks drops its sender. The submitter ends when all workers have done so, and nothing
 //!   is left to enqueue or in flight. When one side fails, it drops its ends. A worker without a submitter ends with
 //!   [`Error::abandoned`]; the submitter goes on for the other workers.
@@ -31,6 +33,22 @@ pub(super) trait Enqueue {
     type InFlight;
     /// A chunk whose work is done.
     type Done;
+
+    /// Returns whether a chunk can be enqueued now: there is memory for all that it leaves on the device.
+    fn accepts(&self, _filled: &Self::Filled) -> bool {
+        true
+    }
+
+    /// Does what chunks that were enqueued before have left to do. Looks for what is done if it `may_look`. Returns
+    /// whether there was anything.
+    fn advance(&mut self, _may_look: bool) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Returns whether chunks have left nothing to do.
+    fn is_idle(&self) -> bool {
+        true
+    }
 
     /// Enqueues only the copies in of a chunk, if there is memory for them.
     fn copy_ahead(&mut self, filled: &mut Self::Filled, in_flight: &VecDeque<Self::InFlight>) -> Result<()>;
@@ -170,8 +188,8 @@ impl<E: Enqueue> SubmitterEnd<'_, E> {
     pub(super) fn step(&mut self, device: &mut E) -> Result<Step> {
         // Read once per step: a chunk must not overtake the chunks ahead of it, which hold blocks.
         let has_values = self.values.are_known();
-        let launches = if has_values { self.ahead.pop_front() } else { None };
-        let is_empty = self.in_flight.is_empty() && self.ahead.is_empty() && launches.is_none();
+        let launches = if has_values { self.take_ahead(device) } else { None };
+        let is_empty = self.in_flight.is_empty() && self.ahead.is_empty() && launches.is_none() && device.is_idle();
         let next = match launches {
             Some(filled) => Ok(filled),
             None if is_empty && self.waiting == Waiting::Sleeps => {
@@ -179,8 +197,8 @@ impl<E: Enqueue> SubmitterEnd<'_, E> {
             }
             None => self.filled.try_recv(),
         };
-        if next.as_ref().is_err_and(TryRecvError::is_disconnected) && self.in_flight.is_empty() && self.ahead.is_empty()
-        {
+        let is_over = next.as_ref().is_err_and(TryRecvError::is_disconnected) && self.in_flight.is_empty();
+        if is_over && self.ahead.is_empty() && device.is_idle() {
             return Ok(Step::Ended);
         }
         let submits = next.is_ok();
@@ -189,12 +207,16 @@ impl<E: Enqueue> SubmitterEnd<'_, E> {
         }
         // In a cooperative schedule `look` advances virtual time, so it must not run in the step that submits.
         let takes_turns = self.waiting == Waiting::TakesTurns;
-        let finds = if submits && takes_turns { false } else { self.look(device)? };
-        if submits || finds {
+        let may_look = !(submits && takes_turns);
+        let finds = may_look && self.look(device)?;
+        if device.advance(may_look && !(takes_turns && finds))? | submits | finds {
             return Ok(Step::Advanced);
         }
         if self.values.are_abandoned() {
             return Err(Error::abandoned());
+        }
+        if has_values {
+            return Ok(Step::Idle);
         }
         if takes_turns && !self.ahead.is_empty() || Some(self.ahead.len()) == self.filled.capacity() {
             // Nothing can proceed without the values: all slots are here, or all workers share this thread.
@@ -204,9 +226,18 @@ impl<E: Enqueue> SubmitterEnd<'_, E> {
         Ok(Step::Idle)
     }
 
-    /// Enqueues a chunk; only its copies in, if the kernel's values are not known.
+    /// Takes the oldest of the chunks that wait and are accepted.
+    fn take_ahead(&mut self, device: &E) -> Option<E::Filled> {
+        let place = self.ahead.iter().position(|filled| device.accepts(filled))?;
+        self.ahead.remove(place)
+    }
+
+    /// Enqueues a chunk; only its copies in, if the kernel's values are not known; and nothing, if the device has no
+    /// room for it.
     fn submit(&mut self, mut filled: E::Filled, has_values: bool, device: &mut E) -> Result<()> {
-        if has_values {
+        if has_values && !device.accepts(&filled) {
+            self.ahead.push_back(filled);
+        } else if has_values {
             self.in_flight.push_back(device.submit(filled, &self.in_flight)?);
         } else {
             device.copy_ahead(&mut filled, &self.in_flight)?;
@@ -233,8 +264,9 @@ impl<E: Enqueue> SubmitterEnd<'_, E> {
     }
 
     /// Returns whether there is a chunk to enqueue.
-    pub(super) fn has_next(&self) -> bool {
-        !self.filled.is_empty() || !self.ahead.is_empty() && self.values.are_known()
+    pub(super) fn has_next(&self, device: &E) -> bool {
+        let is_accepted = |filled| device.accepts(filled);
+        !self.filled.is_empty() || self.values.are_known() && self.ahead.iter().any(is_accepted)
     }
 
     /// Returns the oldest chunk in flight.

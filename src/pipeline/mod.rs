@@ -37,6 +37,7 @@
 //! | `queue.rs`, `segments.rs` | which rows a worker claims next |
 //! | `route.rs`, `slot.rs`, `streams.rs` | the path of a chunk: where each column is copied; the slot; the streams |
 //! | `staging.rs` | creates the workers, the submitter and the memory of a device |
+//! | `panels.rs`, `products.rs` | products over the rows, on a device and on the CPU |
 //! | `arbiter.rs`, `permit.rs` | holds back workers that would not make the run faster |
 //! | `policy.rs` | how CPU workers and staging workers share the cores |
 //! | `trials.rs` | with which limits a run begins, from the rates of earlier ones |
@@ -55,8 +56,10 @@ mod handover;
 mod linearizer;
 mod losses;
 mod meter;
+mod panels;
 mod permit;
 mod policy;
+mod products;
 mod queue;
 #[cfg(test)]
 #[path = "tests/random.rs"]

@@ -29,11 +29,20 @@ pub(crate) struct Queue<'w> {
     chunk_rows: u64,
     /// Chunks do not shrink below this: the overhead per chunk would cost more than the wait saved.
     min_chunk_rows: u64,
+    /// How each device claims whole tiles; `None` if devices claim chunks alone.
+    panels: Option<Panels>,
     next: CachePadded<Mutex<Next>>,
     done: CachePadded<AtomicU64>,
     stopped: AtomicBool,
     cancel: Option<CancelToken>,
     progress: Option<&'w (dyn Fn(Progress) + Send + Sync)>,
+}
+
+/// The rows of the tiles that a device claims, and of the panels in each of them.
+#[derive(Clone, Copy, Debug)]
+struct Panels {
+    tile_rows: u64,
+    panel_rows: u64,
 }
 
 /// A contiguous range of rows that the same workers may claim.
@@ -53,6 +62,8 @@ struct Next {
     common: Portion,
     /// Rows for the workers of one device, by device.
     own: Vec<Portion>,
+    /// The tiles that each device has claimed, in order, and the rows of the last one that are left.
+    tiles: Vec<(Vec<Range<u64>>, Range<u64>)>,
     /// Gets a message when all rows are claimed.
     exhausted: Option<Sender<()>>,
 }
@@ -60,6 +71,7 @@ struct Next {
 impl Next {
     fn tell_if_exhausted(&mut self) {
         if self.common.rows == 0
+            && self.tiles.iter().all(|(_, rest)| rest.is_empty())
             && self.own.iter().all(|own| own.rows == 0)
             && let Some(exhausted) = self.exhausted.take()
         {
@@ -101,6 +113,7 @@ impl<'w> Queue<'w> {
             index: 0,
             common: portion(None, workers.iter().sum()),
             own: workers.iter().enumerate().map(|(device, workers)| portion(Some(device), *workers)).collect(),
+            tiles: vec![(vec![], 0..0); workers.len()],
             exhausted: None,
         };
         Queue {
@@ -109,12 +122,20 @@ impl<'w> Queue<'w> {
             tile_rows: tile_rows as u64,
             chunk_rows: chunk_rows as u64,
             min_chunk_rows: (min_chunk_rows / tile_rows * tile_rows).clamp(tile_rows, chunk_rows) as u64,
+            panels: None,
             next: CachePadded::new(Mutex::new(next)),
             done: CachePadded::default(),
             stopped: AtomicBool::new(false),
             cancel: None,
             progress: None,
         }
+    }
+
+    /// Makes devices claim whole tiles of `tile_rows` rows, and chunks in panels of `panel_rows`, both of which are
+    /// whole tiles of the queue. There are no segments with owners.
+    pub(crate) fn in_panels(self, tile_rows: usize, panel_rows: usize) -> Self {
+        debug_assert!(tile_rows.is_multiple_of(panel_rows) && (panel_rows as u64).is_multiple_of(self.tile_rows));
+        Queue { panels: Some(Panels { tile_rows: tile_rows as u64, panel_rows: panel_rows as u64 }), ..self }
     }
 
     /// Stops handing out chunks when the token is cancelled, and reports progress after every chunk.
@@ -141,6 +162,49 @@ impl<'w> Queue<'w> {
     /// if all are claimed or the queue was stopped.
     pub(crate) fn claim(&self, most: usize) -> Option<Chunk> {
         self.claim_of(|next| Some((&mut next.common, &mut next.index)), (most, most))
+    }
+
+    /// Claims the next chunk of the common segments for a device, of its tile if it claims whole ones.
+    pub(crate) fn claim_for(&self, device: usize, most: usize) -> Option<Chunk> {
+        let Some(panels) = self.panels else { return self.claim(most) };
+        if self.is_stopped() {
+            return None;
+        }
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let Next { index, common, tiles, .. } = &mut *next;
+        // The rows that workers of all devices may yet claim.
+        let all = Portion {
+            rows: common.rows + tiles.iter().map(|(_, rest)| rest.end - rest.start).sum::<u64>(),
+            workers: common.workers,
+            chunks: common.chunks,
+            ..Portion::default()
+        };
+        let (own, rest) = tiles.get_mut(device)?;
+        if rest.is_empty() {
+            let segment = &mut common.segments.front_mut()?.rows;
+            let tile = segment.start..((segment.start / panels.tile_rows + 1) * panels.tile_rows).min(segment.end);
+            segment.start = tile.end;
+            if segment.is_empty() {
+                common.segments.pop_front();
+            }
+            common.rows -= tile.end - tile.start;
+            own.push(tile.clone());
+            *rest = tile;
+        }
+        let panel_end = (rest.start / panels.panel_rows + 1) * panels.panel_rows;
+        let end = (rest.start + self.chunk_of(&all, most)).min(panel_end).min(rest.end);
+        let chunk = Chunk::new(*index, rest.start..end);
+        rest.start = end;
+        common.chunks += 1;
+        *index += 1;
+        next.tell_if_exhausted();
+        Some(chunk)
+    }
+
+    /// Returns the tile that a device was the `number`th to claim, from 0 on; `None` if it has not claimed so many.
+    pub(super) fn tile(&self, device: usize, number: usize) -> Option<Range<u64>> {
+        let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        next.tiles.get(device)?.0.get(number).cloned()
     }
 
     /// Claims the next chunk of the segments owned by `device`. `fully_resident` is the largest chunk in segments
@@ -212,6 +276,7 @@ impl<'w> Queue<'w> {
             ..Portion { workers: next.common.workers, ..Portion::default() }
         };
         next.own.iter_mut().for_each(|own| *own = Portion { workers: own.workers, ..Portion::default() });
+        next.tiles.fill((vec![], 0..0));
         next.index = 0;
         *self.done.get_mut() = 0;
         *self.stopped.get_mut() = false;
@@ -228,6 +293,11 @@ impl<'w> Queue<'w> {
     /// Ends the run early because a worker failed.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a worker failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
     }
 
     /// Returns the finished rows.
@@ -275,6 +345,38 @@ mod tests {
                 queue.finish(&chunk);
             }
             prop_assert_eq!((next, queue.done()), (rows, rows));
+        }
+
+        #[test]
+        fn devices_claim_whole_tiles_in_panels(
+            rows in 0u64..3_000_000, tiles in 1usize..20, panels in 0u32..5, order in prop::collection::vec(0usize..3, 1..50),
+        ) {
+            let (panel, tile) = (TILE_ROWS << panels, TILE_ROWS << 4);
+            let queue = Queue::new(&all(rows), TILE_ROWS, tiles * TILE_ROWS, TILE_ROWS, &[2, 1, 3]).in_panels(tile, panel);
+            let mut claimed: Vec<Vec<Range<u64>>> = vec![vec![]; 3];
+            for device in order.into_iter().cycle() {
+                // Workers look for rows of their device, too.
+                prop_assert!(queue.claim_own(device, usize::MAX, usize::MAX).is_none());
+                let Some(chunk) = queue.claim_for(device, usize::MAX) else {
+                    // Another device may have rows of its tile left.
+                    if (0..3).all(|device| queue.claim_for(device, usize::MAX).map(|chunk| claimed[device].push(chunk.rows())).is_none()) {
+                        break;
+                    }
+                    continue;
+                };
+                let rows = chunk.rows();
+                prop_assert_eq!(rows.start / panel as u64, (rows.end - 1) / panel as u64, "within a panel");
+                claimed[device].push(rows);
+            }
+            for (device, claimed) in claimed.iter().enumerate() {
+                // A device has all rows of its tiles, in order.
+                let tiles: Vec<_> = (0..).map_while(|number| queue.tile(device, number)).collect();
+                let mut expected = tiles.iter().flat_map(|tile| tile.clone());
+                prop_assert!(claimed.iter().flat_map(|rows| rows.clone()).eq(expected.by_ref()));
+                prop_assert!(tiles.iter().all(|own| own.start.is_multiple_of(tile as u64)));
+            }
+            let all: u64 = claimed.iter().flatten().map(|rows| rows.end - rows.start).sum();
+            prop_assert_eq!(all, rows);
         }
 
         #[test]

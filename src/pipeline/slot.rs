@@ -25,7 +25,7 @@ use super::Work;
 use super::route::{From, In, Out, Route, To};
 use super::streams::{StageTiming, Stages, Streams};
 use crate::data::Chunk;
-use crate::device::kernel::Columns;
+use crate::device::kernel::{Columns, Side};
 use crate::device::{Device, Host, Stream};
 use crate::error::{Error, Result};
 use crate::memory::{Block, Layout};
@@ -197,7 +197,13 @@ impl<'r, D: Device> Slot<'r, D> {
     /// Takes a block and enqueues the copies in. Returns the block, and whether the chunk is timed.
     fn copy_in(&self, at: Duration, streams: &mut Streams<'r, D>, host: &mut D::Host) -> Result<(Block<D>, bool)> {
         let timed = streams.next(at);
-        let Streams { copy_in, pool, .. } = streams;
+        let Streams { copy_in, compute, pool, panels, .. } = streams;
+        if let Some(panels) = panels {
+            panels.open(&self.route.chunk, copy_in, compute)?;
+        }
+        // Inputs that are multiplied as they are belong into a panel.
+        let in_panel =
+            |input: usize| panels.as_ref().and_then(|panels| panels.place(&self.route.chunk, Side::Input(input)));
         let ChunkEvents { copied_in, timed: pairs, .. } = &self.events;
         let block = pool.take(copy_in, host)?;
         let (memory, start) = pool.memory(&block);
@@ -226,12 +232,14 @@ impl<'r, D: Device> Slot<'r, D> {
                     None => continue,
                 },
             };
-            let (to, offset) = to.unwrap_or((memory, start + self.layout.in_block[input] - front));
+            let in_block = (memory, start + self.layout.in_block[input] - front);
+            let (to, offset) = to.or_else(|| in_panel(input)).unwrap_or(in_block);
             // SAFETY: `from` is readable for these bytes: it is this slot's memory, as above, or pinned memory of
             // exactly these rows, which the source lends as a shared borrow for the whole run, so nobody writes to
             // it. The block fits as above, and has room for the halo in front of the column. Resident memory has space
             // for these rows, because `Sharded::on` found the chunk in it; a run fills no columns with halos, so there
-            // are no others; and nobody reads them before this run has copied them.
+            // are no others; and nobody reads them before this run has copied them. A panel has room for the rows of
+            // the chunk, which are in it, and nothing else uses them until its product is enqueued.
             unsafe { copy_in.copy_in(from, to, offset, bytes)? };
         }
         end::<D>(copy_in, timed, &pairs.copy_in, copied_in)?;
@@ -240,7 +248,7 @@ impl<'r, D: Device> Slot<'r, D> {
 
     /// Enqueues the kernel and the copies out, each on its stream behind the previous stage, and retires the block.
     fn compute(&mut self, streams: &mut Streams<'r, D>, block: Block<D>, timed: bool) -> Result<()> {
-        let Streams { compute, copy_out, pool, kernel, resident, .. } = streams;
+        let Streams { compute, copy_out, pool, kernel, resident, panels, .. } = streams;
         let (memory, start) = pool.memory(&block);
         let chunk = &self.route.chunk;
 
@@ -256,20 +264,40 @@ impl<'r, D: Device> Slot<'r, D> {
         });
         // Partials and scratch are in the block.
         let locations = ins.chain(outs).chain(std::iter::repeat(None)).zip(&self.layout.in_block);
-        let columns: Vec<_> = locations.map(|(at, offset)| at.unwrap_or((memory, start + offset))).collect();
+        let mut columns: Vec<_> = locations.map(|(at, offset)| at.unwrap_or((memory, start + offset))).collect();
+        if let Some(panels) = panels {
+            let unplanned = || Error::Internal("an operand of a product has no place in panels".into());
+            for input in (0..self.columns.inputs.len()).filter(|input| self.columns.is_multiplied(*input)) {
+                let to = panels.place(chunk, Side::Input(input)).ok_or_else(unplanned)?;
+                let bytes = self.columns.inputs[input] * chunk.len();
+                match self.route.inputs[input] {
+                    In::Upload { to: None, .. } => columns[input] = to,
+                    // SAFETY: resident rows of the chunk are complete, and a panel has room for them.
+                    _ => unsafe { compute.copy_within(columns[input], to, bytes)? },
+                }
+            }
+            let places = (0..self.columns.operands.len()).map(|k| panels.place(chunk, Side::Operand(k)));
+            columns.extend(places.collect::<Option<Vec<_>>>().ok_or_else(unplanned)?);
+        }
         let own = self.columns.chunk_partials();
         if !own.is_empty() {
             let (memory, offset) = columns[self.columns.inputs.len() + self.columns.outputs.len()];
             // SAFETY: the words of the chunk are in the partials, which fit the block, as below.
             unsafe { compute.zero(memory, offset, own.end)? };
         }
-        // SAFETY: the columns fit the block, which belongs to this chunk, are aligned in it and do not overlap. The
-        // layout was made for at least as many rows; if all inputs and outputs are resident, only partials are in the
-        // block, and the layout has space for those of this chunk (`Layout::resident_chunk_rows`). Resident rows are
-        // complete and begin at a multiple of eight bytes. No output shares them with another column (`Engine::run`
-        // checks this) or with another chunk. The resident arrays were made for this kernel. Built-in kernels access
-        // nothing else; for a custom kernel, its author vouched for the same.
-        unsafe { compute.launch(kernel, &columns, resident, chunk.rows().start, chunk.len())? };
+        if self.columns.computes() {
+            // SAFETY: the columns fit the block, which belongs to this chunk, are aligned in it and do not overlap. The
+            // layout was made for at least as many rows; if all inputs and outputs are resident, only partials are in the
+            // block, and the layout has space for those of this chunk (`Layout::resident_chunk_rows`). Resident rows are
+            // complete and begin at a multiple of eight bytes. No output shares them with another column (`Engine::run`
+            // checks this) or with another chunk. Operands have room in their panel, of which these rows belong to this
+            // chunk. The resident arrays were made for this kernel. Built-in kernels access
+            // nothing else; for a custom kernel, its author vouched for the same.
+            unsafe { compute.launch(kernel, &columns, resident, chunk.rows().start, chunk.len())? };
+        }
+        if let Some(panels) = panels {
+            panels.add(chunk, compute)?;
+        }
         end::<D>(compute, timed, &self.events.timed.kernel, &self.events.computed)?;
 
         copy_out.wait(&self.events.computed)?;
@@ -331,7 +359,7 @@ impl<'r, D: Device> Slot<'r, D> {
 
     /// Returns the copied inputs that go from the slot to the block. Adjacent ones can be joined to one copy.
     fn staged_inputs(&self) -> impl Iterator<Item = Piece> {
-        let is_staged = |input: usize| matches!(self.route.inputs[input], In::Upload { from: From::Staged, to: None });
+        let is_staged = |input: usize| self.goes_to_block(input);
         let inputs = self.copied_inputs().filter(move |(input, _)| is_staged(*input));
         inputs.filter_map(|(input, (front, _))| {
             let (in_slot, bytes) = self.staged_input(input)?;
@@ -339,10 +367,15 @@ impl<'r, D: Device> Slot<'r, D> {
         })
     }
 
-    /// Returns all other copied inputs: those from pinned memory, and those to resident datasets.
+    /// Returns all other copied inputs: those from pinned memory, and those to resident datasets or panels.
     fn uploads(&self) -> impl Iterator<Item = (usize, (usize, usize))> {
-        self.copied_inputs()
-            .filter(|(input, _)| !matches!(self.route.inputs[*input], In::Upload { from: From::Staged, to: None }))
+        self.copied_inputs().filter(|(input, _)| !self.goes_to_block(*input))
+    }
+
+    /// Whether an input goes from the slot to the block.
+    fn goes_to_block(&self, input: usize) -> bool {
+        let is_staged = matches!(self.route.inputs[input], In::Upload { from: From::Staged, to: None });
+        is_staged && !self.columns.is_multiplied(input)
     }
 
     /// Returns the outputs and partials that go from the block to the slot.

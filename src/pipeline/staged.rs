@@ -215,7 +215,8 @@ impl<'r, D: Device> StagingWorker<'r, D> {
             return None;
         }
         let tile = self.work.operator.kernel().columns.tile_rows;
-        let chunk = self.work.queue.claim(self.permit.chunk_rows(self.chunk_rows, tile))?;
+        let most = self.permit.chunk_rows(self.chunk_rows, tile);
+        let chunk = self.work.queue.claim_for(self.number, most)?;
         self.permit.claimed(true);
         Some(chunk)
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::handover::{Waiting, connect};
 use super::meter::Meter;
+use super::panels::Panels;
 use super::slot::Idle;
 use super::staged::StagingWorker;
 use super::streams::Streams;
@@ -13,7 +14,7 @@ use super::{Arbiter, DeviceRun, Work, Worker, WorkerName};
 use crate::device::kernel::{Kernel, SharedKernel};
 use crate::device::{Device, Schedule};
 use crate::error::Result;
-use crate::memory::{Charge, DevicePool, Layout, MemoryBudget, MemoryCache, StagingSlab};
+use crate::memory::{Charge, DevicePool, Layout, MemoryBudget, MemoryCache, PanelLayout, PanelMemory, StagingSlab};
 use crate::plan::DevicePlan;
 
 /// The run of a device with its own memory: the block pool, the loaded kernel, and the staging slab, which is divided
@@ -25,6 +26,8 @@ pub(crate) struct Staging<D: Device> {
     resident: Vec<D::Memory>,
     _charged: [Charge; 2],
     slab: StagingSlab,
+    /// `Some` if the kernel has products over the rows.
+    panels: Option<PanelMemory<D>>,
     layout: Layout,
     workers: usize,
     slots: usize,
@@ -54,6 +57,9 @@ impl<D: Device> Staging<D> {
         let resident = arrays().map(|bytes| device.allocate(bytes.max(1))).collect::<Result<_>>()?;
         let pool = DevicePool::new(cache, plan.blocks, layout.block_bytes, memory)?;
         let slab = StagingSlab::new(cache, plan.workers * plan.slots, layout.slot_bytes, pinned)?;
+        let panels = PanelLayout::new(&kernel.columns)
+            .map(|layout| PanelMemory::new(cache, layout, plan.panels, memory, pinned))
+            .transpose()?;
         let setup = (ready - begin, ready.elapsed());
         let (workers, slots, chunk_rows) = (plan.workers, plan.slots, plan.max_chunk_rows as usize);
         Ok(Staging {
@@ -62,6 +68,7 @@ impl<D: Device> Staging<D> {
             resident,
             _charged: charged,
             slab,
+            panels,
             layout,
             workers,
             slots,
@@ -74,10 +81,18 @@ impl<D: Device> Staging<D> {
 
 impl<D: Device> DeviceRun for Staging<D> {
     fn workers<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Worker + 'r>>> {
-        let Staging { pool, kernel, resident, slab, layout, workers, slots, chunk_rows, device, .. } = self;
+        let Staging { pool, kernel, resident, slab, panels, layout, workers, slots, chunk_rows, device, .. } = self;
         let (device, layout, slots, chunk_rows) = (&**device, &*layout, *slots, *chunk_rows);
         let Kernel { columns, values, .. } = &**work.operator.kernel();
-        let streams = Streams::open(device, pool, kernel, resident, slab.bytes(), work)?;
+        let (panels, sums) = match panels {
+            Some(memory) => {
+                let (parts, pieces) = memory.split();
+                let (panels, sums) = Panels::new(parts, pieces, (device, number), work)?;
+                (Some(panels), Some(sums))
+            }
+            None => (None, None),
+        };
+        let streams = Streams::open(device, pool, panels, (kernel, resident), slab.bytes(), work)?;
         // Without staged columns, workers have nothing to do and chunks are long, so that a late wake-up costs nothing.
         let stages = layout.in_slot.iter().take(columns.inputs.len() + columns.outputs.len()).any(Option::is_some);
         let shares = work.arbiter.as_ref().is_some_and(Arbiter::shares_cores);
@@ -105,6 +120,7 @@ impl<D: Device> DeviceRun for Staging<D> {
         }
         // Workers begin in this order. The other workers have nothing to drain before the submitter begins.
         all.insert(1, Box::new(Submitter::new(streams, number, submitter)));
+        all.extend(sums.map(|sums| Box::new(sums) as Box<dyn Worker + 'r>));
         Ok(all)
     }
 

@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use super::Work;
+use super::panels::Panels;
 use crate::device::{Device, Host, Schedule, Stream};
 use crate::error::{Error, Result};
 use crate::memory::DevicePool;
@@ -37,6 +38,8 @@ pub(super) struct Streams<'r, D: Device> {
     pub(super) copy_in: D::Stream,
     pub(super) compute: D::Stream,
     pub(super) copy_out: D::Stream,
+    /// `Some` if the kernel has products over the rows.
+    pub(super) panels: Option<Panels<'r, D>>,
     pub(super) pool: &'r mut DevicePool<D>,
     pub(super) kernel: &'r D::Kernel,
     pub(super) resident: &'r [D::Memory],
@@ -57,8 +60,8 @@ impl<'r, D: Device> Streams<'r, D> {
     pub(super) fn open(
         device: &'r D,
         pool: &'r mut DevicePool<D>,
-        kernel: &'r D::Kernel,
-        resident: &'r [D::Memory],
+        panels: Option<Panels<'r, D>>,
+        (kernel, resident): (&'r D::Kernel, &'r [D::Memory]),
         pinned_bytes: u64,
         work: &'r Work<'r>,
     ) -> Result<Self> {
@@ -66,6 +69,7 @@ impl<'r, D: Device> Streams<'r, D> {
             copy_in: device.open_stream()?,
             compute: device.open_stream()?,
             copy_out: device.open_stream()?,
+            panels,
             pool,
             kernel,
             resident,
@@ -124,6 +128,20 @@ impl<'r, D: Device> Streams<'r, D> {
         if is_late && !is_done { Err(self.give_up()) } else { Ok(is_done) }
     }
 
+    /// Does what panels have left to do, and hands over a part of a sum that is copied, if it `may_look` for one.
+    /// Returns whether there was anything.
+    pub(super) fn advance_products(&mut self, host: &mut D::Host, may_look: bool) -> Result<bool> {
+        let Some(panels) = &mut self.panels else { return Ok(false) };
+        let advanced = panels.advance(&mut self.copy_out, host.now())?;
+        let oldest = self.panels.as_ref().and_then(Panels::oldest).filter(|_| may_look);
+        let Some(event) = oldest else { return Ok(advanced) };
+        let is_copied = self.is_done(event, host)?;
+        if let Some(panels) = self.panels.as_mut().filter(|_| is_copied) {
+            panels.hand_over();
+        }
+        Ok(advanced || is_copied)
+    }
+
     /// Gives the device up because it is late.
     fn give_up(&self) -> Error {
         self.device.give_up();
@@ -169,6 +187,9 @@ impl<D: Device> Drop for Streams<'_, D> {
             // SAFETY: a device that was given up releases neither its memory nor that of the slots, which is pinned;
             // the arrays of the kernel stay, too; and in a run with a time limit a device accesses no other memory.
             unsafe { stream.abandon() };
+        }
+        if let Some(panels) = &mut self.panels {
+            panels.abandon();
         }
     }
 }

@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::handover::{Enqueue, Finished, Step, SubmitterEnd};
+use super::panels::Panels;
 use super::slot::{Done, Filled, InFlight};
 use super::streams::Streams;
 use super::{Worker, WorkerName, WorkerOutcome};
@@ -37,7 +38,7 @@ impl<'r, D: Device> Submitter<'r, D> {
     pub(super) fn new(streams: Streams<'r, D>, number: usize, workers: SubmitterEnd<'r, Enqueuer<'r, D>>) -> Self {
         let (device, work) = (streams.device, streams.work);
         let outcome = WorkerOutcome { device: number, ..WorkerOutcome::default() };
-        let enqueuer = Enqueuer { streams, device, host: device.host(work.epoch), outcome };
+        let enqueuer = Enqueuer { streams, device, host: device.host(work.epoch), last: None, outcome };
         Submitter { enqueuer, workers, backoff: SpinThenSleep::new(), number }
     }
 
@@ -45,6 +46,9 @@ impl<'r, D: Device> Submitter<'r, D> {
     fn advance(&mut self) -> Result<bool> {
         let Enqueuer { streams, host, .. } = &mut self.enqueuer;
         streams.start(host)?;
+        if let Some(panels) = &mut streams.panels {
+            panels.prepare()?;
+        }
         match self.workers.step(&mut self.enqueuer)? {
             Step::Advanced => self.backoff = SpinThenSleep::new(),
             Step::Idle => self.backoff.pause(),
@@ -80,9 +84,15 @@ impl<D: Device> Worker for Submitter<'_, D> {
     }
 
     fn ready_at(&self) -> Duration {
-        match self.workers.oldest() {
-            _ if self.workers.has_next() => Duration::ZERO,
-            Some(oldest) => oldest.done_at(&self.enqueuer.host).min(self.enqueuer.streams.deadline()),
+        let Enqueuer { streams, host, .. } = &self.enqueuer;
+        let panels = streams.panels.as_ref();
+        if self.workers.has_next(&self.enqueuer) || panels.is_some_and(Panels::has_piece) {
+            return Duration::ZERO;
+        }
+        let oldest = self.workers.oldest().map(|oldest| oldest.done_at(host));
+        let part = panels.and_then(Panels::oldest).map(|event| host.done_at(event));
+        match oldest.into_iter().chain(part).min() {
+            Some(done) => done.min(streams.deadline()),
             None => Duration::MAX,
         }
     }
@@ -97,6 +107,8 @@ pub(super) struct Enqueuer<'r, D: Device> {
     streams: Streams<'r, D>,
     device: &'r D,
     host: D::Host,
+    /// The worker of the last chunk that was enqueued, and the chunk, if there are products.
+    last: Option<(usize, Chunk)>,
     outcome: WorkerOutcome,
 }
 
@@ -105,7 +117,30 @@ impl<'r, D: Device> Enqueue for Enqueuer<'r, D> {
     type InFlight = InFlight<'r, D>;
     type Done = Done<'r, D>;
 
+    fn accepts(&self, filled: &Filled<'r, D>) -> bool {
+        // After a failure, the chunks before it may never come.
+        let has_failed = || self.streams.work.queue.has_failed();
+        self.streams.panels.as_ref().is_none_or(|panels| panels.accepts(filled.chunk()) || has_failed())
+    }
+
+    fn advance(&mut self, may_look: bool) -> Result<bool> {
+        let advanced = self.streams.advance_products(&mut self.host, may_look);
+        advanced.map_err(|error| {
+            let first = self.streams.panels.as_ref().and_then(Panels::first_row);
+            let Some(((worker, chunk), first)) = self.last.as_ref().zip(first) else { return error };
+            let rows = first.min(chunk.rows().start)..chunk.rows().end;
+            self.with_chunk(*worker, &Chunk::new(chunk.index(), rows), error, &VecDeque::new())
+        })
+    }
+
+    fn is_idle(&self) -> bool {
+        self.streams.panels.as_ref().is_none_or(Panels::is_idle)
+    }
+
     fn copy_ahead(&mut self, filled: &mut Filled<'r, D>, in_flight: &VecDeque<InFlight<'r, D>>) -> Result<()> {
+        if !self.accepts(filled) {
+            return Ok(());
+        }
         let copied = filled.copy_ahead(&mut self.streams, &mut self.host);
         let copied = copied.map_err(|error| self.with_chunk(filled.worker, filled.chunk(), error, in_flight))?;
         self.outcome.bytes_ahead += copied;
@@ -114,6 +149,9 @@ impl<'r, D: Device> Enqueue for Enqueuer<'r, D> {
 
     fn submit(&mut self, filled: Filled<'r, D>, in_flight: &VecDeque<InFlight<'r, D>>) -> Result<InFlight<'r, D>> {
         let worker = filled.worker;
+        if self.streams.panels.is_some() {
+            self.last = Some((worker, filled.chunk().clone()));
+        }
         if in_flight.is_empty() {
             self.streams.begin(self.host.now());
         }

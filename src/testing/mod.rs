@@ -18,6 +18,7 @@ pub use crate::device::kernel::{
     Argument, Code, Columns, Declared, Halo, HostKernel, Kernel, Launch, Resident, ScalarArgs, Source, TILE_ROWS,
     TILE_THREADS, Uniform,
 };
+pub use crate::device::product::{ColumnProduct, DEVICE_ROWS, Float, PRODUCT_ROWS, Product, Side};
 
 /// Returns the kernel with this source, whose host kernel the stand-in driver runs. Returns `None` if the source
 /// does not identify it.

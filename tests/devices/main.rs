@@ -27,6 +27,7 @@ mod order;
 mod part_files;
 mod partials;
 mod passes;
+mod products;
 mod resumes;
 mod rows;
 mod scan;
@@ -53,6 +54,7 @@ fn main() {
         changed_files::MODULE,
         partials::MODULE,
         passes::MODULE,
+        products::MODULE,
         divided::MODULE,
         contention::MODULE,
         counts::MODULE,

@@ -8,8 +8,18 @@ use overshot::{Engine, Error};
 use crate::jobs::{FaultyJob, JOBS, Run, Survives, right_sum};
 use crate::standin::{Mode, Watchdog, arm, bytes, calls, disarm, engine, failed, heal, impatient_engine};
 
-/// All functions of the driver and of its management library that jobs call.
+/// All functions of the driver, of its management library and of cuBLAS that jobs call.
 const CALLS: &[&str] = &[
+    "cublasCreate_v2",
+    "cublasDestroy_v2",
+    "cublasDgemm_v2_64",
+    "cublasGetProperty",
+    "cublasSetAtomicsMode",
+    "cublasSetMathMode",
+    "cublasSetPointerMode_v2",
+    "cublasSetStream_v2",
+    "cublasSetWorkspace_v2",
+    "cublasSgemm_v2_64",
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
     "cuDeviceGet",
@@ -59,9 +69,16 @@ const CALLS: &[&str] = &[
 ];
 
 /// The calls that enqueue work of their own.
-const WORK: [&str; 4] = ["cuLaunchKernel", "cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2", "cuMemsetD8Async"];
+const WORK: [&str; 6] = [
+    "cublasDgemm_v2_64",
+    "cublasSgemm_v2_64",
+    "cuLaunchKernel",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemsetD8Async",
+];
 /// The calls that use memory.
-const MEMORY: [&str; 3] = ["cuDevicePrimaryCtxRetain", "cuMemAlloc_v2", "cuMemHostRegister_v2"];
+const MEMORY: [&str; 4] = ["cublasCreate_v2", "cuDevicePrimaryCtxRetain", "cuMemAlloc_v2", "cuMemHostRegister_v2"];
 
 impl Mode {
     fn fails(self, call: &str) -> bool {

@@ -15,7 +15,9 @@ fn wrong_bits_on_the_standin() {
     right_sum();
     drop(engine().unwrap());
     let (mut wrong, mut found, mut noticed, mut planted) = (0, 0, 0, 0);
-    for FaultyJob { name, run: job, .. } in JOBS.iter().filter(|job| job.name != "sharded") {
+    // Products of matrices cannot be verified.
+    let is_left_out = |name: &str| name == "sharded" || name == "products" && fraction() > 0.0;
+    for FaultyJob { name, run: job, .. } in JOBS.iter().filter(|job| !is_left_out(job.name)) {
         disarm();
         engine().and_then(|engine| job(&engine)).unwrap();
         let counts = ["cuMemcpyHtoDAsync_v2", "cuLaunchKernel", "cuMemcpyDtoHAsync_v2"].map(|call| (call, calls(call)));

@@ -3,8 +3,9 @@
 use std::env;
 use std::sync::OnceLock;
 
+use ndarray::ArrayView2;
 use overshot::testing::custom::{FACTOR, TABLE, everything, keep};
-use overshot::{DeviceChoice, Dtype, Engine, Job, Raw, Report, Result};
+use overshot::{DeviceChoice, Dtype, Engine, Input, Job, Raw, Report, Result};
 
 const ROWS: usize = 60_000;
 
@@ -123,6 +124,16 @@ fn counts(engine: &Engine) -> Result<bool> {
     Ok(array.is_some_and(|found| found == bins))
 }
 
+/// A product over the rows, of whole numbers: its sums are exact.
+fn products(engine: &Engine) -> Result<bool> {
+    let x: Vec<f64> = numbers().iter().map(|x| x.round()).collect();
+    let table = ArrayView2::from_shape((ROWS / 6, 6), &x).unwrap();
+    let report = engine.run(Job::eval("g = x.T @ x; h = x.T @ (x + 1)")?.input("x", Input::from(table)))?;
+    let right = |more: f64| -> Vec<f64> { table.t().dot(&table.map(|x| x + more)).into_iter().collect() };
+    let found = |label: &str| Ok::<_, overshot::Error>(report.array(label)?.and_then(|array| array.to_vec::<f64>()));
+    Ok(found("g")? == Some(right(0.0)) && found("h")? == Some(right(1.0)))
+}
+
 /// The free memory and the load of the GPUs are unknown if the management library fails.
 fn described(engine: &Engine) -> Result<bool> {
     let (devices, notes) = overshot::device::devices();
@@ -148,7 +159,7 @@ pub enum Survives {
     Never,
 }
 
-pub const JOBS: [FaultyJob; 9] = [
+pub const JOBS: [FaultyJob; 10] = [
     FaultyJob { name: "staged", run: staged, survives: Survives::Always },
     FaultyJob { name: "files", run: files, survives: Survives::Always },
     FaultyJob { name: "pinned", run: pinned, survives: Survives::InPipeline },
@@ -157,5 +168,6 @@ pub const JOBS: [FaultyJob; 9] = [
     FaultyJob { name: "passes", run: passes, survives: Survives::Never },
     FaultyJob { name: "kernels", run: kernels, survives: Survives::Always },
     FaultyJob { name: "counts", run: counts, survives: Survives::Always },
+    FaultyJob { name: "products", run: products, survives: Survives::Never },
     FaultyJob { name: "described", run: described, survives: Survives::Always },
 ];

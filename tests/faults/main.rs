@@ -24,8 +24,8 @@ fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
     let program = env::current_exe().unwrap();
     let examples = program.parent().and_then(Path::parent).unwrap().join("examples");
     let folder = tempfile::tempdir().unwrap();
-    let names = [("libcuda.so", "libcuda.so"), ("libcuda.so", "libnvidia-ml.so.1"), ("libnvrtc.so", "libnvrtc.so")];
-    for (library, name) in names {
+    let own = ["libcuda.so", "libnvrtc.so", "libcublas.so"].map(|library| (library, library));
+    for (library, name) in own.into_iter().chain([("libcuda.so", "libnvidia-ml.so.1")]) {
         assert!(examples.join(library).exists(), "no stand-in: run `cargo build --examples`");
         std::os::unix::fs::symlink(examples.join(library), folder.path().join(name)).unwrap();
     }

@@ -29,6 +29,7 @@ from threading import Lock
 import suites
 
 ROOT = Path(__file__).resolve().parents[2]
+STANDINS = ["cuda", "nvrtc", "cublas"]
 # Where tests look for files of the repository. `env!` would be the folder of the build, on another machine.
 MANIFEST = 'env!("CARGO_MANIFEST_DIR")'
 FOLDER_OF_FILES = '&*Box::leak(std::env::var("MUTANTS_ROOT").unwrap().into_boxed_str())'
@@ -95,10 +96,10 @@ def build(folder):
     copy_tree(tree, patches.mutate(ROOT, mutants))
     tests = [part for name in suites.BINARIES for part in (["--lib"] if name == "lib" else ["--test", name])]
     made = dict(cargo(tree, "test", "--no-run", *tests))
-    made.update(cargo(tree, "build", "--bin", "overshot", "--example", "cuda", "--example", "nvrtc"))
+    made.update(cargo(tree, "build", "--bin", "overshot", *(f"--example={name}" for name in STANDINS)))
     shutil.rmtree(folder, ignore_errors=True)
     places = {name: f"deps/{name}" for name in suites.BINARIES}
-    places |= {"overshot": "overshot", "cuda": "examples/libcuda.so", "nvrtc": "examples/libnvrtc.so"}
+    places |= {"overshot": "overshot"} | {name: f"examples/lib{name}.so" for name in STANDINS}
     for name, place in places.items():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(["strip", "-o", folder / place, made[name]], check=True)

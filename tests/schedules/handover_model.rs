@@ -35,6 +35,12 @@ struct FakeDevice {
     calls_left: u64,
     /// Whether `finish` returns chunks at once, as in a schedule on one thread.
     is_cooperative: bool,
+    /// The chunks of a panel: only those of the oldest panel that is not complete are accepted, and those of the next
+    /// one. 0 without panels.
+    panel: u64,
+    /// The chunks that were submitted of each panel.
+    submitted: Vec<u64>,
+    run: Arc<Run>,
 }
 
 impl FakeDevice {
@@ -53,6 +59,12 @@ impl Enqueue for FakeDevice {
     type InFlight = Slot;
     type Done = Slot;
 
+    fn accepts(&self, filled: &Slot) -> bool {
+        let oldest = self.submitted.iter().position(|chunks| *chunks < self.panel).unwrap_or(self.submitted.len());
+        // After a failure, the chunks before it may never come.
+        self.panel == 0 || filled.chunk / self.panel <= oldest as u64 + 1 || self.run.stopped.load(Ordering::SeqCst)
+    }
+
     fn copy_ahead(&mut self, filled: &mut Slot, in_flight: &VecDeque<Slot>) -> Result<()> {
         assert!(in_flight.is_empty(), "a chunk was launched before the values were known");
         self.call()?;
@@ -63,6 +75,15 @@ impl Enqueue for FakeDevice {
     }
 
     fn submit(&mut self, filled: Slot, _: &VecDeque<Slot>) -> Result<Slot> {
+        if let Some(panel) = filled.chunk.checked_div(self.panel) {
+            let oldest = self.submitted.iter().position(|chunks| *chunks < self.panel).unwrap_or(self.submitted.len());
+            if panel > oldest as u64 + 1 {
+                return Err(Error::abandoned());
+            }
+            self.submitted.resize(self.submitted.len().max(panel as usize + 1), 0);
+            self.submitted[panel as usize] += 1;
+            self.ahead.clear();
+        }
         assert!(self.values.known().is_ok(), "a launch without values");
         assert_eq!(self.next[filled.worker], filled.number, "order of the chunks of a worker");
         self.next[filled.worker] += 1;
@@ -214,8 +235,19 @@ impl Model {
             launched: VecDeque::new(),
             calls_left: failing.after_calls,
             is_cooperative: waiting == Waiting::TakesTurns,
+            panel: 0,
+            submitted: vec![],
+            run: run.clone(),
         };
         Model { run, workers, submitter, device }
+    }
+
+    /// The same with panels of so many chunks.
+    fn in_panels(mut self, panel: u64) -> Self {
+        self.device.panel = panel;
+        // Blocks are held by none of these chunks.
+        self.device.free_blocks = usize::MAX / 2;
+        self
     }
 
     /// Runs each worker on its thread, as `drive` does, and returns the outcomes: first that of the submitter.
@@ -296,6 +328,47 @@ pub fn known_values() {
 fn set_later(values: &Arc<ScalarArgs>) {
     let values = LateScalars::new(values.clone());
     thread::spawn(move || values.set(vec![1]));
+}
+
+/// Chunks wait until those of panels before theirs have come, and overtake each other.
+pub fn panels() {
+    for (size, waiting) in SIZES.into_iter().flat_map(|size| WAITING.map(|waiting| (size, waiting))) {
+        for panel in [1, 2] {
+            check(move || {
+                let model = Model::new(size, ScalarArgs::new(vec![1]), NEVER, waiting).in_panels(panel);
+                let (outcomes, drained) = model.run_on_threads();
+                assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+                assert_complete(drained, size.3);
+            });
+            check(move || {
+                let values = ScalarArgs::late();
+                let model = Model::new(size, values.clone(), NEVER, waiting).in_panels(panel);
+                set_later(&values);
+                let (outcomes, drained) = model.run_on_threads();
+                assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+                assert_complete(drained, size.3);
+            });
+        }
+        check(move || {
+            let values = ScalarArgs::late();
+            let model = Model::new(size, values.clone(), NEVER, Waiting::TakesTurns).in_panels(2);
+            set_later(&values);
+            assert_complete(model.run_on_one_thread(), size.3);
+        });
+    }
+}
+
+/// A worker fails with the only chunk that others wait for.
+pub fn failing_panels() {
+    for (size, waiting) in SIZES.into_iter().flat_map(|size| WAITING.map(|waiting| (size, waiting))) {
+        check(move || {
+            let failing = Failing { at_chunk: 0, ..NEVER };
+            let model = Model::new(size, ScalarArgs::new(vec![1]), failing, waiting).in_panels(1);
+            let (outcomes, _) = model.run_on_threads();
+            let failures = outcomes.iter().filter(|ended| matches!(ended, Err(Error::Internal(_)))).count();
+            assert_eq!(failures, 1, "{outcomes:?}");
+        });
+    }
 }
 
 pub fn late_values() {

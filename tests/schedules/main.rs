@@ -103,6 +103,8 @@ fn main() {
         trial("a call ends before its threads wake", thread_pool_model::late),
         trial("chunks come back in the order sent", handover_model::known_values),
         trial("late values keep the order of chunks", handover_model::late_values),
+        trial("chunks wait for those of earlier panels", handover_model::panels),
+        trial("a worker fails that others wait for", handover_model::failing_panels),
         trial("abandoned values end the hand-over", handover_model::abandoned_values),
         trial("a worker fails during the hand-over", handover_model::failing_worker),
         trial("a submitter fails during the hand-over", handover_model::failing_submitter),

@@ -16,6 +16,7 @@ mod host;
 mod inject;
 mod management;
 mod memory;
+mod products;
 mod queue;
 mod settings;
 mod state;
@@ -173,6 +174,20 @@ pub extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usiz
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: u64) -> Code {
     copy("cuMemcpyDtoHAsync_v2", from as usize, to as usize, (to as usize, from), bytes, stream)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) -> Code {
+    enqueue("cuMemcpyDtoDAsync_v2", |fate| {
+        let driver = driver();
+        let device = healthy(&driver)?;
+        // Only the target is kept: what is copied stays for the whole run.
+        driver.memory.block(device, from, bytes);
+        let uses = (driver.memory.block(device, to, bytes), None);
+        let (from, to, flips) = (from as usize, to as usize, inject::flips());
+        push(driver.stream(device, stream), fate, ECC_UNCORRECTABLE, Work::Copy { from, to, bytes, flips, uses });
+        Ok(())
+    })
 }
 
 fn copy(call: &'static str, from: usize, to: usize, (host, address): (usize, u64), bytes: usize, stream: u64) -> Code {

@@ -31,11 +31,11 @@ pub enum Mode {
     /// As a kernel with an illegal address does: this call fails, and all later calls in any context of the process.
     Process,
     /// The call succeeds. The work that it enqueues fails on the stream, and the device is lost. Only for calls that
-    /// enqueue work of their own: copies, launches and zeroing.
+    /// enqueue work of their own: copies, launches, zeroing and products.
     Late,
     /// The call, or the work that it enqueues, takes until other calls were made ([`wait_for_others`]).
     Slow,
-    /// This copy or launch succeeds, but one bit of what it writes is wrong.
+    /// This copy, launch or product succeeds, but one bit of what it writes is wrong.
     Flip,
     /// The call succeeds. The work that it enqueues never ends, until [`standinHeal`]. Only for calls that enqueue work
     /// of their own.

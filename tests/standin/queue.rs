@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use overshot::testing::{Columns, HostKernel, Launch, Uniform};
+use overshot::testing::{Columns, HostKernel, Launch, Product, Uniform};
 
 use crate::inject::{wait_for_healing, wait_for_others};
 use crate::memory::{Block, Pinned};
@@ -76,6 +76,7 @@ pub enum Work {
         /// Whether one bit of what it writes is wrong.
         flips: bool,
     },
+    Multiply(Multiply),
     Record(Arc<Record>),
     Wait(Arc<Record>),
     /// Takes until other calls of the driver were made.
@@ -87,11 +88,24 @@ pub enum Work {
     Stop,
 }
 
-/// Where a kernel's column lies.
+/// A product of matrices.
+pub struct Multiply {
+    pub product: Product,
+    pub rows: usize,
+    pub operands: [Column; 2],
+    pub sum: Column,
+    /// Memory that the product may overwrite.
+    pub scratch: Column,
+    pub adds: bool,
+    /// Whether one bit of the sum is wrong.
+    pub flips: bool,
+}
+
+/// Where a column of a kernel, or an operand of a product, lies.
 pub struct Column {
     pub start: usize,
     pub bytes: usize,
-    /// Held until the launch is done.
+    /// Held until the work is done.
     pub _block: Arc<Block>,
 }
 
@@ -171,6 +185,7 @@ fn run(queue: &Receiver<Work>, pending: &AtomicUsize, fault: &AtomicU32, mut del
                     flip(unsafe { slice::from_raw_parts_mut(column.start as *mut u8, column.bytes) });
                 }
             }
+            Work::Multiply(work) if healthy => multiply(&work),
             Work::Fail(code) if healthy => fault.store(code, Ordering::SeqCst),
             Work::Wait(record) => record.wait(),
             Work::Hold => wait_for_others(),
@@ -182,7 +197,7 @@ fn run(queue: &Receiver<Work>, pending: &AtomicUsize, fault: &AtomicU32, mut del
                 continue;
             }
             Work::Stop => return,
-            Work::Copy { .. } | Work::Set { .. } | Work::Launch { .. } | Work::Fail(_) => {}
+            Work::Copy { .. } | Work::Set { .. } | Work::Launch { .. } | Work::Multiply(_) | Work::Fail(_) => {}
         }
         pending.fetch_sub(1, Ordering::SeqCst);
     }
@@ -197,6 +212,7 @@ fn launch(
 ) {
     let inputs = kernel.columns.inputs.len();
     let outputs = kernel.columns.outputs.len();
+    let written = (inputs..inputs + outputs).chain(kernel.columns.first_operand()..columns.len());
     // SAFETY: the launch checked that columns are inside blocks, which they keep, and do not overlap.
     let input = |c: &Column| unsafe { slice::from_raw_parts(c.start as *const u8, c.bytes) };
     // SAFETY: as above; each column is borrowed once.
@@ -208,10 +224,26 @@ fn launch(
         first_row,
         rows,
         &columns[..inputs].iter().map(input).collect::<Vec<&[u8]>>(),
-        &mut columns[inputs..inputs + outputs].iter().map(output).collect::<Vec<&mut [u8]>>(),
+        &mut written.map(|column| output(&columns[column])).collect::<Vec<&mut [u8]>>(),
         partials,
         &Uniform { resident: &resident.iter().map(input).collect::<Vec<&[u8]>>(), values, total_rows },
     );
+}
+
+fn multiply(work: &Multiply) {
+    let Multiply { product, rows, operands, sum, scratch, adds, flips } = work;
+    // SAFETY: the call checked that operands, sum and workspace are inside blocks, which they keep, and that neither of
+    // the last two overlaps any other.
+    let written = |column: &Column| unsafe { slice::from_raw_parts_mut(column.start as *mut u8, column.bytes) };
+    // SAFETY: as above.
+    let read = |column: &Column| unsafe { slice::from_raw_parts(column.start as *const u8, column.bytes) };
+    // A part of the workspace, so that a mistake shows, and little time is lost.
+    written(scratch).iter_mut().take(4096).for_each(|byte| *byte = !*byte);
+    let sum = written(sum);
+    product.multiply(*rows, [read(&operands[0]), read(&operands[1])], sum, *adds);
+    if *flips {
+        flip(sum);
+    }
 }
 
 /// Inverts a high bit of a number in the middle of these bytes.

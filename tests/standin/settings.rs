@@ -11,7 +11,7 @@
 //! | `OVERSHOT_STANDIN_FAIL_PIN` | the Nth registration of host memory fails | none fails |
 //! | `OVERSHOT_STANDIN_FAIL_COPY` | the Nth copy fails: `N` at the call, `N:later` when it runs | none fails |
 //! | `OVERSHOT_STANDIN_FAIL_LAUNCH` | the Nth launch fails: `N` or `N:later` | none fails |
-//! | `OVERSHOT_STANDIN_FAIL` | the Nth call of a function fails: `NAME:N:MODE`, with the modes below | none fails |
+//! | `OVERSHOT_STANDIN_FAIL` | the Nth call of a function fails, of cuBLAS too: `NAME:N:MODE`, see below | none fails |
 //!
 //! N counts from 1 over all devices. A failure at the call leaves the device usable. A later failure makes
 //! every further call on the device fail, as a fault on a GPU does.
@@ -19,8 +19,8 @@
 //! MODE is `once` (only this call), `twice` (this call and the next one of the function), `device` (the device is lost
 //! to the process until its context is released), `process` (all devices are), `memory` (the call finds no memory),
 //! `always` (this call and all later ones of the function), `late` (the work that it enqueues fails), `slow` (the call
-//! or its work takes long), `flip` (this copy or launch gets one bit wrong) or `hang` (the work that it enqueues never
-//! ends). A running process can set a failure, too: see `inject.rs`.
+//! or its work takes long), `flip` (this copy, launch or product gets one bit wrong) or `hang` (the work that it
+//! enqueues never ends). A running process can set a failure, too: see `inject.rs`.
 
 use std::env;
 use std::str::FromStr;

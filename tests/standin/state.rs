@@ -8,6 +8,7 @@ use overshot::testing;
 
 use crate::memory::Memory;
 use crate::misuse;
+use crate::products::Handle;
 use crate::queue::{Kernel, Record, Stream};
 use crate::settings::SETTINGS;
 
@@ -48,6 +49,8 @@ pub struct Driver {
     events: HashMap<u64, Event>,
     modules: HashMap<u64, Module>,
     functions: HashMap<u64, Arc<Kernel>>,
+    /// The handles of cuBLAS.
+    products: HashMap<u64, Handle>,
     pub memory: Memory,
 }
 
@@ -60,6 +63,7 @@ impl Default for Driver {
             events: HashMap::new(),
             modules: HashMap::new(),
             functions: HashMap::new(),
+            products: HashMap::new(),
             memory: Memory::default(),
         }
     }
@@ -127,10 +131,11 @@ impl Driver {
         let bytes = self.memory.used(device);
         let last = self.contexts.iter().all(|context| context.users == 0);
         let pins = if last { self.memory.pins() } else { 0 };
-        if [streams, events, modules, bytes, pins] != [0; 5] {
+        let products = self.products.values().filter(|handle| handle.device == device).count();
+        if [streams, events, modules, bytes, pins, products] != [0; 6] {
             misuse(format_args!(
                 "left over with device {device}: {streams} streams, {events} events, {modules} modules, {bytes} bytes, \
-                 {pins} registrations"
+                 {pins} registrations, {products} handles of cuBLAS"
             ));
         }
     }
@@ -173,6 +178,32 @@ impl Driver {
 
     pub fn take_stream(&mut self, handle: u64) -> Stream {
         self.streams.remove(&handle).unwrap_or_else(|| unknown("stream", handle))
+    }
+
+    pub fn make_products(&mut self, device: usize) -> u64 {
+        let handle = self.handle();
+        self.products.insert(handle, Handle::of(device));
+        handle
+    }
+
+    pub fn products_of(&self, device: usize, handle: u64) -> &Handle {
+        let found = self.products.get(&handle).unwrap_or_else(|| unknown("handle of cuBLAS", handle));
+        same(device, found.device, "a handle of cuBLAS");
+        found
+    }
+
+    pub fn take_products(&mut self, device: usize, handle: u64) -> Handle {
+        self.products_of(device, handle);
+        self.products.remove(&handle).unwrap_or_else(|| unknown("handle of cuBLAS", handle))
+    }
+
+    pub fn put_products(&mut self, handle: u64, products: Handle) {
+        self.products.insert(handle, products);
+    }
+
+    /// All handles of cuBLAS.
+    pub fn products(&self) -> impl Iterator<Item = &Handle> {
+        self.products.values()
     }
 
     pub fn make_event(&mut self, device: usize) -> u64 {

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 /// cudarc looks up a function at its first call and panics if it is missing, so all functions are looked up in
 /// advance. Two functions are not in the list: `cuEventElapsedTime_v2`, which drivers before 12.8 lack and
 /// [`elapsed_time`] can do without, and `cuFuncGetParamInfo`, which drivers before 12.4 lack.
-const FUNCTIONS: [&str; 37] = [
+const FUNCTIONS: [&str; 38] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuGetErrorString",
@@ -41,6 +41,7 @@ const FUNCTIONS: [&str; 37] = [
     "cuPointerGetAttribute",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyDtoDAsync_v2",
     "cuMemsetD8Async",
     "cuModuleLoadData",
     "cuModuleGetFunction",

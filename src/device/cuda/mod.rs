@@ -1,7 +1,9 @@
-//! NVIDIA GPUs, through the CUDA driver, which is loaded at run time. No CUDA type is used outside of this folder.
+//! NVIDIA GPUs, through the CUDA driver, NVRTC and cuBLAS, which are loaded at run time. No CUDA type is used outside
+//! of this folder.
 
 mod cache;
 mod context;
+mod cublas;
 mod driver;
 mod management;
 mod module;

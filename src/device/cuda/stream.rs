@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use cudarc::driver::sys;
 
 use super::context::{Context, Memory, keep, take};
+use super::cublas;
 use super::driver;
 use super::module::Loaded;
 use crate::device::kernel::Argument;
+use crate::device::product::{Product, not_prepared};
 use crate::device::{Host, SpinThenSleep, Stream};
 use crate::error::{Error, Result};
 
@@ -22,10 +24,13 @@ pub(crate) struct CudaStream {
     /// Kernel arguments; kept so that a launch allocates nothing.
     arguments: Vec<u64>,
     pointers: Vec<*mut c_void>,
+    /// Set if it may multiply.
+    products: Option<cublas::Handle>,
     is_abandoned: bool,
 }
 
-// SAFETY: the driver lets any thread use a stream; `pointers` is filled and read within one call of `launch`.
+// SAFETY: the driver lets any thread use a stream, and cuBLAS lets one thread at a time use a handle; `pointers` is
+// filled and read within one call of `launch`.
 unsafe impl Send for CudaStream {}
 
 impl CudaStream {
@@ -46,6 +51,7 @@ impl CudaStream {
             handle,
             arguments: Vec::new(),
             pointers: Vec::new(),
+            products: None,
             is_abandoned: false,
         })
     }
@@ -70,6 +76,14 @@ impl Stream for CudaStream {
         // SAFETY: the caller vouches for both ranges until the copy is done.
         let result = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from.address(offset), bytes, self.handle) };
         self.context.check("cuMemcpyDtoHAsync", result)
+    }
+
+    unsafe fn copy_within(&mut self, from: (&Memory, usize), to: (&Memory, usize), bytes: usize) -> Result<()> {
+        self.context.make_current()?;
+        let [from, to] = [from, to].map(|(memory, offset)| memory.address(offset));
+        // SAFETY: the caller vouches for both ranges.
+        let result = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.handle) };
+        self.context.check("cuMemcpyDtoDAsync", result)
     }
 
     unsafe fn zero(&mut self, to: &Memory, offset: usize, bytes: usize) -> Result<()> {
@@ -134,6 +148,33 @@ impl Stream for CudaStream {
         self.context.check("cuLaunchKernel", result)
     }
 
+    unsafe fn prepare_products(&mut self, workspace: &Memory) -> Result<()> {
+        let _guard = self.context.enter()?;
+        // SAFETY: the context is current. The drop destroys the handle before the stream ends. The caller vouches for
+        // the workspace, which lies at the start of its memory.
+        let handle = unsafe { cublas::Handle::create(&self.context, self.handle, workspace.address(0))? };
+        if let Some(before) = self.products.replace(handle) {
+            before.destroy(&self.context);
+        }
+        Ok(())
+    }
+
+    unsafe fn multiply(
+        &mut self,
+        product: &Product,
+        rows: usize,
+        operands: [(&Memory, usize); 2],
+        sum: (&Memory, usize),
+        adds: bool,
+    ) -> Result<()> {
+        let Some(products) = &self.products else { return Err(not_prepared(self.context.id())) };
+        self.context.make_current()?;
+        let operands = operands.map(|(memory, offset)| memory.address(offset));
+        let sum = sum.0.address(sum.1);
+        // SAFETY: the context is current and the stream alive. The caller vouches for the memory.
+        unsafe { products.multiply(&self.context, product, rows, operands, sum, adds) }
+    }
+
     fn record(&mut self, event: &Event) -> Result<()> {
         self.context.make_current()?;
         event.is_recorded.store(true, Ordering::Relaxed);
@@ -157,6 +198,9 @@ impl Drop for CudaStream {
         let _guard = self.context.enter_to_release();
         // SAFETY: the handle is alive.
         let result = unsafe { sys::cuStreamSynchronize(self.handle) };
+        if let Some(products) = self.products.take() {
+            products.destroy(&self.context);
+        }
         // After an error the context is lost, including all work queued on the stream.
         let spare = match self.context.check("cuStreamSynchronize", result) {
             Ok(()) => keep(&self.context.spare().streams, self.handle),

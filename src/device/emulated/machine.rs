@@ -1,11 +1,13 @@
 //! The machine of an emulated device: holds the work of all streams, and runs it.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use super::clock::{Clock, Mark};
+use super::multiply::Multiply;
 use super::options::{Effect, Emulated, Fault, FaultAt};
 use crate::device::kernel::{Columns, HostKernel, Uniform};
 use crate::error::{Error, Result};
@@ -31,11 +33,16 @@ impl HostSpan {
 // valid and untouched until the copy is done, on whatever thread it runs.
 unsafe impl Send for HostSpan {}
 
+/// Device memory, in words of eight bytes.
+pub(super) type Words = Arc<Mutex<Vec<u64>>>;
+
 pub(super) enum Operation {
-    CopyIn { from: HostSpan, to: Arc<Mutex<Vec<u64>>>, offset: usize },
-    CopyOut { from: Arc<Mutex<Vec<u64>>>, offset: usize, to: HostSpan },
-    Zero { to: Arc<Mutex<Vec<u64>>>, offset: usize, bytes: usize },
+    CopyIn { from: HostSpan, to: Words, offset: usize },
+    CopyOut { from: Words, offset: usize, to: HostSpan },
+    Zero { to: Words, offset: usize, bytes: usize },
+    CopyWithin { from: (Words, usize), to: (Words, usize), bytes: usize },
     Launch(Launch),
+    Multiply(Multiply),
     Record(Arc<Mark>),
     Wait(Arc<Mark>),
 }
@@ -44,12 +51,29 @@ pub(super) struct Launch {
     pub(super) host: Arc<Mutex<Box<dyn HostKernel>>>,
     pub(super) columns: Columns,
     /// The start of each column.
-    pub(super) places: Vec<(Arc<Mutex<Vec<u64>>>, usize)>,
+    pub(super) places: Vec<(Words, usize)>,
     /// The resident arrays, with their bytes.
-    pub(super) resident: Vec<(Arc<Mutex<Vec<u64>>>, usize)>,
+    pub(super) resident: Vec<(Words, usize)>,
     pub(super) values: Vec<u64>,
     pub(super) first_row: u64,
     pub(super) rows: usize,
+}
+
+impl Operation {
+    /// Returns the device memory that it reads or writes.
+    fn memory(&self) -> Vec<(&Words, Range<usize>)> {
+        match self {
+            Operation::CopyIn { from: HostSpan { bytes, .. }, to: memory, offset }
+            | Operation::CopyOut { from: memory, offset, to: HostSpan { bytes, .. } }
+            | Operation::Zero { to: memory, offset, bytes } => vec![(memory, *offset..*offset + bytes)],
+            Operation::CopyWithin { from, to, bytes } => {
+                [from, to].map(|(memory, offset)| (memory, *offset..*offset + bytes)).into()
+            }
+            Operation::Launch(launch) => launch.memory().collect(),
+            Operation::Multiply(multiply) => multiply.memory().into(),
+            Operation::Record(_) | Operation::Wait(_) => vec![],
+        }
+    }
 }
 
 pub(super) struct Machine {
@@ -85,6 +109,11 @@ impl Machine {
             hangs: false,
             is_given_up: false,
         }
+    }
+
+    /// Returns the id of the device.
+    pub(super) fn id(&self) -> &str {
+        &self.id
     }
 
     pub(super) fn open(&mut self) -> u64 {
@@ -124,6 +153,20 @@ impl Machine {
             Operation::CopyIn { from, .. } => from.overlaps(bytes),
             _ => false,
         })
+    }
+
+    /// Fills device memory with poison, unless an enqueued operation has yet to use it. For memory that the next
+    /// operation overwrites: whoever reads it without waiting must not find the right result of earlier work.
+    pub(super) fn poison(&mut self, memory: &Words, range: Range<usize>) {
+        let uses = |(other, used): (&Words, Range<usize>)| {
+            Arc::ptr_eq(other, memory) && used.start < range.end && range.start < used.end
+        };
+        if self.streams.values().flatten().any(|operation| operation.memory().into_iter().any(uses)) {
+            return;
+        }
+        let poison = self.poison_word() as u8;
+        let mut words = memory.lock().unwrap_or_else(PoisonError::into_inner);
+        bytemuck::cast_slice_mut::<u64, u8>(&mut words)[range].fill(poison);
     }
 
     /// Runs operations of all streams, in an order determined by the seed, until `mark` is done. Returns false if the
@@ -179,7 +222,7 @@ impl Machine {
             Operation::CopyIn { .. } => FaultAt::CopyIn,
             Operation::CopyOut { .. } => FaultAt::CopyOut,
             Operation::Zero { .. } => FaultAt::Zero,
-            Operation::Launch(_) => FaultAt::Kernel,
+            Operation::CopyWithin { .. } | Operation::Launch(_) | Operation::Multiply(_) => FaultAt::Kernel,
             Operation::Record(_) | Operation::Wait(_) => return false,
         };
         let nth = self.counts[at as usize];
@@ -215,10 +258,25 @@ impl Machine {
                 let mut words = to.lock().unwrap_or_else(PoisonError::into_inner);
                 bytemuck::cast_slice_mut::<u64, u8>(&mut words)[offset..offset + bytes].fill(0);
             }
+            Operation::CopyWithin { from, to, bytes } => {
+                let flips = self.flips(FaultAt::Kernel)?;
+                let words = from.0.lock().unwrap_or_else(PoisonError::into_inner);
+                // Both may be the same memory.
+                let copy = bytemuck::cast_slice::<u64, u8>(&words)[from.1..from.1 + bytes].to_vec();
+                drop(words);
+                let mut words = to.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let to = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut words)[to.1..to.1 + bytes];
+                to.copy_from_slice(&copy);
+                flips.inspect(|bit| flip(&mut [to], *bit));
+            }
             Operation::Launch(launch) => {
                 let flips = self.flips(FaultAt::Kernel)?;
                 let poison = self.poison_word() as u8;
                 launch.run(poison, flips);
+            }
+            Operation::Multiply(multiply) => {
+                let flips = self.flips(FaultAt::Kernel)?;
+                multiply.run(flips);
             }
             Operation::Record(mark) => mark.done.store(true, Ordering::Release),
             Operation::Wait(_) => {}
@@ -288,11 +346,24 @@ impl Drop for Machine {
 }
 
 impl Launch {
+    /// Returns the device memory that it reads or writes.
+    fn memory(&self) -> impl Iterator<Item = (&Words, Range<usize>)> {
+        let rows = self.first_row..self.first_row + self.rows as u64;
+        let columns = self.places.iter().zip(self.columns.bytes(self.rows)).enumerate();
+        let columns = columns.map(move |(column, ((words, start), bytes))| {
+            let is_input = column < self.columns.inputs.len();
+            let (front, bytes) = if is_input { self.columns.window_bytes(column, &rows) } else { (0, bytes) };
+            (words, start - front..start - front + bytes)
+        });
+        columns.chain(self.resident.iter().map(|(words, bytes)| (words, 0..*bytes)))
+    }
+
     /// Runs the host kernel on copies of the columns, because columns may be at any offset, and two inputs may be the
     /// same memory.
     fn run(&self, poison: u8, flips: Option<u64>) {
-        let Columns { inputs, outputs, .. } = &self.columns;
+        let Columns { inputs, outputs, scratch, .. } = &self.columns;
         let (inputs, written) = (inputs.len(), outputs.len() + usize::from(self.columns.has_partials()));
+        let not_written = inputs + written..inputs + written + scratch.len();
         let rows = self.first_row..self.first_row + self.rows as u64;
         let mut sizes: Vec<usize> = self.columns.bytes(self.rows).collect();
         let mut fronts = vec![0; sizes.len()];
@@ -309,8 +380,10 @@ impl Launch {
         let mut columns =
             copies.iter_mut().zip(&sizes).map(|(copy, &bytes)| &mut bytemuck::cast_slice_mut(copy)[..bytes]);
         let inputs: Vec<&[u8]> = columns.by_ref().take(inputs).map(|column| &*column).collect();
+        let mut outputs: Vec<&mut [u8]> = columns.by_ref().take(written).collect();
         // Host kernels have their own scratch memory.
-        let mut outputs: Vec<&mut [u8]> = columns.take(written).collect();
+        let mut operands: Vec<&mut [u8]> = columns.skip(scratch.len()).collect();
+        operands.iter_mut().for_each(|part| part.fill(poison));
         // Bytes that a kernel does not write must not look like the result of an earlier chunk.
         outputs.iter_mut().for_each(|part| part.fill(poison));
         let none: &mut [u8] = &mut [];
@@ -329,6 +402,7 @@ impl Launch {
         let total_rows = self.columns.total_rows;
         let uniform = Uniform { resident: &resident, values: &self.values, total_rows };
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        outputs.append(&mut operands);
         let partials = partials.unwrap_or(none);
         host.run(self.first_row, self.rows, &inputs, &mut outputs, partials, &uniform);
         if let Some(bit) = flips {
@@ -336,7 +410,8 @@ impl Launch {
             flip(&mut outputs, bit);
         }
         let first = inputs.len();
-        for ((place, copy), &bytes) in self.places.iter().zip(&copies).zip(&sizes).skip(first).take(written) {
+        let each = self.places.iter().zip(&copies).zip(&sizes).enumerate().skip(first);
+        for (_, ((place, copy), &bytes)) in each.filter(|(column, _)| !not_written.contains(column)) {
             let mut words = place.0.lock().unwrap_or_else(PoisonError::into_inner);
             let column = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut words)[place.1..place.1 + bytes];
             column.copy_from_slice(&bytemuck::cast_slice(copy)[..bytes]);
@@ -345,7 +420,7 @@ impl Launch {
 }
 
 /// Inverts a bit of these bytes, counted through all of them, modulo their number.
-fn flip(columns: &mut [&mut [u8]], bit: u64) {
+pub(super) fn flip(columns: &mut [&mut [u8]], bit: u64) {
     let bits = columns.iter().map(|column| column.len() as u64 * 8).sum::<u64>();
     let mut bit = bit.checked_rem(bits).unwrap_or(0);
     for column in columns {

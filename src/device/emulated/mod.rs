@@ -13,6 +13,7 @@
 mod clock;
 mod host_memory;
 mod machine;
+mod multiply;
 mod options;
 mod stream;
 
@@ -23,7 +24,7 @@ pub use options::{Emulated, Fault, FaultAt};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use self::machine::Machine;
+use self::machine::{Machine, Words};
 pub(crate) use self::stream::{EmulatedEvent, EmulatedHost, EmulatedStream};
 use super::kernel::{Columns, HostKernel, ScalarArgs, SharedKernel};
 use super::{Device, DeviceDetails, DeviceInfo, DeviceKind, Registration, Schedule};
@@ -90,7 +91,7 @@ fn time(amount: usize, rate: f64) -> Duration {
 
 /// An allocation, in eight-byte words, so that columns of every dtype are aligned.
 pub(crate) struct EmulatedMemory {
-    words: Arc<Mutex<Vec<u64>>>,
+    words: Words,
     bytes: u64,
     machine: Arc<Mutex<Machine>>,
 }
@@ -191,6 +192,7 @@ impl Device for EmulatedDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::product::{Float, Product};
     use crate::device::{Host, Stream, contract};
 
     #[test]
@@ -204,6 +206,54 @@ mod tests {
         for at in [FaultAt::CopyIn, FaultAt::Kernel, FaultAt::CopyOut] {
             contract::check_failed_work(&EmulatedDevice::new(&Emulated::new().fault(Fault::new(at, 0))));
         }
+        for fault in [Fault::new(FaultAt::Kernel, 0), Fault::hang(FaultAt::Kernel, 0)] {
+            contract::check_failed_product(&EmulatedDevice::new(&Emulated::new().fault(fault)));
+        }
+    }
+
+    /// Stores a product into memory that holds the right sum, and copies the sum out by another stream.
+    fn product_by(options: &Emulated, with_wait: bool) -> (f64, Duration) {
+        let device = EmulatedDevice::new(options);
+        let memory = device.allocate(24).unwrap();
+        let (mut a, mut b) = (device.open_stream().unwrap(), device.open_stream().unwrap());
+        let [filled, multiplied, done] = [0; 3].map(|_| device.event(true).unwrap());
+        let (from, mut to) = ([2.0, 3.0, 6.0], 0.0);
+        let mut host = device.host(Instant::now());
+        // SAFETY: all ranges are inside the arrays and the memory. The streams are dropped, and with them their work,
+        // before the arrays. Products of emulated devices use no workspace.
+        unsafe {
+            a.prepare_products(&memory).unwrap();
+            a.copy_in(from.as_ptr().cast(), &memory, 0, 24).unwrap();
+            a.record(&filled).unwrap();
+            host.synchronize(&filled).unwrap();
+            let product = Product { float: Float::F64, left: 1, right: 1 };
+            a.multiply(&product, 1, [(&memory, 0), (&memory, 8)], (&memory, 16), false).unwrap();
+            a.record(&multiplied).unwrap();
+            if with_wait {
+                b.wait(&multiplied).unwrap();
+            }
+            b.copy_out(&memory, 16, std::ptr::from_mut(&mut to).cast(), 8).unwrap();
+        }
+        b.record(&done).unwrap();
+        host.synchronize(&done).unwrap();
+        let at = host.done_at(&multiplied);
+        drop(b);
+        (to, at)
+    }
+
+    #[test]
+    fn a_sum_that_is_read_too_early_is_not_that_of_earlier_work() {
+        let wrong =
+            |with_wait| (0..32).filter(move |&seed| product_by(&Emulated::new().seed(seed), with_wait).0 != 6.0);
+        assert!(wrong(false).count() > 0, "no seed shows the missing wait");
+        assert_eq!(wrong(true).count(), 0, "a wait did not hold");
+    }
+
+    #[test]
+    fn a_product_takes_time_and_may_get_a_bit_wrong() {
+        assert_eq!(product_by(&Emulated::new().memory_rate(4.0), true), (6.0, Duration::from_secs(4)));
+        let flips = Emulated::new().fault(Fault::flip(FaultAt::Kernel, 0, 63));
+        assert_eq!(product_by(&flips, true).0, -6.0);
     }
 
     #[test]

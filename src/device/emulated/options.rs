@@ -104,7 +104,8 @@ impl Emulated {
     }
 
     /// Sets the bandwidth of the device memory, in bytes per virtual second (> 0). A kernel reads and writes its
-    /// columns while it computes, and takes as long as the slower of both.
+    /// columns while it computes, and takes as long as the slower of both. A product of matrices takes as long as its
+    /// operands are read.
     pub fn memory_rate(mut self, bytes_per_second: f64) -> Self {
         self.memory_rate = bytes_per_second;
         self
@@ -230,7 +231,7 @@ pub enum FaultAt {
     Allocate,
     /// A copy to the device.
     CopyIn,
-    /// A kernel.
+    /// A kernel, or a product of matrices.
     Kernel,
     /// A copy to the host.
     CopyOut,

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use super::clock::{Engine, Mark};
 use super::machine::{HostSpan, Launch, Machine, Operation};
+use super::multiply::Multiply;
 use super::options::{Emulated, FaultAt};
 use super::{EmulatedDevice, EmulatedKernel, EmulatedMemory, HostMemory, lock, time};
+use crate::device::product::{Product, not_prepared};
 use crate::device::{Host, HostWork, Stream};
 use crate::error::Result;
 
@@ -18,6 +20,8 @@ pub(crate) struct EmulatedStream {
     rates: Emulated,
     /// The virtual time of the enqueuing host thread.
     now: Duration,
+    /// Whether it may multiply.
+    multiplies: bool,
     is_abandoned: bool,
 }
 
@@ -34,7 +38,14 @@ impl EmulatedEvent {
 impl EmulatedStream {
     pub(super) fn new(machine: Arc<Mutex<Machine>>, options: &Emulated) -> Self {
         let id = lock(&machine).open();
-        EmulatedStream { machine, id, rates: options.clone(), now: Duration::ZERO, is_abandoned: false }
+        EmulatedStream {
+            machine,
+            id,
+            rates: options.clone(),
+            now: Duration::ZERO,
+            multiplies: false,
+            is_abandoned: false,
+        }
     }
 
     fn push(&mut self, engine: Engine, cost: Duration, operation: Operation) {
@@ -78,6 +89,17 @@ impl Stream for EmulatedStream {
         Ok(())
     }
 
+    unsafe fn copy_within(
+        &mut self,
+        from: (&EmulatedMemory, usize),
+        to: (&EmulatedMemory, usize),
+        bytes: usize,
+    ) -> Result<()> {
+        let [from, to] = [from, to].map(|(memory, offset)| (memory.words.clone(), offset));
+        self.push(Engine::Compute, time(bytes, self.rates.memory_rate), Operation::CopyWithin { from, to, bytes });
+        Ok(())
+    }
+
     unsafe fn zero(&mut self, to: &EmulatedMemory, offset: usize, bytes: usize) -> Result<()> {
         // The device zeroes its memory in no virtual time.
         let operation = Operation::Zero { to: to.words.clone(), offset, bytes };
@@ -105,6 +127,34 @@ impl Stream for EmulatedStream {
         let bytes = kernel.columns.row_bytes() * rows;
         let cost = time(rows, self.rates.kernel_rate).max(time(bytes, self.rates.memory_rate));
         self.push(Engine::Compute, cost, operation);
+        Ok(())
+    }
+
+    unsafe fn prepare_products(&mut self, _workspace: &EmulatedMemory) -> Result<()> {
+        self.multiplies = true;
+        Ok(())
+    }
+
+    unsafe fn multiply(
+        &mut self,
+        product: &Product,
+        rows: usize,
+        operands: [(&EmulatedMemory, usize); 2],
+        sum: (&EmulatedMemory, usize),
+        adds: bool,
+    ) -> Result<()> {
+        let mut machine = lock(&self.machine);
+        if !self.multiplies {
+            return Err(not_prepared(machine.id()));
+        }
+        let place = |(memory, offset): (&EmulatedMemory, usize)| (memory.words.clone(), offset);
+        let multiply = Multiply { product: *product, rows, operands: operands.map(place), sum: place(sum), adds };
+        if !adds {
+            machine.poison(&sum.0.words, sum.1..sum.1 + product.bytes());
+        }
+        drop(machine);
+        let cost = time(multiply.operand_bytes().iter().sum(), self.rates.memory_rate);
+        self.push(Engine::Compute, cost, Operation::Multiply(multiply));
         Ok(())
     }
 

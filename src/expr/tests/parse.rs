@@ -201,6 +201,31 @@ fn names_of_fields_have_dots() {
     assert!(program.is_ok());
 }
 
+#[test]
+fn a_product_over_the_rows_is_a_reduction() {
+    let labels = |text: &str| Expression::parse(text).unwrap().reductions().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(labels("x.T @ y"), ["x.T @ y"]);
+    assert_eq!(labels("g = (x - 1).T  @ (y * 2); sum(x)"), ["g", "sum(x)"]);
+    let inputs = |text: &str| Expression::parse(text).unwrap().inputs().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(inputs("x.T @ t.y"), ["x", "t.y"]);
+    assert_eq!(inputs("t.x.T@ x"), ["t.x", "x"]);
+    // A field may be called T, unless it is multiplied.
+    assert_eq!(inputs("sum(t.T)"), ["t.T"]);
+    // `@` binds as `*` does.
+    assert_eq!(labels("x.T @ -x ** 2"), ["x.T @ -x ** 2"]);
+    for (text, message) in [
+        ("x @ y", "is transposed"),
+        ("2 * x.T @ y", "is transposed"),
+        ("y = (x + 1).T", "can only be multiplied"),
+        ("x.T @ (y + 1).T", "can only be multiplied"),
+        ("sum((x * 2).T)", "can only be multiplied"),
+        ("x.T @", "ends too early"),
+    ] {
+        let (_, found) = fault(text);
+        assert!(found.contains(message), "{text}: {found}");
+    }
+}
+
 /// The dtype and the bits of `y` in a row where every input is 3.
 fn value_of(text: &str, inputs: &[(&str, Dtype)]) -> (Dtype, u64) {
     let expression = Expression::parse(text).unwrap();

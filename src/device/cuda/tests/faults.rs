@@ -1,7 +1,7 @@
 //! The reaction of the device to failures of the driver. Needs the stand-in driver, which fails on request.
 
 use crate::device::cuda::CudaDevice;
-use crate::device::{Device, contract};
+use crate::device::{Device, Stream, WORKSPACE_BYTES, contract};
 
 #[test]
 #[ignore = "needs a CUDA driver whose next allocation fails"]
@@ -28,4 +28,35 @@ fn reports_memory_that_cannot_be_pinned() {
         drop(device.pin(start, 4096).unwrap());
         std::alloc::dealloc(start, page);
     }
+}
+
+#[test]
+#[ignore = "needs a CUDA driver that fails a call of cuBLAS"]
+fn reports_a_failed_product() {
+    contract::check_failed_product(&CudaDevice::open(0).unwrap());
+}
+
+/// Returns the error of a stream that cannot be made ready to multiply.
+fn no_products() -> String {
+    let device = CudaDevice::open(0).unwrap();
+    let workspace = device.allocate(WORKSPACE_BYTES).unwrap();
+    let mut stream = device.open_stream().unwrap();
+    // SAFETY: only this stream uses the workspace, and it is dropped before it.
+    unsafe { stream.prepare_products(&workspace) }.unwrap_err().to_string()
+}
+
+#[test]
+#[ignore = "needs a CUDA driver, and no cuBLAS"]
+fn tells_how_to_get_cublas() {
+    let error = no_products();
+    let is_right = error.starts_with("cuda: cuBLAS, which multiplies matrices, was not found; install cuBLAS");
+    assert!(is_right && error.contains("`pip install nvidia-cublas`"), "{error}");
+}
+
+#[test]
+#[ignore = "needs a CUDA driver, and a cuBLAS that lacks a function"]
+fn tells_what_cublas_lacks() {
+    let error = no_products();
+    let is_right = error.starts_with("cuda: the cuBLAS that was found lacks cublasDgemm_v2_64; install cuBLAS");
+    assert!(is_right, "{error}");
 }

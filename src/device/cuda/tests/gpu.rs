@@ -1,4 +1,4 @@
-//! Tests for every driver. On a machine with a GPU and NVRTC, run:
+//! Tests for every driver. On a machine with a GPU, NVRTC and cuBLAS, run:
 //! `cargo test --lib device::cuda::tests::gpu -- --ignored`.
 
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use crate::device::{Device, DeviceDetails, Pinned, contract};
 use crate::{DeviceChoice, Engine, Job};
 
 #[test]
-#[ignore = "needs a CUDA driver and NVRTC"]
+#[ignore = "needs a CUDA driver, NVRTC and cuBLAS"]
 fn keeps_the_contract() {
     contract::check(&CudaDevice::open(0).unwrap());
 }

@@ -14,11 +14,11 @@ use std::process::Command;
 
 use super::*;
 
-/// The folder of the stand-ins for the driver and NVRTC.
+/// The folder of the stand-ins for the driver, NVRTC and cuBLAS.
 fn standins() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let examples = program.parent().and_then(Path::parent).unwrap().join("examples");
-    for library in ["libcuda.so", "libnvrtc.so"] {
+    for library in ["libcuda.so", "libnvrtc.so", "libcublas.so"] {
         let path = examples.join(library);
         assert!(path.exists(), "{} is missing: run `cargo build --examples`", path.display());
     }
@@ -26,7 +26,7 @@ fn standins() -> PathBuf {
 }
 
 /// Runs an ignored test of this module in a separate process, which loads the stand-ins for the driver, its
-/// management library and NVRTC.
+/// management library, NVRTC and cuBLAS.
 fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
     let (standins, folder) = (standins(), tempfile::tempdir().unwrap());
     std::os::unix::fs::symlink(standins.join("libcuda.so"), folder.path().join("libnvidia-ml.so.1")).unwrap();
@@ -42,16 +42,16 @@ fn run_on_standin(test: &str, settings: &[(&str, &str)]) {
     assert!(output.status.success() && text.contains("1 passed"), "{test} with {settings:?}: {text}");
 }
 
-/// Runs it on a stand-in that lacks a function, as an older driver does.
-fn run_on_standin_without(function: &str, test: &str) {
+/// Runs it on a stand-in that lacks a function, as an older library does.
+fn run_on_standin_without(library: &str, function: &str, test: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let mut driver = std::fs::read(standins().join("libcuda.so")).unwrap();
+    let mut image = std::fs::read(standins().join(library)).unwrap();
     let places: Vec<usize> =
-        (0..driver.len()).filter(|&place| driver[place..].starts_with(function.as_bytes())).collect();
+        (0..image.len()).filter(|&place| image[place..].starts_with(function.as_bytes())).collect();
     assert!(!places.is_empty(), "the stand-in has no {function}");
     // Under another name, of the same length, it is not found.
-    places.into_iter().for_each(|place| driver[place] = b'_');
-    std::fs::write(folder.path().join("libcuda.so"), driver).unwrap();
+    places.into_iter().for_each(|place| image[place] = b'_');
+    std::fs::write(folder.path().join(library), image).unwrap();
     let path = std::env::join_paths([folder.path(), &standins()]).unwrap();
     run_on_standin(test, &[("LD_LIBRARY_PATH", path.to_str().unwrap())]);
 }
@@ -59,8 +59,8 @@ fn run_on_standin_without(function: &str, test: &str) {
 #[test]
 fn standin_without_some_functions() {
     run_on_standin("kernels::declared_parameters_are_checked", &[]);
-    run_on_standin_without("cuFuncGetParamInfo", "kernels::a_note_says_that_parameters_are_not_checked");
-    run_on_standin_without("cuStreamWaitEvent", "kernels::a_driver_that_lacks_a_function_is_an_error");
+    run_on_standin_without("libcuda.so", "cuFuncGetParamInfo", "kernels::a_note_says_that_parameters_are_not_checked");
+    run_on_standin_without("libcuda.so", "cuStreamWaitEvent", "kernels::a_driver_that_lacks_a_function_is_an_error");
 }
 
 #[test]
@@ -88,6 +88,33 @@ fn standin_fails_work() {
             run_on_standin("faults::reports_failed_work", &[(what, when)]);
         }
     }
+}
+
+#[test]
+fn standin_fails_a_product() {
+    // Each call that makes a stream ready, the products themselves, at the call and later, and the release: after a
+    // failure that is not the last call, everything is released.
+    for call in ["Create_v2", "SetStream_v2", "SetWorkspace_v2", "SetPointerMode_v2", "SetMathMode", "SetAtomicsMode"] {
+        for mode in ["once", "memory", "device"] {
+            fails_a_product(call, mode);
+        }
+    }
+    ["once", "device", "late"].iter().for_each(|mode| fails_a_product("Dgemm_v2_64", mode));
+    run_on_standin("gpu::keeps_the_contract", &[("OVERSHOT_STANDIN_FAIL", "cublasDestroy_v2:1:slow")]);
+}
+
+fn fails_a_product(call: &str, mode: &str) {
+    let failing = format!("cublas{call}:1:{mode}");
+    run_on_standin("faults::reports_a_failed_product", &[("OVERSHOT_STANDIN_FAIL", &failing)]);
+}
+
+#[test]
+fn standin_without_cublas() {
+    run_on_standin_without("libcublas.so", "cublasDgemm_v2_64", "faults::tells_what_cublas_lacks");
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(standins().join("libcuda.so"), folder.path().join("libcuda.so")).unwrap();
+    let path = folder.path().to_str().unwrap();
+    run_on_standin("faults::tells_how_to_get_cublas", &[("LD_LIBRARY_PATH", path)]);
 }
 
 #[test]

@@ -1,0 +1,234 @@
+//! cuBLAS, which multiplies matrices on a GPU. It is loaded at run time, when a stream first needs it.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::OnceLock;
+
+use cudarc::cublas::sys;
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
+
+use super::context::{self, Context};
+use super::driver::Missing;
+use crate::device::WORKSPACE_BYTES;
+use crate::device::product::{Float, Product};
+use crate::error::{Error, Result};
+
+/// Every cuBLAS function that this folder calls. They are looked up in advance, as those of the driver. CUDA 12.0 has
+/// them all; older versions lack those with 64-bit sizes.
+const FUNCTIONS: [&str; 10] = [
+    "cublasGetProperty",
+    "cublasCreate_v2",
+    "cublasDestroy_v2",
+    "cublasSetStream_v2",
+    "cublasSetWorkspace_v2",
+    "cublasSetPointerMode_v2",
+    "cublasSetMathMode",
+    "cublasSetAtomicsMode",
+    "cublasSgemm_v2_64",
+    "cublasDgemm_v2_64",
+];
+
+const INSTALL: &str = "install cuBLAS with the CUDA toolkit or with `pip install nvidia-cublas` \
+                       (`nvidia-cublas-cu12` for CUDA 12), and put the folder that holds libcublas.so.* on \
+                       LD_LIBRARY_PATH (for pip, site-packages/nvidia/cu13/lib or site-packages/nvidia/cublas/lib)";
+
+/// Finds cuBLAS, once.
+///
+/// # Errors
+/// [`Error::Device`] if it is not found. The remedy says how to get it. After `Ok`, all [`FUNCTIONS`] can be called
+/// without a panic.
+fn find() -> Result<()> {
+    static LIBRARY: OnceLock<Result<(), Missing>> = OnceLock::new();
+    LIBRARY.get_or_init(probe).as_ref().map_err(Missing::error).copied()
+}
+
+fn probe() -> Result<(), Missing> {
+    // SAFETY: loading cuBLAS runs its initialisers, which the machine's own library may be trusted with.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(Missing { problem: "cuBLAS, which multiplies matrices, was not found".into(), remedy: INSTALL });
+    }
+    for name in FUNCTIONS {
+        // SAFETY: the library was found; the symbol is looked up, never called through this type.
+        if unsafe { sys::culib().get::<unsafe extern "C" fn()>(name.as_bytes()) }.is_err() {
+            return Err(Missing { problem: format!("the cuBLAS that was found lacks {name}"), remedy: INSTALL });
+        }
+    }
+    let number = |property| {
+        let mut number = 0;
+        // SAFETY: `FUNCTIONS` holds it; `number` outlives the call that writes it.
+        let status = unsafe { sys::cublasGetProperty(property, &mut number) };
+        (status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS).then_some(number)
+    };
+    let major = number(sys::libraryPropertyType::MAJOR_VERSION);
+    let minor = number(sys::libraryPropertyType::MINOR_VERSION);
+    tracing::debug!(major, minor, "cuBLAS found");
+    Ok(())
+}
+
+/// What a stream needs to multiply. It must be destroyed, unless the device was given up.
+pub(super) struct Handle(sys::cublasHandle_t);
+
+impl Handle {
+    /// Makes a stream ready to multiply. The context is current.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if there is no cuBLAS, or one of its calls failed.
+    ///
+    /// # Safety
+    /// The stream is of this context, and lives until the handle is destroyed. The workspace has [`WORKSPACE_BYTES`],
+    /// which nothing else uses until the work of the stream is done.
+    pub(super) unsafe fn create(context: &Context, stream: CUstream, workspace: CUdeviceptr) -> Result<Handle> {
+        find()?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: `find` found the function; `handle` outlives the call that writes it.
+        check(context, "cublasCreate", unsafe { sys::cublasCreate_v2(&mut handle) })?;
+        let handle = Handle(handle);
+        // SAFETY: the caller vouches for the same.
+        match unsafe { handle.set_up(context, stream, workspace) } {
+            Ok(()) => Ok(handle),
+            Err(error) => {
+                handle.destroy(context);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sets everything that the bits of a sum depend on, apart from the product.
+    ///
+    /// # Safety
+    /// Those of [`create`](Handle::create).
+    unsafe fn set_up(&self, context: &Context, stream: CUstream, workspace: CUdeviceptr) -> Result<()> {
+        // Sums are not rounded to fewer bits in between, and products of f32 are not those of TF32.
+        let math = sys::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+        let pointers = sys::cublasPointerMode_t::CUBLAS_POINTER_MODE_HOST;
+        let atomics = sys::cublasAtomicsMode_t::CUBLAS_ATOMICS_NOT_ALLOWED;
+        // SAFETY: `create` made the handle and vouches for the stream and the workspace. The workspace is set after
+        // the stream, because setting a stream takes the workspace away.
+        unsafe {
+            check(context, "cublasSetStream", sys::cublasSetStream_v2(self.0, stream.cast()))?;
+            let workspace = sys::cublasSetWorkspace_v2(self.0, workspace as *mut c_void, WORKSPACE_BYTES);
+            check(context, "cublasSetWorkspace", workspace)?;
+            check(context, "cublasSetPointerMode", sys::cublasSetPointerMode_v2(self.0, pointers))?;
+            check(context, "cublasSetMathMode", sys::cublasSetMathMode(self.0, math))?;
+            check(context, "cublasSetAtomicsMode", sys::cublasSetAtomicsMode(self.0, atomics))
+        }
+    }
+
+    /// Enqueues a product on the stream. The context is current.
+    ///
+    /// cuBLAS stores matrices column by column, in which the sum is the transpose of ours: `right.T @ left`, whose
+    /// first factor is stored as it is, and whose second one is transposed.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the call failed.
+    ///
+    /// # Safety
+    /// The stream is alive. The rows of the operands, and the sum, are at these addresses until the work is done, and
+    /// the sum overlaps no operand.
+    pub(super) unsafe fn multiply(
+        &self,
+        context: &Context,
+        product: &Product,
+        rows: usize,
+        [left, right]: [CUdeviceptr; 2],
+        sum: CUdeviceptr,
+        adds: bool,
+    ) -> Result<()> {
+        use sys::cublasOperation_t::{CUBLAS_OP_N, CUBLAS_OP_T};
+        // They are sizes of memory.
+        let [m, n, k] = [product.left, product.right, rows].map(|number| number as i64);
+        match product.float {
+            Float::F32 => {
+                let (left, right, sum) = (left as *const f32, right as *const f32, sum as *mut f32);
+                let (alpha, beta) = (1.0, f32::from(u8::from(adds)));
+                // SAFETY: the handle is alive and set up; the caller vouches for the memory. Both factors are read
+                // from the host before the call returns.
+                let status = unsafe {
+                    sys::cublasSgemm_v2_64(
+                        self.0,
+                        CUBLAS_OP_N,
+                        CUBLAS_OP_T,
+                        n,
+                        m,
+                        k,
+                        &alpha,
+                        right,
+                        n,
+                        left,
+                        m,
+                        &beta,
+                        sum,
+                        n,
+                    )
+                };
+                check(context, "cublasSgemm", status)
+            }
+            Float::F64 => {
+                let (left, right, sum) = (left as *const f64, right as *const f64, sum as *mut f64);
+                let (alpha, beta) = (1.0, f64::from(u8::from(adds)));
+                // SAFETY: as above.
+                let status = unsafe {
+                    sys::cublasDgemm_v2_64(
+                        self.0,
+                        CUBLAS_OP_N,
+                        CUBLAS_OP_T,
+                        n,
+                        m,
+                        k,
+                        &alpha,
+                        right,
+                        n,
+                        left,
+                        m,
+                        &beta,
+                        sum,
+                        n,
+                    )
+                };
+                check(context, "cublasDgemm", status)
+            }
+        }
+    }
+
+    /// Releases it, after the work of its stream. This waits for all work of the device. Errors are only logged, as in
+    /// [`Context::release`].
+    pub(super) fn destroy(self, context: &Context) {
+        let release = || {
+            let _guard = context.enter_to_release()?;
+            // SAFETY: made by `create`, and destroyed only here, because this consumes it.
+            check(context, "cublasDestroy", unsafe { sys::cublasDestroy_v2(self.0) })
+        };
+        if let Err(error) = release() {
+            tracing::debug!(%error, "release failed");
+        }
+    }
+}
+
+/// Converts the result of the cuBLAS call `call`.
+///
+/// # Errors
+/// The error of the driver if the device is lost, which says more; otherwise [`Error::Device`] with that of cuBLAS.
+fn check(context: &Context, call: &str, status: sys::cublasStatus_t) -> Result<()> {
+    if status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
+        return Ok(());
+    }
+    // Any call in a lost context fails. This one neither waits nor changes anything.
+    context::free_bytes(context)?;
+    Err(Error::Device {
+        device: context.id().into(),
+        problem: format!("{call} failed: {status:?}"),
+        remedy: remedy(status).into(),
+    })
+}
+
+fn remedy(status: sys::cublasStatus_t) -> &'static str {
+    use sys::cublasStatus_t::*;
+    match status {
+        CUBLAS_STATUS_ALLOC_FAILED => "close other programs on the device, or set a smaller chunk size or memory limit",
+        CUBLAS_STATUS_NOT_INITIALIZED | CUBLAS_STATUS_ARCH_MISMATCH | CUBLAS_STATUS_NOT_SUPPORTED => {
+            "check that libcublas and libcublasLt are of the same version, that the version supports the GPU, and that \
+             it is no newer than the driver"
+        }
+        _ => "see `nvidia-smi` and the kernel log for the state of the GPU",
+    }
+}

@@ -1,0 +1,395 @@
+//! Products over the rows on a device: panels are put together from chunks, multiplied, and their sums come back.
+//!
+//! ```text
+//!  chunks ──▶ panel ──▶ panel ──▶ panel       filled in any order, multiplied in order
+//!                └─────────┴─────────┴──▶ sum of a tile ──▶ pieces of pinned memory ──▶ SumsWorker ──▶ operator
+//! ```
+//! A device claims whole **tiles** of [`DEVICE_ROWS`](crate::device::product::DEVICE_ROWS) rows, whose products are
+//! added in the order of their panels, on the device. So results depend neither on chunks nor on the number of devices.
+//! A chunk is *accepted* if its panel is one of the next ones: else its worker keeps it, and its slot is not free, which
+//! holds back workers that are too far ahead.
+//!
+//! Products have a stream of their own, so that kernels and copies go on meanwhile. The rows of a panel are complete
+//! when the compute stream has reached them; a panel is filled again when its product is done; and a sum is used again
+//! when it is copied.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use super::queue::Queue;
+use super::{Work, Worker, WorkerOutcome};
+use crate::data::Chunk;
+use crate::device::kernel::{ColumnProduct, Side};
+use crate::device::product::{DEVICE_LEVEL, DEVICE_ROWS};
+use crate::device::{Device, Host, Schedule, Stream};
+use crate::error::{Error, Result};
+use crate::memory::{PanelLayout, PanelParts};
+use crate::ops::Operator;
+use crate::sync::{Receiver, Sender, TryRecvError, bounded};
+
+/// A panel that is being filled, or waits for those before it.
+struct Panel {
+    rows: Range<u64>,
+    tile: Range<u64>,
+    /// The rows that have not come.
+    missing: u64,
+    buffer: usize,
+}
+
+impl Panel {
+    /// Whether it has all rows of a chunk.
+    fn has(&self, chunk: &Chunk) -> bool {
+        self.rows.start <= chunk.rows().start && chunk.rows().end <= self.rows.end
+    }
+}
+
+/// A sum on the device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sum {
+    Free,
+    /// Of the panels so far of a tile that begins with this row.
+    Adding(u64),
+    /// Of this tile. The bytes before the number are copied.
+    Copying(u64, usize),
+}
+
+/// A piece of pinned memory. It is a pointer, because the device writes to the memory while a piece is moved.
+struct Piece<D: Device> {
+    memory: NonNull<u8>,
+    bytes: usize,
+    copied: D::Event,
+}
+
+// SAFETY: it is the only owner of its memory, as a `&mut [u8]` would be, which is Send.
+unsafe impl<D: Device> Send for Piece<D> {}
+
+/// A piece with a part of the sum of a tile.
+struct Part<D: Device> {
+    piece: Piece<D>,
+    tile: u64,
+    begin: usize,
+    len: usize,
+}
+
+/// The panels of a device.
+pub(super) struct Panels<'r, D: Device> {
+    memory: PanelParts<'r, D>,
+    products: &'r [ColumnProduct],
+    queue: &'r Queue<'r>,
+    device: usize,
+    stream: D::Stream,
+    /// The next panels to be multiplied, in order. The first ones of them have buffers.
+    next: VecDeque<Panel>,
+    /// The tile and the end of the last panel that was opened.
+    last: Option<(Range<u64>, u64)>,
+    /// The number of tiles of the device of which panels were opened.
+    tiles: usize,
+    /// The buffers of no panel.
+    free: Vec<usize>,
+    /// For each buffer: its rows are complete; its product is done.
+    filled: Vec<D::Event>,
+    multiplied: Vec<D::Event>,
+    sums: Vec<Sum>,
+    /// For each sum: all of its products are done; it is copied.
+    added: Vec<D::Event>,
+    copied: Vec<D::Event>,
+    pieces: Vec<Piece<D>>,
+    /// Parts whose copies are enqueued, oldest first.
+    in_flight: VecDeque<Part<D>>,
+    to_worker: Sender<Part<D>>,
+    from_worker: Receiver<Piece<D>>,
+    is_prepared: bool,
+}
+
+impl<'r, D: Device> Panels<'r, D> {
+    /// Creates the panels of the device with this number in the run, and the worker that absorbs their sums.
+    pub(super) fn new(
+        memory: PanelParts<'r, D>,
+        pieces: impl Iterator<Item = &'r mut [u8]>,
+        (device, number): (&'r D, usize),
+        work: &'r Work<'r>,
+    ) -> Result<(Self, SumsWorker<'r, D>)> {
+        let columns = &work.operator.kernel().columns;
+        let events = |count: usize| (0..count).map(|_| device.event(false)).collect::<Result<Vec<_>>>();
+        let pieces = pieces.map(|memory| {
+            Ok(Piece { bytes: memory.len(), memory: NonNull::from(memory).cast(), copied: device.event(false)? })
+        });
+        let pieces = pieces.collect::<Result<Vec<_>>>()?;
+        let (to_worker, parts) = bounded(pieces.len());
+        let (back, from_worker) = bounded(pieces.len());
+        let worker = SumsWorker {
+            operator: work.operator,
+            layout: memory.layout,
+            sum: vec![],
+            parts,
+            back,
+            host: device.host(work.epoch),
+            takes_turns: device.schedule() != Schedule::Threads,
+            number,
+        };
+        let (buffers, sums) = (memory.panels.len(), memory.sums.len());
+        let panels = Panels {
+            memory,
+            products: &columns.products,
+            queue: &work.queue,
+            device: number,
+            stream: device.open_stream()?,
+            next: VecDeque::new(),
+            last: None,
+            tiles: 0,
+            free: (0..buffers).rev().collect(),
+            filled: events(buffers)?,
+            multiplied: events(buffers)?,
+            sums: vec![Sum::Free; sums],
+            added: events(sums)?,
+            copied: events(sums)?,
+            pieces,
+            in_flight: VecDeque::new(),
+            to_worker,
+            from_worker,
+            is_prepared: false,
+        };
+        Ok((panels, worker))
+    }
+
+    /// Makes the stream ready to multiply. Must run on the submitter's thread, which has entered the device.
+    pub(super) fn prepare(&mut self) -> Result<()> {
+        if !self.is_prepared {
+            // SAFETY: the workspace is used by this stream alone, and outlives it.
+            unsafe { self.stream.prepare_products(self.memory.workspace)? };
+            self.is_prepared = true;
+        }
+        Ok(())
+    }
+
+    pub(super) fn abandon(&mut self) {
+        // SAFETY: by the contract of `Streams`, which abandons its streams with this one.
+        unsafe { self.stream.abandon() };
+    }
+
+    /// Returns whether a chunk can be put into its panel now.
+    pub(super) fn accepts(&self, chunk: &Chunk) -> bool {
+        let has = |panel: &Panel| panel.has(chunk);
+        let mut more = self.further();
+        let free = self.free.len();
+        self.next.iter().any(has) || more.by_ref().take(free).any(|panel| has(&panel))
+    }
+
+    /// The panels behind the last one that was opened, without buffers.
+    fn further(&self) -> impl Iterator<Item = Panel> {
+        let rows = self.memory.layout.rows as u64;
+        let rest = self.last.clone().into_iter();
+        let others =
+            (self.tiles..).map_while(|k| self.queue.tile(self.device, k)).map(|tile| (tile.clone(), tile.start));
+        rest.chain(others).flat_map(move |(tile, first)| {
+            let end = tile.end;
+            let starts = (first..end).step_by(rows as usize);
+            starts.map(move |start| {
+                let own = start..end.min(start + rows);
+                Panel { missing: own.end - own.start, rows: own, tile: tile.clone(), buffer: 0 }
+            })
+        })
+    }
+
+    /// Gives the panel of an accepted chunk a buffer, and those before it. Chunks of the panel are copied and computed
+    /// behind the last product of the buffer.
+    pub(super) fn open(&mut self, chunk: &Chunk, copy_in: &mut D::Stream, compute: &mut D::Stream) -> Result<()> {
+        while !self.next.iter().any(|panel| panel.has(chunk)) {
+            let panel = self.further().next();
+            let (Some(panel), Some(buffer)) = (panel, self.free.pop()) else { return Err(Error::abandoned()) };
+            if panel.rows.start == panel.tile.start {
+                self.tiles += 1;
+            }
+            self.last = Some((panel.tile.clone(), panel.rows.end));
+            copy_in.wait(&self.multiplied[buffer])?;
+            compute.wait(&self.multiplied[buffer])?;
+            self.next.push_back(Panel { buffer, ..panel });
+        }
+        Ok(())
+    }
+
+    /// Returns where the rows of an operand of a chunk belong, whose panel is open; `None` if it is no operand.
+    pub(super) fn place(&self, chunk: &Chunk, side: Side) -> Option<(&'r D::Memory, usize)> {
+        let panel = self.next.iter().find(|panel| panel.has(chunk))?;
+        let (offset, bytes) = self.memory.layout.side(side)?;
+        let at = offset + (chunk.rows().start - panel.rows.start) as usize * bytes;
+        Some((&self.memory.panels[panel.buffer], at))
+    }
+
+    /// Records that the rows of a chunk are in its panel when the compute stream has done its work so far.
+    pub(super) fn add(&mut self, chunk: &Chunk, compute: &mut D::Stream) -> Result<()> {
+        if let Some(panel) = self.next.iter_mut().find(|panel| panel.has(chunk)) {
+            panel.missing = panel.missing.saturating_sub(chunk.len() as u64);
+            if panel.missing == 0 {
+                compute.record(&self.filled[panel.buffer])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Multiplies panels that are complete, and copies sums. Returns whether there was anything to do.
+    pub(super) fn advance(&mut self, copy_out: &mut D::Stream, now: Duration) -> Result<bool> {
+        let mut advanced = false;
+        while self.multiply(now)? {
+            advanced = true;
+        }
+        while let Ok(piece) = self.from_worker.try_recv() {
+            self.pieces.push(piece);
+            advanced = true;
+        }
+        while self.copy(copy_out)? {
+            advanced = true;
+        }
+        Ok(advanced)
+    }
+
+    /// Multiplies the next panel, if it is complete and there is a sum to add to.
+    fn multiply(&mut self, now: Duration) -> Result<bool> {
+        let Some(panel) = self.next.front().filter(|panel| panel.missing == 0) else { return Ok(false) };
+        let tile = panel.tile.start;
+        let is_first = panel.rows.start == tile;
+        let wanted = if is_first { Sum::Free } else { Sum::Adding(tile) };
+        let Some(sum) = self.sums.iter().position(|sum| *sum == wanted) else { return Ok(false) };
+        let (buffer, is_last) = (panel.buffer, panel.rows.end == panel.tile.end);
+        let rows = (panel.rows.end - panel.rows.start) as usize;
+        self.stream.at(now);
+        self.stream.wait(&self.filled[buffer])?;
+        if is_first {
+            self.stream.wait(&self.copied[sum])?;
+        }
+        let PanelParts { layout, panels, sums, .. } = &self.memory;
+        for (ColumnProduct { product, sides }, place) in self.products.iter().zip(&layout.sums) {
+            let side = |side: Side| layout.side(side).map(|(offset, _)| (&panels[buffer], offset));
+            let [Some(left), Some(right)] = sides.map(side) else {
+                return Err(Error::Internal("an operand of a product has no place in panels".into()));
+            };
+            // SAFETY: the layout has room for the rows of each operand in a panel, which has no more rows, and for the
+            // sum of each product, at multiples of 256 bytes. The sum is in other memory.
+            unsafe {
+                self.stream.multiply(product, rows, [left, right], (&sums[sum], place.start), !is_first)?;
+            }
+        }
+        self.stream.record(&self.multiplied[buffer])?;
+        self.next.pop_front();
+        self.free.push(buffer);
+        self.sums[sum] = Sum::Adding(tile);
+        if is_last {
+            self.stream.record(&self.added[sum])?;
+            self.sums[sum] = Sum::Copying(tile, 0);
+        }
+        Ok(true)
+    }
+
+    /// Copies a part of a sum, if there is one and a piece for it.
+    fn copy(&mut self, copy_out: &mut D::Stream) -> Result<bool> {
+        let copying = self.sums.iter().enumerate().filter_map(|(sum, state)| match state {
+            Sum::Copying(tile, begin) => Some((*tile, sum, *begin)),
+            _ => None,
+        });
+        // A part of another sum must not come between those of one.
+        let oldest = copying.min_by_key(|(tile, _, begin)| (*begin == 0, *tile));
+        let Some((tile, sum, begin)) = oldest else { return Ok(false) };
+        let Some(piece) = self.pieces.pop() else { return Ok(false) };
+        let all = self.memory.layout.sum_bytes;
+        let len = piece.bytes.min(all - begin);
+        if begin == 0 {
+            copy_out.wait(&self.added[sum])?;
+        }
+        // SAFETY: the range is inside the sum, and inside the piece, which nobody accesses until its event is done:
+        // it is in `in_flight` until then, or is dropped after the streams.
+        unsafe { copy_out.copy_out(&self.memory.sums[sum], begin, piece.memory.as_ptr(), len)? };
+        copy_out.record(&piece.copied)?;
+        self.sums[sum] = Sum::Copying(tile, begin + len);
+        if begin + len == all {
+            copy_out.record(&self.copied[sum])?;
+            self.sums[sum] = Sum::Free;
+        }
+        self.in_flight.push_back(Part { piece, tile, begin, len });
+        Ok(true)
+    }
+
+    /// Returns the event after which the oldest part is copied, if one is in flight.
+    pub(super) fn oldest(&self) -> Option<&D::Event> {
+        self.in_flight.front().map(|part| &part.piece.copied)
+    }
+
+    /// Hands the oldest part over, which is copied.
+    pub(super) fn hand_over(&mut self) {
+        if let Some(part) = self.in_flight.pop_front() {
+            // The channel has capacity for all pieces. A worker that has ended failed, and the run fails with it.
+            let _ = self.to_worker.try_send(part);
+        }
+    }
+
+    /// Returns whether nothing is left to multiply, to copy or to hand over. Panels that are not complete are not
+    /// counted: their chunks come.
+    pub(super) fn is_idle(&self) -> bool {
+        let is_complete = self.next.front().is_some_and(|panel| panel.missing == 0);
+        let copies = self.sums.iter().any(|sum| matches!(sum, Sum::Copying(..)));
+        !is_complete && !copies && self.in_flight.is_empty()
+    }
+
+    /// Returns the first row whose products have not come back.
+    pub(super) fn first_row(&self) -> Option<u64> {
+        let of_sums = self.sums.iter().filter_map(|sum| match sum {
+            Sum::Free => None,
+            Sum::Adding(tile) | Sum::Copying(tile, _) => Some(*tile),
+        });
+        let of_parts = self.in_flight.iter().map(|part| part.tile);
+        of_sums.chain(of_parts).chain(self.next.front().map(|panel| panel.rows.start)).min()
+    }
+
+    /// Returns whether a piece is back from the worker.
+    pub(super) fn has_piece(&self) -> bool {
+        !self.from_worker.is_empty()
+    }
+}
+
+/// Puts the sums of tiles together from pieces, and gives them to the operator: a thread of its own, because large sums
+/// take long to add.
+pub(super) struct SumsWorker<'r, D: Device> {
+    operator: &'r dyn Operator,
+    layout: &'r PanelLayout,
+    /// The sum of a tile, in words, as far as it has come.
+    sum: Vec<u64>,
+    parts: Receiver<Part<D>>,
+    back: Sender<Piece<D>>,
+    host: D::Host,
+    takes_turns: bool,
+    number: usize,
+}
+
+impl<D: Device> Worker for SumsWorker<'_, D> {
+    fn step(&mut self) -> Result<bool> {
+        let part = match self.takes_turns {
+            true => match self.parts.try_recv() {
+                Err(TryRecvError::Empty) => return Ok(true),
+                received => received.ok(),
+            },
+            false => self.parts.recv().ok(),
+        };
+        // Without a submitter there are no more.
+        let Some(Part { piece, tile, begin, len }) = part else { return Ok(false) };
+        self.sum.resize(self.layout.sum_bytes.div_ceil(8), 0);
+        // SAFETY: the piece has these bytes, which belong to it alone, and their copy is done.
+        let bytes = unsafe { std::slice::from_raw_parts(piece.memory.as_ptr(), len) };
+        let sum: &mut [u8] = bytemuck::cast_slice_mut(&mut self.sum);
+        sum[begin..begin + len].copy_from_slice(bytes);
+        let _ = self.back.try_send(piece);
+        if begin + len == self.layout.sum_bytes {
+            let sums: Vec<&[u8]> = self.layout.sums.iter().map(|range| &sum[range.clone()]).collect();
+            self.operator.absorb_products((DEVICE_LEVEL, tile / DEVICE_ROWS as u64), &sums);
+        }
+        Ok(true)
+    }
+
+    fn ready_at(&self) -> Duration {
+        if self.parts.is_empty() { Duration::MAX } else { self.host.now() }
+    }
+
+    fn outcome(&mut self) -> WorkerOutcome {
+        WorkerOutcome { device: self.number, ..WorkerOutcome::default() }
+    }
+}
