@@ -35,10 +35,10 @@ struct Settings {
 fn main() -> Outcome {
     let mut settings = Settings {
         devices: vec![DeviceChoice::Auto],
-        size: 64 << 20,
+        size: 16 << 20,
         device_memory: 1 << 30,
         runs: 3,
-        widths: vec![256, 1024],
+        widths: vec![64, 256],
         folder: std::env::temp_dir(),
     };
     let mut arguments = std::env::args().skip(1);

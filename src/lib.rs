@@ -108,7 +108,7 @@
 //!   `sum prod mean min max var std count any all argmin argmax histogram bincount`. One may be named: `m = mean(x)`.
 //!   What uses a reduction, as in `y = x - mean(x)`, is computed in another pass over the rows. The results of the last
 //!   two are arrays, with a count for each bin;
-//! - products over the rows: `x.T @ y`, as of NumPy's tables, with [`Report::array`] as the result;
+//! - products over the rows of tables, as in `g = x.T @ y`, whose result is a [`Report::array`];
 //! - order statistics, exact, in a few passes: `median quantile topk`, as in `quantile(x, 0.25)` and `topk(x, 10)`;
 //! - the same by NumPy's and other names:
 //!   `minimum maximum absolute arcsin arccos arctan arctan2 arcsinh arccosh arctanh true false`.

@@ -43,7 +43,8 @@ class LinearModel(NamedTuple):
 
 def gram(x: Any, /, **options: Any) -> np.ndarray:
     """The products of all columns with all columns, `x.T @ x`, of the dtype of `x`: `float32` or `float64`."""
-    return evaluate("x.T @ x", {"x": x}, **options)
+    products: np.ndarray = evaluate("x.T @ x", {"x": x}, **options)
+    return products
 
 
 def covariance(x: Any, /, *, ddof: int = 1, **options: Any) -> np.ndarray:

@@ -65,6 +65,23 @@ impl Product {
         }
     }
 
+    /// Converts a part of a sum to `f64`, which are stored in words, both from an element on. The part ends with whole
+    /// elements.
+    ///
+    /// # Panics
+    /// If the part is not aligned to its elements, or if there are too few words.
+    pub fn widen(&self, part: &[u8], words: &mut [u64]) {
+        match self.float {
+            // Sums over many rows are added as f64, and rounded once.
+            Float::F32 => {
+                let part: &[f32] = bytemuck::cast_slice(part);
+                let words = &mut words[..part.len()];
+                words.iter_mut().zip(part).for_each(|(word, sum)| *word = f64::from(*sum).to_bits());
+            }
+            Float::F64 => bytemuck::cast_slice_mut(words)[..part.len()].copy_from_slice(part),
+        }
+    }
+
     /// Computes the sum of an operand with itself over `rows` rows, as [`multiply`](Product::multiply) does, and stores
     /// it. It is symmetric, so little more than half of it is multiplied.
     ///
@@ -113,8 +130,8 @@ fn elements<T: bytemuck::Pod>(bytes: &[u8], count: usize) -> &[T] {
     &bytemuck::cast_slice(bytes)[..count]
 }
 
-/// Computes `m` rows and `n` columns of a sum over `rows` rows of two operands, whose rows begin so many elements apart.
-/// The rows of the sum begin as far apart as those of the right operand.
+/// Computes `m` rows and `n` columns of a sum over `rows` rows of two operands, whose rows begin so many elements
+/// apart. The rows of the sum begin as far apart as those of the right operand.
 ///
 /// # Panics
 /// If a slice has too few elements.
@@ -128,8 +145,8 @@ fn add_products<T: bytemuck::Pod>(
     let end = |count: usize, step: usize, len: usize| if count == 0 { 0 } else { (count - 1) * step + len };
     assert!(left.len() >= end(rows, left_step, m) && right.len() >= end(rows, step, n), "elements of the operands");
     assert!(sum.len() >= end(m, step, n), "elements of the sum");
-    // SAFETY: the slices have these many elements: `sum` m rows of n, `left` and `right` as many rows of m and n elements
-    // as there are, of which `left` is read by columns. `sum` is borrowed mutably, so it overlaps neither.
+    // SAFETY: the slices have these many elements: `sum` m rows of n, `left` and `right` as many rows of m and n
+    // elements as there are, of which `left` is read by columns. `sum` is borrowed mutably, so it overlaps neither.
     unsafe {
         gemm::gemm(
             m,

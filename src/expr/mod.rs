@@ -14,9 +14,9 @@
 //! are in `words.rs`; messages about unknown words are in `hints.rs`.
 //!
 //! Files use only files to their left in this list: `words`, `bins`, `axes`, `view` and `ir`; `lex`, `names`, `parse`
-//! and `border`, `scan`, `passes`, `typing`, `exact`, `tally`, `rank`, `filter` and `neighbours`, `product`, `bind`; `program`;
-//! `search`; `sweeps`, `within`, `gather`, `kept`, `host` and `cuda`; `lower`. Only the parser recurses, with a depth
-//! limit.
+//! and `border`, `scan`, `passes`, `typing`, `exact`, `tally`, `rank`, `filter`, `neighbours` and `product`, `bind`;
+//! `program`; `search`; `sweeps`, `within`, `gather`, `kept`, `host` and `cuda`; `lower`. Only the parser recurses,
+//! with a depth limit.
 //!
 //! Results and dtypes are those of NumPy 2, which `tests/numpy` checks. Where NumPy's result depends on the
 //! processor, it is defined here and is the same on every device:

@@ -117,5 +117,5 @@ pub(super) fn numbered(
     (products.collect(), all)
 }
 
-const NO_MATRIX: &str = "`@` multiplies over the rows of arrays of two dimensions; give one the shape `(n, d)`, or write \
-     `sum(x * y)` for the dot product";
+const NO_MATRIX: &str = "`@` multiplies over the rows of arrays of two dimensions; give one the shape `(n, d)`, or \
+     write `sum(x * y)` for the dot product";

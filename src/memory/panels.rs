@@ -184,7 +184,8 @@ mod tests {
             let layout = PanelLayout::new(&columns).unwrap();
             prop_assert!(layout.rows.is_power_of_two() && DEVICE_ROWS.is_multiple_of(layout.rows));
             prop_assert!(layout.rows.is_multiple_of(columns.tile_rows));
-            prop_assert!(layout.side(Side::Input(inputs.len())).is_none() && layout.inputs[1..].iter().all(Option::is_none));
+            prop_assert!(layout.side(Side::Input(inputs.len())).is_none());
+            prop_assert!(layout.inputs[1..].iter().all(Option::is_none));
             let mut places: Vec<_> = sides.iter().map(|side| layout.side(*side).unwrap()).collect();
             places.sort_unstable();
             let ends: Vec<usize> = places.iter().map(|(offset, bytes)| offset + bytes * layout.rows).collect();
@@ -192,7 +193,8 @@ mod tests {
             prop_assert!(ends.iter().zip(next).all(|(end, next)| *end <= next));
             let sums = layout.sums.windows(2).all(|pair| pair[0].end <= pair[1].start);
             prop_assert!(sums && layout.sums.last().unwrap().end <= layout.sum_bytes);
-            prop_assert!(layout.sums.iter().zip(&columns.products).all(|(range, of)| range.len() == of.product.bytes()));
+            let has_room = |(range, of): (&Range<usize>, &ColumnProduct)| range.len() == of.product.bytes();
+            prop_assert!(layout.sums.iter().zip(&columns.products).all(has_room));
         }
     }
 

@@ -7,7 +7,6 @@ use super::fold::{Combine, SharedFold};
 use super::{Operator, Place, State};
 use crate::data::Scalar;
 use crate::device::kernel::{Resident, SharedKernel};
-use crate::device::product::Float;
 use crate::expr::{Program, Reduction, RowProduct};
 
 pub(crate) struct Eval {
@@ -70,19 +69,12 @@ impl Operator for Eval {
         self.program.products()
     }
 
-    fn absorb_products(&self, node: Place, sums: &[&[u8]]) {
-        let mut state = Vec::with_capacity(self.products.words());
-        for (sum, RowProduct { product, .. }) in sums.iter().zip(self.products()) {
-            match product.float {
-                // Sums over many rows are added as f64, and rounded once.
-                Float::F32 => {
-                    let floats: &[f32] = bytemuck::cast_slice(&sum[..product.bytes()]);
-                    state.extend(floats.iter().map(|sum| f64::from(*sum).to_bits()));
-                }
-                Float::F64 => state.extend_from_slice(bytemuck::cast_slice(&sum[..product.bytes()])),
-            }
-        }
-        self.sums.add_node(node, state.into(), &self.products[..]);
+    fn product_sums(&self) -> Box<[u64]> {
+        self.sums.memory(self.products.words())
+    }
+
+    fn absorb_products(&self, node: Place, sums: Box<[u64]>) {
+        self.sums.add_node(node, sums, &self.products[..]);
     }
 
     fn restart(&self) {

@@ -235,6 +235,12 @@ impl SharedFold {
         }
     }
 
+    /// Returns memory for the state of a node, of so many words: that of a node that is gone, if there is one.
+    pub(crate) fn memory(&self, words: usize) -> Box<[u64]> {
+        let spare = lock(&self.spare).pop();
+        spare.filter(|spare| spare.len() == words).unwrap_or_else(|| vec![0; words].into())
+    }
+
     /// Adds a node with its state.
     pub(crate) fn add_node(&self, node: Place, state: Box<[u64]>, how: &(impl Combine + ?Sized)) {
         self.insert((node, state), how);

@@ -48,10 +48,18 @@ pub(crate) trait Operator: Send + Sync {
         &[]
     }
 
+    /// Returns memory for the sums of all products, which follow each other as `f64`: that of a node that is not needed
+    /// any more, if there is one.
+    fn product_sums(&self) -> Box<[u64]> {
+        Box::default()
+    }
+
     /// Absorbs the sums of all products over the rows of a node of their tree, whose leaves have
-    /// [`PRODUCT_ROWS`](crate::device::product::PRODUCT_ROWS) rows. Each sum has the dtype of its product. Called
-    /// once for each node, in any order and from any thread.
-    fn absorb_products(&self, _node: Place, _sums: &[&[u8]]) {}
+    /// [`PRODUCT_ROWS`](crate::device::product::PRODUCT_ROWS) rows. Called once for each node, in any order and from
+    /// any thread.
+    fn absorb_products(&self, _node: Place, sums: Box<[u64]>) {
+        drop(sums);
+    }
 
     /// Returns what all rows that were absorbed have come to.
     fn state(&self) -> State {

@@ -10,8 +10,8 @@
 //! * **Capacity.** Every channel has capacity for all slots that can be in it, so a send never waits.
 //! * **Late values.** Until the kernel's values are known (see [`ScalarArgs`]), the submitter enqueues only the copies
 //!   in, and holds the chunks in `ahead`. Once the values are known, it launches these chunks first, in the same order.
-//! * **Room.** A chunk that the device does not accept yet is held in `ahead`, too, and others may overtake it; not those
-//!   of its worker, which are accepted later.
+//! * **Room.** A chunk that the device does not accept yet is held in `ahead`, too, and others may overtake it; not
+//!   those of its worker, which are accepted later.
 //! * **End.** A worker without chunks drops its sender. The submitter ends when all workers have done so, and nothing
 //!   is left to enqueue or in flight. When one side fails, it drops its ends. A worker without a submitter ends with
 //!   [`Error::abandoned`]; the submitter goes on for the other workers.

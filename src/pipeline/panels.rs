@@ -6,12 +6,12 @@
 //! ```
 //! A device claims whole **tiles** of [`DEVICE_ROWS`](crate::device::product::DEVICE_ROWS) rows, whose products are
 //! added in the order of their panels, on the device. So results depend neither on chunks nor on the number of devices.
-//! A chunk is *accepted* if its panel is one of the next ones: else its worker keeps it, and its slot is not free, which
-//! holds back workers that are too far ahead.
+//! A chunk is *accepted* if its panel is one of the next ones. Else its slot is not free until it is, which holds back
+//! workers that are too far ahead.
 //!
-//! Products have a stream of their own, so that kernels and copies go on meanwhile. The rows of a panel are complete
-//! when the compute stream has reached them; a panel is filled again when its product is done; and a sum is used again
-//! when it is copied.
+//! Products have a stream of their own, and so have copies of sums, so that kernels and copies of chunks go on
+//! meanwhile. The rows of a panel are complete when the compute stream has reached them; a panel is filled again when
+//! its product is done; and a sum is used again when it is copied.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -51,8 +51,8 @@ enum Sum {
     Free,
     /// Of the panels so far of a tile that begins with this row.
     Adding(u64),
-    /// Of this tile. The bytes before the number are copied.
-    Copying(u64, usize),
+    /// Of this tile, for the worker with this number. The bytes before the other number are copied.
+    Copying(u64, usize, usize),
 }
 
 /// A piece of pinned memory. It is a pointer, because the device writes to the memory while a piece is moved.
@@ -69,9 +69,13 @@ unsafe impl<D: Device> Send for Piece<D> {}
 struct Part<D: Device> {
     piece: Piece<D>,
     tile: u64,
+    worker: usize,
     begin: usize,
     len: usize,
 }
+
+/// Threads that absorb sums: to absorb one may take longer than to copy the next one.
+const ABSORBERS: usize = 2;
 
 /// The panels of a device.
 pub(super) struct Panels<'r, D: Device> {
@@ -80,14 +84,18 @@ pub(super) struct Panels<'r, D: Device> {
     queue: &'r Queue<'r>,
     device: usize,
     stream: D::Stream,
+    /// Sums have a stream of their own: behind the copies out of chunks, which wait for all copies in before them, a
+    /// part would take as long as all chunks in flight.
+    copy_out: D::Stream,
     /// The next panels to be multiplied, in order. The first ones of them have buffers.
     next: VecDeque<Panel>,
     /// The tile and the end of the last panel that was opened.
     last: Option<(Range<u64>, u64)>,
     /// The number of tiles of the device of which panels were opened.
     tiles: usize,
-    /// The buffers of no panel.
-    free: Vec<usize>,
+    /// The buffers of no panel, in the order in which their products were enqueued: the first one is the likeliest to
+    /// be done.
+    free: VecDeque<usize>,
     /// For each buffer: its rows are complete; its product is done.
     filled: Vec<D::Event>,
     multiplied: Vec<D::Event>,
@@ -98,37 +106,41 @@ pub(super) struct Panels<'r, D: Device> {
     pieces: Vec<Piece<D>>,
     /// Parts whose copies are enqueued, oldest first.
     in_flight: VecDeque<Part<D>>,
-    to_worker: Sender<Part<D>>,
-    from_worker: Receiver<Piece<D>>,
+    /// To the workers that absorb sums, which take turns.
+    to_workers: Vec<Sender<Part<D>>>,
+    next_worker: usize,
+    from_workers: Receiver<Piece<D>>,
     is_prepared: bool,
 }
 
 impl<'r, D: Device> Panels<'r, D> {
-    /// Creates the panels of the device with this number in the run, and the worker that absorbs their sums.
+    /// Creates the panels of the device with this number in the run, and the workers that absorb their sums.
     pub(super) fn new(
         memory: PanelParts<'r, D>,
         pieces: impl Iterator<Item = &'r mut [u8]>,
         (device, number): (&'r D, usize),
         work: &'r Work<'r>,
-    ) -> Result<(Self, SumsWorker<'r, D>)> {
+    ) -> Result<(Self, Vec<SumsWorker<'r, D>>)> {
         let columns = &work.operator.kernel().columns;
         let events = |count: usize| (0..count).map(|_| device.event(false)).collect::<Result<Vec<_>>>();
         let pieces = pieces.map(|memory| {
             Ok(Piece { bytes: memory.len(), memory: NonNull::from(memory).cast(), copied: device.event(false)? })
         });
         let pieces = pieces.collect::<Result<Vec<_>>>()?;
-        let (to_worker, parts) = bounded(pieces.len());
-        let (back, from_worker) = bounded(pieces.len());
-        let worker = SumsWorker {
+        let (back, from_workers) = bounded(pieces.len());
+        let (to_workers, parts): (Vec<_>, Vec<_>) = (0..ABSORBERS).map(|_| bounded(pieces.len())).unzip();
+        let worker = |parts| SumsWorker {
             operator: work.operator,
             layout: memory.layout,
-            sum: vec![],
+            products: &columns.products,
+            sums: Box::default(),
             parts,
-            back,
+            back: back.clone(),
             host: device.host(work.epoch),
             takes_turns: device.schedule() != Schedule::Threads,
             number,
         };
+        let workers = parts.into_iter().map(worker).collect();
         let (buffers, sums) = (memory.panels.len(), memory.sums.len());
         let panels = Panels {
             memory,
@@ -136,10 +148,11 @@ impl<'r, D: Device> Panels<'r, D> {
             queue: &work.queue,
             device: number,
             stream: device.open_stream()?,
+            copy_out: device.open_stream()?,
             next: VecDeque::new(),
             last: None,
             tiles: 0,
-            free: (0..buffers).rev().collect(),
+            free: (0..buffers).collect(),
             filled: events(buffers)?,
             multiplied: events(buffers)?,
             sums: vec![Sum::Free; sums],
@@ -147,11 +160,12 @@ impl<'r, D: Device> Panels<'r, D> {
             copied: events(sums)?,
             pieces,
             in_flight: VecDeque::new(),
-            to_worker,
-            from_worker,
+            to_workers,
+            next_worker: 0,
+            from_workers,
             is_prepared: false,
         };
-        Ok((panels, worker))
+        Ok((panels, workers))
     }
 
     /// Makes the stream ready to multiply. Must run on the submitter's thread, which has entered the device.
@@ -165,8 +179,10 @@ impl<'r, D: Device> Panels<'r, D> {
     }
 
     pub(super) fn abandon(&mut self) {
-        // SAFETY: by the contract of `Streams`, which abandons its streams with this one.
-        unsafe { self.stream.abandon() };
+        for stream in [&mut self.stream, &mut self.copy_out] {
+            // SAFETY: by the contract of `Streams`, which abandons its streams with these.
+            unsafe { stream.abandon() };
+        }
     }
 
     /// Returns whether a chunk can be put into its panel now.
@@ -198,7 +214,7 @@ impl<'r, D: Device> Panels<'r, D> {
     pub(super) fn open(&mut self, chunk: &Chunk, copy_in: &mut D::Stream, compute: &mut D::Stream) -> Result<()> {
         while !self.next.iter().any(|panel| panel.has(chunk)) {
             let panel = self.further().next();
-            let (Some(panel), Some(buffer)) = (panel, self.free.pop()) else { return Err(Error::abandoned()) };
+            let (Some(panel), Some(buffer)) = (panel, self.free.pop_front()) else { return Err(Error::abandoned()) };
             if panel.rows.start == panel.tile.start {
                 self.tiles += 1;
             }
@@ -230,16 +246,16 @@ impl<'r, D: Device> Panels<'r, D> {
     }
 
     /// Multiplies panels that are complete, and copies sums. Returns whether there was anything to do.
-    pub(super) fn advance(&mut self, copy_out: &mut D::Stream, now: Duration) -> Result<bool> {
+    pub(super) fn advance(&mut self, now: Duration) -> Result<bool> {
         let mut advanced = false;
         while self.multiply(now)? {
             advanced = true;
         }
-        while let Ok(piece) = self.from_worker.try_recv() {
+        while let Ok(piece) = self.from_workers.try_recv() {
             self.pieces.push(piece);
             advanced = true;
         }
-        while self.copy(copy_out)? {
+        while self.copy(now)? {
             advanced = true;
         }
         Ok(advanced)
@@ -273,40 +289,42 @@ impl<'r, D: Device> Panels<'r, D> {
         }
         self.stream.record(&self.multiplied[buffer])?;
         self.next.pop_front();
-        self.free.push(buffer);
+        self.free.push_back(buffer);
         self.sums[sum] = Sum::Adding(tile);
         if is_last {
             self.stream.record(&self.added[sum])?;
-            self.sums[sum] = Sum::Copying(tile, 0);
+            self.sums[sum] = Sum::Copying(tile, self.next_worker, 0);
+            self.next_worker = (self.next_worker + 1) % ABSORBERS;
         }
         Ok(true)
     }
 
     /// Copies a part of a sum, if there is one and a piece for it.
-    fn copy(&mut self, copy_out: &mut D::Stream) -> Result<bool> {
+    fn copy(&mut self, now: Duration) -> Result<bool> {
         let copying = self.sums.iter().enumerate().filter_map(|(sum, state)| match state {
-            Sum::Copying(tile, begin) => Some((*tile, sum, *begin)),
+            Sum::Copying(tile, worker, begin) => Some((*tile, *worker, sum, *begin)),
             _ => None,
         });
         // A part of another sum must not come between those of one.
-        let oldest = copying.min_by_key(|(tile, _, begin)| (*begin == 0, *tile));
-        let Some((tile, sum, begin)) = oldest else { return Ok(false) };
+        let oldest = copying.min_by_key(|(tile, _, _, begin)| (*begin == 0, *tile));
+        let Some((tile, worker, sum, begin)) = oldest else { return Ok(false) };
         let Some(piece) = self.pieces.pop() else { return Ok(false) };
         let all = self.memory.layout.sum_bytes;
         let len = piece.bytes.min(all - begin);
+        self.copy_out.at(now);
         if begin == 0 {
-            copy_out.wait(&self.added[sum])?;
+            self.copy_out.wait(&self.added[sum])?;
         }
         // SAFETY: the range is inside the sum, and inside the piece, which nobody accesses until its event is done:
         // it is in `in_flight` until then, or is dropped after the streams.
-        unsafe { copy_out.copy_out(&self.memory.sums[sum], begin, piece.memory.as_ptr(), len)? };
-        copy_out.record(&piece.copied)?;
-        self.sums[sum] = Sum::Copying(tile, begin + len);
+        unsafe { self.copy_out.copy_out(&self.memory.sums[sum], begin, piece.memory.as_ptr(), len)? };
+        self.copy_out.record(&piece.copied)?;
+        self.sums[sum] = Sum::Copying(tile, worker, begin + len);
         if begin + len == all {
-            copy_out.record(&self.copied[sum])?;
+            self.copy_out.record(&self.copied[sum])?;
             self.sums[sum] = Sum::Free;
         }
-        self.in_flight.push_back(Part { piece, tile, begin, len });
+        self.in_flight.push_back(Part { piece, tile, worker, begin, len });
         Ok(true)
     }
 
@@ -319,7 +337,7 @@ impl<'r, D: Device> Panels<'r, D> {
     pub(super) fn hand_over(&mut self) {
         if let Some(part) = self.in_flight.pop_front() {
             // The channel has capacity for all pieces. A worker that has ended failed, and the run fails with it.
-            let _ = self.to_worker.try_send(part);
+            let _ = self.to_workers[part.worker].try_send(part);
         }
     }
 
@@ -335,7 +353,7 @@ impl<'r, D: Device> Panels<'r, D> {
     pub(super) fn first_row(&self) -> Option<u64> {
         let of_sums = self.sums.iter().filter_map(|sum| match sum {
             Sum::Free => None,
-            Sum::Adding(tile) | Sum::Copying(tile, _) => Some(*tile),
+            Sum::Adding(tile) | Sum::Copying(tile, ..) => Some(*tile),
         });
         let of_parts = self.in_flight.iter().map(|part| part.tile);
         of_sums.chain(of_parts).chain(self.next.front().map(|panel| panel.rows.start)).min()
@@ -343,7 +361,7 @@ impl<'r, D: Device> Panels<'r, D> {
 
     /// Returns whether a piece is back from the worker.
     pub(super) fn has_piece(&self) -> bool {
-        !self.from_worker.is_empty()
+        !self.from_workers.is_empty()
     }
 }
 
@@ -352,8 +370,9 @@ impl<'r, D: Device> Panels<'r, D> {
 pub(super) struct SumsWorker<'r, D: Device> {
     operator: &'r dyn Operator,
     layout: &'r PanelLayout,
-    /// The sum of a tile, in words, as far as it has come.
-    sum: Vec<u64>,
+    products: &'r [ColumnProduct],
+    /// The sums of a tile, as far as they have come.
+    sums: Box<[u64]>,
     parts: Receiver<Part<D>>,
     back: Sender<Piece<D>>,
     host: D::Host,
@@ -371,16 +390,26 @@ impl<D: Device> Worker for SumsWorker<'_, D> {
             false => self.parts.recv().ok(),
         };
         // Without a submitter there are no more.
-        let Some(Part { piece, tile, begin, len }) = part else { return Ok(false) };
-        self.sum.resize(self.layout.sum_bytes.div_ceil(8), 0);
+        let Some(Part { piece, tile, begin, len, .. }) = part else { return Ok(false) };
+        if begin == 0 {
+            self.sums = self.operator.product_sums();
+        }
         // SAFETY: the piece has these bytes, which belong to it alone, and their copy is done.
-        let bytes = unsafe { std::slice::from_raw_parts(piece.memory.as_ptr(), len) };
-        let sum: &mut [u8] = bytemuck::cast_slice_mut(&mut self.sum);
-        sum[begin..begin + len].copy_from_slice(bytes);
+        let part = unsafe { std::slice::from_raw_parts(piece.memory.as_ptr(), len) };
+        let mut rest = &mut self.sums[..];
+        for (ColumnProduct { product, .. }, range) in self.products.iter().zip(&self.layout.sums) {
+            let (own, behind) = rest.split_at_mut(product.elements());
+            rest = behind;
+            let shared = range.start.max(begin)..range.end.min(begin + len);
+            if !shared.is_empty() {
+                let first = (shared.start - range.start) / product.float.size();
+                product.widen(&part[shared.start - begin..shared.end - begin], &mut own[first..]);
+            }
+        }
         let _ = self.back.try_send(piece);
         if begin + len == self.layout.sum_bytes {
-            let sums: Vec<&[u8]> = self.layout.sums.iter().map(|range| &sum[range.clone()]).collect();
-            self.operator.absorb_products((DEVICE_LEVEL, tile / DEVICE_ROWS as u64), &sums);
+            let node = (DEVICE_LEVEL, tile / DEVICE_ROWS as u64);
+            self.operator.absorb_products(node, std::mem::take(&mut self.sums));
         }
         Ok(true)
     }

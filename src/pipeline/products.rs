@@ -61,8 +61,14 @@ impl<'r> HostProducts<'r> {
                     false => product.multiply(rows, sides.map(side), sum, false),
                 }
             }
-            let sums: Vec<&[u8]> = self.sums.iter().map(|sum| bytemuck::cast_slice(sum)).collect();
-            self.operator.absorb_products((0, leaf), &sums);
+            let mut words = self.operator.product_sums();
+            let mut rest = &mut words[..];
+            for (ColumnProduct { product, .. }, sum) in self.columns.products.iter().zip(&self.sums) {
+                let (own, behind) = rest.split_at_mut(product.elements());
+                product.widen(&bytemuck::cast_slice(sum)[..product.bytes()], own);
+                rest = behind;
+            }
+            self.operator.absorb_products((0, leaf), words);
         }
     }
 }

@@ -88,9 +88,9 @@ impl<D: Device> DeviceRun for Staging<D> {
             Some(memory) => {
                 let (parts, pieces) = memory.split();
                 let (panels, sums) = Panels::new(parts, pieces, (device, number), work)?;
-                (Some(panels), Some(sums))
+                (Some(panels), sums)
             }
-            None => (None, None),
+            None => (None, vec![]),
         };
         let streams = Streams::open(device, pool, panels, (kernel, resident), slab.bytes(), work)?;
         // Without staged columns, workers have nothing to do and chunks are long, so that a late wake-up costs nothing.
@@ -120,7 +120,7 @@ impl<D: Device> DeviceRun for Staging<D> {
         }
         // Workers begin in this order. The other workers have nothing to drain before the submitter begins.
         all.insert(1, Box::new(Submitter::new(streams, number, submitter)));
-        all.extend(sums.map(|sums| Box::new(sums) as Box<dyn Worker + 'r>));
+        all.extend(sums.into_iter().map(|sums| Box::new(sums) as Box<dyn Worker + 'r>));
         Ok(all)
     }
 

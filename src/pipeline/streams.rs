@@ -132,7 +132,7 @@ impl<'r, D: Device> Streams<'r, D> {
     /// Returns whether there was anything.
     pub(super) fn advance_products(&mut self, host: &mut D::Host, may_look: bool) -> Result<bool> {
         let Some(panels) = &mut self.panels else { return Ok(false) };
-        let advanced = panels.advance(&mut self.copy_out, host.now())?;
+        let advanced = panels.advance(host.now())?;
         let oldest = self.panels.as_ref().and_then(Panels::oldest).filter(|_| may_look);
         let Some(event) = oldest else { return Ok(advanced) };
         let is_copied = self.is_done(event, host)?;

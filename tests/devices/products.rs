@@ -1,6 +1,7 @@
 //! Products over the rows: `x.T @ y`.
 
 use ndarray::{Array1, Array2, ArrayView, Axis};
+use overshot::device::DeviceKind;
 use overshot::report::Report;
 use overshot::{ArrayValue, DeviceChoice, Engine, Error, Input, Job, Partial, Result};
 
@@ -23,8 +24,8 @@ const CASES: &[(&str, Case)] = &[
     ("what is no product is refused", refused),
 ];
 
-/// Rows and columns: within a leaf, of several leaves, of several tiles, of several panels, and rows that are wider than a
-/// block.
+/// Rows and columns: within a leaf, of several leaves, of several tiles, of several panels, and rows that are wider
+/// than a block.
 const TABLES: [(usize, usize); 7] =
     [(10, 3), (5000, 16), (140_001, 3), (70_000, 17), (70_000, 130), (9000, 64), (9000, 300)];
 
@@ -47,6 +48,12 @@ fn builder(choice: &DeviceChoice) -> overshot::EngineBuilder {
     engine(choice).device_memory(1 << 30)
 }
 
+/// Whether every GPU has memory for what cuBLAS needs, and for panels. Jobs on smaller ones are refused.
+fn has_room(choice: &DeviceChoice) -> Outcome<bool> {
+    let engine = engine(choice).build()?;
+    Ok(engine.devices().iter().all(|device| device.kind != DeviceKind::Cuda || device.memory_bytes >= 256 << 20))
+}
+
 fn array<'r>(report: &'r Report, label: &str) -> Outcome<&'r ArrayValue> {
     Ok(report.array(label)?.ok_or("no value")?)
 }
@@ -60,6 +67,9 @@ fn is(report: &Report, label: &str, shape: &[u64], right: impl IntoIterator<Item
 }
 
 fn exact(choice: &DeviceChoice) -> Outcome {
+    if !has_room(choice)? {
+        return Ok(());
+    }
     for (rows, width) in TABLES {
         let x = integers(rows, width)?;
         let t: Array1<f64> = x.column(1).map(|x| x - 2.0);
@@ -78,6 +88,9 @@ fn exact(choice: &DeviceChoice) -> Outcome {
 }
 
 fn exact_f32(choice: &DeviceChoice) -> Outcome {
+    if !has_room(choice)? {
+        return Ok(());
+    }
     for (rows, width) in TABLES {
         let x = integers(rows, width)?;
         let small = x.map(|x| *x as f32);
@@ -96,6 +109,9 @@ fn words(report: &Report, labels: &[&str]) -> Outcome<Vec<Vec<u8>>> {
 }
 
 fn schedules(choice: &DeviceChoice) -> Outcome {
+    if !has_room(choice)? {
+        return Ok(());
+    }
     for (rows, width) in [(9001, 5), (140_001, 3), (70_000, 130), (9000, 300)] {
         let x = table(rows, width)?;
         let run = |engine: &Engine| -> Outcome<_> {
@@ -111,6 +127,9 @@ fn schedules(choice: &DeviceChoice) -> Outcome {
 }
 
 fn beside(choice: &DeviceChoice) -> Outcome {
+    if !has_room(choice)? {
+        return Ok(());
+    }
     for (rows, width) in [(10, 3), (70_000, 17), (9000, 300)] {
         let x = integers(rows, width)?;
         let mut y = vec![0.0; rows * width];
@@ -130,6 +149,9 @@ fn beside(choice: &DeviceChoice) -> Outcome {
 }
 
 fn kept(choice: &DeviceChoice) -> Outcome {
+    if !has_room(choice)? {
+        return Ok(());
+    }
     let mut x = integers(70_000, 7)?;
     let t = x.column(2).to_owned();
     x[[5, 3]] = f64::NAN;
@@ -144,6 +166,9 @@ fn kept(choice: &DeviceChoice) -> Outcome {
 
 /// Correlations of rows with those before them.
 fn neighbours(choice: &DeviceChoice) -> Outcome {
+    if !has_room(choice)? {
+        return Ok(());
+    }
     let x = integers(20_000, 5)?;
     let text = "g = x.T @ shift(x, 1, 0)";
     let report = builder(choice).chunk(64 << 10).build()?.run(job(text, &x)?)?;
@@ -152,6 +177,9 @@ fn neighbours(choice: &DeviceChoice) -> Outcome {
 }
 
 fn covariance(choice: &DeviceChoice) -> Outcome {
+    if !has_room(choice)? {
+        return Ok(());
+    }
     let x = table(30_000, 6)?;
     let text = "u = x - mean(x, axis=0); g = u.T @ u";
     let report = builder(choice).chunk(64 << 10).build()?.run(job(text, &x)?)?;
@@ -168,6 +196,9 @@ fn covariance(choice: &DeviceChoice) -> Outcome {
 }
 
 fn resident(choice: &DeviceChoice) -> Outcome {
+    if !has_room(choice)? {
+        return Ok(());
+    }
     let x = integers(70_000, 9)?;
     let engine = builder(choice).chunk(64 << 10).build()?;
     let rows = engine.resident(Input::from(x.view()))?;
@@ -180,6 +211,9 @@ fn resident(choice: &DeviceChoice) -> Outcome {
 }
 
 fn parts(choice: &DeviceChoice) -> Outcome {
+    if !has_room(choice)? {
+        return Ok(());
+    }
     let x = table(270_000, 3)?;
     let engine = builder(choice).chunk(64 << 10).build()?;
     let text = "g = x.T @ x; sum(x)";
@@ -200,6 +234,9 @@ fn parts(choice: &DeviceChoice) -> Outcome {
 }
 
 fn edges(choice: &DeviceChoice) -> Outcome {
+    if !has_room(choice)? {
+        return Ok(());
+    }
     for rows in [0, 1] {
         let x = integers(rows, 4)?;
         let report = builder(choice).build()?.run(job("x.T @ x", &x)?)?;
@@ -211,6 +248,9 @@ fn edges(choice: &DeviceChoice) -> Outcome {
 }
 
 fn limits(choice: &DeviceChoice) -> Outcome {
+    if !has_room(choice)? {
+        return Ok(());
+    }
     let x = integers(20_000, 100)?;
     let run = |bytes: u64| engine(choice).device_memory(bytes).build()?.run(job("x.T @ x", &x)?);
     let plan = builder(choice).build()?.plan(&job("x.T @ x", &x)?)?;
