@@ -181,7 +181,6 @@ pub(super) fn slice(dimensions: usize) -> &'static str {
     }
 }
 
-/// The message about `x[m, 0]`.
 /// The message about a product whose left operand is not transposed.
 pub(super) const PRODUCT: &str = "`@` adds up products over the rows, so the value on its left is transposed, like \
      `x.T @ y`; write `sum(x * y)` for the dot product";
@@ -189,6 +188,7 @@ pub(super) const PRODUCT: &str = "`@` adds up products over the rows, so the val
 /// The message about a transposed value that is not multiplied.
 pub(super) const TRANSPOSED: &str = "a transposed value can only be multiplied over the rows, like `x.T @ y`";
 
+/// The message about `x[m, 0]`.
 pub(super) const SEVERAL_DIMENSIONS: &str =
     "brackets with `,` are not supported, because a row is one element; pass each column as an input of its own";
 

@@ -21,6 +21,8 @@
 //!   a later step, it writes the outputs that are not in memory: in the next one, unless their place depends on chunks
 //!   that are not counted yet.
 //!
+//! With products over the rows, two [`panels::SumsWorker`]s of each device absorb the sums that come back.
+//!
 //! A step does the host work of at most one chunk. So [`drive`] can run every worker on its own thread, or all
 //! workers on one thread, one step at a time: the emulated device uses this to make runs repeatable. A run ends when
 //! the queue is empty and every claimed chunk is drained. When a worker fails, [`Work::stop`] makes all others stop

@@ -84,10 +84,10 @@ pub(super) struct Panels<'r, D: Device> {
     queue: &'r Queue<'r>,
     device: usize,
     stream: D::Stream,
-    /// Sums have a stream of their own: behind the copies out of chunks, which wait for all copies in before them, a
-    /// part would take as long as all chunks in flight.
+    /// Sums have a stream of their own: in that of chunks, their copies would wait for the copies in of all chunks
+    /// that were enqueued before.
     copy_out: D::Stream,
-    /// The next panels to be multiplied, in order. The first ones of them have buffers.
+    /// The panels that are open, which have buffers, in the order in which they are multiplied.
     next: VecDeque<Panel>,
     /// The tile and the end of the last panel that was opened.
     last: Option<(Range<u64>, u64)>,
@@ -178,6 +178,7 @@ impl<'r, D: Device> Panels<'r, D> {
         Ok(())
     }
 
+    /// Makes the drop of its streams return at once. For [`Streams`](super::streams::Streams), which abandons its own.
     pub(super) fn abandon(&mut self) {
         for stream in [&mut self.stream, &mut self.copy_out] {
             // SAFETY: by the contract of `Streams`, which abandons its streams with these.
@@ -279,7 +280,7 @@ impl<'r, D: Device> Panels<'r, D> {
         for (ColumnProduct { product, sides }, place) in self.products.iter().zip(&layout.sums) {
             let side = |side: Side| layout.side(side).map(|(offset, _)| (&panels[buffer], offset));
             let [Some(left), Some(right)] = sides.map(side) else {
-                return Err(Error::Internal("an operand of a product has no place in panels".into()));
+                return Err(no_place());
             };
             // SAFETY: the layout has room for the rows of each operand in a panel, which has no more rows, and for the
             // sum of each product, at multiples of 256 bytes. The sum is in other memory.
@@ -363,6 +364,11 @@ impl<'r, D: Device> Panels<'r, D> {
     pub(super) fn has_piece(&self) -> bool {
         !self.from_workers.is_empty()
     }
+}
+
+/// Returns the error for an operand without a place. This cannot happen, because panels are laid out for the kernel.
+pub(super) fn no_place() -> Error {
+    Error::Internal("an operand of a product has no place in panels".into())
 }
 
 /// Puts the sums of tiles together from pieces, and gives them to the operator: a thread of its own, because large sums

@@ -22,6 +22,7 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use super::Work;
+use super::panels::no_place;
 use super::route::{From, In, Out, Route, To};
 use super::streams::{StageTiming, Stages, Streams};
 use crate::data::Chunk;
@@ -232,8 +233,12 @@ impl<'r, D: Device> Slot<'r, D> {
                     None => continue,
                 },
             };
-            let in_block = (memory, start + self.layout.in_block[input] - front);
-            let (to, offset) = to.or_else(|| in_panel(input)).unwrap_or(in_block);
+            let (to, offset) = match (to, self.columns.is_multiplied(input)) {
+                (Some(at), _) => *at,
+                // The block has no room for it.
+                (None, true) => in_panel(input).ok_or_else(no_place)?,
+                (None, false) => (memory, start + self.layout.in_block[input] - front),
+            };
             // SAFETY: `from` is readable for these bytes: it is this slot's memory, as above, or pinned memory of
             // exactly these rows, which the source lends as a shared borrow for the whole run, so nobody writes to
             // it. The block fits as above, and has room for the halo in front of the column. Resident memory has space
@@ -266,9 +271,8 @@ impl<'r, D: Device> Slot<'r, D> {
         let locations = ins.chain(outs).chain(std::iter::repeat(None)).zip(&self.layout.in_block);
         let mut columns: Vec<_> = locations.map(|(at, offset)| at.unwrap_or((memory, start + offset))).collect();
         if let Some(panels) = panels {
-            let unplanned = || Error::Internal("an operand of a product has no place in panels".into());
             for input in (0..self.columns.inputs.len()).filter(|input| self.columns.is_multiplied(*input)) {
-                let to = panels.place(chunk, Side::Input(input)).ok_or_else(unplanned)?;
+                let to = panels.place(chunk, Side::Input(input)).ok_or_else(no_place)?;
                 let bytes = self.columns.inputs[input] * chunk.len();
                 match self.route.inputs[input] {
                     In::Upload { to: None, .. } => columns[input] = to,
@@ -277,7 +281,7 @@ impl<'r, D: Device> Slot<'r, D> {
                 }
             }
             let places = (0..self.columns.operands.len()).map(|k| panels.place(chunk, Side::Operand(k)));
-            columns.extend(places.collect::<Option<Vec<_>>>().ok_or_else(unplanned)?);
+            columns.extend(places.collect::<Option<Vec<_>>>().ok_or_else(no_place)?);
         }
         let own = self.columns.chunk_partials();
         if !own.is_empty() {
