@@ -30,6 +30,8 @@ struct Settings {
     runs: usize,
     widths: Vec<usize>,
     folder: PathBuf,
+    /// Where to write a timeline of one more run.
+    trace: Option<PathBuf>,
 }
 
 fn main() -> Outcome {
@@ -40,6 +42,7 @@ fn main() -> Outcome {
         runs: 3,
         widths: vec![64, 256],
         folder: std::env::temp_dir(),
+        trace: None,
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
@@ -53,6 +56,7 @@ fn main() -> Outcome {
             "--runs" => settings.runs = value()?.parse::<usize>()?.max(1),
             "--widths" => settings.widths = value()?.split(',').map(str::parse).collect::<Result<_, _>>()?,
             "--dir" => settings.folder = value()?.into(),
+            "--trace" => settings.trace = Some(value()?.into()),
             // `cargo bench` and `cargo test` pass these.
             "--bench" | "--test" => {}
             other => return Err(format!("unknown argument {other}").into()),
@@ -134,6 +138,13 @@ impl<T: Copy + Into<f64> + Sync> Reports<'_, T> {
             "notes": last.notes,
         });
         println!("{line}");
+        if let Some(folder) = &self.settings.trace {
+            let ran = self.engine.run(Job::eval(LABEL)?.input("x", input()?).timeline(true))?;
+            let name = format!("products-{}-{}-{}.json", self.dtype, self.width, source.replace(' ', "-"));
+            if let Some(timeline) = ran.timeline {
+                timeline.write_chrome(std::io::BufWriter::new(File::create(folder.join(name))?))?;
+            }
+        }
         Ok(())
     }
 }

@@ -100,7 +100,8 @@
 //! - functions:
 //!   `index where clip min max abs floor ceil round trunc sign signbit copysign nextafter fmod isnan isfinite isinf
 //!   sqrt cbrt exp exp2 expm1 log log2 log10 log1p power hypot sin cos tan asin acos atan atan2 sinh cosh tanh asinh
-//!   acosh atanh rand randn cumsum`. The last one adds up rows, in two passes, as in `y = cumsum(x) / sum(x)`;
+//!   acosh atanh rand randn cumsum onehot`. `cumsum` adds up rows, in two passes, as in `y = cumsum(x) / sum(x)`, and
+//!   `onehot` is only a factor, as below;
 //! - neighbouring rows: `shift diff moving_sum moving_mean moving_min moving_max`. In `y = shift(x, 1, edge)` each row
 //!   has the value of the row before; `edge`, `wrap`, `nan` or a number says what is beyond the first and the last row;
 //! - conversions, as in `f32(x)`: `bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64`;
@@ -108,7 +109,9 @@
 //!   `sum prod mean min max var std count any all argmin argmax histogram bincount`. One may be named: `m = mean(x)`.
 //!   What uses a reduction, as in `y = x - mean(x)`, is computed in another pass over the rows. The results of the last
 //!   two are arrays, with a count for each bin;
-//! - products over the rows of tables, as in `g = x.T @ y`, whose result is a [`Report::array`];
+//! - products over the rows of tables, as in `g = x.T @ y`, whose result is a [`Report::array`], and sums of rows by an
+//!   integer key, as in `s = onehot(k, 10).T @ x`;
+//! - products of the rows of a table with an array of the job, as in `y = x @ w` and `near = argmin(x @ c.T, axis=-1)`;
 //! - order statistics, exact, in a few passes: `median quantile topk`, as in `quantile(x, 0.25)` and `topk(x, 10)`;
 //! - the same by NumPy's and other names:
 //!   `minimum maximum absolute arcsin arccos arctan arctan2 arcsinh arccosh arctanh true false`.

@@ -261,8 +261,8 @@ impl Plan {
         let staged: Vec<bool> = shape.pinned.iter().map(|pinned| !pinned).collect();
         let tile = match devices.iter().all(|info| info.kind == DeviceKind::Cpu) && !columns.products.is_empty() {
             // The CPU multiplies all rows of a leaf at a time.
-            true => PRODUCT_ROWS.next_multiple_of(columns.tile_rows),
-            false => columns.tile_rows,
+            true => PRODUCT_ROWS.next_multiple_of(columns.unit_rows()),
+            false => columns.unit_rows(),
         };
         let tiles = shape.rows.div_ceil(tile as u64).clamp(1, (usize::MAX / tile / 64) as u64) as usize;
         let gpus = devices.iter().filter(|info| info.kind != DeviceKind::Cpu).count();

@@ -144,8 +144,14 @@ pub(crate) enum Track {
     CopyIn,
     /// The stream of the device that runs kernels.
     Compute,
+    /// The stream of the device that multiplies panels.
+    Products,
     /// The engine of the device that copies to the host.
     CopyOut,
+    /// The stream of the device that copies sums of products to the host.
+    Sums,
+    /// The thread with this number on the device that absorbs sums of products.
+    Absorber(usize),
     /// The thread of the worker with this number on the device.
     Worker(usize),
 }
@@ -155,7 +161,10 @@ impl fmt::Display for Track {
         match self {
             Track::CopyIn => f.write_str("copy in"),
             Track::Compute => f.write_str("kernels"),
+            Track::Products => f.write_str("products"),
             Track::CopyOut => f.write_str("copy out"),
+            Track::Sums => f.write_str("copy out of sums"),
+            Track::Absorber(number) => write!(f, "absorber {number}"),
             Track::Worker(number) => write!(f, "worker {number}"),
         }
     }

@@ -188,7 +188,7 @@ misuse! {
     short_operand, short_operand_is_noticed, "48 bytes at": |used| {
         used.multiply(used.multiplies(), 2, [BYTES / 16 - 5, 0, 12]);
     }
-    overlapping_sum, overlapping_sum_is_noticed, "a sum that overlaps": |used| {
+    overlapping_sum, overlapping_sum_is_noticed, "a result that overlaps": |used| {
         used.multiply(used.multiplies(), 2, [0, 6, 17]);
     }
     no_context, no_context_is_noticed, "cuBLAS is called without a context": |_used| {

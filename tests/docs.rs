@@ -180,7 +180,19 @@ fn make_files(folder: &Path) -> Result<(), Failed> {
     shell(&format!("overshot run --quiet 'x = f32(i % 1000) / 1000' x=x.f32 --rows {ROWS}"), folder)?;
     fs::write(folder.join("trades.npy"), npy("[('price', '<f4'), ('size', '<u2')]", "2,", &[0; 12]))?;
     let numbers: Vec<f64> = (0..40).map(|number| f64::from(number * 7919 % 1009)).collect();
-    for (name, shape, count) in [("table", "10, 4", 40), ("mu", "4,", 4), ("w", "10, 1", 10), ("key", "10,", 10)] {
+    for (name, shape, count) in [
+        ("table", "10, 4", 40),
+        ("mu", "4,", 4),
+        ("w", "10, 1", 10),
+        ("key", "10,", 10),
+        ("components", "4, 2", 8),
+        ("centres", "5, 4", 20),
+        ("norms", "5,", 5),
+        ("weights", "4,", 4),
+        ("target", "10,", 10),
+        ("first", "4, 3", 12),
+        ("second", "3, 2", 6),
+    ] {
         let bytes: Vec<u8> = numbers[..count].iter().flat_map(|number| number.to_le_bytes()).collect();
         fs::write(folder.join(name).with_extension("npy"), npy("'<f8'", shape, &bytes))?;
     }

@@ -190,7 +190,9 @@ fn named(name: &str) -> FunctionInfo {
 fn has_fixed_arguments(word: &FunctionInfo) -> bool {
     // The median takes several passes, and a program has one.
     let is_reduction = word.kind == FunctionKind::Reduction;
-    is_reduction && (word.least_arguments > 1 || word.name == "median") || word.usage.ends_with(", edge)")
+    let is_near = word.usage.ends_with(", edge)");
+    // Keys are only factors of products.
+    is_reduction && (word.least_arguments > 1 || word.name == "median") || is_near || word.name == "onehot"
 }
 
 /// Chooses a word of the language whose arguments are values.

@@ -281,6 +281,7 @@ impl Call {
             resident: self.resident.iter().map(|(_, _, array)| array.clone()).collect(),
             values: ScalarArgs::new(self.values.iter().map(|(_, value)| value.bits()).collect()),
             host,
+            layers: Arc::default(),
         };
         Ok(BoundCall {
             kernel,

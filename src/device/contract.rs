@@ -1,5 +1,7 @@
 //! The contract of [`Device`] and [`Stream`], as a test that every device must pass.
 
+mod by_key;
+mod matrix_products;
 mod products;
 
 use std::alloc::{self, Layout};
@@ -10,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::kernel::{Kernel, ScalarArgs, SharedKernel, TILE_ROWS, Uniform};
 use super::{Device, Host as _, Stream, probe};
 use crate::error::{Error, Result};
+pub(crate) use matrix_products::check_failed_matrix_product;
 pub(crate) use products::check_failed_product;
 
 const PAGE: usize = 4096;
@@ -37,6 +40,8 @@ pub(crate) fn check<D: Device>(device: &D) {
     all_may_be_dropped_in_any_order(device);
     workers_work_side_by_side(device);
     products::check(device);
+    matrix_products::check(device);
+    by_key::check(device);
 }
 
 /// Checks that the device stays usable after a failed allocation. The next allocation on `device` fails.

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 pub use super::halo::Halo;
+pub(crate) use super::layers::{ColumnByMatrix, Layer, LayerKernel};
 pub(crate) use super::product::{ColumnProduct, Side};
 pub(crate) use super::scalars::LateScalars;
 pub use super::scalars::ScalarArgs;
@@ -43,6 +44,9 @@ pub struct Columns {
     pub products: Vec<ColumnProduct>,
     /// Rows of a tile, which one block of threads computes. Chunks are whole tiles, except the last.
     pub tile_rows: usize,
+    /// Rows that are multiplied by a matrix at a time, whole tiles; 0 if none are. The bits of a row may depend on the
+    /// number of rows, so chunks are whole batches, except the last.
+    pub batch_rows: usize,
     /// The halo of each input; empty if the kernel reads the rows of the chunk alone.
     pub halos: Vec<Halo>,
     /// Rows of the job, at which halos end. Only kernels that read it need it.
@@ -62,6 +66,7 @@ impl Default for Columns {
             operands: vec![],
             products: vec![],
             tile_rows: TILE_ROWS,
+            batch_rows: 0,
             halos: vec![],
             total_rows: 0,
         }
@@ -90,8 +95,22 @@ impl Columns {
         at(rows.start)..at(rows.end)
     }
 
-    /// Returns the rows that a core computes at a time, in whole tiles, so that its outputs stay in its cache.
+    /// Returns the rows of which chunks are multiples: those of a batch, or of a tile.
+    pub fn unit_rows(&self) -> usize {
+        self.tile_rows.max(self.batch_rows)
+    }
+
+    /// Returns whether a library multiplies: its results have other bits on a GPU than on the CPU.
+    pub(crate) fn are_multiplied(&self) -> bool {
+        self.batch_rows > 0 || !self.products.is_empty()
+    }
+
+    /// Returns the rows that a core computes at a time, in whole tiles, so that its outputs stay in its cache: if they
+    /// are multiplied by a matrix, those of a batch.
     pub(crate) fn rows_in_cache(&self) -> usize {
+        if self.batch_rows > 0 {
+            return self.batch_rows;
+        }
         const BYTES: usize = 32 << 10;
         let bytes = self.outputs.iter().chain(&self.operands).sum::<usize>().max(1) * self.tile_rows;
         self.tile_rows * (BYTES / bytes).clamp(1, (TILE_ROWS / self.tile_rows).max(1))
@@ -306,6 +325,8 @@ pub struct Kernel {
     /// Creates a host kernel with its own scratch memory. Called once per worker. `None` if there is no host kernel;
     /// the kernel then runs on CUDA only.
     pub host: Option<MakeHostKernel>,
+    /// The parts that are launched, if there are several. The code and the launch are then those of the last one.
+    pub(crate) layers: Arc<Vec<Layer>>,
 }
 
 /// Creates a host kernel.

@@ -5,6 +5,7 @@
 //! `cuda`. The CPU is not a `Device`: it needs no copies, so its workers run the host kernel on the data in place.
 
 mod backoff;
+pub(crate) mod by_key;
 mod choice;
 #[cfg(test)]
 pub(crate) mod contract;
@@ -16,6 +17,7 @@ pub(crate) mod emulated;
 mod halo;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`testing` exports what is `pub` there"))]
 pub(crate) mod kernel;
+pub(crate) mod layers;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`testing` exports what is `pub` there"))]
@@ -35,7 +37,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use kernel::SharedKernel;
-use product::Product;
+use product::{MatrixProduct, Product};
 
 /// The kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -351,6 +353,24 @@ pub(crate) trait Stream: Send {
         operands: [(&<Self::Device as Device>::Memory, usize); 2],
         sum: (&<Self::Device as Device>::Memory, usize),
         adds: bool,
+    ) -> Result<()>;
+
+    /// Enqueues the product of `rows` rows (> 0) with a matrix, which is at the start of its memory. The bits depend on
+    /// the shape, on the number of rows, and on the model of the device alone.
+    ///
+    /// # Errors
+    /// The error of the device if the stream is not ready to multiply.
+    ///
+    /// # Safety
+    /// The rows that are multiplied, the matrix and the result fit their memory at their offsets, which are multiples
+    /// of 8, and the result overlaps neither of the others.
+    unsafe fn multiply_rows(
+        &mut self,
+        product: &MatrixProduct,
+        rows: usize,
+        from: (&<Self::Device as Device>::Memory, usize),
+        matrix: &<Self::Device as Device>::Memory,
+        to: (&<Self::Device as Device>::Memory, usize),
     ) -> Result<()>;
 
     /// Records an event behind all work enqueued so far.

@@ -1,5 +1,7 @@
 //! A kernel for tests of devices.
 
+use std::sync::Arc;
+
 use super::kernel::{Code, Columns, HostKernel, Kernel, Launch, ScalarArgs, TILE_ROWS, Uniform};
 
 /// The first line of [`probe`]'s source.
@@ -38,6 +40,7 @@ pub(crate) fn probe() -> Kernel {
         resident: vec![],
         values: ScalarArgs::new(vec![]),
         host: Some(Box::new(|| Box::new(ProbeHostKernel))),
+        layers: Arc::default(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Products of matrices: the rows of one operand times those of another, summed over the rows.
+//! Products of matrices: the rows of one operand times those of another, summed over the rows, and rows times a matrix.
 
 /// Rows of a leaf of the tree in which the sums of products are added. The CPU computes leaves.
 pub const PRODUCT_ROWS: usize = 1 << 11;
@@ -105,7 +105,7 @@ impl Product {
         let Product { left: m, right: n, .. } = *self;
         let (left, right) = (elements(left, rows * m), elements(right, rows * n));
         let sum = &mut bytemuck::cast_slice_mut(sum)[..self.elements()];
-        add_products((left, m), (right, n), sum, (rows, m, n), (adds, one));
+        add_products((left, [1, m]), (right, n), sum, [m, rows, n], (adds, one));
     }
 
     fn multiply_by_itself_as<T: bytemuck::Pod>(&self, rows: usize, operand: &[u8], sum: &mut [u8], one: T) {
@@ -117,9 +117,57 @@ impl Product {
             let columns = STRIP.min(width - first);
             let from = if rows == 0 { operand } else { &operand[first..] };
             let strip = &mut sum[first * width + first..];
-            add_products((from, width), (from, width), strip, (rows, width - first, columns), (false, one));
+            add_products((from, [1, width]), (from, width), strip, [width - first, rows, columns], (false, one));
         }
         mirror(sum, width);
+    }
+}
+
+/// The product of each of some rows with a matrix: `rows @ matrix`. The rows, the matrix and the result are stored row
+/// by row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MatrixProduct {
+    /// The dtype.
+    pub float: Float,
+    /// The elements of a row that is multiplied, which are the rows of the matrix.
+    pub inner: usize,
+    /// The elements of a row of the matrix, and of a row of the result.
+    pub width: usize,
+}
+
+impl MatrixProduct {
+    /// Returns the bytes of the matrix.
+    pub fn matrix_bytes(&self) -> usize {
+        self.inner * self.row_bytes()
+    }
+
+    /// Returns the bytes of a row that is multiplied.
+    pub fn inner_bytes(&self) -> usize {
+        self.inner * self.float.size()
+    }
+
+    /// Returns the bytes of a row of the result.
+    pub fn row_bytes(&self) -> usize {
+        self.width * self.float.size()
+    }
+
+    /// Multiplies `rows` rows with the matrix on one core, and stores the result in `to`. The bits depend on the shape,
+    /// on the number of rows and on the instructions of the processor alone.
+    ///
+    /// # Panics
+    /// If a slice has fewer bytes, or is not aligned to its elements.
+    pub fn multiply(&self, rows: usize, from: &[u8], matrix: &[u8], to: &mut [u8]) {
+        match self.float {
+            Float::F32 => self.multiply_as::<f32>(rows, from, matrix, to, 1.0),
+            Float::F64 => self.multiply_as::<f64>(rows, from, matrix, to, 1.0),
+        }
+    }
+
+    fn multiply_as<T: bytemuck::Pod>(&self, rows: usize, from: &[u8], matrix: &[u8], to: &mut [u8], one: T) {
+        let MatrixProduct { inner, width, .. } = *self;
+        let (from, matrix) = (elements(from, rows * inner), elements(matrix, inner * width));
+        let to = &mut bytemuck::cast_slice_mut(to)[..rows * width];
+        add_products((from, [inner, 1]), (matrix, width), to, [rows, inner, width], (false, one));
     }
 }
 
@@ -130,35 +178,40 @@ fn elements<T: bytemuck::Pod>(bytes: &[u8], count: usize) -> &[T] {
     &bytemuck::cast_slice(bytes)[..count]
 }
 
-/// Computes `m` rows and `n` columns of a sum over `rows` rows of two operands, whose rows begin so many elements
-/// apart. The rows of the sum begin as far apart as those of the right operand.
+/// Multiplies a matrix of `m` rows and `k` columns with one of `k` rows and `n` columns. The elements of the left one
+/// are so far apart along a column and along a row, so that it may be stored by rows or by columns. The rows of the
+/// right one, and those of the sum, begin `step` elements apart.
 ///
 /// # Panics
 /// If a slice has too few elements.
 fn add_products<T: bytemuck::Pod>(
-    (left, left_step): (&[T], usize),
+    (left, [down, across]): (&[T], [usize; 2]),
     (right, step): (&[T], usize),
     sum: &mut [T],
-    (rows, m, n): (usize, usize, usize),
+    [m, k, n]: [usize; 3],
     (adds, one): (bool, T),
 ) {
-    let end = |count: usize, step: usize, len: usize| if count == 0 { 0 } else { (count - 1) * step + len };
-    assert!(left.len() >= end(rows, left_step, m) && right.len() >= end(rows, step, n), "elements of the operands");
-    assert!(sum.len() >= end(m, step, n), "elements of the sum");
-    // SAFETY: the slices have these many elements: `sum` m rows of n, `left` and `right` as many rows of m and n
-    // elements as there are, of which `left` is read by columns. `sum` is borrowed mutably, so it overlaps neither.
+    let needs = |[rows, columns]: [usize; 2], [down, across]: [usize; 2]| match (rows, columns) {
+        (0, _) | (_, 0) => 0,
+        _ => (rows - 1) * down + (columns - 1) * across + 1,
+    };
+    assert!(left.len() >= needs([m, k], [down, across]), "elements of the left operand");
+    assert!(right.len() >= needs([k, n], [step, 1]), "elements of the right operand");
+    assert!(sum.len() >= needs([m, n], [step, 1]), "elements of the sum");
+    // SAFETY: the slices have the elements of these matrices, as checked above. `sum` is borrowed mutably, so it
+    // overlaps neither operand.
     unsafe {
         gemm::gemm(
             m,
             n,
-            rows,
+            k,
             sum.as_mut_ptr(),
             1,
             step as isize,
             adds,
             left.as_ptr(),
-            left_step as isize,
-            1,
+            across as isize,
+            down as isize,
             right.as_ptr(),
             1,
             step as isize,
@@ -202,6 +255,10 @@ pub struct ColumnProduct {
     pub product: Product,
     /// Its operands.
     pub sides: [Side; 2],
+    /// Whether the left operand has an `i32` in each row, a key, instead of a row with 1 in the column of the key and 0
+    /// in all others: the rows of the right operand are added up by their keys. A row has no key if that is none of the
+    /// columns.
+    pub by_key: bool,
 }
 
 /// Returns the error of a device for a product on a stream that was not prepared for products.
@@ -264,6 +321,71 @@ mod tests {
         }
     }
 
+    /// Multiplies as `T`, and compares with a plain loop.
+    fn check_rows<T: bytemuck::Pod + PartialEq + std::fmt::Debug>(
+        product: MatrixProduct,
+        rows: usize,
+        as_t: fn(f64) -> T,
+    ) {
+        let MatrixProduct { inner, width, .. } = product;
+        let from: Vec<T> = (0..rows * inner).map(|place| as_t(number(place))).collect();
+        let matrix: Vec<T> = (0..inner * width).map(|place| as_t(number(place + 3))).collect();
+        let mut to = vec![as_t(f64::NAN); rows * width];
+        product.multiply(rows, bytes(&from), bytes(&matrix), bytemuck::cast_slice_mut(&mut to));
+        let element = |i: usize, j: usize| -> f64 {
+            (0..inner).map(|place| number(i * inner + place) * number(place * width + j + 3)).sum()
+        };
+        let plain: Vec<T> = (0..rows * width).map(|place| as_t(element(place / width, place % width))).collect();
+        assert_eq!(to, plain, "{product:?}, {rows} rows");
+        assert_eq!(size_of_val(&*matrix), product.matrix_bytes(), "{product:?}");
+        let row_bytes = [product.inner_bytes(), product.row_bytes()];
+        assert_eq!([size_of_val(&*from), size_of_val(&*to)], row_bytes.map(|bytes| rows * bytes), "{product:?}");
+    }
+
+    #[test]
+    fn rows_times_a_matrix_are_those_of_a_plain_loop() {
+        let shapes = [
+            (1, 1, 1),
+            (1, 17, 3),
+            (17, 1, 3),
+            (3, 5, 7),
+            (7, 3, 1),
+            (33, 65, 129),
+            (8, 8, 4096),
+            (5, 3, 0),
+            (0, 3, 2),
+        ];
+        for (inner, width, rows) in shapes {
+            check_rows(MatrixProduct { float: Float::F32, inner, width }, rows, |number| number as f32);
+            check_rows(MatrixProduct { float: Float::F64, inner, width }, rows, |number| number);
+        }
+    }
+
+    #[test]
+    fn the_bits_of_rows_times_a_matrix_do_not_depend_on_where_they_are() {
+        let product = MatrixProduct { float: Float::F32, inner: 37, width: 19 };
+        let (rows, shift) = (41, 3);
+        let inexact = |place: usize| (number(place) as f32 + 0.1) / 3.0;
+        let multiply = |shift: usize| {
+            let numbers = |count: usize, seed: usize| -> Vec<f32> {
+                (0..shift + count).map(|place| inexact((place + seed).wrapping_sub(shift) % 1009)).collect()
+            };
+            let (from, matrix) = (numbers(rows * 37, 2000), numbers(37 * 19, 3000));
+            let mut to = vec![f32::NAN; shift + rows * 19];
+            let [from, matrix] = [&from[shift..], &matrix[shift..]].map(bytes);
+            product.multiply(rows, from, matrix, bytemuck::cast_slice_mut(&mut to[shift..]));
+            to[shift..].iter().map(|element| element.to_bits()).collect::<Vec<_>>()
+        };
+        assert_eq!(multiply(shift), multiply(0));
+    }
+
+    #[test]
+    #[should_panic(expected = "range end index")]
+    fn a_result_without_space_for_its_rows_is_refused() {
+        let product = MatrixProduct { float: Float::F64, inner: 1, width: 2 };
+        product.multiply(2, bytes(&[1.0, 2.0]), bytes(&[3.0, 4.0]), bytemuck::cast_slice_mut(&mut [0.0_f64; 3]));
+    }
+
     #[test]
     fn longer_slices_are_used_in_part() {
         let product = Product { float: Float::F64, left: 1, right: 2 };
@@ -271,5 +393,9 @@ mod tests {
         let operands = [bytes(&[2.0, 99.0]), bytes(&[3.0, 4.0, 99.0])];
         product.multiply(1, operands, bytemuck::cast_slice_mut(&mut sum), false);
         assert_eq!((sum, product.elements(), product.bytes()), ([6.0, 8.0, 9.0], 2, 16));
+        let product = MatrixProduct { float: Float::F64, inner: 1, width: 2 };
+        let mut to = [0.0, 0.0, 9.0];
+        product.multiply(1, bytes(&[2.0, 99.0]), bytes(&[4.0, 5.0, 99.0]), bytemuck::cast_slice_mut(&mut to));
+        assert_eq!(to, [8.0, 10.0, 9.0]);
     }
 }

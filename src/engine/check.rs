@@ -8,11 +8,11 @@ use super::parts::Part;
 use super::result_outputs::ArrayKind;
 use super::shapes::{self, RowNeeds, Shaped, Wide};
 use crate::custom;
-use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar};
+use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar, Source, numpy_shape};
 use crate::device::kernel::{Kernel, Resident};
 use crate::device::product::DEVICE_ROWS;
 use crate::error::{Error, JobError, KernelError, Result};
-use crate::expr::{Expression, Extent, Number, Reduction, RowShape};
+use crate::expr::{Expression, Extent, Number, Program, Reduction, RowShape};
 use crate::job::{Job, JobBody};
 use crate::ops::{CustomOp, Eval, Operator};
 
@@ -64,8 +64,13 @@ pub(super) struct Column {
 }
 
 impl Column {
+    /// An input that is no column of the kernel: it is the same for all rows.
+    pub(super) fn resident(dtype: Dtype) -> Column {
+        Column { dtype, elements: 0, is_resident: true, is_reduced: false }
+    }
+
     /// The column of an input of rows of this shape.
-    fn of_input(dtype: Dtype, row: &RowShape, input: usize) -> Column {
+    pub(super) fn of_input(dtype: Dtype, row: &RowShape, input: usize) -> Column {
         let (elements, is_resident) = (row.elements(input) as u64, row.extent(input).is_resident());
         Column { dtype, elements, is_resident, is_reduced: false }
     }
@@ -115,7 +120,8 @@ impl BoundJob {
     /// Returns the rows of a tile, of which parts of the job are multiples.
     pub(super) fn tile_rows(&self) -> u64 {
         let columns = &self.operator.kernel().columns;
-        let tile = if columns.products.is_empty() { columns.tile_rows } else { DEVICE_ROWS.max(columns.tile_rows) };
+        let unit = columns.unit_rows();
+        let tile = if columns.products.is_empty() { unit } else { DEVICE_ROWS.max(unit) };
         tile as u64
     }
 
@@ -250,9 +256,11 @@ pub(super) struct Checked<'j> {
     job: &'j Job<'j>,
     /// The dtype and the elements of each input, which are asked for once.
     sources: Vec<(Dtype, u64)>,
-    is_resident: bool,
+    pub(super) is_resident: bool,
     /// The shape of the job, if its rows have several elements.
     wide: Option<Wide>,
+    /// Whether rows are multiplied by matrices. Each layer then has a shape of its own.
+    in_layers: bool,
 }
 
 /// What an expression reads: inputs and scalars with their dtypes, and numbers.
@@ -271,7 +279,23 @@ pub(super) struct LateRow {
     pub(super) name: String,
     pub(super) dtype: Dtype,
     pub(super) extent: Extent,
+    pub(super) shape: Vec<u64>,
     pub(super) bytes: Arc<Resident>,
+}
+
+impl LateRow {
+    /// Checks that it is a row of this shape.
+    pub(super) fn check_shape(&self, dims: &[u64]) -> Result<()> {
+        match self.extent == Extent::PerTile || shapes::is_same(&self.shape, dims) {
+            true => Ok(()),
+            false => Err(JobError::ArrayShape {
+                name: self.name.clone(),
+                shape: numpy_shape(&self.shape),
+                other: format!("rows of the shape {}", numpy_shape(dims)),
+            }
+            .into()),
+        }
+    }
 }
 
 impl Given {
@@ -293,16 +317,15 @@ impl<'j> Checked<'j> {
         let is_resident = job.inputs.iter().any(|(_, input)| input.shards().is_some())
             || job.outputs.iter().any(|(_, output)| output.shards().is_some());
         let source = |(_, input): &(String, Input<'_>)| (input.source().dtype(), input.source().rows());
-        let mut checked = Checked { job, sources: job.inputs.iter().map(source).collect(), is_resident, wide: None };
+        let sources = job.inputs.iter().map(source).collect();
+        let mut checked = Checked { job, sources, is_resident, wide: None, in_layers: false };
         if let JobBody::Expression(expression) = &job.what {
             job.check_names(expression)?;
-            let inputs = job.inputs.iter().zip(&checked.sources);
-            let shaped = inputs.map(|((name, input), (_, count))| {
-                let is_of_rows = expression.has_value_of_each_row(name);
-                Shaped { name, count: *count, shape: input.source().shape(), is_of_rows }
-            });
-            let needs = RowNeeds { first_axis: expression.needs_rows(), within: expression.axes_within() };
-            checked.wide = shapes::wide(&shaped.collect::<Vec<_>>(), &needs)?;
+            if !expression.matrices().is_empty() {
+                checked.in_layers = true;
+                return Ok(checked);
+            }
+            checked.wide = checked.wide_of(expression, &(0..job.inputs.len()).collect::<Vec<_>>())?;
             // Those of outputs are compared when their elements are known.
             let outputs = if checked.wide.is_none() { job.outputs.len() } else { 0 };
             checked.rows(&vec![1; outputs])?;
@@ -310,15 +333,69 @@ impl<'j> Checked<'j> {
         Ok(checked)
     }
 
-    /// The columns of the inputs, in the order of the job.
+    /// The shape of an expression that reads these inputs; `None` if its rows have one element. The extents are those
+    /// of all inputs of the job, of which it reads no others.
+    fn wide_of(&self, expression: &Expression, inputs: &[usize]) -> Result<Option<Wide>> {
+        let shaped = inputs.iter().map(|k| {
+            let (name, input) = &self.job.inputs[*k];
+            let is_of_rows = expression.has_value_of_each_row(name);
+            Shaped { name, count: self.sources[*k].1, shape: input.source().shape(), is_of_rows }
+        });
+        let needs = RowNeeds { first_axis: expression.needs_rows(), within: expression.axes_within() };
+        let wide = shapes::wide(&shaped.collect::<Vec<_>>(), &needs)?;
+        Ok(wide.map(|mut wide| {
+            let (mut extents, mut reduced) = (vec![Extent::Full; self.sources.len()], vec![false; self.sources.len()]);
+            for (k, own) in inputs.iter().enumerate() {
+                (extents[*own], reduced[*own]) = (wide.row.extent(k), wide.row.is_reduced(k));
+            }
+            (wide.row.extents, wide.row.reduced) = (extents, reduced);
+            wide
+        }))
+    }
+
+    /// The source of an input of the job, and the number of its elements.
+    pub(super) fn source(&self, input: usize) -> (&dyn Source, u64) {
+        (self.job.inputs[input].1.source(), self.sources[input].1)
+    }
+
+    /// The numbers in the job of inputs with these names.
+    pub(super) fn numbers_of(&self, inputs: &[(String, Dtype)]) -> Vec<usize> {
+        let number = |(name, _): &(String, Dtype)| self.job.inputs.iter().position(|(own, _)| own == name);
+        inputs.iter().filter_map(number).collect()
+    }
+
+    /// Checks that the inputs with these numbers, which are these columns, and outputs have so many rows.
+    pub(super) fn check_rows(&self, rows: u64, inputs: &[usize], columns: &[Column], outputs: &[Column]) -> Result<()> {
+        let (mut counts, mut elements) = (vec![rows; self.sources.len()], vec![1; self.sources.len()]);
+        for (k, column) in inputs.iter().zip(columns).filter(|(_, column)| !column.is_resident) {
+            (counts[*k], elements[*k]) = (self.sources[*k].1, column.elements.max(1));
+        }
+        let of_outputs: Vec<u64> = outputs.iter().map(|output| output.elements).collect();
+        self.job.row_count(&counts, (&elements, &of_outputs)).map(drop)
+    }
+
+    /// The columns of the inputs, in the order of the job. With matrices, each layer checks them.
     pub(super) fn columns(&self) -> Vec<Column> {
+        if self.in_layers {
+            let inputs = self.job.inputs.iter().zip(&self.sources);
+            return inputs.map(|((name, input), (dtype, _))| self.column_in_layers(name, input, *dtype)).collect();
+        }
         let row = self.wide.as_ref().map(|wide| wide.row.clone()).unwrap_or_default();
         self.sources.iter().enumerate().map(|(input, (dtype, _))| Column::of_input(*dtype, &row, input)).collect()
     }
 
-    /// The shape of a row; empty for one element.
-    pub(super) fn row_dims(&self) -> &[u64] {
-        self.wide.as_ref().map_or(&[], |wide| &wide.row.dims)
+    fn column_in_layers(&self, name: &str, input: &Input<'_>, dtype: Dtype) -> Column {
+        let is_matrix = match &self.job.what {
+            JobBody::Expression(expression) => expression.matrices().contains(name),
+            JobBody::Kernel(_) => false,
+        };
+        match (is_matrix, input.source().shape()) {
+            (true, _) => Column::resident(dtype),
+            (false, shape) => {
+                let elements = shape.and_then(|shape| shape.get(1..)).unwrap_or_default().iter().product();
+                Column { dtype, elements, is_resident: false, is_reduced: false }
+            }
+        }
     }
 
     /// The names and dtypes of the inputs, in the order of the job, which is also the order of the columns.
@@ -345,12 +422,15 @@ impl<'j> Checked<'j> {
         self.job.row_count(&counts, (&elements, outputs))
     }
 
-    /// The inputs of a part of the job that are one row for all rows, by their numbers, with the elements of this row.
-    fn resident(&self, row: &RowShape, inputs: &[usize]) -> Result<Vec<Arc<Resident>>> {
-        let is_resident = |k: &&usize| row.extent(**k) == Extent::PerColumn;
-        let read = |k: &usize| {
-            let (source, (dtype, count)) = (self.job.inputs[*k].1.source(), self.sources[*k]);
-            let name = &self.job.inputs[*k].0;
+    /// The elements of one row for all rows, of those inputs of the job, by their numbers, that are one.
+    pub(super) fn resident(
+        &self,
+        row: &RowShape,
+        inputs: impl Iterator<Item = (usize, Extent)>,
+    ) -> Result<Vec<Arc<Resident>>> {
+        let read = |(k, _): (usize, Extent)| {
+            let (source, (dtype, count)) = (self.job.inputs[k].1.source(), self.sources[k]);
+            let name = &self.job.inputs[k].0;
             let row_bytes = (row.width() as u64).saturating_mul(dtype.size() as u64);
             if row_bytes > MOST_ROW_BYTES {
                 return Err(JobError::LargeRow { name: name.clone(), bytes: row_bytes, most: MOST_ROW_BYTES }.into());
@@ -365,7 +445,7 @@ impl<'j> Checked<'j> {
             }
             Ok(Arc::new(Resident::new(&bytes)))
         };
-        inputs.iter().filter(is_resident).map(read).collect()
+        inputs.filter(|(_, extent)| *extent == Extent::PerColumn).map(read).collect()
     }
 
     fn shape(&self) -> Option<Vec<u64>> {
@@ -386,23 +466,39 @@ impl<'j> Checked<'j> {
             (name.clone(), target.dtype().filter(|_| target.cast()))
         });
         let casts: Vec<_> = casts.collect();
-        let number = |(name, _): &(String, Dtype)| self.job.inputs.iter().position(|(own, _)| own == name);
-        let own: Vec<usize> = given.inputs.iter().filter_map(number).collect();
-        let Some(wide) = &self.wide else {
-            let rows = self.rows(&vec![1; self.job.outputs.len()])?;
+        let names: Vec<&str> = casts.iter().map(|(name, _)| name.as_str()).collect();
+        if let Some(layers) = expression.layers(&names) {
+            // A layer has nothing that is not used.
+            expression.check_used(names.iter().copied())?;
+            return self.bind_layers(layers, given, &casts, late);
+        }
+        let own = self.numbers_of(&given.inputs);
+        let of_part = match self.in_layers {
+            true => self.wide_of(expression, &own)?,
+            false => self.wide.clone(),
+        };
+        late.iter().try_for_each(|late| late.check_shape(of_part.as_ref().map_or(&[], |wide| &wide.row.dims)))?;
+        let Some(wide) = &of_part else {
+            let rows = match self.in_layers {
+                // The other passes have as many.
+                true => own.first().map_or(0, |k| self.sources[*k].1),
+                false => self.rows(&vec![1; self.job.outputs.len()])?,
+            };
             let own = given.inputs.iter().map(|_| Extent::Full);
             let extents = own.chain(late.iter().map(|row| row.extent)).collect();
             let row = (RowShape { extents, ..RowShape::default() }, given.add(late));
-            return bind_expression(expression, given, &casts, rows, self.shape(), self.is_resident, row);
+            let shape = if self.in_layers { Some(vec![rows]) } else { self.shape() };
+            return bind_expression(expression, given, &casts, rows, shape, self.is_resident, row);
         };
         let extents = own.iter().map(|k| wide.row.extent(*k)).chain(late.iter().map(|row| row.extent)).collect();
         let reduced = own.iter().map(|k| wide.row.is_reduced(*k)).collect();
         let row = RowShape { extents, reduced, ..wide.row.clone() };
-        let mut resident = self.resident(&wide.row, &own)?;
+        let of_inputs = own.iter().map(|k| (*k, wide.row.extent(*k)));
+        let mut resident = self.resident(&wide.row, of_inputs)?;
         resident.extend(given.add(late));
         let shape = Some(wide.whole());
         let bound = bind_expression(expression, given, &casts, wide.rows, shape, self.is_resident, (row, resident))?;
-        if !outputs.is_empty() {
+        if !outputs.is_empty() && !self.in_layers {
             self.rows(&bound.outputs.iter().map(|column| column.elements).collect::<Vec<_>>())?;
         }
         Ok(BoundJob { wide: Some(wide.clone()), ..bound })
@@ -428,31 +524,61 @@ pub(super) fn bind_expression(
     });
     let ends: Vec<Ends> = ends.collect();
     resident.extend(ends.iter().map(|ends| ends.bytes.clone()));
-    let received = program.values()[values.len()..].iter();
-    let received = received.filter_map(|(name, _)| numbers.iter().find(|(own, _)| own == name));
-    let numbers = received.map(|(_, number)| number.as_f64().to_bits()).collect();
-    let input = |(k, (_, dtype)): (usize, &(String, Dtype))| Column::of_input(*dtype, &row, k);
+    let inputs: Vec<Column> =
+        inputs.iter().enumerate().map(|(k, (_, dtype))| Column::of_input(*dtype, &row, k)).collect();
+    let given = values_of(&program, &values, &numbers);
+    let columns = (inputs, outputs_of(&program, outputs.len()));
+    let operator = Box::new(Eval::new(program, resident, rows));
+    Ok(BoundJob { ends, ..BoundJob::of_expression(operator, (rows, shape), columns, given, is_resident) })
+}
+
+/// The columns of the first outputs of a program, which are those of the job.
+pub(super) fn outputs_of(program: &Program, count: usize) -> Vec<Column> {
     let output = |(k, (_, dtype)): (usize, &(String, Dtype))| Column {
         dtype: *dtype,
         elements: program.output_elements(k) as u64,
         is_resident: false,
         is_reduced: program.is_reduced(k),
     };
-    Ok(BoundJob {
-        inputs: inputs.iter().enumerate().map(input).collect(),
-        outputs: program.outputs().iter().enumerate().map(output).collect(),
-        operator: Box::new(Eval::new(program, resident, rows)),
-        rows,
-        shape,
-        wide: None,
-        range: 0..rows,
-        part: None,
-        is_expression: true,
-        is_resident,
-        values,
-        numbers,
-        ends,
-    })
+    program.outputs().iter().take(count).enumerate().map(output).collect()
+}
+
+/// Scalars, and the bits of numbers that the kernel receives after them.
+type Values = (Vec<(String, Dtype)>, Vec<u64>);
+
+/// The scalars of a program, and the bits of the numbers that its kernel receives after them.
+pub(super) fn values_of(program: &Program, values: &[(String, Dtype)], numbers: &[(String, Number)]) -> Values {
+    let received = program.values()[values.len()..].iter();
+    let received = received.filter_map(|(name, _)| numbers.iter().find(|(own, _)| own == name));
+    (values.to_vec(), received.map(|(_, number)| number.as_f64().to_bits()).collect())
+}
+
+impl BoundJob {
+    /// A job of an expression: its rows and the shape of outputs, the columns of its inputs and outputs, and its
+    /// scalars and the bits of its numbers, and whether rows of a column may be resident.
+    pub(super) fn of_expression(
+        operator: Box<dyn Operator>,
+        (rows, shape): (u64, Option<Vec<u64>>),
+        (inputs, outputs): (Vec<Column>, Vec<Column>),
+        (values, numbers): Values,
+        is_resident: bool,
+    ) -> BoundJob {
+        BoundJob {
+            operator,
+            rows,
+            shape,
+            wide: None,
+            range: 0..rows,
+            part: None,
+            is_expression: true,
+            is_resident,
+            inputs,
+            outputs,
+            values,
+            numbers,
+            ends: vec![],
+        }
+    }
 }
 
 /// Checks that the outputs have the dtypes of their values.
@@ -479,7 +605,7 @@ pub(super) fn check_verification(job: &Job<'_>, kernel: &Kernel) -> Result<()> {
     if !(0.0..=1.0).contains(&job.verify) {
         return Err(JobError::VerifyFraction { fraction: job.verify.to_string() }.into());
     }
-    if job.verify > 0.0 && !kernel.columns.products.is_empty() {
+    if job.verify > 0.0 && kernel.columns.are_multiplied() {
         return Err(JobError::VerifyProduct.into());
     }
     match job.verify > 0.0 && kernel.host.is_none() {

@@ -51,7 +51,7 @@ impl<'j> Columns<'j> {
         opened: &Opened,
         begins_use: bool,
     ) -> Result<Self> {
-        let tile_rows = bound.operator.kernel().columns.tile_rows;
+        let tile_rows = bound.operator.kernel().columns.unit_rows();
         // Rows that are the same for all rows are no columns: the kernel has them.
         let streamed = || inputs.iter().zip(&bound.inputs).filter(|(_, column)| !column.is_resident);
         let names = streamed().map(|((name, _), _)| name).chain(outputs.iter().map(|(name, _)| name));

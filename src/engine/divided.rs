@@ -14,6 +14,7 @@ use super::check::{
 use super::parts::check_targets;
 use super::passes::PassContext;
 use super::result_outputs::{ArrayKind, ResultOutputs};
+use super::shapes::is_same;
 use super::versions::Versions;
 use super::{listing, reports};
 use crate::arrays::Resident;
@@ -112,12 +113,7 @@ impl Divided {
             given.inputs = own.iter().map(|k| inputs[*k].clone()).collect();
             let outputs = if is_last { &job.outputs[..] } else { &[] };
             let read_arrays = arrays.iter().filter(|(name, ..)| read.contains(name.as_str()));
-            let dims = checked.row_dims();
-            let late = read_arrays.map(|array| match is_same(&array.2, dims) {
-                true => Ok(late_row(array)),
-                false => Err(other_shape(array, &format!("rows of the shape {}", numpy_shape(dims)))),
-            });
-            let mut late: Vec<LateRow> = late.collect::<Result<_>>()?;
+            let mut late: Vec<LateRow> = read_arrays.map(late_row).collect();
             let read_sums = of_tiles.iter().filter(|(name, ..)| read.contains(name.as_str()));
             late.extend(read_sums.map(|array| LateRow { extent: Extent::PerTile, ..late_row(array) }));
             let own_arrays = late.iter().map(|row| (row.name.clone(), row.bytes.clone())).collect();
@@ -196,11 +192,6 @@ impl Divided {
     }
 }
 
-/// Whether an array has these dimensions, or one more of one element in front.
-fn is_same(shape: &[u64], dims: &[u64]) -> bool {
-    shape == dims || matches!(shape, [1, rest @ ..] if rest == dims)
-}
-
 fn other_shape((name, _, shape): &ArrayKind, other: &str) -> Error {
     JobError::ArrayShape { name: name.clone(), shape: numpy_shape(shape), other: other.to_owned() }.into()
 }
@@ -209,7 +200,7 @@ fn other_shape((name, _, shape): &ArrayKind, other: &str) -> Error {
 fn late_row((name, dtype, shape): &ArrayKind) -> LateRow {
     let elements: u64 = shape.iter().product();
     let bytes = Arc::new(kernel::Resident::late(elements as usize * dtype.size()));
-    LateRow { name: name.clone(), dtype: *dtype, extent: Extent::PerColumn, bytes }
+    LateRow { name: name.clone(), dtype: *dtype, extent: Extent::PerColumn, shape: shape.clone(), bytes }
 }
 
 /// Checks that the sums of the tiles of so many rows fit on every device.
@@ -352,11 +343,17 @@ impl Engine {
     /// Runs the passes of a job one after the other.
     pub(super) fn run_divided(&self, mut job: Job<'_>, divided: Divided) -> Result<Report> {
         let begin = Instant::now();
+        let mut of_products = 0;
         if divided.passes.len() > 1 {
             // What could end the last pass at its start is an error before the first one: an output that exists, and
             // limits that are too small. Each pass is planned again when it runs, because others use memory meanwhile.
             check_targets(&job)?;
-            let _ = self.plan_divided(&job, &divided)?;
+            let plan = self.plan_divided(&job, &divided)?;
+            // Panels and matrices need more than what is left to runs otherwise.
+            let multiplies = |pass: &Pass| pass.bound.operator.kernel().columns.are_multiplied();
+            let plans = plan.passes.iter().zip(&divided.passes).filter(|(_, pass)| multiplies(pass));
+            let bytes = plans.flat_map(|(plan, _)| &plan.devices).map(|device| device.device_bytes);
+            of_products = bytes.max().unwrap_or(0);
         }
         let result_outputs = ResultOutputs::open(&mut job, &divided.arrays)?;
         let Job { what, inputs, values, numbers, rows, outputs, cancel, progress, timeline, verify, checksum, .. } =
@@ -370,7 +367,7 @@ impl Engine {
             passes.iter().map(|pass| Versions::of(&pass.inputs(&inputs, &Kept::new()))).collect();
         let mut kept = Kept::new();
         for number in self.kept_inputs(&passes, (&inputs, &columns)).map(|(_, kept)| kept).unwrap_or_default() {
-            kept.insert(number, self.resident(inputs[number].1.borrowed())?);
+            kept.insert(number, self.resident_beside(inputs[number].1.borrowed(), of_products)?);
             passes.iter_mut().for_each(|pass| pass.bound.is_resident |= pass.inputs.contains(&number));
         }
         let mut known: Values = values.iter().map(|(name, value)| (name.clone(), Some(*value))).collect();

@@ -6,6 +6,7 @@ mod columns;
 mod devices;
 mod divided;
 mod found;
+mod layers;
 mod learned;
 mod listing;
 mod losses;
@@ -249,7 +250,7 @@ impl Engine {
             compaction: Compaction::of(operator, bound.first_place()),
             arbiter: None,
             // Sums of products are lost with a device, too.
-            losses: Losses::new(plan.devices.len() > 1 && !has_shards && operator.products().is_empty()),
+            losses: Losses::new(plan.devices.len() > 1 && !has_shards && operator.kernel().columns.products.is_empty()),
             verification: (verify > 0.0)
                 .then(|| Verification { fraction: verify, outputs: outputs.names_and_dtypes().collect() }),
             epoch: Instant::now(),

@@ -24,7 +24,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Device`] if the host has no memory for the remaining rows, or a GPU fails.
     pub fn sharded<T: Element>(&self, rows: usize) -> Result<ShardedArray<T>> {
-        let shards = self.place(T::DTYPE, rows as u64, true, "sharded array")?;
+        let shards = self.place(T::DTYPE, rows as u64, (true, "sharded array"), 0)?;
         shards.iter().try_for_each(|shard| shard.memory.zero())?;
         let on_host = rows - shards.rows_on_devices() as usize;
         let rest = if shards.is_empty() { self.pinned(rows)? } else { PinnedBuffer::on_host(on_host)? };
@@ -47,9 +47,13 @@ impl Engine {
     /// # Errors
     /// [`Error::Device`] if a GPU fails.
     pub fn resident<'a>(&self, input: impl Into<Input<'a>>) -> Result<Resident<'a>> {
-        let input = input.into();
+        self.resident_beside(input.into(), 0)
+    }
+
+    /// The same, and leaves at least so many bytes of each device to runs.
+    pub(super) fn resident_beside<'a>(&self, input: Input<'a>, runs: u64) -> Result<Resident<'a>> {
         let (source, what) = (input.source(), format!("'{}'", input.source().name()));
-        let shards = self.place(source.dtype(), source.rows(), false, &what)?;
+        let shards = self.place(source.dtype(), source.rows(), (false, &what), runs)?;
         Ok(Resident::new(input, shards))
     }
 
@@ -106,14 +110,15 @@ impl Engine {
         Err(ColumnError::NotOnGpu { address, devices }.into())
     }
 
-    /// Divides a dataset and allocates its memory. If no device of the engine has memory, all rows are on the host.
-    fn place(&self, dtype: Dtype, rows: u64, full: bool, what: &str) -> Result<Arc<Shards>> {
+    /// Divides a dataset and allocates its memory, which leaves so many bytes of each device to runs. If no device
+    /// of the engine has memory, all rows are on the host.
+    fn place(&self, dtype: Dtype, rows: u64, (full, what): (bool, &str), runs: u64) -> Result<Arc<Shards>> {
         let (tile, tiles) = (TILE_ROWS as u64, rows.div_ceil(TILE_ROWS as u64));
         let tile_bytes = tile * dtype.size() as u64;
         // Held until all memory is allocated, so that the next caller sees what is left.
         let mut weights = self.weights.lock().unwrap_or_else(PoisonError::into_inner);
         let devices = self.placement_devices()?;
-        let free = devices.iter().map(|device| self.free(device)).collect::<Result<Vec<_>>>()?;
+        let free = devices.iter().map(|device| self.free(device, runs)).collect::<Result<Vec<_>>>()?;
         if weights.len() != free.len() || weights.iter().all(|weight| *weight == 0) {
             weights.clone_from(&free);
         }
@@ -143,11 +148,11 @@ impl Engine {
         Ok(Shards::new(dtype, rows, shards, full, note))
     }
 
-    /// Returns the bytes that may be allocated on a device now.
-    fn free(&self, device: &PlacementDevice) -> Result<u64> {
+    /// Returns the bytes that may be allocated on a device now, and leave at least so many to runs.
+    fn free(&self, device: &PlacementDevice, runs: u64) -> Result<u64> {
         let most = self.limits.device_memory.map_or(device.memory_bytes, |limit| limit.min(device.memory_bytes));
         let (part, within) = LEFT_TO_RUNS;
-        let left_to_runs = (most / part).clamp(within.start, within.end);
+        let left_to_runs = (most / part).clamp(within.start, within.end).max(runs);
         let free =
             device.memory.free_bytes()?.min(most.saturating_sub(device.stays.in_use() + device.device.reserved()));
         Ok(free.saturating_sub(left_to_runs))

@@ -147,7 +147,7 @@ impl Engine {
                 _ => Ok(gpus),
             };
         }
-        if !kernel.columns.products.is_empty() && found.devices.iter().any(|device| !is_cpu(&device)) {
+        if kernel.columns.are_multiplied() && found.devices.iter().any(|device| !is_cpu(&device)) {
             let is_auto = self.choice == DeviceChoice::Auto;
             let on_cpu = is_auto && (is_small(bound) && !self.is_opened() || is_tiny(bound));
             if found.devices.iter().any(|device| is_cpu(&device)) {
@@ -220,7 +220,7 @@ impl Engine {
         // Devices claim whole tiles of products, wherever the rows are.
         let has_products = !kernel.columns.products.is_empty();
         let sharded: Vec<_> = columns.sharded().map(|sharded| sharded.filter(|_| !has_products)).collect();
-        let mut segments = segments(&sharded, rows, kernel.columns.tile_rows, &names, keeps);
+        let mut segments = segments(&sharded, rows, kernel.columns.unit_rows(), &names, keeps);
         for Segment { rows, .. } in &mut segments {
             *rows = rows.start.max(bound.range.start)..rows.end.min(bound.range.end);
         }
@@ -233,7 +233,7 @@ impl Engine {
         let shape = Shape {
             rows: bound.len(),
             columns: kernel.columns.clone(),
-            resident_bytes: kernel.resident.iter().map(|array| array.len() as u64).sum(),
+            resident_bytes: kernel.resident_bytes(),
             in_memory: columns
                 .is_cached
                 .iter()
@@ -350,9 +350,12 @@ fn is_tiny(bound: &BoundJob) -> bool {
 /// Returns the most seconds that all cores take for the job. `None` for custom kernels: the work of a row is known only
 /// for expressions.
 fn cpu_seconds(bound: &BoundJob) -> Option<f64> {
-    let columns = &bound.operator.kernel().columns;
+    let kernel = bound.operator.kernel();
+    let columns = &kernel.columns;
     let row_bytes: usize = columns.inputs.iter().chain(&columns.outputs).sum();
-    let products: usize = columns.products.iter().map(|product| product.product.elements()).sum();
+    let products = columns.products.iter().map(|product| product.product.elements());
+    let matrices = kernel.layers.iter().flat_map(|layer| &layer.multiplied);
+    let products: usize = products.chain(matrices.map(|by| by.product.inner * by.product.width)).sum();
     let of_row = row_bytes.max(8) as f64 / CORE_RATE + products as f64 / CORE_PRODUCTS;
     let seconds = bound.len() as f64 * of_row / cpu::cores() as f64;
     bound.is_expression.then_some(seconds)

@@ -182,6 +182,11 @@ pub(super) fn wide(inputs: &[Shaped<'_>], needs: &RowNeeds) -> Result<Option<Wid
     Ok(Some(Wide { rows, outer: whole[..outer].to_vec(), row: RowShape { dims, outer: outer - 1, extents, reduced } }))
 }
 
+/// Whether an array has these dimensions, or one more of one element in front.
+pub(super) fn is_same(shape: &[u64], dims: &[u64]) -> bool {
+    shape == dims || matches!(shape, [1, rest @ ..] if rest == dims)
+}
+
 /// Returns the elements of a row of this shape, of an array of elements of `size` bytes that is broadcast to it.
 pub(super) fn broadcast(bytes: &[u8], size: usize, shape: &[u64], dims: &[u64]) -> Vec<u8> {
     // The step of each dimension in the array: none along those that are repeated.

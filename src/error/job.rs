@@ -277,6 +277,38 @@ pub enum JobError {
         other: String,
     },
 
+    /// The rows of an array, or of a value, cannot be multiplied by a matrix, or over the rows.
+    #[error("in '{product}', {what} has the shape {shape}, which does not fit: {needed}")]
+    #[non_exhaustive]
+    MatrixShape {
+        /// The product.
+        product: String,
+        /// The array or the value.
+        what: String,
+        /// Its shape, as NumPy writes it.
+        shape: String,
+        /// What is needed.
+        needed: String,
+    },
+
+    /// Factors of a product have different dtypes, or one of which there are no products.
+    #[error("in '{product}', {factors}: `@` multiplies f32 by f32 and f64 by f64; convert one, like `f64(x) @ w`")]
+    #[non_exhaustive]
+    MatrixDtype {
+        /// The product.
+        product: String,
+        /// The factors and their dtypes.
+        factors: String,
+    },
+
+    /// An array is a matrix, and its rows are read, too.
+    #[error("'{name}' is a matrix that rows are multiplied by, and its own rows are read, too: give it two names")]
+    #[non_exhaustive]
+    MatrixIsRead {
+        /// The array.
+        name: String,
+    },
+
     /// A pass sets a value that the job does not have.
     #[error("the job has no value '{name}' to begin with: give it one")]
     #[non_exhaustive]
@@ -419,7 +451,7 @@ pub enum JobError {
 
     /// A product over the rows is to be verified.
     #[error(
-        "chunks of a product over the rows cannot be verified, because a CPU and a GPU round its sums differently: \
+        "chunks of products of matrices cannot be verified, because a CPU and a GPU round their sums differently: \
              leave out `verify`, or compare the result with one on another device"
     )]
     VerifyProduct,

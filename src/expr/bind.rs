@@ -13,7 +13,7 @@ use super::neighbours::Neighbourhood;
 use super::number::Number;
 use super::parse::{Parsed, Statement, Term, TermId, Tree};
 use super::product::{self, Factor, Factors};
-use super::program::Program;
+use super::program::{LayerOf, Program};
 use super::random::NORMAL_FROM;
 use super::rank::{Bound, Order};
 use super::reduce::Reduction;
@@ -24,6 +24,9 @@ use super::view::{Rule, Step};
 use super::words::{self, Binary, Distribution, Fixed, Function, Kind, Near, Unary, Weak, Window};
 use super::{filter, fold, hints, neighbours, rank, scan};
 use crate::data::Dtype;
+
+/// The bits of the key of a row that has none: -1.
+const NO_KEY: u64 = u64::MAX;
 
 /// The value of a term.
 #[derive(Clone, Copy, Debug)]
@@ -84,19 +87,31 @@ struct Binder<'a> {
     element: Op,
 }
 
+/// The part of a text that is bound.
+pub(super) struct Part<'a> {
+    pub(super) text: &'a Arc<str>,
+    pub(super) pass: Option<usize>,
+    pub(super) layer: Option<LayerOf>,
+    pub(super) parsed: &'a Parsed,
+    /// All layers of the part, whose kernels receive the same values.
+    pub(super) whole: &'a Parsed,
+    /// The inputs that are products of earlier layers.
+    pub(super) computed: &'a [String],
+}
+
 /// See [`Expression::bind`](super::Expression::bind).
 pub(super) fn bind(
-    (text, pass): (&Arc<str>, Option<usize>),
-    parsed: &Parsed,
+    part: Part<'_>,
     row_shape: &RowShape,
     inputs: &[(String, Dtype)],
     scalars: &[(String, Dtype)],
     numbers: &[(String, Number)],
     requested: &[(String, Option<Dtype>)],
 ) -> Result<Program, Fault> {
-    let part =
-        |(name, number): &(String, Number)| (name.clone(), (!number.is_received(name, parsed)).then_some(*number));
-    let numbers: Vec<(String, Option<Number>)> = numbers.iter().map(part).collect();
+    let Part { text, pass, layer, parsed, whole, computed } = part;
+    let number =
+        |(name, number): &(String, Number)| (name.clone(), (!number.is_received(name, whole)).then_some(*number));
+    let numbers: Vec<(String, Option<Number>)> = numbers.iter().map(number).collect();
     let received = numbers.iter().filter(|(_, part)| part.is_none()).map(|(name, _)| (name.clone(), Dtype::F64));
     let values: Vec<(String, Dtype)> = scalars.iter().cloned().chain(received).collect();
     // An input takes precedence over a scalar of the same name.
@@ -179,6 +194,9 @@ pub(super) fn bind(
             }
         }
     }
+    if let Some(layer) = &layer {
+        binder.check_layer(layer, requested)?;
+    }
     let (mut outputs, mut output_ids, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
     let (mut output_rows, mut outputs_at, mut reduced_outputs) = (Vec::new(), Vec::new(), Vec::new());
     for (name, dtype) in requested {
@@ -214,7 +232,8 @@ pub(super) fn bind(
     let (nodes, moved) = binder.nodes.keep(&roots);
     let near = Neighbourhood::of(&nodes, views, inputs.len());
     operands.iter_mut().zip(moved).for_each(|(id, moved)| **id = moved);
-    let (products, operands) = product::numbered(products, &nodes, |input| near.halo(input).is_empty());
+    let as_it_is = |input: usize| near.halo(input).is_empty() && !computed.contains(&inputs[input].0);
+    let (products, operands) = product::numbered(products, &nodes, as_it_is);
     for Factor { name, at, id, dtype, shape } in operands {
         output_ids.push(id);
         outputs.push((name, dtype));
@@ -235,6 +254,7 @@ pub(super) fn bind(
     let program = Program {
         text: text.clone(),
         pass,
+        layer,
         inputs: inputs.to_vec(),
         row: row_shape.clone(),
         values,
@@ -255,6 +275,20 @@ pub(super) fn bind(
 }
 
 impl Binder<'_> {
+    /// Checks that a layer reads no rows but its own, and that what is multiplied has all rows.
+    fn check_layer(&self, layer: &LayerOf, requested: &[(String, Option<Dtype>)]) -> Result<(), Fault> {
+        let reads_others = |term: &&Term| matches!(term.tree, Tree::Near(..) | Tree::RunningSum { .. });
+        if let Some(term) = self.terms.iter().find(reads_others) {
+            return Err(Fault::new(term.at, hints::OTHER_ROWS_BESIDE_PRODUCT));
+        }
+        let factors = requested.iter().filter(|(name, _)| !layer.outputs.contains(name));
+        let mut factors = factors.filter_map(|(name, _)| self.assigned.get(name.as_str()));
+        match factors.find(|factor| factor.rows.condition().is_some()) {
+            Some(factor) => Err(Fault::new(factor.at, hints::FILTERED_FACTOR)),
+            None => Ok(()),
+        }
+    }
+
     fn dtype(&self, value: Value) -> Dtype {
         match value {
             Value::Weak(weak) => default_dtype(weak),
@@ -313,6 +347,8 @@ impl Binder<'_> {
             Tree::Filter(of, _) | Tree::Weighted(of, _) | Tree::Transposed(of) | Tree::Factors(of, _) => {
                 Ok(Operand { at, ..self.operands[*of] })
             }
+            Tree::Times { .. } => Err(Fault::new(at, hints::UNDIVIDED)),
+            Tree::OneHot(of, keys) => self.key(at, self.operands[*of], *keys),
             Tree::Near(near, of) => self.near(at, near, self.operands[*of]),
             Tree::RunningSum { label, of } => self.running_sum(at, label, *of),
             Tree::Call(function, arguments) => {
@@ -466,24 +502,54 @@ impl Binder<'_> {
 
     /// A product over the rows, of the operands of this term.
     fn product(&mut self, label: &str, term: TermId) -> Result<Factors, Fault> {
-        let Tree::Factors(left, right) = self.terms[term].tree else { return Err(Fault::new(0, hints::PRODUCT)) };
+        let Tree::Factors(left, right) = self.terms[term].tree else { return Err(Fault::new(0, hints::UNDIVIDED)) };
         let at = self.terms[term].at;
-        let dtype = product::dtype(at, self.common(&[self.operands[left], self.operands[right]]))?;
+        let keys = self.keys(left);
+        let factors = if keys.is_some() { vec![right] } else { vec![left, right] };
+        let factors: Vec<Operand> = factors.into_iter().map(|factor| self.operands[factor]).collect();
+        let dtype = product::dtype(at, self.common(&factors))?;
         let kept = self.rows[term].condition();
-        let mut operand = |side: &str, term: TermId| {
+        let mut operand = |side: &str, term: TermId, (dtype, left_out): (Dtype, u64)| {
             let of = self.operands[term];
             let mut id = self.strong(of, dtype)?;
             if let Some(condition) = kept {
-                let zero = self.nodes.push(Op::Constant(0), dtype);
-                id = self.nodes.push(Op::Select(condition, id, zero), dtype);
+                let none = self.nodes.push(Op::Constant(left_out), dtype);
+                id = self.nodes.push(Op::Select(condition, id, none), dtype);
             }
             let extents = self.row_shape.of_nodes(self.nodes.list());
             let shape = TermShape { extent: extents[id], ..self.shapes[term] };
             let name = format!("the {side} operand of '{label}'");
             Ok(Factor { name, at: self.terms[term].at, id, dtype, shape })
         };
-        let operands = [operand("left", left)?, operand("right", right)?];
-        Factors::new(at, label, operands, self.row_shape)
+        // Zeros add nothing, and neither do rows without a key.
+        let of_left = if keys.is_some() { (Dtype::I32, NO_KEY) } else { (dtype, 0) };
+        let operands = [operand("left", left, of_left)?, operand("right", right, (dtype, 0))?];
+        Factors::new((at, label), keys, operands, self.row_shape)
+    }
+
+    /// The number of keys of a factor that is keys.
+    fn keys(&self, factor: TermId) -> Option<u32> {
+        let Tree::Transposed(of) = self.terms[factor].tree else { return None };
+        if let Tree::OneHot(_, keys) = self.terms[of].tree { Some(keys) } else { None }
+    }
+
+    /// A key as an `i32`, which is -1 if it is none of so many.
+    fn key(&mut self, at: usize, of: Operand, keys: u32) -> Result<Operand, Fault> {
+        let dtype = self.dtype(of.value);
+        if dtype.is_float() {
+            let message = format!("keys are integers, not {dtype}; convert them, like onehot(i64(k), n)");
+            return Err(Fault::new(of.at, message));
+        }
+        let own = self.strong(of, dtype)?;
+        // A u64 that is no i64 becomes negative.
+        let key = self.cast(own, Dtype::I64);
+        let [zero, end, none] =
+            [0, u64::from(keys), NO_KEY].map(|number| self.nodes.push(Op::Constant(number), Dtype::I64));
+        let is_key = [(Binary::Ge, zero), (Binary::Lt, end)]
+            .map(|(op, bound)| self.nodes.push(Op::Binary(op, key, bound), Dtype::Bool));
+        let is_key = self.nodes.push(Op::Binary(Binary::And, is_key[0], is_key[1]), Dtype::Bool);
+        let key = self.nodes.push(Op::Select(is_key, key, none), Dtype::I64);
+        Ok(Operand { at, value: Value::Node(self.cast(key, Dtype::I32)) })
     }
 
     /// The reductions of a pass that finds values by their rank.

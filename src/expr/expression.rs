@@ -1,19 +1,24 @@
 //! A parsed expression.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use super::axes::Axes;
 use super::bind;
+use super::layers::{self, Crossed, Multiplied};
 use super::number::Number;
 use super::parse::{self, Parsed, Statement, TermId, Tree};
-use super::program::Program;
+use super::program::{LayerOf, Program};
 use super::rank::Ranking;
+use super::reduce::Reduction;
 use super::scan::RunningSum;
 use super::shape::RowShape;
 use super::words::{self, Fixed, Function};
 use crate::data::Dtype;
+use crate::device::kernel::TILE_ROWS;
+use crate::device::product::Product;
 use crate::error::{Error, Result};
 
 /// A parsed expression: statements that compute a value for every row, or reduce a value over all rows.
@@ -45,7 +50,24 @@ struct Inner {
     text: Arc<str>,
     /// Which pass of the text it is; `None` for the whole text.
     pass: Option<usize>,
+    /// Which layer of the pass it is, and all of that; `None` if it is all layers.
+    layer: Option<(LayerOf, Expression)>,
     parsed: Parsed,
+}
+
+/// The layers of an expression: see `expr/layers.rs`.
+pub(crate) struct Layers {
+    pub(crate) layers: Vec<Layer>,
+    /// The products over the rows whose operands are of different layers.
+    pub(crate) crossed: Vec<Crossed>,
+}
+
+/// A layer of an expression.
+pub(crate) struct Layer {
+    pub(crate) expression: Expression,
+    /// The outputs that are no outputs of the job, because they are multiplied.
+    pub(crate) factors: Vec<String>,
+    pub(crate) multiplied: Vec<Multiplied>,
 }
 
 /// A result that is computed from those of reductions.
@@ -66,7 +88,7 @@ impl Expression {
     /// a job runs, because they depend on its inputs.
     pub fn parse(text: &str) -> Result<Expression> {
         match parse::parse(text) {
-            Ok(parsed) => Ok(Expression(Arc::new(Inner { text: text.into(), pass: None, parsed }))),
+            Ok(parsed) => Ok(Expression(Arc::new(Inner { text: text.into(), pass: None, layer: None, parsed }))),
             Err(fault) => Err(fault.in_text(text)),
         }
     }
@@ -146,7 +168,46 @@ impl Expression {
     /// found are scalars of it.
     pub(crate) fn pass(&self, number: usize, outputs: &[&str]) -> Expression {
         let Inner { text, parsed, .. } = &*self.0;
-        Expression(Arc::new(Inner { text: text.clone(), pass: Some(number), parsed: parsed.pass(number, outputs) }))
+        let (text, parsed) = (text.clone(), parsed.pass(number, outputs));
+        Expression(Arc::new(Inner { text, pass: Some(number), layer: None, parsed }))
+    }
+
+    /// Returns the layers of a text of one pass, of which these are outputs; `None` if no rows are multiplied by a
+    /// matrix.
+    pub(crate) fn layers(&self, outputs: &[&str]) -> Option<Layers> {
+        let Inner { text, pass, parsed, .. } = &*self.0;
+        let layers::Divided { layers, crossed } = parsed.divide(outputs)?;
+        let outputs: Vec<String> = outputs.iter().map(|name| (*name).to_owned()).collect();
+        let layer = |(number, layers::Layer { parsed, factors, multiplied })| {
+            let of = LayerOf { number, outputs: outputs.clone(), batch_rows: TILE_ROWS };
+            let (text, layer) = (text.clone(), Some((of, self.clone())));
+            Layer { expression: Expression(Arc::new(Inner { text, pass: *pass, layer, parsed })), factors, multiplied }
+        };
+        Some(Layers { layers: layers.into_iter().enumerate().map(layer).collect(), crossed })
+    }
+
+    /// Returns the reduction and the product of a product over the rows whose operands are of different layers. They
+    /// have this dtype, and these dimensions in each row: one, or none.
+    ///
+    /// # Errors
+    /// [`Error::Expression`] if neither has one, or if the product is too large.
+    pub(crate) fn bind_crossed(
+        &self,
+        crossed: &Crossed,
+        dtype: Dtype,
+        sides: [Vec<u64>; 2],
+    ) -> Result<(Reduction, Product)> {
+        crossed.bind(dtype, sides).map_err(|fault| fault.in_text(self.text()))
+    }
+
+    /// Returns the names of the arrays by which rows are multiplied.
+    pub(crate) fn matrices(&self) -> HashSet<&str> {
+        self.0.parsed.matrices().collect()
+    }
+
+    /// Returns whether nothing is computed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.parsed.statements.is_empty()
     }
 
     /// Returns what is found by its rank.
@@ -158,7 +219,7 @@ impl Expression {
     pub(crate) fn computed_results(&self) -> impl Iterator<Item = ComputedResult> {
         let Inner { text, parsed, .. } = &*self.0;
         parsed.computed_results().map(|(label, after, parsed)| {
-            let expression = Expression(Arc::new(Inner { text: text.clone(), pass: None, parsed }));
+            let expression = Expression(Arc::new(Inner { text: text.clone(), pass: None, layer: None, parsed }));
             ComputedResult { label: label.to_owned(), after, expression }
         })
     }
@@ -214,8 +275,14 @@ impl Expression {
         numbers: &[(String, Number)],
         outputs: &[(String, Option<Dtype>)],
     ) -> Result<Program> {
-        let Inner { text, pass, parsed } = &*self.0;
-        let bound = bind::bind((text, *pass), parsed, row, inputs, scalars, numbers, outputs);
+        let Inner { text, pass, layer, parsed } = &*self.0;
+        let (whole, computed) = match layer {
+            Some((_, all)) => (&all.0.parsed, all.0.parsed.labels_of_products()),
+            None => (parsed, vec![]),
+        };
+        let layer = layer.as_ref().map(|(layer, _)| layer.clone());
+        let part = bind::Part { text, pass: *pass, layer, parsed, whole, computed: &computed };
+        let bound = bind::bind(part, row, inputs, scalars, numbers, outputs);
         bound.map_err(|fault| fault.in_text(text))
     }
 
@@ -232,7 +299,8 @@ impl Expression {
     }
 
     /// Returns whether the text tells that an array with this name and of one dimension has a value for each row: the
-    /// condition of a filter reads it, at once or through assigned names, or it is filtered itself.
+    /// condition of a filter or a key reads it, at once or through assigned names, or it is filtered itself or an
+    /// operand of a product over the rows.
     pub(crate) fn has_value_of_each_row(&self, name: &str) -> bool {
         let Parsed { terms, statements, .. } = &self.0.parsed;
         let value_of = |own: &str| {
@@ -241,11 +309,18 @@ impl Expression {
                 _ => None,
             })
         };
+        // An array that is an operand of a product over the rows.
+        let own_name = |side: TermId| {
+            let side = if let Tree::Transposed(of) = terms[side].tree { of } else { side };
+            matches!(terms[side].tree, Tree::Name(_)).then_some(side)
+        };
         let mut waiting: Vec<TermId> = terms
             .iter()
             .flat_map(|term| match term.tree {
                 Tree::Filter(of, condition) if matches!(terms[of].tree, Tree::Name(_)) => [Some(of), Some(condition)],
                 Tree::Filter(_, condition) => [None, Some(condition)],
+                Tree::OneHot(key, _) => [Some(key), None],
+                Tree::Factors(left, right) => [left, right].map(own_name),
                 _ => [None; 2],
             })
             .flatten()

@@ -7,7 +7,7 @@
 
 #[cfg(any(test, feature = "testing"))]
 use super::number::Number;
-use super::program::Program;
+use super::program::{LayerOf, Program};
 #[cfg(any(test, feature = "testing"))]
 use super::shape::{Extent, RowShape};
 use crate::data::Dtype;
@@ -20,6 +20,9 @@ struct Header {
     expression: String,
     /// Which pass of the expression it is; `null` if it has one.
     pass: Option<usize>,
+    /// Which layer of the pass it is, the outputs of that, and the rows of a batch, if it has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    layer: Option<(usize, Vec<String>, usize)>,
     inputs: Vec<(String, String)>,
     /// The shape of a row, if it has several elements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -44,6 +47,7 @@ struct Header {
 pub(super) struct Origin {
     pub(super) text: String,
     pub(super) pass: Option<usize>,
+    pub(super) layer: Option<LayerOf>,
     pub(super) inputs: Vec<(String, Dtype)>,
     pub(super) row: RowShape,
     pub(super) scalars: Vec<(String, Dtype)>,
@@ -62,6 +66,7 @@ pub(super) fn header(program: &Program) -> String {
     let header = Header {
         expression: program.text.to_string(),
         pass: program.pass,
+        layer: program.layer.clone().map(|LayerOf { number, outputs, batch_rows }| (number, outputs, batch_rows)),
         inputs: names(&program.inputs),
         row: program.row.dims.clone(),
         outer: program.row.outer,
@@ -98,5 +103,6 @@ pub(super) fn read(source: &str) -> Option<Origin> {
         None => Some((name, None)),
     });
     let outputs = outputs.collect::<Option<_>>()?;
-    Some(Origin { text: header.expression, pass: header.pass, inputs, row, scalars, numbers, outputs })
+    let layer = header.layer.map(|(number, outputs, batch_rows)| LayerOf { number, outputs, batch_rows });
+    Some(Origin { text: header.expression, pass: header.pass, layer, inputs, row, scalars, numbers, outputs })
 }

@@ -181,12 +181,34 @@ pub(super) fn slice(dimensions: usize) -> &'static str {
     }
 }
 
-/// The message about a product whose left operand is not transposed.
-pub(super) const PRODUCT: &str = "`@` adds up products over the rows, so the value on its left is transposed, like \
-     `x.T @ y`; write `sum(x * y)` for the dot product";
+/// The message about a matrix that is no array of the job.
+pub(super) const MATRIX: &str = "rows are multiplied by an array of the job, like `x @ w` or `x @ w.T`; compute it \
+     first, or write `x.T @ y` for a product over the rows and `sum(x * y)` for the dot product";
+
+/// The message about the number of keys.
+pub(super) const NUMBER_OF_KEYS: &str =
+    "the number of keys of `onehot` is a number of the text, from 1 to 16777216, as in `onehot(k, 10).T @ x`";
+
+/// The message about keys that are not multiplied.
+pub(super) const ONE_HOT: &str = "`onehot` is only multiplied over the rows, like `onehot(k, 10).T @ x`, which adds up \
+     rows by their keys; compare with a number for a value of 0 or 1, like `k == 3`";
+
+/// The message about keys of several columns.
+pub(super) const KEYS_OF_ROWS: &str = "each row has one key here; give keys of the shape `(n,)` or `(n, 1)`";
+
+/// The message about a product in a text that was not divided at its products.
+pub(super) const UNDIVIDED: &str = "a product with a matrix is computed by an engine";
+
+/// The message about neighbours in a text with such a product.
+pub(super) const OTHER_ROWS_BESIDE_PRODUCT: &str =
+    "other rows are not read beside a product with a matrix; write this to an output first, in a job of its own";
+
+/// The message about kept rows that are multiplied.
+pub(super) const FILTERED_FACTOR: &str = "all rows are multiplied; filter the product, like `(x @ w)[x > 0]`, or \
+     write zeros, like `where(x > 0, x, 0) @ w`";
 
 /// The message about a transposed value that is not multiplied.
-pub(super) const TRANSPOSED: &str = "a transposed value can only be multiplied over the rows, like `x.T @ y`";
+pub(super) const TRANSPOSED: &str = "a transposed value can only be multiplied, like `x.T @ y` or `x @ w.T`";
 
 /// The message about `x[m, 0]`.
 pub(super) const SEVERAL_DIMENSIONS: &str =

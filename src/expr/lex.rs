@@ -80,16 +80,19 @@ impl Lexer<'_> {
         taken
     }
 
-    /// Reads a name. Behind a dot is the name of a field, as in `t.price`; `x.mean(` is no name, nor is `x.T @`.
+    /// Reads a name. Behind a dot is the name of a field, as in `t.price`; `x.mean(` is no name, and neither are
+    /// `x.T @` and `@ w.T`.
     fn name(&mut self) -> String {
         let start = self.at;
+        let before = self.text[..start].iter().rev().find(|c| !c.is_whitespace());
         self.take_while(continues_name);
         while self.peek(0) == Some('.') && self.peek(1).is_some_and(starts_name) {
             let dot = self.at;
             self.at += 1;
             let field = self.take_while(continues_name);
             let next = self.text[self.at..].iter().find(|c| !c.is_whitespace());
-            if next == Some(&'(') || field == "T" && next == Some(&'@') {
+            let is_factor = next == Some(&'@') || before == Some(&'@');
+            if next == Some(&'(') || field == "T" && is_factor {
                 self.at = dot;
                 break;
             }

@@ -17,7 +17,7 @@ impl Program {
             Side::Input(input) => Side::Input(streamed.iter().position(|own| *own == input).unwrap_or(0)),
             operand => operand,
         });
-        ColumnProduct { product: product.product, sides }
+        ColumnProduct { product: product.product, sides, by_key: product.by_key }
     }
 
     /// Returns the kernel of a program without inputs that are one row for all rows.
@@ -61,6 +61,7 @@ impl Program {
             resident,
             values: if self.values.is_empty() { ScalarArgs::new(vec![]) } else { ScalarArgs::late() },
             host: Some(Box::new(move || Box::new(host::HostProgram::new(Arc::clone(&program))))),
+            layers: Arc::default(),
         }
     }
 }

@@ -44,6 +44,14 @@ impl Known {
         }
     }
 
+    /// Checks that the rows of this value may be multiplied by a matrix.
+    fn check_multiplied(self, at: usize) -> Result<(), Fault> {
+        match self.is_result() {
+            true => Err(Fault::new(at, "this multiplies rows, and the value is a result of all rows, which has none")),
+            false => Ok(()),
+        }
+    }
+
     /// A reduction of this value.
     pub(super) fn reduced(self, along: Along) -> Known {
         Known { after: self.after + along.passes(), of_rows: false }
@@ -86,6 +94,9 @@ impl Names {
         for Term { at, tree } in terms {
             if let Tree::Reduce { of, .. } | Tree::Within(_, _, of) = tree {
                 self.known[*of].check_reduced(*at)?;
+            }
+            if let Tree::Times { of, .. } = tree {
+                self.known[*of].check_multiplied(*at)?;
             }
             if let Tree::Near(_, of) = tree {
                 self.known[*of].check_moved(*at)?;

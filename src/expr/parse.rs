@@ -16,6 +16,9 @@ use crate::data::Dtype;
 /// The maximum nesting depth of parentheses, signs and right operands, because the parser recurses.
 const MAX_DEPTH: usize = 200;
 
+/// The most keys by which rows are added: as many as elements of a result.
+const MOST_KEYS: u32 = 1 << 24;
+
 /// The index of a term in [`Parsed::terms`].
 pub(super) type TermId = usize;
 
@@ -38,10 +41,18 @@ pub(super) enum Tree {
     Filter(TermId, TermId),
     /// The first operand, whose elements are counted, with the second one, their weights.
     Weighted(TermId, TermId),
+    /// A key, as a row of so many elements that are 0, except for a 1 in the column of the key.
+    OneHot(TermId, u32),
     /// The operand, whose rows are columns: the left one of a product.
     Transposed(TermId),
     /// The operands of a product over the rows, of which the first one is transposed.
     Factors(TermId, TermId),
+    /// Rows times a matrix: a name, or a transposed one. A library multiplies, before the kernel that reads the result.
+    Times {
+        label: String,
+        of: TermId,
+        matrix: TermId,
+    },
     /// A function of neighbouring rows.
     Near(Neighbours, TermId),
     /// The sums of a value in each row and all rows before it. They are known after a pass over the rows.
@@ -66,11 +77,28 @@ impl Tree {
         match self {
             Tree::Number(_) | Tree::Name(_) => vec![],
             Tree::Unary(_, of) | Tree::Near(_, of) | Tree::Within(_, _, of) | Tree::Transposed(of) => vec![*of],
-            Tree::Reduce { of, .. } | Tree::RunningSum { of, .. } => vec![*of],
+            Tree::Reduce { of, .. } | Tree::RunningSum { of, .. } | Tree::OneHot(of, _) => vec![*of],
             Tree::Binary(_, left, right) | Tree::Filter(left, right) => vec![*left, *right],
             Tree::Weighted(left, right) | Tree::Factors(left, right) => vec![*left, *right],
+            Tree::Times { of, matrix, .. } => vec![*of, *matrix],
             Tree::Call(_, arguments) => arguments.clone(),
         }
+    }
+
+    /// The same with other operands.
+    pub(super) fn with(&self, of: impl Fn(TermId) -> TermId) -> Tree {
+        let mut tree = self.clone();
+        match &mut tree {
+            Tree::Number(_) | Tree::Name(_) => {}
+            Tree::Unary(_, a) | Tree::Near(_, a) | Tree::Within(_, _, a) | Tree::Transposed(a) => *a = of(*a),
+            Tree::Reduce { of: a, .. } | Tree::RunningSum { of: a, .. } | Tree::OneHot(a, _) => *a = of(*a),
+            Tree::Binary(_, a, b) | Tree::Filter(a, b) | Tree::Weighted(a, b) | Tree::Factors(a, b) => {
+                (*a, *b) = (of(*a), of(*b));
+            }
+            Tree::Times { of: a, matrix, .. } => (*a, *matrix) = (of(*a), of(*matrix)),
+            Tree::Call(_, all) => all.iter_mut().for_each(|argument| *argument = of(*argument)),
+        }
+        tree
     }
 }
 
@@ -150,6 +178,8 @@ pub(super) fn parse(text: &str) -> Result<Parsed, Fault> {
     let parsed = Parsed { terms: parser.terms, known, statements, assigned, inputs, constants };
     parsed.check_ranked()?;
     parsed.check_transposed()?;
+    parsed.check_matrices()?;
+    parsed.check_keys()?;
     Ok(parsed)
 }
 
@@ -281,16 +311,17 @@ impl Parser<'_> {
         Ok(left)
     }
 
-    /// Parses the right operand of a product, whose left one begins at `begin`.
+    /// Parses the right operand of a product, whose left one begins at `begin`: over the rows if the left one is
+    /// transposed, and else with a matrix.
     fn product(&mut self, begin: usize, left: TermId) -> Result<TermId, Fault> {
         let at = self.at();
         self.next += 1;
-        if !matches!(self.terms[left].tree, Tree::Transposed(_)) {
-            return Err(Fault::new(at, hints::PRODUCT));
-        }
         let right = self.deeper(|parser| parser.term(Binary::MATRIX.1))?;
-        let of = self.push(at, Tree::Factors(left, right));
         let label = self.label(begin);
+        if !matches!(self.terms[left].tree, Tree::Transposed(_)) {
+            return Ok(self.push(at, Tree::Times { label, of: left, matrix: right }));
+        }
+        let of = self.push(at, Tree::Factors(left, right));
         Ok(self.push(at, Tree::Reduce { label, kind: Kind::Sum, along: Along::Product, of }))
     }
 
@@ -405,6 +436,16 @@ impl Parser<'_> {
             }
             (Function::Ranked(ranked), _) => self.ranked(at, ranked, &arguments),
             _ if options.is_set() => Err(Fault::new(at, format!("`{name}` is no reduction, so it has no axis"))),
+            (Function::OneHot, Some(&of)) => {
+                let keys = match arguments.get(1).and_then(|number| self.number(*number)) {
+                    Some(Weak::Int(keys)) => u32::try_from(keys).ok().filter(|keys| (1..=MOST_KEYS).contains(keys)),
+                    _ => None,
+                };
+                let keys = keys.ok_or_else(|| Fault::new(at, hints::NUMBER_OF_KEYS))?;
+                // The number behind the key is no term of its own.
+                self.terms.truncate(of + 1);
+                Ok(self.push(at, Tree::OneHot(of, keys)))
+            }
             (Function::RunningSum, Some(&of)) => {
                 let label = self.label(at);
                 Ok(self.push(at, Tree::RunningSum { label, of }))

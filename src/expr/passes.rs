@@ -61,11 +61,31 @@ impl Parsed {
         let multiplied: HashSet<TermId> = self
             .terms
             .iter()
-            .filter_map(|term| if let Tree::Factors(left, _) = term.tree { Some(left) } else { None })
+            .filter_map(|term| match term.tree {
+                Tree::Factors(left, _) => Some(left),
+                Tree::Times { matrix, .. } => Some(matrix),
+                _ => None,
+            })
             .collect();
         let mut terms = self.terms.iter().enumerate();
         match terms.find(|(id, term)| matches!(term.tree, Tree::Transposed(_)) && !multiplied.contains(id)) {
             Some((_, term)) => Err(Fault::new(term.at, hints::TRANSPOSED)),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that keys are only multiplied over the rows.
+    ///
+    /// # Errors
+    /// A fault at the first ones that are not.
+    pub(super) fn check_keys(&self) -> Result<(), Fault> {
+        let is_transposed = |id: TermId| {
+            let mut terms = self.terms.iter();
+            terms.any(|term| matches!(term.tree, Tree::Transposed(of) if of == id))
+        };
+        let mut terms = self.terms.iter().enumerate();
+        match terms.find(|(id, term)| matches!(term.tree, Tree::OneHot(..)) && !is_transposed(*id)) {
+            Some((_, term)) => Err(Fault::new(term.at, hints::ONE_HOT)),
             None => Ok(()),
         }
     }
@@ -183,7 +203,7 @@ impl Parsed {
     }
 
     /// The assigned row values, each with its term and statement.
-    fn assignments(&self) -> impl Iterator<Item = (&str, (TermId, &Statement))> {
+    pub(super) fn assignments(&self) -> impl Iterator<Item = (&str, (TermId, &Statement))> {
         self.statements.iter().filter_map(|statement| match statement {
             Statement::Assign { name, value, .. } => Some((name.as_str(), (*value, statement))),
             _ => None,
@@ -198,8 +218,21 @@ impl Parsed {
         })
     }
 
-    /// The terms that these statements need, and the statements with the assigned names among them.
-    fn part(&self, mut statements: Vec<(TermId, Statement)>) -> Parsed {
+    /// The terms that these statements need, and the statements with the assigned names among them. What reductions
+    /// have come to is read by their labels.
+    fn part(&self, statements: Vec<(TermId, Statement)>) -> Parsed {
+        self.part_before(statements, |tree| match tree {
+            Tree::Reduce { label, .. } => Some(label),
+            _ => None,
+        })
+    }
+
+    /// The same, where terms are read by their labels that other parts compute.
+    pub(super) fn part_before<'p>(
+        &'p self,
+        mut statements: Vec<(TermId, Statement)>,
+        label_of_other: impl Fn(&'p Tree) -> Option<&'p String>,
+    ) -> Parsed {
         let assigned: HashMap<&str, (TermId, &Statement)> = self.assignments().collect();
         let mut included: HashSet<TermId> = statements.iter().map(|(root, _)| *root).collect();
         let mut needed = vec![false; self.terms.len()];
@@ -208,7 +241,7 @@ impl Parsed {
         for id in (0..self.terms.len()).rev() {
             match &self.terms[id].tree {
                 _ if !needed[id] => {}
-                Tree::Reduce { .. } => {}
+                tree if label_of_other(tree).is_some() => {}
                 Tree::Name(name) => {
                     if let Some((value, statement)) = assigned.get(name.as_str()) {
                         needed[*value] = true;
@@ -231,25 +264,15 @@ impl Parsed {
         let mut moved = vec![0; self.terms.len()];
         for (id, Term { at, tree }) in self.terms.iter().enumerate().filter(|(id, _)| needed[*id]) {
             moved[id] = part.terms.len();
-            let tree = match tree {
-                Tree::Number(_) | Tree::Name(_) => tree.clone(),
-                Tree::Unary(op, of) => Tree::Unary(*op, moved[*of]),
-                Tree::Binary(op, left, right) => Tree::Binary(*op, moved[*left], moved[*right]),
-                Tree::Near(near, of) => Tree::Near(*near, moved[*of]),
-                Tree::Within(kind, within, of) => Tree::Within(*kind, *within, moved[*of]),
-                Tree::RunningSum { label, of } => {
-                    let before = scan::before(label);
-                    if !part.inputs.contains(&before) {
-                        part.inputs.push(before);
-                    }
-                    Tree::RunningSum { label: label.clone(), of: moved[*of] }
+            if let Tree::RunningSum { label, .. } = tree {
+                let before = scan::before(label);
+                if !part.inputs.contains(&before) {
+                    part.inputs.push(before);
                 }
-                Tree::Filter(value, condition) => Tree::Filter(moved[*value], moved[*condition]),
-                Tree::Weighted(value, weights) => Tree::Weighted(moved[*value], moved[*weights]),
-                Tree::Transposed(of) => Tree::Transposed(moved[*of]),
-                Tree::Factors(left, right) => Tree::Factors(moved[*left], moved[*right]),
-                Tree::Call(function, of) => Tree::Call(*function, of.iter().map(|id| moved[*id]).collect()),
-                Tree::Reduce { label, .. } => Tree::Name(label.clone()),
+            }
+            let tree = match label_of_other(tree) {
+                Some(label) => Tree::Name(label.clone()),
+                None => tree.with(|id| moved[id]),
             };
             if let Tree::Name(name) = &tree
                 && !assigned.contains_key(name.as_str())

@@ -5,6 +5,7 @@
 //! are, many rows at a time, by a library for matrices: see `device/product.rs`.
 
 use super::fault::Fault;
+use super::hints;
 use super::ir::{Id, Node, Op};
 use super::reduce::Reduction;
 use super::shape::{Extent, RowShape, TermShape};
@@ -32,6 +33,7 @@ pub(super) struct Factors {
     pub(super) operands: [Factor; 2],
     reduction: Reduction,
     product: Product,
+    by_key: bool,
 }
 
 /// A product over the rows.
@@ -42,39 +44,68 @@ pub(crate) struct RowProduct {
     /// Its operands: those that the kernel computes, or inputs of the program.
     pub(crate) sides: [Side; 2],
     pub(crate) product: Product,
+    /// Whether the left operand is keys.
+    pub(crate) by_key: bool,
+}
+
+/// The dimensions of a value of this shape in each row, one or none, if it can be multiplied.
+pub(super) fn dims_of(TermShape { extent, is_reduced }: TermShape, row: &RowShape) -> Option<Vec<u64>> {
+    match (extent, &row.dims[..]) {
+        (Extent::Full | Extent::PerRow, [_]) | (Extent::One, [1]) if is_reduced => Some(vec![]),
+        (Extent::Full, [width]) => Some(vec![*width]),
+        (Extent::PerRow, [_]) => Some(vec![1]),
+        (Extent::Full, []) => Some(vec![]),
+        _ => None,
+    }
+}
+
+/// The reduction and the product over the rows of operands with these dimensions in each row. The left one may be keys.
+///
+/// # Errors
+/// A fault if neither has a dimension, if a row has several keys, or if the product is too large.
+pub(super) fn of_sides(
+    (at, label): (usize, &str),
+    keys: Option<u32>,
+    dtype: Dtype,
+    [mut left, right]: [Vec<u64>; 2],
+) -> Result<(Reduction, Product), Fault> {
+    if let Some(keys) = keys {
+        if left.iter().any(|dim| *dim != 1) {
+            return Err(Fault::new(at, hints::KEYS_OF_ROWS));
+        }
+        left = vec![u64::from(keys)];
+    }
+    let elements = |dims: &[u64]| dims.iter().map(|dim| *dim as usize).product();
+    let (rows, columns) = (elements(&left), elements(&right));
+    let shape = [left, right].concat();
+    if shape.is_empty() {
+        return Err(Fault::new(at, NO_MATRIX));
+    }
+    if !Reduction::is_possible(&shape) {
+        return Err(Fault::new(at, "a product over the rows has at most 16777216 elements; multiply fewer columns"));
+    }
+    let reduction = Reduction::new(label.to_owned(), Kind::Sum, dtype).along_rows(shape);
+    Ok((reduction, Product { float: float_of(dtype), left: rows, right: columns }))
+}
+
+/// The dtype of a product of values that are `f32` or else `f64`.
+pub(crate) fn float_of(dtype: Dtype) -> Float {
+    if dtype == Dtype::F32 { Float::F32 } else { Float::F64 }
 }
 
 impl Factors {
     /// # Errors
     /// A fault if an operand does not have the elements of a row, or if the product is too large.
-    pub(super) fn new(at: usize, label: &str, operands: [Factor; 2], row: &RowShape) -> Result<Factors, Fault> {
-        let mut shape = Vec::with_capacity(2);
-        let mut elements = [1; 2];
-        for (operand, elements) in operands.iter().zip(&mut elements) {
-            let TermShape { extent, is_reduced } = operand.shape;
-            match (extent, &row.dims[..]) {
-                (Extent::Full, [width]) if !is_reduced => {
-                    shape.push(*width);
-                    *elements = *width as usize;
-                }
-                (Extent::PerRow, [_]) if !is_reduced => shape.push(1),
-                (Extent::PerRow, [_]) => {}
-                _ => return Err(Fault::new(operand.at, NO_MATRIX)),
-            }
-        }
-        if shape.is_empty() {
-            return Err(Fault::new(at, NO_MATRIX));
-        }
-        if !Reduction::is_possible(&shape) {
-            return Err(Fault::new(
-                at,
-                "a product over the rows has at most 16777216 elements; multiply fewer columns",
-            ));
-        }
-        let float = if operands[0].dtype == Dtype::F32 { Float::F32 } else { Float::F64 };
-        let reduction = Reduction::new(label.to_owned(), Kind::Sum, operands[0].dtype).along_rows(shape);
-        let [left, right] = elements;
-        Ok(Factors { operands, reduction, product: Product { float, left, right } })
+    pub(super) fn new(
+        (at, label): (usize, &str),
+        keys: Option<u32>,
+        operands: [Factor; 2],
+        row: &RowShape,
+    ) -> Result<Factors, Fault> {
+        let dims = |side: &Factor| dims_of(side.shape, row).ok_or_else(|| Fault::new(side.at, NO_MATRIX));
+        let sides = [dims(&operands[0])?, dims(&operands[1])?];
+        let (reduction, product) = of_sides((at, label), keys, operands[1].dtype, sides)?;
+        Ok(Factors { operands, reduction, product, by_key: keys.is_some() })
     }
 }
 
@@ -110,9 +141,9 @@ pub(super) fn numbered(
         }
     };
     let each = products.into_iter();
-    let products = each.map(|Factors { operands, reduction, product }| {
+    let products = each.map(|Factors { operands, reduction, product, by_key }| {
         let sides = operands.map(&mut side);
-        RowProduct { reduction, sides, product }
+        RowProduct { reduction, sides, product, by_key }
     });
     (products.collect(), all)
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::ir::{Id, Node, Op};
 use super::neighbours::Neighbourhood;
 use super::number::Number;
-use super::product::RowProduct;
+use super::product::{self, RowProduct};
 use super::reduce::Reduction;
-use super::shape::{Extent, RowShape};
+use super::shape::{Extent, RowShape, TermShape};
 use super::tiling::Tiling;
 use super::words::Kind;
 use crate::data::Dtype;
@@ -19,6 +19,8 @@ pub(crate) struct Program {
     pub(super) text: Arc<str>,
     /// Which pass of the text it is; `None` if the text has one pass.
     pub(super) pass: Option<usize>,
+    /// Which layer of the pass it is; `None` if that has one layer.
+    pub(super) layer: Option<LayerOf>,
     pub(super) inputs: Vec<(String, Dtype)>,
     /// The shape of rows, and which inputs are broadcast.
     pub(super) row: RowShape,
@@ -46,12 +48,42 @@ pub(crate) struct Program {
     pub(super) near: Neighbourhood,
 }
 
+/// The blocks of threads of a batch of rows that are reduced within: a chunk may have no more rows, and these blocks
+/// keep a GPU busy. The state of such a tile is small.
+const BLOCKS_OF_BATCH: usize = 256;
+
+/// The place of a program among the layers of a pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LayerOf {
+    /// Its number.
+    pub(super) number: usize,
+    /// The outputs of the pass, by which it was divided.
+    pub(super) outputs: Vec<String>,
+    /// The rows that are multiplied at a time, a power of two. They depend on all layers, so they are set at last.
+    pub(super) batch_rows: usize,
+}
+
 impl Program {
     pub(super) fn tiling(&self) -> Tiling {
         let of = if self.reduces_within() { Tiling::of_whole_rows } else { Tiling::of };
         let tiling = of(self.row.width(), !self.reductions.is_empty());
-        // Products are of panels, whose rows are a power of two.
-        if self.products.is_empty() { tiling } else { tiling.with_power_of_two() }
+        match &self.layer {
+            Some(layer) => {
+                let blocks = if self.reduces_within() { BLOCKS_OF_BATCH } else { 1 };
+                tiling.with_power_of_two().with_at_most(layer.batch_rows / blocks)
+            }
+            // Products are of panels, whose rows are a power of two.
+            None if !self.products.is_empty() => tiling.with_power_of_two(),
+            None => tiling,
+        }
+    }
+
+    /// Sets the rows that are multiplied at a time.
+    pub(super) fn in_batches(mut self, rows: usize) -> Program {
+        if let Some(layer) = &mut self.layer {
+            layer.batch_rows = rows;
+        }
+        self
     }
 
     /// The reductions within rows: what each is, its kind, and what it reduces.
@@ -114,6 +146,14 @@ impl Program {
     /// Returns whether an output has one element for each row, and no dimensions of a row.
     pub(crate) fn is_reduced(&self, output: usize) -> bool {
         self.reduced_outputs[output]
+    }
+
+    /// Returns the dtype of an output that is multiplied, and its dimensions in each row: one, or none. `None` if there
+    /// is no such output, or if it has more.
+    pub(crate) fn factor(&self, name: &str) -> Option<(Dtype, Vec<u64>)> {
+        let output = self.requested.iter().position(|(own, _)| own == name)?;
+        let shape = TermShape { extent: self.output_extents[output], is_reduced: self.reduced_outputs[output] };
+        Some((self.outputs[output].1, product::dims_of(shape, &self.row)?))
     }
 
     /// The name of an output, and its bytes in a row.

@@ -28,11 +28,16 @@ pub(crate) fn samples() -> Vec<Kernel> {
 
 /// Rebuilds the kernel of a generated source. The stand-in for the driver runs its host kernel.
 pub(crate) fn rebuild(source: &str) -> Option<Kernel> {
-    let header::Origin { text, pass, inputs, row, scalars, numbers, outputs } = header::read(source)?;
+    let header::Origin { text, pass, layer, inputs, row, scalars, numbers, outputs } = header::read(source)?;
     let whole = Expression::parse(&text).ok()?;
-    let names: Vec<&str> = outputs.iter().map(|(name, _)| name.as_str()).collect();
-    let expression = pass.map_or_else(|| whole.clone(), |number| whole.pass(number, &names));
-    let program = Arc::new(expression.bind_rows(&row, &inputs, &scalars, &numbers, &outputs).ok()?);
+    let own = outputs.iter().map(|(name, _)| name.as_str());
+    let names: Vec<&str> = layer.as_ref().map_or(own.collect(), |of| of.outputs.iter().map(String::as_str).collect());
+    let mut expression = pass.map_or_else(|| whole.clone(), |number| whole.pass(number, &names));
+    if let Some(of) = &layer {
+        expression = expression.layers(&names)?.layers.get(of.number)?.expression.clone();
+    }
+    let program = expression.bind_rows(&row, &inputs, &scalars, &numbers, &outputs).ok()?;
+    let program = Arc::new(program.in_batches(layer.map_or(0, |of| of.batch_rows)));
     // Rows that are the same for all rows are on the device; only their sizes are needed.
     let (_, broadcast) = program.split_inputs();
     let zeros = |input: &usize| Arc::new(Resident::new(&vec![0; program.input_row(*input).1]));

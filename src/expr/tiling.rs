@@ -79,6 +79,11 @@ impl Tiling {
         Tiling { turns: 1 << self.turns.ilog2(), ..self }
     }
 
+    /// The same with as few turns as make the rows of a tile at most these, which are at least those of a turn.
+    pub(super) fn with_at_most(self, rows: usize) -> Tiling {
+        Tiling { turns: self.turns.min((rows / self.rows_at_once).max(1)), ..self }
+    }
+
     pub(super) fn tile_rows(self) -> usize {
         self.rows_at_once * self.turns
     }

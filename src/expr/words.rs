@@ -224,6 +224,8 @@ pub(super) enum Function {
     Near(Near),
     /// The sum of a row and all rows before it.
     RunningSum,
+    /// A key as a row with a 1 in its column.
+    OneHot,
     Reduce(Kind),
     /// A reduction that counts elements in bins. Only its first argument, and weights, are values of rows.
     Tally(Kind),
@@ -598,6 +600,14 @@ static WORDS: &[Word] = &[
     moving("moving_mean", Window::Mean, "moving_mean(x, 5, edge)", "mean of the last 5 rows, with the border of shift"),
     moving("moving_min", Window::Min, "moving_min(x, 5, edge)", "smallest of the last 5 rows; NaN if any is NaN"),
     moving("moving_max", Window::Max, "moving_max(x, 5, edge)", "largest of the last 5 rows; NaN if any is NaN"),
+    function(
+        "onehot",
+        &[],
+        (2, Some(2)),
+        Function::OneHot,
+        "onehot(k, n).T @ x",
+        "sums of the rows of x where k, an integer, is 0, 1, … n - 1",
+    ),
     function(
         "cumsum",
         &[],

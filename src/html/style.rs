@@ -49,12 +49,16 @@ body{margin:24px auto;padding:0 16px;max-width:760px;background:#fff;color:#1c1e
 ";
 
 /// The colours of stages in their order. Each is visible on white and on black.
-pub(super) const STAGES: [(&str, &str); 6] = [
+pub(super) const STAGES: [(&str, &str); 10] = [
     ("fill", "#8a6fd1"),
     ("copy in", "#2f86c9"),
     ("kernel", "#2f9957"),
     ("compute", "#2f9957"),
+    ("product", "#2f9957"),
     ("copy out", "#c27a12"),
+    ("copy sum", "#c27a12"),
+    ("collect", "#8a6fd1"),
+    ("absorb", "#c9588f"),
     ("drain", "#c9588f"),
 ];
 

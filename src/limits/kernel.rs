@@ -1,5 +1,7 @@
 //! The kernel that measures device memory and launches: `out = in`, on 64-bit words.
 
+use std::sync::Arc;
+
 use crate::device::kernel::{Code, Columns, HostKernel, Kernel, Launch, ScalarArgs, Uniform};
 
 /// The first line of its source, by which it is recognised.
@@ -16,6 +18,7 @@ pub(crate) fn copy_kernel() -> Kernel {
         resident: vec![],
         values: ScalarArgs::new(vec![]),
         host: Some(Box::new(|| Box::new(CopyTwin))),
+        layers: Arc::default(),
     }
 }
 

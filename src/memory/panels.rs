@@ -53,7 +53,7 @@ impl PanelLayout {
         let rows = 1 << (PANEL_BYTES / row_bytes).clamp(LEAST_ROWS, DEVICE_ROWS).ilog2();
         // The rows of the job, if it is small.
         let most = usize::try_from(columns.total_rows).ok().and_then(usize::checked_next_power_of_two);
-        let rows = rows.min(most.unwrap_or(rows)).max(columns.tile_rows);
+        let rows = rows.min(most.unwrap_or(rows)).max(columns.unit_rows());
         let mut layout = PanelLayout { rows, ..PanelLayout::default() };
         let mut place = |bytes: usize| {
             let offset = layout.panel_bytes;
@@ -171,7 +171,7 @@ mod tests {
                     Side::Input(k) => inputs[*k],
                 };
                 let product = Product { float: Float::F64, left, right: inputs[0] };
-                ColumnProduct { product, sides: [*side, Side::Input(0)] }
+                ColumnProduct { product, sides: [*side, Side::Input(0)], by_key: false }
             };
             let columns = Columns {
                 inputs: bytes(&inputs),

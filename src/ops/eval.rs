@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::fold::{Combine, SharedFold};
 use super::{Operator, Place, State};
 use crate::data::Scalar;
-use crate::device::kernel::{Resident, SharedKernel};
-use crate::expr::{Program, Reduction, RowProduct};
+use crate::device::kernel::{Kernel, Resident, SharedKernel};
+use crate::expr::{BoundLayers, Program, Reduction};
 
 pub(crate) struct Eval {
     program: Arc<Program>,
@@ -21,13 +21,20 @@ impl Eval {
     /// `resident` are the arrays of the kernel ([`Program::kernel_with`]), which runs on so many rows.
     pub(crate) fn new(program: Program, resident: Vec<Arc<Resident>>, total_rows: u64) -> Self {
         let program = Arc::new(program);
-        Eval {
-            kernel: Arc::new(program.kernel_with(resident, total_rows)),
-            products: program.products().iter().map(|product| product.reduction.clone()).collect(),
-            program,
-            fold: SharedFold::default(),
-            sums: SharedFold::default(),
-        }
+        let products = program.products().iter().map(|product| product.reduction.clone()).collect();
+        let kernel = program.kernel_with(resident, total_rows);
+        Eval::with_kernel(program, kernel, products)
+    }
+
+    /// An expression in layers, of which `outputs` outputs are those of the job.
+    pub(crate) fn in_layers(layers: BoundLayers, outputs: usize, total_rows: u64) -> Self {
+        let (program, kernel, products) = layers.compose(outputs, total_rows);
+        Eval::with_kernel(program, kernel, products)
+    }
+
+    fn with_kernel(program: Arc<Program>, kernel: Kernel, products: Vec<Reduction>) -> Self {
+        let (fold, sums) = <(SharedFold, SharedFold)>::default();
+        Eval { program, kernel: Arc::new(kernel), fold, products, sums }
     }
 }
 
@@ -63,10 +70,6 @@ impl Operator for Eval {
             self.fold.keep(first_row / columns.tile_rows as u64, kept);
         }
         self.fold.add(bytemuck::cast_slice(&partials[columns.chunk_partials()]), how);
-    }
-
-    fn products(&self) -> &[RowProduct] {
-        self.program.products()
     }
 
     fn product_sums(&self) -> Box<[u64]> {

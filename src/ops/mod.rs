@@ -13,7 +13,7 @@ pub(crate) use state::State;
 
 use crate::device::kernel::SharedKernel;
 use crate::error::Result;
-use crate::expr::{Results, RowProduct};
+use crate::expr::Results;
 
 /// The interface between the pipeline and an operator.
 pub(crate) trait Operator: Send + Sync {
@@ -41,11 +41,6 @@ pub(crate) trait Operator: Send + Sync {
     /// The same of the words of a chunk.
     fn difference_of_chunk(&self, _one: &[u64], _other: &[u64]) -> Option<[String; 3]> {
         None
-    }
-
-    /// Returns the products over the rows, whose operands the kernel computes.
-    fn products(&self) -> &[RowProduct] {
-        &[]
     }
 
     /// Returns memory for the sums of all products, which follow each other as `f64`: that of a node that is not needed

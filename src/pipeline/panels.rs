@@ -28,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::memory::{PanelLayout, PanelParts};
 use crate::ops::Operator;
 use crate::sync::{Receiver, Sender, TryRecvError, bounded};
+use crate::trace::{Span, Track};
 
 /// A panel that is being filled, or waits for those before it.
 struct Panel {
@@ -74,6 +75,15 @@ struct Part<D: Device> {
     len: usize,
 }
 
+/// Work of a stream between two events that keep time.
+pub(super) struct Timed<D: Device> {
+    pub(super) track: Track,
+    pub(super) name: &'static str,
+    /// The number and the rows of a panel or of a tile.
+    pub(super) chunk: Chunk,
+    pub(super) events: (D::Event, D::Event),
+}
+
 /// Threads that absorb sums: to absorb one may take longer than to copy the next one.
 const ABSORBERS: usize = 2;
 
@@ -81,6 +91,8 @@ const ABSORBERS: usize = 2;
 pub(super) struct Panels<'r, D: Device> {
     memory: PanelParts<'r, D>,
     products: &'r [ColumnProduct],
+    /// What adds up rows by their keys, for each product that does.
+    by_key: &'r [Option<D::Kernel>],
     queue: &'r Queue<'r>,
     device: usize,
     stream: D::Stream,
@@ -111,12 +123,15 @@ pub(super) struct Panels<'r, D: Device> {
     next_worker: usize,
     from_workers: Receiver<Piece<D>>,
     is_prepared: bool,
+    on: &'r D,
+    /// Products and copies of sums so far, if the run has a timeline.
+    timed: Option<Vec<Timed<D>>>,
 }
 
 impl<'r, D: Device> Panels<'r, D> {
     /// Creates the panels of the device with this number in the run, and the workers that absorb their sums.
     pub(super) fn new(
-        memory: PanelParts<'r, D>,
+        (memory, by_key): (PanelParts<'r, D>, &'r [Option<D::Kernel>]),
         pieces: impl Iterator<Item = &'r mut [u8]>,
         (device, number): (&'r D, usize),
         work: &'r Work<'r>,
@@ -129,7 +144,7 @@ impl<'r, D: Device> Panels<'r, D> {
         let pieces = pieces.collect::<Result<Vec<_>>>()?;
         let (back, from_workers) = bounded(pieces.len());
         let (to_workers, parts): (Vec<_>, Vec<_>) = (0..ABSORBERS).map(|_| bounded(pieces.len())).unzip();
-        let worker = |parts| SumsWorker {
+        let worker = |(absorber, parts)| SumsWorker {
             operator: work.operator,
             layout: memory.layout,
             products: &columns.products,
@@ -139,12 +154,15 @@ impl<'r, D: Device> Panels<'r, D> {
             host: device.host(work.epoch),
             takes_turns: device.schedule() != Schedule::Threads,
             number,
+            absorber,
+            spans: work.timeline.then(Vec::new),
         };
-        let workers = parts.into_iter().map(worker).collect();
+        let workers = parts.into_iter().enumerate().map(worker).collect();
         let (buffers, sums) = (memory.panels.len(), memory.sums.len());
         let panels = Panels {
             memory,
             products: &columns.products,
+            by_key,
             queue: &work.queue,
             device: number,
             stream: device.open_stream()?,
@@ -164,6 +182,8 @@ impl<'r, D: Device> Panels<'r, D> {
             next_worker: 0,
             from_workers,
             is_prepared: false,
+            on: device,
+            timed: work.timeline.then(Vec::new),
         };
         Ok((panels, workers))
     }
@@ -270,23 +290,40 @@ impl<'r, D: Device> Panels<'r, D> {
         let wanted = if is_first { Sum::Free } else { Sum::Adding(tile) };
         let Some(sum) = self.sums.iter().position(|sum| *sum == wanted) else { return Ok(false) };
         let (buffer, is_last) = (panel.buffer, panel.rows.end == panel.tile.end);
+        let first_row = panel.rows.start;
         let rows = (panel.rows.end - panel.rows.start) as usize;
         self.stream.at(now);
         self.stream.wait(&self.filled[buffer])?;
         if is_first {
             self.stream.wait(&self.copied[sum])?;
         }
+        let begin = begin::<D>(self.on, &mut self.stream, self.timed.is_some())?;
         let PanelParts { layout, panels, sums, .. } = &self.memory;
-        for (ColumnProduct { product, sides }, place) in self.products.iter().zip(&layout.sums) {
+        let products = self.products.iter().zip(self.by_key).zip(&layout.sums);
+        for ((ColumnProduct { product, sides, .. }, by_key), place) in products {
             let side = |side: Side| layout.side(side).map(|(offset, _)| (&panels[buffer], offset));
             let [Some(left), Some(right)] = sides.map(side) else {
                 return Err(no_place());
             };
+            let to = (&sums[sum], place.start);
             // SAFETY: the layout has room for the rows of each operand in a panel, which has no more rows, and for the
-            // sum of each product, at multiples of 256 bytes. The sum is in other memory.
+            // sum of each product, at multiples of 256 bytes. The sum is in other memory. The kernel was made for the
+            // product and the rows of a panel.
             unsafe {
-                self.stream.multiply(product, rows, [left, right], (&sums[sum], place.start), !is_first)?;
+                match by_key {
+                    Some(kernel) => {
+                        if is_first {
+                            self.stream.zero(to.0, to.1, place.len())?;
+                        }
+                        self.stream.launch(kernel, &[left, right, to], &[], first_row, rows)?;
+                    }
+                    None => self.stream.multiply(product, rows, [left, right], to, !is_first)?,
+                }
             }
+        }
+        if let Some((begin, timed)) = begin.zip(self.timed.as_mut()) {
+            let chunk = Chunk::new(first_row / layout.rows as u64, first_row..first_row + rows as u64);
+            timed.push(end(self.on, &mut self.stream, (Track::Products, "product", chunk), begin)?);
         }
         self.stream.record(&self.multiplied[buffer])?;
         self.next.pop_front();
@@ -316,9 +353,14 @@ impl<'r, D: Device> Panels<'r, D> {
         if begin == 0 {
             self.copy_out.wait(&self.added[sum])?;
         }
+        let started = self::begin::<D>(self.on, &mut self.copy_out, self.timed.is_some())?;
         // SAFETY: the range is inside the sum, and inside the piece, which nobody accesses until its event is done:
         // it is in `in_flight` until then, or is dropped after the streams.
         unsafe { self.copy_out.copy_out(&self.memory.sums[sum], begin, piece.memory.as_ptr(), len)? };
+        if let Some((started, timed)) = started.zip(self.timed.as_mut()) {
+            let chunk = Chunk::new(tile / DEVICE_ROWS as u64, tile..tile);
+            timed.push(end(self.on, &mut self.copy_out, (Track::Sums, "copy sum", chunk), started)?);
+        }
         self.copy_out.record(&piece.copied)?;
         self.sums[sum] = Sum::Copying(tile, worker, begin + len);
         if begin + len == all {
@@ -360,10 +402,34 @@ impl<'r, D: Device> Panels<'r, D> {
         of_sums.chain(of_parts).chain(self.next.front().map(|panel| panel.rows.start)).min()
     }
 
+    /// Returns what was timed, if the run has a timeline.
+    pub(super) fn take_timed(&mut self) -> Vec<Timed<D>> {
+        self.timed.take().unwrap_or_default()
+    }
+
     /// Returns whether a piece is back from the worker.
     pub(super) fn has_piece(&self) -> bool {
         !self.from_workers.is_empty()
     }
+}
+
+/// Begins to time work of a stream, if it is timed.
+fn begin<D: Device>(device: &D, stream: &mut D::Stream, is_timed: bool) -> Result<Option<D::Event>> {
+    let event = is_timed.then(|| device.event(true)).transpose()?;
+    event.iter().try_for_each(|event| stream.record(event))?;
+    Ok(event)
+}
+
+/// Ends the timing of work that began with this event.
+fn end<D: Device>(
+    device: &D,
+    stream: &mut D::Stream,
+    (track, name, chunk): (Track, &'static str, Chunk),
+    begin: D::Event,
+) -> Result<Timed<D>> {
+    let end = device.event(true)?;
+    stream.record(&end)?;
+    Ok(Timed { track, name, chunk, events: (begin, end) })
 }
 
 /// Returns the error for an operand without a place. This cannot happen, because panels are laid out for the kernel.
@@ -383,7 +449,23 @@ pub(super) struct SumsWorker<'r, D: Device> {
     back: Sender<Piece<D>>,
     host: D::Host,
     takes_turns: bool,
+    /// The number of the device in the run, and its own number on the device.
     number: usize,
+    absorber: usize,
+    /// What it did, if the run has a timeline.
+    spans: Option<Vec<Span>>,
+}
+
+impl<D: Device> SumsWorker<'_, D> {
+    /// Records what was done with a part of the sum of a tile since `begin`. Returns the time.
+    fn did(&mut self, name: &'static str, tile: u64, begin: Duration) -> Duration {
+        let end = self.host.now();
+        if let Some(spans) = &mut self.spans {
+            let chunk = Chunk::new(tile / DEVICE_ROWS as u64, tile..tile);
+            spans.push(Span::new(Track::Absorber(self.absorber), name, &chunk, begin, end));
+        }
+        end
+    }
 }
 
 impl<D: Device> Worker for SumsWorker<'_, D> {
@@ -397,6 +479,7 @@ impl<D: Device> Worker for SumsWorker<'_, D> {
         };
         // Without a submitter there are no more.
         let Some(Part { piece, tile, begin, len, .. }) = part else { return Ok(false) };
+        let started = self.host.now();
         if begin == 0 {
             self.sums = self.operator.product_sums();
         }
@@ -413,9 +496,11 @@ impl<D: Device> Worker for SumsWorker<'_, D> {
             }
         }
         let _ = self.back.try_send(piece);
+        let collected = self.did("collect", tile, started);
         if begin + len == self.layout.sum_bytes {
             let node = (DEVICE_LEVEL, tile / DEVICE_ROWS as u64);
             self.operator.absorb_products(node, std::mem::take(&mut self.sums));
+            self.did("absorb", tile, collected);
         }
         Ok(true)
     }
@@ -425,6 +510,7 @@ impl<D: Device> Worker for SumsWorker<'_, D> {
     }
 
     fn outcome(&mut self) -> WorkerOutcome {
-        WorkerOutcome { device: self.number, ..WorkerOutcome::default() }
+        let spans = self.spans.take().unwrap_or_default();
+        WorkerOutcome { device: self.number, spans, ..WorkerOutcome::default() }
     }
 }

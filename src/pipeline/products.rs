@@ -2,7 +2,7 @@
 
 use super::cpu::bytes_of;
 use crate::data::Chunk;
-use crate::device::kernel::{ColumnProduct, Columns, Side};
+use crate::device::kernel::{ColumnProduct, Columns, HostKernel, Side, Uniform};
 use crate::device::product::PRODUCT_ROWS;
 use crate::error::Result;
 use crate::ops::Operator;
@@ -15,6 +15,8 @@ pub(super) struct HostProducts<'r> {
     operands: Vec<Vec<u64>>,
     /// The sum of each product over a leaf, in words.
     sums: Vec<Vec<u64>>,
+    /// What adds up rows by their keys, for each product that does.
+    by_key: Vec<Option<Box<dyn HostKernel>>>,
 }
 
 impl<'r> HostProducts<'r> {
@@ -26,6 +28,7 @@ impl<'r> HostProducts<'r> {
             operator,
             operands: vec![vec![]; columns.operands.len()],
             sums: columns.products.iter().map(|product| vec![0; product.product.bytes().div_ceil(8)]).collect(),
+            by_key: columns.products.iter().map(|product| product.kernel(PRODUCT_ROWS)?.new_host_kernel()).collect(),
         })
     }
 
@@ -43,7 +46,7 @@ impl<'r> HostProducts<'r> {
         let first = chunk.rows().start / PRODUCT_ROWS as u64;
         for (leaf, begin) in (first..).zip((0..chunk.len()).step_by(PRODUCT_ROWS)) {
             let rows = PRODUCT_ROWS.min(chunk.len() - begin);
-            for (product, sum) in self.columns.products.iter().zip(&mut self.sums) {
+            for ((product, sum), by_key) in self.columns.products.iter().zip(&mut self.sums).zip(&mut self.by_key) {
                 let side = |side: Side| match side {
                     Side::Operand(operand) => {
                         let size = self.columns.operands[operand];
@@ -54,11 +57,16 @@ impl<'r> HostProducts<'r> {
                         &inputs[input][begin * size..(begin + rows) * size]
                     }
                 };
-                let ColumnProduct { product, sides } = product;
+                let ColumnProduct { product, sides, .. } = product;
                 let sum = bytemuck::cast_slice_mut(sum);
-                match sides[0] == sides[1] {
-                    true => product.multiply_by_itself(rows, side(sides[0]), sum),
-                    false => product.multiply(rows, sides.map(side), sum, false),
+                match by_key {
+                    Some(kernel) => {
+                        sum.fill(0);
+                        let first = chunk.rows().start + begin as u64;
+                        kernel.run(first, rows, &sides.map(side), &mut [], sum, &Uniform::default());
+                    }
+                    None if sides[0] == sides[1] => product.multiply_by_itself(rows, side(sides[0]), sum),
+                    None => product.multiply(rows, sides.map(side), sum, false),
                 }
             }
             let mut words = self.operator.product_sums();

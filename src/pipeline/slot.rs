@@ -253,7 +253,7 @@ impl<'r, D: Device> Slot<'r, D> {
 
     /// Enqueues the kernel and the copies out, each on its stream behind the previous stage, and retires the block.
     fn compute(&mut self, streams: &mut Streams<'r, D>, block: Block<D>, timed: bool) -> Result<()> {
-        let Streams { compute, copy_out, pool, kernel, resident, panels, .. } = streams;
+        let Streams { compute, copy_out, pool, loaded, panels, work, .. } = streams;
         let (memory, start) = pool.memory(&block);
         let chunk = &self.route.chunk;
 
@@ -297,7 +297,7 @@ impl<'r, D: Device> Slot<'r, D> {
             // (`Engine::run` checks this) or with another chunk. Operands have room in their panel, of which these
             // rows belong to this chunk. The resident arrays were made for this kernel. Built-in kernels access
             // nothing else; for a custom kernel, its author vouched for the same.
-            unsafe { compute.launch(kernel, &columns, resident, chunk.rows().start, chunk.len())? };
+            unsafe { loaded.launch(work.operator.kernel(), compute, &columns, chunk)? };
         }
         if let Some(panels) = panels {
             panels.add(chunk, compute)?;

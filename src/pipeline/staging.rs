@@ -8,10 +8,10 @@ use super::meter::Meter;
 use super::panels::Panels;
 use super::slot::Idle;
 use super::staged::StagingWorker;
-use super::streams::Streams;
+use super::streams::{Loaded, Streams};
 use super::submitter::Submitter;
 use super::{Arbiter, DeviceRun, Work, Worker, WorkerName};
-use crate::device::kernel::{Kernel, SharedKernel};
+use crate::device::kernel::{ColumnProduct, Kernel, SharedKernel};
 use crate::device::{Device, Schedule};
 use crate::error::Result;
 use crate::memory::{Charge, DevicePool, Layout, MemoryBudget, MemoryCache, PanelLayout, PanelMemory, StagingSlab};
@@ -22,12 +22,17 @@ use crate::plan::DevicePlan;
 pub(crate) struct Staging<D: Device> {
     // Dropped in this order: everything allocated on the device before the device.
     pool: DevicePool<D>,
-    kernel: D::Kernel,
+    /// That of each layer, if the kernel has several.
+    kernels: Vec<D::Kernel>,
     resident: Vec<D::Memory>,
+    /// `Some` if the kernel multiplies rows by a matrix.
+    workspace: Option<D::Memory>,
     _charged: [Charge; 2],
     slab: StagingSlab,
     /// `Some` if the kernel has products over the rows.
     panels: Option<PanelMemory<D>>,
+    /// What adds up rows by their keys, for each product that does.
+    by_key: Vec<Option<D::Kernel>>,
     layout: Layout,
     workers: usize,
     slots: usize,
@@ -48,27 +53,33 @@ impl<D: Device> Staging<D> {
     ) -> Result<Self> {
         let device = cache.device().clone();
         let begin = Instant::now();
-        let loaded = device.load(kernel)?;
+        let kernels = kernel.launched().iter().map(|own| device.load(own)).collect::<Result<_>>()?;
         let ready = Instant::now();
         let layout = plan.layout.clone();
         let arrays = || kernel.resident.iter().map(|array| array.len());
-        let bytes = arrays().sum::<usize>() as u64;
+        let bytes = kernel.resident_bytes();
         let charged = [memory.charge(bytes)?, cache.device_budget().charge(bytes)?];
         let resident = arrays().map(|bytes| device.allocate(bytes.max(1))).collect::<Result<_>>()?;
+        let workspace = kernel.workspace_bytes().map(|bytes| device.allocate(bytes)).transpose()?;
         let pool = DevicePool::new(cache, plan.blocks, layout.block_bytes, memory)?;
         let slab = StagingSlab::new(cache, plan.workers * plan.slots, layout.slot_bytes, pinned)?;
-        let panels = PanelLayout::new(&kernel.columns)
-            .map(|layout| PanelMemory::new(cache, layout, plan.panels, memory, pinned))
-            .transpose()?;
+        let panels = PanelLayout::new(&kernel.columns);
+        let panel_rows = panels.as_ref().map_or(0, |layout| layout.rows);
+        let by_key = |product: &ColumnProduct| product.kernel(panel_rows).map(|own| device.load(&Arc::new(own)));
+        let by_key =
+            kernel.columns.products.iter().map(|product| by_key(product).transpose()).collect::<Result<_>>()?;
+        let panels = panels.map(|layout| PanelMemory::new(cache, layout, plan.panels, memory, pinned)).transpose()?;
         let setup = (ready - begin, ready.elapsed());
         let (workers, slots, chunk_rows) = (plan.workers, plan.slots, plan.max_chunk_rows as usize);
         Ok(Staging {
             pool,
-            kernel: loaded,
+            kernels,
             resident,
+            workspace,
             _charged: charged,
             slab,
             panels,
+            by_key,
             layout,
             workers,
             slots,
@@ -81,18 +92,33 @@ impl<D: Device> Staging<D> {
 
 impl<D: Device> DeviceRun for Staging<D> {
     fn workers<'r>(&'r mut self, number: usize, work: &'r Work<'r>) -> Result<Vec<Box<dyn Worker + 'r>>> {
-        let Staging { pool, kernel, resident, slab, panels, layout, workers, slots, chunk_rows, device, .. } = self;
+        let Staging {
+            pool,
+            kernels,
+            resident,
+            workspace,
+            slab,
+            panels,
+            by_key,
+            layout,
+            workers,
+            slots,
+            chunk_rows,
+            device,
+            ..
+        } = self;
         let (device, layout, slots, chunk_rows) = (&**device, &*layout, *slots, *chunk_rows);
         let Kernel { columns, values, .. } = &**work.operator.kernel();
         let (panels, sums) = match panels {
             Some(memory) => {
                 let (parts, pieces) = memory.split();
-                let (panels, sums) = Panels::new(parts, pieces, (device, number), work)?;
+                let (panels, sums) = Panels::new((parts, by_key), pieces, (device, number), work)?;
                 (Some(panels), sums)
             }
             None => (None, vec![]),
         };
-        let streams = Streams::open(device, pool, panels, (kernel, resident), slab.bytes(), work)?;
+        let loaded = Loaded { kernels, resident, workspace: workspace.as_ref() };
+        let streams = Streams::open(device, pool, panels, loaded, slab.bytes(), work)?;
         // Without staged columns, workers have nothing to do and chunks are long, so that a late wake-up costs nothing.
         let stages = layout.in_slot.iter().take(columns.inputs.len() + columns.outputs.len()).any(Option::is_some);
         let shares = work.arbiter.as_ref().is_some_and(Arbiter::shares_cores);

@@ -11,10 +11,13 @@
 use std::time::Duration;
 
 use super::Work;
-use super::panels::Panels;
+use super::panels::{Panels, Timed};
+use crate::data::Chunk;
+use crate::device::kernel::{ColumnByMatrix, Kernel};
 use crate::device::{Device, Host, Schedule, Stream};
 use crate::error::{Error, Result};
 use crate::memory::DevicePool;
+use crate::trace::Span;
 use crate::units;
 
 /// A value for each stage on the device.
@@ -32,6 +35,58 @@ pub(super) struct StageTiming {
     pub(super) busy: Duration,
 }
 
+/// The kernel on the device.
+pub(super) struct Loaded<'r, D: Device> {
+    /// That of each layer, if the kernel has several.
+    pub(super) kernels: &'r [D::Kernel],
+    pub(super) resident: &'r [D::Memory],
+    /// What the compute stream needs to multiply rows by a matrix.
+    pub(super) workspace: Option<&'r D::Memory>,
+}
+
+impl<D: Device> Loaded<'_, D> {
+    /// Enqueues the kernel on a chunk: its layers, and the multiplications between them, a batch of rows at a time.
+    /// `columns` gives the memory and the offset of each column.
+    ///
+    /// # Safety
+    /// That of [`Stream::launch`], of the columns of the whole kernel.
+    pub(super) unsafe fn launch(
+        &self,
+        kernel: &Kernel,
+        stream: &mut D::Stream,
+        columns: &[(&D::Memory, usize)],
+        chunk: &Chunk,
+    ) -> Result<()> {
+        let (first, rows) = (chunk.rows().start, chunk.len());
+        let mut loaded = self.kernels.iter();
+        let mut next = || loaded.next().ok_or_else(|| Error::Internal("a layer of a kernel was not loaded".into()));
+        if kernel.layers.is_empty() {
+            // SAFETY: the caller vouches for it.
+            return unsafe { stream.launch(next()?, columns, self.resident, first, rows) };
+        }
+        for layer in kernel.layers.iter() {
+            if let Some(own) = &layer.kernel {
+                let columns: Vec<_> = own.columns.iter().map(|column| columns[*column]).collect();
+                let resident = &self.resident[own.resident.clone()];
+                // SAFETY: its columns and arrays are some of those of the whole kernel.
+                unsafe { stream.launch(next()?, &columns, resident, first, rows)? };
+            }
+            for ColumnByMatrix { product, from, matrix, to } in &layer.multiplied {
+                let (from_row, to_row) = (product.inner * product.float.size(), product.row_bytes());
+                for begin in (0..rows).step_by(kernel.columns.batch_rows) {
+                    let rows = kernel.columns.batch_rows.min(rows - begin);
+                    let from = (columns[*from].0, columns[*from].1 + begin * from_row);
+                    let to = (columns[*to].0, columns[*to].1 + begin * to_row);
+                    // SAFETY: both columns have the rows of the chunk, with as many bytes as the factors of the
+                    // product have; the result is a scratch column; and the array was made for the product.
+                    unsafe { stream.multiply_rows(product, rows, from, &self.resident[*matrix], to)? };
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The streams, and the resources that their work uses. On drop, streams wait for their work, unless the device was
 /// given up.
 pub(super) struct Streams<'r, D: Device> {
@@ -41,8 +96,7 @@ pub(super) struct Streams<'r, D: Device> {
     /// `Some` if the kernel has products over the rows.
     pub(super) panels: Option<Panels<'r, D>>,
     pub(super) pool: &'r mut DevicePool<D>,
-    pub(super) kernel: &'r D::Kernel,
-    pub(super) resident: &'r [D::Memory],
+    pub(super) loaded: Loaded<'r, D>,
     pub(super) work: &'r Work<'r>,
     pub(super) device: &'r D,
     /// The event from which times on the device count, and the host time when it was done.
@@ -61,7 +115,7 @@ impl<'r, D: Device> Streams<'r, D> {
         device: &'r D,
         pool: &'r mut DevicePool<D>,
         panels: Option<Panels<'r, D>>,
-        (kernel, resident): (&'r D::Kernel, &'r [D::Memory]),
+        loaded: Loaded<'r, D>,
         pinned_bytes: u64,
         work: &'r Work<'r>,
     ) -> Result<Self> {
@@ -71,8 +125,7 @@ impl<'r, D: Device> Streams<'r, D> {
             copy_out: device.open_stream()?,
             panels,
             pool,
-            kernel,
-            resident,
+            loaded,
             work,
             device,
             epoch: (device.event(true)?, None),
@@ -82,12 +135,13 @@ impl<'r, D: Device> Streams<'r, D> {
         })
     }
 
-    /// Copies the resident arrays to the device and waits for the copies. Does nothing if it was called before. Must
-    /// run on the submitter's thread, which has entered the device.
+    /// Copies the resident arrays to the device and waits for the copies, and makes the compute stream ready to
+    /// multiply if it has to. Does nothing if it was called before. Must run on the submitter's thread, which has
+    /// entered the device.
     pub(super) fn start(&mut self, host: &mut D::Host) -> Result<()> {
         if self.epoch.1.is_none() {
             let event = &self.epoch.0;
-            for (array, memory) in self.work.operator.kernel().resident.iter().zip(self.resident) {
+            for (array, memory) in self.work.operator.kernel().resident.iter().zip(self.loaded.resident) {
                 let bytes = array.bytes();
                 // SAFETY: the kernel keeps the bytes unchanged until after the run; the memory was allocated with
                 // this size.
@@ -97,6 +151,10 @@ impl<'r, D: Device> Streams<'r, D> {
             self.since = host.now();
             if !host.synchronize_until(event, self.deadline())? {
                 return Err(self.give_up());
+            }
+            if let Some(workspace) = self.loaded.workspace {
+                // SAFETY: the workspace is used by this stream alone, and outlives it.
+                unsafe { self.compute.prepare_products(workspace)? };
             }
             self.epoch.1 = Some(host.now());
         }
@@ -140,6 +198,17 @@ impl<'r, D: Device> Streams<'r, D> {
             panels.hand_over();
         }
         Ok(advanced || is_copied)
+    }
+
+    /// Returns the spans of products and of copies of their sums, at the end of a run with a timeline.
+    pub(super) fn spans_of_products(&mut self, host: &D::Host) -> Vec<Span> {
+        let timed = self.panels.as_mut().map(Panels::take_timed).unwrap_or_default();
+        let span = |Timed { track, name, chunk, events }| {
+            // After a failure, not all of them are done.
+            let StageTiming { begin, busy } = self.taken(host, &events).ok()?;
+            Some(Span::new(track, name, &chunk, begin, begin + busy))
+        };
+        timed.into_iter().filter_map(span).collect()
     }
 
     /// Gives the device up because it is late.

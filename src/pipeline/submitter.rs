@@ -98,7 +98,9 @@ impl<D: Device> Worker for Submitter<'_, D> {
     }
 
     fn outcome(&mut self) -> WorkerOutcome {
-        std::mem::take(&mut self.enqueuer.outcome)
+        let Enqueuer { streams, host, outcome, .. } = &mut self.enqueuer;
+        outcome.spans.extend(streams.spans_of_products(host));
+        std::mem::take(outcome)
     }
 }
 

@@ -6,7 +6,7 @@ pub mod custom;
 pub mod fuzz;
 
 use crate::device::emulated::{Emulated, EmulatedDevice, EmulatedHost, EmulatedStream};
-use crate::device::{Device, Host, Stream, probe};
+use crate::device::{Device, Host, Stream, by_key, probe};
 use crate::error::Result;
 use crate::expr;
 use crate::limits;
@@ -18,12 +18,12 @@ pub use crate::device::kernel::{
     Argument, Code, Columns, Declared, Halo, HostKernel, Kernel, Launch, Resident, ScalarArgs, Source, TILE_ROWS,
     TILE_THREADS, Uniform,
 };
-pub use crate::device::product::{ColumnProduct, DEVICE_ROWS, Float, PRODUCT_ROWS, Product, Side};
+pub use crate::device::product::{ColumnProduct, DEVICE_ROWS, Float, MatrixProduct, PRODUCT_ROWS, Product, Side};
 
 /// Returns the kernel with this source, whose host kernel the stand-in driver runs. Returns `None` if the source
 /// does not identify it.
 pub fn rebuild(source: &str) -> Option<Kernel> {
-    let own = probe::rebuild(source).or_else(|| limits::rebuild(source));
+    let own = probe::rebuild(source).or_else(|| limits::rebuild(source)).or_else(|| by_key::rebuild(source));
     own.or_else(|| custom::rebuild(source)).or_else(|| expr::rebuild(source))
 }
 
@@ -31,6 +31,7 @@ pub fn rebuild(source: &str) -> Option<Kernel> {
 pub fn samples() -> Vec<Kernel> {
     let mut samples = expr::samples();
     samples.extend([probe::probe(), limits::copy_kernel()]);
+    samples.extend(by_key::samples());
     samples
 }
 

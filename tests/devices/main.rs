@@ -21,6 +21,7 @@ mod harness;
 mod jobs;
 mod kernels;
 mod losses;
+mod matrices;
 mod neighbours;
 mod numpy;
 mod order;
@@ -33,6 +34,7 @@ mod rows;
 mod scan;
 mod sharded;
 mod sharing;
+mod tables;
 mod verdict;
 mod verified;
 #[path = "../watchdog/mod.rs"]
@@ -49,6 +51,7 @@ fn main() {
         part_files::MODULE,
         resumes::MODULE,
         losses::MODULE,
+        matrices::MODULE,
         hangs::MODULE,
         each_fault::MODULE,
         changed_files::MODULE,

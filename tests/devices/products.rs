@@ -1,11 +1,11 @@
 //! Products over the rows: `x.T @ y`.
 
 use ndarray::{Array1, Array2, ArrayView, Axis};
-use overshot::device::DeviceKind;
 use overshot::report::Report;
 use overshot::{ArrayValue, DeviceChoice, Engine, Error, Input, Job, Partial, Result};
 
 use crate::harness::{Case, Module, NO_CASES, Outcome, check, engine, numbers};
+use crate::tables::{builder, has_room, integers, table};
 
 pub const MODULE: Module = Module { name: "products", cases: CASES, ..NO_CASES };
 
@@ -17,6 +17,7 @@ const CASES: &[(&str, Case)] = &[
     ("products of kept rows", kept),
     ("products of neighbours", neighbours),
     ("a covariance takes two passes", covariance),
+    ("two passes in little memory", two_passes_in_little_memory),
     ("products of rows that stay on devices", resident),
     ("parts have the bits of one run", parts),
     ("no rows, and one", edges),
@@ -29,29 +30,8 @@ const CASES: &[(&str, Case)] = &[
 const TABLES: [(usize, usize); 7] =
     [(10, 3), (5000, 16), (140_001, 3), (70_000, 17), (70_000, 130), (9000, 64), (9000, 300)];
 
-/// Small integers, whose products and sums are exact in any order.
-fn integers(rows: usize, width: usize) -> Outcome<Array2<f64>> {
-    let values = numbers(rows * width, 9).into_iter().map(|x| (x * 4.0).round().rem_euclid(9.0) - 4.0).collect();
-    Ok(Array2::from_shape_vec((rows, width), values)?)
-}
-
-fn table(rows: usize, width: usize) -> Outcome<Array2<f64>> {
-    Ok(Array2::from_shape_vec((rows, width), numbers(rows * width, 6))?)
-}
-
 fn job<'a>(text: &str, x: &'a Array2<f64>) -> Result<Job<'a>> {
     Ok(Job::eval(text)?.input("x", Input::from(x.view())))
-}
-
-/// The engine of a device. An emulated device has room for panels.
-fn builder(choice: &DeviceChoice) -> overshot::EngineBuilder {
-    engine(choice).device_memory(1 << 30)
-}
-
-/// Whether every GPU has memory for what cuBLAS needs, and for panels. Jobs on smaller ones are refused.
-fn has_room(choice: &DeviceChoice) -> Outcome<bool> {
-    let engine = engine(choice).build()?;
-    Ok(engine.devices().iter().all(|device| device.kind != DeviceKind::Cuda || device.memory_bytes >= 256 << 20))
 }
 
 fn array<'r>(report: &'r Report, label: &str) -> Outcome<&'r ArrayValue> {
@@ -195,6 +175,18 @@ fn covariance(choice: &DeviceChoice) -> Outcome {
     check(right.iter().enumerate().all(near), "another covariance")
 }
 
+/// Rows stay on a device between the passes only as far as they leave room for panels.
+fn two_passes_in_little_memory(choice: &DeviceChoice) -> Outcome {
+    if !has_room(choice)? {
+        return Ok(());
+    }
+    let x = integers(800_000, 16)?;
+    let text = "u = x - max(x, axis=0); g = u.T @ u";
+    let report = engine(choice).device_memory(160 << 20).build()?.run(job(text, &x)?)?;
+    let right = x.map(|x| x - 4.0);
+    is(&report, "g", &[16, 16], right.t().dot(&right))
+}
+
 fn resident(choice: &DeviceChoice) -> Outcome {
     if !has_room(choice)? {
         return Ok(());
@@ -271,7 +263,6 @@ fn refused(choice: &DeviceChoice) -> Outcome {
     let volume = ArrayView::from_shape((6, 2, 2), x.as_slice().unwrap_or_default())?;
     let integers = ArrayView::from_shape((2, 2), &whole)?;
     for (text, input, reason) in [
-        ("x @ x", Input::from(x.view()), "transposed"),
         ("y = (x + 1).T; sum(y)", Input::from(x.view()), "can only be multiplied"),
         ("x.T @ x", Input::from(&line), "two dimensions"),
         ("x.T @ x", Input::from(volume), "two dimensions"),

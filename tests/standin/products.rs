@@ -5,10 +5,10 @@
 
 use std::ops::Range;
 
-use overshot::testing::{Float, Product};
+use overshot::testing::{Float, MatrixProduct, Product};
 
 use crate::inject;
-use crate::queue::{Column, Multiply, Work};
+use crate::queue::{Column, Factors, Multiply, Work};
 use crate::state::{Driver, driver};
 use crate::{Code, ILLEGAL_ADDRESS, INVALID_CONTEXT, OUT_OF_MEMORY, answer, current, enqueue, give, healthy, misuse};
 use crate::{push, release};
@@ -189,8 +189,8 @@ pub unsafe extern "C" fn standinCublasDgemm(
     multiply(call, handle, [on_a, on_b], [m, n, k], factors, [(a, lda), (b, ldb), (c, ldc)])
 }
 
-/// Enqueues `a * b.T`, stored by columns: the only product that Overshot asks for. Stored by rows, `b` is the left
-/// operand and `a` the right one.
+/// Enqueues one of the products that Overshot asks for, stored by columns. In `a * b.T`, stored by rows, `b` is the
+/// left operand and `a` the right one. In `a * b`, `b` has the rows that are multiplied and `a` is the matrix.
 fn multiply(
     (call, float): (&'static str, Float),
     handle: u64,
@@ -208,31 +208,35 @@ fn multiply(
         if handle.modes != MODES.map(Some) {
             misuse(format_args!("a product with the modes {:?}", handle.modes));
         }
-        if on != [AS_IT_IS, TRANSPOSED] || factors[0] != 1.0 || ![0.0, 1.0].contains(&factors[1]) {
-            misuse(format_args!("a product with the operations {on:?} and the factors {factors:?}"));
-        }
         let [m, n, k] = sizes.map(|size| usize::try_from(size).ok().filter(|&size| size > 0));
-        let (Some(right), Some(left), Some(rows)) = (m, n, k) else {
-            misuse(format_args!("a product of the sizes {sizes:?}"))
+        let (Some(m), Some(n), Some(k)) = (m, n, k) else { misuse(format_args!("a product of the sizes {sizes:?}")) };
+        let (of, b_step) = match (on, factors) {
+            ([AS_IT_IS, TRANSPOSED], [1.0, adds @ (0.0 | 1.0)]) => {
+                let product = Product { float, left: n, right: m };
+                (Factors::Sum { product, rows: k, adds: adds == 1.0 }, sizes[1])
+            }
+            ([AS_IT_IS, AS_IT_IS], [1.0, 0.0]) => {
+                (Factors::Rows { product: MatrixProduct { float, inner: k, width: m }, rows: n }, sizes[2])
+            }
+            _ => misuse(format_args!("a product with the operations {on:?} and the factors {factors:?}")),
         };
-        if [a.1, b.1, c.1] != [sizes[0], sizes[1], sizes[0]] {
+        if [a.1, b.1, c.1] != [sizes[0], b_step, sizes[0]] {
             misuse(format_args!("a product of the sizes {sizes:?} with the leading dimensions {:?}", [a.1, b.1, c.1]));
         }
-        let product = Product { float, left, right };
         let place = |start: u64, elements: usize| {
             let bytes = elements * float.size();
             if !start.is_multiple_of(8) {
-                misuse(format_args!("an operand or a sum that is not aligned"));
+                misuse(format_args!("an operand or a result that is not aligned"));
             }
             Column { start: start as usize, bytes, _block: driver.memory.block(device, start, bytes) }
         };
-        let operands = [place(b.0, rows * left), place(a.0, rows * right)];
-        let sum = place(c.0, product.elements());
+        let operands = [place(b.0, n * k), place(a.0, m * k)];
+        let result = place(c.0, m * n);
         let range = |column: &Column| column.start as u64..(column.start + column.bytes) as u64;
-        if operands.iter().any(|operand| overlap(&range(operand), &range(&sum))) {
-            misuse(format_args!("a sum that overlaps an operand"));
+        if operands.iter().any(|operand| overlap(&range(operand), &range(&result))) {
+            misuse(format_args!("a result that overlaps an operand"));
         }
-        if operands.iter().chain([&sum]).any(|column| overlap(&range(column), workspace)) {
+        if operands.iter().chain([&result]).any(|column| overlap(&range(column), workspace)) {
             misuse(format_args!("a product of what is in its workspace"));
         }
         let scratch = Column {
@@ -240,9 +244,7 @@ fn multiply(
             bytes: (workspace.end - workspace.start) as usize,
             _block: driver.memory.block(device, workspace.start, 0),
         };
-        let adds = factors[1] == 1.0;
-        let flips = inject::flips();
-        let work = Multiply { product, rows, operands, sum, scratch, adds, flips };
+        let work = Multiply { of, operands, result, scratch, flips: inject::flips() };
         push(driver.stream(device, stream), fate, ILLEGAL_ADDRESS, Work::Multiply(work));
         Ok(())
     };

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use overshot::testing::{Columns, HostKernel, Launch, Product, Uniform};
+use overshot::testing::{Columns, HostKernel, Launch, MatrixProduct, Product, Uniform};
 
 use crate::inject::{wait_for_healing, wait_for_others};
 use crate::memory::{Block, Pinned};
@@ -90,15 +90,21 @@ pub enum Work {
 
 /// A product of matrices.
 pub struct Multiply {
-    pub product: Product,
-    pub rows: usize,
+    pub of: Factors,
     pub operands: [Column; 2],
-    pub sum: Column,
+    pub result: Column,
     /// Memory that the product may overwrite.
     pub scratch: Column,
-    pub adds: bool,
-    /// Whether one bit of the sum is wrong.
+    /// Whether one bit of the result is wrong.
     pub flips: bool,
+}
+
+/// What is multiplied.
+pub enum Factors {
+    /// The rows of both operands, summed.
+    Sum { product: Product, rows: usize, adds: bool },
+    /// The rows of the first operand with a matrix, the second one.
+    Rows { product: MatrixProduct, rows: usize },
 }
 
 /// Where a column of a kernel, or an operand of a product, lies.
@@ -231,18 +237,22 @@ fn launch(
 }
 
 fn multiply(work: &Multiply) {
-    let Multiply { product, rows, operands, sum, scratch, adds, flips } = work;
-    // SAFETY: the call checked that operands, sum and workspace are inside blocks, which they keep, and that neither of
-    // the last two overlaps any other.
+    let Multiply { of, operands, result, scratch, flips } = work;
+    // SAFETY: the call checked that operands, result and workspace are inside blocks, which they keep, and that neither
+    // of the last two overlaps any other.
     let written = |column: &Column| unsafe { slice::from_raw_parts_mut(column.start as *mut u8, column.bytes) };
     // SAFETY: as above.
     let read = |column: &Column| unsafe { slice::from_raw_parts(column.start as *const u8, column.bytes) };
     // A part of the workspace, so that a mistake shows, and little time is lost.
     written(scratch).iter_mut().take(4096).for_each(|byte| *byte = !*byte);
-    let sum = written(sum);
-    product.multiply(*rows, [read(&operands[0]), read(&operands[1])], sum, *adds);
+    let [first, second] = operands.each_ref().map(read);
+    let result = written(result);
+    match of {
+        Factors::Sum { product, rows, adds } => product.multiply(*rows, [first, second], result, *adds),
+        Factors::Rows { product, rows } => product.multiply(*rows, first, second, result),
+    }
     if *flips {
-        flip(sum);
+        flip(result);
     }
 }
 

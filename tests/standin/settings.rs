@@ -3,7 +3,7 @@
 //! | variable | meaning | if not set |
 //! | --- | --- | --- |
 //! | `OVERSHOT_STANDIN_DEVICES` | number of devices | 1 |
-//! | `OVERSHOT_STANDIN_MEMORY` | bytes of memory; `A,B,…`: one for each device, the last for all others | 256 MiB |
+//! | `OVERSHOT_STANDIN_MEMORY` | bytes of memory; `A,B,…`: one for each device, the last for all others | 1 GiB |
 //! | `OVERSHOT_STANDIN_TAKEN` | bytes of it that others use, likewise | 0 |
 //! | `CUDA_VISIBLE_DEVICES` | the devices that are visible, as numbers | all |
 //! | `OVERSHOT_STANDIN_SEED` | delays before each piece of work, from this seed | no delays |
@@ -46,7 +46,7 @@ pub struct Settings {
 pub static SETTINGS: LazyLock<Settings> = LazyLock::new(|| Settings {
     devices: number("DEVICES").unwrap_or(1),
     visible: visible(number("DEVICES").unwrap_or(1)),
-    memory: numbers("MEMORY").unwrap_or(vec![256 << 20]),
+    memory: numbers("MEMORY").unwrap_or(vec![1 << 30]),
     taken: numbers("TAKEN").unwrap_or(vec![0]),
     seed: number("SEED"),
     alloc: Failure::from_env("FAIL_ALLOC"),

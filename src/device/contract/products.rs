@@ -127,7 +127,7 @@ fn a_prepared_stream_may_be_dropped_at_once<D: Device>(device: &D) {
 }
 
 /// Small integers, so that every sum of products is exact.
-fn numbers(float: Float, seed: usize) -> Host {
+pub(super) fn numbers(float: Float, seed: usize) -> Host {
     let mut host = Host::filled(0);
     let number = |place: usize| ((place * (7 + 2 * seed) + place / 5) % 9) as f64 - 4.0;
     match float {
@@ -144,7 +144,7 @@ fn numbers(float: Float, seed: usize) -> Host {
 }
 
 /// Returns the first elements of a buffer.
-fn elements(float: Float, host: &Host, count: usize) -> Vec<f64> {
+pub(super) fn elements(float: Float, host: &Host, count: usize) -> Vec<f64> {
     match float {
         Float::F32 => bytemuck::cast_slice::<u64, f32>(host.words())[..count].iter().copied().map(f64::from).collect(),
         Float::F64 => bytemuck::cast_slice::<u64, f64>(host.words())[..count].to_vec(),

@@ -5,12 +5,13 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use cudarc::cublas::sys;
+use cudarc::cublas::sys::cublasOperation_t::{CUBLAS_OP_N, CUBLAS_OP_T};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use super::context::{self, Context};
 use super::driver::Missing;
 use crate::device::WORKSPACE_BYTES;
-use crate::device::product::{Float, Product};
+use crate::device::product::{Float, MatrixProduct, Product};
 use crate::error::{Error, Result};
 
 /// Every cuBLAS function that this folder calls. They are looked up in advance, as those of the driver. CUDA 12.0 has
@@ -65,6 +66,20 @@ fn probe() -> Result<(), Missing> {
     Ok(())
 }
 
+/// A product as cuBLAS is asked for it: `c = a @ b` or `c += a @ b`, of matrices that are stored column by column,
+/// without gaps.
+struct Gemm {
+    float: Float,
+    a: CUdeviceptr,
+    b: CUdeviceptr,
+    /// Whether `b` is the transpose of what is stored.
+    transposes_b: bool,
+    c: CUdeviceptr,
+    /// The rows of `c`, its columns, and the columns of `a`.
+    sizes: [usize; 3],
+    adds: bool,
+}
+
 /// What a stream needs to multiply. It must be destroyed, unless the device was given up.
 pub(super) struct Handle(sys::cublasHandle_t);
 
@@ -114,7 +129,7 @@ impl Handle {
         }
     }
 
-    /// Enqueues a product on the stream. The context is current.
+    /// Enqueues a sum of products on the stream. The context is current.
     ///
     /// cuBLAS stores matrices column by column, in which the sum is the transpose of ours: `right.T @ left`, whose
     /// first factor is stored as it is, and whose second one is transposed.
@@ -134,56 +149,71 @@ impl Handle {
         sum: CUdeviceptr,
         adds: bool,
     ) -> Result<()> {
-        use sys::cublasOperation_t::{CUBLAS_OP_N, CUBLAS_OP_T};
+        let Product { float, left: m, right: n } = *product;
+        let sizes = [n, m, rows];
+        let gemm = Gemm { float, a: right, b: left, transposes_b: true, c: sum, sizes, adds };
+        // SAFETY: the caller vouches for the stream and the memory: `a` has `rows` columns of n elements, `b`, which is
+        // transposed, as many of m, and the sum m columns of n.
+        unsafe { self.gemm(context, &gemm) }
+    }
+
+    /// Enqueues a product of rows with a matrix. The context is current.
+    ///
+    /// As cuBLAS stores matrices, it is `matrix.T @ from.T`, and both factors are stored so.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the call failed.
+    ///
+    /// # Safety
+    /// The stream is alive. The rows, the matrix and the result are at these addresses until the work is done, and the
+    /// result overlaps neither of the others.
+    pub(super) unsafe fn multiply_rows(
+        &self,
+        context: &Context,
+        product: &MatrixProduct,
+        rows: usize,
+        from: CUdeviceptr,
+        matrix: CUdeviceptr,
+        to: CUdeviceptr,
+    ) -> Result<()> {
+        let MatrixProduct { float, inner, width } = *product;
+        let sizes = [width, rows, inner];
+        let gemm = Gemm { float, a: matrix, b: from, transposes_b: false, c: to, sizes, adds: false };
+        // SAFETY: the caller vouches for the stream and the memory: `a` has `inner` columns of `width` elements, `b`
+        // has `rows` columns of `inner`, and the result as many of `width`.
+        unsafe { self.gemm(context, &gemm) }
+    }
+
+    /// Enqueues a product of cuBLAS. The context is current.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the call failed.
+    ///
+    /// # Safety
+    /// The stream is alive. The matrices have these sizes and are at these addresses until the work is done, and `c`
+    /// overlaps no other.
+    unsafe fn gemm(&self, context: &Context, gemm: &Gemm) -> Result<()> {
+        let Gemm { a, b, transposes_b, c, adds, .. } = *gemm;
         // They are sizes of memory.
-        let [m, n, k] = [product.left, product.right, rows].map(|number| number as i64);
-        match product.float {
+        let [m, n, k] = gemm.sizes.map(|number| number as i64);
+        let (on_b, b_step) = if transposes_b { (CUBLAS_OP_T, n) } else { (CUBLAS_OP_N, k) };
+        match gemm.float {
             Float::F32 => {
-                let (left, right, sum) = (left as *const f32, right as *const f32, sum as *mut f32);
+                let (a, b, c) = (a as *const f32, b as *const f32, c as *mut f32);
                 let (alpha, beta) = (1.0, f32::from(u8::from(adds)));
                 // SAFETY: the handle is alive and set up; the caller vouches for the memory. Both factors are read
                 // from the host before the call returns.
                 let status = unsafe {
-                    sys::cublasSgemm_v2_64(
-                        self.0,
-                        CUBLAS_OP_N,
-                        CUBLAS_OP_T,
-                        n,
-                        m,
-                        k,
-                        &alpha,
-                        right,
-                        n,
-                        left,
-                        m,
-                        &beta,
-                        sum,
-                        n,
-                    )
+                    sys::cublasSgemm_v2_64(self.0, CUBLAS_OP_N, on_b, m, n, k, &alpha, a, m, b, b_step, &beta, c, m)
                 };
                 check(context, "cublasSgemm", status)
             }
             Float::F64 => {
-                let (left, right, sum) = (left as *const f64, right as *const f64, sum as *mut f64);
+                let (a, b, c) = (a as *const f64, b as *const f64, c as *mut f64);
                 let (alpha, beta) = (1.0, f64::from(u8::from(adds)));
                 // SAFETY: as above.
                 let status = unsafe {
-                    sys::cublasDgemm_v2_64(
-                        self.0,
-                        CUBLAS_OP_N,
-                        CUBLAS_OP_T,
-                        n,
-                        m,
-                        k,
-                        &alpha,
-                        right,
-                        n,
-                        left,
-                        m,
-                        &beta,
-                        sum,
-                        n,
-                    )
+                    sys::cublasDgemm_v2_64(self.0, CUBLAS_OP_N, on_b, m, n, k, &alpha, a, m, b, b_step, &beta, c, m)
                 };
                 check(context, "cublasDgemm", status)
             }

@@ -13,7 +13,7 @@ use super::cublas;
 use super::driver;
 use super::module::Loaded;
 use crate::device::kernel::Argument;
-use crate::device::product::{Product, not_prepared};
+use crate::device::product::{MatrixProduct, Product, not_prepared};
 use crate::device::{Host, SpinThenSleep, Stream};
 use crate::error::{Error, Result};
 
@@ -173,6 +173,21 @@ impl Stream for CudaStream {
         let sum = sum.0.address(sum.1);
         // SAFETY: the context is current and the stream alive. The caller vouches for the memory.
         unsafe { products.multiply(&self.context, product, rows, operands, sum, adds) }
+    }
+
+    unsafe fn multiply_rows(
+        &mut self,
+        product: &MatrixProduct,
+        rows: usize,
+        from: (&Memory, usize),
+        matrix: &Memory,
+        to: (&Memory, usize),
+    ) -> Result<()> {
+        let Some(products) = &self.products else { return Err(not_prepared(self.context.id())) };
+        self.context.make_current()?;
+        let [from, to] = [from, to].map(|(memory, offset)| memory.address(offset));
+        // SAFETY: the context is current and the stream alive. The caller vouches for the memory.
+        unsafe { products.multiply_rows(&self.context, product, rows, from, matrix.address(0), to) }
     }
 
     fn record(&mut self, event: &Event) -> Result<()> {

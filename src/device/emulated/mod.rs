@@ -192,7 +192,7 @@ impl Device for EmulatedDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::product::{Float, Product};
+    use crate::device::product::{Float, MatrixProduct, Product};
     use crate::device::{Host, Stream, contract};
 
     #[test]
@@ -208,11 +208,13 @@ mod tests {
         }
         for fault in [Fault::new(FaultAt::Kernel, 0), Fault::hang(FaultAt::Kernel, 0)] {
             contract::check_failed_product(&EmulatedDevice::new(&Emulated::new().fault(fault)));
+            contract::check_failed_matrix_product(&EmulatedDevice::new(&Emulated::new().fault(fault)));
         }
     }
 
-    /// Stores a product into memory that holds the right sum, and copies the sum out by another stream.
-    fn product_by(options: &Emulated, with_wait: bool) -> (f64, Duration) {
+    /// Stores a product, of a row with a matrix or summed over one row, into memory that holds the right result, and
+    /// copies it out by another stream.
+    fn product_by(options: &Emulated, is_matrix: bool, with_wait: bool) -> (f64, Duration) {
         let device = EmulatedDevice::new(options);
         let memory = device.allocate(24).unwrap();
         let (mut a, mut b) = (device.open_stream().unwrap(), device.open_stream().unwrap());
@@ -226,8 +228,13 @@ mod tests {
             a.copy_in(from.as_ptr().cast(), &memory, 0, 24).unwrap();
             a.record(&filled).unwrap();
             host.synchronize(&filled).unwrap();
-            let product = Product { float: Float::F64, left: 1, right: 1 };
-            a.multiply(&product, 1, [(&memory, 0), (&memory, 8)], (&memory, 16), false).unwrap();
+            if is_matrix {
+                let product = MatrixProduct { float: Float::F64, inner: 1, width: 1 };
+                a.multiply_rows(&product, 1, (&memory, 8), &memory, (&memory, 16)).unwrap();
+            } else {
+                let product = Product { float: Float::F64, left: 1, right: 1 };
+                a.multiply(&product, 1, [(&memory, 0), (&memory, 8)], (&memory, 16), false).unwrap();
+            }
             a.record(&multiplied).unwrap();
             if with_wait {
                 b.wait(&multiplied).unwrap();
@@ -242,18 +249,26 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_that_is_read_too_early_is_not_that_of_earlier_work() {
-        let wrong =
-            |with_wait| (0..32).filter(move |&seed| product_by(&Emulated::new().seed(seed), with_wait).0 != 6.0);
-        assert!(wrong(false).count() > 0, "no seed shows the missing wait");
-        assert_eq!(wrong(true).count(), 0, "a wait did not hold");
+    fn a_product_that_is_read_too_early_is_not_that_of_earlier_work() {
+        for is_matrix in [false, true] {
+            let wrong = |with_wait| {
+                let is_wrong = |seed: &u64| product_by(&Emulated::new().seed(*seed), is_matrix, with_wait).0 != 6.0;
+                (0..32).filter(is_wrong).count()
+            };
+            assert!(wrong(false) > 0, "no seed shows the missing wait");
+            assert_eq!(wrong(true), 0, "a wait did not hold");
+        }
     }
 
     #[test]
     fn a_product_takes_time_and_may_get_a_bit_wrong() {
-        assert_eq!(product_by(&Emulated::new().memory_rate(4.0), true), (6.0, Duration::from_secs(4)));
-        let flips = Emulated::new().fault(Fault::flip(FaultAt::Kernel, 0, 63));
-        assert_eq!(product_by(&flips, true).0, -6.0);
+        // The result of rows with a matrix is as large as rows, so its bytes count.
+        for (is_matrix, seconds) in [(false, 4), (true, 6)] {
+            let slow = Emulated::new().memory_rate(4.0);
+            assert_eq!(product_by(&slow, is_matrix, true), (6.0, Duration::from_secs(seconds)));
+            let flips = Emulated::new().fault(Fault::flip(FaultAt::Kernel, 0, 63));
+            assert_eq!(product_by(&flips, is_matrix, true).0, -6.0);
+        }
     }
 
     #[test]

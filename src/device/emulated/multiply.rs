@@ -4,50 +4,86 @@ use std::ops::Range;
 use std::sync::PoisonError;
 
 use super::machine::{Words, flip};
-use crate::device::product::Product;
+use crate::device::product::{MatrixProduct, Product};
 
-/// An enqueued product: see [`Stream::multiply`](crate::device::Stream::multiply).
+/// An enqueued product: see [`Stream::multiply`](crate::device::Stream::multiply) and
+/// [`Stream::multiply_rows`](crate::device::Stream::multiply_rows).
 pub(super) struct Multiply {
-    pub(super) product: Product,
+    pub(super) kind: Kind,
     pub(super) rows: usize,
     /// The memory and the start of each operand.
     pub(super) operands: [(Words, usize); 2],
-    pub(super) sum: (Words, usize),
-    pub(super) adds: bool,
+    pub(super) result: (Words, usize),
+}
+
+/// What is multiplied.
+pub(super) enum Kind {
+    /// The rows of two operands, whose products are summed, and added to what is there if it `adds`.
+    Sum { product: Product, adds: bool },
+    /// The rows of the first operand with a matrix, the second one.
+    Rows(MatrixProduct),
 }
 
 impl Multiply {
     /// Returns the bytes of each operand.
-    pub(super) fn operand_bytes(&self) -> [usize; 2] {
-        [self.product.left, self.product.right].map(|elements| self.rows * elements * self.product.float.size())
+    fn operand_bytes(&self) -> [usize; 2] {
+        match self.kind {
+            Kind::Sum { product: Product { float, left, right }, .. } => {
+                [left, right].map(|elements| self.rows * elements * float.size())
+            }
+            Kind::Rows(product) => [self.rows * product.inner_bytes(), product.matrix_bytes()],
+        }
     }
 
-    /// Returns the device memory that it reads or writes.
+    /// Returns the bytes of the result.
+    fn result_bytes(&self) -> usize {
+        match self.kind {
+            Kind::Sum { product, .. } => product.bytes(),
+            Kind::Rows(product) => self.rows * product.row_bytes(),
+        }
+    }
+
+    /// Returns the bytes that take time to read and write: operands, and results that are not small against them.
+    pub(super) fn moved_bytes(&self) -> usize {
+        let written = if matches!(self.kind, Kind::Rows(_)) { self.result_bytes() } else { 0 };
+        self.operand_bytes().iter().sum::<usize>() + written
+    }
+
+    /// Returns the device memory that it overwrites without reading it.
+    pub(super) fn overwritten(&self) -> Option<(&Words, Range<usize>)> {
+        let [.., result] = self.memory();
+        (!matches!(self.kind, Kind::Sum { adds: true, .. })).then_some(result)
+    }
+
+    /// Returns the device memory that it reads or writes: operands, then the result.
     pub(super) fn memory(&self) -> [(&Words, Range<usize>); 3] {
-        let [left, right] = self.operand_bytes();
+        let [first, second] = self.operand_bytes();
         let range = |place: &(Words, usize), bytes| place.1..place.1 + bytes;
-        let [on_left, on_right] = &self.operands;
+        let [on_first, on_second] = &self.operands;
         [
-            (&on_left.0, range(on_left, left)),
-            (&on_right.0, range(on_right, right)),
-            (&self.sum.0, range(&self.sum, self.product.bytes())),
+            (&on_first.0, range(on_first, first)),
+            (&on_second.0, range(on_second, second)),
+            (&self.result.0, range(&self.result, self.result_bytes())),
         ]
     }
 
     /// Multiplies copies of the operands, because all three may be the same memory. `flips` is a bit that it gets
     /// wrong.
     pub(super) fn run(&self, flips: Option<u64>) {
-        let [left, right, mut sum] = self.memory().map(|(words, range)| copy(words, range));
-        let [left_bytes, right_bytes] = self.operand_bytes();
-        let operands: [&[u8]; 2] =
-            [&bytemuck::cast_slice(&left)[..left_bytes], &bytemuck::cast_slice(&right)[..right_bytes]];
-        let sum = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut sum)[..self.product.bytes()];
-        self.product.multiply(self.rows, operands, sum, self.adds);
-        if let Some(bit) = flips {
-            flip(&mut [&mut *sum], bit);
+        let [first, second, mut result] = self.memory().map(|(words, range)| copy(words, range));
+        let [first_bytes, second_bytes] = self.operand_bytes();
+        let first: &[u8] = &bytemuck::cast_slice(&first)[..first_bytes];
+        let second: &[u8] = &bytemuck::cast_slice(&second)[..second_bytes];
+        let result = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut result)[..self.result_bytes()];
+        match self.kind {
+            Kind::Sum { product, adds } => product.multiply(self.rows, [first, second], result, adds),
+            Kind::Rows(product) => product.multiply(self.rows, first, second, result),
         }
-        let mut words = self.sum.0.lock().unwrap_or_else(PoisonError::into_inner);
-        bytemuck::cast_slice_mut::<u64, u8>(&mut words)[self.sum.1..][..sum.len()].copy_from_slice(sum);
+        if let Some(bit) = flips {
+            flip(&mut [&mut *result], bit);
+        }
+        let mut words = self.result.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bytemuck::cast_slice_mut::<u64, u8>(&mut words)[self.result.1..][..result.len()].copy_from_slice(result);
     }
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::clock::{Engine, Mark};
 use super::machine::{HostSpan, Launch, Machine, Operation};
-use super::multiply::Multiply;
+use super::multiply::{Kind, Multiply};
 use super::options::{Emulated, FaultAt};
 use super::{EmulatedDevice, EmulatedKernel, EmulatedMemory, HostMemory, lock, time};
-use crate::device::product::{Product, not_prepared};
+use crate::device::product::{MatrixProduct, Product, not_prepared};
 use crate::device::{Host, HostWork, Stream};
 use crate::error::Result;
 
@@ -52,6 +52,28 @@ impl EmulatedStream {
         let mut machine = lock(&self.machine);
         machine.clock.work(self.id, engine, cost, self.now);
         machine.push(self.id, operation);
+    }
+
+    fn push_product(
+        &mut self,
+        kind: Kind,
+        rows: usize,
+        operands: [(&EmulatedMemory, usize); 2],
+        result: (&EmulatedMemory, usize),
+    ) -> Result<()> {
+        let mut machine = lock(&self.machine);
+        if !self.multiplies {
+            return Err(not_prepared(machine.id()));
+        }
+        let place = |(memory, offset): (&EmulatedMemory, usize)| (memory.words.clone(), offset);
+        let multiply = Multiply { kind, rows, operands: operands.map(place), result: place(result) };
+        if let Some((words, range)) = multiply.overwritten() {
+            machine.poison(words, range);
+        }
+        drop(machine);
+        let cost = time(multiply.moved_bytes(), self.rates.memory_rate);
+        self.push(Engine::Compute, cost, Operation::Multiply(multiply));
+        Ok(())
     }
 }
 
@@ -143,19 +165,18 @@ impl Stream for EmulatedStream {
         sum: (&EmulatedMemory, usize),
         adds: bool,
     ) -> Result<()> {
-        let mut machine = lock(&self.machine);
-        if !self.multiplies {
-            return Err(not_prepared(machine.id()));
-        }
-        let place = |(memory, offset): (&EmulatedMemory, usize)| (memory.words.clone(), offset);
-        let multiply = Multiply { product: *product, rows, operands: operands.map(place), sum: place(sum), adds };
-        if !adds {
-            machine.poison(&sum.0.words, sum.1..sum.1 + product.bytes());
-        }
-        drop(machine);
-        let cost = time(multiply.operand_bytes().iter().sum(), self.rates.memory_rate);
-        self.push(Engine::Compute, cost, Operation::Multiply(multiply));
-        Ok(())
+        self.push_product(Kind::Sum { product: *product, adds }, rows, operands, sum)
+    }
+
+    unsafe fn multiply_rows(
+        &mut self,
+        product: &MatrixProduct,
+        rows: usize,
+        from: (&EmulatedMemory, usize),
+        matrix: &EmulatedMemory,
+        to: (&EmulatedMemory, usize),
+    ) -> Result<()> {
+        self.push_product(Kind::Rows(*product), rows, [from, (matrix, 0)], to)
     }
 
     fn record(&mut self, event: &EmulatedEvent) -> Result<()> {

@@ -21,6 +21,8 @@ static thread_local Index threadIdx;
 static Index blockIdx;
 static std::barrier<> block(256);
 #define __syncthreads() block.arrive_and_wait()
+// All threads of the block wait for each other.
+#define __syncwarp() block.arrive_and_wait()
 
 static inline int atomicCAS(int* at, int expected, int value) {
     __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);

@@ -5,6 +5,7 @@ mod cuda;
 mod filter;
 mod host;
 mod language;
+mod layers;
 mod neighbours;
 mod parse;
 mod passes;

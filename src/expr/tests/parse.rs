@@ -211,11 +211,26 @@ fn a_product_over_the_rows_is_a_reduction() {
     assert_eq!(inputs("t.x.T@ x"), ["t.x", "x"]);
     // A field may be called T, unless it is multiplied.
     assert_eq!(inputs("sum(t.T)"), ["t.T"]);
+    assert_eq!(inputs("sum(x @ t.w.T)"), ["x", "t.w"]);
+    assert_eq!(inputs("sum(x @ (w.T))"), ["x", "w.T"]);
     // `@` binds as `*` does.
     assert_eq!(labels("x.T @ -x ** 2"), ["x.T @ -x ** 2"]);
     for (text, message) in [
-        ("x @ y", "is transposed"),
-        ("2 * x.T @ y", "is transposed"),
+        ("x @ y", "this value is not used"),
+        ("y = x @ (w + 1)", "by an array of the job"),
+        ("y = x @ 3", "by an array of the job"),
+        ("y = x @ pi", "by an array of the job"),
+        ("w = x + 1; y = x @ w", "by an array of the job"),
+        ("m = mean(x, axis=0); y = x @ m", "by an array of the job"),
+        ("y = mean(x, axis=0) @ w", "which has none"),
+        ("g = 2 * x.T @ y", "can only be multiplied"),
+        ("y = onehot(k, 3)", "only multiplied over the rows"),
+        ("y = onehot(k, 3) @ w", "only multiplied over the rows"),
+        ("x.T @ onehot(k, 3)", "only multiplied over the rows"),
+        ("onehot(k, n).T @ x", "number of keys"),
+        ("onehot(k, 0).T @ x", "number of keys"),
+        ("onehot(k, 16777217).T @ x", "number of keys"),
+        ("onehot(k).T @ x", "2"),
         ("y = (x + 1).T", "can only be multiplied"),
         ("x.T @ (y + 1).T", "can only be multiplied"),
         ("sum((x * 2).T)", "can only be multiplied"),

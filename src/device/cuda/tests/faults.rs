@@ -36,6 +36,12 @@ fn reports_a_failed_product() {
     contract::check_failed_product(&CudaDevice::open(0).unwrap());
 }
 
+#[test]
+#[ignore = "needs a CUDA driver that fails a call of cuBLAS"]
+fn reports_a_failed_matrix_product() {
+    contract::check_failed_matrix_product(&CudaDevice::open(0).unwrap());
+}
+
 /// Returns the error of a stream that cannot be made ready to multiply.
 fn no_products() -> String {
     let device = CudaDevice::open(0).unwrap();

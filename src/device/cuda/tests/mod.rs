@@ -99,7 +99,11 @@ fn standin_fails_a_product() {
             fails_a_product(call, mode);
         }
     }
-    ["once", "device", "late"].iter().for_each(|mode| fails_a_product("Dgemm_v2_64", mode));
+    for mode in ["once", "device", "late"] {
+        fails_a_product("Dgemm_v2_64", mode);
+        let failing = format!("cublasDgemm_v2_64:1:{mode}");
+        run_on_standin("faults::reports_a_failed_matrix_product", &[("OVERSHOT_STANDIN_FAIL", &failing)]);
+    }
     run_on_standin("gpu::keeps_the_contract", &[("OVERSHOT_STANDIN_FAIL", "cublasDestroy_v2:1:slow")]);
 }
 
