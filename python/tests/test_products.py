@@ -66,7 +66,7 @@ def test_refusals():
     x = whole(10, 3)
     n = x.astype("i4")
     for text, message in [
-        ("x @ x", "transposed"),
+        ("x @ x", "give it two names"),
         ("n.T @ n", "convert first"),
         ("y = (x + 1).T", "can only be multiplied"),
         ("sum(x.T @ x)", "known already"),
