@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Runs everything that needs a GPU: tests, throughput, peers, one large job. First run benches/pack.sh on a machine with
 # Rust; then, on the machine with the GPU:
-#   benches/gpu.sh OUTPUT_FOLDER [tests|bench|gpus|resident|products|pricer|small|tune|large|python|dask|soak ...]
+#   benches/gpu.sh OUTPUT_FOLDER [PART ...]
+# The parts are tests, bench, gpus, resident, products, matrices, pricer, small, tune, large, python, dask and soak.
 # The part gpus is for hosts with several GPUs. The part soak runs for MINUTES (20) with seed SEED (1).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/target/gpu
 out=$(realpath "$1"); shift
-parts=${*:-tests bench resident products pricer small large python dask}
+parts=${*:-tests bench resident products matrices pricer small large python dask}
 export OVERSHOT_CACHE=$out/cache OVERSHOT_BIN=$bin/overshot OVERSHOT_TEST_DEVICE=cuda OVERSHOT_REQUIRE_NVRTC=1
 mkdir -p "$out"
 {
@@ -74,6 +75,13 @@ if part products; then
         tee "$out/products.jsonl"
     try "$bin/products" --device cpu --size 1GiB --widths 256,1024,4096 --runs 1 | tee -a "$out/products.jsonl"
     try python3 benches/peers/products.py --size 6GiB | tee -a "$out/products.jsonl"
+fi
+if part matrices; then
+    # Rows times matrices, of tables that are larger than the device memory that they may use, beside the link.
+    try "$bin/overshot" bench --limits --device cuda --dir "${TMPDIR:-/tmp}" --json > "$out/limits-matrices.json"
+    try "$bin/matrices" --device cuda --size 8GiB --device-memory 2GiB --centres 2048,256 | tee "$out/matrices.jsonl"
+    try "$bin/matrices" --device cpu --size 1GiB --centres 2048,256 --runs 1 | tee -a "$out/matrices.jsonl"
+    try python3 benches/peers/matrices.py --size 1GiB | tee -a "$out/matrices.jsonl"
 fi
 if part pricer; then
     try "$bin/kernel" cuda > "$out/kernel.txt"
