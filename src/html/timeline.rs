@@ -263,5 +263,19 @@ fn axis(window: Window) -> String {
 /// Returns the time between two labels of an axis: 1, 2 or 5 times a power of ten, for at most three labels.
 fn step(length: f64) -> f64 {
     let power = 10f64.powf(length.log10().floor());
-    [0.1, 0.2, 0.5, 1.0].iter().map(|factor| factor * power).find(|step| length / step <= 2.9).unwrap_or(power * 2.0)
+    [0.5, 1.0, 2.0].iter().map(|factor| factor * power).find(|step| length / step <= 2.9).unwrap_or(power * 5.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_has_two_or_three_labels() {
+        for hundredths in 1..10_000 {
+            let length = f64::from(hundredths) / 100.0;
+            let labels = (length / step(length)).ceil();
+            assert!((2.0..=3.0).contains(&labels), "{length}: {labels} labels, one every {}", step(length));
+        }
+    }
 }
