@@ -254,7 +254,7 @@ mod tests {
         std::fs::write(path("host.hpp"), include_str!("../expr/tests/host.hpp")).unwrap();
         std::fs::write(path("kernel.cpp"), source).unwrap();
         let mut compiler = Command::new("c++");
-        compiler.args(["-std=c++20", "-w", "-O1", "-ffp-contract=off", "-pthread", "-o"]);
+        compiler.args(["-std=c++20", "-w", "-O1", "-ffp-contract=off", "-o"]);
         let Ok(compiled) = compiler.arg(path("kernel")).arg(path("kernel.cpp")).output() else {
             return eprintln!("skipped: there is no C++ compiler by the name c++");
         };

@@ -116,7 +116,7 @@ pub(super) fn run_rows_as_cpp(
     std::fs::write(path("host.hpp"), include_str!("host.hpp")).unwrap();
     std::fs::write(path("kernel.cpp"), source).unwrap();
     let mut compiler = Command::new(COMPILER);
-    compiler.args(["-std=c++20", "-w", "-O1", "-ffp-contract=off", "-pthread", "-o"]);
+    compiler.args(["-std=c++20", "-w", "-O1", "-ffp-contract=off", "-o"]);
     let compiled = compiler.arg(path("kernel")).arg(path("kernel.cpp")).output().unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     let mut child = Command::new(path("kernel")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

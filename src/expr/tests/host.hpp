@@ -1,10 +1,11 @@
-// A subset of CUDA that runs generated kernels on the host: one block at a time, with a host thread for each of its
-// threads. The test appends a kernel to this file, and then `columns` and `launch`.
-#include <barrier>
+// A subset of CUDA that runs generated kernels on the host: one block at a time, whose threads are contexts on one
+// thread of the host and take turns. The test appends a kernel to this file, and then `columns` and `launch`.
+#include <ucontext.h>
+
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <thread>
 #include <vector>
 
 #define __device__
@@ -17,12 +18,24 @@
 struct Index {
     unsigned x;
 };
-static thread_local Index threadIdx;
-static Index blockIdx;
-static std::barrier<> block(256);
-#define __syncthreads() block.arrive_and_wait()
+static Index threadIdx, blockIdx;
+
+static const unsigned THREADS = 256;
+static ucontext_t contexts[THREADS], host;
+static bool has_ended[THREADS];
+// At a barrier a thread gives way to the next one, and so goes on when all others have come to it.
+static void barrier() {
+    const unsigned own = threadIdx.x;
+    threadIdx.x = (own + 1) % THREADS;
+    if (has_ended[threadIdx.x]) {
+        std::fprintf(stderr, "thread %u waits for thread %u, which has ended\n", own, threadIdx.x);
+        std::abort();
+    }
+    swapcontext(&contexts[own], &contexts[threadIdx.x]);
+}
+#define __syncthreads() barrier()
 // All threads of the block wait for each other.
-#define __syncwarp() block.arrive_and_wait()
+#define __syncwarp() barrier()
 
 static inline int atomicCAS(int* at, int expected, int value) {
     __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
@@ -37,20 +50,20 @@ static inline unsigned long long atomicAdd(unsigned long long* at, unsigned long
 static bool votes[256];
 static inline unsigned __ballot_sync(unsigned, bool vote) {
     votes[threadIdx.x] = vote;
-    block.arrive_and_wait();
+    barrier();
     unsigned ballot = 0;
     for (unsigned lane = 0; lane < 32; ++lane) ballot |= (unsigned)votes[threadIdx.x / 32 * 32 + lane] << lane;
-    block.arrive_and_wait();
+    barrier();
     return ballot;
 }
 static unsigned long long words[256];
 template <class T> static inline T __shfl_up_sync(unsigned, T value, int distance) {
     std::memcpy(&words[threadIdx.x], &value, sizeof value);
-    block.arrive_and_wait();
+    barrier();
     const unsigned lane = threadIdx.x % 32;
     T other = value;
     if (lane >= (unsigned)distance) std::memcpy(&other, &words[threadIdx.x - distance], sizeof other);
-    block.arrive_and_wait();
+    barrier();
     return other;
 }
 static inline int __popc(unsigned value) { return __builtin_popcount(value); }
@@ -89,10 +102,30 @@ struct Columns {
 static Columns columns();
 static void launch(long long first_row, long long rows, std::vector<Column>& at);
 
+static long long range[2];
+static std::vector<Column> at;
+static void run_thread() {
+    launch(range[0], range[1], at);
+    const unsigned own = threadIdx.x++;
+    has_ended[own] = true;
+    setcontext(own + 1 < THREADS ? &contexts[own + 1] : &host);
+}
+static void run_block() {
+    const size_t STACK = 128 << 10;
+    static char* const stacks = (char*)std::malloc(THREADS * STACK);
+    for (unsigned lane = 0; lane < THREADS; ++lane) {
+        getcontext(&contexts[lane]);
+        contexts[lane].uc_stack.ss_sp = stacks + lane * STACK;
+        contexts[lane].uc_stack.ss_size = STACK;
+        makecontext(&contexts[lane], run_thread, 0);
+        has_ended[lane] = false;
+    }
+    threadIdx.x = 0;
+    swapcontext(&host, &contexts[0]);
+}
+
 int main() {
-    long long range[2];
     if (std::fread(range, 8, 2, stdin) != 2) return 1;
-    std::vector<Column> at;
     std::vector<size_t> sizes;
     const Columns layout = columns();
     const long long rows = range[1], tiles = (rows + layout.tile_rows - 1) / layout.tile_rows;
@@ -109,14 +142,7 @@ int main() {
     }
     for (long long block = 0; block < tiles * layout.blocks; ++block) {
         blockIdx.x = (unsigned)block;
-        std::vector<std::thread> threads;
-        for (unsigned lane = 0; lane < 256; ++lane) {
-            threads.emplace_back([&, lane] {
-                threadIdx.x = lane;
-                launch(range[0], rows, at);
-            });
-        }
-        for (std::thread& thread : threads) thread.join();
+        run_block();
     }
     for (size_t k = written; k < resident; ++k) std::fwrite(at[k].memory.data(), 1, sizes[k], stdout);
     return 0;
