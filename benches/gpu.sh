@@ -16,9 +16,11 @@ mkdir -p "$out"
     nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
     echo "$(nproc) cores, $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2-)"
 } | tee "$out/machine.txt"
-failed=0
+# What failed. It is a file, because commands whose output goes to `tee` run in shells of their own.
+failed=$out/failed.txt
+rm -f "$failed"
 part() { case " $parts " in *" $1 "*) echo "== $1" ;; *) false ;; esac }
-try() { echo "-- $*" >&2; "$@" || { echo "FAILED ($?): $*" >&2; failed=1; }; }
+try() { echo "-- $*" >&2; "$@" || echo "FAILED ($?): $*" | tee -a "$failed" >&2; }
 
 suite() { # output file, command
     local log=$out/$1.txt
@@ -79,7 +81,8 @@ fi
 if part matrices; then
     # Rows times matrices, of tables that are larger than the device memory that they may use, beside the link.
     try "$bin/overshot" bench --limits --device cuda --dir "${TMPDIR:-/tmp}" --json > "$out/limits-matrices.json"
-    try "$bin/matrices" --device cuda --size 8GiB --device-memory 2GiB --centres 2048,256 | tee "$out/matrices.jsonl"
+    try "$bin/matrices" --device cuda --size 8GiB --device-memory 2GiB --centres 2048,256 --precision full,tf32 |
+        tee "$out/matrices.jsonl"
     try "$bin/matrices" --device cpu --size 1GiB --centres 2048,256 --runs 1 | tee -a "$out/matrices.jsonl"
     try python3 benches/peers/matrices.py --size 1GiB | tee -a "$out/matrices.jsonl"
 fi
@@ -171,5 +174,8 @@ if part soak; then
         --json "$out/soak-$seed.json" | tee "$out/soak-$seed.txt"
 fi
 rm -rf "$out/cache"
-[ $failed = 0 ] && echo "all passed" || echo "SOME FAILED"
-exit $failed
+if [ -e "$failed" ]; then
+    echo "SOME FAILED"
+    exit 1
+fi
+echo "all passed"

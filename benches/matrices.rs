@@ -2,8 +2,8 @@
 //!
 //! `cargo bench --bench matrices -- --device cuda,cpu --size 4GiB --device-memory 1GiB --centres 2048,256`. Each figure
 //! is the median of several runs, in GB/s of rows, and every result is compared with plain loops over a few rows or
-//! elements. `sum(x)` of the same table, and the link as `overshot bench --limits` measured it, are there to compare
-//! with.
+//! elements. `--precision full,tf32` measures the steps of k-means on tensor cores, too. `sum(x)` of the same table and
+//! the link, as `overshot bench --limits` measured it, are there to compare with.
 
 use std::error::Error;
 use std::fs::File;
@@ -14,7 +14,7 @@ use bytesize::ByteSize;
 use ndarray::ArrayView2;
 use overshot::io::Element;
 use overshot::limits::{MachineLimits, RateBySize};
-use overshot::{DeviceChoice, Engine, Input, Job, Report};
+use overshot::{DeviceChoice, Engine, Input, Job, Precision, Report};
 use rayon::prelude::*;
 use serde_json::json;
 
@@ -36,6 +36,8 @@ struct Settings {
     runs: usize,
     /// The centres of [`Task::Nearest`] for `f32` and for `f64`.
     centres: Vec<usize>,
+    /// How [`Task::Nearest`] and [`Task::Step`] multiply `f32`.
+    precisions: Vec<Precision>,
     chunk: Option<u64>,
     workers: Option<usize>,
     /// Measures these tasks alone.
@@ -51,6 +53,7 @@ fn main() -> Outcome {
         device_memory: 1 << 30,
         runs: 3,
         centres: vec![32, 16],
+        precisions: vec![Precision::Full],
         chunk: None,
         workers: None,
         only: None,
@@ -67,6 +70,7 @@ fn main() -> Outcome {
             "--device-memory" => settings.device_memory = value()?.parse::<ByteSize>()?.as_u64(),
             "--runs" => settings.runs = value()?.parse::<usize>()?.max(1),
             "--centres" => settings.centres = value()?.split(',').map(str::parse).collect::<Result<_, _>>()?,
+            "--precision" => settings.precisions = value()?.split(',').map(str::parse).collect::<Result<_, _>>()?,
             "--chunk" => settings.chunk = Some(value()?.parse::<ByteSize>()?.as_u64()),
             "--workers" => settings.workers = Some(value()?.parse()?),
             "--only" => settings.only = Some(value()?),
@@ -97,6 +101,8 @@ enum Task {
     Scores,
     /// The nearest centre of each row, without an output.
     Nearest,
+    /// The same, and the sums of the rows of each centre: a step of k-means.
+    Step,
     /// The gradient of a linear regression.
     Gradient,
     /// What a step of Newton's method for a logistic regression needs.
@@ -106,13 +112,16 @@ enum Task {
 }
 
 impl Task {
-    const ALL: [(usize, &[Task]); 2] =
-        [(1024, &[Task::Sum, Task::Scores, Task::Nearest, Task::Gradient]), (256, &[Task::Sum, Task::Newton])];
+    const ALL: [(usize, &[Task]); 2] = [
+        (1024, &[Task::Sum, Task::Scores, Task::Nearest, Task::Step, Task::Gradient]),
+        (256, &[Task::Sum, Task::Newton]),
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Task::Scores => "scores",
             Task::Nearest => "nearest",
+            Task::Step => "step",
             Task::Gradient => "gradient",
             Task::Newton => "newton",
             Task::Sum => "sum",
@@ -125,6 +134,9 @@ impl Task {
             Task::Nearest => format!(
                 "e = h - 2 * (x @ c.T); l = argmin(e, axis=1); n = bincount(l, {centres}); s = sum(min(e, axis=1))"
             ),
+            Task::Step => {
+                format!("{}; of_each = onehot(l, {centres}).T @ f64(x)", Task::Nearest.text(centres))
+            }
             Task::Gradient => "g = x.T @ (x @ w - t)".into(),
             Task::Newton => {
                 "p = 1 / (1 + exp(-(x @ w))); s = x * sqrt(p * (1 - p)); h = s.T @ s; g = x.T @ (p - t)".into()
@@ -262,12 +274,17 @@ impl<T: Pod + Element + Into<f64> + Send + Sync> Measured<'_, T> {
             to.copy_from_slice(&own.x[row % PERIOD * width..][..*width]);
         });
         t.par_iter_mut().enumerate().for_each(|(row, t)| *t = own.t[row % PERIOD]);
-        for task in tasks {
+        let precisions = |task: &Task| match (*task, self.kind.dtype) {
+            (Task::Nearest | Task::Step, "f32") => self.settings.precisions.clone(),
+            _ => vec![Precision::Full],
+        };
+        let runs = tasks.iter().flat_map(|task| precisions(task).into_iter().map(move |precision| (*task, precision)));
+        for (task, precision) in runs {
             let mut seconds = Vec::with_capacity(self.settings.runs);
             let mut last = None;
             // The first run opens the device and loads what it needs.
             for run in 0..=self.settings.runs {
-                let ran = self.engine.run(self.job(*task, (x, t, y))?)?;
+                let ran = self.engine.run(self.job(task, (x, t, y))?.precision(precision))?;
                 if run > 0 {
                     seconds.push(ran.time.as_secs_f64());
                 }
@@ -275,7 +292,7 @@ impl<T: Pod + Element + Into<f64> + Send + Sync> Measured<'_, T> {
             }
             seconds.sort_by(f64::total_cmp);
             let last = last.ok_or("no run")?;
-            self.check(*task, &last, rows, y)?;
+            self.check((task, precision), &last, rows, y)?;
             let rate = |seconds: f64| size_of_val(x) as f64 / seconds / 1e9;
             let stages = |named: [(&str, overshot::report::StageTime); 5]| -> Vec<_> {
                 named
@@ -285,7 +302,8 @@ impl<T: Pod + Element + Into<f64> + Send + Sync> Measured<'_, T> {
             };
             let line = json!({
                 "task": task.name(), "dtype": self.kind.dtype, "width": width, "rows": rows,
-                "centres": (*task == Task::Nearest).then_some(self.kind.centres),
+                "centres": matches!(task, Task::Nearest | Task::Step).then_some(self.kind.centres),
+                "precision": precision.to_string(),
                 "device": self.device.to_string(), "from": source,
                 "gb_per_s": rate(seconds[seconds.len() / 2]),
                 "all": seconds.iter().map(|seconds| rate(*seconds)).collect::<Vec<_>>(),
@@ -299,7 +317,7 @@ impl<T: Pod + Element + Into<f64> + Send + Sync> Measured<'_, T> {
             });
             println!("{line}");
             if let Some(folder) = &self.settings.trace {
-                let ran = self.engine.run(self.job(*task, (x, t, y))?.timeline(true))?;
+                let ran = self.engine.run(self.job(task, (x, t, y))?.precision(precision).timeline(true))?;
                 let name = format!("{}-{}-{}.json", task.name(), self.kind.dtype, source.replace(' ', "-"));
                 if let Some(timeline) = ran.timeline {
                     timeline.write_chrome(std::io::BufWriter::new(File::create(folder.join(name))?))?;
@@ -318,7 +336,7 @@ impl<T: Pod + Element + Into<f64> + Send + Sync> Measured<'_, T> {
         let job = Job::eval(&task.text(self.kind.centres))?.input("x", table(rows, *width, x)?);
         Ok(match task {
             Task::Scores => job.input("w", table(*width, SCORES, w)?).output("y", &mut y[..rows * SCORES]),
-            Task::Nearest => job.input("c", table(self.kind.centres, *width, centres)?).input("h", &h[..]),
+            Task::Nearest | Task::Step => job.input("c", table(self.kind.centres, *width, centres)?).input("h", &h[..]),
             Task::Gradient => job.input("w", &v[..]).input("t", t),
             Task::Newton => job.input("w", table(*width, 1, v)?).input("t", table(rows, 1, t)?),
             Task::Sum => job,
@@ -326,9 +344,13 @@ impl<T: Pod + Element + Into<f64> + Send + Sync> Measured<'_, T> {
     }
 
     /// Compares some rows or elements of the results with plain loops.
-    fn check(&self, task: Task, report: &Report, rows: usize, y: &[T]) -> Outcome {
+    fn check(&self, (task, precision): (Task, Precision), report: &Report, rows: usize, y: &[T]) -> Outcome {
         let own = self.model;
-        let near = if self.kind.dtype == "f32" { 1e-4 } else { 1e-9 };
+        let near = match (self.kind.dtype, precision) {
+            ("f32", Precision::Tf32) => 4e-3,
+            ("f32", Precision::Full) => 1e-4,
+            _ => 1e-9,
+        };
         let is = |what: &str, found: f64, right: f64| match (found - right).abs() <= near * right.abs() {
             true => Ok(()),
             false => Err(format!("{what} of '{}' is {found}, and not {right}", task.name())),
@@ -353,7 +375,7 @@ impl<T: Pod + Element + Into<f64> + Send + Sync> Measured<'_, T> {
                     }
                 }
             }
-            Task::Nearest => {
+            Task::Nearest | Task::Step => {
                 let nearest: Vec<_> = (0..PERIOD).into_par_iter().map(|row| own.nearest(row)).collect();
                 let (mut counts, mut unsure) = (vec![0.0; self.kind.centres], 0.0);
                 for (row, (nearest, [first, second])) in nearest.iter().enumerate() {
@@ -369,6 +391,12 @@ impl<T: Pod + Element + Into<f64> + Send + Sync> Measured<'_, T> {
                     return Err(format!("other counts of '{}'", task.name()).into());
                 }
                 is("the sum", value("s")?, over_rows(&|row| nearest[row].1[0]))?;
+                // Whichever centres rows have, their sums add up to those of all rows.
+                for column in columns.into_iter().filter(|_| task == Task::Step) {
+                    let of_each = (0..self.kind.centres).map(|k| element("of_each", k * own.width + column));
+                    let sum = of_each.collect::<Outcome<Vec<_>>>()?.into_iter().sum();
+                    is(&format!("the sum of column {column}"), sum, over_rows(&|row| x(row, column)))?;
+                }
             }
             Task::Gradient => {
                 let rest: Vec<f64> = (0..PERIOD).map(|row| product(row) - own.t[row].into()).collect();

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use crate::custom::Call;
 use crate::data::{Input, Output, Scalar};
+use crate::device::Precision;
 use crate::error::{JobError, Result};
 use crate::expr::{self, Expression, Number};
 use crate::progress::{CancelToken, Progress};
@@ -65,6 +66,7 @@ pub struct Job<'a> {
     pub(crate) verify: f64,
     /// Whether the report has checksums of the outputs.
     pub(crate) checksum: bool,
+    pub(crate) precision: Precision,
 }
 
 impl<'a> Job<'a> {
@@ -104,6 +106,7 @@ impl<'a> Job<'a> {
             timeline: false,
             verify: 0.0,
             checksum: false,
+            precision: Precision::Full,
         }
     }
 
@@ -125,6 +128,7 @@ impl<'a> Job<'a> {
             timeline: self.timeline,
             verify: self.verify,
             checksum: false,
+            precision: self.precision,
         }
     }
 
@@ -304,6 +308,30 @@ impl<'a> Job<'a> {
     /// ```
     pub fn checksum(mut self, checksum: bool) -> Self {
         self.checksum = checksum;
+        self
+    }
+
+    /// How GPUs multiply matrices of `f32`. With [`Precision::Tf32`], tensor cores round factors to 11 bits, which is
+    /// several times as fast where the products and not the link are what a run waits for; each product of two factors
+    /// is then as far off as 2⁻¹⁰ of itself. Other computations, and products of `f64`, do not change.
+    ///
+    /// The CPU multiplies with full precision, and so do GPUs before compute capability 8.0. The report says what did
+    /// which ([`Report::notes`](crate::Report::notes)).
+    ///
+    /// ```
+    /// use overshot::device::Emulated;
+    /// use overshot::{Engine, Job, Precision};
+    /// let engine = Engine::builder().device(Emulated::new()).build()?;
+    /// let x = ndarray::array![[1.0f32, 1.0 + 2.0f32.powi(-12)]];
+    /// let last_of_gram = |precision| {
+    ///     let report = engine.run(Job::eval("x.T @ x")?.input("x", x.view()).precision(precision))?;
+    ///     Ok::<_, overshot::Error>(report.array("x.T @ x")?.and_then(|gram| gram.get(3)).map(|last| last.as_f64()))
+    /// };
+    /// assert!(last_of_gram(Precision::Full)? > last_of_gram(Precision::Tf32)?);
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
         self
     }
 

@@ -181,7 +181,7 @@ pub mod trace;
 pub mod units;
 
 pub use data::{ArrayValue, Dtype, Input, Npy, Output, Raw, Scalar, Sink, Source};
-pub use device::DeviceChoice;
+pub use device::{DeviceChoice, Precision};
 pub use engine::{Engine, EngineBuilder, Passes};
 pub use error::{Error, JobError, PartialError, Result, SettingError, VerificationError};
 pub use expr::{Expression, NotANumber, Number};

@@ -179,7 +179,7 @@ misuse! {
     }
     other_math, other_math_is_noticed, "a product with the modes": |used| {
         let handle = used.multiplies();
-        unsafe { cublas::cublasSetMathMode(handle, cublas::cublasMath_t::CUBLAS_TF32_TENSOR_OP_MATH) };
+        unsafe { cublas::cublasSetMathMode(handle, cublas::cublasMath_t::CUBLAS_DEFAULT_MATH) };
         used.multiply(handle, 2, [0, 6, 18]);
     }
     wrong_dimension, wrong_dimension_is_noticed, "a product of the sizes [4, 2, 3] with": |used| {

@@ -217,6 +217,7 @@ class Engine:
         timeline: bool = False,
         journal: str | None = None,
         verify: float = 0.0,
+        precision: str = "full",
         checksum: bool = False,
     ) -> tuple[list[tuple[str, Any]], list[tuple[str, np.ndarray]], Report]: ...
     def run_rows(
@@ -228,6 +229,7 @@ class Engine:
         rows: int | None = None,
         progress: Callable[[int, int], object] | None = None,
         verify: float = 0.0,
+        precision: str = "full",
     ) -> Partial: ...
     def ranges(
         self,

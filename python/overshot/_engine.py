@@ -33,10 +33,11 @@ Resume = bool | str | os.PathLike[str]
 """Whether a run continues after it was interrupted, or the path of its journal."""
 
 
-class Checks(NamedTuple):
-    """What a run checks besides: the fraction of the chunks to verify, and whether outputs get checksums."""
+class Options(NamedTuple):
+    """The fraction of the chunks that a run verifies, how it multiplies, and whether outputs get checksums."""
 
     verify: float = 0.0
+    precision: str = "full"
     checksum: bool = False
 
 
@@ -80,12 +81,13 @@ class Engine:
         timeline: bool = False,
         resume: Resume = False,
         verify: float = 0.0,
+        precision: str = "full",
         checksum: bool = False,
         **arrays: Any,
     ) -> Any:
         """Evaluates an expression; see `overshot.evaluate`."""
-        checks = Checks(verify, checksum)
-        return self._evaluate(text, names, arrays, out, rows, progress, timeline, resume, checks, sys._getframe(1))
+        options = Options(verify, precision, checksum)
+        return self._evaluate(text, names, arrays, out, rows, progress, timeline, resume, options, sys._getframe(1))
 
     def plan(
         self,
@@ -112,11 +114,12 @@ class Engine:
         out: Any = None,
         progress: bool | Callable[[int, int], object] = False,
         verify: float = 0.0,
+        precision: str = "full",
         **arrays: Any,
     ) -> Partial:
         """Runs some rows of a job; see `overshot.run_rows`."""
-        frame = sys._getframe(1)
-        return self._run_rows(what, names, arrays, out, rows, part, total_rows, progress, verify, frame)
+        options, frame = Options(verify, precision), sys._getframe(1)
+        return self._run_rows(what, names, arrays, out, rows, part, total_rows, progress, options, frame)
 
     def resident(self, array: Any) -> _core.Resident:
         """Keeps an array or file in the memory of the GPUs, as far as it fits, for the runs of this engine.
@@ -200,12 +203,12 @@ class Engine:
         progress: bool | Callable[[int, int], object],
         timeline: bool,
         resume: Resume,
-        checks: Checks,
+        options: Options,
         frame: FrameType,
     ) -> Any:
         expression, inputs, outputs, copied = _bound(text, names, arrays, out, frame)
         journal = _journal(resume, outputs)
-        values, report = self._run(expression, inputs, outputs, copied, rows, progress, timeline, journal, checks)
+        values, report = self._run(expression, inputs, outputs, copied, rows, progress, timeline, journal, options)
         return returned(expression, Results(values, report))
 
     def _run_rows(
@@ -218,7 +221,7 @@ class Engine:
         part: tuple[int, int] | None,
         total_rows: int | None,
         progress: bool | Callable[[int, int], object],
-        verify: float,
+        options: Options,
         frame: FrameType | None,
     ) -> Partial:
         if (rows is None) == (part is None):
@@ -231,7 +234,7 @@ class Engine:
             wanted = span(rows)
         show = shown(progress)
         try:
-            return Partial(engine.run_rows(job, inputs, outputs, wanted, total_rows, show, verify))
+            return Partial(engine.run_rows(job, inputs, outputs, wanted, total_rows, show, *options[:2]))
         finally:
             if isinstance(show, Progress):
                 show.close()
@@ -261,12 +264,12 @@ class Engine:
         progress: bool | Callable[[int, int], object],
         timeline: bool,
         journal: str | None = None,
-        checks: Checks = Checks(),
+        options: Options = Options(),
     ) -> tuple[dict[str, Any], _core.Report]:
         """Runs a job, and returns its arrays and numbers by name."""
         show = shown(progress)
         try:
-            results, new, report = self._execute(what, inputs, outputs, rows, show, timeline, journal, checks)
+            results, new, report = self._execute(what, inputs, outputs, rows, show, timeline, journal, options)
         finally:
             if isinstance(show, Progress):
                 show.close()
@@ -300,11 +303,11 @@ class Engine:
         show: Callable[[int, int], object] | None = None,
         timeline: bool = False,
         journal: str | None = None,
-        checks: Checks = Checks(),
+        options: Options = Options(),
     ) -> tuple[list[tuple[str, Any]], list[tuple[str, np.ndarray]], _core.Report]:
         """Runs a job, and returns its results, its new arrays and its report."""
         engine = self._open(inputs + outputs, rows, isinstance(what, _core.Call))
-        done = engine.run(what, inputs, outputs, rows, show, timeline, journal, *checks)
+        done = engine.run(what, inputs, outputs, rows, show, timeline, journal, *options)
         if done[2].notes and _log.isEnabledFor(logging.INFO):
             for note in done[2].notes:
                 _log.info("%s", note)
@@ -472,6 +475,7 @@ def evaluate(
     timeline: bool = False,
     resume: Resume = False,
     verify: float = 0.0,
+    precision: str = "full",
     checksum: bool = False,
     **arrays: Any,
 ) -> Any:
@@ -504,6 +508,9 @@ def evaluate(
     With `resume=True`, the same call continues a run that was interrupted, and ends with the same bytes. Outputs are
     files, and a journal is kept beside the first one until the run is complete; `resume=path` keeps it elsewhere.
 
+    With `precision="tf32"`, GPUs multiply matrices of `float32` on tensor cores, which round their elements to 11 bits:
+    several times as fast where products and not the link are what a run waits for.
+
     `verify=0.01` computes that fraction of the chunks once more, those of a GPU on the CPU, and raises `RuntimeError`
     if a byte differs. `checksum=True` adds the BLAKE3 hash of each output to the report
     (`report.to_dict()["outputs"]`): of the file, or of the array in row-major order.
@@ -513,8 +520,8 @@ def evaluate(
     devices, and `KeyboardInterrupt` within a fraction of a second; no output file is written then.
     """
     engine = _shared(device, device_memory, pinned_memory, chunk, workers)
-    checks = Checks(verify, checksum)
-    return engine._evaluate(text, names, arrays, out, rows, progress, timeline, resume, checks, sys._getframe(1))
+    options = Options(verify, precision, checksum)
+    return engine._evaluate(text, names, arrays, out, rows, progress, timeline, resume, options, sys._getframe(1))
 
 
 def run_rows(
@@ -533,6 +540,7 @@ def run_rows(
     workers: int | None = None,
     progress: bool | Callable[[int, int], object] = False,
     verify: float = 0.0,
+    precision: str = "full",
     **arrays: Any,
 ) -> Partial:
     """Runs some rows of a job, and returns their `Partial`, which other processes complete.
@@ -553,11 +561,11 @@ def run_rows(
 
     Every value that is not a reduction needs an output in `out`: a path, which all processes write in place under a
     hidden name until `Partial.finish` names it, or an array, of which only these rows are written. `progress` counts
-    the rows of the part. `verify` computes a fraction of the chunks once more, as in `evaluate`.
+    the rows of the part. `verify` and `precision` are those of `evaluate`.
     """
     engine = _shared(device, device_memory, pinned_memory, chunk, workers)
-    frame = sys._getframe(1)
-    return engine._run_rows(what, names, arrays, out, rows, part, total_rows, progress, verify, frame)
+    options, frame = Options(verify, precision), sys._getframe(1)
+    return engine._run_rows(what, names, arrays, out, rows, part, total_rows, progress, options, frame)
 
 
 def plan(

@@ -29,7 +29,7 @@ class Work(NamedTuple):
     names: dict[str, Any]
     out: Any
     rows: int | None
-    verify: float
+    options: _engine.Options
     settings: tuple[Any, ...]
 
     def engine(self) -> _engine.Engine:
@@ -79,9 +79,9 @@ class Work(NamedTuple):
 
 def run(work: Work, rows: tuple[int, int]) -> Partial | Failed:
     """Runs some rows, in a worker."""
-    what, names, out, total_rows, verify, _ = work
+    what, names, out, total_rows, options, _ = work
     try:
-        return work.engine()._run_rows(what, names, {}, out, rows, None, total_rows, False, verify, None)
+        return work.engine()._run_rows(what, names, {}, out, rows, None, total_rows, False, options, None)
     except Exception as exception:
         return Failed(exception)
 
@@ -130,7 +130,7 @@ def prepare(
     given: Mapping[str, Any],
     out: Any,
     rows: int | None,
-    verify: float,
+    options: _engine.Options,
     settings: tuple[Any, ...],
 ) -> Work:
     """Returns the job as something that can be sent. Paths become absolute, because workers have other folders."""
@@ -139,7 +139,7 @@ def prepare(
     if outputs is not None and outputs is out:
         outputs = _path("out", out)
     what = what.text if isinstance(what, _core.Expression) else what
-    return Work(what, sent, outputs or None, rows, verify, settings)
+    return Work(what, sent, outputs or None, rows, options, settings)
 
 
 def _sent(name: str, value: Any) -> Any:

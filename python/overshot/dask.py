@@ -18,7 +18,7 @@ from distributed import Client
 from overshot import _core
 from overshot._dask_arrays import ArrayTasks, blocks_of
 from overshot._dask_ranges import RangeTasks
-from overshot._engine import Size, returned
+from overshot._engine import Options, Size, returned
 from overshot._kernel import Kernel
 from overshot._progress import Progress, shown
 from overshot._results import Results
@@ -45,6 +45,7 @@ def evaluate(
     workers: int | None = None,
     progress: bool | Callable[[int, int], object] = False,
     verify: float = 0.0,
+    precision: str = "full",
     **paths: Any,
 ) -> Any:
     """Evaluates an expression on the workers of a client, and returns what `overshot.evaluate` returns, to the bit. A
@@ -59,8 +60,8 @@ def evaluate(
     Names are paths that all workers and this process see, files of `overshot.open`, numbers, or dask arrays. Outputs
     are paths, which get their names when all rows are written; without `out`, they are dask arrays, whose blocks stay
     on the workers that computed them. The rows are divided into `ranges`, 32 for each worker if the job is large.
-    `rows`, `progress`, `verify` and the settings are those of `overshot.evaluate`; each worker keeps its engine for
-    later calls. Variables of the caller are not looked up.
+    `rows`, `progress`, `verify`, `precision` and the settings are those of `overshot.evaluate`; each worker keeps its
+    engine for later calls. Variables of the caller are not looked up.
 
     With dask arrays, the ranges are the blocks of the largest one, with borders at multiples of 4096 elements, and
     Dask decides which worker runs which range. The call returns when all ranges are complete. If a worker is lost
@@ -74,7 +75,8 @@ def evaluate(
     given = {**(names or {}), **paths}
     arrays = {name: value for name, value in given.items() if isinstance(value, Array)}
     given.update((name, blocks_of(name, array)) for name, array in arrays.items())
-    work = prepare(what, given, out, rows, verify, (device, device_memory, pinned_memory, chunk, workers))
+    settings = (device, device_memory, pinned_memory, chunk, workers)
+    work = prepare(what, given, out, rows, Options(verify, precision), settings)
     new = work.new_outputs()
     tasks: RangeTasks | ArrayTasks
     if arrays or new:

@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from typing import Any
 
 from overshot import _core
-from overshot._engine import Size
+from overshot._engine import Options, Size
 from overshot._kernel import Kernel
 from overshot._partial import Partial
 from overshot._parts import Ranges
@@ -43,6 +43,7 @@ def evaluate(
     workers: int | None = None,
     progress: bool | Callable[[int, int], object] = False,
     verify: float = 0.0,
+    precision: str = "full",
     **paths: Any,
 ) -> Any:
     """Evaluates an expression with an executor, and returns what `overshot.evaluate` returns, to the bit. A kernel of
@@ -53,16 +54,16 @@ def evaluate(
     because it uses all GPUs and cores.
 
     Names are paths that all processes see, files of `overshot.open`, or numbers; outputs are paths. The rows are
-    divided into `ranges`, 32 for each worker if the job is large. `rows`, `progress`, `verify` and the settings are
-    those of `overshot.evaluate`; each process keeps its engine for later calls. Variables of the caller are not looked
-    up.
+    divided into `ranges`, 32 for each worker if the job is large. `rows`, `progress`, `verify`, `precision` and the
+    settings are those of `overshot.evaluate`; each process keeps its engine for later calls. Variables of the caller
+    are not looked up.
 
     A task that ends with an exception is taken for a lost worker, and its range runs again, twice at most; an error of
     Overshot in a worker is raised here. A `ProcessPoolExecutor` is broken when one of its processes dies, and
     `BrokenProcessPool` is raised: call again with a new one.
     """
     settings = (device, device_memory, pinned_memory, chunk, workers)
-    work = prepare(what, {**(names or {}), **paths}, out, rows, verify, settings)
+    work = prepare(what, {**(names or {}), **paths}, out, rows, Options(verify, precision), settings)
     parallel = _parallel(executor) if parallel is None else parallel
     if parallel < 1:
         raise ValueError(f"parallel={parallel}: one range at least runs at a time")

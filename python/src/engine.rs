@@ -79,7 +79,8 @@ impl Engine {
     /// Runs an expression or a kernel.
     #[allow(clippy::too_many_arguments, reason = "the interpreter is one of them")]
     #[pyo3(signature = (
-        what, inputs, outputs, rows=None, progress=None, timeline=false, journal=None, verify=0.0, checksum=false
+        what, inputs, outputs, rows=None, progress=None, timeline=false, journal=None, verify=0.0, precision="full",
+        checksum=false
     ))]
     fn run<'py>(
         &self,
@@ -92,6 +93,7 @@ impl Engine {
         timeline: bool,
         journal: Option<PathBuf>,
         verify: f64,
+        precision: &str,
         checksum: bool,
     ) -> PyResult<Ran> {
         let (what, engine) = (What::new(what)?, self.engine()?);
@@ -100,6 +102,7 @@ impl Engine {
         check_apart(&given, &taken)?;
         let is_watched = is_long(&given, rows) || progress.is_some();
         let job = what.job(&given, &mut taken, rows).timeline(timeline).verify(verify).checksum(checksum);
+        let job = job.precision(precision.parse().map_err(exception)?);
         let run = |job: Job<'_>| match journal {
             Some(path) => engine.run_resumable(job, &Journal::at(path)),
             None => engine.run(job),
@@ -111,7 +114,7 @@ impl Engine {
 
     /// Runs some rows of an expression or a kernel: those from `range[0]` to `range[1]`.
     #[allow(clippy::too_many_arguments, reason = "the interpreter is one of them")]
-    #[pyo3(signature = (what, inputs, outputs, range, rows=None, progress=None, verify=0.0))]
+    #[pyo3(signature = (what, inputs, outputs, range, rows=None, progress=None, verify=0.0, precision="full"))]
     fn run_rows<'py>(
         &self,
         py: Python<'py>,
@@ -122,13 +125,14 @@ impl Engine {
         rows: Option<u64>,
         progress: Option<Bound<'py, PyAny>>,
         verify: f64,
+        precision: &str,
     ) -> PyResult<Partial> {
         let (what, engine) = (What::new(what)?, self.engine()?);
         let given = given(&inputs, &engine)?;
         let mut taken = taken(&outputs, &engine)?;
         check_apart(&given, &taken)?;
         let is_watched = is_long(&given, Some(range.1.saturating_sub(range.0))) || progress.is_some();
-        let job = what.job(&given, &mut taken, rows).verify(verify);
+        let job = what.job(&given, &mut taken, rows).verify(verify).precision(precision.parse().map_err(exception)?);
         let run = |job: Job<'_>| engine.run_rows(job, range.0..range.1);
         execute(py, job, is_watched.then_some(progress), run).map(Partial::new)
     }

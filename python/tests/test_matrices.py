@@ -449,3 +449,29 @@ def test_engines_and_resident_tables():
         found = ov.matrices.logistic(resident, t, engine=engine)
         np.testing.assert_array_equal(found.weights, ov.matrices.logistic(x, t, engine=engine).weights)
         assert ov.matrices.gram(resident, engine=engine).shape == (4, 4)
+
+
+@DEVICES
+def test_tf32_is_for_products_of_float32(settings, tmp_path):
+    x = groups(20_000, 24, "f4")
+    start = points(6, 24)
+    full, tf32 = (ov.matrices.kmeans(x, start, precision=precision, **settings) for precision in ("full", "tf32"))
+    # Centers that far apart are the nearest ones with few bits, too.
+    for one, two in zip(full, tf32, strict=True):
+        np.testing.assert_array_equal(one, two)
+    for number, part in enumerate(np.split(x, 2)):
+        np.save(tmp_path / f"{number}.npy", part)
+    several = ov.open(tmp_path / "*.npy")
+    assert ov.matrices.kmeans(several, 6, precision="tf32", **settings).counts.sum() == 20_000
+    report = ov.evaluate("g = x.T @ x; n = count(x > 0)", {"x": x}, precision="tf32", **settings).report
+    assert any("TF32" in note for note in report.notes)
+    part = ov.run_rows("x.T @ x", {"x": x}, part=(0, 1), precision="tf32", **settings)
+    with pytest.raises(ValueError, match="precision of products: tf32 here and full there"):
+        part.merge(ov.run_rows("x.T @ x", {"x": x}, part=(0, 1), **settings))
+    for text, array in (("x.T @ x", x.astype("f8")), ("sum(x)", x)):
+        with pytest.raises(ValueError, match="is for products of f32, and the job has none"):
+            ov.evaluate(text, {"x": array}, precision="tf32", **settings)
+    with pytest.raises(ValueError, match="no precision 'half': use full or tf32"):
+        ov.evaluate("x.T @ x", {"x": x}, precision="half", **settings)
+    with pytest.raises(TypeError, match="neighbours are exact"):
+        ov.matrices.nearest(x, x[:2], 1, precision="tf32", **settings)

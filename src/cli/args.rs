@@ -3,12 +3,13 @@
 use std::env;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use overshot::{
-    DeviceChoice, Engine, Input,
+    DeviceChoice, Engine, Input, Precision,
     io::{NamedFile, ReadMode},
 };
 
@@ -124,6 +125,11 @@ pub struct JobArgs {
     /// of a GPU on the CPU, and those of the CPU with other instructions. A difference is an error
     #[arg(long, value_name = "FRACTION", help_heading = "Checks", allow_negative_numbers = true)]
     pub verify: Option<f64>,
+
+    /// How GPUs multiply matrices of f32: full, or on tensor cores as tf32, which rounds their elements to 11 bits and
+    /// is several times as fast where products and not the link are what a run waits for
+    #[arg(long, value_name = "PRECISION", value_parser = Precision::from_str, help_heading = "Data")]
+    pub precision: Option<Precision>,
 
     /// Print the BLAKE3 hash of every output, as b3sum does: of the file before it gets its name
     #[arg(long, help_heading = "Checks", conflicts_with = "partial")]

@@ -98,6 +98,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
         job = job.rows(rows);
     }
     job = job.verify(args.verify.unwrap_or(0.0)).checksum(args.checksum);
+    job = job.precision(args.precision.unwrap_or_default());
     for file in files {
         let (name, path) = (&file.name, file.file.path.display());
         let number = if is_expression { file.number()? } else { None };

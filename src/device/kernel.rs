@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 pub use super::halo::Halo;
 pub(crate) use super::layers::{ColumnByMatrix, Layer, LayerKernel};
+use super::product::Precision;
 pub(crate) use super::product::{ColumnProduct, Side};
 pub(crate) use super::scalars::LateScalars;
 pub use super::scalars::ScalarArgs;
@@ -42,6 +43,8 @@ pub struct Columns {
     pub operands: Vec<usize>,
     /// The products over the rows.
     pub products: Vec<ColumnProduct>,
+    /// How devices multiply matrices of `f32`. The CPU has full precision.
+    pub precision: Precision,
     /// Rows of a tile, which one block of threads computes. Chunks are whole tiles, except the last.
     pub tile_rows: usize,
     /// Rows that are multiplied by a matrix at a time, whole tiles; 0 if none are. The bits of a row may depend on the
@@ -65,6 +68,7 @@ impl Default for Columns {
             scratch: vec![],
             operands: vec![],
             products: vec![],
+            precision: Precision::Full,
             tile_rows: TILE_ROWS,
             batch_rows: 0,
             halos: vec![],

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::WORKSPACE_BYTES;
 use super::kernel::{Columns, HostKernel, Kernel, MakeHostKernel, SharedKernel, Uniform};
-use super::product::MatrixProduct;
+use super::product::{Float, MatrixProduct};
 
 /// A part of a kernel, and the multiplications after it.
 #[derive(Debug)]
@@ -207,6 +207,14 @@ impl Kernel {
     pub(crate) fn resident_bytes(&self) -> u64 {
         let arrays: usize = self.resident.iter().map(|array| array.len()).sum();
         (arrays + self.workspace_bytes().unwrap_or(0)) as u64
+    }
+
+    /// Returns whether it multiplies matrices of `f32`. To add rows up by their keys is no multiplication.
+    pub(crate) fn multiplies_f32(&self) -> bool {
+        let mut by_matrices = self.layers.iter().flat_map(|layer| &layer.multiplied);
+        let mut over_rows = self.columns.products.iter().filter(|product| !product.by_key);
+        by_matrices.any(|by| by.product.float == Float::F32)
+            || over_rows.any(|column| column.product.float == Float::F32)
     }
 
     /// Returns the bytes that the stream of the kernel needs to multiply; `None` if no rows are multiplied.

@@ -37,6 +37,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use kernel::SharedKernel;
+pub use product::Precision;
 use product::{MatrixProduct, Product};
 
 /// The kind of a device.
@@ -328,14 +329,18 @@ pub(crate) trait Stream: Send {
     ) -> Result<()>;
 
     /// Makes the stream ready to multiply, with [`WORKSPACE_BYTES`] of memory in which its products may store what they
-    /// need in between.
+    /// need in between. Those of `f32` have this precision, if the device has it.
     ///
     /// # Errors
     /// The error of the device if it has no library for products; its remedy says how to get it.
     ///
     /// # Safety
     /// Nothing else uses the memory until the stream is dropped.
-    unsafe fn prepare_products(&mut self, workspace: &<Self::Device as Device>::Memory) -> Result<()>;
+    unsafe fn prepare_products(
+        &mut self,
+        workspace: &<Self::Device as Device>::Memory,
+        precision: Precision,
+    ) -> Result<()>;
 
     /// Enqueues a product of `rows` rows (> 0) of both operands. Its sum is stored in `sum`, or added to what is there
     /// if it `adds`. The bits depend on the shape, on the number of rows, and on the model of the device alone.

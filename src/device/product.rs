@@ -9,7 +9,10 @@ pub const DEVICE_ROWS: usize = PRODUCT_ROWS << DEVICE_LEVEL;
 /// The level of these nodes.
 pub(crate) const DEVICE_LEVEL: u32 = 5;
 
-use crate::error::Error;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, SettingError};
 
 /// The dtype of the operands and of the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +29,59 @@ impl Float {
         match self {
             Float::F32 => 4,
             Float::F64 => 8,
+        }
+    }
+
+    /// Rounds factors as a device of this precision does, whose tensor cores take the first bits of them: to the
+    /// nearest such number, of two of them to the even one.
+    ///
+    /// # Panics
+    /// If the bytes are no whole elements, or are not aligned to them.
+    pub fn round(self, precision: Precision, factors: &mut [u8]) {
+        /// The bits of an `f32` behind the first ten bits of its fraction.
+        const LOST: u32 = (1 << 13) - 1;
+        if (self, precision) != (Float::F32, Precision::Tf32) {
+            return;
+        }
+        for factor in bytemuck::cast_slice_mut::<u8, f32>(factors) {
+            if factor.is_finite() {
+                let bits = factor.to_bits();
+                let is_odd = (bits >> 13) & 1;
+                *factor = f32::from_bits((bits + (LOST >> 1) + is_odd) & !LOST);
+            }
+        }
+    }
+}
+
+/// How devices multiply matrices of `f32`: see [`Job::precision`](crate::Job::precision).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// With all 24 bits of factors.
+    #[default]
+    Full,
+    /// With 11 bits of factors, as tensor cores do: TF32. Products are added as `f32`.
+    Tf32,
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Precision::Full => "full",
+            Precision::Tf32 => "tf32",
+        })
+    }
+}
+
+impl FromStr for Precision {
+    type Err = Error;
+
+    /// # Errors
+    /// [`Error::InvalidSetting`] unless the text is `full` or `tf32`.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "full" => Ok(Precision::Full),
+            "tf32" => Ok(Precision::Tf32),
+            _ => Err(SettingError::UnknownPrecision { text: text.into() }.into()),
         }
     }
 }
@@ -277,6 +333,37 @@ mod tests {
     /// Small integers, so that every sum of products is exact.
     fn number(place: usize) -> f64 {
         ((place * 7 + place / 5) % 9) as f64 - 4.0
+    }
+
+    #[test]
+    fn tf32_has_eleven_bits() {
+        let rounded = |factor: f32| {
+            let mut factors = [factor];
+            Float::F32.round(Precision::Tf32, bytemuck::cast_slice_mut(&mut factors));
+            factors[0]
+        };
+        let step = 2.0_f32.powi(-10);
+        for (factor, right) in [
+            (0.0, 0.0),
+            (-3.0, -3.0),
+            (2047.0, 2047.0),
+            (2049.0, 2048.0),
+            (2051.0, 2052.0),
+            (1.0 + step, 1.0 + step),
+            (1.0 + 0.5 * step, 1.0),
+            (-1.0 - 1.5 * step, -1.0 - 2.0 * step),
+            (1.0 + 0.51 * step, 1.0 + step),
+            (f32::INFINITY, f32::INFINITY),
+            (f32::MAX, f32::INFINITY),
+        ] {
+            assert_eq!(rounded(factor), right, "{factor}");
+        }
+        assert!(rounded(f32::NAN).is_nan());
+        for (float, precision) in [(Float::F32, Precision::Full), (Float::F64, Precision::Tf32)] {
+            let mut factors = [1.0 / 3.0; 3];
+            float.round(precision, bytemuck::cast_slice_mut(&mut factors));
+            assert_eq!(factors, [1.0 / 3.0; 3]);
+        }
     }
 
     #[test]

@@ -5,10 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::parts::Part;
+use super::precision;
 use super::result_outputs::ArrayKind;
 use super::shapes::{self, RowNeeds, Shaped, Wide};
 use crate::custom;
 use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar, Source, numpy_shape};
+use crate::device::Precision;
 use crate::device::kernel::{Kernel, Resident};
 use crate::device::product::DEVICE_ROWS;
 use crate::error::{Error, JobError, KernelError, Result};
@@ -207,7 +209,8 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
                 return Err(JobError::SeveralPasses.into());
             }
             let values: Vec<_> = job.values.iter().map(|(name, value)| (name.clone(), value.dtype())).collect();
-            let given = Given { inputs: checked.inputs(), values, numbers: job.numbers.clone() };
+            let numbers = job.numbers.clone();
+            let given = Given { inputs: checked.inputs(), values, numbers, precision: job.precision };
             let bound = checked.bind(expression, given, &job.outputs, vec![])?;
             if !job.deferred {
                 bound.operator.kernel().values.set(bound.bits_of(&job.values)?);
@@ -248,6 +251,7 @@ pub(super) fn bind(job: &Job<'_>) -> Result<BoundJob> {
     };
     check_dtypes(&job.outputs, &bound.outputs, &job.what)?;
     check_verification(job, bound.operator.kernel())?;
+    precision::check(job, [bound.operator.kernel()])?;
     Ok(bound)
 }
 
@@ -263,12 +267,13 @@ pub(super) struct Checked<'j> {
     in_layers: bool,
 }
 
-/// What an expression reads: inputs and scalars with their dtypes, and numbers.
+/// What an expression reads: inputs and scalars with their dtypes, and numbers; and how it multiplies.
 #[derive(Default)]
 pub(super) struct Given {
     pub(super) inputs: Vec<(String, Dtype)>,
     pub(super) values: Vec<(String, Dtype)>,
     pub(super) numbers: Vec<(String, Number)>,
+    pub(super) precision: Precision,
 }
 
 /// The most bytes of a row that stays in memory, and on every device.
@@ -515,7 +520,7 @@ pub(super) fn bind_expression(
     is_resident: bool,
     (row, mut resident): (RowShape, Vec<Arc<Resident>>),
 ) -> Result<BoundJob> {
-    let Given { inputs, values, numbers } = given;
+    let Given { inputs, values, numbers, precision } = given;
     let program = expression.bind_rows(&row, &inputs, &values, &numbers, outputs)?;
     let ends = program.ends().iter().map(|(input, half)| {
         let Column { dtype, elements, .. } = Column::of_input(inputs[*input].1, &row, *input);
@@ -528,7 +533,7 @@ pub(super) fn bind_expression(
         inputs.iter().enumerate().map(|(k, (_, dtype))| Column::of_input(*dtype, &row, k)).collect();
     let given = values_of(&program, &values, &numbers);
     let columns = (inputs, outputs_of(&program, outputs.len()));
-    let operator = Box::new(Eval::new(program, resident, rows));
+    let operator = Box::new(Eval::new(program, resident, rows, precision));
     Ok(BoundJob { ends, ..BoundJob::of_expression(operator, (rows, shape), columns, given, is_resident) })
 }
 

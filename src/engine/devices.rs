@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::precision;
 use crate::arrays::PinnedBuffer;
 use crate::data::Element;
 #[cfg(feature = "cuda")]
@@ -177,6 +178,7 @@ impl Opened {
         let gpus = plan.devices.iter().filter_map(|device| self.cache_of(&device.id));
         let mut notes: Vec<_> = gpus.flat_map(|cache| cache.device().notes(kernel)).collect();
         notes.dedup();
+        notes.extend(precision::notes(plan, kernel, |id| Some(self.cache_of(id)?.device().info())));
         notes
     }
 

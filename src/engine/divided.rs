@@ -16,7 +16,7 @@ use super::passes::PassContext;
 use super::result_outputs::{ArrayKind, ResultOutputs};
 use super::shapes::is_same;
 use super::versions::Versions;
-use super::{listing, reports};
+use super::{listing, precision, reports};
 use crate::arrays::Resident;
 use crate::data::{ArrayValue, Dtype, Input, Scalar, numpy_shape};
 use crate::device::kernel::{self, TILE_ROWS, Uniform};
@@ -187,6 +187,7 @@ impl Divided {
                 divided.results.push(ComputedResult { label, after, arrays: names, shape, bound });
             }
         }
+        precision::check(job, divided.passes.iter().map(|pass| pass.bound.operator.kernel()))?;
         divided.arrays = arrays;
         Ok(Some(divided))
     }
@@ -219,6 +220,7 @@ fn values_of(part: &Expression, known: &[(String, Dtype)], job: &Job<'_>) -> Giv
         inputs: vec![],
         values: known.iter().filter(|(name, _)| read.contains(name.as_str())).cloned().collect(),
         numbers: job.numbers.iter().filter(|(name, _)| read.contains(name.as_str())).cloned().collect(),
+        precision: job.precision,
     }
 }
 
@@ -356,8 +358,8 @@ impl Engine {
             of_products = bytes.max().unwrap_or(0);
         }
         let result_outputs = ResultOutputs::open(&mut job, &divided.arrays)?;
-        let Job { what, inputs, values, numbers, rows, outputs, cancel, progress, timeline, verify, checksum, .. } =
-            job;
+        let Job { what, inputs, values, numbers, rows, outputs, cancel, progress, .. } = job;
+        let Job { timeline, verify, checksum, precision, .. } = job;
         let labels: Vec<String> = match &what {
             JobBody::Expression(expression) => expression.reductions().map(str::to_owned).collect(),
             JobBody::Kernel(_) => vec![],
@@ -409,6 +411,7 @@ impl Engine {
                 timeline,
                 verify,
                 checksum: checksum && is_last,
+                precision,
             };
             let context = PassContext { versions: Some(versions), ..PassContext::default() };
             let ran = self.run_pass(job, &pass.bound, context)?;

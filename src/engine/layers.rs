@@ -8,7 +8,7 @@ use super::check::{BoundJob, Checked, Column, Given, LateRow, MOST_ROW_BYTES, ou
 use super::shapes::{self, RowNeeds, Shaped, Wide};
 use crate::data::{Dtype, numpy_shape};
 use crate::device::kernel::Resident;
-use crate::device::product::MatrixProduct;
+use crate::device::product::{Float, MatrixProduct};
 use crate::error::{JobError, Result};
 use crate::expr::{
     BoundLayer, BoundLayers, BoundMatrix, BoundProduct, Extent, Layer, Layers, Multiplicand, Multiplied, Program,
@@ -80,7 +80,7 @@ impl<'j> Checked<'j> {
         bound.push(BoundLayer { program: Some(program), resident, multiplied: vec![] });
         let layers = BoundLayers { inputs: binding.streamed(), layers: bound, crossed: products };
         let shape = Some(wide.as_ref().map_or_else(|| vec![rows], Wide::whole));
-        let operator = Box::new(Eval::in_layers(layers, outputs.len(), rows));
+        let operator = Box::new(Eval::in_layers(layers, outputs.len(), rows, binding.given.precision));
         let mut job = BoundJob::of_expression(operator, (rows, shape), (inputs, of_job), values, self.is_resident);
         job.wide = wide;
         Ok(job)
@@ -283,7 +283,7 @@ impl Binding<'_> {
         let mut matrix = vec![0; bytes];
         self.checked.source(self.arrays[input]).0.read(0, &mut matrix)?;
         if *is_transposed {
-            matrix = transposed(&matrix, dtype.size(), product.inner);
+            matrix = transposed(&matrix, product.float, product.inner);
         }
         self.factors.insert(label.clone(), (dtype, width.into_iter().collect()));
         let matrix = Arc::new(Resident::new(&matrix));
@@ -322,9 +322,48 @@ fn check_dtypes(label: &str, (what, dtype): (&str, Dtype), (other, other_dtype):
     }
 }
 
-/// The bytes of a matrix of elements of `size` bytes and rows of `length` elements, whose rows become columns.
-fn transposed(bytes: &[u8], size: usize, length: usize) -> Vec<u8> {
-    let rows: Vec<&[u8]> = bytes.chunks_exact(length * size).collect();
-    let columns = (0..length).flat_map(|k| rows.iter().flat_map(move |row| &row[k * size..(k + 1) * size]));
-    columns.copied().collect()
+/// The bytes of a matrix of `f32` or `f64` with rows of `length` elements, whose rows become columns.
+fn transposed(bytes: &[u8], float: Float, length: usize) -> Vec<u8> {
+    match float {
+        Float::F32 => transposed_as::<4>(bytes, length),
+        Float::F64 => transposed_as::<8>(bytes, length),
+    }
+}
+
+/// Elements have `N` bytes. They go in squares, whose rows and columns stay in the cache.
+fn transposed_as<const N: usize>(bytes: &[u8], length: usize) -> Vec<u8> {
+    const SIDE: usize = 32;
+    let (from, _) = bytes.as_chunks::<N>();
+    let rows = from.len() / length.max(1);
+    let mut to = vec![[0; N]; rows * length];
+    for (row, column) in
+        (0..rows).step_by(SIDE).flat_map(|row| (0..length).step_by(SIDE).map(move |column| (row, column)))
+    {
+        for column in column..length.min(column + SIDE) {
+            for row in row..rows.min(row + SIDE) {
+                to[column * rows + row] = from[row * length + column];
+            }
+        }
+    }
+    to.into_flattened()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_become_columns() {
+        for (rows, length) in [(0, 3), (1, 1), (3, 5), (32, 32), (33, 65), (100, 1), (1, 100)] {
+            let element = |number: usize, size: usize| (number as u64).to_le_bytes()[..size].to_vec();
+            for float in [Float::F32, Float::F64] {
+                let of = |numbers: &mut dyn Iterator<Item = usize>| -> Vec<u8> {
+                    numbers.flat_map(|number| element(number, float.size())).collect()
+                };
+                let matrix = of(&mut (0..rows * length));
+                let expected = of(&mut (0..length).flat_map(|k| (0..rows).map(move |row| row * length + k)));
+                assert_eq!(transposed(&matrix, float, length), expected, "{rows} rows of {length} {float:?}");
+            }
+        }
+    }
 }

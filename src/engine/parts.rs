@@ -8,6 +8,7 @@ use super::Engine;
 use super::check::{BoundJob, bind};
 use super::passes::PassContext;
 use crate::data::{Kept, Mark, Output, Parts, SharedFile, Unsynced};
+use crate::device::Precision;
 use crate::device::kernel::TILE_ROWS;
 use crate::error::{JobError, Result};
 use crate::job::{Job, JobBody};
@@ -156,6 +157,7 @@ pub(super) fn identify(job: &Job<'_>, bound: &BoundJob) -> Result<JobId> {
         outputs: outputs(&job.outputs, bound)?,
         inputs: job.inputs.iter().map(|(name, input)| InputId::of(name, input.source())).collect::<Result<_>>()?,
         values: scalars.chain(numbers).chain(given).collect(),
+        precision: (job.precision != Precision::Full).then(|| job.precision.to_string()),
     })
 }
 

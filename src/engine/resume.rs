@@ -154,6 +154,7 @@ fn part_of<'j>(job: &'j Job<'_>, before: u64, total: u64) -> Job<'j> {
         timeline: false,
         verify: job.verify,
         checksum: false,
+        precision: job.precision,
     }
 }
 

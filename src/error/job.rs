@@ -456,6 +456,14 @@ pub enum JobError {
     )]
     VerifyProduct,
 
+    /// A precision is set for a job that multiplies no matrices of `f32`.
+    #[error("the precision {precision} is for products of f32, and the job has none: leave it out")]
+    #[non_exhaustive]
+    Precision {
+        /// The precision.
+        precision: String,
+    },
+
     /// The fraction of the chunks that are to be verified is no fraction.
     #[error("{fraction} of the chunks cannot be verified: set a fraction from 0 to 1")]
     #[non_exhaustive]

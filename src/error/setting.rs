@@ -38,6 +38,14 @@ pub enum SettingError {
         known: &'static str,
     },
 
+    /// A text is not the name of a precision.
+    #[error("no precision '{text}': use full or tf32")]
+    #[non_exhaustive]
+    UnknownPrecision {
+        /// The text.
+        text: String,
+    },
+
     /// A choice of GPUs names none.
     #[error("no GPU was named: name at least one, or use cuda for all")]
     NoGpuNamed,

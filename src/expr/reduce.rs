@@ -6,6 +6,7 @@
 //! elements.
 
 use std::ops::Range;
+use std::thread;
 
 use super::dispatch::{self, Work};
 use super::ir::Id;
@@ -299,6 +300,29 @@ impl Reduction {
         assert_eq!(left.len(), self.state_words(), "words of the left state");
         assert_eq!(right.len(), self.state_words(), "words of the right state");
         dispatch::run(Merge { reduction: self, left, right });
+    }
+
+    /// The same on so many threads, if states with one word for each column are so large that it pays.
+    ///
+    /// # Panics
+    /// Those of [`combine`](Reduction::combine).
+    pub(crate) fn combine_on(&self, threads: usize, left: &mut [u64], right: &[u64]) {
+        /// A thread combines so many words in ten times as long as it takes to start.
+        const LEAST_WORDS: usize = 1 << 17;
+        let words = left.len().div_ceil(threads.max(1)).max(LEAST_WORDS);
+        if left.len() <= words || self.words() != 1 || left.len() != right.len() {
+            return self.combine(left, right);
+        }
+        thread::scope(|scope| {
+            let mut parts = left.chunks_mut(words).zip(right.chunks(words));
+            let own = parts.next();
+            for (left, right) in parts {
+                scope.spawn(move || dispatch::run(Merge { reduction: self, left, right }));
+            }
+            if let Some((left, right)) = own {
+                dispatch::run(Merge { reduction: self, left, right });
+            }
+        });
     }
 
     /// Replaces NaNs, whose bits differ between processors, by the canonical NaN, in values of the word `number` of

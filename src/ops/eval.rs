@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::fold::{Combine, SharedFold};
 use super::{Operator, Place, State};
 use crate::data::Scalar;
+use crate::device::Precision;
 use crate::device::kernel::{Kernel, Resident, SharedKernel};
 use crate::expr::{BoundLayers, Program, Reduction};
 
@@ -18,21 +19,23 @@ pub(crate) struct Eval {
 }
 
 impl Eval {
-    /// `resident` are the arrays of the kernel ([`Program::kernel_with`]), which runs on so many rows.
-    pub(crate) fn new(program: Program, resident: Vec<Arc<Resident>>, total_rows: u64) -> Self {
+    /// `resident` are the arrays of the kernel ([`Program::kernel_with`]), which runs on so many rows, and multiplies
+    /// with this precision.
+    pub(crate) fn new(program: Program, resident: Vec<Arc<Resident>>, total_rows: u64, precision: Precision) -> Self {
         let program = Arc::new(program);
         let products = program.products().iter().map(|product| product.reduction.clone()).collect();
         let kernel = program.kernel_with(resident, total_rows);
-        Eval::with_kernel(program, kernel, products)
+        Eval::with_kernel(program, kernel, products, precision)
     }
 
     /// An expression in layers, of which `outputs` outputs are those of the job.
-    pub(crate) fn in_layers(layers: BoundLayers, outputs: usize, total_rows: u64) -> Self {
+    pub(crate) fn in_layers(layers: BoundLayers, outputs: usize, total_rows: u64, precision: Precision) -> Self {
         let (program, kernel, products) = layers.compose(outputs, total_rows);
-        Eval::with_kernel(program, kernel, products)
+        Eval::with_kernel(program, kernel, products, precision)
     }
 
-    fn with_kernel(program: Arc<Program>, kernel: Kernel, products: Vec<Reduction>) -> Self {
+    fn with_kernel(program: Arc<Program>, mut kernel: Kernel, products: Vec<Reduction>, precision: Precision) -> Self {
+        kernel.columns.precision = precision;
         let (fold, sums) = <(SharedFold, SharedFold)>::default();
         Eval { program, kernel: Arc::new(kernel), fold, products, sums }
     }
@@ -76,8 +79,8 @@ impl Operator for Eval {
         self.sums.memory(self.products.words())
     }
 
-    fn absorb_products(&self, node: Place, sums: Box<[u64]>) {
-        self.sums.add_node(node, sums, &self.products[..]);
+    fn absorb_products(&self, node: Place, sums: Box<[u64]>, threads: usize) {
+        self.sums.add_node(node, sums, &OnThreads { reductions: &self.products, threads });
     }
 
     fn restart(&self) {
@@ -178,18 +181,34 @@ fn place(shape: &[u64], mut element: u64) -> Vec<u64> {
     place
 }
 
+/// Combines the states of reductions on several threads, where they are large.
+struct OnThreads<'r> {
+    reductions: &'r [Reduction],
+    threads: usize,
+}
+
+impl Combine for OnThreads<'_> {
+    fn words(&self) -> usize {
+        self.reductions.words()
+    }
+
+    fn combine(&self, mut left: &mut [u64], mut right: &[u64]) {
+        for reduction in self.reductions.iter().filter(|reduction| reduction.state_words() > 0) {
+            let (l, l_rest) = left.split_at_mut(reduction.state_words());
+            let (r, r_rest) = right.split_at(reduction.state_words());
+            reduction.combine_on(self.threads, l, r);
+            (left, right) = (l_rest, r_rest);
+        }
+    }
+}
+
 impl Combine for [Reduction] {
     fn words(&self) -> usize {
         self.iter().map(|reduction| reduction.state_words()).sum()
     }
 
-    fn combine(&self, mut left: &mut [u64], mut right: &[u64]) {
-        for reduction in self.iter().filter(|reduction| reduction.state_words() > 0) {
-            let (l, l_rest) = left.split_at_mut(reduction.state_words());
-            let (r, r_rest) = right.split_at(reduction.state_words());
-            reduction.combine(l, r);
-            (left, right) = (l_rest, r_rest);
-        }
+    fn combine(&self, left: &mut [u64], right: &[u64]) {
+        OnThreads { reductions: self, threads: 1 }.combine(left, right);
     }
 
     fn chunk_words(&self) -> usize {
@@ -219,7 +238,8 @@ mod tests {
     /// The results of the reductions of a fixed column, with chunks in a given order.
     fn results(rows: usize, chunk_tiles: usize, order: impl Fn(&mut Vec<usize>)) -> Vec<(String, u64)> {
         let expression = Expression::parse(TEXT).unwrap();
-        let eval = Eval::new(expression.bind(&[("x".into(), Dtype::F64)], &[], &[], &[]).unwrap(), vec![], 0);
+        let eval =
+            Eval::new(expression.bind(&[("x".into(), Dtype::F64)], &[], &[], &[]).unwrap(), vec![], 0, Precision::Full);
         let (mut state, mut row) = (1_u64, 0);
         let column: Vec<f64> = std::iter::repeat_with(|| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -345,6 +365,32 @@ mod tests {
                 word += along.state_words();
             }
             assert_eq!((found.values.len(), found.arrays.len()), (kinds.len(), kinds.len()));
+        }
+    }
+
+    #[test]
+    fn large_states_are_the_same_on_several_threads() {
+        let columns = (1 << 19) + 5;
+        let sum =
+            |shape: u64| Reduction::parse("sum".into(), "sum", "f64", None, (1, Some(vec![shape])), None).unwrap();
+        let reductions = [sum(3), sum(columns), sum(1)];
+        let words = columns as usize + 4;
+        let state = |seed: usize| -> Vec<u64> {
+            (0..words).map(|k| (((k * 7919 + seed) % 10_007) as f64 / 3.0).to_bits()).collect()
+        };
+        let right = state(2);
+        let combined = |threads: usize| {
+            let mut left = state(1);
+            OnThreads { reductions: &reductions, threads }.combine(&mut left, &right);
+            left
+        };
+        let naive: Vec<u64> = state(1)
+            .iter()
+            .zip(&right)
+            .map(|(left, right)| (f64::from_bits(*left) + f64::from_bits(*right)).to_bits())
+            .collect();
+        for threads in [0, 1, 2, 3, 4, 16] {
+            assert!(combined(threads) == naive, "on {threads} threads");
         }
     }
 

@@ -51,8 +51,8 @@ pub(crate) trait Operator: Send + Sync {
 
     /// Absorbs the sums of all products over the rows of a node of their tree, whose leaves have
     /// [`PRODUCT_ROWS`](crate::device::product::PRODUCT_ROWS) rows. Called once for each node, in any order and from
-    /// any thread.
-    fn absorb_products(&self, _node: Place, sums: Box<[u64]>) {
+    /// any thread. The caller has so many `threads`, which large sums need.
+    fn absorb_products(&self, _node: Place, sums: Box<[u64]>, _threads: usize) {
         drop(sums);
     }
 

@@ -247,6 +247,7 @@ mod tests {
             inputs: vec![],
             values: vec![],
             outputs: vec![],
+            precision: None,
         };
         let paths = Paths { inputs: vec![], outputs: vec![] };
         let written = Written { marks: vec![], kept: None, stamps: None };

@@ -29,6 +29,9 @@ pub(crate) struct JobId {
     /// Scalars and numbers, with their dtypes and values.
     pub(crate) values: Vec<(String, String)>,
     pub(crate) outputs: Vec<OutputId>,
+    /// How products of `f32` are multiplied; `None` with full precision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) precision: Option<String>,
 }
 
 /// What identifies an input.
@@ -120,6 +123,10 @@ impl JobId {
         }
         if self.rows != other.rows {
             return differ("the number of rows", &self.rows, &other.rows);
+        }
+        if self.precision != other.precision {
+            let [own, others] = [self, other].map(|job| job.precision.as_deref().unwrap_or("full"));
+            return differ("the precision of products", &own, &others);
         }
         if self.values != other.values {
             return Some("the values of its names".into());

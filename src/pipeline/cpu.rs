@@ -424,7 +424,7 @@ mod tests {
     use crate::expr::Expression;
     use crate::ops::{CustomOp, Eval, Operator};
     use crate::pipeline::{Losses, Queue, Segment};
-    use crate::{DeviceChoice, Dtype, Engine, Job};
+    use crate::{DeviceChoice, Dtype, Engine, Job, Precision};
 
     /// Returns the rows that the only worker of a job computed once more in its cache.
     fn computed_again(operator: &dyn Operator, tiles: usize) -> u64 {
@@ -452,7 +452,7 @@ mod tests {
     #[test]
     fn only_large_jobs_of_expressions_compute_a_tile_again() {
         let program = Expression::parse("sum(i), argmax(sin(i))").unwrap().bind(&[], &[], &[], &[]).unwrap();
-        let eval = Eval::new(program, vec![], 0);
+        let eval = Eval::new(program, vec![], 0, Precision::Full);
         let tiles = MEASURED_AFTER as usize;
         // The last chunk begins after `tiles` tiles, or after fewer.
         assert_eq!(computed_again(&eval, tiles), 0);

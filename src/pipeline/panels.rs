@@ -23,7 +23,7 @@ use super::{Work, Worker, WorkerOutcome};
 use crate::data::Chunk;
 use crate::device::kernel::{ColumnProduct, Side};
 use crate::device::product::{DEVICE_LEVEL, DEVICE_ROWS};
-use crate::device::{Device, Host, Schedule, Stream};
+use crate::device::{Device, Host, Precision, Schedule, Stream, cpu};
 use crate::error::{Error, Result};
 use crate::memory::{PanelLayout, PanelParts};
 use crate::ops::Operator;
@@ -86,6 +86,8 @@ pub(super) struct Timed<D: Device> {
 
 /// Threads that absorb sums: to absorb one may take longer than to copy the next one.
 const ABSORBERS: usize = 2;
+/// The threads on which an absorber adds large sums, of which the last ones hold up the end of a run.
+const THREADS: usize = 4;
 
 /// The panels of a device.
 pub(super) struct Panels<'r, D: Device> {
@@ -123,6 +125,7 @@ pub(super) struct Panels<'r, D: Device> {
     next_worker: usize,
     from_workers: Receiver<Piece<D>>,
     is_prepared: bool,
+    precision: Precision,
     on: &'r D,
     /// Products and copies of sums so far, if the run has a timeline.
     timed: Option<Vec<Timed<D>>>,
@@ -182,6 +185,7 @@ impl<'r, D: Device> Panels<'r, D> {
             next_worker: 0,
             from_workers,
             is_prepared: false,
+            precision: columns.precision,
             on: device,
             timed: work.timeline.then(Vec::new),
         };
@@ -192,7 +196,7 @@ impl<'r, D: Device> Panels<'r, D> {
     pub(super) fn prepare(&mut self) -> Result<()> {
         if !self.is_prepared {
             // SAFETY: the workspace is used by this stream alone, and outlives it.
-            unsafe { self.stream.prepare_products(self.memory.workspace)? };
+            unsafe { self.stream.prepare_products(self.memory.workspace, self.precision)? };
             self.is_prepared = true;
         }
         Ok(())
@@ -499,7 +503,7 @@ impl<D: Device> Worker for SumsWorker<'_, D> {
         let collected = self.did("collect", tile, started);
         if begin + len == self.layout.sum_bytes {
             let node = (DEVICE_LEVEL, tile / DEVICE_ROWS as u64);
-            self.operator.absorb_products(node, std::mem::take(&mut self.sums));
+            self.operator.absorb_products(node, std::mem::take(&mut self.sums), THREADS.min(cpu::cores()));
             self.did("absorb", tile, collected);
         }
         Ok(true)

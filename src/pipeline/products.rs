@@ -76,7 +76,7 @@ impl<'r> HostProducts<'r> {
                 product.widen(&bytemuck::cast_slice(sum)[..product.bytes()], own);
                 rest = behind;
             }
-            self.operator.absorb_products((0, leaf), words);
+            self.operator.absorb_products((0, leaf), words, 1);
         }
     }
 }

@@ -154,7 +154,7 @@ impl<'r, D: Device> Streams<'r, D> {
             }
             if let Some(workspace) = self.loaded.workspace {
                 // SAFETY: the workspace is used by this stream alone, and outlives it.
-                unsafe { self.compute.prepare_products(workspace)? };
+                unsafe { self.compute.prepare_products(workspace, self.work.operator.kernel().columns.precision)? };
             }
             self.epoch.1 = Some(host.now());
         }

@@ -4,12 +4,13 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::tools::{CaseFolder, RAN, results, rows};
+use crate::tools::{CaseFolder, RAN, npy, results, rows};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
     ("results are files with their dtype and shape", written),
     ("results of several passes get their names with the rows", together),
+    ("--precision is for products of f32, and is told", precision),
     ("what cannot be written is refused, and leaves nothing", refused),
 ];
 
@@ -67,6 +68,32 @@ fn together(device: &str) -> Outcome {
     fs::create_dir(place.path("t.npy")).unwrap();
     let done = place.run(&args);
     assert!(done.code != Some(0) && !place.path("p.npy").exists() && !place.path("y.npy").exists(), "{done:?}");
+    RAN
+}
+
+fn precision(device: &str) -> Outcome {
+    let place = place(device);
+    let floats: Vec<u8> = (0..3000_u32).flat_map(|k| (1.0 + k as f32 / 4096.0).to_le_bytes()).collect();
+    place.raw("t.npy", &npy("<f4", "False", "(1000, 3)", &floats));
+    let [full, tf32] =
+        ["full", "tf32"].map(|precision| place.report(&["t.T @ t", "t=t.npy", "--precision", precision]));
+    let notes = |report: &Value| {
+        report["notes"].as_array().unwrap().iter().filter(|note| note.as_str().unwrap().contains("TF32")).count()
+    };
+    assert_eq!((notes(&full), notes(&tf32)), (0, tf32["devices"].as_array().unwrap().len()), "{tf32}");
+    let sums = |report: &Value| -> Vec<f64> {
+        let rows = report["arrays"][0]["values"].as_array().unwrap().iter();
+        rows.flat_map(|row| row.as_array().unwrap()).map(|sum| sum.as_f64().unwrap()).collect()
+    };
+    let sums = [&full, &tf32].map(sums);
+    assert_eq!(sums[0].len(), 9);
+    assert!(sums[0].iter().zip(&sums[1]).all(|(one, other)| (one - other).abs() < 0.002 * one), "{sums:?}");
+    place.refused(
+        2,
+        &["the precision tf32 is for products of f32, and the job has none: leave it out"],
+        &["sum(x)", "x=x.npy", "--precision", "tf32"],
+    );
+    place.refused(2, &["no precision 'half': use full or tf32"], &["t.T @ t", "t=t.npy", "--precision", "half"]);
     RAN
 }
 

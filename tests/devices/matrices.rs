@@ -3,7 +3,7 @@
 use ndarray::{Array1, Array2, Axis};
 use overshot::device::DeviceKind;
 use overshot::report::Report;
-use overshot::{DeviceChoice, Engine, Error, Input, Job, Partial, Result};
+use overshot::{DeviceChoice, Engine, Error, Input, Job, JobError, Partial, Precision, Result};
 
 use crate::harness::{Case, Module, NO_CASES, Outcome, check, engine, numbers};
 use crate::tables::{builder, has_room, integers, table};
@@ -13,6 +13,7 @@ pub const MODULE: Module = Module { name: "matrices", cases: CASES, ..NO_CASES }
 const CASES: &[(&str, Case)] = &[
     ("products of integers are exact", exact),
     ("products of f32 are exact, too", exact_f32),
+    ("products of f32 are those of TF32 on request", tf32),
     ("products have the same bits for all schedules", schedules),
     ("gradients of two regressions", gradients),
     ("the nearest of some centres", nearest),
@@ -91,6 +92,72 @@ fn exact_f32(choice: &DeviceChoice) -> Outcome {
         let right = x.dot(&w);
         check(y.iter().map(|y| f64::from(*y)).eq(right.iter().copied()), "products of f32")?;
         are_near("z", &z, right, 0.0)?;
+    }
+    Ok(())
+}
+
+fn tf32(choice: &DeviceChoice) -> Outcome {
+    if !has_room(choice)? {
+        return Ok(());
+    }
+    let (rows, inner, width) = (20_000, 256, 64);
+    let small = |table: Array2<f64>| table.map(|x| *x as f32);
+    let (x, w) = (small(table(rows, inner)?), small(table(inner, width)?));
+    let text = "y = x @ w; g = x.T @ x; m = mean(f64(x @ w), axis=0)";
+    let engine = builder(choice).build()?;
+    let job = |precision: Precision| -> Result<Job<'_>> {
+        let job = Job::eval(text)?.input("x", Input::from(x.view())).input("w", Input::from(w.view()));
+        Ok(job.precision(precision))
+    };
+    let run = |precision: Precision| -> Outcome<(Vec<f64>, Vec<f64>, Report)> {
+        let mut y = vec![0_f32; rows * width];
+        let report = engine.run(job(precision)?.output("y", &mut y))?;
+        Ok((y.into_iter().map(f64::from).collect(), values(&report, "g")?, report))
+    };
+    let wide = |table: &Array2<f32>| table.map(|x| f64::from(*x));
+    let (exact, other) = (wide(&x), wide(&w));
+    let products = [exact.dot(&other), exact.t().dot(&exact)];
+    let sizes =
+        [exact.map(|x| x.abs()).dot(&other.map(|w| w.abs())), exact.t().map(|x| x.abs()).dot(&exact.map(|x| x.abs()))];
+    // The largest error, in parts of the sum of the sizes of all products.
+    let error = |found: [&[f64]; 2]| {
+        let all = found.into_iter().zip(&products).zip(&sizes);
+        let each = all.flat_map(|((found, right), sizes)| found.iter().zip(right).zip(sizes));
+        each.map(|((found, right), size)| (found - right).abs() / size).fold(0.0, f64::max)
+    };
+    let (y, g, full) = run(Precision::Full)?;
+    check(error([&y, &g]) < 1e-5, format!("an error of {} with full precision", error([&y, &g])))?;
+    let (rounded_y, rounded_g, report) = run(Precision::Tf32)?;
+    let with_tf32 = error([&rounded_y, &rounded_g]);
+    check(with_tf32 < 2.0 / 1024.0, format!("an error of {with_tf32} with TF32"))?;
+    let is_cpu = report.devices.iter().all(|device| device.kind == DeviceKind::Cpu);
+    // Both factors are rounded, to at most half of the last of 11 bits.
+    check(is_cpu == (with_tf32 < 1e-5), format!("an error of {with_tf32} with TF32 on {choice}"))?;
+    check(is_cpu == ((&rounded_y, &rounded_g) == (&y, &g)), "the CPU has full precision, and others have not")?;
+    let notes = |report: &Report| report.notes.iter().filter(|note| note.contains("TF32")).cloned().collect::<Vec<_>>();
+    check(notes(&full).is_empty(), format!("{:?}", notes(&full)))?;
+    let told = notes(&report);
+    let is_told = |id: &str| told.iter().any(|note| note.contains(if is_cpu { "the CPU has no TF32" } else { id }));
+    check(report.devices.iter().all(|device| is_told(&device.id)), format!("{told:?}"))?;
+
+    // Of parts, all have the same precision.
+    let part = |precision| {
+        let job = Job::eval("x.T @ x")?.input("x", Input::from(x.view())).precision(precision);
+        let step = engine.part_step(&job)?.min(rows as u64);
+        Ok::<_, Error>((engine.run_rows(job, 0..step)?, step))
+    };
+    let ((mut first, step), (second, _)) = (part(Precision::Tf32)?, part(Precision::Full)?);
+    check(step == rows as u64, "one part")?;
+    let error = first.merge(second).err().ok_or("parts of two precisions were merged")?.to_string();
+    check(error.contains("the precision of products: tf32 here and full there"), error)?;
+
+    // A precision is for products of f32.
+    for text in ["sum(x)", "onehot(i % 3, 3).T @ x", "f64(x).T @ f64(x)"] {
+        let job = Job::eval(text)?.input("x", Input::from(x.view())).precision(Precision::Tf32);
+        let result = engine.plan(&job);
+        let is_right =
+            matches!(&result, Err(Error::InvalidJob(JobError::Precision { precision, .. })) if precision == "tf32");
+        check(is_right, format!("'{text}': {result:?}"))?;
     }
     Ok(())
 }

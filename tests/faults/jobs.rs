@@ -3,7 +3,7 @@
 use std::env;
 use std::sync::OnceLock;
 
-use ndarray::ArrayView2;
+use ndarray::{Array2, Axis, s};
 use overshot::testing::custom::{FACTOR, TABLE, everything, keep};
 use overshot::{DeviceChoice, Dtype, Engine, Input, Job, Raw, Report, Result};
 
@@ -124,14 +124,16 @@ fn counts(engine: &Engine) -> Result<bool> {
     Ok(array.is_some_and(|found| found == bins))
 }
 
-/// A product over the rows, of whole numbers: its sums are exact.
+/// Products over the rows, and sums of rows by their keys: of whole numbers, so that they are exact.
 fn products(engine: &Engine) -> Result<bool> {
-    let x: Vec<f64> = numbers().iter().map(|x| x.round()).collect();
-    let table = ArrayView2::from_shape((ROWS / 6, 6), &x).unwrap();
-    let report = engine.run(Job::eval("g = x.T @ x; h = x.T @ (x + 1)")?.input("x", Input::from(table)))?;
-    let right = |more: f64| -> Vec<f64> { table.t().dot(&table.map(|x| x + more)).into_iter().collect() };
+    let x = Array2::from_shape_vec((ROWS / 6, 6), numbers().iter().map(|x| x.round()).collect()).unwrap();
+    let job = Job::eval("g = x.T @ x; h = x.T @ (x + 1); k = onehot(i % 3, 3).T @ x")?;
+    let report = engine.run(job.input("x", Input::from(x.view())))?;
+    let right = |more: f64| -> Vec<f64> { x.t().dot(&x.map(|x| x + more)).into_iter().collect() };
+    let of_key = |key: usize| x.slice(s![key..;3, ..]).sum_axis(Axis(0));
     let found = |label: &str| Ok::<_, overshot::Error>(report.array(label)?.and_then(|array| array.to_vec::<f64>()));
-    Ok(found("g")? == Some(right(0.0)) && found("h")? == Some(right(1.0)))
+    let sums: Vec<f64> = (0..3).flat_map(of_key).collect();
+    Ok(found("g")? == Some(right(0.0)) && found("h")? == Some(right(1.0)) && found("k")? == Some(sums))
 }
 
 /// The free memory and the load of the GPUs are unknown if the management library fails.

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use overshot::Precision;
 use overshot::testing::{Float, MatrixProduct, Product};
 
 use crate::inject;
@@ -22,9 +23,12 @@ const EXECUTION_FAILED: Status = 13;
 const AS_IT_IS: u32 = 0;
 const TRANSPOSED: u32 = 1;
 
-/// The modes in which the bits of a sum depend on nothing but the product: factors on the host, no reduced precision,
-/// no atomics.
-const MODES: [u32; 3] = [0, 16, 0];
+/// The modes in which the bits of a sum depend on nothing but the product: factors on the host, and no atomics.
+const POINTERS: u32 = 0;
+const ATOMICS: u32 = 0;
+/// The modes of mathematics: no reduced precision, and TF32.
+const FULL: u32 = 16;
+const TF32: u32 = 3;
 
 /// A handle of cuBLAS.
 pub struct Handle {
@@ -205,9 +209,11 @@ fn multiply(
         let handle = driver.products_of(device, handle);
         let Some(stream) = handle.stream else { misuse(format_args!("a product without a stream")) };
         let Some(workspace) = &handle.workspace else { misuse(format_args!("a product without a workspace")) };
-        if handle.modes != MODES.map(Some) {
-            misuse(format_args!("a product with the modes {:?}", handle.modes));
-        }
+        let precision = match handle.modes {
+            [Some(POINTERS), Some(FULL), Some(ATOMICS)] => Precision::Full,
+            [Some(POINTERS), Some(TF32), Some(ATOMICS)] => Precision::Tf32,
+            modes => misuse(format_args!("a product with the modes {modes:?}")),
+        };
         let [m, n, k] = sizes.map(|size| usize::try_from(size).ok().filter(|&size| size > 0));
         let (Some(m), Some(n), Some(k)) = (m, n, k) else { misuse(format_args!("a product of the sizes {sizes:?}")) };
         let (of, b_step) = match (on, factors) {
@@ -244,7 +250,7 @@ fn multiply(
             bytes: (workspace.end - workspace.start) as usize,
             _block: driver.memory.block(device, workspace.start, 0),
         };
-        let work = Multiply { of, operands, result, scratch, flips: inject::flips() };
+        let work = Multiply { of, precision, operands, result, scratch, flips: inject::flips() };
         push(driver.stream(device, stream), fate, ILLEGAL_ADDRESS, Work::Multiply(work));
         Ok(())
     };

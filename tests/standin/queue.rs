@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use overshot::Precision;
 use overshot::testing::{Columns, HostKernel, Launch, MatrixProduct, Product, Uniform};
 
 use crate::inject::{wait_for_healing, wait_for_others};
@@ -91,6 +92,7 @@ pub enum Work {
 /// A product of matrices.
 pub struct Multiply {
     pub of: Factors,
+    pub precision: Precision,
     pub operands: [Column; 2],
     pub result: Column,
     /// Memory that the product may overwrite.
@@ -237,7 +239,7 @@ fn launch(
 }
 
 fn multiply(work: &Multiply) {
-    let Multiply { of, operands, result, scratch, flips } = work;
+    let Multiply { of, precision, operands, result, scratch, flips } = work;
     // SAFETY: the call checked that operands, result and workspace are inside blocks, which they keep, and that neither
     // of the last two overlaps any other.
     let written = |column: &Column| unsafe { slice::from_raw_parts_mut(column.start as *mut u8, column.bytes) };
@@ -245,7 +247,18 @@ fn multiply(work: &Multiply) {
     let read = |column: &Column| unsafe { slice::from_raw_parts(column.start as *const u8, column.bytes) };
     // A part of the workspace, so that a mistake shows, and little time is lost.
     written(scratch).iter_mut().take(4096).for_each(|byte| *byte = !*byte);
-    let [first, second] = operands.each_ref().map(read);
+    let float = match of {
+        Factors::Sum { product, .. } => product.float,
+        Factors::Rows { product, .. } => product.float,
+    };
+    let [first, second] = operands.each_ref().map(|operand| {
+        let mut rounded = vec![0_u64; operand.bytes.div_ceil(8)];
+        let bytes = &mut bytemuck::cast_slice_mut(&mut rounded)[..operand.bytes];
+        bytes.copy_from_slice(read(operand));
+        float.round(*precision, bytes);
+        rounded
+    });
+    let [first, second]: [&[u8]; 2] = [&first, &second].map(|words| bytemuck::cast_slice(words));
     let result = written(result);
     match of {
         Factors::Sum { product, rows, adds } => product.multiply(*rows, [first, second], result, *adds),

@@ -71,7 +71,8 @@ def kmeans(
     Iterations end when the squared movements of the centers add up to no more than `tolerance` times the mean variance
     of the columns, as in scikit-learn, or after `iterations`. A center without rows stays where it is.
 
-    Products have the dtype of `x`, `float32` or `float64`; sums, centers and the inertia are `float64`.
+    Products have the dtype of `x`, `float32` or `float64`; sums, centers and the inertia are `float64`. With
+    `precision="tf32"`, GPUs find the nearest centers of `float32` rows on tensor cores.
     """
     rows = table("x", x)
     if iterations < 1:

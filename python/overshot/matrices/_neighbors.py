@@ -41,6 +41,8 @@ def nearest(base: Any, queries: Any, count: int, /, **options: Any) -> Neighbors
     query, with a margin for the rounding of products, is compared by NumPy. Rows with NaN or infinities are no
     neighbours.
     """
+    if "precision" in options:
+        raise TypeError("neighbours are exact, so they have full precision: leave out precision=")
     rows = mapped(table("base", base))
     if not isinstance(rows, np.ndarray):
         raise TypeError("base is an array, a memory map or the path of a .npy file, of which rows can be taken")

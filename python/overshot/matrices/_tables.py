@@ -54,7 +54,8 @@ def some_rows(values: Any, numbers: np.ndarray, options: dict[str, Any]) -> np.n
     # A pass over everything reads any kind of table.
     is_wanted = np.zeros(values.shape[0], bool)
     is_wanted[numbers] = True
-    found: np.ndarray = run("y = x[is_wanted]", {"x": values, "is_wanted": is_wanted}, options)["y"]
+    own = {name: option for name, option in options.items() if name != "precision"}  # nothing is multiplied
+    found: np.ndarray = run("y = x[is_wanted]", {"x": values, "is_wanted": is_wanted}, own)["y"]
     return found
 
 

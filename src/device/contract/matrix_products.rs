@@ -5,15 +5,19 @@ use std::time::Instant;
 use super::products::{elements, numbers};
 use super::{COLUMN, Host};
 use crate::device::product::{Float, MatrixProduct};
-use crate::device::{Device, Host as _, Stream, WORKSPACE_BYTES};
+use crate::device::{Device, Host as _, Precision, Stream, WORKSPACE_BYTES};
 use crate::error::{Error, Result};
 
 /// Checks all of it.
 pub(super) fn check<D: Device>(device: &D) {
     only_a_prepared_stream_multiplies(device);
-    for float in [Float::F32, Float::F64] {
-        for (inner, width, rows) in [(1, 1, 1), (1, 17, 3), (17, 1, 3), (3, 5, 7), (33, 65, 129), (7, 13, 900)] {
-            rows_times_a_matrix_are_those_of_a_plain_loop(device, MatrixProduct { float, inner, width }, rows);
+    // The numbers are small integers, which have few bits.
+    for precision in [Precision::Full, Precision::Tf32] {
+        for float in [Float::F32, Float::F64] {
+            for (inner, width, rows) in [(1, 1, 1), (1, 17, 3), (17, 1, 3), (3, 5, 7), (33, 65, 129), (7, 13, 900)] {
+                let product = MatrixProduct { float, inner, width };
+                rows_times_a_matrix_are_those_of_a_plain_loop(device, product, precision, rows);
+            }
         }
     }
 }
@@ -23,18 +27,23 @@ pub(super) fn check<D: Device>(device: &D) {
 pub(crate) fn check_failed_matrix_product<D: Device>(device: &D) {
     let hosts = [0; 3].map(|_| Host::filled(0));
     let product = MatrixProduct { float: Float::F64, inner: 3, width: 5 };
-    let error = multiply(device, product, 7, &[hosts.each_ref()]).expect_err("this run was to fail");
+    let error = multiply(device, (product, Precision::Full), 7, &[hosts.each_ref()]).expect_err("this run was to fail");
     assert!(matches!(error, Error::Device { .. }), "{error:?}");
     assert!(error.to_string().contains(&device.info().id), "names the device: {error}");
 }
 
 /// Multiplies twice in the same memory of the device, so that no copy may come too early or too late.
-fn rows_times_a_matrix_are_those_of_a_plain_loop<D: Device>(device: &D, product: MatrixProduct, rows: usize) {
+fn rows_times_a_matrix_are_those_of_a_plain_loop<D: Device>(
+    device: &D,
+    product: MatrixProduct,
+    precision: Precision,
+    rows: usize,
+) {
     let [first, second] = [0, 5].map(|seed| [numbers(product.float, seed), numbers(product.float, seed + 1)]);
     let results = [0; 2].map(|_| Host::filled(1));
     let rounds = [&first, &second].into_iter().zip(&results).map(|([from, matrix], to)| [from, matrix, to]);
     let rounds: Vec<_> = rounds.collect();
-    multiply(device, product, rows, &rounds).unwrap();
+    multiply(device, (product, precision), rows, &rounds).unwrap();
     for (round, [from, matrix, to]) in rounds.into_iter().enumerate() {
         let expected = plain(product, rows, from, matrix);
         assert_eq!(elements(product.float, to, expected.len()), expected, "{product:?}, {rows} rows, round {round}");
@@ -46,7 +55,12 @@ fn rows_times_a_matrix_are_those_of_a_plain_loop<D: Device>(device: &D, product:
 }
 
 /// Multiplies the rows of each round with its matrix, and copies the result to its third buffer.
-fn multiply<D: Device>(device: &D, product: MatrixProduct, rows: usize, rounds: &[[&Host; 3]]) -> Result<()> {
+fn multiply<D: Device>(
+    device: &D,
+    (product, precision): (MatrixProduct, Precision),
+    rows: usize,
+    rounds: &[[&Host; 3]],
+) -> Result<()> {
     let [from_at, to_at] = [8, COLUMN + 16];
     let memory = device.allocate(3 * COLUMN)?;
     let on_device = device.allocate(COLUMN)?;
@@ -60,7 +74,7 @@ fn multiply<D: Device>(device: &D, product: MatrixProduct, rows: usize, rounds: 
     // have as many and are left alone until the stream is dropped. Only this stream uses the workspace, and it is
     // dropped before it.
     unsafe {
-        stream.prepare_products(&workspace)?;
+        stream.prepare_products(&workspace, precision)?;
         for [from, matrix, to] in rounds {
             stream.copy_in(from.start, &memory, from_at, COLUMN)?;
             stream.copy_in(matrix.start, &on_device, 0, COLUMN)?;

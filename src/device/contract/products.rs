@@ -4,15 +4,18 @@ use std::time::Instant;
 
 use super::{COLUMN, Host};
 use crate::device::product::{Float, Product};
-use crate::device::{Device, Host as _, Stream, WORKSPACE_BYTES};
+use crate::device::{Device, Host as _, Precision, Stream, WORKSPACE_BYTES};
 use crate::error::{Error, Result};
 
 /// Checks all of it.
 pub(super) fn check<D: Device>(device: &D) {
     only_a_prepared_stream_multiplies(device);
-    for float in [Float::F32, Float::F64] {
-        for (left, right, rows) in [(1, 1, 1), (1, 17, 3), (17, 1, 3), (3, 5, 7), (33, 65, 129), (7, 13, 900)] {
-            a_product_is_that_of_a_plain_loop(device, Product { float, left, right }, rows);
+    // The numbers are small integers, which have few bits.
+    for precision in [Precision::Full, Precision::Tf32] {
+        for float in [Float::F32, Float::F64] {
+            for (left, right, rows) in [(1, 1, 1), (1, 17, 3), (17, 1, 3), (3, 5, 7), (33, 65, 129), (7, 13, 900)] {
+                a_product_is_that_of_a_plain_loop(device, (Product { float, left, right }, precision), rows);
+            }
         }
     }
     operands_may_be_the_same_memory(device);
@@ -31,7 +34,7 @@ pub(crate) fn check_failed_product<D: Device>(device: &D) {
 
 /// Stores a product between copies of the same stream into the operands and out of the sum, which must neither come
 /// too early nor too late; then adds a product of other operands.
-fn a_product_is_that_of_a_plain_loop<D: Device>(device: &D, product: Product, rows: usize) {
+fn a_product_is_that_of_a_plain_loop<D: Device>(device: &D, (product, precision): (Product, Precision), rows: usize) {
     let [first, second] = [0, 5].map(|seed| [numbers(product.float, seed), numbers(product.float, seed + 1)]);
     let [stored, added, others] = [0; 3].map(|_| Host::filled(1));
     let memory = device.allocate(4 * COLUMN).unwrap();
@@ -46,7 +49,7 @@ fn a_product_is_that_of_a_plain_loop<D: Device>(device: &D, product: Product, ro
     // have as many and are left alone until the wait below. Only this stream uses the workspace, and it is dropped
     // before it.
     unsafe {
-        stream.prepare_products(&workspace).unwrap();
+        stream.prepare_products(&workspace, precision).unwrap();
         for ([left, right], sum, adds) in [(&first, &stored, false), (&second, &added, true)] {
             stream.copy_in(left.start, &memory, left_at, COLUMN).unwrap();
             stream.copy_in(right.start, &memory, right_at, COLUMN).unwrap();
@@ -97,7 +100,7 @@ fn multiply<D: Device>(device: &D, product: Product, rows: usize, operands: [&Ho
     let event = device.event(false)?;
     // SAFETY: as in `a_product_is_that_of_a_plain_loop`.
     unsafe {
-        stream.prepare_products(&workspace)?;
+        stream.prepare_products(&workspace, Precision::Full)?;
         stream.copy_in(left.start, &memory, 0, COLUMN)?;
         stream.copy_in(right.start, &memory, right_at, COLUMN)?;
         let operands = [(&memory, 0), (&memory, right_at)];
@@ -122,7 +125,7 @@ fn a_prepared_stream_may_be_dropped_at_once<D: Device>(device: &D) {
     for _ in 0..3 {
         let mut stream = device.open_stream().unwrap();
         // SAFETY: the stream of the turn is the only one that uses the workspace, and it is dropped before it.
-        unsafe { stream.prepare_products(&workspace).unwrap() };
+        unsafe { stream.prepare_products(&workspace, Precision::Full).unwrap() };
     }
 }
 

@@ -10,8 +10,8 @@ use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use super::context::{self, Context};
 use super::driver::Missing;
-use crate::device::WORKSPACE_BYTES;
 use crate::device::product::{Float, MatrixProduct, Product};
+use crate::device::{Precision, WORKSPACE_BYTES};
 use crate::error::{Error, Result};
 
 /// Every cuBLAS function that this folder calls. They are looked up in advance, as those of the driver. CUDA 12.0 has
@@ -92,14 +92,19 @@ impl Handle {
     /// # Safety
     /// The stream is of this context, and lives until the handle is destroyed. The workspace has [`WORKSPACE_BYTES`],
     /// which nothing else uses until the work of the stream is done.
-    pub(super) unsafe fn create(context: &Context, stream: CUstream, workspace: CUdeviceptr) -> Result<Handle> {
+    pub(super) unsafe fn create(
+        context: &Context,
+        stream: CUstream,
+        workspace: CUdeviceptr,
+        precision: Precision,
+    ) -> Result<Handle> {
         find()?;
         let mut handle = ptr::null_mut();
         // SAFETY: `find` found the function; `handle` outlives the call that writes it.
         check(context, "cublasCreate", unsafe { sys::cublasCreate_v2(&mut handle) })?;
         let handle = Handle(handle);
         // SAFETY: the caller vouches for the same.
-        match unsafe { handle.set_up(context, stream, workspace) } {
+        match unsafe { handle.set_up(context, stream, workspace, precision) } {
             Ok(()) => Ok(handle),
             Err(error) => {
                 handle.destroy(context);
@@ -112,9 +117,18 @@ impl Handle {
     ///
     /// # Safety
     /// Those of [`create`](Handle::create).
-    unsafe fn set_up(&self, context: &Context, stream: CUstream, workspace: CUdeviceptr) -> Result<()> {
-        // Sums are not rounded to fewer bits in between, and products of f32 are not those of TF32.
-        let math = sys::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+    unsafe fn set_up(
+        &self,
+        context: &Context,
+        stream: CUstream,
+        workspace: CUdeviceptr,
+        precision: Precision,
+    ) -> Result<()> {
+        let math = match precision {
+            // Sums are not rounded to fewer bits in between, and factors of f32 not to those of TF32.
+            Precision::Full => sys::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION,
+            Precision::Tf32 => sys::cublasMath_t::CUBLAS_TF32_TENSOR_OP_MATH,
+        };
         let pointers = sys::cublasPointerMode_t::CUBLAS_POINTER_MODE_HOST;
         let atomics = sys::cublasAtomicsMode_t::CUBLAS_ATOMICS_NOT_ALLOWED;
         // SAFETY: `create` made the handle and vouches for the stream and the workspace. The workspace is set after

@@ -14,7 +14,7 @@ use super::driver;
 use super::module::Loaded;
 use crate::device::kernel::Argument;
 use crate::device::product::{MatrixProduct, Product, not_prepared};
-use crate::device::{Host, SpinThenSleep, Stream};
+use crate::device::{Host, Precision, SpinThenSleep, Stream};
 use crate::error::{Error, Result};
 
 /// A stream that does not synchronise with the default stream.
@@ -148,11 +148,11 @@ impl Stream for CudaStream {
         self.context.check("cuLaunchKernel", result)
     }
 
-    unsafe fn prepare_products(&mut self, workspace: &Memory) -> Result<()> {
+    unsafe fn prepare_products(&mut self, workspace: &Memory, precision: Precision) -> Result<()> {
         let _guard = self.context.enter()?;
         // SAFETY: the context is current. The drop destroys the handle before the stream ends. The caller vouches for
         // the workspace, which lies at the start of its memory.
-        let handle = unsafe { cublas::Handle::create(&self.context, self.handle, workspace.address(0))? };
+        let handle = unsafe { cublas::Handle::create(&self.context, self.handle, workspace.address(0), precision)? };
         if let Some(before) = self.products.replace(handle) {
             before.destroy(&self.context);
         }

@@ -193,7 +193,7 @@ impl Device for EmulatedDevice {
 mod tests {
     use super::*;
     use crate::device::product::{Float, MatrixProduct, Product};
-    use crate::device::{Host, Stream, contract};
+    use crate::device::{Host, Precision, Stream, contract};
 
     #[test]
     fn keeps_the_contract_of_devices() {
@@ -224,7 +224,7 @@ mod tests {
         // SAFETY: all ranges are inside the arrays and the memory. The streams are dropped, and with them their work,
         // before the arrays. Products of emulated devices use no workspace.
         unsafe {
-            a.prepare_products(&memory).unwrap();
+            a.prepare_products(&memory, Precision::Full).unwrap();
             a.copy_in(from.as_ptr().cast(), &memory, 0, 24).unwrap();
             a.record(&filled).unwrap();
             host.synchronize(&filled).unwrap();

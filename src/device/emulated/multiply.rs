@@ -4,12 +4,13 @@ use std::ops::Range;
 use std::sync::PoisonError;
 
 use super::machine::{Words, flip};
-use crate::device::product::{MatrixProduct, Product};
+use crate::device::product::{Float, MatrixProduct, Precision, Product};
 
 /// An enqueued product: see [`Stream::multiply`](crate::device::Stream::multiply) and
 /// [`Stream::multiply_rows`](crate::device::Stream::multiply_rows).
 pub(super) struct Multiply {
     pub(super) kind: Kind,
+    pub(super) precision: Precision,
     pub(super) rows: usize,
     /// The memory and the start of each operand.
     pub(super) operands: [(Words, usize); 2],
@@ -25,6 +26,13 @@ pub(super) enum Kind {
 }
 
 impl Multiply {
+    fn float(&self) -> Float {
+        match self.kind {
+            Kind::Sum { product, .. } => product.float,
+            Kind::Rows(product) => product.float,
+        }
+    }
+
     /// Returns the bytes of each operand.
     fn operand_bytes(&self) -> [usize; 2] {
         match self.kind {
@@ -70,10 +78,12 @@ impl Multiply {
     /// Multiplies copies of the operands, because all three may be the same memory. `flips` is a bit that it gets
     /// wrong.
     pub(super) fn run(&self, flips: Option<u64>) {
-        let [first, second, mut result] = self.memory().map(|(words, range)| copy(words, range));
+        let [mut first, mut second, mut result] = self.memory().map(|(words, range)| copy(words, range));
         let [first_bytes, second_bytes] = self.operand_bytes();
-        let first: &[u8] = &bytemuck::cast_slice(&first)[..first_bytes];
-        let second: &[u8] = &bytemuck::cast_slice(&second)[..second_bytes];
+        let first = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut first)[..first_bytes];
+        let second = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut second)[..second_bytes];
+        self.float().round(self.precision, first);
+        self.float().round(self.precision, second);
         let result = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut result)[..self.result_bytes()];
         match self.kind {
             Kind::Sum { product, adds } => product.multiply(self.rows, [first, second], result, adds),

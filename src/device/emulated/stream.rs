@@ -10,7 +10,7 @@ use super::multiply::{Kind, Multiply};
 use super::options::{Emulated, FaultAt};
 use super::{EmulatedDevice, EmulatedKernel, EmulatedMemory, HostMemory, lock, time};
 use crate::device::product::{MatrixProduct, Product, not_prepared};
-use crate::device::{Host, HostWork, Stream};
+use crate::device::{Host, HostWork, Precision, Stream};
 use crate::error::Result;
 
 /// A stream.
@@ -20,8 +20,8 @@ pub(crate) struct EmulatedStream {
     rates: Emulated,
     /// The virtual time of the enqueuing host thread.
     now: Duration,
-    /// Whether it may multiply.
-    multiplies: bool,
+    /// How it multiplies, once it may.
+    precision: Option<Precision>,
     is_abandoned: bool,
 }
 
@@ -43,7 +43,7 @@ impl EmulatedStream {
             id,
             rates: options.clone(),
             now: Duration::ZERO,
-            multiplies: false,
+            precision: None,
             is_abandoned: false,
         }
     }
@@ -62,11 +62,9 @@ impl EmulatedStream {
         result: (&EmulatedMemory, usize),
     ) -> Result<()> {
         let mut machine = lock(&self.machine);
-        if !self.multiplies {
-            return Err(not_prepared(machine.id()));
-        }
+        let Some(precision) = self.precision else { return Err(not_prepared(machine.id())) };
         let place = |(memory, offset): (&EmulatedMemory, usize)| (memory.words.clone(), offset);
-        let multiply = Multiply { kind, rows, operands: operands.map(place), result: place(result) };
+        let multiply = Multiply { kind, precision, rows, operands: operands.map(place), result: place(result) };
         if let Some((words, range)) = multiply.overwritten() {
             machine.poison(words, range);
         }
@@ -152,8 +150,8 @@ impl Stream for EmulatedStream {
         Ok(())
     }
 
-    unsafe fn prepare_products(&mut self, _workspace: &EmulatedMemory) -> Result<()> {
-        self.multiplies = true;
+    unsafe fn prepare_products(&mut self, _workspace: &EmulatedMemory, precision: Precision) -> Result<()> {
+        self.precision = Some(precision);
         Ok(())
     }
 

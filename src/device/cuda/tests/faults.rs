@@ -1,7 +1,7 @@
 //! The reaction of the device to failures of the driver. Needs the stand-in driver, which fails on request.
 
 use crate::device::cuda::CudaDevice;
-use crate::device::{Device, Stream, WORKSPACE_BYTES, contract};
+use crate::device::{Device, Precision, Stream, WORKSPACE_BYTES, contract};
 
 #[test]
 #[ignore = "needs a CUDA driver whose next allocation fails"]
@@ -48,7 +48,7 @@ fn no_products() -> String {
     let workspace = device.allocate(WORKSPACE_BYTES).unwrap();
     let mut stream = device.open_stream().unwrap();
     // SAFETY: only this stream uses the workspace, and it is dropped before it.
-    unsafe { stream.prepare_products(&workspace) }.unwrap_err().to_string()
+    unsafe { stream.prepare_products(&workspace, Precision::Full) }.unwrap_err().to_string()
 }
 
 #[test]
