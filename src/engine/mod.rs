@@ -259,8 +259,7 @@ impl Engine {
             timeline,
             device_timeout,
         };
-        let in_order = !operator.kernel().columns.products.is_empty();
-        let (stagers, crew) = (plan.workers() - on_cpu, crew_of(&plan, in_order));
+        let (stagers, crew) = (plan.workers() - on_cpu, crew_of(&plan));
         let is_shared = on_cpu > 0 && stagers > 0;
         let kind = (is_shared || crew.is_some()).then(|| kind_of(&what, &work, &plan));
         let mut known = None;
@@ -380,11 +379,12 @@ impl Ran<'_> {
 }
 
 /// Returns the workers and chunks that a run of this plan adapts; `None` if it has CPU workers or nothing to adapt.
-fn crew_of(plan: &Plan, in_order: bool) -> Option<CrewSize> {
+fn crew_of(plan: &Plan) -> Option<CrewSize> {
     let most_of = |of: fn(&DevicePlan) -> usize| plan.devices.iter().map(of).max().unwrap_or(0);
     let (first, most) = (most_of(|device| device.first_workers), most_of(|device| device.workers));
     let halvings = plan.devices.iter().map(|device| device.halvings).min().unwrap_or(0);
     let adapts = plan.gpus() == plan.devices.len() && (first < most || halvings > 0);
+    let in_order = plan.devices.iter().any(|device| device.panels > 0);
     adapts.then_some(CrewSize { gpus: plan.gpus(), first, most, halvings, in_order })
 }
 

@@ -371,9 +371,7 @@ mod tests {
     #[test]
     fn large_states_are_the_same_on_several_threads() {
         let columns = (1 << 19) + 5;
-        let sum =
-            |shape: u64| Reduction::parse("sum".into(), "sum", "f64", None, (1, Some(vec![shape])), None).unwrap();
-        let reductions = [sum(3), sum(columns), sum(1)];
+        let reductions = [3, columns, 1].map(|columns| reduction("sum", Dtype::F64, Some(&[columns])));
         let words = columns as usize + 4;
         let state = |seed: usize| -> Vec<u64> {
             (0..words).map(|k| (((k * 7919 + seed) % 10_007) as f64 / 3.0).to_bits()).collect()

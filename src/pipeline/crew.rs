@@ -37,9 +37,11 @@ struct Loads {
     busy: f64,
 }
 
+/// Of chunks that do not wait for each other.
 const IN_ANY_ORDER: Loads = Loads { idle: 0.85, aim: 0.9, busy: 0.94 };
+/// Of chunks that go into panels.
 const IN_ORDER: Loads = Loads { idle: 0.55, aim: 0.65, busy: 0.75 };
-/// The least fraction of the rate that fewer workers must keep.
+/// The least fraction of the rate that fewer workers must keep, and more of them where chunks go into panels.
 const KEEPS: f64 = 0.99;
 /// Any other change must raise the rate by this factor.
 const BETTER: f64 = 1.015;

@@ -16,7 +16,7 @@ pub(super) fn check<D: Device>(device: &D) {
         for float in [Float::F32, Float::F64] {
             for (inner, width, rows) in [(1, 1, 1), (1, 17, 3), (17, 1, 3), (3, 5, 7), (33, 65, 129), (7, 13, 900)] {
                 let product = MatrixProduct { float, inner, width };
-                rows_times_a_matrix_are_those_of_a_plain_loop(device, product, precision, rows);
+                rows_times_a_matrix_are_those_of_a_plain_loop(device, (product, precision), rows);
             }
         }
     }
@@ -35,8 +35,7 @@ pub(crate) fn check_failed_matrix_product<D: Device>(device: &D) {
 /// Multiplies twice in the same memory of the device, so that no copy may come too early or too late.
 fn rows_times_a_matrix_are_those_of_a_plain_loop<D: Device>(
     device: &D,
-    product: MatrixProduct,
-    precision: Precision,
+    (product, precision): (MatrixProduct, Precision),
     rows: usize,
 ) {
     let [first, second] = [0, 5].map(|seed| [numbers(product.float, seed), numbers(product.float, seed + 1)]);
