@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::tools::{CaseFolder, RAN, npy, results, rows};
+use crate::tools::{CaseFolder, RAN, not_run, npy, results, rows};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
@@ -75,6 +75,10 @@ fn precision(device: &str) -> Outcome {
     let place = place(device);
     let floats: Vec<u8> = (0..3000_u32).flat_map(|k| (1.0 + k as f32 / 4096.0).to_le_bytes()).collect();
     place.raw("t.npy", &npy("<f4", "False", "(1000, 3)", &floats));
+    let plan = place.overshot(&["plan", "--device", device, "t.T @ t", "t=t.npy"]);
+    if plan.stderr.contains("device memory is limited") {
+        return not_run("the device has no room for a product");
+    }
     let [full, tf32] =
         ["full", "tf32"].map(|precision| place.report(&["t.T @ t", "t=t.npy", "--precision", precision]));
     let notes = |report: &Value| {
