@@ -384,8 +384,7 @@ fn crew_of(plan: &Plan) -> Option<CrewSize> {
     let (first, most) = (most_of(|device| device.first_workers), most_of(|device| device.workers));
     let halvings = plan.devices.iter().map(|device| device.halvings).min().unwrap_or(0);
     let adapts = plan.gpus() == plan.devices.len() && (first < most || halvings > 0);
-    let in_order = plan.devices.iter().any(|device| device.panels > 0);
-    adapts.then_some(CrewSize { gpus: plan.gpus(), first, most, halvings, in_order })
+    adapts.then_some(CrewSize { gpus: plan.gpus(), first, most, halvings })
 }
 
 /// Returns the bytes that the inputs have read past the page cache so far, earlier jobs included.

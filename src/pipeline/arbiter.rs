@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn every_gpu_has_the_same_part_of_a_crew() {
-        let size = CrewSize { gpus: 2, first: 3, most: 3, halvings: 0, in_order: false };
+        let size = CrewSize { gpus: 2, first: 3, most: 3, halvings: 0 };
         let arbiter = Arbiter::crew(size, 1_000_000_000, true, None);
         let granted = Admission::Granted { halved: 0 };
         let mut stages = [[false; 3]; 2];

@@ -9,39 +9,25 @@
 //! second, and the **load**, which is the fraction of their time that the workers spend on filling and draining. After
 //! a few windows one change is tried for the length of a window:
 //!
-//! * Above a load that is [`busy`](Loads::busy), in turn: more workers; chunks of half the size, of which more stay in
-//!   the cache; fewer workers; chunks of twice the size.
-//! * Below it, chunks of twice the size, if they were halved, because short copies are slow. Below a load that is
-//!   [`idle`](Loads::idle), in turn with fewer workers, so that the load becomes the one to [`aim`](Loads::aim) at.
+//! * Above a load of [`BUSY`], in turn: more workers; chunks of half the size, of which more stay in the cache; fewer
+//!   workers; chunks of twice the size.
+//! * Below it, chunks of twice the size, if they were halved, because short copies are slow. Below [`IDLE`], in turn
+//!   with fewer workers, so that the load becomes [`AIM`].
 //!
 //! Fewer workers stay if the rate stays; every other change stays if the rate rises. After a change that did not stay,
 //! the next one is tried after twice as many windows.
-//!
-//! Where chunks go into panels, all chunks of a panel wait for the last one, and the link waits with them, unless other
-//! workers are ahead: one that the system has taken a core from is late by milliseconds. So workers are to be idle for
-//! a third of their time there ([`IN_ORDER`]), and more of them stay if the rate stays.
 
-use std::cmp::Ordering;
 use std::time::Duration;
 
 use super::policy::{Limits, Tally};
 
-/// The loads that changes depend on.
-#[derive(Clone, Copy, Debug)]
-struct Loads {
-    /// With a lower load, fewer workers are tried.
-    idle: f64,
-    /// The load that fewer workers should have. A worker that always has work makes the link wait for it at times.
-    aim: f64,
-    /// With a higher load, more workers or other chunks are tried.
-    busy: f64,
-}
-
-/// Of chunks that do not wait for each other.
-const IN_ANY_ORDER: Loads = Loads { idle: 0.85, aim: 0.9, busy: 0.94 };
-/// Of chunks that go into panels.
-const IN_ORDER: Loads = Loads { idle: 0.55, aim: 0.65, busy: 0.75 };
-/// The least fraction of the rate that fewer workers must keep, and more of them where chunks go into panels.
+/// With a lower load, fewer workers are tried.
+const IDLE: f64 = 0.85;
+/// The load that fewer workers should have. A worker that always has work makes the link wait for it at times.
+const AIM: f64 = 0.9;
+/// With a higher load, more workers or other chunks are tried.
+const BUSY: f64 = 0.94;
+/// The least fraction of the rate that fewer workers must keep.
 const KEEPS: f64 = 0.99;
 /// Any other change must raise the rate by this factor.
 const BETTER: f64 = 1.015;
@@ -67,8 +53,6 @@ pub(crate) struct CrewSize {
     pub(crate) most: usize,
     /// How often the chunks may be halved.
     pub(crate) halvings: u32,
-    /// Whether chunks go into panels, which are multiplied in order.
-    pub(crate) in_order: bool,
 }
 
 /// The policy of one run.
@@ -175,12 +159,8 @@ impl Crew {
                 }
             }
             Phase::Try => {
-                let is_wanted = match self.now.workers.cmp(&self.best.workers) {
-                    Ordering::Less => true,
-                    Ordering::Greater => self.size.in_order,
-                    Ordering::Equal => false,
-                };
-                let stays = rate > self.rate * if is_wanted { KEEPS } else { BETTER };
+                let is_cheaper = self.now.workers < self.best.workers;
+                let stays = rate > self.rate * if is_cheaper { KEEPS } else { BETTER };
                 if stays {
                     (self.best, self.rate, self.rest) = (self.now, rate, REST);
                 } else {
@@ -195,18 +175,17 @@ impl Crew {
 
     /// Returns what to try after a window with this load.
     fn next(&self, load: f64) -> Option<Choice> {
-        let CrewSize { most, halvings, in_order, .. } = self.size;
-        let Loads { idle, aim, busy } = if in_order { IN_ORDER } else { IN_ANY_ORDER };
+        let CrewSize { most, halvings, .. } = self.size;
         let Choice { workers, halved } = self.best;
         let least = LEAST_WORKERS.min(workers);
         let step = (workers / 8).max(1);
         let with = |workers: usize| Choice { workers, halved };
         let larger = Choice { workers, halved: halved.saturating_sub(1) };
-        let changes = if load > busy {
+        let changes = if load > BUSY {
             let smaller = Choice { workers, halved: (halved + 1).min(halvings) };
             vec![with((workers + step).min(most)), smaller, with((workers - step.min(workers)).max(least)), larger]
-        } else if load < idle {
-            let needed = (workers as f64 * load / aim).ceil() as usize;
+        } else if load < IDLE {
+            let needed = (workers as f64 * load / AIM).ceil() as usize;
             // A load that is low for a moment should not end most of the workers.
             let fewer = needed.max(workers - (workers / 4).max(1)).max(least).min(workers);
             vec![larger, with(fewer)]

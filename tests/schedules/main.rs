@@ -300,7 +300,7 @@ fn shared(keeps: bool, fails: Option<u8>) {
         for costs in [(fast, slow), (slow, fast)] {
             for (computing, staging) in [(3, 2), (2, 1), (1, 3), (0, 3)] {
                 check(move || {
-                    let size = CrewSize { gpus: 1, first: staging - 1, most: staging, halvings: 1, in_order: false };
+                    let size = CrewSize { gpus: 1, first: staging - 1, most: staging, halvings: 1 };
                     let arbiter = match computing {
                         0 => Arbiter::crew(size, 1000 * chunks, false, None),
                         _ => Arbiter::sharing((CORES, staging, 1), 1000 * chunks, false, known),

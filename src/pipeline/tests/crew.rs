@@ -22,8 +22,7 @@ struct Host {
 impl Host {
     fn random(random: &mut Random) -> Host {
         let most = 2 + random.below(15);
-        let gpus = 1 + random.below(2);
-        let size = CrewSize { gpus, first: 1 + random.below(most), most, halvings: 2, in_order: false };
+        let size = CrewSize { gpus: 1 + random.below(2), first: 1 + random.below(most), most, halvings: 2 };
         let link = 10e9;
         Host {
             size,
@@ -112,30 +111,6 @@ fn the_crew_reaches_the_best_rate_with_few_workers() {
     assert!(at(&costs, 0.5) < 1.2 && at(&costs, 0.95) < 1.5, "{} {}", at(&costs, 0.5), at(&costs, 0.95));
 }
 
-/// A host whose link has as much to do as 8 of its 13 workers.
-fn with_eight_busy(in_order: bool) -> Host {
-    let size = CrewSize { gpus: 1, first: 13, most: 13, halvings: 0, in_order };
-    let (link, chunk) = (10e9, 5e5);
-    Host { size, worker: link / 8.0, memory: 1e12, link, halving: 1.0, best_halvings: 0, short: 1.0, chunk }
-}
-
-#[test]
-fn workers_that_fill_panels_are_idle_for_a_third_of_their_time() {
-    let workers = |in_order, first| {
-        let host = with_eight_busy(in_order);
-        let size = CrewSize { first, ..host.size };
-        let random = &mut Random::new(3);
-        let [_, (rate, workers)] = run([host; 2], 40e9, &mut Crew::new(size, 40_000_000_000, None), random);
-        assert!(rate > 0.97 * host.link, "{rate} with {workers} workers");
-        workers
-    };
-    for first in [5, 9, 11, 13] {
-        let (free, bound) = (workers(false, first), workers(true, first));
-        assert!(free < 9.6, "{free} workers in any order, of {first} at first");
-        assert!((10.5..=13.0).contains(&bound), "{bound} workers in order, of {first} at first");
-    }
-}
-
 #[test]
 fn the_crew_follows_a_change() {
     for seed in 0..500 {
@@ -156,7 +131,7 @@ fn the_crew_follows_a_change() {
 
 #[test]
 fn a_run_that_knows_the_limits_begins_with_them() {
-    let size = CrewSize { gpus: 2, first: 3, most: 8, halvings: 1, in_order: false };
+    let size = CrewSize { gpus: 2, first: 3, most: 8, halvings: 1 };
     let limits = |stage, halved| Limits { compute: 0, stage, halved };
     assert_eq!(Crew::new(size, 1, None).limits(), limits(6, 0));
     assert_eq!(Crew::new(size, 1, None).found(), None, "nothing was measured");
