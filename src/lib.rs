@@ -81,6 +81,8 @@
 //! Where to go from here:
 //!
 //! - [`Engine::passes`] runs a job several times over the same rows, with values that depend on the results before;
+//! - with the feature `matrices`, the module `matrices` has regressions, principal components, clusters and nearest
+//!   neighbours for tables;
 //! - [`Engine::resident`] and [`Engine::shard`] keep datasets on the GPUs between jobs;
 //! - with the feature `ndarray`, arrays of that crate are inputs and outputs
 //!   (`Input::try_from(array.view())`, `Output::try_from(array.view_mut())`), and each of their elements is a row;
@@ -163,6 +165,8 @@ pub mod expr;
 pub mod html;
 mod job;
 pub mod limits;
+#[cfg(feature = "matrices")]
+pub mod matrices;
 pub mod memory;
 mod ops;
 mod partial;
@@ -183,7 +187,7 @@ pub mod units;
 pub use data::{ArrayValue, Dtype, Input, Npy, Output, Raw, Scalar, Sink, Source};
 pub use device::{DeviceChoice, Precision};
 pub use engine::{Engine, EngineBuilder, Passes};
-pub use error::{Error, JobError, PartialError, Result, SettingError, VerificationError};
+pub use error::{Error, JobError, MatrixError, PartialError, Result, SettingError, VerificationError};
 pub use expr::{Expression, NotANumber, Number};
 pub use job::Job;
 pub use partial::{Journal, Partial};
@@ -195,7 +199,8 @@ pub use report::Report;
 pub mod io {
     pub use crate::data::{
         ArrayValue, Blocks, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Parts, Placement,
-        Raw, RawArray, RawArrayMut, ReadMode, Scalar, Sink, SinkMemory, Source, Target, create, map, open, open_with,
+        Raw, RawArray, RawArrayMut, ReadMode, Scalar, Sink, SinkMemory, Source, Target, commit_all, create, map, open,
+        open_with,
     };
     #[doc(hidden)]
     pub use crate::data::{
@@ -241,6 +246,9 @@ mod docs_json {}
 #[cfg(doctest)]
 #[doc = include_str!("../docs/kernels.md")]
 mod docs_kernels {}
+#[cfg(all(doctest, feature = "matrices"))]
+#[doc = include_str!("../docs/matrices.md")]
+mod docs_matrices {}
 #[cfg(doctest)]
 #[doc = include_str!("../docs/memory.md")]
 mod docs_memory {}

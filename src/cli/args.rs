@@ -41,6 +41,12 @@ pub enum Command {
     /// names now, or none
     #[command(after_help = MERGE)]
     Merge(MergeArgs),
+    /// Regressions, principal components, clusters and nearest neighbours of tables that are larger than a GPU's memory
+    ///
+    /// A table is a file of the shape (n, d). Results that are given a file are written, and all are printed
+    #[cfg(feature = "matrices")]
+    #[command(after_help = super::help::MATRICES)]
+    Matrices(super::matrices::args::MatricesArgs),
     /// List the devices, without touching any GPU
     Devices(DevicesArgs),
     /// Create two files, stream them through a device with less memory than they need, and check the result
@@ -211,17 +217,15 @@ pub enum ReadModeArg {
     Direct,
 }
 
-impl JobArgs {
-    /// Opens an input.
-    pub fn open(&self, file: &NamedFile) -> Result<Input<'static>> {
-        Ok(match self.read_mode {
-            // SAFETY: the documentation tells users of the command not to write to or truncate inputs during a run,
-            // as with every program that maps files. Users of the library make this promise with `unsafe`.
-            None | Some(ReadModeArg::Map) => unsafe { file.map() }?,
-            Some(ReadModeArg::Pread) => file.open(ReadMode::Pread)?,
-            Some(ReadModeArg::Direct) => file.open(ReadMode::Direct)?,
-        })
-    }
+/// Opens an input.
+pub fn open(file: &NamedFile, read_mode: Option<ReadModeArg>) -> Result<Input<'static>> {
+    Ok(match read_mode {
+        // SAFETY: the documentation tells users of the command not to write to or truncate inputs during a run, as with
+        // every program that maps files. Users of the library make this promise with `unsafe`.
+        None | Some(ReadModeArg::Map) => unsafe { file.map() }?,
+        Some(ReadModeArg::Pread) => file.open(ReadMode::Pread)?,
+        Some(ReadModeArg::Direct) => file.open(ReadMode::Direct)?,
+    })
 }
 
 #[derive(clap::Args)]

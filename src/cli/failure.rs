@@ -113,6 +113,7 @@ fn in_fields(error: &Error) -> (&'static str, Value) {
             ("job", json!({}))
         }
         Error::InvalidPartial(_) => ("partial", json!({})),
+        Error::InvalidTable(_) => ("table", json!({})),
         Error::Internal(_) => ("internal", json!({})),
         Error::File { path, problem, remedy, cause } => {
             let (path, cause) = (path.to_string_lossy(), cause.as_ref().map(ToString::to_string));

@@ -17,6 +17,17 @@ Examples:
   overshot run 'c = a * b; sum(c)' a=a.npy b=b.npy c=c.npy --part 1/2 --partial p1
   overshot merge p0 p1";
 
+/// Examples of `matrices`.
+#[cfg(feature = "matrices")]
+pub const MATRICES: &str = "\
+Examples:
+  overshot matrices covariance x=x.npy covariance=c.npy
+  overshot matrices pca --count 10 x=x.npy components=c.npy mean=m.npy
+  overshot matrices project x=x.npy components=c.npy mean=m.npy y=y.npy
+  overshot matrices linear x=x.npy t=t.npy --ridge 0.1
+  overshot matrices kmeans --count 8 x=x.npy centers=c.npy labels=l.npy
+  overshot matrices nearest --count 10 base=x.npy queries=q.npy indices=i.npy";
+
 /// The exit codes, and errors as JSON.
 pub const ENDINGS: &str = "\
 Exit codes: 0 on success; 1 if the run failed, for example because of a file or a device; 2 if the arguments or the \

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use overshot::{Job, html};
 
-use super::args::JobArgs;
+use super::args::{JobArgs, open};
 use super::output::{print, print_json};
 use super::progress::Bar;
 use super::report_file::ReportFile;
@@ -114,7 +114,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
             match number {
                 Some(Value::Scalar(scalar)) => job.scalar(name, scalar),
                 Some(Value::Number(number)) => job.number(name, number),
-                None => job.input(name, args.open(&file.file)?),
+                None => job.input(name, open(&file.file, args.read_mode)?),
             }
         } else {
             let fields = fields_of(name, &inputs, args);
@@ -122,7 +122,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
                 return Err(Failure::Usage(format!("{name}={path}: {}", no_such_name(name, &job))));
             }
             for (input, field) in fields {
-                job = job.input(&input, args.open(&file.file.with_field(&field))?);
+                job = job.input(&input, open(&file.file.with_field(&field), args.read_mode)?);
             }
             job
         };

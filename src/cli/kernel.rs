@@ -8,7 +8,7 @@ use overshot::{
     kernel::{Call, CustomKernel},
 };
 
-use super::args::{JobArgs, KernelArgs};
+use super::args::{JobArgs, KernelArgs, open};
 use super::{Failure, Result};
 
 /// The file and the entry point, if the text names a kernel, as in `kernel.cu:saxpy`; `None` for an expression.
@@ -113,7 +113,7 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
             };
             call = call.scalar(name, value);
         } else if options.resident.contains(name) {
-            let array = args.open(&argument.file)?;
+            let array = open(&argument.file, args.read_mode)?;
             // SAFETY: as above.
             call = unsafe { call.resident_rows(name, array.source()) }?;
         }

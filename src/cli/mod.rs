@@ -15,6 +15,8 @@ mod kernel;
 mod log;
 mod lost_page;
 mod man;
+#[cfg(feature = "matrices")]
+mod matrices;
 mod output;
 mod parts;
 mod progress;
@@ -50,6 +52,8 @@ fn run(args: &Args) -> Result {
     match &args.command {
         Command::Run(args) => job::run(args),
         Command::Merge(args) => parts::merge(args),
+        #[cfg(feature = "matrices")]
+        Command::Matrices(args) => matrices::run(args),
         Command::Plan(args) => job::plan(args),
         Command::Devices(args) => devices::list(args),
         Command::Demo(args) => demo::demo(args),

@@ -2,7 +2,7 @@
 
 use ndarray::{ArcArray, ArrayView, ArrayViewMut, Dimension};
 
-use super::{Dtype, Element, Input, Memory, Output, RawArray, RawArrayMut, Source};
+use super::{ArrayValue, Dtype, Element, Input, Memory, Output, RawArray, RawArrayMut, Source};
 use crate::error::Result;
 
 /// The elements of an array, with the array that keeps them.
@@ -91,3 +91,15 @@ macro_rules! arrays {
     )*};
 }
 arrays!(T, T::DTYPE, Element; bool, Dtype::Bool);
+
+/// A copy; it needs the feature `ndarray`.
+impl<T: Element, D: Dimension> From<ArrayView<'_, T, D>> for ArrayValue {
+    fn from(array: ArrayView<'_, T, D>) -> Self {
+        let mut words = vec![0_u64; (array.len() * size_of::<T>()).div_ceil(8)];
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+        for (to, value) in bytes.chunks_exact_mut(size_of::<T>()).zip(&array) {
+            to.copy_from_slice(bytemuck::bytes_of(value));
+        }
+        ArrayValue::of_words(T::DTYPE, shape_of(array.shape()), words)
+    }
+}

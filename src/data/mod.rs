@@ -74,7 +74,7 @@ pub use npy::{Field as NpyField, Npy, NpyFields, Record as NpyRecord};
 pub use npy::{Header as NpyHeader, header as npy_header};
 pub use raw::Raw;
 pub use raw_array::{RawArray, RawArrayMut};
-pub use sink::{Output, Parts, Placement, Sink, Target};
+pub use sink::{Output, Parts, Placement, Sink, Target, commit_all};
 pub use source::{Input, Source};
 pub use temporary::remove_unfinished_outputs;
 
@@ -94,7 +94,7 @@ pub(crate) use replaced_file::{remove_abandoned, replace};
 pub(crate) use shards::Nowhere;
 pub(crate) use shards::{FillGuard, Shard, ShardMemory, Shards, whole_shards};
 pub(crate) use shared_file::{Kept, Mark, SharedFile, Unsynced};
-pub(crate) use sink::{check_fit, commit_all, does_not_fit, whole_sink_memory};
+pub(crate) use sink::{check_fit, does_not_fit, whole_sink_memory};
 pub(crate) use slice::slice_output;
 pub(crate) use source::whole_memory;
 pub(crate) use stamp::Stamp;

@@ -69,7 +69,7 @@ impl NewFile {
     /// # Errors
     /// Returns an error if no file can be created there, there is one that is not to be replaced, or its name cannot be
     /// brought to the disk as requested.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         let (target, _) = target(&self.path, self.force)?;
         if self.fsync { require_sync(&self.path, &target) } else { Ok(()) }
     }

@@ -304,7 +304,10 @@ pub(crate) fn whole_sink_memory(sink: &dyn Sink, dtype: Dtype, rows: u64) -> Res
 }
 
 /// Makes all outputs visible, or none: dropping a sink that is published and not committed undoes its publication.
-pub(crate) fn commit_all(mut sinks: Vec<Box<dyn Sink + '_>>) -> Result<()> {
+///
+/// # Errors
+/// Those of [`Sink::check`], [`Sink::publish`] and [`Sink::commit`].
+pub fn commit_all(mut sinks: Vec<Box<dyn Sink + '_>>) -> Result<()> {
     sinks.iter().try_for_each(|sink| sink.check())?;
     sinks.iter_mut().try_for_each(|sink| sink.publish())?;
     // All have their names now. An error of one must not take away those of the others.

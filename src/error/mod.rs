@@ -3,6 +3,7 @@
 mod column;
 mod job;
 mod kernel;
+mod matrix;
 mod partial;
 mod setting;
 mod verification;
@@ -10,6 +11,7 @@ mod verification;
 pub use column::ColumnError;
 pub use job::JobError;
 pub use kernel::KernelError;
+pub use matrix::MatrixError;
 pub use partial::PartialError;
 pub use setting::SettingError;
 pub use verification::VerificationError;
@@ -78,6 +80,10 @@ pub enum Error {
     /// Partials do not fit together, or cannot be read.
     #[error(transparent)]
     InvalidPartial(#[from] PartialError),
+
+    /// An algorithm on tables cannot use what it was given, or has no answer.
+    #[error(transparent)]
+    InvalidTable(#[from] MatrixError),
 
     /// An input or output breaks the contract of its trait, or is asked for rows that it does not have.
     #[error(transparent)]
@@ -199,7 +205,7 @@ impl Error {
         use Error::{Compile, Expression, InvalidColumn, InvalidJob, InvalidKernel, InvalidPartial, InvalidSetting};
         let is_invalid =
             matches!(self, InvalidJob(_) | InvalidKernel(_) | InvalidColumn(_) | InvalidPartial(_) | InvalidSetting(_));
-        is_invalid || matches!(self, Expression { .. } | Compile { .. })
+        is_invalid || matches!(self, Expression { .. } | Compile { .. } | Error::InvalidTable(_))
     }
 
     /// Returns the error of a worker that stops because another worker failed, or because the run is not needed any

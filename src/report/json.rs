@@ -278,6 +278,13 @@ impl Serialize for Scalar {
     }
 }
 
+/// Serializes as lists within lists, one for each dimension.
+impl Serialize for ArrayValue {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.whole().serialize(serializer)
+    }
+}
+
 /// Serializes as a list of parts, one list within another for each dimension.
 impl Serialize for ArrayPart<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -236,7 +236,7 @@ fn arguments(device: &str) -> Outcome {
     place.refused(2, &["NAME=PATH"], &["sum(a)", "a.npy"]);
     place.refused(2, &["--frobnicate"], &["sum(a)", "a=a.npy", "--frobnicate"]);
     place.refused(2, &["EXPR"], &[]);
-    place.overshot(&["frobnicate"]).is_error(2, &["frobnicate", "there are run, plan, merge, devices"]);
+    place.overshot(&["frobnicate"]).is_error(2, &["frobnicate", "there are run, plan, merge, matrices, devices"]);
     place.overshot(&["run", "sum(a)", "a=a.npy", "--qiet"]).is_error(2, &["--qiet", "'--quiet'"]);
     place.overshot(&["run", "x = i", "x=x.npy", "--rows", "many"]).is_error(2, &["'many'", "1e6 or 1M"]);
     let log = place.command(&["devices"]).env("OVERSHOT_LOG", "a=b=c").output().unwrap();

@@ -14,6 +14,7 @@ mod demo;
 mod info;
 mod jobs;
 mod kernels;
+mod matrices;
 mod parts;
 mod process;
 mod report;
@@ -41,6 +42,7 @@ fn main() {
             bad_input::CASES,
             jobs::CASES,
             kernels::CASES,
+            matrices::CASES,
             demo::CASES,
             bench::CASES,
             arrays::CASES,

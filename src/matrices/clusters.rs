@@ -1,0 +1,272 @@
+//! Clusters of rows around centers: k-means.
+
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Zip};
+
+use super::table::Table;
+use super::{Matrices, array, matrix, not_negative, number, possible, shape_error, small, small_row, start};
+use crate::data::{Input, Output, Parts};
+use crate::error::{MatrixError, Result};
+use crate::job::Job;
+use crate::report::Report;
+
+/// K-means by Lloyd's algorithm.
+#[derive(Debug)]
+#[must_use]
+pub struct KMeans<'o> {
+    start: Start,
+    iterations: usize,
+    tolerance: f64,
+    labels: Option<Output<'o>>,
+}
+
+/// The centers that the first iteration begins with.
+#[derive(Debug)]
+enum Start {
+    Centers(Array2<f64>),
+    PlusPlus { count: usize, seed: u64 },
+}
+
+impl<'o> KMeans<'o> {
+    /// Begins with `count` rows that are far from each other (k-means++), among at most 65 536 rows that are spread
+    /// over the table. They are the same each time.
+    pub fn plus_plus(count: usize) -> Self {
+        KMeans::new(Start::PlusPlus { count, seed: 0 })
+    }
+
+    /// Begins with these centers, one in each row.
+    pub fn from_centers(centers: impl Into<Array2<f64>>) -> Self {
+        KMeans::new(Start::Centers(centers.into()))
+    }
+
+    fn new(start: Start) -> Self {
+        KMeans { start, iterations: 20, tolerance: 0.0, labels: None }
+    }
+
+    /// Sets the seed with which [`plus_plus`](KMeans::plus_plus) draws rows, by default 0.
+    pub fn seed(mut self, seed: u64) -> Self {
+        if let Start::PlusPlus { seed: own, .. } = &mut self.start {
+            *own = seed;
+        }
+        self
+    }
+
+    /// Sets the largest number of iterations, by default 20.
+    pub fn iterations(mut self, iterations: usize) -> Self {
+        self.iterations = iterations;
+        self
+    }
+
+    /// Sets the tolerance, by default 0. Iterations end when the squared movements of the centers add up to no more
+    /// than this times the mean variance of the columns, as in scikit-learn.
+    pub fn tolerance(mut self, tolerance: f64) -> Self {
+        self.tolerance = tolerance;
+        self
+    }
+
+    /// Sets an output for the number of the center of each row, as `i64`.
+    pub fn labels(mut self, labels: impl Into<Output<'o>>) -> Self {
+        self.labels = Some(labels.into());
+        self
+    }
+}
+
+/// What [`Matrices::kmeans`] found. All but the centers is about the nearest center of each row.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Clusters {
+    /// A center in each row.
+    pub centers: Array2<f64>,
+    /// The sum of the squared distances of all rows from their centers.
+    pub inertia: f64,
+    /// The number of rows of each center.
+    pub counts: Array1<u64>,
+    /// How many times the centers were computed.
+    pub iterations: usize,
+    /// Whether the centers moved no more than the tolerance in the last iteration.
+    pub converged: bool,
+}
+
+/// The text that finds the nearest center of each row. The squared norm of the row is the same for all centers, so it
+/// is left out.
+fn nearest(is_f32: bool, name: &str) -> String {
+    let cast = if is_f32 { "f32" } else { "f64" };
+    format!("u = {cast}(x) - m; e = h - 2 * (u @ c.T); {name} = argmin(e, axis=1)")
+}
+
+/// Centers as inputs of a job, counted from the point `shift`, from which rows are counted, too. Differences of large
+/// squares lose digits.
+struct Near {
+    shift: Array1<f64>,
+    centers: Array2<f64>,
+    norms: Array1<f64>,
+    is_f32: bool,
+}
+
+impl Near {
+    fn new(centers: &Array2<f64>, shift: Array1<f64>, is_f32: bool) -> Near {
+        let near = centers - &shift;
+        let norms = near.map_axis(Axis(1), |center| center.dot(&center));
+        Near { shift, centers: near, norms, is_f32 }
+    }
+
+    fn inputs<'a>(&self, text: &str, table: &'a Table<'_>) -> Result<Job<'a>> {
+        let job = Job::eval(text)?.input("x", table.input()).input("m", small_row(self.shift.view(), self.is_f32));
+        let job = job.input("c", small(self.centers.view(), self.is_f32));
+        Ok(job.input("h", small_row(self.norms.view(), self.is_f32)))
+    }
+}
+
+/// Returns the median of the centers in each column, in the dtype of products. A few centers that are far from all rows
+/// do not move it.
+fn middle(centers: &Array2<f64>, is_f32: bool) -> Array1<f64> {
+    let of_column = |column: ArrayView1<'_, f64>| {
+        let mut values = column.to_vec();
+        let half = values.len() / 2;
+        let median = *values.select_nth_unstable_by(half, f64::total_cmp).1;
+        if is_f32 { f64::from(median as f32) } else { median }
+    };
+    centers.columns().into_iter().map(of_column).collect()
+}
+
+/// What a pass finds.
+struct Sums {
+    counts: Array1<u64>,
+    /// The sums of the rows of each center, counted from the shift.
+    sums: Array2<f64>,
+    /// The sum of the squares of all rows, counted from the shift; NaN if it was not asked for.
+    squares: f64,
+}
+
+impl Sums {
+    /// Returns the means of the rows of each center; those without rows stay.
+    fn means(&self, near: &Near, centers: &Array2<f64>) -> Array2<f64> {
+        let mut means = centers.clone();
+        Zip::from(means.rows_mut()).and(self.sums.rows()).and(&self.counts).for_each(|mut mean, sum, &count| {
+            if count > 0 {
+                mean.assign(&(&sum / count as f64 + &near.shift));
+            }
+        });
+        means
+    }
+
+    /// Returns the mean of the variances of the columns.
+    fn variance(&self) -> f64 {
+        let rows = self.counts.sum().max(1) as f64;
+        let mean = self.sums.sum_axis(Axis(0)) / rows;
+        (self.squares / rows - mean.dot(&mean)) / mean.len() as f64
+    }
+
+    /// Returns the sum of the squared distances of the rows from their centers.
+    fn inertia(&self, near: &Near) -> f64 {
+        let norms: f64 = self.counts.iter().zip(&near.norms).map(|(&count, norm)| count as f64 * norm).sum();
+        (self.squares - 2.0 * (&near.centers * &self.sums).sum() + norms).max(0.0)
+    }
+}
+
+impl Matrices<'_> {
+    /// Clusters of rows, each around the mean of its rows, by Lloyd's algorithm. An iteration is one pass over the
+    /// rows, and one more pass counts the rows of the last centers. A center without rows stays where it is.
+    ///
+    /// Products have the dtype of `x`, `f32` or `f64`; sums, centers and the inertia are `f64`. With
+    /// [`Precision::Tf32`](crate::Precision::Tf32), GPUs find the nearest centers of `f32` rows on tensor cores.
+    ///
+    /// # Errors
+    /// As [`gram`](Matrices::gram), and if `x` or the centers are not finite, or there are more centers than rows.
+    pub fn kmeans(&self, x: &Input<'_>, how: KMeans<'_>) -> Result<Clusters> {
+        let table = Table::new("x", x)?;
+        possible("iterations", how.iterations as u64, u64::MAX)?;
+        not_negative("tolerance", how.tolerance)?;
+        // Not at last, when all iterations have run.
+        if let Some(Parts::File(labels)) = how.labels.as_ref().map(|labels| labels.target().parts()) {
+            labels.check()?;
+        }
+        let mut centers = match how.start {
+            Start::Centers(centers) => centers,
+            Start::PlusPlus { count, seed } => start::plus_plus(self, &table, count as u64, seed)?,
+        };
+        check(&centers.view(), &table)?;
+        // The shift stays the same, so that centers whose rows stay the same do not move at all.
+        let shift = middle(&centers, table.is_f32());
+        let (mut limit, mut converged, mut iterations) = (0.0, false, 0);
+        while !converged && iterations < how.iterations {
+            let is_first = how.tolerance > 0.0 && iterations == 0;
+            let near = Near::new(&centers, shift.clone(), table.is_f32());
+            let found = self.lloyd(&table, &near, is_first, None)?;
+            if is_first {
+                limit = how.tolerance * found.variance();
+            }
+            let moved = found.means(&near, &centers);
+            converged = (&moved - &centers).mapv(|step| step * step).sum() <= limit;
+            centers = moved;
+            iterations += 1;
+        }
+        let near = Near::new(&centers, middle(&centers, table.is_f32()), table.is_f32());
+        let last = self.lloyd(&table, &near, true, how.labels)?;
+        Ok(Clusters { inertia: last.inertia(&near), counts: last.counts, centers, iterations, converged })
+    }
+
+    /// Writes the number of the nearest center of each row, as `i64`, and its distance from it, as `f64`. Of two
+    /// centers at the same distance it is the first one. Labels are those of [`kmeans`](Matrices::kmeans). One pass.
+    ///
+    /// # Errors
+    /// As [`Engine::run`](crate::Engine::run), and if shapes do not fit, or the centers are not finite.
+    pub fn assign<'o>(
+        &self,
+        x: &Input<'_>,
+        centers: ArrayView2<'_, f64>,
+        labels: impl Into<Output<'o>>,
+        distances: impl Into<Output<'o>>,
+    ) -> Result<Report> {
+        let table = Table::new("x", x)?;
+        check(&centers, &table)?;
+        let centers = centers.to_owned();
+        let near = Near::new(&centers, middle(&centers, table.is_f32()), table.is_f32());
+        // Distances are of `f64`, even of rows that are multiplied as `f32`.
+        let squares = if table.is_f32() { "norms - 2 * (f64(u) @ near.T)" } else { "e" };
+        let text = format!(
+            "{}; f = {squares}; distances = sqrt(maximum((f64(u) * f64(u)) @ ones + min(f, axis=1), 0))",
+            nearest(table.is_f32(), "labels"),
+        );
+        let mut job = near.inputs(&text, &table)?.input("ones", vec![1.0; table.width]);
+        if table.is_f32() {
+            job = job
+                .input("near", small(near.centers.view(), false))
+                .input("norms", small_row(near.norms.view(), false));
+        }
+        let (labels, distances): (Output<'_>, Output<'_>) = (labels.into(), distances.into());
+        self.run(job.output("labels", labels).output("distances", distances))
+    }
+
+    /// Reads all rows once.
+    fn lloyd(&self, table: &Table<'_>, near: &Near, with_squares: bool, labels: Option<Output<'_>>) -> Result<Sums> {
+        let count = near.centers.nrows();
+        let nearest = nearest(table.is_f32(), "label");
+        let mut text = format!("{nearest}; n = bincount(label, {count}); s = onehot(label, {count}).T @ f64(u)");
+        if with_squares {
+            // A product with ones is a sum within rows.
+            text += "; squares = sum((f64(u) * f64(u)) @ ones)";
+        }
+        let mut job = near.inputs(&text, table)?;
+        if with_squares {
+            job = job.input("ones", vec![1.0; table.width]);
+        }
+        if let Some(labels) = labels {
+            job = job.output("label", labels);
+        }
+        let report = self.run(job)?;
+        let sums = matrix(&report, "s", count)?;
+        if !sums.iter().all(|sum| sum.is_finite()) {
+            return Err(MatrixError::NotFinite { name: "x" }.into());
+        }
+        let counts = array(&report, "n")?.values().map(|count| count.as_f64() as u64).collect();
+        Ok(Sums { counts, sums, squares: if with_squares { number(&report, "squares")? } else { f64::NAN } })
+    }
+}
+
+fn check(centers: &ArrayView2<'_, f64>, table: &Table<'_>) -> Result<(), MatrixError> {
+    if centers.ncols() != table.width || centers.is_empty() {
+        return Err(shape_error("centers", centers.shape(), &["k".into(), table.width.to_string()]));
+    }
+    let is_finite = centers.iter().all(|value| value.is_finite());
+    if is_finite { Ok(()) } else { Err(MatrixError::NotFinite { name: "centers" }) }
+}

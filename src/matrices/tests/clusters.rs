@@ -1,0 +1,103 @@
+//! Clusters and neighbours.
+
+use ndarray::{Array2, Axis, array, concatenate, s};
+
+use super::*;
+
+/// Lloyd's algorithm in loops.
+fn lloyd(x: &Array2<f64>, mut centers: Array2<f64>, iterations: usize) -> (Array2<f64>, Vec<i64>) {
+    let near = |centers: &Array2<f64>| -> Vec<i64> {
+        distances(x, centers).rows().into_iter().map(|row| least(row) as i64).collect()
+    };
+    for _ in 0..iterations {
+        let labels = near(&centers);
+        for (number, mut center) in centers.rows_mut().into_iter().enumerate() {
+            let own: Vec<usize> = (0..x.nrows()).filter(|row| labels[*row] == number as i64).collect();
+            if !own.is_empty() {
+                center.assign(&x.select(Axis(0), &own).mean_axis(Axis(0)).unwrap());
+            }
+        }
+    }
+    let labels = near(&centers);
+    (centers, labels)
+}
+
+#[test]
+fn clusters_are_those_of_loops() {
+    let x = random(5000, 3, 14) + 100.0;
+    // No row is near to the last center, which stays where it is.
+    let start = concatenate(Axis(0), &[x.slice(s![..6, ..]), Array2::from_elem((1, 3), 1e4).view()]).unwrap();
+    let (centers, expected) = lloyd(&x, start.clone(), 4);
+    for (k, engine) in engines().iter().enumerate() {
+        let mut labels = vec![0_i64; 5000];
+        let how = KMeans::from_centers(start.clone()).iterations(4).labels(&mut labels);
+        let found = Matrices::on(engine).kmeans(&input(&x), how).unwrap();
+        assert_near(&found.centers, &centers, 1e-9);
+        assert_eq!((found.iterations, found.converged, labels == expected), (4, false, true), "engine {k}");
+        assert_eq!((found.counts.sum(), found.counts[6]), (5000, 0));
+        let squares = distances(&x, &found.centers);
+        let inertia: f64 = squares.rows().into_iter().map(|row| row[least(row)]).sum();
+        assert!((found.inertia - inertia).abs() < 1e-9 * inertia);
+        let (mut near, mut far) = (vec![0_i64; 5000], vec![0.0; 5000]);
+        Matrices::on(engine).assign(&input(&x), found.centers.view(), &mut near, &mut far).unwrap();
+        assert_eq!(near, labels);
+        assert!(far.iter().zip(squares.rows()).all(|(far, row)| (far - row[least(row)].sqrt()).abs() < 1e-9));
+    }
+}
+
+#[test]
+fn iterations_end_when_centers_stay() {
+    // Eight clusters at the corners of a cube.
+    let corner = |row: usize, column: usize| 8.0 * ((row % 8) >> column & 1) as f64;
+    let x = random(4000, 3, 15) + Array2::from_shape_fn((4000, 3), |(row, column)| corner(row, column));
+    for engine in engines() {
+        let mut labels = vec![0_i64; 4000];
+        let found = Matrices::on(&engine).kmeans(&input(&x), KMeans::plus_plus(8).labels(&mut labels)).unwrap();
+        assert!(found.converged && found.iterations <= 4, "{found:?}");
+        assert_eq!(found.counts.to_vec(), [500; 8]);
+        assert!((0..4000).all(|row| labels[row] == labels[row % 8]));
+        let again = Matrices::on(&cpu()).kmeans(&input(&x), KMeans::plus_plus(8)).unwrap();
+        assert_near(&again.centers, &found.centers, 1e-9);
+    }
+    let loose = Matrices::on(&cpu()).kmeans(&input(&x), KMeans::plus_plus(8).seed(3).tolerance(1e3)).unwrap();
+    assert_eq!((loose.iterations, loose.converged), (1, true));
+    // Rows that are the same, so that all distances are 0.
+    let same = Matrices::on(&cpu()).kmeans(&input(&Array2::ones((10, 2))), KMeans::plus_plus(3)).unwrap();
+    assert_eq!((same.inertia, same.counts.sum()), (0.0, 10));
+}
+
+#[test]
+fn neighbours_are_those_of_all_distances() {
+    // More rows than the host searches before the first pass, with rows that are the same, NaN and infinite.
+    let mut x = random(70_000, 3, 17).mapv(|value| (value * 8.0).round() / 8.0) + 3.0;
+    x[[5, 1]] = f64::NAN;
+    x[[69_000, 0]] = f64::INFINITY;
+    let queries = concatenate(Axis(0), &[x.slice(s![69_990.., ..]), (random(20, 3, 18) + 3.0).view()]).unwrap();
+    let squares = distances(&x, &queries);
+    for engine in engines() {
+        let found = Matrices::on(&engine).nearest(&input(&x), queries.view(), 7).unwrap();
+        for query in 0..queries.nrows() {
+            let mut order: Vec<usize> = (0..x.nrows()).filter(|row| squares[[*row, query]].is_finite()).collect();
+            order.sort_by(|one, other| squares[[*one, query]].total_cmp(&squares[[*other, query]]));
+            for (place, row) in order[..7].iter().enumerate() {
+                assert_eq!(found.indices[[query, place]], *row as i64, "query {query}, place {place}");
+                assert_eq!(found.distances[[query, place]], squares[[*row, query]].sqrt());
+            }
+        }
+    }
+    let gaps = array![[f64::NAN], [4.0], [3.0], [f64::INFINITY], [2.0], [1.0]];
+    let near = Matrices::on(&cpu()).nearest(&input(&gaps), array![[0.0]].view(), 3).unwrap();
+    assert_eq!(near.indices, array![[5, 4, 2]]);
+    let few = Matrices::on(&cpu()).nearest(&input(&array![[1.0], [f64::NAN]]), array![[0.0]].view(), 2).unwrap();
+    assert_eq!((few.indices, few.distances), (array![[0, -1]], array![[1.0, f64::INFINITY]]));
+}
+
+#[test]
+fn integers_are_tables() {
+    let x = array![[1_i64 << 40, 0], [(1 << 40) + 1, 0], [7, 9]];
+    let found = Matrices::on(&cpu()).nearest(&x.view().into(), array![[1e15, 0.0]].view(), 1).unwrap();
+    assert_eq!(found.indices[[0, 0]], 1);
+    let small = x.mapv(|value| (value % 7) as u8);
+    let found = Matrices::on(&cpu()).kmeans(&small.view().into(), KMeans::plus_plus(2)).unwrap();
+    assert_eq!(found.counts.sum(), 3);
+}
