@@ -64,7 +64,6 @@ use crate::report::Report;
 pub struct Matrices<'e> {
     engine: &'e Engine,
     precision: Precision,
-    verify: f64,
     cancel: Option<CancelToken>,
     progress: Option<Box<dyn Fn(Progress) + Send + Sync + 'e>>,
     each_pass: Option<EachPass<'e>>,
@@ -76,19 +75,13 @@ type EachPass<'e> = Box<dyn Fn(&Report) + 'e>;
 impl<'e> Matrices<'e> {
     /// The algorithms on this engine.
     pub fn on(engine: &'e Engine) -> Self {
-        Matrices { engine, precision: Precision::Full, verify: 0.0, cancel: None, progress: None, each_pass: None }
+        Matrices { engine, precision: Precision::Full, cancel: None, progress: None, each_pass: None }
     }
 
     /// Sets the precision of products of `f32`, as [`Job::precision`] does. Algorithms that multiply `f64` alone refuse
     /// another one than [`Precision::Full`].
     pub fn precision(mut self, precision: Precision) -> Self {
         self.precision = precision;
-        self
-    }
-
-    /// Sets the fraction of the chunks that are verified, as [`Job::verify`] does.
-    pub fn verify(mut self, fraction: f64) -> Self {
-        self.verify = fraction;
         self
     }
 
@@ -121,7 +114,7 @@ impl<'e> Matrices<'e> {
 
     /// Runs a job that reads all rows.
     fn run(&self, job: Job<'_>) -> Result<Report> {
-        let mut job = job.precision(self.precision).verify(self.verify);
+        let mut job = job.precision(self.precision);
         if let Some(token) = &self.cancel {
             job = job.cancel_token(token.clone());
         }

@@ -194,7 +194,9 @@ fn failed(device: &str) -> Outcome {
         &["pca", "--count", "1", "x=nan.npy", "components=p.npy"],
     ] {
         let done = place.run(args);
-        assert!(matches!(done.code, Some(1 | 2)) && done.stdout.is_empty(), "{done:?}");
+        if !done.stderr.contains("device memory is limited") {
+            done.is_error(2, &["x has values that are infinite or NaN"]);
+        }
         assert_eq!(place.folder.files(), before, "{args:?}");
     }
     RAN

@@ -142,10 +142,6 @@ pub struct TableArgs {
     #[arg(long, value_name = "PRECISION", value_parser = Precision::from_str, help_heading = "Data")]
     pub precision: Option<Precision>,
 
-    /// Compute this fraction of the chunks once more and compare every byte
-    #[arg(long, value_name = "FRACTION", help_heading = "Checks", allow_negative_numbers = true)]
-    pub verify: Option<f64>,
-
     /// Print JSON on standard output, and errors as JSON on standard error
     #[arg(long, help_heading = "Report")]
     pub json: bool,

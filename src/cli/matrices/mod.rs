@@ -215,7 +215,6 @@ impl<'a> Work<'a> {
         let (shown, passes) = (Mutex::new(bar()), Mutex::new(Passes::default()));
         let matrices = Matrices::on(&engine)
             .precision(args.precision.unwrap_or_default())
-            .verify(args.verify.unwrap_or(0.0))
             .cancel_token(interrupt::token())
             .progress(|progress| {
                 if let Ok(bar) = shown.lock() {
