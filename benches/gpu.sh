@@ -73,7 +73,8 @@ fi
 if part products; then
     # Products of tables that are larger than the device memory that they may use, beside the link and others.
     try "$bin/overshot" bench --limits --device cuda --dir "${TMPDIR:-/tmp}" --json > "$out/limits-products.json"
-    try "$bin/products" --device cuda --size 6GiB --device-memory 2GiB --widths 256,1024,4096 |
+    try "$bin/products" --device cuda --size 6GiB --device-memory 2GiB --widths 256,1024,4096 \
+        --precision full,bf16x3,tf32 |
         tee "$out/products.jsonl"
     try "$bin/products" --device cpu --size 1GiB --widths 256,1024,4096 --runs 1 | tee -a "$out/products.jsonl"
     try python3 benches/peers/products.py --size 6GiB | tee -a "$out/products.jsonl"
@@ -81,7 +82,7 @@ fi
 if part matrices; then
     # Rows times matrices, of tables that are larger than the device memory that they may use, beside the link.
     try "$bin/overshot" bench --limits --device cuda --dir "${TMPDIR:-/tmp}" --json > "$out/limits-matrices.json"
-    try "$bin/matrices" --device cuda --size 8GiB --device-memory 2GiB --centres 2048,256 --precision full,tf32 |
+    try "$bin/matrices" --device cuda --size 8GiB --device-memory 2GiB --centres 2048,256 --precision full,bf16x3,tf32 |
         tee "$out/matrices.jsonl"
     try "$bin/matrices" --device cpu --size 1GiB --centres 2048,256 --runs 1 | tee -a "$out/matrices.jsonl"
     try python3 benches/peers/matrices.py --size 1GiB | tee -a "$out/matrices.jsonl"

@@ -3,6 +3,7 @@
 //!
 //! `cargo bench --bench products -- --device cuda,cpu --size 4GiB --device-memory 1GiB --dir /tmp`. Each figure is the
 //! median of several runs, in GB/s of rows, and every sum is compared with a plain loop over a few of its elements.
+//! `--precision full,bf16x3,tf32` multiplies `f32` on tensor cores, too.
 
 use std::error::Error;
 use std::fs::File;
@@ -12,7 +13,7 @@ use bytemuck::Pod;
 use bytesize::ByteSize;
 use ndarray::ArrayView2;
 use overshot::io::Element;
-use overshot::{DeviceChoice, Engine, Input, Job, Npy, Report};
+use overshot::{DeviceChoice, Engine, Input, Job, Npy, Precision, Report};
 use rayon::prelude::*;
 use serde_json::json;
 
@@ -29,6 +30,7 @@ struct Settings {
     device_memory: u64,
     runs: usize,
     widths: Vec<usize>,
+    precisions: Vec<Precision>,
     folder: PathBuf,
     /// Where to write a timeline of one more run.
     trace: Option<PathBuf>,
@@ -41,6 +43,7 @@ fn main() -> Outcome {
         device_memory: 1 << 30,
         runs: 3,
         widths: vec![64, 256],
+        precisions: vec![Precision::Full],
         folder: std::env::temp_dir(),
         trace: None,
     };
@@ -55,6 +58,7 @@ fn main() -> Outcome {
             "--device-memory" => settings.device_memory = value()?.parse::<ByteSize>()?.as_u64(),
             "--runs" => settings.runs = value()?.parse::<usize>()?.max(1),
             "--widths" => settings.widths = value()?.split(',').map(str::parse).collect::<Result<_, _>>()?,
+            "--precision" => settings.precisions = value()?.split(',').map(str::parse).collect::<Result<_, _>>()?,
             "--dir" => settings.folder = value()?.into(),
             "--trace" => settings.trace = Some(value()?.into()),
             // `cargo bench` and `cargo test` pass these.
@@ -112,13 +116,19 @@ struct Reports<'r, T> {
 }
 
 impl<T: Copy + Into<f64> + Sync> Reports<'_, T> {
-    /// Runs the job several times, and prints its rate.
+    /// Measures a source, `f32` with each precision.
     fn of<'i>(&self, source: &str, input: impl Fn() -> Outcome<Input<'i>>) -> Outcome {
+        let precisions = if self.dtype == "f32" { &self.settings.precisions[..] } else { &[Precision::Full] };
+        precisions.iter().try_for_each(|precision| self.with(*precision, source, &input))
+    }
+
+    /// Runs the job several times, and prints its rate.
+    fn with<'i>(&self, precision: Precision, source: &str, input: impl Fn() -> Outcome<Input<'i>>) -> Outcome {
         let mut seconds = Vec::with_capacity(self.settings.runs);
         let mut last = None;
         // The first run opens the device and loads what it needs.
         for run in 0..=self.settings.runs {
-            let ran = self.engine.run(Job::eval(LABEL)?.input("x", input()?))?;
+            let ran = self.engine.run(Job::eval(LABEL)?.input("x", input()?).precision(precision))?;
             if run > 0 {
                 seconds.push(ran.time.as_secs_f64());
             }
@@ -126,11 +136,11 @@ impl<T: Copy + Into<f64> + Sync> Reports<'_, T> {
         }
         seconds.sort_by(f64::total_cmp);
         let last = last.ok_or("no run")?;
-        check(&last, self.x, self.width)?;
+        check(&last, precision, self.x, self.width)?;
         let rate = |seconds: f64| size_of_val(self.x) as f64 / seconds / 1e9;
         let line = json!({
             "dtype": self.dtype, "width": self.width, "rows": self.x.len() / self.width,
-            "device": self.device.to_string(), "from": source,
+            "device": self.device.to_string(), "from": source, "precision": precision.to_string(),
             "gb_per_s": rate(seconds[seconds.len() / 2]),
             "all": seconds.iter().map(|seconds| rate(*seconds)).collect::<Vec<_>>(),
             "pinned_bytes": last.peak_pinned_bytes,
@@ -139,8 +149,9 @@ impl<T: Copy + Into<f64> + Sync> Reports<'_, T> {
         });
         println!("{line}");
         if let Some(folder) = &self.settings.trace {
-            let ran = self.engine.run(Job::eval(LABEL)?.input("x", input()?).timeline(true))?;
-            let name = format!("products-{}-{}-{}.json", self.dtype, self.width, source.replace(' ', "-"));
+            let ran = self.engine.run(Job::eval(LABEL)?.input("x", input()?).precision(precision).timeline(true))?;
+            let source = source.replace(' ', "-");
+            let name = format!("products-{}-{precision}-{}-{source}.json", self.dtype, self.width);
             if let Some(timeline) = ran.timeline {
                 timeline.write_chrome(std::io::BufWriter::new(File::create(folder.join(name))?))?;
             }
@@ -150,13 +161,14 @@ impl<T: Copy + Into<f64> + Sync> Reports<'_, T> {
 }
 
 /// Compares some elements of the sum with plain loops.
-fn check<T: Copy + Into<f64> + Sync>(report: &Report, x: &[T], width: usize) -> Outcome {
+fn check<T: Copy + Into<f64> + Sync>(report: &Report, precision: Precision, x: &[T], width: usize) -> Outcome {
+    let near = if precision == Precision::Tf32 { 2e-3 } else { 1e-4 };
     let sum = report.array(LABEL)?.ok_or("no sum")?;
     for (i, j) in [(0, 0), (width / 3, width - 1), (width - 1, width / 2)] {
         let products = x.par_chunks(width).map(|row| row[i].into() * row[j].into());
         let right: f64 = products.sum();
         let found = sum.get(i * width + j).map_or(f64::NAN, |value| value.as_f64());
-        if (found - right).abs() > 1e-4 * right.abs() {
+        if (found - right).abs() > near * right.abs() {
             return Err(format!("element ({i}, {j}) of the sum is {found}, and not {right}").into());
         }
     }

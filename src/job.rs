@@ -313,7 +313,9 @@ impl<'a> Job<'a> {
 
     /// How GPUs multiply matrices of `f32`. With [`Precision::Tf32`], tensor cores round factors to 11 bits, which is
     /// several times as fast where the products and not the link are what a run waits for; each product of two factors
-    /// is then off by up to about 2⁻¹⁰ of itself. Other computations, and products of `f64`, do not change.
+    /// is then off by up to about 2⁻¹⁰ of itself. With [`Precision::Bf16x3`] they take 16 bits, in three products, and
+    /// each product is off by up to about 2⁻¹⁵; infinities may become NaN. Other computations, and products of `f64`,
+    /// do not change.
     ///
     /// The CPU multiplies with full precision, and so do GPUs before compute capability 8.0. The report says what did
     /// which ([`Report::notes`](crate::Report::notes)).

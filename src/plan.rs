@@ -234,9 +234,9 @@ pub struct DevicePlan {
     /// Panels in which the rows of several chunks are put together to be multiplied; 0 without products over the rows,
     /// and on the CPU.
     pub panels: usize,
-    /// Bytes of these panels, and of the sums of the products.
+    /// Bytes of these panels, of the sums of the products, and of what the device needs to multiply.
     pub panel_bytes: u64,
-    /// Bytes of arrays that stay on the device for the whole job.
+    /// Bytes that stay on the device for the whole job: arrays, and what the device needs to multiply rows by them.
     pub resident_bytes: u64,
     /// `blocks * block_bytes + panel_bytes + resident_bytes`.
     pub device_bytes: u64,

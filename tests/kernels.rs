@@ -55,17 +55,20 @@ fn compile(source: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The kernels that have separate files. Some use those of math.cu.
+/// The kernels that have separate files. Some use those of math.cu, or of half.cu, too.
 fn files() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
     // The folder may be that of the machine that built this program.
-    let math = fs::read_to_string(folder.join("math.cu")).unwrap_or_default();
+    let [math, half] = ["math.cu", "half.cu"].map(|name| fs::read_to_string(folder.join(name)).unwrap_or_default());
     let entries = fs::read_dir(folder).into_iter().flatten();
     let paths = entries.map(|entry| entry.expect("the folder of kernels can be read").path());
     let mut files: Vec<_> = paths
         .filter(|path| path.extension().is_some_and(|extension| extension == "cu"))
         .map(|path| {
             let mut source = fs::read_to_string(&path).expect("a kernel's file can be read");
+            if source.contains("Include behind math.cu and half.cu") {
+                source.insert_str(0, &half);
+            }
             if source.contains("Include behind math.cu") {
                 source.insert_str(0, &math);
             }

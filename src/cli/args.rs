@@ -132,8 +132,8 @@ pub struct JobArgs {
     #[arg(long, value_name = "FRACTION", help_heading = "Checks", allow_negative_numbers = true)]
     pub verify: Option<f64>,
 
-    /// How GPUs multiply matrices of f32: full, or on tensor cores as tf32, which rounds their elements to 11 bits and
-    /// is several times as fast where products and not the link are what a run waits for
+    /// How GPUs multiply matrices of f32: full, or on tensor cores as bf16x3 or tf32, which take 16 or 11 bits of their
+    /// elements and are several times as fast where products and not the link are what a run waits for
     #[arg(long, value_name = "PRECISION", value_parser = Precision::from_str, help_heading = "Data")]
     pub precision: Option<Precision>,
 

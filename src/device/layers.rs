@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::WORKSPACE_BYTES;
 use super::kernel::{Columns, HostKernel, Kernel, MakeHostKernel, SharedKernel, Uniform};
 use super::product::{Float, MatrixProduct};
+use super::split::is_split;
 
 /// A part of a kernel, and the multiplications after it.
 #[derive(Debug)]
@@ -206,19 +207,32 @@ impl Kernel {
     /// Returns the bytes that stay on a device for the whole job: the arrays, and what a stream needs to multiply.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let arrays: usize = self.resident.iter().map(|array| array.len()).sum();
-        (arrays + self.workspace_bytes().unwrap_or(0)) as u64
+        let split: usize = self.split_by_matrices().map(MatrixProduct::split_matrix_bytes).sum();
+        (arrays + split + self.workspace_bytes().unwrap_or(0)) as u64
+    }
+
+    /// Returns the products of rows with matrices.
+    pub(crate) fn by_matrices(&self) -> impl Iterator<Item = &MatrixProduct> {
+        self.layers.iter().flat_map(|layer| &layer.multiplied).map(|by| &by.product)
+    }
+
+    /// Returns those whose factors are split, if the device has the precision of the kernel.
+    fn split_by_matrices(&self) -> impl Iterator<Item = &MatrixProduct> {
+        self.by_matrices().filter(|product| is_split(product.float, self.columns.precision))
     }
 
     /// Returns whether it multiplies matrices of `f32`. To add rows up by their keys is no multiplication.
     pub(crate) fn multiplies_f32(&self) -> bool {
-        let mut by_matrices = self.layers.iter().flat_map(|layer| &layer.multiplied);
         let mut over_rows = self.columns.products.iter().filter(|product| !product.by_key);
-        by_matrices.any(|by| by.product.float == Float::F32)
+        self.by_matrices().any(|product| product.float == Float::F32)
             || over_rows.any(|column| column.product.float == Float::F32)
     }
 
-    /// Returns the bytes that the stream of the kernel needs to multiply; `None` if no rows are multiplied.
+    /// Returns the bytes that the stream of the kernel needs to multiply, with the split rows of a batch behind them;
+    /// `None` if no rows are multiplied.
     pub(crate) fn workspace_bytes(&self) -> Option<usize> {
-        (self.columns.batch_rows > 0).then_some(WORKSPACE_BYTES)
+        let rows = self.columns.batch_rows;
+        let split = self.split_by_matrices().map(|product| product.split_bytes(rows)).max();
+        (rows > 0).then(|| WORKSPACE_BYTES + split.unwrap_or(0))
     }
 }

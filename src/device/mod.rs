@@ -4,6 +4,8 @@
 //! (`kernel::Kernel`). Two backends implement `Device`: `emulated`, which simulates a device in host memory, and
 //! `cuda`. The CPU is not a `Device`: it needs no copies, so its workers run the host kernel on the data in place.
 
+#[cfg(test)]
+pub(crate) mod as_cpp;
 mod backoff;
 pub(crate) mod by_key;
 mod choice;
@@ -24,6 +26,7 @@ pub(crate) mod probe;
 pub(crate) mod product;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`testing` exports what is `pub` there"))]
 mod scalars;
+pub(crate) mod split;
 mod visible;
 
 pub(crate) use backoff::SpinThenSleep;
@@ -328,14 +331,15 @@ pub(crate) trait Stream: Send {
         rows: usize,
     ) -> Result<()>;
 
-    /// Makes the stream ready to multiply, with [`WORKSPACE_BYTES`] of memory in which its products may store what they
-    /// need in between. Those of `f32` have this precision, if the device has it.
+    /// Makes the stream ready to multiply. [`WORKSPACE_BYTES`] at the start of the memory are for what its products
+    /// store in between. Those of `f32` have this precision, which the device [has](Precision::on). With
+    /// [`Precision::Bf16x3`] their factors are `bf16`: callers split them (`split.rs`).
     ///
     /// # Errors
     /// The error of the device if it has no library for products; its remedy says how to get it.
     ///
     /// # Safety
-    /// Nothing else uses the memory until the stream is dropped.
+    /// Nothing else uses these bytes until the stream is dropped.
     unsafe fn prepare_products(
         &mut self,
         workspace: &<Self::Device as Device>::Memory,

@@ -11,7 +11,12 @@ pub(crate) const DEVICE_LEVEL: u32 = 5;
 
 use std::fmt;
 use std::str::FromStr;
+use std::thread;
 
+use half::bf16;
+
+use super::DeviceInfo;
+use super::split::is_split;
 use crate::error::{Error, SettingError};
 
 /// The dtype of the operands and of the sum.
@@ -32,24 +37,37 @@ impl Float {
         }
     }
 
-    /// Rounds factors as a device of this precision does, whose tensor cores take the first bits of them: to the
-    /// nearest such number, of two of them to the even one.
+    /// Returns the bytes of a factor of a product, on a stream that was prepared with this precision.
+    pub fn factor_bytes(self, precision: Precision) -> usize {
+        if is_split(self, precision) { size_of::<bf16>() } else { self.size() }
+    }
+
+    /// Returns factors as a device of this precision multiplies them, as numbers of this dtype, in words. TF32 is
+    /// rounded to the nearest number, of two of them to the even one.
     ///
     /// # Panics
-    /// If the bytes are no whole elements, or are not aligned to them.
-    pub fn round(self, precision: Precision, factors: &mut [u8]) {
+    /// If the bytes are no whole factors, or are not aligned to them.
+    pub fn factors(self, precision: Precision, bytes: &[u8]) -> Vec<u64> {
         /// The bits of an `f32` behind the first ten bits of its fraction.
         const LOST: u32 = (1 << 13) - 1;
-        if (self, precision) != (Float::F32, Precision::Tf32) {
-            return;
+        let count = bytes.len() / self.factor_bytes(precision);
+        let mut words = vec![0_u64; (count * self.size()).div_ceil(8)];
+        if is_split(self, precision) {
+            let factors: &[bf16] = bytemuck::cast_slice(bytes);
+            let to: &mut [f32] = bytemuck::cast_slice_mut(&mut words);
+            to.iter_mut().zip(factors).for_each(|(to, factor)| *to = factor.to_f32());
+            return words;
         }
-        for factor in bytemuck::cast_slice_mut::<u8, f32>(factors) {
-            if factor.is_finite() {
+        let to = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..bytes.len()];
+        to.copy_from_slice(bytes);
+        if (self, precision) == (Float::F32, Precision::Tf32) {
+            for factor in bytemuck::cast_slice_mut::<u8, f32>(to).iter_mut().filter(|factor| factor.is_finite()) {
                 let bits = factor.to_bits();
                 let is_odd = (bits >> 13) & 1;
                 *factor = f32::from_bits((bits + (LOST >> 1) + is_odd) & !LOST);
             }
         }
+        words
     }
 }
 
@@ -61,6 +79,18 @@ pub enum Precision {
     Full,
     /// With 11 bits of factors, as tensor cores do: TF32. Products are added as `f32`.
     Tf32,
+    /// With 16 bits of factors, in three products of `bf16` on tensor cores. Products are added as `f32`.
+    Bf16x3,
+}
+
+impl Precision {
+    /// Returns the precision that a device has if it is asked for this one. Tensor cores have TF32 and `bf16` since
+    /// Ampere.
+    pub(crate) fn on(self, device: &DeviceInfo) -> Precision {
+        let capability = device.compute_capability.as_ref();
+        let major = capability.and_then(|capability| capability.split('.').next()?.parse::<u32>().ok());
+        if major.is_none_or(|major| major >= 8) { self } else { Precision::Full }
+    }
 }
 
 impl fmt::Display for Precision {
@@ -68,6 +98,7 @@ impl fmt::Display for Precision {
         f.write_str(match self {
             Precision::Full => "full",
             Precision::Tf32 => "tf32",
+            Precision::Bf16x3 => "bf16x3",
         })
     }
 }
@@ -76,11 +107,12 @@ impl FromStr for Precision {
     type Err = Error;
 
     /// # Errors
-    /// [`Error::InvalidSetting`] unless the text is `full` or `tf32`.
+    /// [`Error::InvalidSetting`] unless the text is `full`, `tf32` or `bf16x3`.
     fn from_str(text: &str) -> Result<Self, Error> {
         match text {
             "full" => Ok(Precision::Full),
             "tf32" => Ok(Precision::Tf32),
+            "bf16x3" => Ok(Precision::Bf16x3),
             _ => Err(SettingError::UnknownPrecision { text: text.into() }.into()),
         }
     }
@@ -136,6 +168,25 @@ impl Product {
             }
             Float::F64 => bytemuck::cast_slice_mut(words)[..part.len()].copy_from_slice(part),
         }
+    }
+
+    /// The same on several threads if the part is large, because writing to new memory is slow.
+    ///
+    /// # Panics
+    /// Those of [`widen`](Product::widen).
+    pub(crate) fn widen_on(&self, threads: usize, part: &[u8], words: &mut [u64]) {
+        /// A thread converts so many elements in several times as long as it takes to start.
+        const LEAST: usize = 1 << 17;
+        let size = self.float.size();
+        let step = (part.len() / size).div_ceil(threads.max(1)).max(LEAST);
+        thread::scope(|scope| {
+            let mut pieces = part.chunks(step * size).zip(words.chunks_mut(step));
+            let own = pieces.next();
+            pieces.for_each(|(part, words)| drop(scope.spawn(move || self.widen(part, words))));
+            if let Some((part, words)) = own {
+                self.widen(part, words);
+            }
+        });
     }
 
     /// Computes the sum of an operand with itself over `rows` rows, as [`multiply`](Product::multiply) does, and stores
@@ -329,6 +380,7 @@ pub(super) fn not_prepared(device: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::cpu;
 
     /// Small integers, so that every sum of products is exact.
     fn number(place: usize) -> f64 {
@@ -338,9 +390,8 @@ mod tests {
     #[test]
     fn tf32_has_eleven_bits() {
         let rounded = |factor: f32| {
-            let mut factors = [factor];
-            Float::F32.round(Precision::Tf32, bytemuck::cast_slice_mut(&mut factors));
-            factors[0]
+            let words = Float::F32.factors(Precision::Tf32, bytes(&[factor]));
+            bytemuck::cast_slice::<u64, f32>(&words)[0]
         };
         let step = 2.0_f32.powi(-10);
         for (factor, right) in [
@@ -359,10 +410,21 @@ mod tests {
             assert_eq!(rounded(factor), right, "{factor}");
         }
         assert!(rounded(f32::NAN).is_nan());
-        for (float, precision) in [(Float::F32, Precision::Full), (Float::F64, Precision::Tf32)] {
-            let mut factors = [1.0 / 3.0; 3];
-            float.round(precision, bytemuck::cast_slice_mut(&mut factors));
-            assert_eq!(factors, [1.0 / 3.0; 3]);
+        let others = [(Float::F32, Precision::Full), (Float::F64, Precision::Tf32), (Float::F64, Precision::Bf16x3)];
+        for (float, precision) in others {
+            let words = float.factors(precision, bytes(&[1.0_f64 / 3.0; 3]));
+            assert_eq!((words, float.factor_bytes(precision)), (vec![(1.0_f64 / 3.0).to_bits(); 3], float.size()));
+        }
+    }
+
+    #[test]
+    fn tensor_cores_have_fewer_bits_since_ampere() {
+        for (capability, expected) in [("7.5", false), ("8.0", true), ("9.0", true), ("12.0", true)] {
+            let info = DeviceInfo { compute_capability: Some(capability.into()), ..cpu::info() };
+            for precision in [Precision::Tf32, Precision::Bf16x3] {
+                assert_eq!(precision.on(&info), if expected { precision } else { Precision::Full }, "{capability}");
+            }
+            assert_eq!(Precision::Full.on(&info), Precision::Full);
         }
     }
 
@@ -375,6 +437,18 @@ mod tests {
             product.multiply(rows, [bytes(&operand); 2], bytemuck::cast_slice_mut(&mut whole), false);
             product.multiply_by_itself(rows, bytes(&operand), bytemuck::cast_slice_mut(&mut half));
             assert_eq!(half, whole, "{rows} rows of {width}");
+        }
+    }
+
+    #[test]
+    fn sums_are_widened_on_any_number_of_threads() {
+        let product = Product { float: Float::F32, left: 600, right: 700 };
+        let sum: Vec<f32> = (0..product.elements()).map(|place| number(place) as f32 + 0.1).collect();
+        let right: Vec<u64> = sum.iter().map(|sum| f64::from(*sum).to_bits()).collect();
+        for (threads, count) in [(0, sum.len()), (1, sum.len()), (3, sum.len()), (8, sum.len() - 7), (2, 1), (2, 0)] {
+            let mut words = vec![u64::MAX; count + 1];
+            product.widen_on(threads, bytes(&sum[..count]), &mut words[..count]);
+            assert!(words[..count] == right[..count] && words[count] == u64::MAX, "{count} on {threads} threads");
         }
     }
 

@@ -24,37 +24,21 @@ pub(super) fn notes<'d>(
     kernel: &SharedKernel,
     info_of: impl Fn(&str) -> Option<&'d DeviceInfo>,
 ) -> Vec<String> {
-    if kernel.columns.precision == Precision::Full || !kernel.multiplies_f32() {
-        return vec![];
-    }
+    let wanted = kernel.columns.precision;
+    let (name, bits) = match wanted {
+        _ if !kernel.multiplies_f32() => return vec![],
+        Precision::Full => return vec![],
+        Precision::Tf32 => ("TF32", 11),
+        Precision::Bf16x3 => ("BF16x3", 16),
+    };
     let note = |(id, kind): (&str, DeviceKind)| match kind {
-        DeviceKind::Cpu => "the CPU has no TF32: it multiplied matrices of f32 with full precision".to_owned(),
-        DeviceKind::Cuda if !info_of(id).is_none_or(has_tf32) => {
-            format!("{id} has no TF32, which begins with compute capability 8.0: it multiplied with full precision")
+        DeviceKind::Cpu => format!("the CPU has no {name}: it multiplied matrices of f32 with full precision"),
+        DeviceKind::Cuda if info_of(id).is_some_and(|info| wanted.on(info) != wanted) => {
+            format!("{id} has no {name}, which begins with compute capability 8.0: it multiplied with full precision")
         }
         DeviceKind::Cuda | DeviceKind::Emulated => {
-            format!("{id} multiplied matrices of f32 as TF32: their elements were rounded to 11 bits")
+            format!("{id} multiplied matrices of f32 as {name}: their elements were rounded to {bits} bits")
         }
     };
     plan.devices.iter().map(|device| note((&device.id, device.kind))).collect()
-}
-
-/// Whether tensor cores of a GPU multiply TF32, which those of Ampere and later do.
-fn has_tf32(info: &DeviceInfo) -> bool {
-    let major = info.compute_capability.as_ref().and_then(|capability| capability.split('.').next()?.parse().ok());
-    major.is_none_or(|major: u32| major >= 8)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::device::cpu;
-
-    #[test]
-    fn tensor_cores_have_tf32_since_ampere() {
-        for (capability, expected) in [("7.5", false), ("8.0", true), ("9.0", true), ("12.0", true)] {
-            let info = DeviceInfo { compute_capability: Some(capability.into()), ..cpu::info() };
-            assert_eq!(has_tf32(&info), expected, "{capability}");
-        }
-    }
 }

@@ -39,7 +39,7 @@ pub enum SettingError {
     },
 
     /// A text is not the name of a precision.
-    #[error("no precision '{text}': use full or tf32")]
+    #[error("no precision '{text}': use full, tf32 or bf16x3")]
     #[non_exhaustive]
     UnknownPrecision {
         /// The text.

@@ -39,6 +39,8 @@ pub(crate) struct PanelLayout {
     /// The range of the sum of each product.
     pub(crate) sums: Vec<Range<usize>>,
     pub(crate) sum_bytes: usize,
+    /// The bytes in which factors are split, some rows of a panel at a time.
+    pub(crate) split_bytes: usize,
 }
 
 impl PanelLayout {
@@ -64,6 +66,8 @@ impl PanelLayout {
         let inputs: Vec<_> = inputs.map(|(k, bytes)| columns.is_multiplied(k).then(|| place(*bytes))).collect();
         let operands: Vec<_> = columns.operands.iter().map(|bytes| place(*bytes)).collect();
         (layout.inputs, layout.operands) = (inputs, operands);
+        let split = columns.products.iter().filter(|product| product.is_split(columns.precision));
+        layout.split_bytes = split.map(|split| split.product.pieces(layout.rows).bytes).max().unwrap_or(0);
         for ColumnProduct { product, .. } in &columns.products {
             let begin = layout.sum_bytes;
             layout.sums.push(begin..begin + product.bytes());
@@ -82,7 +86,12 @@ impl PanelLayout {
 
     /// Returns the bytes on a device with so many panels.
     pub(crate) fn device_bytes(&self, panels: usize) -> u64 {
-        (panels * self.panel_bytes + SUMS * self.sum_bytes + WORKSPACE_BYTES) as u64
+        (panels * self.panel_bytes + SUMS * self.sum_bytes + self.workspace_bytes()) as u64
+    }
+
+    /// Returns the bytes that the stream of products needs, with the split factors behind them.
+    fn workspace_bytes(&self) -> usize {
+        WORKSPACE_BYTES + self.split_bytes
     }
 
     /// Returns the bytes of each of the pieces of pinned memory.
@@ -127,7 +136,7 @@ impl<D: Device> PanelMemory<D> {
         Ok(PanelMemory {
             panels: allocate(panels, layout.panel_bytes)?,
             sums: allocate(SUMS, layout.sum_bytes)?,
-            workspace: device.allocate(WORKSPACE_BYTES)?,
+            workspace: device.allocate(layout.workspace_bytes())?,
             pieces: PinnedMemory::new(Some(&**device), PIECES * layout.piece_bytes())?,
             _charged,
             layout,

@@ -58,6 +58,7 @@ mod handover;
 mod linearizer;
 mod losses;
 mod meter;
+mod multiply;
 mod panels;
 mod permit;
 mod policy;

@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::time::Duration;
 
+use super::multiply::OverRows;
 use super::queue::Queue;
 use super::{Work, Worker, WorkerOutcome};
 use crate::data::Chunk;
@@ -86,15 +87,16 @@ pub(super) struct Timed<D: Device> {
 
 /// Threads that absorb sums: to absorb one may take longer than to copy the next one.
 const ABSORBERS: usize = 2;
-/// The threads on which an absorber adds large sums, of which the last ones hold up the end of a run.
+/// The threads on which an absorber converts and adds large sums. One could not keep up with the link: memory that is
+/// new takes long to write to. The last sums hold up the end of a run.
 const THREADS: usize = 4;
 
 /// The panels of a device.
 pub(super) struct Panels<'r, D: Device> {
     memory: PanelParts<'r, D>,
     products: &'r [ColumnProduct],
-    /// What adds up rows by their keys, for each product that does.
-    by_key: &'r [Option<D::Kernel>],
+    /// What multiplies, for each product.
+    over_rows: &'r [OverRows<D>],
     queue: &'r Queue<'r>,
     device: usize,
     stream: D::Stream,
@@ -134,7 +136,7 @@ pub(super) struct Panels<'r, D: Device> {
 impl<'r, D: Device> Panels<'r, D> {
     /// Creates the panels of the device with this number in the run, and the workers that absorb their sums.
     pub(super) fn new(
-        (memory, by_key): (PanelParts<'r, D>, &'r [Option<D::Kernel>]),
+        (memory, over_rows): (PanelParts<'r, D>, &'r [OverRows<D>]),
         pieces: impl Iterator<Item = &'r mut [u8]>,
         (device, number): (&'r D, usize),
         work: &'r Work<'r>,
@@ -165,7 +167,7 @@ impl<'r, D: Device> Panels<'r, D> {
         let panels = Panels {
             memory,
             products: &columns.products,
-            by_key,
+            over_rows,
             queue: &work.queue,
             device: number,
             stream: device.open_stream()?,
@@ -185,7 +187,7 @@ impl<'r, D: Device> Panels<'r, D> {
             next_worker: 0,
             from_workers,
             is_prepared: false,
-            precision: columns.precision,
+            precision: columns.precision.on(device.info()),
             on: device,
             timed: work.timeline.then(Vec::new),
         };
@@ -302,28 +304,19 @@ impl<'r, D: Device> Panels<'r, D> {
             self.stream.wait(&self.copied[sum])?;
         }
         let begin = begin::<D>(self.on, &mut self.stream, self.timed.is_some())?;
-        let PanelParts { layout, panels, sums, .. } = &self.memory;
-        let products = self.products.iter().zip(self.by_key).zip(&layout.sums);
-        for ((ColumnProduct { product, sides, .. }, by_key), place) in products {
+        let PanelParts { layout, panels, sums, workspace } = &self.memory;
+        let products = self.products.iter().zip(self.over_rows).zip(&layout.sums);
+        for ((product, over_rows), place) in products {
             let side = |side: Side| layout.side(side).map(|(offset, _)| (&panels[buffer], offset));
-            let [Some(left), Some(right)] = sides.map(side) else {
+            let [Some(left), Some(right)] = product.sides.map(side) else {
                 return Err(no_place());
             };
             let to = (&sums[sum], place.start);
-            // SAFETY: the layout has room for the rows of each operand in a panel, which has no more rows, and for the
-            // sum of each product, at multiples of 256 bytes. The sum is in other memory. The kernel was made for the
-            // product and the rows of a panel.
-            unsafe {
-                match by_key {
-                    Some(kernel) => {
-                        if is_first {
-                            self.stream.zero(to.0, to.1, place.len())?;
-                        }
-                        self.stream.launch(kernel, &[left, right, to], &[], first_row, rows)?;
-                    }
-                    None => self.stream.multiply(product, rows, [left, right], to, !is_first)?,
-                }
-            }
+            let on = (&mut self.stream, *workspace);
+            // SAFETY: the layout has room for the rows of each operand in a panel, which has no more rows, for the sum
+            // of each product, at multiples of 256 bytes, and for split rows behind the workspace of the stream. All of
+            // them are in other memory.
+            unsafe { over_rows.multiply(on, product, (first_row, rows), [left, right], to, is_first)? };
         }
         if let Some((begin, timed)) = begin.zip(self.timed.as_mut()) {
             let chunk = Chunk::new(first_row / layout.rows as u64, first_row..first_row + rows as u64);
@@ -489,6 +482,7 @@ impl<D: Device> Worker for SumsWorker<'_, D> {
         }
         // SAFETY: the piece has these bytes, which belong to it alone, and their copy is done.
         let part = unsafe { std::slice::from_raw_parts(piece.memory.as_ptr(), len) };
+        let threads = THREADS.min(cpu::cores());
         let mut rest = &mut self.sums[..];
         for (ColumnProduct { product, .. }, range) in self.products.iter().zip(&self.layout.sums) {
             let (own, behind) = rest.split_at_mut(product.elements());
@@ -496,14 +490,14 @@ impl<D: Device> Worker for SumsWorker<'_, D> {
             let shared = range.start.max(begin)..range.end.min(begin + len);
             if !shared.is_empty() {
                 let first = (shared.start - range.start) / product.float.size();
-                product.widen(&part[shared.start - begin..shared.end - begin], &mut own[first..]);
+                product.widen_on(threads, &part[shared.start - begin..shared.end - begin], &mut own[first..]);
             }
         }
         let _ = self.back.try_send(piece);
         let collected = self.did("collect", tile, started);
         if begin + len == self.layout.sum_bytes {
             let node = (DEVICE_LEVEL, tile / DEVICE_ROWS as u64);
-            self.operator.absorb_products(node, std::mem::take(&mut self.sums), THREADS.min(cpu::cores()));
+            self.operator.absorb_products(node, std::mem::take(&mut self.sums), threads);
             self.did("absorb", tile, collected);
         }
         Ok(true)

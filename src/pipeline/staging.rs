@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::handover::{Waiting, connect};
 use super::meter::Meter;
+use super::multiply::{ByMatrix, OverRows};
 use super::panels::Panels;
 use super::slot::Idle;
 use super::staged::StagingWorker;
@@ -12,6 +13,7 @@ use super::streams::{Loaded, Streams};
 use super::submitter::Submitter;
 use super::{Arbiter, DeviceRun, Work, Worker, WorkerName};
 use crate::device::kernel::{ColumnProduct, Kernel, SharedKernel};
+use crate::device::product::MatrixProduct;
 use crate::device::{Device, Schedule};
 use crate::error::Result;
 use crate::memory::{Charge, DevicePool, Layout, MemoryBudget, MemoryCache, PanelLayout, PanelMemory, StagingSlab};
@@ -25,14 +27,16 @@ pub(crate) struct Staging<D: Device> {
     /// That of each layer, if the kernel has several.
     kernels: Vec<D::Kernel>,
     resident: Vec<D::Memory>,
+    /// What multiplies rows with each matrix.
+    by_matrices: Vec<ByMatrix<D>>,
     /// `Some` if the kernel multiplies rows by a matrix.
     workspace: Option<D::Memory>,
     _charged: [Charge; 2],
     slab: StagingSlab,
     /// `Some` if the kernel has products over the rows.
     panels: Option<PanelMemory<D>>,
-    /// What adds up rows by their keys, for each product that does.
-    by_key: Vec<Option<D::Kernel>>,
+    /// What multiplies the rows of panels, for each product.
+    over_rows: Vec<OverRows<D>>,
     layout: Layout,
     workers: usize,
     slots: usize,
@@ -61,13 +65,16 @@ impl<D: Device> Staging<D> {
         let charged = [memory.charge(bytes)?, cache.device_budget().charge(bytes)?];
         let resident = arrays().map(|bytes| device.allocate(bytes.max(1))).collect::<Result<_>>()?;
         let workspace = kernel.workspace_bytes().map(|bytes| device.allocate(bytes)).transpose()?;
+        let precision = kernel.columns.precision.on(device.info());
+        let by_matrix = |product: &MatrixProduct| ByMatrix::load(&*device, product, precision);
+        let by_matrices = kernel.by_matrices().map(by_matrix).collect::<Result<_>>()?;
+        // It makes do with fewer blocks, so all other memory comes first.
         let pool = DevicePool::new(cache, plan.blocks, layout.block_bytes, memory)?;
         let slab = StagingSlab::new(cache, plan.workers * plan.slots, layout.slot_bytes, pinned)?;
         let panels = PanelLayout::new(&kernel.columns);
         let panel_rows = panels.as_ref().map_or(0, |layout| layout.rows);
-        let by_key = |product: &ColumnProduct| product.kernel(panel_rows).map(|own| device.load(&Arc::new(own)));
-        let by_key =
-            kernel.columns.products.iter().map(|product| by_key(product).transpose()).collect::<Result<_>>()?;
+        let over_rows = |product: &ColumnProduct| OverRows::load(&*device, product, precision, panel_rows);
+        let over_rows = kernel.columns.products.iter().map(over_rows).collect::<Result<_>>()?;
         let panels = panels.map(|layout| PanelMemory::new(cache, layout, plan.panels, memory, pinned)).transpose()?;
         let setup = (ready - begin, ready.elapsed());
         let (workers, slots, chunk_rows) = (plan.workers, plan.slots, plan.max_chunk_rows as usize);
@@ -75,11 +82,12 @@ impl<D: Device> Staging<D> {
             pool,
             kernels,
             resident,
+            by_matrices,
             workspace,
             _charged: charged,
             slab,
             panels,
-            by_key,
+            over_rows,
             layout,
             workers,
             slots,
@@ -99,7 +107,8 @@ impl<D: Device> DeviceRun for Staging<D> {
             workspace,
             slab,
             panels,
-            by_key,
+            over_rows,
+            by_matrices,
             layout,
             workers,
             slots,
@@ -112,12 +121,12 @@ impl<D: Device> DeviceRun for Staging<D> {
         let (panels, sums) = match panels {
             Some(memory) => {
                 let (parts, pieces) = memory.split();
-                let (panels, sums) = Panels::new((parts, by_key), pieces, (device, number), work)?;
+                let (panels, sums) = Panels::new((parts, over_rows), pieces, (device, number), work)?;
                 (Some(panels), sums)
             }
             None => (None, vec![]),
         };
-        let loaded = Loaded { kernels, resident, workspace: workspace.as_ref() };
+        let loaded = Loaded { kernels, resident, by_matrices, workspace: workspace.as_ref() };
         let streams = Streams::open(device, pool, panels, loaded, slab.bytes(), work)?;
         // Without staged columns, workers have nothing to do and chunks are long, so that a late wake-up costs nothing.
         let stages = layout.in_slot.iter().take(columns.inputs.len() + columns.outputs.len()).any(Option::is_some);

@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use super::Work;
+use super::multiply::ByMatrix;
 use super::panels::{Panels, Timed};
 use crate::data::Chunk;
 use crate::device::kernel::{ColumnByMatrix, Kernel};
@@ -40,6 +41,8 @@ pub(super) struct Loaded<'r, D: Device> {
     /// That of each layer, if the kernel has several.
     pub(super) kernels: &'r [D::Kernel],
     pub(super) resident: &'r [D::Memory],
+    /// What multiplies rows by the matrices, in the order of the layers.
+    pub(super) by_matrices: &'r [ByMatrix<D>],
     /// What the compute stream needs to multiply rows by a matrix.
     pub(super) workspace: Option<&'r D::Memory>,
 }
@@ -64,6 +67,7 @@ impl<D: Device> Loaded<'_, D> {
             // SAFETY: the caller vouches for it.
             return unsafe { stream.launch(next()?, columns, self.resident, first, rows) };
         }
+        let mut by_matrices = self.by_matrices.iter();
         for layer in kernel.layers.iter() {
             if let Some(own) = &layer.kernel {
                 let columns: Vec<_> = own.columns.iter().map(|column| columns[*column]).collect();
@@ -72,14 +76,19 @@ impl<D: Device> Loaded<'_, D> {
                 unsafe { stream.launch(next()?, &columns, resident, first, rows)? };
             }
             for ColumnByMatrix { product, from, matrix, to } in &layer.multiplied {
-                let (from_row, to_row) = (product.inner * product.float.size(), product.row_bytes());
+                let (Some(by_matrix), Some(workspace)) = (by_matrices.next(), self.workspace) else {
+                    return Err(Error::Internal("a product with a matrix was not loaded".into()));
+                };
+                let (from_row, to_row) = (product.inner_bytes(), product.row_bytes());
                 for begin in (0..rows).step_by(kernel.columns.batch_rows) {
                     let rows = kernel.columns.batch_rows.min(rows - begin);
                     let from = (columns[*from].0, columns[*from].1 + begin * from_row);
                     let to = (columns[*to].0, columns[*to].1 + begin * to_row);
                     // SAFETY: both columns have the rows of the chunk, with as many bytes as the factors of the
                     // product have; the result is a scratch column; and the array was made for the product.
-                    unsafe { stream.multiply_rows(product, rows, from, &self.resident[*matrix], to)? };
+                    unsafe {
+                        by_matrix.multiply((stream, workspace), product, rows, from, &self.resident[*matrix], to)?
+                    };
                 }
             }
         }
@@ -152,11 +161,24 @@ impl<'r, D: Device> Streams<'r, D> {
             if !host.synchronize_until(event, self.deadline())? {
                 return Err(self.give_up());
             }
-            if let Some(workspace) = self.loaded.workspace {
-                // SAFETY: the workspace is used by this stream alone, and outlives it.
-                unsafe { self.compute.prepare_products(workspace, self.work.operator.kernel().columns.precision)? };
-            }
-            self.epoch.1 = Some(host.now());
+            let done = host.now();
+            self.prepare_products()?;
+            self.epoch.1 = Some(done);
+        }
+        Ok(())
+    }
+
+    /// Makes the compute stream ready to multiply rows by the matrices, which are on the device, if it has to.
+    fn prepare_products(&mut self) -> Result<()> {
+        let Some(workspace) = self.loaded.workspace else { return Ok(()) };
+        let kernel = self.work.operator.kernel();
+        let precision = kernel.columns.precision.on(self.device.info());
+        // SAFETY: the workspace is used by this stream alone, and outlives it.
+        unsafe { self.compute.prepare_products(workspace, precision)? };
+        let multiplied = kernel.layers.iter().flat_map(|layer| &layer.multiplied);
+        for (by, by_matrix) in multiplied.zip(self.loaded.by_matrices) {
+            // SAFETY: the array was made for the product, and its memory was allocated with its size.
+            unsafe { by_matrix.prepare(&mut self.compute, &by.product, &self.loaded.resident[by.matrix])? };
         }
         Ok(())
     }

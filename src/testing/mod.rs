@@ -6,7 +6,7 @@ pub mod custom;
 pub mod fuzz;
 
 use crate::device::emulated::{Emulated, EmulatedDevice, EmulatedHost, EmulatedStream};
-use crate::device::{Device, Host, Stream, by_key, probe};
+use crate::device::{Device, Host, Stream, by_key, probe, split};
 use crate::error::Result;
 use crate::expr;
 use crate::limits;
@@ -24,7 +24,7 @@ pub use crate::device::product::{ColumnProduct, DEVICE_ROWS, Float, MatrixProduc
 /// does not identify it.
 pub fn rebuild(source: &str) -> Option<Kernel> {
     let own = probe::rebuild(source).or_else(|| limits::rebuild(source)).or_else(|| by_key::rebuild(source));
-    own.or_else(|| custom::rebuild(source)).or_else(|| expr::rebuild(source))
+    own.or_else(|| split::rebuild(source)).or_else(|| custom::rebuild(source)).or_else(|| expr::rebuild(source))
 }
 
 /// Returns kernels that together use everything that the code generator can produce, except resident arrays.
@@ -32,6 +32,7 @@ pub fn samples() -> Vec<Kernel> {
     let mut samples = expr::samples();
     samples.extend([probe::probe(), limits::copy_kernel()]);
     samples.extend(by_key::samples());
+    samples.extend(split::samples());
     samples
 }
 

@@ -97,7 +97,11 @@ fn precision(device: &str) -> Outcome {
         &["the precision tf32 is for products of f32, and the job has none: leave it out"],
         &["sum(x)", "x=x.npy", "--precision", "tf32"],
     );
-    place.refused(2, &["no precision 'half': use full or tf32"], &["t.T @ t", "t=t.npy", "--precision", "half"]);
+    place.refused(
+        2,
+        &["no precision 'half': use full, tf32 or bf16x3"],
+        &["t.T @ t", "t=t.npy", "--precision", "half"],
+    );
     RAN
 }
 

@@ -13,7 +13,7 @@ pub const MODULE: Module = Module { name: "matrices", cases: CASES, ..NO_CASES }
 const CASES: &[(&str, Case)] = &[
     ("products of integers are exact", exact),
     ("products of f32 are exact, too", exact_f32),
-    ("products of f32 are those of TF32 on request", tf32),
+    ("products of f32 have fewer bits on request", precisions),
     ("products have the same bits for all schedules", schedules),
     ("gradients of two regressions", gradients),
     ("the nearest of some centres", nearest),
@@ -96,7 +96,7 @@ fn exact_f32(choice: &DeviceChoice) -> Outcome {
     Ok(())
 }
 
-fn tf32(choice: &DeviceChoice) -> Outcome {
+fn precisions(choice: &DeviceChoice) -> Outcome {
     if !has_room(choice)? {
         return Ok(());
     }
@@ -127,18 +127,24 @@ fn tf32(choice: &DeviceChoice) -> Outcome {
     };
     let (y, g, full) = run(Precision::Full)?;
     check(error([&y, &g]) < 1e-5, format!("an error of {} with full precision", error([&y, &g])))?;
-    let (rounded_y, rounded_g, report) = run(Precision::Tf32)?;
-    let with_tf32 = error([&rounded_y, &rounded_g]);
-    // Both factors lose what is behind their first 11 bits.
-    check(with_tf32 < 2.0 / 1024.0, format!("an error of {with_tf32} with TF32"))?;
-    let is_cpu = report.devices.iter().all(|device| device.kind == DeviceKind::Cpu);
-    check(is_cpu == (with_tf32 < 1e-5), format!("an error of {with_tf32} with TF32 on {choice}"))?;
-    check(is_cpu == ((&rounded_y, &rounded_g) == (&y, &g)), "the CPU has full precision, and others have not")?;
-    let notes = |report: &Report| report.notes.iter().filter(|note| note.contains("TF32")).cloned().collect::<Vec<_>>();
-    check(notes(&full).is_empty(), format!("{:?}", notes(&full)))?;
-    let told = notes(&report);
-    let is_told = |id: &str| told.iter().any(|note| note.contains(if is_cpu { "the CPU has no TF32" } else { id }));
-    check(report.devices.iter().all(|device| is_told(&device.id)), format!("{told:?}"))?;
+    // Both factors lose what is behind their first 11 bits, or 16.
+    for (precision, name, most) in [(Precision::Tf32, "TF32", 2.0 / 1024.0), (Precision::Bf16x3, "BF16x3", 6e-5)] {
+        let (rounded_y, rounded_g, report) = run(precision)?;
+        let found = error([&rounded_y, &rounded_g]);
+        check(found < most, format!("an error of {found} with {name}"))?;
+        let is_cpu = report.devices.iter().all(|device| device.kind == DeviceKind::Cpu);
+        let is_seen = precision != Precision::Tf32 || is_cpu == (found < 1e-5);
+        check(is_seen, format!("an error of {found} with {name} on {choice}"))?;
+        let is_full = [rounded_y == y, rounded_g == g];
+        check(is_full == [is_cpu; 2], format!("the CPU has full precision, and others have not: {is_full:?}"))?;
+        let notes = |report: &Report| -> Vec<String> {
+            report.notes.iter().filter(|note| note.contains(name)).cloned().collect()
+        };
+        check(notes(&full).is_empty(), format!("{:?}", notes(&full)))?;
+        let (told, none) = (notes(&report), format!("the CPU has no {name}"));
+        let is_told = |id: &str| told.iter().any(|note| note.contains(if is_cpu { &none } else { id }));
+        check(report.devices.iter().all(|device| is_told(&device.id)), format!("{told:?}"))?;
+    }
 
     // Of parts, all have the same precision.
     let part = |precision| {

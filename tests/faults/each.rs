@@ -13,6 +13,7 @@ const CALLS: &[&str] = &[
     "cublasCreate_v2",
     "cublasDestroy_v2",
     "cublasDgemm_v2_64",
+    "cublasGemmEx_64",
     "cublasGetProperty",
     "cublasSetAtomicsMode",
     "cublasSetMathMode",
@@ -69,8 +70,9 @@ const CALLS: &[&str] = &[
 ];
 
 /// The calls that enqueue work of their own.
-const WORK: [&str; 6] = [
+const WORK: [&str; 7] = [
     "cublasDgemm_v2_64",
+    "cublasGemmEx_64",
     "cublasSgemm_v2_64",
     "cuLaunchKernel",
     "cuMemcpyDtoHAsync_v2",

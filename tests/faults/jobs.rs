@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use ndarray::{Array2, Axis, s};
 use overshot::testing::custom::{FACTOR, TABLE, everything, keep};
-use overshot::{DeviceChoice, Dtype, Engine, Input, Job, Raw, Report, Result};
+use overshot::{DeviceChoice, Dtype, Engine, Input, Job, Precision, Raw, Report, Result};
 
 const ROWS: usize = 60_000;
 
@@ -124,16 +124,23 @@ fn counts(engine: &Engine) -> Result<bool> {
     Ok(array.is_some_and(|found| found == bins))
 }
 
-/// Products over the rows, and sums of rows by their keys: of whole numbers, so that they are exact.
+/// Products over the rows, and sums of rows by their keys: of whole numbers, so that they are exact. Those of `f32` are
+/// small.
 fn products(engine: &Engine) -> Result<bool> {
     let x = Array2::from_shape_vec((ROWS / 6, 6), numbers().iter().map(|x| x.round()).collect()).unwrap();
-    let job = Job::eval("g = x.T @ x; h = x.T @ (x + 1); k = onehot(i % 3, 3).T @ x")?;
-    let report = engine.run(job.input("x", Input::from(x.view())))?;
+    let text = "g = x.T @ x; h = x.T @ (x + 1); k = onehot(i % 3, 3).T @ x; s = f32(sign(x)).T @ f32(sign(x))";
+    let job = Job::eval(text)?.precision(Precision::Bf16x3).input("x", Input::from(x.view()));
+    let report = engine.run(job)?;
     let right = |more: f64| -> Vec<f64> { x.t().dot(&x.map(|x| x + more)).into_iter().collect() };
     let of_key = |key: usize| x.slice(s![key..;3, ..]).sum_axis(Axis(0));
     let found = |label: &str| Ok::<_, overshot::Error>(report.array(label)?.and_then(|array| array.to_vec::<f64>()));
     let sums: Vec<f64> = (0..3).flat_map(of_key).collect();
-    Ok(found("g")? == Some(right(0.0)) && found("h")? == Some(right(1.0)) && found("k")? == Some(sums))
+    let signs = x.map(|x| if *x == 0.0 { 0.0 } else { x.signum() as f32 });
+    let of_signs = report.array("s")?.and_then(|array| array.to_vec::<f32>());
+    Ok(found("g")? == Some(right(0.0))
+        && found("h")? == Some(right(1.0))
+        && found("k")? == Some(sums)
+        && of_signs == Some(signs.t().dot(&signs).into_iter().collect()))
 }
 
 /// The free memory and the load of the GPUs are unknown if the management library fails.

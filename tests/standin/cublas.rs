@@ -56,4 +56,8 @@ forward! {
         handle: u64, on_a: u32, on_b: u32, m: i64, n: i64, k: i64, alpha: *const f64, a: u64, lda: i64, b: u64,
         ldb: i64, beta: *const f64, c: u64, ldc: i64
     );
+    cublasGemmEx_64 as c"standinCublasGemmEx"(
+        handle: u64, on_a: u32, on_b: u32, m: i64, n: i64, k: i64, alpha: *const f32, a: u64, a_type: u32, lda: i64,
+        b: u64, b_type: u32, ldb: i64, beta: *const f32, c: u64, c_type: u32, ldc: i64, compute: u32, algorithm: i32
+    );
 }

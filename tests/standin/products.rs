@@ -26,6 +26,11 @@ const TRANSPOSED: u32 = 1;
 /// The modes in which the bits of a sum depend on nothing but the product: factors on the host, and no atomics.
 const POINTERS: u32 = 0;
 const ATOMICS: u32 = 0;
+/// The types of `bf16` and `f32`, of a computation in `f32`, and the usual algorithm.
+const BF16: u32 = 14;
+const F32: u32 = 0;
+const COMPUTE_F32: u32 = 68;
+const ALGORITHM: i32 = -1;
 /// The modes of mathematics: no reduced precision, and TF32.
 const FULL: u32 = 16;
 const TF32: u32 = 3;
@@ -165,7 +170,7 @@ pub unsafe extern "C" fn standinCublasSgemm(
 ) -> Status {
     // SAFETY: cuBLAS's contract, as the factors are on the host, which `multiply` checks to be so.
     let factors = unsafe { [*alpha, *beta] }.map(f64::from);
-    let call = ("cublasSgemm_v2_64", Float::F32);
+    let call = ("cublasSgemm_v2_64", Float::F32, false);
     multiply(call, handle, [on_a, on_b], [m, n, k], factors, [(a, lda), (b, ldb), (c, ldc)])
 }
 
@@ -189,14 +194,47 @@ pub unsafe extern "C" fn standinCublasDgemm(
 ) -> Status {
     // SAFETY: as above.
     let factors = unsafe { [*alpha, *beta] };
-    let call = ("cublasDgemm_v2_64", Float::F64);
+    let call = ("cublasDgemm_v2_64", Float::F64, false);
+    multiply(call, handle, [on_a, on_b], [m, n, k], factors, [(a, lda), (b, ldb), (c, ldc)])
+}
+
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments, reason = "so cuBLAS has it")]
+pub unsafe extern "C" fn standinCublasGemmEx(
+    handle: u64,
+    on_a: u32,
+    on_b: u32,
+    m: i64,
+    n: i64,
+    k: i64,
+    alpha: *const f32,
+    a: u64,
+    a_type: u32,
+    lda: i64,
+    b: u64,
+    b_type: u32,
+    ldb: i64,
+    beta: *const f32,
+    c: u64,
+    c_type: u32,
+    ldc: i64,
+    compute: u32,
+    algorithm: i32,
+) -> Status {
+    if ([a_type, b_type, c_type], compute, algorithm) != ([BF16, BF16, F32], COMPUTE_F32, ALGORITHM) {
+        misuse(format_args!("a product of the types {:?}, {compute} and {algorithm}", [a_type, b_type, c_type]));
+    }
+    // SAFETY: as above.
+    let factors = unsafe { [*alpha, *beta] }.map(f64::from);
+    let call = ("cublasGemmEx_64", Float::F32, true);
     multiply(call, handle, [on_a, on_b], [m, n, k], factors, [(a, lda), (b, ldb), (c, ldc)])
 }
 
 /// Enqueues one of the products that Overshot asks for, stored by columns. In `a * b.T`, stored by rows, `b` is the
-/// left operand and `a` the right one. In `a * b`, `b` has the rows that are multiplied and `a` is the matrix.
+/// left operand and `a` the right one. In `a * b`, `b` has the rows that are multiplied and `a` is the matrix. Operands
+/// may be split to `bf16`.
 fn multiply(
-    (call, float): (&'static str, Float),
+    (call, float, is_split): (&'static str, Float, bool),
     handle: u64,
     on: [u32; 2],
     sizes: [i64; 3],
@@ -210,8 +248,9 @@ fn multiply(
         let Some(stream) = handle.stream else { misuse(format_args!("a product without a stream")) };
         let Some(workspace) = &handle.workspace else { misuse(format_args!("a product without a workspace")) };
         let precision = match handle.modes {
+            [Some(POINTERS), Some(FULL), Some(ATOMICS)] if is_split => Precision::Bf16x3,
             [Some(POINTERS), Some(FULL), Some(ATOMICS)] => Precision::Full,
-            [Some(POINTERS), Some(TF32), Some(ATOMICS)] => Precision::Tf32,
+            [Some(POINTERS), Some(TF32), Some(ATOMICS)] if !is_split => Precision::Tf32,
             modes => misuse(format_args!("a product with the modes {modes:?}")),
         };
         let [m, n, k] = sizes.map(|size| usize::try_from(size).ok().filter(|&size| size > 0));
@@ -229,15 +268,15 @@ fn multiply(
         if [a.1, b.1, c.1] != [sizes[0], b_step, sizes[0]] {
             misuse(format_args!("a product of the sizes {sizes:?} with the leading dimensions {:?}", [a.1, b.1, c.1]));
         }
-        let place = |start: u64, elements: usize| {
-            let bytes = elements * float.size();
+        let place = |start: u64, bytes: usize| {
             if !start.is_multiple_of(8) {
                 misuse(format_args!("an operand or a result that is not aligned"));
             }
             Column { start: start as usize, bytes, _block: driver.memory.block(device, start, bytes) }
         };
-        let operands = [place(b.0, n * k), place(a.0, m * k)];
-        let result = place(c.0, m * n);
+        let size = float.factor_bytes(precision);
+        let operands = [place(b.0, n * k * size), place(a.0, m * k * size)];
+        let result = place(c.0, m * n * float.size());
         let range = |column: &Column| column.start as u64..(column.start + column.bytes) as u64;
         if operands.iter().any(|operand| overlap(&range(operand), &range(&result))) {
             misuse(format_args!("a result that overlaps an operand"));

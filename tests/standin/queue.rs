@@ -251,13 +251,7 @@ fn multiply(work: &Multiply) {
         Factors::Sum { product, .. } => product.float,
         Factors::Rows { product, .. } => product.float,
     };
-    let [first, second] = operands.each_ref().map(|operand| {
-        let mut rounded = vec![0_u64; operand.bytes.div_ceil(8)];
-        let bytes = &mut bytemuck::cast_slice_mut(&mut rounded)[..operand.bytes];
-        bytes.copy_from_slice(read(operand));
-        float.round(*precision, bytes);
-        rounded
-    });
+    let [first, second] = operands.each_ref().map(|operand| float.factors(*precision, read(operand)));
     let [first, second]: [&[u8]; 2] = [&first, &second].map(|words| bytemuck::cast_slice(words));
     let result = written(result);
     match of {

@@ -138,7 +138,7 @@ pub struct TableArgs {
     #[arg(long, value_name = "HOW", help_heading = "Data")]
     pub read_mode: Option<ReadModeArg>,
 
-    /// How GPUs multiply matrices of f32: full, or on tensor cores as tf32
+    /// How GPUs multiply matrices of f32: full, or on tensor cores as bf16x3 or tf32
     #[arg(long, value_name = "PRECISION", value_parser = Precision::from_str, help_heading = "Data")]
     pub precision: Option<Precision>,
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::products::{elements, numbers};
+use super::products::{elements, factors, of_factors};
 use super::{COLUMN, Host};
 use crate::device::product::{Float, MatrixProduct};
 use crate::device::{Device, Host as _, Precision, Stream, WORKSPACE_BYTES};
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 pub(super) fn check<D: Device>(device: &D) {
     only_a_prepared_stream_multiplies(device);
     // The numbers are small integers, which have few bits.
-    for precision in [Precision::Full, Precision::Tf32] {
+    for precision in [Precision::Full, Precision::Tf32, Precision::Bf16x3].map(|wanted| wanted.on(device.info())) {
         for float in [Float::F32, Float::F64] {
             for (inner, width, rows) in [(1, 1, 1), (1, 17, 3), (17, 1, 3), (3, 5, 7), (33, 65, 129), (7, 13, 900)] {
                 let product = MatrixProduct { float, inner, width };
@@ -38,13 +38,13 @@ fn rows_times_a_matrix_are_those_of_a_plain_loop<D: Device>(
     (product, precision): (MatrixProduct, Precision),
     rows: usize,
 ) {
-    let [first, second] = [0, 5].map(|seed| [numbers(product.float, seed), numbers(product.float, seed + 1)]);
+    let [first, second] = [0, 5].map(|seed| [seed, seed + 1].map(|seed| factors(product.float, precision, seed)));
     let results = [0; 2].map(|_| Host::filled(1));
     let rounds = [&first, &second].into_iter().zip(&results).map(|([from, matrix], to)| [from, matrix, to]);
     let rounds: Vec<_> = rounds.collect();
     multiply(device, (product, precision), rows, &rounds).unwrap();
     for (round, [from, matrix, to]) in rounds.into_iter().enumerate() {
-        let expected = plain(product, rows, from, matrix);
+        let expected = plain((product, precision), rows, from, matrix);
         assert_eq!(elements(product.float, to, expected.len()), expected, "{product:?}, {rows} rows, round {round}");
     }
     // Nothing is written behind a result.
@@ -94,9 +94,10 @@ fn only_a_prepared_stream_multiplies<D: Device>(device: &D) {
     assert!(result.is_err_and(|error| error.to_string().contains("not prepared")));
 }
 
-fn plain(product: MatrixProduct, rows: usize, from: &Host, matrix: &Host) -> Vec<f64> {
+fn plain((product, precision): (MatrixProduct, Precision), rows: usize, from: &Host, matrix: &Host) -> Vec<f64> {
     let MatrixProduct { float, inner, width } = product;
-    let (from, matrix) = (elements(float, from, rows * inner), elements(float, matrix, inner * width));
+    let factors = |host: &Host, count: usize| of_factors(float, precision, host, count);
+    let (from, matrix) = (factors(from, rows * inner), factors(matrix, inner * width));
     let element = |row: usize, j: usize| (0..inner).map(|i| from[row * inner + i] * matrix[i * width + j]).sum();
     (0..rows * width).map(|place| element(place / width, place % width)).collect()
 }

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use half::bf16;
+
 use super::{COLUMN, Host};
 use crate::device::product::{Float, Product};
 use crate::device::{Device, Host as _, Precision, Stream, WORKSPACE_BYTES};
@@ -11,7 +13,7 @@ use crate::error::{Error, Result};
 pub(super) fn check<D: Device>(device: &D) {
     only_a_prepared_stream_multiplies(device);
     // The numbers are small integers, which have few bits.
-    for precision in [Precision::Full, Precision::Tf32] {
+    for precision in [Precision::Full, Precision::Tf32, Precision::Bf16x3].map(|wanted| wanted.on(device.info())) {
         for float in [Float::F32, Float::F64] {
             for (left, right, rows) in [(1, 1, 1), (1, 17, 3), (17, 1, 3), (3, 5, 7), (33, 65, 129), (7, 13, 900)] {
                 a_product_is_that_of_a_plain_loop(device, (Product { float, left, right }, precision), rows);
@@ -35,7 +37,7 @@ pub(crate) fn check_failed_product<D: Device>(device: &D) {
 /// Stores a product between copies of the same stream into the operands and out of the sum, which must neither come
 /// too early nor too late; then adds a product of other operands.
 fn a_product_is_that_of_a_plain_loop<D: Device>(device: &D, (product, precision): (Product, Precision), rows: usize) {
-    let [first, second] = [0, 5].map(|seed| [numbers(product.float, seed), numbers(product.float, seed + 1)]);
+    let [first, second] = [0, 5].map(|seed| [seed, seed + 1].map(|seed| factors(product.float, precision, seed)));
     let [stored, added, others] = [0; 3].map(|_| Host::filled(1));
     let memory = device.allocate(4 * COLUMN).unwrap();
     let workspace = device.allocate(WORKSPACE_BYTES).unwrap();
@@ -69,7 +71,7 @@ fn a_product_is_that_of_a_plain_loop<D: Device>(device: &D, (product, precision)
     device.host(Instant::now()).synchronize(&event).unwrap();
     drop(stream);
     drop(pins);
-    let [once, twice] = [&first, &second].map(|[left, right]| plain(product, rows, left, right));
+    let [once, twice] = [&first, &second].map(|[left, right]| plain((product, precision), rows, left, right));
     let both: Vec<f64> = once.iter().zip(&twice).map(|(a, b)| a + b).collect();
     let what = format!("{product:?}, {rows} rows");
     assert_eq!(elements(product.float, &stored, product.elements()), once, "{what}");
@@ -85,7 +87,8 @@ fn operands_may_be_the_same_memory<D: Device>(device: &D) {
         let product = Product { float, left: 11, right: 11 };
         let (operand, sum) = (numbers(float, 3), Host::filled(1));
         multiply(device, product, 100, [&operand, &operand], &sum).unwrap();
-        assert_eq!(elements(float, &sum, product.elements()), plain(product, 100, &operand, &operand));
+        let right = plain((product, Precision::Full), 100, &operand, &operand);
+        assert_eq!(elements(float, &sum, product.elements()), right);
     }
 }
 
@@ -146,6 +149,27 @@ pub(super) fn numbers(float: Float, seed: usize) -> Host {
     host
 }
 
+/// Returns [`numbers`] as factors of products with this precision.
+pub(super) fn factors(float: Float, precision: Precision, seed: usize) -> Host {
+    let mut host = numbers(float, seed);
+    if float.factor_bytes(precision) < float.size() {
+        let numbers = bytemuck::cast_slice::<u64, f32>(host.words()).to_vec();
+        let factors = bytemuck::cast_slice_mut::<u64, bf16>(host.words_mut());
+        factors.iter_mut().zip(numbers).for_each(|(factor, number)| *factor = bf16::from_f32(number));
+    }
+    host
+}
+
+/// Returns the first factors of a buffer.
+pub(super) fn of_factors(float: Float, precision: Precision, host: &Host, count: usize) -> Vec<f64> {
+    let bytes = &bytemuck::cast_slice(host.words())[..count * float.factor_bytes(precision)];
+    let words = float.factors(precision, bytes);
+    match float {
+        Float::F32 => bytemuck::cast_slice::<u64, f32>(&words)[..count].iter().copied().map(f64::from).collect(),
+        Float::F64 => bytemuck::cast_slice::<u64, f64>(&words)[..count].to_vec(),
+    }
+}
+
 /// Returns the first elements of a buffer.
 pub(super) fn elements(float: Float, host: &Host, count: usize) -> Vec<f64> {
     match float {
@@ -154,9 +178,10 @@ pub(super) fn elements(float: Float, host: &Host, count: usize) -> Vec<f64> {
     }
 }
 
-fn plain(product: Product, rows: usize, left: &Host, right: &Host) -> Vec<f64> {
+fn plain((product, precision): (Product, Precision), rows: usize, left: &Host, right: &Host) -> Vec<f64> {
     let Product { float, left: m, right: n } = product;
-    let (left, right) = (elements(float, left, rows * m), elements(float, right, rows * n));
+    let factors = |host: &Host, count: usize| of_factors(float, precision, host, count);
+    let (left, right) = (factors(left, rows * m), factors(right, rows * n));
     let element = |i: usize, j: usize| (0..rows).map(|row| left[row * m + i] * right[row * n + j]).sum();
     (0..m * n).map(|place| element(place / n, place % n)).collect()
 }

@@ -11,12 +11,13 @@ use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use super::context::{self, Context};
 use super::driver::Missing;
 use crate::device::product::{Float, MatrixProduct, Product};
+use crate::device::split::is_split;
 use crate::device::{Precision, WORKSPACE_BYTES};
 use crate::error::{Error, Result};
 
 /// Every cuBLAS function that this folder calls. They are looked up in advance, as those of the driver. CUDA 12.0 has
 /// them all; older versions lack those with 64-bit sizes.
-const FUNCTIONS: [&str; 10] = [
+const FUNCTIONS: [&str; 11] = [
     "cublasGetProperty",
     "cublasCreate_v2",
     "cublasDestroy_v2",
@@ -27,6 +28,7 @@ const FUNCTIONS: [&str; 10] = [
     "cublasSetAtomicsMode",
     "cublasSgemm_v2_64",
     "cublasDgemm_v2_64",
+    "cublasGemmEx_64",
 ];
 
 const INSTALL: &str = "install cuBLAS with the CUDA toolkit or with `pip install nvidia-cublas` \
@@ -70,6 +72,8 @@ fn probe() -> Result<(), Missing> {
 /// without gaps.
 struct Gemm {
     float: Float,
+    /// Whether `a` and `b` are `bf16`.
+    is_split: bool,
     a: CUdeviceptr,
     b: CUdeviceptr,
     /// Whether `b` is the transpose of what is stored.
@@ -81,7 +85,10 @@ struct Gemm {
 }
 
 /// What a stream needs to multiply. It must be destroyed, unless the device was given up.
-pub(super) struct Handle(sys::cublasHandle_t);
+pub(super) struct Handle {
+    handle: sys::cublasHandle_t,
+    precision: Precision,
+}
 
 impl Handle {
     /// Makes a stream ready to multiply. The context is current.
@@ -102,9 +109,9 @@ impl Handle {
         let mut handle = ptr::null_mut();
         // SAFETY: `find` found the function; `handle` outlives the call that writes it.
         check(context, "cublasCreate", unsafe { sys::cublasCreate_v2(&mut handle) })?;
-        let handle = Handle(handle);
+        let handle = Handle { handle, precision };
         // SAFETY: the caller vouches for the same.
-        match unsafe { handle.set_up(context, stream, workspace, precision) } {
+        match unsafe { handle.set_up(context, stream, workspace) } {
             Ok(()) => Ok(handle),
             Err(error) => {
                 handle.destroy(context);
@@ -117,16 +124,11 @@ impl Handle {
     ///
     /// # Safety
     /// Those of [`create`](Handle::create).
-    unsafe fn set_up(
-        &self,
-        context: &Context,
-        stream: CUstream,
-        workspace: CUdeviceptr,
-        precision: Precision,
-    ) -> Result<()> {
-        let math = match precision {
+    unsafe fn set_up(&self, context: &Context, stream: CUstream, workspace: CUdeviceptr) -> Result<()> {
+        let own = self.handle;
+        let math = match self.precision {
             // Sums are not rounded to fewer bits in between, and factors of f32 not to those of TF32.
-            Precision::Full => sys::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION,
+            Precision::Full | Precision::Bf16x3 => sys::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION,
             Precision::Tf32 => sys::cublasMath_t::CUBLAS_TF32_TENSOR_OP_MATH,
         };
         let pointers = sys::cublasPointerMode_t::CUBLAS_POINTER_MODE_HOST;
@@ -134,12 +136,12 @@ impl Handle {
         // SAFETY: `create` made the handle and vouches for the stream and the workspace. The workspace is set after
         // the stream, because setting a stream takes the workspace away.
         unsafe {
-            check(context, "cublasSetStream", sys::cublasSetStream_v2(self.0, stream.cast()))?;
-            let workspace = sys::cublasSetWorkspace_v2(self.0, workspace as *mut c_void, WORKSPACE_BYTES);
+            check(context, "cublasSetStream", sys::cublasSetStream_v2(own, stream.cast()))?;
+            let workspace = sys::cublasSetWorkspace_v2(own, workspace as *mut c_void, WORKSPACE_BYTES);
             check(context, "cublasSetWorkspace", workspace)?;
-            check(context, "cublasSetPointerMode", sys::cublasSetPointerMode_v2(self.0, pointers))?;
-            check(context, "cublasSetMathMode", sys::cublasSetMathMode(self.0, math))?;
-            check(context, "cublasSetAtomicsMode", sys::cublasSetAtomicsMode(self.0, atomics))
+            check(context, "cublasSetPointerMode", sys::cublasSetPointerMode_v2(own, pointers))?;
+            check(context, "cublasSetMathMode", sys::cublasSetMathMode(own, math))?;
+            check(context, "cublasSetAtomicsMode", sys::cublasSetAtomicsMode(own, atomics))
         }
     }
 
@@ -165,7 +167,8 @@ impl Handle {
     ) -> Result<()> {
         let Product { float, left: m, right: n } = *product;
         let sizes = [n, m, rows];
-        let gemm = Gemm { float, a: right, b: left, transposes_b: true, c: sum, sizes, adds };
+        let is_split = is_split(float, self.precision);
+        let gemm = Gemm { float, is_split, a: right, b: left, transposes_b: true, c: sum, sizes, adds };
         // SAFETY: the caller vouches for the stream and the memory: `a` has `rows` columns of n elements, `b`, which is
         // transposed, as many of m, and the sum m columns of n.
         unsafe { self.gemm(context, &gemm) }
@@ -192,7 +195,8 @@ impl Handle {
     ) -> Result<()> {
         let MatrixProduct { float, inner, width } = *product;
         let sizes = [width, rows, inner];
-        let gemm = Gemm { float, a: matrix, b: from, transposes_b: false, c: to, sizes, adds: false };
+        let is_split = is_split(float, self.precision);
+        let gemm = Gemm { float, is_split, a: matrix, b: from, transposes_b: false, c: to, sizes, adds: false };
         // SAFETY: the caller vouches for the stream and the memory: `a` has `inner` columns of `width` elements, `b`
         // has `rows` columns of `inner`, and the result as many of `width`.
         unsafe { self.gemm(context, &gemm) }
@@ -208,17 +212,48 @@ impl Handle {
     /// overlaps no other.
     unsafe fn gemm(&self, context: &Context, gemm: &Gemm) -> Result<()> {
         let Gemm { a, b, transposes_b, c, adds, .. } = *gemm;
+        let own = self.handle;
         // They are sizes of memory.
         let [m, n, k] = gemm.sizes.map(|number| number as i64);
         let (on_b, b_step) = if transposes_b { (CUBLAS_OP_T, n) } else { (CUBLAS_OP_N, k) };
         match gemm.float {
+            Float::F32 if gemm.is_split => {
+                let (alpha, beta) = (1.0_f32, f32::from(u8::from(adds)));
+                let (of_factors, of_sum) = (sys::cudaDataType::CUDA_R_16BF, sys::cudaDataType::CUDA_R_32F);
+                // SAFETY: the handle is alive and set up; the caller vouches for the memory. Both factors are read
+                // from the host before the call returns, and are `f32`, as the type of the computation says.
+                let status = unsafe {
+                    sys::cublasGemmEx_64(
+                        own,
+                        CUBLAS_OP_N,
+                        on_b,
+                        m,
+                        n,
+                        k,
+                        ptr::from_ref(&alpha).cast(),
+                        a as *const c_void,
+                        of_factors,
+                        m,
+                        b as *const c_void,
+                        of_factors,
+                        b_step,
+                        ptr::from_ref(&beta).cast(),
+                        c as *mut c_void,
+                        of_sum,
+                        m,
+                        sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                        sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+                    )
+                };
+                check(context, "cublasGemmEx", status)
+            }
             Float::F32 => {
                 let (a, b, c) = (a as *const f32, b as *const f32, c as *mut f32);
                 let (alpha, beta) = (1.0, f32::from(u8::from(adds)));
                 // SAFETY: the handle is alive and set up; the caller vouches for the memory. Both factors are read
                 // from the host before the call returns.
                 let status = unsafe {
-                    sys::cublasSgemm_v2_64(self.0, CUBLAS_OP_N, on_b, m, n, k, &alpha, a, m, b, b_step, &beta, c, m)
+                    sys::cublasSgemm_v2_64(own, CUBLAS_OP_N, on_b, m, n, k, &alpha, a, m, b, b_step, &beta, c, m)
                 };
                 check(context, "cublasSgemm", status)
             }
@@ -227,7 +262,7 @@ impl Handle {
                 let (alpha, beta) = (1.0, f64::from(u8::from(adds)));
                 // SAFETY: as above.
                 let status = unsafe {
-                    sys::cublasDgemm_v2_64(self.0, CUBLAS_OP_N, on_b, m, n, k, &alpha, a, m, b, b_step, &beta, c, m)
+                    sys::cublasDgemm_v2_64(own, CUBLAS_OP_N, on_b, m, n, k, &alpha, a, m, b, b_step, &beta, c, m)
                 };
                 check(context, "cublasDgemm", status)
             }
@@ -240,7 +275,7 @@ impl Handle {
         let release = || {
             let _guard = context.enter_to_release()?;
             // SAFETY: made by `create`, and destroyed only here, because this consumes it.
-            check(context, "cublasDestroy", unsafe { sys::cublasDestroy_v2(self.0) })
+            check(context, "cublasDestroy", unsafe { sys::cublasDestroy_v2(self.handle) })
         };
         if let Err(error) = release() {
             tracing::debug!(%error, "release failed");

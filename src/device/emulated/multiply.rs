@@ -35,12 +35,11 @@ impl Multiply {
 
     /// Returns the bytes of each operand.
     fn operand_bytes(&self) -> [usize; 2] {
-        match self.kind {
-            Kind::Sum { product: Product { float, left, right }, .. } => {
-                [left, right].map(|elements| self.rows * elements * float.size())
-            }
-            Kind::Rows(product) => [self.rows * product.inner_bytes(), product.matrix_bytes()],
-        }
+        let factors = match self.kind {
+            Kind::Sum { product: Product { left, right, .. }, .. } => [left, right].map(|factors| self.rows * factors),
+            Kind::Rows(MatrixProduct { inner, width, .. }) => [self.rows * inner, inner * width],
+        };
+        factors.map(|factors| factors * self.float().factor_bytes(self.precision))
     }
 
     /// Returns the bytes of the result.
@@ -78,12 +77,13 @@ impl Multiply {
     /// Multiplies copies of the operands, because all three may be the same memory. `flips` is a bit that it gets
     /// wrong.
     pub(super) fn run(&self, flips: Option<u64>) {
-        let [mut first, mut second, mut result] = self.memory().map(|(words, range)| copy(words, range));
+        let [first, second, mut result] = self.memory().map(|(words, range)| copy(words, range));
         let [first_bytes, second_bytes] = self.operand_bytes();
-        let first = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut first)[..first_bytes];
-        let second = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut second)[..second_bytes];
-        self.float().round(self.precision, first);
-        self.float().round(self.precision, second);
+        let factors = |words: &[u64], bytes: usize| {
+            self.float().factors(self.precision, &bytemuck::cast_slice::<u64, u8>(words)[..bytes])
+        };
+        let (first, second) = (factors(&first, first_bytes), factors(&second, second_bytes));
+        let (first, second) = (bytemuck::cast_slice(&first), bytemuck::cast_slice(&second));
         let result = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut result)[..self.result_bytes()];
         match self.kind {
             Kind::Sum { product, adds } => product.multiply(self.rows, [first, second], result, adds),

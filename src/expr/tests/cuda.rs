@@ -1,7 +1,5 @@
 //! Compiles the CUDA source as plain C++, to check without a GPU that it gives the same bits as the host kernel.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use super::super::program::Program;
@@ -9,9 +7,8 @@ use super::super::words::{Kind, Unary};
 use super::super::{Expression, functions, samples};
 use super::{Column, filter, run_partials, run_values};
 use crate::data::{Dtype, Scalar};
+use crate::device::as_cpp::{self, has_compiler};
 use crate::device::kernel::{Argument, Columns};
-
-const COMPILER: &str = "c++";
 
 /// Every operation and every reduction, with operands of the same dtype.
 fn program(dtype: Dtype) -> Arc<Program> {
@@ -95,13 +92,11 @@ pub(super) fn run_rows_as_cpp(
     let reads_total = kernel.launch.arguments.contains(&Argument::TotalRows);
     let total = if reads_total { format!(", {total_rows}") } else { String::new() };
     let resident_sizes: Vec<usize> = resident.iter().map(|row| row.bytes().len()).collect();
-    let source = format!(
-        "#include \"host.hpp\"\n{}\n\
-         static Columns columns() {{ return {{{{{}}}, {{{}}}, {{{}}}, {}, {}, {{{}}}, {}, {}}}; }}\n\
+    let functions = format!(
+        "static Columns columns() {{ return {{{{{}}}, {{{}}}, {{{}}}, {}, {}, {{{}}}, {}, {}}}; }}\n\
          static void launch(long long first_row, long long rows, std::vector<Column>& at) {{\n\
              overshot_eval(first_row, rows{total}{arguments});\n\
          }}\n",
-        kernel.code.text(),
         sizes(&input_bytes),
         sizes(&fronts),
         sizes(&columns.outputs),
@@ -111,30 +106,9 @@ pub(super) fn run_rows_as_cpp(
         columns.tile_rows,
         kernel.launch.blocks_per_tile,
     );
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    std::fs::write(path("host.hpp"), include_str!("host.hpp")).unwrap();
-    std::fs::write(path("kernel.cpp"), source).unwrap();
-    let mut compiler = Command::new(COMPILER);
-    compiler.args(["-std=c++20", "-w", "-O1", "-ffp-contract=off", "-o"]);
-    let compiled = compiler.arg(path("kernel")).arg(path("kernel.cpp")).output().unwrap();
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    let mut child = Command::new(path("kernel")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut bytes = bytemuck::bytes_of(&[first_row, rows as u64]).to_vec();
     inputs.iter().chain(resident).for_each(|input| bytes.extend(input.bytes()));
-    child.stdin.take().unwrap().write_all(&bytes).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success());
-    output.stdout
-}
-
-pub(super) fn has_compiler() -> bool {
-    let probe = Command::new(COMPILER).args(["-std=c++20", "-E", "-x", "c++", "/dev/null"]).output();
-    let has_one = probe.is_ok_and(|output| output.status.success());
-    if !has_one {
-        eprintln!("skipped: there is no C++20 compiler by the name {COMPILER}");
-    }
-    has_one
+    as_cpp::run(kernel.code.text(), &functions, &bytes)
 }
 
 #[test]

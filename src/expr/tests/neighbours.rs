@@ -6,8 +6,9 @@ use super::super::program::Program;
 use super::super::shape::{Extent, RowShape};
 use super::super::{Expression, samples};
 use super::Column;
-use super::cuda::{Rows, has_compiler, run_rows_as_cpp};
+use super::cuda::{Rows, run_rows_as_cpp};
 use crate::data::Dtype;
+use crate::device::as_cpp::has_compiler;
 use crate::device::kernel::{Columns, Uniform};
 
 /// Inputs `x` with all elements, and `w` with one for each row, of a whole job.

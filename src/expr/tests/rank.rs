@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::super::Expression;
 use super::super::program::Program;
 use super::super::rank::{Bound, MOST_LISTED, Order, Part, bits_of_key, greatest_key, key_bits};
-use super::cuda::{has_compiler, run_wide_as_cpp};
+use super::cuda::run_wide_as_cpp;
 use super::{Column, run_values};
 use crate::data::Dtype;
+use crate::device::as_cpp::has_compiler;
 
 /// A pass of a text, and the values that it receives: the range, and whether it lists keys.
 fn program(text: &str, pass: usize, dtype: Dtype) -> Arc<Program> {

@@ -7,9 +7,10 @@ use super::super::results;
 use super::super::shape::{Extent, RowShape};
 use super::super::tiling::Tiling;
 use super::Column;
-use super::cuda::{has_compiler, run_wide_as_cpp};
+use super::cuda::run_wide_as_cpp;
 use super::wide::{Wide, bind, state};
 use crate::data::{Dtype, Scalar};
+use crate::device::as_cpp::has_compiler;
 
 /// Rows that a block covers several of in a turn, rows of several blocks, and rows that the host sweeps over.
 const WIDTHS: [usize; 9] = [2, 3, 100, 129, 256, 257, 300, 1025, 2600];

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::super::program::Program;
 use super::super::{Expression, Extent, RowShape, RunningSum};
 use super::Column;
-use super::cuda::{has_compiler, run_wide_as_cpp};
+use super::cuda::run_wide_as_cpp;
 use crate::data::{ArrayValue, Dtype, Scalar};
+use crate::device::as_cpp::has_compiler;
 use crate::device::kernel::{TILE_ROWS, Uniform};
 
 /// The dtype of sums of values of a dtype.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::super::program::Program;
 use super::super::shape::{Extent, RowShape};
 use super::super::{Expression, Results, results};
-use super::cuda::{has_compiler, run_wide_as_cpp};
+use super::cuda::run_wide_as_cpp;
 use super::{Column, run_partials};
 use crate::data::{ArrayValue, Dtype, Scalar};
+use crate::device::as_cpp::has_compiler;
 use crate::device::kernel::Uniform;
 use crate::error::{Error, JobError, Result};
 

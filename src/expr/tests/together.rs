@@ -1,10 +1,11 @@
 //! Neighbours, counts and reductions within rows in one expression.
 
 use super::Column;
-use super::cuda::{Rows, has_compiler, run_rows_as_cpp};
+use super::cuda::{Rows, run_rows_as_cpp};
 use super::neighbours::Job;
 use super::wide::{Wide, compare_with_cpp};
 use crate::data::Dtype;
+use crate::device::as_cpp::has_compiler;
 
 /// Widths of rows that a block and a span have as a whole, that a block sweeps, and that both sweep.
 const WIDTHS: [usize; 3] = [3, 300, 1500];

@@ -6,9 +6,10 @@ use super::super::Expression;
 use super::super::program::Program;
 use super::super::shape::{Extent, RowShape};
 use super::super::tiling::Tiling;
-use super::cuda::{has_compiler, run_wide_as_cpp};
+use super::cuda::run_wide_as_cpp;
 use super::{Column, run_values};
 use crate::data::Dtype;
+use crate::device::as_cpp::has_compiler;
 use crate::device::kernel::{TILE_THREADS, Uniform};
 
 /// Inputs `x` with all elements, `w` with one for each row, and `m` with one row for all rows.

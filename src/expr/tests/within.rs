@@ -2,10 +2,10 @@
 
 use super::super::shape::{Extent, RowShape};
 use super::super::{results, sweeps};
-use super::cuda::has_compiler;
 use super::wide::{Wide, bind, compare_with_cpp, state};
 use super::{Column, run_values};
 use crate::data::Dtype;
+use crate::device::as_cpp::has_compiler;
 
 /// A table of `f64`: in even rows of plain numbers, in odd rows with special ones.
 fn table(rows: usize, width: usize) -> Wide {
