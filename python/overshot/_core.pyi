@@ -14,6 +14,7 @@ __all__ = [
     "File",
     "GpuArray",
     "Kernel",
+    "Matrices",
     "NewFile",
     "NewRows",
     "Partial",
@@ -254,6 +255,43 @@ class Engine:
         outputs: list[tuple[str, Any]],
         rows: int | None = None,
     ) -> Plan: ...
+
+@final
+class Matrices:
+    """The algorithms on tables, on an engine."""
+
+    def __new__(
+        cls,
+        engine: Engine,
+        precision: str = "full",
+        progress: Callable[[int, int], object] | None = None,
+        each_pass: Callable[[Report], object] | None = None,
+    ) -> Matrices: ...
+    def gram(self, x: Any) -> np.ndarray: ...
+    def covariance(self, x: Any, ddof: int) -> np.ndarray: ...
+    def linear(self, x: Any, t: Any, ridge: float, intercept: bool) -> tuple[np.ndarray, float]: ...
+    def logistic(
+        self, x: Any, t: Any, penalty: float, tolerance: float, iterations: int
+    ) -> tuple[np.ndarray, float, int, bool]: ...
+    def pca(
+        self, x: Any, count: int, method: str, tolerance: float, iterations: int, seed: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]: ...
+    def project(
+        self, x: Any, components: np.ndarray, mean: np.ndarray | None, outputs: list[tuple[str, Any]]
+    ) -> tuple[list[tuple[str, np.ndarray]], Report]: ...
+    def kmeans(
+        self,
+        x: Any,
+        start: int | np.ndarray,
+        iterations: int,
+        tolerance: float,
+        seed: int,
+        outputs: list[tuple[str, Any]],
+    ) -> tuple[np.ndarray, float, np.ndarray, int, bool, tuple[list[tuple[str, np.ndarray]], Report]]: ...
+    def assign(
+        self, x: Any, centers: np.ndarray, outputs: list[tuple[str, Any]]
+    ) -> tuple[list[tuple[str, np.ndarray]], Report]: ...
+    def nearest(self, base: Any, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]: ...
 
 def numpy_type(name: str) -> type[np.generic]: ...
 def devices() -> tuple[list[dict[str, Any]], list[str]]: ...

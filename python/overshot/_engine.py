@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import re
 import sys
@@ -18,7 +17,7 @@ import numpy as np
 from overshot import _core, _nvrtc
 from overshot._columns import column, columns
 from overshot._kernel import Kernel, halos
-from overshot._outputs import opened, resolve
+from overshot._outputs import finished, resolve
 from overshot._partial import Partial, Rows, span
 from overshot._progress import Progress, shown
 from overshot._results import Results
@@ -273,24 +272,7 @@ class Engine:
         finally:
             if isinstance(show, Progress):
                 show.close()
-        values: dict[str, Any] = {name: value for name, value in outputs if value is not None}
-        values.update(new)
-        kept = _kept(what, report)
-        for name, array in copied.items():
-            whole, own = np.asarray(array), values[name]
-            if name in kept:
-                whole.flat[: own.size] = own
-            else:
-                whole[...] = own
-            values[name] = array
-        for name, shape in kept.items():
-            if isinstance(values[name], np.ndarray):
-                values[name] = _first(values[name], shape)
-        for name, value in values.items():
-            if isinstance(value, _core.NewFile):
-                values[name] = opened(name, value.path, report)
-            elif isinstance(value, _core.GpuArray):
-                values[name] = value.owner
+        values = finished(outputs, copied, new, report, _kept(what, report))
         values.update((name, value) for name, value in results if name not in values)
         return values, report
 
@@ -308,10 +290,15 @@ class Engine:
         """Runs a job, and returns its results, its new arrays and its report."""
         engine = self._open(inputs + outputs, rows, isinstance(what, _core.Call))
         done = engine.run(what, inputs, outputs, rows, show, timeline, journal, *options)
-        if done[2].notes and _log.isEnabledFor(logging.INFO):
-            for note in done[2].notes:
-                _log.info("%s", note)
+        log_notes(done[2])
         return done
+
+
+def log_notes(report: _core.Report) -> None:
+    """Logs the notes of a report."""
+    if _log.isEnabledFor(logging.INFO):
+        for note in report.notes:
+            _log.info("%s", note)
 
 
 def _kept(what: _core.Expression | _core.Call, report: _core.Report) -> dict[str, list[int]]:
@@ -320,13 +307,6 @@ def _kept(what: _core.Expression | _core.Call, report: _core.Report) -> dict[str
         outputs = report.to_dict()["outputs"]
         return {output["name"]: output["shape"] for output in outputs if output["name"] in what.outputs}
     return {}
-
-
-def _first(array: np.ndarray, shape: list[int]) -> np.ndarray:
-    """Returns the first rows of an array, or its first elements, as an array of this shape."""
-    if list(array.shape[1:]) == shape[1:]:
-        return array[: shape[0]]
-    return array.reshape(-1)[: math.prod(shape)].reshape(shape)
 
 
 def _size(columns: list[tuple[str, Any]]) -> int:
@@ -508,8 +488,8 @@ def evaluate(
     With `resume=True`, the same call continues a run that was interrupted, and ends with the same bytes. Outputs are
     files, and a journal is kept beside the first one until the run is complete; `resume=path` keeps it elsewhere.
 
-    With `precision="tf32"`, GPUs multiply matrices of `float32` on tensor cores, which round their elements to 11 bits:
-    several times as fast where products and not the link are what a run waits for.
+    With `precision="tf32"` or `"bf16x3"`, GPUs multiply matrices of `float32` on tensor cores, with 11 or 16 bits of
+    their elements: several times as fast where products and not the link are what a run waits for.
 
     `verify=0.01` computes that fraction of the chunks once more, those of a GPU on the CPU, and raises `RuntimeError`
     if a byte differs. `checksum=True` adds the BLAKE3 hash of each output to the report

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,42 @@ def resolve(
         known = ", ".join(map(repr, names)) or "nothing"
         raise TypeError(f"there is no output {next(iter(given))!r}; the outputs are {known}")
     return outputs, copied
+
+
+def finished(
+    outputs: list[tuple[str, Any]],
+    copied: dict[str, Any],
+    new: Iterable[tuple[str, np.ndarray]],
+    report: _core.Report,
+    kept: Mapping[str, list[int]] = {},
+) -> dict[str, Any]:
+    """Returns the arrays and memory maps of a run that has ended. `kept` has the shapes of outputs that may have fewer
+    rows than they have room for."""
+    values: dict[str, Any] = {name: value for name, value in outputs if value is not None}
+    values.update(new)
+    for name, array in copied.items():
+        whole, own = np.asarray(array), values[name]
+        if name in kept:
+            whole.flat[: own.size] = own
+        else:
+            whole[...] = own
+        values[name] = array
+    for name, shape in kept.items():
+        if isinstance(values[name], np.ndarray):
+            values[name] = _first(values[name], shape)
+    for name, value in values.items():
+        if isinstance(value, _core.NewFile):
+            values[name] = opened(name, value.path, report)
+        elif isinstance(value, _core.GpuArray):
+            values[name] = value.owner
+    return values
+
+
+def _first(array: np.ndarray, shape: list[int]) -> np.ndarray:
+    """Returns the first rows of an array, or its first elements, as an array of this shape."""
+    if list(array.shape[1:]) == shape[1:]:
+        return array[: shape[0]]
+    return array.reshape(-1)[: math.prod(shape)].reshape(shape)
 
 
 def opened(name: str, path: str | os.PathLike[str], report: _core.Report) -> np.ndarray:

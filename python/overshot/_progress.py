@@ -17,11 +17,15 @@ class Progress:
         self._next = self._begin + 0.5
         self._handle: Any = None
         self._shown = ""
+        self._done = 0
         self._notebook = _notebook()
 
     def __call__(self, done: int, rows: int) -> None:
         now = time.monotonic()
-        if now < self._next or rows == 0:
+        if done < self._done:  # another pass
+            self._begin = now
+        self._done = done
+        if now < self._next or rows == 0 or now == self._begin:
             return
         self._next = now + 0.1
         rate = done / (now - self._begin)

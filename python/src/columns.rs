@@ -181,15 +181,22 @@ impl Given {
             Given::Scalar(scalar) => job.scalar(name, *scalar),
         }
     }
-}
-
-impl Given {
     /// Returns an array of the host, or a file, as an input.
     pub(crate) fn input(&self) -> Option<Input<'_>> {
         match self {
             Given::Array(lent) => Some(lent.input()),
             Given::File(input) => Some(input.source().into()),
             _ => None,
+        }
+    }
+
+    /// Returns an array or a file, wherever it is, as an input.
+    pub(crate) fn table(&self, name: &str) -> PyResult<Input<'_>> {
+        match self {
+            Given::Gpu(lent) => Ok((&lent.array).into()),
+            Given::Blocks(blocks) => Ok(blocks.source().into()),
+            Given::Resident(resident) => Ok(resident.get().dataset().into()),
+            other => other.input().ok_or_else(|| PyTypeError::new_err(format!("{name} is a number, and no array"))),
         }
     }
 }

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use overshot::{CancelToken, DeviceChoice, Job, Journal};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::columns::{Given, Taken, check_apart};
 use crate::dtype;
@@ -29,6 +30,7 @@ pub(crate) struct Engine {
     choice: DeviceChoice,
     limits: Limits,
     built: Mutex<Option<OfProcess<Arc<overshot::Engine>>>>,
+    threads: Mutex<Option<OfProcess<Arc<ThreadPool>>>>,
 }
 
 #[derive(Clone, Copy)]
@@ -47,7 +49,7 @@ enum What<'py> {
 }
 
 /// Names and the objects that they stand for.
-type Named<'py> = Vec<(String, Bound<'py, PyAny>)>;
+pub(crate) type Named<'py> = Vec<(String, Bound<'py, PyAny>)>;
 /// Numbers and arrays by name; `None` for the smallest or largest of no rows.
 pub(crate) type Values = Vec<(String, Option<Py<PyAny>>)>;
 /// Results, new arrays by name, and the report.
@@ -73,7 +75,7 @@ impl Engine {
             _ => Err(PyValueError::new_err(format!("device_timeout={seconds} is not a number of seconds above zero"))),
         });
         let limits = Limits { device_memory, pinned_memory, chunk, workers, device_timeout: seconds.transpose()? };
-        Ok(Engine { choice, limits, built: Mutex::new(None) })
+        Ok(Engine { choice, limits, built: Mutex::new(None), threads: Mutex::new(None) })
     }
 
     /// Runs an expression or a kernel.
@@ -202,7 +204,7 @@ impl Engine {
 impl Engine {
     /// Returns the engine. A process that was forked builds its own one, because no thread of the other one exists in
     /// it. Called only with the interpreter's lock, so no other thread holds the mutex while the process forks.
-    fn engine(&self) -> PyResult<Arc<overshot::Engine>> {
+    pub(crate) fn engine(&self) -> PyResult<Arc<overshot::Engine>> {
         let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(built) = built.as_ref().filter(|built| built.is_own()) {
             return Ok(built.get().clone());
@@ -227,6 +229,20 @@ impl Engine {
         let engine = Arc::new(builder.build().map_err(exception)?);
         *built = Some(OfProcess::new(engine.clone()));
         Ok(engine)
+    }
+
+    /// Returns the threads of algorithms, which start when they are first needed. Those that all of a process share do
+    /// not exist in a process that was forked. Called only with the interpreter's lock, as `engine` is.
+    pub(crate) fn threads(&self) -> PyResult<Arc<ThreadPool>> {
+        let mut started = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(started) = started.as_ref().filter(|started| started.is_own()) {
+            return Ok(started.get().clone());
+        }
+        let threads = ThreadPoolBuilder::new().thread_name(|_| "overshot-matrices".into()).build();
+        let problem = |error| PyRuntimeError::new_err(format!("no threads can be started: {error}"));
+        let threads = Arc::new(threads.map_err(problem)?);
+        *started = Some(OfProcess::new(threads.clone()));
+        Ok(threads)
     }
 }
 
@@ -269,7 +285,7 @@ fn given(inputs: &Named<'_>, engine: &overshot::Engine) -> PyResult<Vec<(String,
     inputs.iter().map(|(name, object)| Ok((name.clone(), Given::new(name, object, Some(engine))?))).collect()
 }
 
-fn taken(outputs: &Named<'_>, engine: &overshot::Engine) -> PyResult<Vec<(String, Taken)>> {
+pub(crate) fn taken(outputs: &Named<'_>, engine: &overshot::Engine) -> PyResult<Vec<(String, Taken)>> {
     let mut names = HashSet::new();
     match outputs.iter().find(|(name, _)| !names.insert(name)) {
         None => outputs.iter().map(|(name, object)| Ok((name.clone(), Taken::new(name, object, engine)?))).collect(),

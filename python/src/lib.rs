@@ -2,7 +2,7 @@
 //!
 //! Objects of Python become inputs and outputs of a job in `columns.rs`, `blocks.rs` and `new_array.rs`, with arrays of
 //! GPUs in `gpu.rs`; `engine.rs` runs it, or some of its rows (`partial.rs`), without the interpreter's lock;
-//! `watch.rs` notices Ctrl-C and shows progress meanwhile.
+//! `watch.rs` notices Ctrl-C and shows progress meanwhile. `matrices.rs` runs the algorithms on tables.
 
 mod blocks;
 mod columns;
@@ -13,6 +13,7 @@ mod expression;
 mod file;
 mod gpu;
 mod kernel;
+mod matrices;
 mod new_array;
 mod partial;
 mod process;
@@ -37,6 +38,8 @@ mod _core {
     use crate::gpu::GpuArray;
     #[pymodule_export]
     use crate::kernel::{Call, Kernel};
+    #[pymodule_export]
+    use crate::matrices::Matrices;
     #[pymodule_export]
     use crate::new_array::NewRows;
     #[pymodule_export]

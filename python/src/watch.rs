@@ -13,18 +13,28 @@ use pyo3::prelude::*;
 /// How often signals are handled and progress is shown.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// The rows that a run has finished, of all.
+/// The rows that a run has finished, of all. A run may have several passes, each of which begins with none.
 #[derive(Default)]
 pub(crate) struct Done {
+    pass: AtomicU64,
+    /// The pass and its finished rows, so that the largest one is the latest.
     done: AtomicU64,
     rows: AtomicU64,
 }
 
+/// The bits of the number of rows: no dataset has more.
+const ROWS: u32 = 48;
+
 impl Done {
     /// Records progress; calls may come in any order.
     pub(crate) fn record(&self, done: u64, rows: u64) {
-        self.done.fetch_max(done, Ordering::Relaxed);
+        self.done.fetch_max(self.pass.load(Ordering::Relaxed) << ROWS | done, Ordering::Relaxed);
         self.rows.store(rows, Ordering::Relaxed);
+    }
+
+    /// Begins another pass when its first rows are recorded. No call of `record` is under way.
+    pub(crate) fn end_pass(&self) {
+        self.pass.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -73,5 +83,6 @@ pub(crate) fn watched<R: Send>(
 }
 
 fn shown(show: &Bound<'_, PyAny>, done: &Done) -> PyResult<()> {
-    show.call1((done.done.load(Ordering::Relaxed), done.rows.load(Ordering::Relaxed))).map(drop)
+    let finished = done.done.load(Ordering::Relaxed) & ((1 << ROWS) - 1);
+    show.call1((finished, done.rows.load(Ordering::Relaxed))).map(drop)
 }

@@ -39,6 +39,24 @@ def test_arrays_of_a_gpu_are_used_in_place(kind, dtype):
     [array.free() for array in (a, b, c)]
 
 
+@needs_gpu
+def test_algorithms_on_arrays_of_a_gpu():
+    host = np.random.default_rng(1).normal(size=(9000, 4))
+    x, t = InterfaceArray(host), DlpackArray(host @ [1.0, 2.0, 3.0, 4.0])
+    labels, distances = InterfaceArray(np.zeros(9000, "i8")), InterfaceArray(np.zeros(9000))
+    run = functools.partial(ov.matrices.assign, device="cuda")
+    found = run(x, host[:3], out={"labels": labels, "distances": distances})
+    assert found.labels is labels
+    right = run(host, host[:3])
+    np.testing.assert_array_equal(labels.values, right.labels)
+    np.testing.assert_array_equal(distances.values, right.distances)
+    np.testing.assert_allclose(ov.matrices.linear(x, t, device="cuda").weights, [1, 2, 3, 4])
+    near = ov.matrices.nearest(x, host[:3], 2, device="cuda")
+    assert (near.indices[:, 0] == [0, 1, 2]).all() and (near.distances[:, 0] == 0).all()
+    gc.collect()
+    [array.free() for array in (x, t, labels, distances)]
+
+
 def libraries(*names):
     """The modules of libraries that need a real GPU."""
     if any(name.startswith("OVERSHOT_STANDIN") for name in os.environ):

@@ -2,8 +2,9 @@
 emulated device, which gets less memory than the larger tables need, and have the same bits for every chunk size."""
 
 import doctest
-import importlib
+import multiprocessing
 import warnings
+import weakref
 
 import numpy as np
 import overshot as ov
@@ -42,10 +43,8 @@ def same_for_all_chunks(compute):
 
 
 def test_the_examples_in_docstrings_are_right():
-    for name in ("", "._moments", "._logistic", "._clusters", "._components", "._neighbors"):
-        module = importlib.import_module(f"overshot.matrices{name}")
-        failed, tried = doctest.testmod(module, extraglobs={"np": np, "ov": ov})
-        assert failed == 0 and (tried or name == "._moments"), module
+    failed, tried = doctest.testmod(ov.matrices, extraglobs={"np": np, "ov": ov})
+    assert failed == 0 and tried > 15
 
 
 def labelled(rows, columns, scale=1.0, dtype="f8", shift=0.0):
@@ -124,7 +123,8 @@ def test_logistic_regression_refuses():
         (t * 2, {}, "neither 0 nor 1"),
         (np.zeros(100), {}, "the same value of t"),
         (t, {"penalty": -1}, "penalty"),
-        (t, {"iterations": 0}, "at least one iteration"),
+        (t, {"iterations": 0}, "from 1 to .* iterations"),
+        (t, {"iterations": -1}, "iterations is -1"),
     ]:
         with pytest.raises(ValueError, match=message):
             ov.matrices.logistic(x, labels, **arguments)
@@ -227,14 +227,15 @@ def test_k_means_refuses():
     for start, message in [
         (0, "from 1 to 50 centers"),
         (51, "from 1 to 50 centers"),
+        (-1, "count is -1"),
         (x[:, :2], "shape"),
         (x[:2] * np.inf, "NaN"),
     ]:
         with pytest.raises(ValueError, match=message):
             ov.matrices.kmeans(x, start)
-    with pytest.raises(ValueError, match="at least one iteration"):
+    with pytest.raises(ValueError, match="from 1 to .* iterations"):
         ov.matrices.kmeans(x, 2, iterations=0)
-    with pytest.raises(ValueError, match=r"shape \(n, d\), and not \(50,\)"):
+    with pytest.raises(ValueError, match=r"shape \(50,\), and not \(n, d\)"):
         ov.matrices.kmeans(x[:, 0], 2)
     x[7, 1] = np.nan
     for start in (2, np.zeros((2, 3))):
@@ -278,7 +279,7 @@ def test_nearest_neighbours_with_ties(settings, dtype, rows, columns):
     found = ov.matrices.nearest(base, queries, 5, **settings)
     indices, distances = brute_force(base, queries, 5)
     np.testing.assert_array_equal(found.indices, indices)
-    np.testing.assert_array_equal(found.distances, distances)
+    np.testing.assert_allclose(found.distances, distances, rtol=1e-15)
 
 
 @DEVICES
@@ -291,65 +292,32 @@ def test_nearest_neighbours_of_any_numbers(settings, dtype, shift):
         found = ov.matrices.nearest(base, queries, count, **settings)
         indices, distances = brute_force(base, queries, count)
         np.testing.assert_array_equal(found.indices, indices)
-        np.testing.assert_array_equal(found.distances, distances)
+        np.testing.assert_allclose(found.distances, distances, rtol=1e-15)
 
 
-def test_nearest_neighbours_in_batches_of_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("overshot.matrices._neighbors._QUERIES", 7)
-    monkeypatch.setattr("overshot.matrices._neighbors._FIRST", 50)
-    base, queries = table(5000, 3, "f4"), table(20, 3, "f4", seed=3)
+def test_nearest_neighbours_in_batches_of_a_file(tmp_path):
+    # More queries than one pass takes, and more rows than the cores search before the first pass.
+    base, queries = table(70_000, 3, "f4"), table(1100, 3, "f4", seed=3)
     np.save(tmp_path / "base.npy", base)
-    indices, _ = brute_force(base, queries, 3)
-    for of in (base, tmp_path / "base.npy", np.load(tmp_path / "base.npy", mmap_mode="r"), np.asfortranarray(base)):
-        np.testing.assert_array_equal(ov.matrices.nearest(of, queries, 3).indices, indices)
-    assert ov.matrices.nearest(base, queries[:0], 3).indices.shape == (0, 3)
-    one = ov.matrices.nearest(base, queries[:1], 3)
-    np.testing.assert_array_equal(one.indices, indices[:1])
+    checked = np.r_[0:5, 1020:1030, 1095:1100]
+    indices, _ = brute_force(base, queries[checked], 3)
+    right = ov.matrices.nearest(base, queries, 3).indices
+    np.testing.assert_array_equal(right[checked], indices)
+    for of in (tmp_path / "base.npy", np.load(tmp_path / "base.npy", mmap_mode="r"), np.asfortranarray(base)):
+        np.testing.assert_array_equal(ov.matrices.nearest(of, queries[:20], 3).indices, right[:20])
+    assert ov.matrices.nearest(base[:100], queries[:0], 3).indices.shape == (0, 3)
 
 
-def test_neighbours_among_rows_that_are_not_finite(monkeypatch):
-    monkeypatch.setattr("overshot.matrices._neighbors._FIRST", 50)
-    base = table(400, 2)
+def test_neighbours_among_rows_that_are_not_finite():
+    base = table(140_000, 2)
     base[::2] = np.nan
     base[1::4] = np.inf
-    is_finite = np.isfinite(base).all(axis=1)
-    rows = np.nonzero(is_finite)[0]
+    rows = np.nonzero(np.isfinite(base).all(axis=1))[0]
     found = ov.matrices.nearest(base, np.zeros((2, 2)), len(rows) + 1)
     indices, distances = brute_force(base[rows], np.zeros((2, 2)), len(rows))
     np.testing.assert_array_equal(found.indices[:, :-1], rows[indices])
-    np.testing.assert_array_equal(found.distances[:, :-1], distances)
+    np.testing.assert_allclose(found.distances[:, :-1], distances, rtol=1e-15)
     assert (found.indices[:, -1] == -1).all() and np.isinf(found.distances[:, -1]).all()
-
-
-def neighbours_of_each_are_right(base, queries, count):
-    """Searches for one query at a time, so that no row is found for another one."""
-    indices, _ = brute_force(base, queries, count)
-    found = [ov.matrices.nearest(base, query[None], count, device="cpu").indices[0] for query in queries]
-    np.testing.assert_array_equal(found, indices)
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1e-22, 3e-22, 1e18, 1e19, 3e37])
-def test_neighbours_of_large_and_small_numbers(scale, monkeypatch):
-    monkeypatch.setattr("overshot.matrices._neighbors._FIRST", 20)
-    spread, far = (table(600, 3) * scale).astype("f4"), np.sign(table(600, 1, seed=3)) * np.ones(3) * scale
-    neighbours_of_each_are_right(spread, table(50, 3, seed=2) * scale, 4)
-    neighbours_of_each_are_right((spread / 50 + far).astype("f4"), (spread / 50 + far)[:50] * 1.001, 4)
-
-
-def test_neighbours_whose_squares_overflow(monkeypatch):
-    monkeypatch.setattr("overshot.matrices._neighbors._FIRST", 20)
-    base, sides = np.zeros((40, 2), "f4"), np.tile([1, -1], 20)
-    # The squares of all rows are infinite in f32, but neither are those of distances nor the products.
-    base[:, 0] = np.sqrt(np.finfo("f4").max) * sides * np.repeat([1.3, 1.05], 20)
-    neighbours_of_each_are_right(base, base[:2].astype("f8") * 0.45 / 1.3, 4)
-
-
-def test_rows_that_are_nearer_by_less_than_a_rounding(monkeypatch):
-    monkeypatch.setattr("overshot.matrices._neighbors._FIRST", 1000)
-    for dtype in ("f4", "f8"):
-        base = table(1000, 12).astype(dtype)
-        base = np.vstack([base, np.nextafter(base, base.dtype.type(np.inf))])
-        neighbours_of_each_are_right(base, table(200, 12, seed=2), 1)
 
 
 def test_neighbours_refuse():
@@ -357,7 +325,9 @@ def test_neighbours_refuse():
     for count in (0, 51):
         with pytest.raises(ValueError, match="from 1 to 50 neighbours"):
             ov.matrices.nearest(x, x, count)
-    for queries, message in [(x[0], r"shape \(q, 3\)"), (x[:, :2], r"shape \(q, 3\)"), (x * np.nan, "NaN")]:
+    with pytest.raises(ValueError, match="count is -1"):
+        ov.matrices.nearest(x, x, -1)
+    for queries, message in [(x[0], r"not \(k, d\)"), (x[:, :2], r"not \(q, 3\)"), (x * np.nan, "NaN")]:
         with pytest.raises(ValueError, match=message):
             ov.matrices.nearest(x, queries, 1)
 
@@ -449,16 +419,112 @@ def test_engines_and_resident_tables():
         found = ov.matrices.logistic(resident, t, engine=engine)
         np.testing.assert_array_equal(found.weights, ov.matrices.logistic(x, t, engine=engine).weights)
         assert ov.matrices.gram(resident, engine=engine).shape == (4, 4)
+        with pytest.raises(TypeError, match="its own settings: leave out chunk"):
+            ov.matrices.gram(x, engine=engine, chunk="1MiB")
+    with pytest.raises(ValueError, match="closed"):
+        ov.matrices.gram(x, engine=engine)
+    with pytest.raises(TypeError, match="two outputs"):
+        ov.matrices.assign(x, x[:2], out="labels.npy")
+    with pytest.raises(TypeError, match="no option 'verify'"):
+        ov.matrices.gram(x, verify=0.1)
+
+
+def test_least_squares_have_one_answer():
+    x = table(500, 3)
+    model = ov.matrices.linear(x, x @ [1.0, -2.0, 0.5] + 4)
+    np.testing.assert_allclose(model.weights, [1, -2, 0.5], atol=1e-12)
+    assert model.intercept == pytest.approx(4)
+    twice = np.hstack([x, x[:, :1]])
+    for regression in (ov.matrices.linear, ov.matrices.logistic):
+        with pytest.raises(np.linalg.LinAlgError, match="depend on each other"):
+            regression(twice, x[:, 0] > 0.5)
+    assert np.isfinite(ov.matrices.linear(twice, x[:, 0], ridge=1e-3).weights).all()
+
+
+@DEVICES
+def test_moments(settings):
+    x = table(5000, 5) + 1e4
+    np.testing.assert_allclose(ov.matrices.covariance(x, **settings), np.cov(x, rowvar=False), atol=1e-9)
+    assert ov.matrices.gram(x.astype("f4"), **settings).dtype == "f4"
+    with pytest.raises(ValueError, match="have no covariance with ddof=1"):
+        ov.matrices.covariance(x[:1], **settings)
+
+
+def test_labels_go_where_they_are_wanted(tmp_path):
+    x = groups(3000, 2)
+    right = ov.matrices.kmeans(x, x[:4], labels=True)
+    own = np.full(3000, -1)
+    assert ov.matrices.kmeans(x, x[:4], labels=own).labels is own
+    files = [ov.matrices.kmeans(x, x[:4], labels=tmp_path / name).labels for name in ("labels.npy", "labels.i64")]
+    for labels in (own, *files):
+        np.testing.assert_array_equal(labels, right.labels)
+    with pytest.raises(OSError, match="exists already"):
+        ov.matrices.kmeans(x, x[:4], labels=tmp_path / "labels.npy")
+    # The labels take the place of what is read.
+    numbers = np.zeros((3000, 1), "i8")
+    numbers[::2] = 5
+    ov.matrices.kmeans(numbers, 2, labels=numbers[:, 0])
+    assert set(numbers[:, 0]) == {0, 1}
+
+
+def test_passes_are_told():
+    x, reports, seen = table(5000, 3), [], []
+    found = ov.matrices.kmeans(x, x[:3], iterations=4, each_pass=reports.append, progress=lambda *at: seen.append(at))
+    assert len(reports) == found.iterations + 1 and all(report.rows == 5000 for report in reports)
+    assert seen[-1] == (5000, 5000)
+
+    def stop(_):
+        raise LookupError("enough")
+
+    for device in NAMES:
+        for option in ({"each_pass": stop}, {"progress": lambda *_: stop(None)}):
+            with pytest.raises(LookupError, match="enough"):
+                ov.matrices.kmeans(x, x[:3], device=device, device_memory="256MiB", **option)
+
+
+def test_notes_are_logged_once(caplog):
+    with caplog.at_level("INFO", logger="overshot"):
+        ov.matrices.kmeans(np.asfortranarray(table(500, 3)), 2, iterations=3, device="cpu")
+    assert len([record for record in caplog.records if "is gathered" in record.getMessage()]) == 1
+
+
+def test_tables_are_not_kept():
+    x = table(500, 3)
+    kept = weakref.ref(x)
+    ov.matrices.kmeans(x, 3)
+    with pytest.raises(ValueError, match="NaN"):
+        ov.matrices.kmeans(x, np.full((2, 3), np.nan))
+    del x
+    assert kept() is None
+
+
+def cluster(x, to):
+    to.put(ov.matrices.kmeans(x, 4, seed=1).centers)
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="there is no fork")
+def test_a_process_that_is_forked_has_threads_of_its_own():
+    x = groups(3000, 2)
+    right = ov.matrices.kmeans(x, 4, seed=1).centers
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context = multiprocessing.get_context("fork")
+        queue = context.Queue()
+        process = context.Process(target=cluster, args=(x, queue))
+        process.start()
+        np.testing.assert_array_equal(queue.get(timeout=60), right)
+        process.join()
 
 
 @DEVICES
 def test_tf32_is_for_products_of_float32(settings, tmp_path):
     x = groups(20_000, 24, "f4")
     start = points(6, 24)
-    full, tf32 = (ov.matrices.kmeans(x, start, precision=precision, **settings) for precision in ("full", "tf32"))
+    full = ov.matrices.kmeans(x, start, precision="full", **settings)
     # Centers that far apart are the nearest ones with few bits, too.
-    for one, two in zip(full, tf32, strict=True):
-        np.testing.assert_array_equal(one, two)
+    for precision in ("tf32", "bf16x3"):
+        for one, two in zip(full, ov.matrices.kmeans(x, start, precision=precision, **settings), strict=True):
+            np.testing.assert_array_equal(one, two)
     for number, part in enumerate(np.split(x, 2)):
         np.save(tmp_path / f"{number}.npy", part)
     several = ov.open(tmp_path / "*.npy")
@@ -471,7 +537,7 @@ def test_tf32_is_for_products_of_float32(settings, tmp_path):
     for text, array in (("x.T @ x", x.astype("f8")), ("sum(x)", x)):
         with pytest.raises(ValueError, match="is for products of f32, and the job has none"):
             ov.evaluate(text, {"x": array}, precision="tf32", **settings)
-    with pytest.raises(ValueError, match="no precision 'half': use full or tf32"):
+    with pytest.raises(ValueError, match="no precision 'half': use full, tf32 or bf16x3"):
         ov.evaluate("x.T @ x", {"x": x}, precision="half", **settings)
-    with pytest.raises(TypeError, match="neighbours are exact"):
+    with pytest.raises(ValueError, match="neighbours are exact"):
         ov.matrices.nearest(x, x[:2], 1, precision="tf32", **settings)

@@ -168,7 +168,8 @@ impl Matrices<'_> {
     /// rows, and one more pass counts the rows of the last centers. A center without rows stays where it is.
     ///
     /// Products have the dtype of `x`, `f32` or `f64`; sums, centers and the inertia are `f64`. With
-    /// [`Precision::Tf32`](crate::Precision::Tf32), GPUs find the nearest centers of `f32` rows on tensor cores.
+    /// [`Precision::Tf32`](crate::Precision::Tf32) or [`Bf16x3`](crate::Precision::Bf16x3), GPUs find the nearest
+    /// centers of `f32` rows on tensor cores.
     ///
     /// # Errors
     /// As [`gram`](Matrices::gram), and if `x` or the centers are not finite, or there are more centers than rows.
@@ -240,8 +241,8 @@ impl Matrices<'_> {
     /// Reads all rows once.
     fn lloyd(&self, table: &Table<'_>, near: &Near, with_squares: bool, labels: Option<Output<'_>>) -> Result<Sums> {
         let count = near.centers.nrows();
-        let nearest = nearest(table.is_f32(), "label");
-        let mut text = format!("{nearest}; n = bincount(label, {count}); s = onehot(label, {count}).T @ f64(u)");
+        let nearest = nearest(table.is_f32(), "labels");
+        let mut text = format!("{nearest}; n = bincount(labels, {count}); s = onehot(labels, {count}).T @ f64(u)");
         if with_squares {
             // A product with ones is a sum within rows.
             text += "; squares = sum((f64(u) * f64(u)) @ ones)";
@@ -251,7 +252,7 @@ impl Matrices<'_> {
             job = job.input("ones", vec![1.0; table.width]);
         }
         if let Some(labels) = labels {
-            job = job.output("label", labels);
+            job = job.output("labels", labels);
         }
         let report = self.run(job)?;
         let sums = matrix(&report, "s", count)?;

@@ -12,10 +12,10 @@ use crate::device::Precision;
 use crate::error::{MatrixError, Result};
 use crate::job::Job;
 
-/// Queries that are searched in one pass.
-const QUERIES: usize = 1024;
+/// Queries that are searched in one pass. In tests there are few, as there are few rows.
+const QUERIES: usize = if cfg!(test) { 32 } else { 1024 };
 /// Rows that the host searches before the first pass. Each pass has three times as many rows as all before it.
-const FIRST: u64 = 65_536;
+const FIRST: u64 = if cfg!(test) { 16 } else { 65_536 };
 /// Rows that the host reads at a time, and rows of these that a thread compares at a time.
 const ROWS: usize = 8192;
 const BLOCK: usize = 1024;

@@ -2,6 +2,7 @@
 
 mod clusters;
 mod moments;
+mod neighbors;
 
 use ndarray::{Array2, ArrayView2, s};
 
