@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use overshot::{CancelToken, DeviceChoice, Job, Journal};
@@ -16,7 +16,7 @@ use crate::error::exception;
 use crate::expression::Expression;
 use crate::kernel::Call;
 use crate::partial::Partial;
-use crate::process::OfProcess;
+use crate::process::OncePerProcess;
 use crate::report::{Plan, Report};
 use crate::resident::Resident;
 use crate::watch::{Done, watched};
@@ -29,8 +29,8 @@ const WATCHED: u64 = 32 << 20;
 pub(crate) struct Engine {
     choice: DeviceChoice,
     limits: Limits,
-    built: Mutex<Option<OfProcess<Arc<overshot::Engine>>>>,
-    threads: Mutex<Option<OfProcess<Arc<ThreadPool>>>>,
+    built: OncePerProcess<overshot::Engine>,
+    threads: OncePerProcess<ThreadPool>,
 }
 
 #[derive(Clone, Copy)]
@@ -75,7 +75,7 @@ impl Engine {
             _ => Err(PyValueError::new_err(format!("device_timeout={seconds} is not a number of seconds above zero"))),
         });
         let limits = Limits { device_memory, pinned_memory, chunk, workers, device_timeout: seconds.transpose()? };
-        Ok(Engine { choice, limits, built: Mutex::new(None), threads: Mutex::new(None) })
+        Ok(Engine { choice, limits, built: OncePerProcess::default(), threads: OncePerProcess::default() })
     }
 
     /// Runs an expression or a kernel.
@@ -202,47 +202,37 @@ impl Engine {
 }
 
 impl Engine {
-    /// Returns the engine. A process that was forked builds its own one, because no thread of the other one exists in
-    /// it. Called only with the interpreter's lock, so no other thread holds the mutex while the process forks.
+    /// Returns the engine.
     pub(crate) fn engine(&self) -> PyResult<Arc<overshot::Engine>> {
-        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(built) = built.as_ref().filter(|built| built.is_own()) {
-            return Ok(built.get().clone());
-        }
-        let mut builder = overshot::Engine::builder().device(self.choice.clone());
-        let Limits { device_memory, pinned_memory, chunk, workers, device_timeout } = self.limits;
-        if let Some(bytes) = device_memory {
-            builder = builder.device_memory(bytes);
-        }
-        if let Some(bytes) = pinned_memory {
-            builder = builder.pinned_memory(bytes);
-        }
-        if let Some(bytes) = chunk {
-            builder = builder.chunk(bytes);
-        }
-        if let Some(workers) = workers {
-            builder = builder.workers(workers);
-        }
-        if let Some(limit) = device_timeout {
-            builder = builder.device_timeout(limit);
-        }
-        let engine = Arc::new(builder.build().map_err(exception)?);
-        *built = Some(OfProcess::new(engine.clone()));
-        Ok(engine)
+        self.built.get_or_make(|| {
+            let mut builder = overshot::Engine::builder().device(self.choice.clone());
+            let Limits { device_memory, pinned_memory, chunk, workers, device_timeout } = self.limits;
+            if let Some(bytes) = device_memory {
+                builder = builder.device_memory(bytes);
+            }
+            if let Some(bytes) = pinned_memory {
+                builder = builder.pinned_memory(bytes);
+            }
+            if let Some(bytes) = chunk {
+                builder = builder.chunk(bytes);
+            }
+            if let Some(workers) = workers {
+                builder = builder.workers(workers);
+            }
+            if let Some(limit) = device_timeout {
+                builder = builder.device_timeout(limit);
+            }
+            builder.build().map_err(exception)
+        })
     }
 
-    /// Returns the threads of algorithms, which start when they are first needed. Those that all of a process share do
-    /// not exist in a process that was forked. Called only with the interpreter's lock, as `engine` is.
+    /// Returns the threads of algorithms. Those that rayon shares among all of a process do not exist in one that was
+    /// forked.
     pub(crate) fn threads(&self) -> PyResult<Arc<ThreadPool>> {
-        let mut started = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(started) = started.as_ref().filter(|started| started.is_own()) {
-            return Ok(started.get().clone());
-        }
-        let threads = ThreadPoolBuilder::new().thread_name(|_| "overshot-matrices".into()).build();
-        let problem = |error| PyRuntimeError::new_err(format!("no threads can be started: {error}"));
-        let threads = Arc::new(threads.map_err(problem)?);
-        *started = Some(OfProcess::new(threads.clone()));
-        Ok(threads)
+        self.threads.get_or_make(|| {
+            let threads = ThreadPoolBuilder::new().thread_name(|_| "overshot-matrices".into()).build();
+            threads.map_err(|error| PyRuntimeError::new_err(format!("no threads can be started: {error}")))
+        })
     }
 }
 

@@ -2,6 +2,9 @@
 
 use std::mem::ManuallyDrop;
 use std::process;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::PyResult;
 
 /// A value whose drop would wait for threads, or call a driver, that exist only in the process that made it.
 pub(crate) struct OfProcess<T> {
@@ -15,7 +18,7 @@ impl<T> OfProcess<T> {
     }
 
     /// Whether this process made it.
-    pub(crate) fn is_own(&self) -> bool {
+    fn is_own(&self) -> bool {
         self.process == process::id()
     }
 
@@ -30,5 +33,28 @@ impl<T> Drop for OfProcess<T> {
             // SAFETY: it is dropped only here, and nothing uses it afterwards.
             unsafe { ManuallyDrop::drop(&mut self.value) }
         }
+    }
+}
+
+/// A value that each process makes when it first needs it, also one that was forked from a process that has it.
+pub(crate) struct OncePerProcess<T>(Mutex<Option<OfProcess<Arc<T>>>>);
+
+impl<T> Default for OncePerProcess<T> {
+    fn default() -> Self {
+        OncePerProcess(Mutex::new(None))
+    }
+}
+
+impl<T> OncePerProcess<T> {
+    /// Returns the value of this process. Called only with the interpreter's lock, so no other thread holds the mutex
+    /// while the process forks.
+    pub(crate) fn get_or_make(&self, make: impl FnOnce() -> PyResult<T>) -> PyResult<Arc<T>> {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = made.as_ref().filter(|made| made.is_own()) {
+            return Ok(made.get().clone());
+        }
+        let value = Arc::new(make()?);
+        *made = Some(OfProcess::new(value.clone()));
+        Ok(value)
     }
 }

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import overshot as ov
+from overshot._progress import Progress
 
 ENDLESS = 10**15
 
@@ -143,6 +144,16 @@ def test_notes_are_logged(caplog):
 def test_progress_lines_are_only_for_terminals(capsys):
     assert ov.evaluate("sum(x)", x=np.ones(8 << 20), device="cpu", progress=True) == 8 << 20
     assert capsys.readouterr() == ("", "")
+
+
+def test_the_time_left_is_that_of_the_pass(monkeypatch):
+    clock = iter([0.0, 100.0, 101.0, 111.0])
+    monkeypatch.setattr("overshot._progress.time.monotonic", lambda: next(clock))
+    line, shown = Progress(), []
+    monkeypatch.setattr(line, "_show", shown.append)
+    for done in (50, 0, 10):  # the second pass begins
+        line(done, 100)
+    assert shown == [" 50 % of 100 rows, 100 s left", " 10 % of 100 rows, 90 s left"]
 
 
 def test_import_opens_no_gpu_and_starts_no_thread():
