@@ -184,6 +184,8 @@ pub mod trace;
 #[doc(hidden)]
 pub mod units;
 
+#[cfg(feature = "parquet")]
+pub use data::Parquet;
 pub use data::{ArrayValue, Dtype, Input, Npy, Output, Raw, Scalar, Sink, Source};
 pub use device::{DeviceChoice, Precision};
 pub use engine::{Engine, EngineBuilder, Passes};
@@ -197,10 +199,12 @@ pub use report::Report;
 
 /// Inputs and outputs: files, memory, generators, and the traits for sources and sinks of one's own.
 pub mod io {
+    #[cfg(feature = "parquet")]
+    pub use crate::data::Parquet;
     pub use crate::data::{
         ArrayValue, Blocks, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Parts, Placement,
-        Raw, RawArray, RawArrayMut, ReadMode, Scalar, Sink, SinkMemory, Source, Target, commit_all, create, map, open,
-        open_with,
+        Raw, RawArray, RawArrayMut, ReadMode, Scalar, Sink, SinkMemory, Source, TableColumn, TableFile, Target,
+        commit_all, create, map, open, open_with,
     };
     #[doc(hidden)]
     pub use crate::data::{

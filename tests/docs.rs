@@ -27,6 +27,8 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+#[cfg(feature = "parquet")]
+use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use markdown::{Block, blocks, commands, headings, links, options};
@@ -179,6 +181,8 @@ fn make_files(folder: &Path) -> Result<(), Failed> {
     }
     shell(&format!("overshot run --quiet 'x = f32(i % 1000) / 1000' x=x.f32 --rows {ROWS}"), folder)?;
     fs::write(folder.join("trades.npy"), npy("[('price', '<f4'), ('size', '<u2')]", "2,", &[0; 12]))?;
+    #[cfg(feature = "parquet")]
+    parquet(&folder.join("trades.parquet"))?;
     let numbers: Vec<f64> = (0..40).map(|number| f64::from(number * 7919 % 1009)).collect();
     for (name, shape, count) in [
         ("table", "10, 4", 40),
@@ -205,6 +209,26 @@ fn make_files(folder: &Path) -> Result<(), Failed> {
 fn npy(descr: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': ({shape})}}\n");
     [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), elements].concat()
+}
+
+/// Writes a Parquet file of prices and sizes.
+#[cfg(feature = "parquet")]
+fn parquet(path: &Path) -> Result<(), Failed> {
+    use ::parquet::data_type::{DoubleType, Int64Type};
+    use ::parquet::file::writer::SerializedFileWriter;
+    let schema = "message trades { REQUIRED DOUBLE price; REQUIRED INT64 size; }";
+    let schema = Arc::new(::parquet::schema::parser::parse_message_type(schema)?);
+    let mut file = SerializedFileWriter::new(fs::File::create(path)?, schema, Arc::default())?;
+    let mut group = file.next_row_group()?;
+    let mut price = group.next_column()?.ok_or("no column")?;
+    price.typed::<DoubleType>().write_batch(&[1.5, 2.5, 4.0], None, None)?;
+    price.close()?;
+    let mut size = group.next_column()?.ok_or("no column")?;
+    size.typed::<Int64Type>().write_batch(&[50, 150, 250], None, None)?;
+    size.close()?;
+    group.close()?;
+    file.close()?;
+    Ok(())
 }
 
 /// An archive of files, as `numpy.savez` writes it.

@@ -574,15 +574,18 @@ def open(
     read: str = "map",
     field: str | None = None,
     member: str | None = None,
+    nulls: float | str | None = None,
 ) -> _core.File:
-    """Opens a `.npy` file, or a raw file of rows of a dtype, as an input of any size.
+    """Opens a `.npy` file, a column of a Parquet file, or a raw file of rows of a dtype, as an input of any size.
 
     A folder, or a pattern such as `"part-*.npy"`, stands for its files as one input, in natural order of their names.
-    `field` is the field that is read of a `.npy` file of records (a structured array).
+    `field` is the column that is read of a Parquet file, or the field of a `.npy` file of records (a structured array).
+    `nulls` is the value that is read in the place of nulls, such as `0` or `nan`. Without it, nulls are an error.
     `member` is the array that is read of a `.npz` archive, which must not be compressed (`numpy.savez`).
     `read` is `"map"`, `"pread"` or `"direct"`, which bypasses the page cache. Do not write to the file during a run.
     """
-    return _core.File(os.fspath(path), None if dtype is None else np.dtype(dtype).name, read, field, member)
+    name = None if dtype is None else np.dtype(dtype).name
+    return _core.File(os.fspath(path), name, read, field, member, None if nulls is None else str(nulls))
 
 
 def create(

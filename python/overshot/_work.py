@@ -146,8 +146,8 @@ def _sent(name: str, value: Any) -> Any:
     if isinstance(value, (str, os.PathLike)):
         return os.path.abspath(value)
     if isinstance(value, _core.File):
-        path, dtype, read, field, member = value.__getnewargs__()
-        return _core.File(os.path.abspath(path), dtype, read, field, member)
+        path, dtype, read, field, member, nulls = value.__getnewargs__()
+        return _core.File(os.path.abspath(path), dtype, read, field, member, nulls)
     is_number = isinstance(value, np.ndarray) and value.ndim == 0
     if is_number or isinstance(value, (_core.Blocks, bool, int, float, np.generic)):
         return value

@@ -1,6 +1,6 @@
 //! Files as inputs and outputs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use overshot::io::{self, NamedFile, ReadMode};
 use overshot::{Dtype, Input, Output};
@@ -25,6 +25,9 @@ pub(crate) struct File {
     /// The array that is read of an archive.
     #[pyo3(get)]
     member: Option<String>,
+    /// The value that is read in the place of nulls.
+    #[pyo3(get)]
+    nulls: Option<String>,
     dtype: Dtype,
     shape: Vec<u64>,
 }
@@ -44,13 +47,14 @@ fn parse_dtype(name: Option<&str>) -> PyResult<Option<Dtype>> {
 #[pymethods]
 impl File {
     #[new]
-    #[pyo3(signature = (path, dtype=None, read="map", field=None, member=None))]
+    #[pyo3(signature = (path, dtype=None, read="map", field=None, member=None, nulls=None))]
     fn new(
         path: PathBuf,
         dtype: Option<&str>,
         read: &str,
         field: Option<String>,
         member: Option<String>,
+        nulls: Option<String>,
     ) -> PyResult<Self> {
         let given = parse_dtype(dtype)?;
         let read = match read {
@@ -59,10 +63,12 @@ impl File {
             "direct" => Read::With(ReadMode::Direct),
             other => return Err(PyValueError::new_err(format!("read='{other}' is not 'map', 'pread' or 'direct'"))),
         };
-        let input = open(&path, given, read, (field.as_deref(), member.as_deref()))?;
+        let mut file = File { dtype: Dtype::U8, shape: vec![], path, read, given, field, member, nulls };
+        let input = file.input()?;
         let source = input.source();
-        let shape = source.shape().map_or_else(|| vec![source.rows()], <[u64]>::to_vec);
-        Ok(File { dtype: source.dtype(), shape, path, read, given, field, member })
+        file.shape = source.shape().map_or_else(|| vec![source.rows()], <[u64]>::to_vec);
+        file.dtype = source.dtype();
+        Ok(file)
     }
 
     /// The dtype, as a scalar type of NumPy.
@@ -77,13 +83,17 @@ impl File {
         pyo3::types::PyTuple::new(py, &self.shape)
     }
 
-    fn __getnewargs__(&self) -> (PathBuf, Option<&'static str>, &'static str, Option<String>, Option<String>) {
+    #[allow(clippy::type_complexity, reason = "the arguments of `new`")]
+    fn __getnewargs__(
+        &self,
+    ) -> (PathBuf, Option<&'static str>, &'static str, Option<String>, Option<String>, Option<String>) {
         let read = match self.read {
             Read::Map => "map",
             Read::With(ReadMode::Direct) => "direct",
             Read::With(_) => "pread",
         };
-        (self.path.clone(), self.given.map(dtype::numpy_name), read, self.field.clone(), self.member.clone())
+        let File { path, given, field, member, nulls, .. } = self;
+        (path.clone(), given.map(dtype::numpy_name), read, field.clone(), member.clone(), nulls.clone())
     }
 
     fn __repr__(&self) -> String {
@@ -94,25 +104,17 @@ impl File {
 impl File {
     /// Opens the file as an input.
     pub(crate) fn input(&self) -> PyResult<Input<'static>> {
-        open(&self.path, self.given, self.read, (self.field.as_deref(), self.member.as_deref()))
+        let File { path, given, field, member, nulls, .. } = self;
+        let (field, member, nulls) = (field.clone(), member.clone(), nulls.clone());
+        let file = NamedFile { dtype: *given, field, member, nulls, ..NamedFile::from(&**path) };
+        let opened = match self.read {
+            // SAFETY: as with the command and `numpy.memmap`, the documentation asks users not to write to or shorten a
+            // file during a run. Only the library can leave this to the compiler.
+            Read::Map => unsafe { file.map() },
+            Read::With(mode) => file.open(mode),
+        };
+        opened.map_err(exception)
     }
-}
-
-fn open(
-    path: &Path,
-    dtype: Option<Dtype>,
-    read: Read,
-    (field, member): (Option<&str>, Option<&str>),
-) -> PyResult<Input<'static>> {
-    let [field, member] = [field, member].map(|name| name.map(str::to_owned));
-    let file = NamedFile { path: path.into(), dtype, is_raw: false, member, field };
-    let opened = match read {
-        // SAFETY: as with the command and `numpy.memmap`, the documentation asks users not to write to or shorten a
-        // file during a run. Only the library can leave this to the compiler.
-        Read::Map => unsafe { file.map() },
-        Read::With(mode) => file.open(mode),
-    };
-    opened.map_err(exception)
 }
 
 /// A file to be written: `.npy`, or raw rows.

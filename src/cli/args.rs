@@ -107,6 +107,10 @@ pub struct JobArgs {
     #[arg(long, value_name = "HOW", help_heading = "Data")]
     pub read_mode: Option<ReadModeArg>,
 
+    /// Read this value in the place of nulls in tables, such as nan or 0. Without it, nulls are an error
+    #[arg(long, value_name = "VALUE", allow_hyphen_values = true, help_heading = "Data")]
+    pub nulls: Option<String>,
+
     /// Run some rows only, those of --part or --rows A..B, and write what 'overshot merge' needs of them to this file.
     /// Any number of processes write their rows of the same outputs, which get their names when all are merged. An
     /// existing file is replaced

@@ -3,6 +3,7 @@
 mod field;
 mod header;
 mod stats;
+mod table;
 
 use std::fmt::Write;
 use std::fs::File;
@@ -16,6 +17,7 @@ use serde::Serialize;
 use self::field::Field;
 use self::header::NpyHeader;
 use self::stats::Stats;
+use self::table::Table;
 use super::args::InfoArgs;
 use super::output::{print, print_json};
 use super::style::{dim, heading};
@@ -35,7 +37,8 @@ struct Info {
     path: String,
     /// How many files it names.
     files: usize,
-    /// `npy`, `npz`, `raw`, or a description of an unsupported format; of several files, that of the first one.
+    /// `npy`, `npz`, `parquet`, `raw`, or a description of an unsupported format; of several files, that of the first
+    /// one.
     format: String,
     file_bytes: Option<u64>,
     dtype: Option<&'static str>,
@@ -45,6 +48,8 @@ struct Info {
     npy: Option<NpyHeader>,
     /// The fields of a file of records.
     fields: Option<Vec<Field>>,
+    /// The columns of a table.
+    table: Option<Table>,
     stats: Option<Stats>,
     /// Why a job cannot read the file, and what to do.
     problem: Option<String>,
@@ -74,6 +79,13 @@ fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
     let first = paths.first().unwrap_or(&file.path);
     let head = head(first).unwrap_or_default();
     info.file_bytes = paths.iter().try_fold(0u64, |sum, path| Some(sum.saturating_add(length(path).ok()?)));
+    // What cannot be opened is reported below.
+    if !file.is_raw
+        && file.member.is_none()
+        && let Ok(Some(table)) = Table::of(&paths)
+    {
+        return Ok(info.with_table(table));
+    }
     let is_npy_name = first.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"));
     let foreign = if file.is_raw { None } else { overshot::io::foreign_format(first, &head) };
     info.npy = if file.is_raw { None } else { NpyHeader::parse(&head) };
@@ -98,10 +110,7 @@ fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
     };
     info.fields = record.as_ref().map(|record| record.fields.iter().map(Field::of).collect());
     match opened {
-        Err(Error::File { path, problem, remedy, .. }) if path == file.path => {
-            info.problem = Some(format!("{problem}; {remedy}"))
-        }
-        Err(error) => info.problem = Some(error.to_string()),
+        Err(error) => info.problem = Some(problem_of(error, &file.path)),
         Ok(input) => {
             let source = input.source();
             let (dtype, rows) = (source.dtype(), source.rows());
@@ -116,6 +125,14 @@ fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
         }
     }
     Ok(info)
+}
+
+/// Returns what is wrong, without the path of the file that is shown before.
+fn problem_of(error: Error, own: &Path) -> String {
+    match error {
+        Error::File { path, problem, remedy, .. } if path == own => format!("{problem}; {remedy}"),
+        error => error.to_string(),
+    }
 }
 
 fn engine(device: &DeviceChoice) -> Result<Engine> {
@@ -150,9 +167,16 @@ impl Info {
             data_bytes: None,
             npy: None,
             fields: None,
+            table: None,
             stats: None,
             problem: None,
         }
+    }
+
+    fn with_table(self, table: Table) -> Info {
+        let problem = (!table.is_readable()).then(|| "has no column of numbers".into());
+        let (format, rows) = (table.format().into(), Some(table.rows()));
+        Info { format, rows, problem, table: Some(table), ..self }
     }
 
     fn text(&self) -> String {
@@ -161,6 +185,8 @@ impl Info {
             let _ = write!(text, ": {} of {dtype}, {}", units::counted(rows, "row"), units::bytes(bytes));
         } else if let (Some(_), Some(rows), Some(bytes)) = (&self.fields, self.rows, self.data_bytes) {
             let _ = write!(text, ": {}, {}", units::counted(rows, "record"), units::bytes(bytes));
+        } else if let (Some(_), Some(rows), Some(bytes)) = (&self.table, self.rows, self.file_bytes) {
+            let _ = write!(text, ": {}, {}", units::counted(rows, "row"), units::bytes(bytes));
         } else if let Some(bytes) = self.file_bytes {
             let _ = write!(text, ": {}", units::bytes(bytes));
         }
@@ -177,6 +203,7 @@ impl Info {
             None if self.dtype.is_some() => line(dim("raw; can be used in place")),
             None => {}
         }
+        self.table.iter().flat_map(Table::text).for_each(&mut line);
         self.fields.iter().flatten().for_each(|field| line(field.text()));
         if let Some(stats) = &self.stats {
             line(stats.text());

@@ -99,6 +99,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
     }
     job = job.verify(args.verify.unwrap_or(0.0)).checksum(args.checksum);
     job = job.precision(args.precision.unwrap_or_default());
+    let nulls = args.nulls.as_deref();
     for file in files {
         let (name, path) = (&file.name, file.file.path.display());
         let number = if is_expression { file.number()? } else { None };
@@ -114,7 +115,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
             match number {
                 Some(Value::Scalar(scalar)) => job.scalar(name, scalar),
                 Some(Value::Number(number)) => job.number(name, number),
-                None => job.input(name, open(&file.file, args.read_mode)?),
+                None => job.input(name, open(&file.file.with_nulls(nulls), args.read_mode)?),
             }
         } else {
             let fields = fields_of(name, &inputs, args);
@@ -122,7 +123,7 @@ fn job(args: &JobArgs) -> Result<Job<'static>> {
                 return Err(Failure::Usage(format!("{name}={path}: {}", no_such_name(name, &job))));
             }
             for (input, field) in fields {
-                job = job.input(&input, open(&file.file.with_field(&field), args.read_mode)?);
+                job = job.input(&input, open(&file.file.with_field(&field).with_nulls(nulls), args.read_mode)?);
             }
             job
         };

@@ -1,7 +1,7 @@
 //! Inputs of which a process has some rows only.
 
 use super::sink::rows_of;
-use super::{Dtype, Input, Source};
+use super::{Dtype, Input, Memory, Source};
 use crate::error::{ColumnError, Result};
 
 /// An input of which this process has some rows only, in blocks.
@@ -112,6 +112,18 @@ impl Source for Blocks<'_> {
             true => Ok(()),
             false => Err(ColumnError::MissingRows { column: self.name(), first: row, end: wanted.end }.into()),
         }
+    }
+
+    fn is_cached(&self, first: u64, rows: u64) -> bool {
+        // Rows of several blocks are read in any case.
+        let block = self.blocks.get(self.blocks.partition_point(|block| end_of(block) <= first));
+        let block = block.and_then(|block| Some((block.1.source(), first.checked_sub(block.0)?)));
+        block.is_none_or(|(source, first)| source.is_cached(first, rows))
+    }
+
+    fn piece(&self, first: u64, rows: u64) -> Option<Memory<'_>> {
+        let block = self.blocks.get(self.blocks.partition_point(|block| end_of(block) <= first))?;
+        block.1.source().piece(first.checked_sub(block.0)?, rows)
     }
 
     fn shape(&self) -> Option<&[u64]> {

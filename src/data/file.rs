@@ -246,9 +246,7 @@ impl FileRows {
 
     /// See [`Source::version`](super::Source::version).
     pub(super) fn version(&self) -> Option<u128> {
-        let metadata = self.file.metadata().ok()?;
-        let modified = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
-        Some((u128::from(modified as u64) << 64) | u128::from(metadata.len()))
+        version_of(&self.file)
     }
 
     /// Returns why the file is not read as requested.
@@ -261,6 +259,13 @@ impl FileRows {
     fn bytes_in_place(&self) -> Option<&[u8]> {
         self.map.as_ref()?.0.get(usize::try_from(self.place.first).ok()?..)
     }
+}
+
+/// See [`Source::version`](super::Source::version).
+fn version_of(file: &File) -> Option<u128> {
+    let metadata = file.metadata().ok()?;
+    let modified = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
+    Some((u128::from(modified as u64) << 64) | u128::from(metadata.len()))
 }
 
 /// Returns the offset behind the last row.
@@ -382,6 +387,12 @@ impl Opened {
         let cannot = |e| io_error(&self.path, "cannot be read", "check the disk", e);
         self.read_at(&mut head, 0).map_err(cannot)?;
         Ok(head)
+    }
+
+    /// See [`Source::version`](super::Source::version).
+    #[cfg(feature = "parquet")]
+    pub(super) fn version(&self) -> Option<u128> {
+        version_of(&self.file)
     }
 
     /// Fills `dst` with the bytes at an offset.

@@ -1,33 +1,26 @@
 //! Several files as one dataset.
 
-use super::file::FileRows;
+use super::dataset::Dataset;
 use super::sink::rows_of;
-use super::{Dtype, Source};
+use super::{Dtype, Memory, Source};
 use crate::error::{ColumnError, Error, JobError, Result};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use twox_hash::XxHash3_128;
 
-/// The rows of one of the files.
-#[derive(Debug)]
-pub(super) struct Part {
-    pub rows: FileRows,
-    /// The dimensions; `None` for a file without a header.
-    pub shape: Option<Vec<u64>>,
-}
-
 /// Several files, whose rows follow each other. They are joined along their first dimension.
 ///
-/// Their rows are not adjacent in memory, so they are never used in place, and a map would save nothing.
+/// Their rows are not adjacent in memory, so that only those of one file at a time can be used in place.
 #[derive(Debug)]
 pub(super) struct Files {
     /// The folder or the pattern that the user named.
     name: PathBuf,
     /// With their first rows.
-    files: Vec<(u64, FileRows)>,
+    files: Vec<(u64, Dataset)>,
     dtype: Dtype,
     rows: u64,
     shape: Option<Vec<u64>>,
+    grains: Vec<u64>,
 }
 
 impl Files {
@@ -35,55 +28,69 @@ impl Files {
     ///
     /// # Errors
     /// If the dtypes differ, or the shapes differ in more than the lengths of the first dimension.
-    pub(super) fn new(name: &Path, parts: Vec<Part>) -> Result<Files> {
+    pub(super) fn new(name: &Path, parts: Vec<Dataset>) -> Result<Files> {
         let shape = joined_shape(&parts)?;
-        let bytes = parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.rows.bytes()));
-        let (mut rows, mut dtype, mut files) = (0u64, Dtype::U8, Vec::<(u64, FileRows)>::with_capacity(parts.len()));
-        for Part { rows: part, .. } in parts {
-            match files.first() {
-                Some((_, first)) if first.dtype != part.dtype => {
-                    let (own, other_dtype) = (first.dtype.to_string(), part.dtype.to_string());
-                    let (first, other) = (first.path.clone(), part.path);
+        let bytes = parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.bytes()));
+        let (mut rows, mut dtype) = (0u64, Dtype::U8);
+        let (mut files, mut grains) = (Vec::<(u64, Dataset)>::with_capacity(parts.len()), Vec::new());
+        for part in parts {
+            let source = part.source();
+            match files.first().map(|(_, first)| first.source()) {
+                Some(first) if first.dtype() != source.dtype() => {
+                    let (own, other_dtype) = (first.dtype().to_string(), source.dtype().to_string());
+                    let (first, other) = (path_of(first), path_of(source));
                     return Err(JobError::FilesDtype { first, own, other, other_dtype }.into());
                 }
-                _ => dtype = part.dtype,
+                _ => dtype = source.dtype(),
             }
-            let (start, len) = (rows, part.rows);
-            files.push((start, part.among(bytes)));
+            let (start, len) = (rows, source.rows());
             rows = start.checked_add(len).filter(|rows| rows.checked_mul(dtype.size() as u64).is_some()).ok_or_else(
                 || Error::file(name, "its files have more rows than can be counted", "read fewer files at once"),
             )?;
+            grains.extend(source.grains().iter().map(|first| start + first));
+            files.push((start, part.among(bytes)));
         }
-        Ok(Files { name: name.into(), files, dtype, rows, shape })
+        Ok(Files { name: name.into(), files, dtype, rows, shape, grains })
     }
 
     /// Returns the files that have some of these rows: each with the range of its own rows.
-    fn parts(&self, rows: Range<u64>) -> impl Iterator<Item = (&FileRows, Range<u64>)> {
-        let next = self.files.partition_point(|(first, file)| first + file.rows <= rows.start);
+    fn parts(&self, rows: Range<u64>) -> impl Iterator<Item = (&dyn Source, Range<u64>)> {
+        let next = self.files.partition_point(|(first, file)| first + file.source().rows() <= rows.start);
         self.files[next..].iter().map_while(move |(first, file)| {
-            let own = rows.start.max(*first) - first..rows.end.min(first + file.rows).saturating_sub(*first);
+            let file = file.source();
+            let own = rows.start.max(*first) - first..rows.end.min(first + file.rows()).saturating_sub(*first);
             (*first < rows.end).then_some((file, own))
         })
     }
+
+    fn sources(&self) -> impl Iterator<Item = &dyn Source> {
+        self.files.iter().map(|(_, file)| file.source())
+    }
+}
+
+/// Returns the path of a file.
+fn path_of(file: &dyn Source) -> PathBuf {
+    file.path().map(PathBuf::from).unwrap_or_default()
 }
 
 /// Returns the shape of all files together; `None` if none has one.
-fn joined_shape(parts: &[Part]) -> Result<Option<Vec<u64>>> {
-    let Some((first, shape)) = parts.iter().find_map(|part| Some((&part.rows, part.shape.as_deref()?))) else {
+fn joined_shape(parts: &[Dataset]) -> Result<Option<Vec<u64>>> {
+    let sources = || parts.iter().map(Dataset::source);
+    let Some((first, shape)) = sources().find_map(|part| Some((part, part.shape()?))) else {
         return Ok(None);
     };
     let mut length = 0u64;
-    for part in parts {
+    for part in sources() {
         // A file without a header has one dimension.
-        let flat = [part.rows.rows];
-        let own = part.shape.as_deref().unwrap_or(&flat);
+        let flat = [part.rows()];
+        let own = part.shape().unwrap_or(&flat);
         let Some((along, rest)) = own.split_first() else {
             let problem = "has no dimension along which it can be joined with other files";
-            return Err(Error::file(&part.rows.path, problem, "save it again with numpy.save(path, array.reshape(1))"));
+            return Err(Error::file(path_of(part), problem, "save it again with numpy.save(path, array.reshape(1))"));
         };
         if shape.get(1..) != Some(rest) {
             let (shape, other_shape) = (numpy_shape(shape), numpy_shape(own));
-            let (first, other) = (first.path.clone(), part.rows.path.clone());
+            let (first, other) = (path_of(first), path_of(part));
             return Err(JobError::FilesShape { first, shape, other, other_shape }.into());
         }
         length = length.saturating_add(*along);
@@ -136,7 +143,20 @@ impl Source for Files {
     }
 
     fn files(&self) -> Vec<&Path> {
-        self.files.iter().map(|(_, file)| file.path.as_path()).collect()
+        self.sources().filter_map(Source::path).collect()
+    }
+
+    fn piece(&self, first: u64, rows: u64) -> Option<Memory<'_>> {
+        let (file, own) = self.parts(first..first.checked_add(rows)?).next()?;
+        if own.end - own.start == rows { file.piece(own.start, rows) } else { None }
+    }
+
+    fn grains(&self) -> &[u64] {
+        &self.grains
+    }
+
+    fn variant(&self) -> String {
+        self.sources().next().map(Source::variant).unwrap_or_default()
     }
 
     fn is_cached(&self, first: u64, rows: u64) -> bool {
@@ -145,15 +165,15 @@ impl Source for Files {
     }
 
     fn bytes_read_direct(&self) -> u64 {
-        self.files.iter().map(|(_, file)| file.bytes_read_direct()).sum()
+        self.sources().map(Source::bytes_read_direct).sum()
     }
 
     fn version(&self) -> Option<u128> {
-        let versions = self.files.iter().map(|(_, file)| file.version()).collect::<Option<Vec<_>>>()?;
+        let versions = self.sources().map(Source::version).collect::<Option<Vec<_>>>()?;
         Some(XxHash3_128::oneshot(bytemuck::cast_slice(&versions)))
     }
 
     fn warning(&self) -> Option<String> {
-        self.files.iter().find_map(|(_, file)| file.warning())
+        self.sources().find_map(Source::warning)
     }
 }

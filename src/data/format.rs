@@ -1,19 +1,22 @@
 //! Selects the file format by the file name, for the command.
 
+use super::dataset::Dataset;
 use super::dtype::dtype_names;
 use super::file::{Opened, ends_with_slash};
-use super::files::{Files, Part};
+use super::files::Files;
 use super::foreign_format::{Foreign, by_name, foreign_format, is_npy};
 use super::npz::{self, is_npz};
 use super::pattern::several;
-use super::{Dtype, Input, NewFile, Npy, Raw, ReadMode, Source};
+use super::table_file::TableFormat;
+use super::{Dtype, Input, NewFile, Npy, Raw, ReadMode};
 use crate::error::{Error, JobError, Result, SettingError};
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Opens a file for reading: `.npy` as [`Npy`], every other name as [`Raw`]. Or several files, which are one input:
-/// those of a folder, or those whose names match a pattern of `*`, `?` and `[a-z]`, such as `part-*.npy`.
+/// Opens a file for reading: `.npy` as [`Npy`], a Parquet file with one column of numbers as `Parquet`, every other
+/// name as [`Raw`]. Or several files, which are one input: those of a folder, or those whose names match a pattern of
+/// `*`, `?` and `[a-z]`, such as `part-*.npy`.
 ///
 /// Several files are read in natural order of their names: `part-2` comes before `part-10`. Hidden files are left out,
 /// as the shell does. The files have the same dtype, and shapes that differ in the lengths of the first dimension only,
@@ -47,11 +50,11 @@ pub fn open(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<Input<'stati
 /// # Errors
 /// Returns the same errors as [`open`].
 pub fn open_with(path: impl AsRef<Path>, dtype: Option<Dtype>, reading: ReadMode) -> Result<Input<'static>> {
-    named(path.as_ref(), |path| one(path, (None, None), dtype, reading), Dataset::input)
+    named(path.as_ref(), |path| one(path, Within::default(), dtype, reading), |file| file)
 }
 
 /// Opens a file as [`open`] does, to be used in place through a memory map. If the system cannot map it, it is read
-/// with system calls, and so are several files, whose rows are not adjacent in memory.
+/// with system calls. Of several files, the rows of one at a time are used in place.
 ///
 /// # Safety
 /// The contract of [`Npy::map`]: nobody may write to the file or truncate it while the input exists.
@@ -59,50 +62,16 @@ pub fn open_with(path: impl AsRef<Path>, dtype: Option<Dtype>, reading: ReadMode
 /// # Errors
 /// Returns the same errors as [`open`].
 pub unsafe fn map(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<Input<'static>> {
+    let one = |path: &Path| one(path, Within::default(), dtype, ReadMode::default());
     // SAFETY: the caller upholds the same contract.
-    named(path.as_ref(), |path| one(path, (None, None), dtype, ReadMode::default()), |file| unsafe { file.map() })
+    named(path.as_ref(), one, |file| unsafe { file.mapped() })
 }
 
-/// A file of a format that can be read.
-enum Dataset {
-    Npy(Npy),
-    Raw(Raw),
-}
-
-impl Dataset {
-    fn input(self) -> Input<'static> {
-        match self {
-            Dataset::Npy(npy) => npy.into(),
-            Dataset::Raw(raw) => raw.into(),
-        }
-    }
-
-    /// Returns the file, to be used in place.
-    ///
-    /// # Safety
-    /// The contract of [`Npy::map`].
-    unsafe fn map(self) -> Input<'static> {
-        match self {
-            // SAFETY: the caller upholds the same contract.
-            Dataset::Npy(npy) => unsafe { npy.mapped() }.into(),
-            // SAFETY: as above.
-            Dataset::Raw(raw) => unsafe { raw.mapped() }.into(),
-        }
-    }
-
-    fn part(self) -> Part {
-        match self {
-            Dataset::Npy(npy) => npy.into_part(),
-            Dataset::Raw(raw) => raw.into_part(),
-        }
-    }
-}
-
-/// Returns the file of a name as an input by `alone`, or several files as one input. `open` opens each.
+/// Returns the file of a name, or several files, as one input. `open` opens each, and `placed` prepares it.
 fn named(
     name: &Path,
     open: impl Fn(&Path) -> Result<Dataset>,
-    alone: impl FnOnce(Dataset) -> Input<'static>,
+    placed: impl Fn(Dataset) -> Dataset,
 ) -> Result<Input<'static>> {
     refuse_places(name)?;
     if name.is_dir()
@@ -111,32 +80,48 @@ fn named(
         return Err(not_raw(name, foreign));
     }
     match several(name)?.as_deref() {
-        None => Ok(alone(open(name)?)),
-        Some([only]) => Ok(alone(open(only)?)),
+        None => Ok(placed(open(name)?).input()),
+        Some([only]) => Ok(placed(open(only)?).input()),
         Some(paths) => {
-            let parts = paths.iter().map(|path| open(path).map(Dataset::part)).collect::<Result<Vec<_>>>()?;
+            let parts = paths.iter().map(|path| open(path).map(&placed)).collect::<Result<Vec<_>>>()?;
             Ok(Files::new(name, parts)?.into())
         }
     }
 }
 
-/// Opens one file by its name; or an array of an archive, a field of records, or both.
-fn one(
-    path: &Path,
-    (member, field): (Option<&str>, Option<&str>),
-    dtype: Option<Dtype>,
-    reading: ReadMode,
-) -> Result<Dataset> {
+/// What is read of a file: an array of an archive, a field of records or a column, or both.
+#[derive(Clone, Copy, Default)]
+struct Within<'a> {
+    member: Option<&'a str>,
+    field: Option<&'a str>,
+    /// The value in the place of nulls.
+    nulls: Option<&'a str>,
+}
+
+/// Opens one file by its name.
+fn one(path: &Path, within: Within<'_>, dtype: Option<Dtype>, reading: ReadMode) -> Result<Dataset> {
+    let Within { member, field, nulls } = within;
     if member.is_some() || is_npz(path) {
         let archive = Opened::new(path)?;
         let array = match member {
             Some(member) => npz::array(archive, member)?,
             None => return Err(npz::no_name(&archive)),
         };
-        return agreed(Npy::of(array, field, reading)?, dtype).map(Dataset::Npy);
+        return agreed(Dataset::Npy(Npy::of(array, field, reading)?), dtype);
     }
-    match (readable(path, dtype)?, field) {
-        (None, field) => agreed(Npy::of(Opened::new(path)?, field, reading)?, dtype).map(Dataset::Npy),
+    let opened = Opened::new(path)?;
+    if is_npy(path) {
+        return agreed(Dataset::Npy(Npy::of(opened, field, reading)?), dtype);
+    }
+    let head = opened.head(16)?;
+    if let Some(format) = TableFormat::of(path, &head) {
+        return agreed(format.column(opened, field, reading, nulls)?, dtype);
+    }
+    if let Some(foreign) = foreign_format(path, &head) {
+        return Err(not_raw(path, foreign));
+    }
+    match (dtype, field) {
+        (None, _) => Err(JobError::MissingDtype { path: path.into() }.into()),
         (Some(dtype), None) => Raw::open_with(path, dtype, reading).map(Dataset::Raw),
         (Some(_), Some(field)) => Err(no_field(path, field)),
     }
@@ -173,21 +158,6 @@ fn with(file: NewFile, dtype: Option<Dtype>) -> NewFile {
     }
 }
 
-/// Returns the dtype with which a raw file is read; `None` for a `.npy` file.
-fn readable(path: &Path, dtype: Option<Dtype>) -> Result<Option<Dtype>> {
-    let opened = Opened::new(path)?;
-    if is_npy(path) {
-        return Ok(None);
-    }
-    if let Some(foreign) = foreign_format(path, &opened.head(16)?) {
-        return Err(not_raw(path, foreign));
-    }
-    match dtype {
-        None => Err(JobError::MissingDtype { path: path.into() }.into()),
-        dtype => Ok(dtype),
-    }
-}
-
 fn no_field(path: &Path, field: &str) -> Error {
     let problem = format!("is a raw file, so that it has no field '{field}'");
     Error::file(path, problem, "leave the field out, or save the records with numpy.save")
@@ -216,14 +186,15 @@ fn refuse_places(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns a `.npy` file, if it has the dtype that was given.
-fn agreed(npy: Npy, dtype: Option<Dtype>) -> Result<Npy> {
+/// Returns a file that knows its dtype, if that is the one that was given.
+fn agreed(file: Dataset, dtype: Option<Dtype>) -> Result<Dataset> {
+    let source = file.source();
     match dtype {
-        Some(dtype) if dtype != npy.dtype() => {
-            let (path, own) = (npy.name().into(), npy.dtype().to_string());
+        Some(dtype) if dtype != source.dtype() => {
+            let (path, own) = (source.name().into(), source.dtype().to_string());
             Err(JobError::FileDtype { path, own, dtype: dtype.to_string() }.into())
         }
-        _ => Ok(npy),
+        _ => Ok(file),
     }
 }
 
@@ -239,8 +210,17 @@ pub struct NamedFile {
     pub is_raw: bool,
     /// The array that is read of an archive.
     pub member: Option<String>,
-    /// The field of its records that is read.
+    /// The field of its records, or the column, that is read.
     pub field: Option<String>,
+    /// The value that is read in the place of nulls, which are an error without one.
+    pub nulls: Option<String>,
+}
+
+impl From<&Path> for NamedFile {
+    /// A file of which nothing but its path is known.
+    fn from(path: &Path) -> NamedFile {
+        NamedFile { path: path.into(), dtype: None, is_raw: false, member: None, field: None, nulls: None }
+    }
 }
 
 impl NamedFile {
@@ -251,7 +231,8 @@ impl NamedFile {
     /// Returns [`Error::InvalidSetting`] if the word after the last colon is not a dtype.
     pub fn parse(text: &OsStr) -> Result<NamedFile> {
         let bytes = text.as_bytes();
-        let whole = || Ok(NamedFile { path: text.into(), dtype: None, is_raw: false, member: None, field: None });
+        let of = |path: &Path, dtype| NamedFile { dtype, ..NamedFile::from(path) };
+        let whole = || Ok(of(Path::new(text), None));
         let Some(colon) = bytes.iter().rposition(|byte| *byte == b':') else { return whole() };
         let (word, is_raw) = match bytes[colon + 1..].strip_suffix(b"!") {
             Some(word) => (word, true),
@@ -262,14 +243,11 @@ impl NamedFile {
         let path = Path::new(OsStr::from_bytes(&bytes[..colon]));
         let member = str::from_utf8(word).ok().filter(|member| is_npz(path) && !is_raw && !member.is_empty());
         if let Some(member) = member {
-            return Ok(NamedFile { path: path.into(), member: Some(member.into()), dtype: None, is_raw, field: None });
+            return Ok(NamedFile { member: Some(member.into()), ..of(path, None) });
         }
         let Some(word) = str::from_utf8(word).ok().filter(|_| is_word) else { return whole() };
         match dtype_of(word) {
-            Ok(dtype) => {
-                let path = OsString::from_vec(bytes[..colon].into()).into();
-                Ok(NamedFile { path, dtype: Some(dtype), is_raw, member: None, field: None })
-            }
+            Ok(dtype) => Ok(NamedFile { is_raw, ..of(path, Some(dtype)) }),
             Err(_) => {
                 Err(SettingError::UnknownFileDtype { path: text.into(), name: word.into(), known: dtype_names() }
                     .into())
@@ -282,7 +260,7 @@ impl NamedFile {
     /// # Errors
     /// Returns the same errors as [`open`].
     pub fn open(&self, reading: ReadMode) -> Result<Input<'static>> {
-        named(&self.path, |path| self.dataset(path, reading), Dataset::input)
+        named(&self.path, |path| self.dataset(path, reading), |file| file)
     }
 
     /// Opens the file as [`map()`] does.
@@ -294,19 +272,27 @@ impl NamedFile {
     /// Returns the same errors as [`open`].
     pub unsafe fn map(&self) -> Result<Input<'static>> {
         // SAFETY: the caller upholds the same contract.
-        named(&self.path, |path| self.dataset(path, ReadMode::default()), |file| unsafe { file.map() })
+        named(&self.path, |path| self.dataset(path, ReadMode::default()), |file| unsafe { file.mapped() })
     }
 
-    /// Returns a field of the records of this file.
+    /// Returns a field of the records of this file, or a column of it.
     pub fn with_field(&self, name: &str) -> NamedFile {
         NamedFile { field: Some(name.into()), ..self.clone() }
+    }
+
+    /// Returns this file, to be read with this value in the place of nulls.
+    pub fn with_nulls(&self, value: Option<&str>) -> NamedFile {
+        NamedFile { nulls: value.map(str::to_owned), ..self.clone() }
     }
 
     fn dataset(&self, path: &Path, reading: ReadMode) -> Result<Dataset> {
         match (self.raw_dtype(), &self.field) {
             (Some(_), Some(field)) => Err(no_field(path, field)),
             (Some(dtype), None) => Raw::open_with(path, dtype, reading).map(Dataset::Raw),
-            (None, field) => one(path, (self.member.as_deref(), field.as_deref()), self.dtype, reading),
+            (None, field) => {
+                let (member, nulls) = (self.member.as_deref(), self.nulls.as_deref());
+                one(path, Within { member, field: field.as_deref(), nulls }, self.dtype, reading)
+            }
         }
     }
 

@@ -50,6 +50,13 @@ impl<'a> Memory<'a> {
         self.bytes
     }
 
+    /// Returns the memory of `rows` rows of `dtype` from row `first` on; `None` if it does not have them.
+    pub fn part(&self, first: u64, rows: u64, dtype: Dtype) -> Option<Memory<'a>> {
+        let byte = |row: u64| usize::try_from(row).ok()?.checked_mul(dtype.size());
+        let bytes = self.bytes.get(byte(first)?..byte(first.checked_add(rows)?)?)?;
+        Some(Memory { bytes, ..*self })
+    }
+
     /// Returns whether the memory is pinned.
     pub fn is_pinned(&self) -> bool {
         self.pinned

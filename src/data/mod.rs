@@ -8,6 +8,7 @@
 //! | [`Generator`] | | rows computed on demand |
 //! | [`Blocks`] | | some rows of a dataset that several processes share |
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
+//! | `Parquet` | | columns of tables, with its feature |
 //! | [`open`], [`map()`] | [`create`] | the same by the names of files; also several files as one input |
 //!
 //! An [`ArrayValue`] is neither: it is a result, as a [`Scalar`] is.
@@ -23,6 +24,9 @@ mod array_value;
 mod blocks;
 mod checksum;
 mod chunk;
+mod dataset;
+#[cfg(feature = "parquet")]
+mod decoded;
 mod direct;
 mod dtype;
 mod file;
@@ -40,6 +44,8 @@ mod new_file;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "`testing` exports what is `pub` there"))]
 mod npy;
 mod npz;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod past_cache;
 mod pattern;
 mod raw;
@@ -53,6 +59,7 @@ mod sink;
 mod slice;
 mod source;
 mod stamp;
+mod table_file;
 mod temporary;
 #[cfg(test)]
 mod tests;
@@ -72,10 +79,13 @@ pub use new_file::NewFile;
 pub use npy::{Field as NpyField, Npy, NpyFields, Record as NpyRecord};
 #[cfg(feature = "testing")]
 pub use npy::{Header as NpyHeader, header as npy_header};
+#[cfg(feature = "parquet")]
+pub use parquet::Parquet;
 pub use raw::Raw;
 pub use raw_array::{RawArray, RawArrayMut};
 pub use sink::{Output, Parts, Placement, Sink, Target, commit_all};
 pub use source::{Input, Source};
+pub use table_file::{TableColumn, TableFile};
 pub use temporary::remove_unfinished_outputs;
 
 pub(crate) use array_value::ArrayPart;
@@ -96,7 +106,7 @@ pub(crate) use shards::{FillGuard, Shard, ShardMemory, Shards, whole_shards};
 pub(crate) use shared_file::{Kept, Mark, SharedFile, Unsynced};
 pub(crate) use sink::{check_fit, does_not_fit, whole_sink_memory};
 pub(crate) use slice::slice_output;
-pub(crate) use source::whole_memory;
+pub(crate) use source::{piece_of, whole_memory};
 pub(crate) use stamp::Stamp;
 pub(crate) use temporary::{JOURNAL_SUFFIX, leftovers};
 pub(crate) use unfinished_file::reserve;

@@ -4,6 +4,7 @@
 //! `numpy.savez` writes them, are read in place in the archive. Their checksums are not compared.
 
 use super::file::{Opened, io_error};
+use super::table_file;
 use crate::error::{Error, Result};
 use std::io;
 use std::path::Path;
@@ -165,14 +166,9 @@ fn array_name(name: &[u8]) -> String {
     name.strip_suffix(".npy").unwrap_or(&name).to_owned()
 }
 
-/// Returns the names of the arrays, for messages: the first ones, if there are many.
+/// Returns the names of the arrays, for messages.
 fn names(members: &[Member]) -> String {
-    const SHOWN: usize = 20;
-    let shown: Vec<_> = members.iter().take(SHOWN).map(|member| array_name(&member.name)).collect();
-    match members.len().saturating_sub(SHOWN) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
+    table_file::names(&members.iter().map(|member| array_name(&member.name)).collect::<Vec<_>>())
 }
 
 fn damaged(archive: &Opened, what: &str) -> Error {

@@ -65,7 +65,8 @@ fn expand(pattern: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Returns the paths of what is in a folder, without what is hidden.
+/// Returns the paths of what is in a folder, without what is hidden: names that begin with a dot, and those that begin
+/// with `_` and have no ending, by which programs that write tables in folders mark what is no data (`_SUCCESS`).
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let place = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let cannot = |error: io::Error| {
@@ -75,7 +76,8 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(place).map_err(cannot)? {
         let name = entry.map_err(cannot)?.file_name();
-        if !name.as_bytes().starts_with(b".") {
+        let is_mark = name.as_bytes().starts_with(b"_") && !name.as_bytes().contains(&b'.');
+        if !name.as_bytes().starts_with(b".") && !is_mark {
             found.push(folder.join(name));
         }
     }

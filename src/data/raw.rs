@@ -2,7 +2,6 @@
 
 use super::file::{FileRows, Opened, Place};
 use super::file_layout::FileFormat;
-use super::files::Part;
 use super::{Dtype, Memory, NewFile, ReadMode, Source};
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -20,7 +19,7 @@ use std::path::Path;
 /// # Ok::<(), overshot::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Raw(FileRows);
+pub struct Raw(pub(super) FileRows);
 
 impl Raw {
     /// Opens a file of elements of `dtype`, to be read with system calls.
@@ -71,11 +70,6 @@ impl Raw {
     pub(super) unsafe fn mapped(self) -> Raw {
         // SAFETY: the caller upholds the same contract.
         Raw(unsafe { self.0.mapped() })
-    }
-
-    /// Returns the file as one of several that are read together.
-    pub(super) fn into_part(self) -> Part {
-        Part { rows: self.0, shape: None }
     }
 
     /// Returns a raw file to be written by a job. Nothing is created until the job runs.

@@ -66,6 +66,20 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// Returns `rows` rows from row `first` on, if these are adjacent in memory in native byte order, so that they can
+    /// be used in place. A dataset of several pieces has no [`memory`](Source::memory) of all rows.
+    fn piece(&self, first: u64, rows: u64) -> Option<Memory<'_>> {
+        self.memory()?.part(first, rows, self.dtype())
+    }
+
+    /// Returns the first rows of the **grains** of the dataset, in ascending order, from row 0 on. A grain is a part
+    /// that is decoded from its first row on, such as a row group of a Parquet file, so that it takes long to begin in
+    /// the middle of one. A run lets one worker read all rows of a grain, in order, where it can. Empty if reads may
+    /// begin anywhere.
+    fn grains(&self) -> &[u64] {
+        &[]
+    }
+
     /// Returns the lengths of the dimensions, outermost first, if the dataset has dimensions. Their product is
     /// [`rows`](Source::rows). A file that is written from this source gets the same dimensions.
     fn shape(&self) -> Option<&[u64]> {
@@ -90,8 +104,14 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Returns whether these rows of [`memory`](Source::memory) should be used in place. If not, they are
-    /// [`read`](Source::read), which is faster for mapped rows that are not in the page cache.
+    /// Returns a text that tells these rows from others that are read of the same files: the name of a column, or a
+    /// value in the place of nulls. Empty if the files alone say which rows they are.
+    fn variant(&self) -> String {
+        String::new()
+    }
+
+    /// Returns whether these rows of [`memory`](Source::memory) or [`piece`](Source::piece) should be used in place. If
+    /// not, they are [`read`](Source::read), which is faster for mapped rows that are not in the page cache.
     fn is_cached(&self, _first: u64, _rows: u64) -> bool {
         true
     }
@@ -135,6 +155,14 @@ impl<S: Source + ?Sized> Source for &S {
         (**self).memory()
     }
 
+    fn piece(&self, first: u64, rows: u64) -> Option<Memory<'_>> {
+        (**self).piece(first, rows)
+    }
+
+    fn grains(&self) -> &[u64] {
+        (**self).grains()
+    }
+
     fn shape(&self) -> Option<&[u64]> {
         (**self).shape()
     }
@@ -149,6 +177,10 @@ impl<S: Source + ?Sized> Source for &S {
 
     fn identity(&self) -> Option<&str> {
         (**self).identity()
+    }
+
+    fn variant(&self) -> String {
+        (**self).variant()
     }
 
     fn is_cached(&self, first: u64, rows: u64) -> bool {
@@ -235,12 +267,21 @@ impl<'a> From<Box<dyn Source + 'a>> for Input<'a> {
 /// Returns the memory of a source after checking that it holds exactly `rows` rows of `dtype`. Callers implement
 /// sources, so the pipeline does not trust them.
 pub(crate) fn whole_memory(source: &dyn Source, dtype: Dtype, rows: u64) -> Result<Option<Memory<'_>>> {
-    let Some(memory) = source.memory() else { return Ok(None) };
+    source.memory().map(|memory| checked(memory, source, dtype, rows)).transpose()
+}
+
+/// Returns the memory of `rows` rows from row `first` on, after checking that it holds exactly these; `None` if they
+/// are not adjacent in memory.
+pub(crate) fn piece_of(source: &dyn Source, dtype: Dtype, first: u64, rows: u64) -> Result<Option<Memory<'_>>> {
+    source.piece(first, rows).map(|memory| checked(memory, source, dtype, rows)).transpose()
+}
+
+fn checked<'a>(memory: Memory<'a>, source: &dyn Source, dtype: Dtype, rows: u64) -> Result<Memory<'a>> {
     let bytes = memory.bytes();
     let fits = rows.checked_mul(dtype.size() as u64) == Some(bytes.len() as u64);
     let aligned = (bytes.as_ptr() as usize).is_multiple_of(dtype.size());
     if fits && aligned {
-        return Ok(Some(memory));
+        return Ok(memory);
     }
     let (column, dtype) = (source.name(), dtype.to_string());
     let (bytes, address) = (bytes.len(), bytes.as_ptr() as usize);

@@ -6,7 +6,7 @@ use super::devices::Opened;
 use crate::data::{FillGuard, Input, Output, Placement, whole_memory, whole_shards};
 use crate::device::Pinned;
 use crate::error::{JobError, Result};
-use crate::pipeline::{InputColumn, Segment, Sharded};
+use crate::pipeline::{InputColumn, Segment, Sharded, lots};
 use crate::plan::Plan;
 
 /// The columns of a job.
@@ -98,6 +98,7 @@ impl<'j> Columns<'j> {
             columns.files |= source.path().is_some();
             columns.inputs.push(InputColumn {
                 source,
+                dtype: column.dtype,
                 memory,
                 pinned: pinned.map(|memory| memory.bytes()),
                 elements: column.elements,
@@ -136,6 +137,16 @@ impl<'j> Columns<'j> {
             });
         }
         Ok(columns)
+    }
+
+    /// Returns the first rows of the lots of the job, by the grains of its inputs; `None` if they have none.
+    pub(super) fn lots(&self, plan: &Plan) -> Option<Vec<u64>> {
+        let grains = self.inputs.iter().map(|input| {
+            let firsts = input.source.grains().iter();
+            firsts.map(|element| element.div_ceil(input.elements.max(1))).collect::<Vec<u64>>()
+        });
+        let grains: Vec<_> = grains.filter(|firsts| !firsts.is_empty()).collect();
+        lots(&grains, plan.tile_rows, plan.chunk_rows)
     }
 
     /// Returns the rows of each input and output that are on devices.

@@ -236,7 +236,12 @@ impl Engine {
             Queue::new(&segments, tile_rows as usize, chunk_rows as usize, min_chunk_rows as usize, &each_workers);
         let queue = match PanelLayout::new(&operator.kernel().columns) {
             Some(layout) if plan.gpus() > 0 => queue.in_panels(DEVICE_ROWS, layout.rows),
-            _ => queue,
+            // The places of kept rows depend on the rows before, so that the chunks must be claimed in order.
+            _ if operator.compacts() => queue,
+            _ => match columns.lots(&plan) {
+                Some(lots) => queue.in_lots(lots),
+                None => queue,
+            },
         };
         let real = self.choice.emulated().is_empty();
         let on_cpu = plan.workers_of(DeviceKind::Cpu);
@@ -319,7 +324,10 @@ impl Engine {
             row_in: row.inputs.iter().sum::<usize>() as u64,
             row_out: row.outputs.iter().sum::<usize>() as u64,
             from_disk: bytes_read_direct(&inputs) - read_before,
-            from: medium(inputs.iter().any(|(_, input)| input.source().path().is_some()), is_in_memory[0]),
+            from: match inputs.iter().any(|(_, input)| !input.source().grains().is_empty()) {
+                true => Medium::Encoded,
+                false => medium(inputs.iter().any(|(_, input)| input.source().path().is_some()), is_in_memory[0]),
+            },
             to: medium(outputs.are_files(), is_in_memory[1]),
         };
         // No output is there if this is an error.

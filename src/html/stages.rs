@@ -86,7 +86,7 @@ fn is_on_host(device: &DeviceReport, name: &str) -> bool {
 
 /// Whether the workers were busy if this was.
 fn is_of_host(device: &DeviceReport, stage: Stage) -> bool {
-    device.kind == DeviceKind::Cpu || matches!(stage, Stage::Fill | Stage::Drain | Stage::Memory)
+    device.kind == DeviceKind::Cpu || matches!(stage, Stage::Fill | Stage::Decode | Stage::Drain | Stage::Memory)
 }
 
 /// Returns the fraction of the run's time for which a stage was busy: on a device its engine, on the host the mean of
@@ -101,7 +101,7 @@ pub(super) fn busy(report: &Report, device: &DeviceReport, name: &str, time: Sta
 fn bounds(device: &DeviceReport, name: &str) -> bool {
     let is_cpu = device.kind == DeviceKind::Cpu;
     match device.bottleneck.map(|bottleneck| bottleneck.stage) {
-        Some(Stage::Fill) => name == "fill",
+        Some(Stage::Fill | Stage::Decode) => name == "fill",
         Some(Stage::CopyIn) => name == "copy in",
         Some(Stage::Kernel | Stage::DeviceMemory) => name == "kernel",
         Some(Stage::Memory) if is_cpu => name == "kernel",

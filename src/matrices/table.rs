@@ -128,10 +128,11 @@ impl Source for Part<'_> {
     }
 
     fn memory(&self) -> Option<Memory<'_>> {
-        let (memory, size) = (self.source.memory()?, self.dtype().size());
-        let bytes = memory.bytes().get(self.first as usize * size..)?.get(..self.rows() as usize * size)?;
-        let part = Memory::new(bytes, self.dtype())?;
-        Some(if memory.is_pinned() { part.pinned() } else { part })
+        self.source.memory()?.part(self.first, self.rows(), self.dtype())
+    }
+
+    fn piece(&self, first: u64, rows: u64) -> Option<Memory<'_>> {
+        self.source.piece(self.first + first, rows)
     }
 
     fn shape(&self) -> Option<&[u64]> {

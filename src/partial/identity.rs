@@ -57,7 +57,7 @@ impl InputId {
         let (dtype, rows) = (source.dtype(), source.rows());
         let sample = match source.identity() {
             Some(identity) => format!("identity {identity}"),
-            None => sample(source)?,
+            None => [sample(source)?, source.variant()].join(" ").trim_end().into(),
         };
         let file = of_files(&source.files());
         let shape = source.shape().map(<[u64]>::to_vec);

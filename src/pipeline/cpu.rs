@@ -71,6 +71,8 @@ struct CpuWorker<'r> {
     create_host: &'r MakeHostKernel,
     resident: Vec<&'r [u8]>,
     work: &'r Work<'r>,
+    /// The number of the CPU among the devices of the run.
+    number: usize,
     chunk_rows: usize,
     /// Staging memory of the inputs. In words, so that every dtype is aligned; empty as long as an input is used in
     /// place.
@@ -136,6 +138,7 @@ impl<'r> CpuWorker<'r> {
             host: None,
             resident: kernel.resident.iter().map(|array| array.bytes()).collect(),
             work,
+            number,
             chunk_rows,
             inputs: vec![Vec::new(); work.inputs.len()],
             products: HostProducts::of(work.operator),
@@ -163,12 +166,10 @@ impl<'r> CpuWorker<'r> {
         let windows: Vec<Range<u64>> = (0..columns.inputs.len()).map(|k| columns.window(k, &chunk.rows())).collect();
         let each = columns.inputs.iter().zip(&self.work.inputs).zip(&windows);
         for (((&size, input), window), staging) in each.zip(&mut self.inputs) {
-            let (elements, len) = (input.elements, window.end - window.start);
-            inputs.push(match input.memory {
-                Some(memory) if input.source.is_cached(window.start * elements, len * elements) => {
-                    &memory.bytes()[window.start as usize * size..window.end as usize * size]
-                }
-                _ => {
+            let len = window.end - window.start;
+            inputs.push(match input.in_place(window, size)? {
+                Some(rows) => rows,
+                None => {
                     let staged = bytes_of(staging, len as usize * size)?;
                     input.read(window.start, staged)?;
                     self.meter.outcome.staged_in += staged.len() as u64;
@@ -359,7 +360,7 @@ impl Worker for CpuWorker<'_> {
             return Ok(false);
         }
         let Some(begun) = self.begin() else { return Ok(true) };
-        let Some(chunk) = queue.claim(self.chunk_rows) else {
+        let Some(chunk) = queue.claim_by((self.number, self.meter.worker()), self.chunk_rows) else {
             if let Some(arbiter) = arbiter {
                 arbiter.stop_computing(self.clock.now());
             }

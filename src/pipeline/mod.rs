@@ -57,6 +57,7 @@ mod drive;
 mod handover;
 mod linearizer;
 mod losses;
+mod lots;
 mod meter;
 mod multiply;
 mod panels;
@@ -83,6 +84,7 @@ pub(crate) use compact::Compaction;
 pub(crate) use cpu::CpuRun;
 pub(crate) use crew::CrewSize;
 pub(crate) use losses::{Loss, Losses};
+pub(crate) use lots::lots;
 pub(crate) use policy::Limits;
 pub(crate) use queue::{Queue, Segment};
 pub(crate) use rounds::run;
@@ -95,7 +97,7 @@ use std::any::Any;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::data::{Chunk, FillGuard, Memory, Sink, SinkMemory, Source};
+use crate::data::{Chunk, Dtype, FillGuard, Memory, Sink, SinkMemory, Source, piece_of};
 use crate::device::Schedule;
 use crate::error::{Error, Result};
 use crate::ops::Operator;
@@ -177,6 +179,7 @@ impl Work<'_> {
 /// An input of a run. Its properties were queried from the source once, before planning.
 pub(crate) struct InputColumn<'w> {
     pub(crate) source: &'w dyn Source,
+    pub(crate) dtype: Dtype,
     /// Its rows, if all of them are in memory.
     pub(crate) memory: Option<Memory<'w>>,
     /// The same rows, if the memory is pinned, so that devices may copy from it.
@@ -193,6 +196,16 @@ impl InputColumn<'_> {
     /// Returns whether this run copies the resident rows to their devices.
     pub(crate) fn is_filling(&self) -> bool {
         self.sharded.as_ref().is_some_and(|sharded| sharded.is_filling)
+    }
+
+    /// Returns rows of the job of `row_bytes` bytes each, if they are adjacent in memory and should be used there.
+    fn in_place(&self, rows: &Range<u64>, row_bytes: usize) -> Result<Option<&[u8]>> {
+        let (first, count) = (rows.start * self.elements, (rows.end - rows.start) * self.elements);
+        let found = match self.memory {
+            Some(memory) => Some(&memory.bytes()[rows.start as usize * row_bytes..rows.end as usize * row_bytes]),
+            None => piece_of(self.source, self.dtype, first, count)?.map(|piece| piece.bytes()),
+        };
+        Ok(found.filter(|_| self.source.is_cached(first, count)))
     }
 
     /// Reads rows of the job from the source, from this one on.

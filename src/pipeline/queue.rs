@@ -14,9 +14,12 @@ use crate::progress::{CancelToken, Progress};
 /// Divides the rows of a job into chunks: each row once, in whole tiles, and no chunk crosses the border of two
 /// segments.
 ///
+/// If there are **lots**, a worker claims one, and then the chunks in it. When none is left, it takes half of the rows
+/// that another worker has left of its own.
+///
 /// Segments with an owner are claimed only by workers of that device. If all of their columns are resident there,
-/// nothing is copied and chunks are larger. All workers claim from the other segments. Both kinds are claimed in
-/// order.
+/// nothing is copied and chunks are larger. All workers claim from the other segments. Both kinds, and lots, are
+/// claimed in order.
 ///
 /// The first chunks, one per worker, increase in size, so that the first copy starts early and the workers do not all
 /// fill, and then all wait, at the same time. Chunks shrink towards the end, so that no worker waits long for the
@@ -31,6 +34,10 @@ pub(crate) struct Queue<'w> {
     min_chunk_rows: u64,
     /// How each device claims whole tiles; `None` if devices claim chunks alone.
     panels: Option<Panels>,
+    /// The first rows of lots, except of the first one; `None` if workers claim chunks alone.
+    lots: Option<Vec<u64>>,
+    /// The number of the first worker of each device, among those of all devices.
+    first_worker: Vec<usize>,
     next: CachePadded<Mutex<Next>>,
     done: CachePadded<AtomicU64>,
     stopped: AtomicBool,
@@ -64,6 +71,8 @@ struct Next {
     own: Vec<Portion>,
     /// The tiles that each device has claimed, in order, and the rows of the last one that are left.
     tiles: Vec<(Vec<Range<u64>>, Range<u64>)>,
+    /// The rows that each worker has left of its lot.
+    open: Vec<Range<u64>>,
     /// Gets a message when all rows are claimed.
     exhausted: Option<Sender<()>>,
 }
@@ -71,7 +80,7 @@ struct Next {
 impl Next {
     fn tell_if_exhausted(&mut self) {
         if self.common.rows == 0
-            && self.tiles.iter().all(|(_, rest)| rest.is_empty())
+            && self.tiles.iter().map(|(_, rest)| rest).chain(&self.open).all(Range::is_empty)
             && self.own.iter().all(|own| own.rows == 0)
             && let Some(exhausted) = self.exhausted.take()
         {
@@ -89,6 +98,35 @@ struct Portion {
     workers: u64,
     /// Chunks claimed so far.
     chunks: u64,
+}
+
+impl Portion {
+    /// Returns the counts of the rows that all workers may yet claim: with these, which some workers may.
+    fn with<'r>(&self, rest: impl Iterator<Item = &'r Range<u64>>) -> Portion {
+        let rows = self.rows + rest.map(|rest| rest.end - rest.start).sum::<u64>();
+        Portion { rows, workers: self.workers, chunks: self.chunks, ..Portion::default() }
+    }
+
+    /// Takes rows of the first segment: as far as `end` says for their first row.
+    fn take_until(&mut self, end: impl FnOnce(u64) -> u64) -> Option<Range<u64>> {
+        let segment = &mut self.segments.front_mut()?.rows;
+        let taken = segment.start..end(segment.start).min(segment.end);
+        segment.start = taken.end;
+        if segment.is_empty() {
+            self.segments.pop_front();
+        }
+        self.rows -= taken.end - taken.start;
+        Some(taken)
+    }
+}
+
+/// Takes a chunk of at most so many rows of those that a worker or a device has claimed.
+fn take_chunk(rest: &mut Range<u64>, most: u64, index: &mut u64, common: &mut Portion) -> Chunk {
+    let chunk = Chunk::new(*index, rest.start..(rest.start + most).min(rest.end));
+    rest.start = chunk.rows().end;
+    common.chunks += 1;
+    *index += 1;
+    chunk
 }
 
 impl<'w> Queue<'w> {
@@ -114,7 +152,13 @@ impl<'w> Queue<'w> {
             common: portion(None, workers.iter().sum()),
             own: workers.iter().enumerate().map(|(device, workers)| portion(Some(device), *workers)).collect(),
             tiles: vec![(vec![], 0..0); workers.len()],
+            open: vec![0..0; workers.iter().sum()],
             exhausted: None,
+        };
+        let before = |workers: &mut usize, own: &usize| {
+            let first = *workers;
+            *workers += own;
+            Some(first)
         };
         Queue {
             segments: segments.to_vec(),
@@ -123,6 +167,8 @@ impl<'w> Queue<'w> {
             chunk_rows: chunk_rows as u64,
             min_chunk_rows: (min_chunk_rows / tile_rows * tile_rows).clamp(tile_rows, chunk_rows) as u64,
             panels: None,
+            lots: None,
+            first_worker: workers.iter().scan(0, before).collect(),
             next: CachePadded::new(Mutex::new(next)),
             done: CachePadded::default(),
             stopped: AtomicBool::new(false),
@@ -136,6 +182,12 @@ impl<'w> Queue<'w> {
     pub(crate) fn in_panels(self, tile_rows: usize, panel_rows: usize) -> Self {
         debug_assert!(tile_rows.is_multiple_of(panel_rows) && (panel_rows as u64).is_multiple_of(self.tile_rows));
         Queue { panels: Some(Panels { tile_rows: tile_rows as u64, panel_rows: panel_rows as u64 }), ..self }
+    }
+
+    /// Makes workers claim lots, which begin at these rows, in whole tiles.
+    pub(crate) fn in_lots(self, lots: Vec<u64>) -> Self {
+        debug_assert!(lots.is_sorted() && lots.iter().all(|first| first.is_multiple_of(self.tile_rows)));
+        Queue { lots: Some(lots), ..self }
     }
 
     /// Stops handing out chunks when the token is cancelled, and reports progress after every chunk.
@@ -164,39 +216,57 @@ impl<'w> Queue<'w> {
         self.claim_of(|next| Some((&mut next.common, &mut next.index)), (most, most))
     }
 
-    /// Claims the next chunk of the common segments for a device, of its tile if it claims whole ones.
-    pub(crate) fn claim_for(&self, device: usize, most: usize) -> Option<Chunk> {
-        let Some(panels) = self.panels else { return self.claim(most) };
+    /// Claims the next chunk of the common segments for a worker, of its lot if there are lots.
+    pub(crate) fn claim_by(&self, (device, worker): (usize, usize), most: usize) -> Option<Chunk> {
+        let Some(lots) = &self.lots else { return self.claim(most) };
+        if self.is_stopped() {
+            return None;
+        }
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let Next { index, common, open, .. } = &mut *next;
+        let all = common.with(open.iter());
+        let own = self.first_worker.get(device)? + worker;
+        if open.get(own)?.is_empty() {
+            let end = |row: u64| lots.get(lots.partition_point(|first| *first <= row)).copied();
+            open[own] = match common.take_until(|row| end(row).unwrap_or(u64::MAX)) {
+                Some(lot) => lot,
+                None => self.half_of_longest(open)?,
+            };
+        }
+        let chunk = take_chunk(&mut open[own], self.chunk_of(&all, most), index, common);
+        next.tell_if_exhausted();
+        Some(chunk)
+    }
+
+    /// Takes the second half of what a worker has left of its lot, or all of it if that is little. The worker may have
+    /// ended.
+    fn half_of_longest(&self, open: &mut [Range<u64>]) -> Option<Range<u64>> {
+        let longest = open.iter_mut().max_by_key(|rest| rest.end - rest.start).filter(|rest| !rest.is_empty())?;
+        let rows = longest.end - longest.start;
+        let kept = if rows > 2 * self.min_chunk_rows { (rows / 2).next_multiple_of(self.tile_rows) } else { 0 };
+        let taken = longest.start + kept..longest.end;
+        longest.end = taken.start;
+        Some(taken)
+    }
+
+    /// Claims the next chunk of the common segments for a worker of a device, of the device's tile if it claims whole
+    /// ones.
+    pub(crate) fn claim_for(&self, (device, worker): (usize, usize), most: usize) -> Option<Chunk> {
+        let Some(panels) = self.panels else { return self.claim_by((device, worker), most) };
         if self.is_stopped() {
             return None;
         }
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let Next { index, common, tiles, .. } = &mut *next;
-        // The rows that workers of all devices may yet claim.
-        let all = Portion {
-            rows: common.rows + tiles.iter().map(|(_, rest)| rest.end - rest.start).sum::<u64>(),
-            workers: common.workers,
-            chunks: common.chunks,
-            ..Portion::default()
-        };
+        let all = common.with(tiles.iter().map(|(_, rest)| rest));
         let (own, rest) = tiles.get_mut(device)?;
         if rest.is_empty() {
-            let segment = &mut common.segments.front_mut()?.rows;
-            let tile = segment.start..((segment.start / panels.tile_rows + 1) * panels.tile_rows).min(segment.end);
-            segment.start = tile.end;
-            if segment.is_empty() {
-                common.segments.pop_front();
-            }
-            common.rows -= tile.end - tile.start;
+            let tile = common.take_until(|row| (row / panels.tile_rows + 1) * panels.tile_rows)?;
             own.push(tile.clone());
             *rest = tile;
         }
-        let panel_end = (rest.start / panels.panel_rows + 1) * panels.panel_rows;
-        let end = (rest.start + self.chunk_of(&all, most)).min(panel_end).min(rest.end);
-        let chunk = Chunk::new(*index, rest.start..end);
-        rest.start = end;
-        common.chunks += 1;
-        *index += 1;
+        let left_of_panel = panels.panel_rows - rest.start % panels.panel_rows;
+        let chunk = take_chunk(rest, self.chunk_of(&all, most).min(left_of_panel), index, common);
         next.tell_if_exhausted();
         Some(chunk)
     }
@@ -277,6 +347,7 @@ impl<'w> Queue<'w> {
         };
         next.own.iter_mut().for_each(|own| *own = Portion { workers: own.workers, ..Portion::default() });
         next.tiles.fill((vec![], 0..0));
+        next.open.fill(0..0);
         next.index = 0;
         *self.done.get_mut() = 0;
         *self.stopped.get_mut() = false;
@@ -360,7 +431,7 @@ mod tests {
             for device in order.into_iter().cycle().take(10_000).chain([0, 1, 2].into_iter().cycle().take(30_000)) {
                 // Workers look for rows of their device, too.
                 prop_assert!(queue.claim_own(device, usize::MAX, usize::MAX).is_none());
-                if let Some(chunk) = queue.claim_for(device, usize::MAX) {
+                if let Some(chunk) = queue.claim_for((device, 0), usize::MAX) {
                     let rows = chunk.rows();
                     prop_assert_eq!(rows.start / panel as u64, (rows.end - 1) / panel as u64, "within a panel");
                     claimed[device].push(rows);
@@ -375,6 +446,46 @@ mod tests {
             }
             let all: u64 = claimed.iter().flatten().map(|rows| rows.end - rows.start).sum();
             prop_assert_eq!(all, rows);
+        }
+
+        #[test]
+        fn workers_claim_lots(
+            rows in 0u64..3_000_000, most in 1usize..20, lots in prop::collection::vec(0u64..700, 0..12),
+            order in prop::collection::vec(0usize..5, 1..60),
+        ) {
+            let tile = TILE_ROWS as u64;
+            let mut firsts: Vec<u64> = lots.iter().map(|tiles| tiles * tile).collect();
+            firsts.sort_unstable();
+            let queue = Queue::new(&all(rows), TILE_ROWS, most * TILE_ROWS, TILE_ROWS, &[2, 3]);
+            let queue = queue.in_lots(firsts.clone());
+            let (mut claimed, mut lost) = (Vec::<Range<u64>>::new(), Vec::<Range<u64>>::new());
+            // The rows at which the last chunk of each worker has ended.
+            let mut ends = [None; 5];
+            let mut moves = 0;
+            // At last, one worker claims what is left: all others may have ended.
+            for worker in order.into_iter().cycle().take(3000).chain(std::iter::repeat_n(0, 3000)) {
+                let place = if worker < 2 { (0, worker) } else { (1, worker - 2) };
+                let Some(chunk) = queue.claim_by(place, usize::MAX) else { break };
+                let rows = chunk.rows();
+                prop_assert!(chunk.len() <= most * TILE_ROWS && rows.start.is_multiple_of(tile));
+                let lot = |row: u64| firsts.partition_point(|first| *first <= row);
+                prop_assert!(lot(rows.start) == lot(rows.end - 1), "within a lot");
+                if claimed.len() == 5 && lost.len() < 3 {
+                    // As a device that was lost.
+                    queue.give_back(&chunk);
+                    lost.push(rows);
+                    continue;
+                }
+                moves += usize::from(ends[worker].is_some_and(|end| end != rows.start));
+                ends[worker] = Some(rows.end);
+                claimed.push(rows);
+            }
+            claimed.sort_unstable_by_key(|rows| rows.start);
+            let all = claimed.iter().try_fold(0, |end, rows| (rows.start == end).then_some(rows.end));
+            prop_assert_eq!(all, Some(rows));
+            // A worker goes elsewhere only for another lot, or for the rest of one, which is halved each time; and for
+            // rows that were given back.
+            prop_assert!(moves <= (firsts.len() + 1) * 12 + 3 * lost.len(), "{moves} moves");
         }
 
         #[test]

@@ -216,7 +216,7 @@ impl<'r, D: Device> StagingWorker<'r, D> {
         }
         let tile = self.work.operator.kernel().columns.tile_rows;
         let most = self.permit.chunk_rows(self.chunk_rows, tile);
-        let chunk = self.work.queue.claim_for(self.number, most)?;
+        let chunk = self.work.queue.claim_for((self.number, self.meter.worker()), most)?;
         self.permit.claimed(true);
         Some(chunk)
     }

@@ -25,6 +25,8 @@ use crate::units;
 pub enum Stage {
     /// Reading rows into slots, or into the staging memory of CPU workers.
     Fill,
+    /// Reading rows of files that are decoded meanwhile, such as Parquet files.
+    Decode,
     /// Copies from the host to the device.
     CopyIn,
     /// Computing.
@@ -80,6 +82,8 @@ pub(crate) enum Medium {
     Files,
     /// Files, past the page cache.
     Disk,
+    /// Files that are decoded while they are read.
+    Encoded,
     /// Code of the caller.
     Code,
 }
@@ -169,6 +173,10 @@ impl DeviceWork<'_> {
     /// time, so there is one limit for the bytes of both.
     fn of_staging(&self, stage: Stage, limits: &StageLimits) -> Bound {
         let rate = self.rate(self.staged);
+        if stage == Stage::Fill && self.media[0] == Medium::Encoded {
+            // The limits are those of copies.
+            return Bound { stage: Stage::Decode, rate, limit: None };
+        }
         match limits.host_memory.filter(|limit| self.kind != DeviceKind::Cpu && rate >= NEAR * limit) {
             Some(limit) => Bound { stage: Stage::Memory, rate, limit: Some(limit) },
             None => Bound { stage, rate, limit: limits.staging },
@@ -210,6 +218,7 @@ impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Stage::Fill => "reading the inputs",
+            Stage::Decode => "decoding the inputs",
             Stage::CopyIn => "host-to-device copies",
             Stage::Kernel => "computing",
             Stage::Memory => "memory of the host",
@@ -343,6 +352,8 @@ mod tests {
         assert_eq!(found(&work, &limits(65.0)), (Stage::Memory, 60.0, Some(65.0)));
         assert_eq!(found(&work, &limits(75.0)), (Stage::Fill, 60.0, Some(75.0)));
         assert_eq!(found(&work, &of_files), (Stage::Fill, 60.0, Some(80.0)));
+        let encoded = DeviceWork { media: [Medium::Encoded, Medium::Memory], ..work };
+        assert_eq!(found(&encoded, &limits(65.0)), (Stage::Decode, 60.0, None));
     }
 
     #[test]

@@ -91,12 +91,12 @@ fn staging(host: &HostLimits, work: &DeviceWork<'_>) -> Option<f64> {
         Medium::Memory => Some(&host.stage),
         Medium::Files => Some(&host.page_cache),
         Medium::Disk => Some(&host.direct_read),
-        Medium::Code => None,
+        Medium::Encoded | Medium::Code => None,
     };
     let drain = match to {
         Medium::Memory => Some(&host.drain),
         Medium::Files | Medium::Disk => Some(&host.new_file),
-        Medium::Code => None,
+        Medium::Encoded | Medium::Code => None,
     };
     let seconds = |side: usize, rate: Option<f64>| match work.staged[side] {
         0 => Some(0.0),

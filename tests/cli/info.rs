@@ -76,6 +76,7 @@ trades.npy: 2 records, 30 B
         "data_bytes": 24_000,
         "npy": { "version": "1.0", "descr": "<f8", "fortran_order": false, "byte_order": "little" },
         "fields": null,
+        "table": null,
         "stats": null,
         "problem": null,
     });
@@ -112,7 +113,7 @@ fn unreadable(device: &str) -> Outcome {
     let place = CaseFolder::new(device);
     place.npy("good.npy", &[1.0]);
     for (name, bytes, problem) in [
-        ("t.parquet", &b"PAR1........"[..], "is a Parquet file, not a raw file; save each column with numpy.save"),
+        ("t.parquet", &b"PAR1........"[..], "is not a complete Parquet file: "),
         (
             "noext",
             b"PK\x03\x04....",

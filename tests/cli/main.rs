@@ -20,6 +20,8 @@ mod process;
 mod report;
 mod resume;
 mod signals;
+#[cfg(feature = "parquet")]
+mod tables;
 mod tools;
 #[path = "../watchdog/mod.rs"]
 mod watchdog;
@@ -52,6 +54,8 @@ fn main() {
             report::CASES,
             resume::CASES,
             info::CASES,
+            #[cfg(feature = "parquet")]
+            tables::CASES,
             signals::CASES,
         ];
         for (name, case) in cases.concat() {

@@ -15,6 +15,8 @@ mod each_fault;
 #[path = "../faults/jobs.rs"]
 mod fault_jobs;
 mod filters;
+#[cfg(feature = "parquet")]
+mod grains;
 mod halos;
 mod hangs;
 mod harness;
@@ -47,6 +49,8 @@ fn main() {
         jobs::MODULE,
         kernels::MODULE,
         filters::MODULE,
+        #[cfg(feature = "parquet")]
+        grains::MODULE,
         sharded::MODULE,
         part_files::MODULE,
         resumes::MODULE,

@@ -6,7 +6,6 @@ mod literal;
 
 use super::file::{FileRows, Opened, Place};
 use super::file_layout::FileFormat;
-use super::files::Part;
 use super::{Dtype, Memory, NewFile, ReadMode, Source, npz};
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -166,9 +165,14 @@ impl Npy {
         Npy { rows: unsafe { self.rows.mapped() }, shape: self.shape }
     }
 
-    /// Returns the file as one of several that are read together.
-    pub(super) fn into_part(self) -> Part {
-        Part { rows: self.rows, shape: Some(self.shape) }
+    /// Returns the size in bytes of the part of the file that is read.
+    pub(super) fn bytes(&self) -> u64 {
+        self.rows.bytes()
+    }
+
+    /// Reads the rows as some of a dataset of this many bytes, which may be too large for the page cache.
+    pub(super) fn among(self, bytes: u64) -> Npy {
+        Npy { rows: self.rows.among(bytes), ..self }
     }
 
     /// Returns a `.npy` file to be written by a job, with the dimensions of the job's first input. Nothing is

@@ -58,8 +58,7 @@ fn fields_that_cannot_be_read_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let raw = dir.path().join("x.raw");
     fs::write(&raw, [0; 8]).unwrap();
-    let named =
-        |dtype| NamedFile { path: raw.clone(), dtype, is_raw: false, member: None, field: Some("price".into()) };
+    let named = |dtype| NamedFile { dtype, ..NamedFile::from(&*raw).with_field("price") };
     says(named(Some(Dtype::F64)).open(ReadMode::Pread), &["x.raw: is a raw file, so that it has no field 'price'"]);
     says(NamedFile { path: fixture("records"), ..named(Some(Dtype::F32)) }.open(ReadMode::Pread), &["holds f64, not"]);
 }

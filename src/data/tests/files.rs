@@ -64,6 +64,9 @@ proptest! {
                 Some(expected) => {
                     prop_assert!(read.is_ok(), "{:?}", read);
                     prop_assert_eq!(&dst, expected);
+                    if let Some(piece) = source.piece(first, len) {
+                        prop_assert!(reading == 2 && piece.bytes() == bytemuck::cast_slice::<u16, u8>(expected));
+                    }
                 }
                 None => prop_assert!(read.is_err()),
             }
@@ -86,6 +89,13 @@ fn files_are_joined_along_the_first_dimension_in_natural_order() {
     assert_eq!(source.files(), ["p-1.npy", "p-2.npy", "p-9.npy", "p-10.npy"].map(at));
     assert_eq!((source.path(), source.name()), (Some(&*at("p-*.npy")), at("p-*.npy").display().to_string()));
     assert!(source.memory().is_none() && source.warning().is_none());
+    // Rows of one of the files may be used in place, if the files are mapped.
+    // SAFETY: nobody writes to the files.
+    let mapped = unsafe { map(at("p-*.npy"), None) }.unwrap();
+    let piece = |first, rows| mapped.source().piece(first, rows).map(|piece| piece.bytes().to_vec());
+    assert!(mapped.source().memory().is_none() && source.piece(2, 3).is_none());
+    assert_eq!(piece(13, 5).as_deref(), Some(bytemuck::cast_slice::<u16, u8>(&numbers(13, 5))));
+    assert_eq!((piece(11, 2), piece(23, 2)), (None, None));
     // One file is as it is by its own name: it may be used in place.
     // SAFETY: nobody writes to the file.
     let only = unsafe { map(at("p-1?.npy"), None) }.unwrap();

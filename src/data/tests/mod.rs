@@ -12,6 +12,8 @@ mod memory;
 mod npy;
 mod npz;
 mod outputs;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod shared;
 mod sources;
 

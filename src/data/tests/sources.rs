@@ -209,12 +209,10 @@ fn files_of_other_formats_are_not_raw() {
     };
     let rows = [0; 16];
     for (name, bytes, what) in [
-        ("t.parquet", &rows[..], "is a Parquet file, not a raw file; save each column with numpy.save"),
-        ("t.CSV", &rows, "is a CSV or TSV file"),
+        ("t.CSV", &rows[..], "is a CSV or TSV file"),
         ("t.raw.gz", &rows, "is a compressed file, not a raw file; decompress it first"),
         ("noext", b"\x93NUMPY\x01\x00........", "is a .npy file under another name, not a raw file; rename it"),
         ("a.raw", b"PK\x03\x04............", "is a .npz or other archive"),
-        ("b.raw", b"PAR1............", "is a Parquet file"),
         ("c.raw", b"ARROW1\0\0........", "is an Arrow file"),
         ("d.raw", b"\x1f\x8b\x08.............", "is compressed by gzip"),
         ("e.raw", b"\x28\xb5\x2f\xfd............", "is compressed by zstd"),

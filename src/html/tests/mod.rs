@@ -123,6 +123,7 @@ fn the_bottleneck_is_highlighted() {
     };
     for (stage, on_gpu, on_cpu) in [
         (Stage::Fill, &["fill", "workers"][..], &["fill", "workers"][..]),
+        (Stage::Decode, &["fill", "workers"], &["fill", "workers"]),
         (Stage::CopyIn, &["copy in"], &["copy in"]),
         (Stage::Kernel, &["kernel"], &["kernel"]),
         (Stage::DeviceMemory, &["kernel"], &["kernel"]),

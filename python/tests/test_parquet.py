@@ -1,0 +1,151 @@
+"""Columns of Parquet files, as PyArrow writes them and reads them."""
+
+import pickle
+import random
+
+import numpy as np
+import pytest
+
+import overshot as ov
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+CODECS = ["none", "snappy", "gzip", "brotli", "lz4", "zstd"]
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+FLOATS = ["float16", "float32", "float64"]
+
+
+def values(rng, dtype, rows):
+    """Random values of a dtype, all bits of floats but for NaN, with many equal ones at times."""
+    if dtype == "bool":
+        return rng.random(rows) < 0.3
+    bits = np.frombuffer(rng.bytes(rows * np.dtype(dtype).itemsize), dtype)
+    if rng.random() < 0.5:
+        bits = np.resize(bits[: max(1, rows // 100)], rows)
+    return np.where(np.isnan(bits), np.array(1.5, dtype), bits) if dtype in FLOATS else bits
+
+
+def written(rng, path, rows):
+    """Writes a table of a few columns in a random way; returns its values and the values in the place of nulls."""
+    names = [f"c{k}" for k in range(rng.integers(1, 4))]
+    dtypes = {name: str(rng.choice(["bool", *INTEGERS, *FLOATS])) for name in names}
+    columns = {name: values(rng, dtype, rows) for name, dtype in dtypes.items()}
+    masks = {name: rng.random(rows) < 0.1 if rng.random() < 0.3 else None for name in names}
+    arrays = {name: pa.array(column, mask=masks[name]) for name, column in columns.items()}
+    encodings = {}
+    has_dictionary = bool(rng.random() < 0.4)
+    for name, dtype in dtypes.items():
+        choices = ["PLAIN"]
+        choices += ["RLE"] if dtype == "bool" else ["BYTE_STREAM_SPLIT"]
+        choices += ["DELTA_BINARY_PACKED"] if dtype in INTEGERS else []
+        encodings[name] = str(rng.choice(choices))
+    options = {"use_dictionary": True} if has_dictionary else {"use_dictionary": False, "column_encoding": encodings}
+    pq.write_table(
+        pa.table(arrays),
+        path,
+        row_group_size=int(rng.integers(1, rows + 2)),
+        data_page_size=int(rng.choice([100, 4000, 1 << 20])),
+        compression=str(rng.choice(CODECS)),
+        data_page_version=str(rng.choice(["1.0", "2.0"])),
+        write_statistics=bool(rng.random() < 0.8),
+        **options,
+    )
+    return columns, masks
+
+
+def test_random_files_have_the_values_of_pyarrow(tmp_path):
+    rng = np.random.default_rng(16)
+    path = tmp_path / "t.parquet"
+    with ov.Engine(device="cpu", chunk="32KiB") as engine:
+        for _ in range(200):
+            rows = int(rng.integers(1, 30_000))
+            columns, masks = written(rng, path, rows)
+            for name, column in columns.items():
+                mask = masks[name]
+                if mask is not None and mask.any():
+                    with pytest.raises(OSError, match=f"its column '{name}' has .*nulls"):
+                        engine.evaluate("x + 0", x=ov.open(path, field=name))
+                    column = np.where(mask, np.array(1, column.dtype), column)
+                fill = "true" if column.dtype == bool else 1
+                given = engine.evaluate("x", x=ov.open(path, field=name, nulls=fill))
+                assert given.dtype == column.dtype
+                np.testing.assert_array_equal(given, column)
+
+
+@pytest.fixture
+def trades(tmp_path):
+    rng = np.random.default_rng(2)
+    rows = 100_000
+    price, size = rng.random(rows), rng.integers(1, 1000, rows)
+    table = pa.table({"price": price, "size": size, "side": [str(k % 2) for k in range(rows)]})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=7000)
+    return tmp_path / "t.parquet", price, size
+
+
+def test_columns_are_named_with_a_dot(evaluate, trades):
+    path, price, size = trades
+    np.testing.assert_array_equal(evaluate("t.price * t.size", t=path), price * size)
+    p, s = ov.open(path, field="price"), ov.open(path, field="size", read="pread")
+    np.testing.assert_array_equal(evaluate("p[s > 500]", p=p, s=s), price[size > 500])
+    copy = pickle.loads(pickle.dumps(ov.open(path, field="size", nulls=-1)))
+    assert (copy.field, copy.nulls, copy.dtype, copy.shape) == ("size", "-1", np.int64, (100_000,))
+    for text, problem in [
+        ("sum(t.side)", "its column 'side' is of the type string"),
+        ("sum(t.prize)", "has no column 'prize', only price, size, side"),
+        ("sum(t)", "is a table of the columns price, size; name one of them"),
+    ]:
+        with pytest.raises(OSError, match=problem):
+            evaluate(text, t=path)
+
+
+def test_parts_and_plans(trades):
+    path, price, size = trades
+    parts = [ov.run_rows("std(t.price)", part=(k, 2), t=path) for k in range(2)]
+    parts[0].merge(parts[1])
+    assert parts[0].finish()["std(t.price)"] == ov.evaluate("std(x)", x=price)
+    assert ov.plan("sum(t.price * t.size)", t=path).to_dict()["rows"] == 100_000
+
+
+def test_types_that_are_no_numbers_are_refused(tmp_path):
+    import datetime
+    import decimal
+
+    path = tmp_path / "t.parquet"
+    rows = {
+        "text": pa.array(["a"]),
+        "day": pa.array([datetime.date(2020, 1, 1)]),
+        "time": pa.array([datetime.datetime(2020, 1, 1)]),
+        "money": pa.array([decimal.Decimal("1.50")]),
+        "list": pa.array([[1.0]]),
+        "point": pa.array([{"x": 1.0}]),
+    }
+    pq.write_table(pa.table(rows), path)
+    for name in ["text", "day", "time", "money", "list.list.element", "point.x"]:
+        with pytest.raises(OSError, match=f"its column '{name}' is "):
+            ov.open(path, field=name)
+
+
+def test_several_files_are_one_input(evaluate, tmp_path):
+    parts = np.split(np.random.default_rng(3).random(50_000), [10, 20_000])
+    for number, part in enumerate(parts):
+        pq.write_table(pa.table({"x": part, "k": np.arange(len(part))}), tmp_path / f"part-{number}.parquet")
+    np.testing.assert_array_equal(evaluate("t.x * 2", t=tmp_path / "part-*.parquet"), np.concatenate(parts) * 2)
+
+
+def test_damaged_files_are_errors(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"x": np.random.default_rng(4).random(20_000)}), path, row_group_size=3000)
+    whole = path.read_bytes()
+    rng = random.Random(5)
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            damaged[rng.randrange(len(damaged) - 700, len(damaged))] ^= 1 << rng.randrange(8)
+        if rng.random() < 0.3:
+            del damaged[rng.randrange(len(damaged)) :]
+        path.write_bytes(damaged)
+        try:
+            ov.evaluate("sum(t.x)", t=path)
+        except OSError as error:
+            assert "t.parquet" in str(error)

@@ -1,0 +1,69 @@
+//! A file of any format that can be read.
+
+#[cfg(feature = "parquet")]
+use super::Parquet;
+use super::{Input, Npy, Raw, Source};
+
+/// A file, or a column of a file.
+#[derive(Debug)]
+pub(super) enum Dataset {
+    Npy(Npy),
+    Raw(Raw),
+    #[cfg(feature = "parquet")]
+    Parquet(Box<Parquet>),
+}
+
+impl Dataset {
+    pub(super) fn source(&self) -> &dyn Source {
+        match self {
+            Dataset::Npy(npy) => npy,
+            Dataset::Raw(raw) => raw,
+            #[cfg(feature = "parquet")]
+            Dataset::Parquet(column) => &**column,
+        }
+    }
+
+    pub(super) fn input(self) -> Input<'static> {
+        match self {
+            Dataset::Npy(npy) => npy.into(),
+            Dataset::Raw(raw) => raw.into(),
+            #[cfg(feature = "parquet")]
+            Dataset::Parquet(column) => (*column).into(),
+        }
+    }
+
+    /// Returns the file, to be used in place if its rows are stored as they are used.
+    ///
+    /// # Safety
+    /// The contract of [`Npy::map`].
+    pub(super) unsafe fn mapped(self) -> Dataset {
+        match self {
+            // SAFETY: the caller upholds the same contract.
+            Dataset::Npy(npy) => Dataset::Npy(unsafe { npy.mapped() }),
+            // SAFETY: as above.
+            Dataset::Raw(raw) => Dataset::Raw(unsafe { raw.mapped() }),
+            #[cfg(feature = "parquet")]
+            column @ Dataset::Parquet(_) => column,
+        }
+    }
+
+    /// Returns the size in bytes of the part of the file that is read.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Dataset::Npy(npy) => npy.bytes(),
+            Dataset::Raw(raw) => raw.0.bytes(),
+            #[cfg(feature = "parquet")]
+            Dataset::Parquet(column) => column.bytes(),
+        }
+    }
+
+    /// Reads the rows as some of a dataset of this many bytes, which may be too large for the page cache.
+    pub(super) fn among(self, bytes: u64) -> Dataset {
+        match self {
+            Dataset::Npy(npy) => Dataset::Npy(npy.among(bytes)),
+            Dataset::Raw(raw) => Dataset::Raw(Raw(raw.0.among(bytes))),
+            #[cfg(feature = "parquet")]
+            column @ Dataset::Parquet(_) => column,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Columns of Parquet files.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use parquet::data_type::{ByteArrayType, DoubleType, Int32Type};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use serde_json::json;
+
+use crate::tools::{CaseFolder, Done, RAN, results};
+use crate::{Case, Outcome};
+
+pub const CASES: &[Case] = &[
+    ("columns of tables are inputs", inputs),
+    ("nulls are an error or get a value", nulls),
+    ("info shows the columns of tables", columns),
+    ("parts know which columns and which values they have", parts),
+];
+
+/// Writes `price`, `size`, of which every tenth row is null, and `side`, in row groups of 40 rows. Returns the prices.
+fn table(place: &CaseFolder, name: &str, rows: i32) -> Vec<f64> {
+    let schema = "message t { REQUIRED DOUBLE price; OPTIONAL INT32 size; REQUIRED BYTE_ARRAY side (STRING); }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let mut file = SerializedFileWriter::new(File::create(place.path(name)).unwrap(), schema, Arc::default()).unwrap();
+    let rows: Vec<i32> = (0..rows).collect();
+    let price = |row: &i32| f64::from(*row) / 4.0;
+    for rows in rows.chunks(40) {
+        let mut group = file.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let prices: Vec<f64> = rows.iter().map(price).collect();
+        column.typed::<DoubleType>().write_batch(&prices, None, None).unwrap();
+        column.close().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let sizes: Vec<i32> = rows.iter().copied().filter(|row| row % 10 != 0).collect();
+        let levels: Vec<i16> = rows.iter().map(|row| i16::from(row % 10 != 0)).collect();
+        column.typed::<Int32Type>().write_batch(&sizes, Some(&levels), None).unwrap();
+        column.close().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<ByteArrayType>().write_batch(&vec!["a".into(); rows.len()], None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+    }
+    file.close().unwrap();
+    rows.iter().map(price).collect()
+}
+
+fn inputs(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    let prices = table(&place, "t.parquet", 100);
+    let report = place.report(&["y = t.price * 2; sum(y)", "t=t.parquet", "y=y.npy"]);
+    assert_eq!(results(&report)["sum(y)"], json!(prices.iter().sum::<f64>() * 2.0), "{report}");
+    assert_eq!(place.files()["y.npy"].len(), 128 + 800);
+    place.refused(1, &["t.parquet", "'side' is of the type string"], &["sum(t.side)", "t=t.parquet"]);
+    place.refused(1, &["t.parquet", "has no column 'prize', only price, size, side"], &["sum(t.prize)", "t=t.parquet"]);
+    place.refused(1, &["is a table of the columns price, size", "t.price"], &["sum(x)", "x=t.parquet"]);
+    RAN
+}
+
+fn nulls(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    table(&place, "t.parquet", 100);
+    place.refused(1, &["'size' has 10 nulls", "--nulls VALUE"], &["sum(t.size)", "t=t.parquet"]);
+    let wrong = ["--nulls", "nan", "sum(t.size)", "t=t.parquet"];
+    place.refused(1, &["'size' of i32 has 10 nulls, and nan is no value of i32"], &wrong);
+    let report = place.report(&["--nulls", "-1", "sum(t.size), count(t.size < 0)", "t=t.parquet"]);
+    let sum: i32 = (0..100).filter(|row| row % 10 != 0).sum();
+    assert_eq!(results(&report), json!({ "sum(t.size)": sum - 10, "count(t.size < 0)": 10 }), "{report}");
+    RAN
+}
+
+fn columns(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    table(&place, "a.parquet", 100);
+    table(&place, "b.parquet", 30);
+    let info = |args: &[&str]| -> Done { place.overshot(&[&["info"], args].concat()) };
+    let done = info(&["?.parquet"]);
+    let size = place.files()["a.parquet"].len() + place.files()["b.parquet"].len();
+    let expected = "  2 files as one input
+  parquet: 4 row groups of at most 40 rows
+  column price: f64; uncompressed
+  column size: i32 with 13 nulls; uncompressed
+  column side: string, which a job cannot read; uncompressed
+";
+    let (title, columns) = done.stdout.split_once('\n').unwrap();
+    assert!(title.starts_with("?.parquet: 130 rows, "), "{title}");
+    assert_eq!((done.code, columns, &*done.stderr), (Some(0), expected, ""));
+    let json: serde_json::Value = serde_json::from_str(&info(&["--json", "?.parquet"]).stdout).unwrap();
+    let file = &json["files"][0];
+    assert_eq!((&file["format"], &file["rows"], &file["file_bytes"]), (&json!("parquet"), &json!(130), &json!(size)));
+    let column = json!({ "name": "size", "kind": "int32", "dtype": "i32", "codec": "uncompressed", "nulls": 13 });
+    assert_eq!((&file["table"]["columns"][1], &file["table"]["longest_grain"]), (&column, &json!(40)));
+    place.raw("c.parquet", b"PAR1 damaged");
+    let done = info(&["c.parquet"]);
+    assert_eq!(done.code, Some(1));
+    assert!(done.stdout.contains("is not a complete Parquet file"), "{done:?}");
+    RAN
+}
+
+/// No sample of the rows shows which value takes the place of nulls.
+fn parts(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    table(&place, "t.parquet", 9000);
+    for (nulls, partial) in [("0", "a.partial"), ("1", "b.partial")] {
+        let part = if nulls == "0" { "0/2" } else { "1/2" };
+        let args = ["--nulls", nulls, "--part", part, "--partial", partial, "max(t.size)", "t=t.parquet"];
+        assert_eq!(place.run(&args).code, Some(0));
+    }
+    let done = place.overshot(&["merge", "a.partial", "b.partial"]);
+    done.is_error(2, &["b.partial", "they differ in the input t.size"]);
+    RAN
+}

@@ -1,0 +1,175 @@
+//! Inputs that are decoded from the first row of a grain on: row groups of Parquet files, and those of a source that
+//! counts how it is read.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use overshot::{ArrayValue, DeviceChoice, Dtype, Engine, Input, Job, Report, Result, Scalar, Source};
+use parquet::column::writer::ColumnWriter;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+
+use crate::harness::{Case, Module, NO_CASES, Outcome, check, engine, numbers};
+
+pub const MODULE: Module = Module { name: "grains", cases: CASES, ..NO_CASES };
+
+const CASES: &[(&str, Case)] = &[
+    ("a worker reads the rows of a grain in order", in_order),
+    ("results do not depend on grains", results),
+    ("columns of Parquet files", columns),
+];
+
+/// Rows in grains. Counts the reads that begin where no other one has ended, and not at a grain.
+struct Grained<'a> {
+    rows: &'a [f64],
+    grains: Vec<u64>,
+    /// Where reads have ended, and the reads that began elsewhere.
+    read: Mutex<(Vec<u64>, u64)>,
+}
+
+impl<'a> Grained<'a> {
+    /// Rows in grains of these lengths, again and again.
+    fn new(rows: &'a [f64], lengths: &[u64]) -> Self {
+        let firsts = lengths.iter().cycle().scan(0, |end, len| {
+            *end += len;
+            Some(*end - len)
+        });
+        let grains = firsts.take_while(|first| *first < rows.len() as u64).collect();
+        Grained { rows, grains, read: Mutex::default() }
+    }
+}
+
+impl Source for Grained<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F64
+    }
+
+    fn rows(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    fn name(&self) -> String {
+        "grained".into()
+    }
+
+    fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
+        let rows = &self.rows[first as usize..][..dst.len() / 8];
+        dst.copy_from_slice(bytemuck::cast_slice(rows));
+        let (ends, others) = &mut *self.read.lock().unwrap();
+        let found = ends.iter().position(|end| *end == first);
+        match found {
+            Some(place) => drop(ends.swap_remove(place)),
+            None => *others += u64::from(self.grains.binary_search(&first).is_err()),
+        }
+        ends.push(first + rows.len() as u64);
+        Ok(())
+    }
+
+    fn grains(&self) -> &[u64] {
+        &self.grains
+    }
+}
+
+fn in_order(choice: &DeviceChoice) -> Outcome {
+    let engine = engine(choice).chunk(64 << 10).build()?;
+    // Each grain has some 30 chunks. They do not end where tiles do.
+    let rows = numbers(30 * 250_000, 3);
+    let source = Grained::new(&rows, &[250_000, 249_999]);
+    let report = engine.run(Job::eval("sum(x)")?.input("x", &source))?;
+    let expected = engine.run(Job::eval("sum(x)")?.input("x", &rows))?;
+    check(report.value("sum(x)")? == expected.value("sum(x)")?, "another sum")?;
+    let grains = source.grains.len() as u64;
+    let (_, others) = *source.read.lock().unwrap();
+    let workers: u64 = report.devices.iter().map(|device| device.workers as u64).sum();
+    // A lot begins at the first whole tile of a grain, when its worker may not have read the rows before. At the end,
+    // each worker takes halves of what the others have left.
+    let most = grains + 12 * workers;
+    check(others <= most, format!("{others} of {} reads began in the middle", report.chunks))?;
+    check(report.chunks > 10 * grains, format!("only {} chunks", report.chunks))
+}
+
+fn results(choice: &DeviceChoice) -> Outcome {
+    let (a, b) = (numbers(100_003, 5), numbers(100_003, 6));
+    let run = |engine: &Engine, a: &Grained<'_>, x: &Grained<'_>| -> Outcome<Vec<Given>> {
+        let texts = ["y = a[x > 0]; sum(y), count(y)", "y = a * x + shift(x, 1, edge); sum(y), std(x), max(a)"];
+        texts.into_iter().map(|text| of_text(engine, text, [("a", a.into()), ("x", x.into())])).collect()
+    };
+    let [memory_a, memory_b] = [&a, &b].map(|rows| Grained::new(rows, &[100_003]));
+    let expected = run(&engine(choice).build()?, &memory_a, &memory_b)?;
+    for (chunk, lengths, others) in [
+        (32 << 10, &[5000][..], &[20_000][..]),
+        (256 << 10, &[1, 9000, 300], &[7]),
+        (1 << 20, &[40_000, 3], &[100_003]),
+    ] {
+        let engine = engine(choice).chunk(chunk).build()?;
+        let (one, other) = (Grained::new(&a, lengths), Grained::new(&b, others));
+        check(run(&engine, &one, &other)? == expected, format!("others with grains of {lengths:?}"))?;
+        let parts = [0..40_960, 40_960..65_536, 65_536..100_003].into_iter().map(|rows| {
+            let job = Job::eval("std(x), sum(a * x)")?.input("a", &one).input("x", &other);
+            engine.run_rows(job, rows)
+        });
+        let mut parts = parts.collect::<Result<Vec<_>>>()?.into_iter();
+        let mut all = parts.next().unwrap();
+        for part in parts {
+            all.merge(part)?;
+        }
+        let whole = engine.run(Job::eval("std(x), sum(a * x)")?.input("a", &a).input("x", &b))?;
+        check(all.finish()?.results == whole.results, "parts have other results")?;
+    }
+    Ok(())
+}
+
+/// Writes a column of doubles and one of integers in row groups of so many rows.
+fn write(path: &Path, a: &[f64], k: &[i32], group_rows: usize) {
+    let schema = Arc::new(parse_message_type("message m { REQUIRED DOUBLE a; OPTIONAL INT32 k; }").unwrap());
+    let properties = Arc::new(WriterProperties::builder().set_data_page_row_count_limit(3000).build());
+    let mut file = SerializedFileWriter::new(File::create(path).unwrap(), schema, properties).unwrap();
+    for (a, k) in a.chunks(group_rows).zip(k.chunks(group_rows)) {
+        let mut group = file.next_row_group().unwrap();
+        while let Some(mut column) = group.next_column().unwrap() {
+            match column.untyped() {
+                ColumnWriter::DoubleColumnWriter(column) => column.write_batch(a, None, None).unwrap(),
+                ColumnWriter::Int32ColumnWriter(column) => {
+                    column.write_batch(k, Some(&vec![1; k.len()]), None).unwrap()
+                }
+                _ => unreachable!("no such column"),
+            };
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+    }
+    file.close().unwrap();
+}
+
+fn columns(choice: &DeviceChoice) -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("t.parquet");
+    let a = numbers(200_001, 7);
+    let k: Vec<i32> = (0..200_001).map(|row| row * 7 % 1000 - 500).collect();
+    let texts = ["y = a * k; sum(y), std(a), max(k), histogram(k, 10, -500, 500)", "y = a[k > 100]; mean(y)"];
+    for (group_rows, chunk) in [(200_001, 64 << 10), (50_000, 32 << 10), (999, 256 << 10)] {
+        write(&path, &a, &k, group_rows);
+        let engine = engine(choice).chunk(chunk).build()?;
+        for text in texts {
+            let column = |name: &str| overshot::Parquet::column(&path, name).map(Input::from);
+            let found = of_text(&engine, text, [("a", column("a")?), ("k", column("k")?)])?;
+            let expected = of_text(&engine, text, [("a", (&a).into()), ("k", (&k).into())])?;
+            check(found == expected, format!("others with groups of {group_rows}: {text}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// What a run gives: the rows of the output, the results, and those that are arrays.
+type Given = (Vec<f64>, Vec<(String, Option<Scalar>)>, Vec<(String, Option<ArrayValue>)>);
+
+/// Runs a text with an output `y`.
+fn of_text(engine: &Engine, text: &str, inputs: [(&str, Input<'_>); 2]) -> Outcome<Given> {
+    let [(a, first), (b, second)] = inputs;
+    let mut y = vec![0.0; first.source().rows() as usize];
+    let job = Job::eval(text)?.input(a, first).input(b, second).output("y", &mut y[..]);
+    let Report { results, arrays, .. } = engine.run(job)?;
+    Ok((y, results, arrays))
+}
