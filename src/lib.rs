@@ -184,6 +184,8 @@ pub mod trace;
 #[doc(hidden)]
 pub mod units;
 
+#[cfg(feature = "arrow")]
+pub use data::Arrow;
 #[cfg(feature = "parquet")]
 pub use data::Parquet;
 pub use data::{ArrayValue, Dtype, Input, Npy, Output, Raw, Scalar, Sink, Source};
@@ -199,6 +201,8 @@ pub use report::Report;
 
 /// Inputs and outputs: files, memory, generators, and the traits for sources and sinks of one's own.
 pub mod io {
+    #[cfg(feature = "arrow")]
+    pub use crate::data::Arrow;
     #[cfg(feature = "parquet")]
     pub use crate::data::Parquet;
     pub use crate::data::{

@@ -27,7 +27,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-#[cfg(feature = "parquet")]
+#[cfg(any(feature = "arrow", feature = "parquet"))]
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -183,6 +183,8 @@ fn make_files(folder: &Path) -> Result<(), Failed> {
     fs::write(folder.join("trades.npy"), npy("[('price', '<f4'), ('size', '<u2')]", "2,", &[0; 12]))?;
     #[cfg(feature = "parquet")]
     parquet(&folder.join("trades.parquet"))?;
+    #[cfg(feature = "arrow")]
+    arrow(&folder.join("trades.arrow"))?;
     let numbers: Vec<f64> = (0..40).map(|number| f64::from(number * 7919 % 1009)).collect();
     for (name, shape, count) in [
         ("table", "10, 4", 40),
@@ -228,6 +230,19 @@ fn parquet(path: &Path) -> Result<(), Failed> {
     size.close()?;
     group.close()?;
     file.close()?;
+    Ok(())
+}
+
+/// Writes an Arrow file of the same columns.
+#[cfg(feature = "arrow")]
+fn arrow(path: &Path) -> Result<(), Failed> {
+    use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
+    let price: ArrayRef = Arc::new(Float64Array::from(vec![1.5, 2.5, 4.0]));
+    let size: ArrayRef = Arc::new(Int64Array::from(vec![50, 150, 250]));
+    let batch = RecordBatch::try_from_iter([("price", price), ("size", size)])?;
+    let mut file = arrow_ipc::writer::FileWriter::try_new(fs::File::create(path)?, &batch.schema())?;
+    file.write(&batch)?;
+    file.finish()?;
     Ok(())
 }
 

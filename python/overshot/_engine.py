@@ -576,10 +576,11 @@ def open(
     member: str | None = None,
     nulls: float | str | None = None,
 ) -> _core.File:
-    """Opens a `.npy` file, a column of a Parquet file, or a raw file of rows of a dtype, as an input of any size.
+    """Opens a `.npy` file, a column of a Parquet or Arrow file, or a raw file of rows, as an input of any size.
 
     A folder, or a pattern such as `"part-*.npy"`, stands for its files as one input, in natural order of their names.
-    `field` is the column that is read of a Parquet file, or the field of a `.npy` file of records (a structured array).
+    `dtype` is that of a raw file. `field` is the column that is read of a Parquet or Arrow file, or the field of a
+    `.npy` file of records (a structured array).
     `nulls` is the value that is read in the place of nulls, such as `0` or `nan`. Without it, nulls are an error.
     `member` is the array that is read of a `.npz` archive, which must not be compressed (`numpy.savez`).
     `read` is `"map"`, `"pread"` or `"direct"`, which bypasses the page cache. Do not write to the file during a run.

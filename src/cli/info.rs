@@ -37,8 +37,8 @@ struct Info {
     path: String,
     /// How many files it names.
     files: usize,
-    /// `npy`, `npz`, `parquet`, `raw`, or a description of an unsupported format; of several files, that of the first
-    /// one.
+    /// `npy`, `npz`, `parquet`, `arrow`, `raw`, or a description of an unsupported format; of several files, that of
+    /// the first one.
     format: String,
     file_bytes: Option<u64>,
     dtype: Option<&'static str>,

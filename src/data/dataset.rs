@@ -1,5 +1,7 @@
 //! A file of any format that can be read.
 
+#[cfg(feature = "arrow")]
+use super::Arrow;
 #[cfg(feature = "parquet")]
 use super::Parquet;
 use super::{Input, Npy, Raw, Source};
@@ -9,6 +11,8 @@ use super::{Input, Npy, Raw, Source};
 pub(super) enum Dataset {
     Npy(Npy),
     Raw(Raw),
+    #[cfg(feature = "arrow")]
+    Arrow(Box<Arrow>),
     #[cfg(feature = "parquet")]
     Parquet(Box<Parquet>),
 }
@@ -18,6 +22,8 @@ impl Dataset {
         match self {
             Dataset::Npy(npy) => npy,
             Dataset::Raw(raw) => raw,
+            #[cfg(feature = "arrow")]
+            Dataset::Arrow(column) => &**column,
             #[cfg(feature = "parquet")]
             Dataset::Parquet(column) => &**column,
         }
@@ -27,6 +33,8 @@ impl Dataset {
         match self {
             Dataset::Npy(npy) => npy.into(),
             Dataset::Raw(raw) => raw.into(),
+            #[cfg(feature = "arrow")]
+            Dataset::Arrow(column) => (*column).into(),
             #[cfg(feature = "parquet")]
             Dataset::Parquet(column) => (*column).into(),
         }
@@ -42,6 +50,9 @@ impl Dataset {
             Dataset::Npy(npy) => Dataset::Npy(unsafe { npy.mapped() }),
             // SAFETY: as above.
             Dataset::Raw(raw) => Dataset::Raw(unsafe { raw.mapped() }),
+            #[cfg(feature = "arrow")]
+            // SAFETY: as above.
+            Dataset::Arrow(column) => Dataset::Arrow(unsafe { column.mapped() }.into()),
             #[cfg(feature = "parquet")]
             column @ Dataset::Parquet(_) => column,
         }
@@ -52,6 +63,8 @@ impl Dataset {
         match self {
             Dataset::Npy(npy) => npy.bytes(),
             Dataset::Raw(raw) => raw.0.bytes(),
+            #[cfg(feature = "arrow")]
+            Dataset::Arrow(column) => column.bytes(),
             #[cfg(feature = "parquet")]
             Dataset::Parquet(column) => column.bytes(),
         }
@@ -62,6 +75,8 @@ impl Dataset {
         match self {
             Dataset::Npy(npy) => Dataset::Npy(npy.among(bytes)),
             Dataset::Raw(raw) => Dataset::Raw(Raw(raw.0.among(bytes))),
+            #[cfg(feature = "arrow")]
+            Dataset::Arrow(column) => Dataset::Arrow(column.among(bytes).into()),
             #[cfg(feature = "parquet")]
             column @ Dataset::Parquet(_) => column,
         }

@@ -6,8 +6,8 @@
 //! skips rows. So every read gives the same rows, and a worker that reads a grain from its begin to its end decodes it
 //! once.
 
+use super::Dtype;
 use super::sink::rows_of;
-use super::{Dtype, Source};
 use crate::error::{ColumnError, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -24,9 +24,6 @@ pub(super) trait Decode: Send + Sync {
 
     fn path(&self) -> &Path;
 
-    /// See [`Source::version`].
-    fn version(&self) -> Option<u128>;
-
     /// Returns a cursor at the first row of a grain.
     fn begin(&self, grain: usize) -> Result<Self::Cursor>;
 
@@ -35,6 +32,20 @@ pub(super) trait Decode: Send + Sync {
 
     /// Fills `dst` with the next rows, which the grain has.
     fn decode(&self, cursor: &mut Self::Cursor, dst: &mut [u8]) -> Result<()>;
+
+    /// Moves a cursor as [`skip`](Decode::skip) does, by decoding the rows.
+    fn decode_past(&self, cursor: &mut Self::Cursor, mut rows: u64) -> Result<()> {
+        /// Rows that are decoded at once.
+        const STEP: u64 = 4096;
+        let size = self.dtype().size();
+        let mut step = vec![0; STEP.min(rows) as usize * size];
+        while rows > 0 {
+            let own = rows.min(STEP);
+            self.decode(cursor, &mut step[..own as usize * size])?;
+            rows -= own;
+        }
+        Ok(())
+    }
 }
 
 /// The most rows that wait with a cursor. The widest moving window has half of them.
@@ -56,8 +67,8 @@ struct Waiting<C> {
 pub(super) struct Decoded<D: Decode> {
     pub(super) decoder: D,
     /// The first row of each grain.
-    grains: Vec<u64>,
-    rows: u64,
+    pub(super) grains: Vec<u64>,
+    pub(super) rows: u64,
     /// In the order in which they began to wait.
     waiting: Mutex<VecDeque<Waiting<D::Cursor>>>,
     /// The most cursors that wait. A worker needs the one that stands where its chunk ended; those that nobody needs
@@ -128,26 +139,13 @@ impl<D: Decode> Decoded<D> {
         drop(waiting);
         drop(oldest);
     }
-}
 
-impl<D: Decode> Source for Decoded<D> {
-    fn dtype(&self) -> Dtype {
-        self.decoder.dtype()
-    }
-
-    fn rows(&self) -> u64 {
-        self.rows
-    }
-
-    fn name(&self) -> String {
-        self.decoder.path().display().to_string()
-    }
-
-    fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
-        let (size, own_rows) = (self.dtype().size(), self.rows);
+    /// See [`Source::read`](super::Source::read).
+    pub(super) fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
+        let (size, own_rows) = (self.decoder.dtype().size(), self.rows);
         let wanted = rows_of(first, dst, size).filter(|wanted| wanted.end <= own_rows).ok_or_else(|| {
             let rows = (dst.len() / size) as u64;
-            ColumnError::ReadBeyondEnd { column: self.name(), first, rows, own_rows }
+            ColumnError::ReadBeyondEnd { column: self.decoder.path().display().to_string(), first, rows, own_rows }
         })?;
         let (mut row, mut rest) = (wanted.start, dst);
         while !rest.is_empty() {
@@ -158,18 +156,6 @@ impl<D: Decode> Source for Decoded<D> {
             (row, rest) = (end, after);
         }
         Ok(())
-    }
-
-    fn grains(&self) -> &[u64] {
-        &self.grains
-    }
-
-    fn path(&self) -> Option<&Path> {
-        Some(self.decoder.path())
-    }
-
-    fn version(&self) -> Option<u128> {
-        self.decoder.version()
     }
 }
 
@@ -195,9 +181,6 @@ mod tests {
         }
         fn path(&self) -> &Path {
             Path::new("numbers")
-        }
-        fn version(&self) -> Option<u128> {
-            None
         }
         fn begin(&self, grain: usize) -> Result<u64> {
             Ok(self.firsts[grain])
@@ -233,10 +216,10 @@ mod tests {
             reads in prop::collection::vec((any::<u64>(), any::<u64>()), 0..40),
         ) {
             let source = numbers(&grain_rows);
-            prop_assert_eq!(source.rows(), grain_rows.iter().sum::<u64>());
+            prop_assert_eq!(source.rows, grain_rows.iter().sum::<u64>());
             for (first, len) in reads {
-                let first = first % (source.rows() + 1);
-                let len = len % (source.rows() - first + 1);
+                let first = first % (source.rows + 1);
+                let len = len % (source.rows - first + 1);
                 let mut rows = vec![0u64; len as usize];
                 source.read(first, bytemuck::cast_slice_mut(&mut rows))?;
                 prop_assert!(rows.iter().copied().eq(first..first + len));

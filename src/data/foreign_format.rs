@@ -21,12 +21,13 @@ const HDF5: &str = "save each dataset with numpy.save, as in numpy.save('x.npy',
 const NUMBERS: &str = "save its numbers with numpy.save";
 
 /// Formats by file extension, in lower case.
-const ENDINGS: [(&[&str], &str, &str); 14] = [
+const ENDINGS: [(&[&str], &str, &str); 15] = [
     (&["npz"], "a .npz archive", ARRAYS),
     (&["zip", "7z", "tar", "tgz", "rar"], "an archive", "unpack it first"),
     (&["gz", "bz2", "xz", "zst", "lz4", "lzma", "br"], "a compressed file", DECOMPRESS),
     (&["parquet", "pq"], "a Parquet file", COLUMNS),
     (&["arrow", "feather", "ipc"], "an Arrow file", FEATHER),
+    (&["arrows"], "a stream of Arrow's", "write an Arrow file, as with pyarrow.ipc.new_file"),
     (&["orc", "avro"], "a table", NUMBERS),
     (&["csv", "tsv"], "a CSV or TSV file", TABLE),
     (&["txt", "json", "jsonl", "ndjson", "xml", "yaml", "yml", "toml", "md", "html", "log"], "text", NUMBERS),

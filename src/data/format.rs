@@ -14,9 +14,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Opens a file for reading: `.npy` as [`Npy`], a Parquet file with one column of numbers as `Parquet`, every other
-/// name as [`Raw`]. Or several files, which are one input: those of a folder, or those whose names match a pattern of
-/// `*`, `?` and `[a-z]`, such as `part-*.npy`.
+/// Opens a file for reading: `.npy` as [`Npy`], a Parquet or Arrow file with one column of numbers as `Parquet` or
+/// `Arrow`, every other name as [`Raw`]. Or several files, which are one input: those of a folder, or those whose names
+/// match a pattern of `*`, `?` and `[a-z]`, such as `part-*.npy`.
 ///
 /// Several files are read in natural order of their names: `part-2` comes before `part-10`. Hidden files are left out,
 /// as the shell does. The files have the same dtype, and shapes that differ in the lengths of the first dimension only,
@@ -50,7 +50,7 @@ pub fn open(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<Input<'stati
 /// # Errors
 /// Returns the same errors as [`open`].
 pub fn open_with(path: impl AsRef<Path>, dtype: Option<Dtype>, reading: ReadMode) -> Result<Input<'static>> {
-    named(path.as_ref(), |path| one(path, Within::default(), dtype, reading), |file| file)
+    NamedFile::of(path.as_ref(), dtype).open(reading)
 }
 
 /// Opens a file as [`open`] does, to be used in place through a memory map. If the system cannot map it, it is read
@@ -62,9 +62,8 @@ pub fn open_with(path: impl AsRef<Path>, dtype: Option<Dtype>, reading: ReadMode
 /// # Errors
 /// Returns the same errors as [`open`].
 pub unsafe fn map(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<Input<'static>> {
-    let one = |path: &Path| one(path, Within::default(), dtype, ReadMode::default());
     // SAFETY: the caller upholds the same contract.
-    named(path.as_ref(), one, |file| unsafe { file.mapped() })
+    unsafe { NamedFile::of(path.as_ref(), dtype).map() }
 }
 
 /// Returns the file of a name, or several files, as one input. `open` opens each, and `placed` prepares it.
@@ -86,44 +85,6 @@ fn named(
             let parts = paths.iter().map(|path| open(path).map(&placed)).collect::<Result<Vec<_>>>()?;
             Ok(Files::new(name, parts)?.into())
         }
-    }
-}
-
-/// What is read of a file: an array of an archive, a field of records or a column, or both.
-#[derive(Clone, Copy, Default)]
-struct Within<'a> {
-    member: Option<&'a str>,
-    field: Option<&'a str>,
-    /// The value in the place of nulls.
-    nulls: Option<&'a str>,
-}
-
-/// Opens one file by its name.
-fn one(path: &Path, within: Within<'_>, dtype: Option<Dtype>, reading: ReadMode) -> Result<Dataset> {
-    let Within { member, field, nulls } = within;
-    if member.is_some() || is_npz(path) {
-        let archive = Opened::new(path)?;
-        let array = match member {
-            Some(member) => npz::array(archive, member)?,
-            None => return Err(npz::no_name(&archive)),
-        };
-        return agreed(Dataset::Npy(Npy::of(array, field, reading)?), dtype);
-    }
-    let opened = Opened::new(path)?;
-    if is_npy(path) {
-        return agreed(Dataset::Npy(Npy::of(opened, field, reading)?), dtype);
-    }
-    let head = opened.head(16)?;
-    if let Some(format) = TableFormat::of(path, &head) {
-        return agreed(format.column(opened, field, reading, nulls)?, dtype);
-    }
-    if let Some(foreign) = foreign_format(path, &head) {
-        return Err(not_raw(path, foreign));
-    }
-    match (dtype, field) {
-        (None, _) => Err(JobError::MissingDtype { path: path.into() }.into()),
-        (Some(dtype), None) => Raw::open_with(path, dtype, reading).map(Dataset::Raw),
-        (Some(_), Some(field)) => Err(no_field(path, field)),
     }
 }
 
@@ -219,11 +180,15 @@ pub struct NamedFile {
 impl From<&Path> for NamedFile {
     /// A file of which nothing but its path is known.
     fn from(path: &Path) -> NamedFile {
-        NamedFile { path: path.into(), dtype: None, is_raw: false, member: None, field: None, nulls: None }
+        NamedFile::of(path, None)
     }
 }
 
 impl NamedFile {
+    fn of(path: &Path, dtype: Option<Dtype>) -> NamedFile {
+        NamedFile { path: path.into(), dtype, is_raw: false, member: None, field: None, nulls: None }
+    }
+
     /// Parses a text. Paths are bytes, not text, and may contain colons: only a word after the last colon is a
     /// dtype.
     ///
@@ -231,8 +196,7 @@ impl NamedFile {
     /// Returns [`Error::InvalidSetting`] if the word after the last colon is not a dtype.
     pub fn parse(text: &OsStr) -> Result<NamedFile> {
         let bytes = text.as_bytes();
-        let of = |path: &Path, dtype| NamedFile { dtype, ..NamedFile::from(path) };
-        let whole = || Ok(of(Path::new(text), None));
+        let whole = || Ok(NamedFile::of(Path::new(text), None));
         let Some(colon) = bytes.iter().rposition(|byte| *byte == b':') else { return whole() };
         let (word, is_raw) = match bytes[colon + 1..].strip_suffix(b"!") {
             Some(word) => (word, true),
@@ -243,11 +207,11 @@ impl NamedFile {
         let path = Path::new(OsStr::from_bytes(&bytes[..colon]));
         let member = str::from_utf8(word).ok().filter(|member| is_npz(path) && !is_raw && !member.is_empty());
         if let Some(member) = member {
-            return Ok(NamedFile { member: Some(member.into()), ..of(path, None) });
+            return Ok(NamedFile { member: Some(member.into()), ..NamedFile::of(path, None) });
         }
         let Some(word) = str::from_utf8(word).ok().filter(|_| is_word) else { return whole() };
         match dtype_of(word) {
-            Ok(dtype) => Ok(NamedFile { is_raw, ..of(path, Some(dtype)) }),
+            Ok(dtype) => Ok(NamedFile { is_raw, ..NamedFile::of(path, Some(dtype)) }),
             Err(_) => {
                 Err(SettingError::UnknownFileDtype { path: text.into(), name: word.into(), known: dtype_names() }
                     .into())
@@ -285,14 +249,35 @@ impl NamedFile {
         NamedFile { nulls: value.map(str::to_owned), ..self.clone() }
     }
 
+    /// Opens the file, or one of several, at this path.
     fn dataset(&self, path: &Path, reading: ReadMode) -> Result<Dataset> {
-        match (self.raw_dtype(), &self.field) {
-            (Some(_), Some(field)) => Err(no_field(path, field)),
-            (Some(dtype), None) => Raw::open_with(path, dtype, reading).map(Dataset::Raw),
-            (None, field) => {
-                let (member, nulls) = (self.member.as_deref(), self.nulls.as_deref());
-                one(path, Within { member, field: field.as_deref(), nulls }, self.dtype, reading)
-            }
+        let (field, member) = (self.field.as_deref(), self.member.as_deref());
+        let raw = |dtype| match field {
+            Some(field) => Err(no_field(path, field)),
+            None => Raw::open_with(path, dtype, reading).map(Dataset::Raw),
+        };
+        if let Some(dtype) = self.raw_dtype() {
+            return raw(dtype);
+        }
+        let opened = Opened::new(path)?;
+        if member.is_some() || is_npz(path) {
+            let array = match member {
+                Some(member) => npz::array(opened, member)?,
+                None => return Err(npz::no_name(&opened)),
+            };
+            return agreed(Dataset::Npy(Npy::of(array, field, reading)?), self.dtype);
+        }
+        if is_npy(path) {
+            return agreed(Dataset::Npy(Npy::of(opened, field, reading)?), self.dtype);
+        }
+        let head = opened.head(16)?;
+        if let Some(format) = TableFormat::of(path, &head) {
+            return agreed(format.column(opened, field, reading, self.nulls.as_deref())?, self.dtype);
+        }
+        match (foreign_format(path, &head), self.dtype) {
+            (Some(foreign), _) => Err(not_raw(path, foreign)),
+            (None, Some(dtype)) => raw(dtype),
+            (None, None) => Err(JobError::MissingDtype { path: path.into() }.into()),
         }
     }
 

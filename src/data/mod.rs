@@ -8,7 +8,7 @@
 //! | [`Generator`] | | rows computed on demand |
 //! | [`Blocks`] | | some rows of a dataset that several processes share |
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
-//! | `Parquet` | | columns of tables, with its feature |
+//! | `Arrow`, `Parquet` | | columns of tables, each with its feature |
 //! | [`open`], [`map()`] | [`create`] | the same by the names of files; also several files as one input |
 //!
 //! An [`ArrayValue`] is neither: it is a result, as a [`Scalar`] is.
@@ -21,16 +21,21 @@
 #[cfg(feature = "ndarray")]
 mod array;
 mod array_value;
+#[cfg(feature = "arrow")]
+mod arrow;
 mod blocks;
 mod checksum;
 mod chunk;
+#[cfg(any(feature = "arrow", feature = "parquet"))]
+mod column;
 mod dataset;
-#[cfg(feature = "parquet")]
+#[cfg(any(feature = "arrow", feature = "parquet"))]
 mod decoded;
 mod direct;
 mod dtype;
 mod file;
 mod file_layout;
+mod file_rows;
 mod files;
 mod foreign_format;
 mod format;
@@ -66,6 +71,8 @@ mod tests;
 mod unfinished_file;
 
 pub use array_value::ArrayValue;
+#[cfg(feature = "arrow")]
+pub use arrow::Arrow;
 pub use blocks::Blocks;
 pub use dtype::{Dtype, Element, Scalar};
 pub use file::{ReadMode, mapped_path};

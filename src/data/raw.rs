@@ -1,7 +1,8 @@
 //! Raw files: rows in native byte order, without a header.
 
-use super::file::{FileRows, Opened, Place};
+use super::file::Opened;
 use super::file_layout::FileFormat;
+use super::file_rows::{FileRows, Place};
 use super::{Dtype, Memory, NewFile, ReadMode, Source};
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -45,7 +46,7 @@ impl Raw {
             return Err(Error::file(opened.path, problem, "check the dtype and that the file is complete"));
         }
         let rows = opened.len / size;
-        let place = Place { first: 0, stride: size, swapped: false };
+        let place = Place::one(0, size, false);
         Ok(Raw(FileRows::new(opened, dtype, rows, place, reading)))
     }
 

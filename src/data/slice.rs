@@ -25,7 +25,7 @@ impl Source for SliceSource<'_> {
     }
 
     fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
-        super::file::copy_rows(self.bytes, first, self.dtype, dst).ok_or_else(|| {
+        super::file_rows::copy_rows(self.bytes, first, self.dtype, dst).ok_or_else(|| {
             let (rows, own_rows) = ((dst.len() / self.dtype.size()) as u64, self.rows());
             ColumnError::ReadBeyondEnd { column: self.name(), first, rows, own_rows }.into()
         })

@@ -1,12 +1,12 @@
 //! What a file with several columns says of itself.
 
+#[cfg(feature = "arrow")]
+use super::Arrow;
 #[cfg(feature = "parquet")]
 use super::Parquet;
 use super::dataset::Dataset;
 use super::file::Opened;
 use super::{Dtype, ReadMode};
-#[cfg(feature = "parquet")]
-use crate::error::Error;
 use crate::error::Result;
 use std::path::Path;
 
@@ -14,11 +14,12 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TableFile {
-    /// The name of the format: `parquet`.
+    /// The name of the format: `arrow` or `parquet`.
     pub format: &'static str,
     /// The columns, in the order of the file.
     pub columns: Vec<TableColumn>,
-    /// The rows of each [grain](crate::Source::grains), in the order of the file: those of a row group.
+    /// The rows of each [grain](crate::Source::grains), in the order of the file: those of a record batch or a row
+    /// group.
     pub grains: Vec<u64>,
 }
 
@@ -65,6 +66,8 @@ impl TableFile {
 /// A format with named columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TableFormat {
+    #[cfg(feature = "arrow")]
+    Arrow,
     #[cfg(feature = "parquet")]
     Parquet,
 }
@@ -74,6 +77,11 @@ impl TableFormat {
     pub(super) fn of(path: &Path, head: &[u8]) -> Option<TableFormat> {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
         match (&*ending, head) {
+            #[cfg(feature = "arrow")]
+            (_, [b'A', b'R', b'R', b'O', b'W', b'1', ..]) => Some(TableFormat::Arrow),
+            // Version 1 of Feather is another format.
+            #[cfg(feature = "arrow")]
+            ("arrow" | "feather" | "ipc", head) if !head.starts_with(b"FEA1") => Some(TableFormat::Arrow),
             #[cfg(feature = "parquet")]
             ("parquet" | "pq", _) | (_, [b'P', b'A', b'R', b'1', ..]) => Some(TableFormat::Parquet),
             _ => None,
@@ -81,7 +89,10 @@ impl TableFormat {
     }
 
     /// Opens a column, or the only one that can be read.
-    #[cfg_attr(not(feature = "parquet"), allow(unused_variables, reason = "there is no such format"))]
+    #[cfg_attr(
+        not(any(feature = "arrow", feature = "parquet")),
+        allow(unused_variables, reason = "there is no such format")
+    )]
     pub(super) fn column(
         self,
         opened: Opened,
@@ -90,14 +101,21 @@ impl TableFormat {
         nulls: Option<&str>,
     ) -> Result<Dataset> {
         match self {
+            #[cfg(feature = "arrow")]
+            TableFormat::Arrow => Ok(Dataset::Arrow(Arrow::of(opened, name, reading, nulls)?.into())),
             #[cfg(feature = "parquet")]
             TableFormat::Parquet => Ok(Dataset::Parquet(Parquet::of(opened, name, reading, nulls)?.into())),
         }
     }
 
-    #[cfg_attr(not(feature = "parquet"), allow(unused_variables, reason = "there is no such format"))]
+    #[cfg_attr(
+        not(any(feature = "arrow", feature = "parquet")),
+        allow(unused_variables, reason = "there is no such format")
+    )]
     fn table(self, opened: Opened) -> Result<TableFile> {
         match self {
+            #[cfg(feature = "arrow")]
+            TableFormat::Arrow => Arrow::table(opened),
             #[cfg(feature = "parquet")]
             TableFormat::Parquet => Parquet::table(opened),
         }
@@ -112,15 +130,4 @@ pub(super) fn names(names: &[impl AsRef<str>]) -> String {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }
-}
-
-/// Returns the error for a file of which no column is named.
-#[cfg(feature = "parquet")]
-pub(super) fn no_name(path: &Path, columns: &[&str]) -> Error {
-    let Some(first) = columns.first() else {
-        return Error::file(path, "has no column of numbers", "write its numbers as a column");
-    };
-    let problem = format!("is a table of the columns {}", names(columns));
-    let remedy = format!("name one of them in the expression: for a table t, write t.{first}");
-    Error::file(path, problem, remedy)
 }

@@ -162,18 +162,19 @@ impl<'r> CpuWorker<'r> {
         let step = columns.rows_in_cache();
         let begin = self.clock.now();
 
-        let mut inputs: Vec<&[u8]> = Vec::with_capacity(columns.inputs.len());
+        let mut inputs: Vec<Given<'_>> = Vec::with_capacity(columns.inputs.len());
         let windows: Vec<Range<u64>> = (0..columns.inputs.len()).map(|k| columns.window(k, &chunk.rows())).collect();
         let each = columns.inputs.iter().zip(&self.work.inputs).zip(&windows);
         for (((&size, input), window), staging) in each.zip(&mut self.inputs) {
-            let len = window.end - window.start;
             inputs.push(match input.in_place(window, size)? {
-                Some(rows) => rows,
+                Some(rows) => Given::Whole(rows),
+                // A product needs all rows at once.
+                None if self.products.is_none() && input.is_in_pieces(window, size)? => Given::Pieces(staging),
                 None => {
-                    let staged = bytes_of(staging, len as usize * size)?;
+                    let staged = bytes_of(staging, (window.end - window.start) as usize * size)?;
                     input.read(window.start, staged)?;
                     self.meter.outcome.staged_in += staged.len() as u64;
-                    staged
+                    Given::Whole(staged)
                 }
             });
         }
@@ -212,11 +213,23 @@ impl<'r> CpuWorker<'r> {
             let len = step.min(rows - tile);
             let tile_bytes = |size: usize| tile * size..(tile + len) * size;
             let own = first + tile as u64..first + (tile + len) as u64;
-            let of_tile = |(k, window): (usize, &Range<u64>)| {
-                let (size, tile) = (columns.inputs[k], columns.window(k, &own));
-                &inputs[k][(tile.start - window.start) as usize * size..(tile.end - window.start) as usize * size]
+            let of_tile = |(k, given)| {
+                let (size, tile, window) = (columns.inputs[k], columns.window(k, &own), &windows[k]);
+                let bytes = |row: u64| (row - window.start) as usize * size;
+                match given {
+                    &mut Given::Whole(rows) => Ok(&rows[bytes(tile.start)..bytes(tile.end)]),
+                    Given::Pieces(staging) => match self.work.inputs[k].piece(&tile, size)? {
+                        Some(rows) => Ok(rows),
+                        None => {
+                            let staged = bytes_of(staging, (tile.end - tile.start) as usize * size)?;
+                            self.work.inputs[k].read(tile.start, staged)?;
+                            self.meter.outcome.staged_in += staged.len() as u64;
+                            Ok(&*staged)
+                        }
+                    },
+                }
             };
-            let inputs: Vec<&[u8]> = windows.iter().enumerate().map(of_tile).collect();
+            let inputs = inputs.iter_mut().enumerate().map(of_tile).collect::<Result<Vec<&[u8]>>>()?;
             let mut each: Vec<&mut [u8]> = Vec::with_capacity(outputs.len() + operands.len());
             for (rows, &size) in outputs.iter_mut().zip(&columns.outputs) {
                 each.push(match rows {
@@ -257,7 +270,11 @@ impl<'r> CpuWorker<'r> {
         }
         partials[of_chunk.clone()].copy_from_slice(&of_step[of_chunk]);
         if let Some(products) = &mut self.products {
-            products.multiply(chunk, &inputs);
+            let whole = inputs.iter().map(|given| match given {
+                Given::Whole(rows) => *rows,
+                Given::Pieces(_) => &[],
+            });
+            products.multiply(chunk, &whole.collect::<Vec<_>>());
         }
         self.clock.computed(rows, rows * columns.row_bytes());
         let computed = self.clock.now();
@@ -326,6 +343,14 @@ impl<'r> CpuWorker<'r> {
         self.meter.ran(HostStage::Drain, chunk, begin, self.clock.now());
         Ok(begin - waits)
     }
+}
+
+/// The rows of one input of a chunk.
+enum Given<'c> {
+    /// All of them, in memory that the source has, or that has been filled.
+    Whole(&'c [u8]),
+    /// In memory of the source, of which the rows of a tile are mostly one piece. Those of other tiles are copied here.
+    Pieces(&'c mut Vec<u64>),
 }
 
 /// The destination of the rows of one output of a chunk.

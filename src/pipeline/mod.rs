@@ -203,9 +203,25 @@ impl InputColumn<'_> {
         let (first, count) = (rows.start * self.elements, (rows.end - rows.start) * self.elements);
         let found = match self.memory {
             Some(memory) => Some(&memory.bytes()[rows.start as usize * row_bytes..rows.end as usize * row_bytes]),
-            None => piece_of(self.source, self.dtype, first, count)?.map(|piece| piece.bytes()),
+            None => self.piece(rows, row_bytes)?,
         };
         Ok(found.filter(|_| self.source.is_cached(first, count)))
+    }
+
+    /// Returns whether rows of the job should be used in memory, of which parts are adjacent.
+    fn is_in_pieces(&self, rows: &Range<u64>, row_bytes: usize) -> Result<bool> {
+        let (first, count) = (rows.start * self.elements, (rows.end - rows.start) * self.elements);
+        let one = rows.start..rows.end.min(rows.start + 1);
+        Ok(self.memory.is_none() && self.piece(&one, row_bytes)?.is_some() && self.source.is_cached(first, count))
+    }
+
+    /// Returns rows of the job of `row_bytes` bytes each, if they are adjacent in memory. The source has no
+    /// [`memory`](InputColumn::memory).
+    fn piece(&self, rows: &Range<u64>, row_bytes: usize) -> Result<Option<&[u8]>> {
+        let (first, count) = (rows.start * self.elements, (rows.end - rows.start) * self.elements);
+        let piece = piece_of(self.source, self.dtype, first, count)?.map(|piece| piece.bytes());
+        debug_assert!(piece.is_none_or(|piece| piece.len() == (rows.end - rows.start) as usize * row_bytes));
+        Ok(piece)
     }
 
     /// Reads rows of the job from the source, from this one on.

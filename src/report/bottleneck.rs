@@ -25,7 +25,7 @@ use crate::units;
 pub enum Stage {
     /// Reading rows into slots, or into the staging memory of CPU workers.
     Fill,
-    /// Reading rows of files that are decoded meanwhile, such as Parquet files.
+    /// Reading rows of files that are decoded meanwhile, such as columns of Parquet files.
     Decode,
     /// Copies from the host to the device.
     CopyIn,

@@ -20,7 +20,7 @@ mod process;
 mod report;
 mod resume;
 mod signals;
-#[cfg(feature = "parquet")]
+#[cfg(all(feature = "arrow", feature = "parquet"))]
 mod tables;
 mod tools;
 #[path = "../watchdog/mod.rs"]
@@ -54,7 +54,7 @@ fn main() {
             report::CASES,
             resume::CASES,
             info::CASES,
-            #[cfg(feature = "parquet")]
+            #[cfg(all(feature = "arrow", feature = "parquet"))]
             tables::CASES,
             signals::CASES,
         ];

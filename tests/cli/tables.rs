@@ -1,7 +1,12 @@
-//! Columns of Parquet files.
+//! Columns of Parquet and Arrow files.
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray};
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 
 use parquet::data_type::{ByteArrayType, DoubleType, Int32Type};
 use parquet::file::writer::SerializedFileWriter;
@@ -13,6 +18,7 @@ use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
     ("columns of tables are inputs", inputs),
+    ("columns of Arrow files are inputs", arrow),
     ("nulls are an error or get a value", nulls),
     ("info shows the columns of tables", columns),
     ("parts know which columns and which values they have", parts),
@@ -59,6 +65,51 @@ fn inputs(device: &str) -> Outcome {
     place.refused(1, &["t.parquet", "'side' is of the type string"], &["sum(t.side)", "t=t.parquet"]);
     place.refused(1, &["t.parquet", "has no column 'prize', only price, size, side"], &["sum(t.prize)", "t=t.parquet"]);
     place.refused(1, &["is a table of the columns price, size", "t.price"], &["sum(x)", "x=t.parquet"]);
+    RAN
+}
+
+/// Writes the same columns, in batches of 40 rows, compressed or not.
+fn arrow_table(path: &Path, rows: i32, codec: Option<CompressionType>) {
+    let rows: Vec<i32> = (0..rows).collect();
+    let batch = |rows: &[i32]| {
+        let price: ArrayRef = Arc::new(Float64Array::from_iter_values(rows.iter().map(|row| f64::from(*row) / 4.0)));
+        let size = rows.iter().map(|row| (row % 10 > 0).then_some(*row));
+        let side: ArrayRef = Arc::new(StringArray::from_iter_values(rows.iter().map(|_| "a")));
+        RecordBatch::try_from_iter_with_nullable([
+            ("side", side, false),
+            ("price", price, false),
+            ("size", Arc::new(Int32Array::from_iter(size)), true),
+        ])
+    };
+    let options = IpcWriteOptions::default().try_with_compression(codec).unwrap();
+    let schema = batch(&[]).unwrap().schema();
+    let mut file = FileWriter::try_new_with_options(File::create(path).unwrap(), &schema, options).unwrap();
+    rows.chunks(40).for_each(|rows| file.write(&batch(rows).unwrap()).unwrap());
+    file.finish().unwrap();
+}
+
+fn arrow(device: &str) -> Outcome {
+    for (codec, name) in [(None, "uncompressed"), (Some(CompressionType::ZSTD), "zstd")] {
+        let place = CaseFolder::new(device);
+        arrow_table(&place.path("t.feather"), 100, codec);
+        let args = ["y = t.price * 2; sum(y), sum(t.size)", "--nulls", "0", "t=t.feather", "y=y.npy"];
+        let report = place.report(&args);
+        let sizes: i32 = (0..100).filter(|row| row % 10 > 0).sum();
+        assert_eq!(results(&report), json!({ "sum(y)": 2475.0, "sum(t.size)": sizes }), "{report}");
+        let direct = place.report(&["sum(t.price)", "--read-mode", "direct", "t=t.feather"]);
+        assert_eq!(results(&direct)["sum(t.price)"], json!(1237.5), "{direct}");
+        place.refused(1, &["t.feather", "'size' has 10 nulls", "--nulls VALUE"], &["sum(t.size)", "t=t.feather"]);
+        place.refused(1, &["t.feather", "'side' is of the type string"], &["sum(t.side)", "t=t.feather"]);
+        let done = place.overshot(&["info", "t.feather"]);
+        let expected = format!(
+            "  arrow: 3 record batches of at most 40 rows
+  column side: string, which a job cannot read; {name}
+  column price: f64; {name}
+  column size: i32 with 10 nulls; {name}
+"
+        );
+        assert!(done.stdout.ends_with(&expected), "{}", done.stdout);
+    }
     RAN
 }
 

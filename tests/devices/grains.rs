@@ -1,10 +1,13 @@
-//! Inputs that are decoded from the first row of a grain on: row groups of Parquet files, and those of a source that
-//! counts how it is read.
+//! Inputs that are decoded from the first row of a grain on: row groups of Parquet files, record batches of Arrow
+//! files, and those of a source that counts how it is read.
 
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use arrow_array::{ArrayRef, Float64Array, Int32Array, RecordBatch};
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use overshot::{ArrayValue, DeviceChoice, Dtype, Engine, Input, Job, Report, Result, Scalar, Source};
 use parquet::column::writer::ColumnWriter;
 use parquet::file::properties::WriterProperties;
@@ -19,6 +22,7 @@ const CASES: &[(&str, Case)] = &[
     ("a worker reads the rows of a grain in order", in_order),
     ("results do not depend on grains", results),
     ("columns of Parquet files", columns),
+    ("columns of Arrow files", arrow_columns),
 ];
 
 /// Rows in grains. Counts the reads that begin where no other one has ended, and not at a grain.
@@ -157,6 +161,45 @@ fn columns(choice: &DeviceChoice) -> Outcome {
             let found = of_text(&engine, text, [("a", column("a")?), ("k", column("k")?)])?;
             let expected = of_text(&engine, text, [("a", (&a).into()), ("k", (&k).into())])?;
             check(found == expected, format!("others with groups of {group_rows}: {text}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Values that are used in place, some that are decompressed, and a column with nulls.
+fn arrow_columns(choice: &DeviceChoice) -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("t.arrow");
+    let a = numbers(200_001, 7);
+    let k: Vec<i32> = (0..200_001).map(|row| row * 7 % 1000 - 500).collect();
+    let texts = [
+        "y = a * k; sum(y), std(a), max(k), histogram(k, 10, -500, 500)",
+        "y = a[k > 100]; mean(y)",
+        "y = (a - shift(a, 1, edge)) * k",
+    ];
+    let codecs = [None, Some(CompressionType::ZSTD), Some(CompressionType::LZ4_FRAME), None];
+    for (codec, (batch_rows, chunk)) in
+        codecs.into_iter().zip([(50_000, 64 << 10), (200_001, 32 << 10), (999, 256 << 10), (7001, 256 << 10)])
+    {
+        let batch = |a: &[f64], k: &[i32]| {
+            let a: ArrayRef = Arc::new(Float64Array::from_iter_values(a.iter().copied()));
+            let k: ArrayRef = Arc::new(Int32Array::from_iter(k.iter().map(|k| (*k != 3).then_some(*k))));
+            RecordBatch::try_from_iter_with_nullable([("a", a, false), ("k", k, true)])
+        };
+        let options = IpcWriteOptions::default().try_with_compression(codec)?;
+        let mut file = FileWriter::try_new_with_options(File::create(&path)?, &batch(&[], &[])?.schema(), options)?;
+        for (a, k) in a.chunks(batch_rows).zip(k.chunks(batch_rows)) {
+            file.write(&batch(a, k)?)?;
+        }
+        file.finish()?;
+        let engine = engine(choice).chunk(chunk).build()?;
+        for text in texts {
+            // SAFETY: nobody changes the file.
+            let stored = unsafe { overshot::Arrow::map_column(&path, "a")? };
+            let filled = overshot::Arrow::column_filled(&path, "k", 3)?;
+            let found = of_text(&engine, text, [("a", stored.into()), ("k", filled.into())])?;
+            let expected = of_text(&engine, text, [("a", (&a).into()), ("k", (&k).into())])?;
+            check(found == expected, format!("others with batches of {batch_rows}: {text}"))?;
         }
     }
     Ok(())

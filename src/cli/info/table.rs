@@ -10,7 +10,7 @@ use serde::Serialize;
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Table {
     columns: Vec<Column>,
-    /// The number of grains (row groups), and the rows of the longest one.
+    /// The number of grains (row groups or record batches), and the rows of the longest one.
     grains: usize,
     longest_grain: u64,
     #[serde(skip)]
@@ -73,7 +73,11 @@ impl Table {
 
     /// Returns a line for the table, and one for each column.
     pub fn text(&self) -> Vec<String> {
-        let groups = units::counted(self.grains as u64, "row group");
+        let groups = match (self.format, self.grains as u64) {
+            ("arrow", 1) => "1 record batch".to_owned(),
+            ("arrow", batches) => format!("{} record batches", units::count(batches)),
+            (_, groups) => units::counted(groups, "row group"),
+        };
         let longest = units::counted(self.longest_grain, "row");
         let about = format!("{}: {groups} of at most {longest}", self.format);
         std::iter::once(about).chain(self.columns.iter().map(Column::text)).collect()

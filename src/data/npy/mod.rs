@@ -4,8 +4,9 @@ mod fields;
 mod header;
 mod literal;
 
-use super::file::{FileRows, Opened, Place};
+use super::file::Opened;
 use super::file_layout::FileFormat;
+use super::file_rows::{FileRows, Place};
 use super::{Dtype, Memory, NewFile, ReadMode, Source, npz};
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -134,7 +135,7 @@ impl Npy {
         }
         // A file without records may end before the place of the field in one.
         let first = if rows > 0 { offset + in_record } else { offset };
-        let place = Place { first, stride, swapped };
+        let place = Place::one(first, stride, swapped);
         let stored = FileRows::new(opened, dtype, rows, place, reading);
         Ok(Npy { rows: if fortran { stored.in_fortran_order(&shape) } else { stored }, shape })
     }

@@ -1,10 +1,10 @@
 //! The bytes of a file, as the crate parquet reads them: at any place, by several threads.
 
-use super::super::file::Opened;
+use super::super::file::{Opened, OpenedFrom};
 use bytes::Bytes;
 use parquet::errors::Result;
 use parquet::file::reader::{ChunkReader, Length};
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader};
 use std::sync::Arc;
 
 /// A file.
@@ -19,9 +19,8 @@ impl FileBytes {
         FileBytes { file: Arc::new(file), len }
     }
 
-    /// See [`Source::version`](crate::Source::version).
-    pub(super) fn version(&self) -> Option<u128> {
-        self.file.version()
+    pub(super) fn opened(&self) -> &Opened {
+        &self.file
     }
 }
 
@@ -32,11 +31,11 @@ impl Length for FileBytes {
 }
 
 impl ChunkReader for FileBytes {
-    type T = BufReader<From>;
+    type T = BufReader<OpenedFrom>;
 
-    fn get_read(&self, start: u64) -> Result<BufReader<From>> {
+    fn get_read(&self, start: u64) -> Result<BufReader<OpenedFrom>> {
         // Headers of pages are read in this way, which have some dozen bytes.
-        Ok(BufReader::with_capacity(512, From { file: self.file.clone(), at: start }))
+        Ok(BufReader::with_capacity(512, Opened::from(&self.file, start)))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
@@ -47,21 +46,5 @@ impl ChunkReader for FileBytes {
         let mut bytes = vec![0; length];
         self.file.read_at(&mut bytes, start)?;
         Ok(bytes.into())
-    }
-}
-
-/// Reads a file from a place on.
-pub(super) struct From {
-    file: Arc<Opened>,
-    at: u64,
-}
-
-impl Read for From {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.file.len.saturating_sub(self.at)).unwrap_or(usize::MAX);
-        let len = buf.len().min(left);
-        self.file.read_at(&mut buf[..len], self.at)?;
-        self.at += len as u64;
-        Ok(len)
     }
 }

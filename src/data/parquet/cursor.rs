@@ -24,8 +24,6 @@ enum Values {
     Float(Box<Typed<parquet::data_type::FloatType>>),
     Double(Box<Typed<parquet::data_type::DoubleType>>),
     Fixed(Box<Typed<parquet::data_type::FixedLenByteArrayType>>),
-    /// A type that has no dtype. Such columns are refused before.
-    Other,
 }
 
 struct Typed<T: DataType> {
@@ -52,7 +50,8 @@ pub(super) enum Put {
 }
 
 impl Cursor {
-    pub(super) fn new(group: usize, reader: ColumnReader) -> Cursor {
+    /// A cursor at the first row of a row group; `None` if no dtype has values of this type.
+    pub(super) fn new(group: usize, reader: ColumnReader) -> Option<Cursor> {
         let values = match reader {
             ColumnReader::BoolColumnReader(reader) => Values::Bool(Typed::new(reader)),
             ColumnReader::Int32ColumnReader(reader) => Values::Int32(Typed::new(reader)),
@@ -60,9 +59,9 @@ impl Cursor {
             ColumnReader::FloatColumnReader(reader) => Values::Float(Typed::new(reader)),
             ColumnReader::DoubleColumnReader(reader) => Values::Double(Typed::new(reader)),
             ColumnReader::FixedLenByteArrayColumnReader(reader) => Values::Fixed(Typed::new(reader)),
-            ColumnReader::Int96ColumnReader(_) | ColumnReader::ByteArrayColumnReader(_) => Values::Other,
+            ColumnReader::Int96ColumnReader(_) | ColumnReader::ByteArrayColumnReader(_) => return None,
         };
-        Cursor { group, values, levels: Vec::with_capacity(STEP) }
+        Some(Cursor { group, values, levels: Vec::with_capacity(STEP) })
     }
 
     /// Skips rows, whole pages without decoding them, and returns how many there were.
@@ -75,7 +74,6 @@ impl Cursor {
             Values::Float(values) => values.reader.skip_records(rows),
             Values::Double(values) => values.reader.skip_records(rows),
             Values::Fixed(values) => values.reader.skip_records(rows),
-            Values::Other => Ok(0),
         };
         skipped.map(|rows| rows as u64)
     }
@@ -113,7 +111,6 @@ pub(super) fn put(cursor: &mut Cursor, dtype: Dtype, fill: Option<&[u8]>, dst: &
                 bits.map(|bits| *to = u16::from_le_bytes(*bits).to_ne_bytes()).is_some()
             })
         }),
-        Values::Other => Ok(Put::Ended),
     }
 }
 

@@ -11,9 +11,9 @@ mod types;
 use self::bytes::FileBytes;
 use self::cursor::{Cursor, Put, put};
 use self::pages::CheckedPages;
+use super::column::{Column, found, incomplete, no_numbers};
 use super::decoded::{Decode, Decoded};
 use super::file::Opened;
-use super::table_file::{names, no_name};
 use super::{Dtype, ReadMode, Scalar, Source, TableColumn, TableFile};
 use crate::error::{Error, Result};
 use parquet::column::reader::get_column_reader;
@@ -22,8 +22,11 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaD
 use parquet::file::serialized_reader::SerializedPageReader;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+
+/// The name of the format, for messages.
+const FORMAT: &str = "Parquet";
 
 /// A column of a Parquet file: numbers or booleans that are not nested. Nulls are refused, or filled on request.
 ///
@@ -39,25 +42,19 @@ use std::sync::Arc;
 /// # Ok::<(), overshot::Error>(())
 /// ```
 pub struct Parquet {
-    decoded: Decoded<Column>,
+    decoded: Decoded<Decoder>,
     is_direct: bool,
 }
 
 /// Decodes a column.
-struct Column {
-    path: PathBuf,
-    name: String,
-    dtype: Dtype,
+struct Decoder {
+    column: Column,
     file: Arc<FileBytes>,
     metadata: Arc<ParquetMetaData>,
     /// The place among the columns of a row group.
     index: usize,
     /// The row groups with rows.
     groups: Vec<usize>,
-    /// What the user wants in the place of nulls, and its bytes if that is a value of the dtype.
-    nulls: Option<(String, Option<[u8; 8]>)>,
-    /// The version of the file when it was opened.
-    version: Option<u128>,
 }
 
 impl Parquet {
@@ -90,19 +87,16 @@ impl Parquet {
 
     /// Opens a column, or the only one that can be read. `nulls` is a value for the place of nulls.
     pub(super) fn of(opened: Opened, name: Option<&str>, reading: ReadMode, nulls: Option<&str>) -> Result<Parquet> {
-        let (path, version) = (opened.path.clone(), opened.version());
+        let path = opened.path.clone();
         let file = Arc::new(FileBytes::new(opened));
         let metadata = Arc::new(metadata(&path, &file)?);
-        let index = found(&path, &metadata, name)?;
+        let columns = metadata.file_metadata().schema_descr().columns().iter();
+        let columns: Vec<_> = columns.map(|descr| (descr.path().string(), types::dtype_of(descr).is_ok())).collect();
+        let index = found(&path, &columns, name)?;
         let descr = metadata.file_metadata().schema_descr().column(index);
-        let name = descr.path().string();
-        let refused = |problem: String, remedy: &str| Err(Error::file(&path, problem, remedy));
-        let dtype = match types::dtype_of(&descr) {
-            Ok(dtype) => dtype,
-            Err(what) => {
-                return refused(format!("its column '{name}' {what}"), "write it as numbers, as in pyarrow's cast");
-            }
-        };
+        let name = &*columns[index].0;
+        let dtype = types::dtype_of(&descr).map_err(|what| no_numbers(&path, name, &what))?;
+        let column = Column::new(file.opened(), name, dtype, nulls);
         // The row groups with rows, and their rows.
         let (mut groups, mut rows, mut count) = (Vec::new(), Vec::new(), 0u64);
         for (number, group) in metadata.row_groups().iter().enumerate() {
@@ -121,21 +115,19 @@ impl Parquet {
             let nulls = chunk.statistics().and_then(|statistics| statistics.null_count_opt());
             count = count.saturating_add(nulls.unwrap_or(0));
         }
-        let bytes = |text: &str| Scalar::parse(text, dtype).map(|value| value.bits().to_ne_bytes());
-        let nulls = nulls.map(|text| (text.to_owned(), bytes(text)));
         let total = rows.iter().try_fold(0u64, |sum, rows| sum.checked_add(*rows));
         if total.and_then(|rows| rows.checked_mul(dtype.size() as u64)).is_none() {
             return Err(damaged(&path, "it has more rows than can be counted"));
         }
-        let column = Column { path, name, dtype, file, metadata, index, groups, nulls, version };
-        if count > 0 && column.fill().is_none() {
-            return Err(column.has_nulls(&format!("{count} nulls")));
+        if count > 0 {
+            column.refuse_nulls(&format!("{count} nulls"))?;
         }
+        let decoder = Decoder { column, file, metadata, index, groups };
         // A codec that is missing is an error now and not in the run.
-        if !column.groups.is_empty() {
-            column.begin(0)?;
+        if !decoder.groups.is_empty() {
+            decoder.begin(0)?;
         }
-        Ok(Parquet { decoded: Decoded::new(column, rows), is_direct: reading == ReadMode::Direct })
+        Ok(Parquet { decoded: Decoded::new(decoder, rows), is_direct: reading == ReadMode::Direct })
     }
 
     /// Returns what a file says of itself.
@@ -162,9 +154,13 @@ impl Parquet {
         Ok(TableFile { format: "parquet", columns: columns.collect(), grains: grains.collect() })
     }
 
+    fn meta(&self) -> &Column {
+        &self.decoded.decoder.column
+    }
+
     /// Returns the size in bytes of the column in the file.
     pub(super) fn bytes(&self) -> u64 {
-        let Column { metadata, index, .. } = &self.decoded.decoder;
+        let Decoder { metadata, index, .. } = &self.decoded.decoder;
         let sizes = metadata.row_groups().iter().map(|group| group.column(*index).compressed_size());
         sizes.filter_map(|size| u64::try_from(size).ok()).fold(0, u64::saturating_add)
     }
@@ -172,7 +168,7 @@ impl Parquet {
 
 impl fmt::Debug for Parquet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Column { path, name, dtype, .. } = &self.decoded.decoder;
+        let Column { path, name, dtype, .. } = self.meta();
         f.debug_struct("Parquet")
             .field("path", path)
             .field("column", name)
@@ -181,19 +177,15 @@ impl fmt::Debug for Parquet {
     }
 }
 
-impl Decode for Column {
+impl Decode for Decoder {
     type Cursor = Cursor;
 
     fn dtype(&self) -> Dtype {
-        self.dtype
+        self.column.dtype
     }
 
     fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn version(&self) -> Option<u128> {
-        self.file.version()
+        &self.column.path
     }
 
     fn begin(&self, grain: usize) -> Result<Cursor> {
@@ -204,7 +196,8 @@ impl Decode for Column {
         let chunk = group.column(self.index);
         let pages = without_panic(|| SerializedPageReader::new(self.file.clone(), chunk, rows, None));
         let pages = CheckedPages::new(pages.map_err(|e| self.failed(number, &e))?, &descr);
-        Ok(Cursor::new(number, get_column_reader(descr, Box::new(pages))))
+        let cursor = Cursor::new(number, get_column_reader(descr, Box::new(pages)));
+        cursor.ok_or_else(|| self.damaged(number, "has values of another type"))
     }
 
     fn skip(&self, cursor: &mut Cursor, rows: u64) -> Result<()> {
@@ -216,52 +209,21 @@ impl Decode for Column {
         }
         let grain = self.groups.partition_point(|group| *group < cursor.group);
         *cursor = self.begin(grain)?;
-        let mut step = vec![0; 4096 * self.dtype.size()];
-        let mut left = rows;
-        while left > 0 {
-            let rows = left.min(4096);
-            self.decode(cursor, &mut step[..rows as usize * self.dtype.size()])?;
-            left -= rows;
-        }
-        Ok(())
+        self.decode_past(cursor, rows)
     }
 
     fn decode(&self, cursor: &mut Cursor, dst: &mut [u8]) -> Result<()> {
-        let decoded = without_panic(|| put(cursor, self.dtype, self.fill(), dst));
+        let decoded = without_panic(|| put(cursor, self.column.dtype, self.column.fill(), dst));
         match decoded.map_err(|e| self.failed(cursor.group, &e))? {
             Put::All => Ok(()),
-            Put::Null => Err(self.has_nulls("nulls")),
+            Put::Null => self.column.refuse_nulls("nulls"),
             Put::Ended => Err(self.damaged(cursor.group, "ends too early")),
-            Put::TooLarge => Err(self.damaged(cursor.group, &format!("has values beyond {}", self.dtype))),
+            Put::TooLarge => Err(self.damaged(cursor.group, &format!("has values beyond {}", self.column.dtype))),
         }
     }
 }
 
-impl Column {
-    /// Returns the bytes of the value for the place of nulls.
-    fn fill(&self) -> Option<&[u8]> {
-        let (_, bytes) = self.nulls.as_ref()?;
-        // Native byte order: the low bytes of the word.
-        let bytes = bytes.as_ref()?;
-        Some(if cfg!(target_endian = "little") { &bytes[..self.dtype.size()] } else { &bytes[8 - self.dtype.size()..] })
-    }
-
-    fn has_nulls(&self, nulls: &str) -> Error {
-        let (name, dtype) = (&self.name, self.dtype);
-        match &self.nulls {
-            None => {
-                let problem = format!("its column '{name}' has {nulls}, which are no numbers");
-                let remedy = "say which value to take instead (--nulls VALUE, ov.open(..., nulls=VALUE), \
-                              Parquet::column_filled)";
-                Error::file(&self.path, problem, remedy)
-            }
-            Some((text, _)) => {
-                let problem = format!("its column '{name}' of {dtype} has {nulls}, and {text} is no value of {dtype}");
-                Error::file(&self.path, problem, "take another value instead of nulls")
-            }
-        }
-    }
-
+impl Decoder {
     /// Returns an error of the crate parquet.
     fn failed(&self, group: usize, error: &ParquetError) -> Error {
         self.damaged(group, &format!("cannot be decoded: {error}"))
@@ -269,10 +231,7 @@ impl Column {
 
     /// Returns the error for a row group of which the file says one thing and holds another.
     fn damaged(&self, group: usize, what: &str) -> Error {
-        if self.file.version() != self.version {
-            return Error::file(&self.path, "changed while it was read", "do not change a file while it is read");
-        }
-        damaged(&self.path, &format!("column '{}' of row group {group} {what}", self.name))
+        self.column.damaged(self.file.opened(), FORMAT, &format!("row group {group}"), what)
     }
 }
 
@@ -285,15 +244,15 @@ fn without_panic<T>(call: impl FnOnce() -> parquet::errors::Result<T>) -> parque
 
 impl Source for Parquet {
     fn dtype(&self) -> Dtype {
-        self.decoded.dtype()
+        self.meta().dtype
     }
 
     fn rows(&self) -> u64 {
-        self.decoded.rows()
+        self.decoded.rows
     }
 
     fn name(&self) -> String {
-        self.decoded.name()
+        self.meta().path.display().to_string()
     }
 
     fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
@@ -301,23 +260,19 @@ impl Source for Parquet {
     }
 
     fn grains(&self) -> &[u64] {
-        self.decoded.grains()
+        &self.decoded.grains
     }
 
     fn path(&self) -> Option<&Path> {
-        self.decoded.path()
+        Some(&self.meta().path)
     }
 
     fn variant(&self) -> String {
-        let Column { name, nulls, .. } = &self.decoded.decoder;
-        match nulls {
-            None => format!("column {name}"),
-            Some((text, _)) => format!("column {name}, nulls {text}"),
-        }
+        self.meta().variant()
     }
 
     fn version(&self) -> Option<u128> {
-        self.decoded.version()
+        self.decoded.decoder.file.opened().version()
     }
 
     fn warning(&self) -> Option<String> {
@@ -330,25 +285,6 @@ impl Source for Parquet {
 fn metadata(path: &Path, file: &FileBytes) -> Result<ParquetMetaData> {
     let wrong = |e: ParquetError| damaged(path, &e.to_string());
     without_panic(|| ParquetMetaDataReader::new().parse_and_finish(file)).map_err(wrong)
-}
-
-/// Returns the place of a column in the schema.
-fn found(path: &Path, metadata: &ParquetMetaData, name: Option<&str>) -> Result<usize> {
-    let columns = metadata.file_metadata().schema_descr().columns();
-    let all: Vec<String> = columns.iter().map(|descr| descr.path().string()).collect();
-    match name {
-        Some(name) => all.iter().position(|own| own == name).ok_or_else(|| {
-            Error::file(path, format!("has no column '{name}', only {}", names(&all)), "check the name")
-        }),
-        None => {
-            let readable = |k: &usize| types::dtype_of(&columns[*k]).is_ok();
-            let readable: Vec<usize> = (0..columns.len()).filter(readable).collect();
-            match readable[..] {
-                [only] => Ok(only),
-                _ => Err(no_name(path, &readable.iter().map(|k| &*all[*k]).collect::<Vec<_>>())),
-            }
-        }
-    }
 }
 
 /// Returns whether a column of a row group is inside the file, and not in another one.
@@ -366,5 +302,5 @@ fn codec_name(chunk: &ColumnChunkMetaData) -> String {
 }
 
 fn damaged(path: &Path, what: &str) -> Error {
-    Error::file(path, format!("is not a complete Parquet file: {what}"), "copy or write it again")
+    incomplete(path, FORMAT, what)
 }

@@ -4,6 +4,8 @@
 mod array_values;
 #[cfg(feature = "ndarray")]
 mod arrays;
+#[cfg(feature = "arrow")]
+mod arrow;
 mod fields;
 mod files;
 mod fortran;
@@ -16,6 +18,8 @@ mod outputs;
 mod parquet;
 mod shared;
 mod sources;
+#[cfg(any(feature = "arrow", feature = "parquet"))]
+mod tables;
 
 use super::*;
 use crate::error::{Error, Result};

@@ -1,5 +1,6 @@
 //! Columns of Parquet files, which the crate parquet writes here. `python/tests/test_parquet.py` reads those of Arrow.
 
+use super::tables::{bits, expected};
 use super::*;
 use ::parquet::basic::{Compression, Encoding};
 use ::parquet::column::writer::ColumnWriter;
@@ -69,16 +70,6 @@ fn how() -> impl Strategy<Value = How> {
     })
 }
 
-/// The value number `k`, as the bits of the dtype.
-fn bits(dtype: Dtype, k: u64) -> u64 {
-    // Few different ones, so that a dictionary is of use, and all bits.
-    let value = (k % 37).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    match dtype {
-        Dtype::Bool => value & 1,
-        _ => value & (u64::MAX >> (64 - 8 * dtype.size())),
-    }
-}
-
 /// Writes a column in row groups of so many rows. Rows whose number is a multiple of `null_every` are null.
 fn write(path: &Path, how: &How, groups: &[u64], null_every: Option<u64>) {
     let (kind, dtype) = KINDS[how.kind];
@@ -138,15 +129,6 @@ fn write(path: &Path, how: &How, groups: &[u64], null_every: Option<u64>) {
         first += rows;
     }
     writer.close().unwrap();
-}
-
-/// The rows that should be read, with `fill` in the place of nulls.
-fn expected(dtype: Dtype, rows: u64, null_every: Option<u64>, fill: Scalar) -> Vec<u8> {
-    let value = |row: u64| match null_every {
-        Some(every) if row.is_multiple_of(every) => fill.bits(),
-        _ => bits(dtype, row),
-    };
-    (0..rows).flat_map(|row| value(row).to_le_bytes()[..dtype.size()].to_vec()).collect()
 }
 
 proptest! {

@@ -213,7 +213,7 @@ fn files_of_other_formats_are_not_raw() {
         ("t.raw.gz", &rows, "is a compressed file, not a raw file; decompress it first"),
         ("noext", b"\x93NUMPY\x01\x00........", "is a .npy file under another name, not a raw file; rename it"),
         ("a.raw", b"PK\x03\x04............", "is a .npz or other archive"),
-        ("c.raw", b"ARROW1\0\0........", "is an Arrow file"),
+        ("c.raw", b"Obj\x01............", "is an Avro file"),
         ("d.raw", b"\x1f\x8b\x08.............", "is compressed by gzip"),
         ("e.raw", b"\x28\xb5\x2f\xfd............", "is compressed by zstd"),
         ("f.raw", b"\x89HDF\r\n\x1a\n........", "is an HDF5 file"),

@@ -1,0 +1,145 @@
+//! What a file says of its columns and record batches.
+
+use super::types::{Extent, dtype_of, extent, kind};
+use super::{Codec, Part, Span, damaged};
+use crate::data::Dtype;
+use crate::data::file::Opened;
+use crate::error::Result;
+use arrow_ipc::{
+    Buffer, CompressionType, Endianness, Footer as Root, Message, RecordBatch, root_as_footer, root_as_message,
+};
+
+/// The first and the last bytes of a file.
+const MAGIC: &[u8; 6] = b"ARROW1";
+
+/// What the end of a file says.
+pub(super) struct Footer {
+    pub columns: Vec<Field>,
+    pub batches: Vec<Block>,
+    /// Whether the byte order of the values differs from the machine's.
+    pub is_swapped: bool,
+}
+
+/// A column.
+pub(super) struct Field {
+    pub name: String,
+    pub kind: String,
+    /// The dtype, or what the values are instead.
+    pub dtype: Result<Dtype, String>,
+    /// What belongs to the columns before.
+    before: Extent,
+}
+
+/// Where a record batch is in the file.
+pub(super) struct Block {
+    /// The offset of its description.
+    at: u64,
+    description: u64,
+    values: u64,
+}
+
+impl Footer {
+    pub(super) fn read(file: &Opened) -> Result<Footer> {
+        let wrong = |what: &str| damaged(&file.path, what);
+        let end = file.len.checked_sub(MAGIC.len() as u64 + 4).ok_or_else(|| wrong("it is too short"))?;
+        let tail = bytes(file, end, MAGIC.len() as u64 + 4)?;
+        let len = tail.first_chunk().filter(|_| tail.ends_with(MAGIC)).ok_or_else(|| wrong("its end is missing"))?;
+        let len = u64::from(u32::from_le_bytes(*len));
+        let start = end.checked_sub(len).ok_or_else(|| wrong("its end says that it is longer"))?;
+        let footer = bytes(file, start, len)?;
+        let root = root_as_footer(&footer).map_err(|_| wrong("its end makes no sense"))?;
+        Footer::of(&root).ok_or_else(|| wrong("its end has no schema, or one of another version"))
+    }
+
+    fn of(root: &Root<'_>) -> Option<Footer> {
+        let schema = root.schema()?;
+        let (mut columns, mut before) = (Vec::new(), Extent::default());
+        for field in schema.fields()? {
+            let name = field.name().unwrap_or_default().to_owned();
+            columns.push(Field { name, kind: kind(&field), dtype: dtype_of(&field), before });
+            before += extent(&field, root.version())?;
+        }
+        let block = |block: &arrow_ipc::Block| {
+            let [at, description, values] =
+                [block.offset(), i64::from(block.metaDataLength()), block.bodyLength()].map(u64::try_from);
+            Some(Block { at: at.ok()?, description: description.ok()?, values: values.ok()? })
+        };
+        let batches = root.recordBatches().into_iter().flatten().map(block).collect::<Option<_>>()?;
+        let is_big = schema.endianness() == Endianness::Big;
+        Some(Footer { columns, batches, is_swapped: is_big != cfg!(target_endian = "big") })
+    }
+
+    /// Calls a function with the parts of some columns that are in a record batch, for all batches.
+    pub(super) fn parts(
+        &self,
+        file: &Opened,
+        columns: &[&Field],
+        mut found: impl FnMut(Vec<Part>) -> Result<()>,
+    ) -> Result<()> {
+        for (number, block) in self.batches.iter().enumerate() {
+            let wrong = |what: &str| damaged(&file.path, &format!("record batch {number} {what}"));
+            let values =
+                block.at.checked_add(block.description).and_then(|at| at.checked_add(block.values).map(|_| at));
+            let Some(values) = values.filter(|at| at + block.values <= file.len) else {
+                return Err(wrong("is not inside the file"));
+            };
+            let description = bytes(file, block.at, block.description)?;
+            let message = message(&description).ok_or_else(|| wrong("has no description"))?;
+            let batch = message.header_as_record_batch().ok_or_else(|| wrong("is something else"))?;
+            let parts = columns.iter().map(|column| {
+                let part = part(&batch, column, Span { at: values, len: block.values });
+                part.map_err(|what| wrong(&format!("{what} of column '{}'", column.name)))
+            });
+            found(parts.collect::<Result<_>>()?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the description of a record batch. Since version 5 of the format, eight bytes are in front of it and not
+/// four.
+fn message(bytes: &[u8]) -> Option<Message<'_>> {
+    let behind = if bytes.starts_with(&[0xff; 4]) { 8 } else { 4 };
+    root_as_message(bytes.get(behind..)?).ok()
+}
+
+/// Returns the part of a column that is in a record batch, whose buffers are in `values`; or what is wrong.
+fn part(batch: &RecordBatch<'_>, column: &Field, values: Span) -> Result<Part, &'static str> {
+    let Extent { nodes, buffers, counts } = column.before;
+    let node = batch.nodes().filter(|all| nodes < all.len()).map(|all| *all.get(nodes)).ok_or("has no rows")?;
+    let rows = u64::try_from(node.length()).ok().filter(|_| node.length() == batch.length()).ok_or("has other rows")?;
+    let nulls = u64::try_from(node.null_count()).ok().filter(|nulls| *nulls <= rows).ok_or("has other nulls")?;
+    let counted = batch.variadicBufferCounts();
+    let counted = (0..counts).map(|k| counted.filter(|all| k < all.len()).map(|all| all.get(k)));
+    let more = counted.map(|count| usize::try_from(count?).ok());
+    let more = more.sum::<Option<usize>>().ok_or("lacks a number of buffers")?;
+    let span = |k: usize| {
+        let k = buffers.checked_add(more)?.checked_add(k)?;
+        let buffer: Buffer = batch.buffers().filter(|all| k < all.len()).map(|all| *all.get(k))?;
+        let [at, len] = [buffer.offset(), buffer.length()].map(u64::try_from);
+        let (at, len) = (at.ok()?, len.ok()?);
+        at.checked_add(len).filter(|end| *end <= values.len)?;
+        Some(Span { at: values.at + at, len })
+    };
+    let codec = match batch.compression().map(|own| own.codec()) {
+        None => None,
+        Some(CompressionType::LZ4_FRAME) => Some(Codec::Lz4),
+        Some(CompressionType::ZSTD) => Some(Codec::Zstd),
+        Some(_) => return Err("has an unknown codec"),
+    };
+    // Other types have other buffers.
+    let Ok(dtype) = column.dtype else {
+        return Ok(Part { rows, nulls, present: Span::default(), values: Span::default(), codec });
+    };
+    let (present, values) = span(0).zip(span(1)).ok_or("has a buffer that is not inside the file")?;
+    let part = Part { rows, nulls, present, values, codec };
+    if part.is_long_enough(dtype) { Ok(part) } else { Err("has too few bytes") }
+}
+
+/// Reads bytes of the file, which has them.
+fn bytes(file: &Opened, at: u64, len: u64) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+    let read = file.read_at(&mut bytes, at);
+    read.map_err(|e| damaged(&file.path, &format!("its end cannot be read: {e}")))?;
+    Ok(bytes)
+}

@@ -1,0 +1,109 @@
+//! A column of a table: what all formats of tables know of it.
+
+use super::file::Opened;
+use super::table_file::names;
+use super::{Dtype, Scalar};
+use crate::error::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// A column of numbers, and what is read in the place of nulls.
+#[derive(Debug)]
+pub(super) struct Column {
+    pub path: PathBuf,
+    pub name: String,
+    pub dtype: Dtype,
+    /// What the user wants in the place of nulls, and its bits if that is a value of the dtype.
+    nulls: Option<(String, Option<[u8; 8]>)>,
+    /// The version of the file when it was opened.
+    version: Option<u128>,
+}
+
+impl Column {
+    /// A column of a file that has been opened. `nulls` is a value for the place of nulls.
+    pub(super) fn new(file: &Opened, name: &str, dtype: Dtype, nulls: Option<&str>) -> Column {
+        let bits = |text: &str| Scalar::parse(text, dtype).map(|value| value.bits().to_ne_bytes());
+        let nulls = nulls.map(|text| (text.to_owned(), bits(text)));
+        Column { path: file.path.clone(), name: name.into(), dtype, nulls, version: file.version() }
+    }
+
+    /// Returns the bytes of the value for the place of nulls.
+    pub(super) fn fill(&self) -> Option<&[u8]> {
+        let (_, bits) = self.nulls.as_ref()?;
+        // Native byte order: the low bytes of the word.
+        let (bits, size) = (bits.as_ref()?, self.dtype.size());
+        Some(if cfg!(target_endian = "little") { &bits[..size] } else { &bits[8 - size..] })
+    }
+
+    /// Returns the error for `nulls`, such as `12 nulls`, if there is no value for their place.
+    pub(super) fn refuse_nulls(&self, nulls: &str) -> Result<()> {
+        let (name, dtype) = (&self.name, self.dtype);
+        match &self.nulls {
+            Some((_, Some(_))) => Ok(()),
+            None => {
+                let problem = format!("its column '{name}' has {nulls}, which are no numbers");
+                let remedy = "say which value to take instead (--nulls VALUE, ov.open(..., nulls=VALUE), \
+                              Parquet::column_filled, Arrow::column_filled)";
+                Err(Error::file(&self.path, problem, remedy))
+            }
+            Some((text, None)) => {
+                let problem = format!("its column '{name}' of {dtype} has {nulls}, and {text} is no value of {dtype}");
+                Err(Error::file(&self.path, problem, "take another value instead of nulls"))
+            }
+        }
+    }
+
+    /// Returns the error for a grain of which the file says one thing and holds another.
+    pub(super) fn damaged(&self, file: &Opened, format: &str, grain: &str, what: &str) -> Error {
+        if file.version() != self.version {
+            return Error::file(&self.path, "changed while it was read", "do not change a file while it is read");
+        }
+        incomplete(&self.path, format, &format!("column '{}' of {grain} {what}", self.name))
+    }
+
+    /// See [`Source::variant`](super::Source::variant).
+    pub(super) fn variant(&self) -> String {
+        match &self.nulls {
+            None => format!("column {}", self.name),
+            Some((text, _)) => format!("column {}, nulls {text}", self.name),
+        }
+    }
+}
+
+/// Returns the place of a column among those of a table, each with its name and whether it can be read. Without a name,
+/// it is the only one that can be read.
+pub(super) fn found(path: &Path, columns: &[(String, bool)], name: Option<&str>) -> Result<usize> {
+    let readable = || columns.iter().enumerate().filter(|(_, (_, is_readable))| *is_readable);
+    match name {
+        Some(name) => columns.iter().position(|(own, _)| own == name).ok_or_else(|| {
+            let all: Vec<&str> = columns.iter().map(|(own, _)| &**own).collect();
+            Error::file(path, format!("has no column '{name}', only {}", names(&all)), "check the name")
+        }),
+        None => {
+            let mut only = readable();
+            match (only.next(), only.next()) {
+                (Some((place, _)), None) => Ok(place),
+                _ => Err(no_name(path, &readable().map(|(_, (own, _))| &**own).collect::<Vec<_>>())),
+            }
+        }
+    }
+}
+
+/// Returns the error for a column whose values are not of a dtype, but are, for example, texts.
+pub(super) fn no_numbers(path: &Path, name: &str, what: &str) -> Error {
+    Error::file(path, format!("its column '{name}' {what}"), "write it as numbers, as in pyarrow's cast")
+}
+
+/// Returns the error for a file that says one thing and holds another.
+pub(super) fn incomplete(path: &Path, format: &str, what: &str) -> Error {
+    Error::file(path, format!("is not a complete {format} file: {what}"), "copy or write it again")
+}
+
+/// Returns the error for a file of which no column is named.
+fn no_name(path: &Path, columns: &[&str]) -> Error {
+    let Some(first) = columns.first() else {
+        return Error::file(path, "has no column of numbers", "write its numbers as a column");
+    };
+    let problem = format!("is a table of the columns {}", names(columns));
+    let remedy = format!("name one of them in the expression: for a table t, write t.{first}");
+    Error::file(path, problem, remedy)
+}

@@ -1,0 +1,316 @@
+//! Columns of Arrow files, which the crate arrow-ipc writes here. `python/tests/test_arrow.py` reads those of PyArrow.
+
+use super::tables::{bits, expected};
+use super::*;
+use ::arrow_ipc::writer::{FileWriter, IpcWriteOptions};
+use ::arrow_ipc::{CompressionType, MetadataVersion};
+use arrow_array::builder::{Int32Builder, ListBuilder, StringRunBuilder};
+use arrow_array::types::{Int8Type, Int32Type};
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, FixedSizeBinaryArray, Int32Array, NullArray, RecordBatch, StringArray,
+    StringViewArray, StructArray, UnionArray, make_array,
+};
+use arrow_buffer::{BooleanBuffer, Buffer, ScalarBuffer};
+use arrow_data::ArrayData;
+use arrow_schema::{DataType, Field, Fields, Schema, UnionFields};
+use proptest::prelude::*;
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The types that have a dtype.
+const KINDS: [(DataType, Dtype); 12] = [
+    (DataType::Boolean, Dtype::Bool),
+    (DataType::Int8, Dtype::I8),
+    (DataType::Int16, Dtype::I16),
+    (DataType::Int32, Dtype::I32),
+    (DataType::Int64, Dtype::I64),
+    (DataType::UInt8, Dtype::U8),
+    (DataType::UInt16, Dtype::U16),
+    (DataType::UInt32, Dtype::U32),
+    (DataType::UInt64, Dtype::U64),
+    (DataType::Float16, Dtype::F16),
+    (DataType::Float32, Dtype::F32),
+    (DataType::Float64, Dtype::F64),
+];
+
+/// How a file is written.
+#[derive(Clone, Debug)]
+struct How {
+    kind: usize,
+    codec: Option<CompressionType>,
+    version: MetadataVersion,
+    alignment: usize,
+    /// The columns before and behind the one that is read, which have other types.
+    others: Vec<usize>,
+}
+
+fn how() -> impl Strategy<Value = How> {
+    let codecs = [None, None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)];
+    let parts = (
+        0..KINDS.len(),
+        prop::sample::select(codecs.to_vec()),
+        any::<bool>(),
+        prop::sample::select(vec![8usize, 16, 32, 64]),
+        prop::collection::vec(0..OTHERS, 0..4),
+    );
+    parts.prop_map(|(kind, codec, is_old, alignment, others)| {
+        // Version 4 has no compression.
+        let version = if is_old && codec.is_none() { MetadataVersion::V4 } else { MetadataVersion::V5 };
+        How { kind, codec, version, alignment, others }
+    })
+}
+
+/// The columns that `other` can make.
+const OTHERS: usize = 10;
+
+/// A column that cannot be read, or is not, of so many rows.
+fn other(which: usize, rows: usize) -> ArrayRef {
+    let text = |k: usize| (!k.is_multiple_of(3)).then(|| format!("text {k} that is longer than what a view has"));
+    let texts = || (0..rows).map(text);
+    let child = |name: &str| Field::new(name, DataType::Int32, false);
+    let numbers = || Int32Array::from_iter_values(0..rows as i32);
+    match which {
+        0 => Arc::new(StringArray::from_iter(texts())),
+        // Each has buffers that the batch counts.
+        1 => Arc::new(StringViewArray::from_iter(texts())),
+        2 => Arc::new(NullArray::new(rows)),
+        3 => Arc::new(StructArray::from(vec![
+            (Arc::new(child("a")), Arc::new(numbers()) as ArrayRef),
+            (Arc::new(Field::new("b", DataType::Utf8View, true)), Arc::new(StringViewArray::from_iter(texts()))),
+        ])),
+        4 => {
+            let mut lists = ListBuilder::new(Int32Builder::new());
+            (0..rows).for_each(|k| lists.append_value((0..k as i32 % 3).map(Some)));
+            Arc::new(lists.finish())
+        }
+        5 => {
+            let keys = (0..rows).map(|k| (k % 2) as i8).collect::<Vec<_>>();
+            let words: ArrayRef = Arc::new(StringArray::from_iter_values(["a", "b"]));
+            Arc::new(DictionaryArray::<Int8Type>::new(keys.into(), words))
+        }
+        6 | 7 => {
+            let fields: UnionFields = [(0, Arc::new(child("a")))].into_iter().collect();
+            let ids = ScalarBuffer::from(vec![0i8; rows]);
+            let places = (which == 6).then(|| ScalarBuffer::from_iter(0..rows as i32));
+            Arc::new(UnionArray::try_new(fields, ids, places, vec![Arc::new(numbers())]).unwrap())
+        }
+        8 => {
+            let mut runs = StringRunBuilder::<Int32Type>::new();
+            (0..rows).for_each(|k| runs.append_value(if k / 5 % 2 == 0 { "a" } else { "b" }));
+            Arc::new(runs.finish())
+        }
+        _ => Arc::new(
+            FixedSizeBinaryArray::try_from_iter((0..rows.max(1)).map(|k| [k as u8; 3])).unwrap().slice(0, rows),
+        ),
+    }
+}
+
+/// Writes a column `c` in batches of so many rows. Rows whose number is a multiple of `null_every` are null.
+fn write(path: &Path, how: &How, batches: &[u64], null_every: Option<u64>) {
+    let (kind, dtype) = &KINDS[how.kind];
+    let kinds: Vec<DataType> = how.others.iter().map(|which| other(*which, 4).data_type().clone()).collect();
+    let own = Field::new("c", kind.clone(), null_every.is_some());
+    let at = how.others.len() / 2;
+    let mut fields: Vec<Field> =
+        kinds.iter().enumerate().map(|(k, kind)| Field::new(format!("o{k}"), kind.clone(), true)).collect();
+    fields.insert(at, own);
+    let schema = Arc::new(Schema::new(Fields::from(fields)));
+    let options = IpcWriteOptions::try_new(how.alignment, false, how.version).unwrap();
+    let options = options.try_with_compression(how.codec).unwrap();
+    let file = File::create(path).unwrap();
+    let mut writer = FileWriter::try_new_with_options(file, &schema, options).unwrap();
+    let mut first = 0;
+    for rows in batches.iter().map(|rows| *rows as usize) {
+        let numbers = first..first + rows as u64;
+        let bytes: Vec<u8> =
+            numbers.clone().flat_map(|row| bits(*dtype, row).to_le_bytes()[..dtype.size()].to_vec()).collect();
+        let buffer = match dtype {
+            Dtype::Bool => BooleanBuffer::from_iter(bytes.iter().map(|bit| *bit == 1)).into_inner(),
+            _ => Buffer::from_vec(bytes),
+        };
+        let present = null_every
+            .map(|every| BooleanBuffer::from_iter(numbers.map(|row| !row.is_multiple_of(every))).into_inner());
+        let array =
+            ArrayData::builder(kind.clone()).len(rows).add_buffer(buffer).null_bit_buffer(present).align_buffers(true);
+        let mut columns: Vec<ArrayRef> = how.others.iter().map(|which| other(*which, rows)).collect();
+        columns.insert(at, make_array(array.build().unwrap()));
+        writer.write(&RecordBatch::try_new(schema.clone(), columns).unwrap()).unwrap();
+        first += rows as u64;
+    }
+    writer.finish().unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// All dtypes, codecs and neighbours; read in steps, and then from anywhere; with calls and through a map.
+    #[test]
+    fn columns_hold_what_was_written(
+        how in how(),
+        batches in prop::collection::vec(0u64..700, 0..5),
+        null_every in prop::option::of(2u64..50),
+        step in 1usize..900,
+        reads in prop::collection::vec((any::<u64>(), any::<u64>()), 5),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.arrow");
+        write(&path, &how, &batches, null_every);
+        let (_, dtype) = KINDS[how.kind];
+        let rows: u64 = batches.iter().sum();
+        let text = if dtype == Dtype::Bool { "true" } else { "7" };
+        let fill = Scalar::parse(text, dtype).unwrap();
+        let has_nulls = null_every.is_some() && rows > 0;
+        let source = match has_nulls {
+            true => {
+                says(Arrow::column(&path, "c"), &["t.arrow", "its column 'c' has", "nulls", "--nulls VALUE"]);
+                Arrow::column_filled(&path, "c", fill).unwrap()
+            }
+            false => Arrow::column(&path, "c").unwrap(),
+        };
+        let all = expected(dtype, rows, null_every, fill);
+        let is_stored = dtype != Dtype::Bool && how.codec.is_none() && !has_nulls;
+        let named = NamedFile::from(&*path).with_field("c").with_nulls(Some(text));
+        // SAFETY: nobody changes the file.
+        let mapped = unsafe { named.map() }.unwrap();
+        let mapped = mapped.source();
+        for source in [&source as &dyn Source, mapped] {
+            prop_assert_eq!((source.dtype(), source.rows()), (dtype, rows));
+            prop_assert!(read_all(source, step) == all);
+        }
+        for (first, len) in reads {
+            let first = first % (rows + 1);
+            let len = len % (rows - first + 1);
+            let mut part = vec![0xAA; len as usize * dtype.size()];
+            source.read(first, &mut part).unwrap();
+            let place = first as usize * dtype.size();
+            prop_assert!(part == all[place..place + part.len()], "{first} + {len}");
+            if let Some(memory) = mapped.piece(first, len) {
+                prop_assert!(is_stored && memory.bytes() == part);
+            }
+        }
+        let starts = batches.iter().scan(0, |end, rows| { *end += rows; Some((*end - rows, *rows)) });
+        let starts: Vec<(u64, u64)> = starts.filter(|(_, rows)| *rows > 0).collect();
+        match is_stored {
+            true => for (first, rows) in &starts {
+                prop_assert!(mapped.piece(*first, *rows).is_some(), "a batch is in memory as one piece");
+            },
+            false => prop_assert!(source.grains().iter().eq(starts.iter().map(|(first, _)| first))),
+        }
+        let table = TableFile::open(&path).unwrap().unwrap();
+        let column = table.columns.iter().find(|column| column.name == "c").unwrap();
+        let nulls = null_every.map_or(0, |every| rows.div_ceil(every));
+        prop_assert_eq!((table.rows(), column.dtype, column.nulls), (rows, Some(dtype), Some(nulls)));
+    }
+
+    /// A damaged file is an error, or is read as other rows.
+    #[test]
+    fn damaged_files_are_errors(
+        how in how(),
+        null_every in prop::option::of(2u64..50),
+        damages in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in prop::option::weighted(0.2, any::<prop::sample::Index>()),
+        part in 0..3,
+        skipped in 0u64..900,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.arrow");
+        write(&path, &how, &[700, 300], null_every);
+        let mut bytes = fs::read(&path).unwrap();
+        let footer = u32::from_le_bytes(*bytes[bytes.len() - 10..].first_chunk().unwrap()) as usize;
+        let is_batch = |place: &usize| bytes[*place..].starts_with(&[0xff; 4]);
+        // The end, or the description of the last batch, or anything.
+        let range = match part {
+            0 => bytes.len() - 10 - footer..bytes.len(),
+            1 => {
+                let end = bytes.len() - 10 - footer - 8;
+                let batch = (0..end).rev().step_by(8).map(|place| place / 8 * 8).find(is_batch).unwrap_or(0);
+                batch..batch + 300
+            }
+            _ => 0..bytes.len(),
+        };
+        for (place, bits) in damages {
+            bytes[range.start + place.index(range.len())] ^= bits;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        fs::write(&path, bytes).unwrap();
+        let _ = TableFile::open(&path);
+        let fill = if how.kind == 0 { Scalar::Bool(true) } else { Scalar::U8(7) };
+        if let Ok(source) = Arrow::column_filled(&path, "c", fill) {
+            let rows = source.rows().min(2000);
+            for first in [0, skipped.min(rows)] {
+                let _ = source.read(first, &mut vec![0; (rows - first) as usize * source.dtype().size()]);
+            }
+        }
+    }
+}
+
+#[test]
+fn columns_that_hold_no_numbers_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.feather");
+    let how = How { kind: 11, codec: None, version: MetadataVersion::V5, alignment: 64, others: (0..OTHERS).collect() };
+    write(&path, &how, &[10], None);
+    for (name, what) in [
+        ("o0", "is of the type string"),
+        ("o1", "is of the type string_view"),
+        ("o2", "is of the type null"),
+        ("o3", "is nested"),
+        ("o4", "is nested"),
+        ("o5", "has a dictionary"),
+        ("o6", "is of the type union"),
+        ("o7", "is of the type union"),
+        ("o8", "is of the type run_end_encoded"),
+        ("o9", "is of the type fixed_size_binary"),
+    ] {
+        says(Arrow::column(&path, name), &["t.feather: its column", &format!("'{name}' {what}"), "cast"]);
+    }
+    says(Arrow::column(&path, "d"), &["has no column 'd', only o0, o1", "check the name"]);
+    assert_eq!(open(&path, None).unwrap().source().rows(), 10, "one column can be read");
+    says(open(&path, Some(Dtype::F32)), &["holds f64, not f32"]);
+    fs::write(&path, b"FEA1 is version 1").unwrap();
+    says(open(&path, None), &["is a Feather file", "numpy.save"]);
+    fs::write(&path, b"something else").unwrap();
+    says(open(&path, None), &["t.feather: is not a complete Arrow file: its end is missing", "copy or write it again"]);
+}
+
+#[test]
+fn several_files_are_one_column() {
+    let dir = tempfile::tempdir().unwrap();
+    let how = How { kind: 7, codec: None, version: MetadataVersion::V5, alignment: 64, others: vec![0] };
+    for (part, batches) in [(1, &[300, 20][..]), (2, &[]), (10, &[50])] {
+        write(&dir.path().join(format!("part-{part}.arrow")), &how, batches, None);
+    }
+    // SAFETY: nobody changes the files.
+    let input = unsafe { map(dir.path(), None) }.unwrap();
+    let source = input.source();
+    assert_eq!((source.rows(), source.files().len()), (370, 3));
+    let [first, last] = [320, 50].map(|rows| expected(Dtype::U32, rows, None, Scalar::U32(0)));
+    assert!(read_all(source, 33) == [first, last].concat());
+    assert!(source.piece(0, 300).is_some() && source.piece(300, 20).is_some() && source.piece(320, 50).is_some());
+    assert!(source.piece(299, 2).is_none(), "two batches");
+}
+
+#[test]
+fn a_file_that_changes_is_another_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.arrow");
+    let how = How {
+        kind: 11,
+        codec: Some(CompressionType::ZSTD),
+        version: MetadataVersion::V5,
+        alignment: 8,
+        others: vec![],
+    };
+    write(&path, &how, &[5000], Some(100));
+    let open = |fill: f64| Arrow::column_filled(&path, "c", fill).unwrap();
+    let (zero, one) = (open(0.0), open(1.0));
+    assert!(zero.variant() != one.variant() && zero.variant() == open(0.0).variant());
+    let before = zero.version();
+    let file = File::options().write(true).open(&path).unwrap();
+    file.set_len(100).unwrap();
+    assert_ne!(zero.version(), before);
+    says(zero.read(0, &mut [0; 8]), &["t.arrow", "changed while it was read"]);
+}
