@@ -231,6 +231,9 @@ mod readme {}
 
 // The examples of `docs/`: every document, so that no block of Rust is forgotten.
 #[cfg(doctest)]
+#[doc = include_str!("../docs/batch.md")]
+mod docs_batch {}
+#[cfg(doctest)]
 #[doc = include_str!("../docs/command.md")]
 mod docs_command {}
 #[cfg(doctest)]

@@ -7,7 +7,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use overshot::{
     DeviceChoice, Engine, Input, Precision,
     io::{NamedFile, ReadMode},
@@ -25,6 +26,10 @@ use super::{Failure, Result};
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
+
+    /// The names of the arguments that were given to the subcommand.
+    #[arg(skip)]
+    pub given: Vec<String>,
 }
 
 #[derive(Subcommand)]
@@ -72,7 +77,8 @@ pub enum Command {
 pub struct JobArgs {
     /// The expression to compute: statements separated by ';', such as 'c = a * b; mean(c)'. 'overshot functions'
     /// lists the functions. Or a kernel, as FILE:ENTRY, in a file of CUDA C++ (.cu), PTX (.ptx) or device code
-    /// (.cubin, .fatbin). A kernel runs with your permissions, and must not access memory outside its arrays
+    /// (.cubin, .fatbin). A kernel runs with your permissions, and must not access memory outside its arrays. Or a job
+    /// file (.toml), whose steps run one after the other; those that have not changed since they ran are skipped
     #[arg(value_name = "EXPR")]
     pub expression: String,
 
@@ -144,6 +150,10 @@ pub struct JobArgs {
     /// Print the BLAKE3 hash of every output, as b3sum does: of the file before it gets its name
     #[arg(long, help_heading = "Checks", conflicts_with = "partial")]
     pub checksum: bool,
+
+    /// Run all steps of a job file, also those that have not changed
+    #[arg(long, help_heading = "Job files")]
+    pub all: bool,
 
     /// Print JSON on standard output, and errors as JSON on standard error
     #[arg(long, help_heading = "Report")]
@@ -232,7 +242,7 @@ pub fn open(file: &NamedFile, read_mode: Option<ReadModeArg>) -> Result<Input<'s
     })
 }
 
-#[derive(clap::Args)]
+#[derive(Clone, PartialEq, clap::Args)]
 #[command(next_help_heading = "Device and memory")]
 pub struct LimitArgs {
     /// The device: auto, cpu, cuda, cuda:0, cuda:0,2, cpu+cuda, emulated, emulated:SEED, emulated:SEED*3 or
@@ -404,7 +414,12 @@ pub struct ManArgs {
 impl Args {
     /// Parses the arguments of this process. Prints the help or the version if requested, and returns `None` then.
     pub fn read() -> Result<Option<Args>> {
-        match Args::try_parse() {
+        let command = Args::command();
+        let parsed = command.clone().try_get_matches().and_then(|matches| {
+            let args = Args::from_arg_matches(&matches)?;
+            Ok(Args { given: given(&command, &matches), ..args })
+        });
+        match parsed {
             Ok(args) => Ok(Some(args)),
             Err(help) if matches!(help.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
                 written(help.print().and_then(|()| io::stdout().flush())).map(|()| None)
@@ -414,6 +429,20 @@ impl Args {
             Err(error) => Err(Failure::Arguments(error)),
         }
     }
+}
+
+/// The names of the arguments that a command line gives to its subcommand.
+fn given(command: &clap::Command, matches: &ArgMatches) -> Vec<String> {
+    let Some((name, matches)) = matches.subcommand() else { return Vec::new() };
+    let arguments = command.find_subcommand(name).into_iter().flat_map(clap::Command::get_arguments);
+    let is_given =
+        |argument: &&clap::Arg| matches.value_source(argument.get_id().as_str()) == Some(ValueSource::CommandLine);
+    let name = |argument: &clap::Arg| match (argument.get_long(), argument.get_value_names()) {
+        (Some(long), _) => format!("--{long}"),
+        (None, Some([name, ..])) => name.to_string(),
+        _ => argument.get_id().to_string(),
+    };
+    arguments.filter(is_given).map(name).collect()
 }
 
 /// Whether the arguments of this process contain `--json`. Errors in the arguments are then printed as JSON, too.

@@ -26,10 +26,26 @@ pub enum Failure {
     Overshot(Error),
     /// The library returned an error that concerns this file.
     In(PathBuf, Box<Error>),
+    /// A job file is not what it should be at this place.
+    JobFile { path: PathBuf, line: usize, column: usize, text: String, message: String },
+    /// A step of a job file failed.
+    Step(Box<StepFailure>),
     /// The demo found a wrong result.
     Wrong(String),
     /// Standard output cannot be written.
     Output(io::Error),
+}
+
+/// The failure of a step of a job file.
+#[derive(Debug)]
+pub struct StepFailure {
+    pub file: PathBuf,
+    pub step: String,
+    /// The file of `each`.
+    pub item: Option<String>,
+    pub failure: Failure,
+    /// The later steps, which did not run.
+    pub not_run: Vec<String>,
 }
 
 impl From<Error> for Failure {
@@ -47,12 +63,30 @@ impl Failure {
             true => writeln!(io::stderr(), "{}", self.json()),
             false => writeln!(anstream::stderr(), "{}", style::error(&self.text())),
         };
+        if let (false, Failure::Step(step)) = (is_json, self)
+            && !step.not_run.is_empty()
+        {
+            let _ = writeln!(io::stderr(), "did not run: {}", one_line(&step.not_run.join(", ")));
+        }
         ExitCode::from(if self.is_usage() { 2 } else { 1 })
     }
 
     /// The error as `{"error": {"kind": …, "message": …}}`, with additional fields for some kinds.
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let (kind, mut fields) = match self {
+            Failure::JobFile { path, line, column, .. } => {
+                let path = path.to_string_lossy();
+                ("arguments", json!({ "file": path, "line": line, "column": column }))
+            }
+            Failure::Step(step) => {
+                let mut error = step.failure.json();
+                let fields = &mut error["error"];
+                fields["job"] = step.file.to_string_lossy().into();
+                fields["step"] = step.step.as_str().into();
+                fields["item"] = step.item.as_deref().into();
+                fields["not_run"] = step.not_run.as_slice().into();
+                return error;
+            }
             Failure::Arguments(_) | Failure::Usage(_) => ("arguments", json!({})),
             Failure::Overshot(error) => in_fields(error),
             Failure::In(path, error) => {
@@ -78,6 +112,8 @@ impl Failure {
             Failure::Arguments(_) | Failure::Usage(_) => true,
             Failure::Overshot(error) => error.is_usage(),
             Failure::In(_, error) => error.is_usage(),
+            Failure::JobFile { .. } => true,
+            Failure::Step(step) => step.failure.is_usage(),
             Failure::Wrong(_) | Failure::Output(_) => false,
         }
     }
@@ -97,6 +133,16 @@ impl Failure {
             }
             Failure::Overshot(error) => one_line(&error.to_string()),
             Failure::In(path, error) => one_line(&format!("{}: {error}", path.display())),
+            Failure::JobFile { path, line, column, text, message } => {
+                let place = format!("{}: line {line}, column {column}", path.display());
+                format!("{}\n{}", one_line(&format!("{place}: {message}")), pointed_at(text, *column))
+            }
+            Failure::Step(step) => {
+                let StepFailure { file, step, item, failure, .. } = &**step;
+                let item = item.as_ref().map(|item| format!(", {item}")).unwrap_or_default();
+                let place = one_line(&format!("{}: step '{step}'{item}", file.display()));
+                format!("{place}: {}", failure.text())
+            }
             Failure::Output(error) => {
                 format!("standard output cannot be written ({error}); check where it is redirected to")
             }

@@ -8,7 +8,8 @@ Examples:
   overshot run 'z = (x - m) / s' x=x.f32:f32 m=5.0:f32 s=2:f32 z=z.npy
   overshot run 'y = sin(i * 0.001); max(y)' y=y.npy --rows 1e6
   overshot run 'mean(x), std(x)' x=x.npy --part 0/4 --partial p0
-  overshot run saxpy.cu:saxpy x=x.npy y=y.npy a=2.5";
+  overshot run saxpy.cu:saxpy x=x.npy y=y.npy a=2.5
+  overshot run job.toml";
 
 /// Examples of `merge`.
 pub const MERGE: &str = "\

@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 use std::{mem, ptr, thread};
 
@@ -23,8 +23,15 @@ const GRACE: Duration = Duration::from_millis(1500);
 /// The time in which the message about a job that does not stop must be written: perhaps nobody reads it.
 const MESSAGE: Duration = Duration::from_millis(100);
 
-/// Returns a token that SIGINT (Ctrl-C), SIGTERM and SIGHUP cancel.
+/// Returns the token that SIGINT (Ctrl-C), SIGTERM and SIGHUP cancel. There is one for all jobs of the process: a
+/// second watcher would take the first signal for the second one.
 pub fn token() -> CancelToken {
+    static TOKEN: OnceLock<CancelToken> = OnceLock::new();
+    TOKEN.get_or_init(watched).clone()
+}
+
+/// Begins to watch the signals.
+fn watched() -> CancelToken {
     let token = CancelToken::new();
     let stop = token.clone();
     let (ready, is_ready) = mpsc::channel();

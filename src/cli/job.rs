@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use overshot::{Job, html};
+use overshot::io::NamedFile;
+use overshot::kernel::Call;
+use overshot::{Engine, Job, Plan, Report, html};
 
 use super::args::{JobArgs, open};
 use super::output::{print, print_json};
@@ -13,12 +15,34 @@ use super::{Failure, Result, interrupt, kernel, parts, render, resume};
 
 /// Runs the job and prints its report.
 pub fn run(args: &JobArgs) -> Result {
+    refuse_all(args)?;
     parts::check(args)?;
     let engine = args.limits.engine()?;
-    let job = job(args)?;
     if let Some(path) = &args.partial {
-        return parts::run(args, path, &engine, job);
+        return parts::run(args, path, &engine, job(args)?);
     }
+    let print = |report: &Report| match (args.json, args.quiet) {
+        (true, _) => print_json(report),
+        (false, true) => print(report.values()),
+        (false, false) => print(render::report(report, args.verbose)),
+    };
+    compute(args, &engine, print)?.1
+}
+
+/// Refuses the option of job files for an expression.
+fn refuse_all(args: &JobArgs) -> Result {
+    match args.all {
+        true => {
+            Err(Failure::Usage("--all applies only to job files, as in 'overshot run FILE.toml'; remove it".into()))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Runs the job, prints its report with `show`, and writes the trace and the page. The outputs are there if this
+/// returns a report. The second result says whether that could be printed and written.
+pub fn compute(args: &JobArgs, engine: &Engine, show: impl FnOnce(&Report) -> Result) -> Result<(Report, Result)> {
+    let job = job(args)?;
     let journal = resume::journal(args, &job)?;
     let plan = engine.plan(&job)?;
     let trace = args.trace.as_deref().map(|path| ReportFile::new("the trace", path, files(args))).transpose()?;
@@ -29,22 +53,18 @@ pub fn run(args: &JobArgs) -> Result {
     let job = job.cancel_token(interrupt::token()).progress(|progress| bar.show(progress));
     let job = job.timeline(trace.is_some() || page.is_some());
     let report = match &journal {
-        Some(journal) => resume::run(args, &engine, job, journal)?,
+        Some(journal) => resume::run(args, engine, job, journal)?,
         None => engine.run(job)?,
     };
     drop(bar);
-    let printed = match (args.json, args.quiet) {
-        (true, _) => print_json(&report),
-        (false, true) => print(report.values()),
-        (false, false) => print(render::report(&report, args.verbose)),
-    };
+    let printed = show(&report);
     // Last, so that the results are printed even if these files cannot be written. One that can be is.
     let traced = match (trace, &report.timeline) {
         (Some(trace), Some(timeline)) => trace.write(|out| timeline.write_chrome(out)),
         _ => Ok(()),
     };
     let drawn = page.map_or(Ok(()), |page| write_page(page, args, &report.html()));
-    traced.and(drawn).and(printed)
+    Ok((report, traced.and(drawn).and(printed)))
 }
 
 /// The file of `--html`, which is none of the others.
@@ -69,66 +89,139 @@ pub fn files(args: &JobArgs) -> impl Iterator<Item = (String, PathBuf)> {
 
 /// Prints the plan of the job.
 pub fn plan(args: &JobArgs) -> Result {
+    refuse_all(args)?;
     if args.partial.is_some() || matches!(args.rows, Some(Rows::Range(_))) {
         return Err(Failure::Usage("a plan is one of all rows: leave out --partial, --part and --rows A..B".into()));
     }
-    let plan = args.limits.engine()?.plan(&job(args)?)?;
+    let plan = planned(args, &args.limits.engine()?)?;
     let page = page(args)?;
     let printed = if args.json { print_json(&plan) } else { print(&plan) };
     page.map_or(Ok(()), |page| write_page(page, args, &plan.html())).and(printed)
 }
 
+/// The plan of the job.
+pub fn planned(args: &JobArgs, engine: &Engine) -> Result<Plan> {
+    Ok(engine.plan(&job(args)?)?)
+}
+
+/// What a job does with the file or number of a name.
+pub enum Use {
+    /// It writes the file.
+    Output,
+    /// It reads files: one, or fields of one, each for an input.
+    Inputs(Vec<(String, NamedFile)>),
+    /// It takes the number.
+    Number(Value),
+    /// The kernel takes the number or the whole file.
+    Argument,
+}
+
+/// The computation of a job, without its files.
+pub enum Computation {
+    Expression(Job<'static>),
+    Kernel(Box<Call>),
+}
+
+/// Reads the expression or the declaration of the kernel, and finds what it does with each of the files, of which it
+/// opens none.
+pub fn declared(args: &JobArgs) -> Result<(Computation, Vec<(&Binding, Use)>)> {
+    let is_resident = |name: &str| args.kernel.resident.iter().any(|resident| resident == name);
+    let (computation, names) = match kernel::of(&args.expression)? {
+        Some((file, entry)) => {
+            let call = kernel::declared(args, file, entry)?;
+            let names = Names::of(&Job::kernel(call.clone()));
+            (Computation::Kernel(Box::new(call)), names)
+        }
+        None => {
+            kernel::refuse_options(&args.kernel)?;
+            let job = Job::eval(&args.expression)?;
+            let names = Names::of(&job);
+            (Computation::Expression(job), names)
+        }
+    };
+    let mut uses = Vec::with_capacity(args.files.len());
+    for file in &args.files {
+        let used = match &computation {
+            Computation::Kernel(call) if call.value_type(&file.name).is_some() || is_resident(&file.name) => {
+                Use::Argument
+            }
+            Computation::Kernel(_) => names.use_of(file, None, args)?,
+            Computation::Expression(_) => names.use_of(file, file.number()?, args)?,
+        };
+        uses.push((file, used));
+    }
+    Ok((computation, uses))
+}
+
 /// The job with its files. Inputs are opened; outputs are only named.
 fn job(args: &JobArgs) -> Result<Job<'static>> {
-    let call = match kernel::of(&args.expression)? {
-        Some((file, entry)) => Some(kernel::call(args, file, entry)?),
-        None => kernel::refuse_options(&args.kernel).map(|()| None)?,
-    };
-    let is_argument = |name: &str| {
-        call.as_ref().is_some_and(|call| call.value_type(name).is_some())
-            || args.kernel.resident.iter().any(|r| r == name)
-    };
-    let files: Vec<_> = args.files.iter().filter(|file| !is_argument(&file.name)).collect();
-    let is_expression = call.is_none();
-    let mut job = match call {
-        Some(call) => Job::kernel(call),
-        None => Job::eval(&args.expression)?,
+    let (computation, uses) = declared(args)?;
+    let mut job = match computation {
+        Computation::Expression(job) => job,
+        Computation::Kernel(call) => Job::kernel(kernel::with_arguments(args, *call)?),
     };
     if let Some(Rows::Count(rows)) = args.rows {
         job = job.rows(rows);
     }
     job = job.verify(args.verify.unwrap_or(0.0)).checksum(args.checksum);
     job = job.precision(args.precision.unwrap_or_default());
-    let nulls = args.nulls.as_deref();
-    for file in files {
-        let (name, path) = (&file.name, file.file.path.display());
-        let number = if is_expression { file.number()? } else { None };
-        let (inputs, outputs) = (job.input_names(), [job.output_names(), job.result_names()].concat());
-        job = if outputs.contains(name) {
-            if number.is_some() {
-                let text =
-                    format!("{name}={path}: the expression assigns '{name}', so it cannot be a number; give it a file");
-                return Err(Failure::Usage(text));
+    for (Binding { name, file }, used) in uses {
+        job = match used {
+            Use::Output => job.output(name, file.create()?.force(args.force).fsync(args.fsync)),
+            Use::Number(Value::Scalar(scalar)) => job.scalar(name, scalar),
+            Use::Number(Value::Number(number)) => job.number(name, number),
+            Use::Inputs(inputs) => {
+                for (input, file) in inputs {
+                    job = job.input(&input, open(&file.with_nulls(args.nulls.as_deref()), args.read_mode)?);
+                }
+                job
             }
-            job.output(name, file.file.create()?.force(args.force).fsync(args.fsync))
-        } else if inputs.contains(name) {
-            match number {
-                Some(Value::Scalar(scalar)) => job.scalar(name, scalar),
-                Some(Value::Number(number)) => job.number(name, number),
-                None => job.input(name, open(&file.file.with_nulls(nulls), args.read_mode)?),
-            }
-        } else {
-            let fields = fields_of(name, &inputs, args);
-            if fields.is_empty() {
-                return Err(Failure::Usage(format!("{name}={path}: {}", no_such_name(name, &job))));
-            }
-            for (input, field) in fields {
-                job = job.input(&input, open(&file.file.with_field(&field).with_nulls(nulls), args.read_mode)?);
-            }
-            job
+            Use::Argument => job,
         };
     }
     Ok(job)
+}
+
+/// The names of a job.
+struct Names {
+    inputs: Vec<String>,
+    outputs: Vec<String>,
+    results: Vec<String>,
+}
+
+impl Names {
+    fn of(job: &Job<'_>) -> Names {
+        Names { inputs: job.input_names(), outputs: job.output_names(), results: job.result_names() }
+    }
+
+    fn use_of(&self, binding: &Binding, number: Option<Value>, args: &JobArgs) -> Result<Use> {
+        let Binding { name, file } = binding;
+        let path = file.path.display();
+        if self.outputs.contains(name) || self.results.contains(name) {
+            return match number {
+                None => Ok(Use::Output),
+                Some(_) => Err(Failure::Usage(format!(
+                    "{name}={path}: the expression assigns '{name}', so it cannot be a number; give it a file"
+                ))),
+            };
+        }
+        if self.inputs.contains(name) {
+            return Ok(number.map_or_else(|| Use::Inputs(vec![(name.clone(), file.clone())]), Use::Number));
+        }
+        let fields = fields_of(name, &self.inputs, args);
+        if fields.is_empty() {
+            return Err(Failure::Usage(format!("{name}={path}: {}", self.no_such_name(name))));
+        }
+        Ok(Use::Inputs(fields.into_iter().map(|(input, field)| (input, file.with_field(&field))).collect()))
+    }
+
+    /// The problem with a name in the arguments that the job does not have.
+    fn no_such_name(&self, name: &str) -> String {
+        match [&self.inputs[..], &self.outputs].concat() {
+            names if names.is_empty() => format!("the job has no name '{name}', and no other; remove the file"),
+            names => format!("the job has no name '{name}', only {}; check the spelling", names.join(", ")),
+        }
+    }
 }
 
 /// The inputs that are fields of the file with this name, as `t.price` of `t`, each with its field. Those that have a
@@ -137,12 +230,4 @@ fn fields_of(name: &str, inputs: &[String], args: &JobArgs) -> Vec<(String, Stri
     let own = inputs.iter().filter(|input| !args.files.iter().any(|file| file.name == **input));
     let field = |input: &String| Some((input.clone(), input.strip_prefix(name)?.strip_prefix('.')?.to_owned()));
     own.filter_map(field).collect()
-}
-
-/// The problem with a name in the arguments that the job does not have.
-fn no_such_name(name: &str, job: &Job<'_>) -> String {
-    match [job.input_names(), job.output_names()].concat() {
-        names if names.is_empty() => format!("the job has no name '{name}', and no other; remove the file"),
-        names => format!("the job has no name '{name}', only {}; check the spelling", names.join(", ")),
-    }
 }

@@ -51,8 +51,8 @@ fn read(file: &Path) -> Result<Vec<u8>> {
     Ok(fs::read(file).map_err(unreadable)?)
 }
 
-/// The kernel with its scalars and resident arrays.
-pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
+/// The kernel as its file and the options declare it.
+pub fn declared(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
     let options = &args.kernel;
     let name = file.display().to_string();
     let text = || {
@@ -104,6 +104,12 @@ pub fn call(args: &JobArgs, file: &Path, entry: &str) -> Result<Call> {
     for name in &options.scratch {
         call = call.scratch(name);
     }
+    Ok(call)
+}
+
+/// The kernel with its scalars and resident arrays.
+pub fn with_arguments(args: &JobArgs, mut call: Call) -> Result<Call> {
+    let options = &args.kernel;
     for argument in &args.files {
         let name = &argument.name;
         if let Some(dtype) = call.value_type(name) {

@@ -1,6 +1,7 @@
 //! The command: arguments, progress and output. The library does the work.
 
 mod args;
+mod batch;
 mod bench;
 mod completions;
 mod demo;
@@ -50,11 +51,17 @@ pub fn main() -> ExitCode {
 fn run(args: &Args) -> Result {
     log::start()?;
     match &args.command {
-        Command::Run(args) => job::run(args),
+        Command::Run(job) => match batch::job_file(&job.expression) {
+            Some(path) => batch::run(path, job, &args.given),
+            None => job::run(job),
+        },
         Command::Merge(args) => parts::merge(args),
         #[cfg(feature = "matrices")]
         Command::Matrices(args) => matrices::run(args),
-        Command::Plan(args) => job::plan(args),
+        Command::Plan(job) => match batch::job_file(&job.expression) {
+            Some(path) => batch::plan(path, job, &args.given),
+            None => job::plan(job),
+        },
         Command::Devices(args) => devices::list(args),
         Command::Demo(args) => demo::demo(args),
         Command::Bench(args) => bench::bench(args),

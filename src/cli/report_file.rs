@@ -71,12 +71,12 @@ impl<'a> ReportFile<'a> {
     }
 
     /// Writes the file.
-    pub fn write(self, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result {
+    pub fn write(&self, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result {
         self.write_then(content, |_| Ok(()))
     }
 
     /// Writes the file, which is on the disk before it has its name.
-    pub fn write_durably(self, content: &[u8]) -> Result {
+    pub fn write_durably(&self, content: &[u8]) -> Result {
         let folder = directory(&self.target).to_owned();
         self.write_then(|out| out.write_all(content), File::sync_all)?;
         // The name lasts, too, if the file system is asked for that. Some folders cannot be opened.
@@ -85,14 +85,14 @@ impl<'a> ReportFile<'a> {
     }
 
     fn write_then(
-        self,
+        &self,
         content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
         then: impl FnOnce(&File) -> io::Result<()>,
     ) -> Result {
         let ReportFile { what, path, target, permissions } = self;
-        write(&target, permissions, content, then).map_err(|error| {
+        write(target, permissions.clone(), content, then).map_err(|error| {
             let (problem, remedy) = (format!("{what} cannot be written"), another_file(what));
-            Error::File { path: path.into(), problem, remedy, cause: Some(error) }.into()
+            Error::File { path: (*path).into(), problem, remedy, cause: Some(error) }.into()
         })
     }
 }

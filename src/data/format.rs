@@ -6,7 +6,7 @@ use super::file::{Opened, ends_with_slash};
 use super::files::Files;
 use super::foreign_format::{Foreign, by_name, foreign_format, is_npy};
 use super::npz::{self, is_npz};
-use super::pattern::several;
+use super::pattern::{finds, several, with_files_to_come};
 use super::table_file::TableFormat;
 use super::{Dtype, Input, NewFile, Npy, Raw, ReadMode};
 use crate::error::{Error, JobError, Result, SettingError};
@@ -284,6 +284,16 @@ impl NamedFile {
     /// Returns the files that [`open`](NamedFile::open) reads; the path itself if there are none.
     pub fn files(&self) -> Vec<PathBuf> {
         several(&self.path).ok().flatten().unwrap_or_else(|| vec![self.path.clone()])
+    }
+
+    /// Returns the files that [`open`](NamedFile::open) would read if those of `to_come` existed, too.
+    pub fn files_with(&self, to_come: &[PathBuf]) -> Vec<PathBuf> {
+        with_files_to_come(&self.path, to_come)
+    }
+
+    /// Returns whether [`open`](NamedFile::open) would read a file, if it existed.
+    pub fn finds(&self, file: &Path) -> bool {
+        finds(&self.path, file).is_some()
     }
 
     /// Returns the file as one to be written, as [`create`] does.

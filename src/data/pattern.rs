@@ -33,6 +33,50 @@ pub(super) fn several(name: &Path) -> Result<Option<Vec<PathBuf>>> {
     Ok(Some(found))
 }
 
+/// Returns the files that a name would stand for if those of `to_come` existed, too, in natural order. The name of one
+/// file stands for that one.
+pub(super) fn with_files_to_come(name: &Path, to_come: &[PathBuf]) -> Vec<PathBuf> {
+    let mut found = match several(name) {
+        Ok(Some(found)) => found,
+        Ok(None) if name.exists() => vec![name.into()],
+        _ => Vec::new(),
+    };
+    found.extend(to_come.iter().filter_map(|file| finds(name, file)));
+    found.sort_by(|a, b| by_parts(a, b));
+    found.dedup();
+    found
+}
+
+/// Returns the path by which a name finds a file, whether the file exists or not; `None` if it does not stand for that
+/// file.
+pub(super) fn finds(name: &Path, file: &Path) -> Option<PathBuf> {
+    let is_pattern = is_pattern(name) && !name.is_file();
+    let (absolute, file) = (std::path::absolute(name).ok()?, std::path::absolute(file).ok()?);
+    let (parts, own): (Vec<_>, Vec<_>) = (absolute.components().collect(), file.components().collect());
+    let fits = |(part, own): (&Component<'_>, &Component<'_>)| match (part, own) {
+        (Component::Normal(part), Component::Normal(own)) if is_pattern && part != own => {
+            !is_hidden(own) && matches(&symbols(part), &symbols(own))
+        }
+        (part, own) => part == own,
+    };
+    if !parts.iter().zip(&own).all(fits) {
+        return None;
+    }
+    // A folder stands for what is in it.
+    let inside = match own.get(parts.len()..)? {
+        [] => None,
+        [Component::Normal(inside)] if !is_pattern && !is_hidden(inside) => Some(inside),
+        _ => return None,
+    };
+    // In the words of the name, which may be relative.
+    let given = name.components().filter(|part| *part != Component::CurDir).count();
+    let mut own = own.iter().skip(parts.len().checked_sub(given)?);
+    let word = |part| if part == Component::CurDir { Some(part) } else { own.next().copied() };
+    let mut found: PathBuf = name.components().map_while(word).collect();
+    found.extend(inside);
+    Some(found)
+}
+
 /// Returns whether a name has a character of patterns: `*`, `?` or `[`.
 fn is_pattern(name: &Path) -> bool {
     name.as_os_str().as_bytes().iter().any(|byte| b"*?[".contains(byte))
@@ -65,8 +109,14 @@ fn expand(pattern: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Returns the paths of what is in a folder, without what is hidden: names that begin with a dot, and those that begin
-/// with `_` and have no ending, by which programs that write tables in folders mark what is no data (`_SUCCESS`).
+/// Returns whether a name is hidden: it begins with a dot, or with `_` and has no ending, by which programs that write
+/// tables in folders mark what is no data (`_SUCCESS`).
+fn is_hidden(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    name.starts_with(b".") || (name.starts_with(b"_") && !name.contains(&b'.'))
+}
+
+/// Returns the paths of what is in a folder, without what is hidden.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let place = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let cannot = |error: io::Error| {
@@ -76,8 +126,7 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(place).map_err(cannot)? {
         let name = entry.map_err(cannot)?.file_name();
-        let is_mark = name.as_bytes().starts_with(b"_") && !name.as_bytes().contains(&b'.');
-        if !name.as_bytes().starts_with(b".") && !is_mark {
+        if !is_hidden(&name) {
             found.push(folder.join(name));
         }
     }
@@ -280,5 +329,35 @@ mod tests {
             let text = several(&at(name)).unwrap_err().to_string();
             assert!(text.contains(name) && text.contains(problem), "{text}");
         }
+    }
+
+    #[test]
+    fn names_find_files_that_do_not_exist_yet() {
+        let at = |name: &str, file: &str| finds(Path::new(name), Path::new(file));
+        let here = std::env::current_dir().unwrap();
+        let far = here.join("none/a.npy");
+        for (name, file, found) in [
+            ("none/*.npy", "none/a.npy", Some("none/a.npy")),
+            ("./none/*.npy", "none/a.npy", Some("./none/a.npy")),
+            ("none/?.npy", far.to_str().unwrap(), Some("none/a.npy")),
+            ("none", "./none/a.npy", Some("none/a.npy")),
+            ("none/a.npy", "none//a.npy", Some("none/a.npy")),
+            ("none/*.npy", "none/.a.npy", None),
+            ("none", "none/b/a.npy", None),
+            ("no*", "none/a.npy", None),
+            ("none/*.npy", "other/a.npy", None),
+            ("none/*.npy", "a.npy", None),
+            ("none/a.npy", "none", None),
+        ] {
+            assert_eq!(at(name, file), found.map(PathBuf::from), "{name} {file}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name);
+        fs::write(file("a10"), b"").unwrap();
+        let pattern = file("a*");
+        let all = with_files_to_come(&pattern, &[file("a9"), file("a10"), file("b")]);
+        assert_eq!(all, [file("a9"), file("a10")]);
+        assert!(with_files_to_come(&file("b*"), &[]).is_empty());
+        assert_eq!(with_files_to_come(&file("a10"), &[]), [file("a10")]);
     }
 }

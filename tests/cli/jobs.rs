@@ -344,6 +344,9 @@ fn examples(device: &str) -> Outcome {
         place.npy(name, &[1.0, 2.0, 3.0]);
     }
     place.raw("x.f32", &[0; 8]);
+    let job =
+        format!("options.device = \"{device}\"\n[[step]]\nname = \"one\"\nrun = \"sum(a)\"\nfiles.a = \"a.npy\"\n");
+    place.raw("job.toml", job.as_bytes());
     let help = place.overshot(&["run", "--help"]).stdout;
     let examples = help.lines().filter_map(|line| line.strip_prefix("  overshot run "));
     // A kernel needs a GPU.
@@ -351,7 +354,9 @@ fn examples(device: &str) -> Outcome {
     assert!(examples.len() >= 4, "{help}");
     for example in examples {
         let mut command = Command::new("sh");
-        command.arg("-c").arg(format!("\"$0\" run --device {device} {example}")).arg(binary());
+        // A job file names the device itself.
+        let device = if example.ends_with(".toml") { String::new() } else { format!("--device {device}") };
+        command.arg("-c").arg(format!("\"$0\" run {device} {example}")).arg(binary());
         let done = done(command.current_dir(place.folder.path()).output().unwrap());
         assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{example}: {done:?}");
     }

@@ -8,6 +8,7 @@
 
 mod arrays;
 mod bad_input;
+mod batch;
 mod bench;
 mod checks;
 mod demo;
@@ -50,6 +51,7 @@ fn main() {
             arrays::CASES,
             checks::CASES,
             parts::CASES,
+            batch::CASES,
             process::CASES,
             report::CASES,
             resume::CASES,
