@@ -44,12 +44,22 @@ struct Settings {
     devices: Vec<DeviceChoice>,
     size: u64,
     runs: usize,
+    /// Of each device; the plan's choice without it.
+    workers: Option<usize>,
     folder: PathBuf,
+    /// Only formats whose names begin so.
+    only: String,
 }
 
 fn main() -> Outcome {
-    let mut settings =
-        Settings { devices: vec![DeviceChoice::Auto], size: 16 << 20, runs: 3, folder: std::env::temp_dir() };
+    let mut settings = Settings {
+        devices: vec![DeviceChoice::Auto],
+        size: 16 << 20,
+        runs: 3,
+        workers: None,
+        folder: std::env::temp_dir(),
+        only: String::new(),
+    };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{name} needs a value"));
@@ -57,6 +67,8 @@ fn main() -> Outcome {
             "--device" => settings.devices = value()?.split(',').map(str::parse).collect::<Result<_, _>>()?,
             "--size" => settings.size = value()?.parse::<ByteSize>()?.as_u64(),
             "--runs" => settings.runs = value()?.parse::<usize>()?.max(1),
+            "--workers" => settings.workers = Some(value()?.parse()?),
+            "--only" => settings.only = value()?,
             "--dir" => settings.folder = value()?.into(),
             // `cargo bench` and `cargo test` pass these.
             "--bench" | "--test" => {}
@@ -90,6 +102,9 @@ fn main() -> Outcome {
         ("arrow", Format::Arrow(None, BATCH_ROWS)),
         ("arrow, large batches", Format::Arrow(None, 1 << 24)),
     ] {
+        if !name.starts_with(&settings.only) {
+            continue;
+        }
         let is_stored = matches!(format, Format::Arrow(None, _));
         match format {
             Format::Parquet(codec, encoding) => write_parquet(&table, [&a, &b], codec, encoding)?,
@@ -107,7 +122,8 @@ fn main() -> Outcome {
         };
         let file_bytes = std::fs::metadata(&table)?.len();
         for device in &settings.devices {
-            let engine = Engine::builder().device(device.clone()).build()?;
+            let engine = Engine::builder().device(device.clone());
+            let engine = settings.workers.map_or(engine.clone(), |workers| engine.workers(workers)).build()?;
             let (mut notes, mut bounds) = (Vec::new(), Vec::new());
             let mut run = |open: &dyn Fn(&str) -> overshot::Result<Input<'static>>| {
                 let report = engine.run(Job::eval("sum(a * b)")?.input("a", open("a")?).input("b", open("b")?))?;

@@ -159,6 +159,8 @@ pub(crate) struct Shape {
     pub(crate) pinned: Vec<bool>,
     /// Whether the kernel selects rows.
     pub(crate) compacts: bool,
+    /// Whether an input is decoded while it is read.
+    pub(crate) decodes: bool,
 }
 
 /// The most computed chunks of a CPU worker that wait for their places in compacted outputs. If a worker with a chunk
@@ -281,6 +283,7 @@ impl Plan {
             machine,
             gpus,
             has_cpu,
+            decodes: shape.decodes,
         };
         let drafts = devices.iter().map(|info| need.draft(info)).collect::<Result<Vec<_>>>()?;
         // One queue serves all devices, and each claims chunks that fit its memory. If there are GPUs, CPU workers
@@ -337,6 +340,8 @@ struct Need<'a> {
     gpus: usize,
     /// Whether the CPU computes, too.
     has_cpu: bool,
+    /// Whether an input is decoded while it is read.
+    decodes: bool,
 }
 
 /// The plan of one device before the chunk size of all devices is known.
@@ -421,7 +426,9 @@ impl Need<'_> {
         // Leaves an eighth of the cores to everything else on the machine.
         let most = (cores - cores.div_ceil(8).min(cores - 1)) / self.gpus.max(1);
         let most = most.clamp(2, 16);
-        let first = (wanted.ceil() as usize).clamp(2, most);
+        // Decoding takes a core several times as long as the link takes to copy, so that all cores decode.
+        let most = if self.decodes { cores.div_ceil(self.gpus.max(1)).max(2) } else { most };
+        let first = if self.decodes { most } else { (wanted.ceil() as usize).clamp(2, most) };
         let workers =
             if self.adapts(DeviceKind::Cuda) { ((MORE_WORKERS * first as f64) as usize).min(most) } else { first };
         // Rows of outputs stay in the cache for twice as long. So the slab takes 4/3 of its share of the cache if
@@ -665,7 +672,15 @@ mod tests {
 
     fn shape(rows: u64) -> Shape {
         let columns = Columns { inputs: vec![8, 8], outputs: vec![8], partial_words: 1, ..Columns::default() };
-        Shape { rows, columns, resident_bytes: 0, in_memory: vec![true; 3], pinned: vec![false; 3], compacts: false }
+        Shape {
+            rows,
+            columns,
+            resident_bytes: 0,
+            in_memory: vec![true; 3],
+            pinned: vec![false; 3],
+            compacts: false,
+            decodes: false,
+        }
     }
 
     fn gpu(memory_bytes: u64) -> DeviceInfo {
@@ -686,6 +701,19 @@ mod tests {
         let device = &plan.devices[0];
         assert_eq!((device.first_workers, device.workers, device.slots, device.blocks), (13, 14, 2, 28));
         assert!(device.pinned_bytes <= DEFAULT_PINNED);
+    }
+
+    #[test]
+    fn all_cores_decode() {
+        let shape = Shape { decodes: true, ..shape(1 << 30) };
+        for (cores, gpus, each) in [(16, 1, 16), (64, 4, 16), (64, 1, 64), (1, 1, 2)] {
+            let gpus = vec![gpu(80 << 30); gpus];
+            let plan = Plan::new(&shape, &gpus, &RunLimits::default(), &Machine::guess(cores)).unwrap();
+            for device in &plan.devices {
+                assert_eq!((device.first_workers, device.slots), (each, 2), "{cores} cores");
+                assert!(device.pinned_bytes <= DEFAULT_PINNED);
+            }
+        }
     }
 
     #[test]
@@ -748,7 +776,7 @@ mod tests {
             ..Columns::default()
         };
         let (in_memory, pinned) = (vec![true; 2], vec![false; 2]);
-        let shape = Shape { rows: 1 << 30, columns, resident_bytes: 0, in_memory, pinned, compacts: false };
+        let shape = Shape { columns, in_memory, pinned, ..shape(1 << 30) };
         for pinned in [DEFAULT_PINNED, 32 << 20] {
             let limits = RunLimits { pinned_memory: Some(pinned), ..RunLimits::default() };
             let plan = Plan::new(&shape, &[gpu(80 << 30)], &limits, &Machine::guess(16)).unwrap();

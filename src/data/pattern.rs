@@ -48,33 +48,69 @@ pub(super) fn with_files_to_come(name: &Path, to_come: &[PathBuf]) -> Vec<PathBu
 }
 
 /// Returns the path by which a name finds a file, whether the file exists or not; `None` if it does not stand for that
-/// file.
+/// file. Folders are compared by the places that they lead to; the path is in the words of the name.
 pub(super) fn finds(name: &Path, file: &Path) -> Option<PathBuf> {
-    let is_pattern = is_pattern(name) && !name.is_file();
-    let (absolute, file) = (std::path::absolute(name).ok()?, std::path::absolute(file).ok()?);
-    let (parts, own): (Vec<_>, Vec<_>) = (absolute.components().collect(), file.components().collect());
-    let fits = |(part, own): (&Component<'_>, &Component<'_>)| match (part, own) {
-        (Component::Normal(part), Component::Normal(own)) if is_pattern && part != own => {
-            !is_hidden(own) && matches(&symbols(part), &symbols(own))
-        }
-        (part, own) => part == own,
-    };
-    if !parts.iter().zip(&own).all(fits) {
+    let own = file.file_name()?;
+    let target = resolved(folder(file))?;
+    let is_same = |path: &Path| path.file_name() == Some(own) && resolved(folder(path)).as_ref() == Some(&target);
+    if is_same(name) {
+        return Some(name.into());
+    }
+    if is_hidden(own) {
         return None;
     }
-    // A folder stands for what is in it.
-    let inside = match own.get(parts.len()..)? {
-        [] => None,
-        [Component::Normal(inside)] if !is_pattern && !is_hidden(inside) => Some(inside),
-        _ => return None,
-    };
-    // In the words of the name, which may be relative.
-    let given = name.components().filter(|part| *part != Component::CurDir).count();
-    let mut own = own.iter().skip(parts.len().checked_sub(given)?);
-    let word = |part| if part == Component::CurDir { Some(part) } else { own.next().copied() };
-    let mut found: PathBuf = name.components().map_while(word).collect();
-    found.extend(inside);
-    Some(found)
+    if !is_pattern(name) || name.is_file() {
+        // A folder stands for what is in it.
+        return (resolved(name)? == target).then(|| name.join(own));
+    }
+    let last = name.file_name().map(symbols)?;
+    if !matches(&last, &symbols(own)) {
+        return None;
+    }
+    // Folders that do not exist yet, behind the part of the name that is no pattern.
+    let is_plain = |part: &Component<'_>| !is_pattern(part.as_ref());
+    let plain: PathBuf = name.components().take_while(is_plain).collect();
+    let parts: Vec<_> = folder(name).components().skip_while(is_plain).collect();
+    if let Some(base) = resolved(&plain)
+        && let Ok(inner) = target.strip_prefix(&base)
+        && inner.components().count() == parts.len()
+        && inner.components().zip(parts).all(fits)
+    {
+        return Some(plain.join(inner).join(own));
+    }
+    // Folders that exist, to which links may lead.
+    if !is_pattern(folder(name)) {
+        return None;
+    }
+    let found = expand(folder(name)).ok()?.into_iter().find(|there| resolved(there).as_ref() == Some(&target));
+    found.map(|there| there.join(own))
+}
+
+/// Returns whether a part of a path is one that the part of a pattern stands for.
+fn fits((own, part): (Component<'_>, Component<'_>)) -> bool {
+    match (own, part) {
+        (Component::Normal(own), Component::Normal(part)) if own != part => {
+            !is_hidden(own) && matches(&symbols(part), &symbols(own))
+        }
+        (own, part) => own == part,
+    }
+}
+
+/// Returns the folder of a path.
+fn folder(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
+}
+
+/// Returns the place that a path leads to, without links as far as it exists. The rest, which is missing, stays as it
+/// is.
+fn resolved(path: &Path) -> Option<PathBuf> {
+    // An empty path is the folder of the process, too.
+    let path = std::path::absolute(Path::new(".").join(path)).ok()?;
+    let found = path.ancestors().find_map(|there| Some((there, there.canonicalize().ok()?)));
+    let (there, place) = found?;
+    // To join an empty rest would add a slash.
+    let rest = path.strip_prefix(there).ok()?;
+    Some(rest.components().fold(place, |place, part| place.join(part)))
 }
 
 /// Returns whether a name has a character of patterns: `*`, `?` or `[`.
@@ -353,6 +389,24 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str| dir.path().join(name);
+        fs::create_dir_all(file("real/in")).unwrap();
+        std::os::unix::fs::symlink(file("real"), file("link")).unwrap();
+        for (name, to_come, found) in [
+            ("real/../real/*.npy", "real/a.npy", Some("real/../real/a.npy")),
+            ("real/*.npy", "link/a.npy", Some("real/a.npy")),
+            ("link/*.npy", "real/in/../a.npy", Some("link/a.npy")),
+            ("link", "real/a.npy", Some("link/a.npy")),
+            ("link/a.npy", "real/a.npy", Some("link/a.npy")),
+            ("l*/a.npy", "real/a.npy", Some("link/a.npy")),
+            ("l*/i?/a.npy", "real/in/a.npy", Some("link/in/a.npy")),
+            ("link/n*/*.npy", "real/new/a.npy", Some("link/new/a.npy")),
+            ("link/n*/*.npy", "real/.new/a.npy", None),
+            ("link/*.npy", "real/in/a.npy", None),
+            ("l*/b.npy", "real/a.npy", None),
+            ("link/in", "real/a.npy", None),
+        ] {
+            assert_eq!(finds(&file(name), &file(to_come)), found.map(file), "{name} {to_come}");
+        }
         fs::write(file("a10"), b"").unwrap();
         let pattern = file("a*");
         let all = with_files_to_come(&pattern, &[file("a9"), file("a10"), file("b")]);

@@ -242,6 +242,7 @@ impl Engine {
                 .collect(),
             pinned: pinned.zip(&sharded).map(|(pinned, sharded)| pinned || is_home(sharded)).collect(),
             compacts: keeps,
+            decodes: columns.inputs.iter().any(|input| !input.source.grains().is_empty()),
         };
         let files = columns.files;
         let plan = Plan::new(&shape, devices, limits, &Machine::of(found.machine.as_ref(), cpu::cores(), files))?;

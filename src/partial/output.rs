@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::Partial;
 use crate::data::{Dtype, FileFormat, FileLayout, Kept, Mark, SharedFile, Stamp, shorten};
 
 /// A path, which need not be text.
@@ -103,6 +104,25 @@ impl OutputId {
             (Some(own), Some(others)) if own.force != others.force => "whether it replaces a file",
             _ => "its file",
         }
+    }
+}
+
+/// For the job files of the command, which continue runs whose settings they choose.
+#[doc(hidden)]
+impl Partial {
+    /// Returns whether the job replaces a file of one of its outputs.
+    pub fn is_forced(&self) -> bool {
+        self.job.outputs.iter().filter_map(|output| output.file.as_ref()).any(|file| file.force)
+    }
+
+    /// Returns whether the file at a path is an output that a run with this journal has completed and named.
+    pub fn has_named(&self, path: &Path) -> bool {
+        let (Ok(there), Some(stamps)) = (path.canonicalize(), &self.written.stamps) else { return false };
+        let number = self.job.number();
+        self.job.outputs.iter().zip(stamps).any(|(output, stamp)| {
+            let file = output.shared_file(self.job.rows, number).filter(|file| file.target() == there);
+            file.zip(stamp.as_ref()).is_some_and(|(file, stamp)| file.is_named(stamp).unwrap_or(false))
+        })
     }
 }
 

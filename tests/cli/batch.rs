@@ -33,6 +33,10 @@ pub const CASES: &[Case] = &[
     ("two processes with one job file", locked),
     ("names that are not UTF-8 in a job file", odd_names),
     ("a trace and a page of a step", pictures),
+    ("a page that cannot be written", stale_picture),
+    ("the output of a later step that can be continued", foreign_output),
+    ("a step that continues does not begin to replace files", forced_journal),
+    ("files that come by another path", other_paths),
     ("a job file that is killed goes on", killed),
     ("Ctrl-C ends a job file, and it goes on", interrupted),
     ("examples/jobs/standardise.toml", standardise),
@@ -425,6 +429,7 @@ fn mistakes(device: &str) -> Outcome {
         (copy("one", "*.npy", "in/d.npy") + &copy("two", "a.npy", "c.npy"), 2, vec![at_one, "later step 'two'"]),
         (copy("one", "a.npy", "job.toml:f64!"), 2, vec![at_one, "belongs to the job file"]),
         (copy("one", "a.npy", ".job.toml.state"), 2, vec![at_one, "belongs to the job file"]),
+        (copy("one", "a.npy", ".job.toml.lock"), 2, vec![at_one, "belongs to the job file"]),
         (copy("one", "a.npy", "b.npy"), 1, vec![at_one, "b.npy: exists already"]),
         (copy("one", "a.npy", "c.csv"), 1, vec![at_one, "c.csv", "cannot be written"]),
         (each("in/*.npy", "in/{stem}"), 2, vec![at_one, "each = \"in/*.npy\" names no file"]),
@@ -549,21 +554,34 @@ fn no_state(device: &str) -> Outcome {
     }
     fs::set_permissions(place.folder.path(), Permissions::from_mode(0o755)).unwrap();
     let Ok(ended) = ended else { return not_run("no other user can run the command") };
-    done(ended).is_error(1, &[".job.toml.state: files cannot be created in its directory", "copy the job file"]);
+    done(ended).is_error(1, &[".job.toml.lock: the lock of the job file cannot be opened", "copy the job file"]);
     assert_eq!(place.names(), ["job.toml", "overshot"]);
     RAN
 }
 
 fn locked(device: &str) -> Outcome {
     let place = place(device, STEPS);
-    let file = File::open(place.path("job.toml")).unwrap();
+    let lock = place.path(".job.toml.lock");
+    let file = File::create(&lock).unwrap();
     if file.try_lock().is_err() {
         return not_run("the file system has no locks");
     }
-    job(&place, &[]).is_error(2, &["job.toml: another process runs this job file", "wait for it"]);
+    let is_refused = || {
+        job(&place, &[]).is_error(2, &["job.toml: another process runs this job file", "wait for it"]);
+    };
+    is_refused();
     assert_eq!(place.overshot(&["plan", "job.toml"]).code, Some(0), "a plan only reads");
+    // An editor may save the file under another name, and rename it.
+    fs::copy(place.path("job.toml"), place.path("new")).unwrap();
+    fs::rename(place.path("new"), place.path("job.toml")).unwrap();
+    is_refused();
+    assert!(lock.exists());
     drop(file);
+    // What a process that was killed has left is used again.
     assert_eq!(statuses(&place), ["ran"; 3]);
+    assert!(!lock.exists());
+    fs::create_dir(&lock).unwrap();
+    job(&place, &[]).is_error(1, &["job.toml.lock: the lock of the job file cannot be opened", "may write to"]);
     RAN
 }
 
@@ -573,14 +591,24 @@ fn odd_names(device: &str) -> Outcome {
     fs::create_dir(place.path("in")).unwrap();
     place.npy("in/a:b {name}.npy", &[4.0]);
     let odd = |bytes: &[u8]| place.folder.path().join(std::ffi::OsStr::from_bytes(bytes));
-    for name in [&b"in/\xfe.npy"[..], b"in/\xff.npy"] {
+    // The last one has a backslash, and looks like the escape of the one before it.
+    for name in [&b"in/\xfe.npy"[..], b"in/\xff.npy", br"in/\xff.npy"] {
         fs::copy(place.path("in/a:b {name}.npy"), odd(name)).unwrap();
     }
-    assert_eq!(statuses(&place), ["ran"; 3]);
+    assert_eq!(statuses(&place), ["ran"; 4]);
     assert!(odd(b"out/\xff-of-\xff.npy").exists() && place.path("out/a:b {name}-of-a:b {name}.npy").exists());
-    assert_eq!(statuses(&place), ["skipped"; 3]);
+    assert_eq!(statuses(&place), ["skipped"; 4]);
     fs::remove_file(odd(b"out/\xff-of-\xff.npy")).unwrap();
     assert_eq!(statuses(&place).iter().filter(|status| *status == "ran").count(), 1);
+    // A step that is taken out of the file for a while still owns an output of such a name.
+    fs::remove_dir_all(place.path("out")).unwrap();
+    let one = EACH.replace("in/*.npy", "in/?.npy").replace("{stem}-of-", "");
+    write(&place, device, &one);
+    assert_eq!(statuses(&place), ["ran"; 2]);
+    write(&place, device, "[[step]]\nname = \"other\"\nrun = \"sum(i)\"\noptions = { rows = 5 }\n");
+    assert_eq!(statuses(&place), ["ran"]);
+    write(&place, device, &one);
+    assert_eq!(statuses(&place), ["skipped"; 2]);
     RAN
 }
 
@@ -599,6 +627,92 @@ fn pictures(device: &str) -> Outcome {
     let done = job(&place, &[]);
     assert_eq!(done.code, Some(1), "{done:?}");
     assert!(done.stderr.starts_with("overshot: error: job.toml: step 'sum': new/t.json: is not a regular"), "{done:?}");
+    RAN
+}
+
+fn stale_picture(device: &str) -> Outcome {
+    let step = |run: &str| {
+        let options = "options = { rows = 10, html = \"p.html\" }";
+        format!("[[step]]\nname = \"sum\"\nrun = \"{run}\"\n{options}\n")
+    };
+    let place = place(device, &step("sum(i)"));
+    assert_eq!(statuses(&place), ["ran"]);
+    write(&place, device, &step("sum(i * 17)"));
+    let page = || fs::read_to_string(place.path("p.html")).unwrap();
+    let old = page();
+    // 4 KiB: enough for the state, and too little for the page.
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 8 && exec \"$0\" \"$@\""]).arg(binary()).args(["run", "job.toml"]);
+    let done = done(command.current_dir(place.folder.path()).env("OVERSHOT_CACHE", "").output()?);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    let error = "overshot: error: job.toml: step 'sum': p.html: the page cannot be written";
+    assert!(done.stderr.starts_with(error), "{done:?}");
+    assert_eq!(page(), old);
+    assert_eq!(statuses(&place), ["ran"]);
+    assert!(page() != old && page().contains("sum(i * 17)"));
+    assert_eq!(statuses(&place), ["skipped"]);
+    RAN
+}
+
+fn foreign_output(device: &str) -> Outcome {
+    let place = place(device, &STEPS.replace("m = 2.0 }", "m = 2.0 }\noptions = { resume = true }"));
+    place.npy("y.npy", &[1.0]);
+    let before = place.files();
+    job(&place, &[]).is_error(1, &["job.toml: step 'root': y.npy: exists already"]);
+    assert_eq!(place.files(), before, "no step ran");
+    RAN
+}
+
+fn forced_journal(device: &str) -> Outcome {
+    let expected = whole(device);
+    for _ in 0..10 {
+        let place = long(device);
+        document(&place, &[]);
+        // The step replaces its own output, and so does its journal.
+        touch(&place, "in/b.npy");
+        let mut command = place.command(&["run", "job.toml", "--quiet"]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let journal = place.path("out/.b.npy.journal");
+        while fs::metadata(&journal).map_or(0, |file| file.len()) == 0 && child.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if !journal.exists() {
+            continue;
+        }
+        // What is there now is the file of somebody else.
+        fs::write(place.path("out/b.npy"), b"other").unwrap();
+        job(&place, &[]).is_error(1, &["job.toml: step 'night', in/b.npy: out/b.npy: exists already"]);
+        assert_eq!(fs::read(place.path("out/b.npy")).unwrap(), b"other");
+        fs::remove_file(place.path("out/b.npy")).unwrap();
+        let document = document(&place, &[]);
+        assert_eq!(statuses_of(&document), ["skipped", "ran", "ran"]);
+        assert_eq!((outputs(&place), results(&document["steps"][2]["report"])), expected);
+        assert!(document["steps"][1]["report"]["notes"].to_string().contains("were complete in an earlier run"));
+        return RAN;
+    }
+    not_run("no run was killed in time")
+}
+
+fn other_paths(device: &str) -> Outcome {
+    let place = place(device, "");
+    fs::create_dir(place.path("in")).unwrap();
+    fs::create_dir(place.path("real")).unwrap();
+    std::os::unix::fs::symlink("real", place.path("link")).unwrap();
+    let clean = place.path("real/a.npy");
+    let make =
+        format!("[[step]]\nname = \"make\"\nrun = \"a = i\"\noptions = {{ rows = 5 }}\nfiles = {{ a = {clean:?} }}\n");
+    for (count, names) in ["in/../real/*.npy", "link/*.npy", "link", "l*/*.npy"].into_iter().enumerate() {
+        let each = EACH.replace("in/*.npy", names).replace("out/", &format!("out/{count}"));
+        write(&place, device, &(make.clone() + &each));
+        let _ = fs::remove_file(&clean);
+        let document = document(&place, &[]);
+        assert_eq!(statuses_of(&document), ["ran"; 2], "{names}");
+        let item = document["steps"][1]["item"].as_str().unwrap();
+        assert_eq!(item, names.trim_end_matches("/*.npy").replace("l*", "link") + "/a.npy");
+        assert_eq!(statuses(&place), ["skipped"; 2], "{names}");
+    }
     RAN
 }
 

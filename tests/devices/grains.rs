@@ -3,11 +3,13 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arrow_array::{ArrayRef, Float64Array, Int32Array, RecordBatch};
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
+use overshot::io::Memory;
 use overshot::{ArrayValue, DeviceChoice, Dtype, Engine, Input, Job, Report, Result, Scalar, Source};
 use parquet::column::writer::ColumnWriter;
 use parquet::file::properties::WriterProperties;
@@ -23,6 +25,7 @@ const CASES: &[(&str, Case)] = &[
     ("results do not depend on grains", results),
     ("columns of Parquet files", columns),
     ("columns of Arrow files", arrow_columns),
+    ("rows of several pieces are used in place", pieces),
 ];
 
 /// Rows in grains. Counts the reads that begin where no other one has ended, and not at a grain.
@@ -201,6 +204,55 @@ fn arrow_columns(choice: &DeviceChoice) -> Outcome {
             let expected = of_text(&engine, text, [("a", (&a).into()), ("k", (&k).into())])?;
             check(found == expected, format!("others with batches of {batch_rows}: {text}"))?;
         }
+    }
+    Ok(())
+}
+
+/// Rows in pieces of memory. Counts the rows that are read, and not used in place.
+struct Pieced<'a> {
+    rows: &'a [f64],
+    piece_rows: u64,
+    read: AtomicU64,
+}
+
+impl Source for Pieced<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F64
+    }
+
+    fn rows(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    fn name(&self) -> String {
+        "pieced".into()
+    }
+
+    fn read(&self, first: u64, dst: &mut [u8]) -> Result<()> {
+        self.read.fetch_add(dst.len() as u64 / 8, Ordering::Relaxed);
+        dst.copy_from_slice(bytemuck::cast_slice(&self.rows[first as usize..][..dst.len() / 8]));
+        Ok(())
+    }
+
+    fn piece(&self, first: u64, rows: u64) -> Option<Memory<'_>> {
+        let is_one = first / self.piece_rows == (first + rows).saturating_sub(1) / self.piece_rows;
+        let bytes = bytemuck::cast_slice(&self.rows[first as usize..(first + rows) as usize]);
+        if is_one { Memory::new(bytes, Dtype::F64) } else { None }
+    }
+}
+
+fn pieces(choice: &DeviceChoice) -> Outcome {
+    let rows = numbers(1_200_000, 9);
+    // Every chunk has rows of several pieces.
+    let engine = engine(choice).chunk(4 << 20).build()?;
+    for text in ["y = x + b", "y = x - shift(x, 3, edge) + b", "y = x[b > 0]"] {
+        let x = Pieced { rows: &rows, piece_rows: 60_001, read: AtomicU64::new(0) };
+        let found = of_text(&engine, text, [("x", (&x).into()), ("b", (&rows).into())])?;
+        let expected = of_text(&engine, text, [("x", (&rows).into()), ("b", (&rows).into())])?;
+        check(found == expected, format!("other rows: {text}"))?;
+        let read = x.read.into_inner();
+        let is_in_place = *choice != DeviceChoice::Cpu || read < rows.len() as u64 / 2;
+        check(is_in_place, format!("{read} of {} rows were read: {text}", rows.len()))?;
     }
     Ok(())
 }

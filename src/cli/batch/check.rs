@@ -44,7 +44,7 @@ pub fn files(file: &JobFile, tasks: &[Task]) -> Result<Vec<Vec<usize>>> {
 type Writers<'a> = HashMap<PathBuf, (&'a Path, usize)>;
 
 fn writers<'a>(file: &JobFile, tasks: &'a [Task]) -> Result<Writers<'a>> {
-    let own = [place(&file.name), place(&state::path(&file.name))];
+    let own = [&file.name, &state::path(&file.name), &file.lock_path()].map(|path| place(path));
     let mut writers = Writers::new();
     for (number, task) in tasks.iter().enumerate() {
         for path in task.writes() {

@@ -2,11 +2,14 @@
 
 use std::collections::HashSet;
 use std::env;
+use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use overshot::Error;
+use rustix::io::Errno;
 use serde::Deserialize;
 use toml::Table;
 
@@ -63,19 +66,70 @@ impl JobFile {
         Ok(JobFile { shown: path.into(), name, options: content.options, steps: content.step })
     }
 
-    /// Keeps other processes from running the same job file until the returned file is closed.
-    pub fn lock(&self) -> Result<File> {
-        let cannot = |error| file_error(&self.shown, "the job file cannot be opened", "check the path", Some(error));
-        let file = File::open(&self.name).map_err(cannot)?;
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => {
-                let text = format!("{}: another process runs this job file; wait for it", self.shown.display());
-                Err(Failure::Usage(text))
+    /// Keeps other processes from running the same job file until the returned lock is dropped. The job file itself has
+    /// no lock: editors replace it.
+    pub fn lock(&self) -> Result<Lock> {
+        let path = self.lock_path();
+        let cannot = |error| {
+            let remedy = "copy the job file to a folder that you may write to";
+            file_error(&path, "the lock of the job file cannot be opened", remedy, Some(error))
+        };
+        loop {
+            // Network file systems give a lock only to a process that may write. A pipe is not waited for.
+            let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+            let file = file.map_err(cannot)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    let text = format!("{}: another process runs this job file; wait for it", self.shown.display());
+                    return Err(Failure::Usage(text));
+                }
+                // Then nobody can tell whether another process runs it.
+                Err(TryLockError::Error(error)) if has_no_locks(&error) => {}
+                Err(TryLockError::Error(error)) => return Err(cannot(error)),
             }
-            // Some file systems have no locks.
-            Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
+            match fs::metadata(&path).and_then(|named| Ok((named, file.metadata()?))) {
+                Ok((named, own)) if (named.dev(), named.ino()) == (own.dev(), own.ino()) => {
+                    return Ok(Lock { path, file });
+                }
+                // Another process has removed it in between.
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(cannot(error)),
+            }
         }
     }
+
+    /// The file of the lock.
+    pub fn lock_path(&self) -> PathBuf {
+        let mut name = OsString::from(".");
+        name.push(&self.name);
+        name.push(".lock");
+        name.into()
+    }
+}
+
+/// The lock of a job file.
+pub struct Lock {
+    path: PathBuf,
+    /// Locked as long as it is open.
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Before it is closed, so that it is not the lock of another process. A file with content is somebody else's.
+        if self.file.metadata().is_ok_and(|file| file.is_file() && file.len() == 0) {
+            // If it stays, the next run uses it.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether an error of a lock says that the file system has none.
+fn has_no_locks(error: &io::Error) -> bool {
+    let is_missing = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
+    error.kind() == io::ErrorKind::Unsupported || is_missing(Errno::NOLCK) || is_missing(Errno::OPNOTSUPP)
 }
 
 /// Reads the text. Refuses pipes and devices, because reading them may never end.

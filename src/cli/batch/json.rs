@@ -6,7 +6,7 @@ use overshot::{Plan, Report};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::exact;
+use super::shown;
 use super::state::Kept;
 use super::step::Task;
 
@@ -70,7 +70,7 @@ pub fn document<'a>(job_file: &Path, outcomes: &'a [(Task, Outcome)]) -> Documen
 }
 
 fn step<'a>(task: &'a Task, outcome: &'a Outcome) -> StepJson<'a> {
-    let item = task.item.as_ref().map(|item| exact(item.as_os_str()));
+    let item = task.item.as_ref().map(|item| shown(item.as_os_str()));
     let (status, report, values, error) = match outcome {
         Outcome::Ran(report) => ("ran", Some(&**report), None, None),
         Outcome::Skipped(Kept { results, arrays, .. }) => ("skipped", None, Some(Values { results, arrays }), None),

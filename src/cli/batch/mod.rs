@@ -7,13 +7,13 @@ mod plan;
 mod state;
 mod step;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use overshot::units::counted;
-use overshot::{Engine, Error, Report};
+use overshot::{Engine, Error, Journal, Partial, Report};
 
 use self::file::{JobFile, file_error};
 use self::json::Outcome;
@@ -108,12 +108,16 @@ impl Runner<'_> {
             print(heading(title) + "\n")?;
         }
         make_folders(task)?;
+        if task.args.resume.is_some() {
+            // A journal may replace files, but not those that appeared since it was written.
+            check_outputs_of(task, &self.state)?;
+        }
         task.args.force = replaces(task, &self.state);
         // Before the run, so that an input that changes during it is seen.
         let inputs = Stamp::of_inputs(task);
         let engine = self.engines.of(&task.args.limits)?;
         let (mut report, written) = job::compute(&task.args, engine, |report| show(args, &name, report))?;
-        self.state.keep(self.file, task, inputs, &report)?;
+        self.state.keep(self.file, task, inputs, &report, written.is_ok())?;
         // It is large, and written already.
         report.timeline = None;
         written.map(|()| Outcome::Ran(Box::new(report)))
@@ -157,23 +161,47 @@ fn with_name(name: &str, lines: &str) -> String {
 
 /// Finds outputs that cannot be written before any step runs.
 fn check_outputs(file: &JobFile, tasks: &[Task], state: &State) -> Result {
-    // A run that continues may have named some of its outputs.
-    for task in tasks.iter().filter(|task| task.args.resume.is_none()) {
-        for output in &task.outputs {
-            let is_own = task.args.force || state.owns(task, &output.path);
-            let new = output.create().map(|new| new.force(is_own).fsync(task.args.fsync));
-            // A folder that is missing is made when the step runs.
-            let checked = new.and_then(|new| if folder(&output.path).is_dir() { new.check() } else { Ok(()) });
-            checked.map_err(|error| at_task(file, task, error.into()))?;
+    let check = |task| check_outputs_of(task, state).map_err(|failure| at_task(file, task, failure));
+    tasks.iter().try_for_each(check)
+}
+
+fn check_outputs_of(task: &Task, state: &State) -> Result {
+    let journal = match task.journal().filter(|journal| journal.path().exists()) {
+        None => None,
+        Some(journal) => match read_journal(&journal) {
+            // The step says what is wrong with it, or that it is in use.
+            None => return Ok(()),
+            found => found,
+        },
+    };
+    for output in &task.outputs {
+        // A run that was interrupted at its end may have named some of its outputs.
+        let is_named = || journal.as_ref().is_some_and(|journal| journal.has_named(&output.path));
+        let is_own = task.args.force || state.owns(task, &output.path) || is_named();
+        let new = output.create()?.force(is_own).fsync(task.args.fsync);
+        // A folder that is missing is made when the step runs.
+        if folder(&output.path).is_dir() {
+            new.check()?;
         }
     }
     Ok(())
 }
 
-/// Whether a run replaces its outputs: if the user wants that, or they are what the step itself has left.
+/// Whether a run replaces its outputs: if the user wants that, or they are what the step itself has left. A run that
+/// continues does as the one that it continues, because the journal of another one is refused.
 fn replaces(task: &Task, state: &State) -> bool {
     let mut there = task.outputs.iter().filter(|output| output.path.symlink_metadata().is_ok()).peekable();
-    task.args.force || (there.peek().is_some() && there.all(|output| state.owns(task, &output.path)))
+    let is_new = there.peek().is_none();
+    let wants = task.args.force || (!is_new && there.all(|output| state.owns(task, &output.path)));
+    match task.journal().and_then(|journal| read_journal(&journal)) {
+        Some(journal) => journal.is_forced() || (wants && !is_new),
+        None => wants,
+    }
+}
+
+/// What a journal holds; `None` if there is none or it is of no use.
+fn read_journal(journal: &Journal) -> Option<Partial> {
+    Partial::from_bytes(&fs::read(journal.path()).ok()?).ok()
 }
 
 /// Makes the folders of the files that a task writes.
@@ -206,12 +234,52 @@ fn at_task(file: &JobFile, task: &Task, failure: Failure) -> Failure {
 
 /// Says in which step something failed.
 fn at_step(file: &JobFile, step: &str, item: Option<&Path>, failure: Failure) -> Failure {
-    let item = item.map(|item| exact(item.as_os_str()));
+    let item = item.map(|item| shown(item.as_os_str()));
     let (file, step) = (file.shown.clone(), step.to_owned());
     Failure::Step(Box::new(StepFailure { file, step, item, failure, not_run: Vec::new() }))
 }
 
-/// The text as it is if it is UTF-8, and otherwise with the numbers of its bytes, so that two texts are never one.
-fn exact(text: &OsStr) -> String {
+/// The text for people: as it is if it is UTF-8, and otherwise with the numbers of its bytes.
+fn shown(text: &OsStr) -> String {
     text.to_str().map_or_else(|| text.as_bytes().escape_ascii().to_string(), str::to_owned)
+}
+
+/// What stands before the bytes of a text that is not UTF-8. No path and no argument has it.
+const BYTES: char = '\0';
+
+/// The text for the state: as it is if it is UTF-8, and otherwise its bytes in hexadecimal digits. So two texts are
+/// never one, and [`text_of`] takes it back.
+fn exact(text: &OsStr) -> String {
+    match text.to_str().filter(|text| !text.starts_with(BYTES)) {
+        Some(text) => text.into(),
+        None => text.as_bytes().iter().fold(BYTES.into(), |digits, byte| digits + &format!("{byte:02x}")),
+    }
+}
+
+/// The text that [`exact`] has written. A state that somebody has changed may have another one.
+fn text_of(exact: &str) -> OsString {
+    let Some(digits) = exact.strip_prefix(BYTES) else { return exact.into() };
+    let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(byte).collect();
+    bytes.map_or_else(|| exact.into(), OsString::from_vec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn exact_texts_are_taken_back(
+            bytes in proptest::collection::vec(any::<u8>(), 0..5),
+            text in "\0?[0a\\\\xfé]{0,5}",
+        ) {
+            for bytes in [&bytes, text.as_bytes()] {
+                let text = OsStr::from_bytes(bytes);
+                prop_assert_eq!(text_of(&exact(text)), text);
+            }
+            let _ = text_of(&text);
+        }
+    }
 }

@@ -8,7 +8,7 @@ use super::file::JobFile;
 use super::json::{PlanJson, of_steps};
 use super::state::State;
 use super::step::Task;
-use super::{Engines, at_task, check, exact, refuse_others, replaces, step};
+use super::{Engines, at_task, check, refuse_others, replaces, shown, step};
 use crate::cli::args::JobArgs;
 use crate::cli::output::{print, print_json};
 use crate::cli::style::heading;
@@ -63,7 +63,7 @@ fn described(task: &Task, count: usize, whys: &[Option<String>]) -> PlanJson {
         items: task.item.is_some().then_some(count),
         runs: whys.iter().flatten().count(),
         why: whys.iter().flatten().next().cloned(),
-        item: task.item.as_ref().map(|item| exact(item.as_os_str())),
+        item: task.item.as_ref().map(|item| shown(item.as_os_str())),
         plan: None,
     }
 }

@@ -12,9 +12,9 @@ use overshot::{Error, Report};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::exact;
 use super::file::{JobFile, file_error};
 use super::step::{Task, Words};
+use super::{exact, shown, text_of};
 use crate::cli::report_file::ReportFile;
 use crate::cli::{Failure, Result};
 
@@ -24,7 +24,7 @@ const FORMAT: u32 = 1;
 #[derive(Serialize, Deserialize)]
 pub struct State {
     format: u32,
-    /// By the names of tasks.
+    /// By the keys of tasks.
     steps: BTreeMap<String, Record>,
 }
 
@@ -52,6 +52,7 @@ pub struct Kept {
 /// What tells that a file has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
+    /// As [`exact`] writes it.
     path: String,
     /// `None` if there is no file.
     file: Option<FileStamp>,
@@ -71,8 +72,12 @@ impl Stamp {
         Stamp { path: exact(path.as_os_str()), file }
     }
 
+    fn missing(path: &Path) -> Stamp {
+        Stamp { path: exact(path.as_os_str()), file: None }
+    }
+
     fn is_current(&self) -> bool {
-        self.file.is_some() && *self == Stamp::of(Path::new(&self.path))
+        self.file.is_some() && *self == Stamp::of(Path::new(&text_of(&self.path)))
     }
 
     /// The stamps of the files that a task reads, at this moment.
@@ -129,7 +134,7 @@ impl State {
     pub fn begin(&mut self, job_file: &JobFile, tasks: &[Task]) -> Result {
         let path = path(&job_file.name);
         state_file(&path)?;
-        let names: HashSet<_> = tasks.iter().map(Task::name).collect();
+        let names: HashSet<_> = tasks.iter().map(Task::key).collect();
         // A step that is taken out of the file for a while still owns its outputs.
         let is_there = |record: &Record| record.outputs.iter().any(Stamp::is_current);
         self.steps.retain(|name, record| names.contains(name) || is_there(record));
@@ -138,7 +143,7 @@ impl State {
 
     /// Why a task has to run; `None` if all is as it left it.
     pub fn why(&self, task: &Task) -> Option<String> {
-        let Some(record) = self.steps.get(&task.name()) else { return Some("never ran".into()) };
+        let Some(record) = self.steps.get(&task.key()) else { return Some("never ran".into()) };
         let Record { overshot, words, inputs, outputs, .. } = record;
         if overshot != env!("CARGO_PKG_VERSION") {
             return Some(format!("Overshot {overshot} ran it"));
@@ -154,31 +159,42 @@ impl State {
         }
         difference(inputs, &Stamp::of_inputs(task)).or_else(|| {
             let wrong = task.writes().map(Stamp::of).find(|now| now.file.is_none() || !outputs.contains(now))?;
-            Some(format!("output {} {}", wrong.path, wrong.file.map_or("is missing", |_| "changed")))
+            Some(format!("output {} {}", path_shown(&wrong.path), wrong.file.map_or("is missing", |_| "changed")))
         })
     }
 
     /// Whether a file is as the task left it.
     pub fn owns(&self, task: &Task, output: &Path) -> bool {
         let stamp = Stamp::of(output);
-        stamp.file.is_some() && self.steps.get(&task.name()).is_some_and(|record| record.outputs.contains(&stamp))
+        stamp.file.is_some() && self.steps.get(&task.key()).is_some_and(|record| record.outputs.contains(&stamp))
     }
 
     /// The values that a task had.
     pub fn kept(&self, task: &Task) -> Kept {
-        self.steps.get(&task.name()).map(|record| record.kept.clone()).unwrap_or_default()
+        self.steps.get(&task.key()).map(|record| record.kept.clone()).unwrap_or_default()
     }
 
-    /// Keeps what a task has done, on the disk.
-    pub fn keep(&mut self, job_file: &JobFile, task: &Task, inputs: Vec<Stamp>, report: &Report) -> Result {
+    /// Keeps what a task has done, on the disk. Unless all `is_written`, its pictures count as missing, so that it runs
+    /// again: those that are there may be of an earlier run.
+    pub fn keep(
+        &mut self,
+        job_file: &JobFile,
+        task: &Task,
+        inputs: Vec<Stamp>,
+        report: &Report,
+        is_written: bool,
+    ) -> Result {
+        let outputs = task.outputs.iter().map(|output| Stamp::of(&output.path));
+        let of_picture = if is_written { Stamp::of } else { Stamp::missing };
+        let pictures = task.pictures.iter().map(|path| of_picture(path));
         let record = Record {
             overshot: env!("CARGO_PKG_VERSION").into(),
             words: task.words.clone(),
             inputs,
-            outputs: task.writes().map(Stamp::of).collect(),
+            outputs: outputs.chain(pictures).collect(),
             kept: Kept::of(report)?,
         };
-        self.steps.insert(task.name(), record);
+        self.steps.insert(task.key(), record);
         let text = serde_json::to_vec(self).map_err(|error| Failure::Output(error.into()))?;
         let path = path(&job_file.name);
         state_file(&path)?.write_durably(&text)
@@ -194,6 +210,11 @@ fn state_file(path: &Path) -> Result<ReportFile<'_>> {
     })
 }
 
+/// The path of a stamp, for people.
+fn path_shown(path: &str) -> String {
+    shown(&text_of(path))
+}
+
 /// How inputs differ from those of the last run.
 fn difference(old: &[Stamp], new: &[Stamp]) -> Option<String> {
     if old == new {
@@ -204,11 +225,12 @@ fn difference(old: &[Stamp], new: &[Stamp]) -> Option<String> {
     };
     let (old, new) = (by_path(old), by_path(new));
     if let Some(path) = new.keys().find(|path| !old.contains_key(*path)) {
-        return Some(format!("input {path} is new"));
+        return Some(format!("input {} is new", path_shown(path)));
     }
     if let Some(path) = old.keys().find(|path| !new.contains_key(*path)) {
-        return Some(format!("input {path} is gone"));
+        return Some(format!("input {} is gone", path_shown(path)));
     }
     let changed = new.iter().find(|(path, file)| old.get(*path) != Some(file));
-    Some(changed.map_or("the inputs have another order".into(), |(path, _)| format!("input {path} changed")))
+    let of_path = |(path, _): (&String, _)| format!("input {} changed", path_shown(path));
+    Some(changed.map_or("the inputs have another order".into(), of_path))
 }

@@ -4,12 +4,12 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use overshot::Expression;
 use overshot::io::NamedFile;
+use overshot::{Expression, Journal};
 use toml::{Table, Value};
 
 use super::file::{JobFile, StepText};
-use super::{at_step, exact};
+use super::{at_step, exact, shown};
 use crate::cli::args::JobArgs;
 use crate::cli::job::{self, Computation, Use};
 use crate::cli::{Failure, Result, kernel, parts};
@@ -72,10 +72,27 @@ impl Task {
         self.outputs.iter().map(|file| file.path.as_path()).chain(self.pictures.iter().map(PathBuf::as_path))
     }
 
-    /// Its name: that of the step, and the file of `each`.
+    /// Where it keeps what it needs to continue, as `--resume` does.
+    pub fn journal(&self) -> Option<Journal> {
+        match self.args.resume.as_ref()? {
+            Some(path) => Some(Journal::at(path)),
+            None => self.outputs.first().map(|output| Journal::beside(&output.path)),
+        }
+    }
+
+    /// Its name for people: that of the step, and the file of `each`.
     pub fn name(&self) -> String {
+        self.name_with(shown)
+    }
+
+    /// Its name in the state, which no other task has.
+    pub fn key(&self) -> String {
+        self.name_with(exact)
+    }
+
+    fn name_with(&self, text: fn(&OsStr) -> String) -> String {
         match &self.item {
-            Some(item) => format!("{}: {}", self.step, exact(item.as_os_str())),
+            Some(item) => format!("{}: {}", self.step, text(item.as_os_str())),
             None => self.step.clone(),
         }
     }

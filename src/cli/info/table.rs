@@ -97,6 +97,7 @@ impl Column {
             (Some(dtype), Some(nulls)) if nulls > 0 => format!("{dtype} with {}", units::counted(nulls, "null")),
             (Some(dtype), _) => dtype.into(),
         };
-        units::one_line(&format!("column {}: {what}; {}", self.name, self.codec))
+        let codec = if self.codec.is_empty() { String::new() } else { format!("; {}", self.codec) };
+        units::one_line(&format!("column {}: {what}{codec}", self.name))
     }
 }

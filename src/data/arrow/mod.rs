@@ -152,12 +152,9 @@ impl Arrow {
         let field = &footer.columns[found(&opened.path, &columns, name)?];
         let dtype = field.dtype.clone().map_err(|what| no_numbers(&opened.path, &field.name, &what))?;
         let column = Arc::new(Column::new(&opened, &field.name, dtype, nulls));
-        let (mut parts, mut count) = (Vec::new(), 0u64);
-        footer.parts(&opened, &[field], |part| {
-            let own = part.into_iter().filter(|part| part.rows > 0);
-            parts.extend(own.inspect(|part| count = count.saturating_add(part.nulls)));
-            Ok(())
-        })?;
+        let parts = footer.parts(&opened, &[field])?.into_iter().flatten();
+        let parts: Vec<Part> = parts.filter(|part| part.rows > 0).collect();
+        let count = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.nulls));
         if count > 0 {
             column.refuse_nulls(&format!("{count} nulls"))?;
         }
@@ -211,7 +208,8 @@ impl Arrow {
         match &self.rows {
             Rows::Stored(rows) => rows.bytes(),
             Rows::Decoded { rows, .. } => {
-                rows.decoder.parts.iter().map(|part| part.values.len + part.present.len).sum()
+                let sizes = rows.decoder.parts.iter().map(|part| part.values.len.saturating_add(part.present.len));
+                sizes.fold(0, u64::saturating_add)
             }
         }
     }
@@ -221,12 +219,11 @@ impl Arrow {
         let footer = Footer::read(&opened)?;
         let fields: Vec<_> = footer.columns.iter().collect();
         let (mut grains, mut codecs, mut nulls) = (Vec::new(), Vec::new(), vec![0u64; fields.len()]);
-        footer.parts(&opened, &fields, |parts| {
+        for parts in footer.parts(&opened, &fields)? {
             grains.push(parts.first().map_or(0, |part| part.rows));
             codecs.extend(parts.first().map(Part::codec_name));
             nulls.iter_mut().zip(&parts).for_each(|(sum, part)| *sum = sum.saturating_add(part.nulls));
-            Ok(())
-        })?;
+        }
         codecs.sort_unstable();
         codecs.dedup();
         let codec = codecs.join(", ");

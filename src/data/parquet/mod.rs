@@ -20,6 +20,7 @@ use parquet::column::reader::get_column_reader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::serialized_reader::SerializedPageReader;
+use std::borrow::Cow;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -193,8 +194,8 @@ impl Decode for Decoder {
         let group = self.metadata.row_group(number);
         let rows = usize::try_from(group.num_rows()).unwrap_or(usize::MAX);
         let descr = self.metadata.file_metadata().schema_descr().column(self.index);
-        let chunk = group.column(self.index);
-        let pages = without_panic(|| SerializedPageReader::new(self.file.clone(), chunk, rows, None));
+        let chunk = chunk_of(group.column(self.index));
+        let pages = without_panic(|| SerializedPageReader::new(self.file.clone(), &chunk, rows, None));
         let pages = CheckedPages::new(pages.map_err(|e| self.failed(number, &e))?, &descr);
         let cursor = Cursor::new(number, get_column_reader(descr, Box::new(pages)));
         cursor.ok_or_else(|| self.damaged(number, "has values of another type"))
@@ -287,9 +288,26 @@ fn metadata(path: &Path, file: &FileBytes) -> Result<ParquetMetaData> {
     without_panic(|| ParquetMetaDataReader::new().parse_and_finish(file)).map_err(wrong)
 }
 
+/// Returns where the dictionary of a column of a row group is. Some writers give an offset that is none, such as 0, if
+/// there is no dictionary, which other readers ignore.
+fn dictionary_at(chunk: &ColumnChunkMetaData) -> Option<i64> {
+    chunk.dictionary_page_offset().filter(|at| (1..chunk.data_page_offset()).contains(at))
+}
+
+/// Returns a column of a row group as the crate parquet can read it.
+fn chunk_of(chunk: &ColumnChunkMetaData) -> Cow<'_, ColumnChunkMetaData> {
+    let at = dictionary_at(chunk);
+    if at == chunk.dictionary_page_offset() {
+        return Cow::Borrowed(chunk);
+    }
+    // All that is built was valid before.
+    let built = chunk.clone().into_builder().set_dictionary_page_offset(at).build();
+    built.map_or(Cow::Borrowed(chunk), Cow::Owned)
+}
+
 /// Returns whether a column of a row group is inside the file, and not in another one.
 fn is_inside(chunk: &ColumnChunkMetaData, file: &FileBytes) -> bool {
-    let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
+    let start = dictionary_at(chunk).unwrap_or(chunk.data_page_offset());
     let place = u64::try_from(start).ok().zip(u64::try_from(chunk.compressed_size()).ok());
     let end = place.and_then(|(start, len)| start.checked_add(len));
     chunk.file_path().is_none() && end.is_some_and(|end| end <= file.len)

@@ -3,7 +3,11 @@
 use super::tables::{bits, expected};
 use super::*;
 use ::arrow_ipc::writer::{FileWriter, IpcWriteOptions};
-use ::arrow_ipc::{CompressionType, MetadataVersion};
+use ::arrow_ipc::{
+    self as ipc, Block, CompressionType, Endianness, FieldArgs, FieldNode, FloatingPoint, FloatingPointArgs, Footer,
+    FooterArgs, KeyValue, KeyValueArgs, Message, MessageArgs, MessageHeader, MetadataVersion, Precision,
+    RecordBatchArgs, SchemaArgs, Type,
+};
 use arrow_array::builder::{Int32Builder, ListBuilder, StringRunBuilder};
 use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::{
@@ -13,6 +17,7 @@ use arrow_array::{
 use arrow_buffer::{BooleanBuffer, Buffer, ScalarBuffer};
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field, Fields, Schema, UnionFields};
+use flatbuffers::FlatBufferBuilder;
 use proptest::prelude::*;
 use std::fs::{self, File};
 use std::path::Path;
@@ -40,6 +45,8 @@ struct How {
     kind: usize,
     codec: Option<CompressionType>,
     version: MetadataVersion,
+    /// Whether four bytes and not eight are in front of a description.
+    is_legacy: bool,
     alignment: usize,
     /// The columns before and behind the one that is read, which have other types.
     others: Vec<usize>,
@@ -51,13 +58,15 @@ fn how() -> impl Strategy<Value = How> {
         0..KINDS.len(),
         prop::sample::select(codecs.to_vec()),
         any::<bool>(),
+        any::<bool>(),
         prop::sample::select(vec![8usize, 16, 32, 64]),
         prop::collection::vec(0..OTHERS, 0..4),
     );
-    parts.prop_map(|(kind, codec, is_old, alignment, others)| {
-        // Version 4 has no compression.
-        let version = if is_old && codec.is_none() { MetadataVersion::V4 } else { MetadataVersion::V5 };
-        How { kind, codec, version, alignment, others }
+    parts.prop_map(|(kind, codec, is_old, is_legacy, alignment, others)| {
+        // Version 4 has no compression, but for what PyArrow did at first.
+        let is_old = is_old && codec.is_none();
+        let version = if is_old { MetadataVersion::V4 } else { MetadataVersion::V5 };
+        How { kind, codec, version, is_legacy: is_old && is_legacy, alignment, others }
     })
 }
 
@@ -116,7 +125,7 @@ fn write(path: &Path, how: &How, batches: &[u64], null_every: Option<u64>) {
         kinds.iter().enumerate().map(|(k, kind)| Field::new(format!("o{k}"), kind.clone(), true)).collect();
     fields.insert(at, own);
     let schema = Arc::new(Schema::new(Fields::from(fields)));
-    let options = IpcWriteOptions::try_new(how.alignment, false, how.version).unwrap();
+    let options = IpcWriteOptions::try_new(how.alignment, how.is_legacy, how.version).unwrap();
     let options = options.try_with_compression(how.codec).unwrap();
     let file = File::create(path).unwrap();
     let mut writer = FileWriter::try_new_with_options(file, &schema, options).unwrap();
@@ -225,7 +234,7 @@ proptest! {
             1 => {
                 let end = bytes.len() - 10 - footer - 8;
                 let batch = (0..end).rev().step_by(8).map(|place| place / 8 * 8).find(is_batch).unwrap_or(0);
-                batch..batch + 300
+                batch..(batch + 300).min(bytes.len())
             }
             _ => 0..bytes.len(),
         };
@@ -251,7 +260,14 @@ proptest! {
 fn columns_that_hold_no_numbers_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.feather");
-    let how = How { kind: 11, codec: None, version: MetadataVersion::V5, alignment: 64, others: (0..OTHERS).collect() };
+    let how = How {
+        kind: 11,
+        codec: None,
+        version: MetadataVersion::V5,
+        is_legacy: false,
+        alignment: 64,
+        others: (0..OTHERS).collect(),
+    };
     write(&path, &how, &[10], None);
     for (name, what) in [
         ("o0", "is of the type string"),
@@ -279,7 +295,8 @@ fn columns_that_hold_no_numbers_are_refused() {
 #[test]
 fn several_files_are_one_column() {
     let dir = tempfile::tempdir().unwrap();
-    let how = How { kind: 7, codec: None, version: MetadataVersion::V5, alignment: 64, others: vec![0] };
+    let how =
+        How { kind: 7, codec: None, version: MetadataVersion::V5, is_legacy: false, alignment: 64, others: vec![0] };
     for (part, batches) in [(1, &[300, 20][..]), (2, &[]), (10, &[50])] {
         write(&dir.path().join(format!("part-{part}.arrow")), &how, batches, None);
     }
@@ -301,6 +318,7 @@ fn a_file_that_changes_is_another_one() {
         kind: 11,
         codec: Some(CompressionType::ZSTD),
         version: MetadataVersion::V5,
+        is_legacy: false,
         alignment: 8,
         others: vec![],
     };
@@ -313,4 +331,84 @@ fn a_file_that_changes_is_another_one() {
     file.set_len(100).unwrap();
     assert_ne!(zero.version(), before);
     says(zero.read(0, &mut [0; 8]), &["t.arrow", "changed while it was read"]);
+}
+
+/// Writes a file of a column `c` of `f64`, whose only batch has this buffer and, in its description, this note.
+fn write_by_hand(path: &Path, version: MetadataVersion, order: Endianness, note: Option<[&str; 2]>, values: &[u8]) {
+    let mut builder = FlatBufferBuilder::new();
+    let nodes = builder.create_vector(&[FieldNode::new(3, 0)]);
+    let buffers = builder.create_vector(&[ipc::Buffer::new(0, 0), ipc::Buffer::new(0, values.len() as i64)]);
+    let batch = RecordBatchArgs { length: 3, nodes: Some(nodes), buffers: Some(buffers), ..Default::default() };
+    let batch = ipc::RecordBatch::create(&mut builder, &batch).as_union_value();
+    let note = note.map(|[key, value]| {
+        let [key, value] = [key, value].map(|text| Some(builder.create_string(text)));
+        let note = KeyValue::create(&mut builder, &KeyValueArgs { key, value });
+        builder.create_vector(&[note])
+    });
+    let message = MessageArgs {
+        version,
+        header_type: MessageHeader::RecordBatch,
+        header: Some(batch),
+        bodyLength: values.len() as i64,
+        custom_metadata: note,
+    };
+    let message = Message::create(&mut builder, &message);
+    builder.finish(message, None);
+    let message =
+        [&[0xff; 4][..], &(builder.finished_data().len() as i32).to_le_bytes(), builder.finished_data()].concat();
+
+    let mut builder = FlatBufferBuilder::new();
+    let double = FloatingPoint::create(&mut builder, &FloatingPointArgs { precision: Precision::DOUBLE });
+    let field = FieldArgs {
+        name: Some(builder.create_string("c")),
+        type_type: Type::FloatingPoint,
+        type_: Some(double.as_union_value()),
+        ..Default::default()
+    };
+    let field = ipc::Field::create(&mut builder, &field);
+    let fields = Some(builder.create_vector(&[field]));
+    let schema = ipc::Schema::create(&mut builder, &SchemaArgs { endianness: order, fields, ..Default::default() });
+    let blocks = builder.create_vector(&[Block::new(8, message.len() as i32, values.len() as i64)]);
+    let footer = FooterArgs { version, schema: Some(schema), recordBatches: Some(blocks), ..Default::default() };
+    let footer = Footer::create(&mut builder, &footer);
+    builder.finish(footer, None);
+    let footer = builder.finished_data();
+    let len = (footer.len() as i32).to_le_bytes();
+    fs::write(path, [b"ARROW1\0\0", &message[..], values, footer, &len, b"ARROW1"].concat()).unwrap();
+}
+
+#[test]
+fn files_of_other_machines_and_other_times_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.arrow");
+    let rows = [1.5, -2.0, 1e300];
+    let read = || -> Result<Vec<f64>> {
+        let source = Arrow::column(&path, "c")?;
+        let mut rows = vec![0.0; 3];
+        source.read(0, bytemuck::cast_slice_mut(&mut rows))?;
+        Ok(rows)
+    };
+    let (old, new, little) = (MetadataVersion::V4, MetadataVersion::V5, Endianness::Little);
+    let plain = rows.map(f64::to_le_bytes).concat();
+    write_by_hand(&path, new, little, None, &plain);
+    assert_eq!(read().unwrap(), rows);
+    write_by_hand(&path, new, Endianness::Big, None, &rows.map(f64::to_be_bytes).concat());
+    assert_eq!(read().unwrap(), rows);
+    // As PyArrow 0.17 compressed.
+    let with_length = |bytes: Vec<u8>| [&24i64.to_le_bytes()[..], &bytes].concat();
+    let zstd = with_length(zstd::encode_all(&plain[..], 1).unwrap());
+    let mut lz4 = lz4_flex::frame::FrameEncoder::new(vec![]);
+    std::io::Write::write_all(&mut lz4, &plain).unwrap();
+    let lz4 = with_length(lz4.finish().unwrap());
+    let key = "ARROW:experimental_compression";
+    for (name, values) in [("ZSTD", &zstd), ("lz4", &lz4), ("LZ4_FRAME", &lz4), ("UNCOMPRESSED", &plain)] {
+        write_by_hand(&path, old, little, Some([key, name]), values);
+        assert_eq!(read().unwrap(), rows, "{name}");
+    }
+    write_by_hand(&path, old, little, Some([key, "BROTLI"]), &zstd);
+    says(read(), &["record batch 0 has an unknown codec"]);
+    write_by_hand(&path, MetadataVersion::V3, little, None, &plain);
+    says(read(), &["its end has no schema, or one of another version"]);
+    fs::write(&path, [&[0xff; 4][..], &[0; 60]].concat()).unwrap();
+    says(read(), &["t.arrow: is a stream of Arrow's, not a file", "pyarrow.ipc.new_file"]);
 }

@@ -5,6 +5,7 @@ use super::*;
 use ::parquet::basic::{Compression, Encoding};
 use ::parquet::column::writer::ColumnWriter;
 use ::parquet::data_type::{ByteArray, FixedLenByteArray};
+use ::parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter};
 use ::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use ::parquet::file::writer::SerializedFileWriter;
 use ::parquet::schema::parser::parse_message_type;
@@ -275,6 +276,42 @@ fn integers_of_any_differences_are_skipped() {
             source.read(first as u64, &mut rows).unwrap();
             assert_eq!(rows, all[first * dtype.size()..][..rows.len()], "{dtype} from row {first} on");
         }
+    }
+}
+
+/// Some writers say that a dictionary is at 0 if there is none.
+#[test]
+fn a_dictionary_that_is_nowhere_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.parquet");
+    let kind = KINDS.iter().position(|(_, dtype)| *dtype == Dtype::F64).unwrap();
+    let how = How {
+        kind,
+        codec: Compression::SNAPPY,
+        encoding: Some(Encoding::PLAIN),
+        version: WriterVersion::PARQUET_1_0,
+        page_rows: 100,
+        has_statistics: true,
+    };
+    write(&path, &how, &[500, 300], None);
+    let bytes = fs::read(&path).unwrap();
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&File::open(&path).unwrap()).unwrap();
+    let footer = u32::from_le_bytes(*bytes[bytes.len() - 8..].first_chunk().unwrap()) as usize;
+    for at in [0, -1, bytes.len() as i64] {
+        let mut builder = metadata.clone().into_builder();
+        for group in builder.take_row_groups() {
+            let columns = group
+                .columns()
+                .iter()
+                .map(|column| column.clone().into_builder().set_dictionary_page_offset(Some(at)).build().unwrap());
+            let columns = columns.collect();
+            builder = builder.add_row_group(group.into_builder().set_column_metadata(columns).build().unwrap());
+        }
+        let mut file = bytes[..bytes.len() - 8 - footer].to_vec();
+        ParquetMetaDataWriter::new(&mut file, &builder.build()).finish().unwrap();
+        fs::write(&path, file).unwrap();
+        let source = Parquet::column(&path, "c").unwrap();
+        assert!(read_all(&source, 70) == expected(Dtype::F64, 800, None, Scalar::U8(0)), "at {at}");
     }
 }
 
