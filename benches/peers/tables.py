@@ -1,0 +1,81 @@
+"""Jobs over a Parquet file in Overshot, Polars (streaming) and DuckDB, with as many threads: GB/s of decoded values.
+
+    python3 benches/peers/tables.py [--size BYTES] [--file PATH] [--devices cpu,cuda] [--runs N]
+
+The file is written by Polars, with Snappy and a dictionary, in row groups of 1 Mi rows, if it does not exist. All run
+in this process, in turn, and are warm: each figure is the median after a first run. All results are compared.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+import overshot as ov
+import polars as pl
+
+import duckdb
+
+A, B = pl.col("a"), pl.col("b")
+# The job as an expression of Polars, as SQL and as Overshot's text.
+JOBS = {
+    "sum of products": (lambda table: table.select((A * B).sum()), "sum(a * b) from t", "sum(t.a * t.b)"),
+    "mean of a filter": (
+        lambda table: table.filter(B > 100).select(A.mean()),
+        "avg(a) from t where b > 100",
+        "mean(t.a[t.b > 100])",
+    ),
+    "heavy": (
+        lambda table: table.select(
+            (A.sin() * B.sqrt() + (A.exp() + B).log() + A.cos() * B.log() + (-A * A).exp() * B.sin()).sum()
+        ),
+        "sum(sin(a) * sqrt(b) + ln(exp(a) + b) + cos(a) * ln(b) + exp(-a * a) * sin(b)) from t",
+        "sum(sin(t.a) * sqrt(t.b) + log(exp(t.a) + t.b) + cos(t.a) * log(t.b) + exp(-t.a * t.a) * sin(t.b))",
+    ),
+}
+
+
+def write(path, rows):
+    rng = np.random.default_rng(1)
+    table = pl.DataFrame({"a": rng.random(rows), "b": np.round(rng.random(rows) * 200 + 0.01, 2)})
+    table.write_parquet(path, compression="snappy", row_group_size=1 << 20)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=4 << 30, help="bytes of values, if the file does not exist")
+    parser.add_argument("--file", type=Path, default=Path("/tmp/overshot-peers.parquet"))
+    parser.add_argument("--devices", default="cpu")
+    parser.add_argument("--runs", type=int, default=5)
+    options = parser.parse_args()
+    if not options.file.exists():
+        write(options.file, options.size // 16)
+    size = 16 * pl.scan_parquet(options.file).select(pl.len()).collect()[0, 0]
+    database = duckdb.connect()
+    quoted = str(options.file).replace("'", "''")
+    database.execute(f"create view t as select * from read_parquet('{quoted}')")
+    engines = {name: ov.Engine(device=name) for name in options.devices.split(",")}
+    for job, (polars, sql, text) in JOBS.items():
+        table = pl.scan_parquet(options.file)
+        calls = {
+            "polars": lambda: polars(table).collect(engine="streaming")[0, 0],
+            "duckdb": lambda: database.execute(f"select {sql}").fetchone()[0],
+        }
+        for name, engine in engines.items():
+            calls[f"overshot {name}"] = lambda engine=engine: float(engine.evaluate(text, t=options.file))
+        seconds, values = {name: [] for name in calls}, {}
+        for run in range(options.runs + 1):
+            for name, call in calls.items():
+                begin = time.perf_counter()
+                values[name] = call()
+                if run > 0:
+                    seconds[name].append(time.perf_counter() - begin)
+        np.testing.assert_allclose(list(values.values()), values["polars"], rtol=1e-9)
+        rates = {name: round(size / statistics.median(own) / 1e9, 1) for name, own in seconds.items()}
+        print(json.dumps({"job": job, "gb_per_s": rates, "threads": pl.thread_pool_size()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
