@@ -15,8 +15,8 @@
 //!
 //! All `unsafe` blocks of this module are in `memory.rs` and `past_cache.rs`, except calls that pass on the contract of
 //! a memory map.
-//! Code that is specific to Unix is in `file.rs`, `direct.rs`, `unfinished_file.rs`, `shared_file.rs`, `stamp.rs`,
-//! `temporary.rs`, `rights.rs`, `identity.rs`, `pattern.rs` and `new_file.rs`.
+//! Code that is specific to Unix is in `file.rs`, `file_rows.rs`, `direct.rs`, `unfinished_file.rs`, `shared_file.rs`,
+//! `stamp.rs`, `temporary.rs`, `rights.rs`, `identity.rs`, `pattern.rs` and `new_file.rs`.
 
 #[cfg(feature = "ndarray")]
 mod array;
