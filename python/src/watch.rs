@@ -19,6 +19,7 @@ pub(crate) struct Done {
     pass: AtomicU64,
     /// The pass and its finished rows, so that the largest one is the latest.
     done: AtomicU64,
+    /// 0 before the first rows are recorded.
     rows: AtomicU64,
 }
 
@@ -82,7 +83,12 @@ pub(crate) fn watched<R: Send>(
     })
 }
 
+/// Calls `show`, unless nothing is finished yet: before, the number of rows is not known.
 fn shown(show: &Bound<'_, PyAny>, done: &Done) -> PyResult<()> {
+    let rows = done.rows.load(Ordering::Relaxed);
+    if rows == 0 {
+        return Ok(());
+    }
     let finished = done.done.load(Ordering::Relaxed) & ((1 << ROWS) - 1);
-    show.call1((finished, done.rows.load(Ordering::Relaxed))).map(drop)
+    show.call1((finished, rows)).map(drop)
 }
