@@ -2,13 +2,13 @@
 # Runs everything that needs a GPU: tests, throughput, peers, one large job. First run benches/pack.sh on a machine with
 # Rust; then, on the machine with the GPU:
 #   benches/gpu.sh OUTPUT_FOLDER [PART ...]
-# The parts are tests, bench, gpus, resident, products, matrices, tables, pricer, small, tune, large, python, dask and
+# The parts are tests, bench, gpus, resident, products, matrices, formats, pricer, small, tune, large, python, dask and
 # soak. The part gpus is for hosts with several GPUs. The part soak runs for MINUTES (20) with seed SEED (1).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/target/gpu
 out=$(realpath "$1"); shift
-parts=${*:-tests bench resident products matrices tables pricer small large python dask}
+parts=${*:-tests bench resident products matrices formats pricer small large python dask}
 export OVERSHOT_CACHE=$out/cache OVERSHOT_BIN=$bin/overshot OVERSHOT_TEST_DEVICE=cuda OVERSHOT_REQUIRE_NVRTC=1
 mkdir -p "$out"
 {
@@ -87,9 +87,9 @@ if part matrices; then
     try "$bin/matrices" --device cpu --size 1GiB --centres 2048,256 --runs 1 | tee -a "$out/matrices.jsonl"
     try python3 benches/peers/matrices.py --size 1GiB | tee -a "$out/matrices.jsonl"
 fi
-if part tables; then
-    # Columns of Parquet and Arrow files, beside what their crates decode on all cores, and beside .npy files.
-    try "$bin/tables" --device cpu,cuda,auto --size 4GiB --dir "${TMPDIR:-/tmp}" | tee "$out/tables.jsonl"
+if part formats; then
+    # Columns of Parquet and Arrow files and arrays of Zarr stores, beside what their crates decode on all cores, and beside .npy files.
+    try "$bin/formats" --device cpu,cuda,auto --size 4GiB --dir "${TMPDIR:-/tmp}" | tee "$out/formats.jsonl"
 fi
 if part pricer; then
     try "$bin/kernel" cuda > "$out/kernel.txt"

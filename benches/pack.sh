@@ -9,7 +9,7 @@ cargo build --release --bin overshot --example option_pricer --example kernel --
 cp target/release/overshot target/release/examples/{option_pricer,kernel,lost_gpu,heat} "$out/"
 # name and path of every test and bench executable
 cargo test --release --no-run --lib --test devices --test kernels --test cli \
-    --bench throughput --bench tables --bench products --bench matrices --bench resident --bench latency --bench soak \
+    --bench throughput --bench formats --bench products --bench matrices --bench resident --bench latency --bench soak \
     --message-format=json |
     python3 -c '
 import json, sys

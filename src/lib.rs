@@ -188,6 +188,8 @@ pub mod units;
 pub use data::Arrow;
 #[cfg(feature = "parquet")]
 pub use data::Parquet;
+#[cfg(feature = "zarr")]
+pub use data::Zarr;
 pub use data::{ArrayValue, Dtype, Input, Npy, Output, Raw, Scalar, Sink, Source};
 pub use device::{DeviceChoice, Precision};
 pub use engine::{Engine, EngineBuilder, Passes};
@@ -205,10 +207,12 @@ pub mod io {
     pub use crate::data::Arrow;
     #[cfg(feature = "parquet")]
     pub use crate::data::Parquet;
+    #[cfg(feature = "zarr")]
+    pub use crate::data::Zarr;
     pub use crate::data::{
         ArrayValue, Blocks, Claim, Dtype, Element, Generator, Input, Memory, NewFile, Npy, Output, Parts, Placement,
-        Raw, RawArray, RawArrayMut, ReadMode, Scalar, Sink, SinkMemory, Source, TableColumn, TableFile, Target,
-        commit_all, create, map, open, open_with,
+        Raw, RawArray, RawArrayMut, ReadMode, Scalar, Sink, SinkMemory, Source, StoredArray, TableColumn, TableFile,
+        Target, commit_all, create, map, open, open_with,
     };
     #[doc(hidden)]
     pub use crate::data::{

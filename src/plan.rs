@@ -161,6 +161,8 @@ pub(crate) struct Shape {
     pub(crate) compacts: bool,
     /// Whether an input is decoded while it is read.
     pub(crate) decodes: bool,
+    /// The most bytes in which inputs keep decoded rows, as far as they know.
+    pub(crate) decode_bytes: u64,
 }
 
 /// The most computed chunks of a CPU worker that wait for their places in compacted outputs. If a worker with a chunk
@@ -198,6 +200,9 @@ pub struct Plan {
     pub chunk_rows: u64,
     /// Rows of the smallest chunks, at the end of a run.
     pub min_chunk_rows: u64,
+    /// The most bytes of memory in which inputs keep decoded rows, which all devices read
+    /// ([`Source::decode_memory`](crate::Source::decode_memory)).
+    pub decode_bytes: u64,
     /// The devices.
     pub devices: Vec<DevicePlan>,
     /// The plans of the passes over the rows, in order, if the expression needs several
@@ -298,6 +303,7 @@ impl Plan {
             notes: vec![],
             rows: shape.rows,
             row_bytes,
+            decode_bytes: shape.decode_bytes,
             tile_rows: tile as u64,
             chunk_rows: chunk_rows as u64,
             min_chunk_rows: min_chunk_rows as u64,
@@ -623,6 +629,9 @@ impl Plan {
         let chunk = ByteSize(chunk_rows * row_bytes);
         writeln!(f, "rows           {rows} x {row_bytes} bytes = {}", ByteSize(rows.saturating_mul(*row_bytes)))?;
         writeln!(f, "chunk rows     {chunk_rows} x {row_bytes} bytes = {chunk} (whole tiles of {tile_rows} rows)")?;
+        if self.decode_bytes > 0 {
+            writeln!(f, "decoding       at most {} of decoded rows in memory", ByteSize(self.decode_bytes))?;
+        }
         for device in &self.devices {
             let DevicePlan { id, name, workers, slots, blocks, .. } = device;
             writeln!(f, "device         {id} ({name})")?;
@@ -680,6 +689,7 @@ mod tests {
             pinned: vec![false; 3],
             compacts: false,
             decodes: false,
+            decode_bytes: 0,
         }
     }
 

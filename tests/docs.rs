@@ -185,6 +185,7 @@ fn make_files(folder: &Path) -> Result<(), Failed> {
     parquet(&folder.join("trades.parquet"))?;
     #[cfg(feature = "arrow")]
     arrow(&folder.join("trades.arrow"))?;
+    zarr(&folder.join("era5.zarr"))?;
     let numbers: Vec<f64> = (0..40).map(|number| f64::from(number * 7919 % 1009)).collect();
     for (name, shape, count) in [
         ("table", "10, 4", 40),
@@ -243,6 +244,24 @@ fn arrow(path: &Path) -> Result<(), Failed> {
     let mut file = arrow_ipc::writer::FileWriter::try_new(fs::File::create(path)?, &batch.schema())?;
     file.write(&batch)?;
     file.finish()?;
+    Ok(())
+}
+
+/// Writes a Zarr store of two arrays, in chunks that are not compressed.
+fn zarr(store: &Path) -> Result<(), Failed> {
+    for name in ["temperature", "pressure"] {
+        fs::create_dir_all(store.join(name))?;
+        let array = r#"{"zarr_format": 3, "node_type": "array", "shape": [6, 4], "data_type": "float32",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [3, 4]}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}}, "fill_value": 0.0,
+            "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}], "attributes": {}}"#;
+        fs::write(store.join(name).join("zarr.json"), array)?;
+        for chunk in 0..2u8 {
+            let values: Vec<u8> = (0..12u8).flat_map(|own| f32::from(chunk * 12 + own).to_le_bytes()).collect();
+            fs::write(store.join(name).join(format!("c.{chunk}.0")), values)?;
+        }
+    }
+    fs::write(store.join("zarr.json"), r#"{"zarr_format": 3, "node_type": "group", "attributes": {}}"#)?;
     Ok(())
 }
 

@@ -92,7 +92,8 @@ impl Target for NewArray {
         let lent = Python::attach(|py| {
             let numpy_type = dtype::numpy_type(py, dtype)?;
             let array = py.import("numpy")?.call_method1("empty", (PyTuple::new(py, &shape)?, numpy_type))?;
-            let lent = Lent::new(&array)?;
+            // The buffer of an array without dimensions has no shape.
+            let lent = Lent::new(&if shape.is_empty() { array.call_method1("reshape", (1,))? } else { array.clone() })?;
             *self.lock() = Some(array.unbind());
             Ok::<_, PyErr>(lent)
         });

@@ -160,3 +160,9 @@ def test_results_are_outputs(tmp_path):
         ov.evaluate("mean(x, axis=0)", out=np.empty(4))
     with pytest.raises(TypeError, match="there is no output 'z'"):
         ov.evaluate("m = mean(x, axis=0)", out={"z": m})
+
+
+def test_an_array_without_dimensions(evaluate, tmp_path):
+    np.save(tmp_path / "x.npy", np.float64(3))
+    y = evaluate("x + 1", x=tmp_path / "x.npy")
+    assert (y.shape, y) == ((), 4)

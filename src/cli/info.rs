@@ -3,6 +3,7 @@
 mod field;
 mod header;
 mod stats;
+mod store;
 mod table;
 
 use std::fmt::Write;
@@ -10,13 +11,14 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use overshot::io::{NamedFile, NpyFields, ReadMode};
+use overshot::io::{NamedFile, NpyFields, ReadMode, StoredArray};
 use overshot::{DeviceChoice, Engine, Error, units};
 use serde::Serialize;
 
 use self::field::Field;
 use self::header::NpyHeader;
 use self::stats::Stats;
+use self::store::Stored;
 use self::table::Table;
 use super::args::InfoArgs;
 use super::output::{print, print_json};
@@ -37,8 +39,8 @@ struct Info {
     path: String,
     /// How many files it names.
     files: usize,
-    /// `npy`, `npz`, `parquet`, `arrow`, `raw`, or a description of an unsupported format; of several files, that of
-    /// the first one.
+    /// `npy`, `npz`, `parquet`, `arrow`, `zarr 2`, `zarr 3`, `raw`, or a description of an unsupported format; of
+    /// several files, that of the first one.
     format: String,
     file_bytes: Option<u64>,
     dtype: Option<&'static str>,
@@ -50,6 +52,8 @@ struct Info {
     fields: Option<Vec<Field>>,
     /// The columns of a table.
     table: Option<Table>,
+    /// The arrays of a store.
+    arrays: Option<Vec<Stored>>,
     stats: Option<Stats>,
     /// Why a job cannot read the file, and what to do.
     problem: Option<String>,
@@ -86,18 +90,28 @@ fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
     {
         return Ok(info.with_table(table));
     }
+    let stored = if file.is_raw { None } else { StoredArray::all(first).ok().flatten() };
+    if let Some(arrays) = stored {
+        let one = matches!(&arrays[..], [only] if only.name.is_empty());
+        info = info.with_arrays(arrays.iter().map(Stored::of).collect());
+        if !one {
+            return Ok(info);
+        }
+    }
     let is_npy_name = first.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"));
     let foreign = if file.is_raw { None } else { overshot::io::foreign_format(first, &head) };
+    let is_store = info.arrays.is_some();
     info.npy = if file.is_raw { None } else { NpyHeader::parse(&head) };
     info.format = match (&info.npy, foreign) {
         _ if file.member.is_some() => "npz",
+        _ if is_store => &info.format,
         (Some(_), _) => "npy",
         (None, Some(foreign)) => foreign.what,
         (None, None) if is_npy_name && !file.is_raw => "npy",
         (None, None) => "raw",
     }
-    .into();
-    if !is_npy_name && foreign.is_none() && file.dtype.is_none() && info.file_bytes.is_some() {
+    .to_owned();
+    if !is_npy_name && !is_store && foreign.is_none() && file.dtype.is_none() && info.file_bytes.is_some() {
         info.problem = Some(format!("is not .npy: add the dtype, as in {}:f32", info.path));
         return Ok(info);
     }
@@ -168,9 +182,18 @@ impl Info {
             npy: None,
             fields: None,
             table: None,
+            arrays: None,
             stats: None,
             problem: None,
         }
+    }
+
+    /// The arrays of a group, which are read by their names.
+    fn with_arrays(self, arrays: Vec<Stored>) -> Info {
+        let problem = (!arrays.iter().any(Stored::is_readable)).then(|| "has no array that a job can read".into());
+        let format = arrays.first().map_or("zarr", Stored::format).into();
+        let file_bytes = Some(arrays.iter().map(Stored::file_bytes).fold(0, u64::saturating_add));
+        Info { format, file_bytes, problem, arrays: Some(arrays), ..self }
     }
 
     fn with_table(self, table: Table) -> Info {
@@ -199,11 +222,17 @@ impl Info {
         match &self.npy {
             _ if self.files > 1 => line(dim(&format!("{} as one input", units::counted(self.files as u64, "file")))),
             Some(header) => line(dim(&header.text(self.shape.as_deref()))),
+            None if self.arrays.is_some() => {}
             None if self.format == "npz" => line(dim("an array of a .npz archive")),
             None if self.dtype.is_some() => line(dim("raw; can be used in place")),
             None => {}
         }
         self.table.iter().flat_map(Table::text).for_each(&mut line);
+        match self.arrays.as_deref() {
+            // One array, whose dtype and shape are told above.
+            Some([only]) if self.dtype.is_some() => line(dim(&only.storage())),
+            arrays => arrays.into_iter().flatten().for_each(|array| line(array.text())),
+        }
         self.fields.iter().flatten().for_each(|field| line(field.text()));
         if let Some(stats) = &self.stats {
             line(stats.text());

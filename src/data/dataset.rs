@@ -4,6 +4,8 @@
 use super::Arrow;
 #[cfg(feature = "parquet")]
 use super::Parquet;
+#[cfg(feature = "zarr")]
+use super::Zarr;
 use super::{Input, Npy, Raw, Source};
 
 /// A file, or a column of a file.
@@ -15,6 +17,8 @@ pub(super) enum Dataset {
     Arrow(Box<Arrow>),
     #[cfg(feature = "parquet")]
     Parquet(Box<Parquet>),
+    #[cfg(feature = "zarr")]
+    Zarr(Box<Zarr>),
 }
 
 impl Dataset {
@@ -26,6 +30,8 @@ impl Dataset {
             Dataset::Arrow(column) => &**column,
             #[cfg(feature = "parquet")]
             Dataset::Parquet(column) => &**column,
+            #[cfg(feature = "zarr")]
+            Dataset::Zarr(array) => &**array,
         }
     }
 
@@ -37,6 +43,8 @@ impl Dataset {
             Dataset::Arrow(column) => (*column).into(),
             #[cfg(feature = "parquet")]
             Dataset::Parquet(column) => (*column).into(),
+            #[cfg(feature = "zarr")]
+            Dataset::Zarr(array) => (*array).into(),
         }
     }
 
@@ -55,6 +63,8 @@ impl Dataset {
             Dataset::Arrow(column) => Dataset::Arrow(unsafe { column.mapped() }.into()),
             #[cfg(feature = "parquet")]
             column @ Dataset::Parquet(_) => column,
+            #[cfg(feature = "zarr")]
+            array @ Dataset::Zarr(_) => array,
         }
     }
 
@@ -67,6 +77,8 @@ impl Dataset {
             Dataset::Arrow(column) => column.bytes(),
             #[cfg(feature = "parquet")]
             Dataset::Parquet(column) => column.bytes(),
+            #[cfg(feature = "zarr")]
+            Dataset::Zarr(array) => array.bytes(),
         }
     }
 
@@ -79,6 +91,8 @@ impl Dataset {
             Dataset::Arrow(column) => Dataset::Arrow(column.among(bytes).into()),
             #[cfg(feature = "parquet")]
             column @ Dataset::Parquet(_) => column,
+            #[cfg(feature = "zarr")]
+            array @ Dataset::Zarr(_) => array,
         }
     }
 }

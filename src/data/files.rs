@@ -6,6 +6,7 @@ use super::{Dtype, Memory, Source};
 use crate::error::{ColumnError, Error, JobError, Result};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
 use twox_hash::XxHash3_128;
 
 /// Several files, whose rows follow each other. They are joined along their first dimension.
@@ -162,6 +163,18 @@ impl Source for Files {
     fn is_cached(&self, first: u64, rows: u64) -> bool {
         let mut parts = self.parts(first..first.saturating_add(rows));
         parts.all(|(file, rows)| file.is_cached(rows.start, rows.end - rows.start))
+    }
+
+    fn decodes(&self) -> bool {
+        self.sources().any(Source::decodes)
+    }
+
+    fn decode_memory(&self) -> u64 {
+        let mut each: Vec<u64> = self.sources().map(Source::decode_memory).collect();
+        each.sort_unstable();
+        // A core reads one file at a time, and what a file keeps goes when it has been read.
+        let cores = available_parallelism().map_or(1, usize::from);
+        each.iter().rev().take(cores + 1).fold(0, |sum, own| sum.saturating_add(*own))
     }
 
     fn bytes_read_direct(&self) -> u64 {

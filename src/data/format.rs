@@ -1,12 +1,14 @@
 //! Selects the file format by the file name, for the command.
 
+#[cfg(feature = "zarr")]
+use super::Zarr;
 use super::dataset::Dataset;
 use super::dtype::dtype_names;
 use super::file::{Opened, ends_with_slash};
 use super::files::Files;
 use super::foreign_format::{Foreign, by_name, foreign_format, is_npy};
 use super::npz::{self, is_npz};
-use super::pattern::{finds, several, with_files_to_come};
+use super::pattern::{finds, is_store, several, with_files_to_come};
 use super::table_file::TableFormat;
 use super::{Dtype, Input, NewFile, Npy, Raw, ReadMode};
 use crate::error::{Error, JobError, Result, SettingError};
@@ -74,6 +76,7 @@ fn named(
 ) -> Result<Input<'static>> {
     refuse_places(name)?;
     if name.is_dir()
+        && !is_store(name)
         && let Some(foreign) = by_name(name)
     {
         return Err(not_raw(name, foreign));
@@ -258,6 +261,10 @@ impl NamedFile {
         };
         if let Some(dtype) = self.raw_dtype() {
             return raw(dtype);
+        }
+        #[cfg(feature = "zarr")]
+        if Zarr::is_at(path) {
+            return agreed(Dataset::Zarr(Zarr::of(path, field, reading)?.into()), self.dtype);
         }
         let opened = Opened::new(path)?;
         if member.is_some() || is_npz(path) {

@@ -9,6 +9,7 @@
 //! | [`Blocks`] | | some rows of a dataset that several processes share |
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
 //! | `Arrow`, `Parquet` | | columns of tables, each with its feature |
+//! | `Zarr` | | arrays of Zarr stores, with its feature |
 //! | [`open`], [`map()`] | [`create`] | the same by the names of files; also several files as one input |
 //!
 //! An [`ArrayValue`] is neither: it is a result, as a [`Scalar`] is.
@@ -64,11 +65,14 @@ mod sink;
 mod slice;
 mod source;
 mod stamp;
+mod stored_array;
 mod table_file;
 mod temporary;
 #[cfg(test)]
 mod tests;
 mod unfinished_file;
+#[cfg(feature = "zarr")]
+mod zarr;
 
 pub use array_value::ArrayValue;
 #[cfg(feature = "arrow")]
@@ -92,8 +96,11 @@ pub use raw::Raw;
 pub use raw_array::{RawArray, RawArrayMut};
 pub use sink::{Output, Parts, Placement, Sink, Target, commit_all};
 pub use source::{Input, Source};
+pub use stored_array::StoredArray;
 pub use table_file::{TableColumn, TableFile};
 pub use temporary::remove_unfinished_outputs;
+#[cfg(feature = "zarr")]
+pub use zarr::Zarr;
 
 pub(crate) use array_value::ArrayPart;
 pub(crate) use checksum::checksum;

@@ -17,7 +17,7 @@ use std::path::{Component, Path, PathBuf};
 /// If a folder cannot be read or has no file, or no file has a name of the pattern.
 pub(super) fn several(name: &Path) -> Result<Option<Vec<PathBuf>>> {
     let mut found = match fs::metadata(name) {
-        Ok(metadata) if metadata.is_dir() => match entries(name)? {
+        Ok(metadata) if metadata.is_dir() && !is_store(name) => match entries(name)? {
             found if found.is_empty() => return Err(Error::file(name, "is a folder without files", "check the path")),
             found => found,
         },
@@ -31,6 +31,14 @@ pub(super) fn several(name: &Path) -> Result<Option<Vec<PathBuf>>> {
     };
     found.sort_by(|a, b| by_parts(a, b));
     Ok(Some(found))
+}
+
+/// Returns whether a folder is one dataset.
+pub(super) fn is_store(_folder: &Path) -> bool {
+    #[cfg(feature = "zarr")]
+    return super::Zarr::is_at(_folder);
+    #[cfg(not(feature = "zarr"))]
+    false
 }
 
 /// Returns the files that a name would stand for if those of `to_come` existed, too, in natural order. The name of one

@@ -80,6 +80,18 @@ pub trait Source: Send + Sync {
         &[]
     }
 
+    /// Returns whether reads decode, so that they take time of a core. A run then reads with all cores. By default, those
+    /// of a dataset with [`grains`](Source::grains) do.
+    fn decodes(&self) -> bool {
+        !self.grains().is_empty()
+    }
+
+    /// Returns the most bytes of memory that the source keeps decoded rows in, if it knows that; otherwise 0. Plans show
+    /// them.
+    fn decode_memory(&self) -> u64 {
+        0
+    }
+
     /// Returns the lengths of the dimensions, outermost first, if the dataset has dimensions. Their product is
     /// [`rows`](Source::rows). A file that is written from this source gets the same dimensions.
     fn shape(&self) -> Option<&[u64]> {
@@ -161,6 +173,14 @@ impl<S: Source + ?Sized> Source for &S {
 
     fn grains(&self) -> &[u64] {
         (**self).grains()
+    }
+
+    fn decodes(&self) -> bool {
+        (**self).decodes()
+    }
+
+    fn decode_memory(&self) -> u64 {
+        (**self).decode_memory()
     }
 
     fn shape(&self) -> Option<&[u64]> {

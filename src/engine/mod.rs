@@ -324,7 +324,7 @@ impl Engine {
             row_in: row.inputs.iter().sum::<usize>() as u64,
             row_out: row.outputs.iter().sum::<usize>() as u64,
             from_disk: bytes_read_direct(&inputs) - read_before,
-            from: match inputs.iter().any(|(_, input)| !input.source().grains().is_empty()) {
+            from: match inputs.iter().any(|(_, input)| input.source().decodes()) {
                 true => Medium::Encoded,
                 false => medium(inputs.iter().any(|(_, input)| input.source().path().is_some()), is_in_memory[0]),
             },

@@ -242,7 +242,8 @@ impl Engine {
                 .collect(),
             pinned: pinned.zip(&sharded).map(|(pinned, sharded)| pinned || is_home(sharded)).collect(),
             compacts: keeps,
-            decodes: columns.inputs.iter().any(|input| !input.source.grains().is_empty()),
+            decodes: columns.inputs.iter().any(|input| input.source.decodes()),
+            decode_bytes: columns.inputs.iter().map(|input| input.source.decode_memory()).fold(0, u64::saturating_add),
         };
         let files = columns.files;
         let plan = Plan::new(&shape, devices, limits, &Machine::of(found.machine.as_ref(), cpu::cores(), files))?;

@@ -22,6 +22,7 @@ mod report;
 mod resume;
 mod signals;
 #[cfg(all(feature = "arrow", feature = "parquet"))]
+mod stores;
 mod tables;
 mod tools;
 #[path = "../watchdog/mod.rs"]
@@ -57,6 +58,7 @@ fn main() {
             resume::CASES,
             info::CASES,
             #[cfg(all(feature = "arrow", feature = "parquet"))]
+            stores::CASES,
             tables::CASES,
             signals::CASES,
         ];

@@ -1,5 +1,5 @@
 //! Inputs that are decoded from the first row of a grain on: row groups of Parquet files, record batches of Arrow
-//! files, and those of a source that counts how it is read.
+//! files, chunks of Zarr arrays, and those of a source that counts how it is read.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use arrow_array::{ArrayRef, Float64Array, Int32Array, RecordBatch};
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
+use ndarray::ArrayView2;
 use overshot::io::Memory;
 use overshot::{ArrayValue, DeviceChoice, Dtype, Engine, Input, Job, Report, Result, Scalar, Source};
 use parquet::column::writer::ColumnWriter;
@@ -25,6 +26,7 @@ const CASES: &[(&str, Case)] = &[
     ("results do not depend on grains", results),
     ("columns of Parquet files", columns),
     ("columns of Arrow files", arrow_columns),
+    ("arrays of Zarr stores", arrays),
     ("rows of several pieces are used in place", pieces),
 ];
 
@@ -254,6 +256,53 @@ fn pieces(choice: &DeviceChoice) -> Outcome {
         let read = x.read.into_inner();
         let is_in_place = *choice != DeviceChoice::Cpu || read < rows.len() as u64 / 2;
         check(is_in_place, format!("{read} of {} rows were read: {text}", rows.len()))?;
+    }
+    Ok(())
+}
+
+/// Writes an array of `f64` of 15 columns, in chunks of so many rows and columns, which are not compressed.
+fn write_array(folder: &Path, values: &[f64], chunk: [usize; 2]) -> Outcome {
+    let (rows, [chunk_rows, chunk_columns]) = (values.len() / 15, chunk);
+    std::fs::create_dir_all(folder)?;
+    let described = format!(
+        r#"{{"zarr_format": 2, "shape": [{rows}, 15], "chunks": {chunk:?}, "dtype": "<f8", "order": "C",
+            "fill_value": 0, "compressor": null, "filters": null}}"#
+    );
+    std::fs::write(folder.join(".zarray"), described)?;
+    for first in (0..rows).step_by(chunk_rows) {
+        for from in (0..15).step_by(chunk_columns) {
+            let places = (first..first + chunk_rows)
+                .flat_map(|row| (from..from + chunk_columns).map(move |column| (row, column)))
+                .map(|(row, column)| if row < rows && column < 15 { values[row * 15 + column] } else { 0.0 });
+            let bytes: Vec<u8> = places.flat_map(f64::to_le_bytes).collect();
+            std::fs::write(folder.join(format!("{}.{}", first / chunk_rows, from / chunk_columns)), bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Values as a table in memory.
+fn table(values: &[f64]) -> Outcome<ArrayView2<'_, f64>> {
+    Ok(ArrayView2::from_shape((20_001, 15), values)?)
+}
+
+fn arrays(choice: &DeviceChoice) -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let a = numbers(20_001 * 15, 7);
+    let b = numbers(20_001 * 15, 8);
+    let texts = ["y = a * b; sum(y), std(a)", "y = a[b > 0]; mean(y)", "y = a - shift(a, 40, edge) + b"];
+    for (number, chunk) in [[3000, 15], [999, 4], [40_000, 8], [64, 1]].into_iter().enumerate() {
+        let path = dir.path().join(number.to_string());
+        write_array(&path, &a, chunk)?;
+        for chunk in [32 << 10, 1 << 20] {
+            let engine = engine(choice).chunk(chunk).build()?;
+            for text in texts {
+                let stored = overshot::Zarr::open(&path)?;
+                let found = of_text(&engine, text, [("a", stored.into()), ("b", table(&b)?.into())])?;
+                let expected = of_text(&engine, text, [("a", table(&a)?.into()), ("b", table(&b)?.into())])?;
+                check(found == expected, format!("others with chunks of {chunk:?}: {text}"))?;
+            }
+        }
     }
     Ok(())
 }

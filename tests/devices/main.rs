@@ -15,7 +15,7 @@ mod each_fault;
 #[path = "../faults/jobs.rs"]
 mod fault_jobs;
 mod filters;
-#[cfg(all(feature = "arrow", feature = "parquet"))]
+#[cfg(all(feature = "arrow", feature = "parquet", feature = "zarr"))]
 mod grains;
 mod halos;
 mod hangs;
@@ -49,7 +49,7 @@ fn main() {
         jobs::MODULE,
         kernels::MODULE,
         filters::MODULE,
-        #[cfg(all(feature = "arrow", feature = "parquet"))]
+        #[cfg(all(feature = "arrow", feature = "parquet", feature = "zarr"))]
         grains::MODULE,
         sharded::MODULE,
         part_files::MODULE,

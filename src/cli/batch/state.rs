@@ -67,9 +67,7 @@ struct FileStamp {
 
 impl Stamp {
     fn of(path: &Path) -> Stamp {
-        let file = fs::metadata(path).ok();
-        let file = file.map(|file| FileStamp { bytes: file.len(), modified: (file.mtime(), file.mtime_nsec()) });
-        Stamp { path: exact(path.as_os_str()), file }
+        Stamp { path: exact(path.as_os_str()), file: FileStamp::of(path).ok() }
     }
 
     fn missing(path: &Path) -> Stamp {
@@ -83,6 +81,22 @@ impl Stamp {
     /// The stamps of the files that a task reads, at this moment.
     pub fn of_inputs(task: &Task) -> Vec<Stamp> {
         task.reads.iter().flat_map(|name| name.files()).map(|path| Stamp::of(&path)).collect()
+    }
+}
+
+impl FileStamp {
+    /// Of a folder, which is an array of a store, the bytes of all its files, and the time of the last change in it.
+    fn of(path: &Path) -> io::Result<FileStamp> {
+        let file = fs::metadata(path)?;
+        let mut stamp = FileStamp { bytes: file.len(), modified: (file.mtime(), file.mtime_nsec()) };
+        if file.is_dir() {
+            for entry in fs::read_dir(path)? {
+                let inner = FileStamp::of(&entry?.path())?;
+                stamp.bytes = stamp.bytes.saturating_add(inner.bytes);
+                stamp.modified = stamp.modified.max(inner.modified);
+            }
+        }
+        Ok(stamp)
     }
 }
 

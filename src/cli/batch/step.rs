@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use overshot::io::NamedFile;
+use overshot::io::{NamedFile, StoredArray};
 use overshot::{Expression, Journal};
 use toml::{Table, Value};
 
@@ -109,7 +109,9 @@ pub fn tasks(file: &JobFile, of_command: &JobArgs) -> Result<Vec<Task>> {
             None => own.push(task(file, step, None).map_err(|failure| in_step(None, failure))?),
             Some(each) => {
                 let named = NamedFile::from(Path::new(each));
-                for item in named.files_with(&written).into_iter().filter(|item| !item.is_dir()) {
+                // A folder may be a store.
+                let is_one = |item: &PathBuf| !item.is_dir() || matches!(StoredArray::all(item), Ok(Some(_)));
+                for item in named.files_with(&written).into_iter().filter(is_one) {
                     let made = task(file, step, Some(&item)).map_err(|failure| in_step(Some(&item), failure))?;
                     own.push(made);
                 }

@@ -135,8 +135,8 @@ fn files_that_do_not_fit_together_are_refused_by_name() {
     says(of("a3.*"), &["a3.raw: not .npy: add the dtype"]);
     fs::create_dir(at("a5.npy")).unwrap();
     says(of("a[35].npy"), &["a5.npy: is a directory; name a file"]);
-    fs::create_dir(at("x.zarr")).unwrap();
-    says(of("x.zarr"), &["x.zarr: is a Zarr array, not a raw file"]);
+    fs::create_dir(at("x.n5")).unwrap();
+    says(of("x.n5"), &["x.n5: is a Zarr array, not a raw file"]);
     // Files without rows and bytes have as many rows as any others, up to what can be counted.
     for huge in ["h1.u8", "h2.u8", "h3.u8"] {
         if fs::File::create(at(huge)).unwrap().set_len(i64::MAX as u64).is_err() {

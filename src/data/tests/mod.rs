@@ -18,8 +18,10 @@ mod outputs;
 mod parquet;
 mod shared;
 mod sources;
-#[cfg(any(feature = "arrow", feature = "parquet"))]
+#[cfg(any(feature = "arrow", feature = "parquet", feature = "zarr"))]
 mod tables;
+#[cfg(feature = "zarr")]
+mod zarr;
 
 use super::*;
 use crate::error::{Error, Result};

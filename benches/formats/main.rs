@@ -1,9 +1,12 @@
-//! `sum(a * b)` of two columns of a table in the page cache: of a Parquet or a compressed Arrow file beside what the
-//! crates parquet and arrow-ipc decode on all cores, and of an Arrow file that is not compressed beside `.npy` files.
+//! `sum(a * b)` of two columns or arrays in the page cache: of a Parquet or a compressed Arrow file and of a Zarr store
+//! beside what the crates parquet, arrow-ipc and zarrs decode on all cores, and of an Arrow file that is not compressed
+//! beside `.npy` files.
 //!
-//! `cargo bench --bench tables -- --device cpu,cuda --size 4GiB --dir /tmp`. Each figure is the median of several runs,
+//! `cargo bench --bench formats -- --device cpu,cuda --size 4GiB --dir /tmp`. Each figure is the median of several runs,
 //! in GB/s of decoded values; `of_other` is the rate divided by that of the crate, or of `.npy` files, in the same run.
 //! The size is that of the decoded values. Results are compared with a plain loop.
+
+mod zarr;
 
 use std::error::Error;
 use std::fs::File;
@@ -20,7 +23,7 @@ use arrow_ipc::reader::{FileDecoder, read_footer_length};
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use arrow_ipc::{CompressionType, root_as_footer};
 use bytesize::ByteSize;
-use overshot::{Arrow, DeviceChoice, Engine, Input, Job, Npy, Parquet};
+use overshot::{Arrow, DeviceChoice, Engine, Input, Job, Npy, Parquet, Zarr};
 use parquet::basic::{Compression, Encoding};
 use parquet::column::reader::get_typed_column_reader;
 use parquet::data_type::DoubleType;
@@ -91,7 +94,7 @@ fn main() -> Outcome {
     // SAFETY: nobody changes the files.
     let npy = |name: &str| unsafe { Npy::map(&files[usize::from(name == "b")]) }.map(Input::from);
     let zstd = Compression::ZSTD(Default::default());
-    for (name, format) in [
+    let tables = [
         ("parquet, dictionary, snappy", Format::Parquet(Compression::SNAPPY, None)),
         ("parquet, dictionary, zstd", Format::Parquet(zstd, None)),
         ("parquet, plain", Format::Parquet(Compression::UNCOMPRESSED, Some(Encoding::PLAIN))),
@@ -101,7 +104,9 @@ fn main() -> Outcome {
         ("arrow, zstd", Format::Arrow(Some(CompressionType::ZSTD), BATCH_ROWS)),
         ("arrow", Format::Arrow(None, BATCH_ROWS)),
         ("arrow, large batches", Format::Arrow(None, 1 << 24)),
-    ] {
+    ];
+    let arrays = zarr::ALL.map(|(name, how)| (name, Format::Zarr(how)));
+    for (name, format) in tables.into_iter().chain(arrays) {
         if !name.starts_with(&settings.only) {
             continue;
         }
@@ -109,18 +114,24 @@ fn main() -> Outcome {
         match format {
             Format::Parquet(codec, encoding) => write_parquet(&table, [&a, &b], codec, encoding)?,
             Format::Arrow(codec, rows) => write_arrow(&table, [&a, &b], codec, rows)?,
+            Format::Zarr(how) => {
+                drop(Removed(table.clone()));
+                zarr::write(&table, [&a, &b], how)?;
+            }
         }
         let column = |name: &str| match format {
             Format::Parquet(..) => Parquet::column(&table, name).map(Input::from),
             // SAFETY: nobody changes the file.
             Format::Arrow(..) => unsafe { Arrow::map_column(&table, name) }.map(Input::from),
+            Format::Zarr(_) => Zarr::array(&table, name).map(Input::from),
         };
         let decoded = match format {
             Format::Parquet(..) => settings.rate(|| decode_parquet(&table))?,
             Format::Arrow(Some(_), _) => settings.rate(|| decode_arrow(&table))?,
             Format::Arrow(None, _) => 0.0,
+            Format::Zarr(_) => settings.rate(|| zarr::decode(&table))?,
         };
-        let file_bytes = std::fs::metadata(&table)?.len();
+        let file_bytes = if table.is_dir() { zarr::bytes(&table)? } else { std::fs::metadata(&table)?.len() };
         for device in &settings.devices {
             let engine = Engine::builder().device(device.clone());
             let engine = settings.workers.map_or(engine.clone(), |workers| engine.workers(workers)).build()?;
@@ -157,6 +168,7 @@ enum Format {
     Parquet(Compression, Option<Encoding>),
     /// The codec, and the rows of a batch.
     Arrow(Option<CompressionType>, usize),
+    Zarr(zarr::How),
 }
 
 impl Settings {
@@ -277,6 +289,6 @@ struct Removed(PathBuf);
 
 impl Drop for Removed {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.0).or_else(|_| std::fs::remove_dir_all(&self.0));
     }
 }

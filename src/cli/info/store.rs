@@ -1,0 +1,65 @@
+//! The arrays of stores, as `overshot info` shows them.
+
+use overshot::io::StoredArray;
+use overshot::units;
+use serde::Serialize;
+
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Stored {
+    name: String,
+    /// The format with its version.
+    format: &'static str,
+    /// The type, as the format calls it.
+    kind: String,
+    /// The dtype; `None` for an array that cannot be read.
+    dtype: Option<&'static str>,
+    shape: Vec<u64>,
+    /// The lengths of the chunks; empty if they are not regular.
+    chunks: Vec<u64>,
+    shards: Option<Vec<u64>>,
+    codecs: Vec<String>,
+    file_bytes: u64,
+}
+
+impl Stored {
+    pub fn of(array: &StoredArray) -> Stored {
+        let StoredArray { name, format, kind, dtype, shape, chunks, shards, codecs, bytes, .. } = array.clone();
+        let dtype = dtype.map(|dtype| dtype.name());
+        Stored { name, format, kind, dtype, shape, chunks, shards, codecs, file_bytes: bytes }
+    }
+
+    pub fn format(&self) -> &'static str {
+        self.format
+    }
+
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// Returns whether a job can read it.
+    pub fn is_readable(&self) -> bool {
+        self.dtype.is_some() && !self.chunks.is_empty()
+    }
+
+    /// Returns a line about one of several arrays.
+    pub fn text(&self) -> String {
+        let what = match self.dtype {
+            Some(dtype) => format!("{dtype}, shape {}", lengths(&self.shape)),
+            None => format!("{}, which a job cannot read", self.kind),
+        };
+        units::one_line(&format!("array {}: {what}; {}", self.name, self.storage()))
+    }
+
+    /// Returns how it is stored.
+    pub fn storage(&self) -> String {
+        let shards = self.shards.as_ref().map(|shards| format!(" in shards of {}", lengths(shards)));
+        let chunks = if self.chunks.is_empty() { "irregular chunks".into() } else { lengths(&self.chunks) };
+        let (format, codecs) = (self.format, self.codecs.join(", "));
+        units::one_line(&format!("{format}, chunks {chunks}{}; {codecs}", shards.unwrap_or_default()))
+    }
+}
+
+fn lengths(shape: &[u64]) -> String {
+    let lengths: Vec<String> = shape.iter().map(|length| units::count(*length)).collect();
+    format!("({})", lengths.join(", "))
+}

@@ -1,0 +1,130 @@
+//! Arrays of Zarr stores.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::tools::{CaseFolder, RAN};
+use crate::{Case, Outcome};
+
+pub const CASES: &[Case] = &[
+    ("arrays of a store are inputs", inputs),
+    ("info shows the arrays of a store", info),
+    ("plans show the memory for decoding", plan),
+    ("a step of a job file runs again if a chunk changed", changed),
+];
+
+/// Writes an array of `f32` of this many rows and 10 columns, the numbers of the elements, in chunks of 4 rows and 5
+/// columns. Returns the elements.
+fn array(place: &CaseFolder, name: &str, rows: u64) -> Vec<f64> {
+    let folder = place.path(name);
+    fs::create_dir_all(&folder).unwrap();
+    let described = json!({
+        "zarr_format": 3, "node_type": "array", "shape": [rows, 10], "data_type": "float32",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 5]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}}, "fill_value": -1.0,
+        "codecs": [{"name": "bytes", "configuration": {"endian": "big"}}], "attributes": {},
+    });
+    fs::write(folder.join("zarr.json"), described.to_string()).unwrap();
+    for (i, j) in (0..rows.div_ceil(4)).flat_map(|i| [(i, 0), (i, 1)]) {
+        let rows = i * 4..i * 4 + 4;
+        let values = rows.flat_map(|row| (j * 5..j * 5 + 5).map(move |column| (row * 10 + column) as f32));
+        let bytes: Vec<u8> = values.flat_map(f32::to_be_bytes).collect();
+        fs::write(folder.join(format!("c.{i}.{j}")), bytes).unwrap();
+    }
+    (0..rows * 10).map(|number| number as f64).collect()
+}
+
+/// A group of the arrays `t` and `p`.
+fn group(place: &CaseFolder) -> Vec<f64> {
+    let values = array(place, "s.zarr/t", 1001);
+    array(place, "s.zarr/p", 1001);
+    fs::write(place.path("s.zarr/zarr.json"), r#"{"zarr_format": 3, "node_type": "group"}"#).unwrap();
+    values
+}
+
+fn inputs(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    let t = group(&place);
+    let done = place.overshot(&["run", "--device", device, "sum(f64(s.t)), max(s.t - s.p)", "s=s.zarr"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let sum: f64 = t.iter().sum();
+    assert!(done.stdout.starts_with(&format!("sum(f64(s.t)) = {sum:.1}\nmax(s.t - s.p) = 0.0\n")), "{done:?}");
+    let done = place.overshot(&["run", "--device", device, "y = t + 1", "t=s.zarr/t", "y=y.npy", "--force"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let y = fs::read(place.path("y.npy")).unwrap();
+    assert!(String::from_utf8_lossy(&y[..128]).contains("(1001, 10)"), "the shape of the array");
+    let y: Vec<f64> = y[128..].chunks_exact(4).map(|own| f32::from_le_bytes(own.try_into().unwrap()).into()).collect();
+    assert!(y.iter().zip(&t).all(|(y, t)| *y == t + 1.0));
+    let done = place.overshot(&["run", "--device", device, "max(s)", "s=s.zarr"]);
+    assert!(done.stderr.contains("s.zarr: is a Zarr group with the arrays p, t; name one of them"), "{done:?}");
+    fs::write(place.path("s.zarr/t/c.3.1"), [0; 5]).unwrap();
+    let done = place.overshot(&["run", "--device", device, "max(s.t)", "s=s.zarr"]);
+    assert_eq!(done.code, Some(1));
+    assert!(done.stderr.contains("s.zarr/t: is not a complete Zarr array: its chunk [3, 1]"), "{done:?}");
+    RAN
+}
+
+fn info(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    group(&place);
+    let done = place.overshot(&["info", "s.zarr", "s.zarr/t"]);
+    let expected = "\
+s.zarr: 81.0 kB
+  array p: f32, shape (1,001, 10); zarr 3, chunks (4, 5); bytes
+  array t: f32, shape (1,001, 10); zarr 3, chunks (4, 5); bytes
+s.zarr/t: 10,010 rows of f32, 40.0 kB, shape (1,001, 10)
+  zarr 3, chunks (4, 5); bytes
+";
+    assert_eq!((done.code, &*done.stdout), (Some(0), expected), "{done:?}");
+    let done = place.overshot(&["info", "--json", "--stats", "--device", device, "s.zarr/t"]);
+    let document: Value = serde_json::from_str(&done.stdout).unwrap();
+    let file = &document["files"][0];
+    assert_eq!(
+        (&file["format"], &file["shape"], &file["dtype"]),
+        (&json!("zarr 3"), &json!([1001, 10]), &json!("f32"))
+    );
+    assert_eq!(file["stats"]["max"], 10_009.0);
+    let own = json!({
+        "name": "", "format": "zarr 3", "kind": "float32", "dtype": "f32", "shape": [1001, 10], "chunks": [4, 5],
+        "shards": null, "codecs": ["bytes"], "file_bytes": file["arrays"][0]["file_bytes"],
+    });
+    assert_eq!(file["arrays"], json!([own]));
+    fs::create_dir(place.path("empty.zarr")).unwrap();
+    let done = place.overshot(&["info", "empty.zarr"]);
+    assert!(done.code == Some(1) && done.stdout.contains("is no Zarr array"), "{done:?}");
+    RAN
+}
+
+fn plan(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    array(&place, "t", 1000);
+    let done = place.overshot(&["plan", "--device", device, "--json", "max(t)", "t=t"]);
+    let document: Value = serde_json::from_str(&done.stdout).unwrap();
+    // The array is small, so that all of it may be in memory.
+    assert_eq!(document["decode_bytes"], 40_000, "{done:?}");
+    let done = place.overshot(&["plan", "--device", device, "max(t)", "t=t"]);
+    assert!(done.stdout.contains("decoding       at most 39.1 KiB of decoded rows in memory\n"), "{done:?}");
+    RAN
+}
+
+fn changed(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    array(&place, "in/a.zarr", 10);
+    array(&place, "in/b.zarr", 10);
+    let job = format!(
+        "[[step]]\nname = \"sums\"\neach = \"in/*.zarr\"\nrun = \"sum(t)\"\nfiles = {{ t = \"{{path}}\" }}\n\
+         options = {{ device = \"{device}\" }}\n"
+    );
+    place.raw("job.toml", job.as_bytes());
+    let statuses = || -> Vec<String> {
+        let done = place.overshot(&["run", "--json", "job.toml"]);
+        let document: Value = serde_json::from_str(&done.stdout).unwrap_or_else(|_| panic!("{done:?}"));
+        document["steps"].as_array().unwrap().iter().map(|step| step["status"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(statuses(), ["ran", "ran"]);
+    assert_eq!(statuses(), ["skipped", "skipped"]);
+    fs::remove_file(place.path("in/b.zarr/c.1.1")).unwrap();
+    assert_eq!(statuses(), ["skipped", "ran"]);
+    RAN
+}
