@@ -229,7 +229,7 @@ impl<'a> Job<'a> {
     pub fn output(mut self, name: &str, output: impl Into<Output<'a>>) -> Self {
         let is_result = self.result_names().iter().any(|result| result == name);
         let outputs = if is_result { &mut self.result_outputs } else { &mut self.outputs };
-        outputs.push((name.to_owned(), output.into()));
+        outputs.push((name.to_owned(), output.into().named(name)));
         self
     }
 

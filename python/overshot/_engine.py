@@ -592,7 +592,8 @@ def open(
 def create(
     path: str | os.PathLike[str], dtype: Any = None, *, force: bool = False, fsync: bool = False
 ) -> _core.NewFile:
-    """Names a file as an output, which a run creates: `.npy`, or raw rows with any other name.
+    """Names a file as an output, which a run creates: `.npy`, an Arrow file with one column (`.arrow`, `.feather`,
+    `.ipc`), or raw rows with any other name.
 
     Values are cast to `dtype`, if it is given. An existing file is an error, unless `force` is true.
     With `fsync`, the file is on the disk before it gets its name, and its name is before the run ends.

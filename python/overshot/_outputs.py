@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -81,9 +82,25 @@ def _first(array: np.ndarray, shape: list[int]) -> np.ndarray:
 def opened(name: str, path: str | os.PathLike[str], report: _core.Report) -> np.ndarray:
     """Returns a file that was written as a memory map."""
     path = os.fspath(path)
-    if path.endswith(".npy"):
+    ending = os.path.splitext(path)[1].lower()
+    if ending == ".npy":
         opened: np.ndarray = np.load(path, mmap_mode="r")
         return opened
     written = next(output for output in report.to_dict()["outputs"] if output["name"] == name)
-    dtype = _core.numpy_type(written["dtype"])
-    return np.memmap(path, dtype, "r") if written["rows"] else np.empty(0, dtype)
+    dtype = np.dtype(_core.numpy_type(written["dtype"]))
+    if not written["rows"]:
+        return np.empty(0, dtype)
+    first = _values(path) if ending in (".arrow", ".feather", ".ipc") else 0
+    return np.memmap(path, dtype, "r", first, (written["bytes"] // dtype.itemsize,))
+
+
+def _values(path: str) -> int:
+    """Returns where the values begin in an Arrow file that was written: behind the descriptions of the column and of
+    the record batch. Another file of such a name has rows only."""
+    with open(path, "rb") as file:
+        if file.read(8) != b"ARROW1\0\0":
+            return 0
+        for _ in range(2):
+            _, length = struct.unpack("=Ii", file.read(8))
+            file.seek(length, os.SEEK_CUR)
+        return file.tell()

@@ -117,7 +117,7 @@ impl File {
     }
 }
 
-/// A file to be written: `.npy`, or raw rows.
+/// A file to be written: `.npy`, an Arrow file, or raw rows.
 #[pyclass(frozen, module = "overshot")]
 pub(crate) struct NewFile {
     /// The path.

@@ -122,3 +122,46 @@ def test_damaged_files_are_errors(tmp_path):
             ov.evaluate("sum(t.x)", t=path)
         except OSError as error:
             assert "t.arrow" in str(error)
+
+
+def test_outputs_are_files_that_pyarrow_reads(evaluate, tmp_path):
+    for dtype in NUMBERS:
+        for rows in [0, 1, 63, 64, 50_001]:
+            x = np.arange(rows).astype(dtype)
+            path = tmp_path / f"{dtype}-{rows}.arrow"
+            y = evaluate("y = x", x=x, out={"y": path})["y"]
+            assert y.dtype == x.dtype and not y.flags.writeable or rows == 0
+            np.testing.assert_array_equal(y, x)
+            for table in [pa.ipc.open_file(path).read_all(), feather.read_table(path)]:
+                table.validate(full=True)
+                assert table.schema.names == ["y"] and table["y"].type == pa.from_numpy_dtype(dtype)
+                np.testing.assert_array_equal(table["y"].to_numpy(), x)
+            np.testing.assert_array_equal(evaluate("t.y", t=path), x)
+    with pa.memory_map(str(path)) as file:
+        assert pa.ipc.open_file(file).read_all()["y"].chunk(0).buffers()[1].address % 64 == 0
+
+
+def test_outputs_of_fewer_rows_and_of_parts(evaluate, tmp_path):
+    x = np.random.default_rng(7).random(100_000)
+    kept = x[x > 0.75]
+    y = evaluate("x[x > 0.75]", out=ov.create(tmp_path / "y.FEATHER", "f4"))
+    np.testing.assert_array_equal(y, kept.astype("f4"))
+    np.testing.assert_array_equal(feather.read_table(tmp_path / "y.FEATHER")["result"].to_numpy(), y)
+    np.testing.assert_array_equal(evaluate("x[x > 2]", out=tmp_path / "none.ipc"), [])
+    assert pa.ipc.open_file(tmp_path / "none.ipc").read_all().num_rows == 0
+    np.save(tmp_path / "x.npy", x)
+    out = {"z": tmp_path / "z.arrow"}
+    parts = [ov.run_rows("z = x[x > 0.75]", part=(k, 3), x=tmp_path / "x.npy", out=out) for k in (2, 0, 1)]
+    for part in parts[1:]:
+        parts[0].merge(part)
+    np.testing.assert_array_equal(parts[0].finish()["z"], kept)
+    np.testing.assert_array_equal(pa.ipc.open_file(tmp_path / "z.arrow").read_all()["z"].to_numpy(), kept)
+
+
+def test_outputs_that_are_no_column_are_refused(evaluate, tmp_path):
+    x = np.zeros((3, 4))
+    with pytest.raises(OSError, match=r"cannot hold the shape \(3, 4\), because a column has one dimension"):
+        evaluate("x + 1", out=tmp_path / "y.arrow")
+    with pytest.raises(OSError, match=r"cannot hold bool.*u8"):
+        evaluate("k > 1", k=np.arange(3), out=tmp_path / "y.arrow")
+    assert list(tmp_path.iterdir()) == []

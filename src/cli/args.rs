@@ -83,7 +83,8 @@ pub struct JobArgs {
     pub expression: String,
 
     /// The file of a name. It is an output if the expression assigns the name, or if the kernel's parameter is a
-    /// pointer to non-const; otherwise it is an input. `.npy` files contain their dtype. All other files are raw:
+    /// pointer to non-const; otherwise it is an input. `.npy` files contain their dtype, as
+    /// Arrow files do (.arrow, .feather, .ipc), and Parquet files, which are inputs only. All other files are raw:
     /// inputs need a dtype (bool, i8 to i64, u8 to u64, f16, bf16, f32, f64), and ':f64!' reads a file as raw that
     /// looks like another format. A folder, or a pattern such as 'x=part-*.npy', stands for its files as one input, in
     /// natural order of their names. If the expression reads fields, such as t.price, 't=trades.npy' is a file of

@@ -1,19 +1,32 @@
-//! The bytes of an output file: a header, then the rows.
+//! The bytes of an output file: a header, then the rows, then a trailer.
 
 use super::{Dtype, npy};
+#[cfg(feature = "arrow")]
+use super::{arrow::NewColumn, numpy_shape};
 use crate::error::{Error, Result};
 use std::path::Path;
 
 /// A format of output files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileFormat {
+    #[cfg(feature = "arrow")]
+    Arrow,
     Npy,
     Raw,
 }
 
 impl FileFormat {
+    const ALL: &[FileFormat] = &[
+        #[cfg(feature = "arrow")]
+        FileFormat::Arrow,
+        FileFormat::Npy,
+        FileFormat::Raw,
+    ];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
+            #[cfg(feature = "arrow")]
+            FileFormat::Arrow => "arrow",
             FileFormat::Npy => "npy",
             FileFormat::Raw => "raw",
         }
@@ -21,7 +34,7 @@ impl FileFormat {
 
     /// Returns the format with this name.
     pub(crate) fn parse(name: &str) -> Option<FileFormat> {
-        [FileFormat::Npy, FileFormat::Raw].into_iter().find(|format| format.name() == name)
+        FileFormat::ALL.iter().copied().find(|format| format.name() == name)
     }
 }
 
@@ -40,43 +53,96 @@ pub(crate) struct FileLayout {
     pub(super) rows: u64,
     /// The dimensions that the header records, outermost first.
     shape: Option<Vec<u64>>,
+    /// The name of the output, which is that of its column in a table.
+    name: String,
 }
 
 impl FileLayout {
     pub(crate) fn new(format: FileFormat, dtype: Dtype, rows: u64, shape: Option<&[u64]>) -> Self {
-        FileLayout { format, dtype, rows, shape: shape.map(<[u64]>::to_vec) }
+        FileLayout { format, dtype, rows, shape: shape.map(<[u64]>::to_vec), name: String::new() }
+    }
+
+    /// Returns the layout of the file of the output `name`.
+    pub(crate) fn named(self, name: &str) -> Self {
+        FileLayout { name: name.into(), ..self }
     }
 
     /// Returns the header. That of a shorter file has the same length.
     pub(super) fn header(&self) -> Vec<u8> {
         match self.format {
+            #[cfg(feature = "arrow")]
+            FileFormat::Arrow => self.column().header(),
             FileFormat::Npy => npy::header(self.dtype, self.rows, self.shape.as_deref()),
             FileFormat::Raw => vec![],
         }
+    }
+
+    /// Returns what is behind the rows.
+    pub(super) fn trailer(&self) -> Vec<u8> {
+        match self.format {
+            #[cfg(feature = "arrow")]
+            FileFormat::Arrow => self.column().trailer(),
+            FileFormat::Npy | FileFormat::Raw => vec![],
+        }
+    }
+
+    #[cfg(feature = "arrow")]
+    fn column(&self) -> NewColumn<'_> {
+        NewColumn { name: &self.name, dtype: self.dtype, rows: self.rows }
+    }
+
+    /// Returns the number of bytes that the rows take. That of a layout that has a [length](FileLayout::len) fits.
+    pub(super) fn row_bytes(&self) -> u64 {
+        self.rows * self.dtype.size() as u64
     }
 
     /// Returns the layout of the first `rows` rows.
     pub(super) fn truncated(&self, rows: u64) -> Self {
         let mut shape = self.shape.clone();
         shape.iter_mut().for_each(|shape| shorten(shape, rows));
-        FileLayout { rows, shape, ..*self }
+        FileLayout { rows, shape, name: self.name.clone(), ..*self }
     }
 
     /// Returns the length of the file that `path` names, in bytes.
     ///
     /// # Errors
-    /// Returns an error if no file can be so long, or if its format has no such dtype.
+    /// Returns an error if no file can be so long, or if its format has no such dtype or no such shape.
     pub(super) fn len(&self, path: &Path) -> Result<u64> {
-        let FileLayout { dtype, rows, .. } = self;
-        if (self.format, *dtype) == (FileFormat::Npy, Dtype::Bf16) {
-            let problem = "cannot hold bf16, because NumPy has no such dtype";
-            return Err(Error::file(path, problem, "write a raw file, such as y.bf16, or convert to f32(y)"));
-        }
-        let bytes = rows.checked_mul(dtype.size() as u64).and_then(|n| n.checked_add(self.header().len() as u64));
+        self.check(path)?;
         // No file system supports files whose size exceeds an `i64`.
-        bytes.filter(|&n| i64::try_from(n).is_ok()).ok_or_else(|| {
-            let problem = format!("cannot hold {rows} rows of {dtype}");
+        let fits = |&n: &u64| i64::try_from(n).is_ok();
+        let bytes = self.rows.checked_mul(self.dtype.size() as u64).filter(fits);
+        let bytes = bytes.map(|n| n + self.header().len() as u64 + self.trailer().len() as u64).filter(fits);
+        bytes.ok_or_else(|| {
+            let problem = format!("cannot hold {} rows of {}", self.rows, self.dtype);
             Error::file(path, problem, "write fewer rows")
         })
+    }
+
+    /// Checks that the format has the dtype and the shape.
+    fn check(&self, path: &Path) -> Result<()> {
+        let (problem, remedy) = match (self.format, self.dtype, self.shape.as_deref()) {
+            (FileFormat::Npy, Dtype::Bf16, _) => (
+                "cannot hold bf16, because NumPy has no such dtype".to_owned(),
+                "write a raw file, such as y.bf16, or convert to f32(y)",
+            ),
+            #[cfg(feature = "arrow")]
+            (FileFormat::Arrow, Dtype::Bf16, _) => (
+                "cannot hold bf16, because Arrow has no such type".to_owned(),
+                "write a raw file, such as y.bf16, or convert to f32(y)",
+            ),
+            #[cfg(feature = "arrow")]
+            (FileFormat::Arrow, Dtype::Bool, _) => (
+                "cannot hold bool, because Overshot does not write the bits of Arrow's booleans".to_owned(),
+                "write a .npy file, or convert to u8(y)",
+            ),
+            #[cfg(feature = "arrow")]
+            (FileFormat::Arrow, _, Some(shape @ [_, _, ..])) => (
+                format!("cannot hold the shape {}, because a column has one dimension", numpy_shape(shape)),
+                "write a .npy file",
+            ),
+            _ => return Ok(()),
+        };
+        Err(Error::file(path, problem, remedy))
     }
 }

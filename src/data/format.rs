@@ -91,7 +91,8 @@ fn named(
     }
 }
 
-/// Returns a file to be written: `.npy` as by [`Npy::create`], every other name as by [`Raw::create`].
+/// Returns a file to be written: `.npy` as by [`Npy::create`]; `.arrow`, `.feather` and `.ipc` as by `Arrow::create`;
+/// every other name as by [`Raw::create`].
 ///
 /// The result is cast to `dtype`, if given.
 ///
@@ -103,6 +104,9 @@ pub fn create(path: impl AsRef<Path>, dtype: Option<Dtype>) -> Result<NewFile> {
         return Ok(with(Npy::create(path), dtype));
     }
     refuse_places(path)?;
+    if let Some(file) = TableFormat::of(path, &[]).and_then(|format| format.create(path)) {
+        return Ok(with(file, dtype));
+    }
     if let Some(foreign) = by_name(path) {
         let problem = format!("has the name of {}, which cannot be written", foreign.what);
         let remedy = format!(

@@ -325,17 +325,18 @@ impl<'a> SinkMemory<'a> {
 }
 
 impl SinkMemory<'static> {
-    /// Maps a new file, to be written from `offset` to its end. Returns `None` if the system cannot map it; the
+    /// Maps a new file, to be written in the range `rows` of its bytes. Returns `None` if the system cannot map it; the
     /// file is then written with system calls.
     ///
     /// The space must be reserved already: if the disk has no room for a page, writing to it kills the process.
-    pub(crate) fn map(file: &File, offset: usize, dtype: Dtype) -> Option<Self> {
-        let map = MmapOptions::new().map_raw(file).ok()?;
+    pub(crate) fn map(file: &File, rows: Range<u64>, dtype: Dtype) -> Option<Self> {
+        let [start, end] = [rows.start, rows.end].map(usize::try_from);
+        let map = MmapOptions::new().len(end.ok()?).map_raw(file).ok()?;
         // Creating pages one by one is the slowest step here, and does not scale with threads. If the file system
         // does not support large pages, this changes nothing.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
-        Self::over(Disjoint::from_map(map, offset), dtype)
+        Self::over(Disjoint::from_map(map, start.ok()?), dtype)
     }
 }
 

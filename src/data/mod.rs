@@ -8,7 +8,7 @@
 //! | [`Generator`] | | rows computed on demand |
 //! | [`Blocks`] | | some rows of a dataset that several processes share |
 //! | [`Npy`], [`Raw`] | [`NewFile`] | files |
-//! | `Arrow`, `Parquet` | | columns of tables, each with its feature |
+//! | `Arrow`, `Parquet` | [`NewFile`], of Arrow | columns of tables, each with its feature |
 //! | `Zarr` | | arrays of Zarr stores, with its feature |
 //! | [`open`], [`map()`] | [`create`] | the same by the names of files; also several files as one input |
 //!

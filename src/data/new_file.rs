@@ -11,8 +11,8 @@ use super::{Dtype, Parts, Sink, SinkMemory, Target};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// A file to be written by a job, created by [`Npy::create`](super::Npy::create) or
-/// [`Raw::create`](super::Raw::create).
+/// A file to be written by a job, created by [`Npy::create`](super::Npy::create), [`Raw::create`](super::Raw::create),
+/// or `Arrow::create`.
 ///
 /// The rows are written to an unnamed file in the same directory, whose space is reserved before any work starts.
 /// The file gets its name when all outputs of the job are complete. If the job fails, is stopped or is killed,
@@ -42,6 +42,8 @@ use std::path::{Path, PathBuf};
 pub struct NewFile {
     path: PathBuf,
     format: FileFormat,
+    /// The name of the output.
+    output: String,
     dtype: Option<Dtype>,
     force: bool,
     fsync: bool,
@@ -49,7 +51,7 @@ pub struct NewFile {
 
 impl NewFile {
     pub(super) fn new(path: &Path, format: FileFormat) -> Self {
-        NewFile { path: path.into(), format, dtype: None, force: false, fsync: false }
+        NewFile { path: path.into(), format, output: String::new(), dtype: None, force: false, fsync: false }
     }
 
     pub(crate) fn format(&self) -> FileFormat {
@@ -119,6 +121,10 @@ impl Target for NewFile {
         self.path.display().to_string()
     }
 
+    fn set_output(&mut self, name: &str) {
+        self.output = name.into();
+    }
+
     fn dtype(&self) -> Option<Dtype> {
         self.dtype
     }
@@ -143,7 +149,7 @@ impl Target for NewFile {
     where
         Self: 's,
     {
-        let layout = FileLayout::new(self.format, dtype, rows, shape);
+        let layout = FileLayout::new(self.format, dtype, rows, shape).named(&self.output);
         let sink = FileSink::create(&self.path, layout, self.force)?;
         if self.fsync {
             // An error now is better than one after the work.
@@ -211,9 +217,11 @@ impl FileSink {
     /// Creates a sink for a file that is as long as its layout says.
     pub(super) fn new(unfinished: UnfinishedFile, layout: FileLayout) -> Result<Self> {
         let first = layout.header();
+        let end = first.len() as u64 + layout.row_bytes();
         unfinished.write_at(&first, 0)?;
+        unfinished.write_at(&layout.trailer(), end)?;
         let map = match unfinished.is_reserved() {
-            true => SinkMemory::map(unfinished.file(), first.len(), layout.dtype),
+            true => SinkMemory::map(unfinished.file(), first.len() as u64..end, layout.dtype),
             false => None,
         };
         let map = map.map(|map| {
@@ -224,7 +232,7 @@ impl FileSink {
         Ok(FileSink { unfinished, layout, offset, map, writers, fsync: false })
     }
 
-    /// Creates a sink for a file that has all its rows and its header.
+    /// Creates a sink for a file that has all its rows, its header and its trailer.
     pub(super) fn complete(unfinished: UnfinishedFile, layout: FileLayout) -> Self {
         let (offset, writers) = (layout.header().len() as u64, Gate::new(1));
         FileSink { unfinished, layout, offset, map: None, writers, fsync: false }
@@ -278,6 +286,7 @@ impl Sink for FileSink {
         // The map must be gone first, because nobody may touch pages that the file no longer has.
         self.map = None;
         self.unfinished.write_at(&header, 0)?;
+        self.unfinished.write_at(&layout.trailer(), self.offset + layout.row_bytes())?;
         let bytes = layout.len(self.unfinished.path())?;
         self.layout = layout;
         self.unfinished.file().set_len(bytes).map_err(|e| write_error(self.unfinished.path(), bytes, e))
@@ -285,6 +294,10 @@ impl Sink for FileSink {
 
     fn header_bytes(&self) -> u64 {
         self.offset
+    }
+
+    fn trailer_bytes(&self) -> u64 {
+        self.layout.trailer().len() as u64
     }
 
     fn read_back(&self, offset: u64, to: &mut [u8]) -> Result<()> {

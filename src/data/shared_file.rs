@@ -141,14 +141,16 @@ impl SharedFile {
         Ok(Mark::from_le_bytes(mark))
     }
 
-    /// Creates the file with its header and a mark, unless another process was faster.
+    /// Creates the file with its header, its trailer and a mark, unless another process was faster.
     fn create(&self) -> Result<()> {
         let (len, at) = (self.layout.len(&self.target)?, self.mark_offset()?);
         let mode = if self.target.exists() { 0o600 } else { 0o666 };
         let made = draft(&self.target, mode, Abilities::default());
         let (file, temporary) = made.map_err(|e| cannot_create(&self.target, &self.target, len, e))?;
         let written = file.set_len(at + MARK as u64).and_then(|()| {
-            file.write_all_at(&self.layout.header(), 0)?;
+            let header = self.layout.header();
+            file.write_all_at(&header, 0)?;
+            file.write_all_at(&self.layout.trailer(), header.len() as u64 + self.layout.row_bytes())?;
             file.write_all_at(&new_mark().to_le_bytes(), at)?;
             file.sync_data()
         });

@@ -44,10 +44,16 @@ pub trait Sink: Send + Sync {
         0
     }
 
+    /// Returns the bytes that the output stores behind its rows, such as the directory of a file.
+    fn trailer_bytes(&self) -> u64 {
+        0
+    }
+
     /// Reads bytes that the output stores, from byte `offset` on: first the [header](Sink::header_bytes), then the
-    /// rows. Called after the last [`write`](Sink::write) and before [`publish`](Sink::publish), by several threads
-    /// concurrently, and only if the target says that it [can be read back](Target::can_read_back). `offset` and the
-    /// length of `to` are multiples of 8 unless `to` holds the end.
+    /// rows, then the [trailer](Sink::trailer_bytes). Called after the last [`write`](Sink::write) and before
+    /// [`publish`](Sink::publish), by several threads concurrently, and only if the target says that it
+    /// [can be read back](Target::can_read_back). `offset` and the length of `to` are multiples of 8 unless `to` holds
+    /// the end.
     ///
     /// # Errors
     /// Returns an error if the bytes cannot be read. The default is that they cannot.
@@ -154,6 +160,10 @@ pub trait Target: Send {
     /// Returns the name used in messages: the path of a file, `slice`, …
     fn name(&self) -> String;
 
+    /// Tells the target the name of the output that it is of a job. A table has a column of that name. The default does
+    /// nothing.
+    fn set_output(&mut self, _name: &str) {}
+
     /// Returns the dtype that the target requires, if any.
     fn dtype(&self) -> Option<Dtype> {
         None
@@ -229,6 +239,12 @@ impl<'a> Output<'a> {
     /// Returns the target.
     pub fn target(&self) -> &(dyn Target + 'a) {
         &*self.target
+    }
+
+    /// Makes this the output `name` of a job.
+    pub(crate) fn named(mut self, name: &str) -> Self {
+        self.target.set_output(name);
+        self
     }
 
     /// Returns the rows that are in device memory.

@@ -6,7 +6,7 @@ use super::Arrow;
 use super::Parquet;
 use super::dataset::Dataset;
 use super::file::Opened;
-use super::{Dtype, ReadMode};
+use super::{Dtype, NewFile, ReadMode};
 use crate::error::Result;
 use std::path::Path;
 
@@ -105,6 +105,17 @@ impl TableFormat {
             TableFormat::Arrow => Ok(Dataset::Arrow(Arrow::of(opened, name, reading, nulls)?.into())),
             #[cfg(feature = "parquet")]
             TableFormat::Parquet => Ok(Dataset::Parquet(Parquet::of(opened, name, reading, nulls)?.into())),
+        }
+    }
+
+    /// Returns a file to be written, if this format can be.
+    #[cfg_attr(not(feature = "arrow"), allow(unused_variables, reason = "no such format can be"))]
+    pub(super) fn create(self, path: &Path) -> Option<NewFile> {
+        match self {
+            #[cfg(feature = "arrow")]
+            TableFormat::Arrow => Some(Arrow::create(path)),
+            #[cfg(feature = "parquet")]
+            TableFormat::Parquet => None,
         }
     }
 

@@ -119,8 +119,8 @@ impl<'a, 'b> Outputs<'a, 'b> {
     pub(super) fn checksum(&mut self) -> Result<Duration> {
         let begin = Instant::now();
         for (sink, report) in self.sinks.iter().zip(&mut self.reports) {
-            report.checksum =
-                Some(checksum(sink.header_bytes() + report.bytes, |offset, to| sink.read_back(offset, to))?);
+            let bytes = sink.header_bytes() + report.bytes + sink.trailer_bytes();
+            report.checksum = Some(checksum(bytes, |offset, to| sink.read_back(offset, to))?);
         }
         Ok(begin.elapsed())
     }

@@ -71,7 +71,7 @@ impl<'a> ResultOutputs<'a> {
     fn hash(&mut self) -> Result<Duration> {
         let begin = Instant::now();
         for (sink, output) in self.sinks.iter().zip(&mut self.reports).filter(|_| self.checksum) {
-            let bytes = sink.header_bytes() + output.bytes;
+            let bytes = sink.header_bytes() + output.bytes + sink.trailer_bytes();
             output.checksum = Some(checksum(bytes, |offset, to| sink.read_back(offset, to))?);
         }
         Ok(if self.checksum && !self.sinks.is_empty() { begin.elapsed() } else { Duration::ZERO })

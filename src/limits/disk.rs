@@ -105,7 +105,7 @@ fn new_file(most: usize, folder: &Path, cores: usize) -> io::Result<Vec<RateByTh
             if !reserve(&file, bytes as u64)? {
                 return Err(ErrorKind::Unsupported.into());
             }
-            let map = SinkMemory::map(&file, 0, Dtype::U8).ok_or(ErrorKind::Unsupported)?;
+            let map = SinkMemory::map(&file, 0..bytes as u64, Dtype::U8).ok_or(ErrorKind::Unsupported)?;
             // As large as a huge page, so that no two threads create the same one.
             seconds(&mut team, (0..bytes).step_by(SLOT), |tile, first| {
                 let end = bytes.min(first + SLOT);

@@ -92,6 +92,7 @@ impl OutputId {
         let OutputFile { target, format, force } = self.file.as_ref()?;
         let count = rows.checked_mul(self.elements)?;
         let layout = FileLayout::new(FileFormat::parse(format)?, self.dtype()?, count, self.shape.as_deref());
+        let layout = layout.named(&self.name);
         Some(SharedFile::new(target.path(), layout, *force, job))
     }
 

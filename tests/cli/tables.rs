@@ -4,8 +4,11 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float64Type;
+use arrow_array::{Array, ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray};
 use arrow_ipc::CompressionType;
+use arrow_ipc::reader::FileReader;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 
 use parquet::data_type::{ByteArrayType, DoubleType, Int32Type};
@@ -13,7 +16,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use serde_json::json;
 
-use crate::tools::{CaseFolder, Done, RAN, results};
+use crate::tools::{CaseFolder, Done, RAN, npy, results};
 use crate::{Case, Outcome};
 
 pub const CASES: &[Case] = &[
@@ -21,6 +24,11 @@ pub const CASES: &[Case] = &[
     ("columns of Arrow files are inputs", arrow),
     ("nulls are an error or get a value", nulls),
     ("info shows the columns of tables", columns),
+    ("outputs are Arrow files", outputs),
+    ("kept rows are a whole Arrow file", kept),
+    ("parts write an Arrow file, and a run continues with it", divided),
+    ("a step reads the Arrow file of another one", steps),
+    ("outputs that are no column are refused", no_column),
     ("parts know which columns and which values they have", parts),
 ];
 
@@ -165,5 +173,125 @@ fn parts(device: &str) -> Outcome {
     }
     let done = place.overshot(&["merge", "a.partial", "b.partial"]);
     done.is_error(2, &["b.partial", "they differ in the input t.size"]);
+    RAN
+}
+
+/// The values of a file with one column `y`, as another reader finds them.
+fn read_elsewhere(path: &Path) -> Vec<f64> {
+    let mut file = FileReader::try_new(File::open(path).unwrap(), None).unwrap();
+    let batch = file.next().unwrap().unwrap();
+    assert!(file.next().is_none() && batch.num_columns() == 1);
+    let column = batch.column_by_name("y").unwrap();
+    assert_eq!(column.null_count(), 0);
+    column.as_primitive::<Float64Type>().values().to_vec()
+}
+
+/// A folder with x.npy, whose rows go down and up again.
+fn with_rows(device: &str, rows: i32) -> (CaseFolder, Vec<f64>) {
+    let place = CaseFolder::new(device);
+    let x: Vec<f64> = (0..rows).map(|row| f64::from(row * 7919 % 10_007)).collect();
+    place.npy("x.npy", &x);
+    (place, x)
+}
+
+fn outputs(device: &str) -> Outcome {
+    let (place, x) = with_rows(device, 20_011);
+    let twice: Vec<f64> = x.iter().map(|x| x * 2.0).collect();
+    for name in ["y.arrow", "y.feather", "y.ipc"] {
+        let report = place.report(&["y = x * 2; sum(y)", "x=x.npy", &format!("y={name}"), "--checksum"]);
+        assert_eq!(read_elsewhere(&place.path(name)), twice, "{name}");
+        let hash = blake3::hash(&place.files()[name]).to_hex();
+        assert_eq!(report["outputs"][0]["blake3"], json!(hash.as_str()), "{report}");
+        let again = place.report(&["s = sum(t.y)", &format!("t={name}")]);
+        assert_eq!(results(&again)["s"], results(&report)["sum(y)"], "{again}");
+    }
+    place.refused(1, &["y.arrow: exists already"], &["y = x", "x=x.npy", "y=y.arrow"]);
+    place.report(&["y = x / 2", "x=x.npy", "y=y.arrow:f32", "--force"]);
+    assert_eq!(results(&place.report(&["max(y)", "y=y.arrow"]))["max(y)"], json!(5003.0), "the only column");
+    let done = place.overshot(&["info", "y.arrow"]);
+    let column = "  arrow: 1 record batch of at most 20,011 rows\n  column y: f32; uncompressed\n";
+    assert!(done.stdout.ends_with(column), "{}", done.stdout);
+    // A result that is an array.
+    place.report(&["y = bincount(u8(x), 256, x)", "x=x.npy", "y=y.arrow", "--force"]);
+    assert_eq!(read_elsewhere(&place.path("y.arrow")).len(), 256);
+    RAN
+}
+
+fn kept(device: &str) -> Outcome {
+    let (place, x) = with_rows(device, 20_011);
+    for least in [5000, 10_005, 20_000] {
+        let text = format!("y = x[x >= {least}]");
+        place.report(&[&text, "x=x.npy", "y=y.arrow", "--force"]);
+        let kept: Vec<f64> = x.iter().copied().filter(|x| *x >= f64::from(least)).collect();
+        assert_eq!(kept.is_empty(), least == 20_000);
+        place.npy("k.npy", &kept);
+        assert_eq!(read_elsewhere(&place.path("y.arrow")), kept);
+        place.report(&["y = k", "k=k.npy", "y=z.arrow", "--force"]);
+        let files = place.files();
+        assert!(files["y.arrow"] == files["z.arrow"], "nothing is left of other rows");
+    }
+    RAN
+}
+
+fn divided(device: &str) -> Outcome {
+    for text in ["y = x * 2", "y = x[x > 5000]"] {
+        let (place, _) = with_rows(device, 20_011);
+        place.report(&[text, "x=x.npy", "y=whole.arrow"]);
+        for (part, partial) in [("1/2", "b"), ("0/2", "a")] {
+            let done = place.run(&[text, "x=x.npy", "y=y.arrow", "--part", part, "--partial", partial]);
+            assert_eq!((done.code, &*done.stderr), (Some(0), ""));
+        }
+        assert!(!place.path("y.arrow").exists());
+        let done = place.overshot(&["merge", "a", "b", "--json", "--checksum"]);
+        let report: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+        let whole = std::fs::read(place.path("whole.arrow")).unwrap();
+        assert_eq!(report["outputs"][0]["blake3"], json!(blake3::hash(&whole).to_hex().as_str()), "{report}");
+        place.report(&[text, "x=x.npy", "y=resumed.arrow", "--resume", "--resume-every=0"]);
+        let files = place.files();
+        assert!(files["y.arrow"] == whole && files["resumed.arrow"] == whole, "{text}");
+        assert_eq!(place.names(), ["a", "b", "resumed.arrow", "whole.arrow", "x.npy", "y.arrow"]);
+    }
+    RAN
+}
+
+fn steps(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    let job = r#"
+[[step]]
+name = "make"
+run = "y = f64(i) ** 2"
+files = { y = "t.arrow" }
+options = { rows = "1e4" }
+
+[[step]]
+name = "use"
+run = "s = sum(t.y)"
+files = { t = "t.arrow" }
+"#;
+    place.raw("job.toml", job.as_bytes());
+    let statuses = || {
+        let done = place.overshot(&["run", "--json", "job.toml"]);
+        let report: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+        let steps = report["steps"].as_array().unwrap();
+        steps.iter().map(|step| step["status"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(statuses(), ["ran", "ran"]);
+    assert_eq!(statuses(), ["skipped", "skipped"]);
+    assert_eq!(read_elsewhere(&place.path("t.arrow")).len(), 10_000);
+    RAN
+}
+
+fn no_column(device: &str) -> Outcome {
+    let (place, x) = with_rows(device, 100);
+    let bytes: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+    place.raw("m.npy", &npy("<f8", "False", "(20, 5)", &bytes));
+    let shape = ["y.arrow", "cannot hold the shape (20, 5), because a column has one dimension", ".npy"];
+    place.refused(1, &shape, &["y = m + 1", "m=m.npy", "y=y.arrow"]);
+    place.refused(1, &["y.feather", "cannot hold bool", "u8(y)"], &["y = x > 5", "x=x.npy", "y=y.feather"]);
+    place.refused(1, &["y.arrow", "cannot hold bf16", "y.bf16"], &["y = bf16(x)", "x=x.npy", "y=y.arrow"]);
+    let parts = ["y = x > 5", "x=x.npy", "y=y.arrow", "--part=0/2", "--partial=p"];
+    place.refused(1, &["y.arrow", "cannot hold bool"], &parts);
+    place.report(&["y = x > 5", "x=x.npy", "y=y.arrow:u8"]);
+    assert_eq!(results(&place.report(&["sum(y)", "y=y.arrow"]))["sum(y)"], json!(99));
     RAN
 }

@@ -14,9 +14,9 @@ use std::num::NonZero;
 use std::thread::available_parallelism;
 
 /// The first and the last bytes of a file.
-const MAGIC: &[u8; 6] = b"ARROW1";
+pub(super) const MAGIC: &[u8; 6] = b"ARROW1";
 /// The first bytes of a message, since version 5 of the format, and so of a stream.
-const CONTINUATION: [u8; 4] = [0xff; 4];
+pub(super) const CONTINUATION: [u8; 4] = [0xff; 4];
 /// Where the first version of PyArrow that compressed batches says how.
 const OLD_COMPRESSION: &str = "ARROW:experimental_compression";
 

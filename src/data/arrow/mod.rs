@@ -1,19 +1,24 @@
 //! Columns of Arrow files, which are also called Feather files. The values of a column that is not compressed are used
 //! where they are in the file; others are decompressed, batch by batch.
 //!
+//! Files that are written have one column, one record batch and no compression.
+//!
 //! <https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format> is the format.
 
 mod footer;
+mod new_column;
 mod types;
 mod values;
 
 use self::footer::Footer;
+pub(super) use self::new_column::NewColumn;
 use self::values::Cursor;
 use super::column::{Column, found, incomplete, no_numbers};
 use super::decoded::{Decode, Decoded};
 use super::file::Opened;
+use super::file_layout::FileFormat;
 use super::file_rows::{FileRows, Piece, Place};
-use super::{Dtype, Memory, ReadMode, Scalar, Source, TableColumn, TableFile};
+use super::{Dtype, Memory, NewFile, ReadMode, Scalar, Source, TableColumn, TableFile};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::io;
@@ -143,6 +148,25 @@ impl Arrow {
     pub unsafe fn map_column(path: impl AsRef<Path>, name: &str) -> Result<Arrow> {
         // SAFETY: the caller upholds the same contract.
         Ok(unsafe { Arrow::column(path, name)?.mapped() })
+    }
+
+    /// Returns an Arrow file to be written by a job. It has one column, which has the name of the job's output. Nothing
+    /// is created until the job runs.
+    ///
+    /// The rows have one dimension. They are not `bool` or `bf16`: [`NewFile::dtype`] casts them, to `u8` for example.
+    /// The values are not compressed, and there are no nulls, so that every program can use them in place.
+    ///
+    /// ```
+    /// use overshot::{Arrow, Engine, Job};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("prices.arrow");
+    /// let job = Job::eval("gross = net * 1.19")?.input("net", &[1.0, 3.0]);
+    /// Engine::builder().build()?.run(job.output("gross", Arrow::create(&path)))?;
+    /// let gross = Arrow::column(&path, "gross")?;
+    /// # Ok::<(), overshot::Error>(())
+    /// ```
+    pub fn create(path: impl AsRef<Path>) -> NewFile {
+        NewFile::new(path.as_ref(), FileFormat::Arrow)
     }
 
     /// Opens a column, or the only one that can be read. `nulls` is a value for the place of nulls.

@@ -6,6 +6,8 @@ mod array_values;
 mod arrays;
 #[cfg(feature = "arrow")]
 mod arrow;
+#[cfg(feature = "arrow")]
+mod arrow_outputs;
 mod fields;
 mod files;
 mod fortran;
