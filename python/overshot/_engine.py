@@ -592,7 +592,7 @@ def open(
 def create(
     path: str | os.PathLike[str], dtype: Any = None, *, force: bool = False, fsync: bool = False
 ) -> _core.NewFile:
-    """Names a file as an output, which a run creates: `.npy`, an Arrow file with one column (`.arrow`, `.feather`,
+    """Names a file as an output, which a run creates: `.npy`, a column of an Arrow file (`.arrow`, `.feather`,
     `.ipc`), or raw rows with any other name.
 
     Values are cast to `dtype`, if it is given. An existing file is an error, unless `force` is true.

@@ -86,16 +86,26 @@ def opened(name: str, path: str | os.PathLike[str], report: _core.Report) -> np.
     if ending == ".npy":
         opened: np.ndarray = np.load(path, mmap_mode="r")
         return opened
-    written = next(output for output in report.to_dict()["outputs"] if output["name"] == name)
+    outputs = report.to_dict()["outputs"]
+    place = next(place for place, output in enumerate(outputs) if output["name"] == name)
+    written = outputs[place]
     dtype = np.dtype(_core.numpy_type(written["dtype"]))
     if not written["rows"]:
         return np.empty(0, dtype)
-    first = _values(path) if ending in (".arrow", ".feather", ".ipc") else 0
+    first = 0
+    if ending in (".arrow", ".feather", ".ipc"):
+        same = [output["bytes"] for output in outputs[:place] if _is_same(output["path"], path)]
+        # Each column takes a multiple of 64 bytes.
+        first = _values(path) + sum(-(-count // 64) * 64 for count in same)
     return np.memmap(path, dtype, "r", first, (written["bytes"] // dtype.itemsize,))
 
 
+def _is_same(path: str | None, other: str) -> bool:
+    return path is not None and os.path.realpath(path) == os.path.realpath(other)
+
+
 def _values(path: str) -> int:
-    """Returns where the values begin in an Arrow file that was written: behind the descriptions of the column and of
+    """Returns where the values begin in an Arrow file that was written: behind the descriptions of the columns and of
     the record batch. Another file of such a name has rows only."""
     with open(path, "rb") as file:
         if file.read(8) != b"ARROW1\0\0":

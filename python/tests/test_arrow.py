@@ -158,6 +158,28 @@ def test_outputs_of_fewer_rows_and_of_parts(evaluate, tmp_path):
     np.testing.assert_array_equal(pa.ipc.open_file(tmp_path / "z.arrow").read_all()["z"].to_numpy(), kept)
 
 
+def test_outputs_are_columns_of_one_file(evaluate, tmp_path):
+    x = np.random.default_rng(8).random(100_003)
+    path = tmp_path / "t.arrow"
+    for text in [
+        "a = u8(x * 200); b = x * 2; c = f32(x)",
+        "a = u8(x[x > 0.7] * 200); b = x[x > 0.7] * 2; c = f32(x[x > 0.7])",
+    ]:
+        path.unlink(missing_ok=True)
+        r = evaluate(text, out={name: path for name in "abc"})
+        kept = x[x > 0.7] if "[" in text else x
+        expected = {"a": (kept * 200).astype("u1"), "b": kept * 2, "c": kept.astype("f4")}
+        table = pa.ipc.open_file(path).read_all()
+        table.validate(full=True)
+        assert table.schema.names == ["a", "b", "c"]
+        for name, values in expected.items():
+            np.testing.assert_array_equal(table[name].to_numpy(), values)
+            np.testing.assert_array_equal(r[name], values)
+    with pytest.raises(ValueError, match="'a' and 'b' are columns of one file"):
+        ov.run_rows("a = x; b = x + 1", part=(0, 2), out=dict.fromkeys("ab", tmp_path / "u.arrow"), x=x)
+    assert not (tmp_path / "u.arrow").exists()
+
+
 def test_outputs_that_are_no_column_are_refused(evaluate, tmp_path):
     x = np.zeros((3, 4))
     with pytest.raises(OSError, match=r"cannot hold the shape \(3, 4\), because a column has one dimension"):

@@ -36,11 +36,12 @@ def values_of(rng, shape, dtype):
 
 def write_v3(rng, path, shape, chunks, dtype):
     size = np.dtype(dtype).itemsize
+    shuffle = str(rng.choice(["noshuffle", "shuffle", "bitshuffle"]))
     codecs = [
         [],
         [zarr.codecs.ZstdCodec(level=1, checksum=bool(rng.integers(2)))],
         [zarr.codecs.GzipCodec(level=1)],
-        [zarr.codecs.BloscCodec(cname=str(rng.choice(BLOSC)), shuffle=str(rng.choice(["noshuffle", "shuffle", "bitshuffle"])))],
+        [zarr.codecs.BloscCodec(cname=str(rng.choice(BLOSC)), shuffle=shuffle)],
         [zarr.codecs.Crc32cCodec()],
         [zarr.codecs.ZstdCodec(level=1), zarr.codecs.Crc32cCodec()],
     ]
@@ -169,7 +170,8 @@ def test_random_arrays_have_the_values_that_were_written(tmp_path):
             assert (file.shape, file.dtype) == (shape, values.dtype), path
             given = engine.evaluate("x", x=file)
             assert given.dtype == values.dtype
-            np.testing.assert_array_equal(given.reshape(shape), expected, err_msg=str(array.metadata if hasattr(array, "metadata") else array.spec()))
+            about = str(array.metadata if hasattr(array, "metadata") else array.spec())
+            np.testing.assert_array_equal(given.reshape(shape), expected, err_msg=about)
 
 
 def test_arrays_of_a_group_are_named_with_a_dot(evaluate, tmp_path):
@@ -184,7 +186,8 @@ def test_arrays_of_a_group_are_named_with_a_dot(evaluate, tmp_path):
     np.testing.assert_array_equal(evaluate("x", x=file), p)
     np.testing.assert_array_equal(evaluate("x", x=path / "t"), t)
     np.testing.assert_allclose(evaluate("mean(x, axis=0)", x=path / "t"), t.mean(axis=0), rtol=1e-12)
-    np.testing.assert_array_equal(evaluate("shift(x, 1, edge) + x", x=path / "p"), evaluate("shift(x, 1, edge) + x", x=p))
+    text = "shift(x, 1, edge) + x"
+    np.testing.assert_array_equal(evaluate(text, x=path / "p"), evaluate(text, x=p))
     copy = pickle.loads(pickle.dumps(file))
     assert (copy.field, copy.dtype, copy.shape) == ("p", np.float32, (365, 30, 40))
     with pytest.raises(OSError, match=r"s.zarr: is a Zarr group with the arrays p, t; name one of them"):

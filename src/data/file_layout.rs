@@ -2,7 +2,7 @@
 
 use super::{Dtype, npy};
 #[cfg(feature = "arrow")]
-use super::{arrow::NewColumn, numpy_shape};
+use super::{arrow::NewTable, numpy_shape};
 use crate::error::{Error, Result};
 use std::path::Path;
 
@@ -29,6 +29,15 @@ impl FileFormat {
             FileFormat::Arrow => "arrow",
             FileFormat::Npy => "npy",
             FileFormat::Raw => "raw",
+        }
+    }
+
+    /// Returns whether a file may have several columns.
+    pub(super) fn is_table(self) -> bool {
+        match self {
+            #[cfg(feature = "arrow")]
+            FileFormat::Arrow => true,
+            FileFormat::Npy | FileFormat::Raw => false,
         }
     }
 
@@ -87,8 +96,8 @@ impl FileLayout {
     }
 
     #[cfg(feature = "arrow")]
-    fn column(&self) -> NewColumn<'_> {
-        NewColumn { name: &self.name, dtype: self.dtype, rows: self.rows }
+    fn column(&self) -> NewTable<'_> {
+        NewTable { columns: vec![(&self.name, self.dtype)], rows: self.rows }
     }
 
     /// Returns the number of bytes that the rows take. That of a layout that has a [length](FileLayout::len) fits.

@@ -67,6 +67,8 @@ mod source;
 mod stamp;
 mod stored_array;
 mod table_file;
+#[cfg(feature = "arrow")]
+mod table_sink;
 mod temporary;
 #[cfg(test)]
 mod tests;
@@ -85,8 +87,8 @@ pub use format::{NamedFile, create, map, open, open_with};
 pub use generator::Generator;
 pub use identity::{Clash, FileId, FileSet};
 pub use memory::{Claim, Memory, SinkMemory};
-pub(crate) use new_file::FileSink;
 pub use new_file::NewFile;
+pub(crate) use new_file::{FileSink, open_all};
 pub use npy::{Field as NpyField, Npy, NpyFields, Record as NpyRecord};
 #[cfg(feature = "testing")]
 pub use npy::{Header as NpyHeader, header as npy_header};

@@ -6,8 +6,10 @@ use super::gate::Gate;
 use super::signal_list::Entry;
 use super::sink::rows_of;
 use super::stamp::Stamp;
+#[cfg(feature = "arrow")]
+use super::table_sink::{self, NewColumn};
 use super::unfinished_file::{UnfinishedFile, resolve, target};
-use super::{Dtype, Parts, Sink, SinkMemory, Target};
+use super::{Dtype, Output, Parts, Sink, SinkMemory, Target};
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -64,6 +66,11 @@ impl NewFile {
     /// Returns an error if no file can be created there.
     pub(crate) fn target(&self) -> Result<PathBuf> {
         Ok(resolve(&self.path)?.0)
+    }
+
+    /// Returns the path of the file, absolute and without links, if other outputs may be columns of it, too.
+    pub(crate) fn table(&self) -> Option<PathBuf> {
+        if self.format.is_table() { self.target().ok() } else { None }
     }
 
     /// Checks that the file can be created, without doing so.
@@ -159,11 +166,56 @@ impl Target for NewFile {
     }
 }
 
+/// An output with its dtype, its number of rows, and the dimensions to record.
+pub(crate) type Opening<'a> = (Output<'a>, Dtype, u64, Option<Vec<u64>>);
+
+/// Opens all outputs, and returns their sinks in the same order. Those that are columns of one file share it.
+///
+/// # Errors
+/// Those of [`Target::open`]. Outputs that were opened before are dropped and leave nothing behind.
+pub(crate) fn open_all<'a>(outputs: Vec<Opening<'a>>) -> Result<Vec<Box<dyn Sink + 'a>>> {
+    let mut tables: Vec<(PathBuf, Vec<usize>)> = Vec::new();
+    for (k, (output, ..)) in outputs.iter().enumerate() {
+        let Parts::File(file) = output.target().parts() else { continue };
+        let Some(path) = file.table() else { continue };
+        match tables.iter_mut().find(|(own, _)| *own == path) {
+            Some((_, columns)) => columns.push(k),
+            None => tables.push((path, vec![k])),
+        }
+    }
+    #[cfg_attr(not(feature = "arrow"), allow(unused_mut, reason = "no file has several columns"))]
+    let mut sinks: Vec<Option<Box<dyn Sink + 'a>>> = outputs.iter().map(|_| None).collect();
+    #[cfg(feature = "arrow")]
+    for (_, columns) in tables.into_iter().filter(|(_, columns)| columns.len() > 1) {
+        let opened = open_table(columns.iter().map(|k| &outputs[*k]))?;
+        columns.iter().zip(opened).for_each(|(k, sink)| sinks[*k] = Some(sink));
+    }
+    let each = sinks.into_iter().zip(outputs);
+    each.map(|(sink, (output, dtype, rows, shape))| match sink {
+        Some(sink) => Ok(sink),
+        None => output.open(dtype, rows, shape.as_deref()),
+    })
+    .collect()
+}
+
+/// Opens outputs that are columns of one file. It replaces another one if all of them may.
+#[cfg(feature = "arrow")]
+fn open_table<'a: 'o, 'o>(outputs: impl Iterator<Item = &'o Opening<'a>>) -> Result<Vec<Box<dyn Sink>>> {
+    let (mut files, mut columns) = (Vec::new(), Vec::new());
+    for (output, dtype, rows, shape) in outputs {
+        let Parts::File(file) = output.target().parts() else { continue };
+        columns.push(NewColumn { name: file.output.clone(), dtype: *dtype, rows: *rows, shape: shape.clone() });
+        files.push(file);
+    }
+    let (force, fsync) = (files.iter().all(|file| file.force), files.iter().any(|file| file.fsync));
+    table_sink::create(&files[0].path, columns, force, fsync)
+}
+
 /// Makes the names beside `target` last.
 ///
 /// # Errors
 /// Returns an error if they cannot be written to the disk, or nobody can tell whether they are.
-fn require_sync(path: &Path, target: &Path) -> Result<()> {
+pub(super) fn require_sync(path: &Path, target: &Path) -> Result<()> {
     if sync_names(target).map_err(|e| names_error(path, e))? {
         return Ok(());
     }
@@ -249,9 +301,22 @@ impl FileSink {
     }
 
     fn misfit(&self, first_row: u64, bytes: &[u8]) -> Error {
-        let problem = format!("{} bytes from row {first_row} on do not fit, or these rows are in use", bytes.len());
-        Error::file(self.unfinished.path(), problem, "this is a bug in the caller of Sink::write")
+        misfit(self.unfinished.path(), first_row, bytes)
     }
+}
+
+/// Returns the error for bytes that are not whole free rows of a file.
+pub(super) fn misfit(path: &Path, first_row: u64, bytes: &[u8]) -> Error {
+    let problem = format!("{} bytes from row {first_row} on do not fit, or these rows are in use", bytes.len());
+    Error::file(path, problem, "this is a bug in the caller of Sink::write")
+}
+
+/// Returns the note for the report about how a file is written; `is_slow` if it has rows and no map.
+pub(super) fn note(file: &UnfinishedFile, is_slow: bool) -> Option<String> {
+    let slow =
+        is_slow.then_some("it cannot be memory-mapped with reserved space, so it was written with slower system calls");
+    let notes: Vec<&str> = [slow, file.warning()].into_iter().flatten().collect();
+    (!notes.is_empty()).then(|| format!("{}: {}", file.path().display(), notes.join("; ")))
 }
 
 impl Sink for FileSink {
@@ -269,11 +334,7 @@ impl Sink for FileSink {
     }
 
     fn warning(&self) -> Option<String> {
-        let is_slow = self.map.is_none() && self.layout.rows > 0;
-        let slow = is_slow
-            .then_some("it cannot be memory-mapped with reserved space, so it was written with slower system calls");
-        let notes: Vec<&str> = [slow, self.unfinished.warning()].into_iter().flatten().collect();
-        (!notes.is_empty()).then(|| format!("{}: {}", self.unfinished.path().display(), notes.join("; ")))
+        note(&self.unfinished, self.map.is_none() && self.layout.rows > 0)
     }
 
     fn truncate(&mut self, rows: u64) -> Result<()> {

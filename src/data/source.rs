@@ -80,14 +80,14 @@ pub trait Source: Send + Sync {
         &[]
     }
 
-    /// Returns whether reads decode, so that they take time of a core. A run then reads with all cores. By default, those
-    /// of a dataset with [`grains`](Source::grains) do.
+    /// Returns whether reads decode, so that they take time of a core. A run then reads with all cores. By default,
+    /// those of a dataset with [`grains`](Source::grains) do.
     fn decodes(&self) -> bool {
         !self.grains().is_empty()
     }
 
-    /// Returns the most bytes of memory that the source keeps decoded rows in, if it knows that; otherwise 0. Plans show
-    /// them.
+    /// Returns the most bytes of memory in which the source keeps decoded rows, if it knows that; otherwise 0. Plans
+    /// show them.
     fn decode_memory(&self) -> u64 {
         0
     }

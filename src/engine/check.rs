@@ -1,5 +1,6 @@
 //! Checks that the parts of a job fit together.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use super::precision;
 use super::result_outputs::ArrayKind;
 use super::shapes::{self, RowNeeds, Shaped, Wide};
 use crate::custom;
-use crate::data::{Clash, Dtype, FileSet, Input, Output, Scalar, Source, numpy_shape};
+use crate::data::{Clash, Dtype, FileSet, Input, Output, Parts, Scalar, Source, numpy_shape};
 use crate::device::Precision;
 use crate::device::kernel::{Kernel, Resident};
 use crate::device::product::DEVICE_ROWS;
@@ -317,7 +318,7 @@ impl Given {
 
 impl<'j> Checked<'j> {
     pub(super) fn new(job: &'j Job<'j>) -> Result<Self> {
-        check_files(&job.inputs, job.all_outputs())?;
+        check_files(&job.inputs, &job.outputs, &job.result_outputs)?;
         check_checksums(job)?;
         let is_resident = job.inputs.iter().any(|(_, input)| input.shards().is_some())
             || job.outputs.iter().any(|(_, output)| output.shards().is_some());
@@ -630,10 +631,11 @@ fn check_checksums(job: &Job<'_>) -> Result<()> {
     }
 }
 
-/// Checks that no output is the file of an input or of another output.
-fn check_files<'j, 'a: 'j>(
+/// Checks that no output is the file of an input or of another output. Outputs of rows may be columns of one file.
+fn check_files(
     inputs: &[(String, Input<'_>)],
-    outputs: impl Iterator<Item = &'j (String, Output<'a>)>,
+    outputs: &[(String, Output<'_>)],
+    results: &[(String, Output<'_>)],
 ) -> Result<()> {
     let mut files = FileSet::new();
     let refused = |path: &Path, name: &str, Clash(other): Clash| {
@@ -644,7 +646,12 @@ fn check_files<'j, 'a: 'j>(
             files.read(path, name).map_err(|clash| refused(path, name, clash))?;
         }
     }
-    for (name, output) in outputs {
+    let mut tables = HashSet::new();
+    let is_first = |(_, output): &&(String, Output<'_>)| match output.target().parts() {
+        Parts::File(file) => file.table().is_none_or(|table| tables.insert(table)),
+        _ => true,
+    };
+    for (name, output) in outputs.iter().filter(is_first).chain(results) {
         if let Some(path) = output.target().path() {
             files.write(path, name).map_err(|clash| refused(path, name, clash))?;
         }
@@ -741,10 +748,10 @@ mod tests {
         let outputs: Vec<_> =
             (0..500).map(|k| (format!("out{k}"), Raw::create(dir.path().join(k.to_string())).into())).collect();
         LOOKED_UP.set(0);
-        check_files(&inputs, outputs.iter()).unwrap();
+        check_files(&inputs, &outputs, &[]).unwrap();
         assert_eq!(LOOKED_UP.get(), 501);
         let twice = [("b".to_owned(), Raw::create(dir.path().join("./read")).into())];
-        let error = check_files(&inputs, twice.iter()).unwrap_err().to_string();
+        let error = check_files(&inputs, &twice, &[]).unwrap_err().to_string();
         assert!(error.contains("is both 'a' and the output 'b'"), "{error}");
     }
 

@@ -4,7 +4,7 @@ use super::check::BoundJob;
 use super::columns::{Pinning, PlannedOutput};
 use std::time::{Duration, Instant};
 
-use crate::data::{Dtype, Output, Sink, checksum, shorten, whole_sink_memory};
+use crate::data::{Dtype, Output, Sink, checksum, open_all, shorten, whole_sink_memory};
 use crate::error::{ColumnError, JobError, Result};
 use crate::pipeline::OutputColumn;
 use crate::report::OutputReport;
@@ -24,7 +24,7 @@ impl<'a, 'b> Outputs<'a, 'b> {
     pub(super) fn open(outputs: Vec<(String, Output<'a>)>, bound: &'b BoundJob) -> Result<Self> {
         let rows = bound.rows;
         let (mut sinks, mut reports) = (Vec::with_capacity(outputs.len()), Vec::with_capacity(outputs.len()));
-        let mut marks = Vec::with_capacity(outputs.len());
+        let (mut marks, mut own) = (Vec::with_capacity(outputs.len()), Vec::new());
         for (k, ((name, output), column)) in outputs.into_iter().zip(&bound.outputs).enumerate() {
             let count = rows.checked_mul(column.elements);
             let count = count.ok_or_else(|| JobError::TooLarge { name: name.clone() })?;
@@ -41,15 +41,18 @@ impl<'a, 'b> Outputs<'a, 'b> {
             if let Some(shared) = bound.part.as_ref().and_then(|part| part.files[k].as_ref()) {
                 let unsynced = bound.part.as_ref().and_then(|part| part.ahead.as_ref()).map(|ahead| &ahead.unsynced);
                 let first = bound.first_place();
-                let own = first * column.elements..(first + bound.len()) * column.elements;
-                let sink = shared.open(own, unsynced.cloned())?;
+                let part = first * column.elements..(first + bound.len()) * column.elements;
+                let sink = shared.open(part, unsynced.cloned())?;
                 marks.push(Some(sink.mark()));
-                sinks.push(Box::new(sink) as Box<dyn Sink>);
+                sinks.push(Some(Box::new(sink) as Box<dyn Sink>));
                 continue;
             }
             marks.push(None);
-            sinks.push(output.open(column.dtype, count, shape.as_deref())?);
+            sinks.push(None);
+            own.push((output, column.dtype, count, shape));
         }
+        let mut own = open_all(own)?.into_iter();
+        let sinks = sinks.into_iter().filter_map(|shared| shared.or_else(|| own.next())).collect();
         if let Some(part) = &bound.part {
             // Nobody else opens the outputs of this part.
             let _ = part.marks.set(marks);

@@ -184,7 +184,7 @@ fn check_results(job: &Job<'_>) -> Result<()> {
 }
 
 fn outputs(all: &[(String, Output<'_>)], bound: &BoundJob) -> Result<Vec<OutputId>> {
-    let mut ids = Vec::with_capacity(all.len());
+    let mut ids: Vec<OutputId> = Vec::with_capacity(all.len());
     for (k, ((name, output), column)) in all.iter().zip(&bound.outputs).enumerate() {
         let target = output.target();
         let file = match target.parts() {
@@ -197,6 +197,11 @@ fn outputs(all: &[(String, Output<'_>)], bound: &BoundJob) -> Result<Vec<OutputI
             Parts::InPlace => None,
             Parts::File(file) => Some(OutputFile::new(&file.target()?, file.format(), file.is_forced())),
         };
+        let is_same = |other: &&OutputId| file.as_ref().is_some_and(|file| other.is_file(file));
+        if let Some(other) = ids.iter().find(is_same) {
+            let (other, target) = (other.name.clone(), target.name());
+            return Err(JobError::PartialTable { name: name.clone(), other, target }.into());
+        }
         let shape = bound.output_shape(k);
         ids.push(OutputId::new(name, column.dtype, column.elements, shape.as_deref(), file));
     }

@@ -154,6 +154,21 @@ pub enum JobError {
         target: String,
     },
 
+    /// Two outputs of a job in parts, or of a run with a journal, are columns of one file.
+    #[error(
+        "the outputs '{other}' and '{name}' are columns of one file ({target}), which is not written in parts or with \
+         a journal: write each to a file of its own, or run all rows without a journal"
+    )]
+    #[non_exhaustive]
+    PartialTable {
+        /// The name of the second output.
+        name: String,
+        /// The name of the first one.
+        other: String,
+        /// The file.
+        target: String,
+    },
+
     /// A run that can be resumed has an output that would not survive the process.
     #[error("the output '{name}' is no file, so a run could not continue: write to a file, or run without a journal")]
     #[non_exhaustive]

@@ -75,6 +75,11 @@ impl OutputId {
         OutputId { name, dtype, elements, shape, file }
     }
 
+    /// Returns whether it has the path of this file.
+    pub(crate) fn is_file(&self, other: &OutputFile) -> bool {
+        self.file.as_ref().is_some_and(|file| file.target == other.target)
+    }
+
     /// Returns the dtype; `None` if there is no such dtype.
     pub(super) fn dtype(&self) -> Option<Dtype> {
         self.dtype.parse().ok()

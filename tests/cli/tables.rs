@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::Float64Type;
+use arrow_array::types::{Float64Type, UInt16Type};
 use arrow_array::{Array, ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray};
 use arrow_ipc::CompressionType;
 use arrow_ipc::reader::FileReader;
@@ -27,6 +27,7 @@ pub const CASES: &[Case] = &[
     ("outputs are Arrow files", outputs),
     ("kept rows are a whole Arrow file", kept),
     ("parts write an Arrow file, and a run continues with it", divided),
+    ("outputs are columns of one Arrow file", columns_of_one),
     ("a step reads the Arrow file of another one", steps),
     ("outputs that are no column are refused", no_column),
     ("parts know which columns and which values they have", parts),
@@ -251,6 +252,45 @@ fn divided(device: &str) -> Outcome {
         assert!(files["y.arrow"] == whole && files["resumed.arrow"] == whole, "{text}");
         assert_eq!(place.names(), ["a", "b", "resumed.arrow", "whole.arrow", "x.npy", "y.arrow"]);
     }
+    RAN
+}
+
+fn columns_of_one(device: &str) -> Outcome {
+    let (place, x) = with_rows(device, 20_011);
+    let files = ["x=x.npy", "y=t.arrow", "n=./t.arrow"];
+    for text in ["y = x * 2; n = u16(x)", "y = x[x > 5000] * 2; n = u16(x[x > 5000])"] {
+        let report = place.report(&[&[text, "--checksum", "--force"][..], &files].concat());
+        let kept: Vec<f64> = x.iter().copied().filter(|x| *x > 5000.0 || !text.contains('[')).collect();
+        let mut file = FileReader::try_new(File::open(place.path("t.arrow")).unwrap(), None).unwrap();
+        let batch = file.next().unwrap().unwrap();
+        assert_eq!((batch.num_columns(), batch.num_rows()), (2, kept.len()));
+        let numbers = batch.column_by_name("n").unwrap().as_primitive::<UInt16Type>().values().to_vec();
+        assert_eq!(numbers, kept.iter().map(|x| *x as u16).collect::<Vec<_>>());
+        let twice = batch.column_by_name("y").unwrap().as_primitive::<Float64Type>().values().to_vec();
+        assert_eq!(twice, kept.iter().map(|x| x * 2.0).collect::<Vec<_>>());
+        let hash = blake3::hash(&place.files()["t.arrow"]).to_hex();
+        for output in report["outputs"].as_array().unwrap() {
+            assert_eq!(output["blake3"], json!(hash.as_str()), "{report}");
+        }
+        let again = place.report(&["r = max(abs(t.y - t.n * 2))", "t=t.arrow"]);
+        assert_eq!(results(&again)["r"], json!(0.0), "{again}");
+    }
+    let text = "y = x * 2; n = u16(x)";
+    place.refused(1, &["t.arrow: exists already"], &[&[text], &files[..]].concat());
+    let words = ["the outputs 'y' and 'n' are columns of one file", "without a journal"];
+    let fresh = ["x=x.npy", "y=u.arrow", "n=u.arrow"];
+    place.refused(2, &words, &[&[text, "--part=0/2", "--partial=p"], &fresh[..]].concat());
+    place.refused(2, &words, &[&[text, "--resume"], &fresh[..]].concat());
+    for others in [["y=u.npy", "n=u.npy"], ["y=u.arrow", "n=u.arrow:f64!"], ["y=u.arrow:f64!", "n=u.arrow"]] {
+        let words = ["is both 'y' and the output 'n': write to another file"];
+        place.refused(2, &words, &[&[text, "x=x.npy"], &others[..]].concat());
+    }
+    place.refused(
+        2,
+        &["is both 't.y' and the output 'y'"],
+        &["y = t.y; n = t.n", "t=t.arrow", "y=t.arrow", "n=t.arrow"],
+    );
+    place.refused(1, &["u.arrow", "cannot hold bool"], &["y = x; n = x > 5", "x=x.npy", "y=u.arrow", "n=u.arrow"]);
     RAN
 }
 

@@ -1,17 +1,17 @@
 //! Columns of Arrow files, which are also called Feather files. The values of a column that is not compressed are used
 //! where they are in the file; others are decompressed, batch by batch.
 //!
-//! Files that are written have one column, one record batch and no compression.
+//! Files that are written have one record batch and no compression.
 //!
 //! <https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format> is the format.
 
 mod footer;
-mod new_column;
+mod new_table;
 mod types;
 mod values;
 
 use self::footer::Footer;
-pub(super) use self::new_column::NewColumn;
+pub(super) use self::new_table::NewTable;
 use self::values::Cursor;
 use super::column::{Column, found, incomplete, no_numbers};
 use super::decoded::{Decode, Decoded};
@@ -150,8 +150,11 @@ impl Arrow {
         Ok(unsafe { Arrow::column(path, name)?.mapped() })
     }
 
-    /// Returns an Arrow file to be written by a job. It has one column, which has the name of the job's output. Nothing
-    /// is created until the job runs.
+    /// Returns an Arrow file to be written by a job. It has a column with the name of the job's output. Several outputs
+    /// of rows with the same path are columns of one file. Nothing is created until the job runs.
+    ///
+    /// The file replaces another one if all of its outputs are [forced](NewFile::force), and is on the disk if one of
+    /// them [asks for it](NewFile::fsync). Jobs in parts and runs with a journal write one column to a file.
     ///
     /// The rows have one dimension. They are not `bool` or `bf16`: [`NewFile::dtype`] casts them, to `u8` for example.
     /// The values are not compressed, and there are no nulls, so that every program can use them in place.

@@ -3,6 +3,7 @@
 
 use super::tables::expected;
 use super::*;
+use crate::data::new_file::open_all;
 use crate::data::shared_file::{Kept, SharedFile};
 use ::arrow_ipc::reader::FileReader;
 use arrow_array::Array;
@@ -104,6 +105,123 @@ proptest! {
         prop_assert_eq!(empty.header().len(), long.header().len());
         prop_assert_eq!(empty.header().len() % 64, 0);
     }
+}
+
+/// Opens a file with columns `c0`, `c1`, … of these dtypes.
+fn open_table(path: &Path, dtypes: &[Dtype], rows: u64) -> Vec<Box<dyn Sink + 'static>> {
+    let output =
+        |(k, dtype): (usize, &Dtype)| (Output::from(Arrow::create(path)).named(&format!("c{k}")), *dtype, rows, None);
+    open_all(dtypes.iter().enumerate().map(output).collect()).unwrap()
+}
+
+/// Writes the columns at the same time, and keeps some of the rows.
+fn write_table(path: &Path, dtypes: &[Dtype], rows: u64, kept: u64, step: u64) {
+    let mut sinks = open_table(path, dtypes, rows);
+    std::thread::scope(|scope| {
+        for (sink, dtype) in sinks.iter().zip(dtypes) {
+            scope.spawn(move || {
+                let (all, size) = (rows_of(*dtype, rows), dtype.size() as u64);
+                for first in (0..rows.div_ceil(step)).rev().map(|piece| piece * step) {
+                    let end = rows.min(first + step);
+                    sink.write(first, &all[(first * size) as usize..(end * size) as usize]).unwrap();
+                }
+            });
+        }
+    });
+    if kept < rows {
+        sinks.iter_mut().for_each(|sink| sink.truncate(kept).unwrap());
+    }
+    let stored = |sink: &dyn Sink, dtype: Dtype| {
+        let mut stored = vec![0; (sink.header_bytes() + kept * dtype.size() as u64 + sink.trailer_bytes()) as usize];
+        sink.read_back(0, &mut stored).unwrap();
+        stored
+    };
+    let stored: Vec<_> = sinks.iter().zip(dtypes).map(|(sink, dtype)| stored(&**sink, *dtype)).collect();
+    assert!(!path.exists());
+    commit_all(sinks).unwrap();
+    let bytes = fs::read(path).unwrap();
+    assert!(stored.iter().all(|stored| *stored == bytes), "the bytes of each checksum are those of the file");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn columns_of_one_file(
+        dtypes in prop::collection::vec(prop::sample::select(dtypes()), 2..6),
+        rows in 0u64..1500,
+        kept in prop::option::of(0u64..1500),
+        step in 1u64..700,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, whole) = (dir.path().join("t.arrow"), dir.path().join("whole.arrow"));
+        let kept = kept.map_or(rows, |kept| kept.min(rows));
+        write_table(&path, &dtypes, rows, kept, step);
+        let reader = FileReader::try_new(File::open(&path).unwrap(), None).unwrap();
+        let batches: Vec<_> = reader.collect::<std::result::Result<_, _>>().unwrap();
+        let sizes = (batches.len(), batches[0].num_columns(), batches[0].num_rows());
+        prop_assert_eq!(sizes, (1, dtypes.len(), kept as usize));
+        for (k, dtype) in dtypes.iter().enumerate() {
+            let (name, expected) = (format!("c{k}"), rows_of(*dtype, kept));
+            let values = batches[0].column_by_name(&name).unwrap().to_data();
+            prop_assert!(values.buffers()[0].as_slice()[..values.len() * dtype.size()] == expected);
+            // SAFETY: nobody changes the file.
+            let own = unsafe { Arrow::map_column(&path, &name) }.unwrap();
+            prop_assert_eq!((own.dtype(), own.rows()), (*dtype, kept));
+            let place = |memory: Memory<'_>| (memory.bytes().as_ptr().addr() % 64, memory.bytes() == expected);
+            let memory = own.piece(0, kept).map(place);
+            prop_assert!(kept == 0 || memory == Some((0, true)), "the values are used in place: {memory:?}");
+        }
+        write_table(&whole, &dtypes, kept, kept, 1500);
+        prop_assert!(fs::read(&path).unwrap() == fs::read(&whole).unwrap(), "nothing is left of the other rows");
+    }
+}
+
+/// Columns whose values take several of the pieces in which they are moved.
+#[test]
+fn long_columns_move_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, whole) = (dir.path().join("t.arrow"), dir.path().join("whole.arrow"));
+    let (dtypes, rows, kept) = ([Dtype::U8, Dtype::F64, Dtype::U16], 2_500_000, 2_400_001);
+    write_table(&path, &dtypes, rows, kept, 100_000);
+    write_table(&whole, &dtypes, kept, kept, 100_000);
+    assert!(fs::read(&path).unwrap() == fs::read(&whole).unwrap());
+}
+
+#[test]
+fn a_table_is_complete_or_absent() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.arrow");
+    let dtypes = [Dtype::U8, Dtype::F64];
+    let names = || fs::read_dir(dir.path()).unwrap().count();
+    let mut sinks = open_table(&path, &dtypes, 10);
+    sinks[1].truncate(3).unwrap();
+    says(commit_all(sinks), &["t.arrow: its column 'c1' has 3 rows, and 'c0' has 10", "different files"]);
+    let mut sinks = open_table(&path, &dtypes, 10);
+    sinks[0].publish().unwrap();
+    assert!(path.exists());
+    drop(sinks);
+    assert_eq!(names(), 0, "what was published is taken back");
+    let sinks = open_table(&path, &dtypes, 10);
+    says(sinks[1].write(9, &[0; 16]), &["t.arrow: 16 bytes from row 9 on do not fit"]);
+    fs::write(&path, b"mine").unwrap();
+    says(commit_all(sinks), &["t.arrow: appeared while the job ran"]);
+    assert_eq!((names(), fs::read(&path).unwrap()), (1, b"mine".to_vec()));
+
+    let open = |forces: [bool; 2], rows: [u64; 2], dtype| {
+        let output = |k: usize| {
+            let file = Arrow::create(&path).force(forces[k]).fsync(k == 1);
+            (Output::from(file).named(["a", "b"][k]), dtype, rows[k], None)
+        };
+        open_all(vec![output(0), output(1)])
+    };
+    says(open([true, false], [1, 1], Dtype::U8), &["t.arrow: exists already"]);
+    says(open([true, true], [1, 2], Dtype::U8), &["t.arrow: its column 'b' has 2 rows, and 'a' has 1"]);
+    says(open([true, true], [1, 1], Dtype::Bool), &["t.arrow: cannot hold bool"]);
+    let most = i64::MAX as u64 / 16;
+    says(open([true, true], [most + 1, most + 1], Dtype::F64), &["t.arrow: cannot hold", "rows of f64, f64"]);
+    commit_all(open([true, true], [1, 1], Dtype::U8).unwrap()).unwrap();
+    assert_eq!((names(), Arrow::column(&path, "b").unwrap().rows()), (1, 1));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Arrays of Zarr stores, which are written here byte by byte. `python/tests/test_zarr.py` reads those of zarr-python and
-//! tensorstore, with all codecs.
+//! Arrays of Zarr stores, which are written here byte by byte. `python/tests/test_zarr.py` reads those of zarr-python
+//! and tensorstore, with all codecs.
 
 use super::tables::{bits, expected};
 use super::*;

@@ -33,8 +33,8 @@ const SPAN: u64 = 1 << 30;
 /// The most shards whose indexes are in memory.
 const INDEXES: usize = 256;
 
-/// An array of a Zarr store in a folder, of version 2 or 3 of the format: numbers or booleans of any rank, in any order,
-/// in regular chunks and shards.
+/// An array of a Zarr store in a folder, of version 2 or 3 of the format: numbers or booleans of any rank, in any
+/// order, in regular chunks and shards.
 ///
 /// The rows are the elements of the array in C order. They are decoded while they are read, which takes the time of
 /// the threads that read. All chunks that begin at the same index along the first axis are a slab. A few slabs are in
@@ -75,8 +75,8 @@ impl Zarr {
     /// Opens an array, or the only array of a group. Only what describes it is read.
     ///
     /// # Errors
-    /// Returns an error if the folder is no Zarr array, and no group with one; if its values are not of a [`Dtype`], its
-    /// chunks not regular, or a codec not supported; and if two of its slabs need more than half of the machine's
+    /// Returns an error if the folder is no Zarr array, and no group with one; if its values are not of a [`Dtype`],
+    /// its chunks not regular, or a codec not supported; and if two of its slabs need more than half of the machine's
     /// memory.
     pub fn open(path: impl AsRef<Path>) -> Result<Zarr> {
         Zarr::of(path.as_ref(), None, ReadMode::default())

@@ -6,8 +6,8 @@
 //! **window** of a few slabs. So all threads decode, whether a slab has many chunks or one.
 //!
 //! A slab whose elements have all been read is of no use. One such slab stays, because a chunk of a job that reads
-//! neighbours may need its last elements once more; at the end of the array, none does. If a slab that does not fit into the window is needed, another one goes, and is decoded again if
-//! somebody comes back to it.
+//! neighbours may need its last elements once more; at the end of the array, none does. If a slab that does not fit
+//! into the window is needed, another one goes, and is decoded again if somebody comes back to it.
 
 use super::super::sink::rows_of;
 use super::grid::Grid;
@@ -21,8 +21,8 @@ pub(super) trait Chunks: Send + Sync {
     /// Returns the name of the array, for messages.
     fn name(&self) -> String;
 
-    /// Returns the elements of a chunk in C order, also those beyond the end of the array. Must not panic: other threads
-    /// wait for the chunk.
+    /// Returns the elements of a chunk in C order, also those beyond the end of the array. Must not panic: other
+    /// threads wait for the chunk.
     fn decode(&self, indices: &[u64]) -> Result<Vec<u8>>;
 }
 

@@ -1,11 +1,11 @@
-//! What an Arrow file with one column has around its values: the bytes before them and those behind them.
+//! What a new Arrow file has around the values of its columns: the bytes before them and those behind them.
 //!
 //! | bytes | |
 //! | --- | --- |
 //! | 8 | `ARROW1` and two zeros |
 //! | 64 m - 8 | the description of the columns |
 //! | 64 n | the description of the only record batch |
-//! | … | the values, and zeros up to a multiple of 64 |
+//! | … | the values of each column, and zeros up to a multiple of 64 |
 //! | 8 | the end of the messages |
 //! | … | the footer, which repeats the columns and says where the batch is |
 //! | 10 | the length of the footer, and `ARROW1` |
@@ -23,15 +23,15 @@ use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
 const ALIGN: usize = 64;
 const VERSION: MetadataVersion = MetadataVersion::V5;
 
-/// A column of so many rows, which is not of `bool` or `bf16`.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::data) struct NewColumn<'a> {
-    pub name: &'a str,
-    pub dtype: Dtype,
+/// A table of so many rows.
+#[derive(Clone, Debug)]
+pub(in crate::data) struct NewTable<'a> {
+    /// The name and the dtype of each column, which is not `bool` or `bf16`.
+    pub columns: Vec<(&'a str, Dtype)>,
     pub rows: u64,
 }
 
-impl NewColumn<'_> {
+impl NewTable<'_> {
     /// Returns the bytes before the values. Their number does not depend on that of the rows.
     pub(in crate::data) fn header(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
@@ -41,9 +41,20 @@ impl NewColumn<'_> {
         bytes
     }
 
-    /// Returns the bytes behind the values.
+    /// Returns where the values of a column begin, from the end of the header on; of none, where those of all end.
+    pub(in crate::data) fn offset(&self, column: usize) -> u64 {
+        self.columns[..column].iter().map(|(_, dtype)| self.padded(*dtype)).sum()
+    }
+
+    /// Returns where the values of the last column end, from the end of the header on.
+    pub(in crate::data) fn last_end(&self) -> u64 {
+        let last = self.columns.len().saturating_sub(1);
+        self.offset(last) + self.columns.last().map_or(0, |(_, dtype)| self.bytes(*dtype))
+    }
+
+    /// Returns the bytes behind the values of the last column.
     pub(in crate::data) fn trailer(&self) -> Vec<u8> {
-        let mut bytes = vec![0; (self.body() - self.bytes()) as usize];
+        let mut bytes = self.columns.last().map_or(vec![], |(_, dtype)| self.padding(*dtype));
         bytes.extend(CONTINUATION);
         bytes.extend([0; 4]);
         let footer = self.footer();
@@ -53,14 +64,23 @@ impl NewColumn<'_> {
         bytes
     }
 
-    /// Returns the number of bytes that the values take.
-    fn bytes(&self) -> u64 {
-        self.rows * self.dtype.size() as u64
+    /// Returns the zeros behind the values of a column.
+    pub(in crate::data) fn padding(&self, dtype: Dtype) -> Vec<u8> {
+        vec![0; (self.padded(dtype) - self.bytes(dtype)) as usize]
+    }
+
+    /// Returns the number of bytes that the values of a column take.
+    fn bytes(&self, dtype: Dtype) -> u64 {
+        self.rows * dtype.size() as u64
+    }
+
+    fn padded(&self, dtype: Dtype) -> u64 {
+        self.bytes(dtype).next_multiple_of(ALIGN as u64)
     }
 
     /// Returns the number of bytes that the record batch takes, without its description.
     fn body(&self) -> u64 {
-        self.bytes().next_multiple_of(ALIGN as u64)
+        self.offset(self.columns.len())
     }
 
     fn description(&self) -> Vec<u8> {
@@ -71,9 +91,14 @@ impl NewColumn<'_> {
 
     fn batch(&self) -> Vec<u8> {
         let mut builder = builder();
-        let nodes = builder.create_vector(&[FieldNode::new(self.rows as i64, 0)]);
-        // The first buffer would say which rows are null.
-        let buffers = builder.create_vector(&[Buffer::new(0, 0), Buffer::new(0, self.bytes() as i64)]);
+        let nodes = builder.create_vector(&vec![FieldNode::new(self.rows as i64, 0); self.columns.len()]);
+        let mut buffers = Vec::with_capacity(2 * self.columns.len());
+        for (column, (_, dtype)) in self.columns.iter().enumerate() {
+            let at = self.offset(column) as i64;
+            // The first buffer would say which rows are null.
+            buffers.extend([Buffer::new(at, 0), Buffer::new(at, self.bytes(*dtype) as i64)]);
+        }
+        let buffers = builder.create_vector(&buffers);
         let parts = RecordBatchArgs {
             length: self.rows as i64,
             nodes: Some(nodes),
@@ -108,24 +133,29 @@ impl NewColumn<'_> {
     }
 
     fn schema<'f>(&self, builder: &mut FlatBufferBuilder<'f>) -> WIPOffset<Schema<'f>> {
-        let name = builder.create_string(self.name);
-        let (type_type, type_) = kind(builder, self.dtype);
-        let children = builder.create_vector::<WIPOffset<Field<'_>>>(&[]);
-        let parts = FieldArgs {
-            name: Some(name),
-            // As of all columns that PyArrow and Polars write. Tables whose columns differ in it cannot be joined.
-            nullable: true,
-            type_type,
-            type_: Some(type_),
-            dictionary: None,
-            children: Some(children),
-            custom_metadata: None,
-        };
-        let field = Field::create(builder, &parts);
-        let fields = builder.create_vector(&[field]);
+        let fields: Vec<_> = self.columns.iter().map(|(name, dtype)| field(builder, name, *dtype)).collect();
+        let fields = builder.create_vector(&fields);
         let endianness = if cfg!(target_endian = "big") { Endianness::Big } else { Endianness::Little };
         Schema::create(builder, &SchemaArgs { endianness, fields: Some(fields), custom_metadata: None, features: None })
     }
+}
+
+/// Returns what describes a column.
+fn field<'f>(builder: &mut FlatBufferBuilder<'f>, name: &str, dtype: Dtype) -> WIPOffset<Field<'f>> {
+    let name = builder.create_string(name);
+    let (type_type, type_) = kind(builder, dtype);
+    let children = builder.create_vector::<WIPOffset<Field<'_>>>(&[]);
+    let parts = FieldArgs {
+        name: Some(name),
+        // As of all columns that PyArrow and Polars write. Tables whose columns differ in it cannot be joined.
+        nullable: true,
+        type_type,
+        type_: Some(type_),
+        dictionary: None,
+        children: Some(children),
+        custom_metadata: None,
+    };
+    Field::create(builder, &parts)
 }
 
 /// Returns a builder that also stores what is 0, so that a description has the same length for every number of rows.

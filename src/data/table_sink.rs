@@ -1,0 +1,234 @@
+//! Outputs that are columns of one new file.
+//!
+//! Each column has a sink of its own. The file gets its name when all columns are complete: the sinks share it, and the
+//! first one that is published or committed does so for all. If fewer rows are kept, the columns move together, so that
+//! the file is the one that these rows alone would have.
+
+use super::arrow::NewTable;
+use super::file::{announce_map, write_error};
+use super::file_layout::{FileFormat, FileLayout};
+use super::gate::Gate;
+use super::new_file::{misfit, note, require_sync, writers};
+use super::signal_list::Entry;
+use super::sink::rows_of;
+use super::unfinished_file::UnfinishedFile;
+use super::{Dtype, Sink, SinkMemory};
+use crate::error::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+/// Values are moved in pieces of so many bytes.
+const PIECE: u64 = 8 << 20;
+
+/// A column that is to be in a file with others.
+pub(super) struct NewColumn {
+    pub name: String,
+    pub dtype: Dtype,
+    pub rows: u64,
+    pub shape: Option<Vec<u64>>,
+}
+
+/// The file that the columns share.
+#[derive(Debug)]
+struct TableFile {
+    path: PathBuf,
+    /// `None` after the commit.
+    file: RwLock<Option<UnfinishedFile>>,
+    columns: Vec<(String, Dtype)>,
+    /// The rows of each column.
+    rows: Mutex<Vec<u64>>,
+    writers: Gate,
+    fsync: bool,
+}
+
+/// The rows of one column.
+#[derive(Debug)]
+struct ColumnSink {
+    table: Arc<TableFile>,
+    column: usize,
+    /// The rows that it has room for.
+    room: u64,
+    /// The offset of the first row, in bytes.
+    offset: u64,
+    map: Option<(SinkMemory<'static>, Entry)>,
+}
+
+/// Creates a file with these columns, and returns a sink for each.
+///
+/// # Errors
+/// Returns an error if the columns do not have the same number of rows, or the file cannot be created.
+pub(super) fn create(path: &Path, columns: Vec<NewColumn>, force: bool, fsync: bool) -> Result<Vec<Box<dyn Sink>>> {
+    let rows = columns.first().map_or(0, |first| first.rows);
+    for column in &columns {
+        FileLayout::new(FileFormat::Arrow, column.dtype, column.rows, column.shape.as_deref()).len(path)?;
+        if column.rows != rows {
+            return Err(unequal(path, &columns[0].name, rows, &column.name, column.rows));
+        }
+    }
+    let columns: Vec<(String, Dtype)> = columns.into_iter().map(|column| (column.name, column.dtype)).collect();
+    let row_bytes: u64 = columns.iter().map(|(_, dtype)| dtype.size() as u64).sum();
+    // Each column has room for less than this.
+    if rows.checked_mul(row_bytes).is_none_or(|bytes| i64::try_from(bytes).is_err()) {
+        let dtypes: Vec<String> = columns.iter().map(|(_, dtype)| dtype.to_string()).collect();
+        let problem = format!("cannot hold {rows} rows of {}", dtypes.join(", "));
+        return Err(Error::file(path, problem, "write fewer rows"));
+    }
+    let table = layout(&columns, rows);
+    let (header, trailer) = (table.header(), table.trailer());
+    let place = |column| header.len() as u64 + table.offset(column);
+    let end = |column: usize| place(column) + rows * columns[column].1.size() as u64;
+    let last = end(columns.len() - 1);
+    let unfinished = UnfinishedFile::create(path, last + trailer.len() as u64, force)?;
+    if fsync {
+        require_sync(path, unfinished.target())?;
+    }
+    unfinished.write_at(&header, 0)?;
+    unfinished.write_at(&trailer, last)?;
+    let map = |column: usize| {
+        let rows = place(column)..end(column);
+        let map = SinkMemory::map(unfinished.file(), rows, columns[column].1).filter(|_| unfinished.is_reserved())?;
+        let entry = announce_map(path, map.address());
+        Some((map, entry))
+    };
+    let opened: Vec<_> = (0..columns.len()).map(|column| (place(column), map(column))).collect();
+    let shared = Arc::new(TableFile {
+        path: path.to_owned(),
+        rows: Mutex::new(vec![rows; columns.len()]),
+        file: RwLock::new(Some(unfinished)),
+        columns,
+        writers: Gate::new(writers()),
+        fsync,
+    });
+    let sink = |(column, (offset, map))| {
+        let table = shared.clone();
+        Box::new(ColumnSink { table, column, room: rows, offset, map }) as Box<dyn Sink>
+    };
+    Ok(opened.into_iter().enumerate().map(sink).collect())
+}
+
+fn layout(columns: &[(String, Dtype)], rows: u64) -> NewTable<'_> {
+    NewTable { columns: columns.iter().map(|(name, dtype)| (&**name, *dtype)).collect(), rows }
+}
+
+fn unequal(path: &Path, first: &str, rows: u64, other: &str, other_rows: u64) -> Error {
+    let problem = format!("its column '{other}' has {other_rows} rows, and '{first}' has {rows}");
+    Error::file(path, problem, "write columns of different lengths to different files")
+}
+
+impl TableFile {
+    fn rows(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the file, unless it is committed.
+    fn with<T: Default>(&self, does: impl FnOnce(&UnfinishedFile) -> Result<T>) -> Result<T> {
+        let file = self.file.read().unwrap_or_else(PoisonError::into_inner);
+        file.as_ref().map_or_else(|| Ok(T::default()), does)
+    }
+
+    /// Moves the columns together, from room for `room` rows on, of which they have `rows`.
+    fn shorten(&self, file: &UnfinishedFile, room: u64, rows: u64) -> Result<()> {
+        let (old, new) = (layout(&self.columns, room), layout(&self.columns, rows));
+        let header = new.header();
+        let start = header.len() as u64;
+        let mut buffer = vec![];
+        for (column, (_, dtype)) in self.columns.iter().enumerate() {
+            let bytes = rows * dtype.size() as u64;
+            let (from, to) = (start + old.offset(column), start + new.offset(column));
+            // A piece is never moved to where values follow that are still to be moved.
+            for at in (0..if from == to { 0 } else { bytes.div_ceil(PIECE) }).map(|piece| piece * PIECE) {
+                buffer.resize((bytes - at).min(PIECE) as usize, 0);
+                file.read_at(&mut buffer, from + at)?;
+                file.write_at(&buffer, to + at)?;
+            }
+            file.write_at(&new.padding(*dtype), to + bytes)?;
+        }
+        file.write_at(&header, 0)?;
+        let (end, trailer) = (start + new.last_end(), new.trailer());
+        file.write_at(&trailer, end)?;
+        let len = end + trailer.len() as u64;
+        file.file().set_len(len).map_err(|e| write_error(&self.path, len, e))
+    }
+}
+
+impl ColumnSink {
+    fn size(&self) -> u64 {
+        self.table.columns[self.column].1.size() as u64
+    }
+
+    fn kept(&self) -> u64 {
+        self.table.rows()[self.column]
+    }
+}
+
+impl Sink for ColumnSink {
+    fn write(&self, first_row: u64, bytes: &[u8]) -> Result<()> {
+        let rows = rows_of(first_row, bytes, self.size() as usize).filter(|rows| rows.end <= self.room);
+        let refused = || misfit(&self.table.path, first_row, bytes);
+        let rows = rows.ok_or_else(refused)?;
+        let _pass = self.table.writers.enter();
+        let Some((map, _)) = &self.map else {
+            return self.table.with(|file| file.write_at(bytes, self.offset + rows.start * self.size()));
+        };
+        let mut claim = map.try_claim(rows).ok_or_else(refused)?;
+        map.copy(&mut claim, bytes);
+        Ok(())
+    }
+
+    fn warning(&self) -> Option<String> {
+        // One for the file is enough.
+        let warning = |file: &UnfinishedFile| Ok(note(file, self.map.is_none() && self.room > 0));
+        self.table.with(warning).ok().flatten().filter(|_| self.column == 0)
+    }
+
+    fn truncate(&mut self, rows: u64) -> Result<()> {
+        // The maps must be gone first, because nobody may touch pages that the file no longer has.
+        self.map = None;
+        let mut all = self.table.rows();
+        all[self.column] = rows;
+        // Until the last column has the rows, the others stay where they are.
+        match all.iter().all(|own| *own == rows) {
+            true => self.table.with(|file| self.table.shorten(file, self.room, rows)),
+            false => Ok(()),
+        }
+    }
+
+    fn header_bytes(&self) -> u64 {
+        layout(&self.table.columns, self.kept()).header().len() as u64
+    }
+
+    /// Also those of the other columns.
+    fn trailer_bytes(&self) -> u64 {
+        let table = layout(&self.table.columns, self.kept());
+        table.last_end() + table.trailer().len() as u64 - self.kept() * self.size()
+    }
+
+    fn read_back(&self, offset: u64, to: &mut [u8]) -> Result<()> {
+        self.table.with(|file| file.read_at(to, offset))
+    }
+
+    fn check(&self) -> Result<()> {
+        let (table, rows) = (&*self.table, self.table.rows());
+        if let Some(other) = rows.iter().position(|own| *own != rows[0]) {
+            return Err(unequal(&table.path, &table.columns[0].0, rows[0], &table.columns[other].0, rows[other]));
+        }
+        table.with(|file| {
+            file.check()?;
+            if table.fsync { file.sync() } else { Ok(()) }
+        })
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        self.map = None;
+        let mut file = self.table.file.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(file) = file.as_mut() else { return Ok(()) };
+        file.publish()?;
+        if self.table.fsync { require_sync(&self.table.path, file.target()) } else { Ok(()) }
+    }
+
+    fn commit(mut self: Box<Self>) -> Result<()> {
+        self.publish()?;
+        let file = self.table.file.write().unwrap_or_else(PoisonError::into_inner).take();
+        file.map_or(Ok(()), UnfinishedFile::commit)
+    }
+}
