@@ -88,7 +88,8 @@ if part matrices; then
     try python3 benches/peers/matrices.py --size 1GiB | tee -a "$out/matrices.jsonl"
 fi
 if part formats; then
-    # Columns of Parquet and Arrow files and arrays of Zarr stores, beside what their crates decode on all cores, and beside .npy files.
+    # Columns of Parquet and Arrow files and arrays of Zarr stores, beside what their crates decode on all cores, and
+    # beside .npy files.
     try "$bin/formats" --device cpu,cuda,auto --size 4GiB --dir "${TMPDIR:-/tmp}" | tee "$out/formats.jsonl"
 fi
 if part pricer; then

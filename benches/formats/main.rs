@@ -1,10 +1,10 @@
 //! `sum(a * b)` of two columns or arrays in the page cache: of a Parquet or a compressed Arrow file and of a Zarr store
-//! beside what the crates parquet, arrow-ipc and zarrs decode on all cores, and of an Arrow file that is not compressed
-//! beside `.npy` files.
+//! beside what the crates parquet, arrow-ipc and zarrs decode on all cores, and of an Arrow file that is not
+//! compressed beside `.npy` files.
 //!
-//! `cargo bench --bench formats -- --device cpu,cuda --size 4GiB --dir /tmp`. Each figure is the median of several runs,
-//! in GB/s of decoded values; `of_other` is the rate divided by that of the crate, or of `.npy` files, in the same run.
-//! The size is that of the decoded values. Results are compared with a plain loop.
+//! `cargo bench --bench formats -- --device cpu,cuda --size 4GiB --dir /tmp`. Each figure is the median of several
+//! runs, in GB/s of decoded values. `of_other` is the rate divided by that of the crate, or of `.npy` files, in the
+//! same run. The size is that of the decoded values. Results are compared with a plain loop.
 
 mod zarr;
 

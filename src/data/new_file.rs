@@ -69,7 +69,8 @@ impl NewFile {
     }
 
     /// Returns the path of the file, absolute and without links, if other outputs may be columns of it, too.
-    pub(crate) fn table(&self) -> Option<PathBuf> {
+    #[doc(hidden)]
+    pub fn table(&self) -> Option<PathBuf> {
         if self.format.is_table() { self.target().ok() } else { None }
     }
 

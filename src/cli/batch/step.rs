@@ -1,5 +1,6 @@
 //! Steps as arguments of `overshot run`.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -67,9 +68,12 @@ struct StepArgs {
 }
 
 impl Task {
-    /// All files that it writes.
+    /// All files that it writes. One of which several outputs are columns is there once.
     pub fn writes(&self) -> impl Iterator<Item = &Path> {
-        self.outputs.iter().map(|file| file.path.as_path()).chain(self.pictures.iter().map(PathBuf::as_path))
+        let mut tables = HashSet::new();
+        let table = |file: &NamedFile| file.create().ok()?.table();
+        let outputs = self.outputs.iter().filter(move |file| table(file).is_none_or(|table| tables.insert(table)));
+        outputs.map(|file| file.path.as_path()).chain(self.pictures.iter().map(PathBuf::as_path))
     }
 
     /// Where it keeps what it needs to continue, as `--resume` does.
