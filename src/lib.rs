@@ -216,8 +216,8 @@ pub mod io {
     };
     #[doc(hidden)]
     pub use crate::data::{
-        Clash, FileId, FileSet, Foreign, NamedFile, NpyField, NpyFields, NpyRecord, foreign_format, mapped_path,
-        remove_unfinished_outputs,
+        Clash, FileId, FileSet, Foreign, NamedFile, NpyField, NpyFields, NpyRecord, folder_state, foreign_format,
+        is_store, mapped_path, remove_unfinished_outputs,
     };
     pub use crate::error::ColumnError;
 }

@@ -123,7 +123,7 @@ fn main() -> Outcome {
             Format::Parquet(..) => Parquet::column(&table, name).map(Input::from),
             // SAFETY: nobody changes the file.
             Format::Arrow(..) => unsafe { Arrow::map_column(&table, name) }.map(Input::from),
-            Format::Zarr(_) => Zarr::array(&table, name).map(Input::from),
+            Format::Zarr(_) => Zarr::open(table.join(name)).map(Input::from),
         };
         let decoded = match format {
             Format::Parquet(..) => settings.rate(|| decode_parquet(&table))?,

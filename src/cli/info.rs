@@ -90,11 +90,14 @@ fn of_file(file: &NamedFile, args: &InfoArgs) -> Result<Info> {
     {
         return Ok(info.with_table(table));
     }
-    let stored = if file.is_raw { None } else { StoredArray::all(first).ok().flatten() };
+    let stored = if file.is_raw { None } else { StoredArray::all(first) };
     if let Some(arrays) = stored {
-        let one = matches!(&arrays[..], [only] if only.name.is_empty());
-        info = info.with_arrays(arrays.iter().map(Stored::of).collect());
-        if !one {
+        let is_one = matches!(&arrays[..], [only] if only.name.is_empty());
+        let others = paths.iter().skip(1).flat_map(StoredArray::all).flatten();
+        let bytes = arrays.iter().cloned().chain(others).fold(0u64, |sum, array| sum.saturating_add(array.bytes));
+        info = Info { file_bytes: Some(bytes), ..info.with_arrays(arrays.iter().map(Stored::of).collect()) };
+        // Several stores are one input if each has one array.
+        if !is_one && paths.len() == 1 {
             return Ok(info);
         }
     }
@@ -192,8 +195,7 @@ impl Info {
     fn with_arrays(self, arrays: Vec<Stored>) -> Info {
         let problem = (!arrays.iter().any(Stored::is_readable)).then(|| "has no array that a job can read".into());
         let format = arrays.first().map_or("zarr", Stored::format).into();
-        let file_bytes = Some(arrays.iter().map(Stored::file_bytes).fold(0, u64::saturating_add));
-        Info { format, file_bytes, problem, arrays: Some(arrays), ..self }
+        Info { format, problem, arrays: Some(arrays), ..self }
     }
 
     fn with_table(self, table: Table) -> Info {
@@ -230,7 +232,8 @@ impl Info {
         self.table.iter().flat_map(Table::text).for_each(&mut line);
         match self.arrays.as_deref() {
             // One array, whose dtype and shape are told above.
-            Some([only]) if self.dtype.is_some() => line(dim(&only.storage())),
+            Some([only]) if only.is_whole() => line(dim(&only.storage())),
+            _ if self.files > 1 => {}
             arrays => arrays.into_iter().flatten().for_each(|array| line(array.text())),
         }
         self.fields.iter().flatten().for_each(|field| line(field.text()));

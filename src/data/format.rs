@@ -268,6 +268,10 @@ impl NamedFile {
         }
         #[cfg(feature = "zarr")]
         if Zarr::is_at(path) {
+            if let Some(member) = member {
+                let problem = format!("is a Zarr store and no archive, so that it has no member '{member}'");
+                return Err(Error::file(path, problem, "name an array by its path, or as a field"));
+            }
             return agreed(Dataset::Zarr(Zarr::of(path, field, reading)?.into()), self.dtype);
         }
         let opened = Opened::new(path)?;

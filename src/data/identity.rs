@@ -35,6 +35,8 @@ impl FileId {
 #[derive(Debug, Default)]
 pub struct FileSet {
     uses: HashMap<FileId, (String, bool)>,
+    /// Whether a folder is read, such as an array of a store. All files in it are.
+    has_folders: bool,
 }
 
 /// A file with two uses, at least one of which writes it. The value is the name of the first use.
@@ -65,6 +67,14 @@ impl FileSet {
 
     fn add(&mut self, path: &Path, name: String, is_written: bool) -> Result<(), Clash> {
         let Some(id) = FileId::of(path) else { return Ok(()) };
+        self.has_folders |= !is_written && path.is_dir();
+        if is_written
+            && self.has_folders
+            && let Ok(folder) = directory(path).canonicalize()
+            && let Some((other, _)) = folder.ancestors().find_map(|folder| self.uses.get(&FileId::of(folder)?))
+        {
+            return Err(Clash(other.clone()));
+        }
         match self.uses.get(&id) {
             Some((other, was_written)) if is_written || *was_written => Err(Clash(other.clone())),
             Some(_) => Ok(()),

@@ -17,7 +17,8 @@
 //! All `unsafe` blocks of this module are in `memory.rs` and `past_cache.rs`, except calls that pass on the contract of
 //! a memory map.
 //! Code that is specific to Unix is in `file.rs`, `file_rows.rs`, `direct.rs`, `unfinished_file.rs`, `shared_file.rs`,
-//! `stamp.rs`, `temporary.rs`, `rights.rs`, `identity.rs`, `pattern.rs` and `new_file.rs`.
+//! `stamp.rs`, `temporary.rs`, `rights.rs`, `identity.rs`, `pattern.rs`, `folder_state.rs`, `zarr/folder.rs` and
+//! `new_file.rs`.
 
 #[cfg(feature = "ndarray")]
 mod array;
@@ -38,6 +39,7 @@ mod file;
 mod file_layout;
 mod file_rows;
 mod files;
+mod folder_state;
 mod foreign_format;
 mod format;
 mod fortran;
@@ -82,6 +84,7 @@ pub use arrow::Arrow;
 pub use blocks::Blocks;
 pub use dtype::{Dtype, Element, Scalar};
 pub use file::{ReadMode, mapped_path};
+pub use folder_state::folder_state;
 pub use foreign_format::{Foreign, foreign_format};
 pub use format::{NamedFile, create, map, open, open_with};
 pub use generator::Generator;
@@ -94,6 +97,7 @@ pub use npy::{Field as NpyField, Npy, NpyFields, Record as NpyRecord};
 pub use npy::{Header as NpyHeader, header as npy_header};
 #[cfg(feature = "parquet")]
 pub use parquet::Parquet;
+pub use pattern::is_store;
 pub use raw::Raw;
 pub use raw_array::{RawArray, RawArrayMut};
 pub use sink::{Output, Parts, Placement, Sink, Target, commit_all};

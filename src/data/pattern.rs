@@ -34,7 +34,7 @@ pub(super) fn several(name: &Path) -> Result<Option<Vec<PathBuf>>> {
 }
 
 /// Returns whether a folder is one dataset.
-pub(super) fn is_store(_folder: &Path) -> bool {
+pub fn is_store(_folder: &Path) -> bool {
     #[cfg(feature = "zarr")]
     return super::Zarr::is_at(_folder);
     #[cfg(not(feature = "zarr"))]

@@ -10,6 +10,7 @@ use crate::{Case, Outcome};
 pub const CASES: &[Case] = &[
     ("arrays of a store are inputs", inputs),
     ("info shows the arrays of a store", info),
+    ("no output is in a store that is read", no_output_inside),
     ("plans show the memory for decoding", plan),
     ("a step of a job file runs again if a chunk changed", changed),
 ];
@@ -96,15 +97,28 @@ s.zarr/t: 10,010 rows of f32, 40.0 kB, shape (1,001, 10)
     RAN
 }
 
+fn no_output_inside(device: &str) -> Outcome {
+    let place = CaseFolder::new(device);
+    array(&place, "t", 10);
+    for output in ["t/c.0.0:f32!", "t/./y.npy", "t/zarr.json:f32!"] {
+        place.refused(
+            2,
+            &["is both 't' and the output 'y'"],
+            &["y = f32(t)", "t=t", &format!("y={output}"), "--force"],
+        );
+    }
+    RAN
+}
+
 fn plan(device: &str) -> Outcome {
     let place = CaseFolder::new(device);
     array(&place, "t", 1000);
     let done = place.overshot(&["plan", "--device", device, "--json", "max(t)", "t=t"]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     // The array is small, so that all of it may be in memory.
-    assert_eq!(document["decode_bytes"], 40_000, "{done:?}");
+    assert_eq!(document["decode_bytes"], 500 * (80 + 96), "{done:?}");
     let done = place.overshot(&["plan", "--device", device, "max(t)", "t=t"]);
-    assert!(done.stdout.contains("decoding       at most 39.1 KiB of decoded rows in memory\n"), "{done:?}");
+    assert!(done.stdout.contains("decoding       at most 85.9 KiB of decoded rows in memory\n"), "{done:?}");
     RAN
 }
 
@@ -125,6 +139,10 @@ fn changed(device: &str) -> Outcome {
     assert_eq!(statuses(), ["ran", "ran"]);
     assert_eq!(statuses(), ["skipped", "skipped"]);
     fs::remove_file(place.path("in/b.zarr/c.1.1")).unwrap();
+    assert_eq!(statuses(), ["skipped", "ran"]);
+    // Of the same length, and older than others.
+    let chunk = fs::File::options().write(true).open(place.path("in/b.zarr/c.0.0")).unwrap();
+    chunk.set_modified(std::time::UNIX_EPOCH).unwrap();
     assert_eq!(statuses(), ["skipped", "ran"]);
     RAN
 }

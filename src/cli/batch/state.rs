@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use overshot::io::folder_state;
 use overshot::units::one_line;
 use overshot::{Error, Report};
 use serde::{Deserialize, Serialize};
@@ -61,7 +62,8 @@ pub struct Stamp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct FileStamp {
     bytes: u64,
-    /// Seconds and nanoseconds since 1970.
+    /// Seconds and nanoseconds since 1970. Of a folder, which is a store, a checksum of the names, lengths and times of
+    /// all its files.
     modified: (i64, i64),
 }
 
@@ -85,18 +87,13 @@ impl Stamp {
 }
 
 impl FileStamp {
-    /// Of a folder, which is an array of a store, the bytes of all its files, and the time of the last change in it.
     fn of(path: &Path) -> io::Result<FileStamp> {
         let file = fs::metadata(path)?;
-        let mut stamp = FileStamp { bytes: file.len(), modified: (file.mtime(), file.mtime_nsec()) };
         if file.is_dir() {
-            for entry in fs::read_dir(path)? {
-                let inner = FileStamp::of(&entry?.path())?;
-                stamp.bytes = stamp.bytes.saturating_add(inner.bytes);
-                stamp.modified = stamp.modified.max(inner.modified);
-            }
+            let (state, bytes) = folder_state(path)?;
+            return Ok(FileStamp { bytes, modified: ((state >> 64) as i64, state as i64) });
         }
-        Ok(stamp)
+        Ok(FileStamp { bytes: file.len(), modified: (file.mtime(), file.mtime_nsec()) })
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use overshot::io::{NamedFile, StoredArray};
+use overshot::io::{NamedFile, is_store};
 use overshot::{Expression, Journal};
 use toml::{Table, Value};
 
@@ -113,8 +113,7 @@ pub fn tasks(file: &JobFile, of_command: &JobArgs) -> Result<Vec<Task>> {
             None => own.push(task(file, step, None).map_err(|failure| in_step(None, failure))?),
             Some(each) => {
                 let named = NamedFile::from(Path::new(each));
-                // A folder may be a store.
-                let is_one = |item: &PathBuf| !item.is_dir() || matches!(StoredArray::all(item), Ok(Some(_)));
+                let is_one = |item: &PathBuf| !item.is_dir() || is_store(item);
                 for item in named.files_with(&written).into_iter().filter(is_one) {
                     let made = task(file, step, Some(&item)).map_err(|failure| in_step(Some(&item), failure))?;
                     own.push(made);

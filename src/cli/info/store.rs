@@ -32,8 +32,9 @@ impl Stored {
         self.format
     }
 
-    pub fn file_bytes(&self) -> u64 {
-        self.file_bytes
+    /// Returns whether the folder itself is the array.
+    pub fn is_whole(&self) -> bool {
+        self.name.is_empty()
     }
 
     /// Returns whether a job can read it.

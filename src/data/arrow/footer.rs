@@ -60,16 +60,18 @@ impl Footer {
         let start = end.checked_sub(len).ok_or_else(|| wrong("its end says that it is longer"))?;
         let footer = bytes(file, start, len)?;
         let root = root_as_footer(&footer).map_err(|_| wrong("its end makes no sense"))?;
-        Footer::of(&root).ok_or_else(|| wrong("its end has no schema, or one of another version"))
+        Footer::of(&root).ok_or_else(|| wrong("its end has no schema"))
     }
 
     fn of(root: &Root<'_>) -> Option<Footer> {
-        let schema = root.schema().filter(|_| is_known(root.version()))?;
+        let schema = root.schema()?;
+        // Some writers leave it out, which stands for the first version. Each record batch has its own, too.
+        let version = root.version().max(MetadataVersion::V4);
         let (mut columns, mut before) = (Vec::new(), Extent::default());
         for field in schema.fields()? {
             let name = field.name().unwrap_or_default().to_owned();
             columns.push(Field { name, kind: kind(&field), dtype: dtype_of(&field), before });
-            before += extent(&field, root.version())?;
+            before += extent(&field, version)?;
         }
         let block = |block: &arrow_ipc::Block| {
             let [at, description, values] =

@@ -48,10 +48,25 @@ impl CheckedPages {
                 }
                 (buf, *num_values as usize, *encoding)
             }
-            Page::DataPageV2 { buf, num_values, encoding, def_levels_byte_len, rep_levels_byte_len, .. } => {
+            Page::DataPageV2 {
+                buf,
+                num_values,
+                encoding,
+                num_nulls,
+                def_levels_byte_len,
+                rep_levels_byte_len,
+                is_compressed,
+                ..
+            } => {
                 let levels = u64::from(*def_levels_byte_len) + u64::from(*rep_levels_byte_len);
                 if levels > buf.len() as u64 {
                     return wrong("is shorter than its levels");
+                }
+                // Some old writers say of compressed pages that they are not. The values would be other ones.
+                let values = u64::from(num_values.saturating_sub(*num_nulls)) * self.value_bytes.unwrap_or(0) as u64;
+                let is_plain = *encoding == Encoding::PLAIN && self.value_bytes.is_some();
+                if is_plain && !is_compressed && buf.len() as u64 - levels != values {
+                    return wrong("has another number of bytes than its values");
                 }
                 (buf, *num_values as usize, *encoding)
             }

@@ -1,28 +1,33 @@
 //! What stores say of their arrays.
 
-use super::{Node, opened};
+use super::folder::DESCRIPTIONS;
+use super::{Node, opened, parts, regular};
+use crate::data::folder_state::folder_state;
 use crate::data::{Dtype, StoredArray};
-use crate::error::Result;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use zarrs::array::{ArrayShardedExt, DataType};
+use zarrs::array::DataType;
 use zarrs::plugin::{ExtensionName, ZarrVersion};
 
 /// Groups that are in each other at most this deep are looked into.
 const DEEPEST: usize = 8;
 
 /// Describes all arrays of a group, or one array.
-pub(super) fn described(path: &Path) -> Result<Vec<StoredArray>> {
+pub(super) fn described(path: &Path) -> Vec<StoredArray> {
+    names_of(path).iter().map(|name| describe(path, name)).collect()
+}
+
+/// Returns the names of all arrays of a group, in order; that of an array is empty.
+pub(super) fn names_of(path: &Path) -> Vec<PathBuf> {
     let mut names = Vec::new();
     find(path, PathBuf::new(), &mut names);
     names.sort();
-    names.iter().map(|name| describe(path, name)).collect()
+    names
 }
 
 fn find(store: &Path, own: PathBuf, names: &mut Vec<PathBuf>) {
-    // To join an empty name would add a slash.
-    let folder = if own.as_os_str().is_empty() { store.to_owned() } else { store.join(&own) };
+    let folder = folder_of(store, &own);
     match Node::of(&folder) {
         Some(Node::Array) => names.push(own),
         Some(Node::Group) if own.components().count() < DEEPEST => {
@@ -33,32 +38,50 @@ fn find(store: &Path, own: PathBuf, names: &mut Vec<PathBuf>) {
     }
 }
 
-fn describe(store: &Path, name: &Path) -> Result<StoredArray> {
-    let path = if name.as_os_str().is_empty() { store.to_owned() } else { store.join(name) };
-    let array = opened(&path)?;
-    let lengths = |shape: Vec<std::num::NonZeroU64>| shape.iter().map(|length| length.get()).collect::<Vec<u64>>();
-    let outer = super::regular(&path, &array).map(lengths).unwrap_or_default();
-    let (chunks, shards) = match array.effective_subchunk_shape() {
-        Some(parts) => (lengths(parts), Some(outer)),
-        None => (outer, None),
-    };
-    let described = serde_json::to_value(array.metadata()).unwrap_or_default();
-    Ok(StoredArray {
+fn folder_of(store: &Path, name: &Path) -> PathBuf {
+    // To join an empty name would add a slash.
+    if name.as_os_str().is_empty() { store.to_owned() } else { store.join(name) }
+}
+
+fn describe(store: &Path, name: &Path) -> StoredArray {
+    let folder = folder_of(store, name);
+    let found = DESCRIPTIONS.iter().find_map(|own| fs::read(folder.join(own)).ok()).unwrap_or_default();
+    let described: Value = serde_json::from_slice(&found).unwrap_or_default();
+    let lengths = |list: &Value| listed(list).iter().filter_map(Value::as_u64).collect::<Vec<u64>>();
+    let is_v2 = described["zarr_format"] == 2;
+    let mut stored = StoredArray {
         name: name.to_string_lossy().into_owned(),
-        format: if described["zarr_format"] == 2 { "zarr 2" } else { "zarr 3" },
-        kind: kind(array.data_type()),
-        dtype: dtype_of(array.data_type()).ok(),
-        shape: array.shape().to_vec(),
-        chunks,
-        shards,
+        format: if is_v2 { "zarr 2" } else { "zarr 3" },
+        kind: text_of(if is_v2 { &described["dtype"] } else { &described["data_type"] }),
+        dtype: None,
+        shape: lengths(&described["shape"]),
+        chunks: vec![],
+        shards: None,
         codecs: codecs(&described),
-        bytes: super::state(&path).map_or(0, |(_, bytes)| bytes),
-    })
+        bytes: folder_state(&folder).map_or(0, |(_, bytes)| bytes),
+    };
+    if let Ok(array) = opened(&folder) {
+        let outer = regular(&array);
+        let parts = parts(&array);
+        stored.dtype = dtype_of(array.data_type()).ok();
+        stored.shards = outer.clone().filter(|_| parts.is_some());
+        stored.chunks = parts.or(outer).unwrap_or_default();
+    }
+    stored
+}
+
+fn listed(list: &Value) -> Vec<Value> {
+    list.as_array().cloned().unwrap_or_default()
+}
+
+/// Returns the name of a type, which may have parameters.
+fn text_of(kind: &Value) -> String {
+    let name = kind.as_str().or(kind["name"].as_str());
+    name.map_or_else(|| "an unknown type".into(), str::to_owned)
 }
 
 /// Returns the names of codecs in a description.
 fn codecs(described: &Value) -> Vec<String> {
-    let listed = |list: &Value| list.as_array().cloned().unwrap_or_default();
     let mut names = Vec::new();
     let mut name = |codec: &Value| {
         // Blosc has several compressors.

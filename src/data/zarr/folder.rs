@@ -1,13 +1,15 @@
 //! The folder of an array, as the crate zarrs reads it.
 
-use std::fs::{self, File, Metadata};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::Arc;
-use twox_hash::XxHash3_128;
 use zarrs::storage::byte_range::{ByteRange, ByteRangeIterator};
 use zarrs::storage::{Bytes, MaybeBytes, MaybeBytesIterator, ReadableStorageTraits, StorageError, StoreKey};
+
+/// The files that describe an array, in versions 3 and 2.
+pub(super) const DESCRIPTIONS: [&str; 2] = ["zarr.json", ".zarray"];
 
 /// A folder, whose files are read with `pread`.
 #[derive(Debug)]
@@ -25,9 +27,16 @@ impl Folder {
         });
         match opened {
             Ok(opened) => Ok(Some(opened)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.lacks(key) => Ok(None),
             Err(error) => Err(Arc::new(error).into()),
         }
+    }
+
+    /// Returns whether the array has no such file. A link that leads nowhere is one that cannot be read, and so are the
+    /// files of a folder that is gone.
+    fn lacks(&self, key: &StoreKey) -> bool {
+        let is_there = |path: PathBuf| path.symlink_metadata().is_ok();
+        !is_there(self.path(key)) && DESCRIPTIONS.iter().any(|name| is_there(self.0.join(name)))
     }
 }
 
@@ -69,31 +78,4 @@ impl ReadableStorageTraits for Folder {
     fn supports_get_partial(&self) -> bool {
         true
     }
-}
-
-/// Returns a number that is another one after a file of a folder has changed, appeared or gone, and the bytes of all
-/// files.
-pub(super) fn state(folder: &Path) -> io::Result<(u128, u64)> {
-    let (mut state, mut bytes) = (0u128, 0u64);
-    let mut folders = vec![PathBuf::new()];
-    while let Some(own) = folders.pop() {
-        for entry in fs::read_dir(folder.join(&own))? {
-            let name = own.join(entry?.file_name());
-            let Ok(metadata) = fs::metadata(folder.join(&name)) else { continue };
-            if metadata.is_dir() {
-                folders.push(name);
-            } else {
-                bytes = bytes.saturating_add(metadata.len());
-                // In any order: systems list names in different ones.
-                state = state.wrapping_add(number(&name, &metadata));
-            }
-        }
-    }
-    Ok((state, bytes))
-}
-
-fn number(name: &Path, file: &Metadata) -> u128 {
-    let numbers = [file.len(), file.mtime() as u64, file.mtime_nsec() as u64];
-    let text = [name.as_os_str().as_encoded_bytes(), bytemuck::cast_slice(&numbers)].concat();
-    XxHash3_128::oneshot(&text)
 }

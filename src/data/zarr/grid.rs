@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+/// What is kept of a decoded chunk beside its elements: where it is, how many use it, and what the allocator needs.
+const BESIDE: u64 = 96;
+
 /// The chunks of an array, in C order. The chunks that begin at the same index along the first axis are a **slab**.
 #[derive(Debug)]
 pub(super) struct Grid {
@@ -78,6 +81,11 @@ impl Grid {
     pub(super) fn chunks(&self) -> usize {
         // It is less than the bytes of a slab, which fit.
         self.slab_chunks().unwrap_or(u64::MAX) as usize
+    }
+
+    /// Returns the bytes that a decoded slab takes.
+    pub(super) fn slab_memory(&self) -> u64 {
+        self.chunk_bytes().saturating_add(BESIDE).saturating_mul(self.chunks() as u64)
     }
 
     pub(super) fn slabs(&self) -> u64 {

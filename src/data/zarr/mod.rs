@@ -5,33 +5,35 @@
 mod described;
 mod folder;
 mod grid;
+mod shards;
 mod slabs;
 
-use self::described::{described, dtype_of};
-use self::folder::{Folder, state};
+use self::described::{described, dtype_of, names_of};
+use self::folder::{DESCRIPTIONS, Folder};
 use self::grid::Grid;
+use self::shards::Shards;
 use self::slabs::{Chunks, Slabs};
 use super::direct::memory;
+use super::file::{io_error, too_many_open};
+use super::folder_state::folder_state;
 use super::table_file::names;
 use super::{Dtype, ReadMode, Source, StoredArray};
 use crate::error::{Error, Result};
 use std::fmt;
+use std::fs;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::thread::available_parallelism;
-use zarrs::array::{
-    Array, ArrayBytes, ArrayError, ArrayMetadata, ArrayMetadataV2, ArrayShardedExt, ArrayShardedReadableExt,
-};
-use zarrs::array::{ArrayShardedReadableExtCache, CodecOptions};
+use zarrs::array::CodecOptions;
+use zarrs::array::{Array, ArrayBytes, ArrayError, ArrayMetadata, ArrayMetadataV2, ArrayShardedExt, CodecError};
 use zarrs::metadata::v2::ArrayMetadataV2Order;
 use zarrs::plugin::{ExtensionName, ZarrVersion};
+use zarrs::storage::StorageError;
 
 /// Decoded bytes that are worth their memory if slabs are small: the rows that all workers read at a time are in them.
 const SPAN: u64 = 1 << 30;
-
-/// The most shards whose indexes are in memory.
-const INDEXES: usize = 256;
 
 /// An array of a Zarr store in a folder, of version 2 or 3 of the format: numbers or booleans of any rank, in any
 /// order, in regular chunks and shards.
@@ -65,8 +67,8 @@ enum Node {
 struct Decoder {
     path: PathBuf,
     array: Array<Folder>,
-    /// The indexes of shards, if chunks are parts of them.
-    shards: Option<ArrayShardedReadableExtCache>,
+    /// Shards, if chunks are parts of them.
+    shards: Option<Shards>,
     bytes: u64,
     options: CodecOptions,
 }
@@ -92,48 +94,32 @@ impl Zarr {
 
     /// Opens an array of a group, or the array itself if there is no name.
     pub(super) fn of(path: &Path, name: Option<&str>, reading: ReadMode) -> Result<Zarr> {
-        let path = match (Node::of(path), name) {
-            (None, _) => {
-                let problem = "is no Zarr array, because it has neither zarr.json nor .zarray";
-                return Err(Error::file(path, problem, "name the folder of an array"));
-            }
-            (Some(Node::Array), None) => path.to_owned(),
-            (Some(Node::Array), Some(name)) => {
-                let problem = format!("is a Zarr array, so that it has no array '{name}'");
-                return Err(Error::file(path, problem, "leave the name out"));
-            }
-            (Some(Node::Group), Some(name)) if Node::of(&path.join(name)) == Some(Node::Array) => path.join(name),
-            (Some(Node::Group), name) => only_array(path, name)?,
-        };
+        let path = place(path, name)?;
         let array = opened(&path)?;
         let dtype = dtype_of(array.data_type()).map_err(|kind| {
             let problem = format!("has values of {kind}, which are no numbers that a job can read");
             Error::file(&path, problem, "write them as numbers, as in array.astype('f8')")
         })?;
-        // What follows a shard's index in the file would have to be decoded as a whole for each of its chunks.
-        let has_parts = array.is_sharded() && array.codecs().bytes_to_bytes_codecs().is_empty();
-        let parts = array.effective_subchunk_shape().filter(|_| has_parts);
-        let shards = parts.is_some().then(|| ArrayShardedReadableExtCache::new(&array));
-        let chunk = match parts {
-            Some(shape) => shape,
-            None => regular(&path, &array)?,
+        let (parts, outer) = (parts(&array), regular(&array));
+        let shards = parts.as_ref().zip(outer.as_ref()).map(|(part, shard)| Shards::new(part, shard));
+        let Some(chunk) = parts.filter(|_| shards.is_some()).or(outer) else {
+            return Err(Error::file(path, "has chunks that are not regular", "write it with chunks of one shape"));
         };
-        let chunk: Vec<u64> = chunk.iter().map(|length| length.get()).collect();
         let shape = array.shape().to_vec();
         let grid = Grid::new(&shape, &chunk, dtype.size());
         let grid = grid.ok_or_else(|| damaged(&path, "it has more elements than can be counted"))?;
         let window = window(&path, &grid)?;
-        let mut options = CodecOptions::default();
         // The threads that read decode, each another chunk.
-        options.set_concurrent_target(1);
+        let options =
+            apart(|| Ok(CodecOptions::default().with_concurrent_target(1))).map_err(|e| damaged(&path, &e))?;
         let decoder = Decoder { path: path.clone(), array, shards, bytes: grid.chunk_bytes(), options };
         let slabs = Slabs::new(decoder, grid, dtype.size(), window);
         Ok(Zarr { path, dtype, shape, is_direct: reading == ReadMode::Direct, slabs })
     }
 
     /// See [`StoredArray::all`].
-    pub(super) fn described(path: &Path) -> Result<Option<Vec<StoredArray>>> {
-        Node::of(path).map(|_| described(path)).transpose()
+    pub(super) fn described(path: &Path) -> Option<Vec<StoredArray>> {
+        Node::of(path).map(|_| described(path))
     }
 
     /// Returns whether a path is that of an array or a group, or should be by its name.
@@ -153,7 +139,7 @@ impl Node {
         let has = |name: &str| path.join(name).is_file();
         if has("zarr.json") {
             // A damaged description is that of an array, whose error says so.
-            let text = std::fs::read(path.join("zarr.json")).unwrap_or_default();
+            let text = fs::read(path.join("zarr.json")).unwrap_or_default();
             let described: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
             return Some(if described["node_type"] == "group" { Node::Group } else { Node::Array });
         }
@@ -164,11 +150,35 @@ impl Node {
     }
 }
 
-/// Returns the array of a group that is not named, or the error for a name that the group does not have.
-fn only_array(group: &Path, name: Option<&str>) -> Result<PathBuf> {
-    let all = described(group)?;
-    let known: Vec<&str> = all.iter().map(|array| &*array.name).collect();
-    match (name, &known[..]) {
+/// Returns the folder of an array: of a group, by its name; or the path itself.
+fn place(path: &Path, name: Option<&str>) -> Result<PathBuf> {
+    match (Node::of(path), name) {
+        (None, _) => {
+            if let Err(error) = fs::read_dir(path) {
+                return Err(io_error(path, "cannot be opened", "check the path and its permissions", error));
+            }
+            let problem = "is no Zarr array, because it has neither zarr.json nor .zarray";
+            Err(Error::file(path, problem, "name the folder of an array"))
+        }
+        (Some(Node::Array), None) => Ok(path.to_owned()),
+        (Some(Node::Array), Some(name)) => {
+            let problem = format!("is a Zarr array, so that it has no array '{name}'");
+            Err(Error::file(path, problem, "leave the name out"))
+        }
+        (Some(Node::Group), name) => array_of(path, name),
+    }
+}
+
+/// Returns the folder of an array of a group, or that of the only one without a name.
+fn array_of(group: &Path, name: Option<&str>) -> Result<PathBuf> {
+    // Not one that leads elsewhere.
+    let is_inside = |name: &str| Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+    if let Some(name) = name.filter(|name| is_inside(name) && Node::of(&group.join(name)) == Some(Node::Array)) {
+        return Ok(group.join(name));
+    }
+    let all = names_of(group);
+    let known: Vec<_> = all.iter().map(|name| name.to_string_lossy()).collect();
+    match (name, &all[..]) {
         (None, [only]) => Ok(group.join(only)),
         (_, []) => Err(Error::file(group, "is a Zarr group without arrays", "name a group that has some")),
         (Some(name), _) => {
@@ -184,50 +194,73 @@ fn only_array(group: &Path, name: Option<&str>) -> Result<PathBuf> {
 
 /// Opens an array, whose folder has a description.
 fn opened(path: &Path) -> Result<Array<Folder>> {
-    let folder = Arc::new(Folder(path.into()));
-    let open = || -> std::result::Result<Array<Folder>, String> {
-        if path.join("zarr.json").exists() {
-            return Array::open(folder, "/").map_err(|error| error.to_string());
-        }
-        let text = std::fs::read(path.join(".zarray")).map_err(|error| error.to_string())?;
-        let mut described: ArrayMetadataV2 = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-        if described.shape.is_empty() {
-            // The crate does not expect that an array without axes has Fortran order, which is the same there.
-            described.order = ArrayMetadataV2Order::C;
-        }
-        Array::new_with_metadata(folder, "/", ArrayMetadata::V2(described)).map_err(|error| error.to_string())
+    let name = DESCRIPTIONS.into_iter().find(|name| path.join(name).exists()).unwrap_or(DESCRIPTIONS[0]);
+    let text = fs::read(path.join(name))
+        .map_err(|error| io_error(&path.join(name), "cannot be read", "check the path and its permissions", error))?;
+    // The folder of the process may be another one during a run.
+    let folder = std::path::absolute(path).map_err(|error| io_error(path, "has no place", "check the path", error))?;
+    let folder = Arc::new(Folder(folder));
+    let open = || {
+        let described = match name {
+            ".zarray" => {
+                let mut described: ArrayMetadataV2 = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
+                if described.shape.is_empty() {
+                    // The crate does not expect that an array without axes has Fortran order, which is the same there.
+                    described.order = ArrayMetadataV2Order::C;
+                }
+                ArrayMetadata::V2(described)
+            }
+            _ => ArrayMetadata::V3(serde_json::from_slice(&text).map_err(|e| e.to_string())?),
+        };
+        Array::new_with_metadata(folder, "/", described).map_err(|e| e.to_string())
     };
-    without_panic(open).map_err(|what| {
+    apart(open).map_err(|what| {
         let remedy = "write it with the codecs and the types that the guide to formats lists, or write it again";
         Error::file(path, format!("is a Zarr array that cannot be read: {}", one_line(&what)), remedy)
     })
 }
 
-/// Returns the shape of the chunks, which all have the same one.
-fn regular(path: &Path, array: &Array<Folder>) -> Result<Vec<std::num::NonZeroU64>> {
+/// Returns the shape of the chunks that are parts of shards and are decoded one by one; `None` if shards are decoded as
+/// a whole, or there are none.
+fn parts(array: &Array<Folder>) -> Option<Vec<u64>> {
+    // What follows a shard's index in the file would have to be decoded as a whole for each of its chunks.
+    if !array.is_sharded() || !array.codecs().bytes_to_bytes_codecs().is_empty() {
+        return None;
+    }
+    let parts = without_panic(|| Ok(array.effective_subchunk_shape())).ok().flatten()?;
+    (parts.len() == array.dimensionality()).then(|| parts.iter().map(|length| length.get()).collect())
+}
+
+/// Returns the shape of the chunks, if all have the same one.
+fn regular(array: &Array<Folder>) -> Option<Vec<u64>> {
     let is_regular = array.chunk_grid().name(ZarrVersion::V3).is_some_and(|name| name == "regular");
-    let shape = array.chunk_shape(&vec![0; array.dimensionality()]).ok().filter(|_| is_regular);
-    let remedy = "write it with chunks of one shape";
-    shape.ok_or_else(|| Error::file(path, "has chunks that are not regular", remedy))
+    let shape = array.chunk_shape(&vec![0; array.dimensionality()]).ok().filter(|_| is_regular)?;
+    Some(shape.iter().map(|length| length.get()).collect())
 }
 
 /// Returns how many slabs are in memory: enough for all cores, and not more than a quarter of the memory, but two.
 fn window(path: &Path, grid: &Grid) -> Result<usize> {
-    let chunks = grid.chunks() as u64;
-    let slab = chunks.saturating_mul(grid.chunk_bytes()).max(1);
+    let (chunks, slab) = (grid.chunks() as u64, grid.slab_memory().max(1));
     let (all, slabs) = (memory(), grid.slabs().max(1));
     let least = slabs.min(2);
     let needed = slab.saturating_mul(least);
     if needed > all / 2 {
         let problem = format!(
-            "needs {needed} bytes of memory for the chunks of two slabs along its first axis, which is more than half \
-             of the machine's memory of {all} bytes"
+            "needs {needed} bytes of memory for the chunks of {least} of its slabs along the first axis, which is more \
+             than half of the machine's memory of {all} bytes"
         );
         return Err(Error::file(path, problem, "write it with chunks that are shorter along the first axis"));
     }
     let cores = available_parallelism().map_or(1, usize::from) as u64;
     let wanted = (1 + cores.div_ceil(chunks.max(1))).max(SPAN / slab);
     Ok(wanted.min(all / 4 / slab).min(slabs).max(least) as usize)
+}
+
+/// Calls the crate zarrs on a thread of a pool that it may ask for its size. Elsewhere, this would start the threads of
+/// rayon's global pool, which belongs to the program that uses this library.
+fn apart<T: Send>(call: impl FnOnce() -> std::result::Result<T, String> + Send) -> std::result::Result<T, String> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(|e| e.to_string())?;
+    pool.install(|| without_panic(call))
 }
 
 /// Calls the crate zarrs, and those that it calls. They have assertions about what they read, so a damaged chunk may
@@ -253,26 +286,42 @@ impl Chunks for Decoder {
     fn decode(&self, indices: &[u64]) -> Result<Vec<u8>> {
         let decode = || -> std::result::Result<ArrayBytes<'static>, ArrayError> {
             match &self.shards {
-                Some(shards) => {
-                    if shards.len() > INDEXES {
-                        shards.clear();
-                    }
-                    self.array.retrieve_subchunk_opt(shards, indices, &self.options)
-                }
+                Some(shards) => shards.decode(&self.array, indices, &self.options),
                 None => self.array.retrieve_chunk_opt(indices, &self.options),
             }
         };
+        let mut failure = None;
         let decoded = without_panic(|| {
-            let bytes = decode().map_err(|error| error.to_string())?;
+            let bytes = decode().map_err(|error| {
+                failure = io_failure(&error);
+                error.to_string()
+            })?;
             let bytes = bytes.into_fixed().map_err(|error| error.to_string())?.into_owned();
             match bytes.len() as u64 == self.bytes {
                 true => Ok(bytes),
                 false => Err(format!("it has {} bytes instead of {}", bytes.len(), self.bytes)),
             }
         });
-        decoded.map_err(|what| {
-            damaged(&self.path, &format!("its chunk {indices:?} cannot be decoded: {}", one_line(&what)))
+        decoded.map_err(|what| match failure {
+            Some(error) => {
+                let remedy = too_many_open(&error).unwrap_or("check the disk, and the permissions of the file");
+                io_error(&self.path, format!("its chunk {indices:?} cannot be read"), remedy, error)
+            }
+            None => damaged(&self.path, &format!("its chunk {indices:?} cannot be decoded: {}", one_line(&what))),
         })
+    }
+}
+
+/// Returns the error of the operating system, if that is what it is.
+fn io_failure(error: &ArrayError) -> Option<io::Error> {
+    match error {
+        ArrayError::StorageError(StorageError::IOError(error))
+        | ArrayError::CodecError(CodecError::StorageError(StorageError::IOError(error)))
+            if error.kind() != io::ErrorKind::UnexpectedEof =>
+        {
+            Some(error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error))
+        }
+        _ => None,
     }
 }
 
@@ -317,7 +366,10 @@ impl Source for Zarr {
     }
 
     fn version(&self) -> Option<u128> {
-        state(&self.path).ok().map(|(state, _)| state)
+        // A run asks when it begins: what is in memory is of a run before.
+        self.slabs.clear();
+        self.slabs.chunks.shards.iter().for_each(Shards::clear);
+        folder_state(&self.path).ok().map(|(state, _)| state)
     }
 
     fn warning(&self) -> Option<String> {

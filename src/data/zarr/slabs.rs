@@ -7,12 +7,12 @@
 //!
 //! A slab whose elements have all been read is of no use. One such slab stays, because a chunk of a job that reads
 //! neighbours may need its last elements once more; at the end of the array, none does. If a slab that does not fit
-//! into the window is needed, another one goes, and is decoded again if somebody comes back to it.
+//! into the window is needed, one that no thread reads goes, and is decoded again if somebody comes back to it.
 
 use super::super::sink::rows_of;
 use super::grid::Grid;
 use crate::error::{ColumnError, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -35,7 +35,7 @@ pub(super) struct Slabs<C> {
     /// The most slabs in memory.
     window: usize,
     state: Mutex<State>,
-    /// A chunk is decoded, or cannot be; or a slab is of no use any more.
+    /// A chunk is decoded, or cannot be; or no thread reads a slab any more.
     changed: Condvar,
 }
 
@@ -43,18 +43,20 @@ pub(super) struct Slabs<C> {
 #[derive(Default)]
 struct State {
     slabs: BTreeMap<u64, Slab>,
-    /// The slab that is decoded ahead next. Those before were in memory.
-    next: u64,
+    /// The slabs whose elements have all been read since the array is read from its begin.
+    read: BTreeSet<u64>,
 }
 
 struct Slab {
     cells: Vec<Cell>,
     /// No cell before is [`Cell::Empty`].
-    next: usize,
+    first: usize,
     /// The elements that nobody has read, in order.
     unread: Vec<Range<u64>>,
     /// The number of the last read.
     used: u64,
+    /// The threads that read it or decode a chunk of it. Until there is none, it stays.
+    users: usize,
 }
 
 #[derive(Clone)]
@@ -73,10 +75,20 @@ impl<C: Chunks> Slabs<C> {
         Slabs { chunks, grid, size, window, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Returns the most bytes of decoded chunks.
+    /// Returns the most bytes that the slabs in memory take.
     pub(super) fn memory(&self) -> u64 {
-        let slabs = (self.window as u64).min(self.grid.slabs());
-        slabs.saturating_mul(self.grid.chunks() as u64).saturating_mul(self.grid.chunk_bytes())
+        self.grid.slab_memory().saturating_mul((self.window as u64).min(self.grid.slabs()))
+    }
+
+    /// Forgets the slabs that no thread reads.
+    pub(super) fn clear(&self) {
+        let mut state = self.lock();
+        let all = std::mem::take(&mut state.slabs);
+        let (used, unused) = all.into_iter().partition(|(_, slab)| slab.users > 0);
+        state.slabs = used;
+        state.read.clear();
+        drop(state);
+        let _: BTreeMap<u64, Slab> = unused;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -95,49 +107,114 @@ impl<C: Chunks> Slabs<C> {
             let slab = self.grid.slab_of(at);
             let end = self.grid.slab(slab).end.min(wanted.end);
             let (own, after) = rest.split_at_mut((end - at) as usize * self.size);
-            self.read_slab(slab, at..end, own)?;
+            self.begin(slab);
+            let copied = self.copy(slab, &(at..end), own);
+            self.end(slab, copied.is_ok().then_some(at..end));
+            copied?;
             (at, rest) = (end, after);
         }
         Ok(())
     }
 
-    /// Fills `dst` with elements of a slab.
-    fn read_slab(&self, slab: u64, wanted: Range<u64>, dst: &mut [u8]) -> Result<()> {
-        let mut missing: Vec<usize> = self.grid.chunks_with(&wanted).collect();
-        let mut gone = Vec::new();
+    /// Waits until there is room for a slab. It is in memory then, and stays until [`end`](Slabs::end).
+    fn begin(&self, slab: u64) {
         let mut state = self.lock();
+        // A neighbour of a slab that is read once more has not been read itself. So the array is read from its begin,
+        // such as by the next pass of a job.
+        let is_read = |slab: u64| state.read.contains(&slab);
+        if is_read(slab) && (slab + 1 == self.grid.slabs() || is_read(slab + 1)) {
+            state.read.clear();
+            state.slabs.iter_mut().for_each(|(number, own)| own.unread = vec![self.grid.slab(*number)]);
+        }
         loop {
-            let Some(own) = self.slab(&mut state, slab, &mut gone) else {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
-            if !gone.is_empty() {
-                // To give large memory back takes long.
-                drop(state);
-                gone.clear();
-                state = self.lock();
-                continue;
+            let State { slabs, read } = &mut *state;
+            let used = slabs.values().map(|slab| slab.used).max().unwrap_or(0) + 1;
+            if let Some(own) = slabs.get_mut(&slab) {
+                (own.used, own.users) = (used, own.users + 1);
+                return;
             }
-            let mut decoded = Vec::new();
-            missing.retain(|chunk| match &own.cells[*chunk] {
-                Cell::Decoded(bytes) => {
-                    decoded.push((*chunk, bytes.clone()));
-                    false
+            if slabs.len() < self.window {
+                let mut own = Slab { used, users: 1, ..self.empty(slab) };
+                if read.contains(&slab) {
+                    own.unread.clear();
                 }
-                _ => true,
-            });
-            if decoded.is_empty() {
-                if missing.is_empty() {
-                    gone = self.end(&mut state, slab, &wanted);
+                slabs.insert(slab, own);
+                return;
+            }
+            let unused = slabs.iter().filter(|(_, slab)| slab.users == 0);
+            let oldest = unused.min_by_key(|(_, slab)| (!slab.is_read(), slab.used)).map(|(number, _)| *number);
+            state = match oldest.and_then(|number| slabs.remove(&number)) {
+                Some(gone) => {
+                    // To give large memory back takes long.
                     drop(state);
                     drop(gone);
+                    self.lock()
+                }
+                None => self.decode_ahead(state, 0),
+            };
+        }
+    }
+
+    /// Ends what [`begin`](Slabs::begin) began, after elements of the slab have been read.
+    fn end(&self, slab: u64, elements: Option<Range<u64>>) {
+        let mut state = self.lock();
+        let State { slabs, read } = &mut *state;
+        if let Some(own) = slabs.get_mut(&slab) {
+            own.users -= 1;
+            let Range { start, end } = elements.unwrap_or_default();
+            let rest = |gap: &Range<u64>| [gap.start..gap.end.min(start), gap.start.max(end)..gap.end];
+            if start < end {
+                own.unread = own.unread.iter().flat_map(rest).filter(|gap| !gap.is_empty()).collect();
+            }
+        }
+        let mut gone = Vec::new();
+        if slabs.get(&slab).is_some_and(Slab::is_read) {
+            read.insert(slab);
+            let is_next_unread = slab + 1 < self.grid.slabs() && !read.contains(&(slab + 1));
+            let stays = |number: u64| number == slab && is_next_unread;
+            let is_done = |(number, own): &(&u64, &Slab)| own.is_read() && own.users == 0 && !stays(**number);
+            let done: Vec<u64> = slabs.iter().filter(is_done).map(|(number, _)| *number).collect();
+            gone.extend(done.iter().filter_map(|number| slabs.remove(number)));
+        }
+        drop(state);
+        drop(gone);
+        // A read may wait for room.
+        self.changed.notify_all();
+    }
+
+    /// Fills `dst` with elements of a slab that is in memory.
+    fn copy(&self, slab: u64, wanted: &Range<u64>, dst: &mut [u8]) -> Result<()> {
+        let mut rest = self.grid.chunks_with(wanted);
+        // Those that other threads were decoding.
+        let mut waiting = Vec::new();
+        let mut state = self.lock();
+        loop {
+            let (mut decoded, mut free) = (Vec::new(), None);
+            let cells = state.slabs.get(&slab).map_or(&[][..], |own| &own.cells);
+            let is_sweep = rest.is_empty();
+            let mut others = if is_sweep { std::mem::take(&mut waiting) } else { vec![] }.into_iter();
+            while let Some(chunk) = rest.next().or_else(|| others.next()) {
+                match cells.get(chunk) {
+                    Some(Cell::Decoded(bytes)) => decoded.push((chunk, bytes.clone())),
+                    Some(Cell::Busy) | None => waiting.push(chunk),
+                    Some(Cell::Empty | Cell::Failed) => {
+                        free = Some(chunk);
+                        break;
+                    }
+                }
+            }
+            waiting.extend(others);
+            if let Some(chunk) = free {
+                let bytes;
+                (state, bytes) = self.decode(state, slab, chunk)?;
+                decoded.push((chunk, bytes));
+            } else if decoded.is_empty() {
+                if waiting.is_empty() {
                     return Ok(());
                 }
-                let is_free = |chunk: &&usize| matches!(own.cells[**chunk], Cell::Empty | Cell::Failed);
-                state = match missing.iter().find(is_free) {
-                    Some(chunk) => self.decode(state, slab, *chunk)?,
-                    None => self.decode_ahead(state, slab),
-                };
+                if is_sweep {
+                    state = self.decode_ahead(state, slab);
+                }
                 continue;
             }
             // Others go on while this thread copies.
@@ -149,93 +226,47 @@ impl<C: Chunks> Slabs<C> {
         }
     }
 
-    /// Returns a slab that a read needs, for which others may have to go; `None` if there is no room for it as long as
-    /// chunks of all others are being decoded.
-    fn slab<'s>(&self, state: &'s mut State, slab: u64, gone: &mut Vec<Slab>) -> Option<&'s mut Slab> {
-        let State { slabs, next } = state;
-        let used = slabs.values().map(|slab| slab.used).max().unwrap_or(0) + 1;
-        if !slabs.contains_key(&slab) {
-            // The array is read from another place on, such as by the next pass of a job.
-            let is_elsewhere = slabs.is_empty() || slab.saturating_add(self.window as u64) < *next;
-            while slabs.len() >= self.window {
-                let idle = slabs.iter().filter(|(_, slab)| slab.is_idle());
-                let oldest = idle.min_by_key(|(_, slab)| (!slab.is_read(), slab.used)).map(|(number, _)| *number)?;
-                gone.extend(slabs.remove(&oldest));
-            }
-            if slab >= *next || is_elsewhere {
-                *next = slab + 1;
-            }
-            slabs.insert(slab, self.empty(slab));
-        }
-        let own = slabs.get_mut(&slab)?;
-        own.used = used;
-        Some(own)
-    }
-
     fn empty(&self, slab: u64) -> Slab {
-        Slab { cells: vec![Cell::Empty; self.grid.chunks()], next: 0, unread: vec![self.grid.slab(slab)], used: 0 }
+        let cells = vec![Cell::Empty; self.grid.chunks()];
+        Slab { cells, first: 0, unread: vec![self.grid.slab(slab)], used: 0, users: 0 }
     }
 
-    /// Decodes a chunk.
+    /// Decodes a chunk of a slab that is in memory.
     fn decode<'s>(
         &'s self,
         mut state: MutexGuard<'s, State>,
         slab: u64,
         chunk: usize,
-    ) -> Result<MutexGuard<'s, State>> {
-        state.set(slab, chunk, Cell::Busy);
+    ) -> Result<(MutexGuard<'s, State>, Arc<Vec<u8>>)> {
+        state.set(slab, chunk, Cell::Busy, 1);
         drop(state);
-        let decoded = self.chunks.decode(&self.grid.indices(slab, chunk));
+        let decoded = self.chunks.decode(&self.grid.indices(slab, chunk)).map(Arc::new);
         let mut state = self.lock();
-        let (cell, result) = match decoded {
-            Ok(bytes) => (Cell::Decoded(bytes.into()), Ok(())),
-            Err(error) => (Cell::Failed, Err(error)),
-        };
-        state.set(slab, chunk, cell);
+        let cell = decoded.as_ref().map_or(Cell::Failed, |bytes| Cell::Decoded(bytes.clone()));
+        state.set(slab, chunk, cell, -1);
         self.changed.notify_all();
-        result.map(|()| state)
+        decoded.map(|bytes| (state, bytes))
     }
 
-    /// Decodes a chunk that will be needed soon, of this slab or one behind; if there is none, waits until a chunk is
-    /// decoded.
+    /// Decodes a chunk that will be needed soon, of this slab or one behind; if there is none, waits until something
+    /// changes.
     fn decode_ahead<'s>(&'s self, mut state: MutexGuard<'s, State>, slab: u64) -> MutexGuard<'s, State> {
-        let State { slabs, next } = &mut *state;
+        let State { slabs, read } = &mut *state;
         let ahead = slabs.range_mut(slab..).find_map(|(number, own)| Some((*number, own.first_empty()?)));
         let end = slab.saturating_add(self.window as u64).min(self.grid.slabs());
         let found = ahead.or_else(|| {
-            let number = *next;
-            let has_room = number < end && slabs.len() < self.window && !slabs.contains_key(&number);
-            has_room.then(|| {
-                // As recent as the last read, so that it does not go first.
-                let used = slabs.values().map(|slab| slab.used).max().unwrap_or(0);
-                slabs.insert(number, Slab { used, ..self.empty(number) });
-                *next += 1;
-                (number, 0)
-            })
+            let is_new = |number: &u64| !slabs.contains_key(number) && !read.contains(number);
+            let number = (slab..end).find(is_new).filter(|_| slabs.len() < self.window)?;
+            // As recent as the last read, so that it does not go first.
+            let used = slabs.values().map(|slab| slab.used).max().unwrap_or(0);
+            slabs.insert(number, Slab { used, ..self.empty(number) });
+            Some((number, 0))
         });
         match found {
             // The read that needs the chunk has the error, too.
-            Some((slab, chunk)) => self.decode(state, slab, chunk).unwrap_or_else(|_| self.lock()),
+            Some((slab, chunk)) => self.decode(state, slab, chunk).map_or_else(|_| self.lock(), |(state, _)| state),
             None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
         }
-    }
-
-    /// Records that elements of a slab have been read, and returns slabs that are of no use any more.
-    fn end(&self, state: &mut State, slab: u64, read: &Range<u64>) -> Vec<Slab> {
-        let Some(own) = state.slabs.get_mut(&slab) else { return vec![] };
-        let rest = |gap: &Range<u64>| [gap.start..gap.end.min(read.start), gap.start.max(read.end)..gap.end];
-        own.unread = own.unread.iter().flat_map(rest).filter(|gap| !gap.is_empty()).collect();
-        if !own.is_read() {
-            return vec![];
-        }
-        let State { slabs, next } = &*state;
-        let is_next_unread = slabs.get(&(slab + 1)).map_or(slab + 1 >= *next, |own| !own.is_read());
-        let stays = |number: u64| number == slab && number + 1 < self.grid.slabs() && is_next_unread;
-        let is_done = |(number, own): &(&u64, &Slab)| own.is_read() && own.is_idle() && !stays(**number);
-        let done: Vec<u64> = state.slabs.iter().filter(is_done).map(|(number, _)| *number).collect();
-        // A read may wait for room.
-        self.changed.notify_all();
-        done.iter().filter_map(|number| state.slabs.remove(number)).collect()
     }
 }
 
@@ -245,25 +276,21 @@ impl Slab {
         self.unread.is_empty()
     }
 
-    /// Returns whether no thread decodes a chunk of it.
-    fn is_idle(&self) -> bool {
-        !self.cells.iter().any(|cell| matches!(cell, Cell::Busy))
-    }
-
     /// Returns the first chunk that nobody has begun.
     fn first_empty(&mut self) -> Option<usize> {
-        while !matches!(self.cells.get(self.next)?, Cell::Empty) {
-            self.next += 1;
+        while !matches!(self.cells.get(self.first)?, Cell::Empty) {
+            self.first += 1;
         }
-        Some(self.next)
+        Some(self.first)
     }
 }
 
 impl State {
-    /// Sets what is known of a chunk. Its slab is in memory: it stays while a thread decodes a chunk of it.
-    fn set(&mut self, slab: u64, chunk: usize, cell: Cell) {
+    /// Sets what is known of a chunk, and adds to the number of users of its slab.
+    fn set(&mut self, slab: u64, chunk: usize, cell: Cell, users: isize) {
         if let Some(own) = self.slabs.get_mut(&slab) {
             own.cells[chunk] = cell;
+            own.users = own.users.saturating_add_signed(users);
         }
     }
 }
@@ -366,7 +393,7 @@ mod tests {
     #[test]
     fn a_small_window_is_kept_to() {
         let slabs = numbers([1000, 60], [10, 7], 2);
-        assert_eq!(slabs.memory(), 2 * 9 * 70 * 8);
+        assert_eq!(slabs.memory(), 2 * 9 * (70 * 8 + 96));
         let (next, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..4 {
@@ -383,6 +410,53 @@ mod tests {
             }
         });
         assert!(most.into_inner() <= 2);
+    }
+
+    /// Each pass decodes each chunk once, also of a few slabs.
+    #[test]
+    fn each_pass_is_like_the_first() {
+        for window in [2, 20] {
+            let slabs = numbers([100, 10], [10, 5], window);
+            for pass in 1..4 {
+                for end in (40..=1000).step_by(40) {
+                    // With neighbours.
+                    let first = (end - 40_u64).saturating_sub(5);
+                    assert!(read(&slabs, first, (end - first) as usize).into_iter().eq(first..end));
+                }
+                assert_eq!(slabs.chunks.decoded.load(Ordering::Relaxed), 20 * pass, "window {window}");
+            }
+        }
+    }
+
+    /// Threads that are in more slabs than fit wait for room.
+    #[test]
+    fn threads_wait_for_room() {
+        let slabs = numbers([1000, 60], [5, 60], 2);
+        let next = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    loop {
+                        let first = next.fetch_add(100, Ordering::Relaxed) as u64;
+                        if first >= 60_000 {
+                            return;
+                        }
+                        assert!(read(&slabs, first, 100).into_iter().eq(first..first + 100));
+                        assert!(slabs.lock().slabs.len() <= 2);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn slabs_that_nobody_reads_are_forgotten() {
+        let slabs = numbers([100, 10], [10, 5], 4);
+        read(&slabs, 0, 50);
+        assert_eq!(slabs.lock().slabs.len(), 1);
+        slabs.clear();
+        assert!(slabs.lock().slabs.is_empty());
+        assert!(read(&slabs, 50, 50).into_iter().eq(50..100));
     }
 
     /// Rows that two reads share are in the slab that stays.
