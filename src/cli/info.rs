@@ -191,7 +191,7 @@ impl Info {
         }
     }
 
-    /// The arrays of a group, which are read by their names.
+    /// The arrays of a store.
     fn with_arrays(self, arrays: Vec<Stored>) -> Info {
         let problem = (!arrays.iter().any(Stored::is_readable)).then(|| "has no array that a job can read".into());
         let format = arrays.first().map_or("zarr", Stored::format).into();
